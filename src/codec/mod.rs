@@ -1,0 +1,142 @@
+//! Codecs: from the elements of a chunk to stored bytes and back.
+//!
+//! Three traits for the three kinds (v3 core, "Codecs"), one file per codec, one line per codec in
+//! `registry.rs`, and `pipeline.rs` that chains them. Uses `error` and `metadata`.
+//!
+//! Invariants:
+//! - Array data between codecs is canonical (see `metadata::data_type`): C order, packed, little-endian.
+//! - A decoder never writes or allocates more than it is told to (`out.len()`, `limit_bytes`); a stored size is
+//!   compared with that limit before anything is allocated by it.
+//! - A codec is built for one [`Representation`] and refuses, when built, what it cannot take.
+//! - Errors here are a [`CodecError`] without a key; the layer above knows the key and adds it.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use crate::metadata::{DataType, FillValue};
+
+/// What a codec says when it cannot be built, cannot decode or cannot encode: one sentence, without a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CodecError(pub String);
+
+impl CodecError {
+    /// An error from anything that prints.
+    pub fn new(reason: impl fmt::Display) -> Self {
+        CodecError(reason.to_string())
+    }
+}
+
+impl fmt::Display for CodecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for CodecError {}
+
+/// The result of a codec.
+pub type CodecResult<T> = std::result::Result<T, CodecError>;
+
+/// The array that goes into a codec: what it needs to know to be built.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Representation {
+    /// Elements per dimension of the chunk.
+    pub shape: Vec<u64>,
+    /// Type of its elements.
+    pub data_type: DataType,
+    /// The fill value at this place of the chain.
+    pub fill_value: FillValue,
+}
+
+/// How many bytes a codec gives for a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EncodedSize {
+    /// Always exactly so many.
+    Exact(u64),
+    /// It depends on the data; a well-formed encoding by any writer has at most so many.
+    AtMost(u64),
+}
+
+impl EncodedSize {
+    /// The bound, whichever kind it is.
+    pub fn limit_bytes(self) -> u64 {
+        match self {
+            EncodedSize::Exact(bytes) | EncodedSize::AtMost(bytes) => bytes,
+        }
+    }
+}
+
+/// An array codec that gives an array: transpose, scale_offset, cast_value, …
+pub trait ArrayToArray: Send + Sync {
+    /// What the array is after encoding (what [`ArrayToArray::decode`] takes).
+    fn encoded(&self) -> &Representation;
+    /// Undoes the codec. `input` has exactly the encoded representation's bytes, `out` the decoded one's.
+    fn decode(&self, input: &[u8], out: &mut [u8]) -> CodecResult<()>;
+    /// Applies the codec. `input` has exactly the decoded representation's bytes, `out` the encoded one's.
+    fn encode(&self, input: &[u8], out: &mut [u8]) -> CodecResult<()>;
+    /// For a codec that only permutes dimensions: `order` with encoded axis i = decoded axis `order[i]`.
+    fn permutation(&self) -> Option<&[usize]> {
+        None
+    }
+    /// Whether each element is coded by itself, whatever the chunk's shape, so that the codec can be
+    /// rebuilt for the inner chunks of a shard behind it.
+    fn is_elementwise(&self) -> bool {
+        false
+    }
+}
+
+/// The codec that turns an array into bytes: bytes, packbits, sharding_indexed, …
+pub trait ArrayToBytes: Send + Sync {
+    /// How many bytes an encoded chunk has.
+    fn encoded_size(&self) -> EncodedSize;
+    /// Decodes into exactly `out.len()` bytes of canonical elements.
+    fn decode(&self, encoded: &[u8], out: &mut [u8]) -> CodecResult<()>;
+    /// Encodes canonical elements.
+    fn encode(&self, input: &[u8]) -> CodecResult<Vec<u8>>;
+    /// For a codec whose encoded bytes are the elements in place, up to a fix-up (byte swap): that
+    /// fix-up, from encoded to canonical. Lets a bytes-to-bytes codec decode straight into the chunk.
+    fn decode_in_place(&self, _data: &mut [u8]) -> Option<CodecResult<()>> {
+        None
+    }
+    /// Whether [`ArrayToBytes::decode_in_place`] answers.
+    fn is_in_place(&self) -> bool {
+        false
+    }
+    /// The sharding codec, where this is one, so that the array layer can read inner chunks on their own.
+    fn as_sharding(&self) -> Option<&sharding_indexed::ShardingIndexed> {
+        None
+    }
+}
+
+/// A codec from bytes to bytes: compressors, checksums, v2 filters.
+pub trait BytesToBytes: Send + Sync {
+    /// How many bytes come out for `decoded` bytes in, by any well-behaved encoder (be lenient).
+    fn encoded_size(&self, decoded: EncodedSize) -> EncodedSize;
+    /// Decodes at most `limit_bytes`; more is an error. Borrowed where nothing is copied (checksums).
+    fn decode<'a>(&self, encoded: &'a [u8], limit_bytes: usize) -> CodecResult<Cow<'a, [u8]>>;
+    /// Decodes exactly `out.len()` bytes; fewer or more is an error.
+    fn decode_into(&self, encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {
+        let decoded = self.decode(encoded, out.len())?;
+        if decoded.len() != out.len() {
+            return Err(CodecError(format!(
+                "{} bytes decoded where {} were expected",
+                decoded.len(),
+                out.len()
+            )));
+        }
+        out.copy_from_slice(&decoded);
+        Ok(())
+    }
+    /// Encodes.
+    fn encode(&self, decoded: &[u8]) -> CodecResult<Vec<u8>>;
+}
+
+/// One codec of any kind, built.
+pub enum Codec {
+    /// array → array
+    ArrayToArray(Box<dyn ArrayToArray>),
+    /// array → bytes
+    ArrayToBytes(Box<dyn ArrayToBytes>),
+    /// bytes → bytes
+    BytesToBytes(Box<dyn BytesToBytes>),
+}

@@ -1,0 +1,125 @@
+//! The one error of the crate: what failed, where in the store, and why.
+//!
+//! Every variant that concerns stored data names the store key. [`Error::errno`] is the only place
+//! where an error becomes a number for the kernel, by an exhaustive match. Uses nothing else of the
+//! crate. Cloneable, because one failure may be reported to many waiting readers.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// What went wrong.
+#[derive(Clone, Debug)]
+pub enum Error {
+    /// The store itself failed on this key (permission, I/O, a link out of the store, …).
+    Store {
+        /// The store key.
+        key: String,
+        /// The operation, as a verb: "open", "read", "list".
+        operation: &'static str,
+        /// What the operating system said.
+        source: Arc<std::io::Error>,
+    },
+    /// A metadata document that breaks the rules: not JSON, a member missing or of the wrong kind.
+    Metadata {
+        /// The store key of the document.
+        key: String,
+        /// The member and what is wrong with it.
+        reason: String,
+    },
+    /// Something well-formed that this program lacks: a codec, a data type, an extension.
+    Unsupported {
+        /// The store key of the document that asks for it.
+        key: String,
+        /// The feature, by its stored name.
+        reason: String,
+    },
+    /// A stored object that cannot be decoded.
+    Corrupt {
+        /// The store key of the object.
+        key: String,
+        /// What the decoder found.
+        reason: String,
+    },
+    /// A value that the codec chain of the array cannot encode.
+    Unencodable {
+        /// The store key of the chunk that was to be written.
+        key: String,
+        /// The codec and the value.
+        reason: String,
+    },
+    /// A value that the data type does not have (a bool byte other than 0 and 1).
+    InvalidValue(String),
+    /// The metadata changed under an open array; the handle no longer fits what is stored.
+    Stale {
+        /// The store key of the document.
+        key: String,
+    },
+    /// The mount or the store takes no writes.
+    ReadOnly(String),
+    /// A store operation passed its deadline.
+    TimedOut {
+        /// The store key.
+        key: String,
+    },
+    /// A request that makes no sense to the program's user: a bad option, a wrong path. The text is
+    /// one sentence that says what to do.
+    Usage(String),
+}
+
+/// The result of everything that can fail here.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// A failure of the store: what `operation` on `key` got from the operating system.
+    pub fn store(key: impl Into<String>, operation: &'static str, source: std::io::Error) -> Self {
+        Error::Store { key: key.into(), operation, source: Arc::new(source) }
+    }
+    /// A broken metadata document.
+    pub fn metadata(key: impl Into<String>, reason: impl Into<String>) -> Self {
+        Error::Metadata { key: key.into(), reason: reason.into() }
+    }
+    /// A feature that is lacking.
+    pub fn unsupported(key: impl Into<String>, reason: impl Into<String>) -> Self {
+        Error::Unsupported { key: key.into(), reason: reason.into() }
+    }
+    /// An object that cannot be decoded.
+    pub fn corrupt(key: impl Into<String>, reason: impl Into<String>) -> Self {
+        Error::Corrupt { key: key.into(), reason: reason.into() }
+    }
+
+    /// The number that the kernel, and so the program that reads, is given.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Error::Store { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
+            Error::Metadata { .. } | Error::Corrupt { .. } => libc::EIO,
+            Error::Unsupported { .. } => libc::EOPNOTSUPP,
+            Error::Unencodable { .. } => libc::EDOM,
+            Error::InvalidValue(_) | Error::Usage(_) => libc::EINVAL,
+            Error::Stale { .. } => libc::ESTALE,
+            Error::ReadOnly(_) => libc::EROFS,
+            Error::TimedOut { .. } => libc::EIO,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = |key: &str| if key.is_empty() { "(root)".to_owned() } else { key.to_owned() };
+        match self {
+            Error::Store { key, operation, source } => {
+                write!(f, "{}: cannot {operation}: {source}", name(key))
+            }
+            Error::Metadata { key, reason } => write!(f, "{}: {reason}", name(key)),
+            Error::Unsupported { key, reason } => write!(f, "{}: not supported: {reason}", name(key)),
+            Error::Corrupt { key, reason } => write!(f, "{}: cannot be decoded: {reason}", name(key)),
+            Error::Unencodable { key, reason } => write!(f, "{}: cannot be encoded: {reason}", name(key)),
+            Error::InvalidValue(reason) => write!(f, "invalid value: {reason}"),
+            Error::Stale { key } => write!(f, "{}: changed while the array was open", name(key)),
+            Error::ReadOnly(reason) => write!(f, "read-only: {reason}"),
+            Error::TimedOut { key } => write!(f, "{}: the store did not answer in time", name(key)),
+            Error::Usage(sentence) => f.write_str(sentence),
+        }
+    }
+}
+
+impl std::error::Error for Error {}

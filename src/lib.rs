@@ -1,0 +1,3 @@
+//! zarrfs
+pub mod error;
+pub mod store;

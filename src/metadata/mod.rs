@@ -1,0 +1,119 @@
+//! Metadata documents of Zarr v1, v2 and v3, all turned into one [`ArrayMetadata`].
+//!
+//! No I/O: a document comes in as bytes with its key, a value or an error comes out. v1 and v2 are
+//! rewritten in v3's terms (a chunk grid, a chunk key encoding, a chain of codecs), so that there is
+//! one pipeline behind this module. Spec: v3 core, "Metadata"; v2 and v1, "Metadata". Uses `error` only.
+//!
+//! Invariants of what comes out: `shape`, the grid and `dimension_names` have the same rank (≤
+//! [`MAX_RANK`]); `product(shape) × item size` fits i64; no chunk is longer than [`MAX_CHUNK_BYTES`];
+//! the fill value has exactly one item's bytes.
+
+pub mod data_type;
+pub mod fill_value;
+
+use serde_json::{Map, Value};
+
+pub use data_type::DataType;
+pub use fill_value::FillValue;
+
+/// The most dimensions an array may have.
+pub const MAX_RANK: usize = 32;
+/// The longest metadata document that is read, in bytes.
+pub const MAX_DOCUMENT_BYTES: u64 = 64 << 20;
+/// The most bytes that one decoded chunk (or shard) may have.
+pub const MAX_CHUNK_BYTES: u64 = 1 << 40;
+
+/// Which version of the Zarr specification wrote a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ZarrFormat {
+    /// `meta` and `attrs`.
+    V1,
+    /// `.zarray`, `.zgroup`, `.zattrs`.
+    V2,
+    /// `zarr.json`.
+    V3,
+}
+
+/// How an array is cut into chunks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChunkGrid {
+    /// Every chunk has this shape (v3 core, "Regular grids").
+    Regular(Vec<u64>),
+    /// Per axis, the lengths of the chunks in order, as runs of (length, count).
+    Rectilinear(Vec<Vec<(u64, u64)>>),
+}
+
+/// How chunk indices become keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChunkKeyEncoding {
+    /// `c/0/1` when true (v3 "default"), `0/1` when false ("v2").
+    pub prefixed: bool,
+    /// `/` or `.`.
+    pub separator: char,
+    /// v2 only: the document named no separator. `.` is meant; stores with `/` keys exist, so a reader
+    /// probes for them when no `.` key is there.
+    pub separator_is_assumed: bool,
+}
+
+/// Which table of names a codec's name belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CodecFamily {
+    /// Registered and `numcodecs.*` names of v3.
+    V3,
+    /// numcodecs ids of v2 filters and compressors, plus `transpose` and `bytes` that v2's `order` and
+    /// `dtype` are rewritten to. A v2 filter sees bytes in storage order and storage byte order.
+    V2,
+}
+
+/// One member of a codec chain, as stored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CodecSpec {
+    /// The table that `name` is looked up in.
+    pub family: CodecFamily,
+    /// `name` (v3) or `id` (v2).
+    pub name: String,
+    /// The configuration object (v3) or the remaining members (v2).
+    pub configuration: Map<String, Value>,
+    /// v3 core "must_understand": false lets a reader skip what it does not know.
+    pub must_understand: bool,
+}
+
+/// All that is needed to read an array.
+#[derive(Clone, Debug)]
+pub struct ArrayMetadata {
+    /// Version of the document.
+    pub zarr_format: ZarrFormat,
+    /// The store key of the document, for error texts.
+    pub document_key: String,
+    /// Elements per dimension.
+    pub shape: Vec<u64>,
+    /// Type of the elements.
+    pub data_type: DataType,
+    /// What a missing chunk holds.
+    pub fill_value: FillValue,
+    /// How it is cut.
+    pub chunk_grid: ChunkGrid,
+    /// Where the chunks are.
+    pub chunk_keys: ChunkKeyEncoding,
+    /// From the array's elements to stored bytes, in the order of encoding.
+    pub codecs: Vec<CodecSpec>,
+    /// Names of the dimensions, where given (v3, or `_ARRAY_DIMENSIONS`).
+    pub dimension_names: Option<Vec<Option<String>>>,
+    /// The user's attributes, verbatim (bare NaN and Infinity as strings).
+    pub attributes: Map<String, Value>,
+    /// The document's own members as stored, without `attributes` (bare NaN as strings).
+    pub document: Map<String, Value>,
+}
+
+/// A group's document.
+#[derive(Clone, Debug)]
+pub struct GroupMetadata {
+    /// Version, `None` for a folder without a document (an implicit group).
+    pub zarr_format: Option<ZarrFormat>,
+    /// The store key of the document; of the folder where there is none.
+    pub document_key: String,
+    /// The user's attributes, verbatim.
+    pub attributes: Map<String, Value>,
+    /// Metadata of nodes below, by relative path, where the group carries a consolidated copy.
+    pub consolidated: Option<Map<String, Value>>,
+}
