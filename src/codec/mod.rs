@@ -13,7 +13,9 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::metadata::{DataType, FillValue};
+use serde_json::{Map, Value};
+
+use crate::metadata::{CodecFamily, DataType, FillValue};
 
 /// What a codec says when it cannot be built, cannot decode or cannot encode: one sentence, without a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,10 +104,6 @@ pub trait ArrayToBytes: Send + Sync {
     fn is_in_place(&self) -> bool {
         false
     }
-    /// The sharding codec, where this is one, so that the array layer can read inner chunks on their own.
-    fn as_sharding(&self) -> Option<&sharding_indexed::ShardingIndexed> {
-        None
-    }
 }
 
 /// A codec from bytes to bytes: compressors, checksums, v2 filters.
@@ -139,4 +137,42 @@ pub enum Codec {
     ArrayToBytes(Box<dyn ArrayToBytes>),
     /// bytes → bytes
     BytesToBytes(Box<dyn BytesToBytes>),
+}
+
+/// What a codec is handed when a chain is built: the output of the codec before it.
+#[derive(Clone, Copy, Debug)]
+pub enum Input<'a> {
+    /// An array (before the array-to-bytes codec).
+    Array(&'a Representation),
+    /// Bytes (behind it).
+    Bytes {
+        /// How many.
+        size: EncodedSize,
+        /// Bytes per item, as blosc and shuffle use it when their configuration does not say: the size of the
+        /// data type that the array-to-bytes codec was given, or of a v2 filter's output type.
+        item_size: usize,
+    },
+}
+
+/// All that a codec's constructor may look at.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// Which table the name was found in.
+    pub family: CodecFamily,
+    /// The name it was found by.
+    pub name: &'a str,
+    /// The stored configuration.
+    pub configuration: &'a Map<String, Value>,
+    /// What comes in.
+    pub input: Input<'a>,
+}
+
+/// One codec in the registry: the names it answers to, and its constructor.
+pub struct Entry {
+    /// Names in v3's `codecs`.
+    pub v3: &'static [&'static str],
+    /// Ids in v2's `filters` and `compressor`.
+    pub v2: &'static [&'static str],
+    /// Builds it, or says which member of the configuration is wrong.
+    pub build: fn(&Context<'_>) -> CodecResult<Codec>,
 }
