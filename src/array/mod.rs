@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::metadata::ArrayMetadata;
+pub use crate::metadata::ByteOrder;
 use crate::store::Store;
 
 /// Which index varies fastest in the served file.
@@ -16,16 +17,6 @@ pub enum Order {
     C,
     /// First index fastest (column-major).
     F,
-}
-
-/// Byte order of the served file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ByteOrder {
-    /// Least significant byte first.
-    #[default]
-    Little,
-    /// Most significant byte first.
-    Big,
 }
 
 /// How the flat file shows the elements.

@@ -13,7 +13,9 @@ pub mod fill_value;
 
 use serde_json::{Map, Value};
 
-pub use data_type::DataType;
+use crate::error::{Error, Result};
+
+pub use data_type::{ByteOrder, DataType, VariableLength};
 pub use fill_value::FillValue;
 
 /// The most dimensions an array may have.
@@ -101,6 +103,9 @@ pub struct ArrayMetadata {
     pub dimension_names: Option<Vec<Option<String>>>,
     /// The user's attributes, verbatim (bare NaN and Infinity as strings).
     pub attributes: Map<String, Value>,
+    /// Why the attributes' own document (`.zattrs`, `attrs`) could not be read. The node is served
+    /// all the same, with no attributes.
+    pub attributes_error: Option<String>,
     /// The document's own members as stored, without `attributes` (bare NaN as strings).
     pub document: Map<String, Value>,
 }
@@ -114,6 +119,59 @@ pub struct GroupMetadata {
     pub document_key: String,
     /// The user's attributes, verbatim.
     pub attributes: Map<String, Value>,
+    /// As [`ArrayMetadata::attributes_error`].
+    pub attributes_error: Option<String>,
     /// Metadata of nodes below, by relative path, where the group carries a consolidated copy.
     pub consolidated: Option<Map<String, Value>>,
+}
+
+/// What a metadata document describes.
+#[derive(Clone, Debug)]
+pub enum Document {
+    /// A group.
+    Group(GroupMetadata),
+    /// An array.
+    Array(ArrayMetadata),
+}
+
+/// Reads a v3 `zarr.json`. `key` is its store key, for error texts and `document_key`.
+pub fn parse_v3(key: &str, _document: &[u8]) -> Result<Document> {
+    Err(Error::unsupported(key, "not built yet"))
+}
+
+/// Reads a v2 array: `.zarray`, and `.zattrs` where there is one. `key` is that of the `.zarray`.
+pub fn parse_v2_array(key: &str, _zarray: &[u8], _zattrs: Option<&[u8]>) -> Result<ArrayMetadata> {
+    Err(Error::unsupported(key, "not built yet"))
+}
+
+/// Reads a v2 group: `.zgroup`, `.zattrs` and `.zmetadata` where there are such. `key` is that of the `.zgroup`.
+pub fn parse_v2_group(
+    key: &str,
+    _zgroup: &[u8],
+    _zattrs: Option<&[u8]>,
+    _zmetadata: Option<&[u8]>,
+) -> Result<GroupMetadata> {
+    Err(Error::unsupported(key, "not built yet"))
+}
+
+/// Reads a v1 array: `meta`, and `attrs` where there is one. `key` is that of `meta`.
+pub fn parse_v1_array(key: &str, _meta: &[u8], _attrs: Option<&[u8]>) -> Result<ArrayMetadata> {
+    Err(Error::unsupported(key, "not built yet"))
+}
+
+/// What can be told of an array's document that failed to parse: the JSON, where it is JSON, and the flat
+/// size in bytes, where shape and data type can still be read.
+pub fn salvage(_document: &[u8]) -> (Option<Value>, Option<u64>) {
+    (None, None)
+}
+
+/// The node at `relative_path` below `group`, from the group's consolidated metadata; `None` where that has none.
+pub fn consolidated_node(_group: &GroupMetadata, _relative_path: &str) -> Option<Result<Document>> {
+    None
+}
+
+/// Names of the nodes right below `relative_path` (`""` is the group itself) in the group's consolidated
+/// metadata, and whether each is a group. Sorted; folders that only lead to deeper nodes count as groups.
+pub fn consolidated_children(_group: &GroupMetadata, _relative_path: &str) -> Vec<(String, bool)> {
+    Vec::new()
 }
