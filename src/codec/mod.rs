@@ -127,6 +127,10 @@ pub trait BytesToBytes: Send + Sync {
     }
     /// Encodes.
     fn encode(&self, decoded: &[u8]) -> CodecResult<Vec<u8>>;
+    /// For a v2 filter that gives elements (delta, astype, …): which. `None` for plain bytes (items of one byte).
+    fn encoded_items(&self) -> Option<&Items> {
+        None
+    }
 }
 
 /// One codec of any kind, built.
@@ -151,7 +155,20 @@ pub enum Input<'a> {
         /// Bytes per item, as blosc and shuffle use it when their configuration does not say: the size of the
         /// data type that the array-to-bytes codec was given, or of a v2 filter's output type.
         item_size: usize,
+        /// What the bytes are elements of, while a v2 chain still knows (None in v3 and behind a compressor).
+        items: Option<&'a Items>,
     },
+}
+
+/// What the bytes between v2 filters are elements of: the NumPy array that numcodecs hands from filter to filter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Items {
+    /// Elements per dimension, slowest first as the bytes lie (a chunk stored in F order: dimensions reversed).
+    pub shape: Vec<u64>,
+    /// Type of an element.
+    pub data_type: DataType,
+    /// Whether its components lie big-endian.
+    pub is_big_endian: bool,
 }
 
 /// All that a codec's constructor may look at.
