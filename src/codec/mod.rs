@@ -10,6 +10,9 @@
 //! - A codec is built for one [`Representation`] and refuses, when built, what it cannot take.
 //! - Errors here are a [`CodecError`] without a key; the layer above knows the key and adds it.
 
+pub mod configuration;
+pub mod registry;
+
 use std::borrow::Cow;
 use std::fmt;
 
@@ -17,20 +20,30 @@ use serde_json::{Map, Value};
 
 use crate::metadata::{CodecFamily, DataType, FillValue};
 
-/// What a codec says when it cannot be built, cannot decode or cannot encode: one sentence, without a key.
+/// What a codec says when it cannot be built, cannot decode or cannot encode.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CodecError(pub String);
+pub struct CodecError {
+    /// One sentence, without a key.
+    pub reason: String,
+    /// Whether the request is well-formed and this program lacks what it asks for (EOPNOTSUPP rather than EIO).
+    pub is_unsupported: bool,
+}
 
 impl CodecError {
-    /// An error from anything that prints.
+    /// An error from anything that prints: bad configuration, bad bytes, a value that cannot be encoded.
     pub fn new(reason: impl fmt::Display) -> Self {
-        CodecError(reason.to_string())
+        CodecError { reason: reason.to_string(), is_unsupported: false }
+    }
+
+    /// The stored feature that is lacking, by its stored name.
+    pub fn unsupported(feature: impl fmt::Display) -> Self {
+        CodecError { reason: feature.to_string(), is_unsupported: true }
     }
 }
 
 impl fmt::Display for CodecError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.reason)
     }
 }
 
@@ -104,19 +117,37 @@ pub trait ArrayToBytes: Send + Sync {
     fn is_in_place(&self) -> bool {
         false
     }
+    /// Whether encoded and canonical bytes are the same, without any fix-up or check.
+    fn is_identity(&self) -> bool {
+        false
+    }
+    /// The same codec with the components of the decoded elements in big-endian order, where that costs no
+    /// more than a fix-up it already makes.
+    fn with_big_endian_elements(&self) -> Option<Box<dyn ArrayToBytes>> {
+        None
+    }
 }
 
 /// A codec from bytes to bytes: compressors, checksums, v2 filters.
 pub trait BytesToBytes: Send + Sync {
     /// How many bytes come out for `decoded` bytes in, by any well-behaved encoder (be lenient).
     fn encoded_size(&self, decoded: EncodedSize) -> EncodedSize;
+    /// Bytes per item of what comes out, given that of what goes in (see [`Input::Bytes`]): 1 for a compressor, the
+    /// size of the output type for a numeric v2 filter.
+    fn encoded_item_size(&self, _decoded: usize) -> usize {
+        1
+    }
+    /// Whether [`BytesToBytes::decode`] gives a part of its input and copies nothing (checksums).
+    fn borrows(&self) -> bool {
+        false
+    }
     /// Decodes at most `limit_bytes`; more is an error. Borrowed where nothing is copied (checksums).
     fn decode<'a>(&self, encoded: &'a [u8], limit_bytes: usize) -> CodecResult<Cow<'a, [u8]>>;
     /// Decodes exactly `out.len()` bytes; fewer or more is an error.
     fn decode_into(&self, encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {
         let decoded = self.decode(encoded, out.len())?;
         if decoded.len() != out.len() {
-            return Err(CodecError(format!(
+            return Err(CodecError::new(format_args!(
                 "{} bytes decoded where {} were expected",
                 decoded.len(),
                 out.len()
