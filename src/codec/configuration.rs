@@ -129,7 +129,7 @@ mod tests {
 
     fn with<T>(json: &str, test: impl FnOnce(Configuration<'_>) -> T) -> T {
         let members: Map<String, Value> = serde_json::from_str(json).unwrap();
-        let input = Input::Bytes { size: EncodedSize::Exact(1), item_size: 1 };
+        let input = Input::Bytes { size: EncodedSize::Exact(1), item_size: 1, items: None };
         test(Configuration::of(&Context {
             family: CodecFamily::V3,
             name: "gzip",

@@ -126,17 +126,16 @@ pub trait ArrayToBytes: Send + Sync {
     fn with_big_endian_elements(&self) -> Option<Box<dyn ArrayToBytes>> {
         None
     }
+    /// In a v2 chain: what the encoded bytes are elements of.
+    fn encoded_items(&self) -> Option<&Items> {
+        None
+    }
 }
 
 /// A codec from bytes to bytes: compressors, checksums, v2 filters.
 pub trait BytesToBytes: Send + Sync {
     /// How many bytes come out for `decoded` bytes in, by any well-behaved encoder (be lenient).
     fn encoded_size(&self, decoded: EncodedSize) -> EncodedSize;
-    /// Bytes per item of what comes out, given that of what goes in (see [`Input::Bytes`]): 1 for a compressor, the
-    /// size of the output type for a numeric v2 filter.
-    fn encoded_item_size(&self, _decoded: usize) -> usize {
-        1
-    }
     /// Whether [`BytesToBytes::decode`] gives a part of its input and copies nothing (checksums).
     fn borrows(&self) -> bool {
         false
