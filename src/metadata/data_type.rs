@@ -118,9 +118,7 @@ impl Field {
 
     /// Values in the field: the product of its shape, 1 for a scalar.
     fn count(&self) -> Option<usize> {
-        self.shape.iter().try_fold(1usize, |product, &n| {
-            product.checked_mul(usize::try_from(n).ok()?)
-        })
+        self.shape.iter().try_fold(1usize, |product, &n| product.checked_mul(usize::try_from(n).ok()?))
     }
 }
 
@@ -131,17 +129,15 @@ impl DataType {
         use DataType::*;
         Some(match self {
             Bool | Int2 | Int4 | Int8 | UInt2 | UInt4 | UInt8 | Float4E2M1Fn | Float6E2M3Fn
-            | Float6E3M2Fn | Float8E3M4 | Float8E4M3 | Float8E4M3B11Fnuz | Float8E4M3Fnuz
-            | Float8E5M2 | Float8E5M2Fnuz | Float8E8M0Fnu => 1,
+            | Float6E3M2Fn | Float8E3M4 | Float8E4M3 | Float8E4M3B11Fnuz | Float8E4M3Fnuz | Float8E5M2
+            | Float8E5M2Fnuz | Float8E8M0Fnu => 1,
             Int16 | UInt16 | Float16 | BFloat16 => 2,
             Int32 | UInt32 | Float32 => 4,
             Int64 | UInt64 | Float64 | Complex64 | DateTime64(_) | TimeDelta64(_) => 8,
             Complex128 => 16,
             Raw(bytes) | NullTerminatedBytes(bytes) => *bytes,
             FixedLengthUtf32(points) => points.checked_mul(4)?,
-            Struct(fields) => fields
-                .iter()
-                .try_fold(0usize, |sum, field| sum.checked_add(field.size()?))?,
+            Struct(fields) => fields.iter().try_fold(0usize, |sum, field| sum.checked_add(field.size()?))?,
             VariableLength(_) => return None,
         })
     }
@@ -171,14 +167,7 @@ impl DataType {
             Complex128 => 8,
             _ => self.item_size()?,
         };
-        push_run(
-            runs,
-            Component {
-                offset,
-                width,
-                count: (end - offset) / width,
-            },
-        )?;
+        push_run(runs, Component { offset, width, count: (end - offset) / width })?;
         Some(end)
     }
 }
@@ -194,25 +183,12 @@ impl Field {
         self.data_type.append_components(0, &mut of_one)?;
         if let [only] = of_one.as_slice() {
             let count = only.count.checked_mul(count)?;
-            push_run(
-                runs,
-                Component {
-                    offset,
-                    width: only.width,
-                    count,
-                },
-            )?;
+            push_run(runs, Component { offset, width: only.width, count })?;
             return Some(end);
         }
         for index in 0..count {
             for part in &of_one {
-                push_run(
-                    runs,
-                    Component {
-                        offset: offset + index * size + part.offset,
-                        ..*part
-                    },
-                )?;
+                push_run(runs, Component { offset: offset + index * size + part.offset, ..*part })?;
             }
         }
         Some(end)
@@ -264,10 +240,8 @@ impl DataType {
             Complex64 => format!("{c}c8"),
             Complex128 => format!("{c}c16"),
             BFloat16 => "|V2".to_owned(),
-            Float4E2M1Fn | Float6E2M3Fn | Float6E3M2Fn | Float8E3M4 | Float8E4M3
-            | Float8E4M3B11Fnuz | Float8E4M3Fnuz | Float8E5M2 | Float8E5M2Fnuz | Float8E8M0Fnu => {
-                "|V1".to_owned()
-            }
+            Float4E2M1Fn | Float6E2M3Fn | Float6E3M2Fn | Float8E3M4 | Float8E4M3 | Float8E4M3B11Fnuz
+            | Float8E4M3Fnuz | Float8E5M2 | Float8E5M2Fnuz | Float8E8M0Fnu => "|V1".to_owned(),
             Raw(bytes) => format!("|V{bytes}"),
             NullTerminatedBytes(bytes) => format!("|S{bytes}"),
             FixedLengthUtf32(points) => format!("{c}U{points}"),
