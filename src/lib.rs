@@ -7,3 +7,4 @@ pub mod metadata;
 #[cfg(feature = "mount")]
 pub mod mount;
 pub mod store;
+pub mod sys;

@@ -8,9 +8,25 @@
 //! is an error); every read is bounded by the caller; all ranges read from one [`Object`] come from
 //! the same stored object, even when the key is replaced meanwhile.
 
+mod directory;
+mod location;
+mod memory;
+mod stat;
+mod zip;
+
+#[cfg(test)]
+mod contract;
+
+use std::collections::BTreeMap;
+use std::io;
 use std::time::SystemTime;
 
-use crate::error::Result;
+pub use directory::{DirectoryStore, is_temporary_name};
+pub use location::{nearest_name, open};
+pub use memory::MemoryStore;
+pub use zip::ZipStore;
+
+use crate::error::{Error, Result};
 
 /// What tells one version of an object from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,6 +54,14 @@ pub struct Info {
     pub mode: u32,
     /// Time of last change.
     pub mtime: SystemTime,
+}
+
+impl Info {
+    /// As a folder that holds what this document describes: whoever may read the one may search the other.
+    pub fn as_folder(mut self) -> Self {
+        self.mode |= (self.mode & 0o444) >> 2;
+        self
+    }
 }
 
 /// One name in a folder of the store.
@@ -99,4 +123,84 @@ pub trait Store: Send + Sync {
 
     /// What the user would call the store: its path or URL.
     fn describe(&self) -> String;
+}
+
+/// `folder` and `name` as one key.
+pub fn join(folder: &str, name: &str) -> String {
+    if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") }
+}
+
+/// Whether a string can be a key: `""`, or names that are neither empty nor `.` nor `..`, without NUL.
+pub fn is_key(key: &str) -> bool {
+    let is_name = |name: &str| !matches!(name, "" | "." | "..") && !name.contains('\0');
+    key.is_empty() || key.split('/').all(is_name)
+}
+
+/// Refuses what cannot be a key, whichever kind of store it would be looked up in.
+fn check_key(key: &str, operation: &'static str) -> Result<()> {
+    if is_key(key) {
+        return Ok(());
+    }
+    let reason = io::Error::new(io::ErrorKind::InvalidInput, "this cannot be a key of a store");
+    Err(Error::store(key, operation, reason))
+}
+
+/// All bytes of an object, after a look at its size and before anything is allocated.
+fn read_whole(object: &dyn Object, key: &str, limit_bytes: u64) -> Result<Vec<u8>> {
+    let size_bytes = object.size_bytes();
+    if size_bytes > limit_bytes {
+        let reason = format!("it has {size_bytes} bytes, more than the limit of {limit_bytes}");
+        return Err(Error::store(key, "read", io::Error::new(io::ErrorKind::FileTooLarge, reason)));
+    }
+    let out_of_memory = || Error::store(key, "read", io::Error::from(io::ErrorKind::OutOfMemory));
+    let length = usize::try_from(size_bytes).map_err(|_| out_of_memory())?;
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(length).map_err(|_| out_of_memory())?;
+    bytes.resize(length, 0);
+    object.read_exact_at(0, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// The bytes of `content` from `offset` into `out`; fewer than asked for is `UnexpectedEof`.
+fn copy_range(content: &[u8], offset: u64, out: &mut [u8], key: &str) -> Result<()> {
+    let start = usize::try_from(offset).unwrap_or(usize::MAX);
+    let end = start.saturating_add(out.len());
+    match content.get(start..end) {
+        Some(range) => out.copy_from_slice(range),
+        None => return Err(Error::store(key, "read", io::Error::from(io::ErrorKind::UnexpectedEof))),
+    }
+    Ok(())
+}
+
+/// The names right below `folder` among sorted keys, as [`Store::list`] gives them. `is_folder` tells a key that
+/// itself stands for a folder.
+fn names_below<V>(keys: &BTreeMap<String, V>, folder: &str, is_folder: impl Fn(&V) -> bool) -> Vec<Entry> {
+    let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+    let mut names = BTreeMap::<&str, bool>::new();
+    let mut from = prefix.clone();
+    loop {
+        let Some((key, value)) = keys
+            .range::<str, _>((std::ops::Bound::Included(from.as_str()), std::ops::Bound::Unbounded))
+            .next()
+        else {
+            break;
+        };
+        let Some(below) = key.strip_prefix(&prefix) else { break };
+        let (name, deeper) = match below.split_once('/') {
+            Some((name, _)) => (name, true),
+            None => (below, false),
+        };
+        if !name.is_empty() {
+            *names.entry(name).or_default() |= deeper || is_folder(value);
+        }
+        // `0` comes right after `/`: whatever else is in that folder is skipped.
+        from = if deeper { format!("{prefix}{name}0") } else { format!("{key}\0") };
+    }
+    names.into_iter().map(|(name, is_folder)| Entry { name: name.to_owned(), is_folder }).collect()
+}
+
+/// Whether any of the sorted keys is below `folder`.
+fn is_any_below<V>(keys: &BTreeMap<String, V>, folder: &str) -> bool {
+    let prefix = format!("{folder}/");
+    keys.range(prefix.clone()..).next().is_some_and(|(key, _)| key.starts_with(&prefix))
 }

@@ -1,0 +1,230 @@
+//! The tests that every store passes, and those of what only one kind of store can do.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::any::Any;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::*;
+use crate::sys;
+
+/// A store with the objects that a test asked for.
+struct Subject {
+    store: Arc<dyn Store>,
+    /// Replaces one object, where the store can change.
+    replace: Option<Box<dyn Fn(&str, &[u8])>>,
+    /// What must live as long.
+    _keep: Box<dyn Any>,
+}
+
+type Objects<'a> = &'a [(&'a str, &'a [u8])];
+
+fn memory(objects: Objects<'_>) -> Subject {
+    let store = Arc::new(MemoryStore::new());
+    for (key, bytes) in objects {
+        store.put(key, *bytes).unwrap();
+    }
+    let same = Arc::clone(&store);
+    let replace = move |key: &str, bytes: &[u8]| same.put(key, bytes).unwrap();
+    Subject { store, replace: Some(Box::new(replace)), _keep: Box::new(()) }
+}
+
+fn write_folder(root: &Path, objects: Objects<'_>) {
+    for (key, bytes) in objects {
+        let path = root.join(key);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    }
+}
+
+fn directory_store(objects: Objects<'_>, make: impl Fn(&Path) -> DirectoryStore) -> Subject {
+    let folder = tempfile::tempdir().unwrap();
+    write_folder(folder.path(), objects);
+    let store = Arc::new(make(folder.path()));
+    let root = folder.path().to_owned();
+    let replace = move |key: &str, bytes: &[u8]| {
+        std::fs::write(root.join(".new"), bytes).unwrap();
+        std::fs::rename(root.join(".new"), root.join(key)).unwrap();
+    };
+    Subject { store, replace: Some(Box::new(replace)), _keep: Box::new(folder) }
+}
+
+fn zip_archive(objects: Objects<'_>, prefix: &str, method: ::zip::CompressionMethod) -> Subject {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut writer = ::zip::ZipWriter::new(file.reopen().unwrap());
+    let options = ::zip::write::SimpleFileOptions::default().compression_method(method);
+    for (key, bytes) in objects {
+        writer.start_file(format!("{prefix}{key}"), options).unwrap();
+        writer.write_all(bytes).unwrap();
+    }
+    writer.finish().unwrap();
+    let store = Arc::new(ZipStore::open(file.path()).unwrap());
+    Subject { store, replace: None, _keep: Box::new(file) }
+}
+
+/// What every store promises.
+fn contract(make: impl Fn(Objects<'_>) -> Subject) {
+    missing_is_none(&make);
+    ranges_and_limits(&make);
+    lists_and_heads(&make);
+    odd_names(&make);
+    replaced_while_open(&make);
+    what_cannot_be_a_key(&make);
+}
+
+fn missing_is_none(make: &impl Fn(Objects<'_>) -> Subject) {
+    let Subject { store, _keep, .. } = make(&[("a/b/c", b"abc"), ("top", b"t")]);
+    let long = "x".repeat(300);
+    for key in
+        ["nothing", "a/nothing", "a/b/c/d", "top/x", "a", "a/b", "", "A/b/c", &long, &format!("{long}/x")]
+    {
+        assert!(store.open(key).unwrap().is_none(), "{key:?}");
+        assert!(store.get(key, 10).unwrap().is_none(), "{key:?}");
+    }
+    for key in ["nothing", "a/nothing", "top/x", &long] {
+        assert!(store.head(key).unwrap().is_none(), "{key:?}");
+        assert!(store.list(key).unwrap().is_empty(), "{key:?}");
+    }
+}
+
+fn ranges_and_limits(make: &impl Fn(Objects<'_>) -> Subject) {
+    let long: Vec<u8> = (0..200_000_u32).map(|i| (i % 251) as u8).collect();
+    let Subject { store, _keep, .. } = make(&[("a/long", &long), ("a/empty", b""), ("top", b"")]);
+    let object = store.open("a/long").unwrap().unwrap();
+    assert_eq!(object.size_bytes(), 200_000);
+    for (offset, length) in
+        [(0, 200_000), (0, 1), (199_999, 1), (200_000, 0), (77, 65_536), (100_000, 100_000)]
+    {
+        let mut out = vec![0; length];
+        object.read_exact_at(offset as u64, &mut out).unwrap();
+        assert_eq!(out, long[offset..offset + length]);
+    }
+    for (offset, length) in [(0, 200_001), (199_999, 2), (200_001, 1), (u64::MAX, 1), (1 << 63, 1)] {
+        let error = object.read_exact_at(offset, &mut vec![0; length]).unwrap_err();
+        assert!(matches!(&error, Error::Store { key, .. } if key == "a/long"), "{error:?}");
+    }
+    assert_eq!(store.get("a/long", 200_000).unwrap().unwrap(), long);
+    let error = store.get("a/long", 199_999).unwrap_err();
+    assert!(error.to_string().contains("more than the limit of 199999"), "{error}");
+
+    let empty = store.open("a/empty").unwrap().unwrap();
+    assert_eq!(empty.size_bytes(), 0);
+    empty.read_exact_at(0, &mut []).unwrap();
+    assert!(empty.read_exact_at(0, &mut [0]).is_err());
+    assert_eq!(store.get("a/empty", 0).unwrap().unwrap(), b"");
+}
+
+fn lists_and_heads(make: &impl Fn(Objects<'_>) -> Subject) {
+    let objects: Objects<'_> = &[
+        ("b/x/1", b"1"),
+        ("b/x/2", b"2"),
+        ("b.c", b""),
+        ("b0", b""),
+        ("a", b"12345"),
+        ("b/y", b""),
+        ("Z/z/z", b""),
+    ];
+    let Subject { store, _keep, .. } = make(objects);
+    let names = |folder: &str| -> Vec<(String, bool)> {
+        store.list(folder).unwrap().into_iter().map(|entry| (entry.name, entry.is_folder)).collect()
+    };
+    let expected = [("Z", true), ("a", false), ("b", true), ("b.c", false), ("b0", false)];
+    assert_eq!(names(""), expected.map(|(name, is_folder)| (name.to_owned(), is_folder)));
+    assert_eq!(names("b"), [("x".to_owned(), true), ("y".to_owned(), false)]);
+    assert_eq!(names("b/x"), [("1".to_owned(), false), ("2".to_owned(), false)]);
+    assert_eq!(names("Z"), [("z".to_owned(), true)]);
+
+    let file = store.head("a").unwrap().unwrap();
+    assert_eq!(file.validator.size_bytes, 5);
+    assert_eq!(file.validator, store.open("a").unwrap().unwrap().validator());
+    assert_ne!(file.mode & 0o400, 0);
+    assert_eq!(file.uid, sys::effective_ids().0);
+    for folder in ["", "b", "b/x"] {
+        let info = store.head(folder).unwrap().unwrap();
+        assert_ne!(info.mode & 0o100, 0, "{folder}");
+    }
+    store.room().unwrap();
+    assert!(!store.describe().is_empty());
+}
+
+fn odd_names(make: &impl Fn(Objects<'_>) -> Subject) {
+    let names = [
+        "día",
+        "日本",
+        "e\u{301}",
+        "100%",
+        "%2F",
+        "a b",
+        "new\nline",
+        "tab\t",
+        "back\\slash",
+        "...",
+        "c:",
+        "~",
+        "-x",
+    ];
+    let keys: Vec<String> =
+        names.iter().flat_map(|name| [format!("top/{name}"), format!("{name}/deep")]).collect();
+    let objects: Vec<(&str, &[u8])> = keys.iter().map(|key| (key.as_str(), key.as_bytes())).collect();
+    let Subject { store, _keep, .. } = make(&objects);
+    for key in &keys {
+        assert_eq!(store.get(key, 100).unwrap().as_deref(), Some(key.as_bytes()), "{key:?}");
+    }
+    let mut sorted = names.map(str::to_owned);
+    sorted.sort();
+    let listed: Vec<String> = store.list("top").unwrap().into_iter().map(|entry| entry.name).collect();
+    assert_eq!(listed, sorted);
+}
+
+fn replaced_while_open(make: &impl Fn(Objects<'_>) -> Subject) {
+    let Subject { store, replace, _keep } = make(&[("a/b", b"old")]);
+    let Some(replace) = replace else { return };
+    let object = store.open("a/b").unwrap().unwrap();
+    replace("a/b", b"newer");
+    let mut out = [0; 3];
+    object.read_exact_at(0, &mut out).unwrap();
+    assert_eq!(out, *b"old");
+    assert_eq!(store.get("a/b", 9).unwrap().unwrap(), b"newer");
+    assert_ne!(object.validator(), store.open("a/b").unwrap().unwrap().validator());
+}
+
+fn what_cannot_be_a_key(make: &impl Fn(Objects<'_>) -> Subject) {
+    let Subject { store, _keep, .. } = make(&[("a/b", b"x"), ("top", b"")]);
+    for key in ["/a/b", "a//b", "a/b/", "a/../a/b", "..", ".", "a/./b", "a\0b", "/"] {
+        assert!(store.open(key).is_err(), "{key:?}");
+        assert!(store.get(key, 9).is_err(), "{key:?}");
+        assert!(store.head(key).is_err(), "{key:?}");
+        assert!(store.list(key).is_err(), "{key:?}");
+    }
+}
+
+#[test]
+fn memory_store() {
+    contract(memory);
+}
+
+#[test]
+fn directory_store_confined_by_the_kernel() {
+    contract(|objects| directory_store(objects, |root| DirectoryStore::open(root, false).unwrap()));
+}
+
+#[test]
+fn directory_store_that_follows_links() {
+    contract(|objects| directory_store(objects, |root| DirectoryStore::open(root, true).unwrap()));
+}
+
+#[test]
+fn directory_store_without_openat2() {
+    contract(|objects| {
+        directory_store(objects, |root| DirectoryStore::open(root, false).unwrap().by_walking())
+    });
+}
+
+#[test]
+fn zip_store() {
+    for method in [::zip::CompressionMethod::Stored, ::zip::CompressionMethod::Deflated] {
+        contract(|objects| zip_archive(objects, "", method));
+        contract(|objects| zip_archive(objects, "parent.zarr/", method));
+    }
+}

@@ -1,0 +1,119 @@
+//! A store in memory, for tests and for what is made at run time. Uses `sys` for the owner it shows.
+//!
+//! An open object is a snapshot: replacing or deleting its key leaves it as it was.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use parking_lot::RwLock;
+
+use super::{
+    Entry, Info, Object, Room, Store, Validator, check_key, copy_range, is_any_below, names_below, read_whole,
+};
+use crate::error::Result;
+use crate::sys;
+
+/// A store in memory.
+#[derive(Default)]
+pub struct MemoryStore {
+    content: RwLock<Content>,
+}
+
+#[derive(Default)]
+struct Content {
+    objects: BTreeMap<String, MemoryObject>,
+    /// How many objects were ever put: stands for the inode number.
+    puts: u64,
+}
+
+#[derive(Clone)]
+struct MemoryObject {
+    key: Arc<str>,
+    bytes: Arc<[u8]>,
+    validator: Validator,
+    mtime: SystemTime,
+}
+
+impl MemoryStore {
+    /// An empty store.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Stores an object, in place of the one that the key had.
+    pub fn put(&self, key: &str, bytes: impl Into<Arc<[u8]>>) -> Result<()> {
+        check_key(key, "write")?;
+        let bytes = bytes.into();
+        let mtime = SystemTime::now();
+        let mut content = self.content.write();
+        content.puts += 1;
+        let validator = Validator {
+            device: 0,
+            inode: content.puts,
+            mtime_ns: mtime.duration_since(UNIX_EPOCH).map_or(0, |age| age.as_nanos() as i128),
+            size_bytes: bytes.len() as u64,
+        };
+        content.objects.insert(key.to_owned(), MemoryObject { key: key.into(), bytes, validator, mtime });
+        Ok(())
+    }
+
+    /// Removes an object; tells whether there was one.
+    pub fn delete(&self, key: &str) -> bool {
+        self.content.write().objects.remove(key).is_some()
+    }
+}
+
+impl Object for MemoryObject {
+    fn validator(&self) -> Validator {
+        self.validator
+    }
+
+    fn read_exact_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        copy_range(&self.bytes, offset, out, &self.key)
+    }
+}
+
+impl Store for MemoryStore {
+    fn open(&self, key: &str) -> Result<Option<Box<dyn Object>>> {
+        check_key(key, "open")?;
+        let object = self.content.read().objects.get(key).cloned();
+        Ok(object.map(|object| Box::new(object) as Box<dyn Object>))
+    }
+
+    fn get(&self, key: &str, limit_bytes: u64) -> Result<Option<Vec<u8>>> {
+        match self.open(key)? {
+            Some(object) => read_whole(object.as_ref(), key, limit_bytes).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// A folder has the time of the store's beginning and no inode number.
+    fn head(&self, key: &str) -> Result<Option<Info>> {
+        check_key(key, "look at")?;
+        let content = self.content.read();
+        let (uid, gid) = sys::effective_ids();
+        if let Some(object) = content.objects.get(key) {
+            let MemoryObject { validator, mtime, .. } = *object;
+            return Ok(Some(Info { validator, uid, gid, mode: 0o644, mtime }));
+        }
+        if !key.is_empty() && !is_any_below(&content.objects, key) {
+            return Ok(None);
+        }
+        let validator = Validator { device: 0, inode: 0, mtime_ns: 0, size_bytes: 0 };
+        Ok(Some(Info { validator, uid, gid, mode: 0o755, mtime: UNIX_EPOCH }))
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<Entry>> {
+        check_key(folder, "list")?;
+        Ok(names_below(&self.content.read().objects, folder, |_| false))
+    }
+
+    fn room(&self) -> Result<Room> {
+        Ok(Room { block_bytes: 4096, name_max: 255, ..Room::default() })
+    }
+
+    fn describe(&self) -> String {
+        "memory".to_owned()
+    }
+}

@@ -1,0 +1,452 @@
+//! A zip archive as a read-only store: a key is the name of a member. Members are stored or deflated; zip64 is fine.
+//! Format: PKWARE's APPNOTE 6.3. Uses `error` only.
+//!
+//! The archive is opened once and its central directory read once, so the store is the archive as it was then: when
+//! the file changes later, opening an object is [`Error::Stale`]. Stored members are read by range from the file.
+//! Deflated ones can only be read from their start: a read of the whole inflates into the reader's buffer, a read of a
+//! part inflates the member once and keeps it as long as the object is open. What comes out in full is checked
+//! against the archive's CRC-32.
+//!
+//! An archive made from within a store has the store's names; one made from its parent has them below one folder,
+//! and then that folder is the root. Of members with the same name the last is meant (that is how writers replace
+//! one). Members that could not be keys (absolute, `..`, over-long names) are left out and logged. Encrypted members,
+//! other methods and links are errors when they are opened.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use flate2::read::DeflateDecoder;
+use parking_lot::Mutex;
+use zip::CompressionMethod;
+use zip::read::{ZipArchive, ZipFileEntry};
+
+use super::{
+    Entry, Info, Object, Room, Store, Validator, check_key, copy_range, is_any_below, is_key, names_below,
+    read_whole, stat,
+};
+use crate::error::{Error, Result};
+
+/// The longest member name that is taken in, in bytes.
+const MAX_NAME_BYTES: usize = 4096;
+/// The most bytes of a deflated member that are held in memory so that parts of it can be read.
+const MAX_HELD_BYTES: u64 = 1 << 30;
+/// Deflate makes at most 1032 bytes of one; a size beyond that is a lie.
+const MAX_DEFLATE_RATIO: u64 = 1032;
+/// Bytes of a local file header before its name.
+const LOCAL_HEADER_BYTES: usize = 30;
+
+/// A zip archive.
+pub struct ZipStore {
+    file: Arc<File>,
+    path: String,
+    validator: Validator,
+    members: BTreeMap<String, Member>,
+}
+
+/// One name of the central directory.
+#[derive(Clone, Copy, Debug)]
+enum Member {
+    Folder,
+    Data(Location),
+    /// What stands against reading it.
+    Refused(&'static str),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Location {
+    header_start: u64,
+    compressed_bytes: u64,
+    size_bytes: u64,
+    crc32: u32,
+    is_deflated: bool,
+}
+
+impl ZipStore {
+    /// The store in the archive at `path`. `InvalidData` when it is not a zip archive.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        use std::os::unix::fs::OpenOptionsExt;
+        let file = File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "not a regular file"));
+        }
+        let archive = ZipArchive::new(BufReader::new(&file)).map_err(invalid_data)?;
+        let path = path.display().to_string();
+        if archive.has_duplicate_names() {
+            log::debug!("{path}: some names occur more than once; the last of each is used");
+        }
+        let members = read_members(&archive, &path)?;
+        drop(archive);
+        let validator = stat::validator(&metadata);
+        Ok(ZipStore { file: Arc::new(file), path, validator, members })
+    }
+
+    fn open_object(&self, key: &str) -> Result<Option<ZipObject>> {
+        check_key(key, "open")?;
+        let location = match self.members.get(key) {
+            None | Some(Member::Folder) => return Ok(None),
+            Some(Member::Refused(reason)) => return Err(Error::unsupported(key, *reason)),
+            Some(Member::Data(location)) => *location,
+        };
+        let metadata = self.file.metadata().map_err(|error| Error::store(key, "open", error))?;
+        if stat::validator(&metadata) != self.validator {
+            return Err(Error::Stale { key: key.to_owned() });
+        }
+        let start = self.data_start(&location, key)?;
+        Ok(Some(ZipObject {
+            file: Arc::clone(&self.file),
+            key: key.to_owned(),
+            validator: Validator { size_bytes: location.size_bytes, ..self.validator },
+            location,
+            start,
+            inflated: Mutex::new(None),
+        }))
+    }
+
+    /// Where the member's bytes begin: behind its local header, whose length only it tells.
+    fn data_start(&self, location: &Location, key: &str) -> Result<u64> {
+        let damaged = |reason: &str| Error::corrupt(key, format!("{reason} in {}", self.path));
+        let mut header = [0; LOCAL_HEADER_BYTES];
+        self.file
+            .read_exact_at(&mut header, location.header_start)
+            .map_err(|error| Error::store(key, "read the archive's header of", error))?;
+        let [b'P', b'K', 3, 4, .., name_low, name_high, extra_low, extra_high] = header else {
+            return Err(damaged("its local file header is not where the central directory says"));
+        };
+        let name_bytes = u64::from(u16::from_le_bytes([name_low, name_high]));
+        let extra_bytes = u64::from(u16::from_le_bytes([extra_low, extra_high]));
+        let start = location.header_start.checked_add(LOCAL_HEADER_BYTES as u64 + name_bytes + extra_bytes);
+        let end = start.and_then(|start| start.checked_add(location.compressed_bytes));
+        match (start, end) {
+            (Some(start), Some(end)) if end <= self.validator.size_bytes => Ok(start),
+            _ => Err(damaged("it reaches past the end of the archive")),
+        }
+    }
+}
+
+fn invalid_data(error: zip::result::ZipError) -> io::Error {
+    match error {
+        zip::result::ZipError::Io(error) if error.kind() != io::ErrorKind::UnexpectedEof => error,
+        other => io::Error::new(io::ErrorKind::InvalidData, other),
+    }
+}
+
+/// All members by key, the single parent folder taken off.
+fn read_members(archive: &ZipArchive<BufReader<&File>>, path: &str) -> io::Result<BTreeMap<String, Member>> {
+    let mut members = BTreeMap::new();
+    for index in 0..archive.len() {
+        let entry = archive.by_index_data(index).map_err(invalid_data)?;
+        let raw = entry.name().map_err(invalid_data)?.into_owned();
+        let name = raw.strip_suffix('/').unwrap_or(&raw);
+        if name.len() > MAX_NAME_BYTES || name.is_empty() || !is_key(name) {
+            let shown: String = name.chars().take(100).collect();
+            log::warn!("{path}: the name of a member cannot be a key and is left out: {shown:?}");
+            continue;
+        }
+        // What macOS adds for its own use.
+        if name == "__MACOSX" || name.starts_with("__MACOSX/") || name.rsplit('/').next() == Some(".DS_Store")
+        {
+            continue;
+        }
+        let member = if entry.is_dir() { Member::Folder } else { classify(&entry) };
+        members.insert(name.to_owned(), member);
+    }
+    Ok(match single_parent(&members) {
+        None => members,
+        Some(parent) => {
+            let below = |key: String| key.strip_prefix(&parent)?.strip_prefix('/').map(str::to_owned);
+            members.into_iter().filter_map(|(key, member)| Some((below(key)?, member))).collect()
+        }
+    })
+}
+
+fn classify(entry: &ZipFileEntry<'_>) -> Member {
+    let is_deflated = match entry.compression() {
+        _ if entry.encrypted() => return Member::Refused("the archive's member is encrypted"),
+        _ if entry.is_symlink() => return Member::Refused("the archive's member is a link"),
+        CompressionMethod::Stored => false,
+        CompressionMethod::Deflated => true,
+        _ => return Member::Refused("the archive's member is neither stored nor deflated"),
+    };
+    let location = Location {
+        header_start: entry.header_start(),
+        compressed_bytes: entry.compressed_size(),
+        size_bytes: entry.size(),
+        crc32: entry.crc32(),
+        is_deflated,
+    };
+    let is_possible = if is_deflated {
+        location.size_bytes <= location.compressed_bytes.saturating_mul(MAX_DEFLATE_RATIO)
+    } else {
+        location.size_bytes == location.compressed_bytes
+    };
+    if is_possible {
+        Member::Data(location)
+    } else {
+        Member::Refused("the archive's member has an impossible size")
+    }
+}
+
+/// The one folder that everything is in, if there is one.
+fn single_parent(members: &BTreeMap<String, Member>) -> Option<String> {
+    let (first, _) = members.first_key_value()?;
+    let parent = first.split('/').next()?.to_owned();
+    let is_inside = |(key, member): (&String, &Member)| match key.strip_prefix(&parent) {
+        Some("") => matches!(member, Member::Folder),
+        Some(rest) => rest.starts_with('/'),
+        None => false,
+    };
+    members.iter().all(is_inside).then_some(parent)
+}
+
+impl Store for ZipStore {
+    fn open(&self, key: &str) -> Result<Option<Box<dyn Object>>> {
+        Ok(self.open_object(key)?.map(|object| Box::new(object) as Box<dyn Object>))
+    }
+
+    fn get(&self, key: &str, limit_bytes: u64) -> Result<Option<Vec<u8>>> {
+        match self.open_object(key)? {
+            Some(object) => read_whole(&object, key, limit_bytes).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Owner, mode and time are those of the archive.
+    fn head(&self, key: &str) -> Result<Option<Info>> {
+        check_key(key, "look at")?;
+        let info = stat::info(&self.file).map_err(|error| Error::store(key, "look at", error))?;
+        let of_size = |size_bytes| Validator { size_bytes, ..info.validator };
+        Ok(match self.members.get(key) {
+            Some(Member::Data(location)) => Some(Info { validator: of_size(location.size_bytes), ..info }),
+            Some(Member::Refused(_)) => Some(Info { validator: of_size(0), ..info }),
+            Some(Member::Folder) => Some(Info { validator: of_size(0), ..info.as_folder() }),
+            None if key.is_empty() || is_any_below(&self.members, key) => {
+                Some(Info { validator: of_size(0), ..info.as_folder() })
+            }
+            None => None,
+        })
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<Entry>> {
+        check_key(folder, "list")?;
+        Ok(names_below(&self.members, folder, |member| matches!(member, Member::Folder)))
+    }
+
+    fn room(&self) -> Result<Room> {
+        stat::room(&*self.file).map_err(|error| Error::store("", "stat", error))
+    }
+
+    fn describe(&self) -> String {
+        self.path.clone()
+    }
+}
+
+/// An open member.
+struct ZipObject {
+    file: Arc<File>,
+    key: String,
+    validator: Validator,
+    location: Location,
+    /// Offset of the member's bytes in the archive.
+    start: u64,
+    /// The whole of a deflated member that was read in part.
+    inflated: Mutex<Option<Arc<Vec<u8>>>>,
+}
+
+impl Object for ZipObject {
+    fn validator(&self) -> Validator {
+        self.validator
+    }
+
+    fn read_exact_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        let size_bytes = self.location.size_bytes;
+        let length = out.len() as u64;
+        if offset.checked_add(length).is_none_or(|end| end > size_bytes) {
+            return Err(Error::store(&self.key, "read", io::Error::from(io::ErrorKind::UnexpectedEof)));
+        }
+        let is_whole = length == size_bytes;
+        if self.location.is_deflated {
+            if is_whole {
+                return self.inflate(out);
+            }
+            return copy_range(&self.inflated()?, offset, out, &self.key);
+        }
+        // Inside the archive, as `data_start` has checked.
+        let position = self.start.saturating_add(offset);
+        self.file.read_exact_at(out, position).map_err(|error| Error::store(&self.key, "read", error))?;
+        if is_whole { self.check_crc32(out) } else { Ok(()) }
+    }
+}
+
+impl ZipObject {
+    fn inflated(&self) -> Result<Arc<Vec<u8>>> {
+        let mut inflated = self.inflated.lock();
+        if let Some(bytes) = inflated.as_ref() {
+            return Ok(Arc::clone(bytes));
+        }
+        if self.location.size_bytes > MAX_HELD_BYTES {
+            let reason = "parts of a deflated member this long cannot be read; make the archive with stored members (zip -0)";
+            return Err(Error::unsupported(&self.key, reason));
+        }
+        let mut bytes = Vec::new();
+        let out_of_memory = |_| Error::store(&self.key, "read", io::Error::from(io::ErrorKind::OutOfMemory));
+        let length = self.location.size_bytes as usize;
+        bytes.try_reserve_exact(length).map_err(out_of_memory)?;
+        bytes.resize(length, 0);
+        self.inflate(&mut bytes)?;
+        let bytes = Arc::new(bytes);
+        *inflated = Some(Arc::clone(&bytes));
+        Ok(bytes)
+    }
+
+    /// Inflates the whole member into `out`, which has its size.
+    fn inflate(&self, out: &mut [u8]) -> Result<()> {
+        let range =
+            FileRange { file: &self.file, position: self.start, left: self.location.compressed_bytes };
+        let mut decoder = DeflateDecoder::new_with_buf(range, vec![0; 64 << 10]);
+        let damaged = |error: io::Error| Error::corrupt(&self.key, format!("the deflated member: {error}"));
+        decoder.read_exact(out).map_err(damaged)?;
+        if decoder.read(&mut [0]).map_err(damaged)? != 0 {
+            return Err(Error::corrupt(&self.key, "the deflated member is longer than the archive says"));
+        }
+        self.check_crc32(out)
+    }
+
+    fn check_crc32(&self, bytes: &[u8]) -> Result<()> {
+        if crc32fast::hash(bytes) == self.location.crc32 {
+            return Ok(());
+        }
+        Err(Error::corrupt(&self.key, "its CRC-32 is not the one that the archive names"))
+    }
+}
+
+/// A part of a file, read forward by position.
+struct FileRange<'a> {
+    file: &'a File,
+    position: u64,
+    left: u64,
+}
+
+impl Read for FileRange<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let length = out.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        let out = out.get_mut(..length).unwrap_or_default();
+        let count = self.file.read_at(out, self.position)?;
+        self.position += count as u64;
+        self.left -= count as u64;
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::io::Write;
+
+    use zip::write::{SimpleFileOptions, ZipWriter};
+
+    use super::*;
+
+    fn archive(make: impl FnOnce(&mut ZipWriter<File>)) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut writer = ZipWriter::new(file.reopen().unwrap());
+        make(&mut writer);
+        writer.finish().unwrap();
+        file
+    }
+
+    fn add(writer: &mut ZipWriter<File>, name: &str, bytes: &[u8], method: CompressionMethod) {
+        writer.start_file(name, SimpleFileOptions::default().compression_method(method)).unwrap();
+        writer.write_all(bytes).unwrap();
+    }
+
+    const BOTH: [CompressionMethod; 2] = [CompressionMethod::Stored, CompressionMethod::Deflated];
+
+    #[test]
+    fn a_single_parent_folder_is_the_root() {
+        let stored = CompressionMethod::Stored;
+        let file = archive(|writer| {
+            writer.add_directory("data.zarr/", SimpleFileOptions::default()).unwrap();
+            add(writer, "data.zarr/zarr.json", b"{}", stored);
+            writer.add_directory("data.zarr/empty/", SimpleFileOptions::default()).unwrap();
+            add(writer, "__MACOSX/data.zarr/._zarr.json", b"", stored);
+            add(writer, ".DS_Store", b"", stored);
+        });
+        let store = ZipStore::open(file.path()).unwrap();
+        let names: Vec<_> =
+            store.list("").unwrap().into_iter().map(|entry| (entry.name, entry.is_folder)).collect();
+        assert_eq!(names, [("empty".to_owned(), true), ("zarr.json".to_owned(), false)]);
+        let file = archive(|writer| add(writer, "zarr.json", b"{}", stored));
+        assert!(ZipStore::open(file.path()).unwrap().open("zarr.json").unwrap().is_some());
+    }
+
+    #[test]
+    fn names_that_cannot_be_keys_are_left_out() {
+        let stored = CompressionMethod::Stored;
+        let file = archive(|writer| {
+            for name in ["../up", "a/../../up", "a//b", "./c", "good"] {
+                add(writer, name, b"x", stored);
+            }
+        });
+        let store = ZipStore::open(file.path()).unwrap();
+        let names: Vec<_> = store.list("").unwrap().into_iter().map(|entry| entry.name).collect();
+        assert_eq!(names, ["good"]);
+    }
+
+    #[test]
+    fn damage_is_found() {
+        for method in BOTH {
+            let content: Vec<u8> = (0..50_000_u32).flat_map(|i| (i * i).to_le_bytes()).collect();
+            let file = archive(|writer| add(writer, "a", &content, method));
+            let mut bytes = std::fs::read(file.path()).unwrap();
+            bytes[20_000] ^= 4;
+            std::fs::write(file.path(), &bytes).unwrap();
+            let store = ZipStore::open(file.path()).unwrap();
+            let error = store.get("a", 1 << 20).unwrap_err();
+            assert!(matches!(error, Error::Corrupt { .. }), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn a_size_that_lies_costs_nothing() {
+        for method in BOTH {
+            let file = archive(|writer| add(writer, "a", &[7; 5000], method));
+            let mut bytes = std::fs::read(file.path()).unwrap();
+            let directory = bytes.windows(4).rposition(|window| window == b"PK\x01\x02").unwrap();
+            for size in [0xf000_0000_u32, 4999, 5001] {
+                bytes[directory + 24..directory + 28].copy_from_slice(&size.to_le_bytes());
+                std::fs::write(file.path(), &bytes).unwrap();
+                let store = ZipStore::open(file.path()).unwrap();
+                assert!(store.get("a", u64::MAX).is_err(), "{method} {size}");
+                if let Ok(Some(object)) = store.open("a") {
+                    assert!(object.read_exact_at(1, &mut [0; 3]).is_err(), "{method} {size}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_cut_archive_is_no_archive() {
+        let file = archive(|writer| add(writer, "a", &[7; 5000], CompressionMethod::Stored));
+        let bytes = std::fs::read(file.path()).unwrap();
+        for length in [0, 1, 30, 2000, bytes.len() - 30, bytes.len() - 1] {
+            std::fs::write(file.path(), &bytes[..length]).unwrap();
+            let kind = ZipStore::open(file.path()).err().map(|error| error.kind());
+            assert_eq!(kind, Some(io::ErrorKind::InvalidData), "{length}");
+        }
+    }
+
+    #[test]
+    fn a_change_of_the_archive_is_told() {
+        let file = archive(|writer| add(writer, "a", b"x", CompressionMethod::Stored));
+        let store = ZipStore::open(file.path()).unwrap();
+        let mut other = file.reopen().unwrap();
+        other.write_all(b"PK and more").unwrap();
+        other.set_len(10_000).unwrap();
+        assert!(matches!(store.open("a"), Err(Error::Stale { .. })));
+    }
+}

@@ -1,0 +1,161 @@
+//! Calls of the operating system that the standard library lacks, each behind a safe function.
+//!
+//! Besides `codec/blosc.rs` the only place with unsafe code. May be used by every layer, uses nothing of the crate.
+//! One section per topic: files, process. Manual pages: openat2(2), readdir(3), xattr(7), statvfs(3).
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, CString, OsString};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+
+// --- files ---------------------------------------------------------------------------------------
+
+/// How often a call is tried again that the kernel gave up on because something was renamed meanwhile.
+const RACE_RETRIES: u32 = 256;
+
+/// Opens `path` below `root`, never outside of it: `..` and links are followed while they stay inside, an
+/// absolute link or one that leads out is `EXDEV` (openat2 with RESOLVE_BENEATH). `ENOSYS` or `EPERM` for every
+/// path means that the kernel or a sandbox lacks the call.
+pub fn open_beneath(root: BorrowedFd<'_>, path: &CStr, flags: i32) -> io::Result<OwnedFd> {
+    // SAFETY: open_how is a struct of three integers, for which all bytes zero is a value.
+    let mut how: libc::open_how = unsafe { std::mem::zeroed() };
+    how.flags = flags as u64;
+    how.resolve = libc::RESOLVE_BENEATH | libc::RESOLVE_NO_MAGICLINKS;
+    let mut races = 0;
+    loop {
+        // SAFETY: `path` is NUL-terminated and `how` lives through the call; its true size is passed.
+        let fd = unsafe {
+            libc::syscall(
+                libc::SYS_openat2,
+                root.as_raw_fd(),
+                path.as_ptr(),
+                &raw const how,
+                std::mem::size_of::<libc::open_how>(),
+            )
+        };
+        if let Ok(fd) = i32::try_from(fd)
+            && fd >= 0
+        {
+            // SAFETY: the kernel has just made this descriptor and nobody else owns it.
+            return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EINTR) => {}
+            Some(libc::EAGAIN) if races < RACE_RETRIES => races += 1,
+            _ => return Err(error),
+        }
+    }
+}
+
+/// Opens `path` relative to `folder` (openat(2)), wherever links lead.
+pub fn open_at(folder: BorrowedFd<'_>, path: &CStr, flags: i32) -> io::Result<OwnedFd> {
+    loop {
+        // SAFETY: `path` is NUL-terminated; no mode is needed since O_CREAT is never passed.
+        let fd = unsafe { libc::openat(folder.as_raw_fd(), path.as_ptr(), flags) };
+        if fd >= 0 {
+            // SAFETY: the kernel has just made this descriptor and nobody else owns it.
+            return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::EINTR) {
+            return Err(error);
+        }
+    }
+}
+
+/// What readdir(3) tells of a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameKind {
+    /// A folder.
+    Folder,
+    /// Neither a folder nor a link.
+    Other,
+    /// A link, or a filesystem that does not say.
+    Unknown,
+}
+
+/// The names in an open folder, without `.` and `..`, in the filesystem's order.
+pub fn read_folder(folder: OwnedFd) -> io::Result<Vec<(OsString, NameKind)>> {
+    struct Stream(*mut libc::DIR);
+    impl Drop for Stream {
+        fn drop(&mut self) {
+            // SAFETY: the pointer came from fdopendir and is closed only here.
+            unsafe { libc::closedir(self.0) };
+        }
+    }
+    let fd = folder.into_raw_fd();
+    // SAFETY: `fd` is an open descriptor that we own; on success the stream owns it.
+    let pointer = unsafe { libc::fdopendir(fd) };
+    if pointer.is_null() {
+        let error = io::Error::last_os_error();
+        // SAFETY: fdopendir failed, so the descriptor is still ours.
+        drop(unsafe { OwnedFd::from_raw_fd(fd) });
+        return Err(error);
+    }
+    let stream = Stream(pointer);
+    let mut names = Vec::new();
+    loop {
+        // SAFETY: errno is this thread's own; readdir tells an error from the end only by it.
+        unsafe { *libc::__errno_location() = 0 };
+        // SAFETY: the stream is open and used by this thread alone.
+        let entry = unsafe { libc::readdir64(stream.0) };
+        if entry.is_null() {
+            let error = io::Error::last_os_error();
+            return if error.raw_os_error() == Some(0) { Ok(names) } else { Err(error) };
+        }
+        // SAFETY: a non-null entry is valid until the next readdir on this stream; d_name is NUL-terminated. The
+        // name is reached through the pointer, since the entry may be shorter than the struct.
+        let (name, kind) = unsafe { (CStr::from_ptr((&raw const (*entry).d_name).cast()), (*entry).d_type) };
+        if name == c"." || name == c".." {
+            continue;
+        }
+        let kind = match kind {
+            libc::DT_DIR => NameKind::Folder,
+            libc::DT_LNK | libc::DT_UNKNOWN => NameKind::Unknown,
+            _ => NameKind::Other,
+        };
+        names.push((OsString::from_vec(name.to_bytes().to_vec()), kind));
+    }
+}
+
+/// One extended attribute of an open file or folder, O_PATH descriptors included; `None` where it has none or the
+/// filesystem knows none. Needs /proc. Longer than `out` is `ERANGE`.
+pub fn extended_attribute(file: BorrowedFd<'_>, name: &CStr, out: &mut [u8]) -> io::Result<Option<usize>> {
+    let path = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+    // SAFETY: both strings are NUL-terminated and `out` is writable for its length.
+    let length = unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), out.as_mut_ptr().cast(), out.len()) };
+    if let Ok(length) = usize::try_from(length) {
+        return Ok(Some(length.min(out.len())));
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::ENODATA | libc::EOPNOTSUPP) => Ok(None),
+        _ => Err(error),
+    }
+}
+
+/// Size and room of the filesystem that an open file or folder is on (fstatvfs(3)).
+pub fn filesystem_room(file: BorrowedFd<'_>) -> io::Result<libc::statvfs64> {
+    // SAFETY: statvfs is a struct of integers, for which all bytes zero is a value.
+    let mut room: libc::statvfs64 = unsafe { std::mem::zeroed() };
+    loop {
+        // SAFETY: the descriptor is open and `room` is writable.
+        if unsafe { libc::fstatvfs64(file.as_raw_fd(), &raw mut room) } == 0 {
+            return Ok(room);
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::EINTR) {
+            return Err(error);
+        }
+    }
+}
+
+// --- process -------------------------------------------------------------------------------------
+
+/// Effective user and group of this process.
+pub fn effective_ids() -> (u32, u32) {
+    // SAFETY: these calls take nothing and cannot fail.
+    unsafe { (libc::geteuid(), libc::getegid()) }
+}
