@@ -1,2 +1,7 @@
-//! The command line.
-fn main() {}
+//! The `zarrfs` program. `cli` holds one file per command; it may use every layer of the library, and nothing uses it.
+
+mod cli;
+
+fn main() -> std::process::ExitCode {
+    cli::run(std::env::args_os().collect())
+}

@@ -1,0 +1,153 @@
+//! `zarrfs check STORE [ARRAY…]`: decodes every stored object and names each that is damaged.
+
+use clap::Args;
+use zarrfs::array::{Array, Engine, Layout};
+use zarrfs::error::Error;
+use zarrfs::hierarchy::{Node, Tree};
+
+use super::exit::{Exit, Outcome};
+use super::open::{self, Walk};
+use super::options::{EngineArguments, LogArguments, StoreArguments};
+use super::{log, output, progress};
+
+/// Decode everything and name each damaged object
+///
+/// Writes one line per damaged object, its key and the reason, to standard output. Exit code 1 if there is any.
+#[derive(Args, Clone, Debug)]
+pub struct Arguments {
+    #[command(flatten)]
+    store: StoreArguments,
+
+    /// Check these arrays only
+    #[arg(value_name = "ARRAY")]
+    arrays: Vec<String>,
+
+    #[command(flatten)]
+    engine: EngineArguments,
+
+    #[command(flatten)]
+    log: LogArguments,
+}
+
+/// What was found so far.
+#[derive(Default)]
+struct Findings {
+    arrays: u64,
+    chunks: u64,
+    damaged: u64,
+    not_checked: u64,
+}
+
+impl Arguments {
+    /// Checks.
+    pub fn run(self) -> Outcome {
+        log::start(&self.log, self.log.log_file.as_deref())?;
+        let store = open::zarr_store(&self.store.store, self.store.access.follow_symlinks.is_on())?;
+        let engine = Engine::new(self.engine.cache_limit_bytes(), self.engine.threads());
+        let mut roots: Vec<String> = self.arrays.iter().map(|name| open::path(name)).collect();
+        let tree = Tree::new(store.clone());
+        for root in &roots {
+            if let Ok(None) = tree.node(root) {
+                return Err(open::unknown(&store, root));
+            }
+        }
+        if roots.is_empty() {
+            roots.push(String::new());
+        }
+        let mut findings = Findings::default();
+        for (path, node) in roots.iter().flat_map(|root| Walk::new(&store, root)) {
+            match node {
+                Ok(Node::Group { .. }) => {}
+                Ok(Node::Array { metadata, .. }) => {
+                    match Array::open(&engine, &store, &path, metadata, Layout::default()) {
+                        Ok(array) => findings.check(&path, &array),
+                        Err(error) => findings.refused(&path, &error),
+                    }
+                }
+                Ok(Node::Broken { error, .. }) | Err(error) => findings.refused(&path, &error),
+            }
+        }
+        findings.report()
+    }
+}
+
+impl Findings {
+    fn check(&mut self, path: &str, array: &Array) {
+        self.arrays += 1;
+        let bar = progress::chunks(0);
+        bar.set_message(open::shown(path).to_owned());
+        let mut damaged = 0;
+        let mut chunks = 0;
+        check_array(
+            array,
+            &mut |done, total| {
+                chunks = total;
+                bar.set_length(total);
+                bar.set_position(done);
+            },
+            &mut |key, error| {
+                damaged += 1;
+                bar.suspend(|| say(key, error));
+            },
+        );
+        bar.finish_and_clear();
+        self.chunks += chunks;
+        self.damaged += damaged;
+    }
+
+    /// A node that could not be opened: damage where its document or the store is at fault, and only a gap in the
+    /// check where this version lacks something.
+    fn refused(&mut self, path: &str, error: &Error) {
+        if let Error::Unsupported { .. } = error {
+            self.not_checked += 1;
+            eprintln!("zarrfs: not checked: {}: {error}", open::shown(path));
+        } else {
+            self.damaged += 1;
+            let _ = output::write(format!("{error}\n").as_bytes());
+        }
+    }
+
+    fn report(self) -> Outcome {
+        let Findings { arrays, chunks, damaged, not_checked } = self;
+        eprint!("{} checked, {} read", count(arrays, "array"), count(chunks, "chunk"));
+        if not_checked > 0 {
+            eprint!(", {not_checked} not checked");
+        }
+        eprintln!(", {damaged} damaged");
+        if damaged > 0 { Err(Exit::Reported) } else { Ok(()) }
+    }
+}
+
+/// One line per damaged object: the key, then the reason.
+fn say(key: &str, error: &Error) {
+    let text = error.to_string();
+    let line = if text.starts_with(key) { format!("{text}\n") } else { format!("{key}: {text}\n") };
+    // A reader that has gone does not change what the exit code says.
+    let _ = output::write(line.as_bytes());
+}
+
+fn count(number: u64, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+/// Reads all of the array, block by block.
+fn check_array(
+    array: &Array,
+    on_progress: &mut dyn FnMut(u64, u64),
+    on_damage: &mut dyn FnMut(&str, &Error),
+) {
+    const BLOCK_BYTES: u64 = 1 << 20;
+    let total = array.size_bytes();
+    let mut block = vec![0; BLOCK_BYTES.min(total) as usize];
+    let mut offset = 0;
+    while offset < total {
+        let length = BLOCK_BYTES.min(total - offset);
+        if let Some(part) = block.get_mut(..length as usize)
+            && let Err(error) = array.read_at(offset, part)
+        {
+            on_damage(&array.metadata().document_key, &error);
+        }
+        offset += length;
+        on_progress(offset.div_ceil(BLOCK_BYTES), total.div_ceil(BLOCK_BYTES));
+    }
+}

@@ -1,0 +1,42 @@
+//! How a command ends when it does not succeed: exit code 2 for a command line that makes no sense, 1 for the rest.
+
+use std::process::ExitCode;
+
+use zarrfs::error::Error;
+
+/// Why a command ended early.
+#[derive(Debug)]
+pub enum Exit {
+    /// The command line makes no sense; the sentence says what to write instead.
+    Usage(String),
+    /// It was tried and failed, for this reason.
+    Failed(String),
+    /// It failed, and what there was to say has been said.
+    Reported,
+}
+
+/// The result of a command.
+pub type Outcome<T = ()> = Result<T, Exit>;
+
+impl Exit {
+    /// Prints the reason, and gives the exit code.
+    pub fn report(self) -> ExitCode {
+        match self {
+            Exit::Usage(sentence) => {
+                eprintln!("zarrfs: {sentence}");
+                ExitCode::from(2)
+            }
+            Exit::Failed(reason) => {
+                eprintln!("zarrfs: {reason}");
+                ExitCode::FAILURE
+            }
+            Exit::Reported => ExitCode::FAILURE,
+        }
+    }
+}
+
+impl From<Error> for Exit {
+    fn from(error: Error) -> Self {
+        Exit::Failed(error.to_string())
+    }
+}

@@ -1,0 +1,221 @@
+//! The command line: clap's definitions, the other ways to call `zarrfs mount`, and the exit code.
+//!
+//! One file per command; each command is a struct of arguments with a `run`. Everything a user may type is defined
+//! once, here and in `options`: help, man page, completions, `-o` words and README's table come from it.
+
+mod cat;
+mod check;
+mod completions;
+mod demo;
+mod exit;
+mod log;
+mod ls;
+mod man;
+mod memory;
+mod mount;
+mod nearest;
+mod open;
+mod options;
+mod output;
+mod progress;
+mod size;
+mod umount;
+mod words;
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Parser, Subcommand};
+
+use exit::{Exit, Outcome};
+
+/// Mounts a Zarr hierarchy so that every array is one flat binary file beside a JSON sidecar.
+#[derive(Debug, Parser)]
+#[command(name = "zarrfs", version, args_override_self = true)]
+#[command(after_help = "zarrfs STORE MOUNTPOINT [-o WORDS] is short for zarrfs mount.")]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Mount(mount::Arguments),
+    Umount(umount::Arguments),
+    Ls(ls::Arguments),
+    Cat(cat::Arguments),
+    Check(check::Arguments),
+    Demo(demo::Arguments),
+    Completions(completions::Arguments),
+    #[command(hide = true)]
+    Man(man::Arguments),
+}
+
+/// Runs the program with the command line as the operating system gave it.
+pub fn run(arguments: Vec<OsString>) -> ExitCode {
+    match parse_and_run(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(exit) => exit.report(),
+    }
+}
+
+fn parse_and_run(arguments: Vec<OsString>) -> Outcome {
+    let (arguments, helper) = if is_mount_helper(&arguments) {
+        (mount::from_helper(arguments)?, true)
+    } else {
+        (with_command(arguments), false)
+    };
+    let Some(command_line) = parse(&arguments)? else { return Ok(()) };
+    match command_line.command {
+        Command::Mount(first) => {
+            let words = words::read(&first.words, &mount_definition(), first.sloppy)?;
+            let again = arguments.iter().take(2).cloned();
+            let again = again.chain(words.flags.iter().map(OsString::from));
+            // Flags after words, so that a flag wins over a word.
+            let again: Vec<OsString> = again.chain(arguments.iter().skip(2).cloned()).collect();
+            match parse(&again)? {
+                Some(CommandLine { command: Command::Mount(all) }) => all.run(words, helper),
+                _ => Ok(()),
+            }
+        }
+        Command::Umount(arguments) => arguments.run(),
+        Command::Ls(arguments) => arguments.run(),
+        Command::Cat(arguments) => arguments.run(),
+        Command::Check(arguments) => arguments.run(),
+        Command::Demo(arguments) => arguments.run(),
+        Command::Completions(arguments) => arguments.run(),
+        Command::Man(arguments) => arguments.run(),
+    }
+}
+
+/// Whether mount(8) called us: `mount.zarrfs` or `mount.fuse.zarrfs`.
+fn is_mount_helper(arguments: &[OsString]) -> bool {
+    let name = arguments.first().and_then(|path| Path::new(path).file_name()).and_then(OsStr::to_str);
+    name.is_some_and(|name| name.starts_with("mount."))
+}
+
+/// Puts `mount` in front where a store was named without a command.
+fn with_command(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let mut definition = CommandLine::command();
+    definition.build();
+    let names: Vec<&str> = definition.get_subcommands().map(clap::Command::get_name).collect();
+    let Some(first) = arguments.get(1).map(|first| first.to_string_lossy().into_owned()) else {
+        return arguments;
+    };
+    let is_help = ["-h", "--help", "-V", "--version"].contains(&first.as_str());
+    let is_slip =
+        !Path::new(&first).exists() && nearest::nearest(first.as_str(), names.iter().copied()).is_some();
+    if !is_help && !names.contains(&first.as_str()) && !is_slip && arguments.len() > 2 {
+        arguments.insert(1, OsString::from("mount"));
+    }
+    arguments
+}
+
+/// The commands that help shows.
+fn shown_commands() -> Vec<String> {
+    let definition = CommandLine::command();
+    let shown = definition.get_subcommands().filter(|command| !command.is_hide_set());
+    shown.map(|command| command.get_name().to_owned()).collect()
+}
+
+/// clap's definition of `zarrfs mount`.
+fn mount_definition() -> clap::Command {
+    let mut definition = CommandLine::command();
+    definition.build();
+    definition.find_subcommand("mount").cloned().unwrap_or_default()
+}
+
+/// Parses; prints help or the version itself, and then gives `None`.
+fn parse(arguments: &[OsString]) -> Outcome<Option<CommandLine>> {
+    let error = match CommandLine::try_parse_from(arguments) {
+        Ok(command_line) => return Ok(Some(command_line)),
+        Err(error) => error,
+    };
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            // A reader that has gone away needs no help.
+            let _ = error.print();
+            Ok(None)
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
+            Err(Exit::Usage(format!("a command is missing\n\n{}", CommandLine::command().render_help())))
+        }
+        _ => Err(Exit::Usage(sentence(&error))),
+    }
+}
+
+/// clap's complaint as one sentence.
+fn sentence(error: &clap::Error) -> String {
+    let context = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        Some(ContextValue::Strings(texts)) => texts.first().cloned(),
+        _ => None,
+    };
+    match error.kind() {
+        ErrorKind::UnknownArgument => {
+            let unknown = context(ContextKind::InvalidArg).unwrap_or_default();
+            if !unknown.starts_with('-') {
+                return format!("one argument too many: '{unknown}'");
+            }
+            match context(ContextKind::SuggestedArg) {
+                Some(near) => format!("unknown option '{unknown}': did you mean '{near}'?"),
+                None => format!("unknown option '{unknown}': '--help' lists the options"),
+            }
+        }
+        ErrorKind::InvalidSubcommand => {
+            let unknown = context(ContextKind::InvalidSubcommand).unwrap_or_default();
+            match nearest::nearest(&unknown, shown_commands()) {
+                Some(near) => format!("unknown command '{unknown}': did you mean '{near}'?"),
+                None => format!("unknown command '{unknown}': 'zarrfs --help' lists the commands"),
+            }
+        }
+        ErrorKind::MissingRequiredArgument => {
+            let missing = match error.get(ContextKind::InvalidArg) {
+                Some(ContextValue::Strings(names)) => names.join(" and "),
+                _ => "an argument".to_owned(),
+            };
+            format!("{missing} is missing: '--help' shows how the command is written")
+        }
+        _ => {
+            let text = error.to_string();
+            let text = text.strip_prefix("error: ").unwrap_or(&text);
+            let text =
+                text.split("\n\nUsage").next().unwrap_or(text).split("\n\nFor more").next().unwrap_or(text);
+            text.split_whitespace().collect::<Vec<_>>().join(" ")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn command(line: &str) -> Vec<String> {
+        let arguments = line.split(' ').map(OsString::from).collect();
+        with_command(arguments).iter().map(|word| word.to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn the_definition_holds_together() {
+        CommandLine::command().debug_assert();
+    }
+
+    #[test]
+    fn mount_may_be_left_out() {
+        assert_eq!(command("zarrfs a.zarr m"), ["zarrfs", "mount", "a.zarr", "m"]);
+        assert_eq!(command("zarrfs -o ro a m"), ["zarrfs", "mount", "-o", "ro", "a", "m"]);
+        assert_eq!(command("zarrfs ls a"), ["zarrfs", "ls", "a"]);
+        assert_eq!(command("zarrfs --help"), ["zarrfs", "--help"]);
+        assert_eq!(command("zarrfs mont a m"), ["zarrfs", "mont", "a", "m"]);
+    }
+
+    #[test]
+    fn mount_helpers_are_told_by_their_name() {
+        assert!(is_mount_helper(&["/usr/sbin/mount.zarrfs".into()]));
+        assert!(is_mount_helper(&["mount.fuse.zarrfs".into()]));
+        assert!(!is_mount_helper(&["/usr/bin/zarrfs".into()]));
+    }
+}

@@ -1,0 +1,140 @@
+//! The options that several commands share, as clap defines them: the one table behind the command line, `-o` words,
+//! help, the man page, the completions and README's table. Uses `array` and `mount` for what the options turn into.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::{memory, size};
+use zarrfs::array::{ByteOrder, Layout, Order};
+
+/// A cache where the machine does not tell how much memory it has.
+const CACHE_BYTES_WHERE_MEMORY_IS_UNKNOWN: u64 = 1 << 30;
+/// The most decoding threads.
+const MAX_THREADS: u64 = 1024;
+
+/// `on` or `off`; the bare flag means `on`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    /// Yes.
+    #[value(alias = "yes", alias = "true", alias = "1")]
+    On,
+    /// No.
+    #[value(alias = "no", alias = "false", alias = "0")]
+    Off,
+}
+
+impl Switch {
+    /// Whether it is on.
+    pub fn is_on(self) -> bool {
+        self == Switch::On
+    }
+}
+
+/// Where the store is.
+#[derive(Args, Clone, Debug)]
+pub struct StoreArguments {
+    /// The store: a folder, a file: URL or a zip file
+    #[arg(value_name = "STORE")]
+    pub store: String,
+
+    #[command(flatten)]
+    pub access: AccessArguments,
+}
+
+/// How the store is read.
+#[derive(Args, Clone, Debug)]
+pub struct AccessArguments {
+    /// Follow symbolic links that lead out of the store; without it they are errors
+    #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_value = "off", default_missing_value = "on", hide_possible_values = true)]
+    pub follow_symlinks: Switch,
+}
+
+/// Byte order of the served file.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum ByteOrderWord {
+    /// Least significant byte first.
+    Little,
+    /// Most significant byte first.
+    Big,
+}
+
+/// Which index varies fastest in the served file.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum OrderWord {
+    /// Last index fastest.
+    #[value(name = "C")]
+    C,
+    /// First index fastest.
+    #[value(name = "F")]
+    F,
+}
+
+/// How arrays are served.
+#[derive(Args, Clone, Debug)]
+pub struct LayoutArguments {
+    /// Byte order of the elements, whatever the store has
+    #[arg(long, value_name = "little|big", default_value = "little", hide_possible_values = true)]
+    pub byte_order: ByteOrderWord,
+
+    /// C: the last index varies fastest (NumPy, C, IDL's reversed axes); F: the first (Fortran, MATLAB, R, Julia)
+    #[arg(long, value_name = "C|F", default_value = "C", ignore_case = true, hide_possible_values = true)]
+    pub order: OrderWord,
+}
+
+impl LayoutArguments {
+    /// As the array layer wants it.
+    pub fn layout(&self) -> Layout {
+        Layout {
+            order: match self.order {
+                OrderWord::C => Order::C,
+                OrderWord::F => Order::F,
+            },
+            byte_order: match self.byte_order {
+                ByteOrderWord::Little => ByteOrder::Little,
+                ByteOrderWord::Big => ByteOrder::Big,
+            },
+        }
+    }
+}
+
+/// What decoding may use.
+#[derive(Args, Clone, Debug)]
+pub struct EngineArguments {
+    /// Memory for decoded chunks, such as 512M or 2G [default: a quarter of the memory this process may use]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub cache_size: Option<u64>,
+
+    /// Threads that decode [default: one per core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_THREADS))]
+    pub threads: Option<u64>,
+}
+
+impl EngineArguments {
+    /// Limit of the chunk cache in bytes.
+    pub fn cache_limit_bytes(&self) -> u64 {
+        self.cache_size
+            .or_else(|| Some(memory::limit_bytes()? / 4))
+            .unwrap_or(CACHE_BYTES_WHERE_MEMORY_IS_UNKNOWN)
+    }
+
+    /// How many threads decode.
+    pub fn threads(&self) -> usize {
+        match self.threads {
+            Some(threads) => threads as usize,
+            None => std::thread::available_parallelism().map_or(1, usize::from),
+        }
+    }
+}
+
+/// Where messages go and which.
+#[derive(Args, Clone, Debug)]
+pub struct LogArguments {
+    /// Messages to write: off, error, warn, info, debug or trace; or a filter as in RUST_LOG, which it overrides [default: warn]
+    #[arg(long, value_name = "LEVEL")]
+    pub log_level: Option<String>,
+
+    /// Append messages to this file instead of writing them to standard error
+    #[arg(long, value_name = "FILE")]
+    pub log_file: Option<PathBuf>,
+}

@@ -1,0 +1,24 @@
+//! Standard output, of which the reader may have enough before we do (`zarrfs cat … | head`).
+
+use std::io::{self, ErrorKind, Write};
+
+use super::exit::{Exit, Outcome};
+
+/// Whether the reader still reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// Yes.
+    Reads,
+    /// It closed its end: nobody wants the rest, which is no error.
+    HasGone,
+}
+
+/// Writes all of it, unless the reader has gone.
+pub fn write(bytes: &[u8]) -> Outcome<Reader> {
+    let mut output = io::stdout().lock();
+    match output.write_all(bytes).and_then(|()| output.flush()) {
+        Ok(()) => Ok(Reader::Reads),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(Reader::HasGone),
+        Err(error) => Err(Exit::Failed(format!("cannot write to standard output: {error}"))),
+    }
+}
