@@ -10,8 +10,20 @@
 //! - A codec is built for one [`Representation`] and refuses, when built, what it cannot take.
 //! - Errors here are a [`CodecError`] without a key; the layer above knows the key and adds it.
 
+pub mod adler32;
+pub mod base64;
+pub mod bz2;
+pub mod checksum;
 pub mod configuration;
+pub mod crc32;
+pub mod fletcher32;
+pub mod jenkins_lookup3;
+pub mod lz4;
+pub mod lzma;
+pub mod lzma_filters;
 pub mod registry;
+pub mod shuffle;
+pub mod stream_decoder;
 
 use std::borrow::Cow;
 use std::fmt;
