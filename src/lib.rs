@@ -6,5 +6,6 @@ pub mod hierarchy;
 pub mod metadata;
 #[cfg(feature = "mount")]
 pub mod mount;
+pub mod nearest;
 pub mod store;
 pub mod sys;

@@ -13,7 +13,6 @@ mod ls;
 mod man;
 mod memory;
 mod mount;
-mod nearest;
 mod open;
 mod options;
 mod output;
@@ -28,6 +27,8 @@ use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
+
+use zarrfs::nearest::nearest;
 
 use exit::{Exit, Outcome};
 
@@ -105,8 +106,7 @@ fn with_command(mut arguments: Vec<OsString>) -> Vec<OsString> {
         return arguments;
     };
     let is_help = ["-h", "--help", "-V", "--version"].contains(&first.as_str());
-    let is_slip =
-        !Path::new(&first).exists() && nearest::nearest(first.as_str(), names.iter().copied()).is_some();
+    let is_slip = !Path::new(&first).exists() && nearest(first.as_str(), names.iter().copied()).is_some();
     if !is_help && !names.contains(&first.as_str()) && !is_slip && arguments.len() > 2 {
         arguments.insert(1, OsString::from("mount"));
     }
@@ -166,7 +166,7 @@ fn sentence(error: &clap::Error) -> String {
         }
         ErrorKind::InvalidSubcommand => {
             let unknown = context(ContextKind::InvalidSubcommand).unwrap_or_default();
-            match nearest::nearest(&unknown, shown_commands()) {
+            match nearest(&unknown, shown_commands()) {
                 Some(near) => format!("unknown command '{unknown}': did you mean '{near}'?"),
                 None => format!("unknown command '{unknown}': 'zarrfs --help' lists the commands"),
             }

@@ -10,7 +10,7 @@ use zarrfs::array::{Array, Engine, Layout};
 use zarrfs::hierarchy::Node;
 use zarrfs::mount::options::{AllowOther, Options};
 use zarrfs::mount::session;
-use zarrfs::store::Store;
+use zarrfs::store::{Store, local_path};
 
 use super::exit::{Exit, Outcome};
 use super::open::{self, Walk};
@@ -147,7 +147,7 @@ impl Arguments {
         log::start(&self.log, options.log_file.as_deref())?;
         let follow_symlinks = self.access.follow_symlinks.is_on();
         if self.fake {
-            open::store(&self.store, follow_symlinks)?;
+            open::zarr_store(&self.store, follow_symlinks)?;
             return Ok(());
         }
         let location = self.store.clone();
@@ -161,7 +161,7 @@ impl Arguments {
             Ok(store)
         })?;
         if !self.foreground {
-            warn_of_slabs(&open::store(&self.store, follow_symlinks)?, cache_limit_bytes, layout);
+            warn_of_slabs(&zarrfs::store::open(&self.store, follow_symlinks)?, cache_limit_bytes, layout);
         }
         Ok(())
     }
@@ -172,7 +172,7 @@ impl Arguments {
             words.source_name.clone().unwrap_or_else(|| self.store.clone()),
             absolute(&self.mountpoint),
         );
-        options.store_path = open::local_path(&self.store).map(|path| absolute(&path));
+        options.store_path = local_path(&self.store).ok().map(|path| absolute(&path));
         options.allow_other = match self.allow_other {
             AllowOtherWord::Auto => AllowOther::Auto,
             AllowOtherWord::On => AllowOther::On,

@@ -1,43 +1,21 @@
 //! Opening what a user names: a store, an array in it; and the walk over all nodes. Uses `store` and `hierarchy`.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use zarrfs::error::{Error, Result};
 use zarrfs::hierarchy::{Node, Tree};
 use zarrfs::metadata::ArrayMetadata;
+use zarrfs::nearest::nearest;
 use zarrfs::store::Store;
 
 use super::exit::{Exit, Outcome};
-use super::nearest::nearest;
 
 /// Folders looked into for a first trace of Zarr, before a store is taken on trust.
 const MAX_FOLDERS_SEARCHED: usize = 10_000;
 
-/// The path of a store in the local filesystem; `None` for a URL of another kind.
-pub fn local_path(location: &str) -> Option<PathBuf> {
-    match location.split_once("://") {
-        Some(("file", rest)) => Some(PathBuf::from(rest.strip_prefix("localhost").unwrap_or(rest))),
-        Some(_) => None,
-        None => Some(PathBuf::from(location.strip_prefix("file:").unwrap_or(location))),
-    }
-}
-
-/// Opens a store, whatever is in it.
-pub fn store(location: &str, follow_symlinks: bool) -> Result<Arc<dyn Store>> {
-    if let Some(path) = local_path(location)
-        && let Err(error) = path.metadata()
-        && error.kind() == std::io::ErrorKind::NotFound
-    {
-        return Err(Error::Usage(format!("no such store: {} does not exist", path.display())));
-    }
-    let _ = follow_symlinks;
-    Err(Error::Usage("stores cannot be opened yet".into()))
-}
-
 /// Opens a store, and refuses a folder in which nothing is of Zarr.
 pub fn zarr_store(location: &str, follow_symlinks: bool) -> Result<Arc<dyn Store>> {
-    let store = store(location, follow_symlinks)?;
+    let store = zarrfs::store::open(location, follow_symlinks)?;
     for (folders, (_, node)) in Walk::new(&store, "").enumerate() {
         let is_trace = match node {
             Ok(Node::Group { metadata, .. }) => metadata.zarr_format.is_some(),
@@ -137,23 +115,4 @@ impl Iterator for Walk {
 /// The path of a child.
 pub fn below(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn locations_in_the_local_filesystem() {
-        for (location, path) in [
-            ("a.zarr", Some("a.zarr")),
-            ("/data/a.zarr", Some("/data/a.zarr")),
-            ("file:///data/a.zarr", Some("/data/a.zarr")),
-            ("file://localhost/data/a.zarr", Some("/data/a.zarr")),
-            ("file:/data/a.zarr", Some("/data/a.zarr")),
-            ("s3://bucket/a.zarr", None),
-        ] {
-            assert_eq!(local_path(location), path.map(PathBuf::from), "{location}");
-        }
-    }
 }

@@ -4,8 +4,9 @@
 
 use clap::{Arg, ArgAction, Command};
 
+use zarrfs::nearest::nearest;
+
 use super::exit::{Exit, Outcome};
-use super::nearest::nearest;
 
 /// What is done with a word of mount(8) or fstab(5).
 #[derive(Clone, Copy, PartialEq, Eq)]

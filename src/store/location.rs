@@ -1,4 +1,4 @@
-//! From what a user calls a store (STORE on the command line) to the store. Uses the stores beside it.
+//! From what a user calls a store (STORE on the command line) to the store. Uses the stores beside it and `nearest`.
 
 use std::fs::File;
 use std::io;
@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::{DirectoryStore, Store, ZipStore};
 use crate::error::{Error, Result};
+use crate::nearest::nearest;
 
 /// Schemes that stand for a store which this program cannot read yet.
 const REMOTE_SCHEMES: [&str; 10] = ["s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "http", "https", "ftp"];
@@ -19,7 +20,7 @@ const MAX_NAMES_COMPARED: usize = 10_000;
 /// The store at `location`: a folder, a zip archive, or a `file:` URL of either. With `follow_symlinks`, links in a
 /// folder may lead out of it. Every failure is [`Error::Usage`], one sentence that says what to do.
 pub fn open(location: &str, follow_symlinks: bool) -> Result<Arc<dyn Store>> {
-    let path = path_of(location)?;
+    let path = local_path(location)?;
     let metadata = match std::fs::metadata(&path) {
         Ok(metadata) => metadata,
         Err(error) => return Err(cannot_reach(&path, &error)),
@@ -40,8 +41,8 @@ pub fn open(location: &str, follow_symlinks: bool) -> Result<Arc<dyn Store>> {
     }
 }
 
-/// The path that a location names.
-fn path_of(location: &str) -> Result<PathBuf> {
+/// The path that a location names, of a folder or file that need not be there.
+pub fn local_path(location: &str) -> Result<PathBuf> {
     if location.is_empty() {
         return Err(Error::Usage("the store's name is empty; name a folder or a zip archive".to_owned()));
     }
@@ -113,7 +114,7 @@ fn cannot_reach(path: &Path, error: &io::Error) -> Error {
         },
     );
     let wanted = missing.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    Error::Usage(match nearest_name(&wanted, names.iter().map(String::as_str)) {
+    Error::Usage(match nearest(&wanted, &names) {
         Some(name) => format!(
             "{shown}: no such folder or zip archive; did you mean {}?",
             missing.with_file_name(name).display()
@@ -142,41 +143,6 @@ fn is_empty_or_starts_like_zip(path: &Path) -> bool {
     use std::os::unix::fs::FileExt;
     let mut start = [0; 2];
     File::open(path).and_then(|file| file.read_exact_at(&mut start, 0)).is_ok_and(|()| start == *b"PK")
-}
-
-/// The name that is most like `wanted`, if one differs by little: for "did you mean".
-pub fn nearest_name<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let limit = match wanted.chars().count() {
-        0..=2 => return None,
-        3..=5 => 1,
-        _ => 2,
-    };
-    let wanted_low = wanted.to_lowercase();
-    let distance = |name: &str| {
-        let without_ending = name.strip_suffix(".zarr").or(name.strip_suffix(".zip")).unwrap_or(name);
-        edit_distance(&wanted_low, &name.to_lowercase())
-            .min(edit_distance(&wanted_low, &without_ending.to_lowercase()) + 1)
-    };
-    let nearest = names.into_iter().map(|name| (distance(name), name)).min()?;
-    (nearest.0 <= limit && nearest.1 != wanted).then_some(nearest.1)
-}
-
-/// How many characters must be put in, taken out or changed to turn one string into the other (Levenshtein).
-fn edit_distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().take(256).collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().take(256).enumerate() {
-        let mut diagonal = i;
-        let mut left = i + 1;
-        let mut next = vec![left];
-        for (to, above) in b.iter().zip(row.iter().skip(1)) {
-            left = (diagonal + usize::from(from != *to)).min(above + 1).min(left + 1);
-            diagonal = *above;
-            next.push(left);
-        }
-        row = next;
-    }
-    row.last().copied().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -237,14 +203,5 @@ mod tests {
         assert!(sentence(&at("cut.zip")).contains("cannot be read"));
         assert!(sentence(&at("dangling")).contains("link"));
         assert!(sentence("/dev/null").contains("not a regular file"));
-    }
-
-    #[test]
-    fn distances() {
-        assert_eq!(edit_distance("kitten", "sitting"), 3);
-        assert_eq!(edit_distance("", "abc"), 3);
-        assert_eq!(edit_distance("abc", ""), 3);
-        assert_eq!(nearest_name("temprature", ["temperature", "salinity"]), Some("temperature"));
-        assert_eq!(nearest_name("depth", ["salinity"]), None);
     }
 }

@@ -22,7 +22,7 @@ use std::io;
 use std::time::SystemTime;
 
 pub use directory::{DirectoryStore, is_temporary_name};
-pub use location::{nearest_name, open};
+pub use location::{local_path, open};
 pub use memory::MemoryStore;
 pub use zip::ZipStore;
 

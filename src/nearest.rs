@@ -1,4 +1,4 @@
-//! The known word that a mistyped one probably meant. Uses nothing of the crate.
+//! The known word that a mistyped one probably meant, for error sentences of every layer. Uses nothing.
 
 /// How alike two words must be (Jaro-Winkler, 1 is the same) for one to be a slip of the other.
 const ALIKE: f64 = 0.85;
