@@ -1,16 +1,27 @@
 //! Data types: the element of an array, its size and the parts of it that have a byte order.
 //!
-//! Spec: v3 "Data types", v2 "Data type encoding". Uses `error` only.
+//! Spec: v3 "Data types", v2 "Data type encoding". Uses `json` and `fault`.
 //!
 //! The **canonical form** of an element, used everywhere behind the codecs: little-endian, packed, bool as
 //! one byte 0 or 1, int2/int4 sign-extended to one byte, complex as real then imaginary, struct fields in order.
 
+use std::borrow::Cow;
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
+
+use super::MAX_RANK;
+use super::fault::{Fault, Parsed};
+use super::json;
 
 /// The longest element that is taken, in bytes.
 pub const MAX_ITEM_BYTES: usize = 16 << 20;
 /// The most runs of [`Component`]s that a data type may have.
 pub const MAX_COMPONENTS: usize = 1 << 16;
+
+/// NumPy's codes of time units.
+pub const TIME_UNITS: [&str; 14] =
+    ["generic", "Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as"];
 
 /// Byte order of stored or served elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -75,6 +86,7 @@ pub enum DataType {
     Float6E3M2Fn,
     Float8E3M4,
     Float8E4M3,
+    Float8E4M3Fn,
     Float8E4M3B11Fnuz,
     Float8E4M3Fnuz,
     Float8E5M2,
@@ -117,20 +129,76 @@ impl Field {
     }
 
     /// Values in the field: the product of its shape, 1 for a scalar.
-    fn count(&self) -> Option<usize> {
+    pub(super) fn count(&self) -> Option<usize> {
         self.shape.iter().try_fold(1usize, |product, &n| product.checked_mul(usize::try_from(n).ok()?))
     }
 }
 
+impl TimeUnit {
+    /// A unit by NumPy's code (`μs` is `us`) and a scale factor from 1 to 2^31-1.
+    pub fn new(unit: &str, scale_factor: u64) -> Parsed<Self> {
+        let unit = if unit == "μs" { "us" } else { unit };
+        if !TIME_UNITS.contains(&unit) {
+            return Err(Fault::unsupported(format_args!("the time unit {}", json::shown_text(unit))));
+        }
+        // NumPy reads 0 as 1.
+        let scale_factor = u32::try_from(scale_factor.max(1)).ok().filter(|&scale| scale <= i32::MAX as u32);
+        let scale_factor = scale_factor.ok_or_else(|| Fault::invalid("the scale factor passes 2^31-1"))?;
+        Ok(TimeUnit { unit: unit.to_owned(), scale_factor })
+    }
+}
+
 impl DataType {
+    /// Checks what documents decide: 1 to [`MAX_ITEM_BYTES`] bytes, at most [`MAX_COMPONENTS`] components, no two
+    /// fields of one name, fixed sizes inside structs.
+    pub(super) fn check(&self) -> Parsed<()> {
+        if matches!(self, DataType::VariableLength(_)) {
+            return Ok(());
+        }
+        self.check_fields()?;
+        match self.item_size() {
+            Some(0) => Err(Fault::unsupported("elements of 0 bytes have no flat form")),
+            Some(size) if size <= MAX_ITEM_BYTES => match self.components() {
+                Some(_) => Ok(()),
+                None => Err(Fault::unsupported(format_args!(
+                    "elements of more than {MAX_COMPONENTS} parts of their own byte order"
+                ))),
+            },
+            _ => Err(Fault::unsupported(format_args!("elements of more than {MAX_ITEM_BYTES} bytes"))),
+        }
+    }
+
+    fn check_fields(&self) -> Parsed<()> {
+        let DataType::Struct(fields) = self else { return Ok(()) };
+        if fields.is_empty() {
+            return Err(Fault::invalid("a struct without fields"));
+        }
+        let mut names = HashSet::new();
+        for field in fields {
+            let shown = || json::shown_text(&field.name);
+            if !field.name.is_empty() && !names.insert(field.name.as_str()) {
+                return Err(Fault::invalid(format_args!("two fields are named {}", shown())));
+            }
+            if field.shape.len() > MAX_RANK {
+                return Err(Fault::invalid(format_args!("more than {MAX_RANK} dimensions")).within(shown()));
+            }
+            if matches!(field.data_type, DataType::VariableLength(_)) {
+                let reason = "a field of variable length has no flat form";
+                return Err(Fault::unsupported(reason).within(shown()));
+            }
+            field.data_type.check_fields().map_err(|fault| fault.within(shown()))?;
+        }
+        Ok(())
+    }
+
     /// Bytes of one element; `None` for a type with no fixed size (and where the size passes usize, which no
     /// parsed type does). May be 0 (`|S0`).
     pub fn item_size(&self) -> Option<usize> {
         use DataType::*;
         Some(match self {
             Bool | Int2 | Int4 | Int8 | UInt2 | UInt4 | UInt8 | Float4E2M1Fn | Float6E2M3Fn
-            | Float6E3M2Fn | Float8E3M4 | Float8E4M3 | Float8E4M3B11Fnuz | Float8E4M3Fnuz | Float8E5M2
-            | Float8E5M2Fnuz | Float8E8M0Fnu => 1,
+            | Float6E3M2Fn | Float8E3M4 | Float8E4M3 | Float8E4M3Fn | Float8E4M3B11Fnuz | Float8E4M3Fnuz
+            | Float8E5M2 | Float8E5M2Fnuz | Float8E8M0Fnu => 1,
             Int16 | UInt16 | Float16 | BFloat16 => 2,
             Int32 | UInt32 | Float32 => 4,
             Int64 | UInt64 | Float64 | Complex64 | DateTime64(_) | TimeDelta64(_) => 8,
@@ -140,6 +208,17 @@ impl DataType {
             Struct(fields) => fields.iter().try_fold(0usize, |sum, field| sum.checked_add(field.size()?))?,
             VariableLength(_) => return None,
         })
+    }
+
+    /// Why an array of this type has no flat form, as a sentence for the user; `None` where it has one.
+    pub fn no_flat_form(&self) -> Option<String> {
+        let what = match self {
+            DataType::VariableLength(VariableLength::Utf8) => "strings of variable length (UTF-8)",
+            DataType::VariableLength(VariableLength::Bytes) => "byte strings of variable length",
+            DataType::VariableLength(VariableLength::Other(name)) => name,
+            _ => return None,
+        };
+        Some(format!("the data type has no fixed element size: {what}"))
     }
 
     /// The parts of the element that are swapped, in order and without gaps, neighbours of one width joined.
@@ -176,22 +255,35 @@ impl Field {
     fn append_components(&self, offset: usize, runs: &mut Vec<Component>) -> Option<usize> {
         let (count, size) = (self.count()?, self.data_type.item_size()?);
         let end = offset.checked_add(count.checked_mul(size)?)?;
-        if count == 0 || size == 0 {
-            return Some(end);
-        }
-        let mut of_one = Vec::new();
-        self.data_type.append_components(0, &mut of_one)?;
-        if let [only] = of_one.as_slice() {
-            let count = only.count.checked_mul(count)?;
-            push_run(runs, Component { offset, width: only.width, count })?;
-            return Some(end);
-        }
-        for index in 0..count {
-            for part in &of_one {
-                push_run(runs, Component { offset: offset + index * size + part.offset, ..*part })?;
-            }
+        if count > 0 && size > 0 {
+            let mut of_one = Vec::new();
+            self.data_type.append_components(0, &mut of_one)?;
+            repeat_components(runs, &of_one, offset, count, size)?;
         }
         Some(end)
+    }
+}
+
+/// Appends the components of `count` values of `size` bytes each, the first at `offset`, where `of_one` are those
+/// of one value. `None` at [`MAX_COMPONENTS`] or where an offset passes usize.
+pub(super) fn repeat_components(
+    runs: &mut Vec<Component>,
+    of_one: &[Component],
+    offset: usize,
+    count: usize,
+    size: usize,
+) -> Option<()> {
+    offset.checked_add(count.checked_mul(size)?)?;
+    match of_one {
+        [] => Some(()),
+        [only] if only.width * only.count == size => {
+            push_run(runs, Component { offset, width: only.width, count: only.count.checked_mul(count)? })
+        }
+        _ => (0..count).try_for_each(|index| {
+            of_one.iter().try_for_each(|part| {
+                push_run(runs, Component { offset: offset + index * size + part.offset, ..*part })
+            })
+        }),
     }
 }
 
@@ -211,6 +303,52 @@ fn push_run(runs: &mut Vec<Component>, run: Component) -> Option<()> {
 }
 
 impl DataType {
+    /// The type's v3 name, without its configuration: `float32`, `r24`, `numpy.datetime64`, `struct`.
+    pub fn name(&self) -> Cow<'_, str> {
+        use DataType::*;
+        Cow::Borrowed(match self {
+            Bool => "bool",
+            Int2 => "int2",
+            Int4 => "int4",
+            Int8 => "int8",
+            Int16 => "int16",
+            Int32 => "int32",
+            Int64 => "int64",
+            UInt2 => "uint2",
+            UInt4 => "uint4",
+            UInt8 => "uint8",
+            UInt16 => "uint16",
+            UInt32 => "uint32",
+            UInt64 => "uint64",
+            Float4E2M1Fn => "float4_e2m1fn",
+            Float6E2M3Fn => "float6_e2m3fn",
+            Float6E3M2Fn => "float6_e3m2fn",
+            Float8E3M4 => "float8_e3m4",
+            Float8E4M3 => "float8_e4m3",
+            Float8E4M3Fn => "float8_e4m3fn",
+            Float8E4M3B11Fnuz => "float8_e4m3b11fnuz",
+            Float8E4M3Fnuz => "float8_e4m3fnuz",
+            Float8E5M2 => "float8_e5m2",
+            Float8E5M2Fnuz => "float8_e5m2fnuz",
+            Float8E8M0Fnu => "float8_e8m0fnu",
+            Float16 => "float16",
+            BFloat16 => "bfloat16",
+            Float32 => "float32",
+            Float64 => "float64",
+            Complex64 => "complex64",
+            Complex128 => "complex128",
+            Raw(bytes) => return Cow::Owned(format!("r{}", *bytes as u128 * 8)),
+            NullTerminatedBytes(_) => "null_terminated_bytes",
+            FixedLengthUtf32(_) => "fixed_length_utf32",
+            DateTime64(_) => "numpy.datetime64",
+            TimeDelta64(_) => "numpy.timedelta64",
+            Struct(_) => "struct",
+            VariableLength(self::VariableLength::Utf8) => "string",
+            VariableLength(self::VariableLength::Bytes) => "variable_length_bytes",
+            VariableLength(self::VariableLength::Other(name)) => name,
+        })
+    }
+
     /// The type in NumPy's terms, the `descr` of an .npy header: `"<f4"`, or a list for a struct. What NumPy
     /// lacks is void bytes of the same size (`"|V2"`); int2 and int4 are served as `"|i1"`, uint2 and uint4 as `"|u1"`.
     pub fn numpy_descr(&self, byte_order: ByteOrder) -> Value {
@@ -240,8 +378,10 @@ impl DataType {
             Complex64 => format!("{c}c8"),
             Complex128 => format!("{c}c16"),
             BFloat16 => "|V2".to_owned(),
-            Float4E2M1Fn | Float6E2M3Fn | Float6E3M2Fn | Float8E3M4 | Float8E4M3 | Float8E4M3B11Fnuz
-            | Float8E4M3Fnuz | Float8E5M2 | Float8E5M2Fnuz | Float8E8M0Fnu => "|V1".to_owned(),
+            Float4E2M1Fn | Float6E2M3Fn | Float6E3M2Fn | Float8E3M4 | Float8E4M3 | Float8E4M3Fn
+            | Float8E4M3B11Fnuz | Float8E4M3Fnuz | Float8E5M2 | Float8E5M2Fnuz | Float8E8M0Fnu => {
+                "|V1".to_owned()
+            }
             Raw(bytes) => format!("|V{bytes}"),
             NullTerminatedBytes(bytes) => format!("|S{bytes}"),
             FixedLengthUtf32(points) => format!("{c}U{points}"),

@@ -1,12 +1,274 @@
 //! Fill values: one element's bytes, from the JSON forms of v2 and v3.
 //!
-//! Spec: v3 "Permitted fill values", v2 "Fill value encoding". Uses `error` and `data_type` only.
+//! Spec: v3 "Permitted fill values" and the registered data types' own sections; v2 "Fill value encoding".
+//! Uses `json`, `fault`, `data_type`, `fill_number`. The way back to JSON is in `fill_json`.
+//!
+//! What real stores hold is taken besides what the specifications allow: numbers as strings and scalars as lists
+//! of one (NCZarr), integers written `1.0`, `"+Infinity"`. What does not fit the type is refused, never cut.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value};
+
+use super::data_type::{Component, DataType, Field, VariableLength};
+use super::fault::{Fault, Parsed};
+use super::fill_number;
+use super::json;
 
 /// What a missing chunk holds: the bytes of one element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FillValue {
-    /// One element in canonical form (little-endian, packed).
+    /// One element in canonical form (little-endian, packed). For a type without a fixed size: the bytes of the
+    /// string.
     pub bytes: Vec<u8>,
     /// v2 `null` (or v1 none): undefined. Read as zeros; a chunk is never deleted for being all fill.
     pub is_undefined: bool,
+}
+
+/// Which version's JSON forms are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    V1,
+    V2,
+    V3,
+}
+
+impl FillValue {
+    /// All bytes zero.
+    pub fn zeros(data_type: &DataType) -> Self {
+        FillValue { bytes: vec![0; data_type.item_size().unwrap_or(0)], is_undefined: false }
+    }
+
+    /// v2's `null`: zeros, and known to be undefined.
+    pub fn undefined(data_type: &DataType) -> Self {
+        FillValue { is_undefined: true, ..Self::zeros(data_type) }
+    }
+
+    /// From v3's JSON form: a document's `fill_value`, or a scalar in a codec's configuration. Base64 of a whole
+    /// struct is little-endian.
+    pub fn from_v3(data_type: &DataType, value: &Value) -> Parsed<Self> {
+        Self::from_json(data_type, value, Form::V3)
+    }
+
+    /// From v2's JSON form. `big_endian` are the components that base64 of the element holds big-endian.
+    pub fn from_v2(data_type: &DataType, big_endian: &[Component], value: &Value) -> Parsed<Self> {
+        let mut fill = Self::from_json(data_type, value, Form::V2)?;
+        if matches!(data_type, DataType::Struct(_)) && scalar(value).is_string() {
+            swap(&mut fill.bytes, big_endian);
+        }
+        Ok(fill)
+    }
+
+    /// From v1's JSON form: as v2's, except that strings stand for themselves.
+    pub fn from_v1(data_type: &DataType, value: &Value) -> Parsed<Self> {
+        Self::from_json(data_type, value, Form::V1)
+    }
+
+    fn from_json(data_type: &DataType, value: &Value, form: Form) -> Parsed<Self> {
+        if value.is_null() && form != Form::V3 {
+            return Ok(Self::undefined(data_type));
+        }
+        let mut bytes = Vec::new();
+        append(data_type, value, form, &mut bytes)?;
+        if data_type.item_size().is_some_and(|size| size != bytes.len()) {
+            return Err(Fault::invalid(format_args!("{} does not fit the data type", json::shown(value))));
+        }
+        Ok(FillValue { bytes, is_undefined: false })
+    }
+}
+
+/// Reverses the bytes of each part.
+pub fn swap(element: &mut [u8], components: &[Component]) {
+    for component in components {
+        let end = component.offset.saturating_add(component.width.saturating_mul(component.count));
+        let run = element.get_mut(component.offset..end).unwrap_or_default();
+        if component.width > 1 {
+            run.chunks_exact_mut(component.width).for_each(<[u8]>::reverse);
+        }
+    }
+}
+
+/// The value itself, or the only member of a list of one.
+fn scalar(value: &Value) -> &Value {
+    match value.as_array().map(Vec::as_slice) {
+        Some([only]) => only,
+        _ => value,
+    }
+}
+
+/// Appends the canonical bytes of one element.
+fn append(data_type: &DataType, value: &Value, form: Form, bytes: &mut Vec<u8>) -> Parsed<()> {
+    use DataType::*;
+    match data_type {
+        Raw(size) => append_raw(*size, value, form, bytes),
+        NullTerminatedBytes(size) => {
+            let content = byte_string(scalar(value), form)?;
+            append_padded(&content, *size, value, bytes)
+        }
+        FixedLengthUtf32(points) => append_utf32(*points, scalar(value), form, bytes),
+        Complex64 | Complex128 => append_complex(data_type, value, form, bytes),
+        Struct(fields) => append_struct(fields, value, form, bytes),
+        VariableLength(kind) => append_variable_length(kind, scalar(value), form, bytes),
+        _ => fill_number::append(data_type, scalar(value), form != Form::V3, bytes),
+    }
+}
+
+/// Whether a v1 or v2 writer meant "zeros" by a plain 0 (NumPy's default) for a type that has no number.
+fn means_zeros(value: &Value, form: Form) -> bool {
+    form != Form::V3 && value.as_f64() == Some(0.0)
+}
+
+fn append_raw(size: usize, value: &Value, form: Form, bytes: &mut Vec<u8>) -> Parsed<()> {
+    let content = match scalar(value) {
+        Value::String(_) => byte_string(scalar(value), form)?,
+        _ if value.is_array() => byte_list(value)?,
+        _ => byte_string(value, form)?,
+    };
+    if means_zeros(value, form) {
+        bytes.resize(bytes.len() + size, 0);
+        return Ok(());
+    }
+    if content.len() != size {
+        let (found, shown) = (content.len(), json::shown(value));
+        return Err(Fault::invalid(format_args!("{shown} is {found} bytes, and an element {size}")));
+    }
+    bytes.extend_from_slice(&content);
+    Ok(())
+}
+
+/// A list of integers from 0 to 255.
+fn byte_list(value: &Value) -> Parsed<Vec<u8>> {
+    let byte = |item: &Value| {
+        let byte = item.as_u64().and_then(|byte| u8::try_from(byte).ok());
+        byte.ok_or_else(|| Fault::invalid(format_args!("{} is no byte", json::shown(item))))
+    };
+    json::list(value)?.iter().map(byte).collect()
+}
+
+/// The bytes that a string stands for: base64 since v2. A v2 string that cannot be base64 stands for itself.
+fn byte_string(value: &Value, form: Form) -> Parsed<Vec<u8>> {
+    if means_zeros(value, form) {
+        return Ok(Vec::new());
+    }
+    let text = json::text(value)?;
+    if form == Form::V1 {
+        return Ok(text.as_bytes().to_vec());
+    }
+    match (STANDARD.decode(text), form) {
+        (Ok(bytes), _) => Ok(bytes),
+        (Err(_), Form::V2) => Ok(text.as_bytes().to_vec()),
+        (Err(error), _) => Err(Fault::invalid(format_args!("{} is not base64: {error}", json::shown(value)))),
+    }
+}
+
+fn append_padded(content: &[u8], size: usize, value: &Value, bytes: &mut Vec<u8>) -> Parsed<()> {
+    let padding = size.checked_sub(content.len()).ok_or_else(|| {
+        let (found, shown) = (content.len(), json::shown(value));
+        Fault::invalid(format_args!("{shown} is {found} bytes, and an element {size}"))
+    })?;
+    bytes.extend_from_slice(content);
+    bytes.resize(bytes.len() + padding, 0);
+    Ok(())
+}
+
+fn append_utf32(points: usize, value: &Value, form: Form, bytes: &mut Vec<u8>) -> Parsed<()> {
+    let text = if means_zeros(value, form) { "" } else { json::text(value)? };
+    let content: Vec<u8> = text.chars().flat_map(|point| u32::from(point).to_le_bytes()).collect();
+    append_padded(&content, points.saturating_mul(4), value, bytes)
+}
+
+fn append_complex(data_type: &DataType, value: &Value, form: Form, bytes: &mut Vec<u8>) -> Parsed<()> {
+    let part = if *data_type == DataType::Complex64 { DataType::Float32 } else { DataType::Float64 };
+    let zero = Value::from(0);
+    let (real, imaginary) = match value.as_array().map(Vec::as_slice) {
+        Some([real, imaginary]) => (real, imaginary),
+        // v1 and v2 writers also leave a plain number.
+        None if form != Form::V3 => (value, &zero),
+        _ => {
+            let shown = json::shown(value);
+            return Err(Fault::invalid(format_args!("must be a real and an imaginary part, not {shown}")));
+        }
+    };
+    fill_number::append(&part, real, form != Form::V3, bytes)?;
+    fill_number::append(&part, imaginary, form != Form::V3, bytes)
+}
+
+/// A struct: base64 of the packed element, or an object with a value for each field (a list of them in order,
+/// where there is no other form).
+fn append_struct(fields: &[Field], value: &Value, form: Form, bytes: &mut Vec<u8>) -> Parsed<()> {
+    let whole = DataType::Struct(fields.to_vec());
+    let size = whole.item_size().unwrap_or(0);
+    match value {
+        Value::Object(members) => append_fields(fields, members, form, bytes),
+        Value::Array(items) if items.len() == fields.len() && !scalar(value).is_string() => {
+            fields.iter().zip(items).try_for_each(|(field, item)| append_field(field, item, form, bytes))
+        }
+        _ if means_zeros(value, form) => {
+            bytes.resize(bytes.len() + size, 0);
+            Ok(())
+        }
+        _ => append_raw(size, scalar(value), form, bytes),
+    }
+}
+
+fn append_fields(
+    fields: &[Field],
+    members: &Map<String, Value>,
+    form: Form,
+    bytes: &mut Vec<u8>,
+) -> Parsed<()> {
+    if let Some(name) = members.keys().find(|name| !fields.iter().any(|field| field.name == **name)) {
+        return Err(Fault::invalid(format_args!("there is no field {}", json::shown_text(name))));
+    }
+    for field in fields {
+        if field.name.is_empty() {
+            bytes.resize(bytes.len() + field.size().unwrap_or(0), 0);
+        } else {
+            append_field(field, json::required(members, &field.name)?, form, bytes)?;
+        }
+    }
+    Ok(())
+}
+
+fn append_field(field: &Field, value: &Value, form: Form, bytes: &mut Vec<u8>) -> Parsed<()> {
+    append_subarray(&field.data_type, &field.shape, value, form, bytes)
+        .map_err(|fault| fault.within(json::shown_text(&field.name)))
+}
+
+fn append_subarray(
+    data_type: &DataType,
+    shape: &[u64],
+    value: &Value,
+    form: Form,
+    bytes: &mut Vec<u8>,
+) -> Parsed<()> {
+    let Some((&length, inner)) = shape.split_first() else {
+        return append(data_type, value, form, bytes);
+    };
+    let items = json::list(value)?;
+    if items.len() as u64 != length {
+        let found = items.len();
+        return Err(Fault::invalid(format_args!("must be a list of {length}, and has {found} members")));
+    }
+    items.iter().try_for_each(|item| append_subarray(data_type, inner, item, form, bytes))
+}
+
+/// A type without a fixed size: its fill value does not matter to the flat file, and must not hide the array.
+fn append_variable_length(
+    kind: &VariableLength,
+    value: &Value,
+    form: Form,
+    bytes: &mut Vec<u8>,
+) -> Parsed<()> {
+    match (kind, value) {
+        (_, Value::Null) | (VariableLength::Other(_), _) => {}
+        (VariableLength::Utf8, Value::String(text)) => bytes.extend_from_slice(text.as_bytes()),
+        (VariableLength::Bytes, Value::Array(_)) => bytes.extend(byte_list(value)?),
+        (VariableLength::Bytes, _) => bytes.extend(byte_string(value, form)?),
+        (VariableLength::Utf8, _) if means_zeros(value, form) => {}
+        (VariableLength::Utf8, _) => {
+            return Err(Fault::invalid(format_args!("must be a string, not {}", json::shown(value))));
+        }
+    }
+    Ok(())
 }

@@ -8,14 +8,33 @@
 //! [`MAX_RANK`]); `product(shape) × item size` fits i64; no chunk is longer than [`MAX_CHUNK_BYTES`];
 //! the fill value has exactly one item's bytes.
 
+mod array;
+mod chunk_grid;
+mod chunk_keys;
+pub mod codec_spec;
+mod consolidated;
 pub mod data_type;
+mod data_type_v2;
+mod data_type_v3;
+pub mod decimal;
+pub mod fault;
+mod fill_json;
+mod fill_number;
 pub mod fill_value;
+pub mod json;
+pub mod minifloat;
+mod v1;
+mod v2;
+mod v3;
 
 use serde_json::{Map, Value};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 
+pub use consolidated::{consolidated_children, consolidated_node};
 pub use data_type::{ByteOrder, DataType, VariableLength};
+pub use data_type_v2::{Dtype, Stored, parse as parse_dtype_v2};
+pub use data_type_v3::parse as parse_data_type_v3;
 pub use fill_value::FillValue;
 
 /// The most dimensions an array may have.
@@ -106,6 +125,9 @@ pub struct ArrayMetadata {
     /// Why the attributes' own document (`.zattrs`, `attrs`) could not be read. The node is served
     /// all the same, with no attributes.
     pub attributes_error: Option<String>,
+    /// Names of extensions that the document asks for and lets readers skip (`"must_understand": false`), and
+    /// that were skipped: such an array must not be written.
+    pub skipped: Vec<String>,
     /// The document's own members as stored, without `attributes` (bare NaN as strings).
     pub document: Map<String, Value>,
 }
@@ -135,43 +157,58 @@ pub enum Document {
 }
 
 /// Reads a v3 `zarr.json`. `key` is its store key, for error texts and `document_key`.
-pub fn parse_v3(key: &str, _document: &[u8]) -> Result<Document> {
-    Err(Error::unsupported(key, "not built yet"))
+pub fn parse_v3(key: &str, document: &[u8]) -> Result<Document> {
+    let parsed = json::parse_object(document).and_then(|members| v3::parse(key, members));
+    parsed.map_err(|fault| fault.into_error(key))
 }
 
-/// Reads a v2 array: `.zarray`, and `.zattrs` where there is one. `key` is that of the `.zarray`.
-pub fn parse_v2_array(key: &str, _zarray: &[u8], _zattrs: Option<&[u8]>) -> Result<ArrayMetadata> {
-    Err(Error::unsupported(key, "not built yet"))
+/// Reads a v2 array: `.zarray`, and `.zattrs` where there is one. `key` is that of the `.zarray`. A broken
+/// `.zattrs` costs the attributes alone.
+pub fn parse_v2_array(key: &str, zarray: &[u8], zattrs: Option<&[u8]>) -> Result<ArrayMetadata> {
+    let parsed = json::parse_object(zarray)
+        .and_then(|members| v2::parse_array(key, members, v2::attributes(key, zattrs)));
+    parsed.map_err(|fault| fault.into_error(key))
 }
 
 /// Reads a v2 group: `.zgroup`, `.zattrs` and `.zmetadata` where there are such. `key` is that of the `.zgroup`.
+/// A broken `.zattrs` costs the attributes alone, a broken `.zmetadata` nothing else.
 pub fn parse_v2_group(
     key: &str,
-    _zgroup: &[u8],
-    _zattrs: Option<&[u8]>,
-    _zmetadata: Option<&[u8]>,
+    zgroup: &[u8],
+    zattrs: Option<&[u8]>,
+    zmetadata: Option<&[u8]>,
 ) -> Result<GroupMetadata> {
-    Err(Error::unsupported(key, "not built yet"))
+    let consolidated = zmetadata.and_then(|document| consolidated::zmetadata(key, document));
+    let parsed = json::parse_object(zgroup)
+        .and_then(|members| v2::parse_group(key, &members, v2::attributes(key, zattrs), consolidated));
+    parsed.map_err(|fault| fault.into_error(key))
 }
 
-/// Reads a v1 array: `meta`, and `attrs` where there is one. `key` is that of `meta`.
-pub fn parse_v1_array(key: &str, _meta: &[u8], _attrs: Option<&[u8]>) -> Result<ArrayMetadata> {
-    Err(Error::unsupported(key, "not built yet"))
+/// Reads a v1 array: `meta`, and `attrs` where there is one. `key` is that of `meta`. A broken `attrs` costs the
+/// attributes alone.
+pub fn parse_v1_array(key: &str, meta: &[u8], attrs: Option<&[u8]>) -> Result<ArrayMetadata> {
+    let parsed = json::parse_object(meta)
+        .and_then(|members| v1::parse_array(key, members, v2::attributes(key, attrs)));
+    parsed.map_err(|fault| fault.into_error(key))
 }
 
 /// What can be told of an array's document that failed to parse: the JSON, where it is JSON, and the flat
 /// size in bytes, where shape and data type can still be read.
-pub fn salvage(_document: &[u8]) -> (Option<Value>, Option<u64>) {
-    (None, None)
+pub fn salvage(document: &[u8]) -> (Option<Value>, Option<u64>) {
+    let Ok(document) = json::parse(document) else { return (None, None) };
+    let size = flat_size(&document);
+    (Some(document), size)
 }
 
-/// The node at `relative_path` below `group`, from the group's consolidated metadata; `None` where that has none.
-pub fn consolidated_node(_group: &GroupMetadata, _relative_path: &str) -> Option<Result<Document>> {
-    None
-}
-
-/// Names of the nodes right below `relative_path` (`""` is the group itself) in the group's consolidated
-/// metadata, and whether each is a group. Sorted; folders that only lead to deeper nodes count as groups.
-pub fn consolidated_children(_group: &GroupMetadata, _relative_path: &str) -> Vec<(String, bool)> {
-    Vec::new()
+fn flat_size(document: &Value) -> Option<u64> {
+    let shape = array::shape(document.get("shape")?).ok()?;
+    let data_type = match (document.get("data_type"), document.get("dtype")) {
+        (Some(data_type), _) => data_type_v3::parse(data_type).ok()?,
+        (None, Some(dtype)) => match data_type_v2::parse(dtype).ok()? {
+            data_type_v2::Dtype::Fixed(stored) => stored.data_type,
+            data_type_v2::Dtype::Object => return None,
+        },
+        (None, None) => return None,
+    };
+    array::flat_size(&shape, data_type.item_size()?)
 }

@@ -1,0 +1,49 @@
+//! What the array documents of all versions share: the version, the shape, the limit on the flat size.
+//!
+//! Spec: v1, v2 and v3, "zarr_format" and "shape". Uses `json` and `fault`.
+
+use serde_json::{Map, Value};
+
+use super::fault::{Fault, Parsed};
+use super::json;
+use super::{ArrayMetadata, MAX_RANK};
+
+/// Checks `zarr_format`.
+pub fn expect_format(members: &Map<String, Value>, version: u64) -> Parsed<()> {
+    let found = json::required(members, "zarr_format")?;
+    match found.as_u64() {
+        Some(number) if number == version => Ok(()),
+        _ => Err(Fault::invalid(format_args!("zarr_format: must be {version}, not {}", json::shown(found)))),
+    }
+}
+
+/// The lengths of the dimensions, at most [`MAX_RANK`] of them.
+pub fn shape(value: &Value) -> Parsed<Vec<u64>> {
+    let shape = json::unsigned_list(value).map_err(|fault| fault.within("shape"))?;
+    match shape.len() {
+        rank if rank <= MAX_RANK => Ok(shape),
+        rank => Err(Fault::invalid(format_args!(
+            "shape: {rank} dimensions, more than the {MAX_RANK} that are taken"
+        ))),
+    }
+}
+
+/// Bytes of the flat file of an array: `None` where they pass 2^63-1.
+pub fn flat_size(shape: &[u64], item_size: usize) -> Option<u64> {
+    if shape.contains(&0) {
+        return Some(0);
+    }
+    let item = u64::try_from(item_size).ok()?;
+    let bytes = shape.iter().try_fold(item, |product, &n| product.checked_mul(n))?;
+    i64::try_from(bytes).is_ok().then_some(bytes)
+}
+
+/// Checks that the flat file's size, and each dimension, fit i64.
+pub fn check_size(metadata: &ArrayMetadata) -> Parsed<()> {
+    let item_size = metadata.data_type.item_size().unwrap_or(1);
+    let axes_fit = metadata.shape.iter().all(|&n| i64::try_from(n).is_ok());
+    if axes_fit && flat_size(&metadata.shape, item_size).is_some() {
+        return Ok(());
+    }
+    Err(Fault::invalid("shape: the array has more than 2^63-1 bytes"))
+}

@@ -1,0 +1,147 @@
+//! Codecs as a document names them: opaque here, built by the codec layer.
+//!
+//! Spec: v3 core, "Extension definition" (objects, short-hand names, `must_understand`); v2, "compressor" and
+//! "filters". `{"name": "gzip", "configuration": {"level": 5}}` and `"crc32c"` in v3, `{"id": "zlib", "level": 1}` in v2.
+//! Uses `json` and `fault`.
+
+use serde_json::{Map, Value};
+
+use super::fault::{Fault, Parsed};
+use super::json;
+use super::{CodecFamily, CodecSpec};
+
+/// An extension as v3 names it: an object or a short-hand name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Extension<'a> {
+    /// Its `name`.
+    pub name: &'a str,
+    /// Its `configuration`, where given.
+    pub configuration: Option<&'a Map<String, Value>>,
+    /// False only where the document says so.
+    pub must_understand: bool,
+}
+
+/// Reads an extension. Members other than `name`, `configuration`, `must_understand` are refused.
+pub fn extension(value: &Value) -> Parsed<Extension<'_>> {
+    let members = match value {
+        Value::String(_) => {
+            return Ok(Extension { name: json::name(value)?, configuration: None, must_understand: true });
+        }
+        Value::Object(members) => members,
+        other => {
+            let found = json::shown(other);
+            return Err(Fault::invalid(format_args!(
+                "must be an object with a name, or a name, not {found}"
+            )));
+        }
+    };
+    let name = json::name(json::required(members, "name")?).map_err(|fault| fault.within("name"))?;
+    let in_this = |fault: Fault| fault.within(json::shown_text(name));
+    json::refuse_unknown(members, &["name", "configuration", "must_understand"]).map_err(in_this)?;
+    let configuration = match members.get("configuration") {
+        None | Some(Value::Null) => None,
+        Some(value) => {
+            Some(json::object(value).map_err(|fault| fault.within("configuration")).map_err(in_this)?)
+        }
+    };
+    let must_understand = match members.get("must_understand") {
+        None => true,
+        Some(Value::Bool(must)) => *must,
+        Some(other) => {
+            let found = json::shown(other);
+            let reason = format_args!("must_understand: must be true or false, not {found}");
+            return Err(in_this(Fault::invalid(reason)));
+        }
+    };
+    Ok(Extension { name, configuration, must_understand })
+}
+
+/// Reads a v3 `codecs` list: an array's, or one inside a codec's configuration (`sharding_indexed`). `endian`,
+/// the name that `bytes` had in drafts, becomes `bytes`.
+pub fn v3_list(value: &Value) -> Parsed<Vec<CodecSpec>> {
+    let items = json::list(value)?;
+    if items.is_empty() {
+        return Err(Fault::invalid("the list is empty; it must hold an array-to-bytes codec"));
+    }
+    items.iter().enumerate().map(|(i, item)| v3(item).map_err(|fault| fault.within(i))).collect()
+}
+
+fn v3(value: &Value) -> Parsed<CodecSpec> {
+    let extension = extension(value)?;
+    let name = match extension.name {
+        "endian" => "bytes",
+        name => name,
+    };
+    Ok(CodecSpec {
+        family: CodecFamily::V3,
+        name: name.to_owned(),
+        configuration: extension.configuration.cloned().unwrap_or_default(),
+        must_understand: extension.must_understand,
+    })
+}
+
+/// Reads one v2 codec: a filter or a compressor.
+pub fn v2(value: &Value) -> Parsed<CodecSpec> {
+    let mut configuration = json::object(value)?.clone();
+    let id = json::required(&configuration, "id")?;
+    let name = json::name(id).map_err(|fault| fault.within("id"))?.to_owned();
+    configuration.shift_remove("id");
+    Ok(CodecSpec { family: CodecFamily::V2, name, configuration, must_understand: true })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn short_hand_and_bare_names_are_codecs_without_configuration() {
+        let specs = v3_list(&json!(["bytes", {"name": "crc32c"}])).unwrap();
+        assert_eq!(specs[0].name, "bytes");
+        assert!(specs[0].configuration.is_empty() && specs[0].must_understand);
+        assert_eq!(specs[1].name, "crc32c");
+    }
+
+    #[test]
+    fn the_draft_name_endian_is_bytes() {
+        let specs = v3_list(&json!([{"name": "endian", "configuration": {"endian": "big"}}])).unwrap();
+        assert_eq!((specs[0].name.as_str(), &specs[0].configuration["endian"]), ("bytes", &json!("big")));
+    }
+
+    #[test]
+    fn must_understand_is_kept_for_the_codec_layer() {
+        let spec = &v3_list(&json!([{"name": "x", "must_understand": false}])).unwrap()[0];
+        assert!(!spec.must_understand);
+        assert!(v3_list(&json!([{"name": "x", "must_understand": 0}])).is_err());
+    }
+
+    #[test]
+    fn what_is_no_codec_is_refused_with_its_place() {
+        for (list, reason) in [
+            (json!([]), "the list is empty; it must hold an array-to-bytes codec"),
+            (json!({}), "must be a list, not an object"),
+            (json!(["bytes", 7]), "1: must be an object with a name, or a name, not 7"),
+            (json!([{"configuration": {}}]), "0: name is missing"),
+            (
+                json!([{"name": "gzip", "configuration": 5}]),
+                "0: \"gzip\": configuration: must be an object, not 5",
+            ),
+            (
+                json!([{"name": "gzip", "level": 5}]),
+                "0: \"gzip\": the member \"level\" is not understood, and does not say \"must_understand\": false",
+            ),
+        ] {
+            assert_eq!(v3_list(&list).unwrap_err().to_string(), reason);
+        }
+    }
+
+    #[test]
+    fn a_v2_codec_keeps_its_members_but_the_id() {
+        let spec = v2(&json!({"level": 1, "id": "zlib"})).unwrap();
+        assert_eq!((spec.family, spec.name.as_str()), (CodecFamily::V2, "zlib"));
+        assert_eq!(Value::Object(spec.configuration), json!({"level": 1}));
+        assert!(v2(&json!({"level": 1})).is_err());
+        assert!(v2(&json!("zlib")).is_err());
+    }
+}

@@ -1,0 +1,125 @@
+//! Consolidated metadata: a group's copy of the documents below it.
+//!
+//! Spec: none. v2: `.zmetadata`, `{"zarr_consolidated_format": 1, "metadata": {"a/.zarray": {…}, "a/.zattrs": {…}}}`.
+//! v3: `consolidated_metadata` in the group's `zarr.json`, `{"kind": "inline", "must_understand": false,
+//! "metadata": {"a": {…}}}`. Uses `json`, `fault`, `v2` and `v3`.
+//!
+//! The copy goes stale: where a store can be read node by node, the nodes' own documents win.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::fault::{Fault, Parsed};
+use super::{Document, GroupMetadata, ZarrFormat};
+use super::{json, v2, v3};
+use crate::error::Result;
+
+/// v3's member of a group. A kind that is not known may be skipped where the document says so.
+pub fn inline(value: Value) -> Parsed<Option<Map<String, Value>>> {
+    let Value::Object(mut members) = value else {
+        return match value {
+            Value::Null => Ok(None),
+            other => Err(Fault::invalid(format_args!("must be an object, not {}", json::shown(&other)))),
+        };
+    };
+    match (members.get("kind").and_then(Value::as_str), members.get("must_understand")) {
+        (Some("inline"), _) => {}
+        (_, Some(Value::Bool(false))) => return Ok(None),
+        (kind, _) => {
+            let kind = kind
+                .map_or_else(|| "no kind".to_owned(), |kind| format!("the kind {}", json::shown_text(kind)));
+            return Err(Fault::unsupported(format_args!("consolidated metadata of {kind}")));
+        }
+    }
+    match members.shift_remove("metadata") {
+        Some(Value::Object(documents)) => Ok(Some(documents)),
+        _ => Err(Fault::invalid("metadata: must be an object")),
+    }
+}
+
+/// A v2 `.zmetadata`. It is only a copy: a broken one is logged and left aside.
+pub fn zmetadata(key: &str, document: &[u8]) -> Option<Map<String, Value>> {
+    let documents =
+        json::parse_object(document).and_then(|mut members| match members.shift_remove("metadata") {
+            Some(Value::Object(documents)) => Ok(documents),
+            _ => Err(Fault::invalid("metadata: must be an object")),
+        });
+    match documents {
+        Ok(documents) => Some(documents),
+        Err(fault) => {
+            log::warn!("{key}: the .zmetadata beside it cannot be read: {fault}");
+            None
+        }
+    }
+}
+
+/// The node at `relative_path` below `group`, from the group's consolidated metadata; `None` where that has none.
+/// A group that comes out carries no consolidated metadata of its own: go on asking the group that does.
+pub fn consolidated_node(group: &GroupMetadata, relative_path: &str) -> Option<Result<Document>> {
+    let documents = group.consolidated.as_ref()?;
+    let folder = match group.document_key.rsplit_once('/') {
+        Some((folder, _)) => format!("{folder}/"),
+        None => String::new(),
+    };
+    let below = match relative_path {
+        "" => String::new(),
+        path => format!("{path}/"),
+    };
+    let get = |name: &str| documents.get(&format!("{below}{name}"));
+    if group.zarr_format == Some(ZarrFormat::V3) {
+        let key = format!("{folder}{below}zarr.json");
+        let document = documents.get(relative_path)?;
+        let node = members(document).and_then(|members| v3::parse(&key, members));
+        return Some(node.map(without_consolidated).map_err(|fault| fault.into_error(&key)));
+    }
+    let attributes = |key: &str| v2::attributes_of(key, get(".zattrs").map(members));
+    if let Some(zarray) = get(".zarray") {
+        let key = format!("{folder}{below}.zarray");
+        let node = members(zarray).and_then(|members| v2::parse_array(&key, members, attributes(&key)));
+        return Some(node.map(Document::Array).map_err(|fault| fault.into_error(&key)));
+    }
+    let zgroup = get(".zgroup")?;
+    let key = format!("{folder}{below}.zgroup");
+    let node = members(zgroup).and_then(|members| v2::parse_group(&key, &members, attributes(&key), None));
+    Some(node.map(Document::Group).map_err(|fault| fault.into_error(&key)))
+}
+
+fn members(document: &Value) -> Parsed<Map<String, Value>> {
+    json::object(document).cloned().map_err(|fault| fault.within("consolidated metadata"))
+}
+
+fn without_consolidated(document: Document) -> Document {
+    match document {
+        Document::Group(group) => Document::Group(GroupMetadata { consolidated: None, ..group }),
+        array => array,
+    }
+}
+
+/// Names of the nodes right below `relative_path` (`""` is the group itself) in the group's consolidated
+/// metadata, and whether each is a group. Sorted; folders that only lead to deeper nodes count as groups.
+pub fn consolidated_children(group: &GroupMetadata, relative_path: &str) -> Vec<(String, bool)> {
+    let Some(documents) = &group.consolidated else { return Vec::new() };
+    let is_v3 = group.zarr_format == Some(ZarrFormat::V3);
+    let mut children: BTreeMap<&str, bool> = BTreeMap::new();
+    for (path, document) in documents {
+        let below = match relative_path {
+            "" => Some(path.as_str()),
+            parent => path.strip_prefix(parent).and_then(|rest| rest.strip_prefix('/')),
+        };
+        let Some((name, rest)) = below.map(|below| below.split_once('/').unwrap_or((below, ""))) else {
+            continue;
+        };
+        let is_array = match (is_v3, rest) {
+            (true, "") => document.get("node_type").and_then(Value::as_str) == Some("array"),
+            (false, "") => continue, // a document of the parent itself
+            (false, rest) => rest == ".zarray",
+            (true, _) => false,
+        };
+        if !name.is_empty() {
+            let is_group = children.entry(name).or_insert(true);
+            *is_group = *is_group && !is_array;
+        }
+    }
+    children.into_iter().map(|(name, is_group)| (name.to_owned(), is_group)).collect()
+}

@@ -1,0 +1,186 @@
+//! JSON as metadata documents have it: bounded, with the bare NaN and Infinity that many writers leave in.
+//!
+//! Spec: RFC 8259, relaxed by what real stores hold. Uses `fault` only.
+//!
+//! A document may start with a UTF-8 byte order mark; `NaN`, `Infinity` and `-Infinity` outside strings are
+//! read as strings of these words; of a repeated member the last one counts. Numbers keep their text.
+
+use std::borrow::Cow;
+
+use serde_json::{Map, Value};
+
+use super::MAX_DOCUMENT_BYTES;
+use super::fault::{Fault, Parsed};
+
+/// The deepest nesting of lists and objects that is read.
+pub const MAX_DEPTH: usize = 64;
+/// The most values that a document may hold: bounds the memory of a parsed document.
+pub const MAX_VALUES: usize = 4 << 20;
+/// The longest name (of a field, a dimension, a codec) that is taken, in bytes.
+pub const MAX_NAME_BYTES: usize = 4096;
+
+/// Parses a whole document.
+pub fn parse(document: &[u8]) -> Parsed<Value> {
+    if document.len() as u64 > MAX_DOCUMENT_BYTES {
+        return Err(Fault::invalid(format_args!(
+            "the document has {} bytes, more than the {MAX_DOCUMENT_BYTES} that are read",
+            document.len()
+        )));
+    }
+    let document = document.strip_prefix(b"\xef\xbb\xbf").unwrap_or(document);
+    let document = quote_bare_numbers(document)?;
+    serde_json::from_slice(&document).map_err(|error| Fault::invalid(format_args!("not JSON: {error}")))
+}
+
+/// Parses a document that must be an object.
+pub fn parse_object(document: &[u8]) -> Parsed<Map<String, Value>> {
+    match parse(document)? {
+        Value::Object(members) => Ok(members),
+        other => Err(Fault::invalid(format_args!("the document is {}, not an object", shown(&other)))),
+    }
+}
+
+/// Puts the words that JSON lacks between quotes, and enforces [`MAX_DEPTH`] and [`MAX_VALUES`] on the way.
+fn quote_bare_numbers(document: &[u8]) -> Parsed<Cow<'_, [u8]>> {
+    const WORDS: [&[u8]; 3] = [b"NaN", b"Infinity", b"-Infinity"];
+    let mut quoted: Vec<u8> = Vec::new();
+    let mut copied = 0; // how much of the document `quoted` holds
+    let (mut depth, mut values) = (0usize, 0usize);
+    let mut at = 0;
+    while let Some(&byte) = document.get(at) {
+        at += 1;
+        match byte {
+            b'"' => at = end_of_string(document, at),
+            b'[' | b'{' => {
+                depth += 1;
+                values += 1;
+                if depth > MAX_DEPTH {
+                    return Err(Fault::invalid(format_args!("JSON nested more than {MAX_DEPTH} deep")));
+                }
+            }
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            b',' => values += 1,
+            b'N' | b'I' | b'-' => {
+                let rest = document.get(at - 1..).unwrap_or_default();
+                let Some(word) = WORDS.iter().find(|word| rest.starts_with(word)) else { continue };
+                quoted.extend_from_slice(document.get(copied..at - 1).unwrap_or_default());
+                quoted.push(b'"');
+                quoted.extend_from_slice(word);
+                quoted.push(b'"');
+                at += word.len() - 1;
+                copied = at;
+            }
+            _ => {}
+        }
+        if values > MAX_VALUES {
+            return Err(Fault::invalid(format_args!("JSON with more than {MAX_VALUES} values")));
+        }
+    }
+    if copied == 0 {
+        return Ok(Cow::Borrowed(document));
+    }
+    quoted.extend_from_slice(document.get(copied..).unwrap_or_default());
+    Ok(Cow::Owned(quoted))
+}
+
+/// The position behind the string whose first character is at `at`.
+fn end_of_string(document: &[u8], mut at: usize) -> usize {
+    while let Some(&byte) = document.get(at) {
+        at += 1;
+        match byte {
+            b'"' => break,
+            b'\\' => at += 1,
+            _ => {}
+        }
+    }
+    at
+}
+
+/// A value as an error text names it: short, whatever its size.
+pub fn shown(value: &Value) -> String {
+    match value {
+        Value::Array(items) => format!("a list of {}", items.len()),
+        Value::Object(_) => "an object".to_owned(),
+        Value::String(text) => shown_text(text),
+        Value::Number(number) => shortened(number.as_str()),
+        Value::Null | Value::Bool(_) => value.to_string(),
+    }
+}
+
+/// A text as an error text names it: quoted, without control characters, short.
+pub fn shown_text(text: &str) -> String {
+    let quoted: String = text.chars().take(81).flat_map(char::escape_debug).collect();
+    format!("\"{}\"", shortened(&quoted))
+}
+
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(80) {
+        Some((at, _)) => format!("{}…", text.get(..at).unwrap_or_default()),
+        None => text.to_owned(),
+    }
+}
+
+/// The member `name`, which must be there.
+pub fn required<'a>(members: &'a Map<String, Value>, name: &str) -> Parsed<&'a Value> {
+    members.get(name).ok_or_else(|| Fault::invalid(format_args!("{name} is missing")))
+}
+
+/// An object.
+pub fn object(value: &Value) -> Parsed<&Map<String, Value>> {
+    value.as_object().ok_or_else(|| Fault::invalid(format_args!("must be an object, not {}", shown(value))))
+}
+
+/// A list.
+pub fn list(value: &Value) -> Parsed<&[Value]> {
+    match value {
+        Value::Array(items) => Ok(items),
+        _ => Err(Fault::invalid(format_args!("must be a list, not {}", shown(value)))),
+    }
+}
+
+/// A string.
+pub fn text(value: &Value) -> Parsed<&str> {
+    value.as_str().ok_or_else(|| Fault::invalid(format_args!("must be a string, not {}", shown(value))))
+}
+
+/// A string that names something: not longer than [`MAX_NAME_BYTES`].
+pub fn name(value: &Value) -> Parsed<&str> {
+    let name = text(value)?;
+    if name.len() > MAX_NAME_BYTES {
+        return Err(Fault::invalid(format_args!(
+            "the name {} has more than {MAX_NAME_BYTES} bytes",
+            shown_text(name)
+        )));
+    }
+    Ok(name)
+}
+
+/// A number that is not negative and has neither fraction nor exponent.
+pub fn unsigned(value: &Value) -> Parsed<u64> {
+    value.as_u64().ok_or_else(|| {
+        Fault::invalid(format_args!("must be an integer from 0 to 2^64-1, not {}", shown(value)))
+    })
+}
+
+/// A list of such numbers.
+pub fn unsigned_list(value: &Value) -> Parsed<Vec<u64>> {
+    list(value)?.iter().enumerate().map(|(i, item)| unsigned(item).map_err(|fault| fault.within(i))).collect()
+}
+
+/// Refuses members other than `known`, unless they say that they may be skipped (v3 core, "must_understand").
+pub fn refuse_unknown(members: &Map<String, Value>, known: &[&str]) -> Parsed<()> {
+    for (name, value) in members {
+        if !known.contains(&name.as_str()) && !may_be_skipped(value) {
+            return Err(Fault::unsupported(format_args!(
+                "the member {} is not understood, and does not say \"must_understand\": false",
+                shown_text(name)
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a value is an object with `"must_understand": false`.
+pub fn may_be_skipped(value: &Value) -> bool {
+    value.get("must_understand") == Some(&Value::Bool(false))
+}
