@@ -11,6 +11,7 @@ use std::ops::RangeInclusive;
 use serde_json::{Map, Value};
 
 use super::{CodecError, CodecResult, Context};
+use crate::metadata::{CodecSpec, codec_spec};
 
 /// The members of one codec's configuration, and which of them were asked for.
 pub struct Configuration<'a> {
@@ -104,6 +105,12 @@ impl<'a> Configuration<'a> {
             Some(lengths) => Ok(Some(lengths)),
             None => Err(self.error(key, "must be a list of whole numbers")),
         }
+    }
+
+    /// A list of v3 codecs.
+    pub fn codecs(&mut self, key: &'static str) -> CodecResult<Option<Vec<CodecSpec>>> {
+        let Some(list) = self.value(key) else { return Ok(None) };
+        codec_spec::v3_list(list).map(Some).map_err(|fault| self.error(key, fault))
     }
 
     /// The member that was just read, or the error that it is lacking.

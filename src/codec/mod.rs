@@ -12,25 +12,44 @@
 
 pub mod adler32;
 pub mod base64;
+mod blosc;
+pub mod byte_swap;
+mod bytes;
 pub mod bz2;
 pub mod checksum;
 pub mod configuration;
 pub mod crc32;
+mod crc32c;
 pub mod fletcher32;
+mod gzip;
+mod inflate;
 pub mod jenkins_lookup3;
 pub mod lz4;
 pub mod lzma;
 pub mod lzma_filters;
+mod narrow;
+mod permute;
+pub mod pipeline;
+mod region;
 pub mod registry;
+pub mod scratch;
+pub mod shard_index;
+pub mod sharding_indexed;
 pub mod shuffle;
 pub mod stream_decoder;
+mod transpose;
+mod zlib;
+mod zstd;
 
 use std::borrow::Cow;
 use std::fmt;
 
 use serde_json::{Map, Value};
 
-use crate::metadata::{CodecFamily, DataType, FillValue};
+use crate::metadata::{CodecFamily, DataType, FillValue, MAX_CHUNK_BYTES};
+use sharding_indexed::ShardingIndexed;
+
+pub use pipeline::Pipeline;
 
 /// What a codec says when it cannot be built, cannot decode or cannot encode.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,6 +94,30 @@ pub struct Representation {
     pub fill_value: FillValue,
 }
 
+impl Representation {
+    /// Bytes of one element.
+    pub fn item_size(&self) -> CodecResult<usize> {
+        let size = self.data_type.item_size();
+        size.ok_or_else(|| CodecError::unsupported("a data type without a fixed size"))
+    }
+
+    /// Elements of the chunk.
+    pub fn elements(&self) -> CodecResult<u64> {
+        let product = self.shape.iter().try_fold(1u64, |product, &length| product.checked_mul(length));
+        // A length 0 hides no overflow: a product with it is 0 wherever it stands.
+        let product = if self.shape.contains(&0) { Some(0) } else { product };
+        product.ok_or_else(|| CodecError::new(format_args!("a chunk of shape {:?} is too large", self.shape)))
+    }
+
+    /// Bytes of the chunk in canonical form; more than [`MAX_CHUNK_BYTES`] is an error.
+    pub fn size_bytes(&self) -> CodecResult<usize> {
+        let bytes = self.elements()?.checked_mul(self.item_size()? as u64);
+        let bytes =
+            bytes.filter(|&bytes| bytes <= MAX_CHUNK_BYTES).and_then(|bytes| usize::try_from(bytes).ok());
+        bytes.ok_or_else(|| CodecError::new(format_args!("a chunk of shape {:?} is too large", self.shape)))
+    }
+}
+
 /// How many bytes a codec gives for a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EncodedSize {
@@ -90,6 +133,12 @@ impl EncodedSize {
         match self {
             EncodedSize::Exact(bytes) | EncodedSize::AtMost(bytes) => bytes,
         }
+    }
+
+    /// What a compressor gives for so many bytes, however badly it compresses: generous, since it only bounds
+    /// what is read.
+    pub fn compressed(self) -> EncodedSize {
+        EncodedSize::AtMost(self.limit_bytes().saturating_mul(2).saturating_add(64 << 10))
     }
 }
 
@@ -125,7 +174,11 @@ pub trait ArrayToBytes: Send + Sync {
     fn decode_in_place(&self, _data: &mut [u8]) -> Option<CodecResult<()>> {
         None
     }
-    /// Whether [`ArrayToBytes::decode_in_place`] answers.
+    /// The reverse of [`ArrayToBytes::decode_in_place`].
+    fn encode_in_place(&self, _data: &mut [u8]) -> Option<CodecResult<()>> {
+        None
+    }
+    /// Whether [`ArrayToBytes::decode_in_place`] and [`ArrayToBytes::encode_in_place`] answer.
     fn is_in_place(&self) -> bool {
         false
     }
@@ -136,6 +189,10 @@ pub trait ArrayToBytes: Send + Sync {
     /// The same codec with the components of the decoded elements in big-endian order, where that costs no
     /// more than a fix-up it already makes.
     fn with_big_endian_elements(&self) -> Option<Box<dyn ArrayToBytes>> {
+        None
+    }
+    /// For the codec whose encoded bytes are a shard.
+    fn as_sharding(&self) -> Option<&ShardingIndexed> {
         None
     }
     /// In a v2 chain: what the encoded bytes are elements of.
@@ -224,6 +281,30 @@ pub struct Context<'a> {
     pub configuration: &'a Map<String, Value>,
     /// What comes in.
     pub input: Input<'a>,
+}
+
+impl<'a> Context<'a> {
+    /// The array that comes in; an error where bytes do.
+    pub fn array(&self) -> CodecResult<&'a Representation> {
+        match self.input {
+            Input::Array(representation) => Ok(representation),
+            Input::Bytes { .. } => Err(CodecError::new(format_args!(
+                "codec \"{}\" takes an array, and stands behind the codec that turned it into bytes",
+                self.name
+            ))),
+        }
+    }
+
+    /// Size and item size of the bytes that come in; an error where an array does.
+    pub fn bytes(&self) -> CodecResult<(EncodedSize, usize)> {
+        match self.input {
+            Input::Bytes { size, item_size, .. } => Ok((size, item_size)),
+            Input::Array(_) => Err(CodecError::new(format_args!(
+                "codec \"{}\" takes bytes, and no codec before it turns the array into bytes",
+                self.name
+            ))),
+        }
+    }
 }
 
 /// One codec in the registry: the names it answers to, and its constructor.

@@ -10,13 +10,21 @@ use crate::metadata::{CodecFamily, CodecSpec};
 const CODECS: &[&Entry] = &[
     &super::adler32::ENTRY,
     &super::base64::ENTRY,
+    &super::blosc::ENTRY,
+    &super::bytes::ENTRY,
     &super::bz2::ENTRY,
     &super::crc32::ENTRY,
+    &super::crc32c::ENTRY,
     &super::fletcher32::ENTRY,
+    &super::gzip::ENTRY,
     &super::jenkins_lookup3::ENTRY,
     &super::lz4::ENTRY,
     &super::lzma::ENTRY,
+    &super::sharding_indexed::ENTRY,
     &super::shuffle::ENTRY,
+    &super::transpose::ENTRY,
+    &super::zlib::ENTRY,
+    &super::zstd::ENTRY,
 ];
 
 /// The codec that answers to `name` in a family's table.

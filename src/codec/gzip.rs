@@ -1,0 +1,49 @@
+//! The `gzip` codec: DEFLATE in the gzip wrapper.
+//!
+//! Spec: v3 "Gzip codec"; numcodecs "gzip".
+//!
+//! ```json
+//! {"name": "gzip", "configuration": {"level": 1}}
+//! ```
+//!
+//! Decoding is in `inflate`.
+
+use std::borrow::Cow;
+
+use super::configuration::Configuration;
+use super::inflate::Wrapper;
+use super::{BytesToBytes, Codec, CodecResult, Context, EncodedSize, Entry};
+
+/// `gzip` and its numcodecs spelling.
+pub const ENTRY: Entry = Entry { v3: &["gzip", "numcodecs.gzip"], v2: &["gzip"], build };
+
+struct Gzip {
+    level: i32,
+}
+
+fn build(context: &Context<'_>) -> CodecResult<Codec> {
+    context.bytes()?;
+    let mut configuration = Configuration::of(context);
+    // Only encoding uses it. numcodecs' default is 1.
+    let level = configuration.integer("level", 0..=9)?.unwrap_or(1) as i32;
+    configuration.finish()?;
+    Ok(Codec::BytesToBytes(Box::new(Gzip { level })))
+}
+
+impl BytesToBytes for Gzip {
+    fn encoded_size(&self, decoded: EncodedSize) -> EncodedSize {
+        decoded.compressed()
+    }
+
+    fn decode<'a>(&self, encoded: &'a [u8], limit_bytes: usize) -> CodecResult<Cow<'a, [u8]>> {
+        Wrapper::Gzip.decode(encoded, limit_bytes).map(Cow::Owned)
+    }
+
+    fn decode_into(&self, encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {
+        Wrapper::Gzip.decode_into(encoded, out)
+    }
+
+    fn encode(&self, decoded: &[u8]) -> CodecResult<Vec<u8>> {
+        Wrapper::Gzip.encode(decoded, self.level)
+    }
+}

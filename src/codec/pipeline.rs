@@ -1,0 +1,420 @@
+//! A chain of codecs, built for one chunk shape: what an array's `codecs` are turned into.
+//!
+//! Spec: v3 core, "Codecs", "Determination of encoded representations", "Encoding procedure", "Decoding procedure".
+//! The order is array → array codecs, exactly one array → bytes codec, bytes → bytes codecs. Uses `metadata`.
+//!
+//! Invariants:
+//! - Neighbouring permutations are one, and a permutation that moves nothing is none.
+//! - A decompressor writes straight into the chunk where only a fix-up in place follows it; what lies between two
+//!   codecs lies in the thread's scratch buffers.
+//! - `decode` writes exactly the chunk, or fails; nothing in the encoded bytes decides on an allocation.
+
+use super::byte_swap::SwapPlan;
+use super::sharding_indexed::ShardingIndexed;
+use super::transpose::Transpose;
+use super::{
+    ArrayToArray, ArrayToBytes, BytesToBytes, Codec, CodecError, CodecResult, EncodedSize, Input, Items,
+    Representation, registry, scratch,
+};
+use crate::metadata::{ByteOrder, CodecFamily, CodecSpec};
+
+/// A codec with the name it was stored under, for error texts.
+struct Named<T: ?Sized> {
+    name: String,
+    codec: Box<T>,
+}
+
+/// The built chain.
+pub struct Pipeline {
+    specs: Vec<CodecSpec>,
+    skipped: Vec<String>,
+    decoded_bytes: usize,
+    array_codecs: Vec<Named<dyn ArrayToArray>>,
+    array_to_bytes: Named<dyn ArrayToBytes>,
+    /// Bytes of the array that `array_to_bytes` is given.
+    array_bytes: usize,
+    bytes_codecs: Vec<Named<dyn BytesToBytes>>,
+    /// The size before each of `bytes_codecs`, and behind the last.
+    sizes: Vec<EncodedSize>,
+    /// From canonical to served byte order, where no codec does it on the way.
+    served_swap: SwapPlan,
+    shard_place: Option<ShardPlace>,
+}
+
+/// Where a sharding codec stands that inner chunks can be served from.
+struct ShardPlace {
+    prefix_length: usize,
+    permutation: Vec<usize>,
+    fill: Vec<u8>,
+}
+
+/// A chain that ends in a shard whose inner chunks can be decoded on their own.
+pub struct Sharded<'a> {
+    /// What stands before the sharding codec: permutations and elementwise codecs. An inner chunk's chain is these,
+    /// built for the inner chunk's shape in array coordinates, followed by [`ShardingIndexed::inner_specs`].
+    pub prefix: &'a [CodecSpec],
+    /// The shard's axis i is the array's axis `permutation[i]`.
+    pub permutation: &'a [usize],
+    /// The sharding codec.
+    pub codec: &'a ShardingIndexed,
+    /// One element of an empty inner chunk as this chain serves it. Not always the array's own fill value: the
+    /// shard's went forward through `prefix`, and comes back through it.
+    pub fill: &'a [u8],
+}
+
+/// A chain under construction: the codecs built so far, and what the last of them gives.
+#[derive(Default)]
+struct Builder {
+    specs: Vec<CodecSpec>,
+    skipped: Vec<String>,
+    array_codecs: Vec<Named<dyn ArrayToArray>>,
+    array_to_bytes: Option<Named<dyn ArrayToBytes>>,
+    bytes_codecs: Vec<Named<dyn BytesToBytes>>,
+    sizes: Vec<EncodedSize>,
+}
+
+impl Pipeline {
+    /// Builds the chain for chunks of `decoded`. Errors name the codec and, in v3, its place.
+    pub fn build(specs: &[CodecSpec], decoded: &Representation) -> CodecResult<Pipeline> {
+        Pipeline::build_served(specs, decoded, ByteOrder::Little)
+    }
+
+    /// As [`Pipeline::build`]; decoding gives, and encoding takes, elements in `served` byte order.
+    pub fn build_served(
+        specs: &[CodecSpec],
+        decoded: &Representation,
+        served: ByteOrder,
+    ) -> CodecResult<Pipeline> {
+        let decoded_bytes = decoded.size_bytes()?;
+        let mut builder = Builder::default();
+        for (place, spec) in specs.iter().enumerate() {
+            builder.push(spec, decoded).map_err(|error| match spec.family {
+                CodecFamily::V3 => {
+                    CodecError { reason: format!("codecs[{place}]: {}", error.reason), ..error }
+                }
+                CodecFamily::V2 => error,
+            })?;
+        }
+        let Some(mut array_to_bytes) = builder.array_to_bytes else {
+            return Err(CodecError::new("\"codecs\" has no codec that turns the array into bytes"));
+        };
+        let array = builder.array_codecs.last().map_or(decoded, |last| last.codec.encoded());
+        let array_bytes = array.size_bytes()?;
+        let only_permutes = builder.array_codecs.iter().all(|stage| stage.codec.permutation().is_some());
+        let swap = match served {
+            ByteOrder::Little => SwapPlan::none(),
+            ByteOrder::Big => SwapPlan::all(&decoded.data_type)?,
+        };
+        let shard_place =
+            ShardPlace::find(&builder.specs, decoded, builder.array_codecs.len(), &array_to_bytes, &swap)?;
+        let mut served_swap = swap;
+        if !served_swap.is_empty()
+            && only_permutes
+            && let Some(swapped) = array_to_bytes.codec.with_big_endian_elements()
+        {
+            array_to_bytes.codec = swapped;
+            served_swap = SwapPlan::none();
+        }
+        Ok(Pipeline {
+            specs: builder.specs,
+            skipped: builder.skipped,
+            decoded_bytes,
+            array_codecs: join_permutations(builder.array_codecs, decoded)?,
+            array_to_bytes,
+            array_bytes,
+            bytes_codecs: builder.bytes_codecs,
+            sizes: builder.sizes,
+            served_swap,
+            shard_place,
+        })
+    }
+
+    /// Bytes of a decoded chunk.
+    pub fn decoded_bytes(&self) -> usize {
+        self.decoded_bytes
+    }
+
+    /// Bytes of an encoded chunk; as an upper bound it is what a read may be limited to.
+    pub fn encoded_size(&self) -> EncodedSize {
+        self.sizes.last().copied().unwrap_or(EncodedSize::Exact(0))
+    }
+
+    /// Names of the codecs that are unknown, carry `"must_understand": false` and were left out. What is encoded
+    /// without them is not what the array's writer means, so such an array is read-only.
+    pub fn skipped(&self) -> &[String] {
+        &self.skipped
+    }
+
+    /// Where encoded chunks are the decoded elements in place: the codec that fixes any whole number of them
+    /// up with [`ArrayToBytes::decode_in_place`], so that ranges can be read alone.
+    pub fn plain_bytes(&self) -> Option<&dyn ArrayToBytes> {
+        let is_plain = self.array_codecs.is_empty()
+            && self.bytes_codecs.is_empty()
+            && self.served_swap.is_empty()
+            && self.array_to_bytes.codec.is_in_place();
+        is_plain.then_some(&*self.array_to_bytes.codec)
+    }
+
+    /// Where encoded chunks are shards whose inner chunks can be decoded on their own.
+    pub fn sharding(&self) -> Option<Sharded<'_>> {
+        let place = self.shard_place.as_ref()?;
+        Some(Sharded {
+            prefix: self.specs.get(..place.prefix_length)?,
+            permutation: &place.permutation,
+            codec: self.array_to_bytes.codec.as_sharding()?,
+            fill: &place.fill,
+        })
+    }
+
+    /// Decodes a chunk into `out`, which has exactly [`Pipeline::decoded_bytes`].
+    pub fn decode(&self, encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {
+        check_length("the chunk's buffer", out.len(), self.decoded_bytes)?;
+        if self.array_codecs.is_empty() {
+            self.decode_bytes(self.bytes_codecs.len(), encoded, out)?;
+        } else if self.bytes_codecs.is_empty() && self.array_to_bytes.codec.is_identity() {
+            check_length("the stored chunk", encoded.len(), self.array_bytes)?;
+            self.decode_array(self.array_codecs.len(), encoded, out)?;
+        } else {
+            scratch::with(self.array_bytes, |array| {
+                self.decode_bytes(self.bytes_codecs.len(), encoded, array)?;
+                self.decode_array(self.array_codecs.len(), array, out)
+            })?;
+        }
+        self.served_swap.apply(out);
+        Ok(())
+    }
+
+    /// Undoes the last `stages` bytes → bytes codecs and the array → bytes codec.
+    fn decode_bytes(&self, stages: usize, encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {
+        let Some(before) = stages.checked_sub(1) else {
+            let array_to_bytes = &self.array_to_bytes;
+            return array_to_bytes.codec.decode(encoded, out).map_err(|error| array_to_bytes.blame(error));
+        };
+        let (Some(stage), Some(&size)) = (self.bytes_codecs.get(before), self.sizes.get(before)) else {
+            return Err(CodecError::new("no such codec"));
+        };
+        let blame = |error| stage.blame(error);
+        if before == 0 && self.array_to_bytes.codec.is_in_place() {
+            stage.codec.decode_into(encoded, out).map_err(blame)?;
+            let fixed = self.array_to_bytes.codec.decode_in_place(out).unwrap_or(Ok(()));
+            return fixed.map_err(|error| self.array_to_bytes.blame(error));
+        }
+        let too_long = |_| CodecError::new(format_args!("{} bytes are too many", size.limit_bytes()));
+        let limit = usize::try_from(size.limit_bytes()).map_err(too_long)?;
+        if matches!(size, EncodedSize::Exact(_)) && !stage.codec.borrows() {
+            return scratch::with(limit, |bytes| {
+                stage.codec.decode_into(encoded, bytes).map_err(blame)?;
+                self.decode_bytes(before, bytes, out)
+            });
+        }
+        let bytes = stage.codec.decode(encoded, limit).map_err(blame)?;
+        if let EncodedSize::Exact(_) = size {
+            check_length("what was decoded", bytes.len(), limit).map_err(blame)?;
+        }
+        self.decode_bytes(before, &bytes, out)
+    }
+
+    /// Undoes the last `stages` array → array codecs.
+    fn decode_array(&self, stages: usize, input: &[u8], out: &mut [u8]) -> CodecResult<()> {
+        let Some(stage) = stages.checked_sub(1).and_then(|last| self.array_codecs.get(last)) else {
+            return Err(CodecError::new("no such codec"));
+        };
+        let Some(before) = stages.checked_sub(2).and_then(|last| self.array_codecs.get(last)) else {
+            return stage.codec.decode(input, out).map_err(|error| stage.blame(error));
+        };
+        scratch::with(before.codec.encoded().size_bytes()?, |array| {
+            stage.codec.decode(input, array).map_err(|error| stage.blame(error))?;
+            self.decode_array(stages - 1, array, out)
+        })
+    }
+
+    /// Encodes a chunk of exactly [`Pipeline::decoded_bytes`].
+    pub fn encode(&self, decoded: &[u8]) -> CodecResult<Vec<u8>> {
+        check_length("the chunk", decoded.len(), self.decoded_bytes)?;
+        if self.served_swap.is_empty() {
+            return self.encode_array(0, decoded);
+        }
+        scratch::with(decoded.len(), |canonical| {
+            self.served_swap.copy(decoded, canonical);
+            self.encode_array(0, canonical)
+        })
+    }
+
+    /// Applies the codecs from the array → array codec `stage` on.
+    fn encode_array(&self, stage: usize, input: &[u8]) -> CodecResult<Vec<u8>> {
+        let Some(codec) = self.array_codecs.get(stage) else { return self.encode_bytes(input) };
+        scratch::with(codec.codec.encoded().size_bytes()?, |array| {
+            codec.codec.encode(input, array).map_err(|error| codec.blame(error))?;
+            self.encode_array(stage + 1, array)
+        })
+    }
+
+    /// Applies the array → bytes codec and all behind it.
+    fn encode_bytes(&self, input: &[u8]) -> CodecResult<Vec<u8>> {
+        let array_to_bytes = &self.array_to_bytes;
+        let blame = |error| array_to_bytes.blame(error);
+        let Some((first, rest)) = self.bytes_codecs.split_first() else {
+            return array_to_bytes.codec.encode(input).map_err(blame);
+        };
+        let encode_first = |bytes: &[u8]| first.codec.encode(bytes).map_err(|error| first.blame(error));
+        let mut encoded = if array_to_bytes.codec.is_identity() {
+            encode_first(input)?
+        } else if array_to_bytes.codec.is_in_place() {
+            scratch::with(input.len(), |bytes| {
+                bytes.copy_from_slice(input);
+                array_to_bytes.codec.encode_in_place(bytes).unwrap_or(Ok(())).map_err(blame)?;
+                encode_first(bytes)
+            })?
+        } else {
+            encode_first(&array_to_bytes.codec.encode(input).map_err(blame)?)?
+        };
+        for stage in rest {
+            encoded = stage.codec.encode(&encoded).map_err(|error| stage.blame(error))?;
+        }
+        Ok(encoded)
+    }
+}
+
+impl<T: ?Sized> Named<T> {
+    /// An error of this codec at work, with its name.
+    fn blame(&self, error: CodecError) -> CodecError {
+        CodecError { reason: format!("codec \"{}\": {}", self.name, error.reason), ..error }
+    }
+}
+
+impl Builder {
+    fn push(&mut self, spec: &CodecSpec, decoded: &Representation) -> CodecResult<()> {
+        if !spec.must_understand && registry::find(spec.family, &spec.name).is_none() {
+            self.skipped.push(spec.name.clone());
+            return Ok(());
+        }
+        let array = self.array_codecs.last().map_or(decoded, |last| last.codec.encoded());
+        let input = match &self.array_to_bytes {
+            None => Input::Array(array),
+            Some(_) => self.bytes_input(array)?,
+        };
+        let name = spec.name.clone();
+        match (registry::build(spec, input)?, input) {
+            (Codec::ArrayToArray(codec), Input::Array(_)) => self.array_codecs.push(Named { name, codec }),
+            (Codec::ArrayToBytes(codec), Input::Array(_)) => {
+                self.sizes.push(codec.encoded_size());
+                self.array_to_bytes = Some(Named { name, codec });
+            }
+            (Codec::BytesToBytes(codec), Input::Bytes { size, .. }) => {
+                self.sizes.push(codec.encoded_size(size));
+                self.bytes_codecs.push(Named { name, codec });
+            }
+            _ => return Err(CodecError::new(format_args!("codec \"{name}\" cannot stand here"))),
+        }
+        self.specs.push(spec.clone());
+        Ok(())
+    }
+
+    /// What the next bytes → bytes codec is given, behind an array → bytes codec that was given `array`.
+    fn bytes_input<'a>(&'a self, array: &Representation) -> CodecResult<Input<'a>> {
+        let size = self.sizes.last().copied().unwrap_or(EncodedSize::Exact(0));
+        let is_v2 = self.specs.last().is_some_and(|spec| spec.family == CodecFamily::V2);
+        let items: Option<&Items> = match self.bytes_codecs.last() {
+            Some(last) => last.codec.encoded_items(),
+            None => self.array_to_bytes.as_ref().and_then(|codec| codec.codec.encoded_items()),
+        };
+        let item_size = match items {
+            Some(items) => items.data_type.item_size().unwrap_or(1),
+            None if is_v2 || !self.bytes_codecs.is_empty() => 1,
+            None => array.item_size()?,
+        };
+        Ok(Input::Bytes { size, item_size, items })
+    }
+}
+
+impl ShardPlace {
+    /// Looks whether only permutations and elementwise codecs stand before a sharding codec that is last, in a chain with
+    /// `array_count` array → array codecs.
+    fn find(
+        specs: &[CodecSpec],
+        decoded: &Representation,
+        array_count: usize,
+        array_to_bytes: &Named<dyn ArrayToBytes>,
+        served_swap: &SwapPlan,
+    ) -> CodecResult<Option<ShardPlace>> {
+        let Some((_, prefix)) = specs.split_last() else { return Ok(None) };
+        if array_to_bytes.codec.as_sharding().is_none() || array_count != prefix.len() {
+            return Ok(None);
+        }
+        // The prefix again, for a chunk of one element: what is left of it works on elements and on their order.
+        let one = Representation { shape: vec![1; decoded.shape.len()], ..decoded.clone() };
+        let mut builder = Builder::default();
+        let mut permutation: Vec<usize> = (0..decoded.shape.len()).collect();
+        for spec in prefix {
+            // A codec that takes a whole chunk and no single element (reshape) is not elementwise.
+            let built = builder.push(spec, &one);
+            let (Ok(()), Some(stage)) = (built, builder.array_codecs.last()) else { return Ok(None) };
+            match stage.codec.permutation() {
+                Some(order) => permutation = compose(&permutation, order),
+                None if stage.codec.is_elementwise() => {}
+                None => return Ok(None),
+            }
+        }
+        let mut fill = match builder.array_codecs.last() {
+            Some(last) => last.codec.encoded().fill_value.bytes.clone(),
+            None => decoded.fill_value.bytes.clone(),
+        };
+        while let Some(stage) = builder.array_codecs.pop() {
+            let before = builder.array_codecs.last().map_or(&one, |last| last.codec.encoded());
+            let mut element = vec![0; before.item_size()?];
+            stage.codec.decode(&fill, &mut element).map_err(|error| stage.blame(error))?;
+            fill = element;
+        }
+        served_swap.apply(&mut fill);
+        Ok(Some(ShardPlace { prefix_length: prefix.len(), permutation, fill }))
+    }
+}
+
+/// The order of first `first` and then `second`.
+fn compose(first: &[usize], second: &[usize]) -> Vec<usize> {
+    second.iter().filter_map(|&axis| first.get(axis).copied()).collect()
+}
+
+/// Makes one of neighbouring permutations, and none of one that moves nothing.
+fn join_permutations(
+    stages: Vec<Named<dyn ArrayToArray>>,
+    decoded: &Representation,
+) -> CodecResult<Vec<Named<dyn ArrayToArray>>> {
+    let mut joined: Vec<Named<dyn ArrayToArray>> = Vec::with_capacity(stages.len());
+    let mut pending: Option<(String, Vec<usize>)> = None;
+    for stage in stages {
+        if let Some(order) = stage.codec.permutation() {
+            let order = match &pending {
+                Some((_, first)) => compose(first, order),
+                None => order.to_vec(),
+            };
+            pending = Some((stage.name, order));
+            continue;
+        }
+        flush_permutation(&mut joined, pending.take(), decoded)?;
+        joined.push(stage);
+    }
+    flush_permutation(&mut joined, pending, decoded)?;
+    Ok(joined)
+}
+
+fn flush_permutation(
+    joined: &mut Vec<Named<dyn ArrayToArray>>,
+    pending: Option<(String, Vec<usize>)>,
+    decoded: &Representation,
+) -> CodecResult<()> {
+    let Some((name, order)) = pending else { return Ok(()) };
+    let input = joined.last().map_or(decoded, |last| last.codec.encoded());
+    let transpose = Transpose::new(order, input)?;
+    if !transpose.is_identity() {
+        joined.push(Named { name, codec: Box::new(transpose) });
+    }
+    Ok(())
+}
+
+fn check_length(what: &str, found: usize, expected: usize) -> CodecResult<()> {
+    match found == expected {
+        true => Ok(()),
+        false => Err(CodecError::new(format_args!("{what} has {found} bytes, and not {expected}"))),
+    }
+}

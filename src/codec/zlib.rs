@@ -1,0 +1,50 @@
+//! The `zlib` codec: DEFLATE in the zlib wrapper.
+//!
+//! Spec: numcodecs "zlib"; in v3 as "numcodecs.zlib", and as "zlib" in the wild.
+//!
+//! ```json
+//! {"name": "zlib", "configuration": {"level": 1}}
+//! ```
+//!
+//! Decoding is in `inflate`.
+
+use std::borrow::Cow;
+
+use super::configuration::Configuration;
+use super::inflate::Wrapper;
+use super::{BytesToBytes, Codec, CodecResult, Context, EncodedSize, Entry};
+
+/// `zlib` and its numcodecs spelling.
+pub const ENTRY: Entry = Entry { v3: &["zlib", "numcodecs.zlib"], v2: &["zlib"], build };
+
+struct Zlib {
+    level: i32,
+}
+
+fn build(context: &Context<'_>) -> CodecResult<Codec> {
+    context.bytes()?;
+    let mut configuration = Configuration::of(context);
+    // Only encoding uses it. zlib calls its default, 6, also -1; numcodecs' is 1.
+    let level = configuration.integer("level", -1..=9)?.unwrap_or(1);
+    configuration.finish()?;
+    let level = if level < 0 { 6 } else { level as i32 };
+    Ok(Codec::BytesToBytes(Box::new(Zlib { level })))
+}
+
+impl BytesToBytes for Zlib {
+    fn encoded_size(&self, decoded: EncodedSize) -> EncodedSize {
+        decoded.compressed()
+    }
+
+    fn decode<'a>(&self, encoded: &'a [u8], limit_bytes: usize) -> CodecResult<Cow<'a, [u8]>> {
+        Wrapper::Zlib.decode(encoded, limit_bytes).map(Cow::Owned)
+    }
+
+    fn decode_into(&self, encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {
+        Wrapper::Zlib.decode_into(encoded, out)
+    }
+
+    fn encode(&self, decoded: &[u8]) -> CodecResult<Vec<u8>> {
+        Wrapper::Zlib.encode(decoded, self.level)
+    }
+}

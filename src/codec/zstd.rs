@@ -1,0 +1,165 @@
+//! The `zstd` codec: Zstandard frames.
+//!
+//! Spec: the registered extension codec `zstd` (RFC 8878); numcodecs "zstd".
+//!
+//! ```json
+//! {"name": "zstd", "configuration": {"level": 0, "checksum": false}}
+//! ```
+//!
+//! Frames may lack their content size, and there may be several, skippable ones among them. Encoding writes one
+//! frame with its size, and a checksum where the configuration says so.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::io::Read;
+
+use zstd::bulk::{Compressor, Decompressor};
+
+use super::configuration::Configuration;
+use super::{BytesToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Entry};
+
+/// `zstd` and its numcodecs spelling.
+pub const ENTRY: Entry = Entry { v3: &["zstd", "numcodecs.zstd"], v2: &["zstd"], build };
+
+struct Zstd {
+    level: i32,
+    checksum: bool,
+}
+
+thread_local! {
+    static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
+    static COMPRESSOR: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
+}
+
+fn build(context: &Context<'_>) -> CodecResult<Codec> {
+    context.bytes()?;
+    let mut configuration = Configuration::of(context);
+    let levels = zstd::compression_level_range();
+    let levels = i64::from(*levels.start())..=i64::from(*levels.end());
+    let level = configuration.integer("level", levels)?.unwrap_or(0) as i32;
+    let checksum = configuration.boolean("checksum")?.unwrap_or(false);
+    configuration.finish()?;
+    Ok(Codec::BytesToBytes(Box::new(Zstd { level, checksum })))
+}
+
+/// Runs `work` with the thread's context, made at its first use.
+fn with_kept<C, T>(
+    kept: &RefCell<Option<C>>,
+    make: impl FnOnce() -> std::io::Result<C>,
+    work: impl FnOnce(&mut C) -> std::io::Result<T>,
+) -> CodecResult<T> {
+    let mut kept = kept.borrow_mut();
+    if kept.is_none() {
+        *kept = Some(make().map_err(CodecError::new)?);
+    }
+    match kept.as_mut() {
+        Some(context) => work(context).map_err(CodecError::new),
+        None => Err(CodecError::new("no zstd context")),
+    }
+}
+
+impl BytesToBytes for Zstd {
+    fn encoded_size(&self, decoded: EncodedSize) -> EncodedSize {
+        decoded.compressed()
+    }
+
+    fn decode<'a>(&self, encoded: &'a [u8], limit_bytes: usize) -> CodecResult<Cow<'a, [u8]>> {
+        let frames = zstd::stream::read::Decoder::with_buffer(encoded).map_err(CodecError::new)?;
+        let mut decoded = Vec::new();
+        frames.take(limit_bytes as u64 + 1).read_to_end(&mut decoded).map_err(CodecError::new)?;
+        match decoded.len() > limit_bytes {
+            true => {
+                Err(CodecError::new(format_args!("more than the {limit_bytes} bytes that were expected")))
+            }
+            false => Ok(Cow::Owned(decoded)),
+        }
+    }
+
+    fn decode_into(&self, encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {
+        let decoded = DECOMPRESSOR.with(|kept| {
+            with_kept(kept, Decompressor::new, |context| context.decompress_to_buffer(encoded, &mut *out))
+        })?;
+        match decoded == out.len() {
+            true => Ok(()),
+            false => Err(CodecError::new(format_args!(
+                "{decoded} bytes decoded where {} were expected",
+                out.len()
+            ))),
+        }
+    }
+
+    fn encode(&self, decoded: &[u8]) -> CodecResult<Vec<u8>> {
+        COMPRESSOR.with(|kept| {
+            with_kept(
+                kept,
+                || Compressor::new(self.level),
+                |context| {
+                    context.set_compression_level(self.level)?;
+                    context.include_checksum(self.checksum)?;
+                    context.include_contentsize(true)?;
+                    context.compress(decoded)
+                },
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use proptest::prelude::*;
+
+    fn codec(level: i32, checksum: bool) -> Zstd {
+        Zstd { level, checksum }
+    }
+
+    proptest! {
+        #[test]
+        fn there_and_back(
+            data in prop::collection::vec(0u8..4, 0..3000),
+            level in prop_oneof![Just(-5), Just(0), 1..10],
+            checksum: bool,
+        ) {
+            let zstd = codec(level, checksum);
+            let encoded = zstd.encode(&data).unwrap();
+            prop_assert_eq!(encoded[4] & 4 != 0, checksum);
+            let mut out = vec![9; data.len()];
+            zstd.decode_into(&encoded, &mut out).unwrap();
+            prop_assert_eq!(&out, &data);
+            prop_assert_eq!(&*zstd.decode(&encoded, data.len()).unwrap(), &data[..]);
+            prop_assert!(zstd.decode_into(&encoded, &mut vec![0; data.len() + 1]).is_err());
+            prop_assert!(zstd.decode_into(&encoded[..encoded.len() - 1], &mut out).is_err());
+            if !data.is_empty() {
+                prop_assert!(zstd.decode_into(&encoded, &mut vec![0; data.len() - 1]).is_err());
+                prop_assert!(zstd.decode(&encoded, data.len() - 1).is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn frames_without_size_several_and_skippable_ones() {
+        let mut streamed = zstd::stream::encode_all(&b"hello "[..], 3).unwrap();
+        assert!(matches!(zstd::zstd_safe::get_frame_content_size(&streamed), Ok(None)));
+        streamed.extend([0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 1, 2, 3]);
+        streamed.extend(codec(1, true).encode(b"world").unwrap());
+        let mut out = [0; 11];
+        codec(0, false).decode_into(&streamed, &mut out).unwrap();
+        assert_eq!(&out, b"hello world");
+        assert_eq!(&*codec(0, false).decode(&streamed, 11).unwrap(), b"hello world");
+        assert!(codec(0, false).decode_into(&streamed, &mut [0; 10]).is_err());
+        assert!(codec(0, false).decode(&streamed, 10).is_err());
+        streamed.push(7);
+        assert!(codec(0, false).decode_into(&streamed, &mut out).is_err());
+    }
+
+    #[test]
+    fn a_wrong_checksum_and_a_bomb_are_errors() {
+        let mut encoded = codec(1, true).encode(b"hello").unwrap();
+        *encoded.last_mut().unwrap() ^= 1;
+        assert!(codec(1, true).decode_into(&encoded, &mut [0; 5]).is_err());
+        let bomb = codec(19, false).encode(&vec![0; 64 << 20]).unwrap();
+        assert!(codec(0, false).decode_into(&bomb, &mut [0; 1000]).is_err());
+        assert!(codec(0, false).decode(&bomb, 1000).is_err());
+    }
+}
