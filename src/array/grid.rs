@@ -1,0 +1,472 @@
+//! Index arithmetic: which chunks a range of the flat file touches, and where its bytes lie in them.
+//!
+//! Spec: v3 core "Chunk grids", v3 "Regular chunk grid". Uses `error` and `metadata`; no I/O.
+//!
+//! An axis is a list of runs of equally long chunks, so that a regular grid is one run and a
+//! rectilinear grid is several: there is one arithmetic for both. A range of the flat file is cut into
+//! at most `2 × rank - 1` boxes, a box into one [`Piece`] per chunk, and a piece is copied by two or more
+//! nested loops over byte runs that are contiguous in file and chunk.
+//!
+//! Invariants: all offsets fit u64 because `product(shape) × item size` fits i64 (checked by `metadata`); a
+//! chunk in memory always has its full nominal shape, also at the edge of the array.
+
+use crate::metadata::ChunkGrid;
+
+/// Chunks of equal length that follow one another on an axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    /// Number of the first of them on the axis.
+    first: u64,
+    /// Where the first of them begins, in elements.
+    start: u64,
+    /// Length of each in elements, at least 1.
+    length: u64,
+}
+
+/// One axis of a grid: its extent and how it is cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Axis {
+    extent: u64,
+    count: u64,
+    runs: Vec<Run>,
+}
+
+/// One chunk's place on an axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Number of the chunk on the axis.
+    pub index: u64,
+    /// Its first element.
+    pub start: u64,
+    /// Its nominal length in elements.
+    pub length: u64,
+}
+
+impl Axis {
+    /// An axis of `extent` elements cut into chunks given as runs of (length, count). Chunks that begin behind
+    /// the extent are left out; `None` when the chunks end before it.
+    pub fn new(extent: u64, lengths: &[(u64, u64)]) -> Option<Axis> {
+        let mut runs: Vec<Run> = Vec::new();
+        let (mut start, mut count) = (0u64, 0u64);
+        for &(length, repeats) in lengths {
+            if start >= extent {
+                break;
+            }
+            if length == 0 || repeats == 0 {
+                continue;
+            }
+            let used = repeats.min((extent - start).div_ceil(length));
+            runs.push(Run { first: count, start, length });
+            count += used;
+            start = start.saturating_add(length.saturating_mul(used));
+        }
+        (start >= extent).then_some(Axis { extent, count, runs })
+    }
+
+    /// The same extent with every chunk cut into pieces of `length`, which must divide each.
+    pub fn subdivided(&self, length: u64) -> Option<Axis> {
+        if self.runs.iter().any(|run| length == 0 || run.length % length != 0) {
+            return None;
+        }
+        if self.runs.is_empty() {
+            return Some(self.clone());
+        }
+        Axis::new(self.extent, &[(length, self.extent.div_ceil(length))])
+    }
+
+    /// Elements on the axis.
+    pub fn extent(&self) -> u64 {
+        self.extent
+    }
+
+    /// Chunks on the axis.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The longest chunk, 0 where there is none.
+    pub fn longest(&self) -> u64 {
+        self.runs.iter().map(|run| run.length).max().unwrap_or(0)
+    }
+
+    /// The chunk that holds an element.
+    pub fn locate(&self, element: u64) -> Span {
+        let at = self.runs.partition_point(|run| run.start <= element).saturating_sub(1);
+        self.runs.get(at).map_or(Span { index: 0, start: 0, length: 0 }, |run| {
+            let step = element.saturating_sub(run.start) / run.length;
+            Span { index: run.first + step, start: run.start + step * run.length, length: run.length }
+        })
+    }
+
+    /// The chunk with a number.
+    pub fn span(&self, index: u64) -> Span {
+        let at = self.runs.partition_point(|run| run.first <= index).saturating_sub(1);
+        self.runs.get(at).map_or(Span { index, start: 0, length: 0 }, |run| {
+            Span { index, start: run.start + (index - run.first) * run.length, length: run.length }
+        })
+    }
+
+    /// Whether one chunk covers the axis exactly.
+    fn is_whole(&self) -> bool {
+        self.count == 1 && self.longest() == self.extent
+    }
+}
+
+/// The axes of an array's chunk grid, `None` when the chunks do not cover the array.
+pub fn axes(shape: &[u64], grid: &ChunkGrid) -> Option<Vec<Axis>> {
+    match grid {
+        ChunkGrid::Regular(chunk) => shape
+            .iter()
+            .zip(chunk)
+            .map(|(&extent, &length)| Axis::new(extent, &[(length, u64::MAX)]))
+            .collect(),
+        ChunkGrid::Rectilinear(lengths) => {
+            shape.iter().zip(lengths).map(|(&extent, runs)| Axis::new(extent, runs)).collect()
+        }
+    }
+}
+
+/// Merged dimensions of the flat file: axes that one chunk covers exactly are folded into the one before.
+#[derive(Clone, Debug)]
+struct Dimension {
+    /// The axis that is cut.
+    axis: usize,
+    /// Bytes of the file per step of that axis.
+    file_stride: u64,
+    /// Bytes per step that are contiguous in file and chunk.
+    step: u64,
+}
+
+/// A grid over an array of items, in served (C) order.
+#[derive(Clone, Debug)]
+pub struct Grid {
+    axes: Vec<Axis>,
+    item_bytes: u64,
+    dimensions: Vec<Dimension>,
+}
+
+/// The part of one chunk that lies in one box of the file: nested loops over byte runs.
+#[derive(Debug)]
+pub struct Piece<'a> {
+    /// Number of the chunk in C order over the grid.
+    pub chunk: u64,
+    /// Where the piece begins in the decoded chunk.
+    pub chunk_offset: usize,
+    /// Where it begins in the range that was asked for.
+    pub range_offset: usize,
+    /// Bytes that are contiguous in both.
+    pub run: usize,
+    /// The loops around the run, outermost first.
+    pub loops: &'a [Loop],
+}
+
+/// One loop of a piece.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Loop {
+    /// How often.
+    pub count: usize,
+    /// Step in the decoded chunk, bytes.
+    pub chunk_stride: usize,
+    /// Step in the range, bytes.
+    pub range_stride: usize,
+}
+
+impl Piece<'_> {
+    /// Calls `copy(chunk offset, range offset)` for every run.
+    pub fn for_each_run(&self, mut copy: impl FnMut(usize, usize)) {
+        fn nest(loops: &[Loop], chunk: usize, range: usize, copy: &mut impl FnMut(usize, usize)) {
+            match loops {
+                [] => copy(chunk, range),
+                [last] => {
+                    for i in 0..last.count {
+                        copy(chunk + i * last.chunk_stride, range + i * last.range_stride);
+                    }
+                }
+                [first, rest @ ..] => {
+                    for i in 0..first.count {
+                        nest(rest, chunk + i * first.chunk_stride, range + i * first.range_stride, copy);
+                    }
+                }
+            }
+        }
+        nest(self.loops, self.chunk_offset, self.range_offset, &mut copy);
+    }
+
+    /// The bytes of the chunk from the first to behind the last run.
+    pub fn chunk_extent(&self) -> usize {
+        self.loops.iter().map(|l| (l.count - 1) * l.chunk_stride).sum::<usize>() + self.run
+    }
+
+    /// All bytes of the piece.
+    pub fn total_bytes(&self) -> usize {
+        self.loops.iter().map(|l| l.count).product::<usize>() * self.run
+    }
+
+    /// Copies the piece out of a chunk. `chunk` is the decoded chunk from `skipped` bytes on.
+    pub fn gather(&self, chunk: &[u8], skipped: usize, range: &mut [u8]) {
+        let run = self.run;
+        self.for_each_run(|from, to| {
+            let from = from - skipped;
+            range[to..to + run].copy_from_slice(&chunk[from..from + run]);
+        });
+    }
+
+    /// Writes one repeated item (`item` bytes long pattern, phase by file position) into the piece's place.
+    pub fn fill(&self, range_start: u64, item: &[u8], range: &mut [u8]) {
+        let uniform = item.iter().all(|byte| Some(byte) == item.first());
+        let value = item.first().copied().unwrap_or(0);
+        self.for_each_run(|_, to| {
+            let out = &mut range[to..to + self.run];
+            if uniform {
+                out.fill(value);
+            } else {
+                let phase = ((range_start + to as u64) % item.len() as u64) as usize;
+                fill_items(out, item, phase);
+            }
+        });
+    }
+}
+
+/// Repeats `item` over `out`, beginning `phase` bytes into the item.
+pub fn fill_items(out: &mut [u8], item: &[u8], phase: usize) {
+    if item.is_empty() {
+        return;
+    }
+    let head = out.len().min(item.len());
+    for (i, byte) in out.iter_mut().take(head).enumerate() {
+        *byte = item[(phase + i) % item.len()];
+    }
+    let mut done = head;
+    while done < out.len() {
+        let more = done.min(out.len() - done);
+        let (from, to) = out.split_at_mut(done);
+        to[..more].copy_from_slice(&from[..more]);
+        done += more;
+    }
+}
+
+impl Grid {
+    /// A grid over `axes` with items of `item_bytes` (at least 1).
+    pub fn new(axes: Vec<Axis>, item_bytes: u64) -> Grid {
+        let mut dimensions: Vec<Dimension> = Vec::new();
+        let mut stride = item_bytes;
+        let mut step = item_bytes;
+        for (axis, cut) in axes.iter().enumerate().rev() {
+            dimensions.push(Dimension { axis, file_stride: stride, step });
+            stride = stride.saturating_mul(cut.extent());
+            if cut.is_whole() && dimensions.len() == 1 && axis > 0 {
+                // Fold: the whole axis is one contiguous step of the axis before it.
+                step = stride;
+                dimensions.clear();
+            }
+        }
+        dimensions.reverse();
+        Grid { axes, item_bytes, dimensions }
+    }
+
+    /// The axes.
+    pub fn axes(&self) -> &[Axis] {
+        &self.axes
+    }
+
+    /// Length of the flat file in bytes.
+    pub fn size_bytes(&self) -> u64 {
+        self.axes.iter().map(Axis::extent).product::<u64>().saturating_mul(self.item_bytes)
+    }
+
+    /// Number of chunks.
+    pub fn chunks(&self) -> u64 {
+        self.axes.iter().map(Axis::count).product()
+    }
+
+    /// Per-axis numbers of the chunk with this number in C order.
+    pub fn index(&self, chunk: u64) -> Vec<u64> {
+        let mut rest = chunk;
+        let mut index = vec![0; self.axes.len()];
+        for (slot, axis) in index.iter_mut().zip(&self.axes).rev() {
+            *slot = rest % axis.count().max(1);
+            rest /= axis.count().max(1);
+        }
+        index
+    }
+
+    /// The nominal shape of the chunk with these per-axis numbers.
+    pub fn chunk_shape(&self, index: &[u64]) -> Vec<u64> {
+        self.axes.iter().zip(index).map(|(axis, &i)| axis.span(i).length).collect()
+    }
+
+    /// Shape of the largest chunk.
+    pub fn largest_chunk_shape(&self) -> Vec<u64> {
+        self.axes.iter().map(Axis::longest).collect()
+    }
+
+    /// Calls `visit` for each piece of the file's bytes `[offset, offset + length)`, which must lie in the file, until
+    /// it fails.
+    pub fn for_each_piece<E>(
+        &self,
+        offset: u64,
+        length: u64,
+        visit: &mut dyn FnMut(&Piece<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if length == 0 {
+            return Ok(());
+        }
+        let mut walk = Walk {
+            grid: self,
+            start: offset,
+            low: vec![0; self.dimensions.len()],
+            high: vec![0; self.dimensions.len()],
+            spans: vec![Span { index: 0, start: 0, length: 0 }; self.axes.len()],
+            loops: Vec::with_capacity(self.dimensions.len()),
+            visit,
+        };
+        // Axes folded into a later one are covered by their only chunk.
+        for (span, axis) in walk.spans.iter_mut().zip(&self.axes) {
+            *span = axis.span(0);
+        }
+        walk.cut(0, offset, offset + length, 0)
+    }
+}
+
+/// One walk over the pieces of a range.
+struct Walk<'a, E> {
+    grid: &'a Grid,
+    start: u64,
+    /// The box, per merged dimension: in elements of its axis, but the last in bytes.
+    low: Vec<u64>,
+    high: Vec<u64>,
+    /// The chunk under way, per axis.
+    spans: Vec<Span>,
+    loops: Vec<Loop>,
+    visit: &'a mut dyn FnMut(&Piece<'_>) -> Result<(), E>,
+}
+
+impl<E> Walk<'_, E> {
+    /// Cuts `[from, to)`, relative to the sub-block of dimension `level`, into boxes. `base` is where that sub-block
+    /// begins in the file.
+    fn cut(&mut self, level: usize, from: u64, to: u64, base: u64) -> Result<(), E> {
+        let Some(dimension) = self.grid.dimensions.get(level) else {
+            // Rank 0: one item in one chunk.
+            let piece = Piece {
+                chunk: 0,
+                chunk_offset: from as usize,
+                range_offset: 0,
+                run: (to - from) as usize,
+                loops: &[],
+            };
+            return (self.visit)(&piece);
+        };
+        if level + 1 == self.grid.dimensions.len() {
+            self.low[level] = from;
+            self.high[level] = to;
+            return self.chunks(0, base + from);
+        }
+        let stride = dimension.file_stride;
+        let (mut first, from_rest) = (from / stride, from % stride);
+        let (last, to_rest) = (to / stride, to % stride);
+        if first == last {
+            self.fix(level, first);
+            return self.cut(level + 1, from_rest, to_rest, base + first * stride);
+        }
+        if from_rest > 0 {
+            self.fix(level, first);
+            self.cut(level + 1, from_rest, stride, base + first * stride)?;
+            first += 1;
+        }
+        if first < last {
+            self.low[level] = first;
+            self.high[level] = last;
+            self.all_below(level + 1);
+            self.chunks(0, base + first * stride)?;
+        }
+        if to_rest > 0 {
+            self.fix(level, last);
+            self.cut(level + 1, 0, to_rest, base + last * stride)?;
+        }
+        Ok(())
+    }
+
+    fn fix(&mut self, level: usize, element: u64) {
+        self.low[level] = element;
+        self.high[level] = element + 1;
+    }
+
+    fn all_below(&mut self, level: usize) {
+        let last = self.grid.dimensions.len() - 1;
+        for (at, dimension) in self.grid.dimensions.iter().enumerate().skip(level) {
+            let extent = self.grid.axes[dimension.axis].extent();
+            self.low[at] = 0;
+            self.high[at] = if at == last { extent * dimension.step } else { extent };
+        }
+    }
+
+    /// Visits the chunks that the box touches, from dimension `level` on. `file_offset` is where the box begins.
+    fn chunks(&mut self, level: usize, file_offset: u64) -> Result<(), E> {
+        let Some(dimension) = self.grid.dimensions.get(level) else {
+            return self.piece(file_offset);
+        };
+        let unit = self.unit(level);
+        let axis = &self.grid.axes[dimension.axis];
+        let mut span = axis.locate(self.low[level] / unit);
+        while span.start * unit < self.high[level] {
+            self.spans[dimension.axis] = span;
+            self.chunks(level + 1, file_offset)?;
+            if span.index + 1 >= axis.count() {
+                break;
+            }
+            span = axis.span(span.index + 1);
+        }
+        Ok(())
+    }
+
+    /// Box units per element of the axis: bytes in the last dimension, elements elsewhere.
+    fn unit(&self, level: usize) -> u64 {
+        if level + 1 == self.grid.dimensions.len() { self.grid.dimensions[level].step } else { 1 }
+    }
+
+    /// The piece of the present box in the present chunk.
+    fn piece(&mut self, box_offset: u64) -> Result<(), E> {
+        let grid = self.grid;
+        let last = grid.dimensions.len() - 1;
+        self.loops.clear();
+        let (mut chunk_offset, mut file_offset, mut run) = (0u64, box_offset, 0u64);
+        for (level, dimension) in grid.dimensions.iter().enumerate() {
+            let span = self.spans[dimension.axis];
+            let unit = self.unit(level);
+            let low = self.low[level].max(span.start * unit);
+            let high = self.high[level].min((span.start + span.length).saturating_mul(unit));
+            let inside = low - span.start * unit;
+            if level == last {
+                chunk_offset += inside;
+                file_offset += low - self.low[level];
+                run = high - low;
+            } else {
+                let stride = self.chunk_stride(level);
+                chunk_offset += inside * stride;
+                file_offset += (low - self.low[level]) * dimension.file_stride;
+                if high - low > 1 {
+                    self.loops.push(Loop {
+                        count: (high - low) as usize,
+                        chunk_stride: stride as usize,
+                        range_stride: dimension.file_stride as usize,
+                    });
+                }
+            }
+        }
+        let chunk = self.spans.iter().zip(&grid.axes).fold(0, |n, (span, axis)| n * axis.count() + span.index);
+        let piece = Piece {
+            chunk,
+            chunk_offset: chunk_offset as usize,
+            range_offset: (file_offset - self.start) as usize,
+            run: run as usize,
+            loops: &self.loops,
+        };
+        (self.visit)(&piece)
+    }
+
+    /// Bytes in the present chunk per element of the dimension's axis.
+    fn chunk_stride(&self, level: usize) -> u64 {
+        let axis = self.grid.dimensions[level].axis;
+        self.spans[axis + 1..].iter().map(|span| span.length).product::<u64>() * self.grid.item_bytes
+    }
+}
