@@ -78,7 +78,7 @@ struct Entry {
 /// A load under way: the readers that wait for it sleep here.
 #[derive(Default)]
 struct Flight {
-    outcome: Mutex<Option<Result<Content>>>,
+    outcome: Mutex<Option<Result<Loaded>>>,
     landed: Condvar,
 }
 
@@ -174,24 +174,57 @@ impl ChunkCache {
             (flight, old)
         };
         let mut landing = Landing { cache: self, key, flight, outcome: None };
-        let still_good = match &old {
-            Some((_, object)) => unchanged(*object)?,
-            None => false,
-        };
-        let loaded = match old {
-            Some((content, object)) if still_good => {
+        let reload = || {
+            if let Some((content, object)) = old
+                && unchanged(object)?
+            {
                 self.counters.hits.fetch_add(1, Ordering::Relaxed);
-                (content, object)
+                return Ok((content, object));
             }
-            _ => {
-                self.counters.misses.fetch_add(1, Ordering::Relaxed);
-                load().inspect_err(|error| landing.outcome = Some(Err(error.clone())))?
-            }
+            self.counters.misses.fetch_add(1, Ordering::Relaxed);
+            load()
         };
-        let (content, object) = loaded;
-        self.insert(key, content.clone(), Version { object, epoch });
-        landing.outcome = Some(Ok(content.clone()));
-        Ok(content)
+        let outcome = reload();
+        if let Ok((content, object)) = &outcome {
+            self.insert(key, content.clone(), Version { object: *object, epoch });
+        }
+        landing.outcome = Some(outcome.clone());
+        outcome.map(|(content, _)| content)
+    }
+
+    /// The content of a key as it is in one version of its object, whatever the epoch: what is cached of
+    /// another version is loaded anew.
+    pub fn get_version(
+        &self,
+        key: Key,
+        version: Validator,
+        load: impl Fn() -> Result<Content>,
+    ) -> Result<Content> {
+        let of_this = |object: Option<Validator>| object == Some(version);
+        if let Some(entry) = self.state.lock().entries.get(&key)
+            && of_this(entry.version.object)
+        {
+            return Ok(entry.content.clone());
+        }
+        // An epoch that no entry has reached makes `get` ask whether the entry's version is this one.
+        let mut loaded_here = false;
+        let content = self.get(
+            key,
+            u64::MAX,
+            |object| Ok(of_this(object)),
+            || {
+                loaded_here = true;
+                Ok((load()?, Some(version)))
+            },
+        )?;
+        if loaded_here {
+            return Ok(content);
+        }
+        // It came from a load that another reader began, perhaps of another version.
+        match self.state.lock().entries.peek(&key) {
+            Some(entry) if of_this(entry.version.object) => Ok(entry.content.clone()),
+            _ => load(),
+        }
     }
 
     /// Whether a load of the key is under way or done.
@@ -240,7 +273,7 @@ impl Flight {
         let mut outcome = self.outcome.lock();
         loop {
             if let Some(outcome) = outcome.as_ref() {
-                return outcome.clone();
+                return outcome.clone().map(|(content, _)| content);
             }
             self.landed.wait(&mut outcome);
         }
@@ -252,7 +285,7 @@ struct Landing<'a> {
     cache: &'a ChunkCache,
     key: Key,
     flight: Arc<Flight>,
-    outcome: Option<Result<Content>>,
+    outcome: Option<Result<Loaded>>,
 }
 
 impl Drop for Landing<'_> {

@@ -1,13 +1,46 @@
 //! Arrays as flat bytes: grid arithmetic, the chunk cache, and reading through both.
 //!
 //! Uses `error`, `store`, `metadata`, `codec`.
+//!
+//! [`Array::open`] turns metadata into a *served* array: order F is served by reversing the axes and putting a
+//! transpose before the codec chain, so that everything behind it knows C order only; big-endian elements are the
+//! pipeline's last fix-up. `grid.rs` says which units a range touches, `cache.rs` holds them, `source.rs` with
+//! `plain.rs` and `sharded.rs` loads them, `view.rs` reads through all of it, `prefetch.rs` decodes ahead.
+
+mod buffer;
+mod cache;
+mod check;
+mod engine;
+mod grid;
+#[cfg(test)]
+#[allow(clippy::expect_used)]
+mod grid_tests;
+mod plain;
+mod prefetch;
+mod sharded;
+mod source;
+mod view;
+mod workers;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::error::Result;
-use crate::metadata::ArrayMetadata;
-pub use crate::metadata::ByteOrder;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use crate::codec::Representation;
+use crate::error::{Error, Result};
+use crate::metadata::{ArrayMetadata, CodecFamily, CodecSpec};
 use crate::store::Store;
+
+pub use crate::metadata::ByteOrder;
+pub use engine::{Engine, EngineCounters};
+use grid::Grid;
+use plain::{Pipelines, Plain};
+use prefetch::Ahead;
+use sharded::Sharded;
+use source::{Keys, Place, Source};
+use view::Served;
 
 /// Which index varies fastest in the served file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,61 +61,151 @@ pub struct Layout {
     pub byte_order: ByteOrder,
 }
 
-/// What all arrays of one mount share: the chunk cache and the decoding threads.
-pub struct Engine {}
-
-impl Engine {
-    /// An engine whose cache holds at most `cache_limit_bytes` and that decodes on `threads` threads.
-    pub fn new(_cache_limit_bytes: u64, _threads: usize) -> Arc<Self> {
-        Arc::new(Engine {})
-    }
-}
-
 /// One array, open for reading as a flat file.
 pub struct Array {
+    inner: Arc<Inner>,
+}
+
+/// What the tasks of the decoding threads share with the array.
+struct Inner {
+    engine: Arc<Engine>,
+    store: Arc<dyn Store>,
     metadata: Arc<ArrayMetadata>,
+    number: u64,
+    epoch: AtomicU64,
+    grid: Grid,
+    source: Box<dyn Source>,
+    /// Shape of the shards in array order, where units are inner chunks.
+    shard_shape: Option<Vec<u64>>,
+    /// One element as served.
+    fill: Vec<u8>,
+    skipped_codecs: Vec<String>,
+    served: Mutex<Served>,
+    ahead: Mutex<Ahead>,
 }
 
 impl Array {
-    /// Builds the codec chain of an array at `path` (`""` is the root). Fails with `Unsupported` or
-    /// `Metadata`, naming the document and the member.
+    /// Builds the codec chain of an array at `path` (`""` is the root). Fails with `Unsupported` or `Metadata`,
+    /// naming the document and the member.
     pub fn open(
-        _engine: &Arc<Engine>,
-        _store: &Arc<dyn Store>,
-        _path: &str,
+        engine: &Arc<Engine>,
+        store: &Arc<dyn Store>,
+        path: &str,
         metadata: Arc<ArrayMetadata>,
-        _layout: Layout,
+        layout: Layout,
     ) -> Result<Arc<Array>> {
-        Ok(Arc::new(Array { metadata }))
+        let document_key = metadata.document_key.as_str();
+        let Some(item_bytes) = metadata.data_type.item_size().filter(|&size| size > 0) else {
+            let reason = format!("data type {} has no fixed element size", metadata.data_type.name());
+            return Err(Error::unsupported(document_key, reason));
+        };
+        let Some(mut axes) = grid::axes(&metadata.shape, &metadata.chunk_grid) else {
+            return Err(Error::metadata(document_key, "the chunk grid ends before the array does"));
+        };
+        let is_reversed = layout.order == Order::F && axes.len() > 1;
+        let mut specs = metadata.codecs.clone();
+        if is_reversed {
+            axes.reverse();
+            specs.insert(0, reversal(axes.len()));
+        }
+        let decoded = Representation {
+            shape: axes.iter().map(|axis| axis.longest()).collect(),
+            data_type: metadata.data_type.clone(),
+            fill_value: metadata.fill_value.clone(),
+        };
+        let is_big_endian = layout.byte_order == ByteOrder::Big;
+        let pipelines = Pipelines::new(specs, decoded.clone(), is_big_endian, document_key)?;
+        let skipped_codecs = pipelines.largest()?.skipped().to_vec();
+        let keys = Keys::new(path, metadata.chunk_keys.clone(), is_reversed);
+        let buffers = Arc::clone(&engine.buffers);
+        let mut shard_shape = None;
+        let source: Box<dyn Source> =
+            match Sharded::new(axes, keys, pipelines, &decoded, is_big_endian, document_key, buffers)? {
+                Ok(sharded) => {
+                    let mut shape: Vec<u64> = sharded.shards().iter().map(|axis| axis.longest()).collect();
+                    if is_reversed {
+                        shape.reverse();
+                    }
+                    shard_shape = Some(shape);
+                    Box::new(sharded)
+                }
+                Err((axes, keys, pipelines)) => {
+                    Box::new(Plain::new(axes, keys, pipelines, Arc::clone(&engine.buffers))?)
+                }
+            };
+        let mut fill = metadata.fill_value.bytes.clone();
+        if is_big_endian {
+            metadata.data_type.swap_bytes(&mut fill);
+        }
+        let grid = Grid::new(source.axes().to_vec(), item_bytes as u64);
+        let inner = Inner {
+            engine: Arc::clone(engine),
+            store: Arc::clone(store),
+            number: engine.number_array(),
+            epoch: AtomicU64::new(0),
+            grid,
+            source,
+            shard_shape,
+            fill,
+            skipped_codecs,
+            served: Mutex::default(),
+            ahead: Mutex::default(),
+            metadata,
+        };
+        Ok(Arc::new(Array { inner: Arc::new(inner) }))
     }
 
     /// Its metadata.
     pub fn metadata(&self) -> &Arc<ArrayMetadata> {
-        &self.metadata
+        &self.inner.metadata
     }
 
     /// Length of the flat file in bytes.
     pub fn size_bytes(&self) -> u64 {
-        0
+        self.inner.grid.size_bytes()
     }
 
-    /// Fills `out` from `offset`; the range must lie in the file. Blocks on the store; any failure inside the
-    /// range fails the whole of it.
-    pub fn read_at(&self, _offset: u64, _out: &mut [u8]) -> Result<()> {
-        Ok(())
+    /// Shape of the shards, where inner chunks are decoded on their own.
+    pub fn shard_shape(&self) -> Option<&[u64]> {
+        self.inner.shard_shape.as_deref()
     }
 
-    /// As [`Array::read_at`], but only if every chunk needed is in the cache now: `false` (and `out` undefined)
-    /// otherwise. Never blocks on the store.
-    pub fn read_cached(&self, _offset: u64, _out: &mut [u8]) -> bool {
-        false
+    /// Codecs that were skipped because they need not be understood: such an array is never written.
+    pub fn skipped_codecs(&self) -> &[String] {
+        &self.inner.skipped_codecs
+    }
+}
+
+impl Inner {
+    fn place(&self) -> Place<'_> {
+        Place {
+            store: self.store.as_ref(),
+            cache: &self.engine.cache,
+            array: self.number,
+            epoch: self.epoch.load(Ordering::Acquire),
+        }
     }
 
-    /// Tells that a reader went on sequentially from `offset`: chunks ahead may be decoded in the background.
-    pub fn prefetch(&self, _offset: u64) {}
+    fn unit_bytes(&self) -> u64 {
+        self.grid.largest_chunk_shape().iter().product::<u64>().saturating_mul(self.fill.len() as u64)
+    }
+}
 
-    /// Bytes of decoded chunks that one pass in served order needs at once.
-    pub fn slab_bytes(&self) -> u64 {
-        0
+impl Drop for Array {
+    fn drop(&mut self) {
+        self.inner.engine.cache.forget_array(self.inner.number);
+    }
+}
+
+/// The transpose that reverses all dimensions.
+fn reversal(rank: usize) -> CodecSpec {
+    let order: Vec<Value> = (0..rank).rev().map(|axis| json!(axis)).collect();
+    let mut configuration = serde_json::Map::new();
+    configuration.insert("order".to_owned(), Value::Array(order));
+    CodecSpec {
+        family: CodecFamily::V3,
+        name: "transpose".to_owned(),
+        configuration,
+        must_understand: true,
     }
 }

@@ -1,0 +1,159 @@
+//! Arrays whose units are whole chunks, one object each.
+//!
+//! Spec: v3 core "Chunk storage". Uses `store`, `metadata`, `codec`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::buffer::BufferPool;
+use super::cache::{Content, Loaded};
+use super::grid::Axis;
+use super::source::{Keys, MAX_UNIT_BYTES, Place, Source, corrupt, read_whole};
+use crate::codec::Representation;
+use crate::codec::pipeline::Pipeline;
+use crate::error::{Error, Result};
+use crate::metadata::CodecSpec;
+use crate::store::Object;
+
+thread_local! {
+    /// The encoded chunk, kept from one load to the next.
+    static ENCODED: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
+/// An encoded-bytes buffer longer than this is not kept for the next chunk.
+const KEPT_ENCODED_BYTES: usize = 64 << 20;
+
+/// Builds and keeps the pipelines of one chain, one for each shape of chunk (a regular grid has one).
+pub struct Pipelines {
+    specs: Vec<CodecSpec>,
+    decoded: Representation,
+    is_big_endian: bool,
+    document_key: String,
+    built: Mutex<HashMap<Vec<u64>, Arc<Pipeline>>>,
+}
+
+/// Distinct chunk shapes whose pipelines are kept; a rectilinear grid may have more.
+const KEPT_PIPELINES: usize = 64;
+
+impl Pipelines {
+    /// Pipelines of `specs`; `decoded` with the shape of the largest chunk, whose pipeline is built now.
+    pub fn new(
+        specs: Vec<CodecSpec>,
+        decoded: Representation,
+        is_big_endian: bool,
+        document_key: &str,
+    ) -> Result<Self> {
+        let document_key = document_key.to_owned();
+        let pipelines = Pipelines { specs, decoded, is_big_endian, document_key, built: Mutex::default() };
+        pipelines.of_shape(&pipelines.decoded.shape)?;
+        Ok(pipelines)
+    }
+
+    /// The pipeline of the largest chunk.
+    pub fn largest(&self) -> Result<Arc<Pipeline>> {
+        self.of_shape(&self.decoded.shape)
+    }
+
+    /// The pipeline of chunks of this shape.
+    pub fn of_shape(&self, shape: &[u64]) -> Result<Arc<Pipeline>> {
+        if let Some(pipeline) = self.built.lock().get(shape) {
+            return Ok(Arc::clone(pipeline));
+        }
+        let decoded = Representation { shape: shape.to_vec(), ..self.decoded.clone() };
+        let built = Pipeline::build(&self.specs, &decoded, self.is_big_endian).map_err(|error| {
+            if error.is_unsupported {
+                Error::unsupported(&self.document_key, error.reason)
+            } else {
+                Error::metadata(&self.document_key, error.reason)
+            }
+        })?;
+        let built = Arc::new(built);
+        let mut kept = self.built.lock();
+        if kept.len() >= KEPT_PIPELINES {
+            kept.clear();
+        }
+        kept.insert(shape.to_vec(), Arc::clone(&built));
+        Ok(built)
+    }
+
+    /// The chain.
+    pub fn specs(&self) -> &[CodecSpec] {
+        &self.specs
+    }
+}
+
+/// A source of whole chunks.
+pub struct Plain {
+    axes: Vec<Axis>,
+    keys: Keys,
+    pipelines: Pipelines,
+    buffers: Arc<BufferPool>,
+    is_raw: bool,
+}
+
+impl Plain {
+    /// A source over `axes`. Refuses chunks that are too large to be held in memory, unless they are stored raw.
+    pub fn new(axes: Vec<Axis>, keys: Keys, pipelines: Pipelines, buffers: Arc<BufferPool>) -> Result<Self> {
+        let largest = pipelines.largest()?;
+        let is_raw = largest.is_raw();
+        if !is_raw && largest.decoded_bytes() as u64 > MAX_UNIT_BYTES {
+            let reason = format!(
+                "chunks of {} bytes (at most {MAX_UNIT_BYTES} are decoded as one)",
+                largest.decoded_bytes()
+            );
+            return Err(Error::unsupported(&pipelines.document_key, reason));
+        }
+        Ok(Plain { axes, keys, pipelines, buffers, is_raw })
+    }
+
+    fn pipeline(&self, unit: &[u64]) -> Result<Arc<Pipeline>> {
+        let shape: Vec<u64> = self.axes.iter().zip(unit).map(|(axis, &i)| axis.span(i).length).collect();
+        self.pipelines.of_shape(&shape)
+    }
+}
+
+impl Source for Plain {
+    fn axes(&self) -> &[Axis] {
+        &self.axes
+    }
+
+    fn key(&self, at: &Place<'_>, unit: &[u64]) -> Result<String> {
+        self.keys.key(at.store, unit)
+    }
+
+    fn load(&self, at: &Place<'_>, unit: &[u64]) -> Result<Loaded> {
+        let key = self.key(at, unit)?;
+        let pipeline = self.pipeline(unit)?;
+        ENCODED.with_borrow_mut(|encoded| {
+            let found = read_whole(at.store, &key, pipeline.encoded_size().limit_bytes(), encoded)?;
+            let Some(validator) = found else { return Ok((Content::Absent, None)) };
+            let mut unit = self.buffers.take(pipeline.decoded_bytes());
+            pipeline.decode(encoded, &mut unit).map_err(corrupt(&key))?;
+            if encoded.capacity() > KEPT_ENCODED_BYTES {
+                *encoded = Vec::new();
+            }
+            Ok((Content::Unit(Arc::new(unit)), Some(validator)))
+        })
+    }
+
+    fn is_raw(&self) -> bool {
+        self.is_raw
+    }
+
+    fn open_raw(&self, at: &Place<'_>, unit: &[u64]) -> Result<Option<Box<dyn Object>>> {
+        let key = self.key(at, unit)?;
+        let Some(object) = at.store.open(&key)? else { return Ok(None) };
+        let (stored, expected) = (object.size_bytes(), self.pipeline(unit)?.decoded_bytes() as u64);
+        if stored != expected {
+            return Err(Error::corrupt(key, format!("{stored} bytes stored where a chunk has {expected}")));
+        }
+        Ok(Some(object))
+    }
+
+    fn fix_raw(&self, elements: &mut [u8]) -> Result<()> {
+        self.pipelines.largest()?.fix_raw(elements).map_err(corrupt(&self.pipelines.document_key))
+    }
+}
+

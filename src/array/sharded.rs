@@ -1,0 +1,219 @@
+//! Arrays whose units are the inner chunks of shards.
+//!
+//! Spec: v3 "Sharding codec". One inner chunk costs its shard's index once and one range read. Shards may be
+//! nested: each level is a [`Level`], and the object is entered level by level through the indexes. Transposes and
+//! elementwise codecs before the sharding codec are applied to each inner chunk instead of to the shard.
+//! Uses `store`, `metadata`, `codec`.
+
+use std::sync::Arc;
+
+use super::buffer::BufferPool;
+use super::cache::{Content, Key, Loaded};
+use super::grid::Axis;
+use super::plain::Pipelines;
+use super::source::{Keys, MAX_UNIT_BYTES, Place, Source, corrupt};
+use crate::codec::Representation;
+use crate::codec::pipeline::Pipeline;
+use crate::codec::shard_index::ShardIndex;
+use crate::codec::sharding_indexed::ShardingIndexed;
+use crate::error::{Error, Result};
+use crate::metadata::CodecSpec;
+use crate::store::Object;
+
+thread_local! {
+    static ENCODED: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
+/// The deepest nesting of shards in shards.
+const MAX_LEVELS: usize = 8;
+
+/// One level of sharding.
+struct Level {
+    /// The shards of this level over the whole array.
+    shards: Vec<Axis>,
+    /// The chain that ends in this level's sharding codec.
+    pipelines: Pipelines,
+}
+
+/// A source of inner chunks.
+pub struct Sharded {
+    /// From the outermost, whose shards are objects, inwards.
+    levels: Vec<Level>,
+    axes: Vec<Axis>,
+    keys: Keys,
+    inner: Arc<Pipeline>,
+    buffers: Arc<BufferPool>,
+}
+
+/// Where an encoded unit lies in its object: `None` is an empty inner chunk.
+type Extent = Option<(u64, u64)>;
+
+impl Sharded {
+    /// A source over the shards `axes`, if the chain allows its inner chunks to be read on their own; else the
+    /// pipelines come back for [`super::plain::Plain`].
+    pub fn new(
+        axes: Vec<Axis>,
+        keys: Keys,
+        pipelines: Pipelines,
+        decoded: &Representation,
+        is_big_endian: bool,
+        document_key: &str,
+        buffers: Arc<BufferPool>,
+    ) -> Result<std::result::Result<Self, (Vec<Axis>, Keys, Pipelines)>> {
+        let mut levels: Vec<Level> = Vec::new();
+        let (mut shards, mut pipelines) = (axes, pipelines);
+        loop {
+            let chain = pipelines.largest()?;
+            let Some(sharded) = chain.sharding() else { break };
+            if levels.len() == MAX_LEVELS {
+                let reason = format!("shards nested more than {MAX_LEVELS} deep");
+                return Err(Error::unsupported(document_key, reason));
+            }
+            // The inner chunk's shape in array coordinates: undo the permutation of the codecs before.
+            let mut inner_shape = vec![0; shards.len()];
+            for (stored, &axis) in sharded.permutation.iter().enumerate() {
+                if let (Some(slot), Some(&length)) =
+                    (inner_shape.get_mut(axis), sharded.codec.inner_shape().get(stored))
+                {
+                    *slot = length;
+                }
+            }
+            let subdivided: Option<Vec<Axis>> =
+                shards.iter().zip(&inner_shape).map(|(axis, &length)| axis.subdivided(length)).collect();
+            let Some(inner_axes) = subdivided else {
+                let reason = format!("inner chunk shape {inner_shape:?} does not divide every shard");
+                return Err(Error::metadata(document_key, reason));
+            };
+            let mut specs: Vec<CodecSpec> = sharded.prefix.to_vec();
+            specs.extend_from_slice(sharded.codec.inner_specs());
+            let inner = Representation { shape: inner_shape, ..decoded.clone() };
+            let next = Pipelines::new(specs, inner, is_big_endian, document_key)?;
+            drop(chain);
+            levels.push(Level { shards, pipelines });
+            (shards, pipelines) = (inner_axes, next);
+        }
+        if levels.is_empty() {
+            return Ok(Err((shards, keys, pipelines)));
+        }
+        let inner = pipelines.largest()?;
+        if inner.decoded_bytes() as u64 > MAX_UNIT_BYTES {
+            let reason = format!("inner chunks of {} bytes (at most {MAX_UNIT_BYTES})", inner.decoded_bytes());
+            return Err(Error::unsupported(document_key, reason));
+        }
+        Ok(Ok(Sharded { levels, axes: shards, keys, inner, buffers }))
+    }
+
+    /// The outermost shards.
+    pub fn shards(&self) -> &[Axis] {
+        self.levels.first().map_or(&[], |level| &level.shards)
+    }
+
+    /// Per-axis numbers of the shard of a level that holds an element.
+    fn shard_of(level: &Level, elements: &[u64]) -> Vec<u64> {
+        level.shards.iter().zip(elements).map(|(axis, &element)| axis.locate(element).index).collect()
+    }
+
+    fn first_elements(&self, unit: &[u64]) -> Vec<u64> {
+        self.axes.iter().zip(unit).map(|(axis, &i)| axis.span(i).start).collect()
+    }
+
+    /// Enters the object level by level: where the unit at `elements` lies.
+    fn find(&self, at: &Place<'_>, object: &dyn Object, key: &str, elements: &[u64]) -> Result<Extent> {
+        let mut extent = (0, object.size_bytes());
+        for (depth, level) in self.levels.iter().enumerate() {
+            let shard = Self::shard_of(level, elements);
+            let inner_axes = self.levels.get(depth + 1).map_or(&self.axes, |next| &next.shards);
+            let shape: Vec<u64> = level.shards.iter().zip(&shard).map(|(a, &i)| a.span(i).length).collect();
+            let chain = level.pipelines.of_shape(&shape)?;
+            let Some(sharded) = chain.sharding() else {
+                return Err(Error::corrupt(key, "the chain of this shard's shape is another"));
+            };
+            // Number of the inner chunk in the shard, in stored order.
+            let mut number = 0;
+            let per_shard = sharded.codec.chunks_per_shard();
+            for (&axis, &count) in sharded.permutation.iter().zip(per_shard) {
+                let (Some(&element), Some(cut), Some(outer)) =
+                    (elements.get(axis), inner_axes.get(axis), level.shards.get(axis))
+                else {
+                    return Err(Error::corrupt(key, "a shard of another rank than its array"));
+                };
+                let inside = element - outer.locate(element).start;
+                number = number * count + inside / cut.longest().max(1);
+            }
+            let level_number = level.shards.iter().zip(&shard).fold(0, |n, (axis, &i)| n * axis.count() + i);
+            let cache_key = Key { array: at.array, level: depth as u32 + 1, number: level_number };
+            let index = read_index(at, object, key, cache_key, sharded.codec, extent)?;
+            match index.extent(number) {
+                Some((offset, length)) => extent = (extent.0 + offset, length),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(extent))
+    }
+}
+
+/// The index of the shard that lies at `(start, length)` of an object, from the cache if it was read from this
+/// version of the object: an index and its inner chunks always come from the same one.
+fn read_index(
+    at: &Place<'_>,
+    object: &dyn Object,
+    key: &str,
+    cache_key: Key,
+    codec: &ShardingIndexed,
+    (start, length): (u64, u64),
+) -> Result<Arc<ShardIndex>> {
+    let load = || {
+        let size = codec.index_size_bytes();
+        if size > length {
+            let reason = format!("{length} bytes, shorter than a shard's index of {size}");
+            return Err(Error::corrupt(key, reason));
+        }
+        let offset = if codec.index_is_at_start() { 0 } else { length - size };
+        let mut bytes = vec![0; size as usize];
+        object.read_exact_at(start + offset, &mut bytes)?;
+        Ok(Content::Index(Arc::new(codec.parse_index(&bytes, length).map_err(corrupt(key))?)))
+    };
+    match at.cache.get_version(cache_key, object.validator(), load)? {
+        Content::Index(index) => Ok(index),
+        _ => Err(Error::corrupt(key, "the cache holds no index here")),
+    }
+}
+
+impl Source for Sharded {
+    fn axes(&self) -> &[Axis] {
+        &self.axes
+    }
+
+    fn key(&self, at: &Place<'_>, unit: &[u64]) -> Result<String> {
+        let elements = self.first_elements(unit);
+        match self.levels.first() {
+            Some(level) => self.keys.key(at.store, &Self::shard_of(level, &elements)),
+            None => self.keys.key(at.store, unit),
+        }
+    }
+
+    fn load(&self, at: &Place<'_>, unit: &[u64]) -> Result<Loaded> {
+        let key = self.key(at, unit)?;
+        let Some(object) = at.store.open(&key)? else { return Ok((Content::Absent, None)) };
+        let version = Some(object.validator());
+        let elements = self.first_elements(unit);
+        let Some((offset, length)) = self.find(at, object.as_ref(), &key, &elements)? else {
+            return Ok((Content::Absent, version));
+        };
+        let limit = self.inner.encoded_size().limit_bytes();
+        if length > limit {
+            let reason = format!("inner chunk {unit:?} has {length} bytes stored, at most {limit} expected");
+            return Err(Error::corrupt(key, reason));
+        }
+        ENCODED.with_borrow_mut(|encoded| {
+            // The index was checked against the object's size.
+            encoded.resize(length as usize, 0);
+            object.read_exact_at(offset, encoded)?;
+            let mut decoded = self.buffers.take(self.inner.decoded_bytes());
+            self.inner.decode(encoded, &mut decoded).map_err(|error| {
+                Error::corrupt(&key, format!("inner chunk {unit:?}: {}", error.reason))
+            })?;
+            Ok((Content::Unit(Arc::new(decoded)), version))
+        })
+    }
+}

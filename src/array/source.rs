@@ -1,0 +1,134 @@
+//! Where units come from: a chunk source loads and decodes one unit of an array.
+//!
+//! Two kinds: `plain.rs`, whose units are whole chunks, and `sharded.rs`, where a shard is a source whose units
+//! are its inner chunks. Uses `store`, `metadata`, `codec`.
+
+use std::sync::OnceLock;
+
+use super::cache::{ChunkCache, Loaded};
+use super::grid::Axis;
+use crate::codec::CodecError;
+use crate::error::{Error, Result};
+use crate::metadata::ChunkKeyEncoding;
+use crate::store::{Object, Store, Validator};
+
+/// The most bytes that one decoded unit may have: it is held in memory as a whole.
+pub const MAX_UNIT_BYTES: u64 = 4 << 30;
+
+/// Loads and decodes units.
+pub trait Source: Send + Sync {
+    /// The axes of the grid of units, in served order.
+    fn axes(&self) -> &[Axis];
+    /// Loads the unit with these per-axis numbers.
+    fn load(&self, at: &Place<'_>, unit: &[u64]) -> Result<Loaded>;
+    /// The store key of the object that holds the unit.
+    fn key(&self, at: &Place<'_>, unit: &[u64]) -> Result<String>;
+    /// For units whose stored bytes are their elements in place: opens the object for reading ranges of it.
+    /// `None` when the unit is missing.
+    fn open_raw(&self, _at: &Place<'_>, _unit: &[u64]) -> Result<Option<Box<dyn Object>>> {
+        Ok(None)
+    }
+    /// Whether ranges are to be read by [`Source::open_raw`] rather than through the cache.
+    fn is_raw(&self) -> bool {
+        false
+    }
+    /// The fix-up of raw bytes (whole elements) to served form.
+    fn fix_raw(&self, _elements: &mut [u8]) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// What a source may use while it loads.
+pub struct Place<'a> {
+    /// The store.
+    pub store: &'a dyn Store,
+    /// For shard indexes.
+    pub cache: &'a ChunkCache,
+    /// The array's number in the engine.
+    pub array: u64,
+    /// The array's present epoch.
+    pub epoch: u64,
+}
+
+/// Turns per-axis chunk numbers, in served order, into store keys below the array.
+pub struct Keys {
+    /// Path of the array, `""` for the root.
+    path: String,
+    encoding: ChunkKeyEncoding,
+    /// The served axes are the array's in reverse.
+    is_reversed: bool,
+    /// The separator found by looking, where the document names none.
+    probed: OnceLock<char>,
+}
+
+impl Keys {
+    /// Keys below the array at `path`.
+    pub fn new(path: &str, encoding: ChunkKeyEncoding, is_reversed: bool) -> Self {
+        Keys { path: path.to_owned(), encoding, is_reversed, probed: OnceLock::new() }
+    }
+
+    /// The key of a chunk. Looks into the array's folder once where v2 left the separator open: nested keys are
+    /// meant only if no `.` key exists.
+    pub fn key(&self, store: &dyn Store, chunk: &[u64]) -> Result<String> {
+        let mut index = chunk.to_vec();
+        if self.is_reversed {
+            index.reverse();
+        }
+        let mut encoding = self.encoding.clone();
+        if encoding.separator_is_assumed && index.len() > 1 {
+            encoding.separator = match self.probed.get() {
+                Some(separator) => *separator,
+                None => {
+                    let found = probe_separator(store, &self.path)?;
+                    *self.probed.get_or_init(|| found)
+                }
+            };
+        }
+        let name = encoding.key(&index);
+        Ok(if self.path.is_empty() { name } else { format!("{}/{name}", self.path) })
+    }
+}
+
+/// `.` unless the folder holds folders with numbers as names and no `0.1`-like object.
+fn probe_separator(store: &dyn Store, folder: &str) -> Result<char> {
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    let mut nested = false;
+    for entry in store.list(folder)? {
+        if entry.is_folder {
+            nested |= is_number(&entry.name);
+        } else if entry.name.contains('.') && entry.name.split('.').all(is_number) {
+            return Ok('.');
+        }
+    }
+    Ok(if nested { '/' } else { '.' })
+}
+
+/// A codec's error, with the key of the object that it met.
+pub fn corrupt(key: &str) -> impl Fn(CodecError) -> Error + '_ {
+    move |error| {
+        if error.is_unsupported {
+            Error::unsupported(key, error.reason)
+        } else {
+            Error::corrupt(key, error.reason)
+        }
+    }
+}
+
+/// Reads a whole object of at most `limit_bytes`.
+pub fn read_whole(
+    store: &dyn Store,
+    key: &str,
+    limit_bytes: u64,
+    into: &mut Vec<u8>,
+) -> Result<Option<Validator>> {
+    let Some(object) = store.open(key)? else { return Ok(None) };
+    let size = object.size_bytes();
+    if size > limit_bytes {
+        let reason = format!("{size} bytes stored, where a chunk has at most {limit_bytes}");
+        return Err(Error::corrupt(key, reason));
+    }
+    // The size is the store's own word about an object that exists, and below the limit.
+    into.resize(usize::try_from(size).map_err(|_| Error::corrupt(key, "too large for this machine"))?, 0);
+    object.read_exact_at(0, into)?;
+    Ok(Some(object.validator()))
+}
