@@ -65,7 +65,7 @@ impl Content {
             + match self {
                 Content::Absent => 0,
                 Content::Unit(buffer) => buffer.len() as u64,
-                Content::Index(index) => index.memory_bytes(),
+                Content::Index(index) => index.size_bytes() as u64,
             }
     }
 }

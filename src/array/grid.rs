@@ -290,11 +290,6 @@ impl Grid {
         index
     }
 
-    /// The nominal shape of the chunk with these per-axis numbers.
-    pub fn chunk_shape(&self, index: &[u64]) -> Vec<u64> {
-        self.axes.iter().zip(index).map(|(axis, &i)| axis.span(i).length).collect()
-    }
-
     /// Shape of the largest chunk.
     pub fn largest_chunk_shape(&self) -> Vec<u64> {
         self.axes.iter().map(Axis::longest).collect()

@@ -24,15 +24,16 @@ fn naive(shape: &[u64], cuts: &[Vec<u64>], item: u64) -> Vec<(u64, u64)> {
                     start += cuts[axis][number];
                     number += 1;
                 }
-                let covering = {
-                    let mut end = 0;
-                    cuts[axis].iter().take_while(|length| {
+                let mut end = 0;
+                let covering = cuts[axis]
+                    .iter()
+                    .take_while(|length| {
                         let before = end;
                         end += **length;
                         before < shape[axis]
                     })
-                };
-                chunk = chunk * covering.count() as u64 + number as u64;
+                    .count();
+                chunk = chunk * covering as u64 + number as u64;
                 inside = inside * cuts[axis][number] + (element[axis] - start);
             }
             (chunk, inside * item + phase)

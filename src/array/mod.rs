@@ -29,6 +29,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::codec::Representation;
+use crate::codec::byte_swap::SwapPlan;
 use crate::error::{Error, Result};
 use crate::metadata::{ArrayMetadata, CodecFamily, CodecSpec};
 use crate::store::Store;
@@ -113,14 +114,20 @@ impl Array {
             data_type: metadata.data_type.clone(),
             fill_value: metadata.fill_value.clone(),
         };
-        let is_big_endian = layout.byte_order == ByteOrder::Big;
-        let pipelines = Pipelines::new(specs, decoded.clone(), is_big_endian, document_key)?;
+        let byte_order = layout.byte_order;
+        let mut fill = metadata.fill_value.bytes.clone();
+        if byte_order == ByteOrder::Big {
+            let swap = SwapPlan::all(&metadata.data_type)
+                .map_err(|error| Error::unsupported(document_key, error.reason))?;
+            swap.apply(&mut fill);
+        }
+        let pipelines = Pipelines::new(specs, decoded.clone(), byte_order, document_key)?;
         let skipped_codecs = pipelines.largest()?.skipped().to_vec();
         let keys = Keys::new(path, metadata.chunk_keys.clone(), is_reversed);
         let buffers = Arc::clone(&engine.buffers);
         let mut shard_shape = None;
         let source: Box<dyn Source> =
-            match Sharded::new(axes, keys, pipelines, &decoded, is_big_endian, document_key, buffers)? {
+            match Sharded::new(axes, keys, pipelines, &decoded, byte_order, &fill, document_key, buffers)? {
                 Ok(sharded) => {
                     let mut shape: Vec<u64> = sharded.shards().iter().map(|axis| axis.longest()).collect();
                     if is_reversed {
@@ -133,10 +140,6 @@ impl Array {
                     Box::new(Plain::new(axes, keys, pipelines, Arc::clone(&engine.buffers))?)
                 }
             };
-        let mut fill = metadata.fill_value.bytes.clone();
-        if is_big_endian {
-            metadata.data_type.swap_bytes(&mut fill);
-        }
         let grid = Grid::new(source.axes().to_vec(), item_bytes as u64);
         let inner = Inner {
             engine: Arc::clone(engine),

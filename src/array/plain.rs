@@ -14,7 +14,7 @@ use super::source::{Keys, MAX_UNIT_BYTES, Place, Source, corrupt, read_whole};
 use crate::codec::Representation;
 use crate::codec::pipeline::Pipeline;
 use crate::error::{Error, Result};
-use crate::metadata::CodecSpec;
+use crate::metadata::{ByteOrder, CodecSpec};
 use crate::store::Object;
 
 thread_local! {
@@ -29,7 +29,7 @@ const KEPT_ENCODED_BYTES: usize = 64 << 20;
 pub struct Pipelines {
     specs: Vec<CodecSpec>,
     decoded: Representation,
-    is_big_endian: bool,
+    byte_order: ByteOrder,
     document_key: String,
     built: Mutex<HashMap<Vec<u64>, Arc<Pipeline>>>,
 }
@@ -42,11 +42,11 @@ impl Pipelines {
     pub fn new(
         specs: Vec<CodecSpec>,
         decoded: Representation,
-        is_big_endian: bool,
+        byte_order: ByteOrder,
         document_key: &str,
     ) -> Result<Self> {
         let document_key = document_key.to_owned();
-        let pipelines = Pipelines { specs, decoded, is_big_endian, document_key, built: Mutex::default() };
+        let pipelines = Pipelines { specs, decoded, byte_order, document_key, built: Mutex::default() };
         pipelines.of_shape(&pipelines.decoded.shape)?;
         Ok(pipelines)
     }
@@ -62,7 +62,7 @@ impl Pipelines {
             return Ok(Arc::clone(pipeline));
         }
         let decoded = Representation { shape: shape.to_vec(), ..self.decoded.clone() };
-        let built = Pipeline::build(&self.specs, &decoded, self.is_big_endian).map_err(|error| {
+        let built = Pipeline::build_served(&self.specs, &decoded, self.byte_order).map_err(|error| {
             if error.is_unsupported {
                 Error::unsupported(&self.document_key, error.reason)
             } else {
@@ -76,11 +76,6 @@ impl Pipelines {
         }
         kept.insert(shape.to_vec(), Arc::clone(&built));
         Ok(built)
-    }
-
-    /// The chain.
-    pub fn specs(&self) -> &[CodecSpec] {
-        &self.specs
     }
 }
 
@@ -97,7 +92,7 @@ impl Plain {
     /// A source over `axes`. Refuses chunks that are too large to be held in memory, unless they are stored raw.
     pub fn new(axes: Vec<Axis>, keys: Keys, pipelines: Pipelines, buffers: Arc<BufferPool>) -> Result<Self> {
         let largest = pipelines.largest()?;
-        let is_raw = largest.is_raw();
+        let is_raw = largest.plain_bytes().is_some();
         if !is_raw && largest.decoded_bytes() as u64 > MAX_UNIT_BYTES {
             let reason = format!(
                 "chunks of {} bytes (at most {MAX_UNIT_BYTES} are decoded as one)",
@@ -153,7 +148,9 @@ impl Source for Plain {
     }
 
     fn fix_raw(&self, elements: &mut [u8]) -> Result<()> {
-        self.pipelines.largest()?.fix_raw(elements).map_err(corrupt(&self.pipelines.document_key))
+        let pipeline = self.pipelines.largest()?;
+        let fixed = pipeline.plain_bytes().and_then(|codec| codec.decode_in_place(elements));
+        fixed.unwrap_or(Ok(())).map_err(corrupt(&self.pipelines.document_key))
     }
 }
 

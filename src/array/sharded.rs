@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::buffer::BufferPool;
 use super::cache::{Content, Key, Loaded};
-use super::grid::Axis;
+use super::grid::{Axis, fill_items};
 use super::plain::Pipelines;
 use super::source::{Keys, MAX_UNIT_BYTES, Place, Source, corrupt};
 use crate::codec::Representation;
@@ -17,7 +17,7 @@ use crate::codec::pipeline::Pipeline;
 use crate::codec::shard_index::ShardIndex;
 use crate::codec::sharding_indexed::ShardingIndexed;
 use crate::error::{Error, Result};
-use crate::metadata::CodecSpec;
+use crate::metadata::{ByteOrder, CodecSpec};
 use crate::store::Object;
 
 thread_local! {
@@ -43,20 +43,29 @@ pub struct Sharded {
     keys: Keys,
     inner: Arc<Pipeline>,
     buffers: Arc<BufferPool>,
+    /// One element of a missing shard, as served.
+    fill: Vec<u8>,
 }
 
-/// Where an encoded unit lies in its object: `None` is an empty inner chunk.
-type Extent = Option<(u64, u64)>;
+/// What the indexes say of a unit.
+enum Found {
+    /// Offset and length of the encoded unit in its object.
+    At(u64, u64),
+    /// An empty inner chunk: one element of it as served.
+    Empty(Vec<u8>),
+}
 
 impl Sharded {
     /// A source over the shards `axes`, if the chain allows its inner chunks to be read on their own; else the
     /// pipelines come back for [`super::plain::Plain`].
+    #[allow(clippy::too_many_arguments)]
     pub fn new(
         axes: Vec<Axis>,
         keys: Keys,
         pipelines: Pipelines,
         decoded: &Representation,
-        is_big_endian: bool,
+        byte_order: ByteOrder,
+        fill: &[u8],
         document_key: &str,
         buffers: Arc<BufferPool>,
     ) -> Result<std::result::Result<Self, (Vec<Axis>, Keys, Pipelines)>> {
@@ -73,7 +82,7 @@ impl Sharded {
             let mut inner_shape = vec![0; shards.len()];
             for (stored, &axis) in sharded.permutation.iter().enumerate() {
                 if let (Some(slot), Some(&length)) =
-                    (inner_shape.get_mut(axis), sharded.codec.inner_shape().get(stored))
+                    (inner_shape.get_mut(axis), sharded.codec.inner_shape.get(stored))
                 {
                     *slot = length;
                 }
@@ -85,9 +94,9 @@ impl Sharded {
                 return Err(Error::metadata(document_key, reason));
             };
             let mut specs: Vec<CodecSpec> = sharded.prefix.to_vec();
-            specs.extend_from_slice(sharded.codec.inner_specs());
+            specs.extend_from_slice(&sharded.codec.inner_specs);
             let inner = Representation { shape: inner_shape, ..decoded.clone() };
-            let next = Pipelines::new(specs, inner, is_big_endian, document_key)?;
+            let next = Pipelines::new(specs, inner, byte_order, document_key)?;
             drop(chain);
             levels.push(Level { shards, pipelines });
             (shards, pipelines) = (inner_axes, next);
@@ -100,7 +109,7 @@ impl Sharded {
             let reason = format!("inner chunks of {} bytes (at most {MAX_UNIT_BYTES})", inner.decoded_bytes());
             return Err(Error::unsupported(document_key, reason));
         }
-        Ok(Ok(Sharded { levels, axes: shards, keys, inner, buffers }))
+        Ok(Ok(Sharded { levels, axes: shards, keys, inner, buffers, fill: fill.to_vec() }))
     }
 
     /// The outermost shards.
@@ -118,7 +127,7 @@ impl Sharded {
     }
 
     /// Enters the object level by level: where the unit at `elements` lies.
-    fn find(&self, at: &Place<'_>, object: &dyn Object, key: &str, elements: &[u64]) -> Result<Extent> {
+    fn find(&self, at: &Place<'_>, object: &dyn Object, key: &str, elements: &[u64]) -> Result<Found> {
         let mut extent = (0, object.size_bytes());
         for (depth, level) in self.levels.iter().enumerate() {
             let shard = Self::shard_of(level, elements);
@@ -130,7 +139,7 @@ impl Sharded {
             };
             // Number of the inner chunk in the shard, in stored order.
             let mut number = 0;
-            let per_shard = sharded.codec.chunks_per_shard();
+            let per_shard = &sharded.codec.chunks_per_shard;
             for (&axis, &count) in sharded.permutation.iter().zip(per_shard) {
                 let (Some(&element), Some(cut), Some(outer)) =
                     (elements.get(axis), inner_axes.get(axis), level.shards.get(axis))
@@ -143,12 +152,12 @@ impl Sharded {
             let level_number = level.shards.iter().zip(&shard).fold(0, |n, (axis, &i)| n * axis.count() + i);
             let cache_key = Key { array: at.array, level: depth as u32 + 1, number: level_number };
             let index = read_index(at, object, key, cache_key, sharded.codec, extent)?;
-            match index.extent(number) {
-                Some((offset, length)) => extent = (extent.0 + offset, length),
-                None => return Ok(None),
+            match index.chunk(number as usize).map_err(corrupt(key))? {
+                Some(range) => extent = (extent.0 + range.start, range.end - range.start),
+                None => return Ok(Found::Empty(sharded.fill.to_vec())),
             }
         }
-        Ok(Some(extent))
+        Ok(Found::At(extent.0, extent.1))
     }
 }
 
@@ -163,14 +172,9 @@ fn read_index(
     (start, length): (u64, u64),
 ) -> Result<Arc<ShardIndex>> {
     let load = || {
-        let size = codec.index_size_bytes();
-        if size > length {
-            let reason = format!("{length} bytes, shorter than a shard's index of {size}");
-            return Err(Error::corrupt(key, reason));
-        }
-        let offset = if codec.index_is_at_start() { 0 } else { length - size };
-        let mut bytes = vec![0; size as usize];
-        object.read_exact_at(start + offset, &mut bytes)?;
+        let range = codec.index_range(length).map_err(corrupt(key))?;
+        let mut bytes = vec![0; codec.index_size_bytes()];
+        object.read_exact_at(start + range.start, &mut bytes)?;
         Ok(Content::Index(Arc::new(codec.parse_index(&bytes, length).map_err(corrupt(key))?)))
     };
     match at.cache.get_version(cache_key, object.validator(), load)? {
@@ -197,8 +201,15 @@ impl Source for Sharded {
         let Some(object) = at.store.open(&key)? else { return Ok((Content::Absent, None)) };
         let version = Some(object.validator());
         let elements = self.first_elements(unit);
-        let Some((offset, length)) = self.find(at, object.as_ref(), &key, &elements)? else {
-            return Ok((Content::Absent, version));
+        let (offset, length) = match self.find(at, object.as_ref(), &key, &elements)? {
+            Found::At(offset, length) => (offset, length),
+            Found::Empty(fill) if fill == self.fill => return Ok((Content::Absent, version)),
+            Found::Empty(fill) => {
+                // The fill value went through codecs that do not give it back: the elements are what comes back.
+                let mut decoded = self.buffers.take(self.inner.decoded_bytes());
+                fill_items(&mut decoded, &fill, 0);
+                return Ok((Content::Unit(Arc::new(decoded)), version));
+            }
         };
         let limit = self.inner.encoded_size().limit_bytes();
         if length > limit {

@@ -233,7 +233,7 @@ impl Inner {
         let item = self.fill.len();
         // Whole elements, so that the fix-up can be applied.
         let widen = |from: usize, to: usize| (from / item * item, to.div_ceil(item) * item);
-        let mut read = |from: usize, to: usize, span: &mut Vec<u8>| -> Result<usize> {
+        let read = |from: usize, to: usize, span: &mut Vec<u8>| -> Result<usize> {
             let (low, high) = widen(from, to);
             span.resize(high - low, 0);
             object.read_exact_at(low as u64, span)?;

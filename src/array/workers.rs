@@ -72,12 +72,6 @@ impl Workers {
     pub fn waiting_ahead(&self) -> usize {
         self.shared.queue.lock().ahead.len()
     }
-
-    /// Drops what nobody waits for.
-    pub fn cancel_ahead(&self) {
-        let dropped = std::mem::take(&mut self.shared.queue.lock().ahead);
-        drop(dropped);
-    }
 }
 
 fn work(shared: &Shared) {
