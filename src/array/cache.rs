@@ -259,7 +259,8 @@ impl ChunkCache {
     /// Forgets all that belongs to an array.
     pub fn forget_array(&self, array: u64) {
         let mut state = self.state.lock();
-        let keys: Vec<Key> = state.entries.iter().map(|(key, _)| *key).filter(|key| key.array == array).collect();
+        let keys: Vec<Key> =
+            state.entries.iter().map(|(key, _)| *key).filter(|key| key.array == array).collect();
         for key in keys {
             if let Some(entry) = state.entries.pop(&key) {
                 state.weight_bytes -= entry.content.weight_bytes();
@@ -291,7 +292,8 @@ struct Landing<'a> {
 impl Drop for Landing<'_> {
     fn drop(&mut self) {
         self.cache.state.lock().flights.remove(&self.key);
-        let failed = || Err(Error::store("", "load", std::io::Error::other("the load of a chunk was abandoned")));
+        let failed =
+            || Err(Error::store("", "load", std::io::Error::other("the load of a chunk was abandoned")));
         *self.flight.outcome.lock() = Some(self.outcome.take().unwrap_or_else(failed));
         self.flight.landed.notify_all();
     }

@@ -101,8 +101,10 @@ impl Axis {
     /// The chunk with a number.
     pub fn span(&self, index: u64) -> Span {
         let at = self.runs.partition_point(|run| run.first <= index).saturating_sub(1);
-        self.runs.get(at).map_or(Span { index, start: 0, length: 0 }, |run| {
-            Span { index, start: run.start + (index - run.first) * run.length, length: run.length }
+        self.runs.get(at).map_or(Span { index, start: 0, length: 0 }, |run| Span {
+            index,
+            start: run.start + (index - run.first) * run.length,
+            length: run.length,
         })
     }
 
@@ -448,7 +450,8 @@ impl<E> Walk<'_, E> {
                 }
             }
         }
-        let chunk = self.spans.iter().zip(&grid.axes).fold(0, |n, (span, axis)| n * axis.count() + span.index);
+        let chunk =
+            self.spans.iter().zip(&grid.axes).fold(0, |n, (span, axis)| n * axis.count() + span.index);
         let piece = Piece {
             chunk,
             chunk_offset: chunk_offset as usize,

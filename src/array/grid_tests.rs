@@ -60,9 +60,8 @@ fn by_pieces(grid: &Grid, from: u64, length: u64) -> Vec<(u64, u64)> {
 fn axis_cut() -> impl Strategy<Value = (u64, Vec<u64>)> {
     prop_oneof![
         // regular, perhaps with an edge chunk or a chunk longer than the axis
-        (1u64..9, 1u64..11).prop_map(|(extent, length)| {
-            (extent, vec![length; extent.div_ceil(length) as usize])
-        }),
+        (1u64..9, 1u64..11)
+            .prop_map(|(extent, length)| { (extent, vec![length; extent.div_ceil(length) as usize]) }),
         // the whole axis in one chunk
         (1u64..9).prop_map(|extent| (extent, vec![extent])),
         // irregular

@@ -205,10 +205,5 @@ fn reversal(rank: usize) -> CodecSpec {
     let order: Vec<Value> = (0..rank).rev().map(|axis| json!(axis)).collect();
     let mut configuration = serde_json::Map::new();
     configuration.insert("order".to_owned(), Value::Array(order));
-    CodecSpec {
-        family: CodecFamily::V3,
-        name: "transpose".to_owned(),
-        configuration,
-        must_understand: true,
-    }
+    CodecSpec { family: CodecFamily::V3, name: "transpose".to_owned(), configuration, must_understand: true }
 }

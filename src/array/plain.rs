@@ -153,4 +153,3 @@ impl Source for Plain {
         fixed.unwrap_or(Ok(())).map_err(corrupt(&self.pipelines.document_key))
     }
 }
-

@@ -106,7 +106,8 @@ impl Sharded {
         }
         let inner = pipelines.largest()?;
         if inner.decoded_bytes() as u64 > MAX_UNIT_BYTES {
-            let reason = format!("inner chunks of {} bytes (at most {MAX_UNIT_BYTES})", inner.decoded_bytes());
+            let reason =
+                format!("inner chunks of {} bytes (at most {MAX_UNIT_BYTES})", inner.decoded_bytes());
             return Err(Error::unsupported(document_key, reason));
         }
         Ok(Ok(Sharded { levels, axes: shards, keys, inner, buffers, fill: fill.to_vec() }))
@@ -221,9 +222,9 @@ impl Source for Sharded {
             encoded.resize(length as usize, 0);
             object.read_exact_at(offset, encoded)?;
             let mut decoded = self.buffers.take(self.inner.decoded_bytes());
-            self.inner.decode(encoded, &mut decoded).map_err(|error| {
-                Error::corrupt(&key, format!("inner chunk {unit:?}: {}", error.reason))
-            })?;
+            self.inner
+                .decode(encoded, &mut decoded)
+                .map_err(|error| Error::corrupt(&key, format!("inner chunk {unit:?}: {}", error.reason)))?;
             Ok((Content::Unit(Arc::new(decoded)), version))
         })
     }
