@@ -17,6 +17,7 @@ mod open;
 mod options;
 mod output;
 mod progress;
+mod sample;
 mod size;
 mod umount;
 mod words;
