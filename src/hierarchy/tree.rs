@@ -1,10 +1,34 @@
 //! A lazy tree of nodes over a store.
+//!
+//! Spec: v3 core "Hierarchy" and "Node names", v2 "Hierarchies". Uses the files beside it. Rules:
+//!
+//! - A node's own documents win (`documents.rs` has their order); where it has none, the consolidated metadata of
+//!   the nearest group above that knows the node stands in, also for nodes that have no folder at all.
+//! - A folder without documents is an **implicit group** if it has a folder in it; the root always is a group then.
+//!   That mounts a folder full of stores. Names that begin with `.` or `__` are never implicit groups.
+//! - Nothing is below an array. Files are not nodes, zip archives neither.
+//! - Names: in v3 groups none that begin with `__` and none of dots alone; nowhere names of documents, nor names
+//!   over 255 bytes or with NUL, which no filesystem could show (these are logged).
+//! - A node whose documents cannot be read or understood is [`Node::Broken`]; so is a link that leads out of the
+//!   store or back up to a group it is in, and a group nested deeper than [`MAX_DEPTH`](super::MAX_DEPTH). Nothing
+//!   of that touches its neighbours.
+//!
+//! Invariant: [`Tree::node`] finds a node if and only if [`Tree::children`] of its parent names it.
 
+use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use super::documents::{self, Content, DOCUMENT_NAMES, Documents, Fault};
+use super::group_cache::GroupCache;
+use super::lineage::{Copy, Lineage, parent};
+use super::walk::Walk;
 use crate::error::{Error, Result};
-use crate::metadata::{ArrayMetadata, GroupMetadata};
-use crate::store::{Info, Store};
+use crate::metadata::{ArrayMetadata, Document, GroupMetadata, ZarrFormat};
+use crate::store::{Info, Store, Validator, is_key, join};
+
+/// The longest name that a filesystem can show, in bytes.
+const NAME_MAX_BYTES: usize = 255;
 
 /// One node as it stands in the store now.
 #[derive(Clone, Debug)]
@@ -13,21 +37,21 @@ pub enum Node {
     Group {
         /// Its document (empty for an implicit group).
         metadata: Arc<GroupMetadata>,
-        /// Its folder.
+        /// Its folder; where it has none, the document that tells of it.
         info: Info,
     },
     /// An array, with owner, mode and time of its metadata document.
     Array {
         /// Its document.
         metadata: Arc<ArrayMetadata>,
-        /// The document's own attributes in the store.
+        /// The document's own attributes in the store, rights cut to those of who may search its folder.
         info: Info,
     },
     /// A node whose document is there but cannot be served: it stays listed as an array file with an error.
     Broken {
         /// Why, with the key.
         error: Error,
-        /// The document's attributes in the store.
+        /// The document's attributes in the store, or the folder's, or the root's: the first that can be had.
         info: Info,
         /// Shape × item size where those two could still be read, so that the size shown is true.
         size_bytes: Option<u64>,
@@ -48,12 +72,20 @@ pub struct Child {
 /// The hierarchy of one store.
 pub struct Tree {
     store: Arc<dyn Store>,
+    groups: GroupCache,
+}
+
+/// What makes a path a node.
+struct Found {
+    content: Content,
+    /// The document, or the folder of an implicit group.
+    key: String,
 }
 
 impl Tree {
     /// A tree over a store.
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Tree { store }
+        Tree { store, groups: GroupCache::new() }
     }
 
     /// The store behind it.
@@ -61,13 +93,190 @@ impl Tree {
         &self.store
     }
 
-    /// The node at a path (`""` is the root), read from the store at each call; `None` when there is none.
-    pub fn node(&self, _path: &str) -> Result<Option<Node>> {
-        Ok(None)
+    /// The node at a path (`""` is the root), as it stands in the store at this moment; `None` when there is none.
+    /// Fails only where not even the root of the store can be looked at.
+    pub fn node(&self, path: &str) -> Result<Option<Node>> {
+        if !is_key(path) {
+            return Ok(None);
+        }
+        let Some(found) = self.find(path, &self.above(parent(path))) else { return Ok(None) };
+        let folder = self.store.head(path).ok().flatten();
+        let document = self.store.head(&found.key).ok().flatten();
+        let info = match (document, folder) {
+            (Some(info), _) | (None, Some(info)) => info,
+            (None, None) => {
+                let root = self.store.head("")?;
+                root.ok_or_else(|| {
+                    Error::store("", "look at", std::io::Error::from(std::io::ErrorKind::NotFound))
+                })?
+            }
+        };
+        Ok(Some(match found.content {
+            Content::Group(metadata) => Node::Group { metadata, info: folder.unwrap_or(info.as_folder()) },
+            Content::Array(metadata) => Node::Array { metadata, info: under_folder(info, folder) },
+            Content::Broken(Fault { error, size_bytes, document }) => {
+                Node::Broken { error, info: under_folder(info, folder), size_bytes, document }
+            }
+        }))
     }
 
-    /// The names below a group, sorted. Opens the documents of these children only, never of theirs.
-    pub fn children(&self, _path: &str) -> Result<Vec<Child>> {
-        Ok(Vec::new())
+    /// The names below a group, sorted; none below anything else. Opens the documents of these children only, never
+    /// of theirs.
+    pub fn children(&self, path: &str) -> Result<Vec<Child>> {
+        let above = self.above(Some(path));
+        if !above.is_fertile() {
+            return Ok(Vec::new());
+        }
+        let folders = self.store.list(path)?.into_iter().filter(|entry| entry.is_folder);
+        let names: BTreeSet<String> =
+            folders.map(|entry| entry.name).chain(above.copied_names(path)).collect();
+        let child = |name: String| {
+            let found = self.find(&join(path, &name), &above)?;
+            Some(Child { name, is_group: matches!(found.content, Content::Group(_)) })
+        };
+        Ok(names.into_iter().filter_map(child).collect())
+    }
+
+    /// Tells whether the node at a path may have changed: the same as long as its documents and its folder have the
+    /// same versions, owner and mode. Only looks, in nearly all cases. `None` when there is no node.
+    pub fn version(&self, path: &str) -> Result<Option<Validator>> {
+        if !is_key(path) {
+            return Ok(None);
+        }
+        let mut parts: Vec<Info> = self.store.head(path).ok().flatten().into_iter().collect();
+        if let Ok(Some(documents)) = documents::look(self.store.as_ref(), path) {
+            parts.extend(documents);
+            return Ok(Some(combined(&parts, "")));
+        }
+        let Some(found) = self.find(path, &self.above(parent(path))) else { return Ok(None) };
+        parts.extend(self.store.head(&found.key).ok().flatten());
+        let error = match found.content {
+            Content::Broken(fault) => fault.error.to_string(),
+            _ => String::new(),
+        };
+        Ok(Some(combined(&parts, &error)))
+    }
+
+    /// The node at `path` and all below it, groups before what they hold, names in order; nothing deeper than
+    /// `max_depth` below `path`.
+    pub fn walk(&self, path: &str, max_depth: usize) -> Walk<'_> {
+        Walk::new(self, path, max_depth)
+    }
+
+    fn above(&self, path: Option<&str>) -> Lineage {
+        Lineage::below(path, self.store.as_ref(), &self.groups)
+    }
+
+    fn find(&self, path: &str, above: &Lineage) -> Option<Found> {
+        let name = path.rsplit('/').next().unwrap_or_default();
+        let is_root = path.is_empty();
+        if !above.is_fertile() || !(is_root || is_node_name(name, above.parent_format())) {
+            return None;
+        }
+        let mut found = match self.groups.read(self.store.as_ref(), path) {
+            // Many programs keep folders with such names for themselves: without a document they concern nobody.
+            Some(Documents { content: Content::Broken(fault), .. })
+                if is_hidden(name) && matches!(fault.error, Error::Store { .. }) =>
+            {
+                return None;
+            }
+            Some(Documents { content, key, .. }) => Found { content, key },
+            None => match above.copy(path) {
+                Some(copy) => from_copy(copy, path),
+                None => Found { content: self.implicit_group(path, name)?, key: path.to_owned() },
+            },
+        };
+        if matches!(found.content, Content::Group(_))
+            && let Some(error) = above.objection(self.store.as_ref(), path)
+        {
+            found.content = Content::Broken(Fault::unread(error));
+        }
+        Some(found)
+    }
+
+    fn implicit_group(&self, path: &str, name: &str) -> Option<Content> {
+        let group = || Content::Group(Arc::new(group_without_document(path)));
+        if path.is_empty() {
+            return Some(group());
+        }
+        if is_hidden(name) {
+            return None;
+        }
+        match self.store.list(path) {
+            Ok(entries) => entries.iter().any(|entry| entry.is_folder).then(group),
+            Err(error) => Some(Content::Broken(Fault::unread(error))),
+        }
+    }
+}
+
+fn from_copy(copy: Copy, path: &str) -> Found {
+    let content = match copy.document {
+        Some(Ok(Document::Group(group))) => Content::Group(Arc::new(group)),
+        Some(Ok(Document::Array(array))) => Content::Array(Arc::new(array)),
+        Some(Err(error)) => Content::Broken(Fault::unread(error)),
+        None => Content::Group(Arc::new(group_without_document(path))),
+    };
+    Found { content, key: copy.carrier_key }
+}
+
+fn group_without_document(path: &str) -> GroupMetadata {
+    GroupMetadata {
+        zarr_format: None,
+        document_key: path.to_owned(),
+        attributes: serde_json::Map::new(),
+        attributes_error: None,
+        consolidated: None,
+    }
+}
+
+fn is_hidden(name: &str) -> bool {
+    name.starts_with('.') || name.starts_with("__")
+}
+
+/// Whether a child of a group of this version can have this name.
+fn is_node_name(name: &str, parent: Option<ZarrFormat>) -> bool {
+    if name.is_empty() || DOCUMENT_NAMES.contains(&name) {
+        return false;
+    }
+    if name.len() > NAME_MAX_BYTES || name.contains(['\0', '/']) {
+        log::warn!(
+            "a node's name cannot be that of a file, and it is left out: {:.100}…",
+            name.escape_debug().to_string()
+        );
+        return false;
+    }
+    parent != Some(ZarrFormat::V3) || !(name.starts_with("__") || name.bytes().all(|byte| byte == b'.'))
+}
+
+/// The rights of a document, without those of whom the folder it is in does not let through. The folder of an array
+/// is not shown, so the array's file must stand for both.
+fn under_folder(document: Info, folder: Option<Info>) -> Info {
+    let Some(folder) = folder else { return document };
+    let same_group = document.gid == folder.gid;
+    let group_may_search = folder.mode & 0o010 != 0;
+    let others_may_search = folder.mode & 0o001 != 0;
+    let mut mode = document.mode;
+    // Who is in the document's group but not in the folder's is one of the others there, and the reverse.
+    if !(group_may_search && (same_group || others_may_search)) {
+        mode &= !0o070;
+    }
+    if !(others_may_search && (same_group || group_may_search)) {
+        mode &= !0o007;
+    }
+    Info { mode, ..document }
+}
+
+/// One validator that differs when any part does.
+fn combined(parts: &[Info], text: &str) -> Validator {
+    let mut hasher = DefaultHasher::new();
+    for part in parts {
+        (part.validator, part.uid, part.gid, part.mode).hash(&mut hasher);
+    }
+    text.hash(&mut hasher);
+    Validator {
+        device: 0,
+        inode: hasher.finish(),
+        mtime_ns: parts.iter().map(|part| part.validator.mtime_ns).max().unwrap_or(0),
+        size_bytes: parts.iter().fold(0, |sum, part| part.validator.size_bytes.saturating_add(sum)),
     }
 }

@@ -44,7 +44,7 @@ pub struct Validator {
 /// What is known of an object or a folder without opening it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Info {
-    /// Tells versions apart; holds the size.
+    /// Tells versions apart; holds the size. Folders of stores that have no inodes have 0 there.
     pub validator: Validator,
     /// Owner.
     pub uid: u32,
@@ -146,7 +146,7 @@ fn check_key(key: &str, operation: &'static str) -> Result<()> {
 }
 
 /// All bytes of an object, after a look at its size and before anything is allocated.
-fn read_whole(object: &dyn Object, key: &str, limit_bytes: u64) -> Result<Vec<u8>> {
+pub(crate) fn read_whole(object: &dyn Object, key: &str, limit_bytes: u64) -> Result<Vec<u8>> {
     let size_bytes = object.size_bytes();
     if size_bytes > limit_bytes {
         let reason = format!("it has {size_bytes} bytes, more than the limit of {limit_bytes}");

@@ -219,14 +219,16 @@ impl Store for ZipStore {
     fn head(&self, key: &str) -> Result<Option<Info>> {
         check_key(key, "look at")?;
         let info = stat::info(&self.file).map_err(|error| Error::store(key, "look at", error))?;
-        let of_size = |size_bytes| Validator { size_bytes, ..info.validator };
+        let member = |size_bytes| Info { validator: Validator { size_bytes, ..info.validator }, ..info };
+        let folder = || {
+            let validator = Validator { device: 0, inode: 0, size_bytes: 0, ..info.validator };
+            Info { validator, ..info.as_folder() }
+        };
         Ok(match self.members.get(key) {
-            Some(Member::Data(location)) => Some(Info { validator: of_size(location.size_bytes), ..info }),
-            Some(Member::Refused(_)) => Some(Info { validator: of_size(0), ..info }),
-            Some(Member::Folder) => Some(Info { validator: of_size(0), ..info.as_folder() }),
-            None if key.is_empty() || is_any_below(&self.members, key) => {
-                Some(Info { validator: of_size(0), ..info.as_folder() })
-            }
+            Some(Member::Data(location)) => Some(member(location.size_bytes)),
+            Some(Member::Refused(_)) => Some(member(0)),
+            Some(Member::Folder) => Some(folder()),
+            None if key.is_empty() || is_any_below(&self.members, key) => Some(folder()),
             None => None,
         })
     }

@@ -1,0 +1,248 @@
+//! The metadata documents in one folder of the store, and what they make of it.
+//!
+//! Spec: v3 core "Metadata", v2 "Metadata", v1 "Metadata". Uses `store` and `metadata`. Where a folder holds documents
+//! of several versions, `zarr.json` wins over `.zarray`, that over `.zgroup`, that over v1's `meta` (which counts only
+//! if it says `zarr_format` 1, since the name is an ordinary one). A document that is there but cannot be read
+//! or understood makes a broken node; it never gives way to the next kind.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::Value;
+
+use crate::error::{Error, Result};
+use crate::metadata::{self, ArrayMetadata, Document, GroupMetadata, MAX_DOCUMENT_BYTES};
+use crate::store::{Info, Store, Validator, join, read_whole};
+
+/// Names of documents. No node has such a name.
+pub(super) const DOCUMENT_NAMES: [&str; 5] = ["zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"];
+/// A v2 group, for a folder whose `.zmetadata` is all it has.
+const V2_GROUP: &[u8] = br#"{"zarr_format":2}"#;
+/// The longest `meta` that is looked into: any program may write files of that name.
+const MAX_V1_BYTES: u64 = 1 << 20;
+/// A document changed this recently may change again without its validator showing it.
+const SETTLING: Duration = Duration::from_secs(2);
+
+/// What the documents of a node say.
+#[derive(Clone, Debug)]
+pub(super) enum Content {
+    Group(Arc<GroupMetadata>),
+    Array(Arc<ArrayMetadata>),
+    Broken(Fault),
+}
+
+/// Why a node cannot be served, and what of it can be told all the same.
+#[derive(Clone, Debug)]
+pub(super) struct Fault {
+    pub error: Error,
+    pub size_bytes: Option<u64>,
+    pub document: Option<Value>,
+}
+
+impl Fault {
+    /// A document of which not even the bytes are there.
+    pub fn unread(error: Error) -> Self {
+        Fault { error, size_bytes: None, document: None }
+    }
+
+    fn unparsed(error: Error, document: &[u8]) -> Self {
+        let (document, size_bytes) = metadata::salvage(document);
+        Fault { error, size_bytes, document }
+    }
+}
+
+/// The documents of a node, read.
+#[derive(Clone, Debug)]
+pub(super) struct Documents {
+    /// The store key of the main one.
+    pub key: String,
+    /// What they say.
+    pub content: Content,
+    /// Which documents were looked for in this folder, and what was found.
+    pub seen: Seen,
+}
+
+/// Which documents were looked for, and the versions found.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Seen {
+    versions: Vec<(&'static str, Option<Validator>)>,
+}
+
+impl Seen {
+    /// Bytes of all of them.
+    pub fn size_bytes(&self) -> u64 {
+        self.versions.iter().flat_map(|(_, version)| version).map(|version| version.size_bytes).sum()
+    }
+
+    /// Whether reading the folder again would find the same. Looks at each document, opens none.
+    pub fn is_current(&self, store: &dyn Store, path: &str) -> bool {
+        self.versions.iter().all(|(name, version)| {
+            let info = store.head(&join(path, name));
+            info.is_ok_and(|info| info.map(|info| info.validator) == *version)
+        })
+    }
+
+    /// Whether all are so old that a later change cannot have the same time stamp.
+    pub fn is_settled(&self) -> bool {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as i128;
+        let distance = |version: &Validator| (now - version.mtime_ns).unsigned_abs();
+        self.versions
+            .iter()
+            .flat_map(|(_, version)| version)
+            .all(|version| distance(version) > SETTLING.as_nanos())
+    }
+}
+
+/// Reads the documents in the folder at `path`; `None` when it has none.
+pub(super) fn read(store: &dyn Store, path: &str) -> Option<Documents> {
+    let mut folder = Folder { store, path, seen: Seen::default() };
+    let (name, content) = folder.read()?;
+    Some(Documents { key: join(path, name), content, seen: folder.seen })
+}
+
+/// What the documents in the folder at `path` are known by, without opening any; `None` where that cannot tell what
+/// they are.
+pub(super) fn look(store: &dyn Store, path: &str) -> Result<Option<Vec<Info>>> {
+    let families: [&[&str]; 3] =
+        [&["zarr.json"], &[".zarray", ".zattrs"], &[".zgroup", ".zattrs", ".zmetadata"]];
+    for family in families {
+        let mut found = Vec::new();
+        for (index, name) in family.iter().enumerate() {
+            match store.head(&join(path, name))? {
+                Some(info) => found.push(info),
+                None if index == 0 => break,
+                None => {}
+            }
+        }
+        if !found.is_empty() {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+/// One folder while its documents are read.
+struct Folder<'s> {
+    store: &'s dyn Store,
+    path: &'s str,
+    seen: Seen,
+}
+
+type Named = (&'static str, Content);
+
+impl Folder<'_> {
+    /// The main document and what it says with its companions.
+    fn read(&mut self) -> Option<Named> {
+        if let Some(found) =
+            self.main("zarr.json", |_, key, document| match metadata::parse_v3(key, document)? {
+                Document::Group(group) => Ok(Content::Group(Arc::new(group))),
+                Document::Array(array) => Ok(Content::Array(Arc::new(array))),
+            })
+        {
+            return Some(found);
+        }
+        if let Some(found) = self.main(".zarray", Self::v2_array) {
+            return Some(found);
+        }
+        if let Some(found) = self.main(".zgroup", Self::v2_group) {
+            return Some(found);
+        }
+        self.v1_array().or_else(|| self.main(".zmetadata", Self::v2_group_of_copy))
+    }
+
+    fn main(
+        &mut self,
+        name: &'static str,
+        parse: impl FnOnce(&mut Self, &str, &[u8]) -> Result<Content>,
+    ) -> Option<Named> {
+        let key = join(self.path, name);
+        let content = match self.document(name) {
+            Ok(None) => return None,
+            Err(error) => Content::Broken(Fault::unread(error)),
+            Ok(Some(document)) => match parse(self, &key, &document) {
+                Ok(content) => content,
+                Err(error) => Content::Broken(Fault::unparsed(error, &document)),
+            },
+        };
+        Some((name, content))
+    }
+
+    fn v2_array(&mut self, key: &str, zarray: &[u8]) -> Result<Content> {
+        let (zattrs, error) = self.companion(".zattrs");
+        let mut array = metadata::parse_v2_array(key, zarray, zattrs.as_deref())?;
+        array.attributes_error = error.or(array.attributes_error);
+        Ok(Content::Array(Arc::new(array)))
+    }
+
+    fn v2_group(&mut self, key: &str, zgroup: &[u8]) -> Result<Content> {
+        let (zattrs, error) = self.companion(".zattrs");
+        let (zmetadata, unread) = self.companion(".zmetadata");
+        if let Some(error) = unread {
+            log::warn!("the consolidated metadata is left aside: {error}");
+        }
+        let mut parsed = metadata::parse_v2_group(key, zgroup, zattrs.as_deref(), zmetadata.as_deref());
+        if let (Err(error), Some(_)) = (&parsed, &zmetadata) {
+            // The copy is only a copy: the group itself and all that it holds can be read without it.
+            let without = metadata::parse_v2_group(key, zgroup, zattrs.as_deref(), None);
+            if without.is_ok() {
+                log::warn!("the consolidated metadata is left aside: {error}");
+            }
+            parsed = without;
+        }
+        let mut group = parsed?;
+        group.attributes_error = error.or(group.attributes_error);
+        Ok(Content::Group(Arc::new(group)))
+    }
+
+    /// The node itself stands only in the consolidated copy beside which its `.zgroup` or `.zarray` should be.
+    fn v2_group_of_copy(&mut self, key: &str, zmetadata: &[u8]) -> Result<Content> {
+        let mut group = metadata::parse_v2_group(key, V2_GROUP, None, Some(zmetadata))?;
+        match metadata::consolidated_node(&group, "") {
+            Some(Ok(Document::Array(array))) => return Ok(Content::Array(Arc::new(array))),
+            Some(Ok(Document::Group(own))) => group.attributes = own.attributes,
+            Some(Err(error)) => return Err(error),
+            None => {}
+        }
+        Ok(Content::Group(Arc::new(group)))
+    }
+
+    fn v1_array(&mut self) -> Option<Named> {
+        let meta = self.document_within("meta", MAX_V1_BYTES).ok()??;
+        let says_v1 = |value: Value| value.get("zarr_format").and_then(Value::as_u64) == Some(1);
+        if !metadata::salvage(&meta).0.is_some_and(says_v1) {
+            return None;
+        }
+        let key = join(self.path, "meta");
+        let (attrs, error) = self.companion("attrs");
+        let content = match metadata::parse_v1_array(&key, &meta, attrs.as_deref()) {
+            Ok(mut array) => {
+                array.attributes_error = error.or(array.attributes_error);
+                Content::Array(Arc::new(array))
+            }
+            Err(error) => Content::Broken(Fault::unparsed(error, &meta)),
+        };
+        Some(("meta", content))
+    }
+
+    /// A document that the node can do without: its bytes, or why they cannot be read.
+    fn companion(&mut self, name: &'static str) -> (Option<Vec<u8>>, Option<String>) {
+        match self.document(name) {
+            Ok(document) => (document, None),
+            Err(error) => (None, Some(error.to_string())),
+        }
+    }
+
+    fn document(&mut self, name: &'static str) -> Result<Option<Vec<u8>>> {
+        self.document_within(name, MAX_DOCUMENT_BYTES)
+    }
+
+    fn document_within(&mut self, name: &'static str, limit_bytes: u64) -> Result<Option<Vec<u8>>> {
+        let key = join(self.path, name);
+        let object = self.store.open(&key)?;
+        self.seen.versions.push((name, object.as_ref().map(|object| object.validator())));
+        match object {
+            Some(object) => read_whole(object.as_ref(), &key, limit_bytes).map(Some),
+            None => Ok(None),
+        }
+    }
+}

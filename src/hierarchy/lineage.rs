@@ -1,0 +1,143 @@
+//! The groups above a node: what they say of the nodes below them. Uses `documents` and `group_cache`.
+
+use std::sync::Arc;
+
+use super::documents::{Content, Documents};
+use super::group_cache::GroupCache;
+use crate::error::Error;
+use crate::metadata::{self, Document, GroupMetadata, ZarrFormat};
+use crate::store::{Store, join};
+
+/// The deepest that groups are nested. Bounds what a hostile store can make a reader of it do.
+pub const MAX_DEPTH: usize = 128;
+
+/// Everything above a node, nearest first; the last is the root. Empty above the root itself.
+pub(super) struct Lineage {
+    ancestors: Vec<Ancestor>,
+}
+
+struct Ancestor {
+    path: String,
+    kind: Kind,
+    /// Device and inode of the folder, where the store has such.
+    folder: Option<(u64, u64)>,
+}
+
+enum Kind {
+    /// A group, and the key of the document that holds its consolidated metadata if it has any.
+    Group(Arc<GroupMetadata>),
+    /// Nothing has a place below an array or below what cannot be read.
+    Barren,
+    /// No document of its own.
+    Undocumented,
+}
+
+/// A node as a group above it has it in its consolidated metadata.
+pub(super) struct Copy {
+    /// The node's metadata; `None` for a group that only the nodes below it tell of.
+    pub document: Option<Result<Document, Error>>,
+    /// The key of the document that holds the copy.
+    pub carrier_key: String,
+}
+
+impl Lineage {
+    /// What is above the children of the node at `path`: that node and all above it. `None` above the root.
+    pub fn below(path: Option<&str>, store: &dyn Store, groups: &GroupCache) -> Self {
+        let mut ancestors = Vec::new();
+        let mut next = path;
+        while let Some(path) = next {
+            let kind = match groups.read(store, path) {
+                Some(Documents { content: Content::Group(group), .. }) => Kind::Group(group),
+                Some(_) => Kind::Barren,
+                None => Kind::Undocumented,
+            };
+            ancestors.push(Ancestor { path: path.to_owned(), kind, folder: folder_identity(store, path) });
+            next = parent(path);
+        }
+        Lineage { ancestors }
+    }
+
+    /// Whether there can be nodes here: all above are groups, and none is met again through a link.
+    pub fn is_fertile(&self) -> bool {
+        let is_met_again = |(index, ancestor): (usize, &Ancestor)| {
+            let above = self.ancestors.iter().skip(index + 1);
+            ancestor.folder.is_some() && above.into_iter().any(|other| other.folder == ancestor.folder)
+        };
+        let is_barren = |ancestor: &Ancestor| matches!(ancestor.kind, Kind::Barren);
+        !self.ancestors.iter().any(is_barren) && !self.ancestors.iter().enumerate().any(is_met_again)
+    }
+
+    /// The version of the nearest group; `None` where it has no document.
+    pub fn parent_format(&self) -> Option<ZarrFormat> {
+        match &self.ancestors.first()?.kind {
+            Kind::Group(group) => group.zarr_format,
+            _ => None,
+        }
+    }
+
+    /// Why a group at `path` cannot be gone into, if so.
+    pub fn objection(&self, store: &dyn Store, path: &str) -> Option<Error> {
+        if self.ancestors.len() > MAX_DEPTH {
+            return Some(Error::unsupported(path, format!("groups nested more than {MAX_DEPTH} deep")));
+        }
+        let folder = folder_identity(store, path)?;
+        let same = self.ancestors.iter().find(|ancestor| ancestor.folder == Some(folder))?;
+        let name = if same.path.is_empty() { "the root" } else { &same.path };
+        Some(Error::unsupported(path, format!("a link that leads back up to {name}")))
+    }
+
+    /// The node at `path` in the nearest consolidated metadata that has it.
+    pub fn copy(&self, path: &str) -> Option<Copy> {
+        self.carriers(path).find_map(|(ancestor, group, relative)| {
+            let carrier_key = carrier_key(ancestor, group);
+            match metadata::consolidated_node(group, relative) {
+                Some(document) => Some(Copy { document: Some(document), carrier_key }),
+                None if metadata::consolidated_children(group, relative).is_empty() => None,
+                None => Some(Copy { document: None, carrier_key }),
+            }
+        })
+    }
+
+    /// The names that consolidated metadata knows below the nearest of these, which is at `path`.
+    pub fn copied_names<'a>(&'a self, path: &'a str) -> impl Iterator<Item = String> + 'a {
+        let carriers = self.carriers(path);
+        carriers
+            .flat_map(|(_, group, relative)| metadata::consolidated_children(group, relative))
+            .map(|(name, _)| name)
+    }
+
+    /// The groups with consolidated metadata, and what `path` is called below each.
+    fn carriers<'a>(
+        &'a self,
+        path: &'a str,
+    ) -> impl Iterator<Item = (&'a Ancestor, &'a GroupMetadata, &'a str)> {
+        self.ancestors.iter().filter_map(move |ancestor| match &ancestor.kind {
+            Kind::Group(group) if group.consolidated.is_some() => {
+                let below = path.strip_prefix(ancestor.path.as_str())?;
+                Some((ancestor, &**group, below.trim_start_matches('/')))
+            }
+            _ => None,
+        })
+    }
+}
+
+fn carrier_key(ancestor: &Ancestor, group: &GroupMetadata) -> String {
+    match group.zarr_format {
+        Some(ZarrFormat::V2) => join(&ancestor.path, ".zmetadata"),
+        _ => group.document_key.clone(),
+    }
+}
+
+fn folder_identity(store: &dyn Store, path: &str) -> Option<(u64, u64)> {
+    let validator = store.head(path).ok()??.validator;
+    (validator.inode != 0).then_some((validator.device, validator.inode))
+}
+
+/// The path of the group that a node is in; `None` for the root.
+pub(super) fn parent(path: &str) -> Option<&str> {
+    match path.rsplit_once('/') {
+        Some((parent, _)) => Some(parent),
+        None if path.is_empty() => None,
+        None => Some(""),
+    }
+}

@@ -1,0 +1,73 @@
+//! A walk over a tree, for whoever needs every node: `ls`, `check`. Uses `tree`.
+
+use super::tree::{Node, Tree};
+use crate::error::Result;
+use crate::store::join;
+
+/// A node met on a walk.
+#[derive(Debug)]
+pub struct Visit {
+    /// Its path; `""` is the root.
+    pub path: String,
+    /// How many groups were entered on the way from where the walk began.
+    pub depth: usize,
+    /// The node, or why the names below the group at this path (which came before) cannot be listed.
+    pub node: Result<Node>,
+}
+
+/// Iterates over a node and all below it, each group before what it holds, names in order. See [`Tree::walk`].
+pub struct Walk<'t> {
+    tree: &'t Tree,
+    max_depth: usize,
+    /// What comes next is last.
+    left: Vec<Step>,
+}
+
+enum Step {
+    Node { path: String, depth: usize },
+    Visit(Visit),
+}
+
+impl<'t> Walk<'t> {
+    pub(super) fn new(tree: &'t Tree, path: &str, max_depth: usize) -> Self {
+        Walk { tree, max_depth, left: vec![Step::Node { path: path.to_owned(), depth: 0 }] }
+    }
+
+    fn enter(&mut self, path: &str, depth: usize) {
+        if depth >= self.max_depth {
+            return;
+        }
+        match self.tree.children(path) {
+            Ok(children) => {
+                let paths = children.into_iter().rev().map(|child| join(path, &child.name));
+                self.left.extend(paths.map(|path| Step::Node { path, depth: depth + 1 }));
+            }
+            Err(error) => {
+                self.left.push(Step::Visit(Visit { path: path.to_owned(), depth, node: Err(error) }))
+            }
+        }
+    }
+}
+
+impl Iterator for Walk<'_> {
+    type Item = Visit;
+
+    fn next(&mut self) -> Option<Visit> {
+        loop {
+            let (path, depth) = match self.left.pop()? {
+                Step::Visit(visit) => return Some(visit),
+                Step::Node { path, depth } => (path, depth),
+            };
+            let node = match self.tree.node(&path) {
+                Ok(Some(node)) => Ok(node),
+                // Gone since its name was listed.
+                Ok(None) => continue,
+                Err(error) => Err(error),
+            };
+            if matches!(node, Ok(Node::Group { .. })) {
+                self.enter(&path, depth);
+            }
+            return Some(Visit { path, depth, node });
+        }
+    }
+}
