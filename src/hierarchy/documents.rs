@@ -180,16 +180,7 @@ impl Folder<'_> {
         if let Some(error) = unread {
             log::warn!("the consolidated metadata is left aside: {error}");
         }
-        let mut parsed = metadata::parse_v2_group(key, zgroup, zattrs.as_deref(), zmetadata.as_deref());
-        if let (Err(error), Some(_)) = (&parsed, &zmetadata) {
-            // The copy is only a copy: the group itself and all that it holds can be read without it.
-            let without = metadata::parse_v2_group(key, zgroup, zattrs.as_deref(), None);
-            if without.is_ok() {
-                log::warn!("the consolidated metadata is left aside: {error}");
-            }
-            parsed = without;
-        }
-        let mut group = parsed?;
+        let mut group = metadata::parse_v2_group(key, zgroup, zattrs.as_deref(), zmetadata.as_deref())?;
         group.attributes_error = error.or(group.attributes_error);
         Ok(Content::Group(Arc::new(group)))
     }
@@ -197,6 +188,12 @@ impl Folder<'_> {
     /// The node itself stands only in the consolidated copy beside which its `.zgroup` or `.zarray` should be.
     fn v2_group_of_copy(&mut self, key: &str, zmetadata: &[u8]) -> Result<Content> {
         let mut group = metadata::parse_v2_group(key, V2_GROUP, None, Some(zmetadata))?;
+        if group.consolidated.is_none() {
+            return Err(Error::metadata(
+                key,
+                "neither consolidated metadata nor anything else that describes a node",
+            ));
+        }
         match metadata::consolidated_node(&group, "") {
             Some(Ok(Document::Array(array))) => return Ok(Content::Array(Arc::new(array))),
             Some(Ok(Document::Group(own))) => group.attributes = own.attributes,

@@ -10,6 +10,9 @@ mod lineage;
 pub mod tree;
 mod walk;
 
+#[cfg(test)]
+mod tests;
+
 pub use lineage::MAX_DEPTH;
 pub use tree::{Child, Node, Tree};
 pub use walk::{Visit, Walk};

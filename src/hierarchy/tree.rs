@@ -96,10 +96,12 @@ impl Tree {
     /// The node at a path (`""` is the root), as it stands in the store at this moment; `None` when there is none.
     /// Fails only where not even the root of the store can be looked at.
     pub fn node(&self, path: &str) -> Result<Option<Node>> {
-        if !is_key(path) {
-            return Ok(None);
-        }
-        let Some(found) = self.find(path, &self.above(parent(path))) else { return Ok(None) };
+        self.node_under(path, &self.above(parent(path)))
+    }
+
+    /// As [`Tree::node`], for who knows what is above already.
+    pub(super) fn node_under(&self, path: &str, above: &Lineage) -> Result<Option<Node>> {
+        let Some(found) = self.find(path, above) else { return Ok(None) };
         let folder = self.store.head(path).ok().flatten();
         let document = self.store.head(&found.key).ok().flatten();
         let info = match (document, folder) {
@@ -123,7 +125,11 @@ impl Tree {
     /// The names below a group, sorted; none below anything else. Opens the documents of these children only, never
     /// of theirs.
     pub fn children(&self, path: &str) -> Result<Vec<Child>> {
-        let above = self.above(Some(path));
+        self.children_under(path, &self.above(Some(path)))
+    }
+
+    /// As [`Tree::children`], for who knows the group and what is above it already.
+    pub(super) fn children_under(&self, path: &str, above: &Lineage) -> Result<Vec<Child>> {
         if !above.is_fertile() {
             return Ok(Vec::new());
         }
@@ -131,14 +137,15 @@ impl Tree {
         let names: BTreeSet<String> =
             folders.map(|entry| entry.name).chain(above.copied_names(path)).collect();
         let child = |name: String| {
-            let found = self.find(&join(path, &name), &above)?;
+            let found = self.find(&join(path, &name), above)?;
             Some(Child { name, is_group: matches!(found.content, Content::Group(_)) })
         };
         Ok(names.into_iter().filter_map(child).collect())
     }
 
     /// Tells whether the node at a path may have changed: the same as long as its documents and its folder have the
-    /// same versions, owner and mode. Only looks, in nearly all cases. `None` when there is no node.
+    /// same versions, owner and mode. Only looks, in nearly all cases. `None` when there is nothing; what is above is
+    /// not asked, so that a folder below an array has a version though it is no node.
     pub fn version(&self, path: &str) -> Result<Option<Validator>> {
         if !is_key(path) {
             return Ok(None);
@@ -163,14 +170,15 @@ impl Tree {
         Walk::new(self, path, max_depth)
     }
 
-    fn above(&self, path: Option<&str>) -> Lineage {
+    /// The node at `path` and all above it; nothing for `None`.
+    pub(super) fn above(&self, path: Option<&str>) -> Lineage {
         Lineage::below(path, self.store.as_ref(), &self.groups)
     }
 
     fn find(&self, path: &str, above: &Lineage) -> Option<Found> {
         let name = path.rsplit('/').next().unwrap_or_default();
         let is_root = path.is_empty();
-        if !above.is_fertile() || !(is_root || is_node_name(name, above.parent_format())) {
+        if !is_key(path) || !above.is_fertile() || !(is_root || is_node_name(name, above.parent_format())) {
             return None;
         }
         let mut found = match self.groups.read(self.store.as_ref(), path) {
@@ -235,10 +243,10 @@ fn is_hidden(name: &str) -> bool {
 
 /// Whether a child of a group of this version can have this name.
 fn is_node_name(name: &str, parent: Option<ZarrFormat>) -> bool {
-    if name.is_empty() || DOCUMENT_NAMES.contains(&name) {
+    if DOCUMENT_NAMES.contains(&name) {
         return false;
     }
-    if name.len() > NAME_MAX_BYTES || name.contains(['\0', '/']) {
+    if name.len() > NAME_MAX_BYTES || name.is_empty() || !is_key(name) {
         log::warn!(
             "a node's name cannot be that of a file, and it is left out: {:.100}…",
             name.escape_debug().to_string()

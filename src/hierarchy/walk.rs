@@ -1,5 +1,8 @@
 //! A walk over a tree, for whoever needs every node: `ls`, `check`. Uses `tree`.
 
+use std::sync::Arc;
+
+use super::lineage::{Lineage, parent};
 use super::tree::{Node, Tree};
 use crate::error::Result;
 use crate::store::join;
@@ -24,23 +27,29 @@ pub struct Walk<'t> {
 }
 
 enum Step {
-    Node { path: String, depth: usize },
+    Node { path: String, depth: usize, above: Arc<Lineage> },
     Visit(Visit),
 }
 
 impl<'t> Walk<'t> {
     pub(super) fn new(tree: &'t Tree, path: &str, max_depth: usize) -> Self {
-        Walk { tree, max_depth, left: vec![Step::Node { path: path.to_owned(), depth: 0 }] }
+        let above = Arc::new(tree.above(parent(path)));
+        Walk { tree, max_depth, left: vec![Step::Node { path: path.to_owned(), depth: 0, above }] }
     }
 
     fn enter(&mut self, path: &str, depth: usize) {
         if depth >= self.max_depth {
             return;
         }
-        match self.tree.children(path) {
+        let above = Arc::new(self.tree.above(Some(path)));
+        match self.tree.children_under(path, &above) {
             Ok(children) => {
-                let paths = children.into_iter().rev().map(|child| join(path, &child.name));
-                self.left.extend(paths.map(|path| Step::Node { path, depth: depth + 1 }));
+                let step = |name: &str| Step::Node {
+                    path: join(path, name),
+                    depth: depth + 1,
+                    above: Arc::clone(&above),
+                };
+                self.left.extend(children.iter().rev().map(|child| step(&child.name)));
             }
             Err(error) => {
                 self.left.push(Step::Visit(Visit { path: path.to_owned(), depth, node: Err(error) }))
@@ -54,11 +63,11 @@ impl Iterator for Walk<'_> {
 
     fn next(&mut self) -> Option<Visit> {
         loop {
-            let (path, depth) = match self.left.pop()? {
+            let (path, depth, above) = match self.left.pop()? {
                 Step::Visit(visit) => return Some(visit),
-                Step::Node { path, depth } => (path, depth),
+                Step::Node { path, depth, above } => (path, depth, above),
             };
-            let node = match self.tree.node(&path) {
+            let node = match self.tree.node_under(&path, &above) {
                 Ok(Some(node)) => Ok(node),
                 // Gone since its name was listed.
                 Ok(None) => continue,
