@@ -42,6 +42,10 @@ impl<F: Fn(&[u8]) -> u32 + Send + Sync> BytesToBytes for Checksum<F> {
         }
     }
 
+    fn borrows(&self) -> bool {
+        true
+    }
+
     fn decode<'a>(&self, encoded: &'a [u8], limit_bytes: usize) -> CodecResult<Cow<'a, [u8]>> {
         let too_short = || CodecError::new(format!("{} bytes are too few for a checksum", encoded.len()));
         let (stored, bytes) = match self.location {

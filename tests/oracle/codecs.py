@@ -1,0 +1,161 @@
+"""zarr-python as a server: one JSON request per line on stdin, one JSON answer per line on stdout.
+
+Bytes are base64. Elements are in canonical form: C order, little-endian, packed.
+
+  {"op": "encode", "document": {…}, "data": …}     writes the elements through zarr-python into a store that
+                                                   holds only this metadata document (zarr.json or .zarray)
+      -> {"objects": {"c/0": …}}                   every object but the document
+  {"op": "decode", "document": {…}, "objects": {…}}
+      -> {"data": …}                               the elements that zarr-python reads
+  {"op": "dtype", "document": {…}}                 -> {"itemsize": …, "descr": …}
+  {"op": "numcodecs_encode", "config": {…}, "dtype": "<f4", "shape": [2, 3], "data": …}   -> {"data": …}
+  {"op": "numcodecs_decode", "config": {…}, "data": …}                                    -> {"data": …}
+  {"op": "tensorstore_encode", "document": {…}, "data": …}   -> {"data": …}   v2 documents of one chunk
+  {"op": "tensorstore_decode", "document": {…}, "data": …}   -> {"data": …}
+  {"op": "versions"}                               -> {"zarr": …, "numcodecs": …}
+
+An exception is {"error": "…"}; the server goes on.
+"""
+
+import asyncio
+import base64
+import json
+import sys
+import warnings
+
+warnings.filterwarnings("ignore")
+
+import numpy as np
+
+try:  # bfloat16 and the small floats and integers
+    import ml_dtypes  # noqa: F401
+except ImportError:
+    pass
+import numcodecs
+import zarr
+from zarr.core.buffer import default_buffer_prototype
+from zarr.storage import MemoryStore
+
+zarr.config.set({"array.write_empty_chunks": True})
+
+
+def unpack(text):
+    return base64.b64decode(text)
+
+
+def pack(data):
+    return base64.b64encode(bytes(data)).decode()
+
+
+def key_of(document):
+    return ".zarray" if document["zarr_format"] == 2 else "zarr.json"
+
+
+def store_with(document, objects):
+    files = {key_of(document): json.dumps(document).encode()}
+    files.update({key: unpack(value) for key, value in objects.items()})
+    prototype = default_buffer_prototype()
+    return MemoryStore({key: prototype.buffer.from_bytes(value) for key, value in files.items()})
+
+
+def open_array(document, objects, mode):
+    store = store_with(document, objects)
+    return store, zarr.open_array(store, mode=mode, zarr_format=document["zarr_format"])
+
+
+def encode(document, data):
+    store, array = open_array(document, {}, "r+")
+    dtype = array.dtype
+    elements = np.frombuffer(unpack(data), dtype=dtype.newbyteorder("<")).reshape(array.shape)
+    with zarr.config.set({"array.write_empty_chunks": True}):
+        array[...] = elements.astype(dtype)
+
+    async def objects():
+        found = {}
+        async for key in store.list():
+            if key != key_of(document):
+                buffer = await store.get(key, default_buffer_prototype())
+                found[key] = pack(buffer.to_bytes())
+        return found
+
+    return {"objects": asyncio.run(objects())}
+
+
+def decode(document, objects):
+    _, array = open_array(document, objects, "r")
+    elements = np.asarray(array[...])
+    return {"data": pack(elements.astype(elements.dtype.newbyteorder("<")).tobytes(order="C"))}
+
+
+def dtype(document):
+    _, array = open_array(document, {}, "r")
+    return {"itemsize": array.dtype.itemsize, "descr": str(array.dtype)}
+
+
+def numcodecs_encode(config, dtype, shape, data):
+    elements = np.frombuffer(unpack(data), dtype=dtype).reshape(shape)
+    return {"data": pack(numcodecs.compat.ensure_bytes(numcodecs.get_codec(config).encode(elements)))}
+
+
+def numcodecs_decode(config, data):
+    return {"data": pack(numcodecs.compat.ensure_bytes(numcodecs.get_codec(config).decode(unpack(data))))}
+
+
+def tensorstore_array(document):
+    import tensorstore
+
+    metadata = {key: value for key, value in document.items() if key != "zarr_format"}
+    spec = {"driver": "zarr", "kvstore": "memory://", "metadata": metadata}
+    return tensorstore.open(spec, create=True).result()
+
+
+def tensorstore_key(document):
+    return ".".join("0" for _ in document["shape"]) or "0"
+
+
+def tensorstore_encode(document, data):
+    array = tensorstore_array(document)
+    elements = np.frombuffer(unpack(data), dtype=np.dtype(document["dtype"]).newbyteorder("<"))
+    array.write(elements.reshape(document["shape"])).result()
+    return {"data": pack(array.kvstore.read(tensorstore_key(document)).result().value)}
+
+
+def tensorstore_decode(document, data):
+    array = tensorstore_array(document)
+    array.kvstore.write(tensorstore_key(document), unpack(data)).result()
+    elements = array.read().result()
+    return {"data": pack(elements.astype(elements.dtype.newbyteorder("<")).tobytes(order="C"))}
+
+
+def versions():
+    return {"zarr": zarr.__version__, "numcodecs": numcodecs.__version__}
+
+
+OPERATIONS = {
+    function.__name__: function
+    for function in (
+        encode,
+        decode,
+        dtype,
+        numcodecs_encode,
+        numcodecs_decode,
+        tensorstore_encode,
+        tensorstore_decode,
+        versions,
+    )
+}
+
+
+def main():
+    for line in sys.stdin:
+        try:
+            request = json.loads(line)
+            answer = OPERATIONS[request.pop("op")](**request)
+        except Exception as error:  # noqa: BLE001
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
