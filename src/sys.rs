@@ -65,6 +65,46 @@ pub fn open_at(folder: BorrowedFd<'_>, path: &CStr, flags: i32) -> io::Result<Ow
     }
 }
 
+/// Makes the file `name` in `folder` and opens it for writing (and reading); `EEXIST` where the name is taken.
+pub fn create_at(folder: BorrowedFd<'_>, name: &CStr, mode: u32) -> io::Result<OwnedFd> {
+    let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC | libc::O_NOFOLLOW;
+    // SAFETY: `name` is NUL-terminated and the mode that O_CREAT needs is passed.
+    let fd = unsafe { libc::openat(folder.as_raw_fd(), name.as_ptr(), flags, mode) };
+    check(fd)?;
+    // SAFETY: the kernel has just made this descriptor and nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Makes the folder `name` in `folder` (mkdirat(2)).
+pub fn make_folder_at(folder: BorrowedFd<'_>, name: &CStr, mode: u32) -> io::Result<()> {
+    // SAFETY: `name` is NUL-terminated.
+    check(unsafe { libc::mkdirat(folder.as_raw_fd(), name.as_ptr(), mode) })
+}
+
+/// Gives the file `from` in one folder the name `to` in another, in place of what had it (renameat(2)).
+pub fn rename_at(
+    from_folder: BorrowedFd<'_>,
+    from: &CStr,
+    to_folder: BorrowedFd<'_>,
+    to: &CStr,
+) -> io::Result<()> {
+    // SAFETY: both names are NUL-terminated.
+    check(unsafe {
+        libc::renameat(from_folder.as_raw_fd(), from.as_ptr(), to_folder.as_raw_fd(), to.as_ptr())
+    })
+}
+
+/// Takes the name of a file out of `folder` (unlinkat(2)).
+pub fn unlink_at(folder: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
+    // SAFETY: `name` is NUL-terminated.
+    check(unsafe { libc::unlinkat(folder.as_raw_fd(), name.as_ptr(), 0) })
+}
+
+/// The error of a call that answers with a negative number.
+fn check(answer: i32) -> io::Result<()> {
+    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// What readdir(3) tells of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameKind {

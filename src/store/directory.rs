@@ -20,7 +20,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use super::{Entry, Info, Object, Room, Store, Validator, check_key, read_whole, stat};
+use super::{Entry, Info, Object, Room, Store, Validator, Writer, check_key, read_whole, stat};
 use crate::error::{Error, Result};
 use crate::sys::{self, NameKind};
 
@@ -138,6 +138,16 @@ impl DirectoryStore {
         Ok(Some(DirectoryObject { file, validator, key: key.to_owned() }))
     }
 
+    /// Opens a folder, `None` when it is missing or no folder.
+    pub(super) fn open_folder(&self, key: &str, operation: &'static str) -> Result<Option<File>> {
+        self.resolve(key, operation, READ | libc::O_DIRECTORY)
+    }
+
+    /// Opens an object for setting its times, which needs no permission to write.
+    pub(super) fn open_for_touch(&self, key: &str) -> Result<Option<File>> {
+        self.resolve(key, "open", READ)
+    }
+
     /// Whether a name is a folder where readdir(3) did not say. A link that cannot be followed counts as one,
     /// so that whoever looks into it is told why it cannot be.
     fn is_folder(&self, key: &str) -> bool {
@@ -227,6 +237,10 @@ impl Store for DirectoryStore {
 
     fn describe(&self) -> String {
         self.path.clone()
+    }
+
+    fn writer(&self) -> Option<&dyn Writer> {
+        Some(self)
     }
 }
 

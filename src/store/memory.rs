@@ -9,9 +9,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use parking_lot::RwLock;
 
 use super::{
-    Entry, Info, Object, Room, Store, Validator, check_key, copy_range, is_any_below, names_below, read_whole,
+    Entry, Info, Object, Part, Room, Store, Validator, Writer, check_key, copy_range, is_any_below,
+    names_below, read_whole,
 };
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::sys;
 
 /// A store in memory.
@@ -61,6 +62,50 @@ impl MemoryStore {
     /// Removes an object; tells whether there was one.
     pub fn delete(&self, key: &str) -> bool {
         self.content.write().objects.remove(key).is_some()
+    }
+}
+
+impl Writer for MemoryStore {
+    fn put(&self, key: &str, parts: &[Part<'_>], _within: &str, _like: &Info) -> Result<Validator> {
+        let mut bytes = Vec::new();
+        for part in parts {
+            match part {
+                Part::Bytes(part) => bytes.extend_from_slice(part),
+                Part::Copy(object, range) => {
+                    let mut part = vec![0; (range.end - range.start) as usize];
+                    object.read_exact_at(range.start, &mut part)?;
+                    bytes.extend_from_slice(&part);
+                }
+            }
+        }
+        MemoryStore::put(self, key, bytes)?;
+        let validator = self.content.read().objects.get(key).map(|object| object.validator);
+        validator.ok_or_else(|| Error::Stale { key: key.to_owned() })
+    }
+
+    fn delete(&self, key: &str) -> Result<bool> {
+        Ok(MemoryStore::delete(self, key))
+    }
+
+    fn sync(&self, _keys: &[String], _within: &str) -> Result<()> {
+        Ok(())
+    }
+
+    /// Nobody else can reach the store.
+    fn lock(&self, _folder: &str) -> Result<Option<Box<dyn Send + Sync>>> {
+        Ok(Some(Box::new(())))
+    }
+
+    fn touch(&self, key: &str) -> Result<Validator> {
+        let bytes = self.content.read().objects.get(key).map(|object| Arc::clone(&object.bytes));
+        let bytes = bytes.ok_or_else(|| Error::Stale { key: key.to_owned() })?;
+        MemoryStore::put(self, key, bytes)?;
+        let validator = self.content.read().objects.get(key).map(|object| object.validator);
+        validator.ok_or_else(|| Error::Stale { key: key.to_owned() })
+    }
+
+    fn remove_unfinished(&self, _folder: &str) -> Result<u64> {
+        Ok(0)
     }
 }
 
@@ -115,5 +160,9 @@ impl Store for MemoryStore {
 
     fn describe(&self) -> String {
         "memory".to_owned()
+    }
+
+    fn writer(&self) -> Option<&dyn Writer> {
+        Some(self)
     }
 }

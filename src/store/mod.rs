@@ -9,9 +9,11 @@
 //! the same stored object, even when the key is replaced meanwhile.
 
 mod directory;
+mod directory_writer;
 mod location;
 mod memory;
 mod stat;
+mod writer;
 mod zip;
 
 #[cfg(test)]
@@ -24,6 +26,7 @@ use std::time::SystemTime;
 pub use directory::{DirectoryStore, is_temporary_name};
 pub use location::{local_path, open};
 pub use memory::MemoryStore;
+pub use writer::{Part, Writer};
 pub use zip::ZipStore;
 
 use crate::error::{Error, Result};
@@ -123,6 +126,11 @@ pub trait Store: Send + Sync {
 
     /// What the user would call the store: its path or URL.
     fn describe(&self) -> String;
+
+    /// The writing half, where the kind of store has one.
+    fn writer(&self) -> Option<&dyn Writer> {
+        None
+    }
 }
 
 /// `folder` and `name` as one key.

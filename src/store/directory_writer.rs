@@ -1,0 +1,299 @@
+//! Writing into a folder on disk. Spec: v3 "File system store", "Store API implementation". Uses `sys`.
+//!
+//! An object is written to a temporary file in the folder `within` (an array's, which its writer has locked), so that what
+//! a dead writer left is found there; fdatasync, then rename. Every path is resolved as in `directory.rs`.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::directory::{DirectoryStore, is_temporary_name};
+use super::{Info, Part, Store, Validator, Writer, stat};
+use crate::error::{Error, Result};
+use crate::sys;
+
+/// Bytes copied at a time from object to object.
+const COPY_BYTES: u64 = 1 << 20;
+
+static NEXT_TEMPORARY: AtomicU64 = AtomicU64::new(0);
+
+/// `a/b/c` as (`a/b`, `c`).
+fn split(key: &str) -> (&str, &str) {
+    key.rsplit_once('/').unwrap_or(("", key))
+}
+
+fn c_name(key: &str, name: &str) -> Result<CString> {
+    CString::new(name).map_err(|error| Error::store(key, "write", error.into()))
+}
+
+fn failed<'a>(key: &'a str, operation: &'static str) -> impl Fn(io::Error) -> Error + 'a {
+    move |error| Error::store(key, operation, error)
+}
+
+/// Owner first: changing it takes set-id bits away, and the mode is what is wanted last.
+fn set_owner_and_mode(file: &File, like: &Info, mode: u32) -> io::Result<()> {
+    let (uid, gid) = sys::effective_ids();
+    if (uid, gid) != (like.uid, like.gid) {
+        match std::os::unix::fs::fchown(file, Some(like.uid), Some(like.gid)) {
+            // Who may not give files away keeps them; what matters is that the data are safe.
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => {}
+            other => other?,
+        }
+    }
+    file.set_permissions(std::fs::Permissions::from_mode(mode))
+}
+
+impl DirectoryStore {
+    /// The folder of an object, made where it is missing, with those above it up to `within`.
+    fn folder_for_writing(&self, folder: &str, within: &str, like: &Info) -> Result<File> {
+        if let Some(found) = self.open_folder(folder, "write")? {
+            return Ok(found);
+        }
+        let is_below =
+            within.is_empty() || folder.strip_prefix(within).is_some_and(|rest| rest.starts_with('/'));
+        if folder.is_empty() || folder == within || !is_below {
+            return Err(Error::Stale { key: folder.to_owned() });
+        }
+        let (parent, name) = split(folder);
+        let parent = self.folder_for_writing(parent, within, like)?;
+        let name = c_name(folder, name)?;
+        let make_failed = failed(folder, "make the folder");
+        match sys::make_folder_at(parent.as_fd(), &name, 0o700) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(make_failed(error)),
+            Ok(()) => {
+                let made = self.open_folder(folder, "write")?;
+                let made = made.ok_or_else(|| Error::Stale { key: folder.to_owned() })?;
+                set_owner_and_mode(&made, like, like.as_folder().mode | 0o700).map_err(&make_failed)?;
+                return Ok(made);
+            }
+        }
+        self.open_folder(folder, "write")?.ok_or_else(|| Error::Stale { key: folder.to_owned() })
+    }
+}
+
+/// A file that has no name yet that readers know; removed when it is dropped before it was renamed.
+struct Temporary<'a> {
+    folder: &'a File,
+    name: CString,
+    file: File,
+    is_finished: bool,
+}
+
+impl<'a> Temporary<'a> {
+    fn new(folder: &'a File) -> io::Result<Self> {
+        loop {
+            let number = NEXT_TEMPORARY.fetch_add(1, Ordering::Relaxed);
+            let name = CString::new(format!(".zarrfs-{}-{number}.tmp", std::process::id()))?;
+            match sys::create_at(folder.as_fd(), &name, 0o600) {
+                Ok(file) => return Ok(Temporary { folder, name, file: file.into(), is_finished: false }),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn write(&mut self, parts: &[Part<'_>], key: &str) -> Result<()> {
+        let mut copied = Vec::new();
+        for part in parts {
+            match part {
+                Part::Bytes(bytes) => self.file.write_all(bytes).map_err(failed(key, "write"))?,
+                Part::Copy(object, range) => {
+                    let mut at = range.start;
+                    while at < range.end {
+                        let length = (range.end - at).min(COPY_BYTES);
+                        copied.resize(length as usize, 0);
+                        object.read_exact_at(at, &mut copied)?;
+                        self.file.write_all(&copied).map_err(failed(key, "write"))?;
+                        at += length;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn rename(&mut self, folder: &File, name: &CString) -> io::Result<()> {
+        sys::rename_at(self.folder.as_fd(), &self.name, folder.as_fd(), name)?;
+        self.is_finished = true;
+        Ok(())
+    }
+}
+
+impl Drop for Temporary<'_> {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            let _ = sys::unlink_at(self.folder.as_fd(), &self.name);
+        }
+    }
+}
+
+impl Writer for DirectoryStore {
+    fn put(&self, key: &str, parts: &[Part<'_>], within: &str, like: &Info) -> Result<Validator> {
+        let (folder_key, name) = split(key);
+        let name = c_name(key, name)?;
+        let home =
+            self.open_folder(within, "write")?.ok_or_else(|| Error::Stale { key: within.to_owned() })?;
+        let folder = self.folder_for_writing(folder_key, within, like)?;
+        let old = self.head(key)?;
+        let like = old.as_ref().unwrap_or(like);
+        let mut stage = &home;
+        loop {
+            let mut temporary = Temporary::new(stage).map_err(failed(key, "write"))?;
+            temporary.write(parts, key)?;
+            set_owner_and_mode(&temporary.file, like, like.mode & 0o777).map_err(failed(key, "write"))?;
+            temporary.file.sync_data().map_err(failed(key, "write to the disk"))?;
+            match temporary.rename(&folder, &name) {
+                // The object's folder is on another filesystem than its array's: stage it there.
+                Err(error)
+                    if error.raw_os_error() == Some(libc::EXDEV)
+                        && !std::ptr::eq(stage, &raw const folder) =>
+                {
+                    stage = &folder;
+                }
+                Err(error) => return Err(Error::store(key, "write", error)),
+                Ok(()) => {
+                    let metadata = temporary.file.metadata().map_err(failed(key, "look at"))?;
+                    return Ok(stat::validator(&metadata));
+                }
+            }
+        }
+    }
+
+    fn delete(&self, key: &str) -> Result<bool> {
+        let (folder, name) = split(key);
+        let Some(folder) = self.open_folder(folder, "delete")? else { return Ok(false) };
+        match sys::unlink_at(folder.as_fd(), &c_name(key, name)?) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(Error::store(key, "delete", error)),
+        }
+    }
+
+    fn sync(&self, keys: &[String], within: &str) -> Result<()> {
+        let mut folders = std::collections::BTreeSet::new();
+        for key in keys {
+            let mut folder = split(key).0;
+            while folders.insert(folder) && folder != within && !folder.is_empty() {
+                folder = split(folder).0;
+            }
+        }
+        for key in folders {
+            // A folder that is gone has nothing that could last.
+            if let Some(folder) = self.open_folder(key, "sync")? {
+                folder.sync_all().map_err(failed(key, "write to the disk"))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn lock(&self, folder: &str) -> Result<Option<Box<dyn Send + Sync>>> {
+        let Some(opened) = self.open_folder(folder, "lock")? else {
+            return Err(Error::Stale { key: folder.to_owned() });
+        };
+        match opened.try_lock() {
+            Ok(()) => Ok(Some(Box::new(opened))),
+            Err(std::fs::TryLockError::WouldBlock) => Ok(None),
+            Err(std::fs::TryLockError::Error(error)) => Err(Error::store(folder, "lock", error)),
+        }
+    }
+
+    fn touch(&self, key: &str) -> Result<Validator> {
+        let touch_failed = failed(key, "set the time of");
+        let Some(file) = self.open_for_touch(key)? else { return Err(Error::Stale { key: key.to_owned() }) };
+        file.set_modified(std::time::SystemTime::now()).map_err(&touch_failed)?;
+        Ok(stat::validator(&file.metadata().map_err(&touch_failed)?))
+    }
+
+    fn remove_unfinished(&self, folder: &str) -> Result<u64> {
+        let Some(opened) = self.open_folder(folder, "list")? else { return Ok(0) };
+        let listed = opened.try_clone().map_err(failed(folder, "list"))?;
+        let mut removed = 0;
+        for (name, _) in sys::read_folder(listed.into()).map_err(failed(folder, "list"))? {
+            if let Some(name) = name.to_str().filter(|name| is_temporary_name(name))
+                && sys::unlink_at(opened.as_fd(), &c_name(folder, name)?).is_ok()
+            {
+                removed += 1;
+            }
+        }
+        Ok(removed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::fs;
+
+    use super::*;
+
+    fn place() -> (tempfile::TempDir, DirectoryStore, Info) {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("a")).unwrap();
+        fs::write(folder.path().join("a/zarr.json"), "{}").unwrap();
+        fs::set_permissions(folder.path().join("a/zarr.json"), fs::Permissions::from_mode(0o640)).unwrap();
+        let store = DirectoryStore::open(folder.path(), false).unwrap();
+        let like = store.head("a/zarr.json").unwrap().unwrap();
+        (folder, store, like)
+    }
+
+    fn mode(path: impl AsRef<std::path::Path>) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o7777
+    }
+
+    #[test]
+    fn an_object_is_put_with_its_folders_and_keeps_its_mode() {
+        let (folder, store, like) = place();
+        let root = folder.path();
+        let version = store.put("a/c/0/1", &[Part::Bytes(b"one"), Part::Bytes(b"two")], "a", &like).unwrap();
+        assert_eq!(fs::read(root.join("a/c/0/1")).unwrap(), b"onetwo");
+        assert_eq!(store.head("a/c/0/1").unwrap().unwrap().validator, version);
+        assert_eq!((mode(root.join("a/c/0/1")), mode(root.join("a/c"))), (0o640, 0o750));
+        fs::set_permissions(root.join("a/c/0/1"), fs::Permissions::from_mode(0o604)).unwrap();
+        let old = store.open("a/c/0/1").unwrap().unwrap();
+        store.put("a/c/0/1", &[Part::Copy(old.as_ref(), 1..4), Part::Bytes(b"!")], "a", &like).unwrap();
+        assert_eq!(fs::read(root.join("a/c/0/1")).unwrap(), b"net!");
+        assert_eq!(mode(root.join("a/c/0/1")), 0o604);
+        let mut before = [0; 6];
+        old.read_exact_at(0, &mut before).unwrap();
+        assert_eq!(&before, b"onetwo", "an open object stays what it was");
+        store.sync(&["a/c/0/1".to_owned()], "a").unwrap();
+        assert!(store.delete("a/c/0/1").unwrap() && !store.delete("a/c/0/1").unwrap());
+        assert_eq!(fs::read_dir(root.join("a")).unwrap().count(), 2, "no temporary file is left");
+    }
+
+    #[test]
+    fn no_folder_is_made_above_the_array() {
+        let (folder, store, like) = place();
+        fs::remove_dir_all(folder.path().join("a")).unwrap();
+        assert_eq!(store.put("a/c/0", &[], "a", &like).unwrap_err().errno(), libc::ESTALE);
+        assert_eq!(store.put("b/c/0", &[], "b", &like).unwrap_err().errno(), libc::ESTALE);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn one_writer_at_a_time_and_leftovers_go() {
+        let (folder, store, _) = place();
+        let lock = store.lock("a").unwrap();
+        assert!(lock.is_some());
+        let other = DirectoryStore::open(folder.path(), false).unwrap();
+        assert!(other.lock("a").unwrap().is_none());
+        drop(lock);
+        assert!(other.lock("a").unwrap().is_some());
+        fs::write(folder.path().join("a/.zarrfs-1-2.tmp"), "half").unwrap();
+        assert_eq!(store.remove_unfinished("a").unwrap(), 1);
+        assert!(folder.path().join("a/zarr.json").exists());
+    }
+
+    #[test]
+    fn a_link_out_is_not_written_through() {
+        let (folder, store, like) = place();
+        let outside = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(outside.path(), folder.path().join("a/c")).unwrap();
+        assert!(store.put("a/c/0", &[Part::Bytes(b"x")], "a", &like).is_err());
+        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
+    }
+}
