@@ -11,6 +11,7 @@
 //! - Errors here are a [`CodecError`] without a key; the layer above knows the key and adds it.
 
 pub mod adler32;
+pub mod astype;
 pub mod base64;
 mod blosc;
 pub mod byte_swap;
@@ -20,6 +21,8 @@ pub mod checksum;
 pub mod configuration;
 pub mod crc32;
 mod crc32c;
+pub mod delta;
+pub mod fixedscaleoffset;
 pub mod fletcher32;
 mod gzip;
 mod inflate;
@@ -28,8 +31,11 @@ pub mod lz4;
 pub mod lzma;
 pub mod lzma_filters;
 mod narrow;
+pub mod numeric_dtype;
+pub mod numeric_filter;
 mod permute;
 pub mod pipeline;
+pub mod quantize;
 mod region;
 pub mod registry;
 pub mod scratch;
