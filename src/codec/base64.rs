@@ -33,8 +33,8 @@ struct Base64;
 
 impl BytesToBytes for Base64 {
     fn encoded_size(&self, decoded: EncodedSize) -> EncodedSize {
-        // Twice as long leaves room for line breaks.
-        EncodedSize::AtMost(decoded.limit_bytes().saturating_mul(2).saturating_add(16))
+        // Room for line breaks, too.
+        decoded.compressed()
     }
 
     fn decode<'a>(&self, encoded: &'a [u8], limit_bytes: usize) -> CodecResult<Cow<'a, [u8]>> {
@@ -44,14 +44,16 @@ impl BytesToBytes for Base64 {
         };
         if digits.len() / 4 * 3 > limit_bytes.saturating_add(2) {
             let found = digits.len();
-            return Err(CodecError::new(format!(
+            return Err(CodecError::new(format_args!(
                 "{found} base64 digits give more than the {limit_bytes} bytes expected"
             )));
         }
-        let bytes = ENGINE.decode(&digits).map_err(|error| CodecError::new(format!("base64: {error}")))?;
+        let bytes = ENGINE.decode(&digits).map_err(|error| CodecError::new(format_args!("{error}")))?;
         if bytes.len() > limit_bytes {
             let found = bytes.len();
-            return Err(CodecError::new(format!("{found} bytes where at most {limit_bytes} were expected")));
+            return Err(CodecError::new(format_args!(
+                "{found} bytes where at most {limit_bytes} were expected"
+            )));
         }
         Ok(Cow::Owned(bytes))
     }

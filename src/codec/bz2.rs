@@ -44,9 +44,9 @@ impl StreamDecoder for Stream {
     fn step(&mut self, input: &[u8], output: &mut [u8]) -> CodecResult<Step> {
         let (read, written) = (self.0.total_in(), self.0.total_out());
         let status = self.0.decompress(input, output);
-        let status = status.map_err(|error| CodecError::new(format!("bz2: {error}")))?;
+        let status = status.map_err(|error| CodecError::new(format_args!("{error}")))?;
         if matches!(status, Status::MemNeeded) {
-            return Err(CodecError::new("bz2: no memory"));
+            return Err(CodecError::new("no memory"));
         }
         Ok(Step {
             consumed: usize::try_from(self.0.total_in() - read).unwrap_or(usize::MAX),
@@ -58,8 +58,7 @@ impl StreamDecoder for Stream {
 
 impl BytesToBytes for Bz2 {
     fn encoded_size(&self, decoded: EncodedSize) -> EncodedSize {
-        let bytes = decoded.limit_bytes();
-        EncodedSize::AtMost(bytes.saturating_add(bytes / 8).saturating_add(4096))
+        decoded.compressed()
     }
 
     fn decode<'a>(&self, encoded: &'a [u8], limit_bytes: usize) -> CodecResult<Cow<'a, [u8]>> {
@@ -71,7 +70,7 @@ impl BytesToBytes for Bz2 {
     }
 
     fn encode(&self, decoded: &[u8]) -> CodecResult<Vec<u8>> {
-        let failed = |error: bzip2::Error| CodecError::new(format!("bz2: {error}"));
+        let failed = |error: bzip2::Error| CodecError::new(format_args!("{error}"));
         let mut encoder = Compress::new(Compression::new(self.level), 0);
         let mut encoded = Vec::with_capacity(decoded.len() / 2 + 64);
         loop {

@@ -17,7 +17,7 @@ use super::configuration::Configuration;
 use super::numeric_dtype::{Complex, Element, Number, NumericDtype, NumericKind, transform};
 use super::numeric_filter::{Dtypes, NumericFilter, build as build_filter};
 use super::{Codec, CodecError, CodecResult, Context, Entry};
-use crate::metadata::data_type::ByteOrder;
+use crate::metadata::ByteOrder;
 
 /// The codec's names and constructor.
 pub const ENTRY: Entry =
@@ -191,7 +191,10 @@ impl FixedScaleOffset {
 /// A Python int as an element, or NumPy's error that it does not fit.
 fn in_range<W: TryFrom<i128> + Element>(number: i128, key: &str) -> CodecResult<W> {
     W::try_from(number).map_err(|_| {
-        CodecError::new(format!("fixedscaleoffset: \"{key}\" {number} does not fit {:?} elements", W::KIND))
+        CodecError::new(format_args!(
+            "fixedscaleoffset: \"{key}\" {number} does not fit {:?} elements",
+            W::KIND
+        ))
     })
 }
 

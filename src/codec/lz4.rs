@@ -9,7 +9,7 @@
 use std::borrow::Cow;
 
 use super::configuration::Configuration;
-use super::{BytesToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Entry};
+use super::{BytesToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Entry, scratch};
 
 /// The codec's names and constructor.
 pub const ENTRY: Entry = Entry { v3: &["numcodecs.lz4", "lz4"], v2: &["lz4"], build };
@@ -28,18 +28,17 @@ struct Lz4;
 
 impl BytesToBytes for Lz4 {
     fn encoded_size(&self, decoded: EncodedSize) -> EncodedSize {
-        let bytes = decoded.limit_bytes();
-        EncodedSize::AtMost(bytes.saturating_add(bytes / 8).saturating_add(64))
+        decoded.compressed()
     }
 
     fn decode<'a>(&self, encoded: &'a [u8], limit_bytes: usize) -> CodecResult<Cow<'a, [u8]>> {
         let (length, _) = split(encoded)?;
         if length > limit_bytes {
-            return Err(CodecError::new(format!(
-                "lz4: the header says {length} bytes where at most {limit_bytes} were expected"
+            return Err(CodecError::new(format_args!(
+                "the header says {length} bytes where at most {limit_bytes} were expected"
             )));
         }
-        let mut out = vec![0; length];
+        let mut out = scratch::zeroed(length)?;
         self.decode_into(encoded, &mut out)?;
         Ok(Cow::Owned(out))
     }
@@ -48,8 +47,8 @@ impl BytesToBytes for Lz4 {
         let (length, block) = split(encoded)?;
         if length != out.len() {
             let expected = out.len();
-            return Err(CodecError::new(format!(
-                "lz4: the header says {length} bytes where {expected} were expected"
+            return Err(CodecError::new(format_args!(
+                "the header says {length} bytes where {expected} were expected"
             )));
         }
         if length == 0 {
@@ -58,9 +57,9 @@ impl BytesToBytes for Lz4 {
         match lz4_flex::block::decompress_into(block, out) {
             Ok(decoded) if decoded == length => Ok(()),
             Ok(decoded) => {
-                Err(CodecError::new(format!("lz4: {decoded} bytes where the header says {length}")))
+                Err(CodecError::new(format_args!("{decoded} bytes where the header says {length}")))
             }
-            Err(error) => Err(CodecError::new(format!("lz4: {error}"))),
+            Err(error) => Err(CodecError::new(format_args!("{error}"))),
         }
     }
 
@@ -69,14 +68,14 @@ impl BytesToBytes for Lz4 {
             Ok(length) if decoded.len() <= MAX_BLOCK_BYTES => length,
             _ => {
                 let found = decoded.len();
-                return Err(CodecError::new(format!("lz4: {found} bytes are more than a block takes")));
+                return Err(CodecError::new(format_args!("{found} bytes are more than a block takes")));
             }
         };
         let mut encoded = vec![0; lz4_flex::block::get_maximum_output_size(decoded.len()).saturating_add(4)];
         let (header, block) = encoded.split_at_mut(4);
         header.copy_from_slice(&length.to_le_bytes());
         let written = lz4_flex::block::compress_into(decoded, block)
-            .map_err(|error| CodecError::new(format!("lz4: {error}")))?;
+            .map_err(|error| CodecError::new(format_args!("{error}")))?;
         encoded.truncate(written + 4);
         Ok(encoded)
     }
@@ -85,10 +84,10 @@ impl BytesToBytes for Lz4 {
 /// The decoded size and the block.
 fn split(encoded: &[u8]) -> CodecResult<(usize, &[u8])> {
     let Some((length, block)) = encoded.split_first_chunk::<4>() else {
-        return Err(CodecError::new(format!("lz4: {} bytes are too few for a header", encoded.len())));
+        return Err(CodecError::new(format_args!("{} bytes are too few for a header", encoded.len())));
     };
     let length = usize::try_from(u32::from_le_bytes(*length));
-    Ok((length.map_err(|_| CodecError::new("lz4: the block is too long"))?, block))
+    Ok((length.map_err(|_| CodecError::new("the block is too long"))?, block))
 }
 
 #[cfg(test)]

@@ -84,7 +84,7 @@ impl Lzma {
     fn decoder(&self) -> CodecResult<Decoder> {
         let stream = match (self.format, &self.filters) {
             (Format::Raw, Some(filters)) => Stream::new_raw_decoder(&filters.build(u32::MAX)?),
-            (Format::Raw, None) => return Err(CodecError::new("lzma: a raw stream needs filters")),
+            (Format::Raw, None) => return Err(CodecError::new("a raw stream needs filters")),
             (Format::Auto, _) => Stream::new_auto_decoder(MEMORY_LIMIT_BYTES, 0),
             (Format::Xz, _) => Stream::new_stream_decoder(MEMORY_LIMIT_BYTES, 0),
             (Format::Alone, _) => Stream::new_lzma_decoder(MEMORY_LIMIT_BYTES),
@@ -98,13 +98,13 @@ impl Lzma {
         let preset = self.preset.unwrap_or(liblzma::stream::PRESET_DEFAULT);
         let chain = match (&self.filters, self.preset) {
             (Some(_), Some(_)) => {
-                return Err(CodecError::new("lzma: \"preset\" and \"filters\" exclude each other"));
+                return Err(CodecError::new("\"preset\" and \"filters\" exclude each other"));
             }
             (Some(chain), None) => chain.clone(),
             (None, _) => FilterChain::of_preset(preset, self.format != Format::Alone),
         };
         let stream = match self.format {
-            Format::Auto => return Err(CodecError::new("lzma: \"format\" 0 is for decoding only")),
+            Format::Auto => return Err(CodecError::new("\"format\" 0 is for decoding only")),
             Format::Xz => Stream::new_stream_encoder(&chain.build(max_dict)?, self.check),
             Format::Alone => Stream::new_lzma_encoder(&chain.lzma1_options(max_dict)?),
             Format::Raw => Stream::new_raw_encoder(&chain.build(max_dict)?),
@@ -115,7 +115,7 @@ impl Lzma {
 
 /// What liblzma says, as an error of ours.
 fn failed(error: liblzma::stream::Error) -> CodecError {
-    CodecError::new(format!("lzma: {error}"))
+    CodecError::new(format_args!("{error}"))
 }
 
 struct Decoder(Stream);
@@ -134,8 +134,7 @@ impl StreamDecoder for Decoder {
 
 impl BytesToBytes for Lzma {
     fn encoded_size(&self, decoded: EncodedSize) -> EncodedSize {
-        let bytes = decoded.limit_bytes();
-        EncodedSize::AtMost(bytes.saturating_add(bytes / 8).saturating_add(4096))
+        decoded.compressed()
     }
 
     fn decode<'a>(&self, encoded: &'a [u8], limit_bytes: usize) -> CodecResult<Cow<'a, [u8]>> {

@@ -120,7 +120,7 @@ fn read_filter(members: &Map<String, Value>) -> Result<Filter, String> {
 impl LzmaFilter {
     /// The options, with a dictionary no larger than `max_dict` (at least the smallest that there is).
     fn options(&self, max_dict: u32) -> CodecResult<LzmaOptions> {
-        let wrong = |key: &str| CodecError::new(format!("lzma: a filter's \"{key}\" is out of range"));
+        let wrong = |key: &str| CodecError::new(format_args!("a filter's \"{key}\" is out of range"));
         let mut options = LzmaOptions::new_preset(self.preset).map_err(|_| wrong("preset"))?;
         let level = usize::try_from(self.preset & PRESET_LEVEL_MASK).unwrap_or(usize::MAX);
         let dict_log2 = PRESET_DICT_LOG2.get(level).ok_or_else(|| wrong("preset"))?;
@@ -159,7 +159,7 @@ impl FilterChain {
     /// The chain as liblzma takes it, with dictionaries no larger than `max_dict`. Whether it is a possible chain is
     /// for the coder that gets it to say.
     pub fn build(&self, max_dict: u32) -> CodecResult<Filters> {
-        let failed = |error: liblzma::stream::Error| CodecError::new(format!("lzma filters: {error}"));
+        let failed = |error: liblzma::stream::Error| CodecError::new(format_args!("lzma filters: {error}"));
         let mut chain = Filters::new();
         for filter in &self.0 {
             match filter {
@@ -189,7 +189,7 @@ impl FilterChain {
     pub fn lzma1_options(&self, max_dict: u32) -> CodecResult<LzmaOptions> {
         match self.0.as_slice() {
             [Filter::Lzma(lzma)] if !lzma.is_lzma2 => lzma.options(max_dict),
-            _ => Err(CodecError::new("lzma: \"format\" 2 takes exactly one filter, LZMA1")),
+            _ => Err(CodecError::new("\"format\" 2 takes exactly one filter, LZMA1")),
         }
     }
 }

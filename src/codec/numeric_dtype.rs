@@ -8,8 +8,7 @@
 
 use half::f16;
 
-use crate::metadata::DataType;
-use crate::metadata::data_type::ByteOrder;
+use crate::metadata::{ByteOrder, DataType};
 
 /// Kinds of numbers, NumPy's codes in lower case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,10 +11,9 @@ use super::configuration::Configuration;
 use super::numeric_dtype::{NumericDtype, NumericKind, cast};
 use super::{
     ArrayToArray, BytesToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Input, Items,
-    Representation,
+    Representation, scratch,
 };
-use crate::metadata::data_type::ByteOrder;
-use crate::metadata::{CodecFamily, DataType, FillValue};
+use crate::metadata::{ByteOrder, CodecFamily, DataType, FillValue};
 
 /// What a filter does to elements. The slices hold the same number of whole elements.
 pub trait NumericFilter: Send + Sync + 'static {
@@ -41,6 +40,8 @@ pub struct Dtypes {
     pub decoded: NumericDtype,
     /// Of encoded elements.
     pub encoded: NumericDtype,
+    /// Whether the configuration names `encoded`.
+    is_explicit: bool,
 }
 
 impl Dtypes {
@@ -59,8 +60,8 @@ impl Dtypes {
             (None, Input::Bytes { .. }) => None,
         };
         let decoded = configuration.require(decoded_key, decoded)?;
-        let encoded = read_dtype(configuration, encoded_key)?.unwrap_or(decoded);
-        Ok(Dtypes { decoded, encoded })
+        let encoded = read_dtype(configuration, encoded_key)?;
+        Ok(Dtypes { decoded, encoded: encoded.unwrap_or(decoded), is_explicit: encoded.is_some() })
     }
 
     /// Encoded bytes for so many decoded ones.
@@ -94,7 +95,7 @@ pub fn build<F: NumericFilter>(context: &Context<'_>, filter: F, dtypes: Dtypes)
                 && !bytes.is_multiple_of(item_bytes as u64)
             {
                 let name = context.name;
-                return Err(CodecError::new(format!(
+                return Err(CodecError::new(format_args!(
                     "codec \"{name}\": {bytes} bytes are not a multiple of its items of {item_bytes} bytes"
                 )));
             }
@@ -110,9 +111,20 @@ pub fn build<F: NumericFilter>(context: &Context<'_>, filter: F, dtypes: Dtypes)
             Ok(Codec::BytesToBytes(Box::new(OnBytes { filter, dtypes, items })))
         }
         (CodecFamily::V3, Input::Array(array)) => {
-            let dtypes = Dtypes { decoded: dtypes.decoded.little(), encoded: dtypes.encoded.little() };
+            // zarr-python then takes the stored elements for swapped, and does not read what it has written.
+            if !dtypes.is_explicit
+                && dtypes.decoded.byte_order == ByteOrder::Big
+                && dtypes.decoded.kind.size() > 1
+            {
+                return Err(CodecError::unsupported(format_args!(
+                    "codec \"{}\" in v3 with a big-endian dtype and no dtype for the encoded elements",
+                    context.name
+                )));
+            }
+            let dtypes =
+                Dtypes { decoded: dtypes.decoded.little(), encoded: dtypes.encoded.little(), ..dtypes };
             if !fits(&array.data_type, dtypes.decoded.kind) {
-                return Err(CodecError::new(format!(
+                return Err(CodecError::new(format_args!(
                     "codec \"{}\": its dtype {:?} does not fit the array's data type",
                     context.name, dtypes.decoded.kind
                 )));
@@ -121,14 +133,13 @@ pub fn build<F: NumericFilter>(context: &Context<'_>, filter: F, dtypes: Dtypes)
             let is_bool = array.data_type == DataType::Bool;
             Ok(Codec::ArrayToArray(Box::new(OnArray { filter, dtypes, encoded, is_bool })))
         }
-        (CodecFamily::V2, Input::Array(_)) => {
-            Err(CodecError::new(format!("codec \"{}\" takes bytes in v2", context.name)))
-        }
-        (CodecFamily::V3, Input::Bytes { .. }) => Err(CodecError::new(format!(
-            "codec \"{}\" is array-to-array and cannot stand behind the array-to-bytes codec",
-            context.name
-        ))),
+        (CodecFamily::V2, Input::Array(_)) => Err(context.bytes().err().unwrap_or_else(wrong_place)),
+        (CodecFamily::V3, Input::Bytes { .. }) => Err(context.array().err().unwrap_or_else(wrong_place)),
     }
+}
+
+fn wrong_place() -> CodecError {
+    CodecError::new("the codec cannot stand here")
 }
 
 /// Whether elements of the data type can be seen as the kind: the same one, or another integer of its size.
@@ -165,7 +176,7 @@ impl<F: NumericFilter> OnBytes<F> {
         let (from, to) = (self.dtypes.encoded.kind.size(), self.dtypes.decoded.kind.size());
         match encoded_len.is_multiple_of(from) {
             true => Ok((encoded_len / from).saturating_mul(to)),
-            false => Err(CodecError::new(format!(
+            false => Err(CodecError::new(format_args!(
                 "{encoded_len} bytes are not a multiple of the filter's items of {from} bytes"
             ))),
         }
@@ -183,9 +194,11 @@ impl<F: NumericFilter> BytesToBytes for OnBytes<F> {
     fn decode<'a>(&self, encoded: &'a [u8], limit_bytes: usize) -> CodecResult<Cow<'a, [u8]>> {
         let length = self.decoded_len(encoded.len())?;
         if length > limit_bytes {
-            return Err(CodecError::new(format!("{length} bytes where at most {limit_bytes} were expected")));
+            return Err(CodecError::new(format_args!(
+                "{length} bytes where at most {limit_bytes} were expected"
+            )));
         }
-        let mut out = vec![0; length];
+        let mut out = scratch::zeroed(length)?;
         self.decode_into(encoded, &mut out)?;
         Ok(Cow::Owned(out))
     }
@@ -193,7 +206,7 @@ impl<F: NumericFilter> BytesToBytes for OnBytes<F> {
     fn decode_into(&self, encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {
         let (length, expected) = (self.decoded_len(encoded.len())?, out.len());
         if length != expected {
-            return Err(CodecError::new(format!("{length} bytes where {expected} were expected")));
+            return Err(CodecError::new(format_args!("{length} bytes where {expected} were expected")));
         }
         self.filter.decode(encoded, self.dtypes.encoded, out, self.dtypes.decoded);
         Ok(())
@@ -203,7 +216,7 @@ impl<F: NumericFilter> BytesToBytes for OnBytes<F> {
         let item_bytes = self.dtypes.decoded.kind.size();
         if !decoded.len().is_multiple_of(item_bytes) {
             let found = decoded.len();
-            return Err(CodecError::new(format!(
+            return Err(CodecError::new(format_args!(
                 "{found} bytes are not a multiple of the filter's items of {item_bytes} bytes"
             )));
         }

@@ -10,7 +10,7 @@
 use std::borrow::Cow;
 
 use super::configuration::Configuration;
-use super::{BytesToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Entry, Input};
+use super::{BytesToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Entry, Input, scratch};
 use crate::metadata::CodecFamily;
 
 /// The codec's names and constructor.
@@ -41,7 +41,7 @@ impl Shuffle {
         match self.element_size {
             0 | 1 => Ok(false),
             size if bytes.is_multiple_of(size) => Ok(bytes > 0),
-            size => Err(CodecError::new(format!("shuffle: {bytes} bytes are not a multiple of {size}"))),
+            size => Err(CodecError::new(format_args!("{bytes} bytes are not a multiple of {size}"))),
         }
     }
 }
@@ -54,12 +54,14 @@ impl BytesToBytes for Shuffle {
     fn decode<'a>(&self, encoded: &'a [u8], limit_bytes: usize) -> CodecResult<Cow<'a, [u8]>> {
         if encoded.len() > limit_bytes {
             let found = encoded.len();
-            return Err(CodecError::new(format!("{found} bytes where at most {limit_bytes} were expected")));
+            return Err(CodecError::new(format_args!(
+                "{found} bytes where at most {limit_bytes} were expected"
+            )));
         }
         if !self.check(encoded.len())? {
             return Ok(Cow::Borrowed(encoded));
         }
-        let mut out = vec![0; encoded.len()];
+        let mut out = scratch::zeroed(encoded.len())?;
         unshuffle(encoded, &mut out, self.element_size);
         Ok(Cow::Owned(out))
     }
@@ -67,7 +69,7 @@ impl BytesToBytes for Shuffle {
     fn decode_into(&self, encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {
         if encoded.len() != out.len() {
             let (found, expected) = (encoded.len(), out.len());
-            return Err(CodecError::new(format!("{found} bytes where {expected} were expected")));
+            return Err(CodecError::new(format_args!("{found} bytes where {expected} were expected")));
         }
         match self.check(encoded.len())? {
             true => unshuffle(encoded, out, self.element_size),
@@ -80,7 +82,7 @@ impl BytesToBytes for Shuffle {
         if !self.check(decoded.len())? {
             return Ok(decoded.to_vec());
         }
-        let mut out = vec![0; decoded.len()];
+        let mut out = scratch::zeroed(decoded.len())?;
         shuffle(decoded, &mut out, self.element_size);
         Ok(out)
     }
