@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 
 use clap::Args;
 use zarrfs::array::{Array, Engine};
+use zarrfs::hierarchy::Tree;
 
 use super::exit::Outcome;
 use super::options::{EngineArguments, LayoutArguments, LogArguments, StoreArguments};
@@ -39,8 +40,8 @@ impl Arguments {
         log::start(&self.log, self.log.log_file.as_deref())?;
         let store = open::zarr_store(&self.store.store, self.store.access.follow_symlinks.is_on())?;
         let path = open::path(&self.array);
-        let metadata = open::array(&store, &path)?;
-        let engine = Engine::new(self.engine.cache_limit_bytes(), self.engine.threads());
+        let metadata = open::array(&Tree::new(store.clone()), &path)?;
+        let engine = Engine::new(self.engine.cache_limit_bytes(), self.engine.threads.number());
         let array = Array::open(&engine, &store, &path, metadata, self.layout.layout())?;
         let size_bytes = array.size_bytes();
         // A bar amid bytes on the same terminal would help nobody.

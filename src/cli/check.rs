@@ -1,14 +1,16 @@
 //! `zarrfs check STORE [ARRAY…]`: decodes every stored object and names each that is damaged.
 
+use std::collections::HashSet;
+
 use clap::Args;
+use parking_lot::Mutex;
 use zarrfs::array::{Array, Engine, Layout};
 use zarrfs::error::Error;
 use zarrfs::hierarchy::{Node, Tree};
 
 use super::exit::{Exit, Outcome};
-use super::open::{self, Walk};
-use super::options::{EngineArguments, LogArguments, StoreArguments};
-use super::{log, output, progress};
+use super::options::{LogArguments, StoreArguments, ThreadsArguments};
+use super::{log, open, output, progress};
 
 /// Decode everything and name each damaged object
 ///
@@ -23,7 +25,7 @@ pub struct Arguments {
     arrays: Vec<String>,
 
     #[command(flatten)]
-    engine: EngineArguments,
+    threads: ThreadsArguments,
 
     #[command(flatten)]
     log: LogArguments,
@@ -43,28 +45,29 @@ impl Arguments {
     pub fn run(self) -> Outcome {
         log::start(&self.log, self.log.log_file.as_deref())?;
         let store = open::zarr_store(&self.store.store, self.store.access.follow_symlinks.is_on())?;
-        let engine = Engine::new(self.engine.cache_limit_bytes(), self.engine.threads());
+        let engine = Engine::new(0, 1);
         let mut roots: Vec<String> = self.arrays.iter().map(|name| open::path(name)).collect();
         let tree = Tree::new(store.clone());
         for root in &roots {
             if let Ok(None) = tree.node(root) {
-                return Err(open::unknown(&store, root));
+                return Err(open::unknown(&tree, root));
             }
         }
         if roots.is_empty() {
             roots.push(String::new());
         }
         let mut findings = Findings::default();
-        for (path, node) in roots.iter().flat_map(|root| Walk::new(&store, root)) {
-            match node {
+        for visit in roots.iter().flat_map(|root| tree.walk(root, usize::MAX)) {
+            let path = &visit.path;
+            match visit.node {
                 Ok(Node::Group { .. }) => {}
                 Ok(Node::Array { metadata, .. }) => {
-                    match Array::open(&engine, &store, &path, metadata, Layout::default()) {
-                        Ok(array) => findings.check(&path, &array),
-                        Err(error) => findings.refused(&path, &error),
+                    match Array::open(&engine, &store, path, metadata, Layout::default()) {
+                        Ok(array) => findings.check(path, &array, self.threads.number()),
+                        Err(error) => findings.refused(path, &error),
                     }
                 }
-                Ok(Node::Broken { error, .. }) | Err(error) => findings.refused(&path, &error),
+                Ok(Node::Broken { error, .. }) | Err(error) => findings.refused(path, &error),
             }
         }
         findings.report()
@@ -72,27 +75,27 @@ impl Arguments {
 }
 
 impl Findings {
-    fn check(&mut self, path: &str, array: &Array) {
-        self.arrays += 1;
+    fn check(&mut self, path: &str, array: &Array, threads: usize) {
         let bar = progress::chunks(0);
         bar.set_message(open::shown(path).to_owned());
-        let mut damaged = 0;
-        let mut chunks = 0;
-        check_array(
-            array,
-            &mut |done, total| {
-                chunks = total;
-                bar.set_length(total);
-                bar.set_position(done);
+        // A shard is one object, however many of its inner chunks are damaged.
+        let damaged: Mutex<HashSet<String>> = Mutex::default();
+        let outcome = array.check(
+            threads,
+            &|progress| {
+                bar.set_length(progress.total);
+                bar.set_position(progress.done);
             },
-            &mut |key, error| {
-                damaged += 1;
-                bar.suspend(|| say(key, error));
+            &|key, error| {
+                if damaged.lock().insert(key.to_owned()) {
+                    bar.suspend(|| say(key, error));
+                }
             },
         );
         bar.finish_and_clear();
-        self.chunks += chunks;
-        self.damaged += damaged;
+        self.arrays += 1;
+        self.chunks += outcome.sound + outcome.damaged;
+        self.damaged += damaged.into_inner().len() as u64;
     }
 
     /// A node that could not be opened: damage where its document or the store is at fault, and only a gap in the
@@ -128,26 +131,4 @@ fn say(key: &str, error: &Error) {
 
 fn count(number: u64, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
-}
-
-/// Reads all of the array, block by block.
-fn check_array(
-    array: &Array,
-    on_progress: &mut dyn FnMut(u64, u64),
-    on_damage: &mut dyn FnMut(&str, &Error),
-) {
-    const BLOCK_BYTES: u64 = 1 << 20;
-    let total = array.size_bytes();
-    let mut block = vec![0; BLOCK_BYTES.min(total) as usize];
-    let mut offset = 0;
-    while offset < total {
-        let length = BLOCK_BYTES.min(total - offset);
-        if let Some(part) = block.get_mut(..length as usize)
-            && let Err(error) = array.read_at(offset, part)
-        {
-            on_damage(&array.metadata().document_key, &error);
-        }
-        offset += length;
-        on_progress(offset.div_ceil(BLOCK_BYTES), total.div_ceil(BLOCK_BYTES));
-    }
 }

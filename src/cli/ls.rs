@@ -6,14 +6,13 @@ use clap::Args;
 use serde_json::{Map, Value, json};
 use zarrfs::array::{Array, Engine, Layout};
 use zarrfs::error::Result;
-use zarrfs::hierarchy::Node;
+use zarrfs::hierarchy::{Node, Tree};
 use zarrfs::metadata::{ArrayMetadata, ChunkGrid, ZarrFormat};
-use zarrfs::store::Store;
+use zarrfs::store::{Store, join};
 
 use super::exit::Outcome;
-use super::open::{self, Walk};
 use super::options::{LogArguments, StoreArguments};
-use super::{log, output, size};
+use super::{log, open, output, size};
 
 /// List what is in a store
 ///
@@ -38,7 +37,9 @@ impl Arguments {
         log::start(&self.log, self.log.log_file.as_deref())?;
         let store = open::zarr_store(&self.store.store, self.store.access.follow_symlinks.is_on())?;
         let engine = Engine::new(0, 1);
-        let nodes = Walk::new(&store, "").map(|(path, node)| describe(&engine, &store, path, node));
+        let hierarchy = Tree::new(store.clone());
+        let nodes = hierarchy.walk("", usize::MAX);
+        let nodes = nodes.map(|visit| describe(&engine, &store, visit.path, visit.node));
         let text = if self.json {
             let objects: Vec<Value> = nodes.map(|row| row.to_json()).collect();
             format!("{:#}\n", Value::Array(objects))
@@ -149,7 +150,7 @@ fn stored_bytes(store: &dyn Store, array: &str) -> Result<u64> {
     let mut folders = vec![array.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in store.list(&folder)? {
-            let key = open::below(&folder, &entry.name);
+            let key = join(&folder, &entry.name);
             if entry.is_folder {
                 folders.push(key);
             } else if folder != array || !DOCUMENTS.contains(&entry.name.as_str()) {

@@ -107,8 +107,9 @@ fn with_command(mut arguments: Vec<OsString>) -> Vec<OsString> {
         return arguments;
     };
     let is_help = ["-h", "--help", "-V", "--version"].contains(&first.as_str());
-    let is_slip = !Path::new(&first).exists() && nearest(first.as_str(), names.iter().copied()).is_some();
-    if !is_help && !names.contains(&first.as_str()) && !is_slip && arguments.len() > 2 {
+    // `mnt` is no store, where nothing of that name is here, but a command that does not exist.
+    let is_store = first.contains(['/', '.', ':', '-']) || Path::new(&first).exists();
+    if !is_help && !names.contains(&first.as_str()) && is_store {
         arguments.insert(1, OsString::from("mount"));
     }
     arguments
@@ -169,7 +170,11 @@ fn sentence(error: &clap::Error) -> String {
             let unknown = context(ContextKind::InvalidSubcommand).unwrap_or_default();
             match nearest(&unknown, shown_commands()) {
                 Some(near) => format!("unknown command '{unknown}': did you mean '{near}'?"),
-                None => format!("unknown command '{unknown}': 'zarrfs --help' lists the commands"),
+                None => {
+                    format!(
+                        "no command and no store here is called '{unknown}': 'zarrfs --help' lists the commands"
+                    )
+                }
             }
         }
         ErrorKind::MissingRequiredArgument => {
@@ -210,6 +215,8 @@ mod tests {
         assert_eq!(command("zarrfs -o ro a m"), ["zarrfs", "mount", "-o", "ro", "a", "m"]);
         assert_eq!(command("zarrfs ls a"), ["zarrfs", "ls", "a"]);
         assert_eq!(command("zarrfs --help"), ["zarrfs", "--help"]);
+        assert_eq!(command("zarrfs src m"), ["zarrfs", "mount", "src", "m"]);
+        assert_eq!(command("zarrfs s3://a/b"), ["zarrfs", "mount", "s3://a/b"]);
         assert_eq!(command("zarrfs mont a m"), ["zarrfs", "mont", "a", "m"]);
     }
 

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, ValueEnum};
 use zarrfs::array::{Array, Engine, Layout};
-use zarrfs::hierarchy::Node;
+use zarrfs::hierarchy::{Node, Tree};
 use zarrfs::mount::options::{AllowOther, Options};
 use zarrfs::mount::session;
 use zarrfs::store::{Store, local_path};
 
 use super::exit::{Exit, Outcome};
-use super::open::{self, Walk};
+use super::open;
 use super::options::{AccessArguments, EngineArguments, LayoutArguments, LogArguments, Switch};
 use super::words::Words;
 use super::{log, size};
@@ -179,7 +179,7 @@ impl Arguments {
             AllowOtherWord::Off => AllowOther::Off,
         };
         options.cache_limit_bytes = self.engine.cache_limit_bytes();
-        options.threads = self.engine.threads();
+        options.threads = self.engine.threads.number();
         options.prefetch = self.prefetch.is_on();
         options.layout = self.layout.layout();
         options.revalidate_seconds = self.revalidate;
@@ -197,17 +197,18 @@ fn warn_of_slabs(store: &Arc<dyn Store>, cache_limit_bytes: u64, layout: Layout)
     let started = Instant::now();
     let mut largest: Option<(u64, String)> = None;
     let mut others = 0usize;
-    for (path, node) in Walk::new(store, "").take(SLAB_SEARCH_NODES) {
+    let tree = Tree::new(store.clone());
+    for visit in tree.walk("", usize::MAX).take(SLAB_SEARCH_NODES) {
         if started.elapsed() > SLAB_SEARCH_TIME {
             break;
         }
-        let Ok(Node::Array { metadata, .. }) = node else { continue };
-        let Ok(array) = Array::open(&engine, store, &path, metadata, layout) else { continue };
+        let Ok(Node::Array { metadata, .. }) = visit.node else { continue };
+        let Ok(array) = Array::open(&engine, store, &visit.path, metadata, layout) else { continue };
         let slab_bytes = array.slab_bytes();
         if slab_bytes > cache_limit_bytes {
             others += usize::from(largest.is_some());
             if largest.as_ref().is_none_or(|(bytes, _)| slab_bytes > *bytes) {
-                largest = Some((slab_bytes, path));
+                largest = Some((slab_bytes, visit.path));
             }
         }
     }

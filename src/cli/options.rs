@@ -105,9 +105,26 @@ pub struct EngineArguments {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub cache_size: Option<u64>,
 
+    #[command(flatten)]
+    pub threads: ThreadsArguments,
+}
+
+/// How many threads decode.
+#[derive(Args, Clone, Debug)]
+pub struct ThreadsArguments {
     /// Threads that decode [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_THREADS))]
     pub threads: Option<u64>,
+}
+
+impl ThreadsArguments {
+    /// The number.
+    pub fn number(&self) -> usize {
+        match self.threads {
+            Some(threads) => threads as usize,
+            None => std::thread::available_parallelism().map_or(1, usize::from),
+        }
+    }
 }
 
 impl EngineArguments {
@@ -116,14 +133,6 @@ impl EngineArguments {
         self.cache_size
             .or_else(|| Some(memory::limit_bytes()? / 4))
             .unwrap_or(CACHE_BYTES_WHERE_MEMORY_IS_UNKNOWN)
-    }
-
-    /// How many threads decode.
-    pub fn threads(&self) -> usize {
-        match self.threads {
-            Some(threads) => threads as usize,
-            None => std::thread::available_parallelism().map_or(1, usize::from),
-        }
     }
 }
 
