@@ -15,7 +15,7 @@ pub mod codec_spec;
 mod consolidated;
 pub mod data_type;
 mod data_type_v2;
-mod data_type_v3;
+pub mod data_type_v3;
 pub mod decimal;
 pub mod fault;
 mod fill_json;
