@@ -123,3 +123,94 @@ pub fn consolidated_children(group: &GroupMetadata, relative_path: &str) -> Vec<
     }
     children.into_iter().map(|(name, is_group)| (name.to_owned(), is_group)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use crate::metadata::{parse_v2_group, parse_v3};
+    use serde_json::json;
+
+    fn array_v3() -> Value {
+        json!({"zarr_format": 3, "node_type": "array", "shape": [4], "data_type": "int16", "fill_value": 0,
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}},
+            "chunk_key_encoding": "default", "codecs": ["bytes"]})
+    }
+
+    fn group_v3() -> Value {
+        json!({"zarr_format": 3, "node_type": "group",
+            "consolidated_metadata": {"kind": "inline", "must_understand": false, "metadata": {}}})
+    }
+
+    fn root_v3() -> GroupMetadata {
+        let mut document = group_v3();
+        document["consolidated_metadata"]["metadata"] = json!({
+            "b": group_v3(), "a": array_v3(), "b/c": array_v3(), "deep/er/x": array_v3(), "bad": {"node_type": "array"},
+            "b/text": 5,
+        });
+        match parse_v3("g/zarr.json", document.to_string().as_bytes()).unwrap() {
+            Document::Group(group) => group,
+            Document::Array(_) => panic!(),
+        }
+    }
+
+    fn root_v2() -> GroupMetadata {
+        let zarray = json!({"zarr_format": 2, "shape": [4], "chunks": [2], "dtype": "<i2", "fill_value": 0, "order": "C",
+            "filters": null, "compressor": null});
+        let zmetadata = json!({"zarr_consolidated_format": 1, "metadata": {
+            ".zgroup": {"zarr_format": 2}, ".zattrs": {"title": "t"}, "b/.zgroup": {"zarr_format": 2},
+            "a/.zarray": zarray, "a/.zattrs": {"units": "K"}, "b/c/.zarray": zarray, "b/c/.zattrs": 5, "deep/er/x/.zarray": zarray,
+        }});
+        let zgroup = br#"{"zarr_format": 2}"#;
+        parse_v2_group("g/.zgroup", zgroup, None, Some(zmetadata.to_string().as_bytes())).unwrap()
+    }
+
+    fn array(group: &GroupMetadata, path: &str) -> crate::metadata::ArrayMetadata {
+        match consolidated_node(group, path).unwrap().unwrap() {
+            Document::Array(array) => array,
+            Document::Group(_) => panic!("{path} is a group"),
+        }
+    }
+
+    #[test]
+    fn nodes_of_both_versions() {
+        for (group, name) in [(root_v3(), "zarr.json"), (root_v2(), ".zarray")] {
+            assert_eq!(array(&group, "a").document_key, format!("g/a/{name}"));
+            assert_eq!(array(&group, "b/c").document_key, format!("g/b/c/{name}"));
+            assert!(consolidated_node(&group, "nothing").is_none());
+            assert!(consolidated_node(&group, "deep").is_none());
+            match consolidated_node(&group, "b").unwrap().unwrap() {
+                Document::Group(below) => assert!(below.consolidated.is_none()),
+                Document::Array(_) => panic!(),
+            }
+        }
+        assert_eq!(array(&root_v2(), "a").attributes["units"], "K");
+        assert!(array(&root_v2(), "b/c").attributes_error.is_some());
+    }
+
+    #[test]
+    fn broken_nodes_are_errors_with_their_key() {
+        for path in ["bad", "b/text"] {
+            let error = consolidated_node(&root_v3(), path).unwrap().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("g/{path}/zarr.json: ")), "{error}");
+        }
+    }
+
+    #[test]
+    fn children() {
+        let children = |group: &GroupMetadata, path| {
+            consolidated_children(group, path)
+                .into_iter()
+                .map(|(name, is_group)| format!("{name}{}", if is_group { "/" } else { "" }))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(children(&root_v3(), ""), ["a", "b/", "bad", "deep/"]);
+        assert_eq!(children(&root_v2(), ""), ["a", "b/", "deep/"]);
+        for group in [root_v3(), root_v2()] {
+            assert_eq!(children(&group, "deep"), ["er/"]);
+            assert_eq!(children(&group, "deep/er"), ["x"]);
+            assert_eq!(children(&group, "dee"), [""; 0]);
+        }
+        assert_eq!(children(&root_v2(), "b"), ["c"]);
+    }
+}

@@ -158,3 +158,161 @@ fn field(value: &Value) -> Parsed<(Field, Vec<Component>)> {
     let stored = any(dtype).map_err(in_field)?;
     Ok((Field { name: name.to_owned(), data_type: stored.data_type, shape }, stored.big_endian))
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use serde_json::json;
+
+    fn stored(dtype: Value) -> Stored {
+        match parse(&dtype).unwrap() {
+            Dtype::Fixed(stored) => stored,
+            Dtype::Object => panic!("{dtype} is an object"),
+        }
+    }
+
+    fn unit(unit: &str, scale_factor: u32) -> TimeUnit {
+        TimeUnit { unit: unit.to_owned(), scale_factor }
+    }
+
+    #[test]
+    fn simple_dtypes() {
+        use DataType::*;
+        for (text, data_type) in [
+            ("|b1", Bool),
+            ("|i1", Int8),
+            (">u1", UInt8),
+            ("<i2", Int16),
+            ("<u4", UInt32),
+            ("<i8", Int64),
+            ("<f2", Float16),
+            ("<f4", Float32),
+            ("f8", Float64),
+            ("=f8", Float64),
+            ("<c8", Complex64),
+            ("<c16", Complex128),
+            ("|S12", NullTerminatedBytes(12)),
+            ("<U5", FixedLengthUtf32(5)),
+            ("|V8", Raw(8)),
+            ("<M8[ns]", DateTime64(unit("ns", 1))),
+            ("<m8[10s]", TimeDelta64(unit("s", 10))),
+            ("<M8[25μs]", DateTime64(unit("us", 25))),
+            ("<M8", DateTime64(unit("generic", 1))),
+            ("<m8[generic]", TimeDelta64(unit("generic", 1))),
+            ("bfloat16", BFloat16),
+            ("float8_e4m3fn", Float8E4M3Fn),
+            ("int4", Int4),
+        ] {
+            let stored = stored(json!(text));
+            assert_eq!(stored.data_type, data_type, "{text}");
+            assert_eq!(stored.byte_order(), Some(ByteOrder::Little), "{text}");
+        }
+    }
+
+    #[test]
+    fn big_endian_dtypes() {
+        for (text, width, count) in
+            [(">i2", 2, 1), (">f8", 8, 1), (">c16", 8, 2), (">U5", 4, 5), (">M8[D]", 8, 1), (">c8", 4, 2)]
+        {
+            let stored = stored(json!(text));
+            assert_eq!(stored.big_endian, [Component { offset: 0, width, count }], "{text}");
+            assert_eq!(stored.byte_order(), Some(ByteOrder::Big), "{text}");
+        }
+    }
+
+    #[test]
+    fn objects_and_what_is_unknown() {
+        for text in ["|O", "O", "<O"] {
+            assert_eq!(parse(&json!(text)).unwrap(), Dtype::Object);
+        }
+        for text in [
+            "",
+            "<",
+            "<f16",
+            "<f3",
+            "|i3",
+            "<c32",
+            "|S",
+            "|Sx",
+            "<U-1",
+            "<M8[fortnight]",
+            "<f4[ns]",
+            "é4",
+            "|O8",
+            "string",
+        ] {
+            let fault = parse(&json!(text)).unwrap_err();
+            assert!(matches!(fault, Fault::Unsupported(_)), "{text}: {fault:?}");
+        }
+        for dtype in [json!(4), json!({}), json!(null), json!("<M8[99999999999ns]"), json!("<M8ns]")] {
+            assert!(matches!(parse(&dtype).unwrap_err(), Fault::Invalid(_)), "{dtype}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_bounded() {
+        for text in [
+            "|S0",
+            "<U0",
+            "|V0",
+            "|V16777217",
+            "<U4194305",
+            "|S99999999999999999999999",
+            "<U18446744073709551615",
+        ] {
+            assert!(parse(&json!(text)).is_err(), "{text}");
+        }
+        assert_eq!(stored(json!("<U4194304")).data_type.components().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn structs_of_mixed_byte_order_with_subarrays_nesting_and_padding() {
+        let dtype = json!([
+            ["x", "<f4"],
+            ["y", ">i2", [2, 2]],
+            ["", "|V2"],
+            [["a title", "n"], [["a", "|u1"], ["b", ">c8"]], 2],
+            ["z", "<U2"],
+        ]);
+        let stored = stored(dtype);
+        assert_eq!(stored.data_type.item_size(), Some(4 + 8 + 2 + 2 * 9 + 8));
+        let run = |offset, width, count| Component { offset, width, count };
+        assert_eq!(stored.big_endian, [run(4, 2, 4), run(15, 4, 2), run(24, 4, 2)]);
+        assert_eq!(stored.byte_order(), None);
+        let all = [run(0, 4, 1), run(4, 2, 4), run(12, 1, 3), run(15, 4, 2), run(23, 1, 1), run(24, 4, 4)];
+        assert_eq!(stored.data_type.components().unwrap(), all);
+    }
+
+    #[test]
+    fn structs_of_one_byte_order() {
+        assert_eq!(
+            stored(json!([["a", ">i2"], ["b", "|S3"], ["c", ">f8"]])).byte_order(),
+            Some(ByteOrder::Big)
+        );
+        assert_eq!(stored(json!([["a", "<i2"], ["b", "|S3"]])).byte_order(), Some(ByteOrder::Little));
+    }
+
+    #[test]
+    fn broken_structs() {
+        for (dtype, reason) in [
+            (json!([]), "a struct without fields"),
+            (json!([["a"]]), "a field must be [name, dtype] or [name, dtype, shape]"),
+            (json!([["a", "<f4"], ["a", "<f8"]]), "two fields are named \"a\""),
+            (json!([["a", "|O"]]), "\"a\": the dtype \"|O\""),
+            (json!([["a", [["b", "<q9"]]]]), "\"a\": \"b\": the dtype \"<q9\""),
+            (json!([["a", "<f4", [-1]]]), "\"a\": 0: must be an integer from 0 to 2^64-1, not -1"),
+            (json!([["a", "<f4", [0]]]), "elements of 0 bytes have no flat form"),
+            (json!([["a", "|u1", [1u64 << 63, 4]]]), "the struct is too large"),
+            (json!([["a", "|u1", [1 << 25]]]), "elements of more than 16777216 bytes"),
+            (
+                json!([["a", [["b", "<i2"], ["c", "<i4"]], [1 << 20]]]),
+                "elements of more than 65536 parts of their own byte order",
+            ),
+            (json!([["a", [["b", ">i2"], ["c", ">i4"]], [1u64 << 60]]]), "the struct is too large"),
+            (json!([[7, "<f4"]]), "a field's name: must be a string, not 7"),
+        ] {
+            assert_eq!(parse(&dtype).unwrap_err().to_string(), reason, "{dtype}");
+        }
+    }
+}

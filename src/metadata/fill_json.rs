@@ -120,3 +120,77 @@ fn subarray(data_type: &DataType, shape: &[u64], bytes: &[u8]) -> Value {
     let items = if size == 0 { bytes.chunks_exact(1) } else { bytes.chunks_exact(size) };
     Value::Array(items.map(|item| subarray(data_type, inner, item)).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use crate::metadata::{Dtype, json, parse_data_type_v3, parse_dtype_v2};
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn parsed(text: &str) -> Value {
+        json::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn the_json_form() {
+        for (data_type, fill, expected) in [
+            (json!("float32"), "0.1", json!(0.10000000149011612)),
+            (json!("float32"), "-0.0", json!(-0.0)),
+            (json!("float64"), "-9999", json!(-9999.0)),
+            (json!("float32"), "\"0x7fc00000\"", json!("NaN")),
+            (json!("float32"), "\"0xffc00001\"", json!("0xffc00001")),
+            (json!("float16"), "\"0x7e01\"", json!("0x7e01")),
+            (json!("float8_e5m2"), "\"0x7f\"", json!("0x7f")),
+            (json!("float8_e5m2"), "1e9", json!("Infinity")),
+            (json!("bool"), "true", json!(true)),
+            (json!("int4"), "-8", json!(-8)),
+            (json!("uint64"), "18446744073709551615", json!(u64::MAX)),
+            (json!("complex64"), "[NaN, -Infinity]", json!(["NaN", "-Infinity"])),
+            (json!("r16"), "\"AQI=\"", json!([1, 2])),
+            (
+                json!({"name": "null_terminated_bytes", "configuration": {"length_bytes": 5}}),
+                "\"YWI=\"",
+                json!("YWI="),
+            ),
+            (
+                json!({"name": "fixed_length_utf32", "configuration": {"length_bytes": 12}}),
+                "\"é\"",
+                json!("é"),
+            ),
+            (
+                json!({"name": "numpy.timedelta64", "configuration": {"unit": "s", "scale_factor": 2}}),
+                "-9223372036854775808",
+                json!("NaT"),
+            ),
+            (json!("string"), "\"x\"", json!("x")),
+        ] {
+            let data_type = parse_data_type_v3(&data_type).unwrap();
+            let fill = FillValue::from_v3(&data_type, &parsed(fill)).unwrap();
+            assert_eq!(fill.to_json(&data_type).to_string(), expected.to_string());
+        }
+        let Dtype::Fixed(stored) =
+            parse_dtype_v2(&json!([["a", "|u1"], ["", "|V3"], ["b", ">i2", [2, 2]]])).unwrap()
+        else {
+            panic!()
+        };
+        let fill = FillValue { bytes: vec![1, 0, 0, 0, 1, 0, 2, 0, 3, 0, 4, 0], is_undefined: false };
+        assert_eq!(fill.to_json(&stored.data_type), json!({"a": 1, "b": [[1, 2], [3, 4]]}));
+    }
+
+    proptest! {
+        #[test]
+        fn every_element_comes_back_from_its_json_form(bytes in proptest::collection::vec(any::<u8>(), 16)) {
+            for name in ["int8", "uint16", "int32", "uint64", "float16", "bfloat16", "float32", "float64", "complex64",
+                "complex128", "r72", "float8_e5m2", "float8_e4m3fnuz", "float8_e8m0fnu", "int64"]
+            {
+                let data_type = parse_data_type_v3(&json!(name)).unwrap();
+                let bytes = bytes[..data_type.item_size().unwrap()].to_vec();
+                let fill = FillValue { bytes, is_undefined: false };
+                let form = fill.to_json(&data_type);
+                prop_assert_eq!(&FillValue::from_v3(&data_type, &form).unwrap(), &fill, "{} {}", name, form);
+            }
+        }
+    }
+}

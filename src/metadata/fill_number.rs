@@ -177,3 +177,172 @@ fn append_minifloat(format: Minifloat, value: &Value, bytes: &mut Vec<u8>) -> Pa
     bytes.extend(code.to_le_bytes().iter().take(size));
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use crate::metadata::{Dtype, FillValue, parse_data_type_v3, parse_dtype_v2};
+    use serde_json::json;
+
+    fn parsed(text: &str) -> Value {
+        json::parse(text.as_bytes()).unwrap()
+    }
+
+    fn v3(data_type: Value, fill: &str) -> Parsed<Vec<u8>> {
+        let fill = FillValue::from_v3(&parse_data_type_v3(&data_type).unwrap(), &parsed(fill))?;
+        assert!(!fill.is_undefined);
+        Ok(fill.bytes)
+    }
+
+    fn v2(dtype: Value, fill: &str) -> Parsed<Vec<u8>> {
+        let Dtype::Fixed(stored) = parse_dtype_v2(&dtype).unwrap() else { panic!("{dtype}") };
+        FillValue::from_v2(&stored.data_type, &stored.big_endian, &parsed(fill)).map(|fill| fill.bytes)
+    }
+
+    /// The bytes, written as a number of that size.
+    fn number(bytes: Parsed<Vec<u8>>) -> u64 {
+        bytes.unwrap().iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte))
+    }
+
+    #[test]
+    fn floats_in_every_spelling() {
+        for (fill, bits) in [
+            ("1.5", 0x3fc0_0000),
+            ("-0.0", 0x8000_0000),
+            ("-0", 0x8000_0000),
+            ("0.1", 0x3dcc_cccd),
+            ("1e39", 0x7f80_0000),
+            ("\"NaN\"", 0x7fc0_0000),
+            ("NaN", 0x7fc0_0000),
+            ("\"nan\"", 0x7fc0_0000),
+            ("\"Infinity\"", 0x7f80_0000),
+            ("\"+Infinity\"", 0x7f80_0000),
+            ("-Infinity", 0xff80_0000),
+            ("\"0x7fc00001\"", 0x7fc0_0001),
+            ("\"0xffC00001\"", 0xffc0_0001),
+            ("\"1.5\"", 0x3fc0_0000),
+            ("\" -1e0 \"", 0xbf80_0000),
+            ("[1.5]", 0x3fc0_0000),
+            ("[\"NaN\"]", 0x7fc0_0000),
+        ] {
+            assert_eq!(number(v3(json!("float32"), fill)), bits, "{fill}");
+            assert_eq!(number(v2(json!(">f4"), fill)), bits, "{fill}");
+        }
+        assert_eq!(number(v3(json!("float64"), "\"0x7ff8000000000001\"")), 0x7ff8_0000_0000_0001);
+        assert_eq!(number(v3(json!("float64"), "\"NaN\"")), 0x7ff8_0000_0000_0000);
+        assert_eq!(number(v3(json!("float64"), "1e400")), f64::INFINITY.to_bits());
+        for fill in [
+            "\"0x7fc0\"",
+            "\"0x7fc0000g\"",
+            "\"0x+fc00001\"",
+            "\"\"",
+            "\"one\"",
+            "[]",
+            "[1,2]",
+            "{}",
+            "true",
+            "\"0x\"",
+            "\"é\"",
+        ] {
+            assert!(v3(json!("float32"), fill).is_err(), "{fill}");
+        }
+        assert!(v3(json!("float32"), "null").is_err());
+    }
+
+    #[test]
+    fn small_floats_are_rounded_once_to_nearest_even() {
+        // The midpoint of 1 and the next float16 is 1.00048828125: a tie, then a hair above and below.
+        for (fill, bits) in [
+            ("1.00048828125", 0x3c00),
+            ("1.000488281250000000000000000000001", 0x3c01),
+            ("1.00048828124999999999999999999999", 0x3c00),
+            ("1.00146484375", 0x3c02),
+            ("65519.99", 0x7bff),
+            ("65520", 0x7c00),
+            ("\"NaN\"", 0x7e00),
+            ("\"0x7e01\"", 0x7e01),
+        ] {
+            assert_eq!(number(v3(json!("float16"), fill)), bits, "{fill}");
+        }
+        assert_eq!(number(v3(json!("bfloat16"), "3.14159")), 0x4049);
+        assert_eq!(number(v3(json!("bfloat16"), "\"0x7fc1\"")), 0x7fc1);
+        assert_eq!(number(v3(json!("float8_e4m3"), "\"NaN\"")), 0x7c);
+        assert_eq!(number(v3(json!("float8_e4m3fnuz"), "\"NaN\"")), 0x80);
+        assert_eq!(number(v3(json!("float8_e5m2"), "-Infinity")), 0xfc);
+        assert_eq!(number(v3(json!("float8_e8m0fnu"), "2.0")), 128);
+        assert_eq!(number(v3(json!("float4_e2m1fn"), "-6")), 0xf);
+        assert_eq!(number(v3(json!("float6_e2m3fn"), "\"0x3f\"")), 0x3f);
+        for (name, fill) in [
+            ("float4_e2m1fn", "\"NaN\""),
+            ("float4_e2m1fn", "\"0x1f\""),
+            ("float4_e2m1fn", "100"),
+            ("float8_e4m3fn", "Infinity"),
+            ("float8_e8m0fnu", "0.0"),
+            ("float8_e8m0fnu", "-1"),
+        ] {
+            assert!(v3(json!(name), fill).is_err(), "{name} {fill}");
+        }
+    }
+
+    #[test]
+    fn integers_in_every_spelling() {
+        for (name, fill, bits) in [
+            ("int8", "-128", 0x80),
+            ("uint8", "255", 0xff),
+            ("uint8", "1.0", 1),
+            ("uint8", "\"7\"", 7),
+            ("uint8", "[7]", 7),
+            ("int16", "-2", 0xfffe),
+            ("int32", "-9999.0", 0xffff_d8f1),
+            ("uint64", "18446744073709551615", u64::MAX),
+            ("int64", "-9223372036854775808", 1 << 63),
+            ("int2", "-2", 0xfe),
+            ("int4", "-8", 0xf8),
+            ("uint4", "15", 0x0f),
+        ] {
+            assert_eq!(number(v3(json!(name), fill)), bits, "{name} {fill}");
+        }
+        for (name, fill) in [
+            ("uint8", "256"),
+            ("uint8", "-1"),
+            ("int8", "128"),
+            ("uint64", "18446744073709551616"),
+            ("uint64", "1.8446744073709552e19"),
+            ("int64", "-9223372036854775809"),
+            ("int32", "0.5"),
+            ("int32", "NaN"),
+            ("int32", "true"),
+            ("int32", "\"0x10\""),
+            ("int2", "2"),
+            ("uint2", "4"),
+            ("int4", "8"),
+        ] {
+            assert!(v3(json!(name), fill).is_err(), "{name} {fill}");
+        }
+        assert_eq!(number(v2(json!(">i4"), "true")), 1);
+    }
+
+    #[test]
+    fn booleans() {
+        assert_eq!(v3(json!("bool"), "true").unwrap(), [1]);
+        assert!(v3(json!("bool"), "1").is_err());
+        for (fill, byte) in [("false", 0), ("true", 1), ("0", 0), ("1.0", 1), ("[false]", 0)] {
+            assert_eq!(v2(json!("|b1"), fill).unwrap(), [byte], "{fill}");
+        }
+        assert!(v2(json!("|b1"), "2").is_err() && v2(json!("|b1"), "\"yes\"").is_err());
+    }
+
+    #[test]
+    fn times() {
+        let datetime =
+            json!({"name": "numpy.datetime64", "configuration": {"unit": "ns", "scale_factor": 1}});
+        for (fill, ticks) in
+            [("5", 5), ("\"NaT\"", i64::MIN), ("-9223372036854775808", i64::MIN), ("\"-7\"", -7)]
+        {
+            assert_eq!(number(v3(datetime.clone(), fill)), ticks as u64, "{fill}");
+            assert_eq!(number(v2(json!(">m8[s]"), fill)), ticks as u64, "{fill}");
+        }
+        assert!(v3(datetime, "\"2020-01-01\"").is_err());
+    }
+}

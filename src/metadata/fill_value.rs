@@ -272,3 +272,119 @@ fn append_variable_length(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use crate::metadata::{Dtype, parse_data_type_v3, parse_dtype_v2};
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn parsed(text: &str) -> Value {
+        json::parse(text.as_bytes()).unwrap()
+    }
+
+    fn v3(data_type: Value, fill: &str) -> Parsed<Vec<u8>> {
+        let fill = FillValue::from_v3(&parse_data_type_v3(&data_type).unwrap(), &parsed(fill))?;
+        assert!(!fill.is_undefined);
+        Ok(fill.bytes)
+    }
+
+    fn v2(dtype: Value, fill: &str) -> Parsed<Vec<u8>> {
+        let Dtype::Fixed(stored) = parse_dtype_v2(&dtype).unwrap() else { panic!("{dtype}") };
+        FillValue::from_v2(&stored.data_type, &stored.big_endian, &parsed(fill)).map(|fill| fill.bytes)
+    }
+
+    #[test]
+    fn complex_numbers() {
+        let bytes = v3(json!("complex64"), "[-Infinity, \"0x7fc00001\"]").unwrap();
+        assert_eq!(bytes, [0, 0, 0x80, 0xff, 1, 0, 0xc0, 0x7f]);
+        assert_eq!(v2(json!(">c8"), "1.0").unwrap(), [0, 0, 0x80, 0x3f, 0, 0, 0, 0]);
+        assert_eq!(v3(json!("complex128"), "[0, 1]").unwrap().len(), 16);
+        for fill in ["1.0", "[1]", "[1,2,3]", "{}", "[[1],2,3]"] {
+            assert!(v3(json!("complex64"), fill).is_err(), "{fill}");
+        }
+    }
+
+    #[test]
+    fn raw_bytes_and_byte_strings() {
+        assert_eq!(v3(json!("r24"), "[1, 2, 255]").unwrap(), [1, 2, 255]);
+        assert_eq!(v3(json!("r24"), "\"AQL/\"").unwrap(), [1, 2, 255]);
+        assert_eq!(v3(json!("r8"), "[7]").unwrap(), [7]);
+        assert_eq!(v2(json!("|V3"), "[\"AQL/\"]").unwrap(), [1, 2, 255]);
+        for fill in ["[1,2]", "[1,2,256]", "\"AQI=\"", "\"AQL\"", "0", "[1,2,-1]"] {
+            assert!(v3(json!("r24"), fill).is_err(), "{fill}");
+        }
+        assert_eq!(v2(json!("|V3"), "0").unwrap(), [0; 3]);
+        assert_eq!(v2(json!("|S4"), "\"YWI=\"").unwrap(), b"ab\0\0");
+        assert_eq!(v2(json!("|S4"), "\"\"").unwrap(), [0; 4]);
+        assert_eq!(v2(json!("|S4"), "0").unwrap(), [0; 4]);
+        assert_eq!(v2(json!("|S4"), "\"\\u0000\"").unwrap(), [0; 4]);
+        assert!(v2(json!("|S1"), "\"YWI=\"").is_err());
+        let s4 = DataType::NullTerminatedBytes(4);
+        assert_eq!(FillValue::from_v1(&s4, &json!("YWI=")).unwrap().bytes, b"YWI=");
+    }
+
+    #[test]
+    fn utf32() {
+        let bytes = v2(json!(">U3"), "\"a\u{1f600}\"").unwrap();
+        assert_eq!(bytes, [0x61, 0, 0, 0, 0, 0xf6, 1, 0, 0, 0, 0, 0]);
+        assert_eq!(v2(json!("<U1"), "0").unwrap(), [0; 4]);
+        assert!(v2(json!("<U1"), "\"ab\"").is_err());
+        assert!(
+            v3(json!({"name": "fixed_length_utf32", "configuration": {"length_bytes": 4}}), "0").is_err()
+        );
+    }
+
+    #[test]
+    fn structs() {
+        let dtype = json!([["x", ">i2"], ["", "|V1"], ["s", "|S2"], ["p", "<u2", [2, 1]]]);
+        // Base64 holds the element as stored: x big-endian.
+        let stored = STANDARD.encode([1, 2, 9, b'a', 0, 3, 0, 4, 0]);
+        let canonical = [2, 1, 9, b'a', 0, 3, 0, 4, 0];
+        assert_eq!(v2(dtype.clone(), &format!("\"{stored}\"")).unwrap(), canonical);
+        assert_eq!(v2(dtype.clone(), "0").unwrap(), [0; 9]);
+        assert_eq!(v2(dtype.clone(), "null").unwrap(), [0; 9]);
+        let object = r#"{"x": 258, "s": "YQ==", "p": [[3], [4]]}"#;
+        assert_eq!(v2(dtype.clone(), object).unwrap(), [2, 1, 0, b'a', 0, 3, 0, 4, 0]);
+        assert!(v2(dtype.clone(), "\"AQID\"").is_err());
+        for fill in [
+            r#"{"x": 1}"#,
+            r#"{"x": 1, "s": "", "p": [[1], [2]], "q": 0}"#,
+            r#"{"x": 1, "s": "", "p": [1, 2]}"#,
+        ] {
+            assert!(v2(dtype.clone(), fill).is_err(), "{fill}");
+        }
+    }
+
+    #[test]
+    fn null_is_undefined_in_v2_only() {
+        let fill = FillValue::from_v2(&DataType::Int16, &[], &Value::Null).unwrap();
+        assert_eq!(fill, FillValue { bytes: vec![0, 0], is_undefined: true });
+        assert!(FillValue::from_v3(&DataType::Int16, &Value::Null).is_err());
+    }
+
+    #[test]
+    fn variable_length() {
+        assert_eq!(v3(json!("string"), "\"é\"").unwrap(), "é".as_bytes());
+        assert_eq!(v3(json!("bytes"), "[1, 2]").unwrap(), [1, 2]);
+        assert_eq!(v3(json!("bytes"), "\"AQI=\"").unwrap(), [1, 2]);
+        assert_eq!(v3(json!({"name": "optional", "configuration": {}}), "[null]").unwrap(), [0; 0]);
+        assert!(v3(json!("string"), "5").is_err());
+        let utf8 = DataType::VariableLength(VariableLength::Utf8);
+        assert_eq!(FillValue::from_v2(&utf8, &[], &json!(0)).unwrap().bytes, [0; 0]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_value_panics(text in "[\\[\\]{}:,\"0-9a-fx.eE+NI -]{0,30}") {
+            let Ok(value) = json::parse(text.as_bytes()) else { return Ok(()) };
+            for name in ["bool", "int2", "uint64", "float32", "float8_e8m0fnu", "complex64", "r16", "string", "bytes"] {
+                let data_type = parse_data_type_v3(&json!(name)).unwrap();
+                let _ = FillValue::from_v3(&data_type, &value);
+                let _ = FillValue::from_v2(&data_type, &[], &value);
+            }
+        }
+    }
+}

@@ -3,7 +3,8 @@
 //! Spec: RFC 8259, relaxed by what real stores hold. Uses `fault` only.
 //!
 //! A document may start with a UTF-8 byte order mark; `NaN`, `Infinity` and `-Infinity` outside strings are
-//! read as strings of these words; of a repeated member the last one counts. Numbers keep their text.
+//! read as strings of these words; of a repeated member the last one counts. Numbers keep their
+//! digits (serde_json writes an exponent as `e+5`, whatever it was).
 
 use std::borrow::Cow;
 
@@ -183,4 +184,90 @@ pub fn refuse_unknown(members: &Map<String, Value>, known: &[&str]) -> Parsed<()
 /// Whether a value is an object with `"must_understand": false`.
 pub fn may_be_skipped(value: &Value) -> bool {
     value.get("must_understand") == Some(&Value::Bool(false))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn parsed(text: &str) -> Value {
+        parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn bare_words_become_strings_outside_strings_only() {
+        let text = r#"{"a": NaN, "b": [Infinity,-Infinity, -1], "NaN \"NaN": "Infinity", "c\\": NaN}"#;
+        let expected =
+            json!({"a": "NaN", "b": ["Infinity", "-Infinity", -1], "NaN \"NaN": "Infinity", "c\\": "NaN"});
+        assert_eq!(parsed(text), expected);
+        assert_eq!(parsed("NaN"), json!("NaN"));
+        for broken in ["Nan", "-NaN", "Inf", "NaNNaN", "-", "[NaN"] {
+            assert!(parse(broken.as_bytes()).is_err(), "{broken}");
+        }
+    }
+
+    #[test]
+    fn numbers_keep_their_digits() {
+        let text = r#"[1.0,18446744073709551615,-0.0,1e+400,0.10000000000000000000001,1e-7,1e+5]"#;
+        assert_eq!(parsed(text).to_string(), text);
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_skipped_and_the_last_of_repeated_members_counts() {
+        assert_eq!(parsed("\u{feff}{\"a\": 1, \"b\": 2, \"a\": 3}"), json!({"a": 3, "b": 2}));
+    }
+
+    #[test]
+    fn depth_is_bounded_without_recursion() {
+        for opening in ["[", "{\"a\":", "[{\"\":"] {
+            let fault = parse(opening.repeat(100_000).as_bytes()).unwrap_err();
+            assert_eq!(fault.to_string(), "JSON nested more than 64 deep");
+        }
+        let deepest = format!("{}{}", "[".repeat(64), "]".repeat(64));
+        assert!(parse(deepest.as_bytes()).is_ok());
+        assert!(parse(format!("[{deepest}]").as_bytes()).is_err());
+        assert!(parse(format!("\"{}\"", "[".repeat(1000)).as_bytes()).is_ok());
+    }
+
+    #[test]
+    fn size_is_bounded() {
+        let document = vec![b' '; MAX_DOCUMENT_BYTES as usize + 1];
+        assert!(parse(&document).unwrap_err().to_string().starts_with("the document has 67108865 bytes"));
+        let values = format!("[{}0]", "0,".repeat(MAX_VALUES));
+        assert!(parse(values.as_bytes()).unwrap_err().to_string().starts_with("JSON with more than"));
+    }
+
+    #[test]
+    fn what_is_no_json_is_refused() {
+        for document in
+            [&b""[..], b"\xff", b"{\"a\":1,}", b"{\"a\":1} x", b"\"\xc3\x28\"", b"\"abc\\", b"01", b"tru"]
+        {
+            assert!(parse(document).is_err());
+        }
+        assert_eq!(
+            parse_object(b"[1]").unwrap_err().to_string(),
+            "the document is a list of 1, not an object"
+        );
+    }
+
+    #[test]
+    fn error_texts_stay_short() {
+        let long = Value::String("a\n".repeat(10_000));
+        assert!(shown(&long).len() < 200 && !shown(&long).contains('\n'));
+        let long = parsed(&"1".repeat(10_000));
+        assert!(shown(&long).len() < 200);
+        assert_eq!(shown(&json!([[1], [2]])), "a list of 2");
+    }
+
+    proptest! {
+        #[test]
+        fn standard_json_is_read_as_serde_reads_it(text in "[\\[\\]{}:,\"\\\\a-cNI0-9. -]{0,40}") {
+            if let Ok(value) = serde_json::from_str::<Value>(&text) {
+                prop_assert_eq!(parse(text.as_bytes()).unwrap(), value);
+            }
+        }
+    }
 }

@@ -149,6 +149,7 @@ pub struct GroupMetadata {
 
 /// What a metadata document describes.
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant)] // one lives at a time, until it is taken apart
 pub enum Document {
     /// A group.
     Group(GroupMetadata),
@@ -211,4 +212,95 @@ fn flat_size(document: &Value) -> Option<u64> {
         (None, None) => return None,
     };
     array::flat_size(&shape, data_type.item_size()?)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use proptest::prelude::*;
+
+    const V3: &str = r#"{"zarr_format":3,"node_type":"array","shape":[4,6],"data_type":"int16","chunk_grid":
+        {"name":"rectilinear","configuration":{"kind":"inline","chunk_shapes":[2,[1,[2,2],1]]}},"chunk_key_encoding":
+        {"name":"default","configuration":{"separator":"/"}},"fill_value":-1,"codecs":[{"name":"bytes",
+        "configuration":{"endian":"little"}}],"dimension_names":["x",null],"attributes":{"a":NaN}}"#;
+    const V2: &str = r#"{"zarr_format":2,"shape":[4],"chunks":[2],"dtype":[["a","<i2"],["b",">f8",[2]],["","|V3"]],
+        "fill_value":"AAAAAAAAAAAAAAAAAAAAAAAAAAAA","order":"F","filters":[{"id":"delta"}],"compressor":{"id":"zlib"}}"#;
+    const V1: &str = r#"{"chunks":[10],"compression":"zlib","compression_opts":1,"dtype":"<i4","fill_value":42,
+        "order":"C","shape":[20],"zarr_format":1}"#;
+
+    fn read_as_everything(document: &[u8]) {
+        let _ = parse_v3("k", document);
+        let _ = parse_v2_array("k", document, Some(document));
+        let _ = parse_v1_array("k", document, Some(document));
+        let _ = salvage(document);
+        if let Ok(group) = parse_v2_group("k", document, Some(document), Some(document)) {
+            let _ = consolidated_children(&group, "");
+        }
+    }
+
+    #[test]
+    fn the_documents_that_are_mutated_below_are_good() {
+        parse_v3("k", V3.as_bytes()).unwrap();
+        parse_v2_array("k", V2.as_bytes(), None).unwrap();
+        parse_v1_array("k", V1.as_bytes(), None).unwrap();
+    }
+
+    #[test]
+    fn what_can_be_told_of_broken_arrays() {
+        for (document, size) in [
+            (r#"{"shape": [4, 6], "data_type": "float64"}"#, Some(192)),
+            (r#"{"shape": [4, 6], "dtype": ">f4", "codecs": 5}"#, Some(96)),
+            (r#"{"shape": [], "dtype": "|u1"}"#, Some(1)),
+            (r#"{"shape": [0, 5], "dtype": "|u1"}"#, Some(0)),
+            (r#"{"shape": [4], "data_type": "string"}"#, None),
+            (r#"{"shape": [4], "dtype": "|O"}"#, None),
+            (r#"{"shape": [4611686018427387904], "data_type": "float64"}"#, None),
+            (r#"{"shape": "?", "data_type": "float64"}"#, None),
+            (r#"[]"#, None),
+        ] {
+            let (value, found) = salvage(document.as_bytes());
+            assert_eq!((value.is_some(), found), (true, size), "{document}");
+        }
+        assert_eq!(salvage(b"{\"shape\": [4]"), (None, None));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(document in proptest::collection::vec(any::<u8>(), 0..200)) {
+            read_as_everything(&document);
+        }
+
+        #[test]
+        fn no_damage_panics(which in 0usize..3, at in 0usize..1000, new in "[ -~]{0,3}", cut in 0usize..4) {
+            let document = [V3, V2, V1][which];
+            let at = at % document.len();
+            let behind = document.get(at + cut..).unwrap_or_default();
+            read_as_everything(format!("{}{new}{behind}", &document[..at]).as_bytes());
+        }
+
+        /// A value anywhere replaced by any other.
+        #[test]
+        fn no_wrong_value_panics(which in 0usize..3, nth in 0usize..60, value in 0usize..16) {
+            let values = ["null", "true", "-1", "0", "1e999", "18446744073709551615", "9223372036854775807", "\"\"", "\"NaN\"",
+                "[]", "[[]]", "{}", "{\"name\":\"\"}", "[0]", "[[9223372036854775807,9223372036854775807]]", "\"r16\""];
+            let mut document = json::parse([V3, V2, V1][which].as_bytes()).unwrap();
+            let mut left = nth;
+            replace(&mut document, &mut left, &json::parse(values[value].as_bytes()).unwrap());
+            read_as_everything(document.to_string().as_bytes());
+        }
+    }
+
+    /// Replaces the n-th value in order.
+    fn replace(value: &mut Value, left: &mut usize, new: &Value) {
+        if *left == 0 {
+            *value = new.clone();
+        }
+        *left = left.wrapping_sub(1);
+        match value {
+            Value::Array(items) => items.iter_mut().for_each(|item| replace(item, left, new)),
+            Value::Object(members) => members.values_mut().for_each(|item| replace(item, left, new)),
+            _ => {}
+        }
+    }
 }

@@ -83,3 +83,76 @@ fn compressor(members: &Map<String, Value>) -> Parsed<Option<CodecSpec>> {
         must_understand: true,
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use crate::metadata::{DataType, parse_v1_array};
+    use serde_json::json;
+
+    /// The specification's example, with `changes` put in.
+    fn parse(changes: Value) -> std::result::Result<ArrayMetadata, String> {
+        let mut document = json!({
+            "chunks": [10, 10], "compression": "zlib", "compression_opts": 1, "dtype": "<i4", "fill_value": 42,
+            "order": "C", "shape": [20, 20], "zarr_format": 1,
+        });
+        for (name, value) in changes.as_object().unwrap() {
+            document[name] = value.clone();
+        }
+        let attrs = br#"{"foo": 42}"#;
+        parse_v1_array("meta", document.to_string().as_bytes(), Some(attrs))
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_example_of_the_specification() {
+        let array = parse(json!({})).unwrap();
+        assert_eq!((array.zarr_format, array.data_type), (ZarrFormat::V1, DataType::Int32));
+        assert_eq!(array.fill_value.bytes, [42, 0, 0, 0]);
+        assert_eq!(array.attributes["foo"], 42);
+        assert_eq!(
+            (array.chunk_keys.key(&[2, 4]).as_str(), array.chunk_keys.separator_is_assumed),
+            ("2.4", false)
+        );
+    }
+
+    #[test]
+    fn compressions() {
+        for (compression, options, codec) in [
+            (json!(null), json!(null), json!(null)),
+            (json!("none"), json!(null), json!(null)),
+            (json!("zlib"), json!(1), json!(["zlib", {"level": 1}])),
+            (json!("bz2"), json!(9), json!(["bz2", {"level": 9}])),
+            (json!("lzma"), json!({"format": 1, "preset": 1}), json!(["lzma", {"format": 1, "preset": 1}])),
+            (json!("lzma"), json!(3), json!(["lzma", {"preset": 3}])),
+            (
+                json!("blosc"),
+                json!({"cname": "lz4", "clevel": 5, "shuffle": 1}),
+                json!(["blosc", {"cname": "lz4", "clevel": 5, "shuffle": 1}]),
+            ),
+            (json!("blosc"), json!(null), json!(["blosc", {}])),
+        ] {
+            let array = parse(json!({"compression": compression, "compression_opts": options})).unwrap();
+            let found =
+                array.codecs.get(1).map_or(json!(null), |codec| json!([codec.name, codec.configuration]));
+            assert_eq!(found, codec);
+        }
+    }
+
+    #[test]
+    fn broken_documents() {
+        for (changes, reason) in [
+            (json!({"zarr_format": 2}), "meta: zarr_format: must be 1, not 2"),
+            (json!({"compression": 5}), "meta: compression: must be a string, not 5"),
+            (
+                json!({"compression_opts": [1]}),
+                "meta: compression_opts: must be an object or a number, not a list of 1",
+            ),
+            (json!({"dtype": "|O"}), "meta: not supported: dtype: objects in a v1 array"),
+            (json!({"chunks": [10]}), "meta: chunks: the grid has 1 dimensions, the shape 2"),
+        ] {
+            assert_eq!(parse(changes).unwrap_err(), reason);
+        }
+    }
+}

@@ -194,3 +194,173 @@ pub fn dimension_names(attributes: &Map<String, Value>, rank: usize) -> Option<V
     let names = attributes.get("_ARRAY_DIMENSIONS")?.as_array().filter(|names| names.len() == rank)?;
     names.iter().map(|name| json::name(name).ok().map(|name| Some(name.to_owned()))).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use crate::metadata::{parse_v2_array, parse_v2_group};
+    use serde_json::json;
+
+    /// A small valid `.zarray`, with `changes` put in (the text "-" takes a member out).
+    fn document(changes: Value) -> String {
+        let mut document = json!({
+            "zarr_format": 2, "shape": [4, 6], "chunks": [2, 3], "dtype": "<i2", "fill_value": 7, "order": "C",
+            "filters": null, "compressor": null,
+        });
+        for (name, value) in changes.as_object().unwrap() {
+            match value.as_str() {
+                Some("-") => drop(document.as_object_mut().unwrap().remove(name)),
+                _ => document[name] = value.clone(),
+            }
+        }
+        document.to_string()
+    }
+
+    fn array(changes: Value) -> ArrayMetadata {
+        parse_v2_array("a/.zarray", document(changes).as_bytes(), None).unwrap()
+    }
+
+    fn error(changes: Value) -> String {
+        parse_v2_array("a/.zarray", document(changes).as_bytes(), None).unwrap_err().to_string()
+    }
+
+    /// The chain, as JSON: name and configuration of each codec.
+    fn codecs(changes: Value) -> Value {
+        let array = array(changes);
+        assert!(array.codecs.iter().all(|codec| codec.family == CodecFamily::V2 && codec.must_understand));
+        array.codecs.into_iter().map(|codec| object!([codec.name, codec.configuration])).collect()
+    }
+
+    #[test]
+    fn order_and_byte_order_become_codecs() {
+        let little = json!(["bytes", {"endian": "little"}]);
+        let big = json!(["bytes", {"endian": "big"}]);
+        let transpose = json!(["transpose", {"order": "F"}]);
+        assert_eq!(codecs(json!({})), json!([little]));
+        assert_eq!(codecs(json!({"order": "F", "dtype": ">i2"})), json!([transpose, big]));
+        assert_eq!(codecs(json!({"order": "F", "shape": [4], "chunks": [2]})), json!([little]));
+        let mixed = json!([["a", "<i2"], ["b", ">f4", [3]]]);
+        let bytes = json!(["bytes", {"endian": "mixed", "big": [[2, 4, 3]]}]);
+        assert_eq!(codecs(json!({"dtype": mixed, "fill_value": null})), json!([bytes]));
+    }
+
+    #[test]
+    fn filters_then_the_compressor() {
+        let changes = json!({"filters": [{"id": "delta", "dtype": "<i2"}, {"id": "shuffle"}],
+            "compressor": {"id": "zlib", "level": 1}});
+        let chain = json!([["bytes", {"endian": "little"}], ["delta", {"dtype": "<i2"}], ["shuffle", {}], ["zlib", {"level": 1}]]);
+        assert_eq!(codecs(changes), chain);
+        assert_eq!(codecs(json!({"filters": []})), codecs(json!({"filters": "-", "compressor": "-"})));
+    }
+
+    #[test]
+    fn objects() {
+        for (id, data_type) in [("vlen-utf8", VariableLength::Utf8), ("vlen-bytes", VariableLength::Bytes)] {
+            let changes = json!({"dtype": "|O", "fill_value": 0, "filters": [{"id": id}], "compressor": {"id": "zstd"}});
+            let array = array(changes);
+            assert_eq!(array.data_type, DataType::VariableLength(data_type));
+            let names: Vec<_> = array.codecs.iter().map(|codec| codec.name.as_str()).collect();
+            assert_eq!(names, [id, "zstd"]);
+        }
+        for (filters, word) in [
+            (json!([{"id": "pickle"}]), "\"pickle\", which is never unpickled"),
+            (json!([{"id": "json2"}]), "\"json2\""),
+            (json!(null), "without a filter"),
+        ] {
+            let array = array(json!({"dtype": "|O", "fill_value": 5, "filters": filters}));
+            assert!(array.data_type.no_flat_form().unwrap().contains(word));
+        }
+    }
+
+    #[test]
+    fn chunk_keys() {
+        let keys = array(json!({})).chunk_keys;
+        assert_eq!(
+            (keys.key(&[1, 2]).as_str(), keys.key(&[]).as_str(), keys.separator_is_assumed),
+            ("1.2", "0", true)
+        );
+        let keys = array(json!({"dimension_separator": "/"})).chunk_keys;
+        assert_eq!((keys.key(&[1, 2]).as_str(), keys.separator_is_assumed), ("1/2", false));
+    }
+
+    #[test]
+    fn fill_values_null_and_missing_are_undefined() {
+        for fill in [json!(null), json!("-")] {
+            let fill = array(json!({"fill_value": fill})).fill_value;
+            assert_eq!((fill.bytes, fill.is_undefined), (vec![0, 0], true));
+        }
+    }
+
+    #[test]
+    fn what_v2_does_not_know_is_ignored() {
+        let array = array(json!({"_nczarr_array": {"dimrefs": ["/x"]}, "node_type": "array"}));
+        assert!(array.document.contains_key("_nczarr_array"));
+    }
+
+    #[test]
+    fn broken_documents_name_the_key_and_the_member() {
+        for (changes, reason) in [
+            (json!({"zarr_format": 3}), "zarr_format: must be 2, not 3"),
+            (json!({"shape": "-"}), "shape is missing"),
+            (json!({"chunks": [2]}), "chunks: the grid has 1 dimensions, the shape 2"),
+            (json!({"chunks": [0, 3]}), "chunks: chunks of length 0 in dimension 0 of length 4"),
+            (json!({"chunks": [2, -3]}), "chunks: 1: must be an integer from 0 to 2^64-1, not -3"),
+            (json!({"chunks": true}), "chunks: must be a list, not true"),
+            (json!({"dtype": "-"}), "dtype is missing"),
+            (json!({"dtype": "<f16"}), "not supported: dtype: the dtype \"<f16\""),
+            (json!({"order": "K"}), "order: must be \"C\" or \"F\", not \"K\""),
+            (json!({"order": "-"}), "order is missing"),
+            (json!({"filters": {"id": "delta"}}), "filters: must be a list, not an object"),
+            (json!({"filters": [{}]}), "filters: 0: id is missing"),
+            (json!({"compressor": "zlib"}), "compressor: must be an object, not \"zlib\""),
+            (json!({"compressor": {"id": null}}), "compressor: id: must be a string, not null"),
+            (json!({"dimension_separator": ":"}), "dimension_separator: must be \"/\" or \".\", not \":\""),
+            (json!({"fill_value": 1e9}), "fill_value: 1000000000.0 is not from -32768 to 32767"),
+            (
+                json!({"shape": [1u64 << 62, 4], "dtype": "<f8"}),
+                "shape: the array has more than 2^63-1 bytes",
+            ),
+        ] {
+            assert_eq!(error(changes), format!("a/.zarray: {reason}"));
+        }
+    }
+
+    #[test]
+    fn attributes_and_dimension_names() {
+        let with = |zattrs: &str| {
+            parse_v2_array("a/.zarray", document(json!({})).as_bytes(), Some(zattrs.as_bytes())).unwrap()
+        };
+        let array = with(r#"{"_ARRAY_DIMENSIONS": ["y", "x"], "missing": NaN}"#);
+        assert_eq!(array.dimension_names, Some(vec![Some("y".to_owned()), Some("x".to_owned())]));
+        assert_eq!(array.attributes["missing"], "NaN");
+        for zattrs in [
+            r#"{"_ARRAY_DIMENSIONS": ["y"]}"#,
+            r#"{"_ARRAY_DIMENSIONS": "yx"}"#,
+            r#"{"_ARRAY_DIMENSIONS": ["y", 5]}"#,
+            "{}",
+        ] {
+            assert_eq!(with(zattrs).dimension_names, None);
+        }
+    }
+
+    #[test]
+    fn broken_attributes_cost_the_attributes_alone() {
+        for zattrs in [&b"{\"a\": "[..], b"[]", b"\xff"] {
+            let array = parse_v2_array("a/.zarray", document(json!({})).as_bytes(), Some(zattrs)).unwrap();
+            assert!(array.attributes.is_empty() && array.attributes_error.is_some());
+            let group =
+                parse_v2_group(".zgroup", b"{\"zarr_format\": 2}", Some(zattrs), Some(zattrs)).unwrap();
+            assert!(group.attributes_error.is_some() && group.consolidated.is_none());
+        }
+    }
+
+    #[test]
+    fn groups() {
+        let group = parse_v2_group(".zgroup", b"{\"zarr_format\": 2}", Some(b"{\"a\": 1}"), None).unwrap();
+        assert_eq!((group.zarr_format, &group.attributes["a"]), (Some(ZarrFormat::V2), &json!(1)));
+        for broken in [&b"{}"[..], b"{\"zarr_format\": 3}", b"", b"[]"] {
+            assert!(parse_v2_group(".zgroup", broken, None, None).is_err());
+        }
+    }
+}

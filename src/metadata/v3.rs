@@ -152,3 +152,159 @@ fn dimension_names(value: &Value, rank: usize) -> Parsed<Vec<Option<String>>> {
     };
     items.iter().map(name).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use crate::error::Error;
+    use crate::metadata::{ChunkGrid, parse_v3};
+    use serde_json::json;
+
+    /// A small valid array, with the members of `changes` put in (null takes one out).
+    fn document(changes: Value) -> Value {
+        let mut document = json!({
+            "zarr_format": 3, "node_type": "array", "shape": [4, 6], "data_type": "int16",
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2, 3]}},
+            "chunk_key_encoding": {"name": "default"}, "fill_value": 7, "codecs": ["bytes"],
+        });
+        for (name, value) in changes.as_object().unwrap() {
+            match value {
+                Value::Null => drop(document.as_object_mut().unwrap().remove(name)),
+                value => document[name] = value.clone(),
+            }
+        }
+        document
+    }
+
+    fn array(changes: Value) -> ArrayMetadata {
+        match parse_v3("a/zarr.json", document(changes).to_string().as_bytes()).unwrap() {
+            Document::Array(array) => array,
+            Document::Group(_) => panic!(),
+        }
+    }
+
+    fn error(changes: Value) -> Error {
+        parse_v3("a/zarr.json", document(changes).to_string().as_bytes()).unwrap_err()
+    }
+
+    #[test]
+    fn an_array() {
+        let array = array(json!({"attributes": {"units": "K"}, "dimension_names": ["y", Value::Null]}));
+        assert_eq!((array.zarr_format, array.document_key.as_str()), (ZarrFormat::V3, "a/zarr.json"));
+        assert_eq!((array.shape, array.chunk_grid), (vec![4, 6], ChunkGrid::Regular(vec![2, 3])));
+        assert_eq!((array.data_type, array.fill_value.bytes), (DataType::Int16, vec![7, 0]));
+        assert_eq!(array.chunk_keys.key(&[1, 0]), "c/1/0");
+        assert_eq!(array.dimension_names, Some(vec![Some("y".to_owned()), None]));
+        assert_eq!(array.attributes["units"], "K");
+        assert!(!array.document.contains_key("attributes") && array.document.contains_key("codecs"));
+        assert!(array.skipped.is_empty() && array.attributes_error.is_none());
+    }
+
+    #[test]
+    fn null_where_nothing_is_meant() {
+        let text = document(json!({})).to_string();
+        let text = text.replacen(
+            '{',
+            r#"{"dimension_names": null, "storage_transformers": [], "attributes": null, "#,
+            1,
+        );
+        let Document::Array(array) = parse_v3("zarr.json", text.as_bytes()).unwrap() else { panic!() };
+        assert_eq!(array.dimension_names, None);
+    }
+
+    #[test]
+    fn arrays_without_dimensions_and_without_elements() {
+        let grid = |shape: Value| json!({"name": "regular", "configuration": {"chunk_shape": shape}});
+        let scalar = array(json!({"shape": [], "chunk_grid": grid(json!([]))}));
+        assert_eq!(scalar.chunk_keys.key(&[]), "c");
+        let empty = array(json!({"shape": [0, u64::MAX >> 1], "chunk_grid": grid(json!([0, 5]))}));
+        assert_eq!(empty.chunk_grid.chunk_counts(&empty.shape)[0], 0);
+    }
+
+    #[test]
+    fn what_must_be_understood() {
+        let skippable = json!({"must_understand": false, "name": "x"});
+        assert!(array(json!({"extra": skippable})).skipped.is_empty());
+        for extra in [json!(5), json!({"must_understand": true}), json!({}), json!(false)] {
+            let text = error(json!({"extra": extra})).to_string();
+            assert!(text.contains("a/zarr.json: not supported: the member \"extra\""), "{text}");
+        }
+        // A consolidated copy belongs to groups.
+        assert!(matches!(error(json!({"consolidated_metadata": {}})), Error::Unsupported { .. }));
+        let codec = &array(json!({"codecs": ["bytes", {"name": "x", "must_understand": false}]})).codecs[1];
+        assert!(!codec.must_understand);
+        for point in ["data_type", "chunk_grid", "chunk_key_encoding"] {
+            let error = error(json!({point: {"name": "x", "must_understand": false}}));
+            assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+        }
+    }
+
+    #[test]
+    fn storage_transformers_are_refused_by_name_or_skipped() {
+        let text = error(json!({"storage_transformers": ["sharding"]})).to_string();
+        assert!(text.contains("the storage transformer \"sharding\""), "{text}");
+        let transformer = json!([{"name": "cache", "must_understand": false}]);
+        assert_eq!(array(json!({"storage_transformers": transformer})).skipped, ["cache"]);
+    }
+
+    #[test]
+    fn broken_documents_name_the_key_and_the_member() {
+        for (changes, reason) in [
+            (json!({"fill_value": null}), "fill_value is missing"),
+            (json!({"codecs": null}), "codecs is missing"),
+            (json!({"codecs": []}), "codecs: the list is empty; it must hold an array-to-bytes codec"),
+            (json!({"node_type": "file"}), "node_type: must be \"array\" or \"group\", not \"file\""),
+            (json!({"node_type": null}), "node_type is missing"),
+            (json!({"zarr_format": 2}), "zarr_format: must be 3, not 2"),
+            (json!({"zarr_format": "3"}), "zarr_format: must be 3, not \"3\""),
+            (json!({"shape": [4]}), "chunk_grid: the grid has 2 dimensions, the shape 1"),
+            (json!({"shape": [-4, 6]}), "shape: 0: must be an integer from 0 to 2^64-1, not -4"),
+            (json!({"shape": [4.0, 6]}), "shape: 0: must be an integer from 0 to 2^64-1, not 4.0"),
+            (json!({"shape": vec![1; 1000]}), "shape: 1000 dimensions, more than the 32 that are taken"),
+            (json!({"shape": [1u64 << 62, 6]}), "shape: the array has more than 2^63-1 bytes"),
+            (json!({"shape": [u64::MAX, 0]}), "shape: the array has more than 2^63-1 bytes"),
+            (json!({"fill_value": 70000}), "fill_value: 70000 is not from -32768 to 32767"),
+            (json!({"dimension_names": ["x"]}), "dimension_names: 1 names for 2 dimensions"),
+            (json!({"dimension_names": ["x", 5]}), "dimension_names: must be a string, not 5"),
+            (json!({"attributes": [1]}), "attributes: must be an object, not a list of 1"),
+        ] {
+            assert_eq!(error(changes).to_string(), format!("a/zarr.json: {reason}"));
+        }
+    }
+
+    #[test]
+    fn a_packed_fill_value_of_a_struct_has_the_byte_order_of_the_bytes_codec() {
+        let fields = json!({"fields": [["x", "int16"], ["y", "int8"]]});
+        let changes = |endian: Value| {
+            json!({"data_type": {"name": "structured", "configuration": fields}, "fill_value": "AQID",
+                "codecs": [{"name": "bytes", "configuration": endian}]})
+        };
+        assert_eq!(array(changes(json!({}))).fill_value.bytes, [1, 2, 3]);
+        assert_eq!(array(changes(json!({"endian": "big"}))).fill_value.bytes, [2, 1, 3]);
+    }
+
+    #[test]
+    fn groups() {
+        let parse = |value: Value| match parse_v3("zarr.json", value.to_string().as_bytes()) {
+            Ok(Document::Group(group)) => Ok(group),
+            Ok(Document::Array(_)) => panic!(),
+            Err(error) => Err(error.to_string()),
+        };
+        let group = parse(json!({"zarr_format": 3, "node_type": "group", "attributes": {"a": 1}})).unwrap();
+        assert_eq!((group.zarr_format, &group.attributes["a"]), (Some(ZarrFormat::V3), &json!(1)));
+        assert!(group.consolidated.is_none());
+        let with = |copy: Value| {
+            parse(json!({"zarr_format": 3, "node_type": "group", "consolidated_metadata": copy}))
+        };
+        assert!(with(json!(null)).unwrap().consolidated.is_none());
+        assert!(with(json!({"kind": "remote", "must_understand": false})).unwrap().consolidated.is_none());
+        let inline = with(json!({"kind": "inline", "metadata": {"a": {}}})).unwrap();
+        assert_eq!(inline.consolidated.unwrap().len(), 1);
+        for broken in [json!({"kind": "remote"}), json!({"kind": "inline", "metadata": 5}), json!(5)] {
+            assert!(with(broken).unwrap_err().contains("consolidated_metadata: "));
+        }
+        let unknown = parse(json!({"zarr_format": 3, "node_type": "group", "shape": [1]}));
+        assert!(unknown.unwrap_err().contains("the member \"shape\""));
+    }
+}
