@@ -24,9 +24,10 @@ struct Gzip {
 fn build(context: &Context<'_>) -> CodecResult<Codec> {
     context.bytes()?;
     let mut configuration = Configuration::of(context);
-    // Only encoding uses it. numcodecs' default is 1.
-    let level = configuration.integer("level", 0..=9)?.unwrap_or(1) as i32;
+    // Only encoding uses it. -1 is zlib's word for its default, 6; absent is numcodecs' default.
+    let level = configuration.integer("level", -1..=9)?.unwrap_or(1);
     configuration.finish()?;
+    let level = if level < 0 { 6 } else { level as i32 };
     Ok(Codec::BytesToBytes(Box::new(Gzip { level })))
 }
 

@@ -24,7 +24,7 @@ struct Zlib {
 fn build(context: &Context<'_>) -> CodecResult<Codec> {
     context.bytes()?;
     let mut configuration = Configuration::of(context);
-    // Only encoding uses it. zlib calls its default, 6, also -1; numcodecs' is 1.
+    // Only encoding uses it. -1 is zlib's word for its default, 6; absent is numcodecs' default.
     let level = configuration.integer("level", -1..=9)?.unwrap_or(1);
     configuration.finish()?;
     let level = if level < 0 { 6 } else { level as i32 };

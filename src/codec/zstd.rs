@@ -34,11 +34,12 @@ thread_local! {
 fn build(context: &Context<'_>) -> CodecResult<Codec> {
     context.bytes()?;
     let mut configuration = Configuration::of(context);
-    let levels = zstd::compression_level_range();
-    let levels = i64::from(*levels.start())..=i64::from(*levels.end());
-    let level = configuration.integer("level", levels)?.unwrap_or(0) as i32;
+    let level = configuration.integer("level", i32::MIN.into()..=i32::MAX.into())?.unwrap_or(0) as i32;
     let checksum = configuration.boolean("checksum")?.unwrap_or(false);
     configuration.finish()?;
+    // As numcodecs does: a level beyond what there is means the last there is.
+    let levels = zstd::compression_level_range();
+    let level = level.clamp(*levels.start(), *levels.end());
     Ok(Codec::BytesToBytes(Box::new(Zstd { level, checksum })))
 }
 
