@@ -418,3 +418,6 @@ fn check_length(what: &str, found: usize, expected: usize) -> CodecResult<()> {
         false => Err(CodecError::new(format_args!("{what} has {found} bytes, and not {expected}"))),
     }
 }
+
+#[cfg(test)]
+mod tests;
