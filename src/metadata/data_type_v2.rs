@@ -12,7 +12,7 @@ use super::json;
 
 /// A data type and how a v1 or v2 array stores it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Stored {
+pub struct StoredDataType {
     /// The type.
     pub data_type: DataType,
     /// The components that are stored big-endian.
@@ -23,7 +23,7 @@ pub struct Stored {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Dtype {
     /// Elements of a fixed size.
-    Fixed(Stored),
+    Fixed(StoredDataType),
     /// `|O`: what is stored depends on the filters.
     Object,
 }
@@ -38,7 +38,7 @@ pub fn parse(value: &Value) -> Parsed<Dtype> {
     Ok(Dtype::Fixed(stored))
 }
 
-impl Stored {
+impl StoredDataType {
     /// The byte order that all components have which have one; `None` where they differ.
     pub fn byte_order(&self) -> Option<ByteOrder> {
         if self.big_endian.is_empty() {
@@ -52,7 +52,7 @@ impl Stored {
     }
 }
 
-fn any(value: &Value) -> Parsed<Stored> {
+fn any(value: &Value) -> Parsed<StoredDataType> {
     match value {
         Value::String(text) => simple(text),
         Value::Array(fields) => structure(fields),
@@ -63,7 +63,7 @@ fn any(value: &Value) -> Parsed<Stored> {
     }
 }
 
-fn simple(text: &str) -> Parsed<Stored> {
+fn simple(text: &str) -> Parsed<StoredDataType> {
     let unknown = || Fault::unsupported(format_args!("the dtype {}", json::shown_text(text)));
     let (order, code) = match text.strip_prefix(['<', '>', '|', '=']) {
         Some(code) => (text.chars().next(), code),
@@ -104,7 +104,7 @@ fn simple(text: &str) -> Parsed<Stored> {
     let is_big = order == Some('>');
     let swapped =
         data_type.components().unwrap_or_default().into_iter().filter(|run| is_big && run.width > 1);
-    Ok(Stored { big_endian: swapped.collect(), data_type })
+    Ok(StoredDataType { big_endian: swapped.collect(), data_type })
 }
 
 /// `[10ns]`, or nothing for the generic unit.
@@ -120,7 +120,7 @@ fn time_unit(text: &str) -> Parsed<TimeUnit> {
     TimeUnit::new(unit, scale.ok_or_else(|| Fault::invalid("the multiple of the unit is too large"))?)
 }
 
-fn structure(items: &[Value]) -> Parsed<Stored> {
+fn structure(items: &[Value]) -> Parsed<StoredDataType> {
     let mut fields = Vec::new();
     let mut big_endian = Vec::new();
     let mut offset = 0usize;
@@ -133,7 +133,7 @@ fn structure(items: &[Value]) -> Parsed<Stored> {
         offset = field.size().and_then(|size| offset.checked_add(size)).ok_or_else(too_large)?;
         fields.push(field);
     }
-    Ok(Stored { data_type: DataType::Struct(fields), big_endian })
+    Ok(StoredDataType { data_type: DataType::Struct(fields), big_endian })
 }
 
 /// A field, and the big-endian components of one of its values.
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn stored(dtype: Value) -> Stored {
+    fn stored(dtype: Value) -> StoredDataType {
         match parse(&dtype).unwrap() {
             Dtype::Fixed(stored) => stored,
             Dtype::Object => panic!("{dtype} is an object"),

@@ -33,7 +33,7 @@ use crate::error::Result;
 
 pub use consolidated::{consolidated_children, consolidated_node};
 pub use data_type::{ByteOrder, DataType, VariableLength};
-pub use data_type_v2::{Dtype, Stored, parse as parse_dtype_v2};
+pub use data_type_v2::{Dtype, StoredDataType, parse as parse_dtype_v2};
 pub use data_type_v3::parse as parse_data_type_v3;
 pub use fill_value::FillValue;
 

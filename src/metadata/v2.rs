@@ -12,7 +12,7 @@
 use serde_json::{Map, Value, json as object};
 
 use super::data_type::{ByteOrder, DataType, VariableLength};
-use super::data_type_v2::{Dtype, Stored};
+use super::data_type_v2::{Dtype, StoredDataType};
 use super::fault::{Fault, Parsed};
 use super::{ArrayMetadata, ChunkGrid, CodecFamily, CodecSpec, FillValue, GroupMetadata, ZarrFormat};
 use super::{array, chunk_keys, codec_spec, data_type_v2, json};
@@ -105,7 +105,7 @@ pub struct Layout {
 
 impl Layout {
     /// Reads them.
-    pub fn parse(members: &Map<String, Value>, element: &Stored) -> Parsed<Self> {
+    pub fn parse(members: &Map<String, Value>, element: &StoredDataType) -> Parsed<Self> {
         let shape = array::shape(json::required(members, "shape")?)?;
         let chunk_grid = json::required(members, "chunks")
             .and_then(json::unsigned_list)
@@ -142,7 +142,7 @@ fn codec(name: &str, configuration: Value) -> CodecSpec {
 
 /// `{"endian": "little" | "big"}`, or `{"endian": "mixed", "big": [[offset, width, count], …]}` with the components
 /// that are stored big-endian.
-fn bytes_codec(element: &Stored) -> CodecSpec {
+fn bytes_codec(element: &StoredDataType) -> CodecSpec {
     codec(
         "bytes",
         match element.byte_order() {
@@ -167,13 +167,19 @@ fn codecs_of(filters: Option<&Value>) -> Parsed<Vec<CodecSpec>> {
 }
 
 /// The element of an array: of its `dtype`, and for `|O` of the codec that turns objects into bytes, which then
-/// is the chain's array-to-bytes codec.
-fn element(dtype: &Value, filters: &[CodecSpec], compressor: Option<&CodecSpec>) -> Parsed<Stored> {
+/// is the chain's array-to-bytes codec. Objects behind `categorize` are strings of a known list, served as `U` of
+/// the longest one's width.
+fn element(dtype: &Value, filters: &[CodecSpec], compressor: Option<&CodecSpec>) -> Parsed<StoredDataType> {
     match data_type_v2::parse(dtype)? {
         Dtype::Fixed(stored) => Ok(stored),
         Dtype::Object => {
-            let first = filters.first().or(compressor).map(|codec| codec.name.as_str());
-            let data_type = DataType::VariableLength(match first {
+            let first = filters.first().or(compressor);
+            if let Some(points) = first.and_then(longest_label) {
+                let data_type = DataType::FixedLengthUtf32(points);
+                data_type.check()?;
+                return Ok(StoredDataType { data_type, big_endian: Vec::new() });
+            }
+            let data_type = DataType::VariableLength(match first.map(|codec| codec.name.as_str()) {
                 Some("vlen-utf8") => VariableLength::Utf8,
                 Some("vlen-bytes") => VariableLength::Bytes,
                 Some("pickle") => VariableLength::Other(
@@ -184,9 +190,19 @@ fn element(dtype: &Value, filters: &[CodecSpec], compressor: Option<&CodecSpec>)
                 }
                 None => VariableLength::Other("objects without a filter that stores them".to_owned()),
             });
-            Ok(Stored { data_type, big_endian: Vec::new() })
+            Ok(StoredDataType { data_type, big_endian: Vec::new() })
         }
     }
+}
+
+/// The code points of the longest label of `categorize`, at least 1.
+fn longest_label(codec: &CodecSpec) -> Option<usize> {
+    if codec.name != "categorize" {
+        return None;
+    }
+    let labels = codec.configuration.get("labels")?.as_array()?;
+    let points = |label: &Value| label.as_str().map(|label| label.chars().count());
+    labels.iter().map(points).try_fold(1, |longest, points| Some(longest.max(points?)))
 }
 
 /// xarray's and NCZarr's names of dimensions, where they fit.
@@ -271,6 +287,25 @@ mod tests {
             let array = array(json!({"dtype": "|O", "fill_value": 5, "filters": filters}));
             assert!(array.data_type.no_flat_form().unwrap().contains(word));
         }
+    }
+
+    #[test]
+    fn objects_behind_categorize_are_strings_of_the_longest_label() {
+        let filter = json!({"id": "categorize", "labels": ["é", "male", ""], "dtype": "|O", "astype": "|u1"});
+        for fill in [json!(null), json!(""), json!(0)] {
+            let array = array(json!({"dtype": "|O", "fill_value": fill, "filters": [filter]}));
+            assert_eq!(
+                (array.data_type, array.fill_value.bytes),
+                (DataType::FixedLengthUtf32(4), vec![0; 16])
+            );
+            let names: Vec<_> = array.codecs.iter().map(|codec| codec.name.as_str()).collect();
+            assert_eq!(names, ["bytes", "categorize"]);
+        }
+        let filter = json!({"id": "categorize", "labels": [5], "dtype": "|O"});
+        assert_eq!(
+            array(json!({"dtype": "|O", "fill_value": 0, "filters": [filter]})).data_type.item_size(),
+            None
+        );
     }
 
     #[test]
