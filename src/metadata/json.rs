@@ -15,8 +15,9 @@ use super::fault::{Fault, Parsed};
 
 /// The deepest nesting of lists and objects that is read.
 pub const MAX_DEPTH: usize = 64;
-/// The most values that a document may hold: bounds the memory of a parsed document.
-pub const MAX_VALUES: usize = 4 << 20;
+/// The most values that a document may hold, an object counting twice: a parsed value takes 100 to 200 bytes, so
+/// this bounds a hostile document at some 300 MiB. A consolidated copy of 30,000 arrays stays below it.
+pub const MAX_VALUES: usize = 2 << 20;
 /// The longest name (of a field, a dimension, a codec) that is taken, in bytes.
 pub const MAX_NAME_BYTES: usize = 4096;
 
@@ -54,7 +55,7 @@ fn quote_bare_numbers(document: &[u8]) -> Parsed<Cow<'_, [u8]>> {
             b'"' => at = end_of_string(document, at),
             b'[' | b'{' => {
                 depth += 1;
-                values += 1;
+                values += if byte == b'{' { 2 } else { 1 };
                 if depth > MAX_DEPTH {
                     return Err(Fault::invalid(format_args!("JSON nested more than {MAX_DEPTH} deep")));
                 }
