@@ -44,11 +44,16 @@ impl BufferPool {
         Buffer { bytes, pool: Arc::downgrade(self) }
     }
 
+    /// A buffer of zeros whose pages are not touched, for what is written here and there.
+    pub fn fresh(self: &Arc<Self>, length: usize) -> Buffer {
+        Buffer { bytes: vec![0; length], pool: Arc::downgrade(self) }
+    }
+
     fn give(&self, buffer: Vec<u8>) {
-        let mut idle = self.idle.lock();
-        if buffer.len() > self.limit_bytes {
+        if buffer.is_empty() || buffer.len() > self.limit_bytes {
             return;
         }
+        let mut idle = self.idle.lock();
         idle.bytes += buffer.len();
         idle.buffers.push(buffer);
         // Oldest first out: sizes that nobody asks for any more make room.

@@ -233,6 +233,19 @@ impl ChunkCache {
         state.flights.contains_key(&key) || state.entries.peek(&key).is_some_and(|e| e.version.epoch >= epoch)
     }
 
+    /// Puts what was just stored.
+    pub fn put(&self, key: Key, content: Content, version: Version) {
+        self.insert(key, content, version);
+    }
+
+    /// Forgets one key.
+    pub fn forget(&self, key: Key) {
+        let mut state = self.state.lock();
+        if let Some(entry) = state.entries.pop(&key) {
+            state.weight_bytes -= entry.content.weight_bytes();
+        }
+    }
+
     fn insert(&self, key: Key, content: Content, version: Version) {
         let weight = content.weight_bytes();
         let mut dropped = Vec::new();

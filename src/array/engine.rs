@@ -2,12 +2,17 @@
 //!
 //! Uses nothing but its neighbours in `array`.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Once, Weak};
+use std::time::Duration;
 
+use parking_lot::Mutex;
+
+use super::Inner;
 use super::buffer::BufferPool;
 use super::cache::ChunkCache;
 use super::workers::Workers;
+use crate::error::{Error, Result};
 
 /// The chunk cache and the threads behind every array of a mount.
 pub struct Engine {
@@ -20,6 +25,16 @@ pub struct Engine {
     next_array: AtomicU64,
     pub(super) decoded_units: AtomicU64,
     pub(super) decoded_bytes: AtomicU64,
+    dirty_limit_bytes: AtomicU64,
+    /// Bytes written and not yet stored.
+    pub(super) dirty_bytes: AtomicU64,
+    /// Units read because they were written in part.
+    pub(super) bases_read: AtomicU64,
+    pub(super) units_encoded: AtomicU64,
+    pub(super) objects_stored: AtomicU64,
+    /// Arrays that were opened for writing.
+    written: Mutex<Vec<Weak<Inner>>>,
+    timer: Once,
 }
 
 /// What the engine has done so far.
@@ -39,6 +54,27 @@ pub struct EngineCounters {
     pub cached_bytes: u64,
     /// Its limit.
     pub cache_limit_bytes: u64,
+    /// Bytes written and not yet stored.
+    pub dirty_bytes: u64,
+    /// Units read because they were written in part.
+    pub bases_read: u64,
+    /// Units encoded.
+    pub units_encoded: u64,
+    /// Objects put or deleted.
+    pub objects_stored: u64,
+}
+
+/// How often the timer looks for what has settled.
+const TICK: Duration = Duration::from_secs(1);
+
+fn tick(engine: &Weak<Engine>) {
+    loop {
+        std::thread::sleep(TICK);
+        let Some(engine) = engine.upgrade() else { return };
+        for array in engine.written() {
+            array.store_settled();
+        }
+    }
 }
 
 /// Idle buffers kept per decoding thread.
@@ -56,7 +92,57 @@ impl Engine {
             next_array: AtomicU64::new(1),
             decoded_units: AtomicU64::new(0),
             decoded_bytes: AtomicU64::new(0),
+            dirty_limit_bytes: AtomicU64::new(cache_limit_bytes / 4),
+            dirty_bytes: AtomicU64::new(0),
+            bases_read: AtomicU64::new(0),
+            units_encoded: AtomicU64::new(0),
+            objects_stored: AtomicU64::new(0),
+            written: Mutex::default(),
+            timer: Once::new(),
         })
+    }
+
+    /// Sets how many bytes may be dirty before a writer has to wait (a quarter of the cache's limit, unless set).
+    pub fn set_dirty_limit_bytes(&self, limit_bytes: u64) {
+        self.dirty_limit_bytes.store(limit_bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_over_dirty_limit(&self) -> bool {
+        self.dirty_bytes.load(Ordering::Acquire) > self.dirty_limit_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Remembers an array that is written, and starts the timer that stores what has settled.
+    pub(super) fn register(self: &Arc<Self>, array: &Arc<Inner>) {
+        let mut written = self.written.lock();
+        written.retain(|known| known.strong_count() > 0);
+        if !written.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(array))) {
+            written.push(Arc::downgrade(array));
+        }
+        drop(written);
+        self.timer.call_once(|| {
+            let engine = Arc::downgrade(self);
+            let timer = std::thread::Builder::new().name("write-back".to_owned());
+            if let Err(error) = timer.spawn(move || tick(&engine)) {
+                log::warn!(
+                    "cannot start the write-back timer: {error}; changes are stored by close and fsync"
+                );
+            }
+        });
+    }
+
+    fn written(&self) -> Vec<Arc<Inner>> {
+        self.written.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Stores what other arrays than `but` have dirty.
+    pub(super) fn store_dirty_of_all(&self, but: u64) -> Result<()> {
+        self.written().iter().filter(|array| array.number != but).try_for_each(|array| array.store_now())
+    }
+
+    /// Stores everything that is dirty and makes it last. What could not be stored: by array, why.
+    pub fn store_all(&self) -> Vec<(String, Error)> {
+        let stored = |array: &Arc<Inner>| array.store_all().err().map(|error| (array.path.clone(), error));
+        self.written().iter().filter_map(stored).collect()
     }
 
     /// A number for a new array.
@@ -75,6 +161,10 @@ impl Engine {
             decoded_bytes: self.decoded_bytes.load(Ordering::Relaxed),
             cached_bytes: self.cache.weight_bytes(),
             cache_limit_bytes: self.cache.limit_bytes(),
+            dirty_bytes: self.dirty_bytes.load(Ordering::Relaxed),
+            bases_read: self.bases_read.load(Ordering::Relaxed),
+            units_encoded: self.units_encoded.load(Ordering::Relaxed),
+            objects_stored: self.objects_stored.load(Ordering::Relaxed),
         }
     }
 }

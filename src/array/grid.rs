@@ -114,6 +114,17 @@ impl Axis {
     }
 }
 
+/// Per-axis numbers of the chunk that has this number in C order over the axes.
+pub fn numbers(axes: &[Axis], number: u64) -> Vec<u64> {
+    let mut rest = number;
+    let mut index = vec![0; axes.len()];
+    for (slot, axis) in index.iter_mut().zip(axes).rev() {
+        *slot = rest % axis.count().max(1);
+        rest /= axis.count().max(1);
+    }
+    index
+}
+
 /// The axes of an array's chunk grid, `None` when the chunks do not cover the array.
 pub fn axes(shape: &[u64], grid: &ChunkGrid) -> Option<Vec<Axis>> {
     match grid {
@@ -283,13 +294,7 @@ impl Grid {
 
     /// Per-axis numbers of the chunk with this number in C order.
     pub fn index(&self, chunk: u64) -> Vec<u64> {
-        let mut rest = chunk;
-        let mut index = vec![0; self.axes.len()];
-        for (slot, axis) in index.iter_mut().zip(&self.axes).rev() {
-            *slot = rest % axis.count().max(1);
-            rest /= axis.count().max(1);
-        }
-        index
+        numbers(&self.axes, chunk)
     }
 
     /// Shape of the largest chunk.

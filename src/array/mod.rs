@@ -5,25 +5,34 @@
 //! [`Array::open`] turns metadata into a *served* array: order F is served by reversing the axes and putting a
 //! transpose before the codec chain, so that everything behind it knows C order only; big-endian elements are the
 //! pipeline's last fix-up. `grid.rs` says which units a range touches, `cache.rs` holds them, `source.rs` with
-//! `plain.rs` and `sharded.rs` loads them, `view.rs` reads through all of it, `prefetch.rs` decodes ahead.
+//! `plain.rs` and `sharded.rs` loads them, `view.rs` reads through all of it, `prefetch.rs` decodes ahead. Writing goes
+//! from `write.rs` into dirty units (`dirty.rs`) and from there by `write_back.rs` to the store.
 
 mod buffer;
 mod cache;
 mod check;
+mod dirty;
 mod engine;
 mod grid;
 #[cfg(test)]
 #[allow(clippy::expect_used)]
 mod grid_tests;
+mod intervals;
 mod plain;
 mod prefetch;
+mod shard_writer;
 mod sharded;
 mod source;
 mod view;
 mod workers;
+mod write;
+mod write_back;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod write_tests;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -35,6 +44,7 @@ use crate::metadata::{ArrayMetadata, CodecFamily, CodecSpec};
 use crate::store::Store;
 
 pub use crate::metadata::ByteOrder;
+use dirty::WriteState;
 pub use engine::{Engine, EngineCounters};
 use grid::Grid;
 use plain::{Pipelines, Plain};
@@ -72,8 +82,13 @@ struct Inner {
     engine: Arc<Engine>,
     store: Arc<dyn Store>,
     metadata: Arc<ArrayMetadata>,
+    /// Path of the array, `""` for the root.
+    path: String,
     number: u64,
     epoch: AtomicU64,
+    writing: WriteState,
+    /// It was opened for writing at some time: readers look at `writing` first.
+    is_written: AtomicBool,
     grid: Grid,
     source: Box<dyn Source>,
     /// Shape of the shards in array order, where units are inner chunks.
@@ -137,15 +152,18 @@ impl Array {
                     Box::new(sharded)
                 }
                 Err((axes, keys, pipelines)) => {
-                    Box::new(Plain::new(axes, keys, pipelines, Arc::clone(&engine.buffers))?)
+                    Box::new(Plain::new(axes, keys, pipelines, &fill, Arc::clone(&engine.buffers))?)
                 }
             };
         let grid = Grid::new(source.axes().to_vec(), item_bytes as u64);
         let inner = Inner {
             engine: Arc::clone(engine),
             store: Arc::clone(store),
+            path: path.to_owned(),
             number: engine.number_array(),
             epoch: AtomicU64::new(0),
+            writing: WriteState::default(),
+            is_written: AtomicBool::new(false),
             grid,
             source,
             shard_shape,

@@ -9,13 +9,16 @@ use parking_lot::Mutex;
 
 use super::buffer::BufferPool;
 use super::cache::{Content, Loaded};
-use super::grid::Axis;
-use super::source::{Keys, MAX_UNIT_BYTES, Place, Source, corrupt, read_whole};
+use super::grid::{Axis, numbers};
+use super::source::{
+    Keys, MAX_UNIT_BYTES, Place, Source, corrupt, is_all, is_lossless, read_whole, unencodable,
+};
+use super::write_back::{Encoded, Target};
 use crate::codec::Representation;
 use crate::codec::pipeline::Pipeline;
 use crate::error::{Error, Result};
 use crate::metadata::{ByteOrder, CodecSpec};
-use crate::store::Object;
+use crate::store::{Object, Part, Validator};
 
 thread_local! {
     /// The encoded chunk, kept from one load to the next.
@@ -79,6 +82,13 @@ impl Pipelines {
     }
 }
 
+impl Pipelines {
+    /// The chain, as stored.
+    pub fn specs(&self) -> &[CodecSpec] {
+        &self.specs
+    }
+}
+
 /// A source of whole chunks.
 pub struct Plain {
     axes: Vec<Axis>,
@@ -86,11 +96,21 @@ pub struct Plain {
     pipelines: Pipelines,
     buffers: Arc<BufferPool>,
     is_raw: bool,
+    /// One element of a missing chunk, as served.
+    fill: Vec<u8>,
+    /// A chunk that is all fill value is stored nevertheless: the fill value is undefined.
+    keeps_fill: bool,
 }
 
 impl Plain {
     /// A source over `axes`. Refuses chunks that are too large to be held in memory, unless they are stored raw.
-    pub fn new(axes: Vec<Axis>, keys: Keys, pipelines: Pipelines, buffers: Arc<BufferPool>) -> Result<Self> {
+    pub fn new(
+        axes: Vec<Axis>,
+        keys: Keys,
+        pipelines: Pipelines,
+        fill: &[u8],
+        buffers: Arc<BufferPool>,
+    ) -> Result<Self> {
         let largest = pipelines.largest()?;
         let is_raw = largest.plain_bytes().is_some();
         if !is_raw && largest.decoded_bytes() as u64 > MAX_UNIT_BYTES {
@@ -100,7 +120,8 @@ impl Plain {
             );
             return Err(Error::unsupported(&pipelines.document_key, reason));
         }
-        Ok(Plain { axes, keys, pipelines, buffers, is_raw })
+        let keeps_fill = pipelines.decoded.fill_value.is_undefined;
+        Ok(Plain { axes, keys, pipelines, buffers, is_raw, fill: fill.to_vec(), keeps_fill })
     }
 
     fn pipeline(&self, unit: &[u64]) -> Result<Arc<Pipeline>> {
@@ -131,6 +152,51 @@ impl Source for Plain {
             }
             Ok((Content::Unit(Arc::new(unit)), Some(validator)))
         })
+    }
+
+    fn object(&self, unit: &[u64]) -> u64 {
+        self.axes.iter().zip(unit).fold(0, |n, (axis, &i)| n * axis.count() + i)
+    }
+
+    fn objects(&self) -> u64 {
+        self.axes.iter().map(Axis::count).product()
+    }
+
+    fn units_of(&self, object: u64) -> Vec<u64> {
+        vec![object]
+    }
+
+    fn encode(&self, at: &Place<'_>, unit: &[u64], bytes: &[u8]) -> Result<Option<Vec<u8>>> {
+        if !self.keeps_fill && is_all(&self.fill, bytes) {
+            return Ok(None);
+        }
+        let key = self.key(at, unit)?;
+        self.pipeline(unit)?.encode(bytes).map(Some).map_err(unencodable(&key))
+    }
+
+    fn store(
+        &self,
+        at: &Place<'_>,
+        target: &Target<'_>,
+        object: u64,
+        encoded: &Encoded,
+    ) -> Result<(String, Option<Validator>)> {
+        let key = self.key(at, &numbers(&self.axes, object))?;
+        let version = match encoded.get(&object) {
+            Some(Some(bytes)) => {
+                Some(target.writer.put(&key, &[Part::Bytes(bytes)], target.within, target.like)?)
+            }
+            Some(None) => {
+                target.writer.delete(&key)?;
+                None
+            }
+            None => target.store.head(&key)?.map(|info| info.validator),
+        };
+        Ok((key, version))
+    }
+
+    fn is_lossless(&self) -> bool {
+        is_lossless(&self.pipelines.specs, &self.pipelines.decoded.data_type)
     }
 
     fn is_raw(&self) -> bool {

@@ -11,14 +11,15 @@ use super::buffer::BufferPool;
 use super::cache::{Content, Key, Loaded};
 use super::grid::{Axis, fill_items};
 use super::plain::Pipelines;
-use super::source::{Keys, MAX_UNIT_BYTES, Place, Source, corrupt};
+use super::source::{Keys, MAX_UNIT_BYTES, Place, Source, corrupt, is_all, is_lossless, unencodable};
+use super::write_back::{Encoded, Target};
 use crate::codec::Representation;
 use crate::codec::pipeline::Pipeline;
 use crate::codec::shard_index::ShardIndex;
 use crate::codec::sharding_indexed::ShardingIndexed;
 use crate::error::{Error, Result};
-use crate::metadata::{ByteOrder, CodecSpec};
-use crate::store::Object;
+use crate::metadata::{ByteOrder, CodecSpec, DataType};
+use crate::store::{Object, Validator};
 
 thread_local! {
     static ENCODED: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) };
@@ -28,23 +29,29 @@ thread_local! {
 const MAX_LEVELS: usize = 8;
 
 /// One level of sharding.
-struct Level {
+pub(super) struct Level {
     /// The shards of this level over the whole array.
-    shards: Vec<Axis>,
+    pub(super) shards: Vec<Axis>,
     /// The chain that ends in this level's sharding codec.
-    pipelines: Pipelines,
+    pub(super) pipelines: Pipelines,
 }
 
 /// A source of inner chunks.
 pub struct Sharded {
     /// From the outermost, whose shards are objects, inwards.
-    levels: Vec<Level>,
-    axes: Vec<Axis>,
-    keys: Keys,
+    pub(super) levels: Vec<Level>,
+    pub(super) axes: Vec<Axis>,
+    pub(super) keys: Keys,
     inner: Arc<Pipeline>,
+    inner_specs: Vec<CodecSpec>,
+    data_type: DataType,
     buffers: Arc<BufferPool>,
     /// One element of a missing shard, as served.
-    fill: Vec<u8>,
+    pub(super) fill: Vec<u8>,
+    /// One element of an empty inner chunk, as served.
+    empty_fill: Vec<u8>,
+    /// Whether an empty inner shard reads as its own empty inner chunks do.
+    pub(super) fills_agree: bool,
 }
 
 /// What the indexes say of a unit.
@@ -71,6 +78,8 @@ impl Sharded {
     ) -> Result<std::result::Result<Self, (Vec<Axis>, Keys, Pipelines)>> {
         let mut levels: Vec<Level> = Vec::new();
         let (mut shards, mut pipelines) = (axes, pipelines);
+        let mut empty_fill = Vec::new();
+        let mut fills_agree = true;
         loop {
             let chain = pipelines.largest()?;
             let Some(sharded) = chain.sharding() else { break };
@@ -97,6 +106,8 @@ impl Sharded {
             specs.extend_from_slice(&sharded.codec.inner_specs);
             let inner = Representation { shape: inner_shape, ..decoded.clone() };
             let next = Pipelines::new(specs, inner, byte_order, document_key)?;
+            fills_agree &= levels.is_empty() || empty_fill == sharded.fill;
+            empty_fill = sharded.fill.to_vec();
             drop(chain);
             levels.push(Level { shards, pipelines });
             (shards, pipelines) = (inner_axes, next);
@@ -110,7 +121,21 @@ impl Sharded {
                 format!("inner chunks of {} bytes (at most {MAX_UNIT_BYTES})", inner.decoded_bytes());
             return Err(Error::unsupported(document_key, reason));
         }
-        Ok(Ok(Sharded { levels, axes: shards, keys, inner, buffers, fill: fill.to_vec() }))
+        let inner_specs = pipelines.specs().to_vec();
+        let data_type = decoded.data_type.clone();
+        let fill = fill.to_vec();
+        Ok(Ok(Sharded {
+            levels,
+            axes: shards,
+            keys,
+            inner,
+            inner_specs,
+            data_type,
+            buffers,
+            fill,
+            empty_fill,
+            fills_agree,
+        }))
     }
 
     /// The outermost shards.
@@ -123,7 +148,7 @@ impl Sharded {
         level.shards.iter().zip(elements).map(|(axis, &element)| axis.locate(element).index).collect()
     }
 
-    fn first_elements(&self, unit: &[u64]) -> Vec<u64> {
+    pub(super) fn first_elements(&self, unit: &[u64]) -> Vec<u64> {
         self.axes.iter().zip(unit).map(|(axis, &i)| axis.span(i).start).collect()
     }
 
@@ -164,7 +189,7 @@ impl Sharded {
 
 /// The index of the shard that lies at `(start, length)` of an object, from the cache if it was read from this
 /// version of the object: an index and its inner chunks always come from the same one.
-fn read_index(
+pub(super) fn read_index(
     at: &Place<'_>,
     object: &dyn Object,
     key: &str,
@@ -185,6 +210,45 @@ fn read_index(
 }
 
 impl Source for Sharded {
+    fn object(&self, unit: &[u64]) -> u64 {
+        let shards = self.shards();
+        let elements = self.first_elements(unit);
+        shards
+            .iter()
+            .zip(elements)
+            .fold(0, |n, (axis, element)| n * axis.count() + axis.locate(element).index)
+    }
+
+    fn objects(&self) -> u64 {
+        self.shards().iter().map(Axis::count).product()
+    }
+
+    fn units_of(&self, object: u64) -> Vec<u64> {
+        self.units_of_shard(object)
+    }
+
+    fn encode(&self, at: &Place<'_>, unit: &[u64], bytes: &[u8]) -> Result<Option<Vec<u8>>> {
+        if is_all(&self.empty_fill, bytes) {
+            return Ok(None);
+        }
+        let key = self.key(at, unit)?;
+        self.inner.encode(bytes).map(Some).map_err(unencodable(&key))
+    }
+
+    fn store(
+        &self,
+        at: &Place<'_>,
+        target: &Target<'_>,
+        object: u64,
+        encoded: &Encoded,
+    ) -> Result<(String, Option<Validator>)> {
+        self.store_shard(at, target, object, encoded)
+    }
+
+    fn is_lossless(&self) -> bool {
+        is_lossless(&self.inner_specs, &self.data_type)
+    }
+
     fn axes(&self) -> &[Axis] {
         &self.axes
     }

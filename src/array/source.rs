@@ -7,9 +7,10 @@ use std::sync::OnceLock;
 
 use super::cache::{ChunkCache, Loaded};
 use super::grid::Axis;
+use super::write_back::{Encoded, Target};
 use crate::codec::CodecError;
 use crate::error::{Error, Result};
-use crate::metadata::ChunkKeyEncoding;
+use crate::metadata::{ChunkKeyEncoding, CodecSpec, DataType};
 use crate::store::{Object, Store, Validator};
 
 /// The most bytes that one decoded unit may have: it is held in memory as a whole.
@@ -32,6 +33,24 @@ pub trait Source: Send + Sync {
     fn is_raw(&self) -> bool {
         false
     }
+    /// The number of the object that holds the unit.
+    fn object(&self, unit: &[u64]) -> u64;
+    /// How many objects the array has, stored or not.
+    fn objects(&self) -> u64;
+    /// The numbers of the units in an object.
+    fn units_of(&self, object: u64) -> Vec<u64>;
+    /// Encodes a unit; `None` where it is all fill value and need not be stored.
+    fn encode(&self, at: &Place<'_>, unit: &[u64], bytes: &[u8]) -> Result<Option<Vec<u8>>>;
+    /// Puts an object with these of its units replaced, or deletes it where nothing is left in it. Its key and new version.
+    fn store(
+        &self,
+        at: &Place<'_>,
+        target: &Target<'_>,
+        object: u64,
+        encoded: &Encoded,
+    ) -> Result<(String, Option<Validator>)>;
+    /// Whether decoding always gives back what was encoded.
+    fn is_lossless(&self) -> bool;
     /// The fix-up of raw bytes (whole elements) to served form.
     fn fix_raw(&self, _elements: &mut [u8]) -> Result<()> {
         Ok(())
@@ -131,4 +150,54 @@ pub fn read_whole(
     into.resize(usize::try_from(size).map_err(|_| Error::corrupt(key, "too large for this machine"))?, 0);
     object.read_exact_at(0, into)?;
     Ok(Some(object.validator()))
+}
+
+/// A codec's error while encoding, with the key of the object that was to be stored.
+pub fn unencodable(key: &str) -> impl Fn(CodecError) -> Error + '_ {
+    move |error| Error::Unencodable { key: key.to_owned(), reason: error.reason }
+}
+
+/// Codecs that give back every byte they were given.
+const LOSSLESS: &[&str] = &[
+    "adler32",
+    "blosc",
+    "bytes",
+    "bz2",
+    "crc32",
+    "crc32c",
+    "delta",
+    "endian",
+    "fletcher32",
+    "gzip",
+    "jenkins_lookup3",
+    "lz4",
+    "lzma",
+    "reshape",
+    "sharding_indexed",
+    "shuffle",
+    "transpose",
+    "zlib",
+    "zstd",
+];
+
+/// Whether every codec of a chain, those of inner chunks included, is known to be lossless for elements of this type.
+pub fn is_lossless(specs: &[CodecSpec], data_type: &DataType) -> bool {
+    // Types of less than a byte lose the bits that they do not use, floats what delta rounds.
+    let is_whole = !matches!(data_type, DataType::Int2 | DataType::Int4 | DataType::UInt2 | DataType::UInt4);
+    is_whole
+        && specs.iter().all(|spec| {
+            let name = spec.name.strip_prefix("numcodecs.").unwrap_or(&spec.name);
+            let rounds =
+                name == "delta" && spec.configuration.values().any(|value| value.to_string().contains('f'));
+            LOSSLESS.contains(&name) && !rounds
+        })
+}
+
+/// Whether `bytes` are `fill` again and again.
+pub fn is_all(fill: &[u8], bytes: &[u8]) -> bool {
+    let is_periodic = || match bytes.len().checked_sub(fill.len()) {
+        Some(rest) => bytes.get(fill.len()..) == bytes.get(..rest),
+        None => false,
+    };
+    bytes.starts_with(fill) && is_periodic()
 }

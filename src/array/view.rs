@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 use super::cache::{Content, Key, Loaded, Peek};
 use super::grid::Piece;
 use super::source::Place;
+use super::write::Present;
 use super::{Array, Inner};
 use crate::error::{Error, Result};
 use crate::store::{Object, Validator};
@@ -28,7 +29,7 @@ pub(super) struct Served {
 }
 
 impl Served {
-    fn note(&mut self, key: String, version: Option<Validator>) {
+    pub(super) fn note(&mut self, key: String, version: Option<Validator>) {
         if self.objects.len() >= SERVED_LIMIT && !self.objects.contains_key(&key) {
             self.has_overflowed = true;
         } else {
@@ -49,14 +50,17 @@ impl Array {
             return Err(Error::InvalidValue(format!("{} bytes from {offset} lie behind the end", out.len())));
         }
         let inner = &self.inner;
-        if inner.source.is_raw() {
+        if inner.source.is_raw() && !(inner.is_written.load(Ordering::Acquire) && inner.is_dirty()) {
             return inner.read_raw(offset, out);
         }
         let units = inner.units(offset, out.len() as u64);
         let batch = inner.batch_units();
         for units in units.chunks(batch) {
             let contents = Inner::fetch(inner, units)?;
-            inner.copy_out(offset, out, &contents);
+            if !inner.copy_out(offset, out, &contents) {
+                // A unit was stored between the look and the copy: it is in the cache or the store now.
+                return self.read_at(offset, out);
+            }
         }
         Ok(())
     }
@@ -70,16 +74,23 @@ impl Array {
             return false;
         }
         let epoch = inner.epoch.load(Ordering::Acquire);
+        let is_written = inner.is_written.load(Ordering::Acquire);
         let mut contents = HashMap::new();
         for unit in inner.units(offset, out.len() as u64) {
+            if is_written && let Some(dirty) = inner.present_dirty(unit) {
+                match dirty {
+                    Some(present) => contents.insert(unit, present),
+                    None => return false,
+                };
+                continue;
+            }
             match inner.engine.cache.peek(inner.unit_key(unit), epoch) {
-                Peek::Fresh(content) => contents.insert(unit, content),
+                Peek::Fresh(content) => contents.insert(unit, Present::Stored(content)),
                 Peek::Old | Peek::Missing => return false,
             };
         }
         inner.engine.cache.counters.hits.fetch_add(contents.len() as u64, Ordering::Relaxed);
-        inner.copy_out(offset, out, &contents);
-        true
+        inner.copy_out(offset, out, &contents)
     }
 
     /// Compares every object served so far with the store, as open(2) wants it. `true`: nothing that any reader has
@@ -118,7 +129,7 @@ impl Array {
 }
 
 impl Inner {
-    fn unit_key(&self, number: u64) -> Key {
+    pub(super) fn unit_key(&self, number: u64) -> Key {
         Key { array: self.number, level: 0, number }
     }
 
@@ -142,15 +153,21 @@ impl Inner {
     }
 
     /// The contents of units, those that are missing loaded in parallel.
-    fn fetch(inner: &Arc<Inner>, units: &[u64]) -> Result<HashMap<u64, Content>> {
+    fn fetch(inner: &Arc<Inner>, units: &[u64]) -> Result<HashMap<u64, Present>> {
         let epoch = inner.epoch.load(Ordering::Acquire);
         let missing =
             units.iter().copied().filter(|&unit| !inner.engine.cache.is_known(inner.unit_key(unit), epoch));
-        // This thread loads the first itself.
+        // This thread loads the first itself. Of a zeroed array nothing is to be loaded.
+        let is_written = inner.is_written.load(Ordering::Acquire);
         for unit in missing.skip(1) {
-            Inner::demand(inner, unit);
+            if !(is_written && inner.present_dirty(unit).is_some()) {
+                Inner::demand(inner, unit);
+            }
         }
-        units.iter().map(|&unit| Ok((unit, inner.unit(unit)?))).collect()
+        let present = |unit: u64| {
+            if is_written { inner.present(unit) } else { inner.unit(unit).map(Present::Stored) }
+        };
+        units.iter().map(|&unit| Ok((unit, present(unit)?))).collect()
     }
 
     fn demand(inner: &Arc<Inner>, unit: u64) {
@@ -186,17 +203,26 @@ impl Inner {
         Ok(loaded)
     }
 
-    /// Copies what the range wants of the units in `contents`.
-    fn copy_out(&self, offset: u64, out: &mut [u8], contents: &HashMap<u64, Content>) {
+    /// Copies what the range wants of the units in `contents`; `false` where a dirty one was stored meanwhile.
+    fn copy_out(&self, offset: u64, out: &mut [u8], contents: &HashMap<u64, Present>) -> bool {
         let length = out.len() as u64;
-        let _ = self.grid.for_each_piece(offset, length, &mut |piece: &Piece<'_>| {
+        let copied = self.grid.for_each_piece(offset, length, &mut |piece: &Piece<'_>| {
             match contents.get(&piece.chunk) {
-                Some(Content::Unit(buffer)) => piece.gather(buffer, 0, out),
-                Some(_) => piece.fill(offset, &self.fill, out),
+                Some(Present::Stored(Content::Unit(buffer))) => piece.gather(buffer, 0, out),
+                Some(Present::Stored(_)) => piece.fill(offset, &self.fill, out),
+                Some(Present::Zero) => piece.fill(offset, &[0], out),
+                Some(Present::Dirty(unit)) => {
+                    let state = unit.state.lock();
+                    if state.is_retired {
+                        return Err(());
+                    }
+                    piece.gather(&state.bytes, 0, out);
+                }
                 None => {}
             }
-            Ok::<(), ()>(())
+            Ok(())
         });
+        copied.is_ok()
     }
 
     /// Reads from chunks whose stored bytes are their elements: ranges of the objects, no cache.

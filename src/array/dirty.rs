@@ -1,0 +1,128 @@
+//! Dirty units: what was written and is not yet in the store.
+//!
+//! Uses its neighbours in `array`.
+//!
+//! Invariants:
+//! - Only bytes in `written` were given by a writer; the others of a unit are its **base** (what the store has), or
+//!   undefined until they are needed. A unit written in full is never read first.
+//! - A unit leaves the map only when what was stored is what it holds (its generation has not moved), or by
+//!   [`WriteState::zero`]. From then on it is *retired*: whoever still has it looks in the map again.
+//! - The memory counted for a unit is what was written to it, since its buffer's other pages are untouched; all of it
+//!   once it is complete.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use super::buffer::Buffer;
+use super::intervals::Intervals;
+use crate::error::Error;
+use crate::store::{Info, Validator};
+
+/// One unit with bytes that are not in the store.
+pub struct DirtyUnit {
+    /// Its content. Held while the unit is encoded, so that a stored unit is never half of a write.
+    pub state: Mutex<UnitState>,
+}
+
+/// The content of a dirty unit.
+pub struct UnitState {
+    /// The unit's bytes, as served.
+    pub bytes: Buffer,
+    /// Those that were written.
+    pub written: Intervals,
+    /// The version of the object that the other bytes are from, once they were filled in.
+    pub base: Option<Option<Validator>>,
+    /// Counts writes.
+    pub generation: u64,
+    /// When it was written last.
+    pub last_write: Instant,
+    /// It is no longer in the map.
+    pub is_retired: bool,
+    /// Bytes counted for it in the engine.
+    pub counted: u64,
+}
+
+/// Every byte of the array is zero unless it was written since (what setting the size to 0 means here).
+#[derive(Default)]
+pub struct ZeroMark {
+    /// Objects that have been stored since.
+    pub settled: HashSet<u64>,
+}
+
+/// The dirty units of an array.
+#[derive(Default)]
+pub struct Units {
+    /// By number.
+    pub dirty: HashMap<u64, Arc<DirtyUnit>>,
+    /// Set by [`WriteState::zero`].
+    pub zero: Option<ZeroMark>,
+    /// Keys put or deleted since the last sync.
+    pub unsynced: HashSet<String>,
+}
+
+/// What a writer found when it opened the array.
+pub struct Opened {
+    /// How many handles write.
+    pub writers: usize,
+    /// Keeps other writers out for as long as it is held.
+    pub _lock: Box<dyn Send + Sync>,
+    /// The metadata document's bytes.
+    pub document: Vec<u8>,
+    /// Its owner, mode and version.
+    pub info: Info,
+}
+
+/// A failed write-back, counted, so that every handle is told once (as errseq_t in the kernel).
+#[derive(Default)]
+pub struct Failures {
+    /// How many there were.
+    pub count: u64,
+    /// The last.
+    pub last: Option<Error>,
+}
+
+/// The writing half of an array.
+#[derive(Default)]
+pub struct WriteState {
+    /// Present while somebody writes or something is dirty.
+    pub opened: Mutex<Option<Opened>>,
+    /// The dirty units.
+    pub units: Mutex<Units>,
+    /// Held by whoever stores units: one at a time.
+    pub storing: Mutex<()>,
+    /// What went wrong.
+    pub failures: Mutex<Failures>,
+}
+
+impl WriteState {
+    /// Counts a failure.
+    pub fn fail(&self, error: &Error) {
+        let mut failures = self.failures.lock();
+        failures.count += 1;
+        failures.last = Some(error.clone());
+    }
+
+    /// Forgets all dirty units and marks the array as zero. Gives the bytes that they were counted with.
+    pub fn zero(&self) -> u64 {
+        let _storing = self.storing.lock();
+        let mut units = self.units.lock();
+        let mut counted = 0;
+        for (_, unit) in units.dirty.drain() {
+            let mut state = unit.state.lock();
+            state.is_retired = true;
+            counted += state.counted;
+        }
+        units.zero = Some(ZeroMark::default());
+        counted
+    }
+}
+
+impl Units {
+    /// Whether an object's bytes are zero rather than what the store has.
+    pub fn is_zero(&self, object: u64) -> bool {
+        self.zero.as_ref().is_some_and(|mark| !mark.settled.contains(&object))
+    }
+}

@@ -1,0 +1,264 @@
+//! Writing: from a range of the flat file to dirty units, and reading what is dirty.
+//!
+//! Uses its neighbours in `array`, `store` and `error`. The way back to the store is in `write_back.rs`.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use super::cache::{Content, Loaded};
+use super::dirty::{DirtyUnit, Opened, UnitState};
+use super::grid::{Piece, fill_items};
+use super::intervals::Intervals;
+use super::source::MAX_UNIT_BYTES;
+use super::{Array, Inner};
+use crate::error::{Error, Result};
+use crate::metadata::{DataType, MAX_DOCUMENT_BYTES};
+use crate::store::Validator;
+
+/// The most objects of an array that can be set to zero.
+const MAX_ZEROED_OBJECTS: u64 = 1 << 24;
+
+/// Where the bytes of a unit are for a reader.
+pub(super) enum Present {
+    /// In the cache or the store.
+    Stored(Content),
+    /// In a dirty unit, whose other bytes were filled in.
+    Dirty(Arc<DirtyUnit>),
+    /// Nowhere: all zero since the size was set to 0.
+    Zero,
+}
+
+impl Array {
+    /// Makes the array ready for one more writer: takes the lock that keeps other writers out, and removes what
+    /// a writer that died left unfinished. To be paired with [`Array::close_for_writing`].
+    pub fn open_for_writing(&self) -> Result<()> {
+        let inner = &self.inner;
+        let document_key = inner.metadata.document_key.as_str();
+        let mut opened = inner.writing.opened.lock();
+        if let Some(opened) = opened.as_mut() {
+            opened.writers += 1;
+            return Ok(());
+        }
+        let Some(writer) = inner.store.writer() else {
+            return Err(Error::ReadOnly(format!("{} cannot be written to", inner.store.describe())));
+        };
+        if let Some(codec) = inner.skipped_codecs.first() {
+            let reason = format!("writing: codec \"{codec}\" is unknown and was skipped for reading");
+            return Err(Error::unsupported(document_key, reason));
+        }
+        if inner.unit_bytes() > MAX_UNIT_BYTES {
+            let reason = format!("writing chunks of {} bytes (at most {MAX_UNIT_BYTES})", inner.unit_bytes());
+            return Err(Error::unsupported(document_key, reason));
+        }
+        let Some(lock) = writer.lock(&inner.path)? else {
+            let busy = std::io::Error::from_raw_os_error(libc::EBUSY);
+            log::error!("{document_key}: another writer has this array open; close it there first");
+            return Err(Error::store(document_key, "lock", busy));
+        };
+        let stale = || Error::Stale { key: document_key.to_owned() };
+        let info = inner.store.head(document_key)?.ok_or_else(stale)?;
+        let document = inner.store.get(document_key, MAX_DOCUMENT_BYTES)?.ok_or_else(stale)?;
+        let removed = writer.remove_unfinished(&inner.path)?;
+        if removed > 0 {
+            log::warn!("{document_key}: removed {removed} unfinished files of a writer that died");
+        }
+        inner.is_written.store(true, Ordering::Release);
+        *opened = Some(Opened { writers: 1, _lock: lock, document, info });
+        inner.engine.register(&self.inner);
+        Ok(())
+    }
+
+    /// One writer less; the last one lets the lock go once nothing is dirty.
+    pub fn close_for_writing(&self) {
+        if let Some(opened) = self.inner.writing.opened.lock().as_mut() {
+            opened.writers = opened.writers.saturating_sub(1);
+        }
+        self.inner.let_go_if_idle();
+    }
+
+    /// Writes `data` at `offset`; the range must lie in the file. The bytes are dirty until [`Array::flush`]. When more is
+    /// dirty than the limit, some of it is stored first, and its failure is this write's.
+    pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.take(offset, data)?;
+        self.inner.relieve()
+    }
+
+    /// As [`Array::write_at`], for pages of a memory map: never refused because storing fails, since the kernel would
+    /// drop the page for good. The failure is counted and told by the next flush.
+    pub fn write_page(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.take(offset, data)?;
+        let _ = self.inner.relieve();
+        Ok(())
+    }
+
+    /// Makes every byte zero and keeps the size. Refused where the array has more objects than can be kept track of.
+    pub fn zero(&self) -> Result<()> {
+        if self.inner.source.objects() > MAX_ZEROED_OBJECTS {
+            let reason = format!("setting an array of more than {MAX_ZEROED_OBJECTS} objects to zero");
+            return Err(Error::unsupported(&self.inner.metadata.document_key, reason));
+        }
+        let counted = self.inner.writing.zero();
+        self.inner.engine.dirty_bytes.fetch_sub(counted, Ordering::AcqRel);
+        Ok(())
+    }
+
+    fn take(&self, offset: u64, data: &[u8]) -> Result<()> {
+        let inner = &self.inner;
+        let end = offset.checked_add(data.len() as u64);
+        if end.is_none_or(|end| end > self.size_bytes()) {
+            return Err(Error::InvalidValue(format!("{} bytes at {offset} lie behind the end", data.len())));
+        }
+        if inner.metadata.data_type == DataType::Bool && data.iter().any(|&byte| byte > 1) {
+            return Err(Error::InvalidValue("a bool is one byte, 0 or 1".to_owned()));
+        }
+        inner.grid.for_each_piece(offset, data.len() as u64, &mut |piece: &Piece<'_>| {
+            inner.take_piece(piece, data);
+            Ok(())
+        })
+    }
+}
+
+impl Inner {
+    fn take_piece(&self, piece: &Piece<'_>, data: &[u8]) {
+        loop {
+            let unit = self.dirty_unit(piece.chunk);
+            let mut state = unit.state.lock();
+            if state.is_retired {
+                continue;
+            }
+            let UnitState { bytes, written, .. } = &mut *state;
+            piece.for_each_run(|inside, from| {
+                bytes[inside..inside + piece.run].copy_from_slice(&data[from..from + piece.run]);
+                written.insert(inside..inside + piece.run);
+            });
+            state.generation += 1;
+            state.last_write = Instant::now();
+            self.count(&mut state);
+            return;
+        }
+    }
+
+    /// Counts what a unit takes of the dirty limit.
+    fn count(&self, state: &mut UnitState) {
+        let now = if state.base.is_some() { state.bytes.len() } else { state.written.total() } as u64;
+        if now >= state.counted {
+            self.engine.dirty_bytes.fetch_add(now - state.counted, Ordering::AcqRel);
+        } else {
+            self.engine.dirty_bytes.fetch_sub(state.counted - now, Ordering::AcqRel);
+        }
+        state.counted = now;
+    }
+
+    fn dirty_unit(&self, number: u64) -> Arc<DirtyUnit> {
+        let mut units = self.writing.units.lock();
+        let unit = units.dirty.entry(number).or_insert_with(|| {
+            let shape = self.unit_shape(&self.grid.index(number));
+            let length = shape.iter().product::<u64>() as usize * self.fill.len();
+            let state = UnitState {
+                bytes: self.engine.buffers.fresh(length),
+                written: Intervals::default(),
+                base: None,
+                generation: 0,
+                last_write: Instant::now(),
+                is_retired: false,
+                counted: 0,
+            };
+            Arc::new(DirtyUnit { state: state.into() })
+        });
+        Arc::clone(unit)
+    }
+
+    pub(super) fn unit_shape(&self, index: &[u64]) -> Vec<u64> {
+        self.grid.axes().iter().zip(index).map(|(axis, &i)| axis.span(i).length).collect()
+    }
+
+    /// Where a reader finds a unit.
+    pub(super) fn present(&self, number: u64) -> Result<Present> {
+        loop {
+            let (dirty, is_zero) = {
+                let units = self.writing.units.lock();
+                let is_zero = units.zero.is_some() && units.is_zero(self.object_of(number));
+                (units.dirty.get(&number).cloned(), is_zero)
+            };
+            match dirty {
+                None if is_zero => return Ok(Present::Zero),
+                None => return self.unit(number).map(Present::Stored),
+                Some(unit) => {
+                    let mut state = unit.state.lock();
+                    if state.is_retired {
+                        continue;
+                    }
+                    self.complete(number, &mut state, is_zero)?;
+                    drop(state);
+                    return Ok(Present::Dirty(unit));
+                }
+            }
+        }
+    }
+
+    /// Whether a reader needs nothing of the store for a unit that may be dirty: `None` where it is not dirty.
+    pub(super) fn present_dirty(&self, number: u64) -> Option<Option<Present>> {
+        let units = self.writing.units.lock();
+        if let Some(unit) = units.dirty.get(&number) {
+            let state = unit.state.try_lock()?;
+            let is_ready = !state.is_retired && self.is_complete(number, &state);
+            return Some(is_ready.then(|| Present::Dirty(Arc::clone(unit))));
+        }
+        (units.zero.is_some() && units.is_zero(self.object_of(number))).then_some(Some(Present::Zero))
+    }
+
+    pub(super) fn object_of(&self, number: u64) -> u64 {
+        self.source.object(&self.grid.index(number))
+    }
+
+    fn is_complete(&self, number: u64, state: &UnitState) -> bool {
+        state.base.is_some() || state.written.total() >= self.inside_bytes(number)
+    }
+
+    /// Bytes of a unit that lie in the array.
+    pub(super) fn inside_bytes(&self, number: u64) -> usize {
+        let inside = self.grid.axes().iter().zip(self.grid.index(number)).map(|(axis, i)| {
+            let span = axis.span(i);
+            span.length.min(axis.extent() - span.start)
+        });
+        inside.product::<u64>() as usize * self.fill.len()
+    }
+
+    /// Fills in the bytes of a unit that nobody wrote, from what the store has now.
+    pub(super) fn complete(&self, number: u64, state: &mut UnitState, is_zero: bool) -> Result<()> {
+        if self.is_complete(number, state) {
+            return Ok(());
+        }
+        let index = self.grid.index(number);
+        let loaded = if is_zero { None } else { Some(self.load_base(&index)?) };
+        self.merge(state, loaded);
+        self.count(state);
+        Ok(())
+    }
+
+    /// The unit as stored now, around the cache.
+    pub(super) fn load_base(&self, index: &[u64]) -> Result<Loaded> {
+        self.engine.bases_read.fetch_add(1, Ordering::Relaxed);
+        self.source.load(&self.place(), index)
+    }
+
+    /// Puts the base's bytes where nobody wrote. `None` is zeros.
+    pub(super) fn merge(&self, state: &mut UnitState, base: Option<Loaded>) {
+        let UnitState { bytes, written, .. } = &mut *state;
+        let item = self.fill.len();
+        for gap in written.gaps(bytes.len()) {
+            let Some(out) = bytes.get_mut(gap.clone()) else { continue };
+            match &base {
+                None => out.fill(0),
+                Some((Content::Unit(base), _)) => {
+                    if let Some(from) = base.get(gap) {
+                        out.copy_from_slice(from);
+                    }
+                }
+                Some(_) => fill_items(out, &self.fill, gap.start % item),
+            }
+        }
+        state.base = Some(base.and_then(|(_, version): (Content, Option<Validator>)| version));
+    }
+}

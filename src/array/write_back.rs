@@ -1,0 +1,370 @@
+//! Write-back: from dirty units to the store.
+//!
+//! Uses its neighbours in `array`, `store` and `error`. All dirty units of one object are stored in one replacement of it.
+//!
+//! Invariants: a unit is clean only when exactly what it holds is in the store; a failure leaves it dirty and is counted,
+//! so that every handle hears of it; an object that changed since its unit's base was read gives a new base.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::cache::{Content, Version};
+use super::dirty::{DirtyUnit, UnitState};
+use super::{Array, Inner};
+use crate::error::{Error, Result};
+use crate::metadata::MAX_DOCUMENT_BYTES;
+use crate::store::{Info, Store, Writer};
+
+/// A unit that was written this recently is left to gather more by the timer.
+const SETTLE: Duration = Duration::from_secs(5);
+
+/// Which dirty units are to be stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Which {
+    /// All, and the rest of a zeroed array.
+    Everything,
+    /// All that are dirty.
+    Dirty,
+    /// Those that were not written lately.
+    Settled,
+}
+
+/// What a source is given to store an object with.
+pub(super) struct Target<'a> {
+    /// The store, for what the object holds now.
+    pub store: &'a dyn Store,
+    /// Its writing half.
+    pub writer: &'a dyn Writer,
+    /// The array's folder.
+    pub within: &'a str,
+    /// Owner and mode of what is new.
+    pub like: &'a Info,
+    /// The array is zero where nothing was written: what the object holds now does not count.
+    pub is_zero: bool,
+}
+
+/// Units of one object that are to be stored: encoded, `None` for all fill value.
+pub(super) type Encoded = HashMap<u64, Option<Vec<u8>>>;
+
+impl Array {
+    /// Stores all that is dirty, as close(2) does. The first failure is the answer; what failed stays dirty.
+    pub fn flush(&self) -> Result<()> {
+        self.inner.store_dirty(Which::Everything)
+    }
+
+    /// Stores all that is dirty and makes it last, as fsync(2) does.
+    pub fn sync(&self) -> Result<()> {
+        self.flush()?;
+        self.inner.sync_names()
+    }
+
+    /// How many write-backs have failed so far, and the last failure: a handle that has seen fewer is to report it.
+    pub fn failures(&self) -> (u64, Option<Error>) {
+        let failures = self.inner.writing.failures.lock();
+        (failures.count, failures.last.clone())
+    }
+
+    /// Whether something is not yet in the store.
+    pub fn is_dirty(&self) -> bool {
+        self.inner.is_dirty()
+    }
+}
+
+impl Inner {
+    pub(super) fn is_dirty(&self) -> bool {
+        let units = self.writing.units.lock();
+        !units.dirty.is_empty() || units.zero.is_some()
+    }
+
+    /// Stores units that have settled; the timer's part. Failures are counted, and logged.
+    pub(super) fn store_settled(&self) {
+        if self.is_dirty() {
+            let _ = self.store_dirty(Which::Settled);
+        }
+        self.let_go_if_idle();
+    }
+
+    /// Stores everything and makes it last; unmounting's part.
+    pub(super) fn store_all(&self) -> Result<()> {
+        self.store_dirty(Which::Everything)?;
+        self.sync_names()
+    }
+
+    /// Stores what is dirty when more is dirty than the limit.
+    pub(super) fn relieve(&self) -> Result<()> {
+        if !self.engine.is_over_dirty_limit() {
+            return Ok(());
+        }
+        self.store_dirty(Which::Dirty)?;
+        // What fills the limit may belong to others.
+        if self.engine.is_over_dirty_limit() { self.engine.store_dirty_of_all(self.number) } else { Ok(()) }
+    }
+
+    /// Stores what is dirty; making room for another array.
+    pub(super) fn store_now(&self) -> Result<()> {
+        self.store_dirty(Which::Dirty)
+    }
+
+    /// Lets the lock go when nobody writes and nothing is dirty.
+    pub(super) fn let_go_if_idle(&self) {
+        let mut opened = self.writing.opened.lock();
+        if opened.as_ref().is_some_and(|opened| opened.writers == 0) && !self.is_dirty() {
+            *opened = None;
+        }
+    }
+
+    fn sync_names(&self) -> Result<()> {
+        let keys: Vec<String> = self.writing.units.lock().unsynced.iter().cloned().collect();
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let Some(writer) = self.store.writer() else { return Ok(()) };
+        writer.sync(&keys, &self.path).inspect_err(|error| {
+            log::error!("{error}");
+            self.writing.fail(error);
+        })?;
+        let mut units = self.writing.units.lock();
+        for key in &keys {
+            units.unsynced.remove(key);
+        }
+        Ok(())
+    }
+
+    fn store_dirty(&self, which: Which) -> Result<()> {
+        let _storing = self.writing.storing.lock();
+        let objects = self.objects_to_store(which);
+        if objects.is_empty() {
+            self.end_zero(which);
+            return Ok(());
+        }
+        let like = self.check_document().inspect_err(|error| self.note_failure(error))?;
+        let next = AtomicUsize::new(0);
+        let first_failure: Mutex<Option<Error>> = Mutex::new(None);
+        let threads = self.engine.workers.count().clamp(1, objects.len());
+        let run = || {
+            while let Some((object, units)) = objects.get(next.fetch_add(1, Ordering::Relaxed)) {
+                if let Err(error) = self.store_object(*object, units, &like) {
+                    self.note_failure(&error);
+                    first_failure.lock().get_or_insert(error);
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..threads {
+                scope.spawn(run);
+            }
+            run();
+        });
+        match first_failure.into_inner() {
+            Some(error) => Err(error),
+            None => {
+                self.end_zero(which);
+                self.touch_document()
+            }
+        }
+    }
+
+    fn note_failure(&self, error: &Error) {
+        log::error!("{error}; the changes are kept and tried again");
+        self.writing.fail(error);
+    }
+
+    /// The objects to store with their dirty units, by number.
+    fn objects_to_store(&self, which: Which) -> Vec<(u64, Vec<(u64, Arc<DirtyUnit>)>)> {
+        let units = self.writing.units.lock();
+        let mut objects: HashMap<u64, Vec<(u64, Arc<DirtyUnit>)>> = HashMap::new();
+        for (&number, unit) in &units.dirty {
+            objects.entry(self.object_of(number)).or_default().push((number, Arc::clone(unit)));
+        }
+        if which == Which::Settled {
+            let now = Instant::now();
+            let is_settled = |unit: &Arc<DirtyUnit>| {
+                unit.state.try_lock().is_some_and(|state| now.duration_since(state.last_write) >= SETTLE)
+            };
+            objects.retain(|_, units| units.iter().all(|(_, unit)| is_settled(unit)));
+        }
+        if which == Which::Everything && units.zero.is_some() {
+            for object in 0..self.source.objects() {
+                if units.is_zero(object) {
+                    objects.entry(object).or_default();
+                }
+            }
+        }
+        let mut objects: Vec<_> = objects.into_iter().collect();
+        objects.sort_unstable_by_key(|(object, _)| *object);
+        objects
+    }
+
+    /// After everything was stored, nothing is zero by the mark alone.
+    fn end_zero(&self, which: Which) {
+        if which == Which::Everything {
+            let mut units = self.writing.units.lock();
+            let all_settled = {
+                let objects = self.source.objects();
+                units.zero.as_ref().is_some_and(|mark| mark.settled.len() as u64 >= objects)
+            };
+            if all_settled {
+                units.zero = None;
+            }
+        }
+    }
+
+    /// The metadata document's owner and mode, if it still is what this array was opened with.
+    fn check_document(&self) -> Result<Info> {
+        let key = self.metadata.document_key.as_str();
+        let stale = || Error::Stale { key: key.to_owned() };
+        let mut opened = self.writing.opened.lock();
+        let opened = opened.as_mut().ok_or_else(stale)?;
+        let now = self.store.head(key)?.ok_or_else(stale)?;
+        if now.validator != opened.info.validator {
+            let document = self.store.get(key, MAX_DOCUMENT_BYTES)?.ok_or_else(stale)?;
+            if document != opened.document {
+                return Err(stale());
+            }
+            opened.info = now;
+        }
+        Ok(opened.info)
+    }
+
+    /// Sets the document's time, so that make and rsync see that the array changed.
+    fn touch_document(&self) -> Result<()> {
+        let Some(writer) = self.store.writer() else { return Ok(()) };
+        match writer.touch(&self.metadata.document_key) {
+            Ok(version) => {
+                if let Some(opened) = self.writing.opened.lock().as_mut() {
+                    opened.info.validator = version;
+                }
+            }
+            // The data are stored; a document that belongs to somebody else keeps its time.
+            Err(error) => log::debug!("{error}"),
+        }
+        Ok(())
+    }
+
+    fn store_object(&self, object: u64, units: &[(u64, Arc<DirtyUnit>)], like: &Info) -> Result<()> {
+        let Some(writer) = self.store.writer() else {
+            return Err(Error::ReadOnly(self.store.describe()));
+        };
+        let is_zero = self.writing.units.lock().is_zero(object);
+        let mut encoded = Encoded::new();
+        let mut generations = HashMap::new();
+        for (number, unit) in units {
+            let mut state = unit.state.lock();
+            if state.is_retired {
+                continue;
+            }
+            let index = self.grid.index(*number);
+            self.complete_for_storing(*number, &mut state, is_zero)?;
+            self.fill_padding(&index, &mut state.bytes);
+            encoded.insert(*number, self.source.encode(&self.place(), &index, &state.bytes)?);
+            generations.insert(*number, state.generation);
+        }
+        if is_zero {
+            self.encode_zeros(object, &mut encoded)?;
+        }
+        let target = Target { store: self.store.as_ref(), writer, within: &self.path, like, is_zero };
+        let (key, version) = self.source.store(&self.place(), &target, object, &encoded)?;
+        self.engine.objects_stored.fetch_add(1, Ordering::Relaxed);
+        self.engine.units_encoded.fetch_add(encoded.len() as u64, Ordering::Relaxed);
+        // Whatever a reader loads from before this moment is compared with the store before it is used again.
+        let epoch = self.epoch.fetch_add(1, Ordering::AcqRel) + 1;
+        {
+            // Before any unit retires: whoever then looks for it must find what was stored.
+            let mut all = self.writing.units.lock();
+            all.unsynced.insert(key.clone());
+            if let Some(mark) = all.zero.as_mut() {
+                mark.settled.insert(object);
+            }
+        }
+        let mut retired = HashSet::new();
+        for (number, unit) in units {
+            let mut state = unit.state.lock();
+            if generations.get(number) == Some(&state.generation) {
+                self.retire(*number, &mut state, Version { object: version, epoch });
+                retired.insert(*number);
+            }
+        }
+        self.writing.units.lock().dirty.retain(|number, _| !retired.contains(number));
+        self.served.lock().note(key, version);
+        Ok(())
+    }
+
+    /// Adds the units of a zeroed object that nobody wrote since.
+    fn encode_zeros(&self, object: u64, encoded: &mut Encoded) -> Result<()> {
+        for number in self.source.units_of(object) {
+            if let std::collections::hash_map::Entry::Vacant(entry) = encoded.entry(number) {
+                let index = self.grid.index(number);
+                let length = self.unit_shape(&index).iter().product::<u64>() as usize * self.fill.len();
+                let mut zeros = self.engine.buffers.fresh(length);
+                self.fill_padding(&index, &mut zeros);
+                entry.insert(self.source.encode(&self.place(), &index, &zeros)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// A unit whose bytes are all in the store: clean from now on.
+    fn retire(&self, number: u64, state: &mut UnitState, version: Version) {
+        state.is_retired = true;
+        self.engine.dirty_bytes.fetch_sub(state.counted, Ordering::AcqRel);
+        state.counted = 0;
+        let bytes = std::mem::replace(&mut state.bytes, self.engine.buffers.fresh(0));
+        // Through a lossy codec the store gives back other bytes than were written; raw chunks are not cached.
+        if self.source.is_lossless() && !self.source.is_raw() {
+            self.engine.cache.put(self.unit_key(number), Content::Unit(Arc::new(bytes)), version);
+        } else {
+            self.engine.cache.forget(self.unit_key(number));
+        }
+    }
+
+    /// Fills in what nobody wrote, from the object as it is now.
+    fn complete_for_storing(&self, number: u64, state: &mut UnitState, is_zero: bool) -> Result<()> {
+        let index = self.grid.index(number);
+        if let Some(base) = state.base
+            && !is_zero
+            && state.written.total() < self.inside_bytes(number)
+        {
+            let key = self.source.key(&self.place(), &index)?;
+            if self.store.head(&key)?.map(|info| info.validator) != base {
+                let loaded = self.load_base(&index)?;
+                self.merge(state, Some(loaded));
+            }
+            return Ok(());
+        }
+        self.complete(number, state, is_zero)
+    }
+
+    /// Puts the fill value where a unit at the edge reaches beyond the array.
+    fn fill_padding(&self, index: &[u64], bytes: &mut [u8]) {
+        let axes = self.grid.axes();
+        let item = self.fill.len();
+        let spans: Vec<(usize, usize)> = axes
+            .iter()
+            .zip(index)
+            .map(|(axis, &i)| {
+                let span = axis.span(i);
+                (span.length as usize, span.length.min(axis.extent() - span.start) as usize)
+            })
+            .collect();
+        if spans.iter().all(|(length, inside)| length == inside) {
+            return;
+        }
+        fn pad(spans: &[(usize, usize)], item: usize, fill: &[u8], bytes: &mut [u8]) {
+            let [(length, inside), rest @ ..] = spans else { return };
+            let step: usize = rest.iter().map(|(length, _)| length).product::<usize>() * item;
+            let (kept, padding) = bytes.split_at_mut(inside * step);
+            debug_assert_eq!(padding.len(), (length - inside) * step);
+            super::grid::fill_items(padding, fill, 0);
+            if rest.iter().any(|(length, inside)| length != inside) {
+                for part in kept.chunks_exact_mut(step) {
+                    pad(rest, item, fill, part);
+                }
+            }
+        }
+        pad(&spans, item, &self.fill, bytes);
+    }
+}
