@@ -176,6 +176,13 @@ pub fn extended_attribute(file: BorrowedFd<'_>, name: &CStr, out: &mut [u8]) -> 
     }
 }
 
+/// Sets an extended attribute, for tests.
+#[cfg(test)]
+pub fn set_extended_attribute(file: BorrowedFd<'_>, name: &CStr, value: &[u8]) -> io::Result<()> {
+    // SAFETY: the descriptor is open, `name` is NUL-terminated and `value` is readable for its length.
+    check(unsafe { libc::fsetxattr(file.as_raw_fd(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0) })
+}
+
 /// Size and room of the filesystem that an open file or folder is on (fstatvfs(3)).
 pub fn filesystem_room(file: BorrowedFd<'_>) -> io::Result<libc::statvfs64> {
     // SAFETY: statvfs is a struct of integers, for which all bytes zero is a value.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::lineage::{Lineage, parent};
 use super::tree::{Node, Tree};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::store::join;
 
 /// A node met on a walk.
@@ -27,8 +27,17 @@ pub struct Walk<'t> {
 }
 
 enum Step {
-    Node { path: String, depth: usize, above: Arc<Lineage> },
-    Visit(Visit),
+    Node {
+        path: String,
+        depth: usize,
+        above: Arc<Lineage>,
+    },
+    /// The names below a group cannot be listed.
+    Unlisted {
+        path: String,
+        depth: usize,
+        error: Error,
+    },
 }
 
 impl<'t> Walk<'t> {
@@ -51,9 +60,7 @@ impl<'t> Walk<'t> {
                 };
                 self.left.extend(children.iter().rev().map(|child| step(&child.name)));
             }
-            Err(error) => {
-                self.left.push(Step::Visit(Visit { path: path.to_owned(), depth, node: Err(error) }))
-            }
+            Err(error) => self.left.push(Step::Unlisted { path: path.to_owned(), depth, error }),
         }
     }
 }
@@ -64,7 +71,9 @@ impl Iterator for Walk<'_> {
     fn next(&mut self) -> Option<Visit> {
         loop {
             let (path, depth, above) = match self.left.pop()? {
-                Step::Visit(visit) => return Some(visit),
+                Step::Unlisted { path, depth, error } => {
+                    return Some(Visit { path, depth, node: Err(error) });
+                }
                 Step::Node { path, depth, above } => (path, depth, above),
             };
             let node = match self.tree.node_under(&path, &above) {

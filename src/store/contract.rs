@@ -13,11 +13,12 @@ use crate::sys;
 struct Subject {
     store: Arc<dyn Store>,
     /// Replaces one object, where the store can change.
-    replace: Option<Box<dyn Fn(&str, &[u8])>>,
+    replace: Option<Replace>,
     /// What must live as long.
     _keep: Box<dyn Any>,
 }
 
+type Replace = Box<dyn Fn(&str, &[u8])>;
 type Objects<'a> = &'a [(&'a str, &'a [u8])];
 
 fn memory(objects: Objects<'_>) -> Subject {

@@ -385,8 +385,8 @@ mod tests {
         }
         let place = Place::new();
         fs::write(place.root().join("closed"), "x").unwrap();
-        fs::set_permissions(place.root().join("closed"), fs::Permissions::from_mode(0)).unwrap();
-        fs::set_permissions(place.root().join("a/b"), fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(place.root().join("closed"), fs::Permissions::from_mode(0o000)).unwrap();
+        fs::set_permissions(place.root().join("a/b"), fs::Permissions::from_mode(0o000)).unwrap();
         let store = place.store(false);
         for key in ["closed", "a/b/c", "a/b/no such"] {
             let error = store.open(key).err().unwrap();

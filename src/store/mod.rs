@@ -186,13 +186,7 @@ fn names_below<V>(keys: &BTreeMap<String, V>, folder: &str, is_folder: impl Fn(&
     let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
     let mut names = BTreeMap::<&str, bool>::new();
     let mut from = prefix.clone();
-    loop {
-        let Some((key, value)) = keys
-            .range::<str, _>((std::ops::Bound::Included(from.as_str()), std::ops::Bound::Unbounded))
-            .next()
-        else {
-            break;
-        };
+    while let Some((key, value)) = keys.range(from..).next() {
         let Some(below) = key.strip_prefix(&prefix) else { break };
         let (name, deeper) = match below.split_once('/') {
             Some((name, _)) => (name, true),

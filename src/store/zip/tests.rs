@@ -1,0 +1,172 @@
+//! Tests of what only zip archives do.
+#![allow(clippy::unwrap_used)]
+use std::io::Write;
+
+use zip::write::{SimpleFileOptions, ZipWriter};
+
+use super::*;
+
+fn archive(make: impl FnOnce(&mut ZipWriter<File>)) -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut writer = ZipWriter::new(file.reopen().unwrap());
+    make(&mut writer);
+    writer.finish().unwrap();
+    file
+}
+
+fn add(writer: &mut ZipWriter<File>, name: &str, bytes: &[u8], method: CompressionMethod) {
+    writer.start_file(name, SimpleFileOptions::default().compression_method(method)).unwrap();
+    writer.write_all(bytes).unwrap();
+}
+
+const BOTH: [CompressionMethod; 2] = [CompressionMethod::Stored, CompressionMethod::Deflated];
+
+#[test]
+fn a_single_parent_folder_is_the_root() {
+    let stored = CompressionMethod::Stored;
+    let file = archive(|writer| {
+        writer.add_directory("data.zarr/", SimpleFileOptions::default()).unwrap();
+        add(writer, "data.zarr/zarr.json", b"{}", stored);
+        writer.add_directory("data.zarr/empty/", SimpleFileOptions::default()).unwrap();
+        add(writer, "__MACOSX/data.zarr/._zarr.json", b"", stored);
+        add(writer, ".DS_Store", b"", stored);
+    });
+    let store = ZipStore::open(file.path()).unwrap();
+    let names: Vec<_> =
+        store.list("").unwrap().into_iter().map(|entry| (entry.name, entry.is_folder)).collect();
+    assert_eq!(names, [("empty".to_owned(), true), ("zarr.json".to_owned(), false)]);
+    let file = archive(|writer| add(writer, "zarr.json", b"{}", stored));
+    assert!(ZipStore::open(file.path()).unwrap().open("zarr.json").unwrap().is_some());
+}
+
+#[test]
+fn names_that_cannot_be_keys_are_left_out() {
+    let stored = CompressionMethod::Stored;
+    let file = archive(|writer| {
+        for name in ["../up", "a/../../up", "a//b", "./c", "good"] {
+            add(writer, name, b"x", stored);
+        }
+    });
+    let store = ZipStore::open(file.path()).unwrap();
+    let names: Vec<_> = store.list("").unwrap().into_iter().map(|entry| entry.name).collect();
+    assert_eq!(names, ["good"]);
+}
+
+#[test]
+fn damage_is_found() {
+    for method in BOTH {
+        let content: Vec<u8> = (0..50_000_u32).flat_map(|i| (i * i).to_le_bytes()).collect();
+        let file = archive(|writer| add(writer, "a", &content, method));
+        let mut bytes = std::fs::read(file.path()).unwrap();
+        bytes[20_000] ^= 4;
+        std::fs::write(file.path(), &bytes).unwrap();
+        let store = ZipStore::open(file.path()).unwrap();
+        let error = store.get("a", 1 << 20).unwrap_err();
+        assert!(matches!(error, Error::Corrupt { .. }), "{error:?}");
+    }
+}
+
+#[test]
+fn a_size_that_lies_costs_nothing() {
+    for method in BOTH {
+        let file = archive(|writer| add(writer, "a", &[7; 5000], method));
+        let mut bytes = std::fs::read(file.path()).unwrap();
+        let directory = bytes.windows(4).rposition(|window| window == b"PK\x01\x02").unwrap();
+        for size in [0xf000_0000_u32, 4999, 5001] {
+            bytes[directory + 24..directory + 28].copy_from_slice(&size.to_le_bytes());
+            std::fs::write(file.path(), &bytes).unwrap();
+            let store = ZipStore::open(file.path()).unwrap();
+            assert!(store.get("a", u64::MAX).is_err(), "{method} {size}");
+            if let Ok(Some(object)) = store.open("a") {
+                assert!(object.read_exact_at(1, &mut [0; 3]).is_err(), "{method} {size}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_cut_archive_is_no_archive() {
+    let file = archive(|writer| add(writer, "a", &[7; 5000], CompressionMethod::Stored));
+    let bytes = std::fs::read(file.path()).unwrap();
+    for length in [0, 1, 30, 2000, bytes.len() - 30, bytes.len() - 1] {
+        std::fs::write(file.path(), &bytes[..length]).unwrap();
+        let kind = ZipStore::open(file.path()).err().map(|error| error.kind());
+        assert_eq!(kind, Some(io::ErrorKind::InvalidData), "{length}");
+    }
+}
+
+#[test]
+fn a_change_of_the_archive_is_told() {
+    let file = archive(|writer| add(writer, "a", b"x", CompressionMethod::Stored));
+    let store = ZipStore::open(file.path()).unwrap();
+    let mut other = file.reopen().unwrap();
+    other.write_all(b"PK and more").unwrap();
+    other.set_len(10_000).unwrap();
+    assert!(matches!(store.open("a"), Err(Error::Stale { .. })));
+}
+
+/// Each archive of the corpus holds what the folder beside it holds.
+#[test]
+fn the_corpus() {
+    let Ok(corpus) = std::env::var("ZARRFS_CORPUS") else {
+        eprintln!("SKIPPED: ZARRFS_CORPUS does not say where the corpus is");
+        return;
+    };
+    let mut compared = 0;
+    for version in ["v2", "v3"] {
+        let place = Path::new(&corpus).join("zarrita").join(version);
+        let folder = super::super::DirectoryStore::open(&place.join("data.zarr"), false).unwrap();
+        for entry in std::fs::read_dir(&place).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|ending| ending == "zip") {
+                let archive = ZipStore::open(&path).unwrap();
+                compared += compare(&archive, &folder, "");
+            }
+        }
+    }
+    assert!(compared > 500, "{compared}");
+}
+
+fn compare(archive: &ZipStore, folder: &dyn Store, path: &str) -> usize {
+    let mut compared = 0;
+    for entry in archive.list(path).unwrap() {
+        let key = super::super::join(path, &entry.name);
+        if entry.is_folder {
+            compared += compare(archive, folder, &key);
+        } else {
+            assert_eq!(archive.get(&key, 1 << 20).unwrap(), folder.get(&key, 1 << 20).unwrap(), "{key}");
+            compared += 1;
+        }
+    }
+    compared
+}
+
+proptest::proptest! {
+    /// Whatever is damaged: an error or the right bytes, and no panic.
+    #[test]
+    fn damage_anywhere(damage in proptest::collection::vec((proptest::num::usize::ANY, 0..=255_u8), 1..6)) {
+        let content = |name: &str| name.repeat(300).into_bytes();
+        let names = ["a/zarr.json", "a/c/0", "b"];
+        let file = archive(|writer| {
+            for (name, method) in names.into_iter().zip(BOTH.into_iter().cycle()) {
+                add(writer, name, &content(name), method);
+            }
+        });
+        let mut bytes = std::fs::read(file.path()).unwrap();
+        for (position, value) in damage {
+            let length = bytes.len();
+            bytes[position % length] = value;
+        }
+        std::fs::write(file.path(), &bytes).unwrap();
+        if let Ok(store) = ZipStore::open(file.path()) {
+            for name in names {
+                if let Ok(Some(found)) = store.get(name, 1 << 20) {
+                    assert_eq!(found, content(name));
+                }
+                if let Ok(Some(object)) = store.open(name) {
+                    let _ = object.read_exact_at(1, &mut [0; 100]);
+                }
+            }
+        }
+    }
+}
