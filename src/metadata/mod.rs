@@ -6,7 +6,8 @@
 //!
 //! Invariants of what comes out: `shape`, the grid and `dimension_names` have the same rank (≤
 //! [`MAX_RANK`]); `product(shape) × item size` fits i64; no chunk is longer than [`MAX_CHUNK_BYTES`];
-//! the fill value has exactly one item's bytes.
+//! the fill value has exactly one item's bytes; a chunk length is 0 only where the dimension is. A type without a
+//! fixed element size ([`DataType::VariableLength`]) parses, has no item size, and says why it has no flat form.
 
 mod array;
 mod chunk_grid;
@@ -143,7 +144,8 @@ pub struct GroupMetadata {
     pub attributes: Map<String, Value>,
     /// As [`ArrayMetadata::attributes_error`].
     pub attributes_error: Option<String>,
-    /// Metadata of nodes below, by relative path, where the group carries a consolidated copy.
+    /// Documents of nodes below, where the group carries a consolidated copy: by relative path in v3 (`a/b`), by
+    /// relative key in v2 (`a/b/.zarray`). Read with [`consolidated_node`] and [`consolidated_children`].
     pub consolidated: Option<Map<String, Value>>,
 }
 
