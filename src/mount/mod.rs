@@ -1,4 +1,25 @@
-//! The mount: what the kernel sees. `fs.rs` is the semantics without FUSE types; `fuse.rs` is a thin adapter.
+//! The mount: what the kernel sees.
+//!
+//! `fs.rs` (with `files.rs`, `folders.rs`, `generated.rs`) is the semantics without FUSE types, over the tables in `inode.rs`, `handle.rs`
+//! and `nodes.rs`; `fuse.rs` translates; `pool.rs` holds the threads that wait for the store; `session.rs` is the daemon's life. Uses
+//! every layer below; only `main` may use it.
 
+pub mod failure;
+pub mod files;
+pub mod folders;
+pub mod fs;
+pub mod fuse;
+pub mod generated;
+pub mod handle;
+pub mod inode;
+pub mod mounting;
+pub mod nodes;
 pub mod options;
+pub mod permissions;
+pub mod pool;
+pub mod process;
 pub mod session;
+pub mod sidecar;
+pub mod snippets;
+pub mod stats;
+pub mod unmounting;

@@ -1,11 +1,35 @@
-//! The life of a mount: mounting, the daemon, signals, readiness, unmounting.
+//! The life of a mount: the daemon, readiness, signals, the end.
+//!
+//! `mounting.rs` attaches, `unmounting.rs` is the other command. Invariants: signals are blocked before any thread
+//! starts, so that no system call is interrupted by them; `run` in the background returns only when the mount has answered.
 
+use std::fs;
+use std::io::{PipeReader, PipeWriter, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use fuser::{Config, Session, SessionACL};
 
 use crate::error::{Error, Result};
+use crate::mount::fs::FileSystem;
+use crate::mount::fuse::Fuse;
+use crate::mount::mounting;
 use crate::mount::options::Options;
+use crate::mount::pool::{Limits, Pool};
+use crate::mount::process::{FILESYSTEM_TYPE, mount_at, thread_count};
 use crate::store::Store;
+use crate::sys::{self, Fork, SignalSet};
+
+pub use crate::mount::unmounting::{unmount, unmount_stale};
+
+/// Threads that take requests from the kernel. They answer from memory only, so few are enough.
+const SESSION_THREADS: usize = 2;
+/// What the kernel reads ahead of a sequential reader, where we may say so; more gives nothing.
+const READ_AHEAD_KIB: u32 = 1024;
 
 /// Mounts. In the foreground it returns when the mount has ended; otherwise a daemon is forked, and it returns
 /// when the mount answers (the first stat works), or with the reason why not.
@@ -13,20 +37,246 @@ use crate::store::Store;
 /// Must be called while the process has one thread: `open_store` runs behind the fork, so that a store
 /// may start threads. Logging goes wherever the caller's logger writes; the daemon's stdio is /dev/null.
 pub fn run(
-    _options: Options,
-    _foreground: bool,
-    _open_store: impl FnOnce() -> Result<Arc<dyn Store>>,
+    mut options: Options,
+    foreground: bool,
+    open_store: impl FnOnce() -> Result<Arc<dyn Store>>,
 ) -> Result<()> {
-    Err(Error::Usage("mounting is not built yet".into()))
+    options.mountpoint = mounting::check(&options)?;
+    mounting::lets_others_in(&options)?;
+    if foreground {
+        return serve(options, open_store, Readiness::default());
+    }
+    if thread_count() > 1 {
+        return Err(Error::Usage("this process cannot become a daemon: use --foreground".to_owned()));
+    }
+    let failed = |error| Error::Usage(format!("cannot start the daemon: {error}"));
+    let (reader, writer) = std::io::pipe().map_err(failed)?;
+    match sys::fork().map_err(failed)? {
+        Fork::Parent => {
+            drop(writer);
+            wait_until_ready(reader)
+        }
+        Fork::Child => {
+            drop(reader);
+            let readiness = Readiness { report: Some(writer) };
+            std::process::exit(run_daemon(options, open_store, readiness));
+        }
+    }
 }
 
-/// Unmounts, and returns when the daemon has written everything and gone. Fails with the reason when the mount is
-/// busy (naming who uses it), unless `force`, which detaches it at once.
-pub fn unmount(_mountpoint: &Path, _force: bool) -> Result<()> {
-    Err(Error::Usage("unmounting is not built yet".into()))
+/// Tells whoever waits for the mount, once.
+#[derive(Default)]
+struct Readiness {
+    /// Where to; `None` in the foreground.
+    report: Option<PipeWriter>,
 }
 
-/// Detaches a mount whose daemon has died (one that answers ENOTCONN); anything else is left alone, and is no error.
-pub fn unmount_stale(_mountpoint: &Path) -> Result<()> {
-    Err(Error::Usage("unmounting is not built yet".into()))
+/// The first byte of a report: the mount answers. Otherwise the report is the reason why not.
+const READY: u8 = 0;
+
+impl Readiness {
+    fn ready(&mut self) {
+        if let Some(mut report) = self.report.take() {
+            // From here on nobody reads what is printed.
+            if let Ok(null) = fs::OpenOptions::new().read(true).write(true).open("/dev/null") {
+                let null = OwnedFd::from(null);
+                for number in 0..=2 {
+                    let _ = sys::redirect(null.as_fd(), number);
+                }
+            }
+            let _ = report.write_all(&[READY]);
+        }
+    }
+
+    fn failed(&mut self, error: &Error) -> bool {
+        let Some(mut report) = self.report.take() else { return false };
+        report.write_all(error.to_string().as_bytes()).is_ok()
+    }
+}
+
+/// In the process that was called: waits for the daemon's word.
+fn wait_until_ready(mut reader: PipeReader) -> Result<()> {
+    let mut word = Vec::new();
+    let read = reader.read_to_end(&mut word);
+    match (read, word.as_slice()) {
+        (Ok(_), [READY, ..]) => Ok(()),
+        (Ok(_), []) => {
+            Err(Error::Usage("the daemon ended before the mount was ready, without a reason".to_owned()))
+        }
+        (Ok(_), reason) => Err(Error::Usage(String::from_utf8_lossy(reason).into_owned())),
+        (Err(error), _) => Err(Error::Usage(format!("the daemon did not answer: {error}"))),
+    }
+}
+
+/// In the daemon: the exit code.
+fn run_daemon(
+    options: Options,
+    open_store: impl FnOnce() -> Result<Arc<dyn Store>>,
+    readiness: Readiness,
+) -> i32 {
+    // Fails only for a process that already leads its session.
+    let _ = sys::leave_session();
+    match serve(options, open_store, readiness) {
+        Ok(()) => 0,
+        Err(error) => {
+            log::error!("{error}");
+            1
+        }
+    }
+}
+
+/// Mounts and serves until the mount has ended.
+fn serve(
+    options: Options,
+    open_store: impl FnOnce() -> Result<Arc<dyn Store>>,
+    mut readiness: Readiness,
+) -> Result<()> {
+    let signals = block_signals()?;
+    let is_daemon = readiness.report.is_some();
+    let started = start(options, open_store, is_daemon);
+    let (session, fs) = match started {
+        Ok(started) => started,
+        // Told to the one who waits; whoever runs in the foreground hears it from the caller.
+        Err(error) => {
+            readiness.failed(&error);
+            return Err(error);
+        }
+    };
+    let mount = Arc::new(Mounted { fs, is_ending: AtomicBool::new(false) });
+    let watched = mount.clone();
+    spawn("zarrfs-signals", move || watched.watch_signals(&signals))?;
+    let answering = mount.clone();
+    spawn("zarrfs-ready", move || {
+        answering.wait_for_first_answer();
+        readiness.ready();
+    })?;
+    let ended = session.run();
+    log::info!("the mount on {} has ended", mount.mountpoint().display());
+    ended.map_err(|error| {
+        // The kernel still shows a mount that nobody serves.
+        mount.detach();
+        Error::Usage(format!("the mount ended with an error: {error}"))
+    })
+}
+
+fn block_signals() -> Result<SignalSet> {
+    SignalSet::block(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR1])
+        .map_err(|error| Error::Usage(format!("cannot take over the signals: {error}")))
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(run)
+        .map(drop)
+        .map_err(|error| Error::Usage(format!("cannot start a thread: {error}")))
+}
+
+/// Opens the store and mounts; the session is ready to run.
+fn start(
+    options: Options,
+    open_store: impl FnOnce() -> Result<Arc<dyn Store>>,
+    is_daemon: bool,
+) -> Result<(Session<Fuse>, Arc<FileSystem>)> {
+    let store = open_store()?;
+    if is_daemon {
+        // Whatever folder the command was called in can be unmounted. The store is open by now.
+        std::env::set_current_dir("/").map_err(|error| Error::Usage(format!("cannot enter /: {error}")))?;
+    }
+    let options = Arc::new(options);
+    let fs = Arc::new(FileSystem::new(options.clone(), store));
+    fs.check_root().map_err(|failure| failure.into_error("the root of the store"))?;
+    let failed = |error: std::io::Error| Error::Usage(format!("cannot start: {error}"));
+    let pool = Pool::new(Limits::new(options.threads, options.request_deadline)).map_err(failed)?;
+    let device = mounting::mount(&options)?;
+    let mut config = Config::default();
+    config.n_threads = Some(SESSION_THREADS);
+    let fuse = Fuse::new(fs.clone(), Arc::new(pool));
+    match Session::from_fd(fuse, device, SessionACL::All, config) {
+        Ok(session) => Ok((session, fs)),
+        Err(error) => {
+            let _ = mounting::detach(&options.mountpoint, true);
+            Err(failed(error))
+        }
+    }
+}
+
+/// A mount that is being served.
+struct Mounted {
+    fs: Arc<FileSystem>,
+    is_ending: AtomicBool,
+}
+
+impl Mounted {
+    fn mountpoint(&self) -> &Path {
+        &self.fs.options().mountpoint
+    }
+
+    /// Returns when the mount has answered a first stat, and tunes what only exists from then on.
+    fn wait_for_first_answer(&self) {
+        match fs::metadata(self.mountpoint()) {
+            Ok(metadata) => raise_read_ahead(metadata.dev()),
+            Err(error) => log::warn!("the mount's root cannot be looked at: {error}"),
+        }
+        log::info!("{} is mounted on {}", self.fs.options().source, self.mountpoint().display());
+    }
+
+    fn watch_signals(self: &Arc<Self>, signals: &SignalSet) {
+        loop {
+            match signals.wait() {
+                Ok(libc::SIGHUP) => {
+                    log::info!("metadata is read again");
+                    self.fs.expire();
+                }
+                Ok(libc::SIGUSR1) => self.fs.log_stats(),
+                Ok(_) => self.end(),
+                Err(error) => {
+                    log::error!("cannot wait for signals: {error}");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// SIGTERM or SIGINT: no new users; those who are inside are served until they leave, or the deadline.
+    fn end(self: &Arc<Self>) {
+        if self.is_ending.swap(true, Ordering::AcqRel) {
+            log::warn!("told to end a second time: not waiting for open files");
+            std::process::exit(0);
+        }
+        log::info!("ending");
+        self.detach();
+        let mount = self.clone();
+        let deadline = self.fs.options().stop_deadline;
+        let waited = spawn("zarrfs-deadline", move || {
+            std::thread::sleep(deadline.max(Duration::from_millis(100)));
+            log::warn!("{} files were still open at the deadline", mount.fs.open_handles());
+            std::process::exit(0);
+        });
+        if waited.is_err() {
+            std::process::exit(0);
+        }
+    }
+
+    /// Takes our mount out of the tree, if it still is there.
+    fn detach(&self) {
+        let mountpoint = self.mountpoint();
+        let is_ours = mount_at(mountpoint)
+            .is_ok_and(|entry| entry.is_some_and(|entry| entry.filesystem_type == FILESYSTEM_TYPE));
+        if !is_ours {
+            return;
+        }
+        if let Err(error) = mounting::detach(mountpoint, true) {
+            log::error!("cannot unmount {}: {error}", mountpoint.display());
+        }
+    }
+}
+
+/// More read-ahead than FUSE may ask for by itself (+60% in sequential reads), where we may write to sysfs.
+fn raise_read_ahead(device: u64) {
+    let (major, minor) = (libc::major(device), libc::minor(device));
+    let path = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
+    if let Err(error) = fs::write(&path, READ_AHEAD_KIB.to_string()) {
+        log::debug!("{path}: {error}; sequential reads are slower than they could be");
+    }
 }

@@ -1,0 +1,248 @@
+//! Opening and reading files.
+//!
+//! Invariants: a read is answered in full, cut only at the exact end of the file, or it fails as a whole; a
+//! generated file is a snapshot of the moment it was opened; what others did to the store is seen at open(2).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use crate::array::Array;
+use crate::error::Error;
+use crate::hierarchy::Node;
+use crate::mount::failure::{Answer, Failure, Reach};
+use crate::mount::fs::{FileSystem, flat_size};
+use crate::mount::handle::Handle;
+use crate::mount::inode::{Inode, Kind, OpenArray};
+use crate::mount::nodes::Seen;
+
+/// What open(2) gave out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// The handle.
+    pub handle: u64,
+    /// Reads come here without passing the page cache.
+    pub is_direct: bool,
+    /// What the page cache holds of this file still is what the store holds.
+    pub keeps_cache: bool,
+}
+
+/// How far apart requests of one sequential reader may arrive: the kernel sends readahead from several threads.
+const SEQUENTIAL_WINDOW_BYTES: u64 = 4 << 20;
+
+impl FileSystem {
+    /// Opens a file. Blocks on the store.
+    pub fn open(&self, inode: u64, flags: i32) -> Answer<Opened> {
+        let inode = self.inode(inode)?;
+        if inode.entity.kind.is_folder() {
+            return Err(Failure::Errno(libc::EISDIR));
+        }
+        if flags & libc::O_ACCMODE != libc::O_RDONLY || flags & libc::O_TRUNC != 0 {
+            return Err(Failure::Errno(libc::EROFS));
+        }
+        if inode.entity.kind == Kind::Array {
+            return self.open_array(&inode).inspect_err(|failure| self.note_failure(&inode, "open", failure));
+        }
+        let content = self.generate(&inode.entity)?;
+        let handle = self.handles.add(Handle::Generated(content));
+        Ok(Opened { handle, is_direct: true, keeps_cache: false })
+    }
+
+    /// Reads from memory alone: `None` where that is not enough. What is read is at the front of `buffer`.
+    pub fn read_cached<'a>(
+        &self,
+        handle: u64,
+        offset: u64,
+        size: u32,
+        buffer: &'a mut Vec<u8>,
+    ) -> Answer<Option<&'a [u8]>> {
+        self.read_within(handle, offset, size, buffer, Reach::Memory).map(Some).or_else(|failure| {
+            match failure {
+                Failure::NeedsStore => Ok(None),
+                failure => Err(failure),
+            }
+        })
+    }
+
+    /// Reads: exactly `size` bytes from `offset`, fewer only at the end of the file. Blocks on the store.
+    pub fn read<'a>(&self, handle: u64, offset: u64, size: u32, buffer: &'a mut Vec<u8>) -> Answer<&'a [u8]> {
+        self.read_within(handle, offset, size, buffer, Reach::Store)
+    }
+
+    /// Closes a file or folder.
+    pub fn release(&self, handle: u64) {
+        self.handles.remove(handle);
+    }
+
+    /// Counts a failed request and logs it.
+    pub(super) fn note_failure(&self, inode: &Inode, request: &str, failure: &Failure) {
+        let Failure::Error(error) = failure else { return };
+        inode.counters.errors.fetch_add(1, Ordering::Relaxed);
+        self.stats.note_error(error);
+        self.failures.note(format_args!("{request} of /{}", inode.entity.path), error);
+    }
+
+    fn open_array(&self, inode: &Arc<Inode>) -> Answer<Opened> {
+        let path = &inode.entity.path;
+        let shown_before = self.nodes.known(path).map(|seen| shown_size(&seen));
+        let seen = self.nodes.current(path)?;
+        self.reconcile(&inode.entity, &seen);
+        // Where the size has changed, the kernel still believes in the old one: on ESTALE it looks the name
+        // up again, learns the new one, and opens again.
+        if inode.is_stale() || shown_before.is_some_and(|size| size != shown_size(&seen)) {
+            return Err(Failure::Errno(libc::ESTALE));
+        }
+        let array = match &seen.node {
+            Some(Node::Array { .. }) => self.built_array(inode, &seen)?,
+            Some(Node::Broken { error, .. }) => return Err(error.clone().into()),
+            Some(Node::Group { .. }) | None => return Err(Failure::Errno(libc::ESTALE)),
+        };
+        *inode.checked_at.lock() = Some(Instant::now());
+        // Also with direct I/O: what changed must leave the chunk cache.
+        let keeps_cache = array.revalidate()? && !self.options.direct_io;
+        let handle = Handle::Array { inode: inode.clone(), next_offset: AtomicU64::new(0) };
+        Ok(Opened { handle: self.handles.add(handle), is_direct: self.options.direct_io, keeps_cache })
+    }
+
+    /// The array of an inode, built if this is the first time; fails as it cannot be served.
+    fn built_array(&self, inode: &Inode, seen: &Seen) -> Answer<Arc<Array>> {
+        let Some(Node::Array { metadata, .. }) = &seen.node else {
+            return Err(Failure::Errno(libc::ESTALE));
+        };
+        let mut slot = inode.open_array.write();
+        let open = match &*slot {
+            Some(open) => open.clone(),
+            None => {
+                let array = self.build(&inode.entity.path, metadata);
+                let (metadata, version) = (metadata.clone(), seen.version);
+                let open = Arc::new(OpenArray { metadata, version, read_at: seen.read_at, array });
+                *slot = Some(open.clone());
+                open
+            }
+        };
+        drop(slot);
+        Ok(open.array.clone()?)
+    }
+
+    fn read_within<'a>(
+        &self,
+        handle: u64,
+        offset: u64,
+        size: u32,
+        buffer: &'a mut Vec<u8>,
+        reach: Reach,
+    ) -> Answer<&'a [u8]> {
+        let handle = self.handles.get(handle).ok_or(Failure::Errno(libc::EBADF))?;
+        match &*handle {
+            Handle::Folder(_) => Err(Failure::Errno(libc::EISDIR)),
+            Handle::Generated(content) => {
+                let rest = usize::try_from(offset).ok().and_then(|offset| content.get(offset..));
+                let rest = rest.unwrap_or_default();
+                buffer.clear();
+                buffer.extend_from_slice(rest.get(..size as usize).unwrap_or(rest));
+                Ok(buffer)
+            }
+            Handle::Array { inode, next_offset } => {
+                let read = self.read_array(inode, next_offset, offset, size, buffer, reach);
+                if let Err(failure @ Failure::Error(_)) = &read {
+                    let request = format!("read of {size} bytes at {offset}");
+                    self.note_failure(inode, &request, failure);
+                }
+                let length = read?;
+                Ok(buffer.get(..length).unwrap_or_default())
+            }
+        }
+    }
+
+    fn read_array(
+        &self,
+        inode: &Inode,
+        next_offset: &AtomicU64,
+        offset: u64,
+        size: u32,
+        buffer: &mut Vec<u8>,
+        reach: Reach,
+    ) -> Answer<usize> {
+        if reach == Reach::Store {
+            self.recheck(inode)?;
+        }
+        if inode.is_stale() {
+            return Err(Failure::Errno(libc::ESTALE));
+        }
+        let open = inode.open_array().ok_or(Failure::Errno(libc::EBADF))?;
+        let array = open.array.as_ref().map_err(Error::clone)?;
+        let length = array.size_bytes().saturating_sub(offset).min(u64::from(size));
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        if buffer.len() < length {
+            buffer.resize(length, 0);
+        }
+        let out = buffer.get_mut(..length).unwrap_or_default();
+        if length > 0 {
+            match reach {
+                Reach::Memory if !array.read_cached(offset, out) => return Err(Failure::NeedsStore),
+                Reach::Memory => {}
+                Reach::Store => array.read_at(offset, out)?,
+            }
+        }
+        let end = offset + length as u64;
+        inode.counters.reads.fetch_add(1, Ordering::Relaxed);
+        inode.counters.bytes.fetch_add(length as u64, Ordering::Relaxed);
+        self.stats.note_read(length as u64);
+        if self.options.prefetch {
+            let expected = next_offset.fetch_max(end, Ordering::Relaxed);
+            if is_sequential(expected, offset) {
+                array.prefetch(end);
+            } else {
+                next_offset.store(end, Ordering::Relaxed);
+            }
+        }
+        Ok(length)
+    }
+
+    /// Looks whether the array behind open handles still is the one that was opened, once per `revalidate`: an array
+    /// that went or was replaced must not be read as fill values.
+    fn recheck(&self, inode: &Inode) -> Answer<()> {
+        let now = Instant::now();
+        {
+            let mut checked_at = inode.checked_at.lock();
+            if checked_at.is_some_and(|at| now.duration_since(at) < self.nodes.revalidate()) {
+                return Ok(());
+            }
+            *checked_at = Some(now);
+        }
+        let Some(open) = inode.open_array() else { return Ok(()) };
+        if self.nodes.version(&inode.entity.path)? != open.version {
+            let seen = self.nodes.current(&inode.entity.path)?;
+            self.reconcile(&inode.entity, &seen);
+        }
+        Ok(())
+    }
+}
+
+/// The size that stat(2) shows of an array; `None` where it is not known.
+fn shown_size(seen: &Seen) -> Option<u64> {
+    match &seen.node {
+        Some(Node::Array { metadata, .. }) => flat_size(metadata),
+        Some(Node::Broken { size_bytes, .. }) => *size_bytes,
+        Some(Node::Group { .. }) | None => None,
+    }
+}
+
+/// Whether a read at `offset` continues one whose reader was expected at `expected`.
+fn is_sequential(expected: u64, offset: u64) -> bool {
+    offset.abs_diff(expected) <= SEQUENTIAL_WINDOW_BYTES && expected > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readahead_out_of_order_is_still_sequential() {
+        assert!(is_sequential(1 << 20, 1 << 20));
+        assert!(is_sequential(1 << 20, (1 << 20) - 131_072));
+        assert!(is_sequential(1 << 20, (1 << 20) + 131_072));
+        assert!(!is_sequential(1 << 20, 1 << 30));
+        assert!(!is_sequential(0, 0), "the first read is not yet a sequence");
+    }
+}

@@ -1,0 +1,129 @@
+//! Listing folders: a snapshot is taken by opendir, and readdir serves it.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use crate::mount::failure::{Answer, Failure, Reach};
+use crate::mount::fs::{
+    CONFIG, FileSystem, Found, GROUP_SIDECAR, JSON, MAX_NAME_BYTES, SIDECAR_SUFFIX, STATS, parent_folder,
+};
+use crate::mount::handle::{FolderEntry, Handle};
+use crate::mount::inode::{Entity, Kind};
+use crate::store::join;
+
+/// A folder that is being listed: the entries of an open handle.
+pub struct Listing(Arc<Handle>);
+
+impl Listing {
+    /// The entries, `.` and `..` first.
+    pub fn entries(&self) -> &[FolderEntry] {
+        match &*self.0 {
+            Handle::Folder(entries) => entries,
+            Handle::Array { .. } | Handle::Generated(_) => &[],
+        }
+    }
+}
+
+impl FileSystem {
+    /// Lists a folder; the handle shows what was there now. Blocks on the store.
+    pub fn open_folder(&self, inode: u64) -> Answer<u64> {
+        let inode = self.inode(inode)?;
+        let folder = &inode.entity;
+        let mut names = match folder.kind {
+            Kind::Group => self.names_of_group(&folder.path)?,
+            Kind::JsonFolder => self.names_of_json_folder(&folder.path)?,
+            Kind::Formats => vec![(JSON.to_owned(), Entity::new(Kind::JsonFolder, ""))],
+            Kind::Internals => vec![
+                (STATS.to_owned(), Entity::new(Kind::Stats, "")),
+                (CONFIG.to_owned(), Entity::new(Kind::Config, "")),
+            ],
+            _ => return Err(Failure::Errno(libc::ENOTDIR)),
+        };
+        names.retain(|(name, _)| is_showable(name, &folder.path));
+        names.sort_by(|a, b| a.0.cmp(&b.0));
+        let dots = [(".".to_owned(), folder.clone()), ("..".to_owned(), parent_folder(folder))];
+        let entry = |(name, entity): (String, Entity)| {
+            let inode = self.inodes.of(&entity).number;
+            FolderEntry { name, entity, inode }
+        };
+        let entries = dots.into_iter().chain(names).map(entry).collect();
+        Ok(self.handles.add(Handle::Folder(entries)))
+    }
+
+    /// The entries of an open folder.
+    pub fn listing(&self, handle: u64) -> Answer<Listing> {
+        match self.handles.get(handle) {
+            Some(handle) if matches!(*handle, Handle::Folder(_)) => Ok(Listing(handle)),
+            _ => Err(Failure::Errno(libc::EBADF)),
+        }
+    }
+
+    /// The attributes of a listed name, for readdirplus.
+    pub fn entry_attributes(&self, entry: &FolderEntry, reach: Reach) -> Answer<Found> {
+        self.found(&entry.entity, reach)
+    }
+
+    fn names_of_group(&self, group: &str) -> Answer<Vec<(String, Entity)>> {
+        if group.is_empty() && self.root_is_array(Reach::Store)? {
+            return Ok(vec![
+                (self.root_name.clone(), Entity::new(Kind::Array, "")),
+                (format!("{}{SIDECAR_SUFFIX}", self.root_name), Entity::new(Kind::Sidecar, "")),
+            ]);
+        }
+        let children = self.nodes.children(group)?;
+        let real: HashSet<&str> = children.iter().map(|child| child.name.as_str()).collect();
+        let mut names = Vec::with_capacity(2 * children.len() + 1);
+        for child in &children {
+            let path: Arc<str> = join(group, &child.name).into();
+            if child.is_group {
+                names.push((child.name.clone(), Entity::new(Kind::Group, path)));
+                continue;
+            }
+            names.push((child.name.clone(), Entity::new(Kind::Array, path.clone())));
+            let sidecar = format!("{}{SIDECAR_SUFFIX}", child.name);
+            if !real.contains(sidecar.as_str()) && sidecar != GROUP_SIDECAR {
+                names.push((sidecar, Entity::new(Kind::Sidecar, path)));
+            }
+        }
+        if !real.contains(GROUP_SIDECAR) {
+            names.push((GROUP_SIDECAR.to_owned(), Entity::new(Kind::GroupSidecar, group)));
+        }
+        Ok(names)
+    }
+
+    fn names_of_json_folder(&self, group: &str) -> Answer<Vec<(String, Entity)>> {
+        if group.is_empty() && self.root_is_array(Reach::Store)? {
+            let name = format!("{}{SIDECAR_SUFFIX}", self.root_name);
+            return Ok(vec![(name, Entity::new(Kind::JsonSidecar, ""))]);
+        }
+        let children = self.nodes.children(group)?;
+        let mut names = vec![(GROUP_SIDECAR.to_owned(), Entity::new(Kind::JsonGroupSidecar, group))];
+        let mut taken: HashSet<String> = HashSet::from([GROUP_SIDECAR.to_owned()]);
+        // Sidecars first: here they win over a group of the same name.
+        for child in children.iter().filter(|child| !child.is_group) {
+            let name = format!("{}{SIDECAR_SUFFIX}", child.name);
+            if taken.insert(name.clone()) {
+                names.push((name, Entity::new(Kind::JsonSidecar, join(group, &child.name))));
+            }
+        }
+        for child in children.iter().filter(|child| child.is_group) {
+            if taken.insert(child.name.clone()) {
+                names.push((child.name.clone(), Entity::new(Kind::JsonFolder, join(group, &child.name))));
+            }
+        }
+        Ok(names)
+    }
+}
+
+/// Whether Linux can show a name; one that it cannot is logged and left out.
+fn is_showable(name: &str, folder: &str) -> bool {
+    let is_showable = !name.is_empty()
+        && name.len() <= MAX_NAME_BYTES
+        && name != "."
+        && name != ".."
+        && !name.contains(['/', '\0']);
+    if !is_showable {
+        log::debug!("/{folder}: the name {name:?} cannot be shown and is left out");
+    }
+    is_showable
+}

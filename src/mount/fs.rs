@@ -1,0 +1,413 @@
+//! The file system: which names there are and what they are, without FUSE types, so that it is tested
+//! without a mount.
+//!
+//! Uses `hierarchy` (through [`NodeCache`]), `array` and the tables of this folder. `files.rs` opens and reads, `folders.rs`
+//! lists, `generated.rs` writes the sidecars; `fuse.rs` only translates.
+//!
+//! Invariants: a real node wins over a generated name; an operation with [`Reach::Memory`] never touches the
+//! store; an inode whose array was replaced answers ESTALE for ever.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use crate::array::{Array, Engine};
+use crate::error::Error;
+use crate::hierarchy::{Node, Tree};
+use crate::metadata::ArrayMetadata;
+use crate::mount::failure::{Answer, Failure, FailureLog, Reach};
+use crate::mount::handle::HandleTable;
+use crate::mount::inode::{Entity, Inode, InodeTable, Kind, OpenArray, ROOT};
+use crate::mount::nodes::{NodeCache, Seen};
+use crate::mount::options::Options;
+use crate::mount::permissions::Permissions;
+use crate::mount::stats::Stats;
+use crate::store::{Info, Room, Store, Validator, join};
+
+/// The folder of this mount's own files, at the root.
+pub const INTERNALS: &str = "__zarrfs__";
+/// The folder of companion files, at the root.
+pub const FORMATS: &str = "__formats__";
+/// The format that holds every sidecar, displaced ones too.
+pub const JSON: &str = "json";
+/// A group's sidecar.
+pub const GROUP_SIDECAR: &str = "__group__.json";
+/// Behind an array's name: its sidecar.
+pub const SIDECAR_SUFFIX: &str = ".json";
+/// In [`INTERNALS`]: the counters.
+pub const STATS: &str = "stats";
+/// In [`INTERNALS`]: what the mount runs with.
+pub const CONFIG: &str = "config.json";
+/// The longest name that Linux takes, in bytes.
+pub const MAX_NAME_BYTES: usize = 255;
+
+/// What stat(2) tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    /// Inode number.
+    pub inode: u64,
+    /// A folder, else a regular file.
+    pub is_folder: bool,
+    /// Length of the file.
+    pub size_bytes: u64,
+    /// Permission bits, 0o777 at most.
+    pub mode: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Time of last change, also shown as the other times.
+    pub mtime: SystemTime,
+}
+
+/// Attributes, and how long the kernel may keep them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// What was found.
+    pub attributes: Attributes,
+    /// For so long.
+    pub valid_for: Duration,
+}
+
+/// A mounted hierarchy.
+pub struct FileSystem {
+    pub(super) options: Arc<Options>,
+    pub(super) nodes: NodeCache,
+    pub(super) engine: Arc<Engine>,
+    pub(super) inodes: InodeTable,
+    pub(super) handles: HandleTable,
+    pub(super) permissions: Permissions,
+    pub(super) stats: Stats,
+    pub(super) failures: FailureLog,
+    /// The name of the root's file, should the root be an array.
+    pub(super) root_name: String,
+    pub(super) started: SystemTime,
+}
+
+impl FileSystem {
+    /// Over an open store. Reads nothing yet.
+    pub fn new(options: Arc<Options>, store: Arc<dyn Store>) -> Self {
+        FileSystem {
+            nodes: NodeCache::new(Tree::new(store), options.revalidate()),
+            engine: Engine::new(options.cache_limit_bytes, options.threads),
+            inodes: InodeTable::default(),
+            handles: HandleTable::default(),
+            permissions: Permissions::new(options.store_path.as_deref(), options.writable),
+            stats: Stats::default(),
+            failures: FailureLog::default(),
+            root_name: root_name(&options),
+            started: SystemTime::now(),
+            options,
+        }
+    }
+
+    /// What the mount was asked to be.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// How many files and folders are open.
+    pub fn open_handles(&self) -> usize {
+        self.handles.len()
+    }
+
+    /// For how long names that are not there may be remembered.
+    pub fn negative_valid_for(&self) -> Duration {
+        self.options.revalidate()
+    }
+
+    /// Forgets what was read of the hierarchy (SIGHUP).
+    pub fn expire(&self) {
+        self.nodes.expire();
+    }
+
+    /// Finds a name in a folder.
+    pub fn lookup(&self, parent: u64, name: &str, reach: Reach) -> Answer<Found> {
+        let parent = self.inode(parent)?;
+        if !parent.entity.kind.is_folder() {
+            return Err(Failure::Errno(libc::ENOTDIR));
+        }
+        let entity = self.child(&parent.entity, name, reach)?.ok_or(Failure::Errno(libc::ENOENT))?;
+        self.found(&entity, reach)
+    }
+
+    /// The attributes of an inode.
+    pub fn attributes(&self, inode: u64, reach: Reach) -> Answer<Found> {
+        let inode = self.inode(inode)?;
+        let found = self.found(&inode.entity, reach)?;
+        if inode.is_stale() {
+            return Err(Failure::Errno(libc::ESTALE));
+        }
+        Ok(found)
+    }
+
+    /// Room in the store's filesystem.
+    pub fn room(&self) -> Answer<Room> {
+        Ok(self.nodes.store().room()?)
+    }
+
+    /// An inode that may be used.
+    pub(super) fn inode(&self, number: u64) -> Answer<Arc<Inode>> {
+        let inode = self.inodes.get(number).ok_or(Failure::Errno(libc::ENOENT))?;
+        if inode.is_stale() {
+            return Err(Failure::Errno(libc::ESTALE));
+        }
+        Ok(inode)
+    }
+
+    /// What a name in a folder stands for.
+    fn child(&self, parent: &Entity, name: &str, reach: Reach) -> Answer<Option<Entity>> {
+        if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
+            return Ok(None);
+        }
+        match parent.kind {
+            Kind::Group => self.child_of_group(&parent.path, name, reach),
+            Kind::JsonFolder => self.child_of_json_folder(&parent.path, name, reach),
+            Kind::Formats => Ok((name == JSON).then(|| Entity::new(Kind::JsonFolder, ""))),
+            Kind::Internals => Ok(match name {
+                STATS => Some(Entity::new(Kind::Stats, "")),
+                CONFIG => Some(Entity::new(Kind::Config, "")),
+                _ => None,
+            }),
+            _ => Ok(None),
+        }
+    }
+
+    fn child_of_group(&self, group: &str, name: &str, reach: Reach) -> Answer<Option<Entity>> {
+        if group.is_empty() && self.root_is_array(reach)? {
+            if name == self.root_name {
+                return Ok(Some(Entity::new(Kind::Array, "")));
+            }
+            if name.strip_suffix(SIDECAR_SUFFIX) == Some(&self.root_name) {
+                return Ok(Some(Entity::new(Kind::Sidecar, "")));
+            }
+            return Ok(root_extra(name));
+        }
+        let path = join(group, name);
+        match &self.nodes.get(&path, reach)?.node {
+            Some(Node::Group { .. }) => return Ok(Some(Entity::new(Kind::Group, path))),
+            Some(Node::Array { .. } | Node::Broken { .. }) => {
+                return Ok(Some(Entity::new(Kind::Array, path)));
+            }
+            None => {}
+        }
+        if name == GROUP_SIDECAR {
+            return Ok(Some(Entity::new(Kind::GroupSidecar, group)));
+        }
+        if let Some(path) = self.array_of_sidecar(group, name, reach)? {
+            return Ok(Some(Entity::new(Kind::Sidecar, path)));
+        }
+        Ok(if group.is_empty() { root_extra(name) } else { None })
+    }
+
+    fn child_of_json_folder(&self, group: &str, name: &str, reach: Reach) -> Answer<Option<Entity>> {
+        if group.is_empty() && self.root_is_array(reach)? {
+            let is_sidecar = name.strip_suffix(SIDECAR_SUFFIX) == Some(&self.root_name);
+            return Ok(is_sidecar.then(|| Entity::new(Kind::JsonSidecar, "")));
+        }
+        if name == GROUP_SIDECAR {
+            return Ok(Some(Entity::new(Kind::JsonGroupSidecar, group)));
+        }
+        if let Some(path) = self.array_of_sidecar(group, name, reach)? {
+            return Ok(Some(Entity::new(Kind::JsonSidecar, path)));
+        }
+        let path = join(group, name);
+        let is_group = matches!(self.nodes.get(&path, reach)?.node, Some(Node::Group { .. }));
+        Ok(is_group.then(|| Entity::new(Kind::JsonFolder, path)))
+    }
+
+    /// The path of the array that `name` would be the sidecar of.
+    fn array_of_sidecar(&self, group: &str, name: &str, reach: Reach) -> Answer<Option<String>> {
+        let Some(stem) = name.strip_suffix(SIDECAR_SUFFIX).filter(|stem| !stem.is_empty()) else {
+            return Ok(None);
+        };
+        let path = join(group, stem);
+        let is_array = is_array(&*self.nodes.get(&path, reach)?);
+        Ok(is_array.then_some(path))
+    }
+
+    pub(super) fn root_is_array(&self, reach: Reach) -> Answer<bool> {
+        Ok(is_array(&*self.nodes.get("", reach)?))
+    }
+
+    /// The attributes of what an entity is now, under the inode that it has now.
+    pub(super) fn found(&self, entity: &Entity, reach: Reach) -> Answer<Found> {
+        let seen = self.nodes.get(&entity.path, reach)?;
+        if entity.kind == Kind::Array {
+            self.reconcile(entity, &seen);
+        }
+        let (info, size_bytes) = self.facts(entity, &seen, reach)?;
+        let mode = match entity.kind.is_folder() {
+            true => self.permissions.of_folder(&info),
+            false => self.permissions.of_file(&info),
+        };
+        let attributes = Attributes {
+            inode: self.inodes.of(entity).number,
+            is_folder: entity.kind.is_folder(),
+            size_bytes,
+            mode,
+            uid: info.uid,
+            gid: info.gid,
+            mtime: info.mtime,
+        };
+        Ok(Found { attributes, valid_for: seen.valid_for(self.nodes.revalidate()) })
+    }
+
+    /// Owner, mode, time and length of an entity.
+    fn facts(&self, entity: &Entity, seen: &Seen, reach: Reach) -> Answer<(Info, u64)> {
+        const GONE: Failure = Failure::Errno(libc::ENOENT);
+        match entity.kind {
+            Kind::Group | Kind::JsonFolder => match &seen.node {
+                Some(Node::Group { info, .. }) => Ok((*info, 0)),
+                // The folder that shows an array as its only file.
+                Some(Node::Array { info, .. } | Node::Broken { info, .. }) if entity.path.is_empty() => {
+                    Ok((info.as_folder(), 0))
+                }
+                _ => Err(GONE),
+            },
+            Kind::Array => match &seen.node {
+                Some(Node::Array { metadata, info }) => Ok((*info, flat_size(metadata).unwrap_or(0))),
+                Some(Node::Broken { info, size_bytes, .. }) => Ok((*info, size_bytes.unwrap_or(0))),
+                _ => Err(GONE),
+            },
+            Kind::Sidecar | Kind::JsonSidecar if !is_array(seen) => Err(GONE),
+            Kind::GroupSidecar | Kind::JsonGroupSidecar if !matches!(seen.node, Some(Node::Group { .. })) => {
+                Err(GONE)
+            }
+            Kind::Sidecar | Kind::JsonSidecar | Kind::GroupSidecar | Kind::JsonGroupSidecar => {
+                let is_mirrored = matches!(entity.kind, Kind::JsonSidecar | Kind::JsonGroupSidecar);
+                let slot = if is_mirrored { &seen.mirrored_sidecar } else { &seen.sidecar };
+                let file = match (slot.get(), reach) {
+                    (Some(file), _) => *file,
+                    (None, Reach::Memory) => return Err(Failure::NeedsStore),
+                    (None, Reach::Store) => {
+                        let file = self.sidecar_facts(&entity.path, seen, is_mirrored)?;
+                        *slot.get_or_init(|| file)
+                    }
+                };
+                Ok((file.info, file.size_bytes))
+            }
+            Kind::Internals | Kind::Formats => Ok((self.own_info(0o555), 0)),
+            Kind::Stats => Ok((self.own_info(0o444), self.stats_text().len() as u64)),
+            Kind::Config => Ok((self.own_info(0o444), self.config_text().len() as u64)),
+        }
+    }
+
+    /// What is shown of the mount's own files: they belong to who runs it, and tell nothing that root's files hide.
+    fn own_info(&self, mode: u32) -> Info {
+        let (uid, gid) = crate::sys::effective_ids();
+        let validator = Validator { device: 0, inode: 0, mtime_ns: 0, size_bytes: 0 };
+        Info { validator, uid, gid, mode, mtime: self.started }
+    }
+
+    /// Brings the inode of an array in line with what the store holds now: unchanged, grown in place, or another
+    /// array, whose predecessor's handles then get ESTALE.
+    pub(super) fn reconcile(&self, entity: &Entity, seen: &Seen) {
+        let Some(inode) = self.inodes.existing(entity) else { return };
+        let Some(old) = inode.open_array() else { return };
+        let Some(Node::Array { metadata, .. }) = &seen.node else {
+            return self.inodes.retire(&inode);
+        };
+        if Arc::ptr_eq(metadata, &old.metadata) || seen.read_at <= old.read_at {
+            return;
+        }
+        let array = match difference(&old.metadata, metadata, &self.options) {
+            Difference::None => old.array.clone(),
+            Difference::Grown => match self.build(&entity.path, metadata) {
+                Ok(array) => Ok(array),
+                Err(_) => return self.inodes.retire(&inode),
+            },
+            Difference::Other => return self.inodes.retire(&inode),
+        };
+        let (metadata, version) = (metadata.clone(), seen.version);
+        let new = OpenArray { metadata, version, read_at: seen.read_at, array };
+        *inode.open_array.write() = Some(Arc::new(new));
+    }
+
+    /// Builds an array's codec chain, or says why that cannot be done.
+    pub(super) fn build(&self, path: &str, metadata: &Arc<ArrayMetadata>) -> Result<Arc<Array>, Error> {
+        Array::open(&self.engine, self.nodes.store(), path, metadata.clone(), self.options.layout)
+    }
+}
+
+/// How the metadata of an array differs from what its handles were opened with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Difference {
+    /// Not in what is served.
+    None,
+    /// Longer along the slowest axis of the file: all that was there is where it was.
+    Grown,
+    /// Another array.
+    Other,
+}
+
+fn difference(old: &ArrayMetadata, new: &ArrayMetadata, options: &Options) -> Difference {
+    let same_elements = old.data_type == new.data_type
+        && old.fill_value == new.fill_value
+        && old.chunk_grid == new.chunk_grid
+        && old.chunk_keys == new.chunk_keys
+        && old.codecs == new.codecs;
+    if !same_elements || old.shape.len() != new.shape.len() {
+        return Difference::Other;
+    }
+    if old.shape == new.shape {
+        return Difference::None;
+    }
+    let slowest = match options.layout.order {
+        crate::array::Order::C => 0,
+        crate::array::Order::F => old.shape.len().saturating_sub(1),
+    };
+    let mut axes = old.shape.iter().zip(&new.shape).enumerate();
+    let has_grown =
+        axes.all(|(axis, (before, after))| before == after || (axis == slowest && before < after));
+    if has_grown { Difference::Grown } else { Difference::Other }
+}
+
+/// Bytes of an array's flat file; `None` where its elements have no fixed size.
+pub fn flat_size(metadata: &ArrayMetadata) -> Option<u64> {
+    let item = u64::try_from(metadata.data_type.item_size()?).ok()?;
+    metadata.shape.iter().try_fold(item, |bytes, &length| bytes.checked_mul(length))
+}
+
+/// Whether a node is shown as a file.
+pub(super) fn is_array(seen: &Seen) -> bool {
+    matches!(seen.node, Some(Node::Array { .. } | Node::Broken { .. }))
+}
+
+/// What the root answers to without listing it.
+fn root_extra(name: &str) -> Option<Entity> {
+    match name {
+        INTERNALS => Some(Entity::new(Kind::Internals, "")),
+        FORMATS => Some(Entity::new(Kind::Formats, "")),
+        _ => None,
+    }
+}
+
+/// The name of a root that is an array: the store's, without `.zip` and `.zarr`.
+fn root_name(options: &Options) -> String {
+    let of_path = options.store_path.as_deref().and_then(|path| path.file_name()).and_then(|n| n.to_str());
+    let of_source = options.source.trim_end_matches('/').rsplit('/').next();
+    let name = of_path.or(of_source).unwrap_or_default();
+    let name = name.strip_suffix(".zip").unwrap_or(name);
+    let name = name.strip_suffix(".zarr").unwrap_or(name);
+    match name {
+        "" | "." | ".." => "array".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+/// The parent of a path; the root is its own.
+pub(super) fn parent(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(parent, _)| parent)
+}
+
+/// The folder that an entity's folder is in.
+pub(super) fn parent_folder(entity: &Entity) -> Entity {
+    match entity.kind {
+        Kind::JsonFolder if entity.path.is_empty() => Entity::new(Kind::Formats, ""),
+        Kind::JsonFolder => Entity::new(Kind::JsonFolder, parent(&entity.path)),
+        Kind::Group => Entity::new(Kind::Group, parent(&entity.path)),
+        _ => Entity::new(Kind::Group, ""),
+    }
+}
+
+const _: () = assert!(ROOT == 1, "the kernel's name for the root");

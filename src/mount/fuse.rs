@@ -1,0 +1,599 @@
+//! The thin adapter between fuser and [`FileSystem`]: translates, and decides which thread answers.
+//!
+//! What memory can answer is answered on the session thread at once; everything else moves with its reply to
+//! the pool. Invariants: a session thread never waits for the store; no panic leaves a callback; every reply is
+//! given (a dropped one is answered EIO by fuser).
+
+use std::cell::RefCell;
+use std::ffi::OsStr;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fuser::{
+    Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
+    Request,
+};
+
+use crate::mount::failure::{Failure, Reach};
+use crate::mount::folders::Listing;
+use crate::mount::fs::{Attributes, FileSystem, Found};
+use crate::mount::pool::{Answerable, Pool};
+use crate::store::Room;
+
+/// Requests that the kernel keeps in flight by itself (readahead).
+const MAX_BACKGROUND: u16 = 64;
+/// The longest write, and through it the longest read, in bytes.
+const MAX_REQUEST_BYTES: u32 = 1 << 20;
+/// The unit that programs are told to read in, in bytes.
+const PREFERRED_READ_BYTES: u32 = 1 << 20;
+
+thread_local! {
+    /// What is read on this thread before it is answered; kept, since fresh pages cost more than copying.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+macro_rules! answerable {
+    ($($reply:ty),*) => {$(
+        impl Answerable for $reply {
+            fn fail(self, errno: i32) {
+                self.error(Errno::from_i32(errno));
+            }
+        }
+    )*};
+}
+answerable!(ReplyAttr, ReplyData, ReplyDirectoryPlus, ReplyEntry, ReplyOpen, ReplyStatfs);
+
+/// A mounted hierarchy as fuser sees it.
+pub struct Fuse {
+    fs: Arc<FileSystem>,
+    pool: Arc<Pool>,
+}
+
+impl Fuse {
+    /// Over a file system and the threads that wait for its store.
+    pub fn new(fs: Arc<FileSystem>, pool: Arc<Pool>) -> Self {
+        Fuse { fs, pool }
+    }
+
+    /// Answers with what `operation` gives: at once if memory is enough, else from the pool.
+    fn answer<R: Answerable, T>(
+        &self,
+        lane: INodeNo,
+        reply: R,
+        operation: impl Fn(&FileSystem, Reach) -> Result<T, Failure> + Send + 'static,
+        send: impl FnOnce(R, T) + Send + 'static,
+    ) {
+        match operation(&self.fs, Reach::Memory) {
+            Ok(value) => send(reply, value),
+            Err(Failure::NeedsStore) => {
+                let fs = self.fs.clone();
+                self.pool.submit(lane.0, reply, move |ticket| {
+                    let result = operation(&fs, Reach::Store);
+                    let Some(reply) = ticket.take() else { return };
+                    match result {
+                        Ok(value) => send(reply, value),
+                        Err(failure) => reply.fail(failure.errno()),
+                    }
+                });
+            }
+            Err(failure) => reply.fail(failure.errno()),
+        }
+    }
+}
+
+/// Runs a callback. fuser ends the thread that panics, and with the last one the mount.
+fn guard(name: &str, callback: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(callback)).is_err() {
+        log::error!("{name} panicked, which is a bug; it is answered with an I/O error");
+    }
+}
+
+fn file_attr(attributes: &Attributes) -> FileAttr {
+    FileAttr {
+        ino: INodeNo(attributes.inode),
+        size: attributes.size_bytes,
+        blocks: attributes.size_bytes.div_ceil(512),
+        atime: attributes.mtime,
+        mtime: attributes.mtime,
+        ctime: attributes.mtime,
+        crtime: attributes.mtime,
+        kind: if attributes.is_folder { FileType::Directory } else { FileType::RegularFile },
+        perm: attributes.mode,
+        nlink: 1,
+        uid: attributes.uid,
+        gid: attributes.gid,
+        rdev: 0,
+        blksize: PREFERRED_READ_BYTES,
+        flags: 0,
+    }
+}
+
+const GENERATION: Generation = Generation(0);
+
+impl Filesystem for Fuse {
+    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        for capability in [
+            InitFlags::FUSE_DO_READDIRPLUS,
+            InitFlags::FUSE_READDIRPLUS_AUTO,
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_ASYNC_DIO,
+            InitFlags::FUSE_CACHE_SYMLINKS,
+            InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+        ] {
+            // What an older kernel lacks costs speed, or MAP_SHARED with direct-io.
+            if config.add_capabilities(capability).is_err() {
+                log::debug!("this kernel lacks {capability:?}");
+            }
+        }
+        let _ = config.set_max_background(MAX_BACKGROUND);
+        let _ = config.set_max_write(MAX_REQUEST_BYTES);
+        // The kernel offers the most that it takes; session.rs raises it afterwards where it may.
+        if let Err(most) = config.set_max_readahead(MAX_REQUEST_BYTES) {
+            let _ = config.set_max_readahead(most);
+        }
+        Ok(())
+    }
+
+    fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        guard("lookup", || {
+            let Some(name) = name.to_str().map(str::to_owned) else {
+                return reply.error(Errno::ENOENT);
+            };
+            let forget_after = self.fs.negative_valid_for();
+            let find = move |fs: &FileSystem, reach| match fs.lookup(parent.0, &name, reach) {
+                Ok(found) => Ok(Some(found)),
+                Err(Failure::Errno(libc::ENOENT)) => Ok(None),
+                Err(failure) => Err(failure),
+            };
+            self.answer(parent, reply, find, move |reply: ReplyEntry, found| match found {
+                Some(Found { attributes, valid_for }) => {
+                    reply.entry(&valid_for, &file_attr(&attributes), GENERATION);
+                }
+                None => reply.entry(&forget_after, &no_entry(), GENERATION),
+            });
+        });
+    }
+
+    fn getattr(&self, _request: &Request, inode: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
+        guard("getattr", || {
+            let look = move |fs: &FileSystem, reach| fs.attributes(inode.0, reach);
+            self.answer(inode, reply, look, |reply: ReplyAttr, found| {
+                reply.attr(&found.valid_for, &file_attr(&found.attributes));
+            });
+        });
+    }
+
+    fn open(&self, _request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        guard("open", || {
+            let fs = self.fs.clone();
+            self.pool.submit(inode.0, reply, move |ticket| {
+                let opened = fs.open(inode.0, flags.0);
+                match (ticket.take(), opened) {
+                    (Some(reply), Ok(opened)) => {
+                        let mut flags = FopenFlags::FOPEN_NOFLUSH;
+                        flags.set(FopenFlags::FOPEN_DIRECT_IO, opened.is_direct);
+                        flags.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keeps_cache);
+                        reply.opened(FileHandle(opened.handle), flags);
+                    }
+                    (Some(reply), Err(failure)) => reply.fail(failure.errno()),
+                    (None, Ok(opened)) => fs.release(opened.handle),
+                    (None, Err(_)) => {}
+                }
+            });
+        });
+    }
+
+    fn read(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        guard("read", || {
+            BUFFER.with_borrow_mut(|buffer| {
+                match self.fs.read_cached(handle.0, offset, size, buffer) {
+                    Ok(Some(data)) => return reply.data(data),
+                    Err(failure) => return reply.fail(failure.errno()),
+                    Ok(None) => {}
+                }
+                let fs = self.fs.clone();
+                self.pool.submit(inode.0, reply, move |ticket| {
+                    BUFFER.with_borrow_mut(|buffer| {
+                        let read = fs.read(handle.0, offset, size, buffer);
+                        let Some(reply) = ticket.take() else { return };
+                        match read {
+                            Ok(data) => reply.data(data),
+                            Err(failure) => reply.fail(failure.errno()),
+                        }
+                    });
+                });
+            });
+        });
+    }
+
+    fn release(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        guard("release", || {
+            self.fs.release(handle.0);
+            reply.ok();
+        });
+    }
+
+    fn flush(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        _handle: FileHandle,
+        _owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        reply.ok();
+    }
+
+    fn fsync(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        _handle: FileHandle,
+        _datasync: bool,
+        reply: ReplyEmpty,
+    ) {
+        reply.ok();
+    }
+
+    fn fsyncdir(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        _handle: FileHandle,
+        _datasync: bool,
+        reply: ReplyEmpty,
+    ) {
+        reply.ok();
+    }
+
+    fn opendir(&self, _request: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        guard("opendir", || {
+            let fs = self.fs.clone();
+            self.pool.submit(inode.0, reply, move |ticket| {
+                let opened = fs.open_folder(inode.0);
+                match (ticket.take(), opened) {
+                    (Some(reply), Ok(handle)) => reply.opened(FileHandle(handle), FopenFlags::empty()),
+                    (Some(reply), Err(failure)) => reply.fail(failure.errno()),
+                    (None, Ok(handle)) => fs.release(handle),
+                    (None, Err(_)) => {}
+                }
+            });
+        });
+    }
+
+    fn readdir(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        guard("readdir", || {
+            let listing = match self.fs.listing(handle.0) {
+                Ok(listing) => listing,
+                Err(failure) => return reply.error(Errno::from_i32(failure.errno())),
+            };
+            for (entry, next) in from_offset(&listing, offset) {
+                let kind = match entry.entity.kind.is_folder() {
+                    true => FileType::Directory,
+                    false => FileType::RegularFile,
+                };
+                if reply.add(INodeNo(entry.inode), next, kind, &entry.name) {
+                    break;
+                }
+            }
+            reply.ok();
+        });
+    }
+
+    fn readdirplus(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        reply: ReplyDirectoryPlus,
+    ) {
+        guard("readdirplus", || {
+            let fs = self.fs.clone();
+            self.pool.submit(inode.0, reply, move |ticket| {
+                let listing = match fs.listing(handle.0) {
+                    Ok(listing) => listing,
+                    Err(failure) => {
+                        return ticket.take().map_or((), |reply| reply.fail(failure.errno()));
+                    }
+                };
+                // The reply is taken last: looking at the nodes may block.
+                let found = look_ahead(&fs, &listing, offset);
+                let Some(mut reply) = ticket.take() else { return };
+                for ((entry, next), found) in from_offset(&listing, offset).zip(found) {
+                    let (attributes, valid_for) = match found {
+                        Some(found) => (file_attr(&found.attributes), found.valid_for),
+                        None => (unknown_entry(entry.inode, entry.entity.kind.is_folder()), Duration::ZERO),
+                    };
+                    let number = attributes.ino;
+                    if reply.add(number, next, &entry.name, &valid_for, &attributes, GENERATION) {
+                        break;
+                    }
+                }
+                reply.ok();
+            });
+        });
+    }
+
+    fn releasedir(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        _flags: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        guard("releasedir", || {
+            self.fs.release(handle.0);
+            reply.ok();
+        });
+    }
+
+    fn statfs(&self, _request: &Request, inode: INodeNo, reply: ReplyStatfs) {
+        guard("statfs", || {
+            let fs = self.fs.clone();
+            self.pool.submit(inode.0, reply, move |ticket| {
+                let room = fs.room();
+                let Some(reply) = ticket.take() else { return };
+                match room {
+                    Ok(Room {
+                        block_bytes,
+                        blocks,
+                        blocks_free,
+                        blocks_available,
+                        files,
+                        files_free,
+                        name_max,
+                    }) => reply.statfs(
+                        blocks,
+                        blocks_free,
+                        blocks_available,
+                        files,
+                        files_free,
+                        block_bytes,
+                        name_max,
+                        block_bytes,
+                    ),
+                    Err(failure) => reply.fail(failure.errno()),
+                }
+            });
+        });
+    }
+
+    // ENOSYS makes the kernel answer by itself from then on: EOPNOTSUPP for extended attributes, "all is
+    // data" for lseek, "the mode bits decide" for access.
+
+    fn getxattr(&self, _request: &Request, _inode: INodeNo, _name: &OsStr, _size: u32, reply: ReplyXattr) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn listxattr(&self, _request: &Request, _inode: INodeNo, _size: u32, reply: ReplyXattr) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn setxattr(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        _name: &OsStr,
+        _value: &[u8],
+        _flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn removexattr(&self, _request: &Request, _inode: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn access(&self, _request: &Request, _inode: INodeNo, _mask: fuser::AccessFlags, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn lseek(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        _handle: FileHandle,
+        _offset: i64,
+        _whence: i32,
+        reply: ReplyLseek,
+    ) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    // Nothing can be changed. The kernel refuses most of this by itself on a read-only mount.
+
+    fn setattr(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        _mode: Option<u32>,
+        _uid: Option<u32>,
+        _gid: Option<u32>,
+        _size: Option<u64>,
+        _atime: Option<fuser::TimeOrNow>,
+        _mtime: Option<fuser::TimeOrNow>,
+        _ctime: Option<std::time::SystemTime>,
+        _handle: Option<FileHandle>,
+        _crtime: Option<std::time::SystemTime>,
+        _chgtime: Option<std::time::SystemTime>,
+        _bkuptime: Option<std::time::SystemTime>,
+        _flags: Option<fuser::BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn write(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        _handle: FileHandle,
+        _offset: u64,
+        _data: &[u8],
+        _write_flags: fuser::WriteFlags,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn create(
+        &self,
+        _request: &Request,
+        _parent: INodeNo,
+        _name: &OsStr,
+        _mode: u32,
+        _umask: u32,
+        _flags: i32,
+        reply: ReplyCreate,
+    ) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn mknod(
+        &self,
+        _request: &Request,
+        _parent: INodeNo,
+        _name: &OsStr,
+        _mode: u32,
+        _umask: u32,
+        _rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn mkdir(
+        &self,
+        _request: &Request,
+        _parent: INodeNo,
+        _name: &OsStr,
+        _mode: u32,
+        _umask: u32,
+        reply: ReplyEntry,
+    ) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn unlink(&self, _request: &Request, _parent: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn rmdir(&self, _request: &Request, _parent: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn rename(
+        &self,
+        _request: &Request,
+        _parent: INodeNo,
+        _name: &OsStr,
+        _new_parent: INodeNo,
+        _new_name: &OsStr,
+        _flags: fuser::RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn symlink(
+        &self,
+        _request: &Request,
+        _parent: INodeNo,
+        _name: &OsStr,
+        _target: &std::path::Path,
+        reply: ReplyEntry,
+    ) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn link(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        _new_parent: INodeNo,
+        _new_name: &OsStr,
+        reply: ReplyEntry,
+    ) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn fallocate(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        _handle: FileHandle,
+        _offset: u64,
+        _length: u64,
+        _mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        reply.error(Errno::EROFS);
+    }
+}
+
+/// Entries whose attributes are looked up for one readdirplus: about as many as fit into its reply.
+const ENTRIES_AHEAD: usize = 256;
+
+/// The entries from an offset, each with the offset of the next.
+fn from_offset(
+    listing: &Listing,
+    offset: u64,
+) -> impl Iterator<Item = (&crate::mount::handle::FolderEntry, u64)> {
+    let skipped = usize::try_from(offset).unwrap_or(usize::MAX);
+    listing.entries().iter().enumerate().skip(skipped).map(|(index, entry)| (entry, index as u64 + 1))
+}
+
+/// The attributes of the next entries; `None` where the store does not tell them.
+fn look_ahead(fs: &FileSystem, listing: &Listing, offset: u64) -> Vec<Option<Found>> {
+    from_offset(listing, offset)
+        .take(ENTRIES_AHEAD)
+        .map(|(entry, _)| fs.entry_attributes(entry, Reach::Store).ok())
+        .collect()
+}
+
+/// Tells the kernel that a name is not there: an entry with no inode.
+fn no_entry() -> FileAttr {
+    unknown_entry(0, false)
+}
+
+/// An entry whose attributes are asked for again when somebody wants them.
+fn unknown_entry(inode: u64, is_folder: bool) -> FileAttr {
+    let mtime = std::time::SystemTime::UNIX_EPOCH;
+    file_attr(&Attributes { inode, is_folder, size_bytes: 0, mode: 0, uid: 0, gid: 0, mtime })
+}

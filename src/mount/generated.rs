@@ -1,0 +1,181 @@
+//! The content of generated files: sidecars, statistics, configuration.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use crate::array::{Array, ByteOrder, Order};
+use crate::error::Error;
+use crate::hierarchy::Node;
+use crate::mount::failure::{Answer, Failure, Reach};
+use crate::mount::fs::{FileSystem, JSON, parent};
+use crate::mount::inode::{Entity, Kind};
+use crate::mount::nodes::{GeneratedFile, Seen};
+use crate::mount::permissions::intersect_documents;
+use crate::mount::sidecar::{self, Place, Service};
+use crate::mount::stats::Metric;
+use crate::store::{Info, join};
+
+impl FileSystem {
+    /// The content of a generated file now.
+    pub(super) fn generate(&self, entity: &Entity) -> Answer<Vec<u8>> {
+        match entity.kind {
+            Kind::Stats => Ok(self.stats_text().into_bytes()),
+            Kind::Config => Ok(self.config_text().into_bytes()),
+            _ => {
+                let seen = self.nodes.current(&entity.path)?;
+                let is_mirrored = matches!(entity.kind, Kind::JsonSidecar | Kind::JsonGroupSidecar);
+                Ok(self.sidecar_text(&entity.path, &seen, is_mirrored)?.into_bytes())
+            }
+        }
+    }
+
+    /// What stat(2) tells of the sidecar of a node.
+    pub(super) fn sidecar_facts(&self, path: &str, seen: &Seen, is_mirrored: bool) -> Answer<GeneratedFile> {
+        let size_bytes = self.sidecar_text(path, seen, is_mirrored)?.len() as u64;
+        Ok(GeneratedFile { info: self.sidecar_info(path, seen)?, size_bytes })
+    }
+
+    /// The counters as text.
+    pub(super) fn stats_text(&self) -> String {
+        self.stats.text(&self.engine_metrics(), &self.inodes.used_arrays())
+    }
+
+    fn engine_metrics(&self) -> Vec<Metric> {
+        let engine = self.engine.counters();
+        let counter = |name, help, value: u64| Metric { name, help, is_gauge: false, value: value as f64 };
+        let gauge = |name, help, value: f64| Metric { name, help, is_gauge: true, value };
+        let served = self.stats.read_bytes().max(1) as f64;
+        let amplification = engine.decoded_bytes as f64 / served;
+        vec![
+            counter("zarrfs_cache_hits_total", "Chunks found in the cache.", engine.hits),
+            counter("zarrfs_cache_misses_total", "Chunks that were not in the cache.", engine.misses),
+            counter("zarrfs_cache_evictions_total", "Chunks dropped to make room.", engine.evictions),
+            counter("zarrfs_decoded_chunks_total", "Chunks decoded.", engine.decoded_units),
+            counter("zarrfs_decoded_bytes_total", "Bytes of the chunks decoded.", engine.decoded_bytes),
+            gauge("zarrfs_decode_amplification", "Bytes decoded for each byte served.", amplification),
+            gauge("zarrfs_cache_bytes", "Bytes in the cache.", engine.cached_bytes as f64),
+            gauge("zarrfs_cache_limit_bytes", "Its limit.", engine.cache_limit_bytes as f64),
+        ]
+    }
+
+    /// What this mount runs with.
+    pub(super) fn config_text(&self) -> String {
+        let options = &self.options;
+        let config = json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "pid": std::process::id(),
+            "process_start_ticks": crate::mount::process::start_ticks(std::process::id()),
+            "source": options.source,
+            "store": self.nodes.store().describe(),
+            "mountpoint": options.mountpoint.to_string_lossy(),
+            "writable": options.writable,
+            "allow-other": options.allow_other.word(),
+            "cache-size": options.cache_limit_bytes,
+            "threads": options.threads,
+            "prefetch": options.prefetch,
+            "byte-order": if options.layout.byte_order == ByteOrder::Big { "big" } else { "little" },
+            "order": if options.layout.order == Order::F { "F" } else { "C" },
+            "revalidate": options.revalidate_seconds,
+            "direct-io": options.direct_io,
+            "log-file": options.log_file.as_ref().map(|path| path.to_string_lossy()),
+            "request-deadline": options.request_deadline.as_secs_f64(),
+        });
+        format!("{config:#}\n")
+    }
+
+    fn sidecar_text(&self, path: &str, seen: &Seen, is_mirrored: bool) -> Answer<String> {
+        let sidecar = match &seen.node {
+            Some(Node::Group { metadata, .. }) => {
+                sidecar::describe_group(path, &self.nodes.store().describe(), metadata)
+            }
+            Some(node) => self.array_sidecar(path, node, is_mirrored),
+            None => return Err(Failure::Errno(libc::ENOENT)),
+        };
+        Ok(sidecar::text(&sidecar))
+    }
+
+    fn array_sidecar(&self, path: &str, node: &Node, is_mirrored: bool) -> Map<String, Value> {
+        let name = if path.is_empty() { &self.root_name } else { path.rsplit('/').next().unwrap_or(path) };
+        let data_file = if is_mirrored { self.data_file_from_mirror(path, name) } else { name.to_owned() };
+        let place = Place { path, name, data_file: &data_file };
+        match node {
+            Node::Array { metadata, .. } => {
+                let array = self.array_to_describe(path, metadata);
+                let service = match &array {
+                    Ok(array) => Service::Served { slab_bytes: array.slab_bytes() },
+                    Err(error) => Service::Unserved(error),
+                };
+                sidecar::describe(place, metadata, self.options.layout, service)
+            }
+            Node::Broken { error, size_bytes, document, .. } => {
+                sidecar::describe_broken(place, *size_bytes, document.as_ref(), error)
+            }
+            Node::Group { .. } => Map::new(),
+        }
+    }
+
+    /// The array that handles read, or one built for the sidecar only.
+    fn array_to_describe(
+        &self,
+        path: &str,
+        metadata: &Arc<crate::metadata::ArrayMetadata>,
+    ) -> Result<Arc<Array>, Error> {
+        let open = self.inodes.existing(&Entity::new(Kind::Array, path)).and_then(|inode| inode.open_array());
+        match open {
+            Some(open) if Arc::ptr_eq(&open.metadata, metadata) => open.array.clone(),
+            _ => self.build(path, metadata),
+        }
+    }
+
+    /// The way from `__formats__/json/GROUP/` to the array's own file.
+    fn data_file_from_mirror(&self, path: &str, name: &str) -> String {
+        let group = parent(path);
+        let depth = group.split('/').filter(|segment| !segment.is_empty()).count();
+        let up = "../".repeat(depth + ["__formats__", JSON].len());
+        format!("{up}{}", join(group, name))
+    }
+
+    /// Owner, mode and time of a sidecar: those of its documents. v2 keeps the attributes in a document of
+    /// their own, and the sidecar shows both.
+    fn sidecar_info(&self, path: &str, seen: &Seen) -> Answer<Info> {
+        let store = self.nodes.store();
+        let (document, info) = match &seen.node {
+            Some(Node::Array { metadata, info }) => (metadata.document_key.clone(), *info),
+            Some(Node::Broken { info, .. }) => (String::new(), *info),
+            Some(Node::Group { metadata, info }) => {
+                let of_document = match metadata.zarr_format {
+                    Some(_) => store.head(&metadata.document_key)?,
+                    None => None,
+                };
+                (metadata.document_key.clone(), of_document.unwrap_or(*info))
+            }
+            None => return Err(Failure::Errno(libc::ENOENT)),
+        };
+        if document.ends_with("zarr.json") {
+            return Ok(info);
+        }
+        let attributes = match document.strip_suffix("meta") {
+            Some(folder) if folder.is_empty() || folder.ends_with('/') => join(path, "attrs"),
+            _ => join(path, ".zattrs"),
+        };
+        Ok(match store.head(&attributes)? {
+            Some(of_attributes) => intersect_documents(&info, &of_attributes),
+            None => info,
+        })
+    }
+}
+
+impl FileSystem {
+    /// Logs the counters (SIGUSR1).
+    pub fn log_stats(&self) {
+        for line in self.stats_text().lines().filter(|line| !line.starts_with('#')) {
+            log::info!("{line}");
+        }
+    }
+
+    /// Whether the root can be read at all: asked once before the mount is reported ready.
+    pub fn check_root(&self) -> Answer<()> {
+        self.attributes(crate::mount::inode::ROOT, Reach::Store).map(drop)
+    }
+}

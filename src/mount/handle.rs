@@ -1,0 +1,71 @@
+//! Handles: what open(2) and opendir(3) gave out.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::RwLock;
+
+use crate::mount::inode::{Entity, Inode};
+
+/// One name in a folder.
+#[derive(Clone, Debug)]
+pub struct FolderEntry {
+    /// The name.
+    pub name: String,
+    /// What it stands for.
+    pub entity: Entity,
+    /// Its inode.
+    pub inode: u64,
+}
+
+/// What a handle reads.
+pub enum Handle {
+    /// An array's bytes.
+    Array {
+        /// The array.
+        inode: Arc<Inode>,
+        /// Where a sequential reader would go on.
+        next_offset: AtomicU64,
+    },
+    /// A generated file, as it was when opened.
+    Generated(Vec<u8>),
+    /// A folder, as it was when opened: `.` and `..` first.
+    Folder(Vec<FolderEntry>),
+}
+
+/// All open handles.
+#[derive(Default)]
+pub struct HandleTable {
+    open: RwLock<HashMap<u64, Arc<Handle>>>,
+    last: AtomicU64,
+}
+
+impl HandleTable {
+    /// Adds one; its number is never reused.
+    pub fn add(&self, handle: Handle) -> u64 {
+        let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+        self.open.write().insert(number, Arc::new(handle));
+        number
+    }
+
+    /// One that is open.
+    pub fn get(&self, number: u64) -> Option<Arc<Handle>> {
+        self.open.read().get(&number).cloned()
+    }
+
+    /// Closes one. A request that still uses it keeps it alive.
+    pub fn remove(&self, number: u64) {
+        self.open.write().remove(&number);
+    }
+
+    /// How many are open.
+    pub fn len(&self) -> usize {
+        self.open.read().len()
+    }
+
+    /// Whether none is open.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}

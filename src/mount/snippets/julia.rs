@@ -1,0 +1,69 @@
+//! Julia: read!, then the axes reversed, since Julia counts the first axis as the fastest.
+
+use super::{Element, Subject, list, reversal};
+
+/// ```text
+/// x=open(f->read!(f,Array{Float32}(undef,360,180,12)),"temp");x=permutedims(ltoh.(x),(3,2,1))
+/// ```
+/// Text and structs come as their bytes, along a last axis of their own.
+pub fn snippet(subject: &Subject<'_>, element: Element) -> Option<String> {
+    let swap = if subject.is_big() { "ntoh" } else { "ltoh" };
+    let swapped = || format!("x={swap}.(x)");
+    let (name, parts, convert) = match element {
+        Element::Bool => ("Bool", 1, String::new()),
+        Element::Int(1) => ("Int8", 1, String::new()),
+        Element::Int(2) => ("Int16", 1, swapped()),
+        Element::Int(4) => ("Int32", 1, swapped()),
+        Element::Int(_) => ("Int64", 1, swapped()),
+        Element::UInt(1) | Element::SmallFloat(_) => ("UInt8", 1, String::new()),
+        Element::UInt(2) => ("UInt16", 1, swapped()),
+        Element::UInt(4) => ("UInt32", 1, swapped()),
+        Element::UInt(_) => ("UInt64", 1, swapped()),
+        Element::Float(2) => ("Float16", 1, swapped()),
+        Element::Float(4) => ("Float32", 1, swapped()),
+        Element::Float(_) => ("Float64", 1, swapped()),
+        Element::BFloat16 => ("UInt16", 1, format!("x=reinterpret.(Float32,UInt32.({swap}.(x)).<<16)")),
+        Element::Complex(bytes) => {
+            let name = if bytes == 4 { "ComplexF32" } else { "ComplexF64" };
+            (name, 1, format!("x=complex.({swap}.(real.(x)),{swap}.(imag.(x)))"))
+        }
+        Element::Text(bytes) | Element::Bytes(bytes) => ("UInt8", bytes, String::new()),
+        Element::Utf32(points) => ("UInt32", points, swapped()),
+    };
+    let mut axes = subject.fastest_first();
+    let has_part_axis = parts > 1;
+    if has_part_axis {
+        axes.insert(0, parts as u64);
+    }
+    let declared = if axes.is_empty() { "undef".to_owned() } else { format!("undef,{}", list(&axes, ",")) };
+    let mut snippet = format!("x=open(f->read!(f,Array{{{name}}}({declared})),{})", quote(subject.file));
+    if !convert.is_empty() {
+        snippet.push(';');
+        snippet.push_str(&convert);
+    }
+    let permutation: Option<Vec<u64>> = match (subject.is_fortran(), has_part_axis) {
+        _ if axes.len() < 2 => None,
+        (true, false) => None,
+        (false, _) => Some(reversal(axes.len())),
+        (true, true) => Some((2..=axes.len() as u64).chain([1]).collect()),
+    };
+    if let Some(permutation) = permutation {
+        snippet.push_str(&format!(";x=permutedims(x,({}))", list(&permutation, ",")));
+    }
+    Some(snippet)
+}
+
+/// A Julia string.
+fn quote(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for character in text.chars() {
+        match character {
+            '"' | '\\' | '$' => quoted.extend(['\\', character]),
+            '\n' => quoted.push_str("\\n"),
+            control if control.is_control() => quoted.push_str(&format!("\\u{:04x}", u32::from(control))),
+            other => quoted.push(other),
+        }
+    }
+    quoted.push('"');
+    quoted
+}

@@ -1,0 +1,90 @@
+//! MATLAB and Octave: fread, then the axes reversed, since both count the first axis as the fastest.
+
+use super::{Element, Subject, list, reversal};
+
+/// ```text
+/// f=fopen('temp','r','ieee-le');x=fread(f,Inf,'single=>single');fclose(f);x=permute(reshape(x,[360 180 12]),[3 2 1]);
+/// ```
+/// Text and structs come as their bytes, along a last axis of their own.
+pub fn snippet(subject: &Subject<'_>, element: Element) -> Option<String> {
+    // What is read, how many of them make an element, and what is done with them.
+    let (class, parts, convert) = match element {
+        Element::Bool => ("uint8", 1, "x=logical(x);".to_owned()),
+        Element::Int(bytes) => (integer(bytes, true), 1, String::new()),
+        Element::UInt(bytes) => (integer(bytes, false), 1, String::new()),
+        Element::Float(4) => ("single", 1, String::new()),
+        Element::Float(8) => ("double", 1, String::new()),
+        // MATLAB's half comes with a toolbox; Octave has none.
+        Element::Float(_) => ("uint16", 1, "x=half.typecast(x);".to_owned()),
+        Element::BFloat16 => ("uint16", 1, "x=typecast(bitshift(uint32(x),16),'single');".to_owned()),
+        Element::SmallFloat(_) => ("uint8", 1, String::new()),
+        Element::Complex(4) => ("single", 1, "x=complex(x(1:2:end),x(2:2:end));".to_owned()),
+        Element::Complex(_) => ("double", 1, "x=complex(x(1:2:end),x(2:2:end));".to_owned()),
+        Element::Text(bytes) => ("uint8", bytes, "x=char(x);".to_owned()),
+        Element::Utf32(points) => ("uint32", points, String::new()),
+        Element::Bytes(bytes) => ("uint8", bytes, String::new()),
+    };
+    let order = if subject.is_big() { "ieee-be" } else { "ieee-le" };
+    let file = quote(subject.file);
+    let mut snippet =
+        format!("f=fopen({file},'r','{order}');x=fread(f,Inf,'{class}=>{class}');fclose(f);{convert}");
+    let mut axes = subject.fastest_first();
+    let has_part_axis = parts > 1;
+    if has_part_axis {
+        axes.insert(0, parts as u64);
+    }
+    match axes.as_slice() {
+        // fread gives a column.
+        [] => {}
+        [_] if !subject.is_empty() => {}
+        [length] => snippet.push_str(&format!("x=reshape(x,[{length} 1]);")),
+        axes => {
+            let reshaped = format!("reshape(x,[{}])", list(axes, " "));
+            snippet.push_str(&match permutation(subject, has_part_axis) {
+                Some(permutation) => format!("x=permute({reshaped},[{}]);", list(&permutation, " ")),
+                None => format!("x={reshaped};"),
+            });
+        }
+    }
+    Some(snippet)
+}
+
+/// How the axes that were read become Zarr's, with the parts of an element last; `None` where they already are.
+fn permutation(subject: &Subject<'_>, has_part_axis: bool) -> Option<Vec<u64>> {
+    let rank = subject.rank();
+    match (subject.is_fortran(), has_part_axis) {
+        (true, false) => None,
+        (false, _) => Some(reversal(rank + usize::from(has_part_axis))),
+        (true, true) => Some((2..=rank as u64 + 1).chain([1]).collect()),
+    }
+}
+
+fn integer(bytes: usize, is_signed: bool) -> &'static str {
+    match (bytes, is_signed) {
+        (1, true) => "int8",
+        (2, true) => "int16",
+        (4, true) => "int32",
+        (_, true) => "int64",
+        (1, false) => "uint8",
+        (2, false) => "uint16",
+        (4, false) => "uint32",
+        (_, false) => "uint64",
+    }
+}
+
+/// A string in both languages: they disagree about escapes, so control characters are put in by number.
+fn quote(text: &str) -> String {
+    if !text.contains(char::is_control) {
+        return format!("'{}'", text.replace('\'', "''"));
+    }
+    let mut quoted = String::from("['");
+    for character in text.chars() {
+        match character {
+            '\'' => quoted.push_str("''"),
+            control if control.is_control() => quoted.push_str(&format!("' char({}) '", u32::from(control))),
+            other => quoted.push(other),
+        }
+    }
+    quoted.push_str("']");
+    quoted
+}

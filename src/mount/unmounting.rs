@@ -1,0 +1,151 @@
+//! `zarrfs umount`: finds the mount, takes it out of the tree, and waits for its daemon.
+
+use std::fs;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::mount::fs::{CONFIG, INTERNALS};
+use crate::mount::mounting::detach;
+use crate::mount::process::{FILESYSTEM_TYPE, MountEntry, mount_at, start_ticks, users_of};
+use crate::sys;
+
+/// A mount whose daemon does not answer for so long counts as hung.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a daemon may take to end when nobody uses its mount any more.
+const DAEMON_END_MS: i32 = 60_000;
+/// How long is waited for the daemon of a mount that was detached by force.
+const FORCED_END_MS: i32 = 2_000;
+/// A program that has just ended may still be letting go.
+const BUSY_RETRIES: u32 = 5;
+
+fn refuse<T>(sentence: String) -> Result<T> {
+    Err(Error::Usage(sentence))
+}
+
+/// Unmounts, and returns when the daemon has written everything and gone. Fails with the reason when the mount is
+/// busy (naming who uses it), unless `force`, which detaches it at once.
+pub fn unmount(mountpoint: &Path, force: bool) -> Result<()> {
+    let entry = find(mountpoint)?;
+    let shown = mountpoint.display();
+    let daemon = daemon_of(&entry.mountpoint);
+    let mut tries = 0;
+    loop {
+        match detach(&entry.mountpoint, force) {
+            Ok(()) => break,
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                tries += 1;
+                if tries > BUSY_RETRIES {
+                    return refuse(busy(mountpoint, &entry));
+                }
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+                return refuse(format!(
+                    "you may not unmount {shown}: only who mounted it, or root, may ({error})"
+                ));
+            }
+            Err(error) => return refuse(format!("cannot unmount {shown}: {error}")),
+        }
+    }
+    let Some(daemon) = daemon else { return Ok(()) };
+    let patience_ms = if force { FORCED_END_MS } else { DAEMON_END_MS };
+    match sys::wait_readable(daemon.as_fd(), patience_ms) {
+        Ok(true) => Ok(()),
+        Ok(false) if force => {
+            log::warn!("{shown} is detached; its daemon ends when the programs that hold files there let go");
+            Ok(())
+        }
+        Ok(false) => refuse(format!("{shown} is unmounted, but its daemon has not ended")),
+        Err(error) => refuse(format!("{shown} is unmounted, but waiting for its daemon failed: {error}")),
+    }
+}
+
+/// Detaches a mount whose daemon has died (one that answers ENOTCONN); anything else is left alone, and is no error.
+pub fn unmount_stale(mountpoint: &Path) -> Result<()> {
+    let Ok(entry) = find(mountpoint) else { return Ok(()) };
+    if !is_dead(&entry.mountpoint) {
+        return Ok(());
+    }
+    detach(&entry.mountpoint, true)
+        .or_else(|error| refuse(format!("cannot detach the dead mount on {}: {error}", mountpoint.display())))
+}
+
+/// The zarrfs mount at a path. The path itself is looked at last: a mount that hangs must not hang this.
+fn find(mountpoint: &Path) -> Result<MountEntry> {
+    let shown = mountpoint.display();
+    let failed = |error: io::Error| Error::Usage(format!("cannot look at {shown}: {error}"));
+    let mut entry = match of_parent(mountpoint) {
+        Some(path) => mount_at(&path).map_err(failed)?,
+        None => None,
+    };
+    if entry.is_none() {
+        let path = fs::canonicalize(mountpoint).map_err(failed)?;
+        entry = mount_at(&path).map_err(failed)?;
+    }
+    match entry {
+        Some(entry) if entry.filesystem_type == FILESYSTEM_TYPE => Ok(entry),
+        Some(entry) => refuse(format!(
+            "{shown} is a mount of type {}, not one of zarrfs: unmount it with 'umount'",
+            entry.filesystem_type
+        )),
+        None => refuse(format!("nothing is mounted on {shown}")),
+    }
+}
+
+/// The path with all but its last segment resolved.
+fn of_parent(mountpoint: &Path) -> Option<PathBuf> {
+    let absolute = std::path::absolute(mountpoint).ok()?;
+    let name = absolute.file_name()?;
+    Some(fs::canonicalize(absolute.parent()?).ok()?.join(name))
+}
+
+/// Runs what might hang on another thread; `None` when it does.
+fn with_patience<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (sender, receiver) = channel();
+    std::thread::Builder::new()
+        .spawn(move || {
+            let _ = sender.send(look());
+        })
+        .ok()?;
+    receiver.recv_timeout(PATIENCE).ok()
+}
+
+fn is_dead(mountpoint: &Path) -> bool {
+    let path = mountpoint.to_owned();
+    let looked = with_patience(move || fs::metadata(path).map(drop));
+    matches!(looked, Some(Err(error)) if error.raw_os_error() == Some(libc::ENOTCONN))
+}
+
+/// A descriptor of the daemon behind a mount, as the mount itself tells; `None` when it does not answer, or
+/// runs where its number means another process.
+fn daemon_of(mountpoint: &Path) -> Option<OwnedFd> {
+    let path = mountpoint.join(INTERNALS).join(CONFIG);
+    let text = with_patience(move || {
+        let mut text = String::new();
+        fs::File::open(path)?.take(1 << 20).read_to_string(&mut text).map(|_| text)
+    })?
+    .ok()?;
+    let config: serde_json::Value = serde_json::from_str(&text).ok()?;
+    let pid = u32::try_from(config.get("pid")?.as_u64()?).ok()?;
+    let ticks = config.get("process_start_ticks")?.as_u64()?;
+    let process = sys::open_process(pid).ok()?;
+    (start_ticks(pid) == Some(ticks)).then_some(process)
+}
+
+fn busy(mountpoint: &Path, entry: &MountEntry) -> String {
+    let shown = mountpoint.display();
+    let users = users_of(entry);
+    if users.is_empty() {
+        return format!(
+            "{shown} is busy: a program of another user holds it, or another mount is inside; end it, or use --force"
+        );
+    }
+    let listed: Vec<String> = users.iter().take(10).map(|(pid, name)| format!("{name} ({pid})")).collect();
+    let more = users.len().saturating_sub(listed.len());
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{shown} is busy: used by {}{more}; end them, or use --force", listed.join(", "))
+}
