@@ -12,6 +12,9 @@ Bytes are base64. Elements are in canonical form: C order, little-endian, packed
   {"op": "numcodecs_decode", "config": {…}, "data": …}                                    -> {"data": …}
   {"op": "tensorstore_encode", "document": {…}, "data": …}   -> {"data": …}   v2 documents of one chunk
   {"op": "tensorstore_decode", "document": {…}, "data": …}   -> {"data": …}
+  {"op": "zarrs_encode", "document": {…}, "dtype": "i2", "data": …}   -> {"data": …}   the zarrs package
+  {"op": "zarrs_decode", "document": {…}, "dtype": "i2", "data": …}   -> {"data": …}
+  {"op": "cast_exactly" or "cast_by_package", …}             casts.py
   {"op": "versions"}                               -> {"zarr": …, "numcodecs": …}
 
 An exception is {"error": "…"}; the server goes on.
@@ -20,7 +23,9 @@ An exception is {"error": "…"}; the server goes on.
 import asyncio
 import base64
 import json
+import pathlib
 import sys
+import tempfile
 import warnings
 
 warnings.filterwarnings("ignore")
@@ -33,8 +38,9 @@ except ImportError:
     pass
 import numcodecs
 import zarr
+from casts import cast_by_package, cast_exactly
 from zarr.core.buffer import default_buffer_prototype
-from zarr.storage import MemoryStore
+from zarr.storage import LocalStore, MemoryStore
 
 zarr.config.set({"array.write_empty_chunks": True})
 
@@ -127,6 +133,32 @@ def tensorstore_decode(document, data):
     return {"data": pack(elements.astype(elements.dtype.newbyteorder("<")).tobytes(order="C"))}
 
 
+def zarrs_chain(document, folder):
+    from zarrs._internal import ChunkItem, CodecPipelineImpl
+
+    shape = document["shape"]
+    whole = [slice(0, length) for length in shape]
+    item = ChunkItem("chunk", whole, shape, whole, shape)
+    return CodecPipelineImpl(json.dumps(document), LocalStore(folder)), item
+
+
+def zarrs_encode(document, dtype, data):
+    with tempfile.TemporaryDirectory() as folder:
+        chain, item = zarrs_chain(document, folder)
+        elements = np.frombuffer(unpack(data), dtype=dtype).reshape(document["shape"])
+        chain.store_chunks_with_indices([item], elements, True)
+        return {"data": pack(pathlib.Path(folder, "chunk").read_bytes())}
+
+
+def zarrs_decode(document, dtype, data):
+    with tempfile.TemporaryDirectory() as folder:
+        pathlib.Path(folder, "chunk").write_bytes(unpack(data))
+        chain, item = zarrs_chain(document, folder)
+        elements = np.zeros(document["shape"], dtype=dtype)
+        chain.retrieve_chunks_and_apply_index([item], elements)
+        return {"data": pack(elements.tobytes())}
+
+
 def versions():
     return {"zarr": zarr.__version__, "numcodecs": numcodecs.__version__}
 
@@ -137,11 +169,15 @@ OPERATIONS = {
         encode,
         decode,
         dtype,
+        cast_by_package,
+        cast_exactly,
         numcodecs_encode,
         numcodecs_decode,
         tensorstore_encode,
         tensorstore_decode,
         versions,
+        zarrs_decode,
+        zarrs_encode,
     )
 }
 
