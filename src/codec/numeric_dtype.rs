@@ -301,7 +301,7 @@ macro_rules! read_and_write {
 }
 
 macro_rules! integer_element {
-    ($($T:ident $kind:ident $wide:ident $of_float:ident;)*) => {$(
+    ($($T:ident $kind:ident $wide:ident $of_float:ident $of_complex:ident;)*) => {$(
         impl Element for $T {
             const KIND: NumericKind = NumericKind::$kind;
             const SIZE: usize = size_of::<$T>();
@@ -315,7 +315,8 @@ macro_rules! integer_element {
                 match number {
                     Number::Int(number) => number as $T,
                     Number::UInt(number) => number as $T,
-                    Number::Float(number) | Number::Complex(number, _) => $of_float(number) as $T,
+                    Number::Float(number) => $of_float(number) as $T,
+                    Number::Complex(number, _) => $of_complex(number) as $T,
                 }
             }
         }
@@ -323,14 +324,14 @@ macro_rules! integer_element {
 }
 
 integer_element! {
-    i8 I8 Int i32_of_float;
-    i16 I16 Int i32_of_float;
-    i32 I32 Int i32_of_float;
-    i64 I64 Int i64_of_float;
-    u8 U8 UInt i32_of_float;
-    u16 U16 UInt i32_of_float;
-    u32 U32 UInt u32_of_float;
-    u64 U64 UInt u64_of_float;
+    i8 I8 Int i32_of_float i32_of_float;
+    i16 I16 Int i32_of_float i32_of_float;
+    i32 I32 Int i32_of_float i32_of_float;
+    i64 I64 Int i64_of_float i64_of_float;
+    u8 U8 UInt i32_of_float i32_of_float;
+    u16 U16 UInt i32_of_float i32_of_float;
+    u32 U32 UInt u32_of_float i64_of_float;
+    u64 U64 UInt u64_of_float u64_of_float;
 }
 
 /// cvttsd2si, 32 bits.
@@ -346,7 +347,8 @@ fn i64_of_float(number: f64) -> i64 {
     if (-BOUND..BOUND).contains(&number) { number as i64 } else { i64::MIN }
 }
 
-/// How compilers build u32 from [`i32_of_float`]: above 2^31 in two parts.
+/// How compilers build u32 from [`i32_of_float`] for many numbers at once: above 2^31 in two parts. (NumPy's loops
+/// for complex numbers, whose parts lie apart, are compiled for one at a time, and cut the u32 from the i64.)
 #[inline(always)]
 fn u32_of_float(number: f64) -> u32 {
     const BOUND: f64 = 2_147_483_648.0;
