@@ -28,8 +28,10 @@ const CODECS: &[&str] = &[
     "lz4",
     "lzma",
     "packbits",
+    "pcodec",
     "quantize",
     "shuffle",
+    "zfpy",
     "zlib",
     "zstd",
 ];

@@ -8,7 +8,8 @@
 //! ```
 
 use super::configuration::Configuration;
-use super::numeric_dtype::{NumericDtype, cast};
+use super::element::cast;
+use super::numeric_dtype::NumericDtype;
 use super::numeric_filter::{Dtypes, NumericFilter, build as build_filter};
 use super::{Codec, CodecResult, Context, Entry};
 

@@ -12,7 +12,8 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::configuration::Configuration;
-use super::numeric_dtype::{Element, Number, NumericDtype, NumericKind, with_element};
+use super::element::{Element, Number, with_element};
+use super::numeric_dtype::{NumericDtype, NumericKind};
 use super::numeric_filter::read_dtype;
 use super::{
     BytesToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Entry, Input, Items, scratch,

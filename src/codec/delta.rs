@@ -13,9 +13,8 @@
 use half::f16;
 
 use super::configuration::Configuration;
-use super::numeric_dtype::{
-    Bool, Complex, Element, Number, NumericDtype, NumericKind, transform, with_element,
-};
+use super::element::{Bool, Complex, Element, Number, transform, with_element};
+use super::numeric_dtype::{NumericDtype, NumericKind};
 use super::numeric_filter::{Dtypes, NumericFilter, build as build_filter};
 use super::{Codec, CodecError, CodecResult, Context, Entry};
 

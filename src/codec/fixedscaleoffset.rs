@@ -14,7 +14,8 @@ use half::f16;
 use serde_json::Value;
 
 use super::configuration::Configuration;
-use super::numeric_dtype::{Complex, Element, Number, NumericDtype, NumericKind, transform};
+use super::element::{Complex, Element, Number, transform};
+use super::numeric_dtype::{NumericDtype, NumericKind};
 use super::numeric_filter::{Dtypes, NumericFilter, build as build_filter};
 use super::{Codec, CodecError, CodecResult, Context, Entry};
 use crate::metadata::ByteOrder;

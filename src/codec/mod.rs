@@ -11,6 +11,7 @@
 //! - Errors here are a [`CodecError`] without a key; the layer above knows the key and adds it.
 
 mod adler32;
+mod array_compressor;
 mod astype;
 mod base64;
 mod bitround;
@@ -25,6 +26,7 @@ pub mod configuration;
 mod crc32;
 mod crc32c;
 mod delta;
+mod element;
 mod fixedscaleoffset;
 mod fletcher32;
 mod gzip;
@@ -38,6 +40,7 @@ mod numcodecs_packbits;
 mod numeric_dtype;
 mod numeric_filter;
 mod packbits;
+mod pcodec;
 mod permute;
 pub mod pipeline;
 mod quantize;
@@ -52,6 +55,8 @@ pub mod sharding_indexed;
 mod shuffle;
 mod stream_decoder;
 mod transpose;
+mod zfp;
+mod zfpy;
 mod zlib;
 mod zstd;
 

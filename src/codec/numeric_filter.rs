@@ -8,7 +8,8 @@
 use std::borrow::Cow;
 
 use super::configuration::Configuration;
-use super::numeric_dtype::{NumericDtype, NumericKind, cast};
+use super::element::cast;
+use super::numeric_dtype::{NumericDtype, NumericKind};
 use super::{
     ArrayToArray, BytesToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Input, Items,
     Representation, scratch,

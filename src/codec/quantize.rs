@@ -10,7 +10,8 @@
 use half::f16;
 
 use super::configuration::Configuration;
-use super::numeric_dtype::{Element, Number, NumericDtype, NumericKind, cast, transform};
+use super::element::{Element, Number, cast, transform};
+use super::numeric_dtype::{NumericDtype, NumericKind};
 use super::numeric_filter::{Dtypes, NumericFilter, build as build_filter};
 use super::{Codec, CodecResult, Context, Entry};
 
