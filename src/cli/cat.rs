@@ -37,7 +37,7 @@ pub struct Arguments {
 impl Arguments {
     /// Writes them. A reader that closes its end early ends it quietly.
     pub fn run(self) -> Outcome {
-        log::start(&self.log, self.log.log_file.as_deref())?;
+        log::start(&self.log)?;
         let store = open::zarr_store(&self.store.store, self.store.access.follow_symlinks.is_on())?;
         let path = open::path(&self.array);
         let metadata = open::array(&Tree::new(store.clone()), &path)?;

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use clap::Args;
+use indicatif::ProgressBar;
 use parking_lot::Mutex;
 use zarrfs::array::{Array, Engine, Layout};
 use zarrfs::error::Error;
@@ -32,8 +33,8 @@ pub struct Arguments {
 }
 
 /// What was found so far.
-#[derive(Default)]
 struct Findings {
+    bar: ProgressBar,
     arrays: u64,
     chunks: u64,
     damaged: u64,
@@ -43,7 +44,7 @@ struct Findings {
 impl Arguments {
     /// Checks.
     pub fn run(self) -> Outcome {
-        log::start(&self.log, self.log.log_file.as_deref())?;
+        log::start(&self.log)?;
         let store = open::zarr_store(&self.store.store, self.store.access.follow_symlinks.is_on())?;
         let engine = Engine::new(0, 1);
         let mut roots: Vec<String> = self.arrays.iter().map(|name| open::path(name)).collect();
@@ -56,7 +57,8 @@ impl Arguments {
         if roots.is_empty() {
             roots.push(String::new());
         }
-        let mut findings = Findings::default();
+        let mut findings =
+            Findings { bar: progress::chunks(), arrays: 0, chunks: 0, damaged: 0, not_checked: 0 };
         for visit in roots.iter().flat_map(|root| tree.walk(root, usize::MAX)) {
             let path = &visit.path;
             match visit.node {
@@ -64,10 +66,10 @@ impl Arguments {
                 Ok(Node::Array { metadata, .. }) => {
                     match Array::open(&engine, &store, path, metadata, Layout::default()) {
                         Ok(array) => findings.check(path, &array, self.threads.number()),
-                        Err(error) => findings.refused(path, &error),
+                        Err(error) => findings.refused(&error),
                     }
                 }
-                Ok(Node::Broken { error, .. }) | Err(error) => findings.refused(path, &error),
+                Ok(Node::Broken { error, .. }) | Err(error) => findings.refused(&error),
             }
         }
         findings.report()
@@ -76,7 +78,8 @@ impl Arguments {
 
 impl Findings {
     fn check(&mut self, path: &str, array: &Array, threads: usize) {
-        let bar = progress::chunks(0);
+        let bar = &self.bar;
+        bar.reset();
         bar.set_message(open::shown(path).to_owned());
         // A shard is one object, however many of its inner chunks are damaged.
         let damaged: Mutex<HashSet<String>> = Mutex::default();
@@ -92,7 +95,6 @@ impl Findings {
                 }
             },
         );
-        bar.finish_and_clear();
         self.arrays += 1;
         self.chunks += outcome.sound + outcome.damaged;
         self.damaged += damaged.into_inner().len() as u64;
@@ -100,23 +102,22 @@ impl Findings {
 
     /// A node that could not be opened: damage where its document or the store is at fault, and only a gap in the
     /// check where this version lacks something.
-    fn refused(&mut self, path: &str, error: &Error) {
+    fn refused(&mut self, error: &Error) {
         if let Error::Unsupported { .. } = error {
             self.not_checked += 1;
-            eprintln!("zarrfs: not checked: {}: {error}", open::shown(path));
+            self.bar.suspend(|| output::note(format_args!("zarrfs: not checked: {error}")));
         } else {
             self.damaged += 1;
-            let _ = output::write(format!("{error}\n").as_bytes());
+            self.bar.suspend(|| say("", error));
         }
     }
 
     fn report(self) -> Outcome {
-        let Findings { arrays, chunks, damaged, not_checked } = self;
-        eprint!("{} checked, {} read", count(arrays, "array"), count(chunks, "chunk"));
-        if not_checked > 0 {
-            eprint!(", {not_checked} not checked");
-        }
-        eprintln!(", {damaged} damaged");
+        let Findings { bar, arrays, chunks, damaged, not_checked } = self;
+        bar.finish_and_clear();
+        let skipped = if not_checked > 0 { format!(", {not_checked} not checked") } else { String::new() };
+        let read = format!("{} checked, {} read", count(arrays, "array"), count(chunks, "chunk"));
+        output::note(format_args!("{read}{skipped}, {damaged} damaged"));
         if damaged > 0 { Err(Exit::Reported) } else { Ok(()) }
     }
 }

@@ -4,6 +4,8 @@ use std::process::ExitCode;
 
 use zarrfs::error::Error;
 
+use super::output;
+
 /// Why a command ended early.
 #[derive(Debug)]
 pub enum Exit {
@@ -23,11 +25,11 @@ impl Exit {
     pub fn report(self) -> ExitCode {
         match self {
             Exit::Usage(sentence) => {
-                eprintln!("zarrfs: {sentence}");
+                output::note(format_args!("zarrfs: {sentence}"));
                 ExitCode::from(2)
             }
             Exit::Failed(reason) => {
-                eprintln!("zarrfs: {reason}");
+                output::note(format_args!("zarrfs: {reason}"));
                 ExitCode::FAILURE
             }
             Exit::Reported => ExitCode::FAILURE,

@@ -34,7 +34,7 @@ pub struct Arguments {
 impl Arguments {
     /// Lists.
     pub fn run(self) -> Outcome {
-        log::start(&self.log, self.log.log_file.as_deref())?;
+        log::start(&self.log)?;
         let store = open::zarr_store(&self.store.store, self.store.access.follow_symlinks.is_on())?;
         let engine = Engine::new(0, 1);
         let hierarchy = Tree::new(store.clone());
@@ -112,10 +112,14 @@ fn describe_array(metadata: &ArrayMetadata, stored_bytes: Option<u64>, array: Op
     }
 }
 
-/// The data type as the document spells it.
+/// The data type as the document spells it; of a structured one, the names of the fields.
 fn data_type(document: &Map<String, Value>) -> String {
     match document.get("data_type").or_else(|| document.get("dtype")) {
         Some(Value::String(name)) => name.clone(),
+        Some(Value::Array(fields)) => {
+            let name = |field: &Value| field.get(0).and_then(Value::as_str).unwrap_or("?").to_owned();
+            format!("struct({})", fields.iter().map(name).collect::<Vec<_>>().join(", "))
+        }
         Some(Value::Object(object)) => match object.get("name") {
             Some(Value::String(name)) => name.clone(),
             _ => Value::Object(object.clone()).to_string(),

@@ -226,4 +226,52 @@ mod tests {
         assert!(is_mount_helper(&["mount.fuse.zarrfs".into()]));
         assert!(!is_mount_helper(&["/usr/bin/zarrfs".into()]));
     }
+
+    const README: &str = include_str!("../../README.md");
+
+    /// The value in `text [default: value]`, and the text.
+    fn split_default(help: &str) -> (&str, Option<&str>) {
+        let split = help.strip_suffix(']').and_then(|help| help.rsplit_once(" [default: "));
+        split.map_or((help, None), |(text, default)| (text, Some(default)))
+    }
+
+    #[test]
+    fn the_readme_tells_of_every_option_of_mount_as_help_does() {
+        let mut table = String::from("| option | default | meaning |\n|---|---|---|\n");
+        for option in mount_definition().get_arguments().filter(|option| !option.is_hide_set()) {
+            let (Some(long), Some(help)) = (option.get_long(), option.get_help()) else { continue };
+            if long == "help" {
+                continue;
+            }
+            let help = help.to_string();
+            let (help, computed) = split_default(&help);
+            let fixed = option.get_default_values().first().map(|value| value.to_string_lossy().into_owned());
+            let default = computed.map(str::to_owned).or(fixed).unwrap_or_default();
+            let takes_value = option.get_action().takes_values();
+            let names = option.get_value_names().filter(|_| takes_value);
+            let separator = if option.is_require_equals_set() { '=' } else { ' ' };
+            let value =
+                names.map_or(String::new(), |names| format!("{separator}{}", names[0])).replace('|', "\\|");
+            table += &format!("| `--{long}{value}` | {default} | {help} |\n");
+        }
+        assert!(README.contains(&table), "README.md does not have this table:\n{table}");
+    }
+
+    #[test]
+    fn the_readme_tells_of_every_command_as_help_does() {
+        let mut table = String::from("| command | does |\n|---|---|\n");
+        let mut definition = CommandLine::command();
+        definition.build();
+        for command in definition.get_subcommands_mut().filter(|command| !command.is_hide_set()) {
+            if command.get_name() == "help" {
+                continue;
+            }
+            let usage = command.render_usage().to_string();
+            let usage =
+                usage.trim_start_matches("Usage: ").replace(['<', '>'], "").replace("[OPTIONS]", "[options]");
+            let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+            table += &format!("| `{usage}` | {about} |\n");
+        }
+        assert!(README.contains(&table), "README.md does not have this table:\n{table}");
+    }
 }

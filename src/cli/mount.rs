@@ -13,10 +13,10 @@ use zarrfs::mount::session;
 use zarrfs::store::{Store, local_path};
 
 use super::exit::{Exit, Outcome};
-use super::open;
+use super::log::{Log, absolute};
 use super::options::{AccessArguments, EngineArguments, LayoutArguments, LogArguments, Switch};
 use super::words::Words;
-use super::{log, size};
+use super::{open, output, size};
 
 /// How long, and over how many nodes, mounting looks for arrays that the cache is too small for.
 const SLAB_SEARCH_TIME: Duration = Duration::from_millis(300);
@@ -138,36 +138,42 @@ impl Arguments {
     pub fn run(self, words: Words, helper: bool) -> Outcome {
         self.later.refuse()?;
         if words.rw && !helper {
-            eprintln!("zarrfs: note: the mount is read-only; 'rw' alone never enables writing");
+            output::note(format_args!(
+                "zarrfs: note: the mount is read-only; 'rw' alone never enables writing"
+            ));
         }
         for word in &words.passed_over {
-            eprintln!("zarrfs: note: unknown option '{word}' passed over");
+            output::note(format_args!("zarrfs: note: unknown option '{word}' passed over"));
         }
-        let options = self.options(&words);
-        log::start(&self.log, options.log_file.as_deref())?;
+        let log = Log::new(&self.log)?;
+        let options = self.options(&words, &log);
         let follow_symlinks = self.access.follow_symlinks.is_on();
         if self.fake {
             open::zarr_store(&self.store, follow_symlinks)?;
             return Ok(());
         }
         let location = self.store.clone();
-        let warns_inside = self.foreground.then(|| (options.cache_limit_bytes, options.layout));
+        let foreground = self.foreground;
         let (cache_limit_bytes, layout) = (options.cache_limit_bytes, options.layout);
-        session::run(options, self.foreground, move || {
+        // The log file is made only behind the checks of `run`: it must not come to lie in the store.
+        session::run(options, foreground, move || {
+            // A daemon has no standard error; until it is one, whoever called it says what failed.
+            if foreground || log.file().is_some() {
+                log.start()?;
+            }
             let store = open::zarr_store(&location, follow_symlinks)?;
-            if let Some((cache_limit_bytes, layout)) = warns_inside {
+            if foreground {
                 warn_of_slabs(&store, cache_limit_bytes, layout);
             }
             Ok(store)
         })?;
-        if !self.foreground {
+        if !foreground {
             warn_of_slabs(&zarrfs::store::open(&self.store, follow_symlinks)?, cache_limit_bytes, layout);
         }
         Ok(())
     }
 
-    fn options(&self, words: &Words) -> Options {
-        let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    fn options(&self, words: &Words, log: &Log) -> Options {
         let mut options = Options::new(
             words.source_name.clone().unwrap_or_else(|| self.store.clone()),
             absolute(&self.mountpoint),
@@ -185,7 +191,7 @@ impl Arguments {
         options.revalidate_seconds = self.revalidate;
         options.direct_io = self.direct_io.is_on();
         options.kernel_words.clone_from(&words.kernel);
-        options.log_file = self.log.log_file.as_deref().map(absolute);
+        options.log_file = log.file().map(Path::to_owned);
         options
     }
 }
@@ -214,13 +220,13 @@ fn warn_of_slabs(store: &Arc<dyn Store>, cache_limit_bytes: u64, layout: Layout)
     }
     if let Some((bytes, path)) = largest {
         let others = if others == 0 { String::new() } else { format!(" (and {others} more like it)") };
-        eprintln!(
+        output::note(format_args!(
             "zarrfs: warning: to read '{}'{others} from end to end takes {} of decoded chunks at a time, and cache-size is {}: \
              chunks will be decoded more than once; 'zarrfs ls' shows what each array takes",
             open::shown(&path),
             size::show(bytes),
             size::show(cache_limit_bytes),
-        );
+        ));
     }
 }
 
@@ -266,7 +272,11 @@ pub fn from_helper(arguments: Vec<OsString>) -> Outcome<Vec<OsString>> {
     line.extend(sloppy.then(|| "--sloppy".into()));
     line.extend(fake.then(|| "--fake".into()));
     if verbose {
-        eprintln!("mount.zarrfs: {} on {}", store.to_string_lossy(), mountpoint.to_string_lossy());
+        output::note(format_args!(
+            "mount.zarrfs: {} on {}",
+            store.to_string_lossy(),
+            mountpoint.to_string_lossy()
+        ));
     }
     line.extend(["--".into(), store, mountpoint]);
     Ok(line)

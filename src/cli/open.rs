@@ -26,7 +26,7 @@ pub fn zarr_store(location: &str, follow_symlinks: bool) -> Result<Arc<dyn Store
         }
     }
     Err(Error::Usage(format!(
-        "{} is not a Zarr store: no zarr.json (Zarr v3), .zgroup or .zarray (v2) or meta (v1) is in it or in the folders below it",
+        "{}: not a Zarr store: no zarr.json (Zarr v3), .zgroup or .zarray (v2) or meta (v1) is in it or in the folders below it",
         store.describe()
     )))
 }

@@ -77,7 +77,7 @@ pub struct LayoutArguments {
     #[arg(long, value_name = "little|big", default_value = "little", hide_possible_values = true)]
     pub byte_order: ByteOrderWord,
 
-    /// C: the last index varies fastest (NumPy, C, IDL's reversed axes); F: the first (Fortran, MATLAB, R, Julia)
+    /// C: the last index varies fastest (C, NumPy); F: the first (Fortran, MATLAB, R, Julia, IDL)
     #[arg(long, value_name = "C|F", default_value = "C", ignore_case = true, hide_possible_values = true)]
     pub order: OrderWord,
 }

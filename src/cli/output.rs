@@ -1,5 +1,6 @@
-//! Standard output, of which the reader may have enough before we do (`zarrfs cat … | head`).
+//! Standard output and standard error, of which the reader may have enough before we do (`zarrfs cat … | head`).
 
+use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 
 use super::exit::{Exit, Outcome};
@@ -21,4 +22,9 @@ pub fn write(bytes: &[u8]) -> Outcome<Reader> {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(Reader::HasGone),
         Err(error) => Err(Exit::Failed(format!("cannot write to standard output: {error}"))),
     }
+}
+
+/// Writes a line to standard error; where nobody reads that, it is lost.
+pub fn note(line: impl Display) {
+    let _ = writeln!(io::stderr(), "{line}");
 }

@@ -9,9 +9,9 @@ pub fn bytes(total: u64, is_wanted: bool) -> ProgressBar {
     bar(total, is_wanted, "{bar:30} {bytes}/{total_bytes}  {bytes_per_sec}  {eta} left")
 }
 
-/// A bar that counts chunks of what `message` names.
-pub fn chunks(total: u64) -> ProgressBar {
-    bar(total, true, "{bar:30} {pos}/{len} chunks  {eta} left  {wide_msg}")
+/// A bar that counts the chunks of one array after another; the message names the array.
+pub fn chunks() -> ProgressBar {
+    bar(0, true, "{bar:30} {pos}/{len} chunks  {eta} left  {wide_msg}")
 }
 
 fn bar(total: u64, is_wanted: bool, template: &str) -> ProgressBar {
