@@ -301,3 +301,112 @@ fn mount_8_calls_the_helper() {
     let (code, _, stderr) = call("rw,xyzzy", "-sf");
     assert!(code == 0 && stderr.contains("'xyzzy' passed over"), "{stderr}");
 }
+
+/// Whether mounts can be tried here. Loud where not; a failure in CI.
+fn can_mount() -> bool {
+    let can = fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
+    assert!(can || std::env::var("CI").as_deref() != Ok("true"), "/dev/fuse cannot be opened");
+    if !can {
+        eprintln!("SKIPPED: /dev/fuse cannot be opened, nothing was mounted");
+    }
+    can
+}
+
+/// A mount that a failed test does not leave behind.
+struct Mounted(PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = zarrfs().arg("umount").arg("--force").arg(&self.0).output();
+    }
+}
+
+#[test]
+fn a_store_is_mounted_read_and_unmounted() {
+    if !can_mount() {
+        return;
+    }
+    let (folder, store) = sample();
+    let (store, mountpoint) = (store.to_str().unwrap(), folder.path().join("mnt"));
+    fs::create_dir(&mountpoint).unwrap();
+    let at = mountpoint.to_str().unwrap();
+    let _mounted = Mounted(mountpoint.clone());
+
+    let (code, stdout, stderr) =
+        outcome(&run(&[store, at, "-o", "rw,nofail,cache_size=100K,byte-order=big"]));
+    assert_eq!((code, stdout.as_str()), (0, ""), "{stderr}");
+    let lines: Vec<&str> = stderr.lines().collect();
+    assert_eq!(lines[0], "zarrfs: note: the mount is read-only; 'rw' alone never enables writing");
+    assert!(
+        lines[1].starts_with("zarrfs: warning: to read 'climate/packed_temperature' (and 3 more like it) from end to end takes 1.5 MiB")
+            && lines[1].contains("cache-size is 100 KiB"),
+        "{stderr}"
+    );
+    assert_eq!(fs::read(mountpoint.join("small/answer")).unwrap(), 42i64.to_be_bytes());
+    let expected = run(&["cat", store, "climate/temperature", "--byte-order", "big"]).stdout;
+    assert!(fs::read(mountpoint.join("climate/temperature")).unwrap() == expected);
+
+    let (code, _, stderr) = outcome(&run(&["mount", store, at]));
+    assert!(code == 1 && stderr.contains("is busy: a filesystem of type fuse.zarrfs"), "{stderr}");
+    let held = fs::File::open(mountpoint.join("climate/lat")).unwrap();
+    let (code, _, stderr) = outcome(&run(&["umount", at]));
+    assert!(code == 1 && stderr.contains("is busy: used by"), "{stderr}");
+    drop(held);
+    assert_eq!(outcome(&run(&["umount", at])), (0, String::new(), String::new()));
+    assert_eq!(fs::read_dir(&mountpoint).unwrap().count(), 0);
+    refused(&["umount", at], 1, &format!("nothing is mounted on {at}"));
+    assert_eq!(outcome(&run(&["umount", "--stale", at])).0, 0);
+}
+
+#[test]
+fn a_mount_in_the_foreground_ends_with_a_signal() {
+    if !can_mount() {
+        return;
+    }
+    let (folder, store) = sample();
+    let mountpoint = folder.path().join("mnt");
+    fs::create_dir(&mountpoint).unwrap();
+    let _mounted = Mounted(mountpoint.clone());
+    let mut child = zarrfs().args(["mount", "--foreground"]).arg(&store).arg(&mountpoint).spawn().unwrap();
+    let answer = mountpoint.join("small/answer");
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while !answer.exists() && std::time::Instant::now() < deadline {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert_eq!(fs::read(answer).unwrap(), 42i64.to_le_bytes());
+    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
+    assert!(child.wait().unwrap().success());
+    assert_eq!(fs::read_dir(&mountpoint).unwrap().count(), 0);
+}
+
+#[test]
+fn where_a_mount_cannot_be_is_one_sentence_and_exit_code_1() {
+    let (folder, store) = sample();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (store, free) = (store.to_str().unwrap(), path("mnt"));
+    for name in ["mnt", "full", "nothing"] {
+        fs::create_dir(path(name)).unwrap();
+    }
+    fs::write(path("full/file"), "").unwrap();
+    let log = format!("{store}/zarrfs.log");
+    let root = folder.path().to_str().unwrap();
+    for (arguments, sentence) in [
+        (vec![store, &path("gone")], "does not exist: make it with 'mkdir -p"),
+        (vec![store, &path("full/file")], "is not a folder"),
+        (vec![store, &path("full")], "is not empty"),
+        (vec![store, "/proc"], "is busy"),
+        (vec![store, &format!("{store}/small/answer")], "inside the store"),
+        (vec![store, root], "would hide it"),
+        (vec![store, &free, "--log-file", &log], "the log file is inside the store"),
+        (vec![store, &free, "--log-file", "/nonexistent/log"], "cannot write the log file /nonexistent/log"),
+        (vec![&path("nothing"), &free], "not a Zarr store"),
+        (vec![&path("missing"), &free], "no such folder or zip archive"),
+        (vec!["s3://bucket/store", &free], "not supported yet"),
+    ] {
+        let (code, stdout, stderr) = outcome(&run(&[vec!["mount"], arguments.clone()].concat()));
+        assert_eq!((code, stdout.as_str()), (1, ""), "{arguments:?}: {stderr}");
+        assert!(stderr.starts_with("zarrfs: ") && stderr.contains(sentence), "{arguments:?}: {stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    }
+    assert!(!Path::new(&log).exists());
+}

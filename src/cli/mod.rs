@@ -245,9 +245,10 @@ mod tests {
             }
             let help = help.to_string();
             let (help, computed) = split_default(&help);
-            let fixed = option.get_default_values().first().map(|value| value.to_string_lossy().into_owned());
-            let default = computed.map(str::to_owned).or(fixed).unwrap_or_default();
             let takes_value = option.get_action().takes_values();
+            let fixed = option.get_default_values().first().filter(|_| takes_value);
+            let fixed = fixed.map(|value| value.to_string_lossy().into_owned());
+            let default = computed.map(str::to_owned).or(fixed).unwrap_or_default();
             let names = option.get_value_names().filter(|_| takes_value);
             let separator = if option.is_require_equals_set() { '=' } else { ' ' };
             let value =

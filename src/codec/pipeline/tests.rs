@@ -86,11 +86,8 @@ fn plain_bytes_are_found() {
     assert!(plain(json!([transpose(&[1, 0]), transpose(&[1, 0]), little()])));
     assert!(!plain(json!([transpose(&[1, 0]), little()])));
     assert!(!plain(json!([little(), "crc32c"])));
-    let pipeline = Pipeline::build_served(
-        &specs(json!([little()])),
-        &array(&[4], DataType::Float64),
-        ByteOrder::Big,
-    );
+    let pipeline =
+        Pipeline::build_served(&specs(json!([little()])), &array(&[4], DataType::Float64), ByteOrder::Big);
     let pipeline = pipeline.unwrap();
     let mut data = [1, 2, 3, 4, 5, 6, 7, 8];
     pipeline.plain_bytes().unwrap().decode_in_place(&mut data).unwrap().unwrap();
@@ -394,7 +391,9 @@ fn shards_that_cannot_be_are_refused() {
     }
     assert!(shard(json!([2, -3]), inner.clone(), index.clone()).ends_with("must be a list of whole numbers"));
     let gzip = json!([little(), "gzip"]);
-    assert!(shard(json!([2, 3]), inner.clone(), gzip).ends_with("must give an index of always the same size"));
+    assert!(
+        shard(json!([2, 3]), inner.clone(), gzip).ends_with("must give an index of always the same size")
+    );
     assert!(shard(json!([2, 3]), json!([]), index).contains("\"codecs\""));
     let many = json!([{"name": "sharding_indexed", "configuration": {
         "chunk_shape": [1, 1], "codecs": inner, "index_codecs": [little()]}}]);
