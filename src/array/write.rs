@@ -43,7 +43,7 @@ impl Array {
         let Some(writer) = inner.store.writer() else {
             return Err(Error::ReadOnly(format!("{} cannot be written to", inner.store.describe())));
         };
-        if let Some(codec) = inner.skipped_codecs.first() {
+        if let Some(codec) = inner.skipped_codecs.first().or(inner.metadata.skipped.first()) {
             let reason = format!("writing: codec \"{codec}\" is unknown and was skipped for reading");
             return Err(Error::unsupported(document_key, reason));
         }

@@ -80,6 +80,14 @@ pub struct Arguments {
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_value = "off", default_missing_value = "on", hide_possible_values = true)]
     pub direct_io: Switch,
 
+    /// Allow writing to the arrays: every mount is read-only without it, also with 'rw'
+    #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_value = "off", default_missing_value = "on", hide_possible_values = true)]
+    pub writable: Switch,
+
+    /// Bytes that may wait to be stored before a program that writes has to wait [default: a quarter of cache-size]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub dirty_limit: Option<u64>,
+
     #[command(flatten)]
     pub log: LogArguments,
 
@@ -98,10 +106,6 @@ pub struct Arguments {
 /// Options that the design has and this version has not: refused with a sentence, never taken in silence.
 #[derive(Args, Clone, Debug)]
 pub struct Later {
-    #[arg(long, hide = true, num_args = 0..=1, require_equals = true)]
-    writable: Option<Option<String>>,
-    #[arg(long, hide = true, num_args = 0..=1)]
-    dirty_limit: Option<Option<String>>,
     #[arg(long, hide = true, num_args = 0..=1)]
     sidecar: Option<Option<String>>,
     #[arg(long, hide = true, num_args = 0..=1)]
@@ -110,11 +114,7 @@ pub struct Later {
 
 impl Later {
     fn refuse(&self) -> Outcome {
-        let sentence = if self.writable.as_ref().is_some_and(|value| value.as_deref() != Some("off")) {
-            "writing is not in this version: mount without 'writable'"
-        } else if self.dirty_limit.is_some() {
-            "'dirty-limit' is not in this version, which does not write"
-        } else if self.sidecar.is_some() {
+        let sentence = if self.sidecar.is_some() {
             "'sidecar' is not in this version: every array has its sidecar"
         } else if self.formats.is_some() {
             "'formats' is not in this version"
@@ -137,9 +137,9 @@ impl Arguments {
     /// Mounts. `words` are those of `-o` that are no long flags; `helper` when mount(8) called.
     pub fn run(self, words: Words, helper: bool) -> Outcome {
         self.later.refuse()?;
-        if words.rw && !helper {
+        if words.rw && !helper && !self.writable.is_on() {
             output::note(format_args!(
-                "zarrfs: note: the mount is read-only; 'rw' alone never enables writing"
+                "zarrfs: note: the mount is read-only; 'rw' alone never enables writing, 'writable' does"
             ));
         }
         for word in &words.passed_over {
@@ -185,6 +185,8 @@ impl Arguments {
             AllowOtherWord::Off => AllowOther::Off,
         };
         options.cache_limit_bytes = self.engine.cache_limit_bytes();
+        options.writable = self.writable.is_on() && !words.ro;
+        options.dirty_limit_bytes = self.dirty_limit.unwrap_or(options.cache_limit_bytes / 4);
         options.threads = self.engine.threads.number();
         options.prefetch = self.prefetch.is_on();
         options.layout = self.layout.layout();

@@ -25,6 +25,8 @@ pub struct Opened {
     pub is_direct: bool,
     /// What the page cache holds of this file still is what the store holds.
     pub keeps_cache: bool,
+    /// It may write: each close is to be told.
+    pub writes: bool,
 }
 
 /// How far apart requests of one sequential reader may arrive: the kernel sends readahead from several threads.
@@ -37,15 +39,15 @@ impl FileSystem {
         if inode.entity.kind.is_folder() {
             return Err(Failure::Errno(libc::EISDIR));
         }
-        if flags & libc::O_ACCMODE != libc::O_RDONLY || flags & libc::O_TRUNC != 0 {
-            return Err(Failure::Errno(libc::EROFS));
-        }
+        let writes = self.wants_writing(inode.entity.kind, flags)?;
         if inode.entity.kind == Kind::Array {
-            return self.open_array(&inode).inspect_err(|failure| self.note_failure(&inode, "open", failure));
+            return self
+                .open_array(&inode, writes)
+                .inspect_err(|failure| self.note_failure(&inode, "open", failure));
         }
         let content = self.generate(&inode.entity)?;
         let handle = self.handles.add(Handle::Generated(content));
-        Ok(Opened { handle, is_direct: true, keeps_cache: false })
+        Ok(Opened { handle, is_direct: true, keeps_cache: false, writes })
     }
 
     /// Reads from memory alone: `None` where that is not enough. What is read is at the front of `buffer`.
@@ -71,7 +73,9 @@ impl FileSystem {
 
     /// Closes a file or folder.
     pub fn release(&self, handle: u64) {
-        self.handles.remove(handle);
+        if let Some(handle) = self.handles.remove(handle) {
+            self.end_writer(&handle);
+        }
     }
 
     /// Counts a failed request and logs it.
@@ -82,7 +86,7 @@ impl FileSystem {
         self.failures.note(format_args!("{request} of /{}", inode.entity.path), error);
     }
 
-    fn open_array(&self, inode: &Arc<Inode>) -> Answer<Opened> {
+    fn open_array(&self, inode: &Arc<Inode>, writes: bool) -> Answer<Opened> {
         let path = &inode.entity.path;
         let shown_before = self.nodes.known(path).map(|seen| shown_size(&seen));
         let seen = self.nodes.current(path)?;
@@ -100,8 +104,10 @@ impl FileSystem {
         *inode.checked_at.lock() = Some(Instant::now());
         // Also with direct I/O: what changed must leave the chunk cache.
         let keeps_cache = array.revalidate()? && !self.options.direct_io;
-        let handle = Handle::Array { inode: inode.clone(), next_offset: AtomicU64::new(0) };
-        Ok(Opened { handle: self.handles.add(handle), is_direct: self.options.direct_io, keeps_cache })
+        let writer = if writes { Some(self.open_writer(&array)?) } else { None };
+        let handle = Handle::Array { inode: inode.clone(), next_offset: AtomicU64::new(0), writer };
+        let is_direct = self.options.direct_io;
+        Ok(Opened { handle: self.handles.add(handle), is_direct, keeps_cache, writes })
     }
 
     /// The array of an inode, built if this is the first time; fails as it cannot be served.
@@ -142,7 +148,7 @@ impl FileSystem {
                 buffer.extend_from_slice(rest.get(..size as usize).unwrap_or(rest));
                 Ok(buffer)
             }
-            Handle::Array { inode, next_offset } => {
+            Handle::Array { inode, next_offset, .. } => {
                 let read = self.read_array(inode, next_offset, offset, size, buffer, reach);
                 if let Err(failure @ Failure::Error(_)) = &read {
                     let request = format!("read of {size} bytes at {offset}");

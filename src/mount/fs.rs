@@ -86,9 +86,11 @@ pub struct FileSystem {
 impl FileSystem {
     /// Over an open store. Reads nothing yet.
     pub fn new(options: Arc<Options>, store: Arc<dyn Store>) -> Self {
+        let engine = Engine::new(options.cache_limit_bytes, options.threads);
+        engine.set_dirty_limit_bytes(options.dirty_limit_bytes);
         FileSystem {
             nodes: NodeCache::new(Tree::new(store), options.revalidate()),
-            engine: Engine::new(options.cache_limit_bytes, options.threads),
+            engine,
             inodes: InodeTable::default(),
             handles: HandleTable::default(),
             permissions: Permissions::new(options.store_path.as_deref(), options.writable),

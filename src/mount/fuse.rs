@@ -8,20 +8,22 @@ use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::time::Duration;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime};
 
 use fuser::{
-    Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
-    KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
-    Request,
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FileType, Filesystem,
+    FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, Notifier, OpenFlags,
+    RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
+    ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
 use crate::mount::failure::{Failure, Reach};
 use crate::mount::folders::Listing;
 use crate::mount::fs::{Attributes, FileSystem, Found};
 use crate::mount::pool::{Answerable, Pool};
+use crate::mount::writing::Change;
 use crate::store::Room;
 
 /// Requests that the kernel keeps in flight by itself (readahead).
@@ -45,18 +47,47 @@ macro_rules! answerable {
         }
     )*};
 }
-answerable!(ReplyAttr, ReplyData, ReplyDirectoryPlus, ReplyEntry, ReplyOpen, ReplyStatfs);
+/// Callbacks that answer every request with one errno.
+macro_rules! always {
+    ($errno:ident: $($name:ident($($argument:ty),*) -> $reply:ty;)*) => {$(
+        fn $name(&self, _: &Request, $(_: $argument,)* reply: $reply) {
+            reply.error(Errno::$errno);
+        }
+    )*};
+}
+
+/// Callbacks that are refused.
+macro_rules! refused {
+    ($($name:ident($($argument:ty),*) -> $reply:ty;)*) => {$(
+        fn $name(&self, _: &Request, $(_: $argument,)* reply: $reply) {
+            reply.error(self.refusal());
+        }
+    )*};
+}
+
+answerable!(
+    ReplyAttr,
+    ReplyData,
+    ReplyDirectoryPlus,
+    ReplyEmpty,
+    ReplyEntry,
+    ReplyOpen,
+    ReplyStatfs,
+    ReplyWrite
+);
 
 /// A mounted hierarchy as fuser sees it.
 pub struct Fuse {
-    fs: Arc<FileSystem>,
-    pool: Arc<Pool>,
+    pub(super) fs: Arc<FileSystem>,
+    pub(super) pool: Arc<Pool>,
+    /// Tells the kernel what to drop; set once there is a session.
+    pub(super) notifier: Arc<OnceLock<Notifier>>,
 }
 
 impl Fuse {
     /// Over a file system and the threads that wait for its store.
-    pub fn new(fs: Arc<FileSystem>, pool: Arc<Pool>) -> Self {
-        Fuse { fs, pool }
+    pub fn new(fs: Arc<FileSystem>, pool: Arc<Pool>, notifier: Arc<OnceLock<Notifier>>) -> Self {
+        Fuse { fs, pool, notifier }
     }
 
     /// Answers with what `operation` gives: at once if memory is enough, else from the pool.
@@ -86,13 +117,13 @@ impl Fuse {
 }
 
 /// Runs a callback. fuser ends the thread that panics, and with the last one the mount.
-fn guard(name: &str, callback: impl FnOnce()) {
+pub(super) fn guard(name: &str, callback: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(callback)).is_err() {
         log::error!("{name} panicked, which is a bug; it is answered with an I/O error");
     }
 }
 
-fn file_attr(attributes: &Attributes) -> FileAttr {
+pub(super) fn file_attr(attributes: &Attributes) -> FileAttr {
     FileAttr {
         ino: INodeNo(attributes.inode),
         size: attributes.size_bytes,
@@ -174,7 +205,8 @@ impl Filesystem for Fuse {
                 let opened = fs.open(inode.0, flags.0);
                 match (ticket.take(), opened) {
                     (Some(reply), Ok(opened)) => {
-                        let mut flags = FopenFlags::FOPEN_NOFLUSH;
+                        let mut flags = FopenFlags::empty();
+                        flags.set(FopenFlags::FOPEN_NOFLUSH, !opened.writes);
                         flags.set(FopenFlags::FOPEN_DIRECT_IO, opened.is_direct);
                         flags.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keeps_cache);
                         reply.opened(FileHandle(opened.handle), flags);
@@ -231,42 +263,8 @@ impl Filesystem for Fuse {
         reply: ReplyEmpty,
     ) {
         guard("release", || {
-            self.fs.release(handle.0);
-            reply.ok();
+            self.answer_release(handle, reply);
         });
-    }
-
-    fn flush(
-        &self,
-        _request: &Request,
-        _inode: INodeNo,
-        _handle: FileHandle,
-        _owner: LockOwner,
-        reply: ReplyEmpty,
-    ) {
-        reply.ok();
-    }
-
-    fn fsync(
-        &self,
-        _request: &Request,
-        _inode: INodeNo,
-        _handle: FileHandle,
-        _datasync: bool,
-        reply: ReplyEmpty,
-    ) {
-        reply.ok();
-    }
-
-    fn fsyncdir(
-        &self,
-        _request: &Request,
-        _inode: INodeNo,
-        _handle: FileHandle,
-        _datasync: bool,
-        reply: ReplyEmpty,
-    ) {
-        reply.ok();
     }
 
     fn opendir(&self, _request: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
@@ -390,181 +388,109 @@ impl Filesystem for Fuse {
         });
     }
 
-    // ENOSYS makes the kernel answer by itself from then on: EOPNOTSUPP for extended attributes, "all is
-    // data" for lseek, "the mode bits decide" for access.
-
-    fn getxattr(&self, _request: &Request, _inode: INodeNo, _name: &OsStr, _size: u32, reply: ReplyXattr) {
-        reply.error(Errno::ENOSYS);
+    fn flush(&self, _: &Request, _: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        self.answer_flush(handle, reply);
     }
 
-    fn listxattr(&self, _request: &Request, _inode: INodeNo, _size: u32, reply: ReplyXattr) {
-        reply.error(Errno::ENOSYS);
+    fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.answer_fsync(handle, reply);
     }
 
-    fn setxattr(
-        &self,
-        _request: &Request,
-        _inode: INodeNo,
-        _name: &OsStr,
-        _value: &[u8],
-        _flags: i32,
-        _position: u32,
-        reply: ReplyEmpty,
-    ) {
-        reply.error(Errno::ENOSYS);
+    fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.answer_fsyncdir(reply);
     }
-
-    fn removexattr(&self, _request: &Request, _inode: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
-        reply.error(Errno::ENOSYS);
-    }
-
-    fn access(&self, _request: &Request, _inode: INodeNo, _mask: fuser::AccessFlags, reply: ReplyEmpty) {
-        reply.error(Errno::ENOSYS);
-    }
-
-    fn lseek(
-        &self,
-        _request: &Request,
-        _inode: INodeNo,
-        _handle: FileHandle,
-        _offset: i64,
-        _whence: i32,
-        reply: ReplyLseek,
-    ) {
-        reply.error(Errno::ENOSYS);
-    }
-
-    // Nothing can be changed. The kernel refuses most of this by itself on a read-only mount.
 
     fn setattr(
         &self,
         _request: &Request,
-        _inode: INodeNo,
-        _mode: Option<u32>,
-        _uid: Option<u32>,
-        _gid: Option<u32>,
-        _size: Option<u64>,
-        _atime: Option<fuser::TimeOrNow>,
-        _mtime: Option<fuser::TimeOrNow>,
-        _ctime: Option<std::time::SystemTime>,
+        inode: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size_bytes: Option<u64>,
+        _atime: Option<TimeOrNow>,
+        _mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
         _handle: Option<FileHandle>,
-        _crtime: Option<std::time::SystemTime>,
-        _chgtime: Option<std::time::SystemTime>,
-        _bkuptime: Option<std::time::SystemTime>,
-        _flags: Option<fuser::BsdFileFlags>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        reply.error(Errno::EROFS);
+        guard("setattr", || self.answer_change(inode, Change { mode, uid, gid, size_bytes }, reply));
     }
 
     fn write(
         &self,
         _request: &Request,
-        _inode: INodeNo,
-        _handle: FileHandle,
-        _offset: u64,
-        _data: &[u8],
-        _write_flags: fuser::WriteFlags,
+        inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
         _flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        reply.error(Errno::EROFS);
-    }
-
-    fn create(
-        &self,
-        _request: &Request,
-        _parent: INodeNo,
-        _name: &OsStr,
-        _mode: u32,
-        _umask: u32,
-        _flags: i32,
-        reply: ReplyCreate,
-    ) {
-        reply.error(Errno::EROFS);
-    }
-
-    fn mknod(
-        &self,
-        _request: &Request,
-        _parent: INodeNo,
-        _name: &OsStr,
-        _mode: u32,
-        _umask: u32,
-        _rdev: u32,
-        reply: ReplyEntry,
-    ) {
-        reply.error(Errno::EROFS);
-    }
-
-    fn mkdir(
-        &self,
-        _request: &Request,
-        _parent: INodeNo,
-        _name: &OsStr,
-        _mode: u32,
-        _umask: u32,
-        reply: ReplyEntry,
-    ) {
-        reply.error(Errno::EROFS);
-    }
-
-    fn unlink(&self, _request: &Request, _parent: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
-        reply.error(Errno::EROFS);
-    }
-
-    fn rmdir(&self, _request: &Request, _parent: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
-        reply.error(Errno::EROFS);
-    }
-
-    fn rename(
-        &self,
-        _request: &Request,
-        _parent: INodeNo,
-        _name: &OsStr,
-        _new_parent: INodeNo,
-        _new_name: &OsStr,
-        _flags: fuser::RenameFlags,
-        reply: ReplyEmpty,
-    ) {
-        reply.error(Errno::EROFS);
-    }
-
-    fn symlink(
-        &self,
-        _request: &Request,
-        _parent: INodeNo,
-        _name: &OsStr,
-        _target: &std::path::Path,
-        reply: ReplyEntry,
-    ) {
-        reply.error(Errno::EROFS);
-    }
-
-    fn link(
-        &self,
-        _request: &Request,
-        _inode: INodeNo,
-        _new_parent: INodeNo,
-        _new_name: &OsStr,
-        reply: ReplyEntry,
-    ) {
-        reply.error(Errno::EROFS);
+        let is_page = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        guard("write", || self.answer_write(inode, handle, offset, data, is_page, reply));
     }
 
     fn fallocate(
         &self,
         _request: &Request,
-        _inode: INodeNo,
-        _handle: FileHandle,
-        _offset: u64,
-        _length: u64,
-        _mode: i32,
+        inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
         reply: ReplyEmpty,
     ) {
-        reply.error(Errno::EROFS);
+        guard("fallocate", || self.answer_allocate(inode, handle, (offset, length), mode, reply));
     }
+
+    fn copy_file_range(
+        &self,
+        _request: &Request,
+        _from_inode: INodeNo,
+        from: FileHandle,
+        from_offset: u64,
+        inode: INodeNo,
+        to: FileHandle,
+        to_offset: u64,
+        length: u64,
+        _flags: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        guard("copy_file_range", || {
+            self.answer_copy((from, from_offset), (inode, to, to_offset), length, reply);
+        });
+    }
+
+    // ENOSYS makes the kernel answer by itself from then on: EOPNOTSUPP for extended attributes, "all is
+    // data" for lseek, "the mode bits decide" for access.
+    always!(ENOSYS:
+        getxattr(INodeNo, &OsStr, u32) -> ReplyXattr;
+        listxattr(INodeNo, u32) -> ReplyXattr;
+        setxattr(INodeNo, &OsStr, &[u8], i32, u32) -> ReplyEmpty;
+        removexattr(INodeNo, &OsStr) -> ReplyEmpty;
+        access(INodeNo, AccessFlags) -> ReplyEmpty;
+        lseek(INodeNo, FileHandle, i64, i32) -> ReplyLseek;
+        ioctl(INodeNo, FileHandle, IoctlFlags, u32, &[u8], u32) -> ReplyIoctl;
+    );
+
+    // Names are what the store has: EPERM, or EROFS where nothing at all can be written.
+    refused!(
+        create(INodeNo, &OsStr, u32, u32, i32) -> ReplyCreate;
+        mknod(INodeNo, &OsStr, u32, u32, u32) -> ReplyEntry;
+        mkdir(INodeNo, &OsStr, u32, u32) -> ReplyEntry;
+        unlink(INodeNo, &OsStr) -> ReplyEmpty;
+        rmdir(INodeNo, &OsStr) -> ReplyEmpty;
+        rename(INodeNo, &OsStr, INodeNo, &OsStr, RenameFlags) -> ReplyEmpty;
+        symlink(INodeNo, &OsStr, &Path) -> ReplyEntry;
+        link(INodeNo, INodeNo, &OsStr) -> ReplyEntry;
+    );
 }
 
 /// Entries whose attributes are looked up for one readdirplus: about as many as fit into its reply.
@@ -594,6 +520,6 @@ fn no_entry() -> FileAttr {
 
 /// An entry whose attributes are asked for again when somebody wants them.
 fn unknown_entry(inode: u64, is_folder: bool) -> FileAttr {
-    let mtime = std::time::SystemTime::UNIX_EPOCH;
+    let mtime = SystemTime::UNIX_EPOCH;
     file_attr(&Attributes { inode, is_folder, size_bytes: 0, mode: 0, uid: 0, gid: 0, mtime })
 }

@@ -55,6 +55,18 @@ impl FileSystem {
             counter("zarrfs_decoded_bytes_total", "Bytes of the chunks decoded.", engine.decoded_bytes),
             gauge("zarrfs_decode_amplification", "Bytes decoded for each byte served.", amplification),
             gauge("zarrfs_cache_bytes", "Bytes in the cache.", engine.cached_bytes as f64),
+            counter(
+                "zarrfs_stored_objects_total",
+                "Chunks and shards put or deleted.",
+                engine.objects_stored,
+            ),
+            counter("zarrfs_encoded_chunks_total", "Chunks encoded.", engine.units_encoded),
+            counter(
+                "zarrfs_read_modify_writes_total",
+                "Chunks read because they were written in part.",
+                engine.bases_read,
+            ),
+            gauge("zarrfs_dirty_bytes", "Bytes written and not yet stored.", engine.dirty_bytes as f64),
             gauge("zarrfs_cache_limit_bytes", "Its limit.", engine.cache_limit_bytes as f64),
         ]
     }
@@ -70,6 +82,7 @@ impl FileSystem {
             "store": self.nodes.store().describe(),
             "mountpoint": options.mountpoint.to_string_lossy(),
             "writable": options.writable,
+            "dirty-limit": options.dirty_limit_bytes,
             "allow-other": options.allow_other.word(),
             "cache-size": options.cache_limit_bytes,
             "threads": options.threads,

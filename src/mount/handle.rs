@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::RwLock;
 
 use crate::mount::inode::{Entity, Inode};
+use crate::mount::writing::Writer;
 
 /// One name in a folder.
 #[derive(Clone, Debug)]
@@ -27,6 +28,8 @@ pub enum Handle {
         inode: Arc<Inode>,
         /// Where a sequential reader would go on.
         next_offset: AtomicU64,
+        /// Present where the handle may write.
+        writer: Option<Writer>,
     },
     /// A generated file, as it was when opened.
     Generated(Vec<u8>),
@@ -55,8 +58,8 @@ impl HandleTable {
     }
 
     /// Closes one. A request that still uses it keeps it alive.
-    pub fn remove(&self, number: u64) {
-        self.open.write().remove(&number);
+    pub fn remove(&self, number: u64) -> Option<Arc<Handle>> {
+        self.open.write().remove(&number)
     }
 
     /// How many are open.

@@ -78,6 +78,10 @@ pub struct Counters {
     pub reads: AtomicU64,
     /// Bytes answered.
     pub bytes: AtomicU64,
+    /// Writes taken.
+    pub writes: AtomicU64,
+    /// Bytes taken.
+    pub bytes_written: AtomicU64,
     /// Requests that failed.
     pub errors: AtomicU64,
 }
@@ -196,7 +200,9 @@ impl InodeTable {
     /// The arrays that were read or that failed, for the statistics.
     pub fn used_arrays(&self) -> Vec<Arc<Inode>> {
         let used = |counters: &Counters| {
-            counters.reads.load(Ordering::Relaxed) > 0 || counters.errors.load(Ordering::Relaxed) > 0
+            let requests = [&counters.reads, &counters.writes];
+            requests.iter().any(|count| count.load(Ordering::Relaxed) > 0)
+                || counters.errors.load(Ordering::Relaxed) > 0
         };
         let inner = self.inner.read();
         inner.by_number.iter().filter(|inode| used(&inode.counters)).cloned().collect()

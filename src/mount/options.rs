@@ -37,8 +37,10 @@ pub struct Options {
     pub store_path: Option<PathBuf>,
     /// Where to.
     pub mountpoint: PathBuf,
-    /// Whether writing is allowed. Not yet: a mount is read-only.
+    /// Whether writing is allowed.
     pub writable: bool,
+    /// Bytes that may be dirty before a writer has to wait.
+    pub dirty_limit_bytes: u64,
     /// Who may enter.
     pub allow_other: AllowOther,
     /// Limit of the chunk cache.
@@ -71,6 +73,7 @@ impl Options {
             store_path: None,
             mountpoint: mountpoint.into(),
             writable: false,
+            dirty_limit_bytes: 1 << 28,
             allow_other: AllowOther::Auto,
             cache_limit_bytes: 1 << 30,
             threads: std::thread::available_parallelism().map_or(2, usize::from),

@@ -8,9 +8,9 @@ use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use fuser::{Config, Session, SessionACL};
 
@@ -28,6 +28,8 @@ pub use crate::mount::unmounting::{unmount, unmount_stale};
 
 /// Threads that take requests from the kernel. They answer from memory only, so few are enough.
 const SESSION_THREADS: usize = 2;
+/// How long is waited before what could not be stored is tried again.
+const STORE_RETRY: Duration = Duration::from_millis(500);
 /// What the kernel reads ahead of a sequential reader, where we may say so; more gives nothing.
 const READ_AHEAD_KIB: u32 = 1024;
 
@@ -152,6 +154,7 @@ fn serve(
     })?;
     let ended = session.run();
     log::info!("the mount on {} has ended", mount.mountpoint().display());
+    mount.store_all()?;
     ended.map_err(|error| {
         // The kernel still shows a mount that nobody serves.
         mount.detach();
@@ -191,9 +194,13 @@ fn start(
     let device = mounting::mount(&options)?;
     let mut config = Config::default();
     config.n_threads = Some(SESSION_THREADS);
-    let fuse = Fuse::new(fs.clone(), Arc::new(pool));
+    let notifier = Arc::new(OnceLock::new());
+    let fuse = Fuse::new(fs.clone(), Arc::new(pool), notifier.clone());
     match Session::from_fd(fuse, device, SessionACL::All, config) {
-        Ok(session) => Ok((session, fs)),
+        Ok(session) => {
+            let _ = notifier.set(session.notifier());
+            Ok((session, fs))
+        }
         Err(error) => {
             let _ = mounting::detach(&options.mountpoint, true);
             Err(failed(error))
@@ -242,7 +249,7 @@ impl Mounted {
     fn end(self: &Arc<Self>) {
         if self.is_ending.swap(true, Ordering::AcqRel) {
             log::warn!("told to end a second time: not waiting for open files");
-            std::process::exit(0);
+            self.exit();
         }
         log::info!("ending");
         self.detach();
@@ -251,10 +258,34 @@ impl Mounted {
         let waited = spawn("zarrfs-deadline", move || {
             std::thread::sleep(deadline.max(Duration::from_millis(100)));
             log::warn!("{} files were still open at the deadline", mount.fs.open_handles());
-            std::process::exit(0);
+            mount.exit();
         });
         if waited.is_err() {
-            std::process::exit(0);
+            self.exit();
+        }
+    }
+
+    /// Ends the process without waiting for anybody, once what was written is stored.
+    fn exit(&self) {
+        std::process::exit(i32::from(self.store_all().is_err()));
+    }
+
+    /// Stores everything that is still dirty, trying again until the deadline; then what is lost is named.
+    fn store_all(&self) -> Result<()> {
+        let deadline = Instant::now() + self.fs.options().stop_deadline;
+        loop {
+            let failed = self.fs.store_all();
+            let Some((_, first)) = failed.first() else { return Ok(()) };
+            if Instant::now() >= deadline {
+                for (path, error) in &failed {
+                    log::error!("LOST: changes to /{path} could not be stored: {error}");
+                }
+                return Err(Error::Usage(format!(
+                    "changes to {} arrays could not be stored and are lost; the first: {first}",
+                    failed.len()
+                )));
+            }
+            std::thread::sleep(STORE_RETRY);
         }
     }
 

@@ -64,9 +64,13 @@ impl Stats {
             head(&mut text, metric.name, metric.help, if metric.is_gauge { "gauge" } else { "counter" });
             let _ = writeln!(text, "{} {}", metric.name, metric.value);
         }
-        let per_array: [(&str, &str, fn(&Inode) -> &AtomicU64); 3] = [
+        let per_array: [(&str, &str, fn(&Inode) -> &AtomicU64); 5] = [
             ("zarrfs_array_reads_total", "Read requests answered, by array.", |inode| &inode.counters.reads),
             ("zarrfs_array_read_bytes_total", "Bytes served, by array.", |inode| &inode.counters.bytes),
+            ("zarrfs_array_writes_total", "Write requests taken, by array.", |inode| &inode.counters.writes),
+            ("zarrfs_array_written_bytes_total", "Bytes written, by array.", |inode| {
+                &inode.counters.bytes_written
+            }),
             ("zarrfs_array_errors_total", "Requests that failed, by array.", |inode| &inode.counters.errors),
         ];
         for (name, help, of) in per_array {

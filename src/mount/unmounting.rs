@@ -32,6 +32,9 @@ pub fn unmount(mountpoint: &Path, force: bool) -> Result<()> {
     let entry = find(mountpoint)?;
     let shown = mountpoint.display();
     let daemon = daemon_of(&entry.mountpoint);
+    if !force {
+        store_all(&entry.mountpoint)?;
+    }
     let mut tries = 0;
     loop {
         match detach(&entry.mountpoint, force) {
@@ -61,6 +64,21 @@ pub fn unmount(mountpoint: &Path, force: bool) -> Result<()> {
         }
         Ok(false) => refuse(format!("{shown} is unmounted, but its daemon has not ended")),
         Err(error) => refuse(format!("{shown} is unmounted, but waiting for its daemon failed: {error}")),
+    }
+}
+
+/// Has the daemon store everything before the mount goes, so that a failure can still be mended.
+fn store_all(mountpoint: &Path) -> Result<()> {
+    match fs::File::open(mountpoint).and_then(|folder| folder.sync_all()) {
+        Ok(()) => Ok(()),
+        // A dead mount, or one of a daemon that does not write.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::EINVAL | libc::EACCES)) => {
+            Ok(())
+        }
+        Err(error) => refuse(format!(
+            "not unmounted: something that was written cannot be stored ({error}); the log says which chunks. Mend the cause and \
+             try again, or lose it with --force"
+        )),
     }
 }
 

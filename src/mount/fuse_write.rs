@@ -1,0 +1,158 @@
+//! The part of the adapter that writes. Nothing here is answered on a session thread: taking a write may wait for room.
+//!
+//! What stores (close, fsync, the last release) runs on a thread of its own, without the pool's deadline: however long the store
+//! takes, its answer must be the true one.
+
+use std::sync::Arc;
+
+use fuser::{Errno, FileHandle, INodeNo, ReplyAttr, ReplyEmpty, ReplyWrite};
+
+use crate::mount::failure::{Answer, Failure};
+use crate::mount::fs::FileSystem;
+use crate::mount::fuse::{Fuse, file_attr, guard};
+use crate::mount::pool::Answerable;
+use crate::mount::writing::Change;
+
+impl Fuse {
+    /// Runs what stores, and answers with its outcome.
+    fn on_own_thread(&self, reply: ReplyEmpty, run: impl FnOnce(&FileSystem) -> Answer<()> + Send + 'static) {
+        let fs = self.fs.clone();
+        let reply = Arc::new(parking_lot::Mutex::new(Some(reply)));
+        let answered = reply.clone();
+        let started = std::thread::Builder::new().name("store".to_owned()).spawn(move || {
+            guard("storing", || {
+                let outcome = run(&fs);
+                let Some(reply) = answered.lock().take() else { return };
+                match outcome {
+                    Ok(()) => reply.ok(),
+                    Err(failure) => reply.fail(failure.errno()),
+                }
+            });
+        });
+        if let Err(error) = started {
+            log::error!("cannot start a thread to store what was written: {error}");
+            if let Some(reply) = reply.lock().take() {
+                reply.fail(libc::EIO);
+            }
+        }
+    }
+
+    pub(super) fn answer_write(
+        &self,
+        inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        is_page: bool,
+        reply: ReplyWrite,
+    ) {
+        let fs = self.fs.clone();
+        let data = data.to_vec();
+        self.pool.submit(inode.0, reply, move |ticket| {
+            let written = fs.write(handle.0, offset, &data, is_page);
+            let Some(reply) = ticket.take() else { return };
+            match written {
+                Ok(length) => reply.written(length),
+                Err(failure) => reply.fail(failure.errno()),
+            }
+        });
+    }
+
+    pub(super) fn answer_flush(&self, handle: FileHandle, reply: ReplyEmpty) {
+        self.on_own_thread(reply, move |fs| fs.flush(handle.0));
+    }
+
+    pub(super) fn answer_fsync(&self, handle: FileHandle, reply: ReplyEmpty) {
+        self.on_own_thread(reply, move |fs| fs.sync(handle.0));
+    }
+
+    /// fsync of a folder stores everything of the mount.
+    pub(super) fn answer_fsyncdir(&self, reply: ReplyEmpty) {
+        self.on_own_thread(reply, move |fs| match fs.store_all().into_iter().next() {
+            Some((_, error)) => Err(Failure::Error(error)),
+            None => Ok(()),
+        });
+    }
+
+    pub(super) fn answer_release(&self, handle: FileHandle, reply: ReplyEmpty) {
+        if !self.fs.is_writer(handle.0) {
+            self.fs.release(handle.0);
+            return reply.ok();
+        }
+        self.on_own_thread(reply, move |fs| {
+            fs.release(handle.0);
+            Ok(())
+        });
+    }
+
+    pub(super) fn answer_change(&self, inode: INodeNo, change: Change, reply: ReplyAttr) {
+        let fs = self.fs.clone();
+        let notifier = self.notifier.clone();
+        self.pool.submit(inode.0, reply, move |ticket| {
+            let changed = fs.change(inode.0, change);
+            let Some(reply) = ticket.take() else { return };
+            match changed {
+                Ok((found, drops_cache)) => {
+                    reply.attr(&found.valid_for, &file_attr(&found.attributes));
+                    // The size is what it was, so the kernel by itself would keep the pages.
+                    if drops_cache && let Some(notifier) = notifier.get() {
+                        let _ = notifier.inval_inode(inode, 0, 0);
+                    }
+                }
+                Err(failure) => reply.fail(failure.errno()),
+            }
+        });
+    }
+
+    pub(super) fn answer_allocate(
+        &self,
+        inode: INodeNo,
+        handle: FileHandle,
+        (offset, length): (u64, u64),
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let fs = self.fs.clone();
+        let notifier = self.notifier.clone();
+        self.pool.submit(inode.0, reply, move |ticket| {
+            let allocated = fs.allocate(handle.0, offset, length, mode);
+            let Some(reply) = ticket.take() else { return };
+            match allocated {
+                Ok(()) => {
+                    reply.ok();
+                    if mode != 0
+                        && let Some(notifier) = notifier.get()
+                    {
+                        let _ = notifier.inval_inode(inode, offset as i64, length as i64);
+                    }
+                }
+                Err(failure) => reply.fail(failure.errno()),
+            }
+        });
+    }
+
+    pub(super) fn answer_copy(
+        &self,
+        (from, from_offset): (FileHandle, u64),
+        (inode, to, to_offset): (INodeNo, FileHandle, u64),
+        length: u64,
+        reply: ReplyWrite,
+    ) {
+        let fs = self.fs.clone();
+        // What one answer can count, and one deadline holds.
+        let length = length.min(64 << 20);
+        self.pool.submit(inode.0, reply, move |ticket| {
+            let copied = fs.copy(from.0, from_offset, to.0, to_offset, length);
+            let Some(reply) = ticket.take() else { return };
+            match copied {
+                Ok(length) => reply.written(length as u32),
+                Err(failure) => reply.fail(failure.errno()),
+            }
+        });
+    }
+
+    /// What would make or remove a name: refused, since names are what the store has.
+    pub(super) fn refusal(&self) -> Errno {
+        if self.fs.options().writable { Errno::EPERM } else { Errno::EROFS }
+    }
+}

@@ -1,0 +1,253 @@
+//! Writing files: arrays of a writable mount, in place. Their sizes are fixed while the metadata stands.
+//!
+//! Invariants: a write that fails changes nothing that was safe; what could not be stored stays dirty, and every handle hears
+//! of it once, at its next fsync or close, whoever caused the attempt that failed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::array::Array;
+use crate::error::Error;
+use crate::mount::failure::{Answer, Failure};
+use crate::mount::fs::{FileSystem, Found};
+use crate::mount::handle::Handle;
+use crate::mount::inode::{Inode, Kind};
+
+/// What a handle that writes remembers.
+pub struct Writer {
+    /// The array as it was opened: one that grew in place since has another, and what was written to this one must not be
+    /// forgotten.
+    array: Arc<Array>,
+    /// Failed write-backs that its user has been told of.
+    told: AtomicU64,
+}
+
+/// What setattr(2) is asked to change.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Change {
+    /// chmod
+    pub mode: Option<u32>,
+    /// chown
+    pub uid: Option<u32>,
+    /// chgrp
+    pub gid: Option<u32>,
+    /// truncate
+    pub size_bytes: Option<u64>,
+}
+
+/// Bytes moved at a time by what the daemon copies or zeroes itself.
+const PART_BYTES: usize = 1 << 20;
+
+impl FileSystem {
+    /// The part of open(2) that makes a handle a writer.
+    pub(super) fn open_writer(&self, array: &Arc<Array>) -> Answer<Writer> {
+        array.open_for_writing()?;
+        Ok(Writer { array: array.clone(), told: AtomicU64::new(array.failures().0) })
+    }
+
+    /// Whether a file may be opened so: `Some(true)` for writing.
+    pub(super) fn wants_writing(&self, kind: Kind, flags: i32) -> Answer<bool> {
+        let wants = flags & libc::O_ACCMODE != libc::O_RDONLY || flags & libc::O_TRUNC != 0;
+        match (wants, kind) {
+            (false, _) => Ok(false),
+            (true, _) if !self.options.writable => Err(Failure::Errno(libc::EROFS)),
+            (true, Kind::Array) => Ok(true),
+            (true, _) => Err(Failure::Errno(libc::EACCES)),
+        }
+    }
+
+    fn written(&self, handle: u64) -> Answer<(Arc<Handle>, Arc<Array>)> {
+        let handle = self.handles.get(handle).ok_or(Failure::Errno(libc::EBADF))?;
+        let Handle::Array { inode, writer: Some(writer), .. } = &*handle else {
+            return Err(Failure::Errno(libc::EBADF));
+        };
+        if inode.is_stale() {
+            return Err(Failure::Errno(libc::ESTALE));
+        }
+        let array = writer.array.clone();
+        Ok((handle, array))
+    }
+
+    fn array_of(&self, inode: &Inode) -> Answer<Arc<Array>> {
+        if inode.is_stale() {
+            return Err(Failure::Errno(libc::ESTALE));
+        }
+        let open = inode.open_array().ok_or(Failure::Errno(libc::EBADF))?;
+        Ok(open.array.clone()?)
+    }
+
+    /// Writes; how many bytes. Nothing can be written behind the end: EFBIG, or less than was asked for. Pages of a memory
+    /// map (`is_page`) are always taken. Blocks on the store when too much is dirty.
+    pub fn write(&self, handle: u64, offset: u64, data: &[u8], is_page: bool) -> Answer<u32> {
+        let (handle, array) = self.written(handle)?;
+        let room = array.size_bytes().saturating_sub(offset);
+        if room == 0 && !data.is_empty() {
+            return Err(Failure::Errno(libc::EFBIG));
+        }
+        let length = usize::try_from(room).unwrap_or(usize::MAX).min(data.len());
+        let data = data.get(..length).unwrap_or(data);
+        let written = if is_page { array.write_page(offset, data) } else { array.write_at(offset, data) };
+        let Handle::Array { inode, .. } = &*handle else { return Err(Failure::Errno(libc::EBADF)) };
+        written.map_err(|error| self.write_failure(inode, "write", error))?;
+        inode.counters.writes.fetch_add(1, Ordering::Relaxed);
+        inode.counters.bytes_written.fetch_add(length as u64, Ordering::Relaxed);
+        Ok(u32::try_from(length).unwrap_or(u32::MAX))
+    }
+
+    fn write_failure(&self, inode: &Inode, request: &str, error: Error) -> Failure {
+        let failure = Failure::from(error);
+        self.note_failure(inode, request, &failure);
+        failure
+    }
+
+    /// close(2) of one descriptor: stores what is dirty.
+    pub fn flush(&self, handle: u64) -> Answer<()> {
+        self.store(handle, "close", Array::flush)
+    }
+
+    /// fsync(2): stores what is dirty and makes it last.
+    pub fn sync(&self, handle: u64) -> Answer<()> {
+        self.store(handle, "fsync", Array::sync)
+    }
+
+    fn store(&self, handle: u64, request: &str, store: impl Fn(&Array) -> Result<(), Error>) -> Answer<()> {
+        let handle = self.handles.get(handle).ok_or(Failure::Errno(libc::EBADF))?;
+        let Handle::Array { inode, writer, .. } = &*handle else { return Ok(()) };
+        let array = match (writer, self.array_of(inode)) {
+            (Some(writer), _) => writer.array.clone(),
+            (None, Ok(array)) => array,
+            // A reader of an array that was replaced has nothing to store.
+            (None, Err(_)) => return Ok(()),
+        };
+        let stored = if writer.is_some() || array.is_dirty() { store(&array) } else { Ok(()) };
+        let Some(writer) = writer else {
+            return stored.map_err(|error| self.write_failure(inode, request, error));
+        };
+        let (failures, last) = array.failures();
+        let told = writer.told.swap(failures, Ordering::AcqRel);
+        match (stored, last) {
+            (Err(error), _) => Err(self.write_failure(inode, request, error)),
+            // It went through now, but failed meanwhile: this descriptor has not heard of it.
+            (Ok(()), Some(error)) if told < failures => Err(Failure::from(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The end of a handle that wrote: pages of a map that was unmapped after the last close come until now.
+    pub(super) fn end_writer(&self, handle: &Handle) {
+        let Handle::Array { inode, writer: Some(writer), .. } = handle else { return };
+        let array = &writer.array;
+        if array.is_dirty()
+            && let Err(error) = array.flush()
+        {
+            self.note_failure(inode, "last close", &Failure::from(error));
+        }
+        array.close_for_writing();
+    }
+
+    /// setattr: the size may be set to what it is, or to 0, which makes every byte zero and keeps the size. `true`: the kernel
+    /// must drop what it holds of the file.
+    pub fn change(&self, inode: u64, change: Change) -> Answer<(Found, bool)> {
+        if !self.options.writable {
+            return Err(Failure::Errno(libc::EROFS));
+        }
+        let inode = self.inode(inode)?;
+        let found = self.found(&inode.entity, crate::mount::failure::Reach::Store)?;
+        let now = found.attributes;
+        let changes_mode = change.mode.is_some_and(|mode| mode & 0o7777 != u32::from(now.mode));
+        let changes_owner =
+            change.uid.is_some_and(|uid| uid != now.uid) || change.gid.is_some_and(|gid| gid != now.gid);
+        if changes_mode || changes_owner {
+            return Err(Failure::Errno(libc::EPERM));
+        }
+        let Some(size_bytes) = change.size_bytes else { return Ok((found, false)) };
+        if inode.entity.kind != Kind::Array {
+            return Err(Failure::Errno(libc::EPERM));
+        }
+        if size_bytes == now.size_bytes {
+            return Ok((found, false));
+        }
+        if size_bytes != 0 {
+            return Err(Failure::Errno(libc::EINVAL));
+        }
+        self.zero(&inode)?;
+        Ok((found, true))
+    }
+
+    fn zero(&self, inode: &Arc<Inode>) -> Answer<()> {
+        if inode.open_array().is_none() {
+            // truncate(2) of a file that nobody has open.
+            let opened = self.open(inode.number, libc::O_WRONLY)?;
+            let zeroed = self.zero(inode).and_then(|()| self.flush(opened.handle));
+            self.release(opened.handle);
+            return zeroed;
+        }
+        let array = self.array_of(inode)?;
+        array.open_for_writing().map_err(|error| self.write_failure(inode, "truncate", error))?;
+        let zeroed = array.zero().map_err(|error| self.write_failure(inode, "truncate", error));
+        array.close_for_writing();
+        zeroed
+    }
+
+    /// fallocate(2): holes and zero ranges are zeros written; space is never reserved, and the size never changes.
+    pub fn allocate(&self, handle: u64, offset: u64, length: u64, mode: i32) -> Answer<()> {
+        let (_, array) = self.written(handle)?;
+        let end = offset.checked_add(length).ok_or(Failure::Errno(libc::EFBIG))?;
+        let keep = libc::FALLOC_FL_KEEP_SIZE;
+        match mode {
+            0 if end > array.size_bytes() => Err(Failure::Errno(libc::EFBIG)),
+            0 => Ok(()),
+            _ if mode == libc::FALLOC_FL_PUNCH_HOLE | keep || mode == libc::FALLOC_FL_ZERO_RANGE | keep => {
+                self.write_zeros(handle, offset, end.min(array.size_bytes()))
+            }
+            libc::FALLOC_FL_ZERO_RANGE if end <= array.size_bytes() => self.write_zeros(handle, offset, end),
+            libc::FALLOC_FL_ZERO_RANGE => Err(Failure::Errno(libc::EFBIG)),
+            _ => Err(Failure::Errno(libc::EOPNOTSUPP)),
+        }
+    }
+
+    fn write_zeros(&self, handle: u64, offset: u64, end: u64) -> Answer<()> {
+        let zeros = vec![0; PART_BYTES];
+        let mut at = offset;
+        while at < end {
+            let length = usize::try_from(end - at).unwrap_or(PART_BYTES).min(PART_BYTES);
+            at += u64::from(self.write(handle, at, zeros.get(..length).unwrap_or(&zeros), false)?);
+        }
+        Ok(())
+    }
+
+    /// copy_file_range(2) between two files of this mount; how many bytes.
+    pub fn copy(&self, from: u64, from_offset: u64, to: u64, to_offset: u64, length: u64) -> Answer<u64> {
+        self.written(to)?;
+        let mut buffer = Vec::new();
+        let mut done = 0;
+        while done < length {
+            let part = u32::try_from(length - done).unwrap_or(u32::MAX).min(PART_BYTES as u32);
+            let data = self.read(from, from_offset + done, part, &mut buffer)?;
+            if data.is_empty() {
+                break;
+            }
+            match self.write(to, to_offset + done, data, false) {
+                Ok(written) => done += u64::from(written),
+                Err(_) if done > 0 => break,
+                Err(failure) => return Err(failure),
+            }
+            if data.len() < part as usize {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Whether a handle may write.
+    pub fn is_writer(&self, handle: u64) -> bool {
+        self.handles
+            .get(handle)
+            .is_some_and(|handle| matches!(*handle, Handle::Array { writer: Some(_), .. }))
+    }
+
+    /// Stores everything that is dirty anywhere and makes it last; what could not be stored, and why.
+    pub fn store_all(&self) -> Vec<(String, Error)> {
+        self.engine.store_all()
+    }
+}
