@@ -129,6 +129,7 @@ impl Permute {
     ) {
         let (from, _) = from.as_chunks::<WIDTH>();
         let (to, _) = to.as_chunks_mut::<WIDTH>();
+        let mut tile = [[[0; WIDTH]; TILE]; TILE];
         self.for_each_plane(|from_plane, to_plane| {
             for s in (0..source.length).step_by(TILE) {
                 let rows = TILE.min(source.length - s);
@@ -136,7 +137,6 @@ impl Permute {
                     let columns = TILE.min(target.length - t);
                     let from_tile = from_plane + s * source.from + t * target.from;
                     let to_tile = to_plane + s * source.to + t * target.to;
-                    let mut tile = [[[0; WIDTH]; TILE]; TILE];
                     for (column, line) in tile.iter_mut().take(columns).enumerate() {
                         let start = from_tile + column * target.from;
                         gather(from, start, source.from, &mut line[..rows]);
@@ -144,8 +144,9 @@ impl Permute {
                     for row in 0..rows {
                         let start = to_tile + row * source.to;
                         let Some(line) = to.get_mut(start..start + columns) else { return };
-                        for (element, column) in line.iter_mut().zip(&tile) {
-                            *element = column[row];
+                        match <&mut [[u8; WIDTH]; TILE]>::try_from(&mut *line) {
+                            Ok(whole) => turn(whole, &tile, row), // unrolled: its length is known
+                            Err(_) => turn(line, &tile, row),
                         }
                     }
                 }
@@ -181,6 +182,18 @@ fn gather<const WIDTH: usize>(from: &[[u8; WIDTH]], start: usize, stride: usize,
     }
     let source = from.get(start..).unwrap_or_default().iter().step_by(stride);
     line.iter_mut().zip(source).for_each(|(element, value)| *element = *value);
+}
+
+/// Writes row `row` of a tile that was gathered column by column.
+#[inline(always)]
+fn turn<const WIDTH: usize, const TILE: usize>(
+    line: &mut [[u8; WIDTH]],
+    tile: &[[[u8; WIDTH]; TILE]; TILE],
+    row: usize,
+) {
+    if row < TILE {
+        line.iter_mut().zip(tile).for_each(|(element, column)| *element = column[row]);
+    }
 }
 
 /// Drops axes of length 1 and joins neighbours that are neighbours in the source too: (length, source stride).
