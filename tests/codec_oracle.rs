@@ -7,7 +7,7 @@
 
 mod oracle;
 
-use oracle::{Oracle, both_directions, sample, v2, v3};
+use oracle::{Oracle, both_directions, both_directions_tensorstore, sample, v2, v3};
 use serde_json::{Value, json};
 
 const V3_TYPES: &[(&str, usize)] = &[
@@ -132,14 +132,7 @@ fn blosc_snappy_against_tensorstore() {
             let compressor = json!({"id": "blosc", "cname": "snappy", "clevel": 5, "shuffle": shuffle,
                 "blocksize": blocksize});
             let document = v2(json!("<f4"), &[length], "C", json!(null), compressor);
-            let pipeline = oracle::pipeline(&document).unwrap();
-            let data = sample(length as usize * 4, 4, seed as u64);
-            let theirs = oracle.tensorstore("encode", &document, &data).unwrap();
-            let mut decoded = vec![0; data.len()];
-            pipeline.decode(&theirs, &mut decoded).unwrap();
-            assert!(decoded == data, "{document}");
-            let ours = pipeline.encode(&data).unwrap();
-            assert!(oracle.tensorstore("decode", &document, &ours).unwrap() == data, "{document}");
+            both_directions_tensorstore(&mut oracle, &document, &sample(length as usize * 4, 4, seed as u64));
         }
     }
 }
@@ -214,6 +207,71 @@ fn sharding() {
                     data[..200].chunks_exact_mut(2).for_each(|item| item.copy_from_slice(&[7, 0]));
                     both_directions(&mut oracle, &document, &data, true);
                 }
+            }
+        }
+    }
+}
+
+/// zarr-python refuses shards within shards and behind a transpose; tensorstore reads both.
+#[test]
+fn nested_and_transposed_sharding_against_tensorstore() {
+    let Some(mut oracle) = Oracle::start() else { return };
+    let crc = json!({"name": "crc32c"});
+    let index = json!([bytes("little"), crc]);
+    let transpose = |order: [u64; 2]| json!({"name": "transpose", "configuration": {"order": order}});
+    let shard = |chunk: [u64; 2], codecs: Value, location: &str| {
+        json!({"name": "sharding_indexed", "configuration": {
+            "chunk_shape": chunk, "codecs": codecs, "index_codecs": index, "index_location": location}})
+    };
+    let gzip = json!({"name": "gzip", "configuration": {"level": 1}});
+    let mut chains = Vec::new();
+    for location in ["start", "end"] {
+        let innermost = json!([transpose([1, 0]), bytes("big"), gzip]);
+        let nested = shard([2, 3], innermost.clone(), location);
+        chains.push(json!([shard([4, 6], json!([nested]), "end")]));
+        chains.push(json!([shard([4, 6], json!([nested]), "start")]));
+        chains.push(json!([transpose([1, 0]), shard([6, 4], innermost.clone(), location)]));
+        let turned = json!([transpose([1, 0]), shard([3, 2], innermost.clone(), location)]);
+        chains.push(json!([transpose([1, 0]), shard([6, 4], turned, location)]));
+        chains.push(json!([shard([4, 6], innermost, location), gzip]));
+    }
+    for (seed, chain) in chains.into_iter().enumerate() {
+        let document = v3(json!("int32"), &[12, 18], json!(7), chain);
+        let mut data = sample(12 * 18 * 4, 4, seed as u64);
+        data[..300].chunks_exact_mut(4).for_each(|item| item.copy_from_slice(&[7, 0, 0, 0]));
+        both_directions_tensorstore(&mut oracle, &document, &data);
+    }
+}
+
+#[test]
+fn types_beyond_the_core() {
+    let Some(mut oracle) = Oracle::start() else { return };
+    let named = |name: &str, configuration: Value| json!({"name": name, "configuration": configuration});
+    let time = json!({"unit": "ms", "scale_factor": 10});
+    let fields = json!({"fields": [
+        {"name": "a", "data_type": "int16"}, {"name": "b", "data_type": "float64"}, {"name": "c", "data_type": "uint8"}]});
+    let types = [
+        (named("numpy.datetime64", time.clone()), 8, json!(5)),
+        (named("numpy.timedelta64", time), 8, json!(5)),
+        (named("fixed_length_utf32", json!({"length_bytes": 12})), 12, json!("a")),
+        (named("null_terminated_bytes", json!({"length_bytes": 3})), 3, json!("YQ==")),
+        (named("raw_bytes", json!({"length_bytes": 5})), 5, json!("AQIDBAU=")),
+        (named("struct", fields), 11, json!({"a": 1, "b": 2.5, "c": 3})),
+    ];
+    for (data_type, item_size, fill) in types {
+        for endian in ["little", "big"] {
+            for before in [json!([]), json!([{"name": "transpose", "configuration": {"order": [1, 0]}}])] {
+                let mut codecs = before.as_array().unwrap().clone();
+                codecs.push(bytes(endian));
+                codecs.push(json!({"name": "zstd", "configuration": {"level": 1, "checksum": false}}));
+                let document = v3(data_type.clone(), &[6, 9], fill.clone(), json!(codecs));
+                // Valid as text, too: small code points and bytes.
+                let mut data = sample(54 * item_size, item_size, 3);
+                data.iter_mut().for_each(|byte| *byte = (*byte & 0x7f).max(1));
+                if item_size == 12 {
+                    data.chunks_exact_mut(4).for_each(|point| point[1..].fill(0));
+                }
+                both_directions(&mut oracle, &document, &data, true);
             }
         }
     }

@@ -10,7 +10,7 @@ Bytes are base64. Elements are in canonical form: C order, little-endian, packed
   {"op": "dtype", "document": {…}}                 -> {"itemsize": …, "descr": …}
   {"op": "numcodecs_encode", "config": {…}, "dtype": "<f4", "shape": [2, 3], "data": …}   -> {"data": …}
   {"op": "numcodecs_decode", "config": {…}, "data": …}                                    -> {"data": …}
-  {"op": "tensorstore_encode", "document": {…}, "data": …}   -> {"data": …}   v2 documents of one chunk
+  {"op": "tensorstore_encode", "document": {…}, "data": …}   -> {"data": …}   the object of the one chunk
   {"op": "tensorstore_decode", "document": {…}, "data": …}   -> {"data": …}
   {"op": "zarrs_encode", "document": {…}, "dtype": "i2", "data": …}   -> {"data": …}   the zarrs package
   {"op": "zarrs_decode", "document": {…}, "dtype": "i2", "data": …}   -> {"data": …}
@@ -110,18 +110,24 @@ def numcodecs_decode(config, data):
 def tensorstore_array(document):
     import tensorstore
 
-    metadata = {key: value for key, value in document.items() if key != "zarr_format"}
-    spec = {"driver": "zarr", "kvstore": "memory://", "metadata": metadata}
+    left_out = ("zarr_format", "node_type", "attributes")
+    metadata = {key: value for key, value in document.items() if key not in left_out}
+    driver = "zarr" if document["zarr_format"] == 2 else "zarr3"
+    spec = {"driver": driver, "kvstore": "memory://", "metadata": metadata}
     return tensorstore.open(spec, create=True).result()
 
 
 def tensorstore_key(document):
-    return ".".join("0" for _ in document["shape"]) or "0"
+    indices = ["0" for _ in document["shape"]]
+    if document["zarr_format"] == 2:
+        return ".".join(indices) or "0"
+    return "/".join(["c", *indices])
 
 
 def tensorstore_encode(document, data):
     array = tensorstore_array(document)
-    elements = np.frombuffer(unpack(data), dtype=np.dtype(document["dtype"]).newbyteorder("<"))
+    dtype = array.dtype.numpy_dtype
+    elements = np.frombuffer(unpack(data), dtype=dtype.newbyteorder("<")).astype(dtype)
     array.write(elements.reshape(document["shape"])).result()
     return {"data": pack(array.kvstore.read(tensorstore_key(document)).result().value)}
 
@@ -131,32 +137,6 @@ def tensorstore_decode(document, data):
     array.kvstore.write(tensorstore_key(document), unpack(data)).result()
     elements = array.read().result()
     return {"data": pack(elements.astype(elements.dtype.newbyteorder("<")).tobytes(order="C"))}
-
-
-def zarrs_chain(document, folder):
-    from zarrs._internal import ChunkItem, CodecPipelineImpl
-
-    shape = document["shape"]
-    whole = [slice(0, length) for length in shape]
-    item = ChunkItem("chunk", whole, shape, whole, shape)
-    return CodecPipelineImpl(json.dumps(document), LocalStore(folder)), item
-
-
-def zarrs_encode(document, dtype, data):
-    with tempfile.TemporaryDirectory() as folder:
-        chain, item = zarrs_chain(document, folder)
-        elements = np.frombuffer(unpack(data), dtype=dtype).reshape(document["shape"])
-        chain.store_chunks_with_indices([item], elements, True)
-        return {"data": pack(pathlib.Path(folder, "chunk").read_bytes())}
-
-
-def zarrs_decode(document, dtype, data):
-    with tempfile.TemporaryDirectory() as folder:
-        pathlib.Path(folder, "chunk").write_bytes(unpack(data))
-        chain, item = zarrs_chain(document, folder)
-        elements = np.zeros(document["shape"], dtype=dtype)
-        chain.retrieve_chunks_and_apply_index([item], elements)
-        return {"data": pack(elements.tobytes())}
 
 
 def versions():

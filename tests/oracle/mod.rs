@@ -70,7 +70,7 @@ impl Oracle {
         Ok(objects.into_iter().map(|(key, value)| (key, unpack(&value))).collect())
     }
 
-    /// Has tensorstore `"encode"` the elements of a v2 document, or `"decode"` its one chunk.
+    /// Has tensorstore `"encode"` the elements of a document, or `"decode"` its one chunk.
     pub fn tensorstore(&mut self, direction: &str, document: &Value, data: &[u8]) -> Result<Vec<u8>, String> {
         let op = format!("tensorstore_{direction}");
         let answer = self.ask(json!({"op": op, "document": document, "data": STANDARD.encode(data)}))?;
@@ -155,6 +155,23 @@ pub fn sample(bytes: usize, item_size: usize, seed: u64) -> Vec<u8> {
     }
     data.truncate(bytes);
     data
+}
+
+/// Checks one chunk in both directions against tensorstore, which is lossless and reads what zarr-python refuses.
+pub fn both_directions_tensorstore(oracle: &mut Oracle, document: &Value, data: &[u8]) {
+    let pipeline = pipeline(document).unwrap_or_else(|error| panic!("we refuse {document}: {error}"));
+    let theirs = oracle.tensorstore("encode", document, data);
+    let theirs = theirs.unwrap_or_else(|error| panic!("tensorstore cannot encode {document}: {error}"));
+    let mut decoded = vec![0xa5; data.len()];
+    if let Err(error) = pipeline.decode(&theirs, &mut decoded) {
+        panic!("we cannot decode {document}: {error}");
+    }
+    assert!(decoded == data, "we decode differently: {document}");
+    let ours = pipeline.encode(data).unwrap_or_else(|error| panic!("we cannot encode {document}: {error}"));
+    let back = oracle.tensorstore("decode", document, &ours);
+    let back =
+        back.unwrap_or_else(|e| panic!("tensorstore cannot decode what we encode for {document}: {e}"));
+    assert!(back == data, "tensorstore decodes our encoding differently: {document}");
 }
 
 /// Checks one chunk in both directions: zarr-python's encoding is decoded by us to what zarr-python decodes it to, and
