@@ -338,7 +338,9 @@ mod tests {
     }
 
     fn sample(length: usize, state: &mut u64) -> Vec<u8> {
-        (0..length).map(|at| if next(state) % 5 == 0 { next(state) as u8 } else { (at / 16) as u8 }).collect()
+        (0..length)
+            .map(|at| if next(state).is_multiple_of(5) { next(state) as u8 } else { (at / 16) as u8 })
+            .collect()
     }
 
     proptest! {
@@ -402,7 +404,11 @@ mod tests {
     fn damage(encoded: &mut Vec<u8>, state: &mut u64) {
         for _ in 0..=next(state) % 3 {
             let length = encoded.len();
-            let at = if next(state) % 3 == 0 { next(state) % length.min(60) } else { next(state) % length };
+            let at = if next(state).is_multiple_of(3) {
+                next(state) % length.min(60)
+            } else {
+                next(state) % length
+            };
             match next(state) % 7 {
                 0 => encoded[at] = next(state) as u8,
                 1 => encoded[at] = [0, 255, 127, 128, 1, 31, 32][next(state) % 7],

@@ -189,7 +189,8 @@ pub trait ArrayToBytes: Send + Sync {
     /// Encodes canonical elements.
     fn encode(&self, input: &[u8]) -> CodecResult<Vec<u8>>;
     /// For a codec whose encoded bytes are the elements in place, up to a fix-up (byte swap): that
-    /// fix-up, from encoded to canonical. Lets a bytes-to-bytes codec decode straight into the chunk.
+    /// fix-up, from encoded to canonical, of any whole number of elements. Lets a bytes-to-bytes codec decode
+    /// straight into the chunk, and ranges of a chunk be read alone.
     fn decode_in_place(&self, _data: &mut [u8]) -> Option<CodecResult<()>> {
         None
     }

@@ -7,8 +7,8 @@ use std::cell::RefCell;
 
 use super::{CodecError, CodecResult};
 
-/// Buffers that a thread keeps.
-const KEPT_BUFFERS: usize = 3;
+/// Buffers that a thread keeps: what a chain has in hand at once, before and behind an array → array codec.
+const KEPT_BUFFERS: usize = 2;
 /// The longest buffer that is kept.
 const KEPT_BYTES: usize = 64 << 20;
 

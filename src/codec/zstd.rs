@@ -26,6 +26,9 @@ struct Zstd {
     checksum: bool,
 }
 
+/// Above this level a compressor's tables take too much memory to be kept by every thread.
+const LAST_KEPT_LEVEL: i32 = 9;
+
 thread_local! {
     static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
     static COMPRESSOR: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
@@ -91,7 +94,7 @@ impl BytesToBytes for Zstd {
 
     fn encode(&self, decoded: &[u8]) -> CodecResult<Vec<u8>> {
         COMPRESSOR.with(|kept| {
-            with_kept(
+            let encoded = with_kept(
                 kept,
                 || Compressor::new(self.level),
                 |context| {
@@ -100,7 +103,11 @@ impl BytesToBytes for Zstd {
                     context.include_contentsize(true)?;
                     context.compress(decoded)
                 },
-            )
+            );
+            if self.level > LAST_KEPT_LEVEL {
+                kept.take();
+            }
+            encoded
         })
     }
 }

@@ -377,6 +377,29 @@ fn sharding_is_served_alone_only_where_it_can_be() {
     assert!(alone(json!([transpose(&[1, 0]), turned])));
 }
 
+/// The fill value of an empty inner chunk went forward through the codecs before the shard and comes back through them,
+/// which need not give the array's own.
+#[test]
+fn empty_inner_chunks_hold_what_the_whole_shard_decodes_to() {
+    let scale = json!({"name": "scale_offset", "configuration": {"offset": 1.5, "scale": 3.1}});
+    let shard = json!({"name": "sharding_indexed", "configuration": {"chunk_shape": [3, 2],
+        "codecs": [little()], "index_codecs": [little()]}});
+    let decoded = Representation {
+        fill_value: FillValue { bytes: 0.1f32.to_le_bytes().to_vec(), is_undefined: false },
+        ..array(&[4, 6], DataType::Float32)
+    };
+    let chain = specs(json!([transpose(&[1, 0]), scale, shard]));
+    for served in [ByteOrder::Little, ByteOrder::Big] {
+        let pipeline = Pipeline::build_served(&chain, &decoded, served).unwrap();
+        let sharded = pipeline.sharding().unwrap();
+        let empty = sharded.codec.assemble::<&[u8]>(&[None; 4]).unwrap();
+        let mut out = vec![0; 96];
+        pipeline.decode(&empty, &mut out).unwrap();
+        assert_eq!(out, sharded.fill.repeat(24));
+        assert_ne!(sharded.fill, decoded.fill_value.bytes);
+    }
+}
+
 #[test]
 fn shards_that_cannot_be_are_refused() {
     let shard = |chunk: Value, codecs: Value, index: Value| {
