@@ -98,6 +98,10 @@ fn delta() {
                 b'c' => true,
                 _ => !code.starts_with('c'),
             };
+            // Sums out of its range NumPy casts to u32 by their place in the array.
+            if *code == "u4" && !astype.starts_with(['i', 'u']) {
+                continue;
+            }
             if !fits || (code.starts_with('c') && !astype.starts_with('c')) {
                 continue;
             }
@@ -165,8 +169,9 @@ fn fixedscaleoffset() {
     for (decoded, _) in KINDS {
         for (encoded, encoded_name) in KINDS {
             for (offset, scale) in &parameters {
-                // Not a number as u32 is whatever the compiler made of it, and differs between kinds of floats.
-                if *decoded == "u4" && (scale == 0 || scale == 3e20) {
+                // What is out of its range NumPy casts to u32 by the element's place in the array.
+                let is_u32 = [*decoded, *encoded].contains(&"u4");
+                if is_u32 && (scale != 1 || size_of(decoded) >= 8) {
                     continue;
                 }
                 let members = json!({"offset": offset, "scale": scale, "dtype": format!("<{decoded}"),

@@ -1,7 +1,8 @@
 //! Elements of NumPy's numeric dtypes, and NumPy's casts between them.
 //!
 //! Casts are those of `ndarray.astype` on x86-64, which C leaves open where a float is out of the integer's range:
-//! there NaN and what does not fit become the lowest i32 or i64, from which narrower integers are cut.
+//! there NaN and what does not fit become the lowest i32 or i64, from which narrower integers are cut. (NumPy's u32
+//! has no rule: it depends on the element's place in the array. Here it is cut from the i64, so that it wraps.)
 //! Uses `numeric_dtype`.
 
 use half::f16;
@@ -127,7 +128,7 @@ macro_rules! read_and_write {
 }
 
 macro_rules! integer_element {
-    ($($T:ident $kind:ident $wide:ident $of_float:ident $of_complex:ident;)*) => {$(
+    ($($T:ident $kind:ident $wide:ident $of_float:ident;)*) => {$(
         impl Element for $T {
             const KIND: NumericKind = NumericKind::$kind;
             const SIZE: usize = size_of::<$T>();
@@ -141,8 +142,7 @@ macro_rules! integer_element {
                 match number {
                     Number::Int(number) => number as $T,
                     Number::UInt(number) => number as $T,
-                    Number::Float(number) => $of_float(number) as $T,
-                    Number::Complex(number, _) => $of_complex(number) as $T,
+                    Number::Float(number) | Number::Complex(number, _) => $of_float(number) as $T,
                 }
             }
         }
@@ -150,14 +150,14 @@ macro_rules! integer_element {
 }
 
 integer_element! {
-    i8 I8 Int i32_of_float i32_of_float;
-    i16 I16 Int i32_of_float i32_of_float;
-    i32 I32 Int i32_of_float i32_of_float;
-    i64 I64 Int i64_of_float i64_of_float;
-    u8 U8 UInt i32_of_float i32_of_float;
-    u16 U16 UInt i32_of_float i32_of_float;
-    u32 U32 UInt u32_of_float i64_of_float;
-    u64 U64 UInt u64_of_float u64_of_float;
+    i8 I8 Int i32_of_float;
+    i16 I16 Int i32_of_float;
+    i32 I32 Int i32_of_float;
+    i64 I64 Int i64_of_float;
+    u8 U8 UInt i32_of_float;
+    u16 U16 UInt i32_of_float;
+    u32 U32 UInt i64_of_float;
+    u64 U64 UInt u64_of_float;
 }
 
 /// cvttsd2si, 32 bits.
@@ -171,17 +171,6 @@ fn i32_of_float(number: f64) -> i32 {
 fn i64_of_float(number: f64) -> i64 {
     const BOUND: f64 = 9_223_372_036_854_775_808.0;
     if (-BOUND..BOUND).contains(&number) { number as i64 } else { i64::MIN }
-}
-
-/// How compilers build u32 from [`i32_of_float`] for many numbers at once: above 2^31 in two parts. (NumPy's loops
-/// for complex numbers, whose parts lie apart, are compiled for one at a time, and cut the u32 from the i64.)
-#[inline(always)]
-fn u32_of_float(number: f64) -> u32 {
-    const BOUND: f64 = 2_147_483_648.0;
-    match number >= BOUND {
-        true => (i32_of_float(number - BOUND) as u32) ^ (1 << 31),
-        false => i32_of_float(number) as u32,
-    }
 }
 
 /// How compilers build u64 from [`i64_of_float`]: above 2^63 in two parts.
@@ -407,7 +396,7 @@ mod tests {
         let low = i32::MIN;
         assert_eq!(all::<i32>(&x), [300, -300, low, low, low, low, low, -1]);
         let half = 1 << 31;
-        assert_eq!(all::<u32>(&x), [300, 4294966996, half, 0, 0, half, half, 4294967295]);
+        assert_eq!(all::<u32>(&x), [300, 4294966996, half, 5, 0, 0, 0, 4294967295]);
         let low = i64::MIN;
         assert_eq!(all::<i64>(&x), [300, -300, 1 << 31, (1 << 32) + 5, low, low, low, -1]);
         let half = 1 << 63;
