@@ -1,0 +1,154 @@
+//! Stores made by scripts/make_fixtures.py, and what must be read from them.
+//!
+//! They stay in the target folder and are made anew when the scripts or the interpreter's packages change.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+use super::skip;
+
+/// What must be read from one array.
+#[derive(Clone, Debug)]
+pub struct Expected {
+    /// Path of the array below the folder.
+    pub path: String,
+    /// What is special about it.
+    pub what: String,
+    /// Only the codecs and types of the core specifications.
+    pub is_core: bool,
+    /// Bytes of the flat file.
+    pub size_bytes: u64,
+    /// Digest of the flat file, by order and byte order: `C<`, `C>`, `F<`, `F>`.
+    pub layouts: BTreeMap<String, String>,
+    /// Which other readers gave the same bytes.
+    pub oracles: Vec<String>,
+    /// For an array that cannot be opened: the error's number, and what its reason must name.
+    pub refusal: Option<(i32, Vec<String>)>,
+}
+
+/// A folder of stores with its expected.json.
+pub struct Fixtures {
+    /// The folder.
+    pub folder: PathBuf,
+    /// All arrays, by path.
+    pub arrays: Vec<Expected>,
+}
+
+/// The interpreter to use: `ZARRFS_TEST_PYTHON`, or python3. `None` (said loudly) where it has no zarr.
+pub fn python(what: &str) -> Option<PathBuf> {
+    let python = PathBuf::from(std::env::var_os("ZARRFS_TEST_PYTHON").unwrap_or_else(|| "python3".into()));
+    let found = Command::new(&python).args(["-c", "import zarr, numcodecs"]).output();
+    if found.is_ok_and(|output| output.status.success()) {
+        return Some(python);
+    }
+    let why = format!("{} has no zarr-python (set ZARRFS_TEST_PYTHON)", python.display());
+    skip(what, &why, true);
+    None
+}
+
+/// The stores of a matrix (`all` or `programs`), made when they are not there yet. `None` without Python.
+pub fn matrix(name: &'static str, what: &str) -> Option<&'static Fixtures> {
+    static ALL: OnceLock<Option<Fixtures>> = OnceLock::new();
+    static PROGRAMS: OnceLock<Option<Fixtures>> = OnceLock::new();
+    let cell = if name == "all" { &ALL } else { &PROGRAMS };
+    cell.get_or_init(|| {
+        let python = python(what)?;
+        let folder = made(&python, name);
+        Some(Fixtures { arrays: expected(&folder.join("expected.json")), folder })
+    })
+    .as_ref()
+}
+
+fn made(python: &Path, name: &str) -> PathBuf {
+    let target = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let folder = target.join(format!("fixtures-{name}"));
+    let stamp = stamp(python);
+    if std::fs::read_to_string(folder.join("stamp")).is_ok_and(|found| found == stamp) {
+        return folder;
+    }
+    let fresh = target.join(format!("fixtures-{name}.{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&fresh);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/make_fixtures.py");
+    let output = Command::new(python)
+        .arg(script)
+        .args(["--matrix", name])
+        .arg(&fresh)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .output()
+        .unwrap();
+    let text =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "make_fixtures.py: {}", &text[text.len().saturating_sub(5000)..]);
+    super::say(format!("fixtures: {}", text.lines().next().unwrap_or("")));
+    std::fs::write(fresh.join("stamp"), stamp).unwrap();
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::rename(&fresh, &folder).unwrap();
+    folder
+}
+
+/// Changes with the scripts and with the packages that run them.
+fn stamp(python: &Path) -> String {
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts");
+    let mut files = vec![scripts.join("make_fixtures.py")];
+    for entry in std::fs::read_dir(scripts.join("fixtures")).unwrap().flatten() {
+        files.extend(Some(entry.path()).filter(|path| path.extension().is_some_and(|e| e == "py")));
+    }
+    files.sort();
+    let mut hasher = DefaultHasher::new();
+    for file in files {
+        std::fs::read(&file).unwrap().hash(&mut hasher);
+    }
+    let versions = "import sys; from importlib.metadata import distributions as d; \
+                    print(sys.version, sorted((x.name, x.version) for x in d() if x.name))";
+    Command::new(python).args(["-c", versions]).output().unwrap().stdout.hash(&mut hasher);
+    format!("{:016x}", hasher.finish())
+}
+
+fn expected(file: &Path) -> Vec<Expected> {
+    let document: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    let arrays = document["arrays"].as_object().unwrap();
+    arrays.iter().map(|(path, entry)| one_expected(path, entry)).collect()
+}
+
+fn one_expected(path: &str, entry: &Value) -> Expected {
+    let texts = |value: &Value| -> Vec<String> {
+        value.as_array().into_iter().flatten().map(|text| text.as_str().unwrap().to_owned()).collect()
+    };
+    let layouts = entry["layouts"].as_object().into_iter().flatten();
+    Expected {
+        path: path.to_owned(),
+        what: entry["what"].as_str().unwrap_or_default().to_owned(),
+        is_core: entry["part"] == "core",
+        size_bytes: entry["nbytes"].as_u64().unwrap_or(0),
+        layouts: layouts.map(|(name, digest)| (name.clone(), digest.as_str().unwrap().to_owned())).collect(),
+        oracles: texts(&entry["oracles"]),
+        refusal: entry["errno"].as_str().map(|name| (errno_by_name(name), texts(&entry["names"]))),
+    }
+}
+
+/// The number of an errno that tests spell by name.
+pub fn errno_by_name(name: &str) -> i32 {
+    match name {
+        "EIO" => libc::EIO,
+        "EOPNOTSUPP" => libc::EOPNOTSUPP,
+        "EACCES" => libc::EACCES,
+        "ELOOP" => libc::ELOOP,
+        "EXDEV" => libc::EXDEV,
+        "ENOENT" => libc::ENOENT,
+        other => panic!("unknown errno {other}"),
+    }
+}
+
+/// The corpus of stores that others wrote (`ZARRFS_CORPUS`), never part of the project. `None`, said loudly, without it.
+pub fn corpus(what: &str) -> Option<PathBuf> {
+    let corpus = std::env::var_os("ZARRFS_CORPUS").map(PathBuf::from);
+    if corpus.is_none() {
+        skip(what, "ZARRFS_CORPUS names no corpus", false);
+    }
+    corpus
+}

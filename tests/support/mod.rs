@@ -1,0 +1,60 @@
+//! What the integration tests share: Python and the stores that it makes (`fixtures`), reading through the library
+//! (`library`), a mount that always ends (`mounted`), stores that misbehave or count (`stores`).
+
+#![allow(dead_code, unused_imports)] // each test uses its part
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+pub mod fixtures;
+pub mod library;
+pub mod mounted;
+pub mod stores;
+
+use std::io::Write;
+
+use sha2::{Digest, Sha256};
+
+/// Writes to standard error past the capture of the test harness, so that it is seen when all is well, too.
+pub fn say(sentence: impl AsRef<str>) {
+    let _ = writeln!(std::io::stderr(), "{}", sentence.as_ref());
+}
+
+/// Says that a test was skipped. In continuous integration (`CI=true`) that is a failure, where `required`.
+pub fn skip(what: &str, why: &str, required: bool) {
+    say(format!("SKIPPED {what}: {why}"));
+    assert!(!(required && std::env::var("CI").is_ok_and(|value| value == "true")), "{what}: {why}");
+}
+
+/// The digest as expected.json spells it.
+pub fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Numbers that look random and are the same in every run (SplitMix64).
+pub struct Numbers(pub u64);
+
+impl Numbers {
+    /// The next number.
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `end` (0 when `end` is 0).
+    pub fn below(&mut self, end: u64) -> u64 {
+        if end == 0 { 0 } else { self.next() % end }
+    }
+
+    /// A range inside a file of `size` bytes: offset and length. Short ones as often as long ones.
+    pub fn range(&mut self, size: u64) -> (u64, u64) {
+        let offset = self.below(size + 1);
+        let longest = match self.below(3) {
+            0 => 16,
+            1 => 5000,
+            _ => size,
+        };
+        (offset, self.below((size - offset).min(longest) + 1))
+    }
+}

@@ -1,0 +1,130 @@
+//! Stores around other stores: one that alters what is read, one that counts what is opened.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use zarrfs::error::{Error, Result};
+use zarrfs::store::{Entry, Info, Object, Room, Store, Validator};
+
+/// Shows other bytes at one key.
+pub struct Altered {
+    /// The true store.
+    pub store: Arc<dyn Store>,
+    /// The key whose object is another.
+    pub key: String,
+    /// Its bytes.
+    pub bytes: Arc<Vec<u8>>,
+}
+
+struct AlteredObject {
+    key: String,
+    bytes: Arc<Vec<u8>>,
+    validator: Validator,
+}
+
+impl Object for AlteredObject {
+    fn validator(&self) -> Validator {
+        Validator { size_bytes: self.bytes.len() as u64, ..self.validator }
+    }
+
+    fn read_exact_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        match self.bytes.get(start..start.saturating_add(out.len())) {
+            Some(bytes) => out.copy_from_slice(bytes),
+            None => {
+                let eof = std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
+                return Err(Error::store(self.key.clone(), "read", eof));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Store for Altered {
+    fn open(&self, key: &str) -> Result<Option<Box<dyn Object>>> {
+        let Some(object) = self.store.open(key)? else { return Ok(None) };
+        if key != self.key {
+            return Ok(Some(object));
+        }
+        let (key, bytes, validator) = (key.to_owned(), self.bytes.clone(), object.validator());
+        Ok(Some(Box::new(AlteredObject { key, bytes, validator })))
+    }
+
+    fn get(&self, key: &str, limit_bytes: u64) -> Result<Option<Vec<u8>>> {
+        if key != self.key {
+            return self.store.get(key, limit_bytes);
+        }
+        if self.bytes.len() as u64 > limit_bytes {
+            return Err(Error::store(key, "read", std::io::Error::from(std::io::ErrorKind::FileTooLarge)));
+        }
+        Ok(Some(self.bytes.to_vec()))
+    }
+
+    fn head(&self, key: &str) -> Result<Option<Info>> {
+        self.store.head(key)
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<Entry>> {
+        self.store.list(folder)
+    }
+
+    fn room(&self) -> Result<Room> {
+        self.store.room()
+    }
+
+    fn describe(&self) -> String {
+        self.store.describe()
+    }
+}
+
+/// Counts by key what is asked of a store.
+pub struct Counting {
+    store: Arc<dyn Store>,
+    asked: Mutex<BTreeMap<String, u64>>,
+}
+
+impl Counting {
+    /// Around another store.
+    pub fn new(store: Arc<dyn Store>) -> Arc<Self> {
+        Arc::new(Counting { store, asked: Mutex::default() })
+    }
+
+    /// How often each key was opened, read, looked at or listed since the last call.
+    pub fn take(&self) -> BTreeMap<String, u64> {
+        std::mem::take(&mut self.asked.lock().unwrap())
+    }
+
+    fn note(&self, key: &str) {
+        *self.asked.lock().unwrap().entry(key.to_owned()).or_default() += 1;
+    }
+}
+
+impl Store for Counting {
+    fn open(&self, key: &str) -> Result<Option<Box<dyn Object>>> {
+        self.note(key);
+        self.store.open(key)
+    }
+
+    fn get(&self, key: &str, limit_bytes: u64) -> Result<Option<Vec<u8>>> {
+        self.note(key);
+        self.store.get(key, limit_bytes)
+    }
+
+    fn head(&self, key: &str) -> Result<Option<Info>> {
+        self.note(key);
+        self.store.head(key)
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<Entry>> {
+        self.note(folder);
+        self.store.list(folder)
+    }
+
+    fn room(&self) -> Result<Room> {
+        self.store.room()
+    }
+
+    fn describe(&self) -> String {
+        self.store.describe()
+    }
+}
