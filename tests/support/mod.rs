@@ -4,6 +4,7 @@
 #![allow(dead_code, unused_imports)] // each test uses its part
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+pub mod faults;
 pub mod fixtures;
 pub mod library;
 pub mod mounted;
