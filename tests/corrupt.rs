@@ -53,7 +53,10 @@ fn outcome(store: &Path, node: &str) -> Result<Vec<u8>, (When, Error)> {
 }
 
 /// As [`outcome`], on a thread that may panic or hang.
-fn outcome_within_patience(store: &Path, node: &'static str) -> Result<Result<Vec<u8>, (When, Error)>, String> {
+fn outcome_within_patience(
+    store: &Path,
+    node: &'static str,
+) -> Result<Result<Vec<u8>, (When, Error)>, String> {
     let (sender, receiver) = mpsc::channel();
     let store = store.to_owned();
     std::thread::spawn(move || {
@@ -74,7 +77,9 @@ fn check(fault: &Fault, store: &Path) -> Option<String> {
     };
     match outcome {
         _ if fault.when == When::Never => None,
-        Ok(bytes) if fault.flat.as_ref().is_some_and(|flat| *flat != bytes) => Some(format!("reads {bytes:?}")),
+        Ok(bytes) if fault.flat.as_ref().is_some_and(|flat| *flat != bytes) => {
+            Some(format!("reads {bytes:?}"))
+        }
         Ok(_) if fault.may_be_fine => None,
         Ok(_) => Some("was read as if nothing were wrong".to_owned()),
         Err((_, error)) if !fault.errnos.contains(&error.errno()) => {
@@ -118,9 +123,13 @@ fn mounted_outcome(file: &Path) -> Result<Vec<u8>, (When, i32)> {
 
 fn check_mounted(mount: &Mount, fault: &Fault) -> Option<String> {
     let folder = mount.path(&fault.name);
-    let names: Vec<String> =
-        fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    if fault.when != When::Never && !(names.iter().any(|n| n == "bad") && names.iter().any(|n| n == "bad.json")) {
+    let names: Vec<String> = fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    if fault.when != When::Never
+        && !(names.iter().any(|n| n == "bad") && names.iter().any(|n| n == "bad.json"))
+    {
         return Some(format!("is not listed: {names:?}"));
     }
     let outcome = mounted_outcome(&folder.join("bad"));
@@ -129,15 +138,21 @@ fn check_mounted(mount: &Mount, fault: &Fault) -> Option<String> {
     }
     match outcome {
         _ if fault.when == When::Never => None,
-        Ok(bytes) if fault.flat.as_ref().is_some_and(|flat| *flat != bytes) => Some(format!("reads {bytes:?}")),
+        Ok(bytes) if fault.flat.as_ref().is_some_and(|flat| *flat != bytes) => {
+            Some(format!("reads {bytes:?}"))
+        }
         Ok(_) if fault.may_be_fine => None,
         Ok(bytes) => Some(format!("{} bytes were read as if nothing were wrong", bytes.len())),
-        Err((_, errno)) if !fault.errnos.contains(&errno) => Some(format!("errno {errno}, not {:?}", fault.errnos)),
+        Err((_, errno)) if !fault.errnos.contains(&errno) => {
+            Some(format!("errno {errno}, not {:?}", fault.errnos))
+        }
         Err((when, errno)) if when != fault.when => Some(format!("fails at {when:?} with {errno}")),
         Err((When::Open, _)) => {
             let text = fs::read(folder.join("bad.json")).unwrap_or_default();
             let sidecar: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
-            let Some(error) = sidecar["error"].as_str() else { return Some(format!("the sidecar is {sidecar}")) };
+            let Some(error) = sidecar["error"].as_str() else {
+                return Some(format!("the sidecar is {sidecar}"));
+            };
             unnamed(error, &fault.names).map(|what| format!("sidecar: {what}"))
         }
         Err(_) => None,
@@ -149,7 +164,10 @@ fn through_one_mount() {
     let (folder, faults) = written();
     let cache = format!("{CACHE_MIB}M");
     let options = ["--cache-size", cache.as_str(), "--threads", "2", "--log-level", "off"];
-    let Some(mount) = Mount::new(&folder.path().join("stores"), &options, "corrupt stores through a mount") else { return };
+    let Some(mount) = Mount::new(&folder.path().join("stores"), &options, "corrupt stores through a mount")
+    else {
+        return;
+    };
     let before = mount.memory_kb("VmHWM");
     let mut failures = Vec::new();
     for fault in &faults {

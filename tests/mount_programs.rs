@@ -69,7 +69,10 @@ fn dd_and_cmp() {
             assert!(output.status.success(), "dd of {name}: {text}");
             let start = usize::try_from(block * skip).unwrap().min(expected.len());
             let end = (start + usize::try_from(block * count).unwrap()).min(expected.len());
-            assert!(output.stdout == expected[start..end], "dd bs={block} skip={skip} count={count} of {name}");
+            assert!(
+                output.stdout == expected[start..end],
+                "dd bs={block} skip={skip} count={count} of {name}"
+            );
         }
     }
     scene.mount.unmount();
@@ -138,8 +141,7 @@ fn fortran() {
     let folder = tempfile::tempdir().unwrap();
     for (name, mounted, flat) in scene.files().into_iter().filter(|(name, ..)| name.starts_with("science")) {
         let copy = folder.path().join("copy");
-        let output =
-            Command::new(&program).arg(&mounted).arg(&copy).args(["200", "7200"]).output().unwrap();
+        let output = Command::new(&program).arg(&mounted).arg(&copy).args(["200", "7200"]).output().unwrap();
         assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
         assert!(fs::read(&copy).unwrap() == fs::read(&flat).unwrap(), "Fortran's copy of {name}");
     }
@@ -178,7 +180,12 @@ fn threads_and_fio() {
     if let Some(output) = result {
         assert!(output.status.success(), "fio: {}", String::from_utf8_lossy(&output.stderr));
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-        let total: u64 = report["jobs"].as_array().unwrap().iter().map(|job| job["read"]["total_ios"].as_u64().unwrap()).sum();
+        let total: u64 = report["jobs"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|job| job["read"]["total_ios"].as_u64().unwrap())
+            .sum();
         assert!(report["jobs"].as_array().unwrap().iter().all(|job| job["error"] == 0), "fio: {report}");
         assert!(total > 1000, "fio read only {total} times");
         say(format!("mount_programs: fio read {total} times without an error"));

@@ -18,8 +18,19 @@ use zarrfs::store::Store;
 
 const MUTATIONS_PER_CODEC: u64 = 60;
 /// Parts of the paths of arrays whose chunks carry a checksum of all that matters.
-const CHECKED: [&str; 11] =
-    ["crc32", "adler32", "fletcher32", "jenkins", "zstd-checksum", "gzip", "zlib", "bz2", "lzma-xz", "numcodecs/lzma/", "zstd-crc"];
+const CHECKED: [&str; 11] = [
+    "crc32",
+    "adler32",
+    "fletcher32",
+    "jenkins",
+    "zstd-checksum",
+    "gzip",
+    "zlib",
+    "bz2",
+    "lzma-xz",
+    "numcodecs/lzma/",
+    "zstd-crc",
+];
 
 /// One or two arrays of each codec (of each folder of the matrix that holds arrays).
 fn one_of_each(arrays: &[Expected]) -> Vec<&Expected> {
@@ -68,7 +79,11 @@ fn mutated(bytes: &[u8], numbers: &mut Numbers) -> Vec<u8> {
         }
         3 => {
             // A number near the start or the end, where headers and indexes are.
-            let at = if numbers.below(2) == 0 { numbers.below(length.min(40)) } else { length - 1 - numbers.below(length.min(40)) };
+            let at = if numbers.below(2) == 0 {
+                numbers.below(length.min(40))
+            } else {
+                length - 1 - numbers.below(length.min(40))
+            };
             let value = [0, 1, 0x7f, 0x80, 0xff][numbers.below(5) as usize];
             out[at as usize] = value;
         }
@@ -101,7 +116,9 @@ fn mutate(store: &Arc<dyn Store>, folder: &Path, array: &Expected) -> (u64, u64,
             Err(_) => wrong.push(format!("{}: a panic with {key} = {}", array.path, show())),
             Ok(Err(_)) => failed += 1,
             Ok(Ok(bytes)) if sha256(&bytes) == array.layouts["C<"] => {}
-            Ok(Ok(_)) if is_checked => wrong.push(format!("{}: other bytes with {key} = {}", array.path, show())),
+            Ok(Ok(_)) if is_checked => {
+                wrong.push(format!("{}: other bytes with {key} = {}", array.path, show()))
+            }
             Ok(Ok(_)) => differed += 1,
         }
     }

@@ -61,7 +61,12 @@ fn read(path: &Path) -> Fault {
             Some("read") => When::Read,
             _ => When::Open,
         },
-        names: document["names"].as_array().into_iter().flatten().map(|n| n.as_str().unwrap().to_owned()).collect(),
+        names: document["names"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|n| n.as_str().unwrap().to_owned())
+            .collect(),
         files: document["files"].as_object().unwrap().iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
         name,
     }
@@ -110,11 +115,15 @@ fn write_object(path: &Path, object: &Value) {
         }
         "gzip-zeros" => {
             let level = flate2::Compression::best();
-            write_zeros(flate2::write::GzEncoder::new(Vec::new(), level), number(1), path, |e| e.finish().unwrap());
+            write_zeros(flate2::write::GzEncoder::new(Vec::new(), level), number(1), path, |e| {
+                e.finish().unwrap()
+            });
         }
         "zlib-zeros" => {
             let level = flate2::Compression::best();
-            write_zeros(flate2::write::ZlibEncoder::new(Vec::new(), level), number(1), path, |e| e.finish().unwrap());
+            write_zeros(flate2::write::ZlibEncoder::new(Vec::new(), level), number(1), path, |e| {
+                e.finish().unwrap()
+            });
         }
         "zstd-zeros" => {
             let encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();

@@ -139,7 +139,9 @@ pub fn errno_by_name(name: &str) -> i32 {
         "EACCES" => libc::EACCES,
         "ELOOP" => libc::ELOOP,
         "EXDEV" => libc::EXDEV,
+        "EISDIR" => libc::EISDIR,
         "ENOENT" => libc::ENOENT,
+        "ENOTDIR" => libc::ENOTDIR,
         other => panic!("unknown errno {other}"),
     }
 }
