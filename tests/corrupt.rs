@@ -169,11 +169,15 @@ fn through_one_mount() {
         return;
     };
     let before = mount.memory_kb("VmHWM");
-    let mut failures = Vec::new();
+    let (mut failures, mut peak) = (Vec::new(), before);
     for fault in &faults {
         failures.extend(check_mounted(&mount, fault).map(|what| format!("{}: {what}", fault.name)));
+        let now = mount.memory_kb("VmHWM");
+        if now > peak.max(ROOM_MIB * 1024 / 2) {
+            say(format!("  {}: the daemon's peak went from {} to {now} kB", fault.name, peak));
+        }
+        peak = now;
     }
-    let peak = mount.memory_kb("VmHWM");
     say(format!(
         "corrupt, one mount: {} faults, {} taken wrongly; the daemon held {} MiB at most ({} after mounting)",
         faults.len(),

@@ -40,11 +40,12 @@ impl NumericFilter for Delta {
             kind => kind.promote(encoded.kind),
         };
         with_element!(kind, W => {
-            let mut sum = W::default();
+            // The first element is no sum: 0.0 + -0.0 would lose its sign.
+            let mut sum: Option<W> = None;
             transform::<W>(input, encoded, out, decoded, |block| {
                 for element in block {
-                    sum = sum.plus(*element);
-                    *element = sum;
+                    *element = sum.map_or(*element, |sum| sum.plus(*element));
+                    sum = Some(*element);
                 }
             });
         });

@@ -237,10 +237,11 @@ impl ShardingIndexed {
 }
 
 impl ArrayToBytes for ShardingIndexed {
-    /// The bound is generous: unused space between the inner chunks is legal.
+    /// Unused space between the inner chunks is legal: as much as three times the chunks, or 1 MiB. No more, since a
+    /// compressor behind the shard may fill all of it (a bomb) before it is told to stop.
     fn encoded_size(&self) -> EncodedSize {
         let chunks = self.inner.encoded_size().limit_bytes().saturating_mul(self.chunk_count as u64);
-        let with_gaps = chunks.saturating_mul(4).saturating_add(64 << 20);
+        let with_gaps = chunks.saturating_mul(4).saturating_add(1 << 20);
         EncodedSize::AtMost(with_gaps.saturating_add(self.index_size as u64))
     }
 
