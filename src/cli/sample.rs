@@ -100,16 +100,59 @@ fn blosc(compressor: &str, item_size: u64) -> Value {
     } })
 }
 
+/// Monthly mean in kelvin at an index of (month, latitude, longitude).
+fn temperature(index: &[u64]) -> f32 {
+    let (month, latitude, longitude) = (at(index, 0), at(index, 1) - 89.5, at(index, 2));
+    // The north, with more land, warms and cools more.
+    let swing = if latitude > 0.0 { 6.0 } else { 12.0 };
+    let season = (month / 6.0 * std::f64::consts::PI).cos() * latitude / swing;
+    let waves = (longitude.to_radians() * 3.0 + month).sin() * (latitude.to_radians() * 2.0).cos() * 4.0;
+    (301.0 - 55.0 * latitude.to_radians().sin().powi(2) - season + waves) as f32
+}
+
 /// A year of monthly fields on a one-degree grid, by the CF conventions.
 fn climate() -> Vec<Sample> {
-    let temperature = |index: &[u64]| {
-        let (month, latitude, longitude) = (at(index, 0), at(index, 1) - 89.5, at(index, 2));
-        // The north, with more land, warms and cools more.
-        let swing = if latitude > 0.0 { 6.0 } else { 12.0 };
-        let season = (month / 6.0 * std::f64::consts::PI).cos() * latitude / swing;
-        let waves = (longitude.to_radians() * 3.0 + month).sin() * (latitude.to_radians() * 2.0).cos() * 4.0;
-        (301.0 - 55.0 * latitude.to_radians().sin().powi(2) - season + waves) as f32
+    let field = |path, data_type, chunk_shape, fill_value, compressor, attributes| V3 {
+        path,
+        shape: json!([12, 180, 360]),
+        data_type,
+        chunk_shape,
+        fill_value,
+        codecs: json!([little_endian_bytes(), compressor]),
+        dimension_names: json!(["time", "lat", "lon"]),
+        attributes,
     };
+    let floats = field(
+        "climate/temperature",
+        "float32",
+        json!([1, 90, 120]),
+        json!(-9999.0),
+        json!({ "name": "zstd", "configuration": { "level": 3, "checksum": true } }),
+        json!({ "standard_name": "air_temperature", "units": "K" }),
+    );
+    let packed = field(
+        "climate/packed_temperature",
+        "int16",
+        json!([12, 60, 60]),
+        json!(-32768),
+        json!({ "name": "gzip", "configuration": { "level": 5 } }),
+        json!({
+            "standard_name": "air_temperature", "units": "K", "scale_factor": 0.01, "add_offset": 273.15,
+        }),
+    );
+    let shape = [12, 180, 360];
+    let mut samples =
+        vec![group_v3("climate", json!({ "Conventions": "CF-1.11", "title": "Made-up monthly means" }))];
+    samples.extend(coordinates());
+    samples.push(floats.sample(elements(&shape, |index| temperature(index).to_le_bytes())));
+    samples.push(packed.sample(elements(&shape, |index| {
+        (((f64::from(temperature(index)) - 273.15) / 0.01).round() as i16).to_le_bytes()
+    })));
+    samples
+}
+
+/// The axes of the fields.
+fn coordinates() -> Vec<Sample> {
     let axis = |path, length: u64, data_type, name: &str, attributes, content| {
         V3 {
             path,
@@ -123,61 +166,15 @@ fn climate() -> Vec<Sample> {
         }
         .sample(content)
     };
+    let degrees = |length, first: f64| elements(&[length], |index| (at(index, 0) + first).to_le_bytes());
+    let days = elements(&[12], |index| (15 + 30 * at(index, 0) as i32).to_le_bytes());
+    let of_time = json!({ "standard_name": "time", "units": "days since 2000-01-01", "calendar": "365_day" });
+    let of_latitude = json!({ "standard_name": "latitude", "units": "degrees_north" });
+    let of_longitude = json!({ "standard_name": "longitude", "units": "degrees_east" });
     vec![
-        group_v3("climate", json!({ "Conventions": "CF-1.11", "title": "Made-up monthly means" })),
-        axis(
-            "climate/time",
-            12,
-            "int32",
-            "time",
-            json!({ "standard_name": "time", "units": "days since 2000-01-01", "calendar": "365_day" }),
-            elements(&[12], |index| (15 + 30 * at(index, 0) as i32).to_le_bytes()),
-        ),
-        axis(
-            "climate/lat",
-            180,
-            "float64",
-            "lat",
-            json!({ "standard_name": "latitude", "units": "degrees_north" }),
-            elements(&[180], |index| (at(index, 0) - 89.5).to_le_bytes()),
-        ),
-        axis(
-            "climate/lon",
-            360,
-            "float64",
-            "lon",
-            json!({ "standard_name": "longitude", "units": "degrees_east" }),
-            elements(&[360], |index| (at(index, 0) + 0.5).to_le_bytes()),
-        ),
-        V3 {
-            path: "climate/temperature",
-            shape: json!([12, 180, 360]),
-            data_type: "float32",
-            chunk_shape: json!([1, 90, 120]),
-            fill_value: json!(-9999.0),
-            codecs: json!([
-                little_endian_bytes(),
-                { "name": "zstd", "configuration": { "level": 3, "checksum": true } },
-            ]),
-            dimension_names: json!(["time", "lat", "lon"]),
-            attributes: json!({ "standard_name": "air_temperature", "units": "K" }),
-        }
-        .sample(elements(&[12, 180, 360], |index| temperature(index).to_le_bytes())),
-        V3 {
-            path: "climate/packed_temperature",
-            shape: json!([12, 180, 360]),
-            data_type: "int16",
-            chunk_shape: json!([12, 60, 60]),
-            fill_value: json!(-32768),
-            codecs: json!([little_endian_bytes(), { "name": "gzip", "configuration": { "level": 5 } }]),
-            dimension_names: json!(["time", "lat", "lon"]),
-            attributes: json!({
-                "standard_name": "air_temperature", "units": "K", "scale_factor": 0.01, "add_offset": 273.15,
-            }),
-        }
-        .sample(elements(&[12, 180, 360], |index| {
-            (((f64::from(temperature(index)) - 273.15) / 0.01).round() as i16).to_le_bytes()
-        })),
+        axis("climate/time", 12, "int32", "time", of_time, days),
+        axis("climate/lat", 180, "float64", "lat", of_latitude, degrees(180, -89.5)),
+        axis("climate/lon", 360, "float64", "lon", of_longitude, degrees(360, 0.5)),
     ]
 }
 
