@@ -17,8 +17,12 @@ pub struct Region {
 
 impl Region {
     /// Blocks of shape `block` in arrays of shape `array`, which it divides; the product of `array` and the
-    /// item size fits usize and no length is 0.
+    /// item size fits usize.
     pub fn new(array: &[usize], block: &[usize], item_size: usize) -> Region {
+        if array.contains(&0) {
+            // Without elements there are no blocks, and the strides might overflow.
+            return Region { run_bytes: 0, axes: Vec::new(), block_strides: Vec::new(), blocks: Vec::new() };
+        }
         let mut axes = Vec::new();
         let mut block_strides = Vec::new();
         let mut run_bytes = item_size;

@@ -401,6 +401,64 @@ fn empty_inner_chunks_hold_what_the_whole_shard_decodes_to() {
 }
 
 #[test]
+fn a_shard_without_elements_is_its_index() {
+    let shard = json!({"name": "sharding_indexed", "configuration": {"chunk_shape": [1, 2],
+        "codecs": [little()], "index_codecs": [little(), "crc32c"]}});
+    for shape in [[0, 6], [0, 1 << 63]] {
+        let pipeline = build(json!([shard]), &shape, DataType::Int32).unwrap();
+        let encoded = pipeline.encode(&[]).unwrap();
+        assert_eq!(encoded, [0; 4]);
+        pipeline.decode(&encoded, &mut []).unwrap();
+    }
+}
+
+/// Damaged objects give an error or any data, and nothing else. More cases with ZARRFS_FUZZ_CASES.
+#[test]
+fn damaged_objects_do_no_harm() {
+    let cases = std::env::var("ZARRFS_FUZZ_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(5_000usize);
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 8) as usize
+    };
+    let inner = json!([little(), {"name": "zlib"}]);
+    let shard = json!({"name": "sharding_indexed", "configuration": {"chunk_shape": [8, 5],
+        "codecs": inner, "index_codecs": [little()]}});
+    let chains = [
+        json!([little(), "gzip"]),
+        json!([little(), {"name": "zlib"}]),
+        json!([transpose(&[1, 0]), little(), {"name": "zstd", "configuration": {"level": 5, "checksum": true}}]),
+        json!([little(), "gzip", "zstd", "numcodecs.zlib"]),
+        json!([shard]),
+        json!([shard, "gzip"]),
+    ];
+    let chains = chains.map(|chain| build(chain, &[16, 25], DataType::Int16).unwrap());
+    let data: Vec<u8> =
+        (0..800).map(|at| if next() % 9 == 0 { next() as u8 } else { at as u8 / 3 }).collect();
+    let encoded: Vec<Vec<u8>> = chains.iter().map(|chain| chain.encode(&data).unwrap()).collect();
+    let mut good = 0;
+    for case in 0..cases {
+        let mut damaged = encoded[case % chains.len()].clone();
+        for _ in 0..=next() % 3 {
+            let at = next() % damaged.len();
+            match next() % 5 {
+                0 => damaged[at] = next() as u8,
+                1 => damaged.truncate(at.max(1)),
+                2 => damaged.extend((0..next() % 20).map(|_| next() as u8).collect::<Vec<u8>>()),
+                3 => damaged[at] = [0, 255][next() % 2],
+                _ => damaged[at] ^= 1 << (next() % 8),
+            }
+        }
+        let damaged = damaged.into_boxed_slice();
+        let mut out = vec![0; 800].into_boxed_slice();
+        good += usize::from(chains[case % chains.len()].decode(&damaged, &mut out).is_ok());
+    }
+    assert!(good < cases);
+}
+
+#[test]
 fn shards_that_cannot_be_are_refused() {
     let shard = |chunk: Value, codecs: Value, index: Value| {
         refusal(json!([{"name": "sharding_indexed", "configuration": {
