@@ -1,4 +1,4 @@
-//! packbits and reshape against zarrs, bitround against numcodecs by way of zarr-python.
+//! packbits and reshape against zarrs, bitround against numcodecs by way of zarr-python, vlen-* against numcodecs.
 //!
 //! zarrs dissents in two things: of a signed integer with a `last_bit` it extends the sign to the end of that bit's
 //! byte, where the text says to the end of the number; and where all bits of whole bytes are kept it leaves out the
@@ -12,6 +12,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use oracle::{Oracle, both_directions, pipeline, sample, unpack, v2, v3};
 use serde_json::{Value, json};
+use zarrfs::codec::vlen::Vlen;
 
 /// Compares one chunk with zarrs in both directions. `dtype` is a NumPy type of the element's size.
 fn check_zarrs(oracle: &mut Oracle, document: &Value, dtype: &str, data: &[u8]) {
@@ -165,6 +166,28 @@ fn bitround_as_numcodecs() {
             both_directions(&mut oracle, &document, &data, false);
             let theirs = oracle.encode(&document, &data).unwrap();
             assert!(pipeline(&document).unwrap().encode(&data).unwrap() == theirs[0].1, "{document}");
+        }
+    }
+}
+
+#[test]
+fn vlen_as_numcodecs() {
+    let Some(mut oracle) = Oracle::start() else { return };
+    let strings = ["", "a", "æøå", "\u{10ffff}\0\n\"", "Ny-Ålesund", ""];
+    for (id, vlen) in [("vlen-utf8", Vlen::Utf8), ("vlen-bytes", Vlen::Bytes)] {
+        for count in [0, 1, strings.len()] {
+            let mut elements: Vec<Vec<u8>> =
+                strings[..count].iter().map(|text| text.as_bytes().to_vec()).collect();
+            if vlen == Vlen::Bytes {
+                elements.push(vec![0xff, 0xfe, 0]);
+            }
+            let items: Vec<String> = elements.iter().map(|element| STANDARD.encode(element)).collect();
+            let theirs = oracle.ask(json!({"op": "vlen_encode", "id": id, "items": items})).unwrap();
+            let encoded = vlen.encode(&elements).unwrap();
+            assert_eq!(unpack(&theirs["data"]), encoded);
+            assert_eq!(vlen.decode(&encoded, elements.len()).unwrap(), elements);
+            let back = oracle.ask(json!({"op": "vlen_decode", "id": id, "data": STANDARD.encode(&encoded)}));
+            assert_eq!(back.unwrap()["items"], json!(items));
         }
     }
 }

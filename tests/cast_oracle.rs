@@ -8,7 +8,7 @@ mod oracle;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use oracle::{Oracle, both_directions, pipeline, sample, v3};
+use oracle::{Oracle, both_directions, pipeline, v3};
 use serde_json::{Value, json};
 use zarrfs::codec::Pipeline;
 

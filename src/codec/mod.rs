@@ -55,6 +55,7 @@ pub mod sharding_indexed;
 mod shuffle;
 mod stream_decoder;
 mod transpose;
+pub mod vlen;
 mod zfp;
 mod zfpy;
 mod zlib;

@@ -12,6 +12,8 @@ Bytes are base64. Elements are in canonical form: C order, little-endian, packed
   {"op": "numcodecs_decode", "config": {…}, "data": …}                                    -> {"data": …}
   {"op": "tensorstore_encode", "document": {…}, "data": …}   -> {"data": …}   the object of the one chunk
   {"op": "tensorstore_decode", "document": {…}, "data": …}   -> {"data": …}
+  {"op": "vlen_encode", "id": "vlen-utf8", "items": […]}              -> {"data": …}
+  {"op": "vlen_decode", "id": "vlen-utf8", "data": …}                 -> {"items": […]}
   {"op": "zarrs_encode", "document": {…}, "dtype": "i2", "data": …}   -> {"data": …}   the zarrs package
   {"op": "zarrs_decode", "document": {…}, "dtype": "i2", "data": …}   -> {"data": …}
   {"op": "cast_exactly" or "cast_by_package", …}             casts.py
@@ -139,6 +141,44 @@ def tensorstore_decode(document, data):
     return {"data": pack(elements.astype(elements.dtype.newbyteorder("<")).tobytes(order="C"))}
 
 
+def zarrs_chain(document, folder):
+    from zarrs._internal import ChunkItem, CodecPipelineImpl
+
+    shape = document["shape"]
+    whole = [slice(0, length) for length in shape]
+    item = ChunkItem("chunk", whole, shape, whole, shape)
+    return CodecPipelineImpl(json.dumps(document), LocalStore(folder)), item
+
+
+def zarrs_encode(document, dtype, data):
+    with tempfile.TemporaryDirectory() as folder:
+        chain, item = zarrs_chain(document, folder)
+        elements = np.frombuffer(unpack(data), dtype=dtype).reshape(document["shape"])
+        chain.store_chunks_with_indices([item], elements, True)
+        return {"data": pack(pathlib.Path(folder, "chunk").read_bytes())}
+
+
+def zarrs_decode(document, dtype, data):
+    with tempfile.TemporaryDirectory() as folder:
+        pathlib.Path(folder, "chunk").write_bytes(unpack(data))
+        chain, item = zarrs_chain(document, folder)
+        elements = np.zeros(document["shape"], dtype=dtype)
+        chain.retrieve_chunks_and_apply_index([item], elements)
+        return {"data": pack(elements.tobytes())}
+
+
+def vlen_encode(id, items):
+    elements = np.empty(len(items), dtype=object)
+    for index, item in enumerate(items):
+        elements[index] = unpack(item).decode() if id == "vlen-utf8" else unpack(item)
+    return {"data": pack(numcodecs.get_codec({"id": id}).encode(elements))}
+
+
+def vlen_decode(id, data):
+    elements = numcodecs.get_codec({"id": id}).decode(unpack(data))
+    return {"items": [pack(item.encode() if id == "vlen-utf8" else item) for item in elements]}
+
+
 def versions():
     return {"zarr": zarr.__version__, "numcodecs": numcodecs.__version__}
 
@@ -156,6 +196,8 @@ OPERATIONS = {
         tensorstore_encode,
         tensorstore_decode,
         versions,
+        vlen_decode,
+        vlen_encode,
         zarrs_decode,
         zarrs_encode,
     )
