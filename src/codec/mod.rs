@@ -27,6 +27,7 @@ mod crc32;
 mod crc32c;
 mod delta;
 mod element;
+mod fill_round_trip;
 mod fixedscaleoffset;
 mod fletcher32;
 mod gzip;
@@ -177,6 +178,10 @@ pub trait ArrayToArray: Send + Sync {
     /// Whether each element is coded by itself, whatever the chunk's shape, so that the codec can be
     /// rebuilt for the inner chunks of a shard behind it.
     fn is_elementwise(&self) -> bool {
+        false
+    }
+    /// Whether the codec asks that the array's fill value survive it (cast_value).
+    fn must_keep_fill_value(&self) -> bool {
         false
     }
 }

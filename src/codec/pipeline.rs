@@ -14,7 +14,7 @@ use super::sharding_indexed::ShardingIndexed;
 use super::transpose::Transpose;
 use super::{
     ArrayToArray, ArrayToBytes, BytesToBytes, Codec, CodecError, CodecResult, EncodedSize, Input, Items,
-    Representation, registry, scratch,
+    Representation, fill_round_trip, registry, scratch,
 };
 use crate::metadata::{ByteOrder, CodecFamily, CodecSpec};
 
@@ -98,6 +98,8 @@ impl Pipeline {
         let Some(mut array_to_bytes) = builder.array_to_bytes else {
             return Err(CodecError::new("\"codecs\" has no codec that turns the array into bytes"));
         };
+        let array_codecs: Vec<_> = builder.array_codecs.iter().map(|stage| stage.codec.as_ref()).collect();
+        fill_round_trip::check(decoded, &array_codecs)?;
         let array = builder.array_codecs.last().map_or(decoded, |last| last.codec.encoded());
         let array_bytes = array.size_bytes()?;
         let only_permutes = builder.array_codecs.iter().all(|stage| stage.codec.permutation().is_some());
