@@ -39,6 +39,19 @@
 //! Order F is no second path: the served array has its axes reversed and a transpose before its codec chain, so
 //! that everything behind [`array::Array::open`] knows C order only.
 //!
+//! # The way of a write
+//!
+//! 1. `mount/fuse_write.rs` moves the request to the pool; `mount/writing.rs` cuts it at the end of the file.
+//! 2. [`array::Array::write_at`] copies the pieces into **dirty units** (`array/dirty.rs`), each with the set of byte intervals that
+//!    were written (a write may split elements). A unit that is written in full is never read from the store; one written in part is
+//!    completed when somebody reads it or when it is stored. Readers of a dirty unit read it from there.
+//! 3. close, fsync, the dirty limit, a timer, and the end of the mount store dirty units (`array/write_back.rs`): the
+//!    metadata document is compared first; units are encoded in parallel; all dirty units of one object make one new object
+//!    (`array/shard_writer.rs` copies the inner chunks that did not change, undecoded).
+//! 4. `store/directory_writer.rs` writes a temporary file, fdatasyncs it, renames it; fsync(2) then syncs the folders.
+//! 5. A unit is clean if it was not written meanwhile; the array's epoch moves on, so that whatever a reader
+//!    loaded before is compared with the store before it is used again.
+//!
 //! # Invariants
 //!
 //! - A chunk that is missing reads as the fill value. A chunk that cannot be read or decoded is an error for the whole
@@ -53,9 +66,13 @@
 //! - No panics: `unwrap`, `expect` and `panic` are denied outside tests; a panic in a library costs one request.
 //! - `unsafe` is in `sys.rs` and `codec/blosc.rs` only, each block with its reason.
 //!
+//! - A dirty unit leaves memory only when exactly what it holds is in the store (or by the user's truncate, or `--force`).
+//! - An object gets its name only after its bytes are on the disk; every failure to store is told to every open descriptor.
+//!
 //! # What is absent
 //!
-//! - No writing through the mount in this version: there is no path from a FUSE request to a store's put.
+//! - Nothing makes or removes nodes: no create, no rename, no resize. Metadata documents are never written by data.
+//! - No journal: what was not yet stored when the daemon dies is lost, and nothing was promised about it.
 //! - No own thread pool per array, no async runtime: `array/workers.rs` is all the concurrency that decoding has.
 //! - No FUSE type outside `mount/fuse.rs` and `mount/session.rs`.
 //! - No codec knows a store key: errors get their key from the layer that knows it.
