@@ -32,8 +32,8 @@ pub struct Engine {
     pub(super) bases_read: AtomicU64,
     pub(super) units_encoded: AtomicU64,
     pub(super) objects_stored: AtomicU64,
-    /// Arrays that were opened for writing.
-    written: Mutex<Vec<Weak<Inner>>>,
+    /// Arrays that are written, or have something dirty that could not be stored yet: kept alive until it is.
+    written: Mutex<Vec<Arc<Inner>>>,
     timer: Once,
 }
 
@@ -114,9 +114,8 @@ impl Engine {
     /// Remembers an array that is written, and starts the timer that stores what has settled.
     pub(super) fn register(self: &Arc<Self>, array: &Arc<Inner>) {
         let mut written = self.written.lock();
-        written.retain(|known| known.strong_count() > 0);
-        if !written.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(array))) {
-            written.push(Arc::downgrade(array));
+        if !written.iter().any(|known| known.number == array.number) {
+            written.push(Arc::clone(array));
         }
         drop(written);
         self.timer.call_once(|| {
@@ -130,8 +129,13 @@ impl Engine {
         });
     }
 
+    /// Forgets an array that nobody writes and that has nothing dirty.
+    pub(super) fn unregister(&self, array: u64) {
+        self.written.lock().retain(|known| known.number != array);
+    }
+
     fn written(&self) -> Vec<Arc<Inner>> {
-        self.written.lock().iter().filter_map(Weak::upgrade).collect()
+        self.written.lock().clone()
     }
 
     /// Stores what other arrays than `but` have dirty.

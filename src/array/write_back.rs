@@ -80,10 +80,12 @@ impl Inner {
         !units.dirty.is_empty() || units.zero.is_some()
     }
 
-    /// Stores units that have settled; the timer's part. Failures are counted, and logged.
+    /// Stores units that have settled, and makes last what is stored; the timer's part. Failures are counted, and logged.
     pub(super) fn store_settled(&self) {
         if self.is_dirty() {
             let _ = self.store_dirty(Which::Settled);
+        } else {
+            let _ = self.sync_names();
         }
         self.let_go_if_idle();
     }
@@ -109,11 +111,15 @@ impl Inner {
         self.store_dirty(Which::Dirty)
     }
 
-    /// Lets the lock go when nobody writes and nothing is dirty.
+    /// Lets the lock go when nobody writes and nothing is dirty. What is not yet sure to last keeps the array known, so
+    /// that the end of the mount finds it.
     pub(super) fn let_go_if_idle(&self) {
         let mut opened = self.writing.opened.lock();
         if opened.as_ref().is_some_and(|opened| opened.writers == 0) && !self.is_dirty() {
             *opened = None;
+        }
+        if opened.is_none() && self.writing.units.lock().unsynced.is_empty() {
+            self.engine.unregister(self.number);
         }
     }
 
