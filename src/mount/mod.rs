@@ -25,3 +25,6 @@ pub mod snippets;
 pub mod stats;
 pub mod unmounting;
 pub mod writing;
+
+#[cfg(test)]
+mod tests;
