@@ -216,6 +216,11 @@ fn explain_helper(complaint: &str, options: &Options) -> String {
             "allow-other needs the line 'user_allow_other' in {FUSE_CONF}: ask the administrator, or leave allow-other out"
         );
     }
+    if complaint.contains(DEVICE) && complaint.contains("ermission denied") {
+        return format!(
+            "you may not use {DEVICE}: the administrator lets users mount with 'chmod 666 {DEVICE}'"
+        );
+    }
     if complaint.contains(DEVICE) {
         return format!("{DEVICE} cannot be used ({complaint}): load it with 'modprobe fuse' as root");
     }

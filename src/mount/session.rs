@@ -46,7 +46,9 @@ pub fn run(
     options.mountpoint = mounting::check(&options)?;
     mounting::lets_others_in(&options)?;
     if foreground {
-        return serve(options, open_store, Readiness::default());
+        let signals = block_signals()?;
+        let started = start(options, open_store)?;
+        return serve(started, signals, None);
     }
     if thread_count() > 1 {
         return Err(Error::Usage("this process cannot become a daemon: use --foreground".to_owned()));
@@ -60,40 +62,24 @@ pub fn run(
         }
         Fork::Child => {
             drop(reader);
-            let readiness = Readiness { report: Some(writer) };
-            std::process::exit(run_daemon(options, open_store, readiness));
+            std::process::exit(run_daemon(options, open_store, writer));
         }
     }
-}
-
-/// Tells whoever waits for the mount, once.
-#[derive(Default)]
-struct Readiness {
-    /// Where to; `None` in the foreground.
-    report: Option<PipeWriter>,
 }
 
 /// The first byte of a report: the mount answers. Otherwise the report is the reason why not.
 const READY: u8 = 0;
 
-impl Readiness {
-    fn ready(&mut self) {
-        if let Some(mut report) = self.report.take() {
-            // From here on nobody reads what is printed.
-            if let Ok(null) = fs::OpenOptions::new().read(true).write(true).open("/dev/null") {
-                let null = OwnedFd::from(null);
-                for number in 0..=2 {
-                    let _ = sys::redirect(null.as_fd(), number);
-                }
-            }
-            let _ = report.write_all(&[READY]);
+/// Tells the process that waits, and lets go of its terminal.
+fn report_ready(mut report: PipeWriter) {
+    // From here on nobody reads what is printed.
+    if let Ok(null) = fs::OpenOptions::new().read(true).write(true).open("/dev/null") {
+        let null = OwnedFd::from(null);
+        for number in 0..=2 {
+            let _ = sys::redirect(null.as_fd(), number);
         }
     }
-
-    fn failed(&mut self, error: &Error) -> bool {
-        let Some(mut report) = self.report.take() else { return false };
-        report.write_all(error.to_string().as_bytes()).is_ok()
-    }
+    let _ = report.write_all(&[READY]);
 }
 
 /// In the process that was called: waits for the daemon's word.
@@ -110,15 +96,30 @@ fn wait_until_ready(mut reader: PipeReader) -> Result<()> {
     }
 }
 
-/// In the daemon: the exit code.
+/// In the daemon: the exit code. What fails before the mount answers is told by the process that waits, in its own
+/// words; what fails later is logged.
 fn run_daemon(
     options: Options,
     open_store: impl FnOnce() -> Result<Arc<dyn Store>>,
-    readiness: Readiness,
+    mut report: PipeWriter,
 ) -> i32 {
     // Fails only for a process that already leads its session.
     let _ = sys::leave_session();
-    match serve(options, open_store, readiness) {
+    let open_store = || {
+        let store = open_store()?;
+        // The folder that the command was called in is not needed any more, and may be unmounted.
+        std::env::set_current_dir("/").map_err(|error| Error::Usage(format!("cannot enter /: {error}")))?;
+        Ok(store)
+    };
+    let started = block_signals().and_then(|signals| Ok((start(options, open_store)?, signals)));
+    let (started, signals) = match started {
+        Ok(started) => started,
+        Err(error) => {
+            let _ = report.write_all(error.to_string().as_bytes());
+            return 1;
+        }
+    };
+    match serve(started, signals, Some(report)) {
         Ok(()) => 0,
         Err(error) => {
             log::error!("{error}");
@@ -127,30 +128,21 @@ fn run_daemon(
     }
 }
 
-/// Mounts and serves until the mount has ended.
+/// Serves a mount until it has ended.
 fn serve(
-    options: Options,
-    open_store: impl FnOnce() -> Result<Arc<dyn Store>>,
-    mut readiness: Readiness,
+    (session, fs): (Session<Fuse>, Arc<FileSystem>),
+    signals: SignalSet,
+    report: Option<PipeWriter>,
 ) -> Result<()> {
-    let signals = block_signals()?;
-    let is_daemon = readiness.report.is_some();
-    let started = start(options, open_store, is_daemon);
-    let (session, fs) = match started {
-        Ok(started) => started,
-        // Told to the one who waits; whoever runs in the foreground hears it from the caller.
-        Err(error) => {
-            readiness.failed(&error);
-            return Err(error);
-        }
-    };
     let mount = Arc::new(Mounted { fs, is_ending: AtomicBool::new(false) });
     let watched = mount.clone();
     spawn("zarrfs-signals", move || watched.watch_signals(&signals))?;
     let answering = mount.clone();
     spawn("zarrfs-ready", move || {
         answering.wait_for_first_answer();
-        readiness.ready();
+        if let Some(report) = report {
+            report_ready(report);
+        }
     })?;
     let ended = session.run();
     log::info!("the mount on {} has ended", mount.mountpoint().display());
@@ -179,13 +171,8 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
 fn start(
     options: Options,
     open_store: impl FnOnce() -> Result<Arc<dyn Store>>,
-    is_daemon: bool,
 ) -> Result<(Session<Fuse>, Arc<FileSystem>)> {
     let store = open_store()?;
-    if is_daemon {
-        // Whatever folder the command was called in can be unmounted. The store is open by now.
-        std::env::set_current_dir("/").map_err(|error| Error::Usage(format!("cannot enter /: {error}")))?;
-    }
     let options = Arc::new(options);
     let fs = Arc::new(FileSystem::new(options.clone(), store));
     fs.check_root().map_err(|failure| failure.into_error("the root of the store"))?;
