@@ -13,16 +13,15 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
-    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FileType, Filesystem,
-    FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, Notifier, OpenFlags,
-    RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
-    ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
-    WriteFlags,
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, FileType, Filesystem, FopenFlags,
+    Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, Notifier, OpenFlags, RenameFlags,
+    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
+    ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
 use crate::mount::failure::{Failure, Reach};
-use crate::mount::folders::Listing;
-use crate::mount::fs::{Attributes, FileSystem, Found};
+use crate::mount::fs::{FileSystem, Found};
+use crate::mount::fuse_entry::{file_attr, from_offset, look_ahead, no_entry, unknown_entry};
 use crate::mount::pool::{Answerable, Pool};
 use crate::mount::writing::Change;
 use crate::store::Room;
@@ -31,8 +30,6 @@ use crate::store::Room;
 const MAX_BACKGROUND: u16 = 64;
 /// The longest write, and through it the longest read, in bytes.
 const MAX_REQUEST_BYTES: u32 = 1 << 20;
-/// The unit that programs are told to read in, in bytes.
-const PREFERRED_READ_BYTES: u32 = 1 << 20;
 
 thread_local! {
     /// What is read on this thread before it is answered; kept, since fresh pages cost more than copying.
@@ -121,26 +118,6 @@ impl Fuse {
 pub(super) fn guard(name: &str, callback: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(callback)).is_err() {
         log::error!("{name} panicked, which is a bug; it is answered with an I/O error");
-    }
-}
-
-pub(super) fn file_attr(attributes: &Attributes) -> FileAttr {
-    FileAttr {
-        ino: INodeNo(attributes.inode),
-        size: attributes.size_bytes,
-        blocks: attributes.size_bytes.div_ceil(512),
-        atime: attributes.mtime,
-        mtime: attributes.mtime,
-        ctime: attributes.mtime,
-        crtime: attributes.mtime,
-        kind: if attributes.is_folder { FileType::Directory } else { FileType::RegularFile },
-        perm: attributes.mode,
-        nlink: 1,
-        uid: attributes.uid,
-        gid: attributes.gid,
-        rdev: 0,
-        blksize: PREFERRED_READ_BYTES,
-        flags: 0,
     }
 }
 
@@ -492,35 +469,4 @@ impl Filesystem for Fuse {
         symlink(INodeNo, &OsStr, &Path) -> ReplyEntry;
         link(INodeNo, INodeNo, &OsStr) -> ReplyEntry;
     );
-}
-
-/// Entries whose attributes are looked up for one readdirplus: about as many as fit into its reply.
-const ENTRIES_AHEAD: usize = 256;
-
-/// The entries from an offset, each with the offset of the next.
-fn from_offset(
-    listing: &Listing,
-    offset: u64,
-) -> impl Iterator<Item = (&crate::mount::handle::FolderEntry, u64)> {
-    let skipped = usize::try_from(offset).unwrap_or(usize::MAX);
-    listing.entries().iter().enumerate().skip(skipped).map(|(index, entry)| (entry, index as u64 + 1))
-}
-
-/// The attributes of the next entries; `None` where the store does not tell them.
-fn look_ahead(fs: &FileSystem, listing: &Listing, offset: u64) -> Vec<Option<Found>> {
-    from_offset(listing, offset)
-        .take(ENTRIES_AHEAD)
-        .map(|(entry, _)| fs.entry_attributes(entry, Reach::Store).ok())
-        .collect()
-}
-
-/// Tells the kernel that a name is not there: an entry with no inode.
-fn no_entry() -> FileAttr {
-    unknown_entry(0, false)
-}
-
-/// An entry whose attributes are asked for again when somebody wants them.
-fn unknown_entry(inode: u64, is_folder: bool) -> FileAttr {
-    let mtime = SystemTime::UNIX_EPOCH;
-    file_attr(&Attributes { inode, is_folder, size_bytes: 0, mode: 0, uid: 0, gid: 0, mtime })
 }

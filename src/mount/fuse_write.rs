@@ -9,7 +9,8 @@ use fuser::{Errno, FileHandle, INodeNo, ReplyAttr, ReplyEmpty, ReplyWrite};
 
 use crate::mount::failure::{Answer, Failure};
 use crate::mount::fs::FileSystem;
-use crate::mount::fuse::{Fuse, file_attr, guard};
+use crate::mount::fuse::{Fuse, guard};
+use crate::mount::fuse_entry::file_attr;
 use crate::mount::pool::Answerable;
 use crate::mount::writing::Change;
 

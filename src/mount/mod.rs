@@ -9,6 +9,7 @@ pub mod files;
 pub mod folders;
 pub mod fs;
 pub mod fuse;
+pub mod fuse_entry;
 pub mod fuse_write;
 pub mod generated;
 pub mod handle;

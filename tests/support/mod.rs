@@ -1,5 +1,6 @@
 //! What the integration tests share: Python and the stores that it makes (`fixtures`), reading through the library
-//! (`library`), a mount that always ends (`mounted`), stores that misbehave or count (`stores`).
+//! (`library`), a mount that always ends (`mounted`), a place to try mounting in (`place`), stores that misbehave or
+//! count (`stores`).
 
 #![allow(dead_code, unused_imports)] // each test uses its part
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -8,6 +9,7 @@ pub mod faults;
 pub mod fixtures;
 pub mod library;
 pub mod mounted;
+pub mod place;
 pub mod stores;
 
 use std::io::Write;

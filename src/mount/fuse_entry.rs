@@ -1,0 +1,62 @@
+//! Attributes and folder entries in fuser's terms.
+
+use std::time::SystemTime;
+
+use fuser::{FileAttr, FileType, INodeNo};
+
+use crate::mount::failure::Reach;
+use crate::mount::folders::Listing;
+use crate::mount::fs::{Attributes, FileSystem, Found};
+use crate::mount::handle::FolderEntry;
+
+/// The unit that programs are told to read in, in bytes.
+const PREFERRED_READ_BYTES: u32 = 1 << 20;
+
+/// What stat(2) tells.
+pub(super) fn file_attr(attributes: &Attributes) -> FileAttr {
+    FileAttr {
+        ino: INodeNo(attributes.inode),
+        size: attributes.size_bytes,
+        blocks: attributes.size_bytes.div_ceil(512),
+        atime: attributes.mtime,
+        mtime: attributes.mtime,
+        ctime: attributes.mtime,
+        crtime: attributes.mtime,
+        kind: if attributes.is_folder { FileType::Directory } else { FileType::RegularFile },
+        perm: attributes.mode,
+        nlink: 1,
+        uid: attributes.uid,
+        gid: attributes.gid,
+        rdev: 0,
+        blksize: PREFERRED_READ_BYTES,
+        flags: 0,
+    }
+}
+
+/// Entries whose attributes are looked up for one readdirplus: about as many as fit into its reply.
+const ENTRIES_AHEAD: usize = 256;
+
+/// The entries from an offset, each with the offset of the next.
+pub(super) fn from_offset(listing: &Listing, offset: u64) -> impl Iterator<Item = (&FolderEntry, u64)> {
+    let skipped = usize::try_from(offset).unwrap_or(usize::MAX);
+    listing.entries().iter().enumerate().skip(skipped).map(|(index, entry)| (entry, index as u64 + 1))
+}
+
+/// The attributes of the next entries; `None` where the store does not tell them.
+pub(super) fn look_ahead(fs: &FileSystem, listing: &Listing, offset: u64) -> Vec<Option<Found>> {
+    from_offset(listing, offset)
+        .take(ENTRIES_AHEAD)
+        .map(|(entry, _)| fs.entry_attributes(entry, Reach::Store).ok())
+        .collect()
+}
+
+/// Tells the kernel that a name is not there: an entry with no inode.
+pub(super) fn no_entry() -> FileAttr {
+    unknown_entry(0, false)
+}
+
+/// An entry whose attributes are asked for again when somebody wants them.
+pub(super) fn unknown_entry(inode: u64, is_folder: bool) -> FileAttr {
+    let mtime = SystemTime::UNIX_EPOCH;
+    file_attr(&Attributes { inode, is_folder, size_bytes: 0, mode: 0, uid: 0, gid: 0, mtime })
+}

@@ -1,0 +1,161 @@
+//! A store and a mount point in a folder of their own, for the tests of mounting and unmounting themselves.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use super::skip;
+
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_zarrfs");
+/// Longer than anything here takes.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Whether mounting is possible at all.
+pub fn can_mount() -> bool {
+    let can = fs::File::options().read(true).write(true).open("/dev/fuse").is_ok();
+    if !can {
+        skip("a test of mounting", "/dev/fuse cannot be opened", true);
+    }
+    can
+}
+
+pub fn is_root() -> bool {
+    fs::metadata("/proc/self").unwrap().uid() == 0
+}
+
+pub fn zarrfs(arguments: &[&str]) -> Output {
+    Command::new(PROGRAM).args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+/// What the program says on standard error, having failed with this exit code.
+pub fn refusal(output: &Output, code: i32) -> String {
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{text}");
+    text
+}
+
+/// A folder with a store and a mount point, unmounted in the end whatever happens.
+pub struct Place {
+    /// Holds the store, the mount point and whatever a test needs.
+    pub folder: TempDir,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if is_mounted(&self.mountpoint()) {
+            let mountpoint = self.mountpoint();
+            let _ = Command::new(PROGRAM).arg("umount").arg("--force").arg(&mountpoint).output();
+            if is_mounted(&mountpoint) {
+                let _ = Command::new("fusermount3").arg("-uz").arg(&mountpoint).output();
+            }
+        }
+    }
+}
+
+pub fn is_mounted(mountpoint: &Path) -> bool {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    mounts.lines().any(|line| line.split(' ').nth(4) == mountpoint.to_str())
+}
+
+impl Place {
+    /// With an empty mount point and no store.
+    pub fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::create_dir(folder.path().join("mnt")).unwrap();
+        Place { folder }
+    }
+
+    /// With the sample hierarchy.
+    pub fn demo() -> Self {
+        let place = Place::new();
+        let made = zarrfs(&["demo", place.store().to_str().unwrap()]);
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        place
+    }
+
+    pub fn store(&self) -> PathBuf {
+        self.folder.path().join("store.zarr")
+    }
+
+    pub fn mountpoint(&self) -> PathBuf {
+        self.folder.path().join("mnt")
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.mountpoint().join(name)
+    }
+
+    pub fn mount_command(&self, options: &[&str]) -> Command {
+        let mut command = Command::new(PROGRAM);
+        command.arg("mount").args(options).arg(self.store()).arg(self.mountpoint()).stdin(Stdio::null());
+        command
+    }
+
+    pub fn mount(&self, options: &[&str]) {
+        let output = self.mount_command(options).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// In the foreground, once it answers.
+    pub fn mount_in_foreground(&self, options: &[&str]) -> Child {
+        let mut options = options.to_vec();
+        options.push("--foreground");
+        let child = self.mount_command(&options).spawn().unwrap();
+        wait_for(|| is_mounted(&self.mountpoint()) && fs::metadata(self.path("__zarrfs__/stats")).is_ok());
+        child
+    }
+
+    pub fn umount(&self) -> Output {
+        zarrfs(&["umount", self.mountpoint().to_str().unwrap()])
+    }
+
+    pub fn put(&self, key: &str, content: impl AsRef<[u8]>) {
+        let path = self.store().join(key);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+
+    /// What an array's bytes are without a mount.
+    pub fn cat(&self, array: &str) -> Vec<u8> {
+        let output = zarrfs(&["cat", self.store().to_str().unwrap(), array]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
+    }
+
+    pub fn daemon(&self) -> u32 {
+        let config = fs::read_to_string(self.path("__zarrfs__/config.json")).unwrap();
+        let config: serde_json::Value = serde_json::from_str(&config).unwrap();
+        config["pid"].as_u64().unwrap().try_into().unwrap()
+    }
+}
+
+pub fn wait_for(mut condition: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !condition() {
+        assert!(started.elapsed() < PATIENCE, "it takes too long");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+pub fn is_running(pid: u32) -> bool {
+    // A zombie has ended.
+    let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    status.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
+}
+
+pub fn signal(pid: u32, name: &str) {
+    assert!(Command::new("kill").args(["-s", name, &pid.to_string()]).status().unwrap().success());
+}
+
+pub fn array_document(rows: u64, fill: u8, data_type: &str) -> String {
+    format!(
+        r#"{{"zarr_format":3,"node_type":"array","shape":[{rows},1000],"data_type":"{data_type}","fill_value":{fill},
+        "chunk_grid":{{"name":"regular","configuration":{{"chunk_shape":[10,1000]}}}},
+        "chunk_key_encoding":{{"name":"default"}},"codecs":["bytes"],"attributes":{{}}}}"#
+    )
+}
