@@ -25,7 +25,7 @@ impl Intervals {
         let end = joined.last().map_or(new.end, |range| range.end.max(new.end));
         let before: usize = joined.iter().map(Range::len).sum();
         self.total = self.total - before + (end - start);
-        self.ranges.splice(first..behind, [start..end]);
+        self.ranges.splice(first..behind, std::iter::once(start..end));
     }
 
     /// How many positions are in it.

@@ -54,6 +54,9 @@ pub struct Sharded {
     pub(super) fills_agree: bool,
 }
 
+/// What an array that has no shards to enter is given back as: axes, keys and pipelines.
+pub type NotSharded = (Vec<Axis>, Keys, Pipelines);
+
 /// What the indexes say of a unit.
 enum Found {
     /// Offset and length of the encoded unit in its object.
@@ -75,7 +78,7 @@ impl Sharded {
         fill: &[u8],
         document_key: &str,
         buffers: Arc<BufferPool>,
-    ) -> Result<std::result::Result<Self, (Vec<Axis>, Keys, Pipelines)>> {
+    ) -> Result<std::result::Result<Self, NotSharded>> {
         let mut levels: Vec<Level> = Vec::new();
         let (mut shards, mut pipelines) = (axes, pipelines);
         let mut empty_fill = Vec::new();

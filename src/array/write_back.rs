@@ -33,6 +33,9 @@ enum Which {
     Settled,
 }
 
+/// Dirty units of one object, by number.
+type DirtyUnits = Vec<(u64, Arc<DirtyUnit>)>;
+
 /// What a source is given to store an object with.
 pub(super) struct Target<'a> {
     /// The store, for what the object holds now.
@@ -180,9 +183,9 @@ impl Inner {
     }
 
     /// The objects to store with their dirty units, by number.
-    fn objects_to_store(&self, which: Which) -> Vec<(u64, Vec<(u64, Arc<DirtyUnit>)>)> {
+    fn objects_to_store(&self, which: Which) -> Vec<(u64, DirtyUnits)> {
         let units = self.writing.units.lock();
-        let mut objects: HashMap<u64, Vec<(u64, Arc<DirtyUnit>)>> = HashMap::new();
+        let mut objects: HashMap<u64, DirtyUnits> = HashMap::new();
         for (&number, unit) in &units.dirty {
             objects.entry(self.object_of(number)).or_default().push((number, Arc::clone(unit)));
         }

@@ -64,7 +64,7 @@ impl Stats {
             head(&mut text, metric.name, metric.help, if metric.is_gauge { "gauge" } else { "counter" });
             let _ = writeln!(text, "{} {}", metric.name, metric.value);
         }
-        let per_array: [(&str, &str, fn(&Inode) -> &AtomicU64); 5] = [
+        let per_array: [(&str, &str, CounterOf); 5] = [
             ("zarrfs_array_reads_total", "Read requests answered, by array.", |inode| &inode.counters.reads),
             ("zarrfs_array_read_bytes_total", "Bytes served, by array.", |inode| &inode.counters.bytes),
             ("zarrfs_array_writes_total", "Write requests taken, by array.", |inode| &inode.counters.writes),
@@ -83,6 +83,9 @@ impl Stats {
         text
     }
 }
+
+/// One of an inode's counters.
+type CounterOf = fn(&Inode) -> &AtomicU64;
 
 /// One number of another part.
 #[derive(Clone, Debug)]

@@ -130,9 +130,12 @@ fn reversal(rank: usize) -> Vec<u64> {
     (1..=rank as u64).rev().collect()
 }
 
+/// Writes one language's snippet; `None` where that language cannot read such elements.
+type WriteSnippet = fn(&Subject<'_>, Element) -> Option<String>;
+
 /// All snippets that there are for an array.
 pub fn all(subject: &Subject<'_>) -> Map<String, Value> {
-    let languages: [(&str, fn(&Subject<'_>, Element) -> Option<String>); 7] = [
+    let languages: [(&str, WriteSnippet); 7] = [
         ("numpy", numpy::snippet),
         ("matlab", matlab::snippet),
         ("r", r::snippet),
@@ -142,7 +145,7 @@ pub fn all(subject: &Subject<'_>) -> Map<String, Value> {
         ("c", c::snippet),
     ];
     let Some(element) = subject.element() else { return Map::new() };
-    let snippet = |(name, write): (&str, fn(&Subject<'_>, Element) -> Option<String>)| {
+    let snippet = |(name, write): (&str, WriteSnippet)| {
         Some((name.to_owned(), Value::String(write(subject, element)?)))
     };
     languages.into_iter().filter_map(snippet).collect()
