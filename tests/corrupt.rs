@@ -173,7 +173,7 @@ fn through_one_mount() {
     for fault in &faults {
         failures.extend(check_mounted(&mount, fault).map(|what| format!("{}: {what}", fault.name)));
         let now = mount.memory_kb("VmHWM");
-        if now > peak.max(ROOM_MIB * 1024 / 2) {
+        if now > peak + 8 * 1024 {
             say(format!("  {}: the daemon's peak went from {} to {now} kB", fault.name, peak));
         }
         peak = now;

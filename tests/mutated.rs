@@ -16,7 +16,7 @@ use support::stores::Altered;
 use support::{Numbers, say, sha256};
 use zarrfs::store::Store;
 
-const MUTATIONS_PER_CODEC: u64 = 60;
+const MUTATIONS_PER_ARRAY: u64 = 50;
 /// Parts of the paths of arrays whose chunks carry a checksum of all that matters.
 const CHECKED: [&str; 11] = [
     "crc32",
@@ -101,10 +101,10 @@ fn mutated(bytes: &[u8], numbers: &mut Numbers) -> Vec<u8> {
 fn mutate(store: &Arc<dyn Store>, folder: &Path, array: &Expected) -> (u64, u64, Vec<String>) {
     let Some(key) = a_chunk(folder, &array.path) else { return (0, 0, Vec::new()) };
     let bytes = std::fs::read(folder.join(&key)).unwrap();
-    let is_checked = CHECKED.iter().any(|part| array.path.contains(part));
+    let is_checked = CHECKED.iter().any(|part| array.path.contains(part)) && !array.path.contains("blosc");
     let mut numbers = Numbers(array.path.bytes().fold(7, |sum, byte| sum * 31 % 1_000_003 + u64::from(byte)));
     let (mut failed, mut differed, mut wrong) = (0, 0, Vec::new());
-    for _ in 0..MUTATIONS_PER_CODEC / 2 {
+    for _ in 0..MUTATIONS_PER_ARRAY {
         let altered = mutated(&bytes, &mut numbers);
         if altered == bytes {
             continue;
@@ -137,7 +137,7 @@ fn every_codec() {
     say(format!(
         "mutated: {} arrays, {} mutations each: {failed} errors, {differed} other bytes without a checksum, {} wrong",
         arrays.len(),
-        MUTATIONS_PER_CODEC / 2,
+        MUTATIONS_PER_ARRAY,
         wrong.len()
     ));
     assert_none(&wrong, "mutated chunks");
