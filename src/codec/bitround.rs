@@ -281,6 +281,19 @@ mod tests {
     }
 
     #[test]
+    fn the_samples_beside_the_text_come_out() {
+        let bytes =
+            [(0, 0), (1, 1), (10, 10), (11, 12), (100, 96), (123, 128), (200, 192), (208, 192), (209, 224)];
+        for (value, rounded) in bytes {
+            assert_eq!(round(DataType::UInt8, 3, &[value]), [rounded], "{value}");
+        }
+        let floats = [(0.1f32, 0.1015625f32), (1.2, 1.25), (12.3, 12.0), (123.4, 120.0), (1234.5, 1280.0)];
+        for (value, rounded) in floats {
+            assert_eq!(round_f32(value.to_bits(), 3), rounded.to_bits(), "{value}");
+        }
+    }
+
+    #[test]
     fn a_nan_stays_one() {
         for keep_bits in 0..24 {
             for bits in [0x7fc0_0000, 0xffc0_0000, 0x7fff_ffff, 0xffff_ffff, 0x7f80_0001, 0x7fa0_0000] {
