@@ -47,7 +47,7 @@ pub use crate::metadata::ByteOrder;
 use dirty::WriteState;
 pub use engine::{Engine, EngineCounters};
 use grid::Grid;
-use plain::{Pipelines, Plain};
+use plain::{Parts, Pipelines, Plain};
 use prefetch::Ahead;
 use sharded::Sharded;
 use source::{Keys, Place, Source};
@@ -136,25 +136,14 @@ impl Array {
                 .map_err(|error| Error::unsupported(document_key, error.reason))?;
             swap.apply(&mut fill);
         }
-        let pipelines = Pipelines::new(specs, decoded.clone(), byte_order, document_key)?;
+        let pipelines = Pipelines::new(specs, decoded, byte_order, document_key)?;
         let skipped_codecs = pipelines.largest()?.skipped().to_vec();
         let keys = Keys::new(path, metadata.chunk_keys.clone(), is_reversed);
         let buffers = Arc::clone(&engine.buffers);
-        let mut shard_shape = None;
-        let source: Box<dyn Source> =
-            match Sharded::new(axes, keys, pipelines, &decoded, byte_order, &fill, document_key, buffers)? {
-                Ok(sharded) => {
-                    let mut shape: Vec<u64> = sharded.shards().iter().map(|axis| axis.longest()).collect();
-                    if is_reversed {
-                        shape.reverse();
-                    }
-                    shard_shape = Some(shape);
-                    Box::new(sharded)
-                }
-                Err((axes, keys, pipelines)) => {
-                    Box::new(Plain::new(axes, keys, pipelines, &fill, Arc::clone(&engine.buffers))?)
-                }
-            };
+        let (source, mut shard_shape) = source(Parts { axes, keys, pipelines, fill: fill.clone(), buffers })?;
+        if let Some(shape) = shard_shape.as_mut().filter(|_| is_reversed) {
+            shape.reverse();
+        }
         let grid = Grid::new(source.axes().to_vec(), item_bytes as u64);
         let inner = Inner {
             engine: Arc::clone(engine),
@@ -216,6 +205,20 @@ impl Drop for Array {
     fn drop(&mut self) {
         self.inner.engine.cache.forget_array(self.inner.number);
     }
+}
+
+/// A source, and the shape of its shards.
+type SourceAndShards = (Box<dyn Source>, Option<Vec<u64>>);
+
+/// The source of an array's units, and the served shape of its shards where units are inner chunks.
+fn source(parts: Parts) -> Result<SourceAndShards> {
+    Ok(match Sharded::new(parts)? {
+        Ok(sharded) => {
+            let shape = sharded.shards().iter().map(|axis| axis.longest()).collect();
+            (Box::new(sharded), Some(shape))
+        }
+        Err(parts) => (Box::new(Plain::new(parts)?), None),
+    })
 }
 
 /// The transpose that reverses all dimensions.

@@ -30,10 +30,14 @@ const KEPT_ENCODED_BYTES: usize = 64 << 20;
 
 /// Builds and keeps the pipelines of one chain, one for each shape of chunk (a regular grid has one).
 pub struct Pipelines {
-    specs: Vec<CodecSpec>,
-    decoded: Representation,
-    byte_order: ByteOrder,
-    document_key: String,
+    /// The chain, as stored.
+    pub specs: Vec<CodecSpec>,
+    /// What it encodes, with the shape of the largest chunk.
+    pub decoded: Representation,
+    /// Byte order of the decoded elements.
+    pub byte_order: ByteOrder,
+    /// The key of the document that asks for it.
+    pub document_key: String,
     built: Mutex<HashMap<Vec<u64>, Arc<Pipeline>>>,
 }
 
@@ -82,11 +86,18 @@ impl Pipelines {
     }
 }
 
-impl Pipelines {
-    /// The chain, as stored.
-    pub fn specs(&self) -> &[CodecSpec] {
-        &self.specs
-    }
+/// What a source is made of.
+pub struct Parts {
+    /// The axes of the grid of objects, in served order.
+    pub axes: Vec<Axis>,
+    /// Where the objects are.
+    pub keys: Keys,
+    /// What decodes them.
+    pub pipelines: Pipelines,
+    /// One element of a missing object, as served.
+    pub fill: Vec<u8>,
+    /// For decoded units.
+    pub buffers: Arc<BufferPool>,
 }
 
 /// A source of whole chunks.
@@ -104,13 +115,8 @@ pub struct Plain {
 
 impl Plain {
     /// A source over `axes`. Refuses chunks that are too large to be held in memory, unless they are stored raw.
-    pub fn new(
-        axes: Vec<Axis>,
-        keys: Keys,
-        pipelines: Pipelines,
-        fill: &[u8],
-        buffers: Arc<BufferPool>,
-    ) -> Result<Self> {
+    pub fn new(parts: Parts) -> Result<Self> {
+        let Parts { axes, keys, pipelines, fill, buffers } = parts;
         let largest = pipelines.largest()?;
         let is_raw = largest.plain_bytes().is_some();
         if !is_raw && largest.decoded_bytes() as u64 > MAX_UNIT_BYTES {
@@ -121,7 +127,7 @@ impl Plain {
             return Err(Error::unsupported(&pipelines.document_key, reason));
         }
         let keeps_fill = pipelines.decoded.fill_value.is_undefined;
-        Ok(Plain { axes, keys, pipelines, buffers, is_raw, fill: fill.to_vec(), keeps_fill })
+        Ok(Plain { axes, keys, pipelines, buffers, is_raw, fill, keeps_fill })
     }
 
     fn pipeline(&self, unit: &[u64]) -> Result<Arc<Pipeline>> {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::buffer::BufferPool;
 use super::cache::{Content, Key, Loaded};
 use super::grid::{Axis, fill_items};
-use super::plain::Pipelines;
+use super::plain::{Parts, Pipelines};
 use super::source::{Keys, MAX_UNIT_BYTES, Place, Source, corrupt, is_all, is_lossless, unencodable};
 use super::write_back::{Encoded, Target};
 use crate::codec::Representation;
@@ -18,7 +18,7 @@ use crate::codec::pipeline::Pipeline;
 use crate::codec::shard_index::ShardIndex;
 use crate::codec::sharding_indexed::ShardingIndexed;
 use crate::error::{Error, Result};
-use crate::metadata::{ByteOrder, CodecSpec, DataType};
+use crate::metadata::{CodecSpec, DataType};
 use crate::store::{Object, Validator};
 
 thread_local! {
@@ -54,9 +54,6 @@ pub struct Sharded {
     pub(super) fills_agree: bool,
 }
 
-/// What an array that has no shards to enter is given back as: axes, keys and pipelines.
-pub type NotSharded = (Vec<Axis>, Keys, Pipelines);
-
 /// What the indexes say of a unit.
 enum Found {
     /// Offset and length of the encoded unit in its object.
@@ -66,19 +63,11 @@ enum Found {
 }
 
 impl Sharded {
-    /// A source over the shards `axes`, if the chain allows its inner chunks to be read on their own; else the
-    /// pipelines come back for [`super::plain::Plain`].
-    #[allow(clippy::too_many_arguments)]
-    pub fn new(
-        axes: Vec<Axis>,
-        keys: Keys,
-        pipelines: Pipelines,
-        decoded: &Representation,
-        byte_order: ByteOrder,
-        fill: &[u8],
-        document_key: &str,
-        buffers: Arc<BufferPool>,
-    ) -> Result<std::result::Result<Self, NotSharded>> {
+    /// A source of inner chunks, if the chain allows them to be read on their own; else the parts come back.
+    pub fn new(parts: Parts) -> Result<std::result::Result<Self, Parts>> {
+        let Parts { axes, keys, pipelines, fill, buffers } = parts;
+        let Pipelines { decoded, byte_order, document_key, .. } = &pipelines;
+        let (decoded, byte_order, document_key) = (decoded.clone(), *byte_order, document_key.clone());
         let mut levels: Vec<Level> = Vec::new();
         let (mut shards, mut pipelines) = (axes, pipelines);
         let mut empty_fill = Vec::new();
@@ -88,27 +77,19 @@ impl Sharded {
             let Some(sharded) = chain.sharding() else { break };
             if levels.len() == MAX_LEVELS {
                 let reason = format!("shards nested more than {MAX_LEVELS} deep");
-                return Err(Error::unsupported(document_key, reason));
+                return Err(Error::unsupported(&document_key, reason));
             }
-            // The inner chunk's shape in array coordinates: undo the permutation of the codecs before.
-            let mut inner_shape = vec![0; shards.len()];
-            for (stored, &axis) in sharded.permutation.iter().enumerate() {
-                if let (Some(slot), Some(&length)) =
-                    (inner_shape.get_mut(axis), sharded.codec.inner_shape.get(stored))
-                {
-                    *slot = length;
-                }
-            }
+            let inner_shape = inner_shape(&sharded);
             let subdivided: Option<Vec<Axis>> =
                 shards.iter().zip(&inner_shape).map(|(axis, &length)| axis.subdivided(length)).collect();
             let Some(inner_axes) = subdivided else {
                 let reason = format!("inner chunk shape {inner_shape:?} does not divide every shard");
-                return Err(Error::metadata(document_key, reason));
+                return Err(Error::metadata(&document_key, reason));
             };
             let mut specs: Vec<CodecSpec> = sharded.prefix.to_vec();
             specs.extend_from_slice(&sharded.codec.inner_specs);
             let inner = Representation { shape: inner_shape, ..decoded.clone() };
-            let next = Pipelines::new(specs, inner, byte_order, document_key)?;
+            let next = Pipelines::new(specs, inner, byte_order, &document_key)?;
             fills_agree &= levels.is_empty() || empty_fill == sharded.fill;
             empty_fill = sharded.fill.to_vec();
             drop(chain);
@@ -116,24 +97,22 @@ impl Sharded {
             (shards, pipelines) = (inner_axes, next);
         }
         if levels.is_empty() {
-            return Ok(Err((shards, keys, pipelines)));
+            return Ok(Err(Parts { axes: shards, keys, pipelines, fill, buffers }));
         }
         let inner = pipelines.largest()?;
         if inner.decoded_bytes() as u64 > MAX_UNIT_BYTES {
             let reason =
                 format!("inner chunks of {} bytes (at most {MAX_UNIT_BYTES})", inner.decoded_bytes());
-            return Err(Error::unsupported(document_key, reason));
+            return Err(Error::unsupported(&document_key, reason));
         }
-        let inner_specs = pipelines.specs().to_vec();
-        let data_type = decoded.data_type.clone();
-        let fill = fill.to_vec();
+        let inner_specs = pipelines.specs;
         Ok(Ok(Sharded {
             levels,
             axes: shards,
             keys,
             inner,
             inner_specs,
-            data_type,
+            data_type: decoded.data_type,
             buffers,
             fill,
             empty_fill,
@@ -188,6 +167,17 @@ impl Sharded {
         }
         Ok(Found::At(extent.0, extent.1))
     }
+}
+
+/// The shape of the inner chunks in array coordinates: the permutation of the codecs before is undone.
+fn inner_shape(sharded: &crate::codec::pipeline::Sharded<'_>) -> Vec<u64> {
+    let mut shape = vec![0; sharded.permutation.len()];
+    for (&axis, &length) in sharded.permutation.iter().zip(&sharded.codec.inner_shape) {
+        if let Some(slot) = shape.get_mut(axis) {
+            *slot = length;
+        }
+    }
+    shape
 }
 
 /// The index of the shard that lies at `(start, length)` of an object, from the cache if it was read from this
