@@ -14,6 +14,8 @@ use parking_lot::Mutex;
 /// Buffers that wait for their next use.
 pub struct BufferPool {
     idle: Mutex<Idle>,
+    /// For encoded chunks, whose lengths differ.
+    encoded: Mutex<Idle>,
     limit_bytes: usize,
 }
 
@@ -26,7 +28,7 @@ struct Idle {
 impl BufferPool {
     /// A pool that keeps at most `limit_bytes` of idle buffers.
     pub fn new(limit_bytes: usize) -> Arc<Self> {
-        Arc::new(BufferPool { idle: Mutex::default(), limit_bytes })
+        Arc::new(BufferPool { idle: Mutex::default(), encoded: Mutex::default(), limit_bytes })
     }
 
     /// A buffer of exactly `length` bytes with undefined (stale or zero) content.
@@ -42,6 +44,23 @@ impl BufferPool {
         };
         let bytes = recycled.unwrap_or_else(|| vec![0; length]);
         Buffer { bytes, pool: Arc::downgrade(self) }
+    }
+
+    /// Runs `load` with a buffer of any length and content, for an encoded chunk on its way to the decoder.
+    pub fn with_encoded<T>(&self, load: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+        let mut buffer = {
+            let mut idle = self.encoded.lock();
+            let buffer = idle.buffers.pop().unwrap_or_default();
+            idle.bytes -= buffer.capacity();
+            buffer
+        };
+        let loaded = load(&mut buffer);
+        let mut idle = self.encoded.lock();
+        if idle.bytes + buffer.capacity() <= self.limit_bytes {
+            idle.bytes += buffer.capacity();
+            idle.buffers.push(buffer);
+        }
+        loaded
     }
 
     /// A buffer of zeros whose pages are not touched, for what is written here and there.

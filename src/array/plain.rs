@@ -20,14 +20,6 @@ use crate::error::{Error, Result};
 use crate::metadata::{ByteOrder, CodecSpec};
 use crate::store::{Object, Part, Validator};
 
-thread_local! {
-    /// The encoded chunk, kept from one load to the next.
-    static ENCODED: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) };
-}
-
-/// An encoded-bytes buffer longer than this is not kept for the next chunk.
-const KEPT_ENCODED_BYTES: usize = 64 << 20;
-
 /// Builds and keeps the pipelines of one chain, one for each shape of chunk (a regular grid has one).
 pub struct Pipelines {
     /// The chain, as stored.
@@ -148,14 +140,11 @@ impl Source for Plain {
     fn load(&self, at: &Place<'_>, unit: &[u64]) -> Result<Loaded> {
         let key = self.key(at, unit)?;
         let pipeline = self.pipeline(unit)?;
-        ENCODED.with_borrow_mut(|encoded| {
+        self.buffers.with_encoded(|encoded| {
             let found = read_whole(at.store, &key, pipeline.encoded_size().limit_bytes(), encoded)?;
             let Some(validator) = found else { return Ok((Content::Absent, None)) };
             let mut unit = self.buffers.take(pipeline.decoded_bytes());
             pipeline.decode(encoded, &mut unit).map_err(corrupt(&key))?;
-            if encoded.capacity() > KEPT_ENCODED_BYTES {
-                *encoded = Vec::new();
-            }
             Ok((Content::Unit(Arc::new(unit)), Some(validator)))
         })
     }

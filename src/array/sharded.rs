@@ -21,10 +21,6 @@ use crate::error::{Error, Result};
 use crate::metadata::{CodecSpec, DataType};
 use crate::store::{Object, Validator};
 
-thread_local! {
-    static ENCODED: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) };
-}
-
 /// The deepest nesting of shards in shards.
 const MAX_LEVELS: usize = 8;
 
@@ -274,7 +270,7 @@ impl Source for Sharded {
             let reason = format!("inner chunk {unit:?} has {length} bytes stored, at most {limit} expected");
             return Err(Error::corrupt(key, reason));
         }
-        ENCODED.with_borrow_mut(|encoded| {
+        self.buffers.with_encoded(|encoded| {
             // The index was checked against the object's size.
             encoded.resize(length as usize, 0);
             object.read_exact_at(offset, encoded)?;

@@ -10,7 +10,7 @@ use super::{CodecError, CodecResult};
 /// Buffers that a thread keeps: what a chain has in hand at once, before and behind an array → array codec.
 const KEPT_BUFFERS: usize = 2;
 /// The longest buffer that is kept.
-const KEPT_BYTES: usize = 64 << 20;
+const KEPT_BYTES: usize = 8 << 20;
 
 thread_local! {
     static KEPT: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
