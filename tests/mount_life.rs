@@ -190,6 +190,12 @@ user cat mnt/climate/lon > lon
 if ls mnt/climate 2>/dev/null; then echo 'others got in without allow-other'; exit 1; fi
 user ./zarrfs umount mnt
 if grep -q "$PWD/mnt " /proc/self/mountinfo; then echo 'still mounted'; exit 1; fi
+user env PATH=/nonexistent ./zarrfs mount store.zarr mnt 2> no-helper && exit 1
+grep -q "apt install fuse3" no-helper
+mount -t tmpfs none /dev
+./zarrfs mount store.zarr mnt 2> no-device && exit 1
+grep -q "modprobe fuse" no-device
+umount /dev
 grep -q '^user_allow_other' /etc/fuse.conf || user ./zarrfs mount --allow-other=on store.zarr mnt 2> sentence || true
 "#;
 

@@ -16,6 +16,7 @@ pub mod handle;
 pub mod inode;
 pub mod mounting;
 pub mod nodes;
+pub mod notify;
 pub mod options;
 pub mod permissions;
 pub mod pool;

@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 
 use crate::error::{Error, Result};
 use crate::mount::options::{AllowOther, Options};
-use crate::mount::process::{FILESYSTEM_TYPE, mount_at};
+use crate::mount::process::{CAP_SYS_ADMIN, FILESYSTEM_TYPE, has_capability, mount_at};
 use crate::sys;
 
 const DEVICE: &str = "/dev/fuse";
@@ -87,7 +87,7 @@ fn check_apart(options: &Options, mountpoint: &Path) -> Result<()> {
 /// Whether users other than the daemon's are let in.
 pub fn lets_others_in(options: &Options) -> Result<bool> {
     let (uid, _) = sys::effective_ids();
-    let may = uid == 0 || conf_allows_others();
+    let may = uid == 0 || has_capability(CAP_SYS_ADMIN) || conf_allows_others();
     match options.allow_other {
         AllowOther::Off => Ok(false),
         AllowOther::Auto => Ok(may),

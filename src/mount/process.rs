@@ -69,6 +69,17 @@ pub fn start_ticks(pid: u32) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
+/// The capability that mount(2) asks for.
+pub const CAP_SYS_ADMIN: u32 = 21;
+
+/// Whether this process has a capability in effect.
+pub fn has_capability(number: u32) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let effective = effective.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    effective.is_some_and(|mask| mask >> number & 1 == 1)
+}
+
 /// How many threads this process has.
 pub fn thread_count() -> usize {
     fs::read_dir("/proc/self/task").map_or(1, Iterator::count)

@@ -18,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::mount::fs::FileSystem;
 use crate::mount::fuse::Fuse;
 use crate::mount::mounting;
+use crate::mount::notify;
 use crate::mount::options::Options;
 use crate::mount::pool::{Limits, Pool};
 use crate::mount::process::{FILESYSTEM_TYPE, mount_at, thread_count};
@@ -140,6 +141,7 @@ fn serve(
     let answering = mount.clone();
     spawn("zarrfs-ready", move || {
         answering.wait_for_first_answer();
+        notify::send("READY=1\nSTATUS=Serving");
         if let Some(report) = report {
             report_ready(report);
         }
@@ -239,6 +241,7 @@ impl Mounted {
             self.exit();
         }
         log::info!("ending");
+        notify::stopping(self.fs.options().stop_deadline);
         self.detach();
         let mount = self.clone();
         let deadline = self.fs.options().stop_deadline;

@@ -303,3 +303,150 @@ fn order_hint(metadata: &ArrayMetadata, order: Order) -> String {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+    use super::*;
+    use crate::metadata::{Document, parse_v2_array, parse_v3};
+
+    const PLACE: Place<'_> = Place { path: "g/t", name: "t", data_file: "t" };
+    const SERVED: Service<'_> = Service::Served { slab_bytes: 64 };
+    const BIG_F: Layout = Layout { order: Order::F, byte_order: ByteOrder::Big };
+
+    fn v3(changes: Value) -> ArrayMetadata {
+        let mut document = json!({
+            "zarr_format": 3, "node_type": "array", "shape": [6, 8, 10], "data_type": "float32", "fill_value": -9999.0,
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2, 4, 10]}},
+            "chunk_key_encoding": {"name": "default"}, "codecs": [{"name": "bytes", "configuration": {"endian": "big"}}],
+            "dimension_names": ["time", null, "lon"],
+            "attributes": {"units": "K", "scale_factor": 0.5, "_FillValue": "NaN", "name": "grün"},
+        });
+        document.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        match parse_v3("g/t/zarr.json", document.to_string().as_bytes()) {
+            Ok(Document::Array(metadata)) => metadata,
+            other => unreachable!("{other:?}"),
+        }
+    }
+
+    fn sidecar(metadata: &ArrayMetadata, layout: Layout) -> Value {
+        Value::Object(describe(PLACE, metadata, layout, SERVED))
+    }
+
+    #[test]
+    fn the_bytes_as_served() {
+        let metadata = v3(json!({}));
+        let little = sidecar(&metadata, Layout::default());
+        assert_eq!(little["schema"], "zarrfs/1");
+        assert_eq!(little["path"], "/g/t");
+        assert_eq!(little["nbytes"], 1920);
+        assert_eq!(little["descr"], "<f4", "whatever the stored order is");
+        assert_eq!(little["strides"], json!([320, 40, 4]));
+        assert_eq!(little["fill_value"], json!(-9999.0));
+        assert_eq!(little["fill_value_hex"], "003c1cc6");
+        assert_eq!(little["dimension_names"], json!(["time", null, "lon"]));
+        assert_eq!(little.get("data_type"), None, "NumPy has this type");
+        let big = sidecar(&metadata, BIG_F);
+        assert_eq!(big["descr"], ">f4");
+        assert_eq!(
+            (&big["order"], &big["fortran_order"], &big["byte_order"]),
+            (&json!("F"), &json!(true), &json!("big"))
+        );
+        assert_eq!(big["strides"], json!([4, 24, 192]));
+        assert_eq!(big["fill_value_hex"], "c61c3c00");
+        assert!(big["snippets"]["numpy"].as_str().unwrap().ends_with("shape=(6,8,10),order='F')"));
+    }
+
+    #[test]
+    fn attributes_are_verbatim_and_some_are_lifted() {
+        let sidecar = sidecar(&v3(json!({})), Layout::default());
+        assert_eq!(sidecar["units"], "K");
+        assert_eq!(sidecar["scale_factor"], 0.5);
+        assert_eq!(sidecar.get("add_offset"), None);
+        assert_eq!(sidecar["attributes"]["_FillValue"], "NaN");
+        assert_eq!(sidecar["attributes"]["name"], "grün");
+    }
+
+    #[test]
+    fn chunks_and_shards() {
+        let plain = sidecar(&v3(json!({})), Layout::default());
+        assert_eq!(plain["zarr"]["chunk_shape"], json!([2, 4, 10]));
+        assert_eq!(plain["zarr"]["shard_shape"], Value::Null);
+        assert_eq!(plain["zarr"]["codecs"], json!([{"name": "bytes", "configuration": {"endian": "big"}}]));
+        assert!(plain["scan"]["order_hint"].as_str().unwrap().contains("slabs of 2 along axis 0 (time)"));
+        let transposed = v3(json!({"codecs": [
+            {"name": "transpose", "configuration": {"order": [2, 0, 1]}},
+            {"name": "sharding_indexed", "configuration": {
+                "chunk_shape": [5, 1, 2], "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
+                "index_codecs": [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}],
+            }},
+        ]}));
+        let sharded = sidecar(&transposed, Layout::default());
+        assert_eq!(sharded["zarr"]["shard_shape"], json!([2, 4, 10]));
+        assert_eq!(sharded["zarr"]["chunk_shape"], json!([1, 2, 5]), "in the order of the array's own axes");
+        let rectilinear = v3(json!({"chunk_grid": {"name": "rectilinear", "configuration": {
+            "kind": "inline", "chunk_shapes": [[1, 2, 3], [[4, 2]], [10]],
+        }}}));
+        let lengths = &sidecar(&rectilinear, Layout::default())["zarr"]["chunk_shape"];
+        assert_eq!(*lengths, json!([[1, 2, 3], [[4, 2]], [10]]));
+    }
+
+    #[test]
+    fn v2_shows_its_own_document() {
+        let zarray = json!({
+            "zarr_format": 2, "shape": [3], "chunks": [2], "dtype": [["a", ">i2"], ["b", "<c8"]], "order": "C",
+            "compressor": null, "filters": null, "fill_value": null,
+        });
+        let metadata = parse_v2_array("t/.zarray", zarray.to_string().as_bytes(), None).unwrap();
+        let sidecar = sidecar(&metadata, BIG_F);
+        assert_eq!(sidecar["zarr"], zarray);
+        assert_eq!(sidecar["descr"], json!([["a", ">i2"], ["b", ">c8"]]));
+        assert_eq!(sidecar["fill_value"], Value::Null);
+        assert_eq!(sidecar["fill_value_hex"], "00".repeat(10));
+    }
+
+    #[test]
+    fn types_that_numpy_lacks_are_named() {
+        for (name, descr) in [("bfloat16", "|V2"), ("float8_e4m3", "|V1"), ("int4", "|i1"), ("uint2", "|u1")]
+        {
+            let metadata = v3(json!({"data_type": name, "fill_value": 0}));
+            let sidecar = sidecar(&metadata, Layout::default());
+            assert_eq!(sidecar["descr"], descr);
+            assert_eq!(sidecar["data_type"], name);
+        }
+    }
+
+    #[test]
+    fn empty_and_scalar_arrays() {
+        let one = |shape: Value| {
+            let chunks: Vec<u64> = shape.as_array().unwrap().iter().map(|_| 1).collect();
+            v3(json!({"shape": shape, "dimension_names": null,
+                "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunks}}}))
+        };
+        let scalar = sidecar(&one(json!([])), BIG_F);
+        assert_eq!((&scalar["nbytes"], &scalar["strides"]), (&json!(4), &json!([])));
+        let empty = sidecar(&one(json!([3, 0, 2])), Layout::default());
+        assert_eq!((&empty["nbytes"], &empty["strides"]), (&json!(0), &json!([8, 8, 4])));
+    }
+
+    #[test]
+    fn what_is_not_served_says_why() {
+        let error = Error::unsupported("g/t/zarr.json", "codec \"squeeze\"");
+        let unserved = describe(PLACE, &v3(json!({})), Layout::default(), Service::Unserved(&error));
+        assert_eq!(unserved["error"], "g/t/zarr.json: not supported: codec \"squeeze\"");
+        assert!(!unserved.contains_key("snippets") && !unserved.contains_key("scan"));
+        let document = json!({"shape": [2], "attributes": {"a": 1}});
+        let broken = describe_broken(PLACE, Some(8), Some(&document), &error);
+        assert_eq!(broken["attributes"], json!({"a": 1}));
+        assert_eq!(broken["zarr"], json!({"shape": [2]}));
+        assert_eq!(describe_broken(PLACE, None, None, &error)["nbytes"], Value::Null);
+    }
+
+    #[test]
+    fn the_text_is_json_with_a_line_per_member() {
+        let sidecar = describe(PLACE, &v3(json!({})), Layout::default(), SERVED);
+        let text = text(&sidecar);
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), Value::Object(sidecar));
+        assert!(text.lines().any(|line| line == " \"fill_value_hex\": \"003c1cc6\","));
+    }
+}
