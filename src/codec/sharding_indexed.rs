@@ -27,8 +27,9 @@ use crate::metadata::{CodecSpec, DataType, FillValue};
 /// `sharding_indexed`.
 pub const ENTRY: Entry = Entry { v3: &["sharding_indexed"], v2: &[], build };
 
-/// The longest decoded index that is read: 16 Mi inner chunks.
-pub const MAX_INDEX_BYTES: u64 = 256 << 20;
+/// The longest decoded index that is read: 2 Mi inner chunks. Each thread may hold one, so it is kept well below what a
+/// cache is expected to take.
+pub const MAX_INDEX_BYTES: u64 = 32 << 20;
 
 /// Where in the object the index is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,9 +87,10 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
     let index_array = index_representation(&chunks_per_shard);
     let chunk_count = index_array.elements()? / 2;
     if chunk_count > MAX_INDEX_BYTES / ENTRY_BYTES as u64 {
-        return Err(
-            configuration.error("chunk_shape", format_args!("gives {chunk_count} inner chunks per shard"))
-        );
+        let most = MAX_INDEX_BYTES / ENTRY_BYTES as u64;
+        return Err(CodecError::unsupported(format_args!(
+            "codec \"sharding_indexed\": {chunk_count} inner chunks per shard (at most {most})"
+        )));
     }
     let index_pipeline =
         Pipeline::build(&index_specs, &index_array).map_err(|error| nested("index_codecs", error))?;
