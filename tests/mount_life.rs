@@ -189,6 +189,10 @@ grep "$PWD/mnt " /proc/self/mountinfo | grep -q ' - fuse.zarrfs store.zarr '
 user cat mnt/climate/lon > lon
 if ls mnt/climate 2>/dev/null; then echo 'others got in without allow-other'; exit 1; fi
 user ./zarrfs umount mnt
+mkdir roots && ./zarrfs mount store.zarr roots
+user ./zarrfs umount roots 2> not-yours && exit 1
+grep -q "only who mounted it" not-yours
+./zarrfs umount roots
 if grep -q "$PWD/mnt " /proc/self/mountinfo; then echo 'still mounted'; exit 1; fi
 user env PATH=/nonexistent ./zarrfs mount store.zarr mnt 2> no-helper && exit 1
 grep -q "apt install fuse3" no-helper

@@ -16,7 +16,7 @@ use crate::hierarchy::{Node, Tree};
 use crate::metadata::ArrayMetadata;
 use crate::mount::failure::{Answer, Failure, FailureLog, Reach};
 use crate::mount::handle::HandleTable;
-use crate::mount::inode::{Entity, Inode, InodeTable, Kind, OpenArray, ROOT};
+use crate::mount::inode::{Entity, Inode, InodeTable, Kind, OpenArray};
 use crate::mount::nodes::{NodeCache, Seen};
 use crate::mount::options::Options;
 use crate::mount::permissions::Permissions;
@@ -411,5 +411,3 @@ pub(super) fn parent_folder(entity: &Entity) -> Entity {
         _ => Entity::new(Kind::Group, ""),
     }
 }
-
-const _: () = assert!(ROOT == 1, "the kernel's name for the root");

@@ -246,7 +246,7 @@ pub fn detach(mountpoint: &Path, lazily: bool) -> io::Result<()> {
 
 fn detach_by_helper(mountpoint: &Path, lazily: bool) -> io::Result<()> {
     let mut command = Command::new(FUSERMOUNT);
-    command.arg("-u").arg("-q");
+    command.arg("-u");
     if lazily {
         command.arg("-z");
     }
@@ -255,9 +255,12 @@ fn detach_by_helper(mountpoint: &Path, lazily: bool) -> io::Result<()> {
         return Ok(());
     }
     let complaint = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    // -q silences "busy", which is what a failure without words is.
-    if complaint.is_empty() || complaint.contains("busy") {
+    if complaint.contains("busy") {
         return Err(io::Error::from_raw_os_error(libc::EBUSY));
+    }
+    // It looks for mounts of the user who calls; one of somebody else is "not found".
+    if complaint.contains("not found in") || complaint.contains("not permitted") {
+        return Err(io::Error::from_raw_os_error(libc::EPERM));
     }
     Err(io::Error::other(complaint))
 }

@@ -69,6 +69,8 @@ fn is_settled(version: Option<Validator>) -> bool {
 
 /// The most paths kept before the expired ones are thrown out.
 const SWEEP_AT: usize = 4096;
+/// From so many paths on, those without a node are thrown out too: anybody can ask for names that are not there.
+const NEGATIVE_LIMIT: usize = 65_536;
 
 /// Nodes by path.
 pub struct NodeCache {
@@ -151,7 +153,10 @@ impl NodeCache {
         let mut known = self.known.lock();
         if known.by_path.len() >= known.sweep_at {
             let revalidate = self.revalidate;
-            known.by_path.retain(|_, seen| !seen.valid_for(revalidate).is_zero());
+            let keeps_negative = known.by_path.len() < NEGATIVE_LIMIT;
+            known.by_path.retain(|_, seen| {
+                (keeps_negative || seen.node.is_some()) && !seen.valid_for(revalidate).is_zero()
+            });
             known.sweep_at = SWEEP_AT.max(2 * known.by_path.len());
         }
         known.by_path.insert(path.into(), seen.clone());

@@ -47,9 +47,7 @@ pub fn unmount(mountpoint: &Path, force: bool) -> Result<()> {
                 std::thread::sleep(Duration::from_millis(100));
             }
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
-                return refuse(format!(
-                    "you may not unmount {shown}: only who mounted it, or root, may ({error})"
-                ));
+                return refuse(format!("you may not unmount {shown}: only who mounted it may, or root"));
             }
             Err(error) => return refuse(format!("cannot unmount {shown}: {error}")),
         }
