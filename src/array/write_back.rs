@@ -16,7 +16,7 @@ use super::cache::{Content, Version};
 use super::dirty::{DirtyUnit, UnitState};
 use super::{Array, Inner};
 use crate::error::{Error, Result};
-use crate::metadata::MAX_DOCUMENT_BYTES;
+use crate::metadata::{MAX_DOCUMENT_BYTES, is_same_but_attributes};
 use crate::store::{Info, Store, Writer};
 
 /// A unit that was written this recently is left to gather more by the timer.
@@ -222,7 +222,7 @@ impl Inner {
         }
     }
 
-    /// The metadata document's owner and mode, if it still is what this array was opened with.
+    /// The metadata document's owner and mode, if it still is what this array was opened with, but for the attributes.
     fn check_document(&self) -> Result<Info> {
         let key = self.metadata.document_key.as_str();
         let stale = || Error::Stale { key: key.to_owned() };
@@ -231,10 +231,10 @@ impl Inner {
         let now = self.store.head(key)?.ok_or_else(stale)?;
         if now.validator != opened.info.validator {
             let document = self.store.get(key, MAX_DOCUMENT_BYTES)?.ok_or_else(stale)?;
-            if document != opened.document {
+            if !is_same_but_attributes(&opened.document, &document) {
                 return Err(stale());
             }
-            opened.info = now;
+            (opened.info, opened.document) = (now, document);
         }
         Ok(opened.info)
     }

@@ -258,7 +258,20 @@ fn a_changed_document_and_a_foreign_change_are_noticed() {
     assert_eq!(chunk[..3], [1, 9, 9], "what another program wrote is merged, not overwritten");
     array.write_at(0, &[2]).unwrap();
     let like = store.head("a/zarr.json").unwrap().unwrap();
-    store.writer().unwrap().put("a/zarr.json", &[crate::store::Part::Bytes(b"{}")], "a", &like).unwrap();
+    let put = |document: &[u8]| {
+        store
+            .writer()
+            .unwrap()
+            .put("a/zarr.json", &[crate::store::Part::Bytes(document)], "a", &like)
+            .unwrap()
+    };
+    let document = store.get("a/zarr.json", 1 << 20).unwrap().unwrap();
+    let mut document: serde_json::Value = serde_json::from_slice(&document).unwrap();
+    document["attributes"] = json!({"new": 1});
+    put(document.to_string().as_bytes());
+    array.flush().unwrap(); // other attributes do not matter
+    array.write_at(0, &[2]).unwrap();
+    put(b"{}");
     assert_eq!(array.flush().unwrap_err().errno(), libc::ESTALE);
     assert!(array.is_dirty());
     assert_eq!(array.failures().0, 1);

@@ -3,6 +3,7 @@
 //! One file per command; each command is a struct of arguments with a `run`. Everything a user may type is defined
 //! once, here and in `options`: help, man page, completions, `-o` words and README's table come from it.
 
+mod attrs;
 mod cat;
 mod check;
 mod completions;
@@ -49,6 +50,7 @@ enum Command {
     Ls(ls::Arguments),
     Cat(cat::Arguments),
     Check(check::Arguments),
+    Attrs(attrs::Arguments),
     Demo(demo::Arguments),
     Completions(completions::Arguments),
     #[command(hide = true)]
@@ -86,6 +88,7 @@ fn parse_and_run(arguments: Vec<OsString>) -> Outcome {
         Command::Ls(arguments) => arguments.run(),
         Command::Cat(arguments) => arguments.run(),
         Command::Check(arguments) => arguments.run(),
+        Command::Attrs(arguments) => arguments.run(),
         Command::Demo(arguments) => arguments.run(),
         Command::Completions(arguments) => arguments.run(),
         Command::Man(arguments) => arguments.run(),

@@ -23,6 +23,7 @@ mod fill_json;
 mod fill_number;
 pub mod fill_value;
 pub mod json;
+pub mod json_spans;
 pub mod minifloat;
 mod v1;
 mod v2;
@@ -203,6 +204,16 @@ pub fn salvage(document: &[u8]) -> (Option<Value>, Option<u64>) {
     (Some(document), size)
 }
 
+/// Whether two versions of an array's main document describe the same array: they differ, if at all, in `attributes`.
+pub fn is_same_but_attributes(before: &[u8], after: &[u8]) -> bool {
+    let rest = |document| {
+        let mut members = json::parse_object(document).ok()?;
+        members.shift_remove("attributes");
+        Some(members)
+    };
+    before == after || rest(before).is_some_and(|before| rest(after) == Some(before))
+}
+
 fn flat_size(document: &Value) -> Option<u64> {
     let shape = array::shape(document.get("shape")?).ok()?;
     let data_type = match (document.get("data_type"), document.get("dtype")) {
@@ -265,6 +276,15 @@ mod tests {
             assert_eq!((value.is_some(), found), (true, size), "{document}");
         }
         assert_eq!(salvage(b"{\"shape\": [4]"), (None, None));
+    }
+
+    #[test]
+    fn documents_that_differ_in_attributes_only() {
+        let changed = V3.replace("NaN", "7").replace("\"zarr_format\":3", "\"zarr_format\" : 3");
+        assert!(is_same_but_attributes(V3.as_bytes(), changed.as_bytes()));
+        assert!(!is_same_but_attributes(V3.as_bytes(), V3.replace("[4,6]", "[5,6]").as_bytes()));
+        assert!(!is_same_but_attributes(V3.as_bytes(), b"{"));
+        assert!(!is_same_but_attributes(b"{", b"["));
     }
 
     proptest! {

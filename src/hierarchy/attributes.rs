@@ -1,0 +1,349 @@
+//! Editing the attributes of a node: the document that holds them, and the consolidated copies in the groups above.
+//!
+//! Spec: v3 core "attributes", v2 and v1 "Attributes"; for the copies see `metadata/consolidated.rs`. Uses `store` and
+//! `metadata`.
+//!
+//! Invariants: documents are replaced whole and only if they are what the change was made from; an attribute that is not
+//! changed keeps its text; nothing but attributes changes in any document. Two zarrfs that edit the attributes of one
+//! store wait for each other (a lock on the store's root).
+
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+use crate::metadata::{self, MAX_DOCUMENT_BYTES, json_spans};
+use crate::store::{Info, Part, Store, Writer, join};
+
+use super::lineage::parent;
+
+/// How long another's edit is waited for.
+const LOCK_WITHIN: Duration = Duration::from_secs(10);
+/// How often an edit starts anew because somebody else changed a document meanwhile.
+const MAX_ATTEMPTS: usize = 10;
+
+/// What becomes of a node's attributes.
+#[derive(Clone, Debug)]
+pub enum Edit {
+    /// They become this JSON object; those that are the same keep their stored text.
+    Whole(String),
+    /// These are set to a JSON value, or removed; the others stay.
+    Members(Vec<(String, Option<String>)>),
+}
+
+/// An object's text, changed; `None` where nothing changes.
+type Changed = Result<Option<String>>;
+
+impl Edit {
+    /// Makes the change in the text of the stored attributes.
+    fn apply(&self, key: &str, stored: Option<&str>) -> Changed {
+        let stored = stored.filter(|text| *text != "null").unwrap_or("{}");
+        let changed = match self {
+            Edit::Whole(text) => json_spans::merge(stored, text),
+            Edit::Members(members) => json_spans::set(stored, members),
+        };
+        let changed = changed.map_err(|fault| fault.within("attributes").into_error(key))?;
+        Ok((changed != stored).then_some(changed))
+    }
+}
+
+/// One document that has the attributes.
+struct Target {
+    key: String,
+    /// The folder that it is in.
+    folder: String,
+    /// Where in the document.
+    path: Vec<String>,
+    /// The document, and owner and mode and version of it; `None` where it is to be made.
+    stored: Option<(String, Info)>,
+}
+
+impl Target {
+    fn attributes(&self) -> Option<&str> {
+        let (text, _) = self.stored.as_ref()?;
+        json_spans::find(text, &self.path())
+    }
+
+    fn path(&self) -> Vec<&str> {
+        self.path.iter().map(String::as_str).collect()
+    }
+
+    /// The document as it is to be; `None` where it stays.
+    fn changed(&self, edit: &Edit) -> Changed {
+        let Some(attributes) = edit.apply(&self.key, self.attributes())? else { return Ok(None) };
+        let text = match &self.stored {
+            None => attributes,
+            Some((text, _)) => json_spans::replace(text, &self.path(), &attributes)
+                .ok_or_else(|| Error::metadata(&self.key, "the attributes have no place in it"))?,
+        };
+        let size_bytes = text.len() as u64;
+        if size_bytes > MAX_DOCUMENT_BYTES {
+            let reason =
+                format!("{size_bytes} bytes with the new attributes, more than {MAX_DOCUMENT_BYTES}");
+            return Err(Error::Usage(format!("{}: {reason}", self.key)));
+        }
+        // What cannot be read back must not be written.
+        metadata::json::parse_object(text.as_bytes()).map_err(|fault| fault.into_error(&self.key))?;
+        Ok(Some(text))
+    }
+}
+
+/// The attributes of a node as they are stored: a JSON object, bare NaN and all. The node's own document counts; where it has
+/// none, the nearest copy above.
+pub fn stored(store: &dyn Store, path: &str) -> Result<String> {
+    let targets = targets(store, path)?;
+    let text = targets.first().and_then(Target::attributes).filter(|text| *text != "null");
+    Ok(text.unwrap_or("{}").to_owned())
+}
+
+/// Edits the attributes of the node at a path, in its own document and in every copy of it; whether anything changed. The
+/// change lasts when this returns. Where a copy cannot be written after the node's own document was, that is the error.
+pub fn edit(store: &dyn Store, path: &str, edit: &Edit) -> Result<bool> {
+    let Some(writer) = store.writer() else {
+        return Err(Error::ReadOnly(format!("{} cannot be written to", store.describe())));
+    };
+    let _lock = lock(store, writer)?;
+    let mut has_changed = false;
+    for _ in 0..MAX_ATTEMPTS {
+        let targets = targets(store, path)?;
+        // All is worked out before anything is written.
+        let mut changes = Vec::new();
+        for target in &targets {
+            if let Some(text) = target.changed(edit)? {
+                changes.push((target, text));
+            }
+        }
+        if changes.is_empty() {
+            return Ok(has_changed);
+        }
+        let like = main_info(store, path, &targets)?;
+        let mut is_current = true;
+        for (target, text) in &changes {
+            let version = store.head(&target.key)?.map(|info| info.validator);
+            is_current = version == target.stored.as_ref().map(|(_, info)| info.validator);
+            if !is_current {
+                break;
+            }
+            writer.put(&target.key, &[Part::Bytes(text.as_bytes())], &target.folder, &like)?;
+            writer.sync(std::slice::from_ref(&target.key), &target.folder)?;
+            has_changed = true;
+        }
+        if is_current {
+            return Ok(true);
+        }
+    }
+    let busy = std::io::Error::from_raw_os_error(libc::EBUSY);
+    Err(Error::store(path, "change the attributes, which somebody else keeps changing, of", busy))
+}
+
+/// Keeps other edits of this store out. `None` where the root is an array: its lock belongs to who writes its data, and there
+/// are no copies that several edits could share.
+fn lock(store: &dyn Store, writer: &dyn Writer) -> Result<Option<Box<dyn Send + Sync>>> {
+    let root_is_array = match own_document(store, "")? {
+        Some(Own::V3 { is_array }) => is_array,
+        Some(Own::V2 { is_array }) => is_array,
+        Some(Own::V1) => true,
+        None => false,
+    };
+    if root_is_array {
+        return Ok(None);
+    }
+    let started = Instant::now();
+    loop {
+        if let Some(lock) = writer.lock("")? {
+            return Ok(Some(lock));
+        }
+        if started.elapsed() > LOCK_WITHIN {
+            return Err(Error::store("", "lock", std::io::Error::from_raw_os_error(libc::EBUSY)));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Which documents a node has.
+enum Own {
+    V3 { is_array: bool },
+    V2 { is_array: bool },
+    V1,
+}
+
+fn own_document(store: &dyn Store, path: &str) -> Result<Option<Own>> {
+    if let Some((text, _)) = read(store, &join(path, "zarr.json"))? {
+        let is_array = json_spans::find(&text, &["node_type"]) == Some("\"array\"");
+        return Ok(Some(Own::V3 { is_array }));
+    }
+    for (name, is_array) in [(".zarray", true), (".zgroup", false)] {
+        if store.head(&join(path, name))?.is_some() {
+            return Ok(Some(Own::V2 { is_array }));
+        }
+    }
+    let is_v1 = |text: &str| json_spans::find(text, &["zarr_format"]) == Some("1");
+    let meta =
+        if store.head(&join(path, "meta"))?.is_some() { read(store, &join(path, "meta")).ok() } else { None };
+    Ok(meta.flatten().is_some_and(|(text, _)| is_v1(&text)).then_some(Own::V1))
+}
+
+/// The documents that have the node's attributes: its own first, then the copies, nearest first.
+fn targets(store: &dyn Store, path: &str) -> Result<Vec<Target>> {
+    let mut targets = Vec::new();
+    let target = |folder: &str, name: &str, path: &[&str]| -> Result<Target> {
+        let key = join(folder, name);
+        let stored = read(store, &key)?;
+        Ok(Target {
+            key,
+            folder: folder.to_owned(),
+            path: path.iter().map(|&name| name.to_owned()).collect(),
+            stored,
+        })
+    };
+    match own_document(store, path)? {
+        Some(Own::V3 { .. }) => targets.push(target(path, "zarr.json", &["attributes"])?),
+        Some(Own::V2 { .. }) => targets.push(target(path, ".zattrs", &[])?),
+        Some(Own::V1) => targets.push(target(path, "attrs", &[])?),
+        None => {}
+    }
+    let mut above = Some(path);
+    while let Some(group) = above {
+        let relative = path.strip_prefix(group).unwrap_or(path).trim_start_matches('/');
+        if group != path {
+            let copy =
+                target(group, "zarr.json", &["consolidated_metadata", "metadata", relative, "attributes"])?;
+            let is_known = |(text, _): &(String, Info)| {
+                json_spans::find(text, &["consolidated_metadata", "metadata", relative])
+                    .is_some_and(|text| text.starts_with('{'))
+            };
+            if copy.stored.as_ref().is_some_and(is_known) {
+                targets.push(copy);
+            }
+        }
+        let copy = match target(group, ".zmetadata", &["metadata", &join(relative, ".zattrs")]) {
+            // A copy that nobody can read needs no change.
+            Err(error @ Error::Metadata { .. }) => {
+                log::warn!("the consolidated metadata is left aside: {error}");
+                above = parent(group);
+                continue;
+            }
+            other => other?,
+        };
+        let knows =
+            |text: &str, name: &str| json_spans::find(text, &["metadata", &join(relative, name)]).is_some();
+        let is_known = |(text, _): &(String, Info)| knows(text, ".zarray") || knows(text, ".zgroup");
+        if copy.stored.as_ref().is_some_and(is_known) {
+            targets.push(copy);
+        }
+        above = parent(group);
+    }
+    if targets.is_empty() {
+        let place = if path.is_empty() { "the root" } else { path };
+        return Err(Error::Usage(format!("{place}: no metadata document, and so no place for attributes")));
+    }
+    Ok(targets)
+}
+
+/// A document as text, after it was parsed once: what is edited must be JSON.
+fn read(store: &dyn Store, key: &str) -> Result<Option<(String, Info)>> {
+    // The version first: what changes after it was taken is noticed.
+    let Some(info) = store.head(key)? else { return Ok(None) };
+    let Some(bytes) = store.get(key, MAX_DOCUMENT_BYTES)? else { return Ok(None) };
+    metadata::json::parse_object(&bytes).map_err(|fault| fault.into_error(key))?;
+    let text = String::from_utf8(bytes).map_err(|_| Error::metadata(key, "not UTF-8"))?;
+    Ok(Some((text, info)))
+}
+
+/// Owner and mode for a document that is made: those of the node's main one.
+fn main_info(store: &dyn Store, path: &str, targets: &[Target]) -> Result<Info> {
+    for name in ["zarr.json", ".zarray", ".zgroup", "meta"] {
+        if let Some(info) = store.head(&join(path, name))? {
+            return Ok(info);
+        }
+    }
+    let of_copy = targets.iter().find_map(|target| target.stored.as_ref());
+    of_copy.map(|(_, info)| *info).ok_or_else(|| Error::Stale { key: path.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use crate::store::MemoryStore;
+
+    const ZARRAY: &str = r#"{"zarr_format":2,"shape":[4],"chunks":[2],"dtype":"<i2","fill_value":0,"order":"C","filters":null,"compressor":null}"#;
+    const V3_ARRAY: &str = r#"{"zarr_format":3,"node_type":"array","shape":[4],"data_type":"int16","attributes":{"n":1E5,"x":NaN}}"#;
+
+    fn store(documents: &[(&str, &str)]) -> MemoryStore {
+        let store = MemoryStore::default();
+        for (key, text) in documents {
+            store.put(key, text.as_bytes()).unwrap();
+        }
+        store
+    }
+
+    fn text(store: &MemoryStore, key: &str) -> String {
+        String::from_utf8(store.get(key, 1 << 20).unwrap().unwrap()).unwrap()
+    }
+
+    fn whole(text: &str) -> Edit {
+        Edit::Whole(text.to_owned())
+    }
+
+    #[test]
+    fn v3_with_inline_copies() {
+        let group = format!(
+            "{{\n  \"zarr_format\": 3, \"node_type\": \"group\",\n  \"consolidated_metadata\": {{\"kind\":\"inline\",\"metadata\":{{\"g/t\":{V3_ARRAY},\"g\":{{}}}}}}\n}}\n"
+        );
+        let below = group.replace("\"g/t\"", "\"t\"");
+        let store = store(&[("zarr.json", &group), ("g/zarr.json", &below), ("g/t/zarr.json", V3_ARRAY)]);
+        assert_eq!(stored(&store, "g/t").unwrap(), r#"{"n":1E5,"x":NaN}"#);
+        assert!(!edit(&store, "g/t", &whole(r#"{"x":"NaN","n":100000.0}"#)).unwrap());
+        assert!(edit(&store, "g/t", &whole(r#"{"x":"NaN","n":100000.0,"u":"K"}"#)).unwrap());
+        let new = V3_ARRAY.replace("NaN", "NaN,\"u\":\"K\"");
+        assert_eq!(text(&store, "g/t/zarr.json"), new);
+        assert_eq!(text(&store, "zarr.json"), group.replace(V3_ARRAY, &new));
+        assert_eq!(text(&store, "g/zarr.json"), below.replace(V3_ARRAY, &new));
+        // A group's own attributes are absent, and go behind its other members; its copy in the root follows.
+        assert!(edit(&store, "g", &Edit::Members(vec![("a".into(), Some("[1]".into()))])).unwrap());
+        assert!(text(&store, "g/zarr.json").ends_with("}},\n  \"attributes\": {\"a\": [1]}\n}\n"));
+        assert!(text(&store, "zarr.json").contains(r#""g":{"attributes": {"a": [1]}}"#));
+    }
+
+    #[test]
+    fn v2_with_and_without_zattrs() {
+        let copy = format!(
+            r#"{{"zarr_consolidated_format":1,"metadata":{{".zgroup":{{"zarr_format":2}},"g/t/.zarray":{ZARRAY}}}}}"#
+        );
+        let store =
+            store(&[(".zgroup", "{\"zarr_format\":2}"), (".zmetadata", &copy), ("g/t/.zarray", ZARRAY)]);
+        let set = |value: Option<&str>| Edit::Members(vec![("a".into(), value.map(str::to_owned))]);
+        assert!(!edit(&store, "g/t", &set(None)).unwrap());
+        assert!(store.get("g/t/.zattrs", 99).unwrap().is_none());
+        assert!(edit(&store, "g/t", &set(Some("1"))).unwrap());
+        assert_eq!(text(&store, "g/t/.zattrs"), "{\"a\": 1}");
+        let with = |value: &str| copy.replace("null}}}", &format!("null}},\"g/t/.zattrs\":{value}}}}}"));
+        assert_eq!(text(&store, ".zmetadata"), with("{\"a\": 1}"));
+        assert!(edit(&store, "g/t", &set(None)).unwrap());
+        assert_eq!((text(&store, "g/t/.zattrs").as_str(), text(&store, ".zmetadata")), ("{}", with("{}")));
+        assert!(edit(&store, "", &set(Some("2"))).unwrap());
+        assert!(text(&store, ".zmetadata").contains("\".zattrs\":{\"a\": 2}"));
+        assert_eq!(text(&store, ".zattrs"), "{\"a\": 2}");
+    }
+
+    #[test]
+    fn a_node_that_only_a_copy_knows_is_edited_there() {
+        let copy = format!(
+            r#"{{"metadata":{{".zgroup":{{"zarr_format":2}},"t/.zarray":{ZARRAY},"t/.zattrs":{{"b":NaN}}}}}}"#
+        );
+        let store = store(&[(".zmetadata", &copy)]);
+        assert!(edit(&store, "t", &whole(r#"{"b":"NaN","c":[]}"#)).unwrap());
+        assert_eq!(text(&store, ".zmetadata"), copy.replace("NaN", "NaN,\"c\":[]"));
+        assert!(store.get("t/.zattrs", 99).unwrap().is_none());
+    }
+
+    #[test]
+    fn v1_and_what_has_no_place_for_attributes() {
+        let meta = r#"{"zarr_format":1,"shape":[20]}"#;
+        let store =
+            store(&[("meta", meta), ("attrs", "{\"a\": 1}"), ("f/x/zarr.json", "{"), ("e/data/0", "")]);
+        assert!(edit(&store, "", &whole("{\"b\": 2}")).unwrap());
+        assert_eq!((text(&store, "attrs").as_str(), text(&store, "meta").as_str()), ("{\"b\": 2}", meta));
+        assert!(matches!(edit(&store, "f/x", &whole("{}")), Err(Error::Metadata { .. })));
+        assert!(matches!(edit(&store, "e", &whole("{}")), Err(Error::Usage(_))));
+    }
+}
