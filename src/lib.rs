@@ -13,7 +13,7 @@
 //! | [`store`] | objects by key: a folder, a zip file, memory |
 //! | [`metadata`] | documents of v1, v2 and v3, all turned into one `ArrayMetadata`; no I/O |
 //! | [`codec`] | one codec, one file, one line in `registry.rs`; `pipeline.rs` chains them |
-//! | [`array`] | grid arithmetic, the chunk cache, chunk sources, reading a flat range |
+//! | [`array`](mod@array) | grid arithmetic, the chunk cache, chunk sources, reading a flat range |
 //! | [`hierarchy`] | which groups and arrays a store holds, found lazily |
 //! | `mount` | what the kernel sees: semantics (`fs.rs`), and thin adapters to FUSE and mount(2) |
 //! | `main.rs`, `cli/` | the command line, nothing else |
