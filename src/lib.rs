@@ -52,6 +52,9 @@
 //! 5. A unit is clean if it was not written meanwhile; the array's epoch moves on, so that whatever a reader
 //!    loaded before is compared with the store before it is used again.
 //!
+//! A sidecar of a writable mount takes writes too: `mount/sidecar_edit.rs` gathers and judges them, and
+//! `hierarchy/attributes.rs` changes the documents, as text (`metadata/json_spans.rs`), so that what is unchanged keeps its bytes.
+//!
 //! # Invariants
 //!
 //! - A chunk that is missing reads as the fill value. A chunk that cannot be read or decoded is an error for the whole

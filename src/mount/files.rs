@@ -45,6 +45,9 @@ impl FileSystem {
                 .open_array(&inode, writes)
                 .inspect_err(|failure| self.note_failure(&inode, "open", failure));
         }
+        if writes {
+            return self.open_draft(&inode).inspect_err(|failure| self.note_failure(&inode, "open", failure));
+        }
         let content = self.generate(&inode.entity)?;
         let handle = self.handles.add(Handle::Generated(content));
         Ok(Opened { handle, is_direct: true, keeps_cache: false, writes })
@@ -141,6 +144,10 @@ impl FileSystem {
         let handle = self.handles.get(handle).ok_or(Failure::Errno(libc::EBADF))?;
         match &*handle {
             Handle::Folder(_) => Err(Failure::Errno(libc::EISDIR)),
+            Handle::Draft { draft, .. } => {
+                draft.read(offset, size, buffer);
+                Ok(buffer)
+            }
             Handle::Generated(content) => {
                 let rest = usize::try_from(offset).ok().and_then(|offset| content.get(offset..));
                 let rest = rest.unwrap_or_default();

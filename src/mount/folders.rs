@@ -19,7 +19,7 @@ impl Listing {
     pub fn entries(&self) -> &[FolderEntry] {
         match &*self.0 {
             Handle::Folder(entries) => entries,
-            Handle::Array { .. } | Handle::Generated(_) => &[],
+            Handle::Array { .. } | Handle::Draft { .. } | Handle::Generated(_) => &[],
         }
     }
 }

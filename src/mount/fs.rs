@@ -20,6 +20,7 @@ use crate::mount::inode::{Entity, Inode, InodeTable, Kind, OpenArray};
 use crate::mount::nodes::{NodeCache, Seen};
 use crate::mount::options::Options;
 use crate::mount::permissions::Permissions;
+use crate::mount::sidecar_edit::Drafts;
 use crate::mount::stats::Stats;
 use crate::store::{Info, Room, Store, Validator, join};
 
@@ -75,6 +76,7 @@ pub struct FileSystem {
     pub(super) engine: Arc<Engine>,
     pub(super) inodes: InodeTable,
     pub(super) handles: HandleTable,
+    pub(super) drafts: Drafts,
     pub(super) permissions: Permissions,
     pub(super) stats: Stats,
     pub(super) failures: FailureLog,
@@ -93,6 +95,7 @@ impl FileSystem {
             engine,
             inodes: InodeTable::default(),
             handles: HandleTable::default(),
+            drafts: Drafts::default(),
             permissions: Permissions::new(options.store_path.as_deref(), options.writable),
             stats: Stats::default(),
             failures: FailureLog::default(),
@@ -238,6 +241,7 @@ impl FileSystem {
             self.reconcile(entity, &seen);
         }
         let (info, size_bytes) = self.facts(entity, &seen, reach)?;
+        let draft = self.draft_size(entity);
         let mode = match entity.kind.is_folder() {
             true => self.permissions.of_folder(&info),
             false => self.permissions.of_file(&info),
@@ -245,13 +249,16 @@ impl FileSystem {
         let attributes = Attributes {
             inode: self.inodes.of(entity).number,
             is_folder: entity.kind.is_folder(),
-            size_bytes,
+            size_bytes: draft.unwrap_or(size_bytes),
             mode,
             uid: info.uid,
             gid: info.gid,
             mtime: info.mtime,
         };
-        Ok(Found { attributes, valid_for: seen.valid_for(self.nodes.revalidate()) })
+        // The length of what is being written is another at the next moment.
+        let valid_for =
+            if draft.is_some() { Duration::ZERO } else { seen.valid_for(self.nodes.revalidate()) };
+        Ok(Found { attributes, valid_for })
     }
 
     /// Owner, mode, time and length of an entity.

@@ -71,7 +71,8 @@ answerable!(
     ReplyEntry,
     ReplyOpen,
     ReplyStatfs,
-    ReplyWrite
+    ReplyWrite,
+    ReplyXattr
 );
 
 /// A mounted hierarchy as fuser sees it.
@@ -80,16 +81,17 @@ pub struct Fuse {
     pub(super) pool: Arc<Pool>,
     /// Tells the kernel what to drop; set once there is a session.
     pub(super) notifier: Arc<OnceLock<Notifier>>,
+    pub(super) answers_xattrs: bool,
 }
 
 impl Fuse {
     /// Over a file system and the threads that wait for its store.
     pub fn new(fs: Arc<FileSystem>, pool: Arc<Pool>, notifier: Arc<OnceLock<Notifier>>) -> Self {
-        Fuse { fs, pool, notifier }
+        Fuse { fs, pool, notifier, answers_xattrs: false }
     }
 
     /// Answers with what `operation` gives: at once if memory is enough, else from the pool.
-    fn answer<R: Answerable, T>(
+    pub(super) fn answer<R: Answerable, T>(
         &self,
         lane: INodeNo,
         reply: R,
@@ -138,6 +140,7 @@ impl Filesystem for Fuse {
                 log::debug!("this kernel lacks {capability:?}");
             }
         }
+        self.answers_xattrs = self.negotiate_xattrs(config);
         let _ = config.set_max_background(MAX_BACKGROUND);
         let _ = config.set_max_write(MAX_REQUEST_BYTES);
         // The kernel offers the most that it takes; session.rs raises it afterwards where it may.
@@ -446,11 +449,17 @@ impl Filesystem for Fuse {
         });
     }
 
-    // ENOSYS makes the kernel answer by itself from then on: EOPNOTSUPP for extended attributes, "all is
+    fn getxattr(&self, _: &Request, inode: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        guard("getxattr", || self.answer_xattr(inode, name, size, reply));
+    }
+
+    fn listxattr(&self, _: &Request, inode: INodeNo, size: u32, reply: ReplyXattr) {
+        guard("listxattr", || self.answer_xattr_names(inode, size, reply));
+    }
+
+    // ENOSYS makes the kernel answer by itself from then on: EOPNOTSUPP for setting extended attributes, "all is
     // data" for lseek, "the mode bits decide" for access.
     always!(ENOSYS:
-        getxattr(INodeNo, &OsStr, u32) -> ReplyXattr;
-        listxattr(INodeNo, u32) -> ReplyXattr;
         setxattr(INodeNo, &OsStr, &[u8], i32, u32) -> ReplyEmpty;
         removexattr(INodeNo, &OsStr) -> ReplyEmpty;
         access(INodeNo, AccessFlags) -> ReplyEmpty;

@@ -98,14 +98,23 @@ impl FileSystem {
     }
 
     fn sidecar_text(&self, path: &str, seen: &Seen, is_mirrored: bool) -> Answer<String> {
-        let sidecar = match &seen.node {
+        Ok(sidecar::text(&self.sidecar_members(path, seen, is_mirrored)?))
+    }
+
+    /// The sidecar of a node.
+    pub(super) fn sidecar_members(
+        &self,
+        path: &str,
+        seen: &Seen,
+        is_mirrored: bool,
+    ) -> Answer<Map<String, Value>> {
+        Ok(match &seen.node {
             Some(Node::Group { metadata, .. }) => {
                 sidecar::describe_group(path, &self.nodes.store().describe(), metadata)
             }
             Some(node) => self.array_sidecar(path, node, is_mirrored),
             None => return Err(Failure::Errno(libc::ENOENT)),
-        };
-        Ok(sidecar::text(&sidecar))
+        })
     }
 
     fn array_sidecar(&self, path: &str, node: &Node, is_mirrored: bool) -> Map<String, Value> {

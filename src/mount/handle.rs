@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::RwLock;
 
 use crate::mount::inode::{Entity, Inode};
+use crate::mount::sidecar_edit::Draft;
 use crate::mount::writing::Writer;
 
 /// One name in a folder.
@@ -30,6 +31,13 @@ pub enum Handle {
         next_offset: AtomicU64,
         /// Present where the handle may write.
         writer: Option<Writer>,
+    },
+    /// A sidecar that is written.
+    Draft {
+        /// The sidecar.
+        inode: Arc<Inode>,
+        /// Its text, shared with its other writers.
+        draft: Arc<Draft>,
     },
     /// A generated file, as it was when opened.
     Generated(Vec<u8>),

@@ -11,6 +11,7 @@ pub mod fs;
 pub mod fuse;
 pub mod fuse_entry;
 pub mod fuse_write;
+pub mod fuse_xattr;
 pub mod generated;
 pub mod handle;
 pub mod inode;
@@ -23,10 +24,12 @@ pub mod pool;
 pub mod process;
 pub mod session;
 pub mod sidecar;
+pub mod sidecar_edit;
 pub mod snippets;
 pub mod stats;
 pub mod unmounting;
 pub mod writing;
+pub mod xattr;
 
 #[cfg(test)]
 mod tests;

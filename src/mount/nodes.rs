@@ -136,6 +136,11 @@ impl NodeCache {
         self.known.lock().by_path.clear();
     }
 
+    /// Forgets one path: the next look at it reads the store.
+    pub fn forget(&self, path: &str) {
+        self.known.lock().by_path.remove(path);
+    }
+
     /// Reads a node, unless it is the one that is known.
     fn look(&self, path: &str, known: Option<Arc<Seen>>) -> Answer<Arc<Seen>> {
         let read_at = Instant::now();

@@ -14,7 +14,7 @@ use crate::mount::snippets::{self, Subject};
 pub const SCHEMA: &str = "zarrfs/1";
 
 /// CF attributes that stand at the top too, since a reader of the raw values needs them.
-const LIFTED_ATTRIBUTES: [&str; 3] = ["scale_factor", "add_offset", "units"];
+pub(super) const LIFTED_ATTRIBUTES: [&str; 3] = ["scale_factor", "add_offset", "units"];
 
 /// Where an array is, in the hierarchy and beside its sidecar.
 #[derive(Clone, Copy, Debug)]
@@ -157,7 +157,8 @@ fn head(place: Place<'_>) -> Map<String, Value> {
     sidecar
 }
 
-fn format_number(format: ZarrFormat) -> u8 {
+/// As the documents count it.
+pub(super) fn format_number(format: ZarrFormat) -> u8 {
     match format {
         ZarrFormat::V1 => 1,
         ZarrFormat::V2 => 2,
@@ -193,7 +194,7 @@ fn strides(shape: &[u64], item_size: Option<usize>, order: Order) -> Option<Vec<
 }
 
 /// The fill value in Zarr v3's JSON form; `null` where v2 left it undefined.
-fn fill_value(metadata: &ArrayMetadata) -> Value {
+pub(super) fn fill_value(metadata: &ArrayMetadata) -> Value {
     if metadata.fill_value.is_undefined {
         return Value::Null;
     }
@@ -223,26 +224,23 @@ fn zarr(metadata: &ArrayMetadata) -> Value {
     let mut zarr = Map::new();
     zarr.insert("zarr_format".into(), json!(3));
     zarr.insert("data_type".into(), stored("data_type"));
-    let inner = inner_chunk_shape(&metadata.codecs);
-    match (&metadata.chunk_grid, inner) {
-        (ChunkGrid::Regular(shape), None) => {
-            zarr.insert("chunk_shape".into(), json!(shape));
-            zarr.insert("shard_shape".into(), Value::Null);
-        }
-        (ChunkGrid::Regular(shape), Some(inner)) => {
-            zarr.insert("chunk_shape".into(), json!(inner));
-            zarr.insert("shard_shape".into(), json!(shape));
-        }
-        (ChunkGrid::Rectilinear(axes), inner) => {
-            let (lengths, inner) =
-                (json!(axes.iter().map(|axis| runs(axis)).collect::<Vec<_>>()), json!(inner));
-            let (chunks, shards) = if inner.is_null() { (lengths, Value::Null) } else { (inner, lengths) };
-            zarr.insert("chunk_shape".into(), chunks);
-            zarr.insert("shard_shape".into(), shards);
-        }
-    }
+    let (chunk_shape, shard_shape) = chunk_and_shard_shape(metadata);
+    zarr.insert("chunk_shape".into(), chunk_shape);
+    zarr.insert("shard_shape".into(), shard_shape);
     zarr.insert("codecs".into(), stored("codecs"));
     Value::Object(zarr)
+}
+
+/// The shape of a chunk and that of a shard (`null` without sharding); of a rectilinear grid the lengths along each axis.
+pub(super) fn chunk_and_shard_shape(metadata: &ArrayMetadata) -> (Value, Value) {
+    let grid = match &metadata.chunk_grid {
+        ChunkGrid::Regular(shape) => json!(shape),
+        ChunkGrid::Rectilinear(axes) => axes.iter().map(|axis| runs(axis)).collect(),
+    };
+    match inner_chunk_shape(&metadata.codecs) {
+        None => (grid, Value::Null),
+        Some(inner) => (json!(inner), grid),
+    }
 }
 
 /// The lengths along one axis of a rectilinear grid, as its metadata spells them: a run is `[length, count]`.

@@ -15,6 +15,7 @@ const ERROR_KINDS: [&str; 7] = ["corrupt", "metadata", "unsupported", "store", "
 pub struct Stats {
     reads: AtomicU64,
     read_bytes: AtomicU64,
+    xattrs: AtomicU64,
     errors: [AtomicU64; ERROR_KINDS.len()],
 }
 
@@ -38,6 +39,11 @@ impl Stats {
         self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// One extended attribute asked for.
+    pub fn note_xattr(&self) {
+        self.xattrs.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// One request failed.
     pub fn note_error(&self, error: &Error) {
         if let Some(counter) = self.errors.get(kind(error)) {
@@ -56,6 +62,7 @@ impl Stats {
         let total = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         counter(&mut text, "zarrfs_reads_total", "Read requests answered.", total(&self.reads));
         counter(&mut text, "zarrfs_read_bytes_total", "Bytes of arrays served.", total(&self.read_bytes));
+        counter(&mut text, "zarrfs_getxattrs_total", "Extended attributes asked for.", total(&self.xattrs));
         head(&mut text, "zarrfs_errors_total", "Requests that failed, by kind.", "counter");
         for (kind, counter) in ERROR_KINDS.iter().zip(&self.errors) {
             let _ = writeln!(text, "zarrfs_errors_total{{kind=\"{kind}\"}} {}", total(counter));

@@ -12,6 +12,7 @@ use crate::mount::failure::{Answer, Failure};
 use crate::mount::fs::{FileSystem, Found};
 use crate::mount::handle::Handle;
 use crate::mount::inode::{Inode, Kind};
+use crate::mount::sidecar_edit::is_sidecar;
 
 /// What a handle that writes remembers.
 pub struct Writer {
@@ -52,14 +53,18 @@ impl FileSystem {
             (false, _) => Ok(false),
             (true, _) if !self.options.writable => Err(Failure::Errno(libc::EROFS)),
             (true, Kind::Array) => Ok(true),
+            (true, kind) if is_sidecar(kind) => Ok(true),
             (true, _) => Err(Failure::Errno(libc::EACCES)),
         }
     }
 
     fn written(&self, handle: u64) -> Answer<(Arc<Handle>, Arc<Array>)> {
         let handle = self.handles.get(handle).ok_or(Failure::Errno(libc::EBADF))?;
-        let Handle::Array { inode, writer: Some(writer), .. } = &*handle else {
-            return Err(Failure::Errno(libc::EBADF));
+        let (inode, writer) = match &*handle {
+            Handle::Array { inode, writer: Some(writer), .. } => (inode, writer),
+            // The kernel then copies to a sidecar by reading and writing.
+            Handle::Draft { .. } => return Err(Failure::Errno(libc::EOPNOTSUPP)),
+            _ => return Err(Failure::Errno(libc::EBADF)),
         };
         if inode.is_stale() {
             return Err(Failure::Errno(libc::ESTALE));
@@ -79,6 +84,9 @@ impl FileSystem {
     /// Writes; how many bytes. Nothing can be written behind the end: EFBIG, or less than was asked for. Pages of a memory
     /// map (`is_page`) are always taken. Blocks on the store when too much is dirty.
     pub fn write(&self, handle: u64, offset: u64, data: &[u8], is_page: bool) -> Answer<u32> {
+        if let Some(Handle::Draft { draft, .. }) = self.handles.get(handle).as_deref() {
+            return draft.write(offset, data);
+        }
         let (handle, array) = self.written(handle)?;
         let room = array.size_bytes().saturating_sub(offset);
         if room == 0 && !data.is_empty() {
@@ -112,6 +120,9 @@ impl FileSystem {
 
     fn store(&self, handle: u64, request: &str, store: impl Fn(&Array) -> Result<(), Error>) -> Answer<()> {
         let handle = self.handles.get(handle).ok_or(Failure::Errno(libc::EBADF))?;
+        if let Handle::Draft { inode, draft } = &*handle {
+            return self.judge(inode, draft, request);
+        }
         let Handle::Array { inode, writer, .. } = &*handle else { return Ok(()) };
         let array = match (writer, self.array_of(inode)) {
             (Some(writer), _) => writer.array.clone(),
@@ -135,6 +146,9 @@ impl FileSystem {
 
     /// The end of a handle that wrote: pages of a map that was unmapped after the last close come until now.
     pub(super) fn end_writer(&self, handle: &Handle) {
+        if let Handle::Draft { inode, draft } = handle {
+            let _ = self.judge(inode, draft, "last close");
+        }
         let Handle::Array { inode, writer: Some(writer), .. } = handle else { return };
         let array = &writer.array;
         if array.is_dirty()
@@ -161,6 +175,10 @@ impl FileSystem {
             return Err(Failure::Errno(libc::EPERM));
         }
         let Some(size_bytes) = change.size_bytes else { return Ok((found, false)) };
+        if is_sidecar(inode.entity.kind) {
+            self.resize_draft(&inode, size_bytes)?;
+            return Ok((self.found(&inode.entity, crate::mount::failure::Reach::Store)?, false));
+        }
         if inode.entity.kind != Kind::Array {
             return Err(Failure::Errno(libc::EPERM));
         }
@@ -241,9 +259,9 @@ impl FileSystem {
 
     /// Whether a handle may write.
     pub fn is_writer(&self, handle: u64) -> bool {
-        self.handles
-            .get(handle)
-            .is_some_and(|handle| matches!(*handle, Handle::Array { writer: Some(_), .. }))
+        self.handles.get(handle).is_some_and(|handle| {
+            matches!(*handle, Handle::Array { writer: Some(_), .. } | Handle::Draft { .. })
+        })
     }
 
     /// Stores everything that is dirty anywhere and makes it last; what could not be stored, and why.
