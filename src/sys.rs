@@ -362,3 +362,21 @@ pub fn receive_descriptor(socket: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>>
         Ok(Some(OwnedFd::from_raw_fd(fd)))
     }
 }
+
+/// Makes writes to a descriptor fail instead of waiting.
+pub fn never_wait(file: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: reads the flags of an open descriptor.
+    let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
+    check(flags)?;
+    // SAFETY: sets the flags of an open descriptor.
+    check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK) })
+}
+
+/// Sends a line to the system log as a daemon named `zarrfs`; `level` is `libc::LOG_ERR` and the like.
+pub fn log_to_system(level: i32, line: &CStr) {
+    static NAMED: std::sync::Once = std::sync::Once::new();
+    // SAFETY: the name lives for ever, as openlog(3) asks.
+    NAMED.call_once(|| unsafe { libc::openlog(c"zarrfs".as_ptr(), libc::LOG_PID, libc::LOG_DAEMON) });
+    // SAFETY: the format takes one NUL-terminated string, which is given.
+    unsafe { libc::syslog(level, c"%s".as_ptr(), line.as_ptr()) };
+}

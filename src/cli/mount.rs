@@ -157,10 +157,8 @@ impl Arguments {
         let (cache_limit_bytes, layout) = (options.cache_limit_bytes, options.layout);
         // The log file is made only behind the checks of `run`: it must not come to lie in the store.
         session::run(options, foreground, move || {
-            // A daemon has no standard error; until it is one, whoever called it says what failed.
-            if foreground || log.file().is_some() {
-                log.start()?;
-            }
+            // A daemon's standard error is the system log.
+            log.start()?;
             let store = open::zarr_store(&location, follow_symlinks)?;
             if foreground {
                 warn_of_slabs(&store, cache_limit_bytes, layout);

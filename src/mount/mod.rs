@@ -27,6 +27,7 @@ pub mod sidecar;
 pub mod sidecar_edit;
 pub mod snippets;
 pub mod stats;
+pub mod system_log;
 pub mod unmounting;
 pub mod writing;
 pub mod xattr;

@@ -22,6 +22,7 @@ use crate::mount::notify;
 use crate::mount::options::Options;
 use crate::mount::pool::{Limits, Pool};
 use crate::mount::process::{FILESYSTEM_TYPE, mount_at, thread_count};
+use crate::mount::system_log;
 use crate::store::Store;
 use crate::sys::{self, Fork, SignalSet};
 
@@ -38,7 +39,8 @@ const READ_AHEAD_KIB: u32 = 1024;
 /// when the mount answers (the first stat works), or with the reason why not.
 ///
 /// Must be called while the process has one thread: `open_store` runs behind the fork, so that a store
-/// may start threads. Logging goes wherever the caller's logger writes; the daemon's stdio is /dev/null.
+/// may start threads. Logging goes wherever the caller's logger writes; the daemon's standard error is
+/// the system log.
 pub fn run(
     mut options: Options,
     foreground: bool,
@@ -63,7 +65,9 @@ pub fn run(
         }
         Fork::Child => {
             drop(reader);
-            std::process::exit(run_daemon(options, open_store, writer));
+            let code = run_daemon(options, open_store, writer);
+            system_log::flush();
+            std::process::exit(code);
         }
     }
 }
@@ -79,6 +83,9 @@ fn report_ready(mut report: PipeWriter) {
         for number in 0..=2 {
             let _ = sys::redirect(null.as_fd(), number);
         }
+    }
+    if let Err(error) = system_log::take_standard_error() {
+        log::warn!("messages do not reach the system log: {error}");
     }
     let _ = report.write_all(&[READY]);
 }
@@ -257,7 +264,9 @@ impl Mounted {
 
     /// Ends the process without waiting for anybody, once what was written is stored.
     fn exit(&self) {
-        std::process::exit(i32::from(self.store_all().is_err()));
+        let code = i32::from(self.store_all().is_err());
+        system_log::flush();
+        std::process::exit(code);
     }
 
     /// Stores everything that is still dirty, trying again until the deadline; then what is lost is named.
