@@ -40,6 +40,13 @@ pub enum Error {
         /// What the decoder found.
         reason: String,
     },
+    /// More than is held in memory for one file.
+    TooLarge {
+        /// The store key of the array's document, or of the object.
+        key: String,
+        /// What has how many bytes, and what the limit is.
+        reason: String,
+    },
     /// A value that the codec chain of the array cannot encode.
     Unencodable {
         /// The store key of the chunk that was to be written.
@@ -93,6 +100,7 @@ impl Error {
             Error::Store { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
             Error::Metadata { .. } | Error::Corrupt { .. } => libc::EIO,
             Error::Unsupported { .. } => libc::EOPNOTSUPP,
+            Error::TooLarge { .. } => libc::EFBIG,
             Error::Unencodable { .. } => libc::EDOM,
             Error::InvalidValue(_) | Error::Usage(_) => libc::EINVAL,
             Error::Stale { .. } => libc::ESTALE,
@@ -112,6 +120,7 @@ impl fmt::Display for Error {
             Error::Metadata { key, reason } => write!(f, "{}: {reason}", name(key)),
             Error::Unsupported { key, reason } => write!(f, "{}: not supported: {reason}", name(key)),
             Error::Corrupt { key, reason } => write!(f, "{}: cannot be decoded: {reason}", name(key)),
+            Error::TooLarge { key, reason } => write!(f, "{}: too large: {reason}", name(key)),
             Error::Unencodable { key, reason } => write!(f, "{}: cannot be encoded: {reason}", name(key)),
             Error::InvalidValue(reason) => write!(f, "invalid value: {reason}"),
             Error::Stale { key } => write!(f, "{}: changed while the array was open", name(key)),

@@ -15,6 +15,7 @@
 //! | [`codec`] | one codec, one file, one line in `registry.rs`; `pipeline.rs` chains them |
 //! | [`array`](mod@array) | grid arithmetic, the chunk cache, chunk sources, reading a flat range |
 //! | [`hierarchy`] | which groups and arrays a store holds, found lazily |
+//! | [`formats`] | companion files: an array in a form that some programs know better, one file per format |
 //! | `mount` | what the kernel sees: semantics (`fs.rs`), and thin adapters to FUSE and mount(2) |
 //! | `main.rs`, `cli/` | the command line, nothing else |
 //!
@@ -83,6 +84,7 @@
 pub mod array;
 pub mod codec;
 pub mod error;
+pub mod formats;
 pub mod hierarchy;
 pub mod metadata;
 #[cfg(feature = "mount")]

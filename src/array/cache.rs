@@ -5,7 +5,8 @@
 //!
 //! Invariants:
 //! - Single flight: however many readers miss one unit at the same time, it is loaded once; the others wait for it.
-//! - The weight of all entries never exceeds the limit. A unit heavier than the limit is handed out and not kept.
+//! - The weight of all entries, and what [`ChunkCache::hold`] gave away, never exceed the limit. A unit heavier than
+//!   that is handed out and not kept.
 //! - An absent chunk has the weight of its entry only.
 //! - An entry is used without a look at the store while it was validated in the array's present epoch; see
 //!   [`Version`].
@@ -85,6 +86,7 @@ struct Flight {
 struct State {
     entries: LruCache<Key, Entry>,
     weight_bytes: u64,
+    held_bytes: u64,
     flights: HashMap<Key, Arc<Flight>>,
 }
 
@@ -120,7 +122,8 @@ pub enum Peek {
 impl ChunkCache {
     /// A cache that holds at most `limit_bytes`.
     pub fn new(limit_bytes: u64) -> Self {
-        let state = State { entries: LruCache::unbounded(), weight_bytes: 0, flights: HashMap::new() };
+        let (entries, flights) = (LruCache::unbounded(), HashMap::new());
+        let state = State { entries, weight_bytes: 0, held_bytes: 0, flights };
         ChunkCache { state: Mutex::new(state), limit_bytes, counters: Counters::default() }
     }
 
@@ -254,19 +257,45 @@ impl ChunkCache {
             state.weight_bytes -= old.content.weight_bytes();
             dropped.push(old);
         }
-        if weight > self.limit_bytes {
+        if weight > self.limit_bytes - state.held_bytes {
             return;
         }
-        while state.weight_bytes + weight > self.limit_bytes {
+        dropped.extend(self.make_room(&mut state, weight));
+        state.weight_bytes += weight;
+        state.entries.put(key, Entry { content, version });
+        drop(state); // buffers are freed outside the lock
+        drop(dropped);
+    }
+
+    /// Drops the oldest entries until there is room for `bytes`, which the limit allows for.
+    fn make_room(&self, state: &mut State, bytes: u64) -> Vec<Entry> {
+        let mut dropped = Vec::new();
+        while state.weight_bytes + state.held_bytes + bytes > self.limit_bytes {
             let Some((_, oldest)) = state.entries.pop_lru() else { break };
             state.weight_bytes -= oldest.content.weight_bytes();
             self.counters.evictions.fetch_add(1, Ordering::Relaxed);
             dropped.push(oldest);
         }
-        state.weight_bytes += weight;
-        state.entries.put(key, Entry { content, version });
+        dropped
+    }
+
+    /// Gives away some of the limit to what is no chunk; `false`, and nothing, where that is more than is left of it.
+    pub fn hold(&self, bytes: u64) -> bool {
+        let mut state = self.state.lock();
+        if bytes > self.limit_bytes - state.held_bytes {
+            return false;
+        }
+        let dropped = self.make_room(&mut state, bytes);
+        state.held_bytes += bytes;
         drop(state); // buffers are freed outside the lock
         drop(dropped);
+        true
+    }
+
+    /// Takes back what [`ChunkCache::hold`] gave.
+    pub fn release(&self, bytes: u64) {
+        let mut state = self.state.lock();
+        state.held_bytes = state.held_bytes.saturating_sub(bytes);
     }
 
     /// Forgets all that belongs to an array.
@@ -368,6 +397,26 @@ mod tests {
         assert!(matches!(cache.peek(key(6), 0), Peek::Missing));
         cache.get(key(50), 0, |_| Ok(true), || Ok(unit(&pool, 100_000))).unwrap();
         assert!(matches!(cache.peek(key(50), 0), Peek::Missing));
+    }
+
+    #[test]
+    fn what_is_held_takes_the_place_of_chunks() {
+        let cache = ChunkCache::new(3 * (1000 + ENTRY_BYTES));
+        let pool = BufferPool::new(0);
+        let load = |number| cache.get(key(number), 0, |_| Ok(true), || Ok(unit(&pool, 1000))).map(drop).unwrap();
+        (0..3).for_each(load);
+        assert!(cache.hold(1500));
+        assert_eq!(cache.weight_bytes(), 1000 + ENTRY_BYTES);
+        (3..6).for_each(load);
+        assert_eq!(cache.weight_bytes(), 1000 + ENTRY_BYTES);
+        assert!(!cache.hold(cache.limit_bytes() - 1499));
+        assert!(cache.hold(cache.limit_bytes() - 1500));
+        assert_eq!(cache.weight_bytes(), 0);
+        load(6);
+        assert!(matches!(cache.peek(key(6), 0), Peek::Missing));
+        cache.release(cache.limit_bytes());
+        (0..3).for_each(load);
+        assert_eq!(cache.weight_bytes(), cache.limit_bytes());
     }
 
     #[test]

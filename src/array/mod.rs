@@ -17,12 +17,15 @@ mod grid;
 #[cfg(test)]
 #[allow(clippy::expect_used)]
 mod grid_tests;
+mod held;
 mod intervals;
 mod plain;
 mod prefetch;
 mod shard_writer;
 mod sharded;
 mod source;
+mod variable_array;
+mod variable_chain;
 mod view;
 mod workers;
 mod write;
@@ -46,6 +49,8 @@ use crate::store::Store;
 pub use crate::metadata::ByteOrder;
 use dirty::WriteState;
 pub use engine::{Engine, EngineCounters};
+pub use held::Held;
+pub use variable_array::VariableArray;
 use grid::Grid;
 use plain::{Parts, Pipelines, Plain};
 use prefetch::Ahead;

@@ -265,7 +265,10 @@ fn append_variable_length(
         (VariableLength::Utf8, Value::String(text)) => bytes.extend_from_slice(text.as_bytes()),
         (VariableLength::Bytes, Value::Array(_)) => bytes.extend(byte_list(value)?),
         (VariableLength::Bytes, _) => bytes.extend(byte_string(value, form)?),
-        (VariableLength::Utf8, _) if means_zeros(value, form) => {}
+        // zarr-python, whose default this was, reads its text.
+        (VariableLength::Utf8, Value::Number(number)) if form != Form::V3 => {
+            bytes.extend_from_slice(number.to_string().as_bytes());
+        }
         (VariableLength::Utf8, _) => {
             return Err(Fault::invalid(format_args!("must be a string, not {}", json::shown(value))));
         }

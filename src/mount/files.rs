@@ -45,6 +45,9 @@ impl FileSystem {
                 .open_array(&inode, writes)
                 .inspect_err(|failure| self.note_failure(&inode, "open", failure));
         }
+        if let Kind::Companion(format) = inode.entity.kind {
+            return self.open_companion(&inode, format);
+        }
         if writes {
             return self.open_draft(&inode).inspect_err(|failure| self.note_failure(&inode, "open", failure));
         }
@@ -148,13 +151,8 @@ impl FileSystem {
                 draft.read(offset, size, buffer);
                 Ok(buffer)
             }
-            Handle::Generated(content) => {
-                let rest = usize::try_from(offset).ok().and_then(|offset| content.get(offset..));
-                let rest = rest.unwrap_or_default();
-                buffer.clear();
-                buffer.extend_from_slice(rest.get(..size as usize).unwrap_or(rest));
-                Ok(buffer)
-            }
+            Handle::Generated(content) => Ok(copy_part(content, offset, size, buffer)),
+            Handle::Companion(made) => Ok(copy_part(&made.bytes, offset, size, buffer)),
             Handle::Array { inode, next_offset, .. } => {
                 let read = self.read_array(inode, next_offset, offset, size, buffer, reach);
                 if let Err(failure @ Failure::Error(_)) = &read {
@@ -230,6 +228,14 @@ impl FileSystem {
         }
         Ok(())
     }
+}
+
+/// `size` bytes of a file from `offset`, fewer at its end.
+fn copy_part<'a>(content: &[u8], offset: u64, size: u32, buffer: &'a mut Vec<u8>) -> &'a [u8] {
+    let rest = usize::try_from(offset).ok().and_then(|offset| content.get(offset..)).unwrap_or_default();
+    buffer.clear();
+    buffer.extend_from_slice(rest.get(..size as usize).unwrap_or(rest));
+    buffer
 }
 
 /// The size that stat(2) shows of an array; `None` where it is not known.

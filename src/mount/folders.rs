@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::mount::failure::{Answer, Failure, Reach};
 use crate::mount::fs::{
-    CONFIG, FileSystem, Found, GROUP_SIDECAR, JSON, MAX_NAME_BYTES, SIDECAR_SUFFIX, STATS, parent_folder,
+    CONFIG, FileSystem, Found, GROUP_SIDECAR, MAX_NAME_BYTES, SIDECAR_SUFFIX, STATS, parent_folder,
 };
 use crate::mount::handle::{FolderEntry, Handle};
 use crate::mount::inode::{Entity, Kind};
@@ -19,7 +19,7 @@ impl Listing {
     pub fn entries(&self) -> &[FolderEntry] {
         match &*self.0 {
             Handle::Folder(entries) => entries,
-            Handle::Array { .. } | Handle::Draft { .. } | Handle::Generated(_) => &[],
+            Handle::Array { .. } | Handle::Draft { .. } | Handle::Generated(_) | Handle::Companion(_) => &[],
         }
     }
 }
@@ -32,7 +32,8 @@ impl FileSystem {
         let mut names = match folder.kind {
             Kind::Group => self.names_of_group(&folder.path)?,
             Kind::JsonFolder => self.names_of_json_folder(&folder.path)?,
-            Kind::Formats => vec![(JSON.to_owned(), Entity::new(Kind::JsonFolder, ""))],
+            Kind::Formats => self.names_of_formats(),
+            Kind::FormatFolder(format) => self.names_of_format_folder(format, &folder.path)?,
             Kind::Internals => vec![
                 (STATS.to_owned(), Entity::new(Kind::Stats, "")),
                 (CONFIG.to_owned(), Entity::new(Kind::Config, "")),
@@ -60,6 +61,8 @@ impl FileSystem {
 
     /// The attributes of a listed name, for readdirplus.
     pub fn entry_attributes(&self, entry: &FolderEntry, reach: Reach) -> Answer<Found> {
+        // A companion file is made for who looks it up, not for who lists its folder.
+        let reach = if matches!(entry.entity.kind, Kind::Companion(_)) { Reach::Memory } else { reach };
         self.found(&entry.entity, reach)
     }
 

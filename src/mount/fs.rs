@@ -14,6 +14,7 @@ use crate::array::{Array, Engine};
 use crate::error::Error;
 use crate::hierarchy::{Node, Tree};
 use crate::metadata::ArrayMetadata;
+use crate::mount::companions::{Companions, expressed};
 use crate::mount::failure::{Answer, Failure, FailureLog, Reach};
 use crate::mount::handle::HandleTable;
 use crate::mount::inode::{Entity, Inode, InodeTable, Kind, OpenArray};
@@ -27,7 +28,7 @@ use crate::store::{Info, Room, Store, Validator, join};
 /// The folder of this mount's own files, at the root.
 pub const INTERNALS: &str = "__zarrfs__";
 /// The folder of companion files, at the root.
-pub const FORMATS: &str = "__formats__";
+pub const FORMATS: &str = crate::formats::FOLDER;
 /// The format that holds every sidecar, displaced ones too.
 pub const JSON: &str = "json";
 /// A group's sidecar.
@@ -80,6 +81,7 @@ pub struct FileSystem {
     pub(super) permissions: Permissions,
     pub(super) stats: Stats,
     pub(super) failures: FailureLog,
+    pub(super) companions: Companions,
     /// The name of the root's file, should the root be an array.
     pub(super) root_name: String,
     pub(super) started: SystemTime,
@@ -99,6 +101,7 @@ impl FileSystem {
             permissions: Permissions::new(options.store_path.as_deref(), options.writable),
             stats: Stats::default(),
             failures: FailureLog::default(),
+            companions: Companions::default(),
             root_name: root_name(&options),
             started: SystemTime::now(),
             options,
@@ -167,7 +170,8 @@ impl FileSystem {
         match parent.kind {
             Kind::Group => self.child_of_group(&parent.path, name, reach),
             Kind::JsonFolder => self.child_of_json_folder(&parent.path, name, reach),
-            Kind::Formats => Ok((name == JSON).then(|| Entity::new(Kind::JsonFolder, ""))),
+            Kind::Formats => Ok(self.child_of_formats(name)),
+            Kind::FormatFolder(format) => self.child_of_format_folder(format, &parent.path, name, reach),
             Kind::Internals => Ok(match name {
                 STATS => Some(Entity::new(Kind::Stats, "")),
                 CONFIG => Some(Entity::new(Kind::Config, "")),
@@ -265,7 +269,7 @@ impl FileSystem {
     fn facts(&self, entity: &Entity, seen: &Seen, reach: Reach) -> Answer<(Info, u64)> {
         const GONE: Failure = Failure::Errno(libc::ENOENT);
         match entity.kind {
-            Kind::Group | Kind::JsonFolder => match &seen.node {
+            Kind::Group | Kind::JsonFolder | Kind::FormatFolder(_) => match &seen.node {
                 Some(Node::Group { info, .. }) => Ok((*info, 0)),
                 // The folder that shows an array as its only file.
                 Some(Node::Array { info, .. } | Node::Broken { info, .. }) if entity.path.is_empty() => {
@@ -276,6 +280,12 @@ impl FileSystem {
             Kind::Array => match &seen.node {
                 Some(Node::Array { metadata, info }) => Ok((*info, flat_size(metadata).unwrap_or(0))),
                 Some(Node::Broken { info, size_bytes, .. }) => Ok((*info, size_bytes.unwrap_or(0))),
+                _ => Err(GONE),
+            },
+            Kind::Companion(format) => match (expressed(format, seen), &seen.node) {
+                (Some(metadata), Some(Node::Array { info, .. })) => {
+                    Ok((*info, self.companion_size(format, entity, metadata, reach)?))
+                }
                 _ => Err(GONE),
             },
             Kind::Sidecar | Kind::JsonSidecar if !is_array(seen) => Err(GONE),
@@ -414,6 +424,8 @@ pub(super) fn parent_folder(entity: &Entity) -> Entity {
     match entity.kind {
         Kind::JsonFolder if entity.path.is_empty() => Entity::new(Kind::Formats, ""),
         Kind::JsonFolder => Entity::new(Kind::JsonFolder, parent(&entity.path)),
+        Kind::FormatFolder(_) if entity.path.is_empty() => Entity::new(Kind::Formats, ""),
+        Kind::FormatFolder(_) => Entity::new(entity.kind, parent(&entity.path)),
         Kind::Group => Entity::new(Kind::Group, parent(&entity.path)),
         _ => Entity::new(Kind::Group, ""),
     }

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::array::{Array, ByteOrder, Order};
 use crate::error::Error;
+use crate::formats::{self, Subject};
 use crate::hierarchy::Node;
 use crate::mount::failure::{Answer, Failure, Reach};
 use crate::mount::fs::{FileSystem, JSON, parent};
@@ -124,9 +125,15 @@ impl FileSystem {
         match node {
             Node::Array { metadata, .. } => {
                 let array = self.array_to_describe(path, metadata);
-                let service = match &array {
-                    Ok(array) => Service::Served { slab_bytes: array.slab_bytes() },
-                    Err(error) => Service::Unserved(error),
+                let text = formats::text_form(metadata);
+                let text_path = text.map(|format| format.file(if path.is_empty() { name } else { path }));
+                // Where even the readable form cannot be made, the reason for that is worth more.
+                let subject = Subject { engine: &self.engine, store: self.nodes.store(), path, metadata };
+                let text_error = text.and_then(|format| (format.open)(&subject).err());
+                let service = match (&array, &text_error) {
+                    (Ok(array), _) => Service::Served { slab_bytes: array.slab_bytes() },
+                    (Err(_), Some(error)) => Service::Unserved { error, text_form: None },
+                    (Err(error), None) => Service::Unserved { error, text_form: text_path.as_deref() },
                 };
                 sidecar::describe(place, metadata, self.options.layout, service)
             }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
+use crate::formats::Made;
 use crate::mount::inode::{Entity, Inode};
 use crate::mount::sidecar_edit::Draft;
 use crate::mount::writing::Writer;
@@ -41,6 +42,8 @@ pub enum Handle {
     },
     /// A generated file, as it was when opened.
     Generated(Vec<u8>),
+    /// A companion file, as it was when opened.
+    Companion(Arc<Made>),
     /// A folder, as it was when opened: `.` and `..` first.
     Folder(Vec<FolderEntry>),
 }

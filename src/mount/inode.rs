@@ -1,6 +1,6 @@
 //! Inodes: what each number stands for. One inode per path and kind, kept for the life of the mount.
 //!
-//! No I/O and no FUSE types. Uses `array` and `metadata` for what an open array holds.
+//! No I/O and no FUSE types. Uses `array` and `metadata` for what an open array holds, `formats` for their names.
 //!
 //! Invariants: a number is never reused; an inode's [`Entity`] never changes; a stale inode (its array
 //! was replaced by another of the same name) stays in the table, so that old handles get ESTALE, but no lookup
@@ -15,6 +15,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::array::Array;
 use crate::error::Error;
+use crate::formats::Format;
 use crate::metadata::ArrayMetadata;
 use crate::store::Validator;
 
@@ -46,12 +47,17 @@ pub enum Kind {
     JsonSidecar,
     /// A group's sidecar below `__formats__/json/`.
     JsonGroupSidecar,
+    /// A group's folder below `__formats__/NAME/`.
+    FormatFolder(&'static Format),
+    /// An array's companion file there.
+    Companion(&'static Format),
 }
 
 impl Kind {
     /// Whether it is shown as a folder.
     pub fn is_folder(self) -> bool {
-        matches!(self, Kind::Group | Kind::Internals | Kind::Formats | Kind::JsonFolder)
+        use Kind::{FormatFolder, Formats, Group, Internals, JsonFolder};
+        matches!(self, Group | Internals | Formats | JsonFolder | FormatFolder(_))
     }
 }
 

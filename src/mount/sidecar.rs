@@ -36,7 +36,12 @@ pub enum Service<'a> {
         slab_bytes: u64,
     },
     /// It cannot be read.
-    Unserved(&'a Error),
+    Unserved {
+        /// Why.
+        error: &'a Error,
+        /// The file, from the root of the mount, that has its elements as text.
+        text_form: Option<&'a str>,
+    },
 }
 
 /// The sidecar of an array.
@@ -84,7 +89,10 @@ pub fn describe(
             let subject = Subject::new(place.data_file, &metadata.data_type, &descr, &metadata.shape, layout);
             sidecar.insert("snippets".into(), Value::Object(snippets::all(&subject)));
         }
-        Service::Unserved(error) => {
+        Service::Unserved { error, text_form } => {
+            if let Some(file) = text_form {
+                sidecar.insert("text_form".into(), json!(file));
+            }
             sidecar.insert("error".into(), json!(error.to_string()));
         }
     }

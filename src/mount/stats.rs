@@ -28,7 +28,11 @@ fn kind(error: &Error) -> usize {
         Error::Store { .. } => 3,
         Error::Stale { .. } => 4,
         Error::TimedOut { .. } => 5,
-        Error::Unencodable { .. } | Error::InvalidValue(_) | Error::ReadOnly(_) | Error::Usage(_) => 6,
+        Error::TooLarge { .. }
+        | Error::Unencodable { .. }
+        | Error::InvalidValue(_)
+        | Error::ReadOnly(_)
+        | Error::Usage(_) => 6,
     }
 }
 
