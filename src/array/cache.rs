@@ -403,7 +403,8 @@ mod tests {
     fn what_is_held_takes_the_place_of_chunks() {
         let cache = ChunkCache::new(3 * (1000 + ENTRY_BYTES));
         let pool = BufferPool::new(0);
-        let load = |number| cache.get(key(number), 0, |_| Ok(true), || Ok(unit(&pool, 1000))).map(drop).unwrap();
+        let load =
+            |number| cache.get(key(number), 0, |_| Ok(true), || Ok(unit(&pool, 1000))).map(drop).unwrap();
         (0..3).for_each(load);
         assert!(cache.hold(1500));
         assert_eq!(cache.weight_bytes(), 1000 + ENTRY_BYTES);

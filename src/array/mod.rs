@@ -26,6 +26,9 @@ mod sharded;
 mod source;
 mod variable_array;
 mod variable_chain;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod variable_tests;
 mod view;
 mod workers;
 mod write;
@@ -49,13 +52,13 @@ use crate::store::Store;
 pub use crate::metadata::ByteOrder;
 use dirty::WriteState;
 pub use engine::{Engine, EngineCounters};
-pub use held::Held;
-pub use variable_array::VariableArray;
 use grid::Grid;
+pub use held::Held;
 use plain::{Parts, Pipelines, Plain};
 use prefetch::Ahead;
 use sharded::Sharded;
 use source::{Keys, Place, Source};
+pub use variable_array::VariableArray;
 use view::Served;
 
 /// Which index varies fastest in the served file.

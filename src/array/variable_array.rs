@@ -50,8 +50,6 @@ pub struct Slab {
 
 /// The place of an element that is not stored.
 const MISSING: u64 = u64::MAX;
-/// Memory is taken from the cache's in steps of this.
-const HOLD_STEP_BYTES: u64 = 1 << 20;
 
 impl VariableArray {
     /// Builds the codec chain of an array at `path` (`""` is the root). Fails with `Unsupported` or `Metadata`, naming
@@ -134,11 +132,7 @@ impl VariableArray {
     }
 
     /// Calls `visit` with the place and the key of each chunk of a row, in C order.
-    fn for_each_chunk_of(
-        &self,
-        row: u64,
-        mut visit: impl FnMut(&[Span], &str) -> Result<()>,
-    ) -> Result<()> {
+    fn for_each_chunk_of(&self, row: u64, mut visit: impl FnMut(&[Span], &str) -> Result<()>) -> Result<()> {
         let mut counts: Vec<u64> = self.axes.iter().map(Axis::count).collect();
         if counts.contains(&0) {
             return Ok(());
@@ -212,8 +206,7 @@ impl Slab {
     fn new(axes: &[Axis], row: u64, held: &mut Held, document_key: &str) -> Result<Slab> {
         let mut shape: Vec<u64> = axes.iter().map(Axis::extent).collect();
         let mut origin = vec![0; shape.len()];
-        if let (Some(axis), Some(length), Some(start)) =
-            (axes.first(), shape.first_mut(), origin.first_mut())
+        if let (Some(axis), Some(length), Some(start)) = (axes.first(), shape.first_mut(), origin.first_mut())
         {
             let span = axis.span(row);
             *start = span.start;
@@ -257,13 +250,16 @@ impl Slab {
         if counts.contains(&0) {
             return Ok(());
         }
-        let first: u64 = dot(start.iter().zip(&self.origin).map(|(start, origin)| start - origin), &self.strides);
+        let first: u64 =
+            dot(start.iter().zip(&self.origin).map(|(start, origin)| start - origin), &self.strides);
         // The last axis is a loop of its own.
         let run = counts.pop().unwrap_or(1);
         let place_step = self.strides.last().copied().unwrap_or(1);
         let element_step = chunk.strides.last().copied().unwrap_or(1);
         let mut index = vec![0; counts.len()];
-        let mut held_bytes = 0;
+        let before = self.bytes.len();
+        let at_most = elements.iter().map(|element| size_of::<u32>() + element.len()).sum::<usize>();
+        hold(held, at_most as u64, key)?;
         loop {
             let place = first + dot(index.iter().copied(), &self.strides);
             let element = dot(index.iter().copied(), &chunk.strides);
@@ -276,19 +272,12 @@ impl Slab {
                 };
                 let length = u32::try_from(element.len())
                     .map_err(|_| Error::corrupt(key, "an element of more than 4 GiB"))?;
-                let needed = (size_of::<u32>() + element.len()) as u64;
-                if held_bytes < needed {
-                    let more = needed.max(HOLD_STEP_BYTES);
-                    hold(held, more, key)?;
-                    held_bytes += more;
-                }
-                held_bytes -= needed;
                 *place = self.bytes.len() as u64;
                 self.bytes.extend_from_slice(&length.to_ne_bytes());
                 self.bytes.extend_from_slice(element);
             }
             if !step(&mut index, &counts) {
-                held.shrink(held_bytes);
+                held.shrink((at_most - (self.bytes.len() - before)) as u64);
                 return Ok(());
             }
         }

@@ -250,13 +250,7 @@ fn bytes_codec(spec: &CodecSpec) -> CodecResult<Box<dyn BytesToBytes>> {
     }
 }
 
-fn shard(
-    spec: &CodecSpec,
-    shape: &[u64],
-    axes: &[usize],
-    vlen: Vlen,
-    level: usize,
-) -> CodecResult<Inside> {
+fn shard(spec: &CodecSpec, shape: &[u64], axes: &[usize], vlen: Vlen, level: usize) -> CodecResult<Inside> {
     if level == MAX_LEVELS {
         return Err(CodecError::unsupported(format!("shards nested more than {MAX_LEVELS} deep")));
     }
@@ -266,7 +260,8 @@ fn shard(
         return Err(misplaced(spec));
     };
     let sharding = codec.as_sharding().ok_or_else(|| misplaced(spec))?;
-    let stored = stored.ok_or_else(|| CodecError::new("codec \"sharding_indexed\": \"codecs\" is required"))?;
+    let stored =
+        stored.ok_or_else(|| CodecError::new("codec \"sharding_indexed\": \"codecs\" is required"))?;
     let inner_specs = codec_spec::v3_list(&stored)
         .map_err(|fault| CodecError::new(format!("codec \"sharding_indexed\": \"codecs\" {fault}")))?;
     let inner = Chain::build_level(&inner_specs, &sharding.inner_shape, axes.to_vec(), vlen, level + 1)?;

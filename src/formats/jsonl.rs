@@ -84,7 +84,7 @@ impl Text<'_> {
         }
         self.bytes.push(b'\n');
         let lacking = (self.bytes.len() as u64).saturating_sub(self.held.bytes());
-        if lacking > 0 && !self.held.grow(lacking.max(HOLD_STEP_BYTES)) {
+        if lacking > 0 && !self.held.grow(lacking.max(HOLD_STEP_BYTES)) && !self.held.grow(lacking) {
             return Err(self.too_large());
         }
         Ok(())
@@ -92,7 +92,8 @@ impl Text<'_> {
 
     fn too_large(&self) -> Error {
         let limit = self.held.limit_bytes();
-        let reason = format!("its text form is held in memory, within the cache size of {limit} bytes, and is more");
+        let reason =
+            format!("its text form is held in memory, within the cache size of {limit} bytes, and is more");
         Error::TooLarge { key: self.key.to_owned(), reason }
     }
 }
@@ -124,4 +125,82 @@ fn push_string(text: &mut Vec<u8>, string: &str) {
 /// Whether JSON, or somebody's notion of a line, does not let a character stand for itself.
 fn needs_escape(character: char) -> bool {
     matches!(character, '\0'..='\x1f' | '"' | '\\' | '\x7f' | '\u{85}' | '\u{2028}' | '\u{2029}')
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use crate::codec::vlen::Vlen;
+    use crate::metadata::parse_v2_array;
+    use crate::store::{MemoryStore, Store};
+    use proptest::prelude::*;
+
+    fn text(string: &str) -> String {
+        let mut text = Vec::new();
+        push_string(&mut text, string);
+        String::from_utf8(text).unwrap()
+    }
+
+    #[test]
+    fn strings_as_json() {
+        for (string, json) in [
+            ("", r#""""#),
+            ("é 世 🚀 / '", r#""é 世 🚀 / '""#),
+            ("\"\\\n\r\t\0\x1b", r#""\"\\\n\r\t\u0000\u001b""#),
+            ("\u{85}\u{2028}\u{2029}\u{7f}", r#""\u0085\u2028\u2029\u007f""#),
+        ] {
+            assert_eq!(text(string), json);
+        }
+    }
+
+    /// The file of a v2 array with one chunk of `elements`, within a cache of so many bytes.
+    fn file(id: &str, shape: u64, elements: &[&[u8]], limit_bytes: u64) -> Result<String> {
+        let memory = MemoryStore::new();
+        let vlen = if id == "vlen-utf8" { Vlen::Utf8 } else { Vlen::Bytes };
+        memory.put("a/0", vlen.encode(elements).unwrap()).unwrap();
+        let document = serde_json::json!({"zarr_format": 2, "shape": [shape], "chunks": [elements.len()], "dtype": "|O",
+            "fill_value": "", "order": "C", "filters": [{"id": id}], "compressor": null});
+        let metadata = Arc::new(parse_v2_array("a/.zarray", document.to_string().as_bytes(), None).unwrap());
+        assert!(expresses(&metadata));
+        let store: Arc<dyn Store> = Arc::new(memory);
+        let engine = Engine::new(limit_bytes, 1);
+        let subject = Subject { engine: &engine, store: &store, path: "a", metadata: &metadata };
+        let companion = open(&subject)?;
+        let made = companion.make()?;
+        assert_eq!(made.version, companion.version()?);
+        assert_eq!(made.held.bytes(), made.bytes.len() as u64);
+        Ok(String::from_utf8(made.bytes).unwrap())
+    }
+
+    #[test]
+    fn a_line_for_each_element() {
+        assert_eq!(
+            file("vlen-utf8", 3, &["é\n".as_bytes(), b""], 1 << 20).unwrap(),
+            "\"é\\n\"\n\"\"\n\"\"\n"
+        );
+        assert_eq!(file("vlen-bytes", 1, &[&[0xff, 0, 1, 2]], 1 << 20).unwrap(), "\"/wABAg==\"\n");
+        assert_eq!(file("vlen-utf8", 0, &[b"x"], 1 << 20).unwrap(), "");
+    }
+
+    #[test]
+    fn no_more_than_the_cache_size() {
+        let error = file("vlen-utf8", 1 << 40, &[b"x"], 1 << 30).unwrap_err();
+        assert_eq!(error.errno(), libc::EFBIG);
+        let text = "a/.zarray: too large: its text form is held in memory, within the cache size of 1073741824 bytes, and is more";
+        assert_eq!(error.to_string(), text);
+        // Escaped, it is six times as long.
+        let zeros = vec![0; 1 << 20];
+        assert_eq!(file("vlen-utf8", 1, &[&zeros], 4 << 20).unwrap_err().errno(), libc::EFBIG);
+        assert_eq!(file("vlen-utf8", 1, &[&zeros], 16 << 20).unwrap().len(), (6 << 20) + 3);
+    }
+
+    proptest! {
+        #[test]
+        fn any_string_comes_back(string: String) {
+            prop_assert_eq!(serde_json::from_str::<String>(&text(&string)).unwrap(), string.clone());
+            let ends_a_line = text(&string).contains(['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}']);
+            prop_assert!(!ends_a_line);
+        }
+    }
 }

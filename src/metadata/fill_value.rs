@@ -376,7 +376,8 @@ mod tests {
         assert_eq!(v3(json!({"name": "optional", "configuration": {}}), "[null]").unwrap(), [0; 0]);
         assert!(v3(json!("string"), "5").is_err());
         let utf8 = DataType::VariableLength(VariableLength::Utf8);
-        assert_eq!(FillValue::from_v2(&utf8, &[], &json!(0)).unwrap().bytes, [0; 0]);
+        assert_eq!(FillValue::from_v2(&utf8, &[], &json!(0)).unwrap().bytes, b"0");
+        assert_eq!(FillValue::from_v2(&utf8, &[], &json!(null)).unwrap().bytes, [0; 0]);
     }
 
     proptest! {
