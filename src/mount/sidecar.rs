@@ -438,9 +438,14 @@ mod tests {
     #[test]
     fn what_is_not_served_says_why() {
         let error = Error::unsupported("g/t/zarr.json", "codec \"squeeze\"");
-        let unserved = describe(PLACE, &v3(json!({})), Layout::default(), Service::Unserved(&error));
+        let unserved = |text_form| {
+            let service = Service::Unserved { error: &error, text_form };
+            describe(PLACE, &v3(json!({})), Layout::default(), service)
+        };
+        assert_eq!(unserved(Some("there"))["text_form"], "there");
+        let unserved = unserved(None);
         assert_eq!(unserved["error"], "g/t/zarr.json: not supported: codec \"squeeze\"");
-        assert!(!unserved.contains_key("snippets") && !unserved.contains_key("scan"));
+        assert!(["snippets", "scan", "text_form"].iter().all(|name| !unserved.contains_key(*name)));
         let document = json!({"shape": [2], "attributes": {"a": 1}});
         let broken = describe_broken(PLACE, Some(8), Some(&document), &error);
         assert_eq!(broken["attributes"], json!({"a": 1}));
