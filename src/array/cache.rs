@@ -10,6 +10,8 @@
 //! - An absent chunk has the weight of its entry only.
 //! - An entry is used without a look at the store while it was validated in the array's present epoch; see
 //!   [`Version`].
+//! - Nobody joins a load that began in an earlier epoch than his own: it may bring what was there before. Nor does
+//!   its result take the place of what is known from a later epoch.
 //! - A load that fails leaves no entry: the next reader tries again.
 
 use std::collections::HashMap;
@@ -77,8 +79,9 @@ struct Entry {
 }
 
 /// A load under way: the readers that wait for it sleep here.
-#[derive(Default)]
 struct Flight {
+    /// The epoch in which it began.
+    epoch: u64,
     outcome: Mutex<Option<Result<Loaded>>>,
     landed: Condvar,
 }
@@ -166,13 +169,13 @@ impl ChunkCache {
                 Some(entry) => Some((entry.content.clone(), entry.version.object)),
                 None => None,
             };
-            if let Some(flight) = state.flights.get(&key) {
+            if let Some(flight) = state.flights.get(&key).filter(|flight| flight.epoch >= epoch) {
                 let flight = Arc::clone(flight);
                 drop(state);
                 self.counters.hits.fetch_add(1, Ordering::Relaxed);
                 return flight.wait();
             }
-            let flight = Arc::new(Flight::default());
+            let flight = Arc::new(Flight { epoch, outcome: Mutex::default(), landed: Condvar::new() });
             state.flights.insert(key, Arc::clone(&flight));
             (flight, old)
         };
@@ -233,7 +236,8 @@ impl ChunkCache {
     /// Whether a load of the key is under way or done.
     pub fn is_known(&self, key: Key, epoch: u64) -> bool {
         let state = self.state.lock();
-        state.flights.contains_key(&key) || state.entries.peek(&key).is_some_and(|e| e.version.epoch >= epoch)
+        state.flights.get(&key).is_some_and(|flight| flight.epoch >= epoch)
+            || state.entries.peek(&key).is_some_and(|entry| entry.version.epoch >= epoch)
     }
 
     /// Puts what was just stored.
@@ -253,6 +257,9 @@ impl ChunkCache {
         let weight = content.weight_bytes();
         let mut dropped = Vec::new();
         let mut state = self.state.lock();
+        if state.entries.peek(&key).is_some_and(|entry| entry.version.epoch > version.epoch) {
+            return;
+        }
         if let Some(old) = state.entries.pop(&key) {
             state.weight_bytes -= old.content.weight_bytes();
             dropped.push(old);
@@ -333,7 +340,13 @@ struct Landing<'a> {
 
 impl Drop for Landing<'_> {
     fn drop(&mut self) {
-        self.cache.state.lock().flights.remove(&self.key);
+        {
+            let mut state = self.cache.state.lock();
+            // A reader of a later epoch may have begun another.
+            if state.flights.get(&self.key).is_some_and(|flight| Arc::ptr_eq(flight, &self.flight)) {
+                state.flights.remove(&self.key);
+            }
+        }
         let failed =
             || Err(Error::store("", "load", std::io::Error::other("the load of a chunk was abandoned")));
         *self.flight.outcome.lock() = Some(self.outcome.take().unwrap_or_else(failed));
@@ -383,6 +396,42 @@ mod tests {
             }
         });
         assert_eq!(loads.load(Ordering::SeqCst), 1);
+    }
+
+    /// A program that has fsynced and reads again must not be given what a slow load brings that began before.
+    #[test]
+    fn a_load_from_before_a_change_is_neither_joined_nor_kept() {
+        let cache = ChunkCache::new(1 << 20);
+        let pool = BufferPool::new(0);
+        let content = |byte: u8| {
+            let mut buffer = pool.take(1);
+            buffer.fill(byte);
+            Ok((Content::Unit(Arc::new(buffer)), None))
+        };
+        let byte = |content: Content| match content {
+            Content::Unit(buffer) => buffer[0],
+            _ => 0,
+        };
+        let (begun, old_may_land) = (Barrier::new(2), Barrier::new(2));
+        std::thread::scope(|scope| {
+            let slow = scope.spawn(|| {
+                let load = || {
+                    begun.wait();
+                    old_may_land.wait();
+                    content(1)
+                };
+                byte(cache.get(key(3), 0, |_| Ok(true), load).unwrap())
+            });
+            begun.wait();
+            assert!(!cache.is_known(key(3), 1));
+            let new = cache.get(key(3), 1, |_| Ok(true), || content(2)).unwrap();
+            assert_eq!(byte(new), 2);
+            old_may_land.wait();
+            assert_eq!(slow.join().unwrap(), 1);
+        });
+        let Peek::Fresh(kept) = cache.peek(key(3), 1) else { unreachable!("the newer one stays") };
+        assert_eq!(byte(kept), 2);
+        assert!(cache.state.lock().flights.is_empty());
     }
 
     #[test]

@@ -7,19 +7,26 @@
 //!   undefined until they are needed. A unit written in full is never read first.
 //! - A unit leaves the map only when what was stored is what it holds (its generation has not moved), or by
 //!   [`WriteState::zero`]. From then on it is *retired*: whoever still has it looks in the map again.
+//! - The units' map is never held while waiting for the state of a unit, which may be held during a read of the store.
+//! - An array that grew in place goes on with its predecessor's [`WriteState`]; the predecessor stores nothing any more.
 //! - The memory counted for a unit is what was written to it, since its buffer's other pages are untouched; all of it
 //!   once it is complete.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use super::buffer::Buffer;
 use super::intervals::Intervals;
 use crate::error::Error;
-use crate::store::{Info, Validator};
+use crate::store::Validator;
+
+/// How long the timer waits after its first failure, and at most.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const LAST_RETRY: Duration = Duration::from_secs(30);
 
 /// One unit with bytes that are not in the store.
 pub struct DirtyUnit {
@@ -60,7 +67,7 @@ pub struct Units {
     /// Set by [`WriteState::zero`].
     pub zero: Option<ZeroMark>,
     /// Keys put or deleted since the last sync.
-    pub unsynced: HashSet<String>,
+    pub unsynced: BTreeSet<String>,
 }
 
 /// What a writer found when it opened the array.
@@ -69,10 +76,12 @@ pub struct Opened {
     pub writers: usize,
     /// Keeps other writers out for as long as it is held.
     pub _lock: Box<dyn Send + Sync>,
-    /// The metadata document's bytes.
+    /// The metadata document's bytes, as they were last found to describe this array.
     pub document: Vec<u8>,
-    /// Its owner, mode and version.
-    pub info: Info,
+    /// Its version then; `None` where it is to be looked at again.
+    pub version: Option<Validator>,
+    /// The number of the array that stores: one that grew is followed by another.
+    pub array: u64,
 }
 
 /// A failed write-back, counted, so that every handle is told once (as errseq_t in the kernel).
@@ -82,6 +91,10 @@ pub struct Failures {
     pub count: u64,
     /// The last.
     pub last: Option<Error>,
+    /// How often in a row the timer has failed.
+    pub in_a_row: u32,
+    /// The timer tries no earlier than this.
+    pub retry_at: Option<Instant>,
 }
 
 /// The writing half of an array.
@@ -93,6 +106,10 @@ pub struct WriteState {
     pub units: Mutex<Units>,
     /// Held by whoever stores units: one at a time.
     pub storing: Mutex<()>,
+    /// Held by whoever makes names last: who comes second must not return before the first.
+    pub syncing: Mutex<()>,
+    /// It was opened for writing at some time: readers look for dirty units first.
+    pub is_written: AtomicBool,
     /// What went wrong.
     pub failures: Mutex<Failures>,
 }
@@ -105,17 +122,37 @@ impl WriteState {
         failures.last = Some(error.clone());
     }
 
+    /// Whether the timer should leave it for now.
+    pub fn waits(&self, now: Instant) -> bool {
+        self.failures.lock().retry_at.is_some_and(|at| now < at)
+    }
+
+    /// Notes how the timer fared: after each failure it waits longer.
+    pub fn note_timer(&self, succeeded: bool, now: Instant) {
+        let mut failures = self.failures.lock();
+        if succeeded {
+            (failures.in_a_row, failures.retry_at) = (0, None);
+        } else {
+            failures.in_a_row = (failures.in_a_row + 1).min(6);
+            failures.retry_at = Some(now + (FIRST_RETRY * 2u32.pow(failures.in_a_row - 1)).min(LAST_RETRY));
+        }
+    }
+
     /// Forgets all dirty units and marks the array as zero. Gives the bytes that they were counted with.
     pub fn zero(&self) -> u64 {
         let _storing = self.storing.lock();
-        let mut units = self.units.lock();
+        let forgotten: Vec<_> = {
+            let mut units = self.units.lock();
+            units.zero = Some(ZeroMark::default());
+            units.dirty.drain().collect()
+        };
+        // A write that reached one of them by now came before the zeros.
         let mut counted = 0;
-        for (_, unit) in units.dirty.drain() {
+        for (_, unit) in forgotten {
             let mut state = unit.state.lock();
             state.is_retired = true;
-            counted += state.counted;
+            counted += std::mem::take(&mut state.counted);
         }
-        units.zero = Some(ZeroMark::default());
         counted
     }
 }

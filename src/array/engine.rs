@@ -12,7 +12,7 @@ use super::Inner;
 use super::buffer::BufferPool;
 use super::cache::ChunkCache;
 use super::workers::Workers;
-use crate::error::{Error, Result};
+use crate::error::Error;
 
 /// The chunk cache and the threads behind every array of a mount.
 pub struct Engine {
@@ -114,9 +114,9 @@ impl Engine {
     /// Remembers an array that is written, and starts the timer that stores what has settled.
     pub(super) fn register(self: &Arc<Self>, array: &Arc<Inner>) {
         let mut written = self.written.lock();
-        if !written.iter().any(|known| known.number == array.number) {
-            written.push(Arc::clone(array));
-        }
+        // One that grew takes its predecessor's place.
+        written.retain(|known| !Arc::ptr_eq(&known.writing, &array.writing));
+        written.push(Arc::clone(array));
         drop(written);
         self.timer.call_once(|| {
             let engine = Arc::downgrade(self);
@@ -130,17 +130,26 @@ impl Engine {
     }
 
     /// Forgets an array that nobody writes and that has nothing dirty.
-    pub(super) fn unregister(&self, array: u64) {
-        self.written.lock().retain(|known| known.number != array);
+    pub(super) fn unregister(&self, array: &Inner) {
+        self.written.lock().retain(|known| !Arc::ptr_eq(&known.writing, &array.writing));
+    }
+
+    /// Whether an array is among those that are written.
+    pub(super) fn is_registered(&self, array: &Inner) -> bool {
+        self.written.lock().iter().any(|known| Arc::ptr_eq(&known.writing, &array.writing))
     }
 
     fn written(&self) -> Vec<Arc<Inner>> {
         self.written.lock().clone()
     }
 
-    /// Stores what other arrays than `but` have dirty.
-    pub(super) fn store_dirty_of_all(&self, but: u64) -> Result<()> {
-        self.written().iter().filter(|array| array.number != but).try_for_each(|array| array.store_now())
+    /// Stores what other arrays than `but` have dirty, until there is room. What fails is told to those who wrote it.
+    pub(super) fn make_others_store(&self, but: &Inner) {
+        for array in self.written() {
+            if self.is_over_dirty_limit() && !Arc::ptr_eq(&array.writing, &but.writing) {
+                let _ = array.store_now();
+            }
+        }
     }
 
     /// Stores everything that is dirty and makes it last. What could not be stored: by array, why.

@@ -1,14 +1,34 @@
-//! Sets of bytes as sorted intervals: which bytes of a dirty unit were written.
+//! Sets of bytes: which bytes of a dirty unit were written.
 //!
-//! Uses nothing. Invariant: the intervals are sorted, not empty, and neither overlap nor touch.
+//! Uses nothing. A few intervals are kept as such; a unit that is written byte by byte here and there would have as many of
+//! them as bytes, so beyond [`MAX_RANGES`] a bit per byte is kept instead.
 
 use std::ops::Range;
 
+/// The most intervals that are kept as such.
+const MAX_RANGES: usize = 256;
+/// Positions in a word of bits.
+const WORD: usize = u64::BITS as usize;
+
 /// A set of positions.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Intervals {
-    ranges: Vec<Range<usize>>,
+    positions: Positions,
     total: usize,
+}
+
+#[derive(Clone, Debug)]
+enum Positions {
+    /// Sorted, not empty; they neither overlap nor touch.
+    Ranges(Vec<Range<usize>>),
+    /// Bit `i % 64` of word `i / 64`; words that are not there are 0.
+    Bits(Vec<u64>),
+}
+
+impl Default for Intervals {
+    fn default() -> Self {
+        Intervals { positions: Positions::Ranges(Vec::new()), total: 0 }
+    }
 }
 
 impl Intervals {
@@ -17,15 +37,27 @@ impl Intervals {
         if new.is_empty() {
             return;
         }
-        // Those that overlap or touch it become one with it.
-        let first = self.ranges.partition_point(|range| range.end < new.start);
-        let behind = self.ranges.partition_point(|range| range.start <= new.end);
-        let joined = self.ranges.get(first..behind).unwrap_or_default();
-        let start = joined.first().map_or(new.start, |range| range.start.min(new.start));
-        let end = joined.last().map_or(new.end, |range| range.end.max(new.end));
-        let before: usize = joined.iter().map(Range::len).sum();
-        self.total = self.total - before + (end - start);
-        self.ranges.splice(first..behind, std::iter::once(start..end));
+        match &mut self.positions {
+            Positions::Bits(words) => self.total += set_bits(words, new),
+            Positions::Ranges(ranges) => {
+                // Those that overlap or touch it become one with it.
+                let first = ranges.partition_point(|range| range.end < new.start);
+                let behind = ranges.partition_point(|range| range.start <= new.end);
+                let joined = ranges.get(first..behind).unwrap_or_default();
+                let start = joined.first().map_or(new.start, |range| range.start.min(new.start));
+                let end = joined.last().map_or(new.end, |range| range.end.max(new.end));
+                let before: usize = joined.iter().map(Range::len).sum();
+                self.total = self.total - before + (end - start);
+                ranges.splice(first..behind, std::iter::once(start..end));
+                if ranges.len() > MAX_RANGES {
+                    let mut words = Vec::new();
+                    for range in ranges.drain(..) {
+                        set_bits(&mut words, range);
+                    }
+                    self.positions = Positions::Bits(words);
+                }
+            }
+        }
     }
 
     /// How many positions are in it.
@@ -35,10 +67,64 @@ impl Intervals {
 
     /// The ranges below `length` that are not in it, in order.
     pub fn gaps(&self, length: usize) -> impl Iterator<Item = Range<usize>> + '_ {
-        let starts = std::iter::once(0).chain(self.ranges.iter().map(|range| range.end));
-        let ends = self.ranges.iter().map(|range| range.start).chain(std::iter::once(length));
-        starts.zip(ends).map(move |(start, end)| start..end.min(length)).filter(|range| !range.is_empty())
+        let mut at = 0;
+        let mut next_range = 0;
+        std::iter::from_fn(move || {
+            while at < length {
+                let gap = match &self.positions {
+                    Positions::Ranges(ranges) => {
+                        let from = at;
+                        let next = ranges.get(next_range);
+                        next_range += 1;
+                        at = next.map_or(length, |range| range.end);
+                        from..next.map_or(length, |range| range.start)
+                    }
+                    Positions::Bits(words) => {
+                        let from = find(words, at, length, false);
+                        at = find(words, from, length, true);
+                        from..at
+                    }
+                };
+                let gap = gap.start..gap.end.min(length);
+                if !gap.is_empty() {
+                    return Some(gap);
+                }
+            }
+            None
+        })
     }
+}
+
+/// Sets the bits of a range; how many were not.
+fn set_bits(words: &mut Vec<u64>, range: Range<usize>) -> usize {
+    let needed = range.end.div_ceil(WORD);
+    if words.len() < needed {
+        words.resize(needed, 0);
+    }
+    let mut added = 0;
+    for (number, word) in words.iter_mut().enumerate().take(needed).skip(range.start / WORD) {
+        let from = range.start.saturating_sub(number * WORD);
+        let to = (range.end - number * WORD).min(WORD);
+        let below = |end: usize| if end == WORD { u64::MAX } else { (1 << end) - 1 };
+        let mask = below(to) & !below(from);
+        added += (mask & !*word).count_ones() as usize;
+        *word |= mask;
+    }
+    added
+}
+
+/// The first position from `from` on whose bit is as `is_set` says; `length` where there is none before it.
+fn find(words: &[u64], from: usize, length: usize, is_set: bool) -> usize {
+    let mut at = from;
+    while at < length {
+        let word = words.get(at / WORD).copied().unwrap_or(0);
+        let wanted = if is_set { word } else { !word } >> (at % WORD);
+        if wanted != 0 {
+            return (at + wanted.trailing_zeros() as usize).min(length);
+        }
+        at = (at / WORD + 1) * WORD;
+    }
+    length
 }
 
 #[cfg(test)]
@@ -47,22 +133,46 @@ mod tests {
 
     use super::*;
 
-    proptest! {
-        #[test]
-        fn as_a_naive_set(ranges in proptest::collection::vec((0usize..100, 0usize..30), 0..30)) {
-            let mut set = Intervals::default();
-            let mut naive = [false; 130];
-            for (start, length) in ranges {
-                set.insert(start..start + length);
-                naive[start..start + length].fill(true);
-                prop_assert_eq!(set.total(), naive.iter().filter(|&&is_in| is_in).count());
-                let mut gaps = [true; 130];
-                for gap in set.gaps(130) {
-                    gaps[gap].fill(false);
+    /// Compares with a list of flags, in both forms.
+    fn compare(ranges: &[(usize, usize)], as_bits: bool) {
+        let mut set = Intervals::default();
+        if as_bits {
+            set.positions = Positions::Bits(Vec::new());
+        }
+        let mut naive = [false; 430];
+        for &(start, length) in ranges {
+            set.insert(start..start + length);
+            naive[start..start + length].fill(true);
+            assert_eq!(set.total(), naive.iter().filter(|&&is_in| is_in).count());
+            for end in [430, 300, 64, 0] {
+                let mut flags = vec![true; end];
+                let mut last_end = None;
+                for gap in set.gaps(end) {
+                    assert!(last_end.is_none_or(|last| last < gap.start), "gaps are as long as can be");
+                    last_end = Some(gap.end);
+                    flags[gap].fill(false);
                 }
-                prop_assert_eq!(gaps, naive);
-                prop_assert!(set.ranges.windows(2).all(|pair| pair[0].end < pair[1].start));
+                assert_eq!(flags, naive[..end]);
             }
         }
+    }
+
+    proptest! {
+        #[test]
+        fn as_a_naive_set(ranges in proptest::collection::vec((0usize..400, 0usize..30), 0..30), as_bits: bool) {
+            compare(&ranges, as_bits);
+        }
+    }
+
+    #[test]
+    fn many_small_writes_cost_no_more_than_a_bit_per_byte() {
+        let mut set = Intervals::default();
+        for at in (0..1 << 20).step_by(2) {
+            set.insert(at..at + 1);
+        }
+        assert!(matches!(set.positions, Positions::Bits(ref words) if words.len() == (1 << 20) / WORD));
+        assert_eq!((set.total(), set.gaps(1 << 20).count()), (1 << 19, 1 << 19));
+        set.insert(0..1 << 20);
+        assert_eq!((set.total(), set.gaps(1 << 20).count()), (1 << 20, 0));
     }
 }

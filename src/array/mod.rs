@@ -38,7 +38,7 @@ mod write_back;
 mod write_tests;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -94,9 +94,8 @@ struct Inner {
     path: String,
     number: u64,
     epoch: AtomicU64,
-    writing: WriteState,
-    /// It was opened for writing at some time: readers look at `writing` first.
-    is_written: AtomicBool,
+    /// Shared with the arrays that this one grew out of.
+    writing: Arc<WriteState>,
     grid: Grid,
     source: Box<dyn Source>,
     /// Shape of the shards in array order, where units are inner chunks.
@@ -117,6 +116,27 @@ impl Array {
         path: &str,
         metadata: Arc<ArrayMetadata>,
         layout: Layout,
+    ) -> Result<Arc<Array>> {
+        Array::build(engine, store, path, metadata, layout, Arc::default())
+    }
+
+    /// The array that another program made of `self` by making it longer along its slowest served axis: dirty units,
+    /// writers and the lock go over to it, and `self` stores nothing any more. `Stale` where that cannot be.
+    pub fn grown(&self, metadata: Arc<ArrayMetadata>, layout: Layout) -> Result<Arc<Array>> {
+        let inner = &self.inner;
+        let writing = Arc::clone(&inner.writing);
+        let grown = Array::build(&inner.engine, &inner.store, &inner.path, metadata, layout, writing)?;
+        grown.inner.take_over(inner)?;
+        Ok(grown)
+    }
+
+    fn build(
+        engine: &Arc<Engine>,
+        store: &Arc<dyn Store>,
+        path: &str,
+        metadata: Arc<ArrayMetadata>,
+        layout: Layout,
+        writing: Arc<WriteState>,
     ) -> Result<Arc<Array>> {
         let document_key = metadata.document_key.as_str();
         let Some(item_bytes) = metadata.data_type.item_size().filter(|&size| size > 0) else {
@@ -159,8 +179,7 @@ impl Array {
             path: path.to_owned(),
             number: engine.number_array(),
             epoch: AtomicU64::new(0),
-            writing: WriteState::default(),
-            is_written: AtomicBool::new(false),
+            writing,
             grid,
             source,
             shard_shape,

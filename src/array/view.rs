@@ -26,6 +26,8 @@ const SERVED_LIMIT: usize = 4096;
 pub(super) struct Served {
     objects: HashMap<String, Option<Validator>>,
     has_overflowed: bool,
+    /// What readers have seen is no longer what is stored, and no version tells.
+    has_changed: bool,
 }
 
 impl Served {
@@ -35,6 +37,18 @@ impl Served {
         } else {
             self.objects.insert(key, version);
         }
+    }
+
+    /// An object of version `old` was replaced by ours. If readers saw a version before `old`, what another program
+    /// did in between is new to them.
+    pub(super) fn note_replaced(&mut self, key: String, old: Option<Validator>, new: Option<Validator>) {
+        self.has_changed |= self.objects.get(&key).is_some_and(|seen| *seen != old);
+        self.note(key, new);
+    }
+
+    /// What readers and writers have seen is not what a reader gets now.
+    pub(super) fn note_change(&mut self) {
+        self.has_changed = true;
     }
 }
 
@@ -50,17 +64,14 @@ impl Array {
             return Err(Error::InvalidValue(format!("{} bytes from {offset} lie behind the end", out.len())));
         }
         let inner = &self.inner;
-        if inner.source.is_raw() && !(inner.is_written.load(Ordering::Acquire) && inner.is_dirty()) {
+        if inner.source.is_raw() && !(inner.writing.is_written.load(Ordering::Acquire) && inner.is_dirty()) {
             return inner.read_raw(offset, out);
         }
         let units = inner.units(offset, out.len() as u64);
         let batch = inner.batch_units();
         for units in units.chunks(batch) {
-            let contents = Inner::fetch(inner, units)?;
-            if !inner.copy_out(offset, out, &contents) {
-                // A unit was stored between the look and the copy: it is in the cache or the store now.
-                return self.read_at(offset, out);
-            }
+            // A unit that is stored between the look and the copy is in the cache or the store afterwards.
+            while !inner.copy_out(offset, out, &Inner::fetch(inner, units)?, true) {}
         }
         Ok(())
     }
@@ -73,8 +84,7 @@ impl Array {
         if inner.source.is_raw() || end.is_none_or(|end| end > self.size_bytes()) {
             return false;
         }
-        let epoch = inner.epoch.load(Ordering::Acquire);
-        let is_written = inner.is_written.load(Ordering::Acquire);
+        let is_written = inner.writing.is_written.load(Ordering::Acquire);
         let mut contents = HashMap::new();
         for unit in inner.units(offset, out.len() as u64) {
             if is_written && let Some(dirty) = inner.present_dirty(unit) {
@@ -84,13 +94,15 @@ impl Array {
                 };
                 continue;
             }
+            // Read after the look at the dirty units: what was stored before that look has moved the epoch by now.
+            let epoch = inner.epoch.load(Ordering::Acquire);
             match inner.engine.cache.peek(inner.unit_key(unit), epoch) {
                 Peek::Fresh(content) => contents.insert(unit, Present::Stored(content)),
                 Peek::Old | Peek::Missing => return false,
             };
         }
         inner.engine.cache.counters.hits.fetch_add(contents.len() as u64, Ordering::Relaxed);
-        inner.copy_out(offset, out, &contents)
+        inner.copy_out(offset, out, &contents, false)
     }
 
     /// Compares every object served so far with the store, as open(2) wants it. `true`: nothing that any reader has
@@ -98,14 +110,14 @@ impl Array {
     /// were too many objects to tell; from now on every cached unit is compared with the store before it is used.
     pub fn revalidate(&self) -> Result<bool> {
         let inner = &self.inner;
-        let (objects, has_overflowed) = {
+        let objects = {
             let mut served = inner.served.lock();
-            if served.has_overflowed {
+            if served.has_overflowed || served.has_changed {
                 *served = Served::default();
             }
-            (served.objects.clone(), served.has_overflowed || served.objects.is_empty())
+            served.objects.clone()
         };
-        if has_overflowed && objects.is_empty() {
+        if objects.is_empty() {
             // Either nothing was served yet or it was too much to remember: both end in looking afresh.
             inner.epoch.fetch_add(1, Ordering::AcqRel);
             return Ok(false);
@@ -158,7 +170,7 @@ impl Inner {
         let missing =
             units.iter().copied().filter(|&unit| !inner.engine.cache.is_known(inner.unit_key(unit), epoch));
         // This thread loads the first itself. Of a zeroed array nothing is to be loaded.
-        let is_written = inner.is_written.load(Ordering::Acquire);
+        let is_written = inner.writing.is_written.load(Ordering::Acquire);
         for unit in missing.skip(1) {
             if !(is_written && inner.present_dirty(unit).is_some()) {
                 Inner::demand(inner, unit);
@@ -203,8 +215,15 @@ impl Inner {
         Ok(loaded)
     }
 
-    /// Copies what the range wants of the units in `contents`; `false` where a dirty one was stored meanwhile.
-    fn copy_out(&self, offset: u64, out: &mut [u8], contents: &HashMap<u64, Present>) -> bool {
+    /// Copies what the range wants of the units in `contents`; `false` where a dirty one was stored meanwhile, or would
+    /// have to be waited for without `may_wait`.
+    fn copy_out(
+        &self,
+        offset: u64,
+        out: &mut [u8],
+        contents: &HashMap<u64, Present>,
+        may_wait: bool,
+    ) -> bool {
         let length = out.len() as u64;
         let copied = self.grid.for_each_piece(offset, length, &mut |piece: &Piece<'_>| {
             match contents.get(&piece.chunk) {
@@ -212,11 +231,11 @@ impl Inner {
                 Some(Present::Stored(_)) => piece.fill(offset, &self.fill, out),
                 Some(Present::Zero) => piece.fill(offset, &[0], out),
                 Some(Present::Dirty(unit)) => {
-                    let state = unit.state.lock();
-                    if state.is_retired {
-                        return Err(());
+                    let state = if may_wait { Some(unit.state.lock()) } else { unit.state.try_lock() };
+                    match state.filter(|state| !state.is_retired) {
+                        Some(state) => piece.gather(&state.bytes, 0, out),
+                        None => return Err(()),
                     }
-                    piece.gather(&state.bytes, 0, out);
                 }
                 None => {}
             }

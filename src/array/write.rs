@@ -13,7 +13,7 @@ use super::intervals::Intervals;
 use super::source::MAX_UNIT_BYTES;
 use super::{Array, Inner};
 use crate::error::{Error, Result};
-use crate::metadata::{DataType, MAX_DOCUMENT_BYTES};
+use crate::metadata::{DataType, MAX_DOCUMENT_BYTES, parse_array};
 use crate::store::Validator;
 
 /// The most objects of an array that can be set to zero.
@@ -52,19 +52,27 @@ impl Array {
             return Err(Error::unsupported(document_key, reason));
         }
         let Some(lock) = writer.lock(&inner.path)? else {
-            let busy = std::io::Error::from_raw_os_error(libc::EBUSY);
-            log::error!("{document_key}: another writer has this array open; close it there first");
+            let busy = std::io::Error::new(
+                std::io::ErrorKind::ResourceBusy,
+                "another writer has this array open, here or in another mount: close it there first",
+            );
             return Err(Error::store(document_key, "lock", busy));
         };
-        let stale = || Error::Stale { key: document_key.to_owned() };
-        let info = inner.store.head(document_key)?.ok_or_else(stale)?;
-        let document = inner.store.get(document_key, MAX_DOCUMENT_BYTES)?.ok_or_else(stale)?;
+        let Some(info) = inner.store.head(document_key)? else {
+            let reason =
+                format!("{document_key} is missing: an array without a document of its own is not written");
+            return Err(Error::ReadOnly(reason));
+        };
+        let document = inner.store.get(document_key, MAX_DOCUMENT_BYTES)?;
+        let document = document.filter(|document| inner.is_described_by(document));
+        let document = document.ok_or_else(|| Error::Stale { key: document_key.to_owned() })?;
         let removed = writer.remove_unfinished(&inner.path)?;
         if removed > 0 {
             log::warn!("{document_key}: removed {removed} unfinished files of a writer that died");
         }
-        inner.is_written.store(true, Ordering::Release);
-        *opened = Some(Opened { writers: 1, _lock: lock, document, info });
+        inner.writing.is_written.store(true, Ordering::Release);
+        let version = Some(info.validator);
+        *opened = Some(Opened { writers: 1, _lock: lock, document, version, array: inner.number });
         inner.engine.register(&self.inner);
         Ok(())
     }
@@ -77,18 +85,26 @@ impl Array {
         self.inner.let_go_if_idle();
     }
 
+    /// Whether anybody has it open for writing.
+    pub fn has_writers(&self) -> bool {
+        self.inner.writing.opened.lock().as_ref().is_some_and(|opened| opened.writers > 0)
+    }
+
     /// Writes `data` at `offset`; the range must lie in the file. The bytes are dirty until [`Array::flush`]. When more is
-    /// dirty than the limit, some of it is stored first, and its failure is this write's.
+    /// dirty than the limit, some of it is stored first; if that fails and leaves no room, nothing is taken.
     pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
-        self.take(offset, data)?;
-        self.inner.relieve()
+        self.check_write(offset, data)?;
+        self.inner.make_room()?;
+        self.take(offset, data);
+        Ok(())
     }
 
     /// As [`Array::write_at`], for pages of a memory map: never refused because storing fails, since the kernel would
     /// drop the page for good. The failure is counted and told by the next flush.
     pub fn write_page(&self, offset: u64, data: &[u8]) -> Result<()> {
-        self.take(offset, data)?;
-        let _ = self.inner.relieve();
+        self.check_write(offset, data)?;
+        let _ = self.inner.make_room();
+        self.take(offset, data);
         Ok(())
     }
 
@@ -103,23 +119,35 @@ impl Array {
         Ok(())
     }
 
-    fn take(&self, offset: u64, data: &[u8]) -> Result<()> {
-        let inner = &self.inner;
+    fn check_write(&self, offset: u64, data: &[u8]) -> Result<()> {
         let end = offset.checked_add(data.len() as u64);
         if end.is_none_or(|end| end > self.size_bytes()) {
             return Err(Error::InvalidValue(format!("{} bytes at {offset} lie behind the end", data.len())));
         }
-        if inner.metadata.data_type == DataType::Bool && data.iter().any(|&byte| byte > 1) {
+        if self.inner.metadata.data_type == DataType::Bool && data.iter().any(|&byte| byte > 1) {
             return Err(Error::InvalidValue("a bool is one byte, 0 or 1".to_owned()));
         }
-        inner.grid.for_each_piece(offset, data.len() as u64, &mut |piece: &Piece<'_>| {
+        Ok(())
+    }
+
+    fn take(&self, offset: u64, data: &[u8]) {
+        let inner = &self.inner;
+        let _ = inner.grid.for_each_piece(offset, data.len() as u64, &mut |piece: &Piece<'_>| {
             inner.take_piece(piece, data);
-            Ok(())
-        })
+            Ok::<(), ()>(())
+        });
     }
 }
 
 impl Inner {
+    /// Whether a document still describes the array as it was opened; its attributes do not matter.
+    pub(super) fn is_described_by(&self, document: &[u8]) -> bool {
+        let key = self.metadata.document_key.as_str();
+        parse_array(key, document).is_ok_and(|parsed| {
+            parsed.is_some_and(|now| now.shape == self.metadata.shape && now.is_stored_as(&self.metadata))
+        })
+    }
+
     fn take_piece(&self, piece: &Piece<'_>, data: &[u8]) {
         loop {
             let unit = self.dirty_unit(piece.chunk);
@@ -197,11 +225,12 @@ impl Inner {
         }
     }
 
-    /// Whether a reader needs nothing of the store for a unit that may be dirty: `None` where it is not dirty.
+    /// Whether a reader needs nothing of the store for a unit that may be dirty: `None` where it is not dirty,
+    /// `Some(None)` where it is and a reader would have to wait.
     pub(super) fn present_dirty(&self, number: u64) -> Option<Option<Present>> {
         let units = self.writing.units.lock();
         if let Some(unit) = units.dirty.get(&number) {
-            let state = unit.state.try_lock()?;
+            let Some(state) = unit.state.try_lock() else { return Some(None) };
             let is_ready = !state.is_retired && self.is_complete(number, &state);
             return Some(is_ready.then(|| Present::Dirty(Arc::clone(unit))));
         }

@@ -5,7 +5,8 @@
 //! Invariants: a unit is clean only when exactly what it holds is in the store; a failure leaves it dirty and is counted,
 //! so that every handle hears of it; an object that changed since its unit's base was read gives a new base.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -16,19 +17,22 @@ use super::cache::{Content, Version};
 use super::dirty::{DirtyUnit, UnitState};
 use super::{Array, Inner};
 use crate::error::{Error, Result};
-use crate::metadata::{MAX_DOCUMENT_BYTES, is_same_but_attributes};
-use crate::store::{Info, Store, Writer};
+use crate::metadata::MAX_DOCUMENT_BYTES;
+use crate::store::{Info, Store, Validator, Writer};
 
 /// A unit that was written this recently is left to gather more by the timer.
 const SETTLE: Duration = Duration::from_secs(5);
+
+/// Failures of one attempt that are logged one by one.
+const LOGGED_FAILURES: usize = 8;
 
 /// Which dirty units are to be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Which {
     /// All, and the rest of a zeroed array.
     Everything,
-    /// All that are dirty.
-    Dirty,
+    /// All that are dirty, if more is dirty than the limit.
+    ToMakeRoom,
     /// Those that were not written lately.
     Settled,
 }
@@ -75,6 +79,11 @@ impl Array {
     pub fn is_dirty(&self) -> bool {
         self.inner.is_dirty()
     }
+
+    /// Whether it was opened for writing at some time.
+    pub fn was_written(&self) -> bool {
+        self.inner.writing.is_written.load(Ordering::Acquire)
+    }
 }
 
 impl Inner {
@@ -85,10 +94,16 @@ impl Inner {
 
     /// Stores units that have settled, and makes last what is stored; the timer's part. Failures are counted, and logged.
     pub(super) fn store_settled(&self) {
-        if self.is_dirty() {
-            let _ = self.store_dirty(Which::Settled);
-        } else {
-            let _ = self.sync_names();
+        let now = Instant::now();
+        if !self.writing.waits(now) {
+            let has_writers = self.writing.opened.lock().as_ref().is_some_and(|opened| opened.writers > 0);
+            let stored = match (self.is_dirty(), has_writers) {
+                (true, true) => self.store_dirty(Which::Settled),
+                // Nobody is left to do it.
+                (true, false) => self.store_dirty(Which::Everything),
+                (false, _) => self.sync_names(),
+            };
+            self.writing.note_timer(stored.is_ok(), now);
         }
         self.let_go_if_idle();
     }
@@ -99,19 +114,22 @@ impl Inner {
         self.sync_names()
     }
 
-    /// Stores what is dirty when more is dirty than the limit.
-    pub(super) fn relieve(&self) -> Result<()> {
+    /// Stores what is dirty when more is dirty than the limit. Fails where that leaves no room. What others have dirty
+    /// and cannot store is no reason to refuse this array's writes: it has nothing dirty then but what comes next.
+    pub(super) fn make_room(&self) -> Result<()> {
         if !self.engine.is_over_dirty_limit() {
             return Ok(());
         }
-        self.store_dirty(Which::Dirty)?;
-        // What fills the limit may belong to others.
-        if self.engine.is_over_dirty_limit() { self.engine.store_dirty_of_all(self.number) } else { Ok(()) }
+        let stored = self.store_now();
+        if self.engine.is_over_dirty_limit() {
+            self.engine.make_others_store(self);
+        }
+        if self.engine.is_over_dirty_limit() { stored } else { Ok(()) }
     }
 
-    /// Stores what is dirty; making room for another array.
+    /// Stores what is dirty, if more is dirty than the limit.
     pub(super) fn store_now(&self) -> Result<()> {
-        self.store_dirty(Which::Dirty)
+        self.store_dirty(Which::ToMakeRoom)
     }
 
     /// Lets the lock go when nobody writes and nothing is dirty. What is not yet sure to last keeps the array known, so
@@ -121,65 +139,110 @@ impl Inner {
         if opened.as_ref().is_some_and(|opened| opened.writers == 0) && !self.is_dirty() {
             *opened = None;
         }
+        // Names that are being made last may turn out not to.
+        let Some(_syncing) = self.writing.syncing.try_lock() else { return };
         if opened.is_none() && self.writing.units.lock().unsynced.is_empty() {
-            self.engine.unregister(self.number);
+            self.engine.unregister(self);
         }
     }
 
-    fn sync_names(&self) -> Result<()> {
-        let keys: Vec<String> = self.writing.units.lock().unsynced.iter().cloned().collect();
-        if keys.is_empty() {
-            return Ok(());
+    /// Takes over from the array that this one grew out of: from now on this one stores.
+    pub(super) fn take_over(self: &Arc<Self>, old: &Inner) -> Result<()> {
+        let stale = || Err(Error::Stale { key: self.metadata.document_key.clone() });
+        let _storing = self.writing.storing.lock();
+        let mut opened = self.writing.opened.lock();
+        // What is zero by the mark alone is not told from what the other program added.
+        if self.writing.units.lock().zero.is_some() {
+            return stale();
         }
-        let Some(writer) = self.store.writer() else { return Ok(()) };
-        writer.sync(&keys, &self.path).inspect_err(|error| {
-            log::error!("{error}");
-            self.writing.fail(error);
-        })?;
-        let mut units = self.writing.units.lock();
-        for key in &keys {
-            units.unsynced.remove(key);
+        if let Some(opened) = opened.as_mut() {
+            if opened.array != old.number {
+                return stale();
+            }
+            (opened.array, opened.version) = (self.number, None);
+        }
+        if self.engine.is_registered(self) {
+            self.engine.register(self);
         }
         Ok(())
     }
 
+    fn sync_names(&self) -> Result<()> {
+        let _syncing = self.writing.syncing.lock();
+        let Some(writer) = self.store.writer() else { return Ok(()) };
+        // Taken out first: what is put again meanwhile has to be synced again.
+        let keys = std::mem::take(&mut self.writing.units.lock().unsynced);
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let keys: Vec<String> = keys.into_iter().collect();
+        writer.sync(&keys, &self.path).inspect_err(|error| {
+            log::error!("{error}");
+            self.writing.units.lock().unsynced.extend(keys.iter().cloned());
+            self.writing.fail(error);
+        })
+    }
+
     fn store_dirty(&self, which: Which) -> Result<()> {
         let _storing = self.writing.storing.lock();
+        if which == Which::ToMakeRoom && !self.engine.is_over_dirty_limit() {
+            // Somebody else made room while this writer waited.
+            return Ok(());
+        }
         let objects = self.objects_to_store(which);
         if objects.is_empty() {
             self.end_zero(which);
             return Ok(());
         }
-        let like = self.check_document().inspect_err(|error| self.note_failure(error))?;
-        let next = AtomicUsize::new(0);
-        let first_failure: Mutex<Option<Error>> = Mutex::new(None);
-        let threads = self.engine.workers.count().clamp(1, objects.len());
-        let run = || {
-            while let Some((object, units)) = objects.get(next.fetch_add(1, Ordering::Relaxed)) {
-                if let Err(error) = self.store_object(*object, units, &like) {
-                    self.note_failure(&error);
-                    first_failure.lock().get_or_insert(error);
-                }
+        let like = self.check_document()?;
+        let failures = self.store_objects(&objects, &like);
+        if failures.len() < objects.len() {
+            self.touch_document();
+        }
+        for error in failures.iter().take(LOGGED_FAILURES) {
+            log::error!("{error}; the changes are kept and tried again");
+        }
+        if failures.len() > LOGGED_FAILURES {
+            log::error!("and {} more like it", failures.len() - LOGGED_FAILURES);
+        }
+        match failures.into_iter().next() {
+            Some(error) => {
+                self.writing.fail(&error);
+                Err(error)
             }
-        };
-        std::thread::scope(|scope| {
-            for _ in 1..threads {
-                scope.spawn(run);
-            }
-            run();
-        });
-        match first_failure.into_inner() {
-            Some(error) => Err(error),
             None => {
                 self.end_zero(which);
-                self.touch_document()
+                Ok(())
             }
         }
     }
 
-    fn note_failure(&self, error: &Error) {
-        log::error!("{error}; the changes are kept and tried again");
-        self.writing.fail(error);
+    /// Stores objects in parallel; what failed.
+    fn store_objects(&self, objects: &[(u64, Vec<(u64, Arc<DirtyUnit>)>)], like: &Info) -> Vec<Error> {
+        let next = AtomicUsize::new(0);
+        let failures: Mutex<Vec<Error>> = Mutex::default();
+        let run = || {
+            while let Some((object, units)) = objects.get(next.fetch_add(1, Ordering::Relaxed)) {
+                // A panic in a codec library costs one object's write-back, not the write-back of all others.
+                let stored = catch_unwind(AssertUnwindSafe(|| self.store_object(*object, units, like)));
+                let panicked = |_| {
+                    let reason = std::io::Error::other("a codec panicked, which is a bug");
+                    Err(Error::store(self.path.as_str(), "encode", reason))
+                };
+                if let Err(error) = stored.unwrap_or_else(panicked) {
+                    failures.lock().push(error);
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            let threads = self.engine.workers.count().clamp(1, objects.len().max(1));
+            for _ in 1..threads {
+                // With fewer threads it takes longer.
+                let _ = std::thread::Builder::new().name("encode".to_owned()).spawn_scoped(scope, run);
+            }
+            run();
+        });
+        failures.into_inner()
     }
 
     /// The objects to store with their dirty units, by number.
@@ -222,36 +285,37 @@ impl Inner {
         }
     }
 
-    /// The metadata document's owner and mode, if it still is what this array was opened with, but for the attributes.
+    /// The metadata document's owner and mode, if it still describes this array.
     fn check_document(&self) -> Result<Info> {
         let key = self.metadata.document_key.as_str();
         let stale = || Error::Stale { key: key.to_owned() };
         let mut opened = self.writing.opened.lock();
-        let opened = opened.as_mut().ok_or_else(stale)?;
+        let opened = opened.as_mut().filter(|opened| opened.array == self.number).ok_or_else(stale)?;
         let now = self.store.head(key)?.ok_or_else(stale)?;
-        if now.validator != opened.info.validator {
+        if opened.version != Some(now.validator) {
             let document = self.store.get(key, MAX_DOCUMENT_BYTES)?.ok_or_else(stale)?;
-            if !is_same_but_attributes(&opened.document, &document) {
-                return Err(stale());
+            if document != opened.document {
+                if !self.is_described_by(&document) {
+                    return Err(stale());
+                }
+                opened.document = document;
             }
-            (opened.info, opened.document) = (now, document);
+            opened.version = Some(now.validator);
         }
-        Ok(opened.info)
+        Ok(now)
     }
 
     /// Sets the document's time, so that make and rsync see that the array changed.
-    fn touch_document(&self) -> Result<()> {
-        let Some(writer) = self.store.writer() else { return Ok(()) };
-        match writer.touch(&self.metadata.document_key) {
-            Ok(version) => {
-                if let Some(opened) = self.writing.opened.lock().as_mut() {
-                    opened.info.validator = version;
-                }
-            }
+    fn touch_document(&self) {
+        let mut opened = self.writing.opened.lock();
+        let (Some(writer), Some(opened)) = (self.store.writer(), opened.as_mut()) else { return };
+        let Some(version) = opened.version else { return };
+        match writer.touch(&self.metadata.document_key, version) {
+            // `None`: another program has just changed it, which the next flush will look at.
+            Ok(touched) => opened.version = touched,
             // The data are stored; a document that belongs to somebody else keeps its time.
             Err(error) => log::debug!("{error}"),
         }
-        Ok(())
     }
 
     fn store_object(&self, object: u64, units: &[(u64, Arc<DirtyUnit>)], like: &Info) -> Result<()> {
@@ -259,6 +323,12 @@ impl Inner {
             return Err(Error::ReadOnly(self.store.describe()));
         };
         let is_zero = self.writing.units.lock().is_zero(object);
+        let Some(any) = units.first().map(|(number, _)| *number).or_else(|| self.first_unit_of(object))
+        else {
+            return Ok(());
+        };
+        let key = self.source.key(&self.place(), &self.grid.index(any))?;
+        let old = self.store.head(&key)?.map(|info| info.validator);
         let mut encoded = Encoded::new();
         let mut generations = HashMap::new();
         for (number, unit) in units {
@@ -267,7 +337,7 @@ impl Inner {
                 continue;
             }
             let index = self.grid.index(*number);
-            self.complete_for_storing(*number, &mut state, is_zero)?;
+            self.complete_for_storing(*number, &mut state, is_zero, old)?;
             self.fill_padding(&index, &mut state.bytes);
             encoded.insert(*number, self.source.encode(&self.place(), &index, &state.bytes)?);
             generations.insert(*number, state.generation);
@@ -289,17 +359,28 @@ impl Inner {
                 mark.settled.insert(object);
             }
         }
-        let mut retired = HashSet::new();
         for (number, unit) in units {
             let mut state = unit.state.lock();
-            if generations.get(number) == Some(&state.generation) {
-                self.retire(*number, &mut state, Version { object: version, epoch });
-                retired.insert(*number);
+            match generations.get(number) {
+                Some(generation) if *generation == state.generation => {
+                    self.retire(*number, &mut state, Version { object: version, epoch });
+                }
+                // Written to meanwhile. What nobody wrote is what was just stored.
+                Some(_) if state.base.is_some() && self.source.is_lossless() => state.base = Some(version),
+                _ => {}
             }
         }
-        self.writing.units.lock().dirty.retain(|number, _| !retired.contains(number));
-        self.served.lock().note(key, version);
+        let mut served = self.served.lock();
+        served.note_replaced(key, old, version);
+        if !self.source.is_lossless() {
+            // The kernel holds what was written; what is read from now on is what came through the codecs.
+            served.note_change();
+        }
         Ok(())
+    }
+
+    fn first_unit_of(&self, object: u64) -> Option<u64> {
+        self.source.units_of(object).first().copied()
     }
 
     /// Adds the units of a zeroed object that nobody wrote since.
@@ -318,7 +399,6 @@ impl Inner {
 
     /// A unit whose bytes are all in the store: clean from now on.
     fn retire(&self, number: u64, state: &mut UnitState, version: Version) {
-        state.is_retired = true;
         self.engine.dirty_bytes.fetch_sub(state.counted, Ordering::AcqRel);
         state.counted = 0;
         let bytes = std::mem::replace(&mut state.bytes, self.engine.buffers.fresh(0));
@@ -328,18 +408,25 @@ impl Inner {
         } else {
             self.engine.cache.forget(self.unit_key(number));
         }
+        // Who waits for the state finds it retired and looks again; by then it is out of the map.
+        state.is_retired = true;
+        self.writing.units.lock().dirty.remove(&number);
     }
 
-    /// Fills in what nobody wrote, from the object as it is now.
-    fn complete_for_storing(&self, number: u64, state: &mut UnitState, is_zero: bool) -> Result<()> {
-        let index = self.grid.index(number);
+    /// Fills in what nobody wrote, from the object as it is now, in version `now`.
+    fn complete_for_storing(
+        &self,
+        number: u64,
+        state: &mut UnitState,
+        is_zero: bool,
+        now: Option<Validator>,
+    ) -> Result<()> {
         if let Some(base) = state.base
             && !is_zero
             && state.written.total() < self.inside_bytes(number)
         {
-            let key = self.source.key(&self.place(), &index)?;
-            if self.store.head(&key)?.map(|info| info.validator) != base {
-                let loaded = self.load_base(&index)?;
+            if base != now {
+                let loaded = self.load_base(&self.grid.index(number))?;
                 self.merge(state, Some(loaded));
             }
             return Ok(());

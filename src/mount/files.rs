@@ -96,7 +96,7 @@ impl FileSystem {
         let path = &inode.entity.path;
         let shown_before = self.nodes.known(path).map(|seen| shown_size(&seen));
         let seen = self.nodes.current(path)?;
-        self.reconcile(&inode.entity, &seen);
+        self.reconcile(&inode.entity, &seen, Reach::Store)?;
         // Where the size has changed, the kernel still believes in the old one: on ESTALE it looks the name
         // up again, learns the new one, and opens again.
         if inode.is_stale() || shown_before.is_some_and(|size| size != shown_size(&seen)) {
@@ -224,7 +224,7 @@ impl FileSystem {
         let Some(open) = inode.open_array() else { return Ok(()) };
         if self.nodes.version(&inode.entity.path)? != open.version {
             let seen = self.nodes.current(&inode.entity.path)?;
-            self.reconcile(&inode.entity, &seen);
+            self.reconcile(&inode.entity, &seen, Reach::Store)?;
         }
         Ok(())
     }

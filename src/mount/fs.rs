@@ -10,6 +10,8 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use parking_lot::Mutex;
+
 use crate::array::{Array, Engine};
 use crate::error::Error;
 use crate::hierarchy::{Node, Tree};
@@ -85,6 +87,8 @@ pub struct FileSystem {
     /// The name of the root's file, should the root be an array.
     pub(super) root_name: String,
     pub(super) started: SystemTime,
+    /// Held while an array's inode is brought in line with the store.
+    reconciling: Mutex<()>,
 }
 
 impl FileSystem {
@@ -104,6 +108,7 @@ impl FileSystem {
             companions: Companions::default(),
             root_name: root_name(&options),
             started: SystemTime::now(),
+            reconciling: Mutex::default(),
             options,
         }
     }
@@ -242,7 +247,7 @@ impl FileSystem {
     pub(super) fn found(&self, entity: &Entity, reach: Reach) -> Answer<Found> {
         let seen = self.nodes.get(&entity.path, reach)?;
         if entity.kind == Kind::Array {
-            self.reconcile(entity, &seen);
+            self.reconcile(entity, &seen, reach)?;
         }
         let (info, size_bytes) = self.facts(entity, &seen, reach)?;
         let draft = self.draft_size(entity);
@@ -320,26 +325,44 @@ impl FileSystem {
 
     /// Brings the inode of an array in line with what the store holds now: unchanged, grown in place, or another
     /// array, whose predecessor's handles then get ESTALE.
-    pub(super) fn reconcile(&self, entity: &Entity, seen: &Seen) {
-        let Some(inode) = self.inodes.existing(entity) else { return };
-        let Some(old) = inode.open_array() else { return };
-        let Some(Node::Array { metadata, .. }) = &seen.node else {
-            return self.inodes.retire(&inode);
+    pub(super) fn reconcile(&self, entity: &Entity, seen: &Seen, reach: Reach) -> Answer<()> {
+        let Some(inode) = self.inodes.existing(entity) else { return Ok(()) };
+        let is_news = |old: &OpenArray| match &seen.node {
+            Some(Node::Array { metadata, .. }) => {
+                !Arc::ptr_eq(metadata, &old.metadata) && seen.read_at > old.read_at
+            }
+            _ => true,
         };
-        if Arc::ptr_eq(metadata, &old.metadata) || seen.read_at <= old.read_at {
-            return;
+        if !inode.open_array().is_some_and(|old| is_news(&old)) {
+            return Ok(());
         }
-        let array = match difference(&old.metadata, metadata, &self.options) {
-            Difference::None => old.array.clone(),
-            Difference::Grown => match self.build(&entity.path, metadata) {
-                Ok(array) => Ok(array),
-                Err(_) => return self.inodes.retire(&inode),
-            },
-            Difference::Other => return self.inodes.retire(&inode),
+        // What follows may have to wait until a flush is through.
+        if reach == Reach::Memory {
+            return Err(Failure::NeedsStore);
+        }
+        let _one_at_a_time = self.reconciling.lock();
+        let Some(old) = inode.open_array().filter(|old| is_news(old)) else { return Ok(()) };
+        let Some(Node::Array { metadata, .. }) = &seen.node else {
+            self.inodes.retire(&inode);
+            return Ok(());
         };
+        let array = match (difference(&old.metadata, metadata, &self.options), &old.array) {
+            (Difference::None, _) => old.array.clone(),
+            (Difference::Grown, Ok(array)) => array.grown(metadata.clone(), self.options.layout),
+            (Difference::Grown, Err(_)) => self.build(&entity.path, metadata),
+            (Difference::Other, Ok(_) | Err(_)) => {
+                self.inodes.retire(&inode);
+                return Ok(());
+            }
+        };
+        if array.is_err() {
+            self.inodes.retire(&inode);
+            return Ok(());
+        }
         let (metadata, version) = (metadata.clone(), seen.version);
         let new = OpenArray { metadata, version, read_at: seen.read_at, array };
         *inode.open_array.write() = Some(Arc::new(new));
+        Ok(())
     }
 
     /// Builds an array's codec chain, or says why that cannot be done.
@@ -360,12 +383,7 @@ enum Difference {
 }
 
 fn difference(old: &ArrayMetadata, new: &ArrayMetadata, options: &Options) -> Difference {
-    let same_elements = old.data_type == new.data_type
-        && old.fill_value == new.fill_value
-        && old.chunk_grid == new.chunk_grid
-        && old.chunk_keys == new.chunk_keys
-        && old.codecs == new.codecs;
-    if !same_elements || old.shape.len() != new.shape.len() {
+    if !old.is_stored_as(new) || old.shape.len() != new.shape.len() {
         return Difference::Other;
     }
     if old.shape == new.shape {

@@ -33,8 +33,6 @@ struct State {
     content: Vec<u8>,
     /// Written to since it was judged.
     is_touched: bool,
-    /// Its length is the file's: from the first write or cut until it is judged.
-    is_shown: bool,
     /// Why it was refused, for every close until it is written to again.
     refusal: Option<Failure>,
 }
@@ -96,7 +94,7 @@ impl FileSystem {
         }
         let draft = self.drafts.get(self.inodes.existing(entity)?.number)?;
         let state = draft.state.lock();
-        state.is_shown.then_some(state.content.len() as u64)
+        Some(state.content.len() as u64)
     }
 
     /// Sets the length of a draft. Where nobody writes the sidecar, length 0 changes nothing: an empty one is no edit.
@@ -107,7 +105,7 @@ impl FileSystem {
         let size = checked_size(size_bytes)?;
         let mut state = draft.state.lock();
         state.content.resize(size, 0);
-        (state.is_touched, state.is_shown, state.refusal) = (true, true, None);
+        (state.is_touched, state.refusal) = (true, None);
         Ok(())
     }
 
@@ -115,7 +113,6 @@ impl FileSystem {
     pub(super) fn judge(&self, inode: &Inode, draft: &Draft, request: &str) -> Answer<()> {
         let content = {
             let mut state = draft.state.lock();
-            state.is_shown = false;
             if let Some(refusal) = &state.refusal {
                 return Err(refusal.clone());
             }
@@ -170,7 +167,7 @@ impl Draft {
         if let Some(place) = state.content.get_mut(start..end) {
             place.copy_from_slice(data);
         }
-        (state.is_touched, state.is_shown, state.refusal) = (true, true, None);
+        (state.is_touched, state.refusal) = (true, None);
         Ok(u32::try_from(data.len()).unwrap_or(u32::MAX))
     }
 

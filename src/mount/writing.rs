@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::array::Array;
 use crate::error::Error;
-use crate::mount::failure::{Answer, Failure};
+use crate::mount::failure::{Answer, Failure, Reach};
 use crate::mount::fs::{FileSystem, Found};
 use crate::mount::handle::Handle;
 use crate::mount::inode::{Inode, Kind};
@@ -16,8 +16,7 @@ use crate::mount::sidecar_edit::is_sidecar;
 
 /// What a handle that writes remembers.
 pub struct Writer {
-    /// The array as it was opened: one that grew in place since has another, and what was written to this one must not be
-    /// forgotten.
+    /// The array as it was opened, for when another has taken its place.
     array: Arc<Array>,
     /// Failed write-backs that its user has been told of.
     told: AtomicU64,
@@ -58,19 +57,36 @@ impl FileSystem {
         }
     }
 
-    fn written(&self, handle: u64) -> Answer<(Arc<Handle>, Arc<Array>)> {
+    /// A handle that may write, and how long its file is now.
+    fn written(&self, handle: u64) -> Answer<(Arc<Handle>, u64)> {
         let handle = self.handles.get(handle).ok_or(Failure::Errno(libc::EBADF))?;
-        let (inode, writer) = match &*handle {
-            Handle::Array { inode, writer: Some(writer), .. } => (inode, writer),
+        let size_bytes = match &*handle {
+            Handle::Array { inode, writer: Some(_), .. } => self.array_of(inode)?.size_bytes(),
             // The kernel then copies to a sidecar by reading and writing.
             Handle::Draft { .. } => return Err(Failure::Errno(libc::EOPNOTSUPP)),
             _ => return Err(Failure::Errno(libc::EBADF)),
         };
-        if inode.is_stale() {
-            return Err(Failure::Errno(libc::ESTALE));
+        Ok((handle, size_bytes))
+    }
+
+    /// Runs what writes or stores on the array as it stands; once more, where it turns out to have grown meanwhile.
+    fn on_current<T>(
+        &self,
+        inode: &Inode,
+        opened: &Arc<Array>,
+        run: impl Fn(&Array) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let current = || self.array_of(inode).unwrap_or_else(|_| opened.clone());
+        let array = current();
+        let outcome = run(&array);
+        if !matches!(outcome, Err(Error::Stale { .. })) {
+            return outcome;
         }
-        let array = writer.array.clone();
-        Ok((handle, array))
+        if let Ok(seen) = self.nodes.current(&inode.entity.path) {
+            let _ = self.reconcile(&inode.entity, &seen, Reach::Store);
+        }
+        let now = current();
+        if Arc::ptr_eq(&array, &now) { outcome } else { run(&now) }
     }
 
     fn array_of(&self, inode: &Inode) -> Answer<Arc<Array>> {
@@ -87,15 +103,19 @@ impl FileSystem {
         if let Some(Handle::Draft { draft, .. }) = self.handles.get(handle).as_deref() {
             return draft.write(offset, data);
         }
-        let (handle, array) = self.written(handle)?;
-        let room = array.size_bytes().saturating_sub(offset);
+        let (handle, size_bytes) = self.written(handle)?;
+        let Handle::Array { inode, writer: Some(writer), .. } = &*handle else {
+            return Err(Failure::Errno(libc::EBADF));
+        };
+        let room = size_bytes.saturating_sub(offset);
         if room == 0 && !data.is_empty() {
             return Err(Failure::Errno(libc::EFBIG));
         }
         let length = usize::try_from(room).unwrap_or(usize::MAX).min(data.len());
         let data = data.get(..length).unwrap_or(data);
-        let written = if is_page { array.write_page(offset, data) } else { array.write_at(offset, data) };
-        let Handle::Array { inode, .. } = &*handle else { return Err(Failure::Errno(libc::EBADF)) };
+        let written = self.on_current(inode, &writer.array, |array| {
+            if is_page { array.write_page(offset, data) } else { array.write_at(offset, data) }
+        });
         written.map_err(|error| self.write_failure(inode, "write", error))?;
         inode.counters.writes.fetch_add(1, Ordering::Relaxed);
         inode.counters.bytes_written.fetch_add(length as u64, Ordering::Relaxed);
@@ -124,17 +144,18 @@ impl FileSystem {
             return self.judge(inode, draft, request);
         }
         let Handle::Array { inode, writer, .. } = &*handle else { return Ok(()) };
-        let array = match (writer, self.array_of(inode)) {
-            (Some(writer), _) => writer.array.clone(),
-            (None, Ok(array)) => array,
-            // A reader of an array that was replaced has nothing to store.
-            (None, Err(_)) => return Ok(()),
-        };
-        let stored = if writer.is_some() || array.is_dirty() { store(&array) } else { Ok(()) };
         let Some(writer) = writer else {
+            // A reader of an array that was replaced has nothing to store.
+            let Ok(array) = self.array_of(inode) else { return Ok(()) };
+            if !array.was_written() {
+                return Ok(());
+            }
+            let stored = self.on_current(inode, &array, store);
             return stored.map_err(|error| self.write_failure(inode, request, error));
         };
-        let (failures, last) = array.failures();
+        let stored = self.on_current(inode, &writer.array, store);
+        // Failures are counted in one place, however often the array has grown.
+        let (failures, last) = writer.array.failures();
         let told = writer.told.swap(failures, Ordering::AcqRel);
         match (stored, last) {
             (Err(error), _) => Err(self.write_failure(inode, request, error)),
@@ -150,13 +171,12 @@ impl FileSystem {
             let _ = self.judge(inode, draft, "last close");
         }
         let Handle::Array { inode, writer: Some(writer), .. } = handle else { return };
-        let array = &writer.array;
-        if array.is_dirty()
-            && let Err(error) = array.flush()
+        if writer.array.is_dirty()
+            && let Err(error) = self.on_current(inode, &writer.array, Array::flush)
         {
             self.note_failure(inode, "last close", &Failure::from(error));
         }
-        array.close_for_writing();
+        writer.array.close_for_writing();
     }
 
     /// setattr: the size may be set to what it is, or to 0, which makes every byte zero and keeps the size. `true`: the kernel
@@ -166,7 +186,7 @@ impl FileSystem {
             return Err(Failure::Errno(libc::EROFS));
         }
         let inode = self.inode(inode)?;
-        let found = self.found(&inode.entity, crate::mount::failure::Reach::Store)?;
+        let found = self.found(&inode.entity, Reach::Store)?;
         let now = found.attributes;
         let changes_mode = change.mode.is_some_and(|mode| mode & 0o7777 != u32::from(now.mode));
         let changes_owner =
@@ -177,7 +197,7 @@ impl FileSystem {
         let Some(size_bytes) = change.size_bytes else { return Ok((found, false)) };
         if is_sidecar(inode.entity.kind) {
             self.resize_draft(&inode, size_bytes)?;
-            return Ok((self.found(&inode.entity, crate::mount::failure::Reach::Store)?, false));
+            return Ok((self.found(&inode.entity, Reach::Store)?, false));
         }
         if inode.entity.kind != Kind::Array {
             return Err(Failure::Errno(libc::EPERM));
@@ -201,24 +221,29 @@ impl FileSystem {
             return zeroed;
         }
         let array = self.array_of(inode)?;
+        let has_writers = array.has_writers();
         array.open_for_writing().map_err(|error| self.write_failure(inode, "truncate", error))?;
-        let zeroed = array.zero().map_err(|error| self.write_failure(inode, "truncate", error));
+        let mut zeroed = array.zero();
+        if !has_writers {
+            // Nobody will close it.
+            zeroed = zeroed.and_then(|()| self.on_current(inode, &array, Array::flush));
+        }
         array.close_for_writing();
-        zeroed
+        zeroed.map_err(|error| self.write_failure(inode, "truncate", error))
     }
 
     /// fallocate(2): holes and zero ranges are zeros written; space is never reserved, and the size never changes.
     pub fn allocate(&self, handle: u64, offset: u64, length: u64, mode: i32) -> Answer<()> {
-        let (_, array) = self.written(handle)?;
+        let (_, size_bytes) = self.written(handle)?;
         let end = offset.checked_add(length).ok_or(Failure::Errno(libc::EFBIG))?;
         let keep = libc::FALLOC_FL_KEEP_SIZE;
         match mode {
-            0 if end > array.size_bytes() => Err(Failure::Errno(libc::EFBIG)),
+            0 if end > size_bytes => Err(Failure::Errno(libc::EFBIG)),
             0 => Ok(()),
             _ if mode == libc::FALLOC_FL_PUNCH_HOLE | keep || mode == libc::FALLOC_FL_ZERO_RANGE | keep => {
-                self.write_zeros(handle, offset, end.min(array.size_bytes()))
+                self.write_zeros(handle, offset, end.min(size_bytes))
             }
-            libc::FALLOC_FL_ZERO_RANGE if end <= array.size_bytes() => self.write_zeros(handle, offset, end),
+            libc::FALLOC_FL_ZERO_RANGE if end <= size_bytes => self.write_zeros(handle, offset, end),
             libc::FALLOC_FL_ZERO_RANGE => Err(Failure::Errno(libc::EFBIG)),
             _ => Err(Failure::Errno(libc::EOPNOTSUPP)),
         }

@@ -7,7 +7,7 @@ use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::directory::{DirectoryStore, is_temporary_name};
@@ -33,15 +33,21 @@ fn failed<'a>(key: &'a str, operation: &'static str) -> impl Fn(io::Error) -> Er
     move |error| Error::store(key, operation, error)
 }
 
-/// Owner first: changing it takes set-id bits away, and the mode is what is wanted last.
+/// Owner first: changing it takes set-id bits away, and the mode is what is wanted last. Who may not give files away keeps
+/// them, since what matters is that the data are safe; but nobody gains a right by it: the rights that the old group had
+/// are not given to another.
 fn set_owner_and_mode(file: &File, like: &Info, mode: u32) -> io::Result<()> {
-    let (uid, gid) = sys::effective_ids();
-    if (uid, gid) != (like.uid, like.gid) {
-        match std::os::unix::fs::fchown(file, Some(like.uid), Some(like.gid)) {
-            // Who may not give files away keeps them; what matters is that the data are safe.
-            Err(error) if error.raw_os_error() == Some(libc::EPERM) => {}
-            other => other?,
-        }
+    let change = |uid: Option<u32>, gid: Option<u32>| match std::os::unix::fs::fchown(file, uid, gid) {
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => Ok(false),
+        other => other.map(|()| true),
+    };
+    let made = file.metadata()?;
+    let mut mode = mode;
+    if made.gid() != like.gid && !change(None, Some(like.gid))? {
+        mode = (mode & !0o070) | (mode & (mode << 3) & 0o070);
+    }
+    if made.uid() != like.uid {
+        change(Some(like.uid), None)?;
     }
     file.set_permissions(std::fs::Permissions::from_mode(mode))
 }
@@ -201,11 +207,14 @@ impl Writer for DirectoryStore {
         }
     }
 
-    fn touch(&self, key: &str) -> Result<Validator> {
+    fn touch(&self, key: &str, version: Validator) -> Result<Option<Validator>> {
         let touch_failed = failed(key, "set the time of");
-        let Some(file) = self.open_for_touch(key)? else { return Err(Error::Stale { key: key.to_owned() }) };
+        let Some(file) = self.open_for_touch(key)? else { return Ok(None) };
+        if stat::validator(&file.metadata().map_err(&touch_failed)?) != version {
+            return Ok(None);
+        }
         file.set_modified(std::time::SystemTime::now()).map_err(&touch_failed)?;
-        Ok(stat::validator(&file.metadata().map_err(&touch_failed)?))
+        Ok(Some(stat::validator(&file.metadata().map_err(&touch_failed)?)))
     }
 
     fn remove_unfinished(&self, folder: &str) -> Result<u64> {

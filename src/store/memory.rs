@@ -96,12 +96,11 @@ impl Writer for MemoryStore {
         Ok(Some(Box::new(())))
     }
 
-    fn touch(&self, key: &str) -> Result<Validator> {
-        let bytes = self.content.read().objects.get(key).map(|object| Arc::clone(&object.bytes));
-        let bytes = bytes.ok_or_else(|| Error::Stale { key: key.to_owned() })?;
-        MemoryStore::put(self, key, bytes)?;
-        let validator = self.content.read().objects.get(key).map(|object| object.validator);
-        validator.ok_or_else(|| Error::Stale { key: key.to_owned() })
+    fn touch(&self, key: &str, version: Validator) -> Result<Option<Validator>> {
+        let object = self.content.read().objects.get(key).cloned();
+        let Some(object) = object.filter(|object| object.validator == version) else { return Ok(None) };
+        MemoryStore::put(self, key, object.bytes)?;
+        Ok(self.content.read().objects.get(key).map(|object| object.validator))
     }
 
     fn remove_unfinished(&self, _folder: &str) -> Result<u64> {

@@ -44,8 +44,8 @@ pub trait Writer: Send + Sync {
     /// has it.
     fn lock(&self, folder: &str) -> Result<Option<Box<dyn Send + Sync>>>;
 
-    /// Sets an object's time of change to now.
-    fn touch(&self, key: &str) -> Result<Validator>;
+    /// Sets an object's time of change to now, if it still is this version; `None` where it is another or gone.
+    fn touch(&self, key: &str, version: Validator) -> Result<Option<Validator>>;
 
     /// Removes what a writer that died left unfinished in a folder that the caller has locked; how many.
     fn remove_unfinished(&self, folder: &str) -> Result<u64>;
