@@ -218,7 +218,7 @@ impl Inner {
     }
 
     /// Stores objects in parallel; what failed.
-    fn store_objects(&self, objects: &[(u64, Vec<(u64, Arc<DirtyUnit>)>)], like: &Info) -> Vec<Error> {
+    fn store_objects(&self, objects: &[(u64, DirtyUnits)], like: &Info) -> Vec<Error> {
         let next = AtomicUsize::new(0);
         let failures: Mutex<Vec<Error>> = Mutex::default();
         let run = || {
