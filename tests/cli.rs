@@ -84,9 +84,6 @@ fn what_makes_no_sense_is_one_sentence_and_exit_code_2() {
             "mount a b --revalidate=-1",
             "invalid value '-1' for '--revalidate <SECONDS>': '-1' is not a number of seconds",
         ),
-        ("mount a b --writable", "writing is not in this version: mount without 'writable'"),
-        ("mount a b -o writable", "writing is not in this version: mount without 'writable'"),
-        ("mount a b -o dirty-limit=1G", "'dirty-limit' is not in this version, which does not write"),
         ("mount a b -o sidecar=off", "'sidecar' is not in this version: every array has its sidecar"),
         ("mount a b --formats npy", "'formats' is not in this version"),
         (
@@ -336,7 +333,10 @@ fn a_store_is_mounted_read_and_unmounted() {
         outcome(&run(&[store, at, "-o", "rw,nofail,cache_size=100K,byte-order=big"]));
     assert_eq!((code, stdout.as_str()), (0, ""), "{stderr}");
     let lines: Vec<&str> = stderr.lines().collect();
-    assert_eq!(lines[0], "zarrfs: note: the mount is read-only; 'rw' alone never enables writing");
+    assert_eq!(
+        lines[0],
+        "zarrfs: note: the mount is read-only; 'rw' alone never enables writing, 'writable' does"
+    );
     assert!(
         lines[1].starts_with("zarrfs: warning: to read 'climate/packed_temperature' (and 3 more like it) from end to end takes 1.5 MiB")
             && lines[1].contains("cache-size is 100 KiB"),

@@ -231,7 +231,7 @@ fn nested_and_transposed_sharding_against_tensorstore() {
         chains.push(json!([shard([4, 6], json!([nested]), "end")]));
         chains.push(json!([shard([4, 6], json!([nested]), "start")]));
         chains.push(json!([transpose([1, 0]), shard([6, 4], innermost.clone(), location)]));
-        let turned = json!([transpose([1, 0]), shard([3, 2], innermost.clone(), location)]);
+        let turned = json!([transpose([1, 0]), shard([2, 3], innermost.clone(), location)]);
         chains.push(json!([transpose([1, 0]), shard([6, 4], turned, location)]));
         chains.push(json!([shard([4, 6], innermost, location), gzip]));
     }

@@ -33,7 +33,7 @@ pub enum AllowOtherWord {
     Off,
 }
 
-/// Mount a store, read-only
+/// Mount a store
 ///
 /// Returns when the mount answers. Every option is also an -o word: --cache-size 2G is -o cache-size=2G. The words of
 /// mount(8) and fstab(5) are understood. zarrfs umount ends the mount.
