@@ -345,28 +345,16 @@ fn scale_offset_through_zarr_python() {
     }
 }
 
-#[test]
-fn chains_of_both_through_zarr_python() {
-    let Some(mut oracle) = Oracle::start() else { return };
-    let nan_map = json!({"encode": [["NaN", 0]], "decode": [[0, "NaN"]]});
-    let to_uint8 =
-        cast_value(json!({"data_type": "uint8", "rounding": "nearest-even", "scalar_map": nan_map}));
+/// Chains of both codecs: data type, fill value, codecs, elements.
+fn chains(tenth: &Value, to_uint8: &Value, masked: &[u8]) -> Vec<(&'static str, Value, Value, Vec<u8>)> {
     let clamp =
         cast_value(json!({"data_type": "int16", "out_of_range": "clamp", "rounding": "nearest-away"}));
-    let shard = |codecs: Value| {
-        json!({"name": "sharding_indexed", "configuration": {"chunk_shape": [10, 1], "codecs": codecs,
-            "index_codecs": [bytes("little"), {"name": "crc32c"}], "index_location": "end"}})
-    };
     let transpose = json!({"name": "transpose", "configuration": {"order": [1, 0]}});
     let zstd = json!({"name": "zstd", "configuration": {"level": 1, "checksum": false}});
-    let mut masked: Vec<u8> = (0..200).flat_map(|at| (f64::from(at) * 12.7).to_le_bytes()).collect();
-    masked[80..88].copy_from_slice(&f64::NAN.to_le_bytes());
-    masked[1592..].copy_from_slice(&(-f64::NAN).to_le_bytes());
-    let tenth = scale_offset(json!(-10), json!(0.1));
-    let chains = [
-        ("float64", json!("NaN"), json!([tenth, to_uint8, bytes("little")]), masked.clone()),
-        ("float64", json!("NaN"), json!([tenth, transpose, to_uint8, bytes("big"), zstd]), masked.clone()),
-        ("float64", json!("NaN"), json!([transpose, tenth, to_uint8, bytes("big")]), masked.clone()),
+    vec![
+        ("float64", json!("NaN"), json!([tenth, to_uint8, bytes("little")]), masked.to_vec()),
+        ("float64", json!("NaN"), json!([tenth, transpose, to_uint8, bytes("big"), zstd]), masked.to_vec()),
+        ("float64", json!("NaN"), json!([transpose, tenth, to_uint8, bytes("big")]), masked.to_vec()),
         (
             "float32",
             json!(273.15),
@@ -405,7 +393,25 @@ fn chains_of_both_through_zarr_python() {
             ]),
             numbers("float64", 200),
         ),
-    ];
+    ]
+}
+
+#[test]
+fn chains_of_both_through_zarr_python() {
+    let Some(mut oracle) = Oracle::start() else { return };
+    let nan_map = json!({"encode": [["NaN", 0]], "decode": [[0, "NaN"]]});
+    let to_uint8 =
+        cast_value(json!({"data_type": "uint8", "rounding": "nearest-even", "scalar_map": nan_map}));
+    let shard = |codecs: Value| {
+        json!({"name": "sharding_indexed", "configuration": {"chunk_shape": [10, 1], "codecs": codecs,
+            "index_codecs": [bytes("little"), {"name": "crc32c"}], "index_location": "end"}})
+    };
+    let zstd = json!({"name": "zstd", "configuration": {"level": 1, "checksum": false}});
+    let mut masked: Vec<u8> = (0..200).flat_map(|at| (f64::from(at) * 12.7).to_le_bytes()).collect();
+    masked[80..88].copy_from_slice(&f64::NAN.to_le_bytes());
+    masked[1592..].copy_from_slice(&(-f64::NAN).to_le_bytes());
+    let tenth = scale_offset(json!(-10), json!(0.1));
+    let chains = chains(&tenth, &to_uint8, &masked);
     for (data_type, fill, codecs, data) in chains {
         let document = v3(json!(data_type), &[20, 10], fill, codecs);
         both_directions(&mut oracle, &document, &data, false);

@@ -416,6 +416,15 @@ fn same_encoding(oracle: &mut Oracle, document: &Value, data: &[u8]) {
     assert!(oracle::pipeline(document).unwrap().encode(data).unwrap() == theirs[0].1, "{document}");
 }
 
+/// What no other reader can be asked about.
+fn own_round_trip(document: &Value, data: &[u8]) {
+    println!("zarr-python cannot encode {document}");
+    let pipeline = oracle::pipeline(document).unwrap();
+    let mut again = vec![0; data.len()];
+    pipeline.decode(&pipeline.encode(data).unwrap(), &mut again).unwrap();
+    assert!(again == data, "{document}");
+}
+
 /// Filters inside of shards and before them. Before a shard zarr-python leaves the fill value as it is, so that an
 /// inner chunk that is left out holds encoded elements equal to it.
 #[test]
@@ -447,7 +456,11 @@ fn shards() {
     ] {
         for fill in [0.0, 1000.0, 10.0] {
             let document = v3(json!("float32"), &[4, 16], json!(fill), codecs.clone());
-            both_directions(&mut oracle, &document, &floats, true);
+            // zarr-python's fixedscaleoffset gives a flat array, which its sharding codec cannot cut.
+            match oracle.encode(&document, &floats) {
+                Err(error) if error.contains("too many indices") => own_round_trip(&document, &floats),
+                _ => both_directions(&mut oracle, &document, &floats, true),
+            }
         }
     }
     let doubles: Vec<u8> = (0..64).flat_map(|i| f64::to_le_bytes(i as f64 / 4.0 - 3.0)).collect();

@@ -89,7 +89,7 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
     if chunk_count > MAX_INDEX_BYTES / ENTRY_BYTES as u64 {
         let most = MAX_INDEX_BYTES / ENTRY_BYTES as u64;
         return Err(CodecError::unsupported(format_args!(
-            "codec \"sharding_indexed\": {chunk_count} inner chunks per shard (at most {most})"
+            "codec \"sharding_indexed\": \"chunk_shape\" gives {chunk_count} inner chunks per shard (at most {most})"
         )));
     }
     let index_pipeline =

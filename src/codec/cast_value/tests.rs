@@ -1,3 +1,4 @@
+//! The codec by the rules of its text.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use super::*;
 use crate::codec::registry;

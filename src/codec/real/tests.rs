@@ -1,3 +1,4 @@
+//! Exact numbers against naive ones.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use super::*;
 use proptest::prelude::*;

@@ -1,3 +1,4 @@
+//! Casts of every pair of types against exact arithmetic.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use super::*;
 use proptest::prelude::*;
