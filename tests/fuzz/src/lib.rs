@@ -1,0 +1,134 @@
+//! What the fuzz targets share: a chain for every codec, and arrays over a store in memory.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use zarrfs::array::{Array, Engine, Layout};
+use zarrfs::codec::{Pipeline, Representation};
+use zarrfs::hierarchy::{Node, Tree};
+use zarrfs::metadata::{ArrayMetadata, Document, parse_v2_array, parse_v3};
+use zarrfs::store::{MemoryStore, Store};
+
+/// How much of an array a target reads: enough for every chunk of the arrays here.
+const READ_BYTES: u64 = 1 << 16;
+
+fn v2(dtype: &str, filters: Value, compressor: Value) -> Value {
+    json!({"zarr_format": 2, "shape": [6, 40], "chunks": [6, 40], "dtype": dtype, "fill_value": null, "order": "C",
+           "filters": filters, "compressor": compressor})
+}
+
+fn v3(data_type: &str, codecs: Value) -> Value {
+    let fill = if data_type == "bool" { json!(false) } else { json!(1) };
+    json!({"zarr_format": 3, "node_type": "array", "shape": [6, 40], "data_type": data_type, "fill_value": fill,
+           "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [6, 40]}},
+           "chunk_key_encoding": {"name": "default"}, "codecs": codecs})
+}
+
+fn sharding(inner: [u64; 2], codecs: Value, location: &str) -> Value {
+    json!({"name": "sharding_indexed", "configuration": {"chunk_shape": inner, "codecs": codecs, "index_location": location,
+           "index_codecs": [{"name": "bytes", "configuration": {"endian": "little"}}]}})
+}
+
+/// Every decoder by name: an array of one chunk that goes through it.
+pub fn chains() -> Vec<(String, Value)> {
+    let bytes = json!({"name": "bytes", "configuration": {"endian": "little"}});
+    let big = json!({"name": "bytes", "configuration": {"endian": "big"}});
+    let mut found: Vec<(String, Value)> = Vec::new();
+    for (name, compressor) in [
+        ("base64", json!({"id": "base64"})),
+        ("blosc", json!({"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1, "blocksize": 256})),
+        ("blosc-blosclz", json!({"id": "blosc", "cname": "blosclz", "clevel": 5, "shuffle": 0, "blocksize": 0})),
+        ("blosc-snappy", json!({"id": "blosc", "cname": "snappy", "clevel": 5, "shuffle": 1, "blocksize": 0})),
+        ("blosc-zlib", json!({"id": "blosc", "cname": "zlib", "clevel": 5, "shuffle": 1, "blocksize": 0})),
+        ("blosc-zstd", json!({"id": "blosc", "cname": "zstd", "clevel": 5, "shuffle": 2, "blocksize": 0})),
+        ("bz2", json!({"id": "bz2"})),
+        ("gzip", json!({"id": "gzip"})),
+        ("lz4", json!({"id": "lz4"})),
+        ("lzma", json!({"id": "lzma"})),
+        ("lzma-alone", json!({"id": "lzma", "format": 2})),
+        ("lzma-raw", json!({"id": "lzma", "format": 3, "filters": [{"id": 3, "dist": 4}, {"id": 33, "preset": 1}]})),
+        ("pcodec", json!({"id": "pcodec"})),
+        ("pcodec-lookback", json!({"id": "pcodec", "delta_spec": "try_lookback"})),
+        ("zfpy", json!({"id": "zfpy"})),
+        ("zfpy-accuracy", json!({"id": "zfpy", "mode": 4, "tolerance": 0.1})),
+        ("zfpy-rate", json!({"id": "zfpy", "mode": 2, "rate": 8})),
+        ("zlib", json!({"id": "zlib"})),
+        ("zstd", json!({"id": "zstd"})),
+    ] {
+        found.push((name.to_owned(), v2("<f4", json!(null), compressor)));
+    }
+    for (name, dtype, filter) in [
+        ("adler32", "<f4", json!({"id": "adler32"})),
+        ("astype", "<i2", json!({"id": "astype", "decode_dtype": "<i2", "encode_dtype": ">f8"})),
+        ("categorize", "<U3", json!({"id": "categorize", "labels": ["a", "bcd"], "dtype": "<U3", "astype": "<u2"})),
+        ("crc32", "<f4", json!({"id": "crc32"})),
+        ("delta", "<i4", json!({"id": "delta", "dtype": "<i4", "astype": "<i2"})),
+        ("fixedscaleoffset", "<f4", json!({"id": "fixedscaleoffset", "offset": 1, "scale": 7, "dtype": "<f4", "astype": "<i2"})),
+        ("fletcher32", "<f4", json!({"id": "fletcher32"})),
+        ("jenkins_lookup3", "<f4", json!({"id": "jenkins_lookup3"})),
+        ("packbits-v2", "|b1", json!({"id": "packbits"})),
+        ("quantize", "<f4", json!({"id": "quantize", "digits": 2, "dtype": "<f4", "astype": "<f2"})),
+        ("shuffle", "<f4", json!({"id": "shuffle", "elementsize": 4})),
+    ] {
+        found.push((name.to_owned(), v2(dtype, json!([filter]), json!(null))));
+    }
+    let map = json!({"encode": [["NaN", 0]], "decode": [[0, "NaN"]]});
+    for (name, data_type, codecs) in [
+        ("bytes-crc32c", "float64", json!([big, "crc32c"])),
+        ("transpose", "int16", json!([{"name": "transpose", "configuration": {"order": [1, 0]}}, big])),
+        ("packbits", "bool", json!([{"name": "packbits", "configuration": {"padding_encoding": "first_byte"}}])),
+        ("bitround", "float32", json!([{"name": "bitround", "configuration": {"keepbits": 5}}, bytes])),
+        ("reshape", "int32", json!([{"name": "reshape", "configuration": {"shape": [-1]}}, bytes])),
+        ("scale_offset", "int16", json!([{"name": "scale_offset", "configuration": {"offset": 3, "scale": 1}}, bytes])),
+        ("cast_value", "float32", json!([{"name": "cast_value", "configuration": {"data_type": "uint8", "scalar_map": map}}, "bytes"])),
+        ("zfp", "float32", json!([{"name": "numcodecs.zfpy", "configuration": {"mode": 4, "tolerance": 0.1}}])),
+        ("sharding-end", "int32", json!([sharding([3, 10], json!([bytes, {"name": "zstd"}]), "end")])),
+        ("sharding-start", "int32", json!([sharding([3, 10], json!([bytes, "crc32c"]), "start")])),
+        ("sharding-nested", "int32", json!([sharding([3, 20], json!([sharding([3, 5], json!([bytes]), "start")]), "end")])),
+        ("sharding-gzip", "int32", json!([sharding([2, 20], json!([bytes]), "end"), {"name": "gzip", "configuration": {"level": 1}}])),
+    ] {
+        found.push((name.to_owned(), v3(data_type, codecs)));
+    }
+    found
+}
+
+/// The array that a document of [`chains`] describes.
+pub fn metadata(document: &Value) -> ArrayMetadata {
+    let text = document.to_string();
+    if document["zarr_format"] == 2 {
+        return parse_v2_array("a/.zarray", text.as_bytes(), None).expect("a sound document");
+    }
+    match parse_v3("a/zarr.json", text.as_bytes()) {
+        Ok(Document::Array(metadata)) => metadata,
+        other => panic!("no array: {other:?}"),
+    }
+}
+
+/// The codec chain for its one chunk.
+pub fn pipeline(document: &Value) -> Pipeline {
+    let metadata = metadata(document);
+    let (data_type, fill_value) = (metadata.data_type, metadata.fill_value);
+    let whole = Representation { shape: metadata.shape, data_type, fill_value };
+    Pipeline::build(&metadata.codecs, &whole).expect("a sound chain")
+}
+
+/// A store that holds an array's document and, as its first chunk, `chunk`.
+pub fn store(document_name: &str, document: &[u8], chunk: &[u8]) -> Arc<dyn Store> {
+    let store = MemoryStore::new();
+    store.put(&format!("a/{document_name}"), document.to_vec()).expect("a key");
+    if !chunk.is_empty() {
+        for name in ["c/0/0", "c/0", "c", "0.0", "0"] {
+            store.put(&format!("a/{name}"), chunk.to_vec()).expect("a key");
+        }
+    }
+    Arc::new(store)
+}
+
+/// Opens the array of such a store as the mount does and reads its first bytes. Errors are fine.
+pub fn read(store: &Arc<dyn Store>) {
+    let Ok(Some(Node::Array { metadata, .. })) = Tree::new(store.clone()).node("a") else { return };
+    let engine = Engine::new(1 << 20, 1);
+    let Ok(array) = Array::open(&engine, store, "a", metadata, Layout::default()) else { return };
+    let mut out = vec![0; array.size_bytes().min(READ_BYTES) as usize];
+    let _ = array.read_at(0, &mut out);
+}

@@ -1,0 +1,33 @@
+//! seeds DIR: sound inputs to begin from, in DIR/codec-NAME, DIR/metadata and DIR/shard_index.
+
+use std::fs;
+use std::path::Path;
+
+use zarrfs_fuzz::{chains, pipeline};
+
+fn main() {
+    let folder = std::env::args_os().nth(1).expect("usage: seeds DIR");
+    let folder = Path::new(&folder);
+    let put = |place: &str, name: &str, first: u8, bytes: &[u8]| {
+        fs::create_dir_all(folder.join(place)).expect("a folder");
+        fs::write(folder.join(place).join(name), [&[first], bytes].concat()).expect("a seed");
+    };
+    for (number, (name, document)) in chains().iter().enumerate() {
+        let pipeline = pipeline(document);
+        let version = if document["zarr_format"] == 2 { 1 } else { 0 };
+        put("metadata", name, version, document.to_string().as_bytes());
+        for (kind, step) in [("zeros", 0usize), ("few", 3), ("many", 89)] {
+            // Values that every chain can encode: small bytes in the place of each element's lowest one.
+            let size = pipeline.decoded_bytes();
+            let item = size / 240;
+            let value = |at: usize| if at % item == 0 { (at / item * step % 97) as u8 & if item == 1 { 1 } else { 127 } } else { 0 };
+            let elements: Vec<u8> = (0..size).map(value).collect();
+            let Ok(encoded) = pipeline.encode(&elements) else { continue };
+            put(&format!("codec-{name}"), kind, 0, &encoded);
+            put("codec", &format!("{name}-{kind}"), number as u8, &encoded);
+            if name.starts_with("sharding") {
+                put("shard_index", &format!("{name}-{kind}"), number as u8, &encoded);
+            }
+        }
+    }
+}
