@@ -392,14 +392,16 @@ impl Filesystem for Fuse {
         _atime: Option<TimeOrNow>,
         _mtime: Option<TimeOrNow>,
         _ctime: Option<SystemTime>,
-        _handle: Option<FileHandle>,
+        handle: Option<FileHandle>,
         _crtime: Option<SystemTime>,
         _chgtime: Option<SystemTime>,
         _bkuptime: Option<SystemTime>,
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        guard("setattr", || self.answer_change(inode, Change { mode, uid, gid, size_bytes }, reply));
+        let by_handle = handle.is_some();
+        let change = Change { mode, uid, gid, size_bytes, by_handle };
+        guard("setattr", || self.answer_change(inode, change, reply));
     }
 
     fn write(

@@ -26,6 +26,8 @@ use crate::mount::sidecar::LIFTED_ATTRIBUTES;
 #[derive(Default)]
 pub struct Draft {
     state: Mutex<State>,
+    /// Held while it is judged: one verdict after the other.
+    judging: Mutex<()>,
 }
 
 #[derive(Default)]
@@ -33,6 +35,8 @@ struct State {
     content: Vec<u8>,
     /// Written to since it was judged.
     is_touched: bool,
+    /// Its length is the file's: from the first write or cut until it is judged.
+    is_shown: bool,
     /// Why it was refused, for every close until it is written to again.
     refusal: Option<Failure>,
 }
@@ -94,25 +98,31 @@ impl FileSystem {
         }
         let draft = self.drafts.get(self.inodes.existing(entity)?.number)?;
         let state = draft.state.lock();
-        Some(state.content.len() as u64)
+        state.is_shown.then_some(state.content.len() as u64)
     }
 
-    /// Sets the length of a draft. Where nobody writes the sidecar, length 0 changes nothing: an empty one is no edit.
-    pub(super) fn resize_draft(&self, inode: &Inode, size_bytes: u64) -> Answer<()> {
+    /// Sets the length of a draft. Where nobody writes the sidecar, length 0 changes nothing: an empty one is no edit. By name
+    /// rather than by handle (which is how O_TRUNC comes, too) there is no other length.
+    pub(super) fn resize_draft(&self, inode: &Inode, size_bytes: u64, by_handle: bool) -> Answer<()> {
+        if size_bytes != 0 && !by_handle {
+            return Err(Failure::Errno(libc::EINVAL));
+        }
         let Some(draft) = self.drafts.get(inode.number) else {
-            return if size_bytes == 0 { Ok(()) } else { Err(Failure::Errno(libc::EINVAL)) };
+            return Ok(());
         };
         let size = checked_size(size_bytes)?;
         let mut state = draft.state.lock();
         state.content.resize(size, 0);
-        (state.is_touched, state.refusal) = (true, None);
+        (state.is_touched, state.is_shown, state.refusal) = (true, true, None);
         Ok(())
     }
 
     /// Judges a draft, and changes the attributes as it says.
     pub(super) fn judge(&self, inode: &Inode, draft: &Draft, request: &str) -> Answer<()> {
+        let _judging = draft.judging.lock();
         let content = {
             let mut state = draft.state.lock();
+            state.is_shown = false;
             if let Some(refusal) = &state.refusal {
                 return Err(refusal.clone());
             }
@@ -138,7 +148,11 @@ impl FileSystem {
                 };
                 self.drafts.errors.lock().insert(path.clone(), reason);
                 self.note_failure(inode, request, &failure);
-                draft.state.lock().refusal = Some(failure.clone());
+                let mut state = draft.state.lock();
+                // What was written meanwhile gets a verdict of its own.
+                if !state.is_touched {
+                    state.refusal = Some(failure.clone());
+                }
                 Err(failure)
             }
         }
@@ -167,7 +181,7 @@ impl Draft {
         if let Some(place) = state.content.get_mut(start..end) {
             place.copy_from_slice(data);
         }
-        (state.is_touched, state.refusal) = (true, None);
+        (state.is_touched, state.is_shown, state.refusal) = (true, true, None);
         Ok(u32::try_from(data.len()).unwrap_or(u32::MAX))
     }
 

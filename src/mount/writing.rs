@@ -33,6 +33,8 @@ pub struct Change {
     pub gid: Option<u32>,
     /// truncate
     pub size_bytes: Option<u64>,
+    /// By ftruncate, rather than by truncate or open.
+    pub by_handle: bool,
 }
 
 /// Bytes moved at a time by what the daemon copies or zeroes itself.
@@ -167,7 +169,9 @@ impl FileSystem {
 
     /// The end of a handle that wrote: pages of a map that was unmapped after the last close come until now.
     pub(super) fn end_writer(&self, handle: &Handle) {
-        if let Handle::Draft { inode, draft } = handle {
+        if let Handle::Draft { inode, draft } = handle
+            && Arc::strong_count(draft) == 1
+        {
             let _ = self.judge(inode, draft, "last close");
         }
         let Handle::Array { inode, writer: Some(writer), .. } = handle else { return };
@@ -196,7 +200,7 @@ impl FileSystem {
         }
         let Some(size_bytes) = change.size_bytes else { return Ok((found, false)) };
         if is_sidecar(inode.entity.kind) {
-            self.resize_draft(&inode, size_bytes)?;
+            self.resize_draft(&inode, size_bytes, change.by_handle)?;
             return Ok((self.found(&inode.entity, Reach::Store)?, false));
         }
         if inode.entity.kind != Kind::Array {
