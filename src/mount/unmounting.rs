@@ -130,10 +130,16 @@ fn with_patience<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'static) -
     receiver.recv_timeout(PATIENCE).ok()
 }
 
+/// Opening a folder asks the daemon, always; what stat(2) tells may be what the kernel has kept of a daemon that has died.
 fn is_dead(mountpoint: &Path) -> bool {
     let path = mountpoint.to_owned();
-    let looked = with_patience(move || fs::metadata(path).map(drop));
-    matches!(looked, Some(Err(error)) if error.raw_os_error() == Some(libc::ENOTCONN))
+    let looked = with_patience(move || fs::File::open(path).map(drop));
+    matches!(looked, Some(Err(error)) if is_from_the_dead(&error))
+}
+
+/// The answer for a daemon that has died, or that died while it was asked.
+fn is_from_the_dead(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED))
 }
 
 /// A descriptor of the daemon behind a mount, as the mount itself tells; `None` when it does not answer, or

@@ -1,8 +1,9 @@
 //! A real mount by the built binary, which ends when the guard is dropped, whatever happens.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -10,7 +11,8 @@ use tempfile::TempDir;
 use super::skip;
 
 const READY_WITHIN: Duration = Duration::from_secs(30);
-const GONE_WITHIN: Duration = Duration::from_secs(15);
+/// A daemon that cannot store retries for 30 seconds.
+const GONE_WITHIN: Duration = Duration::from_secs(60);
 
 /// A mounted store.
 pub struct Mount {
@@ -22,6 +24,16 @@ pub struct Mount {
 impl Mount {
     /// Mounts `store` with further options. `None`, said loudly, where there is no FUSE.
     pub fn new(store: &Path, options: &[&str], what: &str) -> Option<Mount> {
+        Mount::with_environment(store, options, &[], what)
+    }
+
+    /// As [`Mount::new`], with further variables in the daemon's environment.
+    pub fn with_environment(
+        store: &Path,
+        options: &[&str],
+        environment: &[(&str, OsString)],
+        what: &str,
+    ) -> Option<Mount> {
         if File::options().read(true).write(true).open("/dev/fuse").is_err() {
             skip(what, "/dev/fuse cannot be opened", true);
             return None;
@@ -36,6 +48,7 @@ impl Mount {
             .arg(store)
             .arg(&point)
             .env_remove("RUST_LOG")
+            .envs(environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
@@ -80,6 +93,52 @@ impl Mount {
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 
+    /// The daemon's number.
+    pub fn pid(&self) -> u32 {
+        self.daemon.id()
+    }
+
+    /// Whether the daemon has ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        self.daemon.try_wait().unwrap().is_some()
+    }
+
+    /// How the daemon ended; waits for it.
+    pub fn end(&mut self) -> ExitStatus {
+        wait_for_end(&mut self.daemon).expect("the daemon has not ended")
+    }
+
+    /// Kills the daemon (kill -9), if it has not died yet.
+    pub fn strike(&mut self) {
+        let _ = self.daemon.kill();
+    }
+
+    /// Kills the daemon, and takes away the mount that it leaves.
+    pub fn kill(mut self) {
+        self.strike();
+        self.daemon.wait().unwrap();
+        let arguments = ["umount", "--stale"];
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_zarrfs")).args(arguments).arg(&self.point).output().unwrap();
+        assert!(output.status.success(), "umount --stale: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(!is_mounted(&self.point), "still mounted");
+    }
+
+    /// Runs `zarrfs umount` with these options.
+    pub fn umount(&self, options: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_zarrfs"))
+            .arg("umount")
+            .args(options)
+            .arg(&self.point)
+            .output()
+            .unwrap()
+    }
+
+    /// Whether it is still mounted.
+    pub fn is_mounted(&self) -> bool {
+        is_mounted(&self.point)
+    }
+
     /// Unmounts as a user does, and asserts that the daemon ended well.
     pub fn unmount(mut self) {
         let output =
@@ -118,7 +177,7 @@ impl Drop for Mount {
     }
 }
 
-fn wait_for_end(daemon: &mut Child) -> Option<std::process::ExitStatus> {
+fn wait_for_end(daemon: &mut Child) -> Option<ExitStatus> {
     let started = Instant::now();
     while started.elapsed() < GONE_WITHIN {
         if let Ok(Some(status)) = daemon.try_wait() {

@@ -1,0 +1,271 @@
+//! The daemon dies while programs write: what fsync(2) acknowledged is there, no object is torn, every other byte is as it was
+//! before a write or after it.
+//!
+//! `ZARRFS_CRASH_ROUNDS=200` for a long run of kills at random moments (12 unless set); `ZARRFS_CRASH_POINTS=all` for a kill at
+//! each system call that changes the store, one by one, until a run is clean (a dozen of each kind unless set).
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![cfg(feature = "mount")]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use support::faulty::{CHANGES, Faults, KILL, Operation, compiled};
+use support::fixtures::python;
+use support::kinds::{self, Kind};
+use support::manifest::{Habits, Region, Work, write_pieces};
+use support::mounted::Mount;
+use support::{Numbers, say};
+use tempfile::TempDir;
+
+/// A store, and what its files may hold.
+struct Scene {
+    store: TempDir,
+    kinds: Vec<Kind>,
+    /// Of each kind.
+    regions: Vec<Vec<Region>>,
+    options: &'static [&'static str],
+    is_big_endian: bool,
+    leftovers: usize,
+}
+
+/// A dirty limit of a few chunks, so that writers have to store.
+const AS_STORED: &[&str] = &["-o", "writable,dirty-limit=48K,cache-size=1M"];
+const TURNED: &[&str] = &["-o", "writable,dirty-limit=48K,cache-size=1M,order=F,byte-order=big"];
+
+impl Scene {
+    fn new(options: &'static [&'static str], regions_of_each: u64) -> Scene {
+        let store = tempfile::Builder::new().suffix(".zarr").tempdir().unwrap();
+        let kinds = kinds::write(store.path());
+        let is_big_endian = options == TURNED;
+        // The last kind is emptied at times, which concerns the whole file.
+        let count = |kind: &Kind| if kind.name == "nofill" { 1 } else { regions_of_each };
+        let regions = kinds.iter().map(|kind| kind.regions(count(kind), is_big_endian)).collect();
+        Scene { store, kinds, regions, options, is_big_endian, leftovers: 0 }
+    }
+
+    fn fill_of(&self, kind: &Kind) -> Vec<u8> {
+        let mut fill = kind.fill.clone();
+        if self.is_big_endian {
+            fill.reverse();
+        }
+        fill
+    }
+
+    /// Looks at the store after a crash, through a new mount: `None` where nothing can be mounted.
+    fn check(&mut self, moment: &str) -> Option<()> {
+        self.leftovers += kinds::unfinished(self.store.path()).len();
+        let checked =
+            Command::new(env!("CARGO_BIN_EXE_zarrfs")).arg("check").arg(self.store.path()).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        assert!(checked.status.success(), "{moment}: {}{}", text(&checked.stdout), text(&checked.stderr));
+        let mount = Mount::new(self.store.path(), self.options, "a crash")?;
+        let names = |folder: &Path| -> BTreeSet<String> {
+            let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+            names.map(|name| name.into_string().unwrap()).collect()
+        };
+        let mut expected: BTreeSet<String> = self
+            .kinds
+            .iter()
+            .flat_map(|kind| [kind.name.to_owned(), format!("{}.json", kind.name)])
+            .collect();
+        expected.insert("__group__.json".to_owned());
+        assert_eq!(names(mount.point()), expected, "{moment}");
+        for (kind, regions) in self.kinds.iter().zip(&mut self.regions) {
+            let file = fs::read(mount.path(kind.name)).unwrap();
+            assert_eq!(file.len() as u64, kind.size_bytes);
+            for region in regions {
+                if let Err(sentence) = region.check(&file) {
+                    panic!("{moment}: {}: {sentence}", kind.name);
+                }
+            }
+            drop(File::options().write(true).open(mount.path(kind.name)).unwrap());
+        }
+        assert_eq!(
+            kinds::unfinished(self.store.path()),
+            [""; 0].map(PathBuf::from),
+            "{moment}: left by a dead writer"
+        );
+        mount.unmount();
+        Some(())
+    }
+
+    /// What zarr-python reads is what a mount shows.
+    fn compare_with_python(&self, what: &str) {
+        let Some(python) = python(what) else { return };
+        let folder = tempfile::tempdir().unwrap();
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/flat.py");
+        let output =
+            Command::new(python).arg(script).arg(self.store.path()).arg(folder.path()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let Some(mount) = Mount::new(self.store.path(), &[], what) else { return };
+        for kind in &self.kinds {
+            let read = fs::read(folder.path().join(kind.name)).unwrap();
+            assert!(
+                read == fs::read(mount.path(kind.name)).unwrap(),
+                "{}: zarr-python reads otherwise",
+                kind.name
+            );
+        }
+        mount.unmount();
+    }
+}
+
+/// Records what tests/programs/mapped_writer.c does with its region, until it ends.
+fn follow_mapped_writer(program: &Path, file: &Path, region: &mut Region, seed: u64) -> Work {
+    let numbers = [region.start(), region.len(), seed].map(|number| number.to_string());
+    let mut command = Command::new(program);
+    let mut child =
+        command.arg(file).args(numbers).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut work = Work::default();
+    for line in BufReader::new(child.stdout.take().unwrap()).lines() {
+        let line = line.unwrap();
+        let words: Vec<&str> = line.split(' ').collect();
+        if let ["W", offset, length, byte] = words[..] {
+            region.write(offset.parse().unwrap(), &vec![byte.parse().unwrap(); length.parse().unwrap()]);
+            work.writes += 1;
+        } else {
+            work.syncs += 1;
+            work.bytes += region.acknowledge();
+        }
+    }
+    child.wait().unwrap();
+    work
+}
+
+/// dd, again and again: what it wrote is safe from a kill when it ends well, since close(2) stores.
+fn follow_dd(folder: &Path, file: &Path, region: &mut Region, numbers: &mut Numbers) -> Work {
+    let mut work = Work::default();
+    let input = folder.join("dd");
+    loop {
+        let data: Vec<u8> = (0..region.len()).map(|_| numbers.next() as u8).collect();
+        fs::write(&input, &data).unwrap();
+        region.write(region.start(), &data);
+        let mut command = Command::new("dd");
+        command.arg(format!("if={}", input.display())).arg(format!("of={}", file.display()));
+        command.args(["bs=777", "oflag=seek_bytes", &format!("seek={}", region.start())]);
+        command.arg(if numbers.below(2) == 0 { "conv=notrunc" } else { "conv=notrunc,fsync" });
+        if !command.stderr(Stdio::null()).status().unwrap().success() {
+            return work;
+        }
+        work += Work { writes: 1, syncs: 1, bytes: region.acknowledge() };
+    }
+}
+
+/// One life of a daemon: everybody writes until it is killed.
+fn live_and_die(scene: &mut Scene, writer: &Path, numbers: &mut Numbers) -> Option<Work> {
+    let mut mount = Mount::new(scene.store.path(), scene.options, "a crash")?;
+    let folder = tempfile::tempdir().unwrap();
+    let fills: Vec<Vec<u8>> = scene.kinds.iter().map(|kind| scene.fill_of(kind)).collect();
+    let work = std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for ((kind, regions), fill) in scene.kinds.iter().zip(&mut scene.regions).zip(&fills) {
+            let path = mount.path(kind.name);
+            for (i, region) in regions.iter_mut().enumerate() {
+                let (path, mut own, folder) = (path.clone(), Numbers(numbers.next()), folder.path());
+                threads.push(scope.spawn(move || match (kind.name, i) {
+                    ("plain" | "sharded", 0) => follow_mapped_writer(writer, &path, region, own.next()),
+                    ("fortran", 0) => follow_dd(folder, &path, region, &mut own),
+                    _ => {
+                        let truncates = kind.name == "nofill";
+                        let habits = Habits { writes: u64::MAX, sync_every: 4, fill, truncates };
+                        write_pieces(&path, region, &habits, &mut own)
+                    }
+                }));
+            }
+        }
+        std::thread::sleep(Duration::from_millis(10 + numbers.below(300)));
+        mount.strike();
+        let mut work = Work::default();
+        threads.into_iter().for_each(|thread| work += thread.join().unwrap());
+        work
+    });
+    mount.kill();
+    Some(work)
+}
+
+#[test]
+fn killed_at_random_moments() {
+    let rounds: u64 = std::env::var("ZARRFS_CRASH_ROUNDS").map_or(12, |rounds| rounds.parse().unwrap());
+    let Some(writer) = compiled("mapped_writer.c", &[], "a program with a shared mapping") else { return };
+    let mut work = Work::default();
+    let mut leftovers = 0;
+    for (options, seed) in [(AS_STORED, 1), (TURNED, 2)] {
+        let mut scene = Scene::new(options, 3);
+        let mut numbers = Numbers(seed);
+        for round in 0..rounds.div_ceil(2) {
+            let Some(done) = live_and_die(&mut scene, &writer, &mut numbers) else { return };
+            work += done;
+            scene.check(&format!("round {round} of seed {seed}"));
+        }
+        scene.compare_with_python("the store after crashes");
+        leftovers += scene.leftovers;
+    }
+    say(format!(
+        "crash: {rounds} kills, {} writes, {} acknowledged syncs of {} bytes, {leftovers} unfinished files found",
+        work.writes, work.syncs, work.bytes
+    ));
+    assert!(work.syncs > rounds && work.bytes > 0, "nothing was acknowledged, so nothing was tried");
+}
+
+/// One life in which the `number`th operation is the last. Whether the run was clean: there were fewer.
+fn die_at(scene: &mut Scene, operation: Operation, number: u32, work: &mut Work) -> Option<bool> {
+    let faults = Faults::new(scene.store.path(), "a kill at the Nth operation")?;
+    faults.arm(operation, KILL, number, number);
+    let options = scene.options;
+    let mut mount = Mount::with_environment(scene.store.path(), options, &faults.environment(), "a crash")?;
+    let mut numbers = Numbers(u64::from(number) << 8 | operation as u64);
+    let fills: Vec<Vec<u8>> = scene.kinds.iter().map(|kind| scene.fill_of(kind)).collect();
+    for ((kind, regions), fill) in scene.kinds.iter().zip(&mut scene.regions).zip(&fills) {
+        for region in regions {
+            let habits = Habits { writes: 4, sync_every: 2, fill, truncates: kind.name == "nofill" };
+            *work += write_pieces(&mount.path(kind.name), region, &habits, &mut numbers);
+        }
+    }
+    let has_died = faults.fired() > 0;
+    let output = mount.umount(&[]);
+    if has_died || faults.fired() > 0 {
+        assert!(!output.status.success(), "{operation:?} {number}: umount says that all is well");
+        mount.strike();
+        mount.kill();
+        return Some(false);
+    }
+    assert!(output.status.success(), "umount: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(mount.end().success());
+    Some(true)
+}
+
+#[test]
+fn killed_at_each_operation() {
+    let is_long = std::env::var("ZARRFS_CRASH_POINTS").is_ok_and(|points| points == "all");
+    let mut work = Work::default();
+    let mut scene = Scene::new(AS_STORED, 1);
+    let mut points = Vec::new();
+    for operation in CHANGES {
+        let (mut number, mut tried) = (1, 0);
+        loop {
+            let Some(is_clean) = die_at(&mut scene, operation, number, &mut work) else { return };
+            if is_clean {
+                break;
+            }
+            tried += 1;
+            scene.check(&format!("{operation:?} {number}"));
+            number += if is_long { 1 } else { 1 + number / 2 };
+        }
+        assert!(tried > 0, "{operation:?} never came");
+        points.push(format!("{operation:?} {tried}"));
+    }
+    scene.compare_with_python("the store after crashes");
+    say(format!(
+        "crash: killed at {}; {} acknowledged syncs of {} bytes",
+        points.join(", "),
+        work.syncs,
+        work.bytes
+    ));
+    assert!(work.bytes > 0, "nothing was acknowledged, so nothing was tried");
+}
