@@ -223,7 +223,8 @@ fn die_at(scene: &mut Scene, operation: Operation, number: u32, work: &mut Work)
     let fills: Vec<Vec<u8>> = scene.kinds.iter().map(|kind| scene.fill_of(kind)).collect();
     for ((kind, regions), fill) in scene.kinds.iter().zip(&mut scene.regions).zip(&fills) {
         for region in regions {
-            let habits = Habits { writes: 4, sync_every: 2, fill, truncates: kind.name == "nofill" };
+            let writes = if operation == Operation::Unlink { 12 } else { 4 };
+            let habits = Habits { writes, sync_every: 2, fill, truncates: kind.name == "nofill" };
             *work += write_pieces(&mount.path(kind.name), region, &habits, &mut numbers);
         }
     }
@@ -244,9 +245,9 @@ fn die_at(scene: &mut Scene, operation: Operation, number: u32, work: &mut Work)
 fn killed_at_each_operation() {
     let is_long = std::env::var("ZARRFS_CRASH_POINTS").is_ok_and(|points| points == "all");
     let mut work = Work::default();
-    let mut scene = Scene::new(AS_STORED, 1);
     let mut points = Vec::new();
     for operation in CHANGES {
+        let mut scene = Scene::new(AS_STORED, 1);
         let (mut number, mut tried) = (1, 0);
         loop {
             let Some(is_clean) = die_at(&mut scene, operation, number, &mut work) else { return };
@@ -259,8 +260,8 @@ fn killed_at_each_operation() {
         }
         assert!(tried > 0, "{operation:?} never came");
         points.push(format!("{operation:?} {tried}"));
+        scene.compare_with_python("the store after crashes");
     }
-    scene.compare_with_python("the store after crashes");
     say(format!(
         "crash: killed at {}; {} acknowledged syncs of {} bytes",
         points.join(", "),

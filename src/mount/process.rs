@@ -20,6 +20,8 @@ pub struct MountEntry {
     pub mountpoint: PathBuf,
     /// The type, with subtype.
     pub filesystem_type: String,
+    /// Nothing can be written.
+    pub is_read_only: bool,
 }
 
 /// All mounts that this process sees, in the order in which they were made.
@@ -39,8 +41,9 @@ fn parse_mount(line: &[u8]) -> Option<MountEntry> {
     let id = text(words.next()?).parse().ok()?;
     let device = text(words.nth(1)?);
     let mountpoint = PathBuf::from(unescape(words.nth(1)?));
+    let is_read_only = words.next()?.split(|&byte| byte == b',').any(|word| word == b"ro");
     let filesystem_type = text(words.skip_while(|word| *word != b"-").nth(1)?);
-    Some(MountEntry { id, device, mountpoint, filesystem_type })
+    Some(MountEntry { id, device, mountpoint, filesystem_type, is_read_only })
 }
 
 /// Space, tab, newline and backslash stand as three octal digits.
@@ -142,6 +145,7 @@ mod tests {
         assert_eq!(entry.device, "98:0");
         assert_eq!(entry.mountpoint, Path::new("/mnt two\\x"));
         assert_eq!(entry.filesystem_type, FILESYSTEM_TYPE);
+        assert!(!entry.is_read_only);
         assert_eq!(parse_mount(b""), None);
         assert_eq!(parse_mount(b"x y z"), None);
     }

@@ -26,17 +26,27 @@ fn refuse<T>(sentence: String) -> Result<T> {
     Err(Error::Usage(sentence))
 }
 
-/// Unmounts, and returns when the daemon has written everything and gone. Fails with the reason when the mount is
-/// busy (naming who uses it), unless `force`, which detaches it at once.
+/// Unmounts, and returns when the daemon has written everything and gone. Fails with the reason when something cannot be
+/// written, when the mount is busy (naming who uses it), and when the daemon does not answer; `force` detaches it at once.
+/// A mount whose daemon has died is detached, which is a failure where it could have written.
 pub fn unmount(mountpoint: &Path, force: bool) -> Result<()> {
     let entry = find(mountpoint)?;
     let shown = mountpoint.display();
     let daemon = daemon_of(&entry.mountpoint);
-    if !force {
-        store_all(&entry.mountpoint)?;
+    if let Behind::Dead = daemon {
+        return unmount_dead(mountpoint, &entry);
+    }
+    if let (Behind::Silent, false) = (&daemon, force) {
+        return refuse(format!(
+            "not unmounted: the daemon of {shown} does not answer; wait for its store, or detach it with --force"
+        ));
     }
     let mut tries = 0;
     loop {
+        // Again for each try: who held the mount has written until now.
+        if !force {
+            store_all(&entry)?;
+        }
         match detach(&entry.mountpoint, force) {
             Ok(()) => break,
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
@@ -52,7 +62,10 @@ pub fn unmount(mountpoint: &Path, force: bool) -> Result<()> {
             Err(error) => return refuse(format!("cannot unmount {shown}: {error}")),
         }
     }
-    let Some(daemon) = daemon else { return Ok(()) };
+    let Behind::Process(daemon) = daemon else {
+        log::warn!("{shown} is detached; its daemon cannot be waited for from here");
+        return Ok(());
+    };
     let patience_ms = if force { FORCED_END_MS } else { DAEMON_END_MS };
     match sys::wait_readable(daemon.as_fd(), patience_ms) {
         Ok(true) => Ok(()),
@@ -66,18 +79,37 @@ pub fn unmount(mountpoint: &Path, force: bool) -> Result<()> {
 }
 
 /// Has the daemon store everything before the mount goes, so that a failure can still be mended.
-fn store_all(mountpoint: &Path) -> Result<()> {
-    match fs::File::open(mountpoint).and_then(|folder| folder.sync_all()) {
+fn store_all(entry: &MountEntry) -> Result<()> {
+    let shown = entry.mountpoint.display();
+    let folder = match fs::File::open(&entry.mountpoint) {
+        Ok(folder) => folder,
+        // Another user's mount, which root may unmount and not enter: the daemon stores when it ends.
+        Err(error) if error.raw_os_error() == Some(libc::EACCES) => return Ok(()),
+        Err(error) => return refuse(format!("not unmounted: {shown} cannot be opened: {error}")),
+    };
+    match folder.sync_all() {
         Ok(()) => Ok(()),
-        // A dead mount, or one of a daemon that does not write.
-        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::EINVAL | libc::EACCES)) => {
-            Ok(())
-        }
+        Err(error) if is_from_the_dead(&error) => refuse(format!(
+            "the daemon of {shown} died while it stored what was written; the mount is left as it is"
+        )),
         Err(error) => refuse(format!(
             "not unmounted: something that was written cannot be stored ({error}); the log says which chunks. Mend the cause and \
              try again, or lose it with --force"
         )),
     }
+}
+
+/// Detaches what a daemon that died has left.
+fn unmount_dead(mountpoint: &Path, entry: &MountEntry) -> Result<()> {
+    let shown = mountpoint.display();
+    detach(&entry.mountpoint, true)
+        .or_else(|error| refuse(format!("cannot detach the dead mount on {shown}: {error}")))?;
+    if entry.is_read_only {
+        return Ok(());
+    }
+    refuse(format!(
+        "{shown} is unmounted, but its daemon had died: what programs wrote there and neither closed nor synced is lost"
+    ))
 }
 
 /// Detaches a mount whose daemon has died (one that answers ENOTCONN); anything else is left alone, and is no error.
@@ -142,16 +174,38 @@ fn is_from_the_dead(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED))
 }
 
-/// A descriptor of the daemon behind a mount, as the mount itself tells; `None` when it does not answer, or
-/// runs where its number means another process.
-fn daemon_of(mountpoint: &Path) -> Option<OwnedFd> {
-    let path = mountpoint.join(INTERNALS).join(CONFIG);
-    let text = with_patience(move || {
+/// What is behind a mount.
+enum Behind {
+    /// This process.
+    Process(OwnedFd),
+    /// A daemon that answers, but that cannot be waited for: it lets this user not in, or its number means another
+    /// process here.
+    Unknown,
+    /// Nothing that answers.
+    Silent,
+    /// Nothing any more.
+    Dead,
+}
+
+/// Who serves a mount, as the mount itself tells.
+fn daemon_of(mountpoint: &Path) -> Behind {
+    let path = mountpoint.to_owned();
+    let asked = with_patience(move || {
         let mut text = String::new();
-        fs::File::open(path)?.take(1 << 20).read_to_string(&mut text).map(|_| text)
-    })?
-    .ok()?;
-    let config: serde_json::Value = serde_json::from_str(&text).ok()?;
+        drop(fs::File::open(&path)?);
+        let config = fs::File::open(path.join(INTERNALS).join(CONFIG))?;
+        config.take(1 << 20).read_to_string(&mut text).map(|_| text)
+    });
+    match asked {
+        None => Behind::Silent,
+        Some(Err(error)) if is_from_the_dead(&error) => Behind::Dead,
+        Some(Err(_)) => Behind::Unknown,
+        Some(Ok(config)) => process_of(&config).map_or(Behind::Unknown, Behind::Process),
+    }
+}
+
+fn process_of(config: &str) -> Option<OwnedFd> {
+    let config: serde_json::Value = serde_json::from_str(config).ok()?;
     let pid = u32::try_from(config.get("pid")?.as_u64()?).ok()?;
     let ticks = config.get("process_start_ticks")?.as_u64()?;
     let process = sys::open_process(pid).ok()?;

@@ -26,9 +26,8 @@ impl Kind {
             item.reverse();
         }
         let fill: Vec<u8> = item.iter().copied().cycle().take(self.size_bytes as usize).collect();
-        let cut = |i: u64| {
-            if i == 0 || i == count { self.size_bytes / count * i } else { self.size_bytes / count * i | 1 }
-        };
+        let even = |i: u64| self.size_bytes / count * i;
+        let cut = |i: u64| if i == 0 || i == count { even(i) } else { even(i) | 1 };
         let end = |i: u64| if i + 1 == count { self.size_bytes } else { cut(i + 1) };
         let region = |i: u64| Region::new(cut(i), &fill[cut(i) as usize..end(i) as usize]);
         (0..count).map(region).collect()
@@ -54,7 +53,7 @@ fn v3(shape: &[u64], chunk: &[u64], data_type: &str, fill: i64, codecs: Value) -
 pub fn write(store: &Path) -> Vec<Kind> {
     let zstd = json!({"name": "zstd", "configuration": {"level": 1, "checksum": true}});
     let transpose = json!({"name": "transpose", "configuration": {"order": [1, 0]}});
-    let nested = shard(&[8, 4], json!(["bytes", zstd]), "end");
+    let nested = shard(&[8, 4], json!([{"name": "bytes"}, zstd]), "end");
     let documents = [
         ("plain", v3(&[60, 70], &[16, 32], "int32", 7, json!([bytes("little"), zstd]))),
         ("big", v3(&[40, 30], &[7, 9], "int64", -2, json!([bytes("big")]))),

@@ -84,7 +84,7 @@ impl Region {
                 self.last[at]
             )
         });
-        *self = Region::new(self.start, &now.to_vec());
+        *self = Region::new(self.start, now);
         sentence.map_or(Ok(()), Err)
     }
 }
@@ -126,7 +126,7 @@ pub fn write_pieces(path: &Path, region: &mut Region, habits: &Habits<'_>, numbe
     let mut work = Work::default();
     let Ok(mut file) = File::options().write(true).open(path) else { return work };
     for _ in 0..habits.writes {
-        let kind = numbers.below(12);
+        let kind = numbers.below(8);
         let written = if kind == 0 && habits.truncates {
             region.write(region.start(), &vec![0; region.last.len()]);
             file.set_len(0)
