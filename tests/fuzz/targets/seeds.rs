@@ -1,12 +1,17 @@
-//! seeds DIR: sound inputs to begin from, in DIR/codec-NAME, DIR/metadata and DIR/shard_index.
+//! No target: writes sound inputs to begin from to `ZARRFS_FUZZ_SEEDS`, in codec-NAME, metadata and shard_index. In the form of
+//! a target, so that one build makes everything (a program of its own would be built a second time, without sanitizer).
+#![no_main]
 
 use std::fs;
 use std::path::Path;
 
+use libfuzzer_sys::fuzz_target;
 use zarrfs_fuzz::{chains, pipeline};
 
-fn main() {
-    let folder = std::env::args_os().nth(1).expect("usage: seeds DIR");
+fuzz_target!(init: write(), |_input: &[u8]| {});
+
+fn write() {
+    let folder = std::env::var_os("ZARRFS_FUZZ_SEEDS").expect("ZARRFS_FUZZ_SEEDS is a folder");
     let folder = Path::new(&folder);
     let put = |place: &str, name: &str, first: u8, bytes: &[u8]| {
         fs::create_dir_all(folder.join(place)).expect("a folder");
