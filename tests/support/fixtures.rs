@@ -19,6 +19,8 @@ pub struct Expected {
     pub path: String,
     /// What is special about it.
     pub what: String,
+    /// NumPy's name of its type.
+    pub dtype: String,
     /// Only the codecs and types of the core specifications.
     pub is_core: bool,
     /// Bytes of the flat file.
@@ -27,6 +29,8 @@ pub struct Expected {
     pub layouts: BTreeMap<String, String>,
     /// Which other readers gave the same bytes.
     pub oracles: Vec<String>,
+    /// What is read is not what was written.
+    pub is_lossy: bool,
     /// For an array that cannot be opened: the error's number, and what its reason must name.
     pub refusal: Option<(i32, Vec<String>)>,
 }
@@ -123,10 +127,12 @@ fn one_expected(path: &str, entry: &Value) -> Expected {
     Expected {
         path: path.to_owned(),
         what: entry["what"].as_str().unwrap_or_default().to_owned(),
+        dtype: entry["dtype"].as_str().unwrap_or_default().to_owned(),
         is_core: entry["part"] == "core",
         size_bytes: entry["nbytes"].as_u64().unwrap_or(0),
         layouts: layouts.map(|(name, digest)| (name.clone(), digest.as_str().unwrap().to_owned())).collect(),
         oracles: texts(&entry["oracles"]),
+        is_lossy: entry["lossy"] == true,
         refusal: entry["errno"].as_str().map(|name| (errno_by_name(name), texts(&entry["names"]))),
     }
 }
