@@ -34,6 +34,8 @@ pub struct Engine {
     pub(super) objects_stored: AtomicU64,
     /// Arrays that are written, or have something dirty that could not be stored yet: kept alive until it is.
     written: Mutex<Vec<Arc<Inner>>>,
+    /// The timer stores what was not written for so long; `None`: there is no timer.
+    settle: Mutex<Option<Duration>>,
     timer: Once,
 }
 
@@ -64,6 +66,9 @@ pub struct EngineCounters {
     pub objects_stored: u64,
 }
 
+/// A unit that was written this recently is left to gather more by the timer.
+const SETTLE: Duration = Duration::from_secs(5);
+
 /// How often the timer looks for what has settled.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -71,9 +76,8 @@ fn tick(engine: &Weak<Engine>) {
     loop {
         std::thread::sleep(TICK);
         let Some(engine) = engine.upgrade() else { return };
-        for array in engine.written() {
-            array.store_settled();
-        }
+        let Some(settle) = *engine.settle.lock() else { return };
+        engine.store_settled(settle);
     }
 }
 
@@ -98,6 +102,7 @@ impl Engine {
             units_encoded: AtomicU64::new(0),
             objects_stored: AtomicU64::new(0),
             written: Mutex::default(),
+            settle: Mutex::new(Some(SETTLE)),
             timer: Once::new(),
         })
     }
@@ -105,6 +110,18 @@ impl Engine {
     /// Sets how many bytes may be dirty before a writer has to wait (a quarter of the cache's limit, unless set).
     pub fn set_dirty_limit_bytes(&self, limit_bytes: u64) {
         self.dirty_limit_bytes.store(limit_bytes, Ordering::Relaxed);
+    }
+
+    /// Sets how long a unit is left to gather more (5 seconds, unless set); `None`, before anything is written: no timer.
+    pub fn set_settle(&self, settle: Option<Duration>) {
+        *self.settle.lock() = settle;
+    }
+
+    /// Stores what was not written for as long as `settle`: what the timer does each second.
+    pub fn store_settled(&self, settle: Duration) {
+        for array in self.written() {
+            array.store_settled(settle);
+        }
     }
 
     pub(super) fn is_over_dirty_limit(&self) -> bool {
@@ -118,6 +135,9 @@ impl Engine {
         written.retain(|known| !Arc::ptr_eq(&known.writing, &array.writing));
         written.push(Arc::clone(array));
         drop(written);
+        if self.settle.lock().is_none() {
+            return;
+        }
         self.timer.call_once(|| {
             let engine = Arc::downgrade(self);
             let timer = std::thread::Builder::new().name("write-back".to_owned());

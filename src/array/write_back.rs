@@ -20,9 +20,6 @@ use crate::error::{Error, Result};
 use crate::metadata::MAX_DOCUMENT_BYTES;
 use crate::store::{Info, Store, Validator, Writer};
 
-/// A unit that was written this recently is left to gather more by the timer.
-const SETTLE: Duration = Duration::from_secs(5);
-
 /// Failures of one attempt that are logged one by one.
 const LOGGED_FAILURES: usize = 8;
 
@@ -33,8 +30,8 @@ enum Which {
     Everything,
     /// All that are dirty, if more is dirty than the limit.
     ToMakeRoom,
-    /// Those that were not written lately.
-    Settled,
+    /// Those that were not written for so long.
+    Settled(Duration),
 }
 
 /// Dirty units of one object, by number.
@@ -93,12 +90,12 @@ impl Inner {
     }
 
     /// Stores units that have settled, and makes last what is stored; the timer's part. Failures are counted, and logged.
-    pub(super) fn store_settled(&self) {
+    pub(super) fn store_settled(&self, settle: Duration) {
         let now = Instant::now();
         if !self.writing.waits(now) {
             let has_writers = self.writing.opened.lock().as_ref().is_some_and(|opened| opened.writers > 0);
             let stored = match (self.is_dirty(), has_writers) {
-                (true, true) => self.store_dirty(Which::Settled),
+                (true, true) => self.store_dirty(Which::Settled(settle)),
                 // Nobody is left to do it.
                 (true, false) => self.store_dirty(Which::Everything),
                 (false, _) => self.sync_names(),
@@ -110,8 +107,9 @@ impl Inner {
 
     /// Stores everything and makes it last; unmounting's part.
     pub(super) fn store_all(&self) -> Result<()> {
-        self.store_dirty(Which::Everything)?;
-        self.sync_names()
+        let stored = self.store_dirty(Which::Everything).and_then(|()| self.sync_names());
+        self.let_go_if_idle();
+        stored
     }
 
     /// Stores what is dirty when more is dirty than the limit. Fails where that leaves no room. What others have dirty
@@ -252,10 +250,10 @@ impl Inner {
         for (&number, unit) in &units.dirty {
             objects.entry(self.object_of(number)).or_default().push((number, Arc::clone(unit)));
         }
-        if which == Which::Settled {
+        if let Which::Settled(settle) = which {
             let now = Instant::now();
             let is_settled = |unit: &Arc<DirtyUnit>| {
-                unit.state.try_lock().is_some_and(|state| now.duration_since(state.last_write) >= SETTLE)
+                unit.state.try_lock().is_some_and(|state| now.duration_since(state.last_write) >= settle)
             };
             objects.retain(|_, units| units.iter().all(|(_, unit)| is_settled(unit)));
         }

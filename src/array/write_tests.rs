@@ -133,7 +133,7 @@ fn run(case: &Case, steps: &[Step]) {
             }
             Step::Flush => array.flush().unwrap(),
             Step::Sync => array.sync().unwrap(),
-            Step::Settle => array.inner.store_settled(),
+            Step::Settle => array.inner.store_settled(std::time::Duration::from_secs(5)),
             Step::Zero => {
                 array.zero().unwrap();
                 model.fill(0);
@@ -141,6 +141,7 @@ fn run(case: &Case, steps: &[Step]) {
             Step::Reopen => {
                 assert!(engine.store_all().is_empty());
                 assert_eq!(engine.counters().dirty_bytes, 0);
+                array.close_for_writing();
                 drop(array);
                 (engine, array) = open(case, &store);
             }

@@ -96,6 +96,7 @@ impl FileSystem {
     pub fn new(options: Arc<Options>, store: Arc<dyn Store>) -> Self {
         let engine = Engine::new(options.cache_limit_bytes, options.threads);
         engine.set_dirty_limit_bytes(options.dirty_limit_bytes);
+        engine.set_settle(options.settle);
         FileSystem {
             nodes: NodeCache::new(Tree::new(store), options.revalidate()),
             engine,

@@ -41,6 +41,8 @@ pub struct Options {
     pub writable: bool,
     /// Bytes that may be dirty before a writer has to wait.
     pub dirty_limit_bytes: u64,
+    /// The timer stores what was not written for so long; `None`: there is no timer.
+    pub settle: Option<Duration>,
     /// Who may enter.
     pub allow_other: AllowOther,
     /// Limit of the chunk cache.
@@ -74,6 +76,7 @@ impl Options {
             mountpoint: mountpoint.into(),
             writable: false,
             dirty_limit_bytes: 1 << 28,
+            settle: Some(Duration::from_secs(5)),
             allow_other: AllowOther::Auto,
             cache_limit_bytes: 1 << 30,
             threads: std::thread::available_parallelism().map_or(2, usize::from),

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::array::Array;
 use crate::error::Error;
@@ -109,8 +110,11 @@ impl FileSystem {
         let Handle::Array { inode, writer: Some(writer), .. } = &*handle else {
             return Err(Failure::Errno(libc::EBADF));
         };
+        if data.is_empty() {
+            return Ok(0);
+        }
         let room = size_bytes.saturating_sub(offset);
-        if room == 0 && !data.is_empty() {
+        if room == 0 {
             return Err(Failure::Errno(libc::EFBIG));
         }
         let length = usize::try_from(room).unwrap_or(usize::MAX).min(data.len());
@@ -291,6 +295,11 @@ impl FileSystem {
         self.handles.get(handle).is_some_and(|handle| {
             matches!(*handle, Handle::Array { writer: Some(_), .. } | Handle::Draft { .. })
         })
+    }
+
+    /// Stores what was not written for as long as `settle`: what the timer does each second.
+    pub fn store_settled(&self, settle: Duration) {
+        self.engine.store_settled(settle);
     }
 
     /// Stores everything that is dirty anywhere and makes it last; what could not be stored, and why.

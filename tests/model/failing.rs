@@ -1,0 +1,115 @@
+//! A store whose disk is full, or whose folders cannot be synced, for as long as a test wants it.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use zarrfs::error::{Error, Result};
+use zarrfs::store::{Entry, Info, Object, Part, Room, Store, Validator, Writer};
+
+/// Refuses to write, and counts which chunks and folders were refused.
+pub struct Failing {
+    store: Arc<dyn Store>,
+    is_full: AtomicBool,
+    is_unsyncable: AtomicBool,
+    refused: Mutex<HashMap<String, u64>>,
+}
+
+fn array_of(key: &str) -> String {
+    key.split('/').next().unwrap_or_default().to_owned()
+}
+
+impl Failing {
+    pub fn new(store: Arc<dyn Store>) -> Arc<Self> {
+        let (is_full, is_unsyncable) = (AtomicBool::new(false), AtomicBool::new(false));
+        Arc::new(Failing { store, is_full, is_unsyncable, refused: Mutex::default() })
+    }
+
+    pub fn set(&self, is_full: bool, is_unsyncable: bool) {
+        self.is_full.store(is_full, Ordering::SeqCst);
+        self.is_unsyncable.store(is_unsyncable, Ordering::SeqCst);
+    }
+
+    pub fn fails(&self) -> bool {
+        self.is_full.load(Ordering::SeqCst) || self.is_unsyncable.load(Ordering::SeqCst)
+    }
+
+    /// How often something was refused to an array at the root.
+    pub fn refused(&self, array: &str) -> u64 {
+        self.refused.lock().unwrap().get(array).copied().unwrap_or(0)
+    }
+
+    fn admit(&self, key: &str, fails: &AtomicBool, errno: i32) -> Result<()> {
+        if !fails.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        let documents = ["zarr.json", ".zarray", ".zattrs", "meta", "attrs"];
+        if !documents.iter().any(|name| key.ends_with(name)) {
+            *self.refused.lock().unwrap().entry(array_of(key)).or_default() += 1;
+        }
+        Err(Error::store(key, "write", std::io::Error::from_raw_os_error(errno)))
+    }
+
+    fn inner(&self) -> &dyn Writer {
+        self.store.writer().unwrap()
+    }
+}
+
+impl Writer for Failing {
+    fn put(&self, key: &str, parts: &[Part<'_>], within: &str, like: &Info) -> Result<Validator> {
+        self.admit(key, &self.is_full, libc::ENOSPC)?;
+        self.inner().put(key, parts, within, like)
+    }
+
+    fn delete(&self, key: &str) -> Result<bool> {
+        self.admit(key, &self.is_full, libc::ENOSPC)?;
+        self.inner().delete(key)
+    }
+
+    fn sync(&self, keys: &[String], within: &str) -> Result<()> {
+        self.admit(keys.first().map_or(within, String::as_str), &self.is_unsyncable, libc::EIO)?;
+        self.inner().sync(keys, within)
+    }
+
+    fn lock(&self, folder: &str) -> Result<Option<Box<dyn Send + Sync>>> {
+        self.inner().lock(folder)
+    }
+
+    fn touch(&self, key: &str, version: Validator) -> Result<Option<Validator>> {
+        self.inner().touch(key, version)
+    }
+
+    fn remove_unfinished(&self, folder: &str) -> Result<u64> {
+        self.inner().remove_unfinished(folder)
+    }
+}
+
+impl Store for Failing {
+    fn open(&self, key: &str) -> Result<Option<Box<dyn Object>>> {
+        self.store.open(key)
+    }
+
+    fn get(&self, key: &str, limit_bytes: u64) -> Result<Option<Vec<u8>>> {
+        self.store.get(key, limit_bytes)
+    }
+
+    fn head(&self, key: &str) -> Result<Option<Info>> {
+        self.store.head(key)
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<Entry>> {
+        self.store.list(folder)
+    }
+
+    fn room(&self) -> Result<Room> {
+        self.store.room()
+    }
+
+    fn describe(&self) -> String {
+        self.store.describe()
+    }
+
+    fn writer(&self) -> Option<&dyn Writer> {
+        Some(self)
+    }
+}

@@ -1,0 +1,475 @@
+//! The hierarchy as it is mounted, and what is known of each of its files.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use zarrfs::array::Layout;
+use zarrfs::mount::failure::{Answer, Reach};
+use zarrfs::mount::fs::FileSystem;
+use zarrfs::mount::inode::ROOT;
+use zarrfs::mount::options::Options;
+use zarrfs::mount::writing::Change;
+use zarrfs::store::{MemoryStore, Store};
+
+use super::arrays::ArrayCase;
+use super::failing::Failing;
+
+/// How the hierarchy is mounted.
+#[derive(Clone, Debug)]
+pub struct Mounting {
+    pub layout: Layout,
+    pub cache_limit_bytes: u64,
+    pub dirty_limit_bytes: u64,
+    pub threads: usize,
+    pub has_folder: bool,
+}
+
+/// What is known of one array's file.
+pub struct File {
+    pub case: ArrayCase,
+    /// What a program must read.
+    pub bytes: Vec<u8>,
+    /// Written since everything was stored last: what another program writes there loses.
+    dirty: Vec<bool>,
+    /// Written by another program since the file was opened last: old or new.
+    unsure: Vec<bool>,
+    is_zeroed: bool,
+    was_written: bool,
+    documents: Vec<(String, Vec<u8>)>,
+}
+
+/// What open(2) gave out.
+#[derive(Clone, Copy)]
+pub struct Open {
+    pub file: usize,
+    pub handle: u64,
+    pub writes: bool,
+    /// How often storing this array had failed when this handle heard of it last.
+    told: u64,
+}
+
+pub struct Model {
+    mounting: Mounting,
+    store: Arc<Failing>,
+    /// The same store, as another program sees it; it never fails.
+    plain: Arc<dyn Store>,
+    _folder: Option<tempfile::TempDir>,
+    pub fs: FileSystem,
+    pub files: Vec<File>,
+    pub open: Vec<Open>,
+}
+
+fn errno<T>(answer: Answer<T>) -> Result<T, i32> {
+    answer.map_err(|failure| failure.errno())
+}
+
+fn mounted(mounting: &Mounting, store: Arc<dyn Store>) -> FileSystem {
+    let mut options = Options::new("memory", "/nowhere");
+    options.writable = true;
+    options.cache_limit_bytes = mounting.cache_limit_bytes;
+    options.dirty_limit_bytes = mounting.dirty_limit_bytes;
+    options.threads = mounting.threads;
+    options.layout = mounting.layout;
+    options.revalidate_seconds = 0.0;
+    options.settle = None;
+    FileSystem::new(Arc::new(options), store)
+}
+
+fn name(file: usize) -> String {
+    format!("a{file}")
+}
+
+/// Looks for a difference where there is none to be expected.
+fn compare(what: &str, found: &[u8], expected: &[u8], unsure: &[bool]) {
+    assert_eq!(found.len(), expected.len(), "{what}: length");
+    let differs = (0..found.len()).find(|&at| found[at] != expected[at] && !unsure[at]);
+    if let Some(at) = differs {
+        let around = at.saturating_sub(4)..(at + 12).min(found.len());
+        panic!(
+            "{what}: byte {at} of {}: {:?} for {:?}",
+            found.len(),
+            &found[around.clone()],
+            &expected[around]
+        );
+    }
+}
+
+impl Model {
+    pub fn new(mounting: &Mounting, cases: &[ArrayCase]) -> Model {
+        let (folder, plain) = place(mounting, cases);
+        let store = Failing::new(plain.clone());
+        let is_big = mounting.layout.byte_order == zarrfs::array::ByteOrder::Big;
+        let file = |(number, case): (usize, &ArrayCase)| {
+            let size = case.size_bytes();
+            let key = |key: &str| format!("{}/{key}", name(number));
+            let documents = case.documents().into_iter();
+            File {
+                bytes: case.fill(is_big).into_iter().cycle().take(size).collect(),
+                dirty: vec![false; size],
+                unsure: vec![false; size],
+                is_zeroed: false,
+                was_written: false,
+                documents: documents
+                    .map(|(k, document)| (key(k), document.to_string().into_bytes()))
+                    .collect(),
+                case: case.clone(),
+            }
+        };
+        let files = cases.iter().enumerate().map(file).collect();
+        let fs = mounted(mounting, store.clone());
+        Model { mounting: mounting.clone(), store, plain, _folder: folder, fs, files, open: Vec::new() }
+    }
+
+    fn inode(&self, name: &str) -> u64 {
+        self.fs.lookup(ROOT, name, Reach::Store).unwrap().attributes.inode
+    }
+
+    /// open(2), as the kernel asks for it: O_TRUNC comes as a change of size right behind it.
+    pub fn open(&mut self, file: usize, writes: bool, truncates: bool) {
+        let flags = if writes { libc::O_RDWR } else { libc::O_RDONLY };
+        let inode = self.inode(&name(file));
+        let opened = self.fs.open(inode, flags).unwrap();
+        assert_eq!(opened.writes, writes);
+        self.files[file].unsure.fill(false);
+        // A handle that joins others hears of what fails from now on.
+        let told = self.store.refused(&name(file));
+        self.open.push(Open { file, handle: opened.handle, writes, told });
+        if writes && truncates {
+            self.truncate(file, 0);
+        }
+    }
+
+    pub fn release(&mut self, slot: usize) {
+        let open = self.open.swap_remove(slot);
+        self.fs.release(open.handle);
+        assert_eq!(errno(self.fs.flush(open.handle)), Err(libc::EBADF));
+    }
+
+    /// close(2) of a descriptor, or fsync(2).
+    pub fn flush(&mut self, slot: usize, syncs: bool) {
+        let open = self.open[slot];
+        let array = name(open.file);
+        let stored = errno(if syncs { self.fs.sync(open.handle) } else { self.fs.flush(open.handle) });
+        let refused = self.store.refused(&array);
+        match stored {
+            Ok(()) if open.writes => assert_eq!(refused, open.told, "a failure was never told"),
+            Ok(()) => {}
+            Err(code) => {
+                assert!([libc::ENOSPC, libc::EIO].contains(&code));
+                assert!(refused > open.told, "a failure that there was not: {code}");
+            }
+        }
+        self.open[slot].told = refused;
+        if stored.is_ok() {
+            self.files[open.file].is_stored();
+        } else if !self.store.fails() {
+            // It may have gone through while this tells of an earlier failure; it must go through now.
+            self.fs.flush(open.handle).unwrap();
+            self.files[open.file].is_stored();
+        }
+    }
+
+    pub fn read(&mut self, slot: usize, offset: usize, length: usize) {
+        let open = self.open[slot];
+        let file = &self.files[open.file];
+        let end = (offset + length).min(file.bytes.len());
+        let range = offset.min(end)..end;
+        let (expected, unsure) = (&file.bytes[range.clone()], &file.unsure[range]);
+        let mut buffer = Vec::new();
+        if let Some(found) =
+            self.fs.read_cached(open.handle, offset as u64, length as u32, &mut buffer).unwrap()
+        {
+            compare("from memory", found, expected, unsure);
+        }
+        let found = self.fs.read(open.handle, offset as u64, length as u32, &mut buffer).unwrap();
+        compare("read", found, expected, unsure);
+    }
+
+    pub fn write(&mut self, slot: usize, offset: usize, data: &[u8], is_page: bool) {
+        let open = self.open[slot];
+        let size = self.files[open.file].bytes.len();
+        let room = size.saturating_sub(offset).min(data.len());
+        let mut data = data.to_vec();
+        let is_invalid =
+            self.files[open.file].case.is_bool() && data.first().is_some_and(|&byte| byte == 0xEE);
+        if self.files[open.file].case.is_bool() && !is_invalid {
+            data.iter_mut().for_each(|byte| *byte &= 1);
+        }
+        let written = errno(self.fs.write(open.handle, offset as u64, &data, is_page));
+        match written {
+            _ if !open.writes => assert_eq!(written, Err(libc::EBADF)),
+            _ if room == 0 && !data.is_empty() => assert_eq!(written, Err(libc::EFBIG)),
+            _ if is_invalid => assert_eq!(written, Err(libc::EINVAL)),
+            Err(code) => assert!(self.store.fails() && code == libc::ENOSPC && !is_page, "write: {code}"),
+            Ok(length) => {
+                assert_eq!(length as usize, room);
+                self.files[open.file].note(offset, &data[..room]);
+            }
+        }
+    }
+
+    pub fn truncate(&mut self, file: usize, size: usize) {
+        let inode = self.inode(&name(file));
+        let now = self.files[file].bytes.len();
+        let change = Change { size_bytes: Some(size as u64), ..Change::default() };
+        let has_writers = self.open.iter().any(|open| open.file == file && open.writes);
+        let refused = self.store.refused(&name(file));
+        match errno(self.fs.change(inode, change)) {
+            Ok((found, drops_cache)) => {
+                assert!(size == 0 || size == now);
+                assert_eq!(found.attributes.size_bytes, now as u64);
+                assert_eq!(drops_cache, size != now);
+            }
+            Err(libc::EINVAL) => return assert!(size != 0 && size != now),
+            Err(code) => {
+                assert!(self.store.fails() && !has_writers, "truncate: {code}");
+                assert!(self.store.refused(&name(file)) > refused);
+            }
+        }
+        if size != now {
+            self.files[file].zero();
+        }
+    }
+
+    pub fn allocate(&mut self, slot: usize, offset: usize, length: usize, mode: i32) {
+        let open = self.open[slot];
+        let file = &mut self.files[open.file];
+        let (size, end) = (file.bytes.len(), offset + length);
+        let keeps = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
+        let zeroes = mode & (libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_PUNCH_HOLE) != 0;
+        let allocated = errno(self.fs.allocate(open.handle, offset as u64, length as u64, mode));
+        match allocated {
+            _ if !open.writes => assert_eq!(allocated, Err(libc::EBADF)),
+            _ if !zeroes && mode != 0 => assert_eq!(allocated, Err(libc::EOPNOTSUPP)),
+            _ if !keeps && end > size => assert_eq!(allocated, Err(libc::EFBIG)),
+            Err(code) => assert!(self.store.fails() && code == libc::ENOSPC, "fallocate: {code}"),
+            Ok(()) if zeroes && offset < size => {
+                let zeros = vec![0; end.min(size) - offset];
+                file.note(offset, &zeros);
+            }
+            Ok(()) => {}
+        }
+    }
+
+    /// copy_file_range(2); the kernel refuses ranges of one file that overlap.
+    pub fn copy(
+        &mut self,
+        (from, from_offset): (usize, usize),
+        (to, to_offset): (usize, usize),
+        length: usize,
+    ) {
+        let (from, to) = (self.open[from], self.open[to]);
+        let (source, target) = (&self.files[from.file], &self.files[to.file]);
+        if from.file == to.file && from_offset.abs_diff(to_offset) < length {
+            return;
+        }
+        if target.case.is_bool() && !source.case.is_bool() {
+            return;
+        }
+        let there = source.bytes.len().saturating_sub(from_offset).min(length);
+        let range = from_offset.min(source.bytes.len())..from_offset.min(source.bytes.len()) + there;
+        if source.unsure[range.clone()].contains(&true) {
+            return;
+        }
+        let data = source.bytes[range].to_vec();
+        let room = target.bytes.len().saturating_sub(to_offset).min(there);
+        let (offset, to_start) = (from_offset as u64, to_offset as u64);
+        let copied = errno(self.fs.copy(from.handle, offset, to.handle, to_start, length as u64));
+        match copied {
+            _ if !to.writes => assert_eq!(copied, Err(libc::EBADF)),
+            _ if there > 0 && room == 0 => assert_eq!(copied, Err(libc::EFBIG)),
+            Err(code) => assert!(self.store.fails() && code == libc::ENOSPC, "copy_file_range: {code}"),
+            Ok(length) => {
+                assert_eq!(length as usize, room);
+                self.files[to.file].note(to_offset, &data[..room]);
+            }
+        }
+    }
+
+    /// The sidecar says how long the file is; its attributes are edited in place, if asked for.
+    pub fn sidecar(&mut self, file: usize, number: Option<u64>) {
+        let sidecar = format!("{}.json", name(file));
+        let inode = self.inode(&sidecar);
+        let flags = if number.is_some() { libc::O_RDWR } else { libc::O_RDONLY };
+        let handle = self.fs.open(inode, flags).unwrap().handle;
+        let mut buffer = Vec::new();
+        let text = self.fs.read(handle, 0, 1 << 20, &mut buffer).unwrap();
+        let mut content: Value = serde_json::from_slice(text).unwrap();
+        assert_eq!(content["nbytes"], self.files[file].bytes.len());
+        assert_eq!(content.get("error"), None);
+        if let Some(number) = number {
+            content["attributes"]["number"] = number.into();
+            let cut = Change { size_bytes: Some(0), by_handle: true, ..Change::default() };
+            self.fs.change(inode, cut).unwrap();
+            self.fs.write(handle, 0, content.to_string().as_bytes(), false).unwrap();
+            let judged = errno(self.fs.flush(handle));
+            assert!(judged.is_ok() || self.store.fails(), "{judged:?}");
+            for (key, document) in &mut self.files[file].documents {
+                *document = self.plain.get(key, 1 << 20).unwrap().unwrap();
+            }
+            if judged.is_ok() {
+                let mut documents = self.files[file].documents.iter();
+                let says = format!("\"number\":{number}");
+                assert!(documents.any(|(_, text)| String::from_utf8_lossy(text).contains(&says)), "{says}");
+            }
+        }
+        self.fs.release(handle);
+    }
+
+    /// Another program writes what we do not: both must be there.
+    pub fn foreign(&mut self, file: usize, offset: usize, data: &[u8]) {
+        let known = &mut self.files[file];
+        let end = (offset + data.len()).min(known.bytes.len());
+        let range = offset.min(end)..end;
+        // In a folder the other program would be refused while we write.
+        if self.mounting.has_folder || known.is_zeroed || known.dirty[range.clone()].contains(&true) {
+            return;
+        }
+        let mut data = data[..range.len()].to_vec();
+        if known.case.is_bool() {
+            data.iter_mut().for_each(|byte| *byte &= 1);
+        }
+        let other = mounted(&self.mounting, self.plain.clone());
+        let inode = other.lookup(ROOT, &name(file), Reach::Store).unwrap().attributes.inode;
+        let handle = other.open(inode, libc::O_RDWR).unwrap().handle;
+        if !data.is_empty() {
+            other.write(handle, range.start as u64, &data, false).unwrap();
+        }
+        other.sync(handle).unwrap();
+        other.release(handle);
+        known.note(range.start, &data);
+        known.dirty[range.clone()].fill(false);
+        known.unsure[range].fill(true);
+    }
+
+    pub fn fail(&mut self, is_full: bool, is_unsyncable: bool) {
+        self.store.set(is_full, is_unsyncable);
+    }
+
+    /// What the timer does.
+    pub fn settle(&mut self, settle: Duration) {
+        self.fs.store_settled(settle);
+    }
+
+    /// Everything is stored, and another program reads it.
+    pub fn verify(&mut self) {
+        self.store.set(false, false);
+        assert!(self.fs.store_all().is_empty());
+        let stats = self.fs.lookup(ROOT, "__zarrfs__", Reach::Store).unwrap().attributes.inode;
+        let stats = self.fs.lookup(stats, "stats", Reach::Store).unwrap().attributes.inode;
+        let handle = self.fs.open(stats, libc::O_RDONLY).unwrap().handle;
+        let mut buffer = Vec::new();
+        let text = self.fs.read(handle, 0, 1 << 20, &mut buffer).unwrap();
+        let text = String::from_utf8_lossy(text);
+        assert!(text.contains("\nzarrfs_dirty_bytes 0\n"), "{text}");
+        self.fs.release(handle);
+        let other = mounted(&self.mounting, self.plain.clone());
+        self.files.iter_mut().for_each(File::is_stored);
+        for (number, file) in self.files.iter().enumerate() {
+            let found = other.lookup(ROOT, &name(number), Reach::Store).unwrap().attributes;
+            assert_eq!(found.size_bytes, file.bytes.len() as u64);
+            let handle = other.open(found.inode, libc::O_RDONLY).unwrap().handle;
+            let read = other.read(handle, 0, found.size_bytes as u32, &mut buffer).unwrap();
+            compare("stored", read, &file.bytes, &vec![false; file.bytes.len()]);
+            other.release(handle);
+            for (key, document) in &file.documents {
+                let now = self.plain.get(key, 1 << 20).unwrap();
+                assert!(now.as_ref() == Some(document), "{key} was changed");
+            }
+            self.check_objects(number);
+        }
+    }
+
+    /// Nothing is in an array's folder but its documents and chunks; none, where all is fill value.
+    fn check_objects(&self, number: usize) {
+        let file = &self.files[number];
+        let is_big = self.mounting.layout.byte_order == zarrfs::array::ByteOrder::Big;
+        let fill = file.case.fill(is_big);
+        let mut objects = Vec::new();
+        let mut folders = vec![name(number)];
+        while let Some(folder) = folders.pop() {
+            for entry in self.plain.list(&folder).unwrap() {
+                let key = format!("{folder}/{}", entry.name);
+                if entry.is_folder {
+                    folders.push(key);
+                } else if !file.documents.iter().any(|(document, _)| *document == key) {
+                    objects.push(key);
+                }
+            }
+        }
+        let is_chunk = |key: &String| {
+            key.split(['/', '.']).skip(1).all(|part| part == "c" || part.parse::<u64>().is_ok())
+        };
+        assert!(objects.iter().all(is_chunk), "{objects:?}");
+        let is_fill = file.bytes.chunks(fill.len()).all(|element| element == fill);
+        if is_fill && file.case.drops_fill() {
+            assert!(objects.is_empty(), "all fill value, and stored nevertheless: {objects:?}");
+        } else if file.was_written {
+            assert!(!objects.is_empty());
+        }
+    }
+
+    /// The mount ends, and another begins.
+    pub fn remount(&mut self) {
+        while !self.open.is_empty() {
+            self.release(0);
+        }
+        self.verify();
+        self.fs = mounted(&self.mounting, self.store.clone());
+        self.files.iter_mut().for_each(|file| file.unsure.fill(false));
+    }
+}
+
+impl File {
+    fn note(&mut self, offset: usize, data: &[u8]) {
+        if data.is_empty() {
+            return;
+        }
+        let range = offset..offset + data.len();
+        self.bytes[range.clone()].copy_from_slice(data);
+        self.dirty[range.clone()].fill(true);
+        self.unsure[range].fill(false);
+        self.was_written = true;
+    }
+
+    fn zero(&mut self) {
+        let zeros = vec![0; self.bytes.len()];
+        self.note(0, &zeros);
+        self.is_zeroed = true;
+    }
+
+    fn is_stored(&mut self) {
+        self.dirty.fill(false);
+        self.is_zeroed = false;
+    }
+}
+
+/// A store with the arrays' documents: in memory, or in a folder.
+fn place(mounting: &Mounting, cases: &[ArrayCase]) -> (Option<tempfile::TempDir>, Arc<dyn Store>) {
+    let memory = MemoryStore::new();
+    // Where there is no disk to wait for.
+    let shared_memory = std::path::Path::new("/dev/shm");
+    let folder = mounting
+        .has_folder
+        .then(|| tempfile::tempdir_in(shared_memory).or_else(|_| tempfile::tempdir()).unwrap());
+    for (number, case) in cases.iter().enumerate() {
+        for (key, document) in case.documents() {
+            let (key, text) = (format!("{}/{key}", name(number)), document.to_string());
+            if let Some(folder) = &folder {
+                let path = folder.path().join(&key);
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::fs::write(path, text).unwrap();
+            } else {
+                memory.put(&key, text.into_bytes()).unwrap();
+            }
+        }
+    }
+    match folder {
+        Some(folder) => {
+            let store = zarrfs::store::open(folder.path().to_str().unwrap(), false).unwrap();
+            (Some(folder), store)
+        }
+        None => (None, Arc::new(memory)),
+    }
+}
