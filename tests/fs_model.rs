@@ -2,7 +2,7 @@
 //! limits, disks that are full for a while, other programs that write, and remounts: each file must read as a byte vector
 //! does, and so must the store afterwards.
 //!
-//! `ZARRFS_MODEL_CASES=10000 cargo test --release --test fs_model` is the long run; 500 cases otherwise.
+//! `ZARRFS_MODEL_CASES=10000 cargo test --release --test fs_model` is the long run; 1,000 cases otherwise.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -34,7 +34,7 @@ enum Step {
     Allocate(usize, Place, usize, i32),
     Copy((usize, Place), (usize, Place), usize),
     Sidecar(usize, Option<u64>),
-    Foreign(usize, Place, usize, u8),
+    Foreign { file: usize, place: Place, length: usize, seed: u8, reads: (bool, bool) },
     Fail(bool, bool),
     Recover,
     Settle(bool),
@@ -85,7 +85,9 @@ fn step() -> impl Strategy<Value = Step> {
         3 => ((handle(), place()), (handle(), place()), length()).prop_map(|(from, to, n)| Step::Copy(from, to, n)),
         2 => (0usize..3, prop_oneof![Just(None), (0u64..100).prop_map(Some)])
             .prop_map(|(file, number)| Step::Sidecar(file, number)),
-        3 => (0usize..3, place(), length(), any::<u8>()).prop_map(|(f, at, n, seed)| Step::Foreign(f, at, n, seed)),
+        3 => (0usize..3, place(), length(), any::<u8>(), any::<(bool, bool)>()).prop_map(
+            |(file, place, length, seed, reads)| Step::Foreign { file, place, length, seed, reads }
+        ),
         1 => (any::<bool>(), any::<bool>()).prop_map(|(full, unsyncable)| Step::Fail(full, unsyncable)),
         2 => Just(Step::Recover),
         2 => any::<bool>().prop_map(Step::Settle),
@@ -134,9 +136,15 @@ fn apply(model: &mut Model, step: &Step) {
             model.truncate(file % files, size);
         }
         Step::Sidecar(file, number) => model.sidecar(file % files, number),
-        Step::Foreign(file, place, length, seed) => {
-            let offset = at(model, file % files, place);
-            model.foreign(file % files, offset, &data(length, seed));
+        Step::Foreign { file, place, length, seed, reads: (before, after) } => {
+            let file = file % files;
+            if before {
+                model.read_all(file);
+            }
+            model.foreign(file, at(model, file, place), &data(length, seed));
+            if after {
+                model.read_all(file);
+            }
         }
         Step::Fail(is_full, is_unsyncable) => model.fail(is_full, is_unsyncable),
         Step::Recover => model.fail(false, false),
@@ -199,7 +207,7 @@ fn check(mounting: &Mounting, arrays: &[ArrayCase], steps: &[Step]) {
 }
 
 fn cases() -> u32 {
-    std::env::var("ZARRFS_MODEL_CASES").ok().map_or(500, |cases| cases.parse().unwrap())
+    std::env::var("ZARRFS_MODEL_CASES").ok().map_or(1000, |cases| cases.parse().unwrap())
 }
 
 proptest! {

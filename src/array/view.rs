@@ -31,7 +31,14 @@ pub(super) struct Served {
 }
 
 impl Served {
+    /// An object was read in this version. If it was read in another before, which was not ours to replace, some of what
+    /// readers hold is old.
     pub(super) fn note(&mut self, key: String, version: Option<Validator>) {
+        self.has_changed |= self.objects.get(&key).is_some_and(|seen| *seen != version);
+        self.insert(key, version);
+    }
+
+    fn insert(&mut self, key: String, version: Option<Validator>) {
         if self.objects.len() >= SERVED_LIMIT && !self.objects.contains_key(&key) {
             self.has_overflowed = true;
         } else {
@@ -43,7 +50,7 @@ impl Served {
     /// did in between is new to them.
     pub(super) fn note_replaced(&mut self, key: String, old: Option<Validator>, new: Option<Validator>) {
         self.has_changed |= self.objects.get(&key).is_some_and(|seen| *seen != old);
-        self.note(key, new);
+        self.insert(key, new);
     }
 
     /// What readers and writers have seen is not what a reader gets now.
@@ -119,7 +126,7 @@ impl Array {
         };
         if objects.is_empty() {
             // Either nothing was served yet or it was too much to remember: both end in looking afresh.
-            inner.epoch.fetch_add(1, Ordering::AcqRel);
+            inner.look_afresh();
             return Ok(false);
         }
         let mut changed = Vec::new();
@@ -131,7 +138,7 @@ impl Array {
         if changed.is_empty() {
             return Ok(true);
         }
-        inner.epoch.fetch_add(1, Ordering::AcqRel);
+        inner.look_afresh();
         let mut served = inner.served.lock();
         for key in &changed {
             served.objects.remove(key);
@@ -141,6 +148,12 @@ impl Array {
 }
 
 impl Inner {
+    /// From now on, what was read of the store before is compared with it, or read again.
+    fn look_afresh(&self) {
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+        self.forget_bases();
+    }
+
     pub(super) fn unit_key(&self, number: u64) -> Key {
         Key { array: self.number, level: 0, number }
     }

@@ -269,7 +269,21 @@ impl Inner {
     /// The unit as stored now, around the cache.
     pub(super) fn load_base(&self, index: &[u64]) -> Result<Loaded> {
         self.engine.bases_read.fetch_add(1, Ordering::Relaxed);
-        self.source.load(&self.place(), index)
+        let place = self.place();
+        let loaded = self.source.load(&place, index)?;
+        self.served.lock().note(self.source.key(&place, index)?, loaded.1);
+        Ok(loaded)
+    }
+
+    /// What dirty units hold besides what was written to them is read again when it is needed.
+    pub(super) fn forget_bases(&self) {
+        let units: Vec<_> = self.writing.units.lock().dirty.values().cloned().collect();
+        for unit in units {
+            let mut state = unit.state.lock();
+            if !state.is_retired && state.base.take().is_some() {
+                self.count(&mut state);
+            }
+        }
     }
 
     /// Puts the base's bytes where nobody wrote. `None` is zeros.

@@ -329,6 +329,42 @@ fn a_foreign_change_beside_ours_is_seen_at_the_next_open() {
     assert_eq!(out[..4], [3, 3, 7, 7]);
 }
 
+/// A dirty unit was completed from the store, another program changed the rest of it, and a reader who opened the file then
+/// was given what had been there before. And a reader who met a chunk's new version by himself hid from the next open that the kernel
+/// holds another.
+#[test]
+fn a_foreign_change_is_seen_in_a_dirty_unit_and_in_what_the_kernel_holds() {
+    let zstd = json!([{"name":"bytes","configuration":{"endian":"little"}},
+        {"name":"zstd","configuration":{"level":1,"checksum":false}}]);
+    let case = simple(zstd);
+    let store = make(&case);
+    let foreign = |from: u64, data: &[u8]| {
+        let (_engine, other) = open(&case, &store);
+        other.write_at(from, data).unwrap();
+        other.flush().unwrap();
+        other.close_for_writing();
+    };
+    let (_engine, array) = open(&case, &store);
+    let mut out = [9; 4];
+    array.write_at(0, &[1]).unwrap();
+    array.read_at(0, &mut out).unwrap();
+    foreign(2, &[5]);
+    assert!(!array.revalidate().unwrap(), "the kernel must drop what it holds");
+    array.read_at(0, &mut out).unwrap();
+    assert_eq!(out, [1, 0, 5, 0]);
+    // Chunk (0, 1) begins at byte 64.
+    array.flush().unwrap();
+    array.read_at(64, &mut out).unwrap();
+    assert!(array.revalidate().unwrap());
+    foreign(64, &[7]);
+    array.write_at(0, &[2]).unwrap();
+    array.flush().unwrap();
+    array.read_at(68, &mut out).unwrap();
+    assert!(!array.revalidate().unwrap(), "the kernel must drop what it holds");
+    array.read_at(64, &mut out).unwrap();
+    assert_eq!(out, [7, 0, 0, 0]);
+}
+
 /// While nothing can be stored, writes are refused once the limit is reached, and what was refused was not taken.
 #[test]
 fn memory_is_bounded_while_storing_fails() {

@@ -10,10 +10,11 @@ use zarrfs::mount::fs::FileSystem;
 use zarrfs::mount::inode::ROOT;
 use zarrfs::mount::options::Options;
 use zarrfs::mount::writing::Change;
-use zarrfs::store::{MemoryStore, Store};
+use zarrfs::store::Store;
 
 use super::arrays::ArrayCase;
 use super::failing::Failing;
+use super::name;
 
 /// How the hierarchy is mounted.
 #[derive(Clone, Debug)]
@@ -34,6 +35,8 @@ pub struct File {
     dirty: Vec<bool>,
     /// Written by another program since the file was opened last: old or new.
     unsure: Vec<bool>,
+    /// What the kernel holds of the file.
+    cached: Vec<Option<u8>>,
     is_zeroed: bool,
     was_written: bool,
     documents: Vec<(String, Vec<u8>)>,
@@ -76,10 +79,6 @@ fn mounted(mounting: &Mounting, store: Arc<dyn Store>) -> FileSystem {
     FileSystem::new(Arc::new(options), store)
 }
 
-fn name(file: usize) -> String {
-    format!("a{file}")
-}
-
 /// Looks for a difference where there is none to be expected.
 fn compare(what: &str, found: &[u8], expected: &[u8], unsure: &[bool]) {
     assert_eq!(found.len(), expected.len(), "{what}: length");
@@ -97,7 +96,7 @@ fn compare(what: &str, found: &[u8], expected: &[u8], unsure: &[bool]) {
 
 impl Model {
     pub fn new(mounting: &Mounting, cases: &[ArrayCase]) -> Model {
-        let (folder, plain) = place(mounting, cases);
+        let (folder, plain) = super::place(mounting.has_folder, cases);
         let store = Failing::new(plain.clone());
         let is_big = mounting.layout.byte_order == zarrfs::array::ByteOrder::Big;
         let file = |(number, case): (usize, &ArrayCase)| {
@@ -108,6 +107,7 @@ impl Model {
                 bytes: case.fill(is_big).into_iter().cycle().take(size).collect(),
                 dirty: vec![false; size],
                 unsure: vec![false; size],
+                cached: vec![None; size],
                 is_zeroed: false,
                 was_written: false,
                 documents: documents
@@ -131,7 +131,7 @@ impl Model {
         let inode = self.inode(&name(file));
         let opened = self.fs.open(inode, flags).unwrap();
         assert_eq!(opened.writes, writes);
-        self.files[file].unsure.fill(false);
+        self.files[file].is_opened(opened.keeps_cache);
         // A handle that joins others hears of what fails from now on.
         let told = self.store.refused(&name(file));
         self.open.push(Open { file, handle: opened.handle, writes, told });
@@ -175,7 +175,7 @@ impl Model {
         let file = &self.files[open.file];
         let end = (offset + length).min(file.bytes.len());
         let range = offset.min(end)..end;
-        let (expected, unsure) = (&file.bytes[range.clone()], &file.unsure[range]);
+        let (expected, unsure) = (&file.bytes[range.clone()], &file.unsure[range.clone()]);
         let mut buffer = Vec::new();
         if let Some(found) =
             self.fs.read_cached(open.handle, offset as u64, length as u32, &mut buffer).unwrap()
@@ -184,6 +184,8 @@ impl Model {
         }
         let found = self.fs.read(open.handle, offset as u64, length as u32, &mut buffer).unwrap();
         compare("read", found, expected, unsure);
+        let found: Vec<Option<u8>> = found.iter().copied().map(Some).collect();
+        self.files[open.file].cached[range].copy_from_slice(&found);
     }
 
     pub fn write(&mut self, slot: usize, offset: usize, data: &[u8], is_page: bool) {
@@ -317,6 +319,14 @@ impl Model {
         self.fs.release(handle);
     }
 
+    /// All of a file, through a handle of its own.
+    pub fn read_all(&mut self, file: usize) {
+        self.open(file, false, false);
+        let slot = self.open.len() - 1;
+        self.read(slot, 0, self.files[file].bytes.len() + 1);
+        self.release(slot);
+    }
+
     /// Another program writes what we do not: both must be there.
     pub fn foreign(&mut self, file: usize, offset: usize, data: &[u8]) {
         let known = &mut self.files[file];
@@ -338,7 +348,9 @@ impl Model {
         }
         other.sync(handle).unwrap();
         other.release(handle);
+        let cached = known.cached.clone();
         known.note(range.start, &data);
+        known.cached = cached;
         known.dirty[range.clone()].fill(false);
         known.unsure[range].fill(true);
     }
@@ -417,17 +429,34 @@ impl Model {
         }
         self.verify();
         self.fs = mounted(&self.mounting, self.store.clone());
-        self.files.iter_mut().for_each(|file| file.unsure.fill(false));
+        self.files.iter_mut().for_each(|file| file.is_opened(false));
     }
 }
 
 impl File {
+    /// Whoever opens the file sees what was written before, also where the kernel answers by itself.
+    fn is_opened(&mut self, keeps_cache: bool) {
+        self.unsure.fill(false);
+        if !keeps_cache {
+            self.cached.fill(None);
+        }
+        for (at, (cached, byte)) in self.cached.iter().zip(&self.bytes).enumerate() {
+            assert!(
+                cached.is_none_or(|cached| cached == *byte),
+                "the kernel was let keep byte {at}: {cached:?} for {byte}"
+            );
+        }
+    }
+
     fn note(&mut self, offset: usize, data: &[u8]) {
         if data.is_empty() {
             return;
         }
         let range = offset..offset + data.len();
         self.bytes[range.clone()].copy_from_slice(data);
+        for (cached, byte) in self.cached[range.clone()].iter_mut().zip(data) {
+            *cached = cached.map(|_| *byte);
+        }
         self.dirty[range.clone()].fill(true);
         self.unsure[range].fill(false);
         self.was_written = true;
@@ -442,34 +471,5 @@ impl File {
     fn is_stored(&mut self) {
         self.dirty.fill(false);
         self.is_zeroed = false;
-    }
-}
-
-/// A store with the arrays' documents: in memory, or in a folder.
-fn place(mounting: &Mounting, cases: &[ArrayCase]) -> (Option<tempfile::TempDir>, Arc<dyn Store>) {
-    let memory = MemoryStore::new();
-    // Where there is no disk to wait for.
-    let shared_memory = std::path::Path::new("/dev/shm");
-    let folder = mounting
-        .has_folder
-        .then(|| tempfile::tempdir_in(shared_memory).or_else(|_| tempfile::tempdir()).unwrap());
-    for (number, case) in cases.iter().enumerate() {
-        for (key, document) in case.documents() {
-            let (key, text) = (format!("{}/{key}", name(number)), document.to_string());
-            if let Some(folder) = &folder {
-                let path = folder.path().join(&key);
-                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-                std::fs::write(path, text).unwrap();
-            } else {
-                memory.put(&key, text.into_bytes()).unwrap();
-            }
-        }
-    }
-    match folder {
-        Some(folder) => {
-            let store = zarrfs::store::open(folder.path().to_str().unwrap(), false).unwrap();
-            (Some(folder), store)
-        }
-        None => (None, Arc::new(memory)),
     }
 }
