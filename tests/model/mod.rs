@@ -21,9 +21,8 @@ fn place(has_folder: bool, cases: &[arrays::ArrayCase]) -> (Option<tempfile::Tem
     let memory = MemoryStore::new();
     // Where there is no disk to wait for.
     let shared_memory = std::path::Path::new("/dev/shm");
-    let folder = mounting
-        .has_folder
-        .then(|| tempfile::tempdir_in(shared_memory).or_else(|_| tempfile::tempdir()).unwrap());
+    let folder =
+        has_folder.then(|| tempfile::tempdir_in(shared_memory).or_else(|_| tempfile::tempdir()).unwrap());
     for (number, case) in cases.iter().enumerate() {
         for (key, document) in case.documents() {
             let (key, text) = (format!("{}/{key}", name(number)), document.to_string());
