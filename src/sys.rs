@@ -209,6 +209,72 @@ pub fn effective_ids() -> (u32, u32) {
 
 // --- processes, signals and mounts -----------------------------------------------------------------
 
+/// Capabilities of a thread, one bit each (capabilities(7)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// In effect.
+    pub effective: u64,
+    /// What may be put into effect.
+    pub permitted: u64,
+}
+
+/// As capset(2) takes them.
+#[repr(C)]
+struct CapabilityHeader {
+    version: u32,
+    pid: i32,
+}
+
+/// One half of the bits each.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct CapabilityData {
+    effective: u32,
+    permitted: u32,
+    inheritable: u32,
+}
+
+/// _LINUX_CAPABILITY_VERSION_3
+const CAPABILITY_VERSION: u32 = 0x2008_0522;
+
+/// The capabilities of the calling thread.
+pub fn capabilities() -> io::Result<Capabilities> {
+    let mut header = CapabilityHeader { version: CAPABILITY_VERSION, pid: 0 };
+    let mut data = [CapabilityData::default(); 2];
+    // SAFETY: version 3 of the call fills two entries, and both pointers are writable.
+    check_call(unsafe { libc::syscall(libc::SYS_capget, &raw mut header, data.as_mut_ptr()) })?;
+    let [low, high] = data;
+    let join = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
+    Ok(Capabilities {
+        effective: join(low.effective, high.effective),
+        permitted: join(low.permitted, high.permitted),
+    })
+}
+
+/// Sets the capabilities of the calling thread, and of those that it starts later. None are handed on to programs that it runs
+/// but by what those programs and their user are.
+pub fn set_capabilities(capabilities: Capabilities) -> io::Result<()> {
+    let mut header = CapabilityHeader { version: CAPABILITY_VERSION, pid: 0 };
+    let half = |shift: u32| CapabilityData {
+        effective: (capabilities.effective >> shift) as u32,
+        permitted: (capabilities.permitted >> shift) as u32,
+        inheritable: 0,
+    };
+    let data = [half(0), half(32)];
+    // SAFETY: version 3 of the call reads two entries.
+    check_call(unsafe { libc::syscall(libc::SYS_capset, &raw mut header, data.as_ptr()) })
+}
+
+fn check_call(result: libc::c_long) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// syncfs(2): starts writing what the kernel holds of a filesystem.
+pub fn sync_filesystem(file: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: the descriptor is open.
+    check(unsafe { libc::syncfs(file.as_raw_fd()) })
+}
+
 /// Which side of a fork this is.
 #[derive(Debug)]
 pub enum Fork {

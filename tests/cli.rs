@@ -90,7 +90,7 @@ fn what_makes_no_sense_is_one_sentence_and_exit_code_2() {
             "mount a b --log-level loud",
             "unknown log level 'loud': it is one of off, error, warn, info, debug, trace",
         ),
-        ("man frobnicate", "unknown command 'frobnicate'"),
+        ("man frobnicate", "unknown page 'frobnicate': 'zarrfs man list' names them"),
     ] {
         refused(&arguments.split(' ').collect::<Vec<_>>(), 2, sentence);
     }

@@ -2,6 +2,7 @@
 //!
 //! Uses nothing but its neighbours in `array`.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Once, Weak};
 use std::time::Duration;
@@ -11,6 +12,7 @@ use parking_lot::Mutex;
 use super::Inner;
 use super::buffer::BufferPool;
 use super::cache::ChunkCache;
+use super::rounds::store_each;
 use super::workers::Workers;
 use crate::error::Error;
 
@@ -36,6 +38,8 @@ pub struct Engine {
     written: Mutex<Vec<Arc<Inner>>>,
     /// The timer stores what was not written for so long; `None`: there is no timer.
     settle: Mutex<Option<Duration>>,
+    /// The arrays, by number, that hang in the store while they are stored: left alone but by who asks for them.
+    pub(super) hanging: Mutex<HashSet<u64>>,
     timer: Once,
 }
 
@@ -72,6 +76,9 @@ const SETTLE: Duration = Duration::from_secs(5);
 /// How often the timer looks for what has settled.
 const TICK: Duration = Duration::from_secs(1);
 
+/// Where one array's storing hangs, the others' wait no longer than this.
+const QUIET: Duration = Duration::from_secs(2);
+
 fn tick(engine: &Weak<Engine>) {
     loop {
         std::thread::sleep(TICK);
@@ -103,6 +110,7 @@ impl Engine {
             objects_stored: AtomicU64::new(0),
             written: Mutex::default(),
             settle: Mutex::new(Some(SETTLE)),
+            hanging: Mutex::default(),
             timer: Once::new(),
         })
     }
@@ -118,10 +126,11 @@ impl Engine {
     }
 
     /// Stores what was not written for as long as `settle`: what the timer does each second.
-    pub fn store_settled(&self, settle: Duration) {
-        for array in self.written() {
+    pub fn store_settled(self: &Arc<Self>, settle: Duration) {
+        store_each(self, self.answering(), QUIET, move |array| {
             array.store_settled(settle);
-        }
+            Ok(())
+        });
     }
 
     pub(super) fn is_over_dirty_limit(&self) -> bool {
@@ -163,19 +172,25 @@ impl Engine {
         self.written.lock().clone()
     }
 
-    /// Stores what other arrays than `but` have dirty, until there is room. What fails is told to those who wrote it.
-    pub(super) fn make_others_store(&self, but: &Inner) {
-        for array in self.written() {
-            if self.is_over_dirty_limit() && !Arc::ptr_eq(&array.writing, &but.writing) {
-                let _ = array.store_now();
-            }
-        }
+    /// The written arrays that do not hang.
+    fn answering(&self) -> Vec<Arc<Inner>> {
+        let mut arrays = self.written();
+        let hanging = self.hanging.lock();
+        arrays.retain(|array| !hanging.contains(&array.number));
+        arrays
     }
 
-    /// Stores everything that is dirty and makes it last. What could not be stored: by array, why.
-    pub fn store_all(&self) -> Vec<(String, Error)> {
-        let stored = |array: &Arc<Inner>| array.store_all().err().map(|error| (array.path.clone(), error));
-        self.written().iter().filter_map(stored).collect()
+    /// Stores what other arrays than `but` have dirty, until there is room. What fails is told to those who wrote it.
+    pub(super) fn make_others_store(self: &Arc<Self>, but: &Inner) {
+        let mut others = self.answering();
+        others.retain(|array| !Arc::ptr_eq(&array.writing, &but.writing) && array.is_dirty());
+        store_each(self, others, QUIET, Inner::store_now);
+    }
+
+    /// Stores everything that is dirty and makes it last. Gives up on what hangs when nothing was stored for `quiet`. What could
+    /// not be stored: by array, why.
+    pub fn store_all(self: &Arc<Self>, quiet: Duration) -> Vec<(String, Error)> {
+        store_each(self, self.written(), quiet, Inner::store_all)
     }
 
     /// A number for a new array.

@@ -21,6 +21,7 @@ mod held;
 mod intervals;
 mod plain;
 mod prefetch;
+mod rounds;
 mod shard_writer;
 mod sharded;
 mod source;

@@ -139,7 +139,7 @@ fn run(case: &Case, steps: &[Step]) {
                 model.fill(0);
             }
             Step::Reopen => {
-                assert!(engine.store_all().is_empty());
+                assert!(engine.store_all(std::time::Duration::from_secs(60)).is_empty());
                 assert_eq!(engine.counters().dirty_bytes, 0);
                 array.close_for_writing();
                 drop(array);

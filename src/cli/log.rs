@@ -1,9 +1,18 @@
-//! Sets up logging: `--log-level`, `--log-file`, `RUST_LOG`. Messages go to the file, or to standard error.
+//! Sets up logging: `--log-level`, `--log-file`, `RUST_LOG`. Messages go to the file, or to standard error; where that is the
+//! journal of systemd, with their priority in front (sd-daemon(3)).
+//!
+//! One message is one line, whatever names it has in it.
 
-use std::fs::OpenOptions;
+use std::env;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use env_logger::fmt::Formatter;
 use env_logger::{Builder, Target};
+use log::{Level, Record};
 use zarrfs::error::{Error, Result};
 
 use super::exit::{Exit, Outcome};
@@ -35,16 +44,86 @@ impl Log {
     /// Starts logging.
     pub fn start(self) -> Result<()> {
         let mut builder = Builder::new();
-        builder.parse_filters(&self.filter).format_target(false);
+        builder.parse_filters(&self.filter).format(write_line);
         if let Some(path) = self.file {
-            let refused =
-                |error| Error::Usage(format!("cannot write the log file {}: {error}", path.display()));
-            let file = OpenOptions::new().create(true).append(true).open(&path).map_err(refused)?;
-            builder.target(Target::Pipe(Box::new(file)));
+            let shown = path.display().to_string();
+            let refused = |error| Error::Usage(format!("cannot write the log file {shown}: {error}"));
+            builder.target(Target::Pipe(Box::new(LogFile::open(path).map_err(refused)?)));
+        } else if is_journal() {
+            builder.format(write_journal_line);
         }
         // A second start in one process (tests) keeps the first.
         let _ = builder.try_init();
         Ok(())
+    }
+}
+
+/// Whether standard error leads to the journal: systemd says which file that is.
+fn is_journal() -> bool {
+    let Ok(named) = env::var("JOURNAL_STREAM") else { return false };
+    let stream = io::stderr().as_fd().try_clone_to_owned().and_then(|stream| File::from(stream).metadata());
+    stream.is_ok_and(|stream| named == format!("{}:{}", stream.dev(), stream.ino()))
+}
+
+/// The message without line ends and control characters, which names in a store may have.
+fn text(record: &Record<'_>) -> String {
+    let mut text = String::new();
+    for character in record.args().to_string().chars() {
+        if character.is_control() { text.extend(character.escape_default()) } else { text.push(character) }
+    }
+    text
+}
+
+fn write_line(out: &mut Formatter, record: &Record<'_>) -> io::Result<()> {
+    let style = out.default_level_style(record.level());
+    let time = out.timestamp();
+    writeln!(out, "[{time} {style}{:<5}{style:#}] {}", record.level(), text(record))
+}
+
+fn write_journal_line(out: &mut Formatter, record: &Record<'_>) -> io::Result<()> {
+    let priority = match record.level() {
+        Level::Error => 3,
+        Level::Warn => 4,
+        Level::Info => 6,
+        Level::Debug | Level::Trace => 7,
+    };
+    writeln!(out, "<{priority}>{}", text(record))
+}
+
+/// A log file that may be moved away under the daemon: the next line then begins a new one (logrotate needs to tell nobody).
+struct LogFile {
+    path: PathBuf,
+    file: File,
+}
+
+impl LogFile {
+    fn open(path: PathBuf) -> io::Result<Self> {
+        let file = OpenOptions::new().create(true).append(true).open(&path)?;
+        Ok(LogFile { path, file })
+    }
+
+    fn follow(&mut self) -> io::Result<()> {
+        let (named, ours) = (std::fs::metadata(&self.path), self.file.metadata()?);
+        if named.is_ok_and(|named| (named.dev(), named.ino()) == (ours.dev(), ours.ino())) {
+            return Ok(());
+        }
+        // Whoever may move the file must not lead a daemon of root to another one by a link.
+        let mut options = OpenOptions::new();
+        options.create(true).append(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+        self.file = options.open(&self.path)?;
+        Ok(())
+    }
+}
+
+impl Write for LogFile {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        // Where there is no new file, the old one still takes the line.
+        let _ = self.follow();
+        self.file.write(line)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
     }
 }
 
@@ -70,6 +149,28 @@ fn filter(level: &str) -> Outcome<String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn a_log_file_that_was_moved_is_begun_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+        let mut log = LogFile::open(path.clone()).unwrap();
+        log.write_all(b"first\n").unwrap();
+        std::fs::rename(&path, folder.path().join("log.1")).unwrap();
+        log.write_all(b"second\n").unwrap();
+        assert_eq!((read("log.1").as_str(), read("log").as_str()), ("first\n", "second\n"));
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(folder.path().join("other"), &path).unwrap();
+        log.write_all(b"third\n").unwrap();
+        assert!(!folder.path().join("other").exists(), "no link is followed");
+    }
+
+    #[test]
+    fn a_message_is_one_line() {
+        let record = |text: std::fmt::Arguments<'_>| super::text(&Record::builder().args(text).build());
+        assert_eq!(record(format_args!("a\n<0>b\u{1b}[31m ä")), r"a\n<0>b\u{1b}[31m ä");
+    }
 
     #[test]
     fn levels_and_filters() {

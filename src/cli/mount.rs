@@ -88,6 +88,14 @@ pub struct Arguments {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub dirty_limit: Option<u64>,
 
+    /// Seconds until a request that the store does not answer fails with EIO
+    #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = deadline)]
+    pub request_deadline: Duration,
+
+    /// Seconds that open files are still served after SIGTERM, and that storing may stand still before it is given up
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = deadline)]
+    pub stop_deadline: Duration,
+
     #[command(flatten)]
     pub log: LogArguments,
 
@@ -130,6 +138,14 @@ fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if seconds.is_finite() && seconds >= 0.0 => Ok(seconds),
         _ => Err(format!("'{text}' is not a number of seconds")),
+    }
+}
+
+/// A time that something may take: a tenth of a second to a day.
+fn deadline(text: &str) -> Result<Duration, String> {
+    match seconds(text) {
+        Ok(seconds) if (0.1..=86_400.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err(format!("'{text}' is not a number of seconds from 0.1 to 86400")),
     }
 }
 
@@ -190,6 +206,8 @@ impl Arguments {
         options.layout = self.layout.layout();
         options.revalidate_seconds = self.revalidate;
         options.direct_io = self.direct_io.is_on();
+        options.request_deadline = self.request_deadline;
+        options.stop_deadline = self.stop_deadline;
         options.kernel_words.clone_from(&words.kernel);
         options.log_file = log.file().map(Path::to_owned);
         options
@@ -300,6 +318,10 @@ mod tests {
         assert_eq!(seconds("0.5"), Ok(0.5));
         for text in ["-1", "inf", "nan", "soon"] {
             assert!(seconds(text).is_err(), "{text}");
+        }
+        assert_eq!(deadline("2.5"), Ok(Duration::from_millis(2500)));
+        for text in ["0", "1e300", "soon"] {
+            assert!(deadline(text).is_err(), "{text}");
         }
     }
 }

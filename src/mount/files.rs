@@ -15,6 +15,7 @@ use crate::mount::fs::{FileSystem, flat_size};
 use crate::mount::handle::Handle;
 use crate::mount::inode::{Inode, Kind, OpenArray};
 use crate::mount::nodes::Seen;
+use crate::mount::pool::Request;
 
 /// What open(2) gave out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +91,21 @@ impl FileSystem {
         inode.counters.errors.fetch_add(1, Ordering::Relaxed);
         self.stats.note_error(error);
         self.failures.note(format_args!("{request} of /{}", inode.entity.path), error);
+    }
+
+    /// Counts and logs a request that failed; the number for the kernel. For what does not note its failures itself.
+    pub fn note_request(&self, request: Request, failure: &Failure) -> i32 {
+        if let Some(inode) = self.inodes.get(request.inode) {
+            self.note_failure(&inode, &request.to_string(), failure);
+        }
+        failure.errno()
+    }
+
+    /// Counts and logs a request that the store did not answer in time.
+    pub fn note_overdue(&self, request: Request) {
+        let Some(inode) = self.inodes.get(request.inode) else { return };
+        let key = inode.entity.path.to_string();
+        self.note_failure(&inode, &request.to_string(), &Failure::Error(Error::TimedOut { key }));
     }
 
     fn open_array(&self, inode: &Arc<Inode>, writes: bool) -> Answer<Opened> {

@@ -22,7 +22,7 @@ use fuser::{
 use crate::mount::failure::{Failure, Reach};
 use crate::mount::fs::{FileSystem, Found};
 use crate::mount::fuse_entry::{file_attr, from_offset, look_ahead, no_entry, unknown_entry};
-use crate::mount::pool::{Answerable, Pool};
+use crate::mount::pool::{Answerable, Pool, Request as Asked};
 use crate::mount::writing::Change;
 use crate::store::Room;
 
@@ -93,7 +93,7 @@ impl Fuse {
     /// Answers with what `operation` gives: at once if memory is enough, else from the pool.
     pub(super) fn answer<R: Answerable, T>(
         &self,
-        lane: INodeNo,
+        request: Asked,
         reply: R,
         operation: impl Fn(&FileSystem, Reach) -> Result<T, Failure> + Send + 'static,
         send: impl FnOnce(R, T) + Send + 'static,
@@ -102,16 +102,16 @@ impl Fuse {
             Ok(value) => send(reply, value),
             Err(Failure::NeedsStore) => {
                 let fs = self.fs.clone();
-                self.pool.submit(lane.0, reply, move |ticket| {
+                self.pool.submit(request, reply, move |ticket| {
                     let result = operation(&fs, Reach::Store);
                     let Some(reply) = ticket.take() else { return };
                     match result {
                         Ok(value) => send(reply, value),
-                        Err(failure) => reply.fail(failure.errno()),
+                        Err(failure) => reply.fail(fs.note_request(request, &failure)),
                     }
                 });
             }
-            Err(failure) => reply.fail(failure.errno()),
+            Err(failure) => reply.fail(self.fs.note_request(request, &failure)),
         }
     }
 }
@@ -155,13 +155,14 @@ impl Filesystem for Fuse {
             let Some(name) = name.to_str().map(str::to_owned) else {
                 return reply.error(Errno::ENOENT);
             };
+            let request = Asked::of_name(parent.0, "lookup", &name);
             let forget_after = self.fs.negative_valid_for();
             let find = move |fs: &FileSystem, reach| match fs.lookup(parent.0, &name, reach) {
                 Ok(found) => Ok(Some(found)),
                 Err(Failure::Errno(libc::ENOENT)) => Ok(None),
                 Err(failure) => Err(failure),
             };
-            self.answer(parent, reply, find, move |reply: ReplyEntry, found| match found {
+            self.answer(request, reply, find, move |reply: ReplyEntry, found| match found {
                 Some(Found { attributes, valid_for }) => {
                     reply.entry(&valid_for, &file_attr(&attributes), GENERATION);
                 }
@@ -173,7 +174,7 @@ impl Filesystem for Fuse {
     fn getattr(&self, _request: &Request, inode: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
         guard("getattr", || {
             let look = move |fs: &FileSystem, reach| fs.attributes(inode.0, reach);
-            self.answer(inode, reply, look, |reply: ReplyAttr, found| {
+            self.answer(Asked::new(inode.0, "stat"), reply, look, |reply: ReplyAttr, found| {
                 reply.attr(&found.valid_for, &file_attr(&found.attributes));
             });
         });
@@ -182,7 +183,7 @@ impl Filesystem for Fuse {
     fn open(&self, _request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         guard("open", || {
             let fs = self.fs.clone();
-            self.pool.submit(inode.0, reply, move |ticket| {
+            self.pool.submit(Asked::new(inode.0, "open"), reply, move |ticket| {
                 let opened = fs.open(inode.0, flags.0);
                 match (ticket.take(), opened) {
                     (Some(reply), Ok(opened)) => {
@@ -219,7 +220,8 @@ impl Filesystem for Fuse {
                     Ok(None) => {}
                 }
                 let fs = self.fs.clone();
-                self.pool.submit(inode.0, reply, move |ticket| {
+                let request = Asked::ranged(inode.0, "read", offset, u64::from(size));
+                self.pool.submit(request, reply, move |ticket| {
                     BUFFER.with_borrow_mut(|buffer| {
                         let read = fs.read(handle.0, offset, size, buffer);
                         let Some(reply) = ticket.take() else { return };
@@ -251,11 +253,12 @@ impl Filesystem for Fuse {
     fn opendir(&self, _request: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         guard("opendir", || {
             let fs = self.fs.clone();
-            self.pool.submit(inode.0, reply, move |ticket| {
+            let request = Asked::new(inode.0, "opendir");
+            self.pool.submit(request, reply, move |ticket| {
                 let opened = fs.open_folder(inode.0);
                 match (ticket.take(), opened) {
                     (Some(reply), Ok(handle)) => reply.opened(FileHandle(handle), FopenFlags::empty()),
-                    (Some(reply), Err(failure)) => reply.fail(failure.errno()),
+                    (Some(reply), Err(failure)) => reply.fail(fs.note_request(request, &failure)),
                     (None, Ok(handle)) => fs.release(handle),
                     (None, Err(_)) => {}
                 }
@@ -299,7 +302,7 @@ impl Filesystem for Fuse {
     ) {
         guard("readdirplus", || {
             let fs = self.fs.clone();
-            self.pool.submit(inode.0, reply, move |ticket| {
+            self.pool.submit(Asked::new(inode.0, "readdir"), reply, move |ticket| {
                 let listing = match fs.listing(handle.0) {
                     Ok(listing) => listing,
                     Err(failure) => {
@@ -341,7 +344,8 @@ impl Filesystem for Fuse {
     fn statfs(&self, _request: &Request, inode: INodeNo, reply: ReplyStatfs) {
         guard("statfs", || {
             let fs = self.fs.clone();
-            self.pool.submit(inode.0, reply, move |ticket| {
+            let request = Asked::new(inode.0, "statfs");
+            self.pool.submit(request, reply, move |ticket| {
                 let room = fs.room();
                 let Some(reply) = ticket.take() else { return };
                 match room {
@@ -363,7 +367,7 @@ impl Filesystem for Fuse {
                         name_max,
                         block_bytes,
                     ),
-                    Err(failure) => reply.fail(failure.errno()),
+                    Err(failure) => reply.fail(fs.note_request(request, &failure)),
                 }
             });
         });

@@ -11,7 +11,7 @@ use crate::mount::failure::{Answer, Failure};
 use crate::mount::fs::FileSystem;
 use crate::mount::fuse::{Fuse, guard};
 use crate::mount::fuse_entry::file_attr;
-use crate::mount::pool::Answerable;
+use crate::mount::pool::{Answerable, Request};
 use crate::mount::writing::Change;
 
 impl Fuse {
@@ -49,7 +49,8 @@ impl Fuse {
     ) {
         let fs = self.fs.clone();
         let data = data.to_vec();
-        self.pool.submit(inode.0, reply, move |ticket| {
+        let request = Request::ranged(inode.0, "write", offset, data.len() as u64);
+        self.pool.submit(request, reply, move |ticket| {
             let written = fs.write(handle.0, offset, &data, is_page);
             let Some(reply) = ticket.take() else { return };
             match written {
@@ -69,7 +70,8 @@ impl Fuse {
 
     /// fsync of a folder stores everything of the mount.
     pub(super) fn answer_fsyncdir(&self, reply: ReplyEmpty) {
-        self.on_own_thread(reply, move |fs| match fs.store_all().into_iter().next() {
+        let quiet = self.fs.options().request_deadline;
+        self.on_own_thread(reply, move |fs| match fs.store_all(quiet).into_iter().next() {
             Some((_, error)) => Err(Failure::Error(error)),
             None => Ok(()),
         });
@@ -89,7 +91,7 @@ impl Fuse {
     pub(super) fn answer_change(&self, inode: INodeNo, change: Change, reply: ReplyAttr) {
         let fs = self.fs.clone();
         let notifier = self.notifier.clone();
-        self.pool.submit(inode.0, reply, move |ticket| {
+        self.pool.submit(Request::new(inode.0, "setattr"), reply, move |ticket| {
             let changed = fs.change(inode.0, change);
             let Some(reply) = ticket.take() else { return };
             match changed {
@@ -115,7 +117,8 @@ impl Fuse {
     ) {
         let fs = self.fs.clone();
         let notifier = self.notifier.clone();
-        self.pool.submit(inode.0, reply, move |ticket| {
+        let request = Request::ranged(inode.0, "fallocate", offset, length);
+        self.pool.submit(request, reply, move |ticket| {
             let allocated = fs.allocate(handle.0, offset, length, mode);
             let Some(reply) = ticket.take() else { return };
             match allocated {
@@ -142,7 +145,8 @@ impl Fuse {
         let fs = self.fs.clone();
         // What one answer can count, and one deadline holds.
         let length = length.min(64 << 20);
-        self.pool.submit(inode.0, reply, move |ticket| {
+        let request = Request::ranged(inode.0, "copy_file_range", to_offset, length);
+        self.pool.submit(request, reply, move |ticket| {
             let copied = fs.copy(from.0, from_offset, to.0, to_offset, length);
             let Some(reply) = ticket.take() else { return };
             match copied {

@@ -10,6 +10,7 @@ use fuser::{Errno, INodeNo, InitFlags, KernelConfig, ReplyXattr};
 use crate::mount::failure::Reach;
 use crate::mount::fs::FileSystem;
 use crate::mount::fuse::Fuse;
+use crate::mount::pool::Request;
 
 impl Fuse {
     /// Whether extended attributes are answered for, with this kernel.
@@ -31,7 +32,9 @@ impl Fuse {
         }
         let Some(name) = name.to_str().map(str::to_owned) else { return reply.error(Errno::ENODATA) };
         let get = move |fs: &FileSystem, reach: Reach| fs.xattr(inode.0, &name, reach);
-        self.answer(inode, reply, get, move |reply, value| send(reply, &value, size));
+        self.answer(Request::new(inode.0, "getxattr"), reply, get, move |reply, value| {
+            send(reply, &value, size)
+        });
     }
 
     pub(super) fn answer_xattr_names(&self, inode: INodeNo, size: u32, reply: ReplyXattr) {
@@ -39,7 +42,9 @@ impl Fuse {
             return reply.error(Errno::ENOSYS);
         }
         let list = move |fs: &FileSystem, reach: Reach| fs.xattr_names(inode.0, reach);
-        self.answer(inode, reply, list, move |reply, names| send(reply, &names, size));
+        self.answer(Request::new(inode.0, "listxattr"), reply, list, move |reply, names| {
+            send(reply, &names, size)
+        });
     }
 }
 

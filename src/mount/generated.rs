@@ -94,6 +94,7 @@ impl FileSystem {
             "direct-io": options.direct_io,
             "log-file": options.log_file.as_ref().map(|path| path.to_string_lossy()),
             "request-deadline": options.request_deadline.as_secs_f64(),
+            "stop-deadline": options.stop_deadline.as_secs_f64(),
         });
         format!("{config:#}\n")
     }

@@ -203,6 +203,17 @@ impl InodeTable {
         }
     }
 
+    /// The arrays that were opened so far.
+    pub fn opened_arrays(&self) -> Vec<Arc<Inode>> {
+        self.inner
+            .read()
+            .by_number
+            .iter()
+            .filter(|inode| inode.open_array.read().is_some())
+            .cloned()
+            .collect()
+    }
+
     /// The arrays that were read or that failed, for the statistics.
     pub fn used_arrays(&self) -> Vec<Arc<Inode>> {
         let used = |counters: &Counters| {

@@ -5,6 +5,7 @@
 //! every layer below; only `main` may use it.
 
 pub mod companions;
+pub mod ending;
 pub mod failure;
 pub mod files;
 pub mod folders;
@@ -22,6 +23,7 @@ pub mod notify;
 pub mod options;
 pub mod permissions;
 pub mod pool;
+pub mod privileges;
 pub mod process;
 pub mod session;
 pub mod sidecar;

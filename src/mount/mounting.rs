@@ -14,7 +14,8 @@ use std::process::{Command, Stdio};
 
 use crate::error::{Error, Result};
 use crate::mount::options::{AllowOther, Options};
-use crate::mount::process::{CAP_SYS_ADMIN, FILESYSTEM_TYPE, has_capability, mount_at};
+use crate::mount::privileges::{CAP_SYS_ADMIN, has_capability};
+use crate::mount::process::{FILESYSTEM_TYPE, mount_at};
 use crate::sys;
 
 const DEVICE: &str = "/dev/fuse";

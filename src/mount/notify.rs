@@ -16,11 +16,26 @@ pub fn send(state: &str) {
     }
 }
 
-/// The daemon ends, which takes at most so long: those who are inside are served, and what was written is stored.
-pub fn stopping(at_most: Duration) {
-    // Serving first and storing after it each have this deadline.
-    let microseconds = at_most.saturating_mul(2).as_micros();
-    send(&format!("STOPPING=1\nSTATUS=Ending\nEXTEND_TIMEOUT_USEC={microseconds}"));
+/// The mount answers. A daemon that has left the process that was started says which it is.
+pub fn ready(source: &str, is_daemon: bool) {
+    let main = if is_daemon { format!("\nMAINPID={}", std::process::id()) } else { String::new() };
+    // A value ends with its line.
+    send(&format!("READY=1\nSTATUS=Serving {}{main}", source.replace('\n', "?")));
+}
+
+/// The daemon ends.
+pub fn stopping() {
+    send("STOPPING=1\nSTATUS=Ending");
+}
+
+/// The daemon is still ending, which may take so long from now.
+pub fn ending(open_files: usize, dirty_bytes: u64, at_most: Duration) {
+    let microseconds = at_most.as_micros();
+    let status = match (open_files, dirty_bytes) {
+        (0, bytes) => format!("Ending: {bytes} bytes to be stored"),
+        (files, bytes) => format!("Ending: {files} open files are served, {bytes} bytes to be stored"),
+    };
+    send(&format!("STATUS={status}\nEXTEND_TIMEOUT_USEC={microseconds}"));
 }
 
 /// A path, or a name in the abstract namespace behind an `@`.

@@ -7,12 +7,57 @@
 //! No FUSE types, nothing of the crate. Invariants: every reply is taken exactly once; `offered` of a lane is how often
 //! it stands in `ready`, and is the least of what it has queued and what it may still run.
 
+use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+
+/// What is asked for, for the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Whose it is.
+    pub inode: u64,
+    /// The lane that it runs in: the inode's, unless it is another's business.
+    pub lane: u64,
+    /// What is to be done: "read", "open", ….
+    pub operation: &'static str,
+    /// Offset and bytes, for what has them.
+    pub range: Option<(u64, u64)>,
+}
+
+impl Request {
+    /// A request without a range.
+    pub fn new(inode: u64, operation: &'static str) -> Self {
+        Request { inode, lane: inode, operation, range: None }
+    }
+
+    /// A request for `bytes` bytes at `offset`.
+    pub fn ranged(inode: u64, operation: &'static str, offset: u64, bytes: u64) -> Self {
+        Request { range: Some((offset, bytes)), ..Request::new(inode, operation) }
+    }
+
+    /// A request for what is behind a name in a folder: names do not wait for each other.
+    pub fn of_name(folder: u64, operation: &'static str, name: &str) -> Self {
+        let mut hasher = DefaultHasher::new();
+        (folder, name).hash(&mut hasher);
+        // Inodes count from 1: the upper half is free.
+        Request { lane: hasher.finish() | 1 << 63, ..Request::new(folder, operation) }
+    }
+}
+
+impl std::fmt::Display for Request {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.operation)?;
+        match self.range {
+            Some((offset, bytes)) => write!(f, " of {bytes} bytes at {offset}"),
+            None => Ok(()),
+        }
+    }
+}
 
 /// A request that must be answered.
 pub trait Answerable: Send + 'static {
@@ -83,7 +128,7 @@ struct Lane {
 /// A request that has not been answered.
 struct Pending {
     deadline: Instant,
-    lane: u64,
+    request: Request,
     is_running: bool,
     reply: Arc<dyn Expire>,
 }
@@ -143,8 +188,12 @@ impl State {
     }
 }
 
+/// Hears of each request that is failed at its deadline.
+type Overdue = Box<dyn Fn(Request) + Send + Sync>;
+
 struct Shared {
     limits: Limits,
+    overdue: Overdue,
     state: Mutex<State>,
     work: Condvar,
 }
@@ -155,9 +204,10 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Starts the watchdog; the workers are started as they are needed.
-    pub fn new(limits: Limits) -> std::io::Result<Self> {
-        let shared = Arc::new(Shared { limits, state: Mutex::default(), work: Condvar::new() });
+    /// Starts the watchdog, which tells `overdue` what it fails; the workers are started as they are needed.
+    pub fn new(limits: Limits, overdue: impl Fn(Request) + Send + Sync + 'static) -> std::io::Result<Self> {
+        let overdue: Overdue = Box::new(overdue);
+        let shared = Arc::new(Shared { limits, overdue, state: Mutex::default(), work: Condvar::new() });
         let watched = Arc::downgrade(&shared);
         let watch = move || {
             while let Some(shared) = watched.upgrade() {
@@ -175,7 +225,13 @@ impl Pool {
 
     /// Runs `work` on another thread; it answers through the ticket. The reply is failed with EIO if the work
     /// panics, does not answer, or has not answered by the deadline.
-    pub fn submit<R: Answerable>(&self, lane: u64, reply: R, work: impl FnOnce(&Ticket<R>) + Send + 'static) {
+    pub fn submit<R: Answerable>(
+        &self,
+        request: Request,
+        reply: R,
+        work: impl FnOnce(&Ticket<R>) + Send + 'static,
+    ) {
+        let lane = request.lane;
         let slot = Arc::new(Mutex::new(Some(reply)));
         let ticket = Ticket(slot.clone());
         let reply: Arc<dyn Expire> = slot;
@@ -184,7 +240,7 @@ impl Pool {
         state.last_number += 1;
         let number = state.last_number;
         let deadline = Instant::now() + shared.limits.deadline;
-        state.pending.insert(number, Pending { deadline, lane, is_running: false, reply: reply.clone() });
+        state.pending.insert(number, Pending { deadline, request, is_running: false, reply: reply.clone() });
         let job = Job { work: Box::new(move || work(&ticket)), reply, number };
         state.lanes.entry(lane).or_default().queue.push_back(job);
         state.offer(lane, &shared.limits);
@@ -273,21 +329,18 @@ impl Shared {
             let (number, pending) = first.remove_entry();
             if pending.is_running {
                 state.written_off += 1;
-            } else if let Some(lane) = state.lanes.get_mut(&pending.lane) {
+            } else if let Some(lane) = state.lanes.get_mut(&pending.request.lane) {
                 lane.queue.retain(|job| job.number != number);
             }
-            overdue.push(pending.reply);
+            overdue.push((pending.request, pending.reply));
         };
         for _ in 0..state.ready.len().min(overdue.len()) {
             self.start_worker(&mut state);
         }
         drop(state);
-        for reply in overdue {
+        for (request, reply) in overdue {
             if reply.expire() {
-                log::error!(
-                    "the store has not answered within {:?}; a request fails with an I/O error",
-                    self.limits.deadline
-                );
+                (self.overdue)(request);
             }
         }
         next
@@ -324,7 +377,7 @@ mod tests {
         work: impl FnOnce() -> u32 + Send + 'static,
     ) -> Receiver<Result<u32, i32>> {
         let (sender, receiver) = channel();
-        pool.submit(lane, Reply(sender), move |ticket| {
+        pool.submit(Request::new(lane, "test"), Reply(sender), move |ticket| {
             let value = work();
             if let Some(reply) = ticket.take() {
                 reply.0.send(Ok(value)).unwrap();
@@ -337,7 +390,7 @@ mod tests {
 
     #[test]
     fn all_jobs_are_answered() {
-        let pool = Pool::new(limits(60_000)).unwrap();
+        let pool = Pool::new(limits(60_000), |_| {}).unwrap();
         let replies: Vec<_> = (0..200).map(|n| submit(&pool, u64::from(n % 7), move || n)).collect();
         for (n, reply) in replies.into_iter().enumerate() {
             assert_eq!(reply.recv_timeout(PATIENCE).unwrap(), Ok(n as u32));
@@ -351,7 +404,7 @@ mod tests {
 
     #[test]
     fn a_hanging_lane_leaves_the_others_running_and_its_requests_fail_at_the_deadline() {
-        let pool = Pool::new(limits(300)).unwrap();
+        let pool = Pool::new(limits(300), |_| {}).unwrap();
         let (release, gate) = channel::<()>();
         let gate = Arc::new(Mutex::new(gate));
         let hanging: Vec<_> = (0..20)
@@ -376,7 +429,7 @@ mod tests {
 
     #[test]
     fn hanging_threads_are_replaced() {
-        let pool = Pool::new(limits(200)).unwrap();
+        let pool = Pool::new(limits(200), |_| {}).unwrap();
         let (release, gate) = channel::<()>();
         let gate = Arc::new(Mutex::new(gate));
         let hang = |lane| {
@@ -396,11 +449,11 @@ mod tests {
 
     #[test]
     fn a_panic_and_a_forgotten_reply_are_io_errors() {
-        let pool = Pool::new(limits(60_000)).unwrap();
+        let pool = Pool::new(limits(60_000), |_| {}).unwrap();
         let panicking = submit(&pool, 1, || panic!("on purpose"));
         assert_eq!(panicking.recv_timeout(PATIENCE).unwrap(), Err(libc::EIO));
         let (sender, forgotten) = channel();
-        pool.submit(1, Reply(sender), |_| {});
+        pool.submit(Request::new(1, "test"), Reply(sender), |_| {});
         assert_eq!(forgotten.recv_timeout(PATIENCE).unwrap(), Err(libc::EIO));
     }
 }

@@ -5,6 +5,8 @@ use std::fs;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 /// The type that the kernel shows for our mounts.
 pub const FILESYSTEM_TYPE: &str = "fuse.zarrfs";
@@ -72,15 +74,18 @@ pub fn start_ticks(pid: u32) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// The capability that mount(2) asks for.
-pub const CAP_SYS_ADMIN: u32 = 21;
-
-/// Whether this process has a capability in effect.
-pub fn has_capability(number: u32) -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let effective = effective.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    effective.is_some_and(|mask| mask >> number & 1 == 1)
+/// Runs on a thread of its own what might hang; `None` when it has not come back within `patience`.
+pub fn with_patience<T: Send + 'static>(
+    patience: Duration,
+    look: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let (sender, receiver) = channel();
+    std::thread::Builder::new()
+        .spawn(move || {
+            let _ = sender.send(look());
+        })
+        .ok()?;
+    receiver.recv_timeout(patience).ok()
 }
 
 /// How many threads this process has.

@@ -1,27 +1,26 @@
 //! The life of a mount: the daemon, readiness, signals, the end.
 //!
-//! `mounting.rs` attaches, `unmounting.rs` is the other command. Invariants: signals are blocked before any thread
+//! `mounting.rs` attaches, `ending.rs` ends, `unmounting.rs` is the other command. Invariants: signals are blocked before any thread
 //! starts, so that no system call is interrupted by them; `run` in the background returns only when the mount has answered.
 
 use std::fs;
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
 
 use fuser::{Config, Session, SessionACL};
 
 use crate::error::{Error, Result};
+use crate::mount::ending::Mounted;
 use crate::mount::fs::FileSystem;
 use crate::mount::fuse::Fuse;
 use crate::mount::mounting;
 use crate::mount::notify;
 use crate::mount::options::Options;
 use crate::mount::pool::{Limits, Pool};
-use crate::mount::process::{FILESYSTEM_TYPE, mount_at, thread_count};
+use crate::mount::privileges::Mounter;
+use crate::mount::process::thread_count;
 use crate::mount::system_log;
 use crate::store::Store;
 use crate::sys::{self, Fork, SignalSet};
@@ -30,8 +29,6 @@ pub use crate::mount::unmounting::{unmount, unmount_stale};
 
 /// Threads that take requests from the kernel. They answer from memory only, so few are enough.
 const SESSION_THREADS: usize = 2;
-/// How long is waited before what could not be stored is tried again.
-const STORE_RETRY: Duration = Duration::from_millis(500);
 /// What the kernel reads ahead of a sequential reader, where we may say so; more gives nothing.
 const READ_AHEAD_KIB: u32 = 1024;
 
@@ -137,23 +134,21 @@ fn run_daemon(
 }
 
 /// Serves a mount until it has ended.
-fn serve(
-    (session, fs): (Session<Fuse>, Arc<FileSystem>),
-    signals: SignalSet,
-    report: Option<PipeWriter>,
-) -> Result<()> {
-    let mount = Arc::new(Mounted { fs, is_ending: AtomicBool::new(false) });
+fn serve(started: Started, signals: SignalSet, report: Option<PipeWriter>) -> Result<()> {
+    let Started { session, mount } = started;
+    let mount = Arc::new(mount);
     let watched = mount.clone();
-    spawn("zarrfs-signals", move || watched.watch_signals(&signals))?;
+    spawn("zarrfs-signals", move || watch_signals(&watched, &signals))?;
     let answering = mount.clone();
     spawn("zarrfs-ready", move || {
-        answering.wait_for_first_answer();
-        notify::send("READY=1\nSTATUS=Serving");
+        wait_for_first_answer(answering.fs.options());
+        notify::ready(&answering.fs.options().source, report.is_some());
         if let Some(report) = report {
             report_ready(report);
         }
     })?;
     let ended = session.run();
+    mount.announce_end();
     log::info!("the mount on {} has ended", mount.mountpoint().display());
     mount.store_all()?;
     ended.map_err(|error| {
@@ -168,7 +163,7 @@ fn block_signals() -> Result<SignalSet> {
         .map_err(|error| Error::Usage(format!("cannot take over the signals: {error}")))
 }
 
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
+pub(super) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
     std::thread::Builder::new()
         .name(name.to_owned())
         .spawn(run)
@@ -176,128 +171,64 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
         .map_err(|error| Error::Usage(format!("cannot start a thread: {error}")))
 }
 
-/// Opens the store and mounts; the session is ready to run.
-fn start(
-    options: Options,
-    open_store: impl FnOnce() -> Result<Arc<dyn Store>>,
-) -> Result<(Session<Fuse>, Arc<FileSystem>)> {
+/// A mount that nobody serves yet.
+struct Started {
+    session: Session<Fuse>,
+    mount: Mounted,
+}
+
+/// Opens the store and mounts; the session is ready to run. Must be called before any thread is started.
+fn start(options: Options, open_store: impl FnOnce() -> Result<Arc<dyn Store>>) -> Result<Started> {
+    let mounter = Mounter::start()?;
     let store = open_store()?;
     let options = Arc::new(options);
     let fs = Arc::new(FileSystem::new(options.clone(), store));
     fs.check_root().map_err(|failure| failure.into_error("the root of the store"))?;
     let failed = |error: std::io::Error| Error::Usage(format!("cannot start: {error}"));
-    let pool = Pool::new(Limits::new(options.threads, options.request_deadline)).map_err(failed)?;
-    let device = mounting::mount(&options)?;
+    let noting = fs.clone();
+    let limits = Limits::new(options.threads, options.request_deadline);
+    let pool = Pool::new(limits, move |request| noting.note_overdue(request)).map_err(failed)?;
+    let mounted = options.clone();
+    let device = mounter.run(move || mounting::mount(&mounted))??;
     let mut config = Config::default();
     config.n_threads = Some(SESSION_THREADS);
     let notifier = Arc::new(OnceLock::new());
     let fuse = Fuse::new(fs.clone(), Arc::new(pool), notifier.clone());
+    let mount = Mounted::new(fs, mounter, notifier.clone());
     match Session::from_fd(fuse, device, SessionACL::All, config) {
         Ok(session) => {
             let _ = notifier.set(session.notifier());
-            Ok((session, fs))
+            Ok(Started { session, mount })
         }
         Err(error) => {
-            let _ = mounting::detach(&options.mountpoint, true);
+            mount.detach();
             Err(failed(error))
         }
     }
 }
 
-/// A mount that is being served.
-struct Mounted {
-    fs: Arc<FileSystem>,
-    is_ending: AtomicBool,
+/// Returns when the mount has answered a first stat, and tunes what only exists from then on.
+fn wait_for_first_answer(options: &Options) {
+    match fs::metadata(&options.mountpoint) {
+        Ok(metadata) => raise_read_ahead(metadata.dev()),
+        Err(error) => log::warn!("the mount's root cannot be looked at: {error}"),
+    }
+    log::info!("{} is mounted on {}", options.source, options.mountpoint.display());
 }
 
-impl Mounted {
-    fn mountpoint(&self) -> &Path {
-        &self.fs.options().mountpoint
-    }
-
-    /// Returns when the mount has answered a first stat, and tunes what only exists from then on.
-    fn wait_for_first_answer(&self) {
-        match fs::metadata(self.mountpoint()) {
-            Ok(metadata) => raise_read_ahead(metadata.dev()),
-            Err(error) => log::warn!("the mount's root cannot be looked at: {error}"),
-        }
-        log::info!("{} is mounted on {}", self.fs.options().source, self.mountpoint().display());
-    }
-
-    fn watch_signals(self: &Arc<Self>, signals: &SignalSet) {
-        loop {
-            match signals.wait() {
-                Ok(libc::SIGHUP) => {
-                    log::info!("metadata is read again");
-                    self.fs.expire();
-                }
-                Ok(libc::SIGUSR1) => self.fs.log_stats(),
-                Ok(_) => self.end(),
-                Err(error) => {
-                    log::error!("cannot wait for signals: {error}");
-                    return;
-                }
+fn watch_signals(mount: &Arc<Mounted>, signals: &SignalSet) {
+    loop {
+        match signals.wait() {
+            Ok(libc::SIGHUP) => {
+                log::info!("metadata is read again");
+                mount.fs.expire();
             }
-        }
-    }
-
-    /// SIGTERM or SIGINT: no new users; those who are inside are served until they leave, or the deadline.
-    fn end(self: &Arc<Self>) {
-        if self.is_ending.swap(true, Ordering::AcqRel) {
-            log::warn!("told to end a second time: not waiting for open files");
-            self.exit();
-        }
-        log::info!("ending");
-        notify::stopping(self.fs.options().stop_deadline);
-        self.detach();
-        let mount = self.clone();
-        let deadline = self.fs.options().stop_deadline;
-        let waited = spawn("zarrfs-deadline", move || {
-            std::thread::sleep(deadline.max(Duration::from_millis(100)));
-            log::warn!("{} files were still open at the deadline", mount.fs.open_handles());
-            mount.exit();
-        });
-        if waited.is_err() {
-            self.exit();
-        }
-    }
-
-    /// Ends the process without waiting for anybody, once what was written is stored.
-    fn exit(&self) {
-        let code = i32::from(self.store_all().is_err());
-        system_log::flush();
-        std::process::exit(code);
-    }
-
-    /// Stores everything that is still dirty, trying again until the deadline; then what is lost is named.
-    fn store_all(&self) -> Result<()> {
-        let deadline = Instant::now() + self.fs.options().stop_deadline;
-        loop {
-            let failed = self.fs.store_all();
-            let Some((_, first)) = failed.first() else { return Ok(()) };
-            if Instant::now() >= deadline {
-                for (path, error) in &failed {
-                    log::error!("LOST: changes to /{path} could not be stored: {error}");
-                }
-                return Err(Error::Usage(format!(
-                    "changes to {} arrays could not be stored and are lost; the first: {first}",
-                    failed.len()
-                )));
+            Ok(libc::SIGUSR1) => mount.fs.log_stats(),
+            Ok(_) => mount.end(),
+            Err(error) => {
+                log::error!("cannot wait for signals: {error}");
+                return;
             }
-            std::thread::sleep(STORE_RETRY);
-        }
-    }
-
-    /// Takes our mount out of the tree, if it still is there.
-    fn detach(&self) {
-        let mountpoint = self.mountpoint();
-        let is_ours = mount_at(mountpoint)
-            .is_ok_and(|entry| entry.is_some_and(|entry| entry.filesystem_type == FILESYSTEM_TYPE));
-        if !is_ours {
-            return;
-        }
-        if let Err(error) = mounting::detach(mountpoint, true) {
-            log::error!("cannot unmount {}: {error}", mountpoint.display());
         }
     }
 }

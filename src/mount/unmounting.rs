@@ -4,13 +4,12 @@ use std::fs;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::mount::fs::{CONFIG, INTERNALS};
 use crate::mount::mounting::detach;
-use crate::mount::process::{FILESYSTEM_TYPE, MountEntry, mount_at, start_ticks, users_of};
+use crate::mount::process::{FILESYSTEM_TYPE, MountEntry, mount_at, start_ticks, users_of, with_patience};
 use crate::sys;
 
 /// A mount whose daemon does not answer for so long counts as hung.
@@ -151,21 +150,10 @@ fn of_parent(mountpoint: &Path) -> Option<PathBuf> {
     Some(fs::canonicalize(absolute.parent()?).ok()?.join(name))
 }
 
-/// Runs what might hang on another thread; `None` when it does.
-fn with_patience<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    let (sender, receiver) = channel();
-    std::thread::Builder::new()
-        .spawn(move || {
-            let _ = sender.send(look());
-        })
-        .ok()?;
-    receiver.recv_timeout(PATIENCE).ok()
-}
-
 /// Opening a folder asks the daemon, always; what stat(2) tells may be what the kernel has kept of a daemon that has died.
 fn is_dead(mountpoint: &Path) -> bool {
     let path = mountpoint.to_owned();
-    let looked = with_patience(move || fs::File::open(path).map(drop));
+    let looked = with_patience(PATIENCE, move || fs::File::open(path).map(drop));
     matches!(looked, Some(Err(error)) if is_from_the_dead(&error))
 }
 
@@ -190,7 +178,7 @@ enum Behind {
 /// Who serves a mount, as the mount itself tells.
 fn daemon_of(mountpoint: &Path) -> Behind {
     let path = mountpoint.to_owned();
-    let asked = with_patience(move || {
+    let asked = with_patience(PATIENCE, move || {
         let mut text = String::new();
         drop(fs::File::open(&path)?);
         let config = fs::File::open(path.join(INTERNALS).join(CONFIG))?;

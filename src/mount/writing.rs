@@ -122,7 +122,9 @@ impl FileSystem {
         let written = self.on_current(inode, &writer.array, |array| {
             if is_page { array.write_page(offset, data) } else { array.write_at(offset, data) }
         });
-        written.map_err(|error| self.write_failure(inode, "write", error))?;
+        written.map_err(|error| {
+            self.write_failure(inode, &format!("write of {length} bytes at {offset}"), error)
+        })?;
         inode.counters.writes.fetch_add(1, Ordering::Relaxed);
         inode.counters.bytes_written.fetch_add(length as u64, Ordering::Relaxed);
         Ok(u32::try_from(length).unwrap_or(u32::MAX))
@@ -302,8 +304,23 @@ impl FileSystem {
         self.engine.store_settled(settle);
     }
 
-    /// Stores everything that is dirty anywhere and makes it last; what could not be stored, and why.
-    pub fn store_all(&self) -> Vec<(String, Error)> {
-        self.engine.store_all()
+    /// Stores everything that is dirty anywhere and makes it last, but for what hangs when nothing was stored for `quiet`; what
+    /// could not be stored, and why.
+    pub fn store_all(&self, quiet: Duration) -> Vec<(String, Error)> {
+        self.engine.store_all(quiet)
+    }
+
+    /// Bytes written and not yet stored.
+    pub fn dirty_bytes(&self) -> u64 {
+        self.engine.counters().dirty_bytes
+    }
+
+    /// The inodes whose pages may hold what was written through a memory map.
+    pub fn written_inodes(&self) -> Vec<u64> {
+        let was_written = |inode: &Arc<Inode>| {
+            inode.open_array().is_some_and(|open| open.array.as_ref().is_ok_and(|array| array.was_written()))
+        };
+        let arrays = self.inodes.opened_arrays();
+        arrays.iter().filter(|inode| was_written(inode)).map(|inode| inode.number).collect()
     }
 }

@@ -367,7 +367,7 @@ impl Model {
     /// Everything is stored, and another program reads it.
     pub fn verify(&mut self) {
         self.store.set(false, false);
-        assert!(self.fs.store_all().is_empty());
+        assert!(self.fs.store_all(std::time::Duration::from_secs(60)).is_empty());
         let stats = self.fs.lookup(ROOT, "__zarrfs__", Reach::Store).unwrap().attributes.inode;
         let stats = self.fs.lookup(stats, "stats", Reach::Store).unwrap().attributes.inode;
         let handle = self.fs.open(stats, libc::O_RDONLY).unwrap().handle;
