@@ -60,3 +60,89 @@ fn by_the_command() {
     let (code, _, error) = attrs(&[store, "nothing"]);
     assert!(code == 1 && error.contains("no array 'nothing'"), "{error}");
 }
+
+/// An edit that was killed left its temporary file in the group's folder, where nothing looked for it: those of arrays alone
+/// were removed.
+#[test]
+fn what_a_killed_edit_left_goes_with_the_next_writable_mount() {
+    let folder = tempfile::tempdir().unwrap();
+    let group = r#"{"zarr_format":3,"node_type":"group","attributes":{}}"#;
+    for path in ["", "g", "g/deep", "other"] {
+        fs::create_dir_all(folder.path().join(path)).unwrap();
+        fs::write(folder.path().join(path).join("zarr.json"), group).unwrap();
+        fs::write(folder.path().join(path).join(".zarrfs-99999999-1.tmp"), "{\"zarr").unwrap();
+    }
+    let of_the_living = fs::File::create(folder.path().join("g/.zarrfs-99999999-2.tmp")).unwrap();
+    of_the_living.lock().unwrap();
+    let left = |path: &str| {
+        let entries = fs::read_dir(folder.path().join(path)).unwrap();
+        entries
+            .filter(|entry| entry.as_ref().unwrap().file_name().as_encoded_bytes().starts_with(b".zarrfs-"))
+            .count()
+    };
+    let names = |mount: &Mount, path: &str| {
+        let entries = fs::read_dir(mount.path(path)).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    let Some(mount) = Mount::new(folder.path(), &[], "leftovers") else { return };
+    assert_eq!(
+        (names(&mount, ""), names(&mount, "g")),
+        (
+            vec!["__group__.json".into(), "g".into(), "other".into()],
+            vec!["__group__.json".into(), "deep".into()]
+        )
+    );
+    mount.unmount();
+    assert_eq!((left(""), left("g"), left("g/deep")), (1, 2, 1), "a mount that only reads removes nothing");
+    let Some(mount) = Mount::new(folder.path(), &["--writable"], "leftovers") else { return };
+    assert_eq!((left(""), left("g")), (0, 2));
+    assert_eq!(names(&mount, "g"), ["__group__.json", "deep"]);
+    assert_eq!((left("g"), left("g/deep")), (1, 1), "what a living writer has locked stays");
+    names(&mount, "g/deep");
+    assert_eq!(left("g/deep"), 0);
+    mount.unmount();
+    assert_eq!(attrs(&[folder.path().to_str().unwrap(), "other", "a=1"]).0, 0);
+    assert_eq!(left("other"), 0, "an edit removes what is left where it writes");
+}
+
+/// A store whose root is an array took no lock for edits of its attributes, since its folder's belongs to who writes data; nor did
+/// the mount of a part of a store keep an edit through the whole out. Of edits at the same time, some were lost.
+#[test]
+fn edits_at_the_same_time_are_all_there() {
+    const EDITS: usize = 8;
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("store");
+    let array = r#"{"zarr_format":3,"node_type":"array","shape":[4],"data_type":"uint8","fill_value":0,"codecs":["bytes"],
+        "chunk_grid":{"name":"regular","configuration":{"chunk_shape":[2]}},"chunk_key_encoding":{"name":"default"},"attributes":{}}"#;
+    let group = format!(
+        r#"{{"zarr_format":3,"node_type":"group","attributes":{{}},"consolidated_metadata":{{"kind":"inline","must_understand":false,"metadata":{{"a":{array}}}}}}}"#
+    );
+    fs::create_dir_all(store.join("a")).unwrap();
+    fs::write(store.join("zarr.json"), group).unwrap();
+    fs::write(store.join("a/zarr.json"), array).unwrap();
+    let (whole, part) = (store.to_str().unwrap().to_owned(), store.join("a").to_str().unwrap().to_owned());
+    // Who writes the array's data does not keep edits out.
+    let data = fs::File::open(&part).unwrap();
+    data.lock().unwrap();
+    std::thread::scope(|scope| {
+        for number in 0..EDITS {
+            let (whole, part) = (&whole, &part);
+            scope.spawn(move || {
+                for (name, store, node) in [("p", part, "/"), ("w", whole, "a"), ("r", part, "/")] {
+                    let edited = attrs(&[store, node, &format!("{name}{number}={number}")]);
+                    assert_eq!(edited, (0, String::new(), String::new()));
+                }
+            });
+        }
+    });
+    let count =
+        |text: &str| text.matches("\"p").count() + text.matches("\"w").count() + text.matches("\"r").count();
+    let (own, copy) = (attrs(&[&whole, "a"]).1, fs::read_to_string(store.join("zarr.json")).unwrap());
+    assert_eq!(count(&own), 3 * EDITS, "{own}");
+    let copy: serde_json::Value = serde_json::from_str(&copy).unwrap();
+    let copied = copy["consolidated_metadata"]["metadata"]["a"]["attributes"].to_string();
+    assert!(count(&copied) >= EDITS, "the edits through the whole store: {copied}");
+}

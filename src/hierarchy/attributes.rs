@@ -4,9 +4,10 @@
 //! `metadata`.
 //!
 //! Invariants: documents are replaced whole and only if they are what the change was made from; an attribute that is not
-//! changed keeps its text; nothing but attributes changes in any document. Two zarrfs that edit the attributes of one
-//! store wait for each other (a lock on the store's root).
+//! changed keeps its text; nothing but attributes changes in any document. Two zarrfs that edit the same documents wait for
+//! each other (each document is locked), whatever part of the store they have mounted.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
@@ -19,6 +20,8 @@ use super::lineage::parent;
 const LOCK_WITHIN: Duration = Duration::from_secs(10);
 /// How often an edit starts anew because somebody else changed a document meanwhile.
 const MAX_ATTEMPTS: usize = 10;
+/// What makes a folder a node, in any version.
+const MAIN_DOCUMENTS: [&str; 4] = ["zarr.json", ".zarray", ".zgroup", "meta"];
 
 /// What becomes of a node's attributes.
 #[derive(Clone, Debug)]
@@ -100,7 +103,7 @@ pub fn edit(store: &dyn Store, path: &str, edit: &Edit) -> Result<bool> {
     let Some(writer) = store.writer() else {
         return Err(Error::ReadOnly(format!("{} cannot be written to", store.describe())));
     };
-    let _lock = lock(store, writer)?;
+    let _locks = lock(store, writer, path)?;
     let mut has_changed = false;
     for _ in 0..MAX_ATTEMPTS {
         let targets = targets(store, path)?;
@@ -110,6 +113,9 @@ pub fn edit(store: &dyn Store, path: &str, edit: &Edit) -> Result<bool> {
             if let Some(text) = target.changed(edit)? {
                 changes.push((target, text));
             }
+        }
+        for target in &targets {
+            remove_leftovers(writer, &target.folder);
         }
         if changes.is_empty() {
             return Ok(has_changed);
@@ -134,45 +140,73 @@ pub fn edit(store: &dyn Store, path: &str, edit: &Edit) -> Result<bool> {
     Err(Error::store(path, "change the attributes, which somebody else keeps changing, of", busy))
 }
 
-/// Keeps other edits of this store out. `None` where the root is an array: its lock belongs to who writes its data, and there
-/// are no copies that several edits could share.
-fn lock(store: &dyn Store, writer: &dyn Writer) -> Result<Option<Box<dyn Send + Sync>>> {
-    let root_is_array = match own_document(store, "")? {
-        Some(Own::V3 { is_array }) => is_array,
-        Some(Own::V2 { is_array }) => is_array,
-        Some(Own::V1) => true,
-        None => false,
-    };
-    if root_is_array {
-        return Ok(None);
-    }
+/// Keeps other edits of the same documents out, also those through a mount of a part of the store.
+fn lock(store: &dyn Store, writer: &dyn Writer, path: &str) -> Result<Vec<Box<dyn Send + Sync>>> {
     let started = Instant::now();
     loop {
-        if let Some(lock) = writer.lock("")? {
-            return Ok(Some(lock));
+        let mut locks = Vec::new();
+        let mut is_free = true;
+        for key in documents(store, path)? {
+            match writer.lock(&key) {
+                Ok(Some(lock)) => locks.push(lock),
+                Ok(None) | Err(Error::Stale { .. }) => is_free = false,
+                Err(error) => return Err(error),
+            }
+            if !is_free {
+                break;
+            }
         }
+        if is_free {
+            return Ok(locks);
+        }
+        drop(locks);
         if started.elapsed() > LOCK_WITHIN {
-            return Err(Error::store("", "lock", std::io::Error::from_raw_os_error(libc::EBUSY)));
+            return Err(Error::store(path, "lock", std::io::Error::from_raw_os_error(libc::EBUSY)));
         }
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
+/// The documents that are locked for an edit: the node's main one, which stands for one of attributes that may have to be made,
+/// and those with copies.
+fn documents(store: &dyn Store, path: &str) -> Result<BTreeSet<String>> {
+    let targets = targets(store, path)?;
+    let mut keys: BTreeSet<String> =
+        targets.into_iter().filter(|target| target.stored.is_some()).map(|target| target.key).collect();
+    for name in MAIN_DOCUMENTS {
+        let key = join(path, name);
+        if store.head(&key)?.is_some() {
+            keys.insert(key);
+            break;
+        }
+    }
+    Ok(keys)
+}
+
+/// Removes what edits that were killed left in a folder. Who cannot, lets them be: nobody sees them.
+pub fn remove_leftovers(writer: &dyn Writer, folder: &str) {
+    let place = if folder.is_empty() { "the root" } else { folder };
+    match writer.remove_unfinished(folder) {
+        Ok(0) => {}
+        Ok(removed) => log::warn!("{place}: removed {removed} unfinished files of a writer that died"),
+        Err(error) => log::debug!("{place}: {error}"),
+    }
+}
+
 /// Which documents a node has.
 enum Own {
-    V3 { is_array: bool },
-    V2 { is_array: bool },
+    V3,
+    V2,
     V1,
 }
 
 fn own_document(store: &dyn Store, path: &str) -> Result<Option<Own>> {
-    if let Some((text, _)) = read(store, &join(path, "zarr.json"))? {
-        let is_array = json_spans::find(&text, &["node_type"]) == Some("\"array\"");
-        return Ok(Some(Own::V3 { is_array }));
+    if read(store, &join(path, "zarr.json"))?.is_some() {
+        return Ok(Some(Own::V3));
     }
-    for (name, is_array) in [(".zarray", true), (".zgroup", false)] {
+    for name in [".zarray", ".zgroup"] {
         if store.head(&join(path, name))?.is_some() {
-            return Ok(Some(Own::V2 { is_array }));
+            return Ok(Some(Own::V2));
         }
     }
     let is_v1 = |text: &str| json_spans::find(text, &["zarr_format"]) == Some("1");
@@ -195,8 +229,8 @@ fn targets(store: &dyn Store, path: &str) -> Result<Vec<Target>> {
         })
     };
     match own_document(store, path)? {
-        Some(Own::V3 { .. }) => targets.push(target(path, "zarr.json", &["attributes"])?),
-        Some(Own::V2 { .. }) => targets.push(target(path, ".zattrs", &[])?),
+        Some(Own::V3) => targets.push(target(path, "zarr.json", &["attributes"])?),
+        Some(Own::V2) => targets.push(target(path, ".zattrs", &[])?),
         Some(Own::V1) => targets.push(target(path, "attrs", &[])?),
         None => {}
     }
@@ -250,7 +284,7 @@ fn read(store: &dyn Store, key: &str) -> Result<Option<(String, Info)>> {
 
 /// Owner and mode for a document that is made: those of the node's main one.
 fn main_info(store: &dyn Store, path: &str, targets: &[Target]) -> Result<Info> {
-    for name in ["zarr.json", ".zarray", ".zgroup", "meta"] {
+    for name in MAIN_DOCUMENTS {
         if let Some(info) = store.head(&join(path, name))? {
             return Ok(info);
         }

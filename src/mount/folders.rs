@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use crate::hierarchy::attributes;
 use crate::mount::failure::{Answer, Failure, Reach};
 use crate::mount::fs::{
     CONFIG, FileSystem, Found, GROUP_SIDECAR, MAX_NAME_BYTES, SIDECAR_SUFFIX, STATS, parent_folder,
@@ -30,7 +31,10 @@ impl FileSystem {
         let inode = self.inode(inode)?;
         let folder = &inode.entity;
         let mut names = match folder.kind {
-            Kind::Group => self.names_of_group(&folder.path)?,
+            Kind::Group => {
+                self.remove_leftovers(&folder.path);
+                self.names_of_group(&folder.path)?
+            }
             Kind::JsonFolder => self.names_of_json_folder(&folder.path)?,
             Kind::Formats => self.names_of_formats(),
             Kind::FormatFolder(format) => self.names_of_format_folder(format, &folder.path)?,
@@ -49,6 +53,16 @@ impl FileSystem {
         };
         let entries = dots.into_iter().chain(names).map(entry).collect();
         Ok(self.handles.add(Handle::Folder(entries)))
+    }
+
+    /// Removes what writers that died left in a group's folder, once in a writable mount's life. (Those of an array are looked
+    /// for when it is opened for writing.)
+    pub fn remove_leftovers(&self, group: &str) {
+        if let Some(writer) = self.nodes.store().writer().filter(|_| self.options.writable)
+            && self.searched.lock().insert(group.into())
+        {
+            attributes::remove_leftovers(writer, group);
+        }
     }
 
     /// The entries of an open folder.

@@ -7,6 +7,7 @@
 //! Invariants: a real node wins over a generated name; an operation with [`Reach::Memory`] never touches the
 //! store; an inode whose array was replaced answers ESTALE for ever.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -87,6 +88,8 @@ pub struct FileSystem {
     /// The name of the root's file, should the root be an array.
     pub(super) root_name: String,
     pub(super) started: SystemTime,
+    /// Groups whose folders were searched for what dead writers left.
+    pub(super) searched: Mutex<HashSet<Arc<str>>>,
     /// Held while an array's inode is brought in line with the store.
     reconciling: Mutex<()>,
 }
@@ -109,6 +112,7 @@ impl FileSystem {
             companions: Companions::default(),
             root_name: root_name(&options),
             started: SystemTime::now(),
+            searched: Mutex::default(),
             reconciling: Mutex::default(),
             options,
         }

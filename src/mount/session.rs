@@ -184,6 +184,7 @@ fn start(options: Options, open_store: impl FnOnce() -> Result<Arc<dyn Store>>) 
     let options = Arc::new(options);
     let fs = Arc::new(FileSystem::new(options.clone(), store));
     fs.check_root().map_err(|failure| failure.into_error("the root of the store"))?;
+    fs.remove_leftovers("");
     let failed = |error: std::io::Error| Error::Usage(format!("cannot start: {error}"));
     let noting = fs.clone();
     let limits = Limits::new(options.threads, options.request_deadline);

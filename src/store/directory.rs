@@ -26,7 +26,8 @@ use crate::sys::{self, NameKind};
 
 /// The longest name that any filesystem of Linux takes, in bytes.
 const NAME_MAX_BYTES: usize = 255;
-const READ: i32 = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_CLOEXEC | libc::O_NOCTTY;
+/// For reading, whatever it is.
+pub(super) const READ: i32 = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_CLOEXEC | libc::O_NOCTTY;
 const LOOK: i32 = libc::O_PATH | libc::O_CLOEXEC;
 
 /// How paths are kept inside.
@@ -141,6 +142,11 @@ impl DirectoryStore {
     /// Opens a folder, `None` when it is missing or no folder.
     pub(super) fn open_folder(&self, key: &str, operation: &'static str) -> Result<Option<File>> {
         self.resolve(key, operation, READ | libc::O_DIRECTORY)
+    }
+
+    /// Opens a folder or an object for locking it.
+    pub(super) fn open_for_lock(&self, key: &str) -> Result<Option<File>> {
+        self.resolve(key, "lock", READ)
     }
 
     /// Opens an object for setting its times, which needs no permission to write.

@@ -1,16 +1,17 @@
 //! Writing into a folder on disk. Spec: v3 "File system store", "Store API implementation". Uses `sys`.
 //!
-//! An object is written to a temporary file in the folder `within` (an array's, which its writer has locked), so that what
-//! a dead writer left is found there; fdatasync, then rename. Every path is resolved as in `directory.rs`.
+//! An object is written to a temporary file in the folder `within` (an array's, or a group's), so that what a dead writer
+//! left is found there; fdatasync, then rename. A living writer has its temporary file locked: so it is told from what the dead
+//! left. Every path is resolved as in `directory.rs`.
 
 use std::ffi::CString;
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::directory::{DirectoryStore, is_temporary_name};
+use super::directory::{DirectoryStore, READ, is_temporary_name};
 use super::{Info, Part, Store, Validator, Writer, stat};
 use crate::error::{Error, Result};
 use crate::sys;
@@ -94,10 +95,16 @@ impl<'a> Temporary<'a> {
         loop {
             let number = NEXT_TEMPORARY.fetch_add(1, Ordering::Relaxed);
             let name = CString::new(format!(".zarrfs-{}-{number}.tmp", std::process::id()))?;
-            match sys::create_at(folder.as_fd(), &name, 0o600) {
-                Ok(file) => return Ok(Temporary { folder, name, file: file.into(), is_finished: false }),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            let file = match sys::create_at(folder.as_fd(), &name, 0o600) {
+                Ok(file) => File::from(file),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
                 Err(error) => return Err(error),
+            };
+            // Where there are no locks, nothing is removed either.
+            let _ = file.lock();
+            // Somebody may have taken it for a leftover before it was locked.
+            if file.metadata()?.nlink() > 0 {
+                return Ok(Temporary { folder, name, file, is_finished: false });
             }
         }
     }
@@ -196,15 +203,20 @@ impl Writer for DirectoryStore {
         Ok(())
     }
 
-    fn lock(&self, folder: &str) -> Result<Option<Box<dyn Send + Sync>>> {
-        let Some(opened) = self.open_folder(folder, "lock")? else {
-            return Err(Error::Stale { key: folder.to_owned() });
-        };
+    fn lock(&self, key: &str) -> Result<Option<Box<dyn Send + Sync>>> {
+        let lock_failed = failed(key, "lock");
+        let gone = || Error::Stale { key: key.to_owned() };
+        let opened = self.open_for_lock(key)?.ok_or_else(gone)?;
         match opened.try_lock() {
-            Ok(()) => Ok(Some(Box::new(opened))),
-            Err(std::fs::TryLockError::WouldBlock) => Ok(None),
-            Err(std::fs::TryLockError::Error(error)) => Err(Error::store(folder, "lock", error)),
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(error)) => return Err(lock_failed(error)),
         }
+        // What has been replaced meanwhile is nobody's any more.
+        let locked = opened.metadata().map_err(lock_failed)?;
+        let now = self.head(key)?.ok_or_else(gone)?.validator;
+        let is_current = (now.device, now.inode) == (locked.dev(), locked.ino());
+        Ok(is_current.then(|| Box::new(opened) as Box<dyn Send + Sync>))
     }
 
     fn touch(&self, key: &str, version: Validator) -> Result<Option<Validator>> {
@@ -222,10 +234,16 @@ impl Writer for DirectoryStore {
         let listed = opened.try_clone().map_err(failed(folder, "list"))?;
         let mut removed = 0;
         for (name, _) in sys::read_folder(listed.into()).map_err(failed(folder, "list"))? {
-            if let Some(name) = name.to_str().filter(|name| is_temporary_name(name))
-                && sys::unlink_at(opened.as_fd(), &c_name(folder, name)?).is_ok()
-            {
-                removed += 1;
+            if let Some(name) = name.to_str().filter(|name| is_temporary_name(name)) {
+                let name = c_name(folder, name)?;
+                let Ok(leftover) = sys::open_at(opened.as_fd(), &name, READ | libc::O_NOFOLLOW) else {
+                    continue;
+                };
+                // Locked: its writer lives.
+                let leftover = File::from(leftover);
+                if leftover.try_lock().is_ok() && sys::unlink_at(opened.as_fd(), &name).is_ok() {
+                    removed += 1;
+                }
             }
         }
         Ok(removed)
@@ -293,8 +311,44 @@ mod tests {
         drop(lock);
         assert!(other.lock("a").unwrap().is_some());
         fs::write(folder.path().join("a/.zarrfs-1-2.tmp"), "half").unwrap();
+        let of_the_living = File::create(folder.path().join("a/.zarrfs-1-3.tmp")).unwrap();
+        of_the_living.lock().unwrap();
+        assert_eq!(store.remove_unfinished("a").unwrap(), 1);
+        assert_eq!(fs::read_dir(folder.path().join("a")).unwrap().count(), 2);
+        drop(of_the_living);
         assert_eq!(store.remove_unfinished("a").unwrap(), 1);
         assert!(folder.path().join("a/zarr.json").exists());
+    }
+
+    #[test]
+    fn a_document_is_locked_as_it_is_now() {
+        let (folder, store, like) = place();
+        let lock = store.lock("a/zarr.json").unwrap();
+        assert!(lock.is_some() && store.lock("a/zarr.json").unwrap().is_none());
+        assert!(store.lock("a").unwrap().is_some(), "its folder is another lock");
+        store.put("a/zarr.json", &[Part::Bytes(b"{}")], "a", &like).unwrap();
+        assert!(store.lock("a/zarr.json").unwrap().is_some(), "the lock was of what is gone");
+        fs::remove_file(folder.path().join("a/zarr.json")).unwrap();
+        assert_eq!(store.lock("a/zarr.json").err().unwrap().errno(), libc::ESTALE);
+    }
+
+    /// Who removes leftovers must never remove the file that somebody is just beginning to write.
+    #[test]
+    fn a_new_temporary_file_is_no_leftover() {
+        let (_folder, store, like) = place();
+        let is_done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    store.remove_unfinished("a").unwrap();
+                }
+            });
+            for number in 0..300 {
+                let put = store.put("a/c", &[Part::Bytes(&[number as u8])], "a", &like);
+                assert!(put.is_ok(), "{number}: {put:?}");
+            }
+            is_done.store(true, Ordering::Relaxed);
+        });
     }
 
     #[test]

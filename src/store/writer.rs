@@ -40,13 +40,13 @@ pub trait Writer: Send + Sync {
     /// Makes the names of objects that were put and deleted last, with the folders made for them below `within`.
     fn sync(&self, keys: &[String], within: &str) -> Result<()>;
 
-    /// Locks a folder against other writers, in this process or another, until the answer is dropped. `None` when another
-    /// has it.
-    fn lock(&self, folder: &str) -> Result<Option<Box<dyn Send + Sync>>>;
+    /// Locks a folder, or an object as it is now, against other writers, in this process or another, until the answer is
+    /// dropped. `None` when another has it, or has just replaced it.
+    fn lock(&self, key: &str) -> Result<Option<Box<dyn Send + Sync>>>;
 
     /// Sets an object's time of change to now, if it still is this version; `None` where it is another or gone.
     fn touch(&self, key: &str, version: Validator) -> Result<Option<Validator>>;
 
-    /// Removes what a writer that died left unfinished in a folder that the caller has locked; how many.
+    /// Removes what writers that died left unfinished in a folder; how many. What a living one is writing stays.
     fn remove_unfinished(&self, folder: &str) -> Result<u64>;
 }
