@@ -93,6 +93,8 @@ pub struct Failures {
     pub last: Option<Error>,
     /// How often in a row the timer has failed.
     pub in_a_row: u32,
+    /// When they were logged last, if nothing got through since.
+    pub logged_at: Option<Instant>,
     /// The timer tries no earlier than this.
     pub retry_at: Option<Instant>,
 }

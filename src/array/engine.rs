@@ -168,7 +168,7 @@ impl Engine {
         self.written.lock().iter().any(|known| Arc::ptr_eq(&known.writing, &array.writing))
     }
 
-    fn written(&self) -> Vec<Arc<Inner>> {
+    pub(super) fn written(&self) -> Vec<Arc<Inner>> {
         self.written.lock().clone()
     }
 

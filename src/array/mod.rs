@@ -25,6 +25,7 @@ mod rounds;
 mod shard_writer;
 mod sharded;
 mod source;
+mod unsaved;
 mod variable_array;
 mod variable_chain;
 #[cfg(test)]
@@ -59,6 +60,7 @@ use plain::{Parts, Pipelines, Plain};
 use prefetch::Ahead;
 use sharded::Sharded;
 use source::{Keys, Place, Source};
+pub use unsaved::Unsaved;
 pub use variable_array::VariableArray;
 use view::Served;
 

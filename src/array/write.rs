@@ -304,4 +304,33 @@ impl Inner {
         }
         state.base = Some(base.and_then(|(_, version): (Content, Option<Validator>)| version));
     }
+    /// Puts the fill value where a unit at the edge reaches beyond the array.
+    pub(super) fn fill_padding(&self, index: &[u64], bytes: &mut [u8]) {
+        let axes = self.grid.axes();
+        let item = self.fill.len();
+        let spans: Vec<(usize, usize)> = axes
+            .iter()
+            .zip(index)
+            .map(|(axis, &i)| {
+                let span = axis.span(i);
+                (span.length as usize, span.length.min(axis.extent() - span.start) as usize)
+            })
+            .collect();
+        if spans.iter().all(|(length, inside)| length == inside) {
+            return;
+        }
+        fn pad(spans: &[(usize, usize)], item: usize, fill: &[u8], bytes: &mut [u8]) {
+            let [(length, inside), rest @ ..] = spans else { return };
+            let step: usize = rest.iter().map(|(length, _)| length).product::<usize>() * item;
+            let (kept, padding) = bytes.split_at_mut(inside * step);
+            debug_assert_eq!(padding.len(), (length - inside) * step);
+            fill_items(padding, fill, 0);
+            if rest.iter().any(|(length, inside)| length != inside) {
+                for part in kept.chunks_exact_mut(step) {
+                    pad(rest, item, fill, part);
+                }
+            }
+        }
+        pad(&spans, item, &self.fill, bytes);
+    }
 }

@@ -23,6 +23,9 @@ use crate::store::{Info, Store, Validator, Writer};
 /// Failures of one attempt that are logged one by one.
 const LOGGED_FAILURES: usize = 8;
 
+/// Failures of one array are logged this often at most, while nothing gets through.
+const LOG_INTERVAL: Duration = Duration::from_secs(5);
+
 /// Which dirty units are to be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Which {
@@ -72,6 +75,11 @@ impl Array {
         (failures.count, failures.last.clone())
     }
 
+    /// Counts a write-back that failed before anything was tried: the array is no longer what was opened.
+    pub fn note_failure(&self, error: &Error) {
+        self.inner.writing.fail(error);
+    }
+
     /// Whether something is not yet in the store.
     pub fn is_dirty(&self) -> bool {
         self.inner.is_dirty()
@@ -100,6 +108,11 @@ impl Inner {
                 (true, false) => self.store_dirty(Which::Everything),
                 (false, _) => self.sync_names(),
             };
+            if let Err(error @ Error::Stale { .. }) = &stored
+                && self.writing.failures.lock().in_a_row == 0
+            {
+                log::error!("{error}; the changes are kept and tried again");
+            }
             self.writing.note_timer(stored.is_ok(), now);
         }
         self.let_go_if_idle();
@@ -192,17 +205,19 @@ impl Inner {
             self.end_zero(which);
             return Ok(());
         }
-        let like = self.check_document()?;
-        let failures = self.store_objects(&objects, &like);
-        if failures.len() < objects.len() {
-            self.touch_document();
-        }
-        for error in failures.iter().take(LOGGED_FAILURES) {
-            log::error!("{error}; the changes are kept and tried again");
-        }
-        if failures.len() > LOGGED_FAILURES {
-            log::error!("and {} more like it", failures.len() - LOGGED_FAILURES);
-        }
+        let failures = match self.check_document() {
+            // It may have grown, and its successor may go on: who asked finds that out, and counts it if not.
+            Err(error @ Error::Stale { .. }) => return Err(error),
+            Err(error) => vec![error],
+            Ok(like) => {
+                let failures = self.store_objects(&objects, &like);
+                if failures.len() < objects.len() {
+                    self.touch_document();
+                }
+                failures
+            }
+        };
+        self.log_failures(&failures);
         match failures.into_iter().next() {
             Some(error) => {
                 self.writing.fail(&error);
@@ -212,6 +227,27 @@ impl Inner {
                 self.end_zero(which);
                 Ok(())
             }
+        }
+    }
+
+    /// Not each time: a program that writes on while nothing can be stored must not fill the disk with it.
+    fn log_failures(&self, failures: &[Error]) {
+        let mut counted = self.writing.failures.lock();
+        if failures.is_empty() {
+            counted.logged_at = None;
+            return;
+        }
+        let now = Instant::now();
+        if counted.logged_at.is_some_and(|at| now.duration_since(at) < LOG_INTERVAL) {
+            return;
+        }
+        counted.logged_at = Some(now);
+        drop(counted);
+        for error in failures.iter().take(LOGGED_FAILURES) {
+            log::error!("{error}; the changes are kept and tried again");
+        }
+        if failures.len() > LOGGED_FAILURES {
+            log::error!("and {} more like it", failures.len() - LOGGED_FAILURES);
         }
     }
 
@@ -430,35 +466,5 @@ impl Inner {
             return Ok(());
         }
         self.complete(number, state, is_zero)
-    }
-
-    /// Puts the fill value where a unit at the edge reaches beyond the array.
-    fn fill_padding(&self, index: &[u64], bytes: &mut [u8]) {
-        let axes = self.grid.axes();
-        let item = self.fill.len();
-        let spans: Vec<(usize, usize)> = axes
-            .iter()
-            .zip(index)
-            .map(|(axis, &i)| {
-                let span = axis.span(i);
-                (span.length as usize, span.length.min(axis.extent() - span.start) as usize)
-            })
-            .collect();
-        if spans.iter().all(|(length, inside)| length == inside) {
-            return;
-        }
-        fn pad(spans: &[(usize, usize)], item: usize, fill: &[u8], bytes: &mut [u8]) {
-            let [(length, inside), rest @ ..] = spans else { return };
-            let step: usize = rest.iter().map(|(length, _)| length).product::<usize>() * item;
-            let (kept, padding) = bytes.split_at_mut(inside * step);
-            debug_assert_eq!(padding.len(), (length - inside) * step);
-            super::grid::fill_items(padding, fill, 0);
-            if rest.iter().any(|(length, inside)| length != inside) {
-                for part in kept.chunks_exact_mut(step) {
-                    pad(rest, item, fill, part);
-                }
-            }
-        }
-        pad(&spans, item, &self.fill, bytes);
     }
 }

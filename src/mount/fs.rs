@@ -42,6 +42,8 @@ pub const SIDECAR_SUFFIX: &str = ".json";
 pub const STATS: &str = "stats";
 /// In [`INTERNALS`]: what the mount runs with.
 pub const CONFIG: &str = "config.json";
+/// In [`INTERNALS`]: the keys of what is not in the store yet.
+pub const UNSAVED: &str = "unsaved";
 /// The longest name that Linux takes, in bytes.
 pub const MAX_NAME_BYTES: usize = 255;
 
@@ -185,6 +187,7 @@ impl FileSystem {
             Kind::Internals => Ok(match name {
                 STATS => Some(Entity::new(Kind::Stats, "")),
                 CONFIG => Some(Entity::new(Kind::Config, "")),
+                UNSAVED => Some(Entity::new(Kind::Unsaved, "")),
                 _ => None,
             }),
             _ => Ok(None),
@@ -318,6 +321,7 @@ impl FileSystem {
             Kind::Internals | Kind::Formats => Ok((self.own_info(0o555), 0)),
             Kind::Stats => Ok((self.own_info(0o444), self.stats_text().len() as u64)),
             Kind::Config => Ok((self.own_info(0o444), self.config_text().len() as u64)),
+            Kind::Unsaved => Ok((self.own_info(0o444), self.unsaved_text().len() as u64)),
         }
     }
 

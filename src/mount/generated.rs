@@ -1,5 +1,6 @@
 //! The content of generated files: sidecars, statistics, configuration.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
@@ -23,6 +24,7 @@ impl FileSystem {
         match entity.kind {
             Kind::Stats => Ok(self.stats_text().into_bytes()),
             Kind::Config => Ok(self.config_text().into_bytes()),
+            Kind::Unsaved => Ok(self.unsaved_text().into_bytes()),
             _ => {
                 let seen = self.nodes.current(&entity.path)?;
                 let is_mirrored = matches!(entity.kind, Kind::JsonSidecar | Kind::JsonGroupSidecar);
@@ -97,6 +99,22 @@ impl FileSystem {
             "stop-deadline": options.stop_deadline.as_secs_f64(),
         });
         format!("{config:#}\n")
+    }
+
+    /// Each object with something that is not in the store yet: its key, and in brackets why it last could not be stored.
+    pub(super) fn unsaved_text(&self) -> String {
+        let mut text = String::new();
+        for array in self.engine.unsaved() {
+            let reason = array.last_failure.as_ref().map(|error| format!(" [{error}]")).unwrap_or_default();
+            for key in &array.keys {
+                let _ = writeln!(text, "{}{reason}", key.escape_debug());
+            }
+            let more = array.count.saturating_sub(array.keys.len() as u64);
+            if more > 0 {
+                let _ = writeln!(text, "and {more} more of /{}{reason}", array.path.escape_debug());
+            }
+        }
+        text
     }
 
     fn sidecar_text(&self, path: &str, seen: &Seen, is_mirrored: bool) -> Answer<String> {

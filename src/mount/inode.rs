@@ -39,6 +39,8 @@ pub enum Kind {
     Stats,
     /// `__zarrfs__/config.json`
     Config,
+    /// `__zarrfs__/unsaved`
+    Unsaved,
     /// `__formats__/`
     Formats,
     /// A group's folder below `__formats__/json/`.

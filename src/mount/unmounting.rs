@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::mount::fs::{CONFIG, INTERNALS};
+use crate::mount::fs::{CONFIG, INTERNALS, UNSAVED};
 use crate::mount::mounting::detach;
 use crate::mount::process::{FILESYSTEM_TYPE, MountEntry, mount_at, start_ticks, users_of, with_patience};
 use crate::sys;
@@ -18,6 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const DAEMON_END_MS: i32 = 60_000;
 /// How long is waited for the daemon of a mount that was detached by force.
 const FORCED_END_MS: i32 = 2_000;
+/// Keys that are named when something cannot be stored.
+const NAMED_KEYS: usize = 20;
 /// A program that has just ended may still be letting go.
 const BUSY_RETRIES: u32 = 5;
 
@@ -92,10 +94,29 @@ fn store_all(entry: &MountEntry) -> Result<()> {
             "the daemon of {shown} died while it stored what was written; the mount is left as it is"
         )),
         Err(error) => refuse(format!(
-            "not unmounted: something that was written cannot be stored ({error}); the log says which chunks. Mend the cause and \
-             try again, or lose it with --force"
+            "not unmounted: something that was written cannot be stored ({error}){}. Mend the cause and try again, or lose it \
+             with --force",
+            unsaved(&entry.mountpoint)
         )),
     }
+}
+
+/// The keys of what is not stored, as far as they fit into a sentence.
+fn unsaved(mountpoint: &Path) -> String {
+    let path = mountpoint.join(INTERNALS).join(UNSAVED);
+    let Some(Ok(text)) = with_patience(PATIENCE, move || fs::read_to_string(path)) else {
+        return String::new();
+    };
+    let lines: Vec<&str> = text.lines().collect();
+    if lines.is_empty() {
+        return String::new();
+    }
+    let shown = lines.get(..NAMED_KEYS).unwrap_or(&lines);
+    let more = match lines.len() - shown.len() {
+        0 => String::new(),
+        more => format!("\n  and {more} more"),
+    };
+    format!(":\n  {}{more}\n", shown.join("\n  "))
 }
 
 /// Detaches what a daemon that died has left.

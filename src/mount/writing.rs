@@ -1,7 +1,7 @@
 //! Writing files: arrays of a writable mount, in place. Their sizes are fixed while the metadata stands.
 //!
 //! Invariants: a write that fails changes nothing that was safe; what could not be stored stays dirty, and every handle hears
-//! of it once, at its next fsync or close, whoever caused the attempt that failed.
+//! of it at its next fsync or close, whoever caused the attempt that failed; fsync tells of a failure once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -136,17 +136,25 @@ impl FileSystem {
         failure
     }
 
-    /// close(2) of one descriptor: stores what is dirty.
+    /// close(2) of one descriptor: stores what is dirty. An earlier failure that it tells of counts as not told, since nobody may
+    /// have listened: a program that starts another closes all its files in it.
     pub fn flush(&self, handle: u64) -> Answer<()> {
-        self.store(handle, "close", Array::flush)
+        self.store(handle, "close", Array::flush, |told, _| told.load(Ordering::Acquire))
     }
 
     /// fsync(2): stores what is dirty and makes it last.
     pub fn sync(&self, handle: u64) -> Answer<()> {
-        self.store(handle, "fsync", Array::sync)
+        self.store(handle, "fsync", Array::sync, |told, now| told.swap(now, Ordering::AcqRel))
     }
 
-    fn store(&self, handle: u64, request: &str, store: impl Fn(&Array) -> Result<(), Error>) -> Answer<()> {
+    /// `told_before` gives how many failures the descriptor was told of before, and may note how many there are now.
+    fn store(
+        &self,
+        handle: u64,
+        request: &str,
+        store: impl Fn(&Array) -> Result<(), Error>,
+        told_before: impl Fn(&AtomicU64, u64) -> u64,
+    ) -> Answer<()> {
         let handle = self.handles.get(handle).ok_or(Failure::Errno(libc::EBADF))?;
         if let Handle::Draft { inode, draft } = &*handle {
             return self.judge(inode, draft, request);
@@ -162,9 +170,12 @@ impl FileSystem {
             return stored.map_err(|error| self.write_failure(inode, request, error));
         };
         let stored = self.on_current(inode, &writer.array, store);
+        if let Err(error @ Error::Stale { .. }) = &stored {
+            writer.array.note_failure(error);
+        }
         // Failures are counted in one place, however often the array has grown.
         let (failures, last) = writer.array.failures();
-        let told = writer.told.swap(failures, Ordering::AcqRel);
+        let told = told_before(&writer.told, failures);
         match (stored, last) {
             (Err(error), _) => Err(self.write_failure(inode, request, error)),
             // It went through now, but failed meanwhile: this descriptor has not heard of it.

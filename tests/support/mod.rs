@@ -1,10 +1,11 @@
 //! What the integration tests share: Python and the stores that it makes (`fixtures`), small arrays to write to (`kinds`), reading through the library
-//! (`library`), a mount that always ends (`mounted`), faults in its daemon (`faulty`), what a crash may leave (`manifest`), a place to try mounting in (`place`), stores that misbehave or
+//! (`library`), a mount that always ends (`mounted`), disks that fill up or fail (`disk`), faults in its daemon (`faulty`), what a crash may leave (`manifest`), a place to try mounting in (`place`), stores that misbehave or
 //! count (`stores`).
 
 #![allow(dead_code, unused_imports)] // each test uses its part
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+pub mod disk;
 pub mod faults;
 pub mod faulty;
 pub mod fixtures;
