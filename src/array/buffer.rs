@@ -1,9 +1,9 @@
-//! Recycled buffers for decoded chunks.
+//! Recycled buffers for decoded units.
 //!
-//! Decoding into fresh pages costs more than the decoding itself (each 4 KiB page faults), so a dropped
-//! buffer goes back to its pool. Uses nothing else of the crate.
+//! Touching fresh pages costs more than decoding into them, so a dropped buffer goes back to its pool, and what must be
+//! fresh is made of huge pages. Uses `sys` and nothing else of the crate.
 //!
-//! Invariant: the pool never keeps more than its limit; a recycled buffer holds stale bytes, and whoever takes
+//! Invariants: the pool never keeps more than its limit; a recycled buffer holds stale bytes, and whoever takes
 //! one overwrites all of it before anybody reads it.
 
 use std::ops::{Deref, DerefMut};
@@ -11,18 +11,45 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
+use crate::sys::Pages;
+
+/// Shorter buffers come from the allocator.
+const MIN_PAGES_BYTES: usize = 64 << 10;
+/// Buffers shorter than this are mapped several at once, so that they share huge pages.
+const MAPPED_AT_ONCE_BYTES: usize = 4 << 20;
+
 /// Buffers that wait for their next use.
 pub struct BufferPool {
-    idle: Mutex<Idle>,
+    idle: Mutex<Idle<Memory>>,
     /// For encoded chunks, whose lengths differ.
-    encoded: Mutex<Idle>,
+    encoded: Mutex<Idle<Vec<u8>>>,
     limit_bytes: usize,
 }
 
-#[derive(Default)]
-struct Idle {
-    buffers: Vec<Vec<u8>>,
+enum Memory {
+    Allocated(Vec<u8>),
+    Mapped(Pages),
+}
+
+struct Idle<T> {
+    buffers: Vec<T>,
     bytes: usize,
+}
+
+impl<T> Default for Idle<T> {
+    fn default() -> Self {
+        Idle { buffers: Vec::new(), bytes: 0 }
+    }
+}
+
+impl Deref for Memory {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match self {
+            Memory::Allocated(bytes) => bytes,
+            Memory::Mapped(pages) => pages,
+        }
+    }
 }
 
 impl BufferPool {
@@ -31,19 +58,39 @@ impl BufferPool {
         Arc::new(BufferPool { idle: Mutex::default(), encoded: Mutex::default(), limit_bytes })
     }
 
+    /// A used buffer of exactly `length` bytes with stale content, if there is one.
+    pub fn recycled(self: &Arc<Self>, length: usize) -> Option<Buffer> {
+        let mut idle = self.idle.lock();
+        let at = idle.buffers.iter().rposition(|buffer| buffer.len() == length)?;
+        let memory = idle.buffers.swap_remove(at);
+        idle.bytes -= memory.len();
+        Some(self.owned(memory))
+    }
+
     /// A buffer of exactly `length` bytes with undefined (stale or zero) content.
     pub fn take(self: &Arc<Self>, length: usize) -> Buffer {
-        let recycled = {
-            let mut idle = self.idle.lock();
-            let at = idle.buffers.iter().rposition(|buffer| buffer.len() == length);
-            at.map(|at| {
-                let buffer = idle.buffers.swap_remove(at);
-                idle.bytes -= buffer.len();
-                buffer
-            })
-        };
-        let bytes = recycled.unwrap_or_else(|| vec![0; length]);
-        Buffer { bytes, pool: Arc::downgrade(self) }
+        self.recycled(length).unwrap_or_else(|| self.fresh(length))
+    }
+
+    /// A buffer of zeros whose small pages take memory only as they are touched, for what is written here and there.
+    pub fn sparse(self: &Arc<Self>, length: usize) -> Buffer {
+        self.owned(Memory::Allocated(vec![0; length]))
+    }
+
+    fn fresh(self: &Arc<Self>, length: usize) -> Buffer {
+        if length < MIN_PAGES_BYTES {
+            return self.owned(Memory::Allocated(vec![0; length]));
+        }
+        // Untouched buffers cost nothing yet, but count as idle.
+        let count = (MAPPED_AT_ONCE_BYTES / length).clamp(1, self.limit_bytes / length + 1);
+        let mut pages = Pages::new(length, count).unwrap_or_default();
+        let first = pages.pop().map_or_else(|| Memory::Allocated(vec![0; length]), Memory::Mapped);
+        pages.into_iter().for_each(|pages| self.give(Memory::Mapped(pages)));
+        self.owned(first)
+    }
+
+    fn owned(self: &Arc<Self>, memory: Memory) -> Buffer {
+        Buffer { memory, pool: Arc::downgrade(self) }
     }
 
     /// Runs `load` with a buffer of any length and content, for an encoded chunk on its way to the decoder.
@@ -63,54 +110,56 @@ impl BufferPool {
         loaded
     }
 
-    /// A buffer of zeros whose pages are not touched, for what is written here and there.
-    pub fn fresh(self: &Arc<Self>, length: usize) -> Buffer {
-        Buffer { bytes: vec![0; length], pool: Arc::downgrade(self) }
-    }
-
-    fn give(&self, buffer: Vec<u8>) {
-        if buffer.is_empty() || buffer.len() > self.limit_bytes {
+    fn give(&self, memory: Memory) {
+        if memory.is_empty() || memory.len() > self.limit_bytes {
             return;
         }
+        let mut dropped = Vec::new();
         let mut idle = self.idle.lock();
-        idle.bytes += buffer.len();
-        idle.buffers.push(buffer);
+        idle.bytes += memory.len();
+        idle.buffers.push(memory);
         // Oldest first out: sizes that nobody asks for any more make room.
         while idle.bytes > self.limit_bytes {
             let oldest = idle.buffers.remove(0);
             idle.bytes -= oldest.len();
+            dropped.push(oldest);
         }
+        drop(idle); // memory is given back outside the lock
     }
 }
 
 /// Bytes that go back to their pool when dropped.
 pub struct Buffer {
-    bytes: Vec<u8>,
+    memory: Memory,
     pool: Weak<BufferPool>,
 }
 
 impl Deref for Buffer {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        &self.bytes
+        &self.memory
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes
+        match &mut self.memory {
+            Memory::Allocated(bytes) => bytes,
+            Memory::Mapped(pages) => pages,
+        }
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
         if let Some(pool) = self.pool.upgrade() {
-            pool.give(std::mem::take(&mut self.bytes));
+            pool.give(std::mem::replace(&mut self.memory, Memory::Allocated(Vec::new())));
         }
     }
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -125,5 +174,24 @@ mod tests {
         assert!(pool.idle.lock().bytes <= 100);
         drop(pool.take(1000));
         assert!(pool.idle.lock().bytes <= 100);
+    }
+
+    #[test]
+    fn mapped_buffers_are_apart_and_zero_at_first() {
+        let pool = BufferPool::new(1 << 20);
+        let lengths = [MIN_PAGES_BYTES, MIN_PAGES_BYTES + 1, 100_000, 100_000, 3 << 20, MIN_PAGES_BYTES];
+        let mut buffers: Vec<Buffer> = lengths.iter().map(|&length| pool.take(length)).collect();
+        for (number, buffer) in buffers.iter_mut().enumerate() {
+            assert!(buffer.iter().all(|&byte| byte == 0));
+            buffer.fill(number as u8 + 1);
+        }
+        for ((number, buffer), length) in buffers.iter().enumerate().zip(lengths) {
+            assert_eq!(buffer.len(), length);
+            assert!(buffer.iter().all(|&byte| byte == number as u8 + 1));
+        }
+        let kept = buffers.pop().unwrap();
+        drop(buffers);
+        drop(pool);
+        assert!(kept.iter().all(|&byte| byte == 6), "a buffer outlives its pool");
     }
 }

@@ -14,7 +14,7 @@
 //!   its result take the place of what is known from a later epoch.
 //! - A load that fails leaves no entry: the next reader tries again.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -76,6 +76,8 @@ impl Content {
 struct Entry {
     content: Content,
     version: Version,
+    /// Its readers were given all of it, and nobody asked since.
+    is_left_behind: bool,
 }
 
 /// A load under way: the readers that wait for it sleep here.
@@ -91,6 +93,8 @@ struct State {
     weight_bytes: u64,
     held_bytes: u64,
     flights: HashMap<Key, Arc<Flight>>,
+    /// What was left behind, oldest first; some of it may be gone or asked for again.
+    left_behind: VecDeque<Key>,
 }
 
 /// What the cache has done so far.
@@ -126,7 +130,8 @@ impl ChunkCache {
     /// A cache that holds at most `limit_bytes`.
     pub fn new(limit_bytes: u64) -> Self {
         let (entries, flights) = (LruCache::unbounded(), HashMap::new());
-        let state = State { entries, weight_bytes: 0, held_bytes: 0, flights };
+        let left_behind = VecDeque::new();
+        let state = State { entries, weight_bytes: 0, held_bytes: 0, flights, left_behind };
         ChunkCache { state: Mutex::new(state), limit_bytes, counters: Counters::default() }
     }
 
@@ -142,8 +147,11 @@ impl ChunkCache {
 
     /// Looks without loading; a fresh entry becomes the most recently used.
     pub fn peek(&self, key: Key, epoch: u64) -> Peek {
-        match self.state.lock().entries.get(&key) {
-            Some(entry) if entry.version.epoch >= epoch => Peek::Fresh(entry.content.clone()),
+        match self.state.lock().entries.get_mut(&key) {
+            Some(entry) if entry.version.epoch >= epoch => {
+                entry.is_left_behind = false;
+                Peek::Fresh(entry.content.clone())
+            }
             Some(_) => Peek::Old,
             None => Peek::Missing,
         }
@@ -161,8 +169,9 @@ impl ChunkCache {
     ) -> Result<Content> {
         let (flight, old) = {
             let mut state = self.state.lock();
-            let old = match state.entries.get(&key) {
+            let old = match state.entries.get_mut(&key) {
                 Some(entry) if entry.version.epoch >= epoch => {
+                    entry.is_left_behind = false;
                     self.counters.hits.fetch_add(1, Ordering::Relaxed);
                     return Ok(entry.content.clone());
                 }
@@ -245,6 +254,38 @@ impl ChunkCache {
         self.insert(key, content, version);
     }
 
+    /// Tells that readers were given all of these units and are not expected to ask again: they are the first to go,
+    /// and their memory the first to be used again.
+    pub fn demote(&self, keys: impl Iterator<Item = Key>) {
+        let mut state = self.state.lock();
+        for key in keys {
+            let Some(entry) = state.entries.peek_mut(&key) else { continue };
+            if !std::mem::replace(&mut entry.is_left_behind, true) {
+                state.entries.demote(&key);
+                state.left_behind.push_back(key);
+            }
+        }
+    }
+
+    /// The memory of a unit of exactly so many bytes that was left behind.
+    pub fn reclaim(&self, length: usize) -> Option<Buffer> {
+        let mut state = self.state.lock();
+        while let Some(key) = state.left_behind.pop_front() {
+            let is_free = state.entries.peek(&key).is_some_and(|entry| {
+                let Content::Unit(buffer) = &entry.content else { return false };
+                entry.is_left_behind && buffer.len() == length && Arc::strong_count(buffer) == 1
+            });
+            if is_free && let Some(entry) = state.entries.pop(&key) {
+                state.weight_bytes -= entry.content.weight_bytes();
+                self.counters.evictions.fetch_add(1, Ordering::Relaxed);
+                let Content::Unit(buffer) = entry.content else { continue };
+                // Nobody else can have taken it: whoever looks for an entry holds the lock.
+                return Arc::into_inner(buffer);
+            }
+        }
+        None
+    }
+
     /// Forgets one key.
     pub fn forget(&self, key: Key) {
         let mut state = self.state.lock();
@@ -269,7 +310,7 @@ impl ChunkCache {
         }
         dropped.extend(self.make_room(&mut state, weight));
         state.weight_bytes += weight;
-        state.entries.put(key, Entry { content, version });
+        state.entries.put(key, Entry { content, version, is_left_behind: false });
         drop(state); // buffers are freed outside the lock
         drop(dropped);
     }
@@ -355,138 +396,5 @@ impl Drop for Landing<'_> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use std::sync::Barrier;
-
-    use super::*;
-    use crate::array::buffer::BufferPool;
-
-    fn unit(pool: &Arc<BufferPool>, bytes: usize) -> Loaded {
-        (Content::Unit(Arc::new(pool.take(bytes))), None)
-    }
-
-    fn key(number: u64) -> Key {
-        Key { array: 1, level: 0, number }
-    }
-
-    #[test]
-    fn many_readers_of_one_missing_unit_load_it_once() {
-        let cache = ChunkCache::new(1 << 20);
-        let pool = BufferPool::new(0);
-        let loads = AtomicU64::new(0);
-        let barrier = Barrier::new(8);
-        std::thread::scope(|scope| {
-            for _ in 0..8 {
-                scope.spawn(|| {
-                    barrier.wait();
-                    cache
-                        .get(
-                            key(3),
-                            0,
-                            |_| Ok(true),
-                            || {
-                                loads.fetch_add(1, Ordering::SeqCst);
-                                std::thread::sleep(std::time::Duration::from_millis(20));
-                                Ok(unit(&pool, 10))
-                            },
-                        )
-                        .unwrap();
-                });
-            }
-        });
-        assert_eq!(loads.load(Ordering::SeqCst), 1);
-    }
-
-    /// A program that has fsynced and reads again must not be given what a slow load brings that began before.
-    #[test]
-    fn a_load_from_before_a_change_is_neither_joined_nor_kept() {
-        let cache = ChunkCache::new(1 << 20);
-        let pool = BufferPool::new(0);
-        let content = |byte: u8| {
-            let mut buffer = pool.take(1);
-            buffer.fill(byte);
-            Ok((Content::Unit(Arc::new(buffer)), None))
-        };
-        let byte = |content: Content| match content {
-            Content::Unit(buffer) => buffer[0],
-            _ => 0,
-        };
-        let (begun, old_may_land) = (Barrier::new(2), Barrier::new(2));
-        std::thread::scope(|scope| {
-            let slow = scope.spawn(|| {
-                let load = || {
-                    begun.wait();
-                    old_may_land.wait();
-                    content(1)
-                };
-                byte(cache.get(key(3), 0, |_| Ok(true), load).unwrap())
-            });
-            begun.wait();
-            assert!(!cache.is_known(key(3), 1));
-            let new = cache.get(key(3), 1, |_| Ok(true), || content(2)).unwrap();
-            assert_eq!(byte(new), 2);
-            old_may_land.wait();
-            assert_eq!(slow.join().unwrap(), 1);
-        });
-        let Peek::Fresh(kept) = cache.peek(key(3), 1) else { unreachable!("the newer one stays") };
-        assert_eq!(byte(kept), 2);
-        assert!(cache.state.lock().flights.is_empty());
-    }
-
-    #[test]
-    fn the_weight_stays_within_the_limit_and_the_oldest_goes_first() {
-        let cache = ChunkCache::new(3 * (1000 + ENTRY_BYTES));
-        let pool = BufferPool::new(0);
-        for number in 0..10 {
-            cache.get(key(number), 0, |_| Ok(true), || Ok(unit(&pool, 1000))).unwrap();
-            assert!(cache.weight_bytes() <= cache.limit_bytes());
-        }
-        assert!(matches!(cache.peek(key(9), 0), Peek::Fresh(_)));
-        assert!(matches!(cache.peek(key(6), 0), Peek::Missing));
-        cache.get(key(50), 0, |_| Ok(true), || Ok(unit(&pool, 100_000))).unwrap();
-        assert!(matches!(cache.peek(key(50), 0), Peek::Missing));
-    }
-
-    #[test]
-    fn what_is_held_takes_the_place_of_chunks() {
-        let cache = ChunkCache::new(3 * (1000 + ENTRY_BYTES));
-        let pool = BufferPool::new(0);
-        let load =
-            |number| cache.get(key(number), 0, |_| Ok(true), || Ok(unit(&pool, 1000))).map(drop).unwrap();
-        (0..3).for_each(load);
-        assert!(cache.hold(1500));
-        assert_eq!(cache.weight_bytes(), 1000 + ENTRY_BYTES);
-        (3..6).for_each(load);
-        assert_eq!(cache.weight_bytes(), 1000 + ENTRY_BYTES);
-        assert!(!cache.hold(cache.limit_bytes() - 1499));
-        assert!(cache.hold(cache.limit_bytes() - 1500));
-        assert_eq!(cache.weight_bytes(), 0);
-        load(6);
-        assert!(matches!(cache.peek(key(6), 0), Peek::Missing));
-        cache.release(cache.limit_bytes());
-        (0..3).for_each(load);
-        assert_eq!(cache.weight_bytes(), cache.limit_bytes());
-    }
-
-    #[test]
-    fn absent_chunks_weigh_next_to_nothing() {
-        let cache = ChunkCache::new(1 << 20);
-        for number in 0..100 {
-            cache.get(key(number), 0, |_| Ok(true), || Ok((Content::Absent, None))).unwrap();
-        }
-        assert_eq!(cache.weight_bytes(), 100 * ENTRY_BYTES);
-    }
-
-    #[test]
-    fn a_failed_load_is_tried_again_and_an_old_entry_is_validated() {
-        let cache = ChunkCache::new(1 << 20);
-        let pool = BufferPool::new(0);
-        assert!(cache.get(key(1), 0, |_| Ok(true), || Err(Error::corrupt("a", "b"))).is_err());
-        cache.get(key(1), 0, |_| Ok(true), || Ok(unit(&pool, 8))).unwrap();
-        let unread = || -> Result<Loaded> { Err(Error::corrupt("x", "must not load")) };
-        cache.get(key(1), 1, |_| Ok(true), unread).unwrap();
-        assert!(matches!(cache.peek(key(1), 1), Peek::Fresh(_)));
-        assert!(cache.get(key(1), 2, |_| Ok(false), unread).is_err());
-    }
-}
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod tests;

@@ -3,7 +3,7 @@
 //! Uses nothing but its neighbours in `array`.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Once, Weak};
 use std::time::Duration;
 
@@ -27,6 +27,8 @@ pub struct Engine {
     next_array: AtomicU64,
     pub(super) decoded_units: AtomicU64,
     pub(super) decoded_bytes: AtomicU64,
+    /// Readers are given each byte once, and keep it themselves.
+    pub(super) readers_keep: AtomicBool,
     dirty_limit_bytes: AtomicU64,
     /// Bytes written and not yet stored.
     pub(super) dirty_bytes: AtomicU64,
@@ -103,6 +105,7 @@ impl Engine {
             next_array: AtomicU64::new(1),
             decoded_units: AtomicU64::new(0),
             decoded_bytes: AtomicU64::new(0),
+            readers_keep: AtomicBool::new(false),
             dirty_limit_bytes: AtomicU64::new(cache_limit_bytes / 4),
             dirty_bytes: AtomicU64::new(0),
             bases_read: AtomicU64::new(0),
@@ -131,6 +134,11 @@ impl Engine {
             array.store_settled(settle);
             Ok(())
         });
+    }
+
+    /// Tells that what a reader was given it keeps itself, as the kernel's page cache does.
+    pub fn let_readers_keep(&self) {
+        self.readers_keep.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn is_over_dirty_limit(&self) -> bool {

@@ -10,6 +10,7 @@
 //! Invariants: all offsets fit u64 because `product(shape) × item size` fits i64 (checked by `metadata`); a
 //! chunk in memory always has its full nominal shape, also at the edge of the array.
 
+use super::piece::{Loop, Piece};
 use crate::metadata::ChunkGrid;
 
 /// Chunks of equal length that follow one another on an axis.
@@ -30,6 +31,9 @@ pub struct Axis {
     count: u64,
     runs: Vec<Run>,
 }
+
+/// An axis of more chunks is cut into even pieces only.
+const MAX_UNEVEN_CHUNKS: u64 = 4096;
 
 /// One chunk's place on an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +76,26 @@ impl Axis {
             return Some(self.clone());
         }
         Axis::new(self.extent, &[(length, self.extent.div_ceil(length))])
+    }
+
+    /// The same extent with every chunk cut into pieces of at most `length`, the last of a chunk shorter where it must
+    /// be. Where that would need many runs, `length` is rounded down to what divides the chunks.
+    pub fn cut(&self, length: u64) -> Axis {
+        let length = length.max(1);
+        let is_even = self.runs.iter().all(|run| run.length.is_multiple_of(length));
+        if !is_even && self.count > MAX_UNEVEN_CHUNKS {
+            let divides = |n: &u64| self.runs.iter().all(|run| run.length.is_multiple_of(*n));
+            return self.cut((1..=length.min(self.longest())).rev().find(divides).unwrap_or(1));
+        }
+        let mut lengths = Vec::new();
+        for (at, run) in self.runs.iter().enumerate() {
+            let chunks = self.runs.get(at + 1).map_or(self.count, |next| next.first) - run.first;
+            match (run.length / length, run.length % length) {
+                (pieces, 0) => lengths.push((length, pieces * chunks)),
+                (pieces, rest) => (0..chunks).for_each(|_| lengths.extend([(length, pieces), (rest, 1)])),
+            }
+        }
+        Axis::new(self.extent, &lengths).unwrap_or_else(|| self.clone())
     }
 
     /// Elements on the axis.
@@ -158,106 +182,6 @@ pub struct Grid {
     dimensions: Vec<Dimension>,
 }
 
-/// The part of one chunk that lies in one box of the file: nested loops over byte runs.
-#[derive(Debug)]
-pub struct Piece<'a> {
-    /// Number of the chunk in C order over the grid.
-    pub chunk: u64,
-    /// Where the piece begins in the decoded chunk.
-    pub chunk_offset: usize,
-    /// Where it begins in the range that was asked for.
-    pub range_offset: usize,
-    /// Bytes that are contiguous in both.
-    pub run: usize,
-    /// The loops around the run, outermost first.
-    pub loops: &'a [Loop],
-}
-
-/// One loop of a piece.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Loop {
-    /// How often.
-    pub count: usize,
-    /// Step in the decoded chunk, bytes.
-    pub chunk_stride: usize,
-    /// Step in the range, bytes.
-    pub range_stride: usize,
-}
-
-impl Piece<'_> {
-    /// Calls `copy(chunk offset, range offset)` for every run.
-    pub fn for_each_run(&self, mut copy: impl FnMut(usize, usize)) {
-        fn nest(loops: &[Loop], chunk: usize, range: usize, copy: &mut impl FnMut(usize, usize)) {
-            match loops {
-                [] => copy(chunk, range),
-                [last] => {
-                    for i in 0..last.count {
-                        copy(chunk + i * last.chunk_stride, range + i * last.range_stride);
-                    }
-                }
-                [first, rest @ ..] => {
-                    for i in 0..first.count {
-                        nest(rest, chunk + i * first.chunk_stride, range + i * first.range_stride, copy);
-                    }
-                }
-            }
-        }
-        nest(self.loops, self.chunk_offset, self.range_offset, &mut copy);
-    }
-
-    /// The bytes of the chunk from the first to behind the last run.
-    pub fn chunk_extent(&self) -> usize {
-        self.loops.iter().map(|l| (l.count - 1) * l.chunk_stride).sum::<usize>() + self.run
-    }
-
-    /// All bytes of the piece.
-    pub fn total_bytes(&self) -> usize {
-        self.loops.iter().map(|l| l.count).product::<usize>() * self.run
-    }
-
-    /// Copies the piece out of a chunk. `chunk` is the decoded chunk from `skipped` bytes on.
-    pub fn gather(&self, chunk: &[u8], skipped: usize, range: &mut [u8]) {
-        let run = self.run;
-        self.for_each_run(|from, to| {
-            let from = from - skipped;
-            range[to..to + run].copy_from_slice(&chunk[from..from + run]);
-        });
-    }
-
-    /// Writes one repeated item (`item` bytes long pattern, phase by file position) into the piece's place.
-    pub fn fill(&self, range_start: u64, item: &[u8], range: &mut [u8]) {
-        let uniform = item.iter().all(|byte| Some(byte) == item.first());
-        let value = item.first().copied().unwrap_or(0);
-        self.for_each_run(|_, to| {
-            let out = &mut range[to..to + self.run];
-            if uniform {
-                out.fill(value);
-            } else {
-                let phase = ((range_start + to as u64) % item.len() as u64) as usize;
-                fill_items(out, item, phase);
-            }
-        });
-    }
-}
-
-/// Repeats `item` over `out`, beginning `phase` bytes into the item.
-pub fn fill_items(out: &mut [u8], item: &[u8], phase: usize) {
-    if item.is_empty() {
-        return;
-    }
-    let head = out.len().min(item.len());
-    for (i, byte) in out.iter_mut().take(head).enumerate() {
-        *byte = item[(phase + i) % item.len()];
-    }
-    let mut done = head;
-    while done < out.len() {
-        let more = done.min(out.len() - done);
-        let (from, to) = out.split_at_mut(done);
-        to[..more].copy_from_slice(&from[..more]);
-        done += more;
-    }
-}
-
 impl Grid {
     /// A grid over `axes` with items of `item_bytes` (at least 1).
     pub fn new(axes: Vec<Axis>, item_bytes: u64) -> Grid {
@@ -287,6 +211,11 @@ impl Grid {
         self.axes.iter().map(Axis::extent).product::<u64>().saturating_mul(self.item_bytes)
     }
 
+    /// Bytes of an item.
+    pub fn item_bytes(&self) -> u64 {
+        self.item_bytes
+    }
+
     /// Number of chunks.
     pub fn chunks(&self) -> u64 {
         self.axes.iter().map(Axis::count).product()
@@ -300,6 +229,19 @@ impl Grid {
     /// Shape of the largest chunk.
     pub fn largest_chunk_shape(&self) -> Vec<u64> {
         self.axes.iter().map(Axis::longest).collect()
+    }
+
+    /// The chunks that a range touches, each once, in the order in which the range needs them.
+    pub fn chunks_of(&self, offset: u64, length: u64) -> Vec<u64> {
+        let mut chunks: Vec<u64> = Vec::new();
+        let mut seen = std::collections::HashSet::new();
+        let _ = self.for_each_piece(offset, length, &mut |piece: &Piece<'_>| {
+            if chunks.last() != Some(&piece.chunk) && seen.insert(piece.chunk) {
+                chunks.push(piece.chunk);
+            }
+            Ok::<(), ()>(())
+        });
+        chunks
     }
 
     /// Calls `visit` for each piece of the file's bytes `[offset, offset + length)`, which must lie in the file, until

@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 
-use super::grid::{Axis, Grid, Piece, axes, fill_items};
+use super::grid::{Axis, Grid, axes};
+use super::piece::{Piece, fill_items};
 use crate::metadata::ChunkGrid;
 
 /// Per file byte: (chunk number, byte in the chunk).

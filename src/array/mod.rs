@@ -8,6 +8,7 @@
 //! `plain.rs` and `sharded.rs` loads them, `view.rs` reads through all of it, `prefetch.rs` decodes ahead. Writing goes
 //! from `write.rs` into dirty units (`dirty.rs`) and from there by `write_back.rs` to the store.
 
+mod bands;
 mod buffer;
 mod cache;
 mod check;
@@ -19,6 +20,7 @@ mod grid;
 mod grid_tests;
 mod held;
 mod intervals;
+mod piece;
 mod plain;
 mod prefetch;
 mod rounds;
@@ -39,8 +41,8 @@ mod write_back;
 #[allow(clippy::unwrap_used, clippy::panic)]
 mod write_tests;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -52,12 +54,13 @@ use crate::metadata::{ArrayMetadata, CodecFamily, CodecSpec};
 use crate::store::Store;
 
 pub use crate::metadata::ByteOrder;
+use bands::Bands;
 use dirty::WriteState;
 pub use engine::{Engine, EngineCounters};
 use grid::Grid;
 pub use held::Held;
 use plain::{Parts, Pipelines, Plain};
-use prefetch::Ahead;
+pub use prefetch::Reader;
 use sharded::Sharded;
 use source::{Keys, Place, Source};
 pub use unsaved::Unsaved;
@@ -99,7 +102,10 @@ struct Inner {
     epoch: AtomicU64,
     /// Shared with the arrays that this one grew out of.
     writing: Arc<WriteState>,
+    /// The grid of units.
     grid: Grid,
+    /// What of the units is read and cached by itself; chosen when the first of them is read.
+    bands: OnceLock<Bands>,
     source: Box<dyn Source>,
     /// Shape of the shards in array order, where units are inner chunks.
     shard_shape: Option<Vec<u64>>,
@@ -107,7 +113,8 @@ struct Inner {
     fill: Vec<u8>,
     skipped_codecs: Vec<String>,
     served: Mutex<Served>,
-    ahead: Mutex<Ahead>,
+    /// Readers that go through it in served order.
+    streams: AtomicUsize,
 }
 
 impl Array {
@@ -184,12 +191,13 @@ impl Array {
             epoch: AtomicU64::new(0),
             writing,
             grid,
+            bands: OnceLock::new(),
             source,
             shard_shape,
             fill,
             skipped_codecs,
             served: Mutex::default(),
-            ahead: Mutex::default(),
+            streams: AtomicUsize::new(0),
             metadata,
         };
         Ok(Arc::new(Array { inner: Arc::new(inner) }))
@@ -221,6 +229,7 @@ impl Inner {
         Place {
             store: self.store.as_ref(),
             cache: &self.engine.cache,
+            buffers: &self.engine.buffers,
             array: self.number,
             epoch: self.epoch.load(Ordering::Acquire),
         }

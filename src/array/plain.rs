@@ -3,6 +3,7 @@
 //! Spec: v3 core "Chunk storage". Uses `store`, `metadata`, `codec`.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -11,7 +12,7 @@ use super::buffer::BufferPool;
 use super::cache::{Content, Loaded};
 use super::grid::{Axis, numbers};
 use super::source::{
-    Keys, MAX_UNIT_BYTES, Place, Source, corrupt, is_all, is_lossless, read_whole, unencodable,
+    Keys, MAX_UNIT_BYTES, Place, Source, StoredUnit, corrupt, is_all, is_lossless, read_whole, unencodable,
 };
 use super::write_back::{Encoded, Target};
 use crate::codec::Representation;
@@ -143,10 +144,31 @@ impl Source for Plain {
         self.buffers.with_encoded(|encoded| {
             let found = read_whole(at.store, &key, pipeline.encoded_size().limit_bytes(), encoded)?;
             let Some(validator) = found else { return Ok((Content::Absent, None)) };
-            let mut unit = self.buffers.take(pipeline.decoded_bytes());
+            let mut unit = at.buffer(pipeline.decoded_bytes());
             pipeline.decode(encoded, &mut unit).map_err(corrupt(&key))?;
             Ok((Content::Unit(Arc::new(unit)), Some(validator)))
         })
+    }
+
+    fn load_part(&self, at: &Place<'_>, unit: &[u64], part: Range<usize>) -> Result<Option<Loaded>> {
+        let key = self.key(at, unit)?;
+        let pipeline = self.pipeline(unit)?;
+        if !pipeline.decodes_parts() {
+            return Ok(None);
+        }
+        let Some(object) = at.store.open(&key)? else { return Ok(Some((Content::Absent, None))) };
+        let stored = StoredUnit::new(object.as_ref(), 0, object.size_bytes());
+        let mut out = at.buffer(part.len());
+        stored.outcome(pipeline.decode_part(&stored, part.start, &mut out), &key)?;
+        Ok(Some((Content::Unit(Arc::new(out)), Some(object.validator()))))
+    }
+
+    fn block_bytes(&self, at: &Place<'_>, unit: &[u64]) -> Result<Option<u64>> {
+        let key = self.key(at, unit)?;
+        let pipeline = self.pipeline(unit)?;
+        let Some(object) = at.store.open(&key)?.filter(|_| pipeline.decodes_parts()) else { return Ok(None) };
+        let stored = StoredUnit::new(object.as_ref(), 0, object.size_bytes());
+        stored.outcome(pipeline.block_bytes(&stored), &key)
     }
 
     fn object(&self, unit: &[u64]) -> u64 {

@@ -1,98 +1,195 @@
 //! Decoding ahead of a sequential reader.
 //!
-//! Uses its neighbours in `array`. A pass in served order revisits one row of units, a *slab*, again and again before
-//! it goes on to the next; the first read in a slab queues all of it, and the next slab when there is room for both.
+//! Uses its neighbours in `array`. A pass in served order revisits one row of bands, a *slab*, again and again before
+//! it goes on to the next; the first read in a slab queues all of it, and those after it as far as there is room. What
+//! lies behind the reader is the first to leave the cache.
+//!
+//! Invariant: what was queued for a reader that has gone elsewhere, or closed, is not begun any more.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
+
+use super::bands::Slab;
 use super::{Array, Inner};
 
-/// What has been queued for the reader that came last.
+/// How far apart requests of one sequential reader may arrive: the kernel sends readahead from several threads.
+const SEQUENTIAL_WINDOW_BYTES: u64 = 4 << 20;
+/// With no room for two slabs, so many bytes of the file are decoded ahead.
+const WINDOW_BYTES: u64 = 8 << 20;
+/// Slabs that are decoded ahead, where there is room.
+const SLABS_AHEAD: u64 = 2;
+
+/// One reader of an array, and how it goes through it.
 #[derive(Default)]
-pub(super) struct Ahead {
-    /// The slab that was queued last.
-    slab: Option<u64>,
+pub struct Reader {
+    pass: Mutex<Pass>,
+    /// Moves when what was queued is of no use any more.
+    generation: Arc<AtomicU64>,
 }
 
-/// With no room for a slab, so many bytes of the file are decoded ahead.
-const WINDOW_BYTES: u64 = 8 << 20;
+#[derive(Default)]
+struct Pass {
+    /// Where a sequential reader would go on.
+    next_offset: u64,
+    /// The slabs that were queued and not left behind, while the reader is sequential.
+    stream: Option<Stream>,
+}
+
+/// A sequential reader's place.
+struct Stream {
+    /// The first slab that was not left behind.
+    first: u64,
+    /// The first slab that was not queued.
+    end: u64,
+    array: Arc<Inner>,
+}
+
+impl Stream {
+    fn new(array: &Arc<Inner>, slab: u64) -> Self {
+        array.streams.fetch_add(1, Ordering::Relaxed);
+        Stream { first: slab, end: slab, array: Arc::clone(array) }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.array.streams.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.generation.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Reader {
+    /// Whether it goes through the array in served order.
+    pub(super) fn is_sequential(&self) -> bool {
+        self.pass.lock().stream.is_some()
+    }
+}
 
 impl Array {
-    /// Tells that a reader went on sequentially to `offset`: units ahead of it are decoded in the background.
-    pub fn prefetch(&self, offset: u64) {
+    /// Tells that a reader was given the bytes from `offset` to `end`: if that is where it was expected, what follows is
+    /// decoded in the background.
+    pub fn note_read(&self, reader: &Reader, offset: u64, end: u64) {
+        let mut pass = reader.pass.lock();
+        let expected = pass.next_offset;
+        if !is_sequential(expected, offset) {
+            pass.next_offset = end;
+            if pass.stream.take().is_some() {
+                reader.generation.fetch_add(1, Ordering::Relaxed);
+            }
+            return;
+        }
+        pass.next_offset = expected.max(end);
+        self.go_on(reader, &mut pass);
+    }
+
+    /// Queues what a sequential reader needs next.
+    fn go_on(&self, reader: &Reader, pass: &mut Pass) {
         let inner = &self.inner;
+        let offset = pass.next_offset;
         if inner.source.is_raw() || offset >= self.size_bytes() {
             return;
         }
-        let Some(slab) = inner.slab() else { return };
+        let Some(bands) = inner.bands.get() else { return };
+        let Some(slab) = bands.slab() else { return };
         let limit = inner.engine.cache.limit_bytes();
+        let generation = (&reader.generation, reader.generation.load(Ordering::Relaxed));
         if slab.bytes > limit / 2 {
             let length = WINDOW_BYTES.min(self.size_bytes() - offset);
-            let units = inner.units(offset, length);
-            let room = (limit / 4 / inner.unit_bytes().max(1)) as usize;
-            Inner::queue(inner, units.into_iter().take(room));
-            return;
+            let bands = bands.grid().chunks_of(offset, length);
+            let room = (limit / 4).checked_div(inner.band_bytes()).unwrap_or(1) as usize;
+            pass.stream.get_or_insert_with(|| Stream::new(inner, 0));
+            return Inner::queue(inner, bands.into_iter().take(room), generation);
         }
-        let Some(first) = inner.units(offset, 1).first().copied() else { return };
-        let number = first / slab.units;
-        {
-            let mut ahead = inner.ahead.lock();
-            let is_queued = |n: u64| ahead.slab.is_some_and(|queued| queued == n || queued == n + 1);
-            let next = if !is_queued(number) {
-                number
-            } else if ahead.slab == Some(number) && inner.engine.workers.waiting_ahead() == 0 {
-                number + 1
-            } else {
-                return;
-            };
-            ahead.slab = Some(next);
-            let from = next * slab.units;
-            let to = (from + slab.units).min(inner.grid.chunks());
-            drop(ahead);
-            Inner::queue(inner, from..to);
+        let slab_at = |offset| bands.grid().chunks_of(offset, 1).first().map_or(0, |band| band / slab.bands);
+        let now = slab_at(offset);
+        let stream = match pass.stream.take() {
+            Some(stream) if (stream.first..=stream.end).contains(&now) => stream,
+            _ => Stream::new(inner, now),
+        };
+        let stream = pass.stream.insert(stream);
+        let ahead = (limit / 4 * 3 / slab.bytes.max(1)).saturating_sub(1).clamp(1, SLABS_AHEAD);
+        while stream.end <= now + ahead {
+            // Of those further ahead one is queued when all before it are under way.
+            if stream.end > now && inner.engine.workers.waiting_ahead() > 0 {
+                break;
+            }
+            Inner::queue(inner, slab_bands(slab, stream.end, bands.grid().chunks()), generation);
+            stream.end += 1;
+        }
+        let behind = slab_at(offset.saturating_sub(SEQUENTIAL_WINDOW_BYTES));
+        if stream.first < behind {
+            inner.leave_behind(
+                (stream.first..behind).flat_map(|n| slab_bands(slab, n, bands.grid().chunks())),
+            );
+            stream.first = behind;
         }
     }
 
     /// Bytes of decoded units that one pass in served order revisits before it goes on.
     pub fn slab_bytes(&self) -> u64 {
-        self.inner.slab().map_or(0, |slab| slab.bytes)
+        super::bands::slab(&self.inner.grid).map_or(0, |slab| slab.bytes)
     }
 }
 
-/// A row of units that one pass revisits: consecutive numbers in C order.
-struct Slab {
-    units: u64,
-    bytes: u64,
+fn slab_bands(slab: Slab, number: u64, bands: u64) -> std::ops::Range<u64> {
+    let from = number.saturating_mul(slab.bands).min(bands);
+    from..from.saturating_add(slab.bands).min(bands)
 }
 
 impl Inner {
-    fn slab(&self) -> Option<Slab> {
-        let axes = self.grid.axes();
-        if self.grid.chunks() == 0 {
-            return None;
-        }
-        // Up to the first axis whose units are longer than one element, every unit is passed once.
-        let first = axes.iter().position(|axis| axis.longest() > 1 && axis.extent() > 1);
-        let behind = first.map_or(&[][..], |first| axes.get(first + 1..).unwrap_or(&[]));
-        let units: u64 = behind.iter().map(|axis| axis.count()).product();
-        Some(Slab { units, bytes: units.saturating_mul(self.unit_bytes()) })
-    }
-
-    fn queue(inner: &Arc<Inner>, units: impl Iterator<Item = u64>) {
+    fn queue(
+        inner: &Arc<Inner>,
+        bands: impl Iterator<Item = u64>,
+        (now, generation): (&Arc<AtomicU64>, u64),
+    ) {
         let epoch = inner.place().epoch;
-        for unit in units {
-            let key = super::cache::Key { array: inner.number, level: 0, number: unit };
-            if inner.engine.cache.is_known(key, epoch) {
+        for band in bands {
+            if inner.engine.cache.is_known(inner.band_key(band), epoch) {
                 continue;
             }
-            let task_inner = Arc::clone(inner);
+            let (task_inner, now) = (Arc::clone(inner), Arc::clone(now));
             inner.engine.workers.ahead(Box::new(move || {
                 let epoch = task_inner.place().epoch;
-                if !task_inner.engine.cache.is_known(key, epoch) {
-                    // A failure is reported to the reader that asks for the unit.
-                    drop(task_inner.unit(unit));
+                let is_wanted = now.load(Ordering::Relaxed) == generation;
+                if is_wanted && !task_inner.engine.cache.is_known(task_inner.band_key(band), epoch) {
+                    // A failure is reported to the reader that asks for the band.
+                    drop(task_inner.band(band, true));
                 }
             }));
         }
+    }
+
+    /// Tells the cache what a sequential reader was given in full. The kernel holds it, unless reads pass it by; another
+    /// such reader may still need it.
+    fn leave_behind(&self, bands: impl Iterator<Item = u64>) {
+        if self.engine.readers_keep.load(Ordering::Relaxed) && self.streams.load(Ordering::Relaxed) <= 1 {
+            self.engine.cache.demote(bands.map(|band| self.band_key(band)));
+        }
+    }
+}
+
+/// Whether a read at `offset` continues one whose reader was expected at `expected`.
+fn is_sequential(expected: u64, offset: u64) -> bool {
+    offset.abs_diff(expected) <= SEQUENTIAL_WINDOW_BYTES && expected > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readahead_out_of_order_is_still_sequential() {
+        assert!(is_sequential(1 << 20, 1 << 20));
+        assert!(is_sequential(1 << 20, (1 << 20) - 131_072));
+        assert!(is_sequential(1 << 20, (1 << 20) + 131_072));
+        assert!(!is_sequential(1 << 20, 1 << 30));
+        assert!(!is_sequential(0, 0), "the first read is not yet a sequence");
     }
 }

@@ -5,18 +5,22 @@
 //! elementwise codecs before the sharding codec are applied to each inner chunk instead of to the shard.
 //! Uses `store`, `metadata`, `codec`.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::buffer::BufferPool;
 use super::cache::{Content, Key, Loaded};
-use super::grid::{Axis, fill_items};
+use super::grid::Axis;
+use super::piece::fill_items;
 use super::plain::{Parts, Pipelines};
-use super::source::{Keys, MAX_UNIT_BYTES, Place, Source, corrupt, is_all, is_lossless, unencodable};
+use super::source::{
+    Keys, MAX_UNIT_BYTES, Place, Source, StoredUnit, corrupt, is_all, is_lossless, unencodable,
+};
 use super::write_back::{Encoded, Target};
-use crate::codec::Representation;
 use crate::codec::pipeline::Pipeline;
 use crate::codec::shard_index::ShardIndex;
 use crate::codec::sharding_indexed::ShardingIndexed;
+use crate::codec::{CodecError, Representation};
 use crate::error::{Error, Result};
 use crate::metadata::{CodecSpec, DataType};
 use crate::store::{Object, Validator};
@@ -165,6 +169,38 @@ impl Sharded {
     }
 }
 
+/// What opening a shard for one inner chunk brings.
+enum Entered {
+    /// The inner chunk is empty, or its shard is missing.
+    Known(Loaded),
+    /// The object, and offset and length of the encoded inner chunk in it.
+    At(Box<dyn Object>, u64, u64),
+}
+
+impl Sharded {
+    /// Opens the shard of an inner chunk, of which `wanted_bytes` are to be loaded.
+    fn enter(&self, at: &Place<'_>, unit: &[u64], key: &str, wanted_bytes: usize) -> Result<Entered> {
+        let Some(object) = at.store.open(key)? else { return Ok(Entered::Known((Content::Absent, None))) };
+        let version = Some(object.validator());
+        let (offset, length) = match self.find(at, object.as_ref(), key, &self.first_elements(unit))? {
+            Found::At(offset, length) => (offset, length),
+            Found::Empty(fill) if fill == self.fill => return Ok(Entered::Known((Content::Absent, version))),
+            Found::Empty(fill) => {
+                // The fill value went through codecs that do not give it back: the elements are what comes back.
+                let mut decoded = at.buffer(wanted_bytes);
+                fill_items(&mut decoded, &fill, 0);
+                return Ok(Entered::Known((Content::Unit(Arc::new(decoded)), version)));
+            }
+        };
+        let limit = self.inner.encoded_size().limit_bytes();
+        if length > limit {
+            let reason = format!("inner chunk {unit:?} has {length} bytes stored, at most {limit} expected");
+            return Err(Error::corrupt(key, reason));
+        }
+        Ok(Entered::At(object, offset, length))
+    }
+}
+
 /// The shape of the inner chunks in array coordinates: the permutation of the codecs before is undone.
 fn inner_shape(sharded: &crate::codec::pipeline::Sharded<'_>) -> Vec<u64> {
     let mut shape = vec![0; sharded.permutation.len()];
@@ -252,33 +288,52 @@ impl Source for Sharded {
 
     fn load(&self, at: &Place<'_>, unit: &[u64]) -> Result<Loaded> {
         let key = self.key(at, unit)?;
-        let Some(object) = at.store.open(&key)? else { return Ok((Content::Absent, None)) };
-        let version = Some(object.validator());
-        let elements = self.first_elements(unit);
-        let (offset, length) = match self.find(at, object.as_ref(), &key, &elements)? {
-            Found::At(offset, length) => (offset, length),
-            Found::Empty(fill) if fill == self.fill => return Ok((Content::Absent, version)),
-            Found::Empty(fill) => {
-                // The fill value went through codecs that do not give it back: the elements are what comes back.
-                let mut decoded = self.buffers.take(self.inner.decoded_bytes());
-                fill_items(&mut decoded, &fill, 0);
-                return Ok((Content::Unit(Arc::new(decoded)), version));
-            }
+        let (object, offset, length) = match self.enter(at, unit, &key, self.inner.decoded_bytes())? {
+            Entered::Known(loaded) => return Ok(loaded),
+            Entered::At(object, offset, length) => (object, offset, length),
         };
-        let limit = self.inner.encoded_size().limit_bytes();
-        if length > limit {
-            let reason = format!("inner chunk {unit:?} has {length} bytes stored, at most {limit} expected");
-            return Err(Error::corrupt(key, reason));
-        }
         self.buffers.with_encoded(|encoded| {
             // The index was checked against the object's size.
             encoded.resize(length as usize, 0);
             object.read_exact_at(offset, encoded)?;
-            let mut decoded = self.buffers.take(self.inner.decoded_bytes());
-            self.inner
-                .decode(encoded, &mut decoded)
-                .map_err(|error| Error::corrupt(&key, format!("inner chunk {unit:?}: {}", error.reason)))?;
-            Ok((Content::Unit(Arc::new(decoded)), version))
+            let mut decoded = at.buffer(self.inner.decoded_bytes());
+            self.inner.decode(encoded, &mut decoded).map_err(of_inner(unit)).map_err(corrupt(&key))?;
+            Ok((Content::Unit(Arc::new(decoded)), Some(object.validator())))
         })
     }
+
+    fn load_part(&self, at: &Place<'_>, unit: &[u64], part: Range<usize>) -> Result<Option<Loaded>> {
+        if !self.inner.decodes_parts() {
+            return Ok(None);
+        }
+        let key = self.key(at, unit)?;
+        let (object, offset, length) = match self.enter(at, unit, &key, part.len())? {
+            Entered::Known(loaded) => return Ok(Some(loaded)),
+            Entered::At(object, offset, length) => (object, offset, length),
+        };
+        let stored = StoredUnit::new(object.as_ref(), offset, length);
+        let mut out = at.buffer(part.len());
+        let decoded = self.inner.decode_part(&stored, part.start, &mut out).map_err(of_inner(unit));
+        stored.outcome(decoded, &key)?;
+        Ok(Some((Content::Unit(Arc::new(out)), Some(object.validator()))))
+    }
+
+    fn block_bytes(&self, at: &Place<'_>, unit: &[u64]) -> Result<Option<u64>> {
+        let key = self.key(at, unit)?;
+        if !self.inner.decodes_parts() {
+            return Ok(None);
+        }
+        match self.enter(at, unit, &key, 0)? {
+            Entered::Known(_) => Ok(None),
+            Entered::At(object, offset, length) => {
+                let stored = StoredUnit::new(object.as_ref(), offset, length);
+                stored.outcome(self.inner.block_bytes(&stored), &key)
+            }
+        }
+    }
+}
+
+/// A codec's error, with the inner chunk that it met.
+fn of_inner(unit: &[u64]) -> impl Fn(CodecError) -> CodecError + '_ {
+    move |error| CodecError { reason: format!("inner chunk {unit:?}: {}", error.reason), ..error }
 }

@@ -3,12 +3,15 @@
 //! Two kinds: `plain.rs`, whose units are whole chunks, and `sharded.rs`, where a shard is a source whose units
 //! are its inner chunks. Uses `store`, `metadata`, `codec`.
 
-use std::sync::OnceLock;
+use std::cell::Cell;
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
 
+use super::buffer::{Buffer, BufferPool};
 use super::cache::{ChunkCache, Loaded};
 use super::grid::Axis;
 use super::write_back::{Encoded, Target};
-use crate::codec::CodecError;
+use crate::codec::{CodecError, CodecResult, StoredBytes};
 use crate::error::{Error, Result};
 use crate::metadata::{ChunkKeyEncoding, CodecSpec, DataType};
 use crate::store::{Object, Store, Validator};
@@ -22,6 +25,11 @@ pub trait Source: Send + Sync {
     fn axes(&self) -> &[Axis];
     /// Loads the unit with these per-axis numbers.
     fn load(&self, at: &Place<'_>, unit: &[u64]) -> Result<Loaded>;
+    /// Loads these bytes of the decoded unit, which begin and end between elements; `None` where only a whole unit can be
+    /// loaded.
+    fn load_part(&self, at: &Place<'_>, unit: &[u64], part: Range<usize>) -> Result<Option<Loaded>>;
+    /// How many bytes of the decoded unit can be had at their own cost; `None` where only all, or where it is missing.
+    fn block_bytes(&self, at: &Place<'_>, unit: &[u64]) -> Result<Option<u64>>;
     /// The store key of the object that holds the unit.
     fn key(&self, at: &Place<'_>, unit: &[u64]) -> Result<String>;
     /// For units whose stored bytes are their elements in place: opens the object for reading ranges of it.
@@ -63,10 +71,55 @@ pub struct Place<'a> {
     pub store: &'a dyn Store,
     /// For shard indexes.
     pub cache: &'a ChunkCache,
+    /// For decoded units.
+    pub buffers: &'a Arc<BufferPool>,
     /// The array's number in the engine.
     pub array: u64,
     /// The array's present epoch.
     pub epoch: u64,
+}
+
+impl Place<'_> {
+    /// A buffer of exactly `length` bytes with undefined content, if possible one that was used before.
+    pub fn buffer(&self, length: usize) -> Buffer {
+        let recycled = self.buffers.recycled(length).or_else(|| self.cache.reclaim(length));
+        recycled.unwrap_or_else(|| self.buffers.take(length))
+    }
+}
+
+/// The stored bytes of one unit in its object.
+pub struct StoredUnit<'a> {
+    object: &'a dyn Object,
+    start: u64,
+    size_bytes: u64,
+    /// Why a read failed.
+    failure: Cell<Option<Error>>,
+}
+
+impl<'a> StoredUnit<'a> {
+    /// `size_bytes` of an object from `start`.
+    pub fn new(object: &'a dyn Object, start: u64, size_bytes: u64) -> Self {
+        StoredUnit { object, start, size_bytes, failure: Cell::new(None) }
+    }
+
+    /// What became of decoding it: the store's own error rather than the codec's, where there is one.
+    pub fn outcome<T>(&self, decoded: CodecResult<T>, key: &str) -> Result<T> {
+        decoded.map_err(|error| self.failure.take().unwrap_or_else(|| corrupt(key)(error)))
+    }
+}
+
+impl StoredBytes for StoredUnit<'_> {
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> CodecResult<()> {
+        self.object.read_exact_at(self.start + offset, out).map_err(|error| {
+            let reason = error.to_string();
+            self.failure.set(Some(error));
+            CodecError::new(reason)
+        })
+    }
 }
 
 /// Turns per-axis chunk numbers, in served order, into store keys below the array.

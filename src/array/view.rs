@@ -1,20 +1,21 @@
-//! Reading: from a range of the flat file to units, and back with their bytes.
+//! Reading: from a range of the flat file to bands of units, and back with their bytes.
 //!
 //! Uses its neighbours in `array`, `store` and `error`.
 //!
 //! Invariants: a read is answered in full or fails as a whole; a chunk that cannot be read is an error, only a missing
-//! one is fill value. A read holds at most [`Inner::batch_units`] units at a time. Every object that a cached
+//! one is fill value. A read holds at most [`Inner::batch_bands`] bands at a time. Every object that a cached
 //! unit came from is in [`Served`], or `Served` has overflowed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::cache::{Content, Key, Loaded, Peek};
-use super::grid::Piece;
+use super::bands::{BandPlace, Bands};
+use super::cache::{Content, Key, Loaded, Peek, Version};
+use super::piece::Piece;
 use super::source::Place;
 use super::write::Present;
-use super::{Array, Inner};
+use super::{Array, Inner, Reader};
 use crate::error::{Error, Result};
 use crate::store::{Object, Validator};
 
@@ -59,6 +60,9 @@ impl Served {
     }
 }
 
+/// Marks keys of bands that are less than units; shards are never nested so deep.
+const BAND_LEVEL: u32 = u32::MAX;
+
 /// A span of a raw chunk is read as one when at least this share of it is wanted, else run by run.
 const RAW_SPAN_SHARE: usize = 4;
 
@@ -66,6 +70,15 @@ impl Array {
     /// Fills `out` from `offset`; the range must lie in the file. Blocks on the store; any failure inside the
     /// range fails the whole of it.
     pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.read(offset, out, false)
+    }
+
+    /// As [`Array::read_at`], for a reader that [`Array::note_read`] knows.
+    pub fn read_by(&self, reader: &Reader, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.read(offset, out, reader.is_sequential())
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8], is_sequential: bool) -> Result<()> {
         let end = offset.checked_add(out.len() as u64);
         if end.is_none_or(|end| end > self.size_bytes()) {
             return Err(Error::InvalidValue(format!("{} bytes from {offset} lie behind the end", out.len())));
@@ -74,11 +87,11 @@ impl Array {
         if inner.source.is_raw() && !(inner.writing.is_written.load(Ordering::Acquire) && inner.is_dirty()) {
             return inner.read_raw(offset, out);
         }
-        let units = inner.units(offset, out.len() as u64);
-        let batch = inner.batch_units();
-        for units in units.chunks(batch) {
+        let bands = inner.bands_at(offset).grid().chunks_of(offset, out.len() as u64);
+        let batch = inner.batch_bands();
+        for bands in bands.chunks(batch) {
             // A unit that is stored between the look and the copy is in the cache or the store afterwards.
-            while !inner.copy_out(offset, out, &Inner::fetch(inner, units)?, true) {}
+            while !inner.copy_out(offset, out, &Inner::fetch(inner, bands, is_sequential)?, true) {}
         }
         Ok(())
     }
@@ -91,20 +104,21 @@ impl Array {
         if inner.source.is_raw() || end.is_none_or(|end| end > self.size_bytes()) {
             return false;
         }
+        let Some(bands) = inner.bands.get() else { return false };
         let is_written = inner.writing.is_written.load(Ordering::Acquire);
         let mut contents = HashMap::new();
-        for unit in inner.units(offset, out.len() as u64) {
-            if is_written && let Some(dirty) = inner.present_dirty(unit) {
+        for band in bands.grid().chunks_of(offset, out.len() as u64) {
+            if is_written && let Some(dirty) = inner.present_dirty(bands.place(band).unit) {
                 match dirty {
-                    Some(present) => contents.insert(unit, present),
+                    Some(present) => contents.insert(band, present),
                     None => return false,
                 };
                 continue;
             }
             // Read after the look at the dirty units: what was stored before that look has moved the epoch by now.
             let epoch = inner.epoch.load(Ordering::Acquire);
-            match inner.engine.cache.peek(inner.unit_key(unit), epoch) {
-                Peek::Fresh(content) => contents.insert(unit, Present::Stored(content)),
+            match inner.engine.cache.peek(inner.band_key(band), epoch) {
+                Peek::Fresh(content) => contents.insert(band, Present::Stored(content)),
                 Peek::Old | Peek::Missing => return false,
             };
         }
@@ -154,59 +168,72 @@ impl Inner {
         self.forget_bases();
     }
 
+    /// The key of a unit in the cache, where bands are units.
     pub(super) fn unit_key(&self, number: u64) -> Key {
         Key { array: self.number, level: 0, number }
     }
 
-    /// How many units one read holds at a time.
-    fn batch_units(&self) -> usize {
-        let share = self.engine.cache.limit_bytes() / 4 / self.unit_bytes().max(1);
+    pub(super) fn band_key(&self, number: u64) -> Key {
+        let is_cut = self.bands.get().is_some_and(Bands::is_cut);
+        Key { array: self.number, level: if is_cut { BAND_LEVEL } else { 0 }, number }
+    }
+
+    /// The bands, chosen now if this is the first read, by how the unit at `offset` is compressed.
+    pub(super) fn bands_at(&self, offset: u64) -> &Bands {
+        self.bands.get_or_init(|| {
+            let unit = self.grid.chunks_of(offset, 1).first().copied().unwrap_or(0);
+            // A unit that is missing or damaged says nothing; whoever reads it is told.
+            let block = self.source.block_bytes(&self.place(), &self.grid.index(unit)).ok().flatten();
+            Bands::new(&self.grid, self.engine.cache.limit_bytes(), block)
+        })
+    }
+
+    /// Bytes of the largest band.
+    pub(super) fn band_bytes(&self) -> u64 {
+        let grid = self.bands.get().map_or(&self.grid, Bands::grid);
+        grid.largest_chunk_shape().iter().product::<u64>().saturating_mul(self.fill.len() as u64)
+    }
+
+    /// How many bands one read holds at a time.
+    fn batch_bands(&self) -> usize {
+        let share = self.engine.cache.limit_bytes() / 4 / self.band_bytes().max(1);
         (share as usize).clamp(2 * self.engine.workers.count().max(1), 256)
     }
 
-    /// The units that a range touches, each once, in the order in which the range needs them.
-    pub(super) fn units(&self, offset: u64, length: u64) -> Vec<u64> {
-        let mut units: Vec<u64> = Vec::new();
-        let mut seen = std::collections::HashSet::new();
-        let _ = self.grid.for_each_piece(offset, length, &mut |piece: &Piece<'_>| {
-            if units.last() != Some(&piece.chunk) && seen.insert(piece.chunk) {
-                units.push(piece.chunk);
-            }
-            Ok::<(), ()>(())
-        });
-        units
-    }
-
-    /// The contents of units, those that are missing loaded in parallel.
-    fn fetch(inner: &Arc<Inner>, units: &[u64]) -> Result<HashMap<u64, Present>> {
+    /// The contents of bands, those that are missing loaded in parallel.
+    fn fetch(inner: &Arc<Inner>, numbers: &[u64], is_sequential: bool) -> Result<HashMap<u64, Present>> {
         let epoch = inner.epoch.load(Ordering::Acquire);
         let missing =
-            units.iter().copied().filter(|&unit| !inner.engine.cache.is_known(inner.unit_key(unit), epoch));
+            numbers.iter().copied().filter(|&band| !inner.engine.cache.is_known(inner.band_key(band), epoch));
         // This thread loads the first itself. Of a zeroed array nothing is to be loaded.
         let is_written = inner.writing.is_written.load(Ordering::Acquire);
-        for unit in missing.skip(1) {
-            if !(is_written && inner.present_dirty(unit).is_some()) {
-                Inner::demand(inner, unit);
+        let unit_of = |band: u64| inner.bands.get().map_or(band, |bands| bands.place(band).unit);
+        for band in missing.skip(1) {
+            if !(is_written && inner.present_dirty(unit_of(band)).is_some()) {
+                Inner::demand(inner, band, is_sequential);
             }
         }
-        let present = |unit: u64| {
-            if is_written { inner.present(unit) } else { inner.unit(unit).map(Present::Stored) }
+        let present = |band: u64| match is_written {
+            true => inner.present(unit_of(band), || inner.band(band, is_sequential)),
+            false => inner.band(band, is_sequential).map(Present::Stored),
         };
-        units.iter().map(|&unit| Ok((unit, present(unit)?))).collect()
+        numbers.iter().map(|&band| Ok((band, present(band)?))).collect()
     }
 
-    fn demand(inner: &Arc<Inner>, unit: u64) {
+    fn demand(inner: &Arc<Inner>, band: u64, is_sequential: bool) {
         let task_inner = Arc::clone(inner);
-        // A failure is seen by the reader when it asks for the unit itself.
-        inner.engine.workers.demand(Box::new(move || drop(task_inner.unit(unit))));
+        // A failure is seen by the reader when it asks for the band itself.
+        inner.engine.workers.demand(Box::new(move || drop(task_inner.band(band, is_sequential))));
     }
 
-    /// One unit, from the cache or the store.
-    pub(super) fn unit(&self, unit: u64) -> Result<Content> {
+    /// One band, from the cache or the store. A reader that is not `is_sequential` is expected to want the unit's other
+    /// bands, too.
+    pub(super) fn band(&self, number: u64, is_sequential: bool) -> Result<Content> {
         let place = self.place();
-        let index = self.grid.index(unit);
+        let band = self.bands.get().map(|bands| (bands, bands.place(number)));
+        let index = self.grid.index(band.as_ref().map_or(number, |(_, band)| band.unit));
         self.engine.cache.get(
-            self.unit_key(unit),
+            self.band_key(number),
             place.epoch,
             |object| {
                 let key = self.source.key(&place, &index)?;
@@ -214,21 +241,65 @@ impl Inner {
                 self.served.lock().note(key, now);
                 Ok(now == object)
             },
-            || self.load(&place, &index),
+            || match &band {
+                Some((bands, band)) if bands.is_cut() => {
+                    self.load_band(&place, &index, bands, band, is_sequential)
+                }
+                _ => self.load(&place, &index),
+            },
         )
     }
 
     fn load(&self, place: &Place<'_>, index: &[u64]) -> Result<Loaded> {
         let loaded = self.source.load(place, index)?;
+        self.note_loaded(place, index, &loaded)?;
+        Ok(loaded)
+    }
+
+    /// Loads one band of a unit; the other bands go into the cache where all had to be decoded and are likely wanted.
+    fn load_band(
+        &self,
+        place: &Place<'_>,
+        index: &[u64],
+        bands: &Bands,
+        band: &BandPlace,
+        is_sequential: bool,
+    ) -> Result<Loaded> {
+        if (is_sequential || bands.is_cheap())
+            && let Some(loaded) = self.source.load_part(place, index, band.bytes.clone())?
+        {
+            self.note_loaded(place, index, &loaded)?;
+            return Ok(loaded);
+        }
+        let (content, object) = self.load(place, index)?;
+        let Content::Unit(unit) = &content else { return Ok((content, object)) };
+        let part = |band: &BandPlace| {
+            let bytes = unit.get(band.bytes.clone()).unwrap_or_default();
+            let mut buffer = place.buffer(bytes.len());
+            buffer.copy_from_slice(bytes);
+            Content::Unit(Arc::new(buffer))
+        };
+        if !is_sequential {
+            let version = Version { object, epoch: place.epoch };
+            for (number, other) in bands.of_unit(band.unit) {
+                if other != *band {
+                    self.engine.cache.put(self.band_key(number), part(&other), version);
+                }
+            }
+        }
+        Ok((part(band), object))
+    }
+
+    fn note_loaded(&self, place: &Place<'_>, index: &[u64], loaded: &Loaded) -> Result<()> {
         if let Content::Unit(buffer) = &loaded.0 {
             self.engine.decoded_units.fetch_add(1, Ordering::Relaxed);
             self.engine.decoded_bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
         }
         self.served.lock().note(self.source.key(place, index)?, loaded.1);
-        Ok(loaded)
+        Ok(())
     }
 
-    /// Copies what the range wants of the units in `contents`; `false` where a dirty one was stored meanwhile, or would
+    /// Copies what the range wants of the bands in `contents`; `false` where a dirty one was stored meanwhile, or would
     /// have to be waited for without `may_wait`.
     fn copy_out(
         &self,
@@ -238,7 +309,8 @@ impl Inner {
         may_wait: bool,
     ) -> bool {
         let length = out.len() as u64;
-        let copied = self.grid.for_each_piece(offset, length, &mut |piece: &Piece<'_>| {
+        let Some(bands) = self.bands.get() else { return false };
+        let copied = bands.grid().for_each_piece(offset, length, &mut |piece: &Piece<'_>| {
             match contents.get(&piece.chunk) {
                 Some(Present::Stored(Content::Unit(buffer))) => piece.gather(buffer, 0, out),
                 Some(Present::Stored(_)) => piece.fill(offset, &self.fill, out),
@@ -246,7 +318,10 @@ impl Inner {
                 Some(Present::Dirty(unit)) => {
                     let state = if may_wait { Some(unit.state.lock()) } else { unit.state.try_lock() };
                     match state.filter(|state| !state.is_retired) {
-                        Some(state) => piece.gather(&state.bytes, 0, out),
+                        Some(state) => {
+                            let of_band = state.bytes.get(bands.place(piece.chunk).bytes.start..);
+                            piece.gather(of_band.unwrap_or_default(), 0, out);
+                        }
                         None => return Err(()),
                     }
                 }

@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use super::cache::{Content, Loaded};
 use super::dirty::{DirtyUnit, Opened, UnitState};
-use super::grid::{Piece, fill_items};
 use super::intervals::Intervals;
+use super::piece::{Piece, fill_items};
 use super::source::MAX_UNIT_BYTES;
 use super::{Array, Inner};
 use crate::error::{Error, Result};
@@ -184,7 +184,7 @@ impl Inner {
             let shape = self.unit_shape(&self.grid.index(number));
             let length = shape.iter().product::<u64>() as usize * self.fill.len();
             let state = UnitState {
-                bytes: self.engine.buffers.fresh(length),
+                bytes: self.engine.buffers.sparse(length),
                 written: Intervals::default(),
                 base: None,
                 generation: 0,
@@ -201,8 +201,8 @@ impl Inner {
         self.grid.axes().iter().zip(index).map(|(axis, &i)| axis.span(i).length).collect()
     }
 
-    /// Where a reader finds a unit.
-    pub(super) fn present(&self, number: u64) -> Result<Present> {
+    /// Where a reader finds a unit; what is not dirty comes from `stored`.
+    pub(super) fn present(&self, number: u64, stored: impl Fn() -> Result<Content>) -> Result<Present> {
         loop {
             let (dirty, is_zero) = {
                 let units = self.writing.units.lock();
@@ -211,7 +211,7 @@ impl Inner {
             };
             match dirty {
                 None if is_zero => return Ok(Present::Zero),
-                None => return self.unit(number).map(Present::Stored),
+                None => return stored().map(Present::Stored),
                 Some(unit) => {
                     let mut state = unit.state.lock();
                     if state.is_retired {

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::bands::Bands;
 use super::cache::{Content, Version};
 use super::dirty::{DirtyUnit, UnitState};
 use super::{Array, Inner};
@@ -423,7 +424,7 @@ impl Inner {
             if let std::collections::hash_map::Entry::Vacant(entry) = encoded.entry(number) {
                 let index = self.grid.index(number);
                 let length = self.unit_shape(&index).iter().product::<u64>() as usize * self.fill.len();
-                let mut zeros = self.engine.buffers.fresh(length);
+                let mut zeros = self.engine.buffers.sparse(length);
                 self.fill_padding(&index, &mut zeros);
                 entry.insert(self.source.encode(&self.place(), &index, &zeros)?);
             }
@@ -435,9 +436,11 @@ impl Inner {
     fn retire(&self, number: u64, state: &mut UnitState, version: Version) {
         self.engine.dirty_bytes.fetch_sub(state.counted, Ordering::AcqRel);
         state.counted = 0;
-        let bytes = std::mem::replace(&mut state.bytes, self.engine.buffers.fresh(0));
-        // Through a lossy codec the store gives back other bytes than were written; raw chunks are not cached.
-        if self.source.is_lossless() && !self.source.is_raw() {
+        let bytes = std::mem::replace(&mut state.bytes, self.engine.buffers.sparse(0));
+        // Through a lossy codec the store gives back other bytes than were written; raw chunks are not cached, and where
+        // bands are less than units their old entries are of another version.
+        let is_cut = self.bands.get().is_some_and(Bands::is_cut);
+        if self.source.is_lossless() && !self.source.is_raw() && !is_cut {
             self.engine.cache.put(self.unit_key(number), Content::Unit(Arc::new(bytes)), version);
         } else {
             self.engine.cache.forget(self.unit_key(number));

@@ -47,12 +47,14 @@ impl Arguments {
         // A bar amid bytes on the same terminal would help nobody.
         let bar = progress::bytes(size_bytes, !std::io::stdout().is_terminal());
         let mut block = vec![0; BLOCK_BYTES.min(size_bytes) as usize];
+        let reader = zarrfs::array::Reader::default();
+        engine.let_readers_keep();
         let mut offset = 0;
         while offset < size_bytes {
             let length = BLOCK_BYTES.min(size_bytes - offset) as usize;
             let Some(part) = block.get_mut(..length) else { break };
-            array.prefetch(offset);
-            array.read_at(offset, part)?;
+            array.read_by(&reader, offset, part)?;
+            array.note_read(&reader, offset, offset + length as u64);
             if output::write(part)? == Reader::HasGone {
                 break;
             }

@@ -19,13 +19,16 @@ use std::sync::Once;
 use serde_json::Value;
 
 use super::configuration::Configuration;
-use super::{BytesToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Entry, scratch};
+use super::{
+    BytesToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Entry, StoredBytes, blosc_blocks,
+    scratch,
+};
 
 /// `blosc` and its numcodecs spelling.
 pub const ENTRY: Entry = Entry { v3: &["blosc", "numcodecs.blosc"], v2: &["blosc"], build };
 
 /// Bytes of the header.
-const HEADER_BYTES: usize = 16;
+pub(super) const HEADER_BYTES: usize = 16;
 /// The most bytes that a buffer can hold (`BLOSC_MAX_BUFFERSIZE`).
 const MAX_DECODED_BYTES: usize = i32::MAX as usize - HEADER_BYTES;
 /// Blocks of typesize up to this may be split by byte (`MAX_SPLITS`), if a part has at least
@@ -95,20 +98,25 @@ impl BytesToBytes for Blosc {
     }
 
     fn decode_into(&self, encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {
-        let header = Header::parse(encoded)?;
-        if header.decoded_bytes != out.len() {
-            return Err(CodecError::new(format_args!(
-                "the buffer holds {} bytes where {} were expected",
-                header.decoded_bytes,
-                out.len()
-            )));
-        }
-        let encoded = encoded.get(..header.encoded_bytes).unwrap_or_default();
-        header.check_blocks(encoded)?;
-        match header.decoded_bytes {
-            0 => Ok(()),
-            _ => decompress(encoded, header.block_bytes, out),
-        }
+        decode(encoded, out)
+    }
+
+    fn decodes_parts(&self) -> bool {
+        true
+    }
+
+    fn block_bytes(&self, stored: &dyn StoredBytes) -> CodecResult<Option<u64>> {
+        blosc_blocks::block_bytes(stored)
+    }
+
+    fn decode_part(
+        &self,
+        stored: &dyn StoredBytes,
+        decoded_bytes: usize,
+        start: usize,
+        out: &mut [u8],
+    ) -> CodecResult<()> {
+        blosc_blocks::decode_part(stored, decoded_bytes, start, out)
     }
 
     fn encode(&self, decoded: &[u8]) -> CodecResult<Vec<u8>> {
@@ -126,13 +134,25 @@ impl BytesToBytes for Blosc {
     }
 }
 
+/// Decodes a buffer that holds exactly `out.len()` bytes.
+pub(super) fn decode(encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {
+    let header = Header::parse(encoded)?;
+    header.expect_bytes(out.len())?;
+    let encoded = encoded.get(..header.encoded_bytes).unwrap_or_default();
+    header.check_blocks(encoded)?;
+    match header.decoded_bytes {
+        0 => Ok(()),
+        _ => decompress(encoded, header.block_bytes, out),
+    }
+}
+
 /// What the 16 bytes before every buffer say.
-struct Header {
+pub(super) struct Header {
     flags: u8,
     type_size: usize,
-    decoded_bytes: usize,
-    block_bytes: usize,
-    encoded_bytes: usize,
+    pub(super) decoded_bytes: usize,
+    pub(super) block_bytes: usize,
+    pub(super) encoded_bytes: usize,
 }
 
 /// The compressor of a buffer, as its header numbers it: `BLOSC_*_FORMAT`.
@@ -142,6 +162,11 @@ const FORMAT_ZSTD: u8 = 4;
 impl Header {
     /// Reads the header; sizes are checked against each other and the buffer.
     fn parse(encoded: &[u8]) -> CodecResult<Header> {
+        Header::parse_of(encoded, encoded.len())
+    }
+
+    /// As [`Header::parse`], where `encoded` is the beginning of a buffer of `available` bytes.
+    pub(super) fn parse_of(encoded: &[u8], available: usize) -> CodecResult<Header> {
         let Some((header, _)) = encoded.split_first_chunk::<HEADER_BYTES>() else {
             return Err(CodecError::new(format_args!("{} bytes, too few for a blosc header", encoded.len())));
         };
@@ -162,10 +187,9 @@ impl Header {
                 header.format()
             )));
         }
-        if encoded_bytes < HEADER_BYTES || encoded_bytes > encoded.len() {
+        if encoded_bytes < HEADER_BYTES || encoded_bytes > available {
             return Err(CodecError::new(format_args!(
-                "the blosc header speaks of {encoded_bytes} bytes, and there are {}",
-                encoded.len()
+                "the blosc header speaks of {encoded_bytes} bytes, and there are {available}"
             )));
         }
         let fits = header.type_size > 0 && block_bytes > 0 && block_bytes <= decoded_bytes;
@@ -181,7 +205,18 @@ impl Header {
         self.flags >> 5
     }
 
-    fn is_copied(&self) -> bool {
+    /// Fails unless the buffer holds so many bytes.
+    pub(super) fn expect_bytes(&self, expected: usize) -> CodecResult<()> {
+        match self.decoded_bytes == expected {
+            true => Ok(()),
+            false => Err(CodecError::new(format_args!(
+                "the buffer holds {} bytes where {expected} were expected",
+                self.decoded_bytes
+            ))),
+        }
+    }
+
+    pub(super) fn is_copied(&self) -> bool {
         self.flags & 2 != 0
     }
 
@@ -320,144 +355,4 @@ fn compress(codec: &Blosc, decoded: &[u8], encoded: &mut [u8]) -> CodecResult<us
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-    use super::*;
-    use proptest::prelude::*;
-
-    fn codec(compressor: usize, level: c_int, shuffle: c_int, type_size: usize, block_size: usize) -> Blosc {
-        Blosc { compressor: COMPRESSORS[compressor].1, level, shuffle, type_size, block_size }
-    }
-
-    /// The next of a sequence of numbers without visible order.
-    fn next(state: &mut u64) -> usize {
-        *state ^= *state << 13;
-        *state ^= *state >> 7;
-        *state ^= *state << 17;
-        (*state >> 8) as usize
-    }
-
-    fn sample(length: usize, state: &mut u64) -> Vec<u8> {
-        (0..length)
-            .map(|at| if next(state).is_multiple_of(5) { next(state) as u8 } else { (at / 16) as u8 })
-            .collect()
-    }
-
-    proptest! {
-        #[test]
-        fn there_and_back(
-            compressor in 0..COMPRESSORS.len(),
-            level in 0..10,
-            shuffle in 0..3,
-            type_size in prop_oneof![1usize..20, Just(255), Just(256), Just(100_000)],
-            block_size in prop_oneof![Just(0usize), 1usize..5000],
-            length in prop_oneof![0usize..300, 0usize..70_000],
-            seed: u64,
-        ) {
-            let codec = codec(compressor, level, shuffle, type_size, block_size);
-            let data = sample(length, &mut (seed | 1));
-            let mut encoded = codec.encode(&data).unwrap();
-            let mut out = vec![0xa5; length];
-            codec.decode_into(&encoded, &mut out).unwrap();
-            prop_assert!(out == data);
-            prop_assert!(*codec.decode(&encoded, length).unwrap() == data);
-            prop_assert!(codec.decode_into(&encoded, &mut vec![0; length + 1]).is_err());
-            prop_assert!(length == 0 || codec.decode(&encoded, length - 1).is_err());
-            let cut = encoded.pop().unwrap();
-            prop_assert!(codec.decode_into(&encoded, &mut out).is_err());
-            encoded.extend([cut, 1, 2, 3]);
-            codec.decode_into(&encoded, &mut out).unwrap();
-            prop_assert!(out == data);
-        }
-    }
-
-    #[test]
-    fn a_bomb_and_a_lying_header_cost_no_memory() {
-        let codec = codec(1, 9, 1, 4, 0);
-        let mut bomb = codec.encode(&vec![0; 16 << 20]).unwrap();
-        assert!(codec.decode_into(&bomb, &mut [0; 1000]).is_err());
-        assert!(codec.decode(&bomb, 1000).is_err());
-        bomb[4..8].copy_from_slice(&i32::MAX.to_le_bytes());
-        assert!(codec.decode(&bomb, usize::MAX).is_err());
-        bomb[4..8].copy_from_slice(&(-1i32).to_le_bytes());
-        assert!(codec.decode(&bomb, usize::MAX).is_err());
-        assert!(codec.encode(&vec![0; MAX_DECODED_BYTES + 1]).is_err());
-    }
-
-    /// The length of a match in a blosclz stream overflowed 32 bits in C-Blosc, and memset got a negative one. Such
-    /// a stream needs 8 MiB of 255s, and so is known by its length.
-    #[test]
-    fn a_blosclz_match_that_overflows_is_refused() {
-        let block: usize = 9 << 20;
-        let mut encoded = vec![2, 1, 0x10, 1];
-        for length in [block, block, HEADER_BYTES + 8 + block - 1] {
-            encoded.extend((length as i32).to_le_bytes());
-        }
-        encoded.extend(20i32.to_le_bytes());
-        encoded.extend((block as i32 - 1).to_le_bytes());
-        encoded.extend([0, 7, 0xe0]);
-        encoded.resize(HEADER_BYTES + 8 + block - 1, 255);
-        assert!(codec(0, 5, 0, 1, 0).decode_into(&encoded, &mut vec![0; block]).is_err());
-    }
-
-    /// Damages some bytes, in the fields where it tells most and elsewhere.
-    fn damage(encoded: &mut Vec<u8>, state: &mut u64) {
-        for _ in 0..=next(state) % 3 {
-            let length = encoded.len();
-            let at = if next(state).is_multiple_of(3) {
-                next(state) % length.min(60)
-            } else {
-                next(state) % length
-            };
-            match next(state) % 7 {
-                0 => encoded[at] = next(state) as u8,
-                1 => encoded[at] = [0, 255, 127, 128, 1, 31, 32][next(state) % 7],
-                2 => {
-                    let word = [0, 1, -1, i32::MAX, i32::MIN, 16, length as i32, length as i32 - 4, 0x1000];
-                    let word = word[next(state) % word.len()].to_le_bytes();
-                    if let Some(field) = encoded.get_mut(at / 4 * 4..at / 4 * 4 + 4) {
-                        field.copy_from_slice(&word);
-                    }
-                }
-                3 if at > HEADER_BYTES => {
-                    encoded.truncate(at);
-                    encoded[12..16].copy_from_slice(&(at as i32).to_le_bytes());
-                }
-                4 => {
-                    let from = next(state) % length;
-                    let count = (next(state) % 16).min(length - from).min(length - at);
-                    encoded.copy_within(from..from + count, at);
-                }
-                _ => encoded[at] ^= 1 << (next(state) % 8),
-            }
-        }
-    }
-
-    /// Damaged buffers give an error or any data, and nothing else. More cases with ZARRFS_FUZZ_CASES; run under
-    /// valgrind it also shows that nothing outside is touched.
-    #[test]
-    fn damaged_buffers_do_no_harm() {
-        let cases = std::env::var("ZARRFS_FUZZ_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(20_000);
-        let mut state = 88_172_645_463_325_252;
-        let (mut good, mut total) = (0, 0);
-        while total < cases {
-            let type_size = [1, 2, 3, 4, 8, 16, 17][next(&mut state) % 7];
-            let block_size = [0, 128, 256, 1000, 4096][next(&mut state) % 5];
-            let (compressor, shuffle) = (next(&mut state) % 6, (next(&mut state) % 3) as c_int);
-            let codec =
-                codec(compressor, 1 + (next(&mut state) % 9) as c_int, shuffle, type_size, block_size);
-            let length = 1 + next(&mut state) % 5000;
-            let data = sample(length, &mut state);
-            let encoded = codec.encode(&data).unwrap();
-            for _ in 0..50 {
-                let mut damaged = encoded.clone();
-                damage(&mut damaged, &mut state);
-                let damaged = damaged.into_boxed_slice();
-                let mut out = vec![0; length].into_boxed_slice();
-                good += usize::from(codec.decode_into(&damaged, &mut out).is_ok());
-                total += 1;
-            }
-        }
-        assert!(good > 0 && good < total, "{good} of {total}");
-    }
-}
+mod tests;

@@ -16,6 +16,7 @@ mod astype;
 mod base64;
 mod bitround;
 mod blosc;
+mod blosc_blocks;
 pub mod byte_swap;
 mod bytes;
 mod bz2;
@@ -41,6 +42,7 @@ mod numcodecs_packbits;
 mod numeric_dtype;
 mod numeric_filter;
 mod packbits;
+mod part;
 mod pcodec;
 mod permute;
 pub mod pipeline;
@@ -70,6 +72,7 @@ use serde_json::{Map, Value};
 use crate::metadata::{CodecFamily, DataType, FillValue, MAX_CHUNK_BYTES};
 use sharding_indexed::ShardingIndexed;
 
+pub use part::StoredBytes;
 pub use pipeline::Pipeline;
 
 /// What a codec says when it cannot be built, cannot decode or cannot encode.
@@ -249,6 +252,24 @@ pub trait BytesToBytes: Send + Sync {
         }
         out.copy_from_slice(&decoded);
         Ok(())
+    }
+    /// Whether [`BytesToBytes::decode_part`] can be had for less than decoding all.
+    fn decodes_parts(&self) -> bool {
+        false
+    }
+    /// For a codec that compresses in blocks: how many decoded bytes one of them has here.
+    fn block_bytes(&self, _stored: &dyn StoredBytes) -> CodecResult<Option<u64>> {
+        Ok(None)
+    }
+    /// Decodes `out.len()` bytes from `start` on of what decodes to exactly `decoded_bytes`.
+    fn decode_part(
+        &self,
+        _stored: &dyn StoredBytes,
+        _decoded_bytes: usize,
+        _start: usize,
+        _out: &mut [u8],
+    ) -> CodecResult<()> {
+        Err(CodecError::new("it decodes as a whole only"))
     }
     /// Encodes.
     fn encode(&self, decoded: &[u8]) -> CodecResult<Vec<u8>>;

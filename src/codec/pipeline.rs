@@ -157,6 +157,16 @@ impl Pipeline {
         is_plain.then_some(&*self.array_to_bytes.codec)
     }
 
+    /// Where a chunk is its elements in place behind one bytes → bytes codec: that codec, and the one that fixes up what it
+    /// gives.
+    pub(super) fn lone_decompressor(&self) -> Option<(&dyn BytesToBytes, &dyn ArrayToBytes)> {
+        let [codec] = self.bytes_codecs.as_slice() else { return None };
+        let is_plain = self.array_codecs.is_empty()
+            && self.served_swap.is_empty()
+            && self.array_to_bytes.codec.is_in_place();
+        is_plain.then_some((&*codec.codec, &*self.array_to_bytes.codec))
+    }
+
     /// Where encoded chunks are shards whose inner chunks can be decoded on their own.
     pub fn sharding(&self) -> Option<Sharded<'_>> {
         let place = self.shard_place.as_ref()?;

@@ -4,10 +4,10 @@
 //! generated file is a snapshot of the moment it was opened; what others did to the store is seen at open(2).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use crate::array::Array;
+use crate::array::{Array, Reader};
 use crate::error::Error;
 use crate::hierarchy::Node;
 use crate::mount::failure::{Answer, Failure, Reach};
@@ -29,9 +29,6 @@ pub struct Opened {
     /// It may write: each close is to be told.
     pub writes: bool,
 }
-
-/// How far apart requests of one sequential reader may arrive: the kernel sends readahead from several threads.
-const SEQUENTIAL_WINDOW_BYTES: u64 = 4 << 20;
 
 impl FileSystem {
     /// Opens a file. Blocks on the store.
@@ -127,7 +124,7 @@ impl FileSystem {
         // Also with direct I/O: what changed must leave the chunk cache.
         let keeps_cache = array.revalidate()? && !self.options.direct_io;
         let writer = if writes { Some(self.open_writer(&array)?) } else { None };
-        let handle = Handle::Array { inode: inode.clone(), next_offset: AtomicU64::new(0), writer };
+        let handle = Handle::Array { inode: inode.clone(), reader: Reader::default(), writer };
         let is_direct = self.options.direct_io;
         Ok(Opened { handle: self.handles.add(handle), is_direct, keeps_cache, writes })
     }
@@ -169,8 +166,8 @@ impl FileSystem {
             }
             Handle::Generated(content) => Ok(copy_part(content, offset, size, buffer)),
             Handle::Companion(made) => Ok(copy_part(&made.bytes, offset, size, buffer)),
-            Handle::Array { inode, next_offset, .. } => {
-                let read = self.read_array(inode, next_offset, offset, size, buffer, reach);
+            Handle::Array { inode, reader, .. } => {
+                let read = self.read_array(inode, reader, offset, size, buffer, reach);
                 if let Err(failure @ Failure::Error(_)) = &read {
                     let request = format!("read of {size} bytes at {offset}");
                     self.note_failure(inode, &request, failure);
@@ -184,7 +181,7 @@ impl FileSystem {
     fn read_array(
         &self,
         inode: &Inode,
-        next_offset: &AtomicU64,
+        reader: &Reader,
         offset: u64,
         size: u32,
         buffer: &mut Vec<u8>,
@@ -208,7 +205,7 @@ impl FileSystem {
             match reach {
                 Reach::Memory if !array.read_cached(offset, out) => return Err(Failure::NeedsStore),
                 Reach::Memory => {}
-                Reach::Store => array.read_at(offset, out)?,
+                Reach::Store => array.read_by(reader, offset, out)?,
             }
         }
         let end = offset + length as u64;
@@ -216,12 +213,7 @@ impl FileSystem {
         inode.counters.bytes.fetch_add(length as u64, Ordering::Relaxed);
         self.stats.note_read(length as u64);
         if self.options.prefetch {
-            let expected = next_offset.fetch_max(end, Ordering::Relaxed);
-            if is_sequential(expected, offset) {
-                array.prefetch(end);
-            } else {
-                next_offset.store(end, Ordering::Relaxed);
-            }
+            array.note_read(reader, offset, end);
         }
         Ok(length)
     }
@@ -260,24 +252,5 @@ fn shown_size(seen: &Seen) -> Option<u64> {
         Some(Node::Array { metadata, .. }) => flat_size(metadata),
         Some(Node::Broken { size_bytes, .. }) => *size_bytes,
         Some(Node::Group { .. }) | None => None,
-    }
-}
-
-/// Whether a read at `offset` continues one whose reader was expected at `expected`.
-fn is_sequential(expected: u64, offset: u64) -> bool {
-    offset.abs_diff(expected) <= SEQUENTIAL_WINDOW_BYTES && expected > 0
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn readahead_out_of_order_is_still_sequential() {
-        assert!(is_sequential(1 << 20, 1 << 20));
-        assert!(is_sequential(1 << 20, (1 << 20) - 131_072));
-        assert!(is_sequential(1 << 20, (1 << 20) + 131_072));
-        assert!(!is_sequential(1 << 20, 1 << 30));
-        assert!(!is_sequential(0, 0), "the first read is not yet a sequence");
     }
 }

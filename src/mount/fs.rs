@@ -102,6 +102,9 @@ impl FileSystem {
         let engine = Engine::new(options.cache_limit_bytes, options.threads);
         engine.set_dirty_limit_bytes(options.dirty_limit_bytes);
         engine.set_settle(options.settle);
+        if !options.direct_io {
+            engine.let_readers_keep();
+        }
         FileSystem {
             nodes: NodeCache::new(Tree::new(store), options.revalidate()),
             engine,

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
+use crate::array::Reader;
 use crate::formats::Made;
 use crate::mount::inode::{Entity, Inode};
 use crate::mount::sidecar_edit::Draft;
@@ -28,8 +29,8 @@ pub enum Handle {
     Array {
         /// The array.
         inode: Arc<Inode>,
-        /// Where a sequential reader would go on.
-        next_offset: AtomicU64,
+        /// How it goes through the array.
+        reader: Reader,
         /// Present where the handle may write.
         writer: Option<Writer>,
     },

@@ -1,0 +1,153 @@
+//! Tests of the chunk cache: single flight, epochs, weight, what is left behind.
+
+use std::sync::Barrier;
+
+use super::*;
+use crate::array::buffer::BufferPool;
+
+fn unit(pool: &Arc<BufferPool>, bytes: usize) -> Loaded {
+    (Content::Unit(Arc::new(pool.take(bytes))), None)
+}
+
+fn key(number: u64) -> Key {
+    Key { array: 1, level: 0, number }
+}
+
+#[test]
+fn many_readers_of_one_missing_unit_load_it_once() {
+    let cache = ChunkCache::new(1 << 20);
+    let pool = BufferPool::new(0);
+    let loads = AtomicU64::new(0);
+    let barrier = Barrier::new(8);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                barrier.wait();
+                cache
+                    .get(
+                        key(3),
+                        0,
+                        |_| Ok(true),
+                        || {
+                            loads.fetch_add(1, Ordering::SeqCst);
+                            std::thread::sleep(std::time::Duration::from_millis(20));
+                            Ok(unit(&pool, 10))
+                        },
+                    )
+                    .unwrap();
+            });
+        }
+    });
+    assert_eq!(loads.load(Ordering::SeqCst), 1);
+}
+
+/// A program that has fsynced and reads again must not be given what a slow load brings that began before.
+#[test]
+fn a_load_from_before_a_change_is_neither_joined_nor_kept() {
+    let cache = ChunkCache::new(1 << 20);
+    let pool = BufferPool::new(0);
+    let content = |byte: u8| {
+        let mut buffer = pool.take(1);
+        buffer.fill(byte);
+        Ok((Content::Unit(Arc::new(buffer)), None))
+    };
+    let byte = |content: Content| match content {
+        Content::Unit(buffer) => buffer[0],
+        _ => 0,
+    };
+    let (begun, old_may_land) = (Barrier::new(2), Barrier::new(2));
+    std::thread::scope(|scope| {
+        let slow = scope.spawn(|| {
+            let load = || {
+                begun.wait();
+                old_may_land.wait();
+                content(1)
+            };
+            byte(cache.get(key(3), 0, |_| Ok(true), load).unwrap())
+        });
+        begun.wait();
+        assert!(!cache.is_known(key(3), 1));
+        let new = cache.get(key(3), 1, |_| Ok(true), || content(2)).unwrap();
+        assert_eq!(byte(new), 2);
+        old_may_land.wait();
+        assert_eq!(slow.join().unwrap(), 1);
+    });
+    let Peek::Fresh(kept) = cache.peek(key(3), 1) else { unreachable!("the newer one stays") };
+    assert_eq!(byte(kept), 2);
+    assert!(cache.state.lock().flights.is_empty());
+}
+
+#[test]
+fn the_weight_stays_within_the_limit_and_the_oldest_goes_first() {
+    let cache = ChunkCache::new(3 * (1000 + ENTRY_BYTES));
+    let pool = BufferPool::new(0);
+    for number in 0..10 {
+        cache.get(key(number), 0, |_| Ok(true), || Ok(unit(&pool, 1000))).unwrap();
+        assert!(cache.weight_bytes() <= cache.limit_bytes());
+    }
+    assert!(matches!(cache.peek(key(9), 0), Peek::Fresh(_)));
+    assert!(matches!(cache.peek(key(6), 0), Peek::Missing));
+    cache.get(key(50), 0, |_| Ok(true), || Ok(unit(&pool, 100_000))).unwrap();
+    assert!(matches!(cache.peek(key(50), 0), Peek::Missing));
+}
+
+#[test]
+fn what_is_held_takes_the_place_of_chunks() {
+    let cache = ChunkCache::new(3 * (1000 + ENTRY_BYTES));
+    let pool = BufferPool::new(0);
+    let load = |number| cache.get(key(number), 0, |_| Ok(true), || Ok(unit(&pool, 1000))).map(drop).unwrap();
+    (0..3).for_each(load);
+    assert!(cache.hold(1500));
+    assert_eq!(cache.weight_bytes(), 1000 + ENTRY_BYTES);
+    (3..6).for_each(load);
+    assert_eq!(cache.weight_bytes(), 1000 + ENTRY_BYTES);
+    assert!(!cache.hold(cache.limit_bytes() - 1499));
+    assert!(cache.hold(cache.limit_bytes() - 1500));
+    assert_eq!(cache.weight_bytes(), 0);
+    load(6);
+    assert!(matches!(cache.peek(key(6), 0), Peek::Missing));
+    cache.release(cache.limit_bytes());
+    (0..3).for_each(load);
+    assert_eq!(cache.weight_bytes(), cache.limit_bytes());
+}
+
+#[test]
+fn absent_chunks_weigh_next_to_nothing() {
+    let cache = ChunkCache::new(1 << 20);
+    for number in 0..100 {
+        cache.get(key(number), 0, |_| Ok(true), || Ok((Content::Absent, None))).unwrap();
+    }
+    assert_eq!(cache.weight_bytes(), 100 * ENTRY_BYTES);
+}
+
+#[test]
+fn a_failed_load_is_tried_again_and_an_old_entry_is_validated() {
+    let cache = ChunkCache::new(1 << 20);
+    let pool = BufferPool::new(0);
+    assert!(cache.get(key(1), 0, |_| Ok(true), || Err(Error::corrupt("a", "b"))).is_err());
+    cache.get(key(1), 0, |_| Ok(true), || Ok(unit(&pool, 8))).unwrap();
+    let unread = || -> Result<Loaded> { Err(Error::corrupt("x", "must not load")) };
+    cache.get(key(1), 1, |_| Ok(true), unread).unwrap();
+    assert!(matches!(cache.peek(key(1), 1), Peek::Fresh(_)));
+    assert!(cache.get(key(1), 2, |_| Ok(false), unread).is_err());
+}
+
+#[test]
+fn what_was_left_behind_is_used_again_unless_asked_for() {
+    let cache = ChunkCache::new(1 << 20);
+    let pool = BufferPool::new(0);
+    for number in 0..4 {
+        cache.get(key(number), 0, |_| Ok(true), || Ok(unit(&pool, 1000))).unwrap();
+    }
+    cache.demote((0..3).map(key));
+    assert!(matches!(cache.peek(key(1), 0), Peek::Fresh(_)));
+    let Peek::Fresh(held) = cache.peek(key(3), 0) else { panic!("it is there") };
+    cache.demote([key(3)].into_iter());
+    assert!(cache.reclaim(999).is_none(), "no other length");
+    cache.demote((0..3).map(key));
+    assert!(matches!(cache.peek(key(0), 0), Peek::Fresh(_)), "still there");
+    drop(held);
+    cache.demote((0..4).map(key));
+    assert_eq!(cache.reclaim(1000).map(|buffer| buffer.len()), Some(1000));
+    assert!(cache.weight_bytes() < 4 * 1000);
+}

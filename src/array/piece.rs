@@ -1,0 +1,103 @@
+//! Pieces: the part of one chunk that lies in one box of the file, as nested loops over byte runs.
+//!
+//! `grid.rs` makes them. Uses nothing.
+
+/// The part of one chunk that lies in one box of the file: nested loops over byte runs.
+#[derive(Debug)]
+pub struct Piece<'a> {
+    /// Number of the chunk in C order over the grid.
+    pub chunk: u64,
+    /// Where the piece begins in the decoded chunk.
+    pub chunk_offset: usize,
+    /// Where it begins in the range that was asked for.
+    pub range_offset: usize,
+    /// Bytes that are contiguous in both.
+    pub run: usize,
+    /// The loops around the run, outermost first.
+    pub loops: &'a [Loop],
+}
+
+/// One loop of a piece.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Loop {
+    /// How often.
+    pub count: usize,
+    /// Step in the decoded chunk, bytes.
+    pub chunk_stride: usize,
+    /// Step in the range, bytes.
+    pub range_stride: usize,
+}
+
+impl Piece<'_> {
+    /// Calls `copy(chunk offset, range offset)` for every run.
+    pub fn for_each_run(&self, mut copy: impl FnMut(usize, usize)) {
+        fn nest(loops: &[Loop], chunk: usize, range: usize, copy: &mut impl FnMut(usize, usize)) {
+            match loops {
+                [] => copy(chunk, range),
+                [last] => {
+                    for i in 0..last.count {
+                        copy(chunk + i * last.chunk_stride, range + i * last.range_stride);
+                    }
+                }
+                [first, rest @ ..] => {
+                    for i in 0..first.count {
+                        nest(rest, chunk + i * first.chunk_stride, range + i * first.range_stride, copy);
+                    }
+                }
+            }
+        }
+        nest(self.loops, self.chunk_offset, self.range_offset, &mut copy);
+    }
+
+    /// The bytes of the chunk from the first to behind the last run.
+    pub fn chunk_extent(&self) -> usize {
+        self.loops.iter().map(|l| (l.count - 1) * l.chunk_stride).sum::<usize>() + self.run
+    }
+
+    /// All bytes of the piece.
+    pub fn total_bytes(&self) -> usize {
+        self.loops.iter().map(|l| l.count).product::<usize>() * self.run
+    }
+
+    /// Copies the piece out of a chunk. `chunk` is the decoded chunk from `skipped` bytes on.
+    pub fn gather(&self, chunk: &[u8], skipped: usize, range: &mut [u8]) {
+        let run = self.run;
+        self.for_each_run(|from, to| {
+            let from = from - skipped;
+            range[to..to + run].copy_from_slice(&chunk[from..from + run]);
+        });
+    }
+
+    /// Writes one repeated item (`item` bytes long pattern, phase by file position) into the piece's place.
+    pub fn fill(&self, range_start: u64, item: &[u8], range: &mut [u8]) {
+        let uniform = item.iter().all(|byte| Some(byte) == item.first());
+        let value = item.first().copied().unwrap_or(0);
+        self.for_each_run(|_, to| {
+            let out = &mut range[to..to + self.run];
+            if uniform {
+                out.fill(value);
+            } else {
+                let phase = ((range_start + to as u64) % item.len() as u64) as usize;
+                fill_items(out, item, phase);
+            }
+        });
+    }
+}
+
+/// Repeats `item` over `out`, beginning `phase` bytes into the item.
+pub fn fill_items(out: &mut [u8], item: &[u8], phase: usize) {
+    if item.is_empty() {
+        return;
+    }
+    let head = out.len().min(item.len());
+    for (i, byte) in out.iter_mut().take(head).enumerate() {
+        *byte = item[(phase + i) % item.len()];
+    }
+    let mut done = head;
+    while done < out.len() {
+        let more = done.min(out.len() - done);
+        let (from, to) = out.split_at_mut(done);
+        to[..more].copy_from_slice(&from[..more]);
+        done += more;
+    }
+}
