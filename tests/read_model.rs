@@ -340,13 +340,13 @@ fn check(case: &Case) {
     let handle = files.open(found.inode, libc::O_RDONLY).unwrap().handle;
     let mut buffer = Vec::new();
     let whole = files.read(handle, 0, expected.len() as u32 + 10, &mut buffer).unwrap();
-    assert!(whole == expected, "the whole file differs");
+    assert!(*whole == *expected, "the whole file differs");
     for &(from, length) in &case.reads {
         let offset = usize::from(from) % (expected.len() + 2);
         let length = usize::from(length) % (expected.len() + 5);
         let read = files.read(handle, offset as u64, length as u32, &mut buffer).unwrap();
         let end = (offset + length).min(expected.len());
-        assert!(read == &expected[offset.min(end)..end], "{length} bytes at {offset}");
+        assert!(*read == expected[offset.min(end)..end], "{length} bytes at {offset}");
     }
     files.release(handle);
 }

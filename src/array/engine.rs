@@ -13,6 +13,7 @@ use super::Inner;
 use super::buffer::BufferPool;
 use super::cache::ChunkCache;
 use super::rounds::store_each;
+use super::open_objects::OpenObjects;
 use super::workers::Workers;
 use crate::error::Error;
 
@@ -20,7 +21,9 @@ use crate::error::Error;
 pub struct Engine {
     /// Decoded units.
     pub(super) cache: ChunkCache,
-    /// Buffers for them.
+    /// Raw chunks that are read.
+    pub(super) objects: OpenObjects,
+    /// Buffers for decoded units.
     pub(super) buffers: Arc<BufferPool>,
     /// Decoding threads.
     pub(super) workers: Workers,
@@ -100,6 +103,7 @@ impl Engine {
         let buffers = BufferPool::new(IDLE_BYTES_PER_THREAD.saturating_mul(workers.count()));
         Arc::new(Engine {
             cache: ChunkCache::new(cache_limit_bytes),
+            objects: OpenObjects::default(),
             buffers,
             workers,
             next_array: AtomicU64::new(1),

@@ -20,6 +20,7 @@ mod grid;
 mod grid_tests;
 mod held;
 mod intervals;
+mod open_objects;
 mod piece;
 mod plain;
 mod prefetch;
@@ -65,6 +66,7 @@ use sharded::Sharded;
 use source::{Keys, Place, Source};
 pub use unsaved::Unsaved;
 pub use variable_array::VariableArray;
+pub use view::Lent;
 use view::Served;
 
 /// Which index varies fastest in the served file.
@@ -243,6 +245,7 @@ impl Inner {
 impl Drop for Array {
     fn drop(&mut self) {
         self.inner.engine.cache.forget_array(self.inner.number);
+        self.inner.engine.objects.forget_array(self.inner.number);
     }
 }
 

@@ -7,10 +7,12 @@
 //! unit came from is in [`Served`], or `Served` has overflowed.
 
 use std::collections::HashMap;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::bands::{BandPlace, Bands};
+use super::buffer::Buffer;
 use super::cache::{Content, Key, Loaded, Peek, Version};
 use super::piece::Piece;
 use super::source::Place;
@@ -57,6 +59,19 @@ impl Served {
     /// What readers and writers have seen is not what a reader gets now.
     pub(super) fn note_change(&mut self) {
         self.has_changed = true;
+    }
+}
+
+/// Bytes of a cached band, kept from being evicted while they are on loan.
+pub struct Lent {
+    buffer: Arc<Buffer>,
+    range: Range<usize>,
+}
+
+impl Deref for Lent {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        self.buffer.get(self.range.clone()).unwrap_or_default()
     }
 }
 
@@ -124,6 +139,35 @@ impl Array {
         }
         inner.engine.cache.counters.hits.fetch_add(contents.len() as u64, Ordering::Relaxed);
         inner.copy_out(offset, out, &contents, false)
+    }
+
+    /// The bytes of a range where they are contiguous in one band that is in the cache now, without copying them. Never
+    /// blocks on the store.
+    pub fn lend(&self, offset: u64, length: u64) -> Option<Lent> {
+        let inner = &self.inner;
+        let bands = inner.bands.get()?;
+        let mut found = None;
+        // The first piece tells: it has all of the range, or there are more.
+        let _ = bands.grid().for_each_piece(offset, length, &mut |piece: &Piece<'_>| {
+            if piece.loops.is_empty() && piece.run as u64 == length {
+                found = Some((piece.chunk, piece.chunk_offset..piece.chunk_offset + piece.run));
+            }
+            Err(())
+        });
+        let (band, range) = found?;
+        if inner.writing.is_written.load(Ordering::Acquire)
+            && inner.present_dirty(bands.place(band).unit).is_some()
+        {
+            return None;
+        }
+        let epoch = inner.epoch.load(Ordering::Acquire);
+        match inner.engine.cache.peek(inner.band_key(band), epoch) {
+            Peek::Fresh(Content::Unit(buffer)) if range.end <= buffer.len() => {
+                inner.engine.cache.counters.hits.fetch_add(1, Ordering::Relaxed);
+                Some(Lent { buffer, range })
+            }
+            _ => None,
+        }
     }
 
     /// Compares every object served so far with the store, as open(2) wants it. `true`: nothing that any reader has
@@ -335,16 +379,12 @@ impl Inner {
     /// Reads from chunks whose stored bytes are their elements: ranges of the objects, no cache.
     fn read_raw(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         let place = self.place();
-        let mut open: Option<(u64, Option<Box<dyn Object>>)> = None;
+        let mut open: Option<(u64, Option<Arc<dyn Object>>)> = None;
         let mut span = Vec::new();
         let length = out.len() as u64;
         self.grid.for_each_piece(offset, length, &mut |piece: &Piece<'_>| {
             if open.as_ref().is_none_or(|(chunk, _)| *chunk != piece.chunk) {
-                let index = self.grid.index(piece.chunk);
-                let object = self.source.open_raw(&place, &index)?;
-                let version = object.as_ref().map(|object| object.validator());
-                self.served.lock().note(self.source.key(&place, &index)?, version);
-                open = Some((piece.chunk, object));
+                open = Some((piece.chunk, self.raw_object(&place, piece.chunk)?));
             }
             match &open {
                 Some((_, Some(object))) => self.read_raw_piece(object.as_ref(), piece, out, &mut span),
@@ -354,6 +394,21 @@ impl Inner {
                 }
             }
         })
+    }
+
+    /// The object of a raw chunk, kept open while the array's epoch lasts.
+    fn raw_object(&self, place: &Place<'_>, chunk: u64) -> Result<Option<Arc<dyn Object>>> {
+        if let Some(object) = self.engine.objects.get((self.number, chunk), place.epoch) {
+            return Ok(Some(object));
+        }
+        let index = self.grid.index(chunk);
+        let object: Option<Arc<dyn Object>> = self.source.open_raw(place, &index)?.map(Arc::from);
+        let version = object.as_ref().map(|object| object.validator());
+        self.served.lock().note(self.source.key(place, &index)?, version);
+        if let Some(object) = &object {
+            self.engine.objects.put((self.number, chunk), place.epoch, Arc::clone(object));
+        }
+        Ok(object)
     }
 
     fn read_raw_piece(

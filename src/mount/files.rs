@@ -3,11 +3,12 @@
 //! Invariants: a read is answered in full, cut only at the exact end of the file, or it fails as a whole; a
 //! generated file is a snapshot of the moment it was opened; what others did to the store is seen at open(2).
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use crate::array::{Array, Reader};
+use crate::array::{Array, Lent, Reader};
 use crate::error::Error;
 use crate::hierarchy::Node;
 use crate::mount::failure::{Answer, Failure, Reach};
@@ -28,6 +29,24 @@ pub struct Opened {
     pub keeps_cache: bool,
     /// It may write: each close is to be told.
     pub writes: bool,
+}
+
+/// What a read gives.
+pub enum Given<'a> {
+    /// In the buffer that was lent for it.
+    Copied(&'a [u8]),
+    /// In the chunk cache.
+    Lent(Lent),
+}
+
+impl Deref for Given<'_> {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match self {
+            Given::Copied(bytes) => bytes,
+            Given::Lent(bytes) => bytes,
+        }
+    }
 }
 
 impl FileSystem {
@@ -61,7 +80,7 @@ impl FileSystem {
         offset: u64,
         size: u32,
         buffer: &'a mut Vec<u8>,
-    ) -> Answer<Option<&'a [u8]>> {
+    ) -> Answer<Option<Given<'a>>> {
         self.read_within(handle, offset, size, buffer, Reach::Memory).map(Some).or_else(|failure| {
             match failure {
                 Failure::NeedsStore => Ok(None),
@@ -71,7 +90,13 @@ impl FileSystem {
     }
 
     /// Reads: exactly `size` bytes from `offset`, fewer only at the end of the file. Blocks on the store.
-    pub fn read<'a>(&self, handle: u64, offset: u64, size: u32, buffer: &'a mut Vec<u8>) -> Answer<&'a [u8]> {
+    pub fn read<'a>(
+        &self,
+        handle: u64,
+        offset: u64,
+        size: u32,
+        buffer: &'a mut Vec<u8>,
+    ) -> Answer<Given<'a>> {
         self.read_within(handle, offset, size, buffer, Reach::Store)
     }
 
@@ -156,37 +181,36 @@ impl FileSystem {
         size: u32,
         buffer: &'a mut Vec<u8>,
         reach: Reach,
-    ) -> Answer<&'a [u8]> {
+    ) -> Answer<Given<'a>> {
         let handle = self.handles.get(handle).ok_or(Failure::Errno(libc::EBADF))?;
         match &*handle {
             Handle::Folder(_) => Err(Failure::Errno(libc::EISDIR)),
             Handle::Draft { draft, .. } => {
                 draft.read(offset, size, buffer);
-                Ok(buffer)
+                Ok(Given::Copied(buffer))
             }
-            Handle::Generated(content) => Ok(copy_part(content, offset, size, buffer)),
-            Handle::Companion(made) => Ok(copy_part(&made.bytes, offset, size, buffer)),
+            Handle::Generated(content) => Ok(Given::Copied(copy_part(content, offset, size, buffer))),
+            Handle::Companion(made) => Ok(Given::Copied(copy_part(&made.bytes, offset, size, buffer))),
             Handle::Array { inode, reader, .. } => {
                 let read = self.read_array(inode, reader, offset, size, buffer, reach);
                 if let Err(failure @ Failure::Error(_)) = &read {
                     let request = format!("read of {size} bytes at {offset}");
                     self.note_failure(inode, &request, failure);
                 }
-                let length = read?;
-                Ok(buffer.get(..length).unwrap_or_default())
+                read
             }
         }
     }
 
-    fn read_array(
+    fn read_array<'a>(
         &self,
         inode: &Inode,
         reader: &Reader,
         offset: u64,
         size: u32,
-        buffer: &mut Vec<u8>,
+        buffer: &'a mut Vec<u8>,
         reach: Reach,
-    ) -> Answer<usize> {
+    ) -> Answer<Given<'a>> {
         if reach == Reach::Store {
             self.recheck(inode)?;
         }
@@ -196,26 +220,30 @@ impl FileSystem {
         let open = inode.open_array().ok_or(Failure::Errno(libc::EBADF))?;
         let array = open.array.as_ref().map_err(Error::clone)?;
         let length = array.size_bytes().saturating_sub(offset).min(u64::from(size));
-        let length = usize::try_from(length).unwrap_or(usize::MAX);
-        if buffer.len() < length {
-            buffer.resize(length, 0);
-        }
-        let out = buffer.get_mut(..length).unwrap_or_default();
-        if length > 0 {
-            match reach {
-                Reach::Memory if !array.read_cached(offset, out) => return Err(Failure::NeedsStore),
-                Reach::Memory => {}
-                Reach::Store => array.read_by(reader, offset, out)?,
+        let given = match array.lend(offset, length).filter(|_| reach == Reach::Memory) {
+            Some(lent) => Given::Lent(lent),
+            None => {
+                let length = usize::try_from(length).unwrap_or(usize::MAX);
+                if buffer.len() < length {
+                    buffer.resize(length, 0);
+                }
+                let out = buffer.get_mut(..length).unwrap_or_default();
+                match reach {
+                    _ if out.is_empty() => {}
+                    Reach::Memory if !array.read_cached(offset, out) => return Err(Failure::NeedsStore),
+                    Reach::Memory => {}
+                    Reach::Store => array.read_by(reader, offset, out)?,
+                }
+                Given::Copied(out)
             }
-        }
-        let end = offset + length as u64;
+        };
         inode.counters.reads.fetch_add(1, Ordering::Relaxed);
-        inode.counters.bytes.fetch_add(length as u64, Ordering::Relaxed);
-        self.stats.note_read(length as u64);
+        inode.counters.bytes.fetch_add(length, Ordering::Relaxed);
+        self.stats.note_read(length);
         if self.options.prefetch {
-            array.note_read(reader, offset, end);
+            array.note_read(reader, offset, offset + length);
         }
-        Ok(length)
+        Ok(given)
     }
 
     /// Looks whether the array behind open handles still is the one that was opened, once per `revalidate`: an array

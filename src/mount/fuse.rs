@@ -215,7 +215,7 @@ impl Filesystem for Fuse {
         guard("read", || {
             BUFFER.with_borrow_mut(|buffer| {
                 match self.fs.read_cached(handle.0, offset, size, buffer) {
-                    Ok(Some(data)) => return reply.data(data),
+                    Ok(Some(data)) => return reply.data(&data),
                     Err(failure) => return reply.fail(failure.errno()),
                     Ok(None) => {}
                 }
@@ -226,7 +226,7 @@ impl Filesystem for Fuse {
                         let read = fs.read(handle.0, offset, size, buffer);
                         let Some(reply) = ticket.take() else { return };
                         match read {
-                            Ok(data) => reply.data(data),
+                            Ok(data) => reply.data(&data),
                             Err(failure) => reply.fail(failure.errno()),
                         }
                     });

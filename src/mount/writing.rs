@@ -291,7 +291,7 @@ impl FileSystem {
             if data.is_empty() {
                 break;
             }
-            match self.write(to, to_offset + done, data, false) {
+            match self.write(to, to_offset + done, &data, false) {
                 Ok(written) => done += u64::from(written),
                 Err(_) if done > 0 => break,
                 Err(failure) => return Err(failure),
