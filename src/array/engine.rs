@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use super::Inner;
 use super::buffer::BufferPool;
 use super::cache::ChunkCache;
-use super::rounds::store_each;
 use super::open_objects::OpenObjects;
+use super::rounds::store_each;
 use super::workers::Workers;
 use crate::error::Error;
 

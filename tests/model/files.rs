@@ -180,10 +180,10 @@ impl Model {
         if let Some(found) =
             self.fs.read_cached(open.handle, offset as u64, length as u32, &mut buffer).unwrap()
         {
-            compare("from memory", found, expected, unsure);
+            compare("from memory", &found, expected, unsure);
         }
         let found = self.fs.read(open.handle, offset as u64, length as u32, &mut buffer).unwrap();
-        compare("read", found, expected, unsure);
+        compare("read", &found, expected, unsure);
         let found: Vec<Option<u8>> = found.iter().copied().map(Some).collect();
         self.files[open.file].cached[range].copy_from_slice(&found);
     }
@@ -297,7 +297,7 @@ impl Model {
         let handle = self.fs.open(inode, flags).unwrap().handle;
         let mut buffer = Vec::new();
         let text = self.fs.read(handle, 0, 1 << 20, &mut buffer).unwrap();
-        let mut content: Value = serde_json::from_slice(text).unwrap();
+        let mut content: Value = serde_json::from_slice(&text).unwrap();
         assert_eq!(content["nbytes"], self.files[file].bytes.len());
         assert_eq!(content.get("error"), None);
         if let Some(number) = number {
@@ -373,7 +373,7 @@ impl Model {
         let handle = self.fs.open(stats, libc::O_RDONLY).unwrap().handle;
         let mut buffer = Vec::new();
         let text = self.fs.read(handle, 0, 1 << 20, &mut buffer).unwrap();
-        let text = String::from_utf8_lossy(text);
+        let text = String::from_utf8_lossy(&text);
         assert!(text.contains("\nzarrfs_dirty_bytes 0\n"), "{text}");
         self.fs.release(handle);
         let other = mounted(&self.mounting, self.plain.clone());
@@ -383,7 +383,7 @@ impl Model {
             assert_eq!(found.size_bytes, file.bytes.len() as u64);
             let handle = other.open(found.inode, libc::O_RDONLY).unwrap().handle;
             let read = other.read(handle, 0, found.size_bytes as u32, &mut buffer).unwrap();
-            compare("stored", read, &file.bytes, &vec![false; file.bytes.len()]);
+            compare("stored", &read, &file.bytes, &vec![false; file.bytes.len()]);
             other.release(handle);
             for (key, document) in &file.documents {
                 let now = self.plain.get(key, 1 << 20).unwrap();

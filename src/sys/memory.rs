@@ -1,0 +1,93 @@
+//! Memory in huge pages, behind a safe type. Part of `sys.rs`, and like it without anything of the crate.
+//!
+//! Manual pages: mmap(2), madvise(2).
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+const PAGE_BYTES: usize = 4096;
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// A mapping of zeros, given back when its last part goes.
+struct Mapping {
+    start: NonNull<libc::c_void>,
+    length: usize,
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours alone, whole, and every `Pages` of it is gone: each holds an `Arc` of it.
+        unsafe { libc::munmap(self.start.as_ptr(), self.length) };
+    }
+}
+
+/// Bytes that begin on a page, in memory made of huge pages where the system has them: one page fault for 2 MiB instead
+/// of 512. Dropping them gives their memory back.
+pub struct Pages {
+    start: NonNull<u8>,
+    length: usize,
+    _mapping: Arc<Mapping>,
+}
+
+// SAFETY: a `Pages` is the only owner of its bytes, which are plain memory.
+unsafe impl Send for Pages {}
+// SAFETY: through a shared reference they can only be read.
+unsafe impl Sync for Pages {}
+// SAFETY: a mapping can be unmapped by any thread.
+unsafe impl Send for Mapping {}
+// SAFETY: nothing can be done with a shared reference to it.
+unsafe impl Sync for Mapping {}
+
+impl Pages {
+    /// `count` times `length` bytes of zeros, none of them touched yet; `None` where the system refuses.
+    pub fn new(length: usize, count: usize) -> Option<Vec<Pages>> {
+        let step = length.checked_next_multiple_of(PAGE_BYTES)?.max(PAGE_BYTES);
+        let wanted = step.checked_mul(count)?;
+        // So much longer that a huge page can begin where the first part does.
+        let mapped = wanted.checked_add(HUGE_PAGE_BYTES)?;
+        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new anonymous mapping at an address that the kernel chooses touches nobody's memory.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), mapped, access, kind, -1, 0) };
+        if start == libc::MAP_FAILED {
+            return None;
+        }
+        let mapping = Arc::new(Mapping { start: NonNull::new(start)?, length: mapped });
+        let skipped = start.addr().next_multiple_of(HUGE_PAGE_BYTES) - start.addr();
+        // SAFETY: `skipped` is less than a huge page, which the mapping is longer than `wanted`; the advice changes no
+        // content, and that it may fail does no harm.
+        let first = unsafe {
+            let first = start.cast::<u8>().add(skipped);
+            libc::madvise(first.cast(), wanted, libc::MADV_HUGEPAGE);
+            first
+        };
+        // SAFETY: part `number` ends at `step * (number + 1)`, at most `wanted` behind `first`, inside the mapping.
+        let part = |number: usize| NonNull::new(unsafe { first.add(number * step) });
+        let pages = |start| Pages { start, length, _mapping: Arc::clone(&mapping) };
+        (0..count).map(|number| part(number).map(pages)).collect()
+    }
+}
+
+impl std::ops::Deref for Pages {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the bytes are mapped and initialized (zeros at first) as long as `_mapping` lives, and no other
+        // `Pages` has any of them.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
+    }
+}
+
+impl std::ops::DerefMut for Pages {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for `deref`; `&mut self` is the only access.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // Other parts may keep the mapping for long.
+        let length = self.length.next_multiple_of(PAGE_BYTES);
+        // SAFETY: the bytes up to the next page's end belong to this part alone, and nobody will look at them again.
+        unsafe { libc::madvise(self.start.as_ptr().cast(), length, libc::MADV_DONTNEED) };
+    }
+}
