@@ -17,9 +17,12 @@ const LIMIT: NonZeroUsize = NonZeroUsize::new(128).unwrap();
 /// An array's number, and its chunk's.
 type Key = (u64, u64);
 
+/// The epoch in which an object was opened, and the object.
+type Opened = (u64, Arc<dyn Object>);
+
 /// The least recently used go first.
 pub struct OpenObjects {
-    objects: Mutex<LruCache<Key, (u64, Arc<dyn Object>)>>,
+    objects: Mutex<LruCache<Key, Opened>>,
 }
 
 impl Default for OpenObjects {
