@@ -273,6 +273,15 @@ fn check_call(result: libc::c_long) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// A file in memory that has no name and goes with its last descriptor.
+pub fn memory_file(name: &CStr) -> io::Result<OwnedFd> {
+    // SAFETY: `name` is NUL-terminated and outlives the call.
+    let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
+    check(fd)?;
+    // SAFETY: the call gave a new descriptor that nothing else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 /// syncfs(2): starts writing what the kernel holds of a filesystem.
 pub fn sync_filesystem(file: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: the descriptor is open.

@@ -8,113 +8,17 @@
 
 mod support;
 
-use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use support::faulty::{CHANGES, Faults, KILL, Operation, compiled};
-use support::fixtures::python;
-use support::kinds::{self, Kind};
 use support::manifest::{Habits, Region, Work, write_pieces};
 use support::mounted::Mount;
+use support::scene::{AS_STORED, Scene, TURNED};
 use support::{Numbers, say};
-use tempfile::TempDir;
-
-/// A store, and what its files may hold.
-struct Scene {
-    store: TempDir,
-    kinds: Vec<Kind>,
-    /// Of each kind.
-    regions: Vec<Vec<Region>>,
-    options: &'static [&'static str],
-    is_big_endian: bool,
-    leftovers: usize,
-}
-
-/// A dirty limit of a few chunks, so that writers have to store.
-const AS_STORED: &[&str] = &["-o", "writable,dirty-limit=48K,cache-size=1M"];
-const TURNED: &[&str] = &["-o", "writable,dirty-limit=48K,cache-size=1M,order=F,byte-order=big"];
-
-impl Scene {
-    fn new(options: &'static [&'static str], regions_of_each: u64) -> Scene {
-        let store = tempfile::Builder::new().suffix(".zarr").tempdir().unwrap();
-        let kinds = kinds::write(store.path());
-        let is_big_endian = options == TURNED;
-        // The last kind is emptied at times, which concerns the whole file.
-        let count = |kind: &Kind| if kind.name == "nofill" { 1 } else { regions_of_each };
-        let regions = kinds.iter().map(|kind| kind.regions(count(kind), is_big_endian)).collect();
-        Scene { store, kinds, regions, options, is_big_endian, leftovers: 0 }
-    }
-
-    fn fill_of(&self, kind: &Kind) -> Vec<u8> {
-        let mut fill = kind.fill.clone();
-        if self.is_big_endian {
-            fill.reverse();
-        }
-        fill
-    }
-
-    /// Looks at the store after a crash, through a new mount: `None` where nothing can be mounted.
-    fn check(&mut self, moment: &str) -> Option<()> {
-        self.leftovers += kinds::unfinished(self.store.path()).len();
-        let checked =
-            Command::new(env!("CARGO_BIN_EXE_zarrfs")).arg("check").arg(self.store.path()).output().unwrap();
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        assert!(checked.status.success(), "{moment}: {}{}", text(&checked.stdout), text(&checked.stderr));
-        let mount = Mount::new(self.store.path(), self.options, "a crash")?;
-        let names = |folder: &Path| -> BTreeSet<String> {
-            let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
-            names.map(|name| name.into_string().unwrap()).collect()
-        };
-        let mut expected: BTreeSet<String> = self
-            .kinds
-            .iter()
-            .flat_map(|kind| [kind.name.to_owned(), format!("{}.json", kind.name)])
-            .collect();
-        expected.insert("__group__.json".to_owned());
-        assert_eq!(names(mount.point()), expected, "{moment}");
-        for (kind, regions) in self.kinds.iter().zip(&mut self.regions) {
-            let file = fs::read(mount.path(kind.name)).unwrap();
-            assert_eq!(file.len() as u64, kind.size_bytes);
-            for region in regions {
-                if let Err(sentence) = region.check(&file) {
-                    panic!("{moment}: {}: {sentence}", kind.name);
-                }
-            }
-            drop(File::options().write(true).open(mount.path(kind.name)).unwrap());
-        }
-        assert_eq!(
-            kinds::unfinished(self.store.path()),
-            [""; 0].map(PathBuf::from),
-            "{moment}: left by a dead writer"
-        );
-        mount.unmount();
-        Some(())
-    }
-
-    /// What zarr-python reads is what a mount shows.
-    fn compare_with_python(&self, what: &str) {
-        let Some(python) = python(what) else { return };
-        let folder = tempfile::tempdir().unwrap();
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/flat.py");
-        let output =
-            Command::new(python).arg(script).arg(self.store.path()).arg(folder.path()).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let Some(mount) = Mount::new(self.store.path(), &[], what) else { return };
-        for kind in &self.kinds {
-            let read = fs::read(folder.path().join(kind.name)).unwrap();
-            assert!(
-                read == fs::read(mount.path(kind.name)).unwrap(),
-                "{}: zarr-python reads otherwise",
-                kind.name
-            );
-        }
-        mount.unmount();
-    }
-}
 
 /// Records what tests/programs/mapped_writer.c does with its region, until it ends.
 fn follow_mapped_writer(program: &Path, file: &Path, region: &mut Region, seed: u64) -> Work {
@@ -159,7 +63,7 @@ fn follow_dd(folder: &Path, file: &Path, region: &mut Region, numbers: &mut Numb
 
 /// One life of a daemon: everybody writes until it is killed.
 fn live_and_die(scene: &mut Scene, writer: &Path, numbers: &mut Numbers) -> Option<Work> {
-    let mut mount = Mount::new(scene.store.path(), scene.options, "a crash")?;
+    let mut mount = Mount::new(scene.store(), scene.options, "a crash")?;
     let folder = tempfile::tempdir().unwrap();
     let fills: Vec<Vec<u8>> = scene.kinds.iter().map(|kind| scene.fill_of(kind)).collect();
     let work = std::thread::scope(|scope| {
@@ -215,10 +119,10 @@ fn killed_at_random_moments() {
 
 /// One life in which the `number`th operation is the last. Whether the run was clean: there were fewer.
 fn die_at(scene: &mut Scene, operation: Operation, number: u32, work: &mut Work) -> Option<bool> {
-    let faults = Faults::new(scene.store.path(), "a kill at the Nth operation")?;
+    let faults = Faults::new(scene.store(), "a kill at the Nth operation")?;
     faults.arm(operation, KILL, number, number);
     let options = scene.options;
-    let mut mount = Mount::with_environment(scene.store.path(), options, &faults.environment(), "a crash")?;
+    let mut mount = Mount::with_environment(scene.store(), options, &faults.environment(), "a crash")?;
     let mut numbers = Numbers(u64::from(number) << 8 | operation as u64);
     let fills: Vec<Vec<u8>> = scene.kinds.iter().map(|kind| scene.fill_of(kind)).collect();
     for ((kind, regions), fill) in scene.kinds.iter().zip(&mut scene.regions).zip(&fills) {

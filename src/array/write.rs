@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::cache::{Content, Loaded};
 use super::dirty::{DirtyUnit, Opened, UnitState};
@@ -14,10 +14,13 @@ use super::source::MAX_UNIT_BYTES;
 use super::{Array, Inner};
 use crate::error::{Error, Result};
 use crate::metadata::{DataType, MAX_DOCUMENT_BYTES, parse_array};
-use crate::store::Validator;
+use crate::store::{Validator, Writer};
 
 /// The most objects of an array that can be set to zero.
 const MAX_ZEROED_OBJECTS: u64 = 1 << 24;
+
+/// How long another writer is waited for.
+const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Where the bytes of a unit are for a reader.
 pub(super) enum Present {
@@ -51,7 +54,7 @@ impl Array {
             let reason = format!("writing chunks of {} bytes (at most {MAX_UNIT_BYTES})", inner.unit_bytes());
             return Err(Error::unsupported(document_key, reason));
         }
-        let Some(lock) = writer.lock(&inner.path)? else {
+        let Some(lock) = lock_soon(writer, &inner.path)? else {
             let busy = std::io::Error::new(
                 std::io::ErrorKind::ResourceBusy,
                 "another writer has this array open, here or in another mount: close it there first",
@@ -136,6 +139,18 @@ impl Array {
             inner.take_piece(piece, data);
             Ok::<(), ()>(())
         });
+    }
+}
+
+/// Locks a folder. Who has just closed the last file there lets go in a moment: the kernel tells of the end of a file behind its
+/// close(2).
+fn lock_soon(writer: &dyn Writer, folder: &str) -> Result<Option<Box<dyn Send + Sync>>> {
+    let deadline = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match writer.lock(folder)? {
+            None if Instant::now() < deadline => std::thread::sleep(LOCK_PATIENCE / 25),
+            lock => return Ok(lock),
+        }
     }
 }
 
@@ -304,6 +319,7 @@ impl Inner {
         }
         state.base = Some(base.and_then(|(_, version): (Content, Option<Validator>)| version));
     }
+
     /// Puts the fill value where a unit at the edge reaches beyond the array.
     pub(super) fn fill_padding(&self, index: &[u64], bytes: &mut [u8]) {
         let axes = self.grid.axes();

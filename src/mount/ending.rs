@@ -40,18 +40,26 @@ pub struct Mounted {
     notifier: Arc<OnceLock<Notifier>>,
     is_ending: AtomicBool,
     is_announced: AtomicBool,
+    /// As [`MountEntry::device`](crate::mount::process::MountEntry), once it is known: somebody may have unmounted ours and
+    /// mounted another there.
+    device: OnceLock<String>,
 }
 
 impl Mounted {
     /// A mount that was made by `mounter`; the notifier comes with the session.
     pub fn new(fs: Arc<FileSystem>, mounter: Mounter, notifier: Arc<OnceLock<Notifier>>) -> Self {
         let (is_ending, is_announced) = (AtomicBool::new(false), AtomicBool::new(false));
-        Mounted { fs, mounter, notifier, is_ending, is_announced }
+        Mounted { fs, mounter, notifier, is_ending, is_announced, device: OnceLock::new() }
     }
 
     /// Where it is.
     pub fn mountpoint(&self) -> &Path {
         &self.fs.options().mountpoint
+    }
+
+    /// The mount answers: as this device.
+    pub fn note_device(&self, device: u64) {
+        let _ = self.device.set(format!("{}:{}", libc::major(device), libc::minor(device)));
     }
 
     /// SIGTERM or SIGINT: no new users; those who are inside are served until they leave, or the deadline.
@@ -80,7 +88,6 @@ impl Mounted {
             std::thread::sleep(rest.min(Duration::from_millis(100)));
         }
         log::warn!("{} files were still open at the deadline", self.fs.open_handles());
-        self.take_pages();
         self.exit();
     }
 
@@ -128,6 +135,8 @@ impl Mounted {
 
     /// Ends the process without waiting for anybody, once what was written is stored.
     fn exit(&self) {
+        self.fs.end_service();
+        self.take_pages();
         let stored = self.store_all();
         if let Err(error) = &stored {
             log::error!("{error}");
@@ -144,15 +153,21 @@ impl Mounted {
         let mut dirty_bytes = self.fs.dirty_bytes();
         loop {
             let failed = self.fs.store_all(patience);
-            let Some((_, first)) = failed.first() else { return Ok(()) };
+            let Some((_, first)) = failed.first() else {
+                self.fs.outcome.tell(None);
+                return Ok(());
+            };
             let dirty_now = self.fs.dirty_bytes();
             if dirty_now < dirty_bytes {
                 (dirty_bytes, deadline) = (dirty_now, Instant::now() + patience);
             }
             if Instant::now() >= deadline {
-                for (path, error) in &failed {
-                    log::error!("LOST: changes to /{path} could not be stored: {error}");
+                let arrays = failed.iter().map(|(path, error)| format!("/{path}: {error}\n"));
+                let lost = arrays.collect::<String>() + &self.fs.unsaved_text();
+                for line in lost.lines() {
+                    log::error!("LOST: {line}");
                 }
+                self.fs.outcome.tell(Some(&lost));
                 return Err(Error::Usage(format!(
                     "changes to {} arrays could not be stored and are lost; the first: {first}",
                     failed.len()
@@ -165,7 +180,8 @@ impl Mounted {
     /// Our mount, if it still is in the tree.
     fn our_mount(&self) -> Option<()> {
         let entry = mount_at(self.mountpoint()).ok()??;
-        (entry.filesystem_type == FILESYSTEM_TYPE).then_some(())
+        let is_another = self.device.get().is_some_and(|device| *device != entry.device);
+        (entry.filesystem_type == FILESYSTEM_TYPE && !is_another).then_some(())
     }
 
     /// Takes our mount out of the tree, if it still is there.

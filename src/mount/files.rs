@@ -182,6 +182,7 @@ impl FileSystem {
         buffer: &'a mut Vec<u8>,
         reach: Reach,
     ) -> Answer<Given<'a>> {
+        self.unless_over()?;
         let handle = self.handles.get(handle).ok_or(Failure::Errno(libc::EBADF))?;
         match &*handle {
             Handle::Folder(_) => Err(Failure::Errno(libc::EISDIR)),

@@ -9,6 +9,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
@@ -23,6 +24,7 @@ use crate::mount::handle::HandleTable;
 use crate::mount::inode::{Entity, Inode, InodeTable, Kind, OpenArray};
 use crate::mount::nodes::{NodeCache, Seen};
 use crate::mount::options::Options;
+use crate::mount::outcome::Outcome;
 use crate::mount::permissions::Permissions;
 use crate::mount::sidecar_edit::Drafts;
 use crate::mount::stats::Stats;
@@ -89,6 +91,9 @@ pub struct FileSystem {
     pub(super) companions: Companions,
     /// The name of the root's file, should the root be an array.
     pub(super) root_name: String,
+    pub(super) outcome: Outcome,
+    /// Nobody is served any more: the daemon is about to end.
+    pub(super) is_over: AtomicBool,
     pub(super) started: SystemTime,
     /// Groups whose folders were searched for what dead writers left.
     pub(super) searched: Mutex<HashSet<Arc<str>>>,
@@ -116,6 +121,8 @@ impl FileSystem {
             failures: FailureLog::default(),
             companions: Companions::default(),
             root_name: root_name(&options),
+            outcome: Outcome::new(),
+            is_over: AtomicBool::new(false),
             started: SystemTime::now(),
             searched: Mutex::default(),
             reconciling: Mutex::default(),

@@ -95,6 +95,7 @@ impl FileSystem {
             "revalidate": options.revalidate_seconds,
             "direct-io": options.direct_io,
             "log-file": options.log_file.as_ref().map(|path| path.to_string_lossy()),
+            "outcome": self.outcome.path(),
             "request-deadline": options.request_deadline.as_secs_f64(),
             "stop-deadline": options.stop_deadline.as_secs_f64(),
         });

@@ -21,6 +21,7 @@ pub mod mounting;
 pub mod nodes;
 pub mod notify;
 pub mod options;
+pub mod outcome;
 pub mod permissions;
 pub mod pool;
 pub mod privileges;

@@ -141,7 +141,7 @@ fn serve(started: Started, signals: SignalSet, report: Option<PipeWriter>) -> Re
     spawn("zarrfs-signals", move || watch_signals(&watched, &signals))?;
     let answering = mount.clone();
     spawn("zarrfs-ready", move || {
-        wait_for_first_answer(answering.fs.options());
+        wait_for_first_answer(&answering);
         notify::ready(&answering.fs.options().source, report.is_some());
         if let Some(report) = report {
             report_ready(report);
@@ -209,9 +209,13 @@ fn start(options: Options, open_store: impl FnOnce() -> Result<Arc<dyn Store>>) 
 }
 
 /// Returns when the mount has answered a first stat, and tunes what only exists from then on.
-fn wait_for_first_answer(options: &Options) {
+fn wait_for_first_answer(mount: &Mounted) {
+    let options = mount.fs.options();
     match fs::metadata(&options.mountpoint) {
-        Ok(metadata) => raise_read_ahead(metadata.dev()),
+        Ok(metadata) => {
+            mount.note_device(metadata.dev());
+            raise_read_ahead(metadata.dev());
+        }
         Err(error) => log::warn!("the mount's root cannot be looked at: {error}"),
     }
     log::info!("{} is mounted on {}", options.source, options.mountpoint.display());

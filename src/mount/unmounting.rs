@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::mount::fs::{CONFIG, INTERNALS, UNSAVED};
 use crate::mount::mounting::detach;
+use crate::mount::outcome::lost;
 use crate::mount::process::{FILESYSTEM_TYPE, MountEntry, mount_at, start_ticks, users_of, with_patience};
 use crate::sys;
 
@@ -63,13 +64,21 @@ pub fn unmount(mountpoint: &Path, force: bool) -> Result<()> {
             Err(error) => return refuse(format!("cannot unmount {shown}: {error}")),
         }
     }
-    let Behind::Process(daemon) = daemon else {
+    let Behind::Process(daemon, outcome) = daemon else {
         log::warn!("{shown} is detached; its daemon cannot be waited for from here");
         return Ok(());
     };
     let patience_ms = if force { FORCED_END_MS } else { DAEMON_END_MS };
     match sys::wait_readable(daemon.as_fd(), patience_ms) {
-        Ok(true) => Ok(()),
+        Ok(true) => match outcome.and_then(lost) {
+            None => Ok(()),
+            Some(_) if entry.is_read_only => Ok(()),
+            Some(lost) if force => {
+                log::warn!("{}", what_is_lost(mountpoint, &lost));
+                Ok(())
+            }
+            Some(lost) => refuse(what_is_lost(mountpoint, &lost)),
+        },
         Ok(false) if force => {
             log::warn!("{shown} is detached; its daemon ends when the programs that hold files there let go");
             Ok(())
@@ -77,6 +86,16 @@ pub fn unmount(mountpoint: &Path, force: bool) -> Result<()> {
         Ok(false) => refuse(format!("{shown} is unmounted, but its daemon has not ended")),
         Err(error) => refuse(format!("{shown} is unmounted, but waiting for its daemon failed: {error}")),
     }
+}
+
+fn what_is_lost(mountpoint: &Path, lost: &str) -> String {
+    let shown = mountpoint.display();
+    if lost.is_empty() {
+        return format!(
+            "{shown} is unmounted, but its daemon ended without a word: what it had not stored is lost"
+        );
+    }
+    format!("{shown} is unmounted, but not all that was written could be stored. Lost{}", listed(lost))
 }
 
 /// Has the daemon store everything before the mount goes, so that a failure can still be mended.
@@ -107,6 +126,11 @@ fn unsaved(mountpoint: &Path) -> String {
     let Some(Ok(text)) = with_patience(PATIENCE, move || fs::read_to_string(path)) else {
         return String::new();
     };
+    listed(&text)
+}
+
+/// Lines, as the end of a sentence.
+fn listed(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     if lines.is_empty() {
         return String::new();
@@ -185,8 +209,8 @@ fn is_from_the_dead(error: &io::Error) -> bool {
 
 /// What is behind a mount.
 enum Behind {
-    /// This process.
-    Process(OwnedFd),
+    /// This process, and what it will say in the end, where that can be heard.
+    Process(OwnedFd, Option<fs::File>),
     /// A daemon that answers, but that cannot be waited for: it lets this user not in, or its number means another
     /// process here.
     Unknown,
@@ -209,16 +233,17 @@ fn daemon_of(mountpoint: &Path) -> Behind {
         None => Behind::Silent,
         Some(Err(error)) if is_from_the_dead(&error) => Behind::Dead,
         Some(Err(_)) => Behind::Unknown,
-        Some(Ok(config)) => process_of(&config).map_or(Behind::Unknown, Behind::Process),
+        Some(Ok(config)) => process_of(&config).unwrap_or(Behind::Unknown),
     }
 }
 
-fn process_of(config: &str) -> Option<OwnedFd> {
+fn process_of(config: &str) -> Option<Behind> {
     let config: serde_json::Value = serde_json::from_str(config).ok()?;
     let pid = u32::try_from(config.get("pid")?.as_u64()?).ok()?;
     let ticks = config.get("process_start_ticks")?.as_u64()?;
     let process = sys::open_process(pid).ok()?;
-    (start_ticks(pid) == Some(ticks)).then_some(process)
+    let outcome = config.get("outcome").and_then(|path| fs::File::open(path.as_str()?).ok());
+    (start_ticks(pid) == Some(ticks)).then_some(Behind::Process(process, outcome))
 }
 
 fn busy(mountpoint: &Path, entry: &MountEntry) -> String {

@@ -125,6 +125,9 @@ impl FileSystem {
         written.map_err(|error| {
             self.write_failure(inode, &format!("write of {length} bytes at {offset}"), error)
         })?;
+        if !is_page {
+            self.unless_over()?;
+        }
         inode.counters.writes.fetch_add(1, Ordering::Relaxed);
         inode.counters.bytes_written.fetch_add(length as u64, Ordering::Relaxed);
         Ok(u32::try_from(length).unwrap_or(u32::MAX))
@@ -230,7 +233,20 @@ impl FileSystem {
             return Err(Failure::Errno(libc::EINVAL));
         }
         self.zero(&inode)?;
+        self.unless_over()?;
         Ok((found, true))
+    }
+
+    /// From now on nothing is read, and no write is answered with success but that of a memory map's pages: what was answered before
+    /// is what is stored in the end. No page that the kernel gives up can be had again.
+    pub fn end_service(&self) {
+        self.is_over.store(true, Ordering::SeqCst);
+    }
+
+    /// Fails as everything will that is asked of a daemon that has gone. A write asks behind what it did: if it passes, what
+    /// it wrote was dirty before the end began.
+    pub(super) fn unless_over(&self) -> Answer<()> {
+        if self.is_over.load(Ordering::SeqCst) { Err(Failure::Errno(libc::ENOTCONN)) } else { Ok(()) }
     }
 
     fn zero(&self, inode: &Arc<Inode>) -> Answer<()> {

@@ -91,6 +91,11 @@ impl Disk {
         run_or_fail("mount", &["-o", &format!("remount,{options}"), self.text()]);
     }
 
+    /// Gets to the disk what was written so far.
+    pub fn sync(&self) {
+        run_or_fail("sync", &["-f", self.text()]);
+    }
+
     /// Cuts the power: nothing that is not on the disk yet gets there.
     pub fn cut_power(&self) {
         run_or_fail("xfs_io", &["-x", "-c", "shutdown", self.text()]);

@@ -1,5 +1,5 @@
 //! What the integration tests share: Python and the stores that it makes (`fixtures`), small arrays to write to (`kinds`), reading through the library
-//! (`library`), a mount that always ends (`mounted`), disks that fill up or fail (`disk`), faults in its daemon (`faulty`), what a crash may leave (`manifest`), a place to try mounting in (`place`), stores that misbehave or
+//! (`library`), a mount that always ends (`mounted`), disks that fill up or fail (`disk`), faults in its daemon (`faulty`), what a crash may leave (`manifest`), a place to try mounting in (`place`), a store that is written while things break (`scene`), stores that misbehave or
 //! count (`stores`).
 
 #![allow(dead_code, unused_imports)] // each test uses its part
@@ -14,6 +14,7 @@ pub mod library;
 pub mod manifest;
 pub mod mounted;
 pub mod place;
+pub mod scene;
 pub mod stores;
 
 use std::io::Write;

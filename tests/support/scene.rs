@@ -1,0 +1,124 @@
+//! A store whose files are written while something breaks, and what they may hold afterwards.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use super::fixtures::python;
+use super::kinds::{self, Kind};
+use super::manifest::Region;
+use super::mounted::Mount;
+
+/// A store, and what its files may hold.
+pub struct Scene {
+    /// Removed in the end.
+    _folder: Option<TempDir>,
+    store: PathBuf,
+    /// The arrays.
+    pub kinds: Vec<Kind>,
+    /// Of each kind.
+    pub regions: Vec<Vec<Region>>,
+    /// For mounting.
+    pub options: &'static [&'static str],
+    is_big_endian: bool,
+    /// How many unfinished files were found so far.
+    pub leftovers: usize,
+}
+
+/// A dirty limit of a few chunks, so that writers have to store.
+pub const AS_STORED: &[&str] = &["-o", "writable,dirty-limit=48K,cache-size=1M"];
+/// The same, served otherwise than stored.
+pub const TURNED: &[&str] = &["-o", "writable,dirty-limit=48K,cache-size=1M,order=F,byte-order=big"];
+
+impl Scene {
+    /// In a folder of its own.
+    pub fn new(options: &'static [&'static str], regions_of_each: u64) -> Scene {
+        let folder = tempfile::Builder::new().suffix(".zarr").tempdir().unwrap();
+        let scene = Scene::at(folder.path(), options, regions_of_each);
+        Scene { _folder: Some(folder), ..scene }
+    }
+
+    /// In this folder.
+    pub fn at(store: &Path, options: &'static [&'static str], regions_of_each: u64) -> Scene {
+        let kinds = kinds::write(store);
+        let is_big_endian = options == TURNED;
+        // The last kind is emptied at times, which concerns the whole file.
+        let count = |kind: &Kind| if kind.name == "nofill" { 1 } else { regions_of_each };
+        let regions = kinds.iter().map(|kind| kind.regions(count(kind), is_big_endian)).collect();
+        Scene { _folder: None, store: store.to_owned(), kinds, regions, options, is_big_endian, leftovers: 0 }
+    }
+
+    /// Where it is.
+    pub fn store(&self) -> &Path {
+        &self.store
+    }
+
+    /// One element of fill value as served.
+    pub fn fill_of(&self, kind: &Kind) -> Vec<u8> {
+        let mut fill = kind.fill.clone();
+        if self.is_big_endian {
+            fill.reverse();
+        }
+        fill
+    }
+
+    /// Looks at the store after a crash, through a new mount: `None` where nothing can be mounted.
+    pub fn check(&mut self, moment: &str) -> Option<()> {
+        self.leftovers += kinds::unfinished(self.store()).len();
+        let checked =
+            Command::new(env!("CARGO_BIN_EXE_zarrfs")).arg("check").arg(self.store()).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        assert!(checked.status.success(), "{moment}: {}{}", text(&checked.stdout), text(&checked.stderr));
+        let mount = Mount::new(self.store(), self.options, "a crash")?;
+        let names = |folder: &Path| -> BTreeSet<String> {
+            let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+            names.map(|name| name.into_string().unwrap()).collect()
+        };
+        let mut expected: BTreeSet<String> = self
+            .kinds
+            .iter()
+            .flat_map(|kind| [kind.name.to_owned(), format!("{}.json", kind.name)])
+            .collect();
+        expected.insert("__group__.json".to_owned());
+        assert_eq!(names(mount.point()), expected, "{moment}");
+        for (kind, regions) in self.kinds.iter().zip(&mut self.regions) {
+            let file = fs::read(mount.path(kind.name)).unwrap();
+            assert_eq!(file.len() as u64, kind.size_bytes);
+            for region in regions {
+                if let Err(sentence) = region.check(&file) {
+                    panic!("{moment}: {}: {sentence}", kind.name);
+                }
+            }
+            drop(File::options().write(true).open(mount.path(kind.name)).unwrap());
+        }
+        assert_eq!(
+            kinds::unfinished(self.store()),
+            [""; 0].map(PathBuf::from),
+            "{moment}: left by a dead writer"
+        );
+        mount.unmount();
+        Some(())
+    }
+
+    /// What zarr-python reads is what a mount shows.
+    pub fn compare_with_python(&self, what: &str) {
+        let Some(python) = python(what) else { return };
+        let folder = tempfile::tempdir().unwrap();
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/flat.py");
+        let output = Command::new(python).arg(script).arg(self.store()).arg(folder.path()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let Some(mount) = Mount::new(self.store(), &[], what) else { return };
+        for kind in &self.kinds {
+            let read = fs::read(folder.path().join(kind.name)).unwrap();
+            assert!(
+                read == fs::read(mount.path(kind.name)).unwrap(),
+                "{}: zarr-python reads otherwise",
+                kind.name
+            );
+        }
+        mount.unmount();
+    }
+}

@@ -1,0 +1,234 @@
+//! The end of a mount that was written to: nothing that can be stored is lost, whoever ends it and how; what cannot is named.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![cfg(feature = "mount")]
+
+mod support;
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use support::faulty::{Faults, Operation};
+use support::fixtures::python;
+use support::kinds;
+use support::library;
+use support::mounted::Mount;
+use support::place::signal;
+use tempfile::TempDir;
+
+fn new_store() -> TempDir {
+    let store = tempfile::Builder::new().suffix(".zarr").tempdir().unwrap();
+    kinds::write(store.path());
+    store
+}
+
+fn stored(store: &Path, array: &str) -> Vec<u8> {
+    let opened = zarrfs::store::open(store.to_str().unwrap(), false).unwrap();
+    library::read(&opened, array).unwrap()
+}
+
+fn open(path: &Path) -> File {
+    File::options().read(true).write(true).open(path).unwrap()
+}
+
+/// A mount whose store takes nothing, with something written to it.
+struct Stuck {
+    store: TempDir,
+    faults: Faults,
+    mount: Mount,
+    written: Vec<u8>,
+}
+
+impl Stuck {
+    fn new(options: &[&str]) -> Option<Stuck> {
+        let store = new_store();
+        let faults = Faults::new(store.path(), "a stuck mount")?;
+        let mount = Mount::with_environment(store.path(), options, &faults.environment(), "a stuck mount")?;
+        let file = open(&mount.path("plain"));
+        let written: Vec<u8> = (0..file.metadata().unwrap().len()).map(|at| at as u8 | 1).collect();
+        faults.arm(Operation::Rename, libc::ENOSPC, 1, u32::MAX);
+        file.write_all_at(&written, 0).unwrap();
+        assert!(file.sync_all().is_err());
+        Some(Stuck { store, faults, mount, written })
+    }
+
+    fn assert_lost(mut self) {
+        assert_eq!(self.mount.end().code(), Some(1), "{}", self.mount.log());
+        let log = self.mount.log();
+        for key in ["plain/c/0/0", "plain/c/3/2"] {
+            assert!(log.lines().any(|line| line.contains("LOST") && line.contains(key)), "{key}: {log}");
+        }
+        assert!(!self.mount.is_mounted());
+    }
+
+    fn assert_stored(mut self) {
+        assert!(self.mount.end().success(), "{}", self.mount.log());
+        assert!(!self.mount.log().contains("LOST"));
+        assert!(stored(self.store.path(), "plain") == self.written);
+        assert!(!self.mount.is_mounted());
+    }
+}
+
+const SHORT: &[&str] = &["-o", "writable,stop-deadline=1"];
+const LONG: &[&str] = &["-o", "writable,stop-deadline=20"];
+
+#[test]
+fn umount_refuses_and_force_goes_through() {
+    let Some(stuck) = Stuck::new(SHORT) else { return };
+    let refused = stuck.mount.umount(&[]);
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(1), "{text}");
+    assert!(
+        text.contains("not unmounted") && text.contains("plain/c/0/0") && text.contains("No space"),
+        "{text}"
+    );
+    assert!(stuck.mount.is_mounted());
+    assert!(fs::read(stuck.mount.path("plain")).unwrap() == stuck.written);
+    let forced = stuck.mount.umount(&["--force"]);
+    let text = String::from_utf8_lossy(&forced.stderr).into_owned();
+    assert!(forced.status.success(), "{text}");
+    stuck.assert_lost();
+}
+
+#[test]
+fn sigterm_tries_until_its_deadline() {
+    let Some(stuck) = Stuck::new(SHORT) else { return };
+    signal(stuck.mount.pid(), "TERM");
+    stuck.assert_lost();
+    let Some(stuck) = Stuck::new(LONG) else { return };
+    signal(stuck.mount.pid(), "TERM");
+    std::thread::sleep(Duration::from_millis(700));
+    stuck.faults.clear();
+    stuck.assert_stored();
+}
+
+/// umount(8) knows of no daemon: that one tries by itself.
+#[test]
+fn after_umount_8_the_daemon_stores() {
+    let unmount = |stuck: &Stuck| {
+        assert!(Command::new("umount").arg(stuck.mount.point()).status().unwrap().success());
+        assert!(!stuck.mount.is_mounted());
+    };
+    let Some(stuck) = Stuck::new(SHORT) else { return };
+    unmount(&stuck);
+    stuck.assert_lost();
+    let Some(stuck) = Stuck::new(LONG) else { return };
+    unmount(&stuck);
+    stuck.faults.clear();
+    stuck.assert_stored();
+}
+
+/// `zarrfs umount` waits for a file that is still open for a moment, and stores what is written to it until then.
+#[test]
+fn what_is_written_while_umount_waits_is_stored() {
+    let store = new_store();
+    let Some(mount) = Mount::new(store.path(), &["-o", "writable"], "a late write") else { return };
+    let file = open(&mount.path("big"));
+    let new = vec![3; file.metadata().unwrap().len() as usize];
+    let program = env!("CARGO_BIN_EXE_zarrfs");
+    let umount =
+        Command::new(program).arg("umount").arg(mount.point()).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(150));
+    file.write_all_at(&new, 0).unwrap();
+    drop(file);
+    let output = umount.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(stored(store.path(), "big") == new);
+}
+
+/// Whoever stops the daemon is told that it does not answer, rather than left waiting.
+#[test]
+fn a_daemon_that_does_not_answer() {
+    let store = new_store();
+    let Some(mount) = Mount::new(store.path(), &["-o", "writable"], "a silent daemon") else { return };
+    signal(mount.pid(), "STOP");
+    let refused = mount.umount(&[]);
+    signal(mount.pid(), "CONT");
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(1) && text.contains("does not answer"), "{text}");
+    mount.unmount();
+}
+
+/// A program that maps a file and writes what it is told to: its pages are dirty in the kernel, and it calls no msync(2).
+struct Mapper {
+    child: Child,
+    answers: BufReader<std::process::ChildStdout>,
+}
+
+impl Mapper {
+    fn new(path: &Path) -> Option<Mapper> {
+        let python = python("a memory map at the end of a mount")?;
+        let script = "
+import mmap, os, sys
+file = os.open(sys.argv[1], os.O_RDWR)
+pages = mmap.mmap(file, 0)
+os.close(file)
+for line in sys.stdin:
+    word, *numbers = line.split()
+    if word == 'write':
+        start, end, byte = map(int, numbers)
+        pages[start:end] = bytes([byte]) * (end - start)
+    else:
+        del pages
+    print('done', flush=True)
+";
+        let mut child = Command::new(python)
+            .args(["-c", script])
+            .arg(path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let answers = BufReader::new(child.stdout.take().unwrap());
+        Some(Mapper { child, answers })
+    }
+
+    fn tell(&mut self, line: &str) {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
+        let mut answer = String::new();
+        self.answers.read_line(&mut answer).unwrap();
+        assert_eq!(answer, "done\n");
+    }
+}
+
+impl Drop for Mapper {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn sigterm_takes_dirty_pages_of_living_programs() {
+    let store = new_store();
+    let Some(mut mount) = Mount::new(store.path(), &["-o", "writable,stop-deadline=2"], "a memory map")
+    else {
+        return;
+    };
+    let Some(mut mapper) = Mapper::new(&mount.path("plain")) else { return };
+    mapper.tell("write 0 9000 1");
+    signal(mount.pid(), "TERM");
+    // It is still served, and still there at the deadline.
+    std::thread::sleep(Duration::from_millis(800));
+    mapper.tell("write 5000 12000 2");
+    assert!(mount.end().success(), "{}", mount.log());
+    let bytes = stored(store.path(), "plain");
+    assert!(bytes[..5000].iter().all(|byte| *byte == 1) && bytes[5000..12_000].iter().all(|byte| *byte == 2));
+    assert!(!mount.is_mounted());
+}
+
+/// Pages written after the last close(2), which nobody synced, and umount(8).
+#[test]
+fn pages_written_after_the_last_close_are_stored() {
+    let store = new_store();
+    let Some(mut mount) = Mount::new(store.path(), &["-o", "writable"], "a memory map") else { return };
+    let Some(mut mapper) = Mapper::new(&mount.path("sharded")) else { return };
+    mapper.tell("write 100 15000 7");
+    mapper.tell("unmap");
+    assert!(Command::new("umount").arg(mount.point()).status().unwrap().success());
+    assert!(mount.end().success(), "{}", mount.log());
+    assert!(stored(store.path(), "sharded")[100..15_000].iter().all(|byte| *byte == 7));
+}
