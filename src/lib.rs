@@ -73,6 +73,15 @@
 //! - A dirty unit leaves memory only when exactly what it holds is in the store (or by the user's truncate, or `--force`).
 //! - An object gets its name only after its bytes are on the disk; every failure to store is told to every open descriptor.
 //!
+//! # What is checked how
+//!
+//! - Any sequence of reads, writes, truncations, failures and remounts: `tests/fs_model.rs`, against a byte vector for each file.
+//! - Any interleaving of writers, readers, flushers, the timer and the store: `array/schedules`. The locks, atomics and threads
+//!   of `array` come from `array/sync.rs`; with the feature `shuttle` they are that library's, and this layer's own code runs over
+//!   a store in memory under schedules drawn at random: one load at a time, nothing that was written is lost or seen to go back,
+//!   what was synced lasts, a unit is clean only if nothing changed meanwhile. Weak memory orders are not modelled.
+//! - The kernel's half, with its page cache and memory maps: `tests/exercisers.rs` on a real mount.
+//!
 //! # What is absent
 //!
 //! - Nothing makes or removes nodes: no create, no rename, no resize. Metadata documents are never written by data.

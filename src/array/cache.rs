@@ -16,12 +16,12 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use lru::LruCache;
-use parking_lot::{Condvar, Mutex};
 
 use super::buffer::Buffer;
+use super::sync::atomic::{AtomicU64, Ordering};
+use super::sync::{Condvar, Mutex};
 use crate::codec::shard_index::ShardIndex;
 use crate::error::{Error, Result};
 use crate::store::Validator;

@@ -14,13 +14,12 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
-
-use parking_lot::Mutex;
 
 use super::buffer::Buffer;
 use super::intervals::Intervals;
+use super::sync::Mutex;
+use super::sync::atomic::AtomicBool;
 use crate::error::Error;
 use crate::store::Validator;
 

@@ -3,17 +3,16 @@
 //! Uses nothing but its neighbours in `array`.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Once, Weak};
 use std::time::Duration;
-
-use parking_lot::Mutex;
 
 use super::Inner;
 use super::buffer::BufferPool;
 use super::cache::ChunkCache;
 use super::open_objects::OpenObjects;
 use super::rounds::store_each;
+use super::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use super::sync::{self, Mutex};
 use super::workers::Workers;
 use crate::error::Error;
 
@@ -86,7 +85,7 @@ const QUIET: Duration = Duration::from_secs(2);
 
 fn tick(engine: &Weak<Engine>) {
     loop {
-        std::thread::sleep(TICK);
+        sync::thread::sleep(TICK);
         let Some(engine) = engine.upgrade() else { return };
         let Some(settle) = *engine.settle.lock() else { return };
         engine.store_settled(settle);
@@ -161,8 +160,7 @@ impl Engine {
         }
         self.timer.call_once(|| {
             let engine = Arc::downgrade(self);
-            let timer = std::thread::Builder::new().name("write-back".to_owned());
-            if let Err(error) = timer.spawn(move || tick(&engine)) {
+            if let Err(error) = sync::spawn("write-back".to_owned(), move || tick(&engine)) {
                 log::warn!(
                     "cannot start the write-back timer: {error}; changes are stored by close and fsync"
                 );

@@ -25,9 +25,13 @@ mod piece;
 mod plain;
 mod prefetch;
 mod rounds;
+#[cfg(all(test, feature = "shuttle"))]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod schedules;
 mod shard_writer;
 mod sharded;
 mod source;
+mod sync;
 mod unsaved;
 mod variable_array;
 mod variable_chain;
@@ -42,10 +46,8 @@ mod write_back;
 #[allow(clippy::unwrap_used, clippy::panic)]
 mod write_tests;
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::codec::Representation;
@@ -64,6 +66,8 @@ use plain::{Parts, Pipelines, Plain};
 pub use prefetch::Reader;
 use sharded::Sharded;
 use source::{Keys, Place, Source};
+use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use sync::{Mutex, OnceLock};
 pub use unsaved::Unsaved;
 pub use variable_array::VariableArray;
 pub use view::Lent;

@@ -7,11 +7,10 @@
 //! Invariant: what was queued for a reader that has gone elsewhere, or closed, is not begun any more.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use parking_lot::Mutex;
 
 use super::bands::Slab;
+use super::sync::Mutex;
+use super::sync::atomic::{AtomicU64, Ordering};
 use super::{Array, Inner};
 
 /// How far apart requests of one sequential reader may arrive: the kernel sends readahead from several threads.

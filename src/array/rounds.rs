@@ -7,10 +7,9 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
-
 use super::Inner;
 use super::engine::Engine;
+use super::sync::{self, Condvar, Mutex};
 use crate::error::{Error, Result};
 
 /// With no array in the making the next is begun at once, behind one after this time, behind two after twice this time: where all
@@ -106,7 +105,7 @@ fn start(
         }
         of_thread.finished.notify_all();
     };
-    if let Err(error) = std::thread::Builder::new().name("store".to_owned()).spawn(run) {
+    if let Err(error) = sync::spawn("store".to_owned(), run) {
         state.running.remove(&array.number);
         state
             .failed

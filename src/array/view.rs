@@ -9,13 +9,13 @@
 use std::collections::HashMap;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::bands::{BandPlace, Bands};
 use super::buffer::Buffer;
 use super::cache::{Content, Key, Loaded, Peek, Version};
 use super::piece::Piece;
 use super::source::Place;
+use super::sync::atomic::Ordering;
 use super::write::Present;
 use super::{Array, Inner, Reader};
 use crate::error::{Error, Result};

@@ -1,13 +1,13 @@
 //! The decoding threads: demanded units first, then what is decoded ahead.
 //!
-//! Uses nothing else of the crate. Invariant: a task never waits for another task of the queue, so that the
+//! Uses `sync.rs` alone. Invariant: a task never waits for another task of the queue, so that the
 //! threads cannot lock each other out.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
-use parking_lot::{Condvar, Mutex};
+use super::sync::thread::{self, JoinHandle};
+use super::sync::{self, Condvar, Mutex};
 
 /// Work for a thread.
 pub type Task = Box<dyn FnOnce() + Send>;
@@ -38,8 +38,7 @@ impl Workers {
         let threads = (0..threads.max(1))
             .filter_map(|number| {
                 let shared = Arc::clone(&shared);
-                let builder = std::thread::Builder::new().name(format!("decode-{number}"));
-                match builder.spawn(move || work(&shared)) {
+                match sync::spawn(format!("decode-{number}"), move || work(&shared)) {
                     Ok(handle) => Some(handle),
                     Err(error) => {
                         log::warn!("cannot start decoding thread {number}: {error}");
@@ -107,7 +106,7 @@ impl Drop for Workers {
         }
         self.shared.filled.notify_all();
         for thread in self.threads.drain(..) {
-            if thread.thread().id() != std::thread::current().id() {
+            if thread.thread().id() != thread::current().id() {
                 let _ = thread.join();
             }
         }

@@ -3,7 +3,6 @@
 //! Uses its neighbours in `array`, `store` and `error`. The way back to the store is in `write_back.rs`.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::cache::{Content, Loaded};
@@ -11,6 +10,7 @@ use super::dirty::{DirtyUnit, Opened, UnitState};
 use super::intervals::Intervals;
 use super::piece::{Piece, fill_items};
 use super::source::MAX_UNIT_BYTES;
+use super::sync::atomic::Ordering;
 use super::{Array, Inner};
 use crate::error::{Error, Result};
 use crate::metadata::{DataType, MAX_DOCUMENT_BYTES, parse_array};

@@ -8,14 +8,13 @@
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-
-use parking_lot::Mutex;
 
 use super::bands::Bands;
 use super::cache::{Content, Version};
 use super::dirty::{DirtyUnit, UnitState};
+use super::sync::atomic::{AtomicUsize, Ordering};
+use super::sync::{self, Mutex};
 use super::{Array, Inner};
 use crate::error::{Error, Result};
 use crate::metadata::MAX_DOCUMENT_BYTES;
@@ -269,11 +268,11 @@ impl Inner {
                 }
             }
         };
-        std::thread::scope(|scope| {
+        sync::thread::scope(|scope| {
             let threads = self.engine.workers.count().clamp(1, objects.len().max(1));
             for _ in 1..threads {
                 // With fewer threads it takes longer.
-                let _ = std::thread::Builder::new().name("encode".to_owned()).spawn_scoped(scope, run);
+                let _ = sync::spawn_scoped(scope, "encode", run);
             }
             run();
         });

@@ -1,0 +1,146 @@
+//! Locks, condition variables, atomics and threads of this layer. Uses nothing of the crate.
+//!
+//! Those of parking_lot and the standard library. With the feature `shuttle` those of shuttle, under the same names: then the tests
+//! of `schedules.rs` decide after each operation on one of them which thread goes on.
+
+use std::io;
+
+#[cfg(not(feature = "shuttle"))]
+pub use parking_lot::{Condvar, Mutex};
+#[cfg(feature = "shuttle")]
+pub use scheduled::{Condvar, Mutex, OnceLock};
+#[cfg(feature = "shuttle")]
+pub use shuttle::{sync::atomic, thread};
+#[cfg(not(feature = "shuttle"))]
+pub use std::{
+    sync::{OnceLock, atomic},
+    thread,
+};
+
+/// Starts a thread with a name.
+pub fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> io::Result<thread::JoinHandle<()>> {
+    thread::Builder::new().name(name).spawn(run)
+}
+
+/// Starts a thread with a name that ends within `scope`.
+pub fn spawn_scoped<'scope>(
+    scope: &'scope thread::Scope<'scope, '_>,
+    name: &str,
+    run: impl FnOnce() + Send + 'scope,
+) -> io::Result<()> {
+    #[cfg(not(feature = "shuttle"))]
+    let started = thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, run).map(drop);
+    #[cfg(feature = "shuttle")]
+    let started = {
+        let _ = name;
+        drop(scope.spawn(run));
+        Ok(())
+    };
+    started
+}
+
+/// shuttle's locks with parking_lot's signatures.
+#[cfg(feature = "shuttle")]
+mod scheduled {
+    use std::ops::{Deref, DerefMut};
+    use std::sync::PoisonError;
+
+    use shuttle::sync::{Condvar as Inner, Mutex as InnerMutex, MutexGuard as InnerGuard};
+
+    #[derive(Debug, Default)]
+    pub struct Mutex<T>(InnerMutex<T>);
+
+    /// Empty only while its thread waits for a condition.
+    pub struct MutexGuard<'a, T>(Option<InnerGuard<'a, T>>);
+
+    #[derive(Debug, Default)]
+    pub struct Condvar(Inner);
+
+    /// Whoever comes while another makes the value makes one, too.
+    #[derive(Debug, Default)]
+    pub struct OnceLock<T>(std::sync::OnceLock<T>);
+
+    impl<T> OnceLock<T> {
+        pub fn new() -> Self {
+            OnceLock(std::sync::OnceLock::new())
+        }
+
+        pub fn get(&self) -> Option<&T> {
+            self.0.get()
+        }
+
+        pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
+            match self.0.get() {
+                Some(made) => made,
+                None => {
+                    let made = make();
+                    self.0.get_or_init(|| made)
+                }
+            }
+        }
+    }
+
+    impl<T> Mutex<T> {
+        pub fn new(value: T) -> Self {
+            Mutex(InnerMutex::new(value))
+        }
+
+        pub fn lock(&self) -> MutexGuard<'_, T> {
+            MutexGuard(Some(self.0.lock().unwrap_or_else(PoisonError::into_inner)))
+        }
+
+        pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+            self.0.try_lock().ok().map(|guard| MutexGuard(Some(guard)))
+        }
+
+        pub fn into_inner(self) -> T {
+            self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+        }
+    }
+
+    impl<T> From<T> for Mutex<T> {
+        fn from(value: T) -> Self {
+            Mutex::new(value)
+        }
+    }
+
+    #[allow(clippy::expect_used)]
+    impl<T> Deref for MutexGuard<'_, T> {
+        type Target = T;
+        fn deref(&self) -> &T {
+            self.0.as_ref().expect("its thread waits")
+        }
+    }
+
+    #[allow(clippy::expect_used)]
+    impl<T> DerefMut for MutexGuard<'_, T> {
+        fn deref_mut(&mut self) -> &mut T {
+            self.0.as_mut().expect("its thread waits")
+        }
+    }
+
+    impl Condvar {
+        pub fn new() -> Self {
+            Condvar(Inner::new())
+        }
+
+        pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+            if let Some(inner) = guard.0.take() {
+                guard.0 = Some(self.0.wait(inner).unwrap_or_else(PoisonError::into_inner));
+            }
+        }
+
+        /// Nothing times out here.
+        pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _timeout: std::time::Duration) {
+            self.wait(guard);
+        }
+
+        pub fn notify_one(&self) {
+            self.0.notify_one();
+        }
+
+        pub fn notify_all(&self) {
+            self.0.notify_all();
+        }
+    }
+}
