@@ -61,6 +61,12 @@ impl Sharded {
         units
     }
 
+    /// Whether nothing of a shard that anybody reads is left when these of its units are replaced. What lies beyond the array goes
+    /// with it, as the elements of a chunk do that lie there.
+    fn is_whole(&self, object: u64, encoded: &Encoded) -> bool {
+        self.units_of_shard(object).iter().all(|unit| encoded.contains_key(unit))
+    }
+
     /// Puts a shard with these of its inner chunks replaced, or deletes it where all are empty.
     pub(super) fn store_shard(
         &self,
@@ -71,7 +77,8 @@ impl Sharded {
     ) -> Result<(String, Option<Validator>)> {
         let shard = numbers(self.shards(), object);
         let key = self.keys.key(at.store, &shard)?;
-        let old = if target.is_zero { None } else { target.store.open(&key)? };
+        let is_new = target.is_zero || self.is_whole(object, encoded);
+        let old = if is_new { None } else { target.store.open(&key)? };
         let changed = encoded.keys().map(|&unit| self.first_elements(&numbers(&self.axes, unit))).collect();
         let rebuild = Rebuild { at, key: &key, old: old.as_deref(), encoded, changed };
         let extent = old.as_ref().map(|object| 0..object.size_bytes());

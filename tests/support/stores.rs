@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use zarrfs::error::{Error, Result};
-use zarrfs::store::{Entry, Info, Object, Room, Store, Validator};
+use zarrfs::store::{Entry, Info, Object, Room, Store, Validator, Writer};
 
 /// Shows other bytes at one key.
 pub struct Altered {
@@ -81,17 +81,29 @@ impl Store for Altered {
 pub struct Counting {
     store: Arc<dyn Store>,
     asked: Mutex<BTreeMap<String, u64>>,
+    opened: Mutex<BTreeMap<String, u64>>,
 }
 
 impl Counting {
     /// Around another store.
     pub fn new(store: Arc<dyn Store>) -> Arc<Self> {
-        Arc::new(Counting { store, asked: Mutex::default() })
+        Arc::new(Counting { store, asked: Mutex::default(), opened: Mutex::default() })
     }
 
     /// How often each key was opened, read, looked at or listed since the last call.
     pub fn take(&self) -> BTreeMap<String, u64> {
         std::mem::take(&mut self.asked.lock().unwrap())
+    }
+
+    /// How often each object was opened or read since the last call.
+    pub fn take_opened(&self) -> BTreeMap<String, u64> {
+        std::mem::take(&mut self.opened.lock().unwrap())
+    }
+
+    fn note_opened(&self, key: &str, is_there: bool) {
+        if is_there {
+            *self.opened.lock().unwrap().entry(key.to_owned()).or_default() += 1;
+        }
     }
 
     fn note(&self, key: &str) {
@@ -102,12 +114,16 @@ impl Counting {
 impl Store for Counting {
     fn open(&self, key: &str) -> Result<Option<Box<dyn Object>>> {
         self.note(key);
-        self.store.open(key)
+        let found = self.store.open(key)?;
+        self.note_opened(key, found.is_some());
+        Ok(found)
     }
 
     fn get(&self, key: &str, limit_bytes: u64) -> Result<Option<Vec<u8>>> {
         self.note(key);
-        self.store.get(key, limit_bytes)
+        let found = self.store.get(key, limit_bytes)?;
+        self.note_opened(key, found.is_some());
+        Ok(found)
     }
 
     fn head(&self, key: &str) -> Result<Option<Info>> {
@@ -126,5 +142,9 @@ impl Store for Counting {
 
     fn describe(&self) -> String {
         self.store.describe()
+    }
+
+    fn writer(&self) -> Option<&dyn Writer> {
+        self.store.writer()
     }
 }
