@@ -160,11 +160,17 @@ impl Model {
                 assert!(refused > open.told, "a failure that there was not: {code}");
             }
         }
-        self.open[slot].told = refused;
+        if syncs {
+            self.open[slot].told = refused;
+        }
         if stored.is_ok() {
             self.files[open.file].is_stored();
         } else if !self.store.fails() {
-            // It may have gone through while this tells of an earlier failure; it must go through now.
+            // What was told of is an earlier failure, which fsync does not tell of twice; it goes through now.
+            if !syncs {
+                assert!(errno(self.fs.sync(open.handle)).is_err());
+                self.open[slot].told = refused;
+            }
             self.fs.flush(open.handle).unwrap();
             self.files[open.file].is_stored();
         }
