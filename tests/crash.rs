@@ -10,15 +10,21 @@ mod support;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use serde_json::{Value, json};
 use support::faulty::{CHANGES, Faults, KILL, Operation, compiled};
+use support::kinds;
 use support::manifest::{Habits, Region, Work, write_pieces};
 use support::mounted::Mount;
 use support::scene::{AS_STORED, Scene, TURNED};
 use support::{Numbers, say};
+
+/// A daemon that is dead acknowledges nothing.
+static NEVER: AtomicBool = AtomicBool::new(false);
 
 /// Records what tests/programs/mapped_writer.c does with its region, until it ends.
 fn follow_mapped_writer(program: &Path, file: &Path, region: &mut Region, seed: u64) -> Work {
@@ -77,7 +83,8 @@ fn live_and_die(scene: &mut Scene, writer: &Path, numbers: &mut Numbers) -> Opti
                     ("fortran", 0) => follow_dd(folder, &path, region, &mut own),
                     _ => {
                         let truncates = kind.name == "nofill";
-                        let habits = Habits { writes: u64::MAX, sync_every: 4, fill, truncates };
+                        let habits =
+                            Habits { writes: u64::MAX, sync_every: 4, fill, truncates, is_over: &NEVER };
                         write_pieces(&path, region, &habits, &mut own)
                     }
                 }));
@@ -128,7 +135,8 @@ fn die_at(scene: &mut Scene, operation: Operation, number: u32, work: &mut Work)
     for ((kind, regions), fill) in scene.kinds.iter().zip(&mut scene.regions).zip(&fills) {
         for region in regions {
             let writes = if operation == Operation::Unlink { 12 } else { 4 };
-            let habits = Habits { writes, sync_every: 2, fill, truncates: kind.name == "nofill" };
+            let habits =
+                Habits { writes, sync_every: 2, fill, truncates: kind.name == "nofill", is_over: &NEVER };
             *work += write_pieces(&mount.path(kind.name), region, &habits, &mut numbers);
         }
     }
@@ -173,4 +181,74 @@ fn killed_at_each_operation() {
         work.bytes
     ));
     assert!(work.bytes > 0, "nothing was acknowledged, so nothing was tried");
+}
+
+/// What the documents of an array with a consolidated copy say of its attribute `n`.
+fn values(documents: &[(PathBuf, &str)]) -> Vec<u64> {
+    let value = |(path, pointer): &(PathBuf, &str)| {
+        let text = fs::read_to_string(path).unwrap();
+        let document: Value =
+            serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        document
+            .pointer(pointer)
+            .and_then(Value::as_u64)
+            .unwrap_or_else(|| panic!("{}: {text}", path.display()))
+    };
+    documents.iter().map(value).collect()
+}
+
+/// An edit of attributes that dies leaves each document whole, with the old attributes or the new ones; the next edit mends what
+/// the copies lack.
+#[test]
+fn killed_while_attributes_are_edited() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |key: &str, document: &Value| {
+        let path = folder.path().join(key);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, document.to_string()).unwrap();
+    };
+    let array = json!({"zarr_format": 3, "node_type": "array", "shape": [4], "data_type": "int8", "fill_value": 0,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4]}}, "chunk_key_encoding": {"name": "default"},
+        "codecs": [{"name": "bytes"}], "attributes": {"n": 0}});
+    write("v3/a/zarr.json", &array);
+    write(
+        "v3/zarr.json",
+        &json!({"zarr_format": 3, "node_type": "group", "attributes": {}, "consolidated_metadata":
+        {"kind": "inline", "must_understand": false, "metadata": {"a": array}}}),
+    );
+    let array = json!({"zarr_format": 2, "shape": [4], "chunks": [4], "dtype": "|i1", "order": "C", "fill_value": 0,
+        "compressor": null, "filters": null});
+    let copies = json!({".zgroup": {"zarr_format": 2}, "a/.zarray": array, "a/.zattrs": {"n": 0}});
+    write("v2/.zgroup", &json!({"zarr_format": 2}));
+    write("v2/a/.zarray", &array);
+    write("v2/a/.zattrs", &json!({"n": 0}));
+    write("v2/.zmetadata", &json!({"zarr_consolidated_format": 1, "metadata": copies}));
+    let path = |key: &str| folder.path().join(key);
+    let v3 = [
+        (path("v3/a/zarr.json"), "/attributes/n"),
+        (path("v3/zarr.json"), "/consolidated_metadata/metadata/a/attributes/n"),
+    ];
+    let v2 = [(path("v2/a/.zattrs"), "/n"), (path("v2/.zmetadata"), "/metadata/a~1.zattrs/n")];
+    let mut kills = 0;
+    for (store, documents) in [(path("v3"), &v3), (path("v2"), &v2)] {
+        let Some(faults) = Faults::new(&store, "an edit that dies") else { return };
+        for (number, operation) in (1..).flat_map(|n| CHANGES.map(|operation| (n, operation))).take(28) {
+            let old = values(documents);
+            faults.arm(operation, KILL, number, number);
+            let new = u64::from(number) * 100 + operation as u64;
+            let mut command = Command::new(env!("CARGO_BIN_EXE_zarrfs"));
+            command.envs(faults.environment()).arg("attrs").arg(&store).args(["a", &format!("n={new}")]);
+            let is_clean = command.stderr(Stdio::null()).status().unwrap().success();
+            let now = values(documents);
+            assert_eq!(is_clean, faults.fired() == 0);
+            assert!(!is_clean || now == [new, new], "{operation:?} {number}: {now:?}");
+            let is_whole = old.iter().zip(&now).all(|(old, now)| now == old || *now == new);
+            assert!(is_whole, "{operation:?} {number}: {old:?} became {now:?}, where {new} was written");
+            kills += u32::from(!is_clean);
+        }
+        let listed = |folder: &Path| kinds::unfinished(folder).len();
+        assert_eq!(listed(&store), 0, "left by an edit that died");
+    }
+    say(format!("crash: {kills} edits of attributes were killed"));
+    assert!(kills > 10);
 }

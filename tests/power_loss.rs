@@ -8,6 +8,7 @@
 mod support;
 
 use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use support::disk::Disk;
@@ -24,19 +25,22 @@ fn cuts() -> u64 {
 fn live_until_the_power_fails(scene: &mut Scene, disk: &Disk, numbers: &mut Numbers) -> Option<Work> {
     let mount = Mount::new(scene.store(), scene.options, "a power cut")?;
     let fills: Vec<Vec<u8>> = scene.kinds.iter().map(|kind| scene.fill_of(kind)).collect();
+    // xfs lets fsync(2) of a folder succeed after it was shut down, when there is nobody any more in a true power cut.
+    let is_over = AtomicBool::new(false);
     let work = std::thread::scope(|scope| {
         let mut threads = Vec::new();
         for ((kind, regions), fill) in scene.kinds.iter().zip(&mut scene.regions).zip(&fills) {
             for region in regions {
-                let (path, mut own) = (mount.path(kind.name), Numbers(numbers.next()));
+                let (path, mut own, is_over) = (mount.path(kind.name), Numbers(numbers.next()), &is_over);
                 threads.push(scope.spawn(move || {
                     let truncates = kind.name == "nofill";
-                    let habits = Habits { writes: u64::MAX, sync_every: 5, fill, truncates };
+                    let habits = Habits { writes: u64::MAX, sync_every: 5, fill, truncates, is_over };
                     write_pieces(&path, region, &habits, &mut own)
                 }));
             }
         }
         std::thread::sleep(Duration::from_millis(100 + numbers.below(700)));
+        is_over.store(true, Ordering::SeqCst);
         disk.cut_power();
         let mut work = Work::default();
         threads.into_iter().for_each(|thread| work += thread.join().unwrap());

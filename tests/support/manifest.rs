@@ -7,6 +7,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Numbers;
 
@@ -73,11 +74,11 @@ impl Region {
         let from = usize::try_from(self.start).unwrap();
         let now = &file[from..from + self.last.len()];
         let wrong: Vec<usize> = (0..now.len()).filter(|&at| !has(&self.allowed[at], now[at])).collect();
-        let known = |at: &usize| self.allowed[*at].iter().map(|word| word.count_ones()).sum::<u32>() == 1;
-        let lost = wrong.iter().filter(|at| known(at)).count();
         let sentence = wrong.first().map(|&at| {
+            let count = self.allowed[at].iter().map(|word| word.count_ones()).sum::<u32>();
             format!(
-                "{} bytes are neither old nor new, {lost} of them acknowledged; the first at {} is {} and should be {}",
+                "{} bytes are neither what was last safe nor what was written since; the first at {} is {} and was written as {}, \
+                 one of {count} values that it may have",
                 wrong.len(),
                 from + at,
                 now[at],
@@ -119,6 +120,8 @@ pub struct Habits<'a> {
     pub fill: &'a [u8],
     /// Whether the file is emptied at times; then the region is the whole file.
     pub truncates: bool,
+    /// Once it is set, nothing is acknowledged any more.
+    pub is_over: &'a AtomicBool,
 }
 
 /// Writes pieces of a region at random, with fsync and close now and then, until something fails.
@@ -147,7 +150,7 @@ pub fn write_pieces(path: &Path, region: &mut Region, habits: &Habits<'_>, numbe
         }
         work.writes += 1;
         if numbers.below(habits.sync_every) == 0 {
-            if file.sync_data().is_err() {
+            if file.sync_data().is_err() || habits.is_over.load(Ordering::SeqCst) {
                 return work;
             }
             work.syncs += 1;
