@@ -7,11 +7,11 @@
 
 mod support;
 
-use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use support::disk::Disk;
+use support::faulty::{Faults, Operation, SKIP};
 use support::manifest::{Habits, Work, write_pieces};
 use support::mounted::Mount;
 use support::scene::{AS_STORED, Scene};
@@ -22,8 +22,14 @@ fn cuts() -> u64 {
 }
 
 /// Everybody writes until the power fails.
-fn live_until_the_power_fails(scene: &mut Scene, disk: &Disk, numbers: &mut Numbers) -> Option<Work> {
-    let mount = Mount::new(scene.store(), scene.options, "a power cut")?;
+fn live_until_the_power_fails(
+    scene: &mut Scene,
+    disk: &Disk,
+    faults: &Faults,
+    numbers: &mut Numbers,
+) -> Option<Work> {
+    let environment = faults.environment();
+    let mount = Mount::with_environment(scene.store(), scene.options, &environment, "a power cut")?;
     let fills: Vec<Vec<u8>> = scene.kinds.iter().map(|kind| scene.fill_of(kind)).collect();
     // xfs lets fsync(2) of a folder succeed after it was shut down, when there is nobody any more in a true power cut.
     let is_over = AtomicBool::new(false);
@@ -51,22 +57,51 @@ fn live_until_the_power_fails(scene: &mut Scene, disk: &Disk, numbers: &mut Numb
     Some(work)
 }
 
-fn lose_power_on(kind: &'static str) {
-    let Some(disk) = Disk::in_file(kind, "a power cut") else { return };
-    let store = disk.path().join("store.zarr");
-    let mut scene = Scene::at(&store, AS_STORED, 2);
+/// One write to each array and its fsync, and nothing else that would get anything to the disk.
+fn live_quietly(scene: &mut Scene, disk: &Disk, faults: &Faults, numbers: &mut Numbers) -> Option<Work> {
+    let environment = faults.environment();
+    let mount = Mount::with_environment(scene.store(), scene.options, &environment, "a power cut")?;
+    let mut work = Work::default();
+    for (kind, regions) in scene.kinds.iter().zip(&mut scene.regions) {
+        let habits = Habits {
+            writes: 1,
+            sync_every: 1,
+            fill: &[1],
+            truncates: false,
+            is_over: &AtomicBool::new(false),
+        };
+        work += write_pieces(&mount.path(kind.name), &mut regions[0], &habits, numbers);
+    }
+    disk.cut_power();
+    mount.kill();
+    disk.start_again();
+    Some(work)
+}
+
+/// An empty store on a new disk.
+fn prepared(kind: &str) -> Option<(Disk, Faults, Scene)> {
+    let disk = Disk::in_file(kind, "a power cut")?;
+    let scene = Scene::at(&disk.path().join("store.zarr"), AS_STORED, 2);
     // The documents are nobody's business here.
     disk.sync();
+    let faults = Faults::new(scene.store(), "a power cut")?;
+    Some((disk, faults, scene))
+}
+
+fn lose_power_on(kind: &'static str) {
+    let Some((disk, faults, mut scene)) = prepared(kind) else { return };
     let mut numbers = Numbers(kind.len() as u64);
     let mut work = Work::default();
     for cut in 0..cuts() {
-        let Some(done) = live_until_the_power_fails(&mut scene, &disk, &mut numbers) else { return };
+        let Some(done) = live_until_the_power_fails(&mut scene, &disk, &faults, &mut numbers) else { return };
         work += done;
-        assert!(fs::metadata(&store).is_ok());
         if scene.check(&format!("{kind}, power cut {cut}")).is_none() {
             return;
         }
     }
+    let Some(quiet) = live_quietly(&mut scene, &disk, &faults, &mut numbers) else { return };
+    assert_eq!(quiet.syncs, scene.kinds.len() as u64);
+    scene.check(&format!("{kind}, after one write each"));
     scene.compare_with_python("the store after power cuts");
     say(format!(
         "power loss: {} cuts on {kind}, {} writes, {} acknowledged syncs of {} bytes, {} unfinished files found",
@@ -87,4 +122,28 @@ fn on_ext4() {
 #[test]
 fn on_xfs() {
     lose_power_on("xfs");
+}
+
+/// These tests find what they look for: what is not synced is lost.
+#[test]
+fn without_syncing_it_would_be_lost() {
+    let noise: fn(&mut Scene, &Disk, &Faults, &mut Numbers) -> Option<Work> = live_until_the_power_fails;
+    for (operation, life) in [(Operation::Fdatasync, noise), (Operation::Fsync, live_quietly)] {
+        let mut found = None;
+        for attempt in 0..8 {
+            let Some((disk, faults, mut scene)) = prepared("xfs") else { return };
+            faults.arm(operation, SKIP, 1, u32::MAX);
+            let Some(_) = life(&mut scene, &disk, &faults, &mut Numbers(attempt)) else { return };
+            match scene.examine() {
+                Some(Err(sentence)) => {
+                    found = Some(sentence);
+                    break;
+                }
+                Some(Ok(())) => {}
+                None => return,
+            }
+        }
+        let sentence = found.unwrap_or_else(|| panic!("nothing was lost without {operation:?}"));
+        say(format!("power loss: without {operation:?}: {}", sentence.lines().next().unwrap_or("")));
+    }
 }

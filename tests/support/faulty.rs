@@ -48,6 +48,9 @@ pub const CHANGES: [Operation; 7] = [
 /// Instead of an errno: SIGKILL. Half of what is written then is.
 pub const KILL: i32 = 1000;
 
+/// Instead of an errno: nothing is done, and that is said to have gone well. Only for what syncs.
+pub const SKIP: i32 = 1001;
+
 const WORD_OPERATION: u64 = 0;
 const WORD_ACTION: u64 = 1;
 const WORD_FIRST: u64 = 2;

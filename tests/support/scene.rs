@@ -65,13 +65,21 @@ impl Scene {
         fill
     }
 
-    /// Looks at the store after a crash, through a new mount: `None` where nothing can be mounted.
+    /// Looks at the store after a crash, through a new mount, and fails with what is wrong. `None` where nothing can be mounted.
     pub fn check(&mut self, moment: &str) -> Option<()> {
+        self.examine()?.unwrap_or_else(|sentence| panic!("{moment}: {sentence}"));
+        Some(())
+    }
+
+    /// As [`Scene::check`], but gives what was lost or torn.
+    pub fn examine(&mut self) -> Option<Result<(), String>> {
         self.leftovers += kinds::unfinished(self.store()).len();
         let checked =
             Command::new(env!("CARGO_BIN_EXE_zarrfs")).arg("check").arg(self.store()).output().unwrap();
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        assert!(checked.status.success(), "{moment}: {}{}", text(&checked.stdout), text(&checked.stderr));
+        if !checked.status.success() {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            return Some(Err(text(&checked.stdout) + &text(&checked.stderr)));
+        }
         let mount = Mount::new(self.store(), self.options, "a crash")?;
         let names = |folder: &Path| -> BTreeSet<String> {
             let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
@@ -83,24 +91,20 @@ impl Scene {
             .flat_map(|kind| [kind.name.to_owned(), format!("{}.json", kind.name)])
             .collect();
         expected.insert("__group__.json".to_owned());
-        assert_eq!(names(mount.point()), expected, "{moment}");
+        assert_eq!(names(mount.point()), expected);
         for (kind, regions) in self.kinds.iter().zip(&mut self.regions) {
             let file = fs::read(mount.path(kind.name)).unwrap();
             assert_eq!(file.len() as u64, kind.size_bytes);
             for region in regions {
                 if let Err(sentence) = region.check(&file) {
-                    panic!("{moment}: {}: {sentence}", kind.name);
+                    return Some(Err(format!("{}: {sentence}", kind.name)));
                 }
             }
             drop(File::options().write(true).open(mount.path(kind.name)).unwrap());
         }
-        assert_eq!(
-            kinds::unfinished(self.store()),
-            [""; 0].map(PathBuf::from),
-            "{moment}: left by a dead writer"
-        );
+        assert_eq!(kinds::unfinished(self.store()), [""; 0].map(PathBuf::from), "left by a dead writer");
         mount.unmount();
-        Some(())
+        Some(Ok(()))
     }
 
     /// What zarr-python reads is what a mount shows.
