@@ -8,11 +8,13 @@ mod support;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use support::disk::Disk;
-use support::faulty::{Faults, Operation};
+use support::faulty::{CHANGES, Faults, Operation};
 use support::fixtures::python;
 use support::kinds::{self, unfinished};
 use support::library;
@@ -79,7 +81,7 @@ fn the_nth_operation_fails() {
             Operation::Fsync,
         ] {
             for number in 1.. {
-                let new = content(size_bytes, number << 8 | operation as u64);
+                let new = content(size_bytes, (number << 8) | operation as u64);
                 writer.write_all_at(&new, 0).unwrap();
                 let case = format!("{name}: {operation:?} {number}");
                 let error = errnos[(number as usize + operation as usize) % errnos.len()];
@@ -342,4 +344,75 @@ fn a_disk_that_goes_read_only() {
     mount.unmount();
     assert!(stored(folder.path(), "nested") == new);
     assert!(stored(folder.path(), "big")[..512].iter().all(|byte| *byte == 0));
+}
+
+/// Many programs write and sync while operations of all kinds fail now and then. In the end all that was written is there.
+#[test]
+fn a_storm() {
+    let store = new_store();
+    let Some(faults) = Faults::new(store.path(), "a storm") else { return };
+    let Some(mount) = Mount::with_environment(store.path(), WRITABLE, &faults.environment(), "a storm")
+    else {
+        return;
+    };
+    let kinds = kinds::write(store.path());
+    let is_over = AtomicBool::new(false);
+    let told = AtomicU64::new(0);
+    let mut fired = 0;
+    let written: Vec<Vec<Vec<u8>>> = std::thread::scope(|scope| {
+        let write = |path: PathBuf, start: u64, length: u64, seed: u64| {
+            let (is_over, told) = (&is_over, &told);
+            scope.spawn(move || {
+                let mut numbers = Numbers(seed);
+                let mut mine = content(length, seed);
+                let mut file = open(&path);
+                file.write_all_at(&mine, start).unwrap();
+                while !is_over.load(Ordering::Relaxed) {
+                    let (offset, length) = numbers.range(mine.len() as u64);
+                    let piece = content(length, numbers.next());
+                    mine[offset as usize..][..piece.len()].copy_from_slice(&piece);
+                    file.write_all_at(&piece, start + offset).unwrap();
+                    if numbers.below(4) == 0 {
+                        told.fetch_add(u64::from(file.sync_data().is_err()), Ordering::Relaxed);
+                    }
+                    if numbers.below(10) == 0 {
+                        file = open(&path);
+                    }
+                }
+                mine
+            })
+        };
+        let threads: Vec<Vec<_>> = (kinds.iter().zip(0u64..))
+            .map(|(kind, seed)| {
+                let half = (kind.size_bytes / 2) | 1;
+                let halves = [(0, half), (half, kind.size_bytes - half)];
+                let start =
+                    |(start, length)| write(mount.path(kind.name), start, length, seed * 10 + start + 1);
+                halves.map(start).into()
+            })
+            .collect();
+        let mut numbers = Numbers(77);
+        for _ in 0..120 {
+            let operation = CHANGES[numbers.below(CHANGES.len() as u64) as usize];
+            let errno = [libc::EIO, libc::ENOSPC, libc::EDQUOT, libc::EROFS][numbers.below(4) as usize];
+            let first = numbers.below(5) as u32;
+            faults.arm(operation, errno, first, first + numbers.below(6) as u32);
+            std::thread::sleep(Duration::from_millis(20));
+            fired += faults.fired();
+        }
+        faults.clear();
+        is_over.store(true, Ordering::Relaxed);
+        threads
+            .into_iter()
+            .map(|halves| halves.into_iter().map(|half| half.join().unwrap()).collect())
+            .collect()
+    });
+    for (kind, halves) in kinds.iter().zip(written) {
+        goes_through(&open(&mount.path(kind.name)));
+        assert!(stored(store.path(), kind.name) == halves.concat(), "{}", kind.name);
+    }
+    assert!(unfinished(store.path()).is_empty());
+    say(format!("faults: a storm of {fired} failures, of which {} were told", told.load(Ordering::Relaxed)));
+    assert!(fired > 20 && told.load(Ordering::Relaxed) > 0);
+    mount.unmount();
 }

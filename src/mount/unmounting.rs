@@ -38,7 +38,9 @@ pub fn unmount(mountpoint: &Path, force: bool) -> Result<()> {
     if let Behind::Dead = daemon {
         return unmount_dead(mountpoint, &entry);
     }
-    if let (Behind::Silent, false) = (&daemon, force) {
+    // Where nothing could be written, nothing can be lost.
+    let stores = !force && !entry.is_read_only;
+    if let (Behind::Silent, true) = (&daemon, stores) {
         return refuse(format!(
             "not unmounted: the daemon of {shown} does not answer; wait for its store, or detach it with --force"
         ));
@@ -46,7 +48,7 @@ pub fn unmount(mountpoint: &Path, force: bool) -> Result<()> {
     let mut tries = 0;
     loop {
         // Again for each try: who held the mount has written until now.
-        if !force {
+        if stores {
             store_all(&entry)?;
         }
         match detach(&entry.mountpoint, force) {
