@@ -86,7 +86,8 @@ fn served(mount: &Mount, path: &str, digest: &str) -> Option<String> {
     }
 }
 
-/// An array without a flat form stays listed, cannot be opened, and its sidecar says why.
+/// An array without a flat form stays listed, cannot be opened, and its sidecar says why: by the document's key, and its `dtype` or
+/// `data_type`.
 fn refusal(mount: &Mount, path: &str) -> Option<String> {
     let error = match fs::File::open(mount.path(path)) {
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => None,
@@ -94,7 +95,9 @@ fn refusal(mount: &Mount, path: &str) -> Option<String> {
     };
     let said = sidecar(mount, path)["error"].as_str().map(str::to_owned);
     match said {
-        Some(reason) if reason.contains(path) => error.or_else(|| listed(mount, path)),
+        Some(reason) if reason.contains(path) && reason.contains("type") => {
+            error.or_else(|| listed(mount, path))
+        }
         other => Some(format!("the sidecar's error is {other:?}")),
     }
 }

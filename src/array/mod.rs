@@ -53,7 +53,7 @@ use serde_json::{Value, json};
 use crate::codec::Representation;
 use crate::codec::byte_swap::SwapPlan;
 use crate::error::{Error, Result};
-use crate::metadata::{ArrayMetadata, CodecFamily, CodecSpec};
+use crate::metadata::{ArrayMetadata, CodecFamily, CodecSpec, ZarrFormat};
 use crate::store::Store;
 
 pub use crate::metadata::ByteOrder;
@@ -156,8 +156,7 @@ impl Array {
     ) -> Result<Arc<Array>> {
         let document_key = metadata.document_key.as_str();
         let Some(item_bytes) = metadata.data_type.item_size().filter(|&size| size > 0) else {
-            let reason = format!("data type {} has no fixed element size", metadata.data_type.name());
-            return Err(Error::unsupported(document_key, reason));
+            return Err(Error::unsupported(document_key, no_item_size(&metadata)));
         };
         let Some(mut axes) = grid::axes(&metadata.shape, &metadata.chunk_grid) else {
             return Err(Error::metadata(document_key, "the chunk grid ends before the array does"));
@@ -267,10 +266,21 @@ fn source(parts: Parts) -> Result<SourceAndShards> {
     })
 }
 
+/// Why an array has no flat form.
+fn no_item_size(metadata: &ArrayMetadata) -> String {
+    let stored = |member: &str| metadata.document.get(member).map(ToString::to_string).unwrap_or_default();
+    let member = match metadata.zarr_format {
+        ZarrFormat::V3 => "data_type".to_owned(),
+        ZarrFormat::V1 | ZarrFormat::V2 => format!("dtype {}", stored("dtype")),
+    };
+    format!("{member}: data type {} has no fixed element size", metadata.data_type.name())
+}
+
 /// The transpose that reverses all dimensions.
 fn reversal(rank: usize) -> CodecSpec {
     let order: Vec<Value> = (0..rank).rev().map(|axis| json!(axis)).collect();
     let mut configuration = serde_json::Map::new();
     configuration.insert("order".to_owned(), Value::Array(order));
-    CodecSpec { family: CodecFamily::V3, name: "transpose".to_owned(), configuration, must_understand: true }
+    let (name, place) = ("transpose".to_owned(), "order=F".to_owned());
+    CodecSpec { family: CodecFamily::V3, name, configuration, must_understand: true, place }
 }

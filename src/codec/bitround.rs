@@ -246,6 +246,7 @@ mod tests {
             name: name.to_owned(),
             configuration: json!({ "keepbits": keep_bits }).as_object().unwrap().clone(),
             must_understand: true,
+            place: "codecs[0]".to_owned(),
         }
     }
 

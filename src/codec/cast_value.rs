@@ -60,7 +60,9 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
     let target = configuration.require("data_type", target)?;
     let target = data_type_v3::parse(target).map_err(|fault| match fault {
         Fault::Invalid(reason) => configuration.error("data_type", format_args!("is invalid: {reason}")),
-        Fault::Unsupported(reason) => CodecError::unsupported(format_args!("codec \"cast_value\": {reason}")),
+        Fault::Unsupported(reason) => {
+            CodecError::unsupported(format_args!("codec \"cast_value\": data_type: {reason}"))
+        }
     })?;
     let rounding = configuration.choice("rounding", &ROUNDINGS)?.unwrap_or_default();
     let out_of_range = configuration.choice("out_of_range", &OUT_OF_RANGES)?.unwrap_or_default();

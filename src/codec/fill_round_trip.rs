@@ -50,7 +50,7 @@ fn same(level: &Representation, fill: &[u8]) -> CodecResult<()> {
         return Ok(());
     }
     Err(CodecError::new(format_args!(
-        "the fill value does not survive the codecs: {} comes back as {}",
+        "fill_value: it does not survive the codecs: {} comes back as {}",
         format.text(before),
         format.text(after)
     )))
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn a_cast_alone_must_keep_it() {
         let error = refused(DataType::Float64, json!(0.5), json!([cast("int8")]));
-        assert_eq!(error, "the fill value does not survive the codecs: 0.5 comes back as 0.0");
+        assert_eq!(error, "fill_value: it does not survive the codecs: 0.5 comes back as 0.0");
         let error = refused(DataType::Float64, json!(0.1), json!([cast("float32")]));
         assert!(error.contains("0.1 comes back as 0.10000000149011612"), "{error}");
         let clamp =

@@ -257,6 +257,7 @@ mod tests {
             name: "packbits".to_owned(),
             configuration: configuration.as_object().unwrap().clone(),
             must_understand: true,
+            place: "codecs[0]".to_owned(),
         };
         let fill_value = FillValue { bytes: vec![0; data_type.item_size().unwrap()], is_undefined: false };
         let input = Representation { shape: vec![elements], data_type, fill_value };

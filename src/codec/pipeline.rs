@@ -74,7 +74,7 @@ struct Builder {
 }
 
 impl Pipeline {
-    /// Builds the chain for chunks of `decoded`. Errors name the codec and, in v3, its place.
+    /// Builds the chain for chunks of `decoded`. Errors name the codec and its place.
     pub fn build(specs: &[CodecSpec], decoded: &Representation) -> CodecResult<Pipeline> {
         Pipeline::build_served(specs, decoded, ByteOrder::Little)
     }
@@ -87,12 +87,10 @@ impl Pipeline {
     ) -> CodecResult<Pipeline> {
         let decoded_bytes = decoded.size_bytes()?;
         let mut builder = Builder::default();
-        for (place, spec) in specs.iter().enumerate() {
-            builder.push(spec, decoded).map_err(|error| match spec.family {
-                CodecFamily::V3 => {
-                    CodecError { reason: format!("codecs[{place}]: {}", error.reason), ..error }
-                }
-                CodecFamily::V2 => error,
+        for spec in specs {
+            builder.push(spec, decoded).map_err(|error| CodecError {
+                reason: format!("{}: {}", spec.place, error.reason),
+                ..error
             })?;
         }
         let Some(mut array_to_bytes) = builder.array_to_bytes else {

@@ -164,6 +164,7 @@ mod tests {
             name: "reshape".to_owned(),
             configuration: json!({ "shape": shape }).as_object().unwrap().clone(),
             must_understand: true,
+            place: "codecs[0]".to_owned(),
         };
         let input = Representation {
             shape: input.to_vec(),

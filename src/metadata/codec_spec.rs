@@ -63,10 +63,10 @@ pub fn v3_list(value: &Value) -> Parsed<Vec<CodecSpec>> {
     if items.is_empty() {
         return Err(Fault::invalid("the list is empty; it must hold an array-to-bytes codec"));
     }
-    items.iter().enumerate().map(|(i, item)| v3(item).map_err(|fault| fault.within(i))).collect()
+    items.iter().enumerate().map(|(i, item)| v3(item, i).map_err(|fault| fault.within(i))).collect()
 }
 
-fn v3(value: &Value) -> Parsed<CodecSpec> {
+fn v3(value: &Value, index: usize) -> Parsed<CodecSpec> {
     let extension = extension(value)?;
     let name = match extension.name {
         "endian" => "bytes",
@@ -77,16 +77,17 @@ fn v3(value: &Value) -> Parsed<CodecSpec> {
         name: name.to_owned(),
         configuration: extension.configuration.cloned().unwrap_or_default(),
         must_understand: extension.must_understand,
+        place: format!("codecs[{index}]"),
     })
 }
 
-/// Reads one v2 codec: a filter or a compressor.
-pub fn v2(value: &Value) -> Parsed<CodecSpec> {
+/// Reads one v2 codec: a filter or a compressor, as `place` says.
+pub fn v2(value: &Value, place: String) -> Parsed<CodecSpec> {
     let mut configuration = json::object(value)?.clone();
     let id = json::required(&configuration, "id")?;
     let name = json::name(id).map_err(|fault| fault.within("id"))?.to_owned();
     configuration.shift_remove("id");
-    Ok(CodecSpec { family: CodecFamily::V2, name, configuration, must_understand: true })
+    Ok(CodecSpec { family: CodecFamily::V2, name, configuration, must_understand: true, place })
 }
 
 #[cfg(test)]
@@ -138,10 +139,10 @@ mod tests {
 
     #[test]
     fn a_v2_codec_keeps_its_members_but_the_id() {
-        let spec = v2(&json!({"level": 1, "id": "zlib"})).unwrap();
+        let spec = v2(&json!({"level": 1, "id": "zlib"}), "compressor".to_owned()).unwrap();
         assert_eq!((spec.family, spec.name.as_str()), (CodecFamily::V2, "zlib"));
         assert_eq!(Value::Object(spec.configuration), json!({"level": 1}));
-        assert!(v2(&json!({"level": 1})).is_err());
-        assert!(v2(&json!("zlib")).is_err());
+        assert!(v2(&json!({"level": 1}), String::new()).is_err());
+        assert!(v2(&json!("zlib"), String::new()).is_err());
     }
 }

@@ -42,7 +42,8 @@ fn configured(name: &str, configuration: &Map<String, Value>) -> Parsed<DataType
         },
         "struct" | "structured" => {
             json::refuse_unknown(configuration, &["fields"])?;
-            let items = json::list(json::required(configuration, "fields")?)?;
+            let fields = json::required(configuration, "fields")?;
+            let items = json::list(fields).map_err(|fault| fault.within("fields"))?;
             items.iter().map(field).collect::<Parsed<_>>().map(DataType::Struct)
         }
         // What it is an option of stands in a configuration that is nobody's to read here.

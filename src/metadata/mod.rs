@@ -99,6 +99,8 @@ pub struct CodecSpec {
     pub configuration: Map<String, Value>,
     /// v3 core "must_understand": false lets a reader skip what it does not know.
     pub must_understand: bool,
+    /// Where the document has it, for error texts: `codecs[0]`, `filters[1]`, `compressor`.
+    pub place: String,
 }
 
 /// All that is needed to read an array.

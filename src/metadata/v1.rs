@@ -81,6 +81,12 @@ fn compressor(members: &Map<String, Value>) -> Parsed<Option<CodecSpec>> {
         name: name.to_owned(),
         configuration,
         must_understand: true,
+        place: if members.contains_key("compression_opts") {
+            "compression and compression_opts"
+        } else {
+            "compression"
+        }
+        .to_owned(),
     }))
 }
 

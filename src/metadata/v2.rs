@@ -27,7 +27,9 @@ pub fn parse_array(key: &str, members: Map<String, Value>, attributes: Attribute
     let filters = codecs_of(members.get("filters"))?;
     let compressor = match members.get("compressor") {
         None | Some(Value::Null) => None,
-        Some(value) => Some(codec_spec::v2(value).map_err(|fault| fault.within("compressor"))?),
+        Some(value) => {
+            Some(codec_spec::v2(value, "compressor".to_owned()).map_err(|fault| fault.within("compressor"))?)
+        }
     };
     let element =
         element(member("dtype")?, &filters, compressor.as_ref()).map_err(|fault| fault.within("dtype"))?;
@@ -123,7 +125,7 @@ impl Layout {
         };
         let mut codecs = Vec::new();
         if is_transposed {
-            codecs.push(codec("transpose", object!({"order": "F"})));
+            codecs.push(codec("transpose", object!({"order": "F"}), "order"));
         }
         if element.data_type.item_size().is_some() {
             codecs.push(bytes_codec(element));
@@ -132,12 +134,13 @@ impl Layout {
     }
 }
 
-fn codec(name: &str, configuration: Value) -> CodecSpec {
+fn codec(name: &str, configuration: Value, place: &str) -> CodecSpec {
     let configuration = match configuration {
         Value::Object(members) => members,
         _ => Map::new(),
     };
-    CodecSpec { family: CodecFamily::V2, name: name.to_owned(), configuration, must_understand: true }
+    let (name, place) = (name.to_owned(), place.to_owned());
+    CodecSpec { family: CodecFamily::V2, name, configuration, must_understand: true, place }
 }
 
 /// `{"endian": "little" | "big"}`, or `{"endian": "mixed", "big": [[offset, width, count], …]}` with the components
@@ -153,6 +156,7 @@ fn bytes_codec(element: &StoredDataType) -> CodecSpec {
                 object!({"endian": "mixed", "big": runs.collect::<Vec<_>>()})
             }
         },
+        "dtype",
     )
 }
 
@@ -161,8 +165,10 @@ fn codecs_of(filters: Option<&Value>) -> Parsed<Vec<CodecSpec>> {
         None | Some(Value::Null) => return Ok(Vec::new()),
         Some(value) => json::list(value).map_err(|fault| fault.within("filters"))?,
     };
-    let one =
-        |(i, item)| codec_spec::v2(item).map_err(|fault: Fault| fault.within(format_args!("filters: {i}")));
+    let one = |(i, item)| {
+        codec_spec::v2(item, format!("filters[{i}]"))
+            .map_err(|fault: Fault| fault.within(format_args!("filters: {i}")))
+    };
     items.iter().enumerate().map(one).collect()
 }
 

@@ -11,6 +11,7 @@ fn codec(source: DataType, fill: Value, configuration: Value) -> CodecResult<Box
         name: "cast_value".to_owned(),
         configuration: configuration.as_object().unwrap().clone(),
         must_understand: true,
+        place: "codecs[0]".to_owned(),
     };
     let fill_value = FillValue::from_v3(&source, &fill).unwrap();
     let input = Representation { shape: vec![3], data_type: source, fill_value };
@@ -87,6 +88,7 @@ fn an_undefined_fill_value_stays_so() {
         name: "cast_value".to_owned(),
         configuration: json!({"data_type": "float8_e8m0fnu"}).as_object().unwrap().clone(),
         must_understand: true,
+        place: "codecs[0]".to_owned(),
     };
     let fill_value = FillValue { bytes: vec![0; 4], is_undefined: true };
     let input = Representation { shape: vec![], data_type: DataType::Float32, fill_value };

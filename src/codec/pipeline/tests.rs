@@ -121,6 +121,7 @@ fn mixed_byte_orders_of_v2() {
         name: "bytes".into(),
         configuration: configuration.clone(),
         must_understand: true,
+        place: "codecs[0]".to_owned(),
     };
     let decoded = array(&[2], data_type);
     let stored = [1, 2, 6, 5, 4, 3, 9, 1, 2, 6, 5, 4, 3, 0];

@@ -13,6 +13,7 @@ fn codec_with(data_type: DataType, fill: &[u8], configuration: Value) -> CodecRe
         name: "scale_offset".to_owned(),
         configuration: configuration.as_object().unwrap().clone(),
         must_understand: true,
+        place: "codecs[0]".to_owned(),
     };
     let fill_value = FillValue { bytes: fill.to_vec(), is_undefined: false };
     let input = Representation { shape: vec![2, 2], data_type, fill_value };

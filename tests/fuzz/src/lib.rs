@@ -1,6 +1,6 @@
 //! What the fuzz targets share: a chain for every codec, and arrays over a store in memory.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use serde_json::{Value, json};
 use zarrfs::array::{Array, Engine, Layout};
@@ -11,6 +11,9 @@ use zarrfs::store::{MemoryStore, Store};
 
 /// How much of an array a target reads: enough for every chunk of the arrays here.
 const READ_BYTES: u64 = 1 << 16;
+
+/// One for all inputs: its threads take longer to start than most inputs to read.
+static ENGINE: LazyLock<Arc<Engine>> = LazyLock::new(|| Engine::new(1 << 20, 1));
 
 fn v2(dtype: &str, filters: Value, compressor: Value) -> Value {
     json!({"zarr_format": 2, "shape": [6, 40], "chunks": [6, 40], "dtype": dtype, "fill_value": null, "order": "C",
@@ -127,8 +130,7 @@ pub fn store(document_name: &str, document: &[u8], chunk: &[u8]) -> Arc<dyn Stor
 /// Opens the array of such a store as the mount does and reads its first bytes. Errors are fine.
 pub fn read(store: &Arc<dyn Store>) {
     let Ok(Some(Node::Array { metadata, .. })) = Tree::new(store.clone()).node("a") else { return };
-    let engine = Engine::new(1 << 20, 1);
-    let Ok(array) = Array::open(&engine, store, "a", metadata, Layout::default()) else { return };
+    let Ok(array) = Array::open(&ENGINE, store, "a", metadata, Layout::default()) else { return };
     let mut out = vec![0; array.size_bytes().min(READ_BYTES) as usize];
     let _ = array.read_at(0, &mut out);
 }
