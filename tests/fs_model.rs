@@ -1,6 +1,6 @@
 //! Random programs against the file system layer (no FUSE), which writes arrays of every form with small caches and dirty
-//! limits, disks that are full for a while, other programs that write, and remounts: each file must read as a byte vector
-//! does, and so must the store afterwards.
+//! limits, disks that are full for a while, other programs that write or make arrays longer, and remounts: each file must
+//! read as a byte vector does, and so must the store afterwards.
 //!
 //! `ZARRFS_MODEL_CASES=10000 cargo test --release --test fs_model` is the long run; 1,000 cases otherwise.
 
@@ -22,7 +22,11 @@ type Place = u16;
 /// One thing that a program does. Handles and arrays are meant modulo how many there are.
 #[derive(Clone, Debug)]
 enum Step {
-    Open { file: usize, writes: bool, truncates: bool },
+    Open {
+        file: usize,
+        writes: bool,
+        truncates: bool,
+    },
     Release(usize),
     Flush(usize),
     Sync(usize),
@@ -34,7 +38,15 @@ enum Step {
     Allocate(usize, Place, usize, i32),
     Copy((usize, Place), (usize, Place), usize),
     Sidecar(usize, Option<u64>),
-    Foreign { file: usize, place: Place, length: usize, seed: u8, reads: (bool, bool) },
+    /// At a place, or beside what is dirty.
+    Foreign {
+        file: usize,
+        place: Option<Place>,
+        length: usize,
+        seed: u8,
+        reads: (bool, bool),
+    },
+    Grow(usize, usize, bool),
     Fail(bool, bool),
     Recover,
     Settle(bool),
@@ -85,9 +97,9 @@ fn step() -> impl Strategy<Value = Step> {
         3 => ((handle(), place()), (handle(), place()), length()).prop_map(|(from, to, n)| Step::Copy(from, to, n)),
         2 => (0usize..3, prop_oneof![Just(None), (0u64..100).prop_map(Some)])
             .prop_map(|(file, number)| Step::Sidecar(file, number)),
-        3 => (0usize..3, place(), length(), any::<u8>(), any::<(bool, bool)>()).prop_map(
-            |(file, place, length, seed, reads)| Step::Foreign { file, place, length, seed, reads }
-        ),
+        4 => (0usize..3, prop_oneof![Just(None), place().prop_map(Some)], length(), any::<u8>(), any::<(bool, bool)>())
+            .prop_map(|(file, place, length, seed, reads)| Step::Foreign { file, place, length, seed, reads }),
+        2 => (0usize..3, 1usize..9, any::<bool>()).prop_map(|(file, rows, flushes)| Step::Grow(file, rows, flushes)),
         1 => (any::<bool>(), any::<bool>()).prop_map(|(full, unsyncable)| Step::Fail(full, unsyncable)),
         2 => Just(Step::Recover),
         2 => any::<bool>().prop_map(Step::Settle),
@@ -141,11 +153,16 @@ fn apply(model: &mut Model, step: &Step) {
             if before {
                 model.read_all(file);
             }
-            model.foreign(file, at(model, file, place), &data(length, seed));
+            let offset = match place {
+                Some(place) => at(model, file, place),
+                None => model.beside_dirty(file).unwrap_or(0),
+            };
+            model.foreign(file, offset, &data(length, seed));
             if after {
                 model.read_all(file);
             }
         }
+        Step::Grow(file, rows, flushes) => model.grow(file % files, rows, flushes),
         Step::Fail(is_full, is_unsyncable) => model.fail(is_full, is_unsyncable),
         Step::Recover => model.fail(false, false),
         Step::Settle(all) => model.settle(if all { Duration::ZERO } else { Duration::from_secs(3600) }),

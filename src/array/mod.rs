@@ -143,6 +143,8 @@ impl Array {
         let writing = Arc::clone(&inner.writing);
         let grown = Array::build(&inner.engine, &inner.store, &inner.path, metadata, layout, writing)?;
         grown.inner.take_over(inner)?;
+        // What readers hold was served by `self`, and is not compared with anything here.
+        grown.inner.served.lock().note_change();
         Ok(grown)
     }
 

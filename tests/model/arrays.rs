@@ -163,6 +163,18 @@ impl ArrayCase {
         bytes
     }
 
+    /// Bytes of one row along the slowest axis as served, where the array can become longer there without another grid.
+    pub fn row_bytes(&self, is_fortran: bool) -> Option<usize> {
+        let is_regular = !matches!(self.form, Form::Rectilinear | Form::RectilinearShards);
+        let axes = match (is_regular, is_fortran) {
+            (false, _) => return None,
+            (true, false) => self.axes.split_first()?.1,
+            (true, true) => self.axes.split_last()?.1,
+        };
+        let elements: u64 = axes.iter().map(|axis| axis.length).product();
+        Some(elements as usize * self.element().fill_bytes.len())
+    }
+
     /// A chunk that holds nothing but the fill value is not stored.
     pub fn drops_fill(&self) -> bool {
         self.form != Form::V2Null

@@ -1,6 +1,6 @@
 //! A store whose disk is full, or whose folders cannot be synced, for as long as a test wants it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -13,16 +13,28 @@ pub struct Failing {
     is_full: AtomicBool,
     is_unsyncable: AtomicBool,
     refused: Mutex<HashMap<String, u64>>,
+    /// Keys of what was put or deleted and not synced since.
+    unsynced: Mutex<BTreeSet<String>>,
 }
 
 fn array_of(key: &str) -> String {
     key.split('/').next().unwrap_or_default().to_owned()
 }
 
+fn is_document(key: &str) -> bool {
+    ["zarr.json", ".zarray", ".zattrs", "meta", "attrs"].iter().any(|name| key.ends_with(name))
+}
+
 impl Failing {
     pub fn new(store: Arc<dyn Store>) -> Arc<Self> {
         let (is_full, is_unsyncable) = (AtomicBool::new(false), AtomicBool::new(false));
-        Arc::new(Failing { store, is_full, is_unsyncable, refused: Mutex::default() })
+        Arc::new(Failing {
+            store,
+            is_full,
+            is_unsyncable,
+            refused: Mutex::default(),
+            unsynced: Mutex::default(),
+        })
     }
 
     pub fn set(&self, is_full: bool, is_unsyncable: bool) {
@@ -39,12 +51,21 @@ impl Failing {
         self.refused.lock().unwrap().get(array).copied().unwrap_or(0)
     }
 
+    /// What would be lost of an array at the root, were the power to fail now.
+    pub fn unsynced(&self, array: &str) -> Vec<String> {
+        let unsynced = self.unsynced.lock().unwrap();
+        unsynced.iter().filter(|key| array_of(key) == array && !is_document(key)).cloned().collect()
+    }
+
+    fn note(&self, key: &str) {
+        self.unsynced.lock().unwrap().insert(key.to_owned());
+    }
+
     fn admit(&self, key: &str, fails: &AtomicBool, errno: i32) -> Result<()> {
         if !fails.load(Ordering::SeqCst) {
             return Ok(());
         }
-        let documents = ["zarr.json", ".zarray", ".zattrs", "meta", "attrs"];
-        if !documents.iter().any(|name| key.ends_with(name)) {
+        if !is_document(key) {
             *self.refused.lock().unwrap().entry(array_of(key)).or_default() += 1;
         }
         Err(Error::store(key, "write", std::io::Error::from_raw_os_error(errno)))
@@ -58,17 +79,21 @@ impl Failing {
 impl Writer for Failing {
     fn put(&self, key: &str, parts: &[Part<'_>], within: &str, like: &Info) -> Result<Validator> {
         self.admit(key, &self.is_full, libc::ENOSPC)?;
+        self.note(key);
         self.inner().put(key, parts, within, like)
     }
 
     fn delete(&self, key: &str) -> Result<bool> {
         self.admit(key, &self.is_full, libc::ENOSPC)?;
+        self.note(key);
         self.inner().delete(key)
     }
 
     fn sync(&self, keys: &[String], within: &str) -> Result<()> {
         self.admit(keys.first().map_or(within, String::as_str), &self.is_unsyncable, libc::EIO)?;
-        self.inner().sync(keys, within)
+        self.inner().sync(keys, within)?;
+        self.unsynced.lock().unwrap().retain(|key| !keys.contains(key));
+        Ok(())
     }
 
     fn lock(&self, folder: &str) -> Result<Option<Box<dyn Send + Sync>>> {

@@ -32,14 +32,14 @@ pub struct File {
     /// What a program must read.
     pub bytes: Vec<u8>,
     /// Written since everything was stored last: what another program writes there loses.
-    dirty: Vec<bool>,
+    pub(super) dirty: Vec<bool>,
     /// Written by another program since the file was opened last: old or new.
-    unsure: Vec<bool>,
+    pub(super) unsure: Vec<bool>,
     /// What the kernel holds of the file.
-    cached: Vec<Option<u8>>,
-    is_zeroed: bool,
+    pub(super) cached: Vec<Option<u8>>,
+    pub(super) is_zeroed: bool,
     was_written: bool,
-    documents: Vec<(String, Vec<u8>)>,
+    pub(super) documents: Vec<(String, Vec<u8>)>,
 }
 
 /// What open(2) gave out.
@@ -53,10 +53,10 @@ pub struct Open {
 }
 
 pub struct Model {
-    mounting: Mounting,
+    pub(super) mounting: Mounting,
     store: Arc<Failing>,
     /// The same store, as another program sees it; it never fails.
-    plain: Arc<dyn Store>,
+    pub(super) plain: Arc<dyn Store>,
     _folder: Option<tempfile::TempDir>,
     pub fs: FileSystem,
     pub files: Vec<File>,
@@ -67,7 +67,7 @@ fn errno<T>(answer: Answer<T>) -> Result<T, i32> {
     answer.map_err(|failure| failure.errno())
 }
 
-fn mounted(mounting: &Mounting, store: Arc<dyn Store>) -> FileSystem {
+pub(super) fn mounted(mounting: &Mounting, store: Arc<dyn Store>) -> FileSystem {
     let mut options = Options::new("memory", "/nowhere");
     options.writable = true;
     options.cache_limit_bytes = mounting.cache_limit_bytes;
@@ -153,7 +153,11 @@ impl Model {
         let stored = errno(if syncs { self.fs.sync(open.handle) } else { self.fs.flush(open.handle) });
         let refused = self.store.refused(&array);
         match stored {
-            Ok(()) if open.writes => assert_eq!(refused, open.told, "a failure was never told"),
+            Ok(()) if open.writes => {
+                assert_eq!(refused, open.told, "a failure was never told");
+                let unsynced = self.store.unsynced(&array);
+                assert!(!syncs || unsynced.is_empty(), "{unsynced:?} may be lost");
+            }
             Ok(()) => {}
             Err(code) => {
                 assert!([libc::ENOSPC, libc::EIO].contains(&code));
@@ -333,34 +337,6 @@ impl Model {
         self.release(slot);
     }
 
-    /// Another program writes what we do not: both must be there.
-    pub fn foreign(&mut self, file: usize, offset: usize, data: &[u8]) {
-        let known = &mut self.files[file];
-        let end = (offset + data.len()).min(known.bytes.len());
-        let range = offset.min(end)..end;
-        // In a folder the other program would be refused while we write.
-        if self.mounting.has_folder || known.is_zeroed || known.dirty[range.clone()].contains(&true) {
-            return;
-        }
-        let mut data = data[..range.len()].to_vec();
-        if known.case.is_bool() {
-            data.iter_mut().for_each(|byte| *byte &= 1);
-        }
-        let other = mounted(&self.mounting, self.plain.clone());
-        let inode = other.lookup(ROOT, &name(file), Reach::Store).unwrap().attributes.inode;
-        let handle = other.open(inode, libc::O_RDWR).unwrap().handle;
-        if !data.is_empty() {
-            other.write(handle, range.start as u64, &data, false).unwrap();
-        }
-        other.sync(handle).unwrap();
-        other.release(handle);
-        let cached = known.cached.clone();
-        known.note(range.start, &data);
-        known.cached = cached;
-        known.dirty[range.clone()].fill(false);
-        known.unsure[range].fill(true);
-    }
-
     pub fn fail(&mut self, is_full: bool, is_unsyncable: bool) {
         self.store.set(is_full, is_unsyncable);
     }
@@ -454,7 +430,7 @@ impl File {
         }
     }
 
-    fn note(&mut self, offset: usize, data: &[u8]) {
+    pub(super) fn note(&mut self, offset: usize, data: &[u8]) {
         if data.is_empty() {
             return;
         }

@@ -1,0 +1,74 @@
+//! What other programs do to the store meanwhile.
+
+use serde_json::Value;
+use zarrfs::array::{ByteOrder, Order};
+use zarrfs::mount::failure::Reach;
+use zarrfs::mount::inode::ROOT;
+use zarrfs::store::Part;
+
+use super::files::{Model, mounted};
+use super::name;
+
+impl Model {
+    /// Right behind the first byte that is dirty: in the same chunk, as often as not.
+    pub fn beside_dirty(&self, file: usize) -> Option<usize> {
+        self.files[file].dirty.windows(2).position(|pair| pair == [true, false]).map(|at| at + 1)
+    }
+
+    /// Another program writes what we do not, up to where we do: both must be there.
+    pub fn foreign(&mut self, file: usize, offset: usize, data: &[u8]) {
+        let known = &mut self.files[file];
+        // In a folder the other program would be refused while we write.
+        if self.mounting.has_folder || known.is_zeroed || offset >= known.bytes.len() {
+            return;
+        }
+        let ours = known.dirty[offset..].iter().position(|&is_dirty| is_dirty);
+        let range = offset..(offset + data.len().min(ours.unwrap_or(usize::MAX))).min(known.bytes.len());
+        let mut data = data[..range.len()].to_vec();
+        if known.case.is_bool() {
+            data.iter_mut().for_each(|byte| *byte &= 1);
+        }
+        let other = mounted(&self.mounting, self.plain.clone());
+        let inode = other.lookup(ROOT, &name(file), Reach::Store).unwrap().attributes.inode;
+        let handle = other.open(inode, libc::O_RDWR).unwrap().handle;
+        if !data.is_empty() {
+            other.write(handle, range.start as u64, &data, false).unwrap();
+        }
+        other.sync(handle).unwrap();
+        other.release(handle);
+        let cached = known.cached.clone();
+        known.note(range.start, &data);
+        known.cached = cached;
+        known.dirty[range.clone()].fill(false);
+        known.unsure[range].fill(true);
+    }
+
+    /// Another program makes the array longer. `flushes`: what is dirty is stored before anybody has looked.
+    pub fn grow(&mut self, file: usize, rows: usize, flushes: bool) {
+        let layout = self.mounting.layout;
+        let is_fortran = layout.order == Order::F;
+        let known = &mut self.files[file];
+        let Some(row_bytes) = known.case.row_bytes(is_fortran).filter(|_| !known.is_zeroed) else { return };
+        let (key, document) = known.documents.first_mut().unwrap();
+        let mut changed: Value = serde_json::from_slice(document).unwrap();
+        let shape = changed["shape"].as_array_mut().unwrap();
+        let axis = if is_fortran { shape.last_mut() } else { shape.first_mut() }.unwrap();
+        *axis = (axis.as_u64().unwrap() + rows as u64).into();
+        *document = changed.to_string().into_bytes();
+        let like = self.plain.head(key).unwrap().unwrap();
+        let writer = self.plain.writer().unwrap();
+        writer.put(key, &[Part::Bytes(document)], &name(file), &like).unwrap();
+        let size = known.bytes.len() + rows * row_bytes;
+        let fill = known.case.fill(layout.byte_order == ByteOrder::Big);
+        known.bytes.extend(fill.into_iter().cycle().take(rows * row_bytes));
+        known.dirty.resize(size, false);
+        known.unsure.resize(size, false);
+        known.cached.resize(size, None);
+        let writer = self.open.iter().position(|open| open.file == file && open.writes);
+        if let Some(slot) = writer.filter(|_| flushes) {
+            self.flush(slot, false);
+        }
+        let found = self.fs.lookup(ROOT, &name(file), Reach::Store).unwrap().attributes;
+        assert_eq!(found.size_bytes, size as u64);
+    }
+}
