@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use support::Numbers;
 use support::faulty::{Faults, Operation};
 use support::fixtures::python;
 use support::kinds;
@@ -218,6 +219,98 @@ fn sigterm_takes_dirty_pages_of_living_programs() {
     let bytes = stored(store.path(), "plain");
     assert!(bytes[..5000].iter().all(|byte| *byte == 1) && bytes[5000..12_000].iter().all(|byte| *byte == 2));
     assert!(!mount.is_mounted());
+}
+
+/// Programs that write on and on are served until the deadline; every write(2) that succeeded is stored. (A write that was answered
+/// behind the last store, right before the end of the process, was lost.)
+#[test]
+fn sigterm_under_writers_that_do_not_stop() {
+    let store = new_store();
+    let options = ["-o", "writable,stop-deadline=1,dirty-limit=64K"];
+    let Some(mut mount) = Mount::new(store.path(), &options, "writers at the end") else { return };
+    let names = ["plain", "big", "sharded", "nested"];
+    let written = std::thread::scope(|scope| {
+        let write = |name: &'static str| {
+            let path = mount.path(name);
+            scope.spawn(move || {
+                let mut numbers = Numbers(name.len() as u64);
+                let file = open(&path);
+                // What each byte was last written as, and what the write that failed may have made of it.
+                let mut bytes: Vec<Vec<u8>> =
+                    fs::read(&path).unwrap().into_iter().map(|byte| vec![byte]).collect();
+                let mut count = 0_u64;
+                loop {
+                    let (offset, length) = numbers.range(bytes.len() as u64);
+                    let piece: Vec<u8> = (0..length).map(|_| numbers.next() as u8).collect();
+                    let is_written = file.write_all_at(&piece, offset).is_ok();
+                    for (byte, value) in bytes[offset as usize..].iter_mut().zip(piece) {
+                        if is_written {
+                            byte.clear();
+                        }
+                        byte.push(value);
+                    }
+                    if !is_written {
+                        return (bytes, count);
+                    }
+                    count += 1;
+                }
+            })
+        };
+        let threads: Vec<_> = names.into_iter().map(write).collect();
+        std::thread::sleep(Duration::from_millis(200));
+        signal(mount.pid(), "TERM");
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+    });
+    assert!(mount.end().success(), "{}", mount.log());
+    for (name, (bytes, count)) in names.into_iter().zip(written) {
+        let stored = stored(store.path(), name);
+        let lost = (0..stored.len()).filter(|&at| !bytes[at].contains(&stored[at])).count();
+        assert!(count > 10 && lost == 0, "{name}: {lost} bytes of {count} writes are lost");
+    }
+}
+
+/// The same through a memory map: what a store instruction wrote is stored, until one is answered with SIGBUS. (Pages that were
+/// had again after the kernel gave them up outlived the daemon, and took what was written to them for ever.)
+#[test]
+fn sigterm_under_a_map_that_is_written_to_without_end() {
+    let store = new_store();
+    let options = ["-o", "writable,stop-deadline=1"];
+    let Some(mut mount) = Mount::new(store.path(), &options, "a memory map") else { return };
+    let Some(python) = python("a memory map at the end of a mount") else { return };
+    let script = "
+import mmap, os, sys, time
+file = os.open(sys.argv[1], os.O_RDWR)
+pages = mmap.mmap(file, 0)
+os.close(file)
+size, n, end = len(pages), 0, time.monotonic() + 30
+while time.monotonic() < end:
+    pages[n % size] = (n + n // size * 13) % 256
+    os.write(1, b'%d\\n' % n)
+    n += 1
+";
+    let mut child = Command::new(python)
+        .args(["-c", script])
+        .arg(mount.path("big"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut last = 0_usize;
+    let pid = mount.pid();
+    for line in lines {
+        last = line.unwrap().parse().unwrap();
+        if last == 3000 {
+            signal(pid, "TERM");
+        }
+    }
+    assert!(!child.wait().unwrap().success(), "the map outlives its daemon");
+    assert!(mount.end().success(), "{}", mount.log());
+    let stored = stored(store.path(), "big");
+    let size = stored.len();
+    let value = |n: usize| ((n + n / size * 13) % 256) as u8;
+    assert!(last > 2 * size, "only {last} bytes were written");
+    let lost: Vec<usize> = (last - size + 2..=last).filter(|&n| stored[n % size] != value(n)).collect();
+    assert!(lost.is_empty(), "of {last} bytes the last {} are lost", lost.len());
 }
 
 /// Pages written after the last close(2), which nobody synced, and umount(8).
