@@ -2,7 +2,7 @@
 //! stored data is without.
 //!
 //! A daemon run by root keeps what it takes to read private stores and to give what it makes to the array's owner
-//! ([`WORKING`]), and loses the rest of root's capabilities on all threads. Uses `sys`.
+//! (`WORKING`), and loses the rest of root's capabilities on all threads. Uses `sys`.
 //!
 //! Invariant: [`Mounter::start`] runs before any other thread is started, since threads inherit what their creator has.
 
