@@ -66,10 +66,10 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
 }
 
 fn parse_and_run(arguments: Vec<OsString>) -> Outcome {
-    let (arguments, helper) = if is_mount_helper(&arguments) {
-        (mount::from_helper(arguments)?, true)
-    } else {
-        (with_command(arguments), false)
+    let (arguments, helper) = match helper(&arguments) {
+        Some(Helper::Mount) => (mount::from_helper(arguments)?, true),
+        Some(Helper::Umount) => (umount::from_helper(arguments)?, true),
+        None => (with_command(arguments), false),
     };
     let Some(command_line) = parse(&arguments)? else { return Ok(()) };
     match command_line.command {
@@ -95,10 +95,22 @@ fn parse_and_run(arguments: Vec<OsString>) -> Outcome {
     }
 }
 
-/// Whether mount(8) called us: `mount.zarrfs` or `mount.fuse.zarrfs`.
-fn is_mount_helper(arguments: &[OsString]) -> bool {
-    let name = arguments.first().and_then(|path| Path::new(path).file_name()).and_then(OsStr::to_str);
-    name.is_some_and(|name| name.starts_with("mount."))
+/// Who called us by another name.
+#[derive(Debug, PartialEq, Eq)]
+enum Helper {
+    /// mount(8): `mount.zarrfs` or `mount.fuse.zarrfs`.
+    Mount,
+    /// umount(8): `umount.zarrfs` or `umount.fuse.zarrfs`.
+    Umount,
+}
+
+fn helper(arguments: &[OsString]) -> Option<Helper> {
+    let name = arguments.first().and_then(|path| Path::new(path).file_name()).and_then(OsStr::to_str)?;
+    match name.split_once('.')?.0 {
+        "mount" => Some(Helper::Mount),
+        "umount" => Some(Helper::Umount),
+        _ => None,
+    }
 }
 
 /// Puts `mount` in front where a store was named without a command.
@@ -225,9 +237,10 @@ mod tests {
 
     #[test]
     fn mount_helpers_are_told_by_their_name() {
-        assert!(is_mount_helper(&["/usr/sbin/mount.zarrfs".into()]));
-        assert!(is_mount_helper(&["mount.fuse.zarrfs".into()]));
-        assert!(!is_mount_helper(&["/usr/bin/zarrfs".into()]));
+        assert_eq!(helper(&["/usr/sbin/mount.zarrfs".into()]), Some(Helper::Mount));
+        assert_eq!(helper(&["mount.fuse.zarrfs".into()]), Some(Helper::Mount));
+        assert_eq!(helper(&["/sbin/umount.fuse.zarrfs".into()]), Some(Helper::Umount));
+        assert_eq!(helper(&["/usr/bin/zarrfs".into()]), None);
     }
 
     const README: &str = include_str!("../../README.md");

@@ -18,7 +18,7 @@ use crate::mount::fs::FileSystem;
 use crate::mount::mounting;
 use crate::mount::notify;
 use crate::mount::privileges::Mounter;
-use crate::mount::process::{FILESYSTEM_TYPE, mount_at, with_patience};
+use crate::mount::process::{FILESYSTEM_TYPE, MountEntry, mount_at, with_patience};
 use crate::mount::session::spawn;
 use crate::mount::system_log;
 use crate::sys;
@@ -40,7 +40,7 @@ pub struct Mounted {
     notifier: Arc<OnceLock<Notifier>>,
     is_ending: AtomicBool,
     is_announced: AtomicBool,
-    /// As [`MountEntry::device`](crate::mount::process::MountEntry), once it is known: somebody may have unmounted ours and
+    /// As [`MountEntry::device`], once it is known: somebody may have unmounted ours and
     /// mounted another there.
     device: OnceLock<String>,
 }
@@ -95,7 +95,7 @@ impl Mounted {
     fn take_pages(&self) {
         let inodes = self.fs.written_inodes();
         let Some(notifier) = self.notifier.get().cloned().filter(|_| !inodes.is_empty()) else { return };
-        let mountpoint = self.our_mount().map(|_| self.mountpoint().to_owned());
+        let mountpoint = if self.has_left() { None } else { Some(self.mountpoint().to_owned()) };
         let taken = with_patience(PAGES_PATIENCE, move || {
             // Starts all writes at once; the other call waits for them page by page.
             if let Some(folder) = mountpoint.and_then(|path| fs::File::open(path).ok()) {
@@ -177,16 +177,19 @@ impl Mounted {
         }
     }
 
-    /// Our mount, if it still is in the tree.
-    fn our_mount(&self) -> Option<()> {
-        let entry = mount_at(self.mountpoint()).ok()??;
-        let is_another = self.device.get().is_some_and(|device| *device != entry.device);
-        (entry.filesystem_type == FILESYSTEM_TYPE && !is_another).then_some(())
+    /// Whether our mount is out of the tree.
+    pub fn has_left(&self) -> bool {
+        let entry = mount_at(self.mountpoint()).ok().flatten();
+        let is_ours = |entry: &MountEntry| {
+            let is_another = self.device.get().is_some_and(|device| *device != entry.device);
+            entry.filesystem_type == FILESYSTEM_TYPE && !is_another
+        };
+        !entry.as_ref().is_some_and(is_ours)
     }
 
     /// Takes our mount out of the tree, if it still is there.
     pub fn detach(&self) {
-        if self.our_mount().is_none() {
+        if self.has_left() {
             return;
         }
         let mountpoint = self.mountpoint().to_owned();

@@ -70,6 +70,8 @@ struct LogState {
     /// When the last messages went out, oldest first.
     sent: VecDeque<Instant>,
     suppressed: u64,
+    /// The last message that went out.
+    last: String,
 }
 
 impl FailureLog {
@@ -80,25 +82,34 @@ impl FailureLog {
 
     /// Logs a failed request: what was asked for, and why it failed.
     pub fn note(&self, request: std::fmt::Arguments<'_>, reason: &dyn std::fmt::Display) {
-        if let Some(suppressed) = self.admit(Instant::now()) {
+        let message = format!("{request}: {reason}");
+        if let Some(suppressed) = self.admit(Instant::now(), &message) {
             if suppressed > 0 {
                 log::warn!("{suppressed} further failures were not logged");
             }
-            log::warn!("{request}: {reason}");
+            log::warn!("{message}");
         }
     }
 
     /// Whether a message may go out now; if so, how many did not since the last one.
-    fn admit(&self, now: Instant) -> Option<u64> {
+    /// The kernel asks again for a page that it did not get: the same message is not sent twice in a row.
+    fn admit(&self, now: Instant, message: &str) -> Option<u64> {
         let mut state = self.state.lock();
         while state.sent.front().is_some_and(|&at| now.duration_since(at) >= Self::WINDOW) {
             state.sent.pop_front();
+        }
+        if state.sent.is_empty() {
+            state.last.clear();
+        }
+        if state.last == message {
+            return None;
         }
         if state.sent.len() >= Self::BURST {
             state.suppressed += 1;
             return None;
         }
         state.sent.push_back(now);
+        message.clone_into(&mut state.last);
         Some(std::mem::take(&mut state.suppressed))
     }
 }
@@ -111,9 +122,12 @@ mod tests {
     fn a_flood_is_cut_and_counted() {
         let log = FailureLog::default();
         let start = Instant::now();
-        let sent = (0..1000).filter(|_| log.admit(start).is_some()).count();
+        let sent = (0..1000).filter(|number: &u32| log.admit(start, &number.to_string()).is_some()).count();
         assert_eq!(sent, FailureLog::BURST);
-        assert_eq!(log.admit(start + FailureLog::WINDOW), Some(1000 - FailureLog::BURST as u64));
-        assert_eq!(log.admit(start + FailureLog::WINDOW), Some(0));
+        let later = start + FailureLog::WINDOW;
+        assert_eq!(log.admit(later, "a"), Some(1000 - FailureLog::BURST as u64));
+        assert_eq!(log.admit(later, "b"), Some(0));
+        assert_eq!(log.admit(later, "b"), None, "what was just said");
+        assert_eq!(log.admit(later + FailureLog::WINDOW, "b"), Some(0));
     }
 }

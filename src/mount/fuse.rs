@@ -23,6 +23,7 @@ use crate::mount::failure::{Failure, Reach};
 use crate::mount::fs::{FileSystem, Found};
 use crate::mount::fuse_entry::{file_attr, from_offset, look_ahead, no_entry, unknown_entry};
 use crate::mount::pool::{Answerable, Pool, Request as Asked};
+use crate::mount::storing::Storing;
 use crate::mount::writing::Change;
 use crate::store::Room;
 
@@ -82,12 +83,19 @@ pub struct Fuse {
     /// Tells the kernel what to drop; set once there is a session.
     pub(super) notifier: Arc<OnceLock<Notifier>>,
     pub(super) answers_xattrs: bool,
+    /// What stores.
+    pub(super) storing: Storing,
 }
 
 impl Fuse {
     /// Over a file system and the threads that wait for its store.
-    pub fn new(fs: Arc<FileSystem>, pool: Arc<Pool>, notifier: Arc<OnceLock<Notifier>>) -> Self {
-        Fuse { fs, pool, notifier, answers_xattrs: false }
+    pub fn new(
+        fs: Arc<FileSystem>,
+        pool: Arc<Pool>,
+        storing: Storing,
+        notifier: Arc<OnceLock<Notifier>>,
+    ) -> Self {
+        Fuse { fs, pool, notifier, answers_xattrs: false, storing }
     }
 
     /// Answers with what `operation` gives: at once if memory is enough, else from the pool.
@@ -238,7 +246,7 @@ impl Filesystem for Fuse {
     fn release(
         &self,
         _request: &Request,
-        _inode: INodeNo,
+        inode: INodeNo,
         handle: FileHandle,
         _flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
@@ -246,7 +254,7 @@ impl Filesystem for Fuse {
         reply: ReplyEmpty,
     ) {
         guard("release", || {
-            self.answer_release(handle, reply);
+            self.answer_release(inode, handle, reply);
         });
     }
 
@@ -373,16 +381,16 @@ impl Filesystem for Fuse {
         });
     }
 
-    fn flush(&self, _: &Request, _: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        self.answer_flush(handle, reply);
+    fn flush(&self, _: &Request, inode: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        self.answer_flush(inode, handle, reply);
     }
 
-    fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.answer_fsync(handle, reply);
+    fn fsync(&self, _: &Request, inode: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.answer_fsync(inode, handle, reply);
     }
 
-    fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.answer_fsyncdir(reply);
+    fn fsyncdir(&self, _: &Request, inode: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.answer_fsyncdir(inode, reply);
     }
 
     fn setattr(

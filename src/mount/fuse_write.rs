@@ -1,43 +1,17 @@
 //! The part of the adapter that writes. Nothing here is answered on a session thread: taking a write may wait for room.
 //!
-//! What stores (close, fsync, the last release) runs on a thread of its own, without the pool's deadline: however long the store
-//! takes, its answer must be the true one.
-
-use std::sync::Arc;
+//! What stores (close, fsync, the last release) runs in `storing.rs`, without the pool's deadline: as long as something gets stored,
+//! its answer must be the true one.
 
 use fuser::{Errno, FileHandle, INodeNo, ReplyAttr, ReplyEmpty, ReplyWrite};
 
-use crate::mount::failure::{Answer, Failure};
-use crate::mount::fs::FileSystem;
-use crate::mount::fuse::{Fuse, guard};
+use crate::mount::failure::Failure;
+use crate::mount::fuse::Fuse;
 use crate::mount::fuse_entry::file_attr;
 use crate::mount::pool::{Answerable, Request};
 use crate::mount::writing::Change;
 
 impl Fuse {
-    /// Runs what stores, and answers with its outcome.
-    fn on_own_thread(&self, reply: ReplyEmpty, run: impl FnOnce(&FileSystem) -> Answer<()> + Send + 'static) {
-        let fs = self.fs.clone();
-        let reply = Arc::new(parking_lot::Mutex::new(Some(reply)));
-        let answered = reply.clone();
-        let started = std::thread::Builder::new().name("store".to_owned()).spawn(move || {
-            guard("storing", || {
-                let outcome = run(&fs);
-                let Some(reply) = answered.lock().take() else { return };
-                match outcome {
-                    Ok(()) => reply.ok(),
-                    Err(failure) => reply.fail(failure.errno()),
-                }
-            });
-        });
-        if let Err(error) = started {
-            log::error!("cannot start a thread to store what was written: {error}");
-            if let Some(reply) = reply.lock().take() {
-                reply.fail(libc::EIO);
-            }
-        }
-    }
-
     pub(super) fn answer_write(
         &self,
         inode: INodeNo,
@@ -60,29 +34,31 @@ impl Fuse {
         });
     }
 
-    pub(super) fn answer_flush(&self, handle: FileHandle, reply: ReplyEmpty) {
-        self.on_own_thread(reply, move |fs| fs.flush(handle.0));
+    pub(super) fn answer_flush(&self, inode: INodeNo, handle: FileHandle, reply: ReplyEmpty) {
+        self.storing.run(Request::new(inode.0, "close"), reply, move |fs| fs.flush(handle.0));
     }
 
-    pub(super) fn answer_fsync(&self, handle: FileHandle, reply: ReplyEmpty) {
-        self.on_own_thread(reply, move |fs| fs.sync(handle.0));
+    pub(super) fn answer_fsync(&self, inode: INodeNo, handle: FileHandle, reply: ReplyEmpty) {
+        self.storing.run(Request::new(inode.0, "fsync"), reply, move |fs| fs.sync(handle.0));
     }
 
     /// fsync of a folder stores everything of the mount.
-    pub(super) fn answer_fsyncdir(&self, reply: ReplyEmpty) {
+    pub(super) fn answer_fsyncdir(&self, inode: INodeNo, reply: ReplyEmpty) {
         let quiet = self.fs.options().request_deadline;
-        self.on_own_thread(reply, move |fs| match fs.store_all(quiet).into_iter().next() {
-            Some((_, error)) => Err(Failure::Error(error)),
-            None => Ok(()),
+        self.storing.run(Request::new(inode.0, "fsync"), reply, move |fs| {
+            match fs.store_all(quiet).into_iter().next() {
+                Some((_, error)) => Err(Failure::Error(error)),
+                None => Ok(()),
+            }
         });
     }
 
-    pub(super) fn answer_release(&self, handle: FileHandle, reply: ReplyEmpty) {
+    pub(super) fn answer_release(&self, inode: INodeNo, handle: FileHandle, reply: ReplyEmpty) {
         if !self.fs.is_writer(handle.0) {
             self.fs.release(handle.0);
             return reply.ok();
         }
-        self.on_own_thread(reply, move |fs| {
+        self.storing.run(Request::new(inode.0, "release"), reply, move |fs| {
             fs.release(handle.0);
             Ok(())
         });

@@ -31,6 +31,7 @@ pub mod sidecar;
 pub mod sidecar_edit;
 pub mod snippets;
 pub mod stats;
+pub mod storing;
 pub mod system_log;
 pub mod unmounting;
 pub mod writing;

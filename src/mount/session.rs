@@ -21,6 +21,7 @@ use crate::mount::options::Options;
 use crate::mount::pool::{Limits, Pool};
 use crate::mount::privileges::Mounter;
 use crate::mount::process::thread_count;
+use crate::mount::storing::Storing;
 use crate::mount::system_log;
 use crate::store::Store;
 use crate::sys::{self, Fork, SignalSet};
@@ -151,11 +152,17 @@ fn serve(started: Started, signals: SignalSet, report: Option<PipeWriter>) -> Re
     mount.announce_end();
     log::info!("the mount on {} has ended", mount.mountpoint().display());
     mount.store_all()?;
-    ended.map_err(|error| {
-        // The kernel still shows a mount that nobody serves.
-        mount.detach();
-        Error::Usage(format!("the mount ended with an error: {error}"))
-    })
+    match ended {
+        // A session thread that was just taking a request when the last user left is told ECONNABORTED; so is one whose connection
+        // was aborted by the administrator, but then the mount is still there.
+        Err(error) if error.raw_os_error() == Some(libc::ECONNABORTED) && mount.has_left() => Ok(()),
+        Err(error) => {
+            // The kernel still shows a mount that nobody serves.
+            mount.detach();
+            Err(Error::Usage(format!("the mount ended with an error: {error}")))
+        }
+        Ok(()) => Ok(()),
+    }
 }
 
 fn block_signals() -> Result<SignalSet> {
@@ -189,12 +196,13 @@ fn start(options: Options, open_store: impl FnOnce() -> Result<Arc<dyn Store>>) 
     let noting = fs.clone();
     let limits = Limits::new(options.threads, options.request_deadline);
     let pool = Pool::new(limits, move |request| noting.note_overdue(request)).map_err(failed)?;
+    let storing = Storing::new(fs.clone()).map_err(failed)?;
     let mounted = options.clone();
     let device = mounter.run(move || mounting::mount(&mounted))??;
     let mut config = Config::default();
     config.n_threads = Some(SESSION_THREADS);
     let notifier = Arc::new(OnceLock::new());
-    let fuse = Fuse::new(fs.clone(), Arc::new(pool), notifier.clone());
+    let fuse = Fuse::new(fs.clone(), Arc::new(pool), storing, notifier.clone());
     let mount = Mounted::new(fs, mounter, notifier.clone());
     match Session::from_fd(fuse, device, SessionACL::All, config) {
         Ok(session) => {

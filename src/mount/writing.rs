@@ -337,6 +337,11 @@ impl FileSystem {
         self.engine.store_all(quiet)
     }
 
+    /// Chunks and shards stored so far.
+    pub fn stored_objects(&self) -> u64 {
+        self.engine.counters().objects_stored
+    }
+
     /// Bytes written and not yet stored.
     pub fn dirty_bytes(&self) -> u64 {
         self.engine.counters().dirty_bytes
