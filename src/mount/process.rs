@@ -5,6 +5,8 @@ use std::fs;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -88,25 +90,67 @@ pub fn with_patience<T: Send + 'static>(
     receiver.recv_timeout(patience).ok()
 }
 
+/// Looking at a process in /proc that takes longer hangs.
+const HANGS_AFTER: Duration = Duration::from_millis(300);
+/// Threads that may be left behind at what hangs.
+const MAX_HANGING: usize = 16;
+
 /// How many threads this process has.
 pub fn thread_count() -> usize {
     fs::read_dir("/proc/self/task").map_or(1, Iterator::count)
 }
 
 /// The processes that hold a mount: with an open file, a mapping, or their working folder in it. What may not be
-/// looked at (another user's processes) is left out. Nothing in the mount itself is touched.
+/// looked at (another user's processes) is left out, and so is what cannot be: to look at a process that hangs in the kernel
+/// can hang, too. Nothing in the mount itself is touched.
 pub fn users_of(mount: &MountEntry) -> Vec<(u32, String)> {
     let numbers = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let mut users: Vec<(u32, String)> = pids
-        .filter(|&pid| pid != std::process::id() && uses(pid, mount))
-        .map(|pid| {
+    let pids: Vec<u32> = pids.filter(|&pid| pid != std::process::id()).collect();
+    let mount = mount.clone();
+    let looked = each_with_patience(pids, move |pid| {
+        uses(pid, &mount).then(|| {
             let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
             (pid, name.trim_end().to_owned())
         })
-        .collect();
+    });
+    let mut users: Vec<_> = looked.into_iter().flatten().collect();
     users.sort();
     users
+}
+
+/// Looks at each item, one after the other; past those at which it hangs, on further threads.
+fn each_with_patience<I, T>(items: Vec<I>, look: impl Fn(I) -> T + Send + Sync + 'static) -> Vec<T>
+where
+    I: Copy + Send + Sync + 'static,
+    T: Send + 'static,
+{
+    let (items, next, look) = (Arc::new(items), Arc::new(AtomicUsize::new(0)), Arc::new(look));
+    let (sender, receiver) = channel();
+    let mut found = Vec::new();
+    for _ in 0..MAX_HANGING {
+        let (list, place, look, sender) = (items.clone(), next.clone(), look.clone(), sender.clone());
+        let run = move || {
+            while let Some(&item) = list.get(place.fetch_add(1, Ordering::Relaxed)) {
+                if sender.send(look(item)).is_err() {
+                    return;
+                }
+            }
+        };
+        if std::thread::Builder::new().spawn(run).is_err() {
+            break;
+        }
+        while let Ok(looked) = receiver.recv_timeout(HANGS_AFTER) {
+            found.push(looked);
+            if found.len() == items.len() {
+                return found;
+            }
+        }
+        if next.load(Ordering::Relaxed) >= items.len() {
+            break;
+        }
+    }
+    found
 }
 
 fn uses(pid: u32, mount: &MountEntry) -> bool {
@@ -141,6 +185,19 @@ fn maps_device(maps: &[u8], device: &str) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    /// `zarrfs umount` of a mount in use hung for as long as any process on the machine hung in the kernel.
+    #[test]
+    fn what_hangs_is_passed_over() {
+        let look = |item: u32| {
+            if item.is_multiple_of(40) {
+                std::thread::sleep(Duration::from_secs(3600));
+            }
+            item
+        };
+        let looked = each_with_patience((1..=100).collect(), look);
+        assert_eq!(looked, (1..=100).filter(|item| item % 40 != 0).collect::<Vec<u32>>());
+    }
 
     #[test]
     fn mountinfo_lines() {
