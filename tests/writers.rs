@@ -10,13 +10,14 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::Instant;
 
 use support::faulty::{Faults, Operation};
 use support::fixtures::python;
 use support::kinds;
 use support::library;
 use support::mounted::Mount;
-use support::place::wait_for;
+use support::place::{PATIENCE, wait_for};
 use tempfile::TempDir;
 
 const WRITABLE: &[&str] = &["-o", "writable,revalidate=0"];
@@ -34,6 +35,17 @@ fn stored(store: &Path, array: &str) -> Vec<u8> {
 
 fn open(path: &Path) -> io::Result<File> {
     File::options().read(true).write(true).open(path)
+}
+
+/// Once who had it has let go.
+fn open_soon(path: &Path) -> File {
+    let started = Instant::now();
+    loop {
+        match open(path) {
+            Err(_) if started.elapsed() < PATIENCE => {}
+            opened => return opened.unwrap(),
+        }
+    }
 }
 
 fn errno<T: std::fmt::Debug>(result: io::Result<T>) -> Option<i32> {
@@ -64,12 +76,12 @@ fn a_second_writer_is_refused() {
         assert_eq!(errno(open(&path(refused, "plain"))), Some(libc::EBUSY));
         assert!(refused.log().contains("another writer has this array open"), "{}", refused.log());
         assert_eq!(fs::read(path(refused, "plain")).unwrap().len(), 60 * 70 * 4, "reading is free");
-        drop(open(&path(refused, "big")).unwrap());
+        drop(open_soon(&path(refused, "big")));
     }
     drop(file);
     let by_turns = [&nested, &first, &second, &nested];
     for (turn, mount) in by_turns.iter().enumerate() {
-        let file = open(&path(mount, "plain")).unwrap();
+        let file = open_soon(&path(mount, "plain"));
         file.write_all_at(&[turn as u8 + 1; 100], turn as u64 * 60).unwrap();
         for other in by_turns.iter().filter(|other| other.pid() != mount.pid()) {
             assert_eq!(errno(open(&path(other, "plain"))), Some(libc::EBUSY));
