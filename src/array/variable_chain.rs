@@ -83,18 +83,18 @@ impl Chain {
             let is_known = registry::find(spec.family, &spec.name).is_some();
             if inside.is_some() {
                 if is_known || spec.must_understand {
-                    bytes_codecs.push((spec.name.clone(), bytes_codec(spec)?));
+                    bytes_codecs.push((spec.name.clone(), bytes_codec(spec).map_err(at(spec))?));
                 }
             } else if let Some(found) = Vlen::of(spec.family, &spec.name) {
                 if found != vlen {
                     let reason = format!("codec \"{}\" for elements of another kind", spec.name);
-                    return Err(CodecError::unsupported(reason));
+                    return Err(at(spec)(CodecError::unsupported(reason)));
                 }
                 inside = Some(Inside::Elements { vlen, chunk: ChunkLayout::new(&shape, &axes)? });
             } else if spec.family == CodecFamily::V3 && spec.name == "sharding_indexed" {
-                inside = Some(shard(spec, &shape, &axes, vlen, level)?);
+                inside = Some(shard(spec, &shape, &axes, vlen, level).map_err(at(spec))?);
             } else if is_known || spec.must_understand {
-                let order = permutation(spec, &shape)?;
+                let order = permutation(spec, &shape).map_err(at(spec))?;
                 shape = order.iter().filter_map(|&axis| shape.get(axis).copied()).collect();
                 axes = order.iter().filter_map(|&axis| axes.get(axis).copied()).collect();
             }
@@ -226,6 +226,11 @@ impl ChunkLayout {
 fn stand_in(shape: &[u64]) -> Representation {
     let data_type = DataType::UInt8;
     Representation { shape: shape.to_vec(), fill_value: FillValue::zeros(&data_type), data_type }
+}
+
+/// An error, with where the codec stands in the document.
+fn at(spec: &CodecSpec) -> impl Fn(CodecError) -> CodecError + '_ {
+    |error| CodecError { reason: format!("{}: {}", spec.place, error.reason), ..error }
 }
 
 fn misplaced(spec: &CodecSpec) -> CodecError {

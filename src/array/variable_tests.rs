@@ -266,21 +266,24 @@ fn chunks_of_different_lengths_and_shards_in_shards() {
 fn what_cannot_be_read_is_refused_by_name() {
     let open = |codecs: Value| array(MemoryStore::new(), &document(&[4], &[4], &codecs)).err().unwrap();
     for (codecs, text) in [
-        (json!(["vlen-utf8", "nonesuch"]), "a/zarr.json: not supported: codec \"nonesuch\""),
+        (json!(["vlen-utf8", "nonesuch"]), "a/zarr.json: not supported: codecs[1]: codec \"nonesuch\""),
         (
             json!(["vlen-bytes"]),
-            "a/zarr.json: not supported: codec \"vlen-bytes\" for elements of another kind",
+            "a/zarr.json: not supported: codecs[0]: codec \"vlen-bytes\" for elements of another kind",
         ),
-        (json!(["bytes"]), "a/zarr.json: not supported: codec \"bytes\" for elements of variable length"),
+        (
+            json!(["bytes"]),
+            "a/zarr.json: not supported: codecs[0]: codec \"bytes\" for elements of variable length",
+        ),
         (
             json!([{"name": "cast_value", "configuration": {"data_type": "int8"}}, "vlen-utf8"]),
-            "a/zarr.json: not supported: codec \"cast_value\" for elements of variable length",
+            "a/zarr.json: not supported: codecs[0]: codec \"cast_value\" for elements of variable length",
         ),
         (
             json!([transpose(&[0])]),
             "a/zarr.json: \"codecs\" has no codec that turns elements of variable length into bytes",
         ),
-        (json!(["vlen-utf8", transpose(&[0])]), "a/zarr.json: codec \"transpose\" takes an array"),
+        (json!(["vlen-utf8", transpose(&[0])]), "a/zarr.json: codecs[1]: codec \"transpose\" takes an array"),
         (json!([sharding(&[3], json!(["vlen-utf8"]), false)]), "does not divide the shard's shape [4]"),
     ] {
         let error = open(codecs).to_string();
