@@ -51,8 +51,8 @@ impl Bands {
         // A block of more than half a unit would be decoded for two bands.
         let block_bytes = block_bytes.filter(|&block| block <= unit_bytes / 2);
         let is_cheap = block_bytes.is_some() && unit_bytes >= MIN_CHEAP_UNIT_BYTES;
-        // Two slabs, the one that is read and the next, and something besides.
-        let target_bytes = limit_bytes / 16 * 7;
+        // The slab that is read, and the beginning of the next.
+        let target_bytes = limit_bytes / 8 * 5;
         let cut = match block_bytes.filter(|_| is_cheap) {
             Some(block) if slab_bytes > CHEAP_SLAB_BYTES.min(target_bytes) => {
                 Some(cut(units, CHEAP_SLAB_BYTES.min(limit_bytes / 4), block))
@@ -184,13 +184,13 @@ mod tests {
         assert!(!whole.is_cut());
         assert_eq!(whole.slab().unwrap(), Slab { bands: 64, bytes: 256 << 20 });
         let quarter = Bands::new(&units, 64 << 20, None);
-        assert!(quarter.is_cut() && quarter.slab().unwrap().bytes <= 28 << 20);
+        assert!(quarter.is_cut() && quarter.slab().unwrap().bytes == 40 << 20);
         assert_eq!(quarter.place(1), BandPlace { unit: 1, bytes: 0..quarter.place(0).bytes.end });
         let blocks = Bands::new(&units, 1 << 30, Some(512 << 10));
         assert!(blocks.is_cut() && blocks.is_cheap());
         assert_eq!(blocks.slab().unwrap().bytes, 32 << 20);
         let tiny = Bands::new(&units, 256 << 10, None);
-        assert!(tiny.slab().unwrap().bytes <= 128 << 10);
+        assert!(tiny.slab().unwrap().bytes <= 160 << 10);
     }
 
     proptest! {

@@ -9,14 +9,15 @@
 //!   [`WriteState::zero`]. From then on it is *retired*: whoever still has it looks in the map again.
 //! - The units' map is never held while waiting for the state of a unit, which may be held during a read of the store.
 //! - An array that grew in place goes on with its predecessor's [`WriteState`]; the predecessor stores nothing any more.
-//! - The memory counted for a unit is what was written to it, since its buffer's other pages are untouched; all of it
-//!   once it is complete.
+//! - The memory counted for a unit is what was written to it where its buffer's other pages are untouched; all of it
+//!   once it is complete, and from the start for writers that fill it.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::buffer::Buffer;
+use super::full_units::FullUnits;
 use super::intervals::Intervals;
 use super::sync::Mutex;
 use super::sync::atomic::AtomicBool;
@@ -47,6 +48,8 @@ pub struct UnitState {
     pub last_write: Instant,
     /// It is no longer in the map.
     pub is_retired: bool,
+    /// Its buffer takes memory as a whole, whatever was written to it.
+    pub counts_whole: bool,
     /// Bytes counted for it in the engine.
     pub counted: u64,
 }
@@ -111,6 +114,8 @@ pub struct WriteState {
     pub syncing: Mutex<()>,
     /// It was opened for writing at some time: readers look for dirty units first.
     pub is_written: AtomicBool,
+    /// Units that were written in full.
+    pub full: FullUnits,
     /// What went wrong.
     pub failures: Mutex<Failures>,
 }

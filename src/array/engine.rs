@@ -144,8 +144,12 @@ impl Engine {
         self.readers_keep.store(true, Ordering::Relaxed);
     }
 
+    pub(super) fn dirty_limit_bytes(&self) -> u64 {
+        self.dirty_limit_bytes.load(Ordering::Relaxed)
+    }
+
     pub(super) fn is_over_dirty_limit(&self) -> bool {
-        self.dirty_bytes.load(Ordering::Acquire) > self.dirty_limit_bytes.load(Ordering::Relaxed)
+        self.dirty_bytes.load(Ordering::Acquire) > self.dirty_limit_bytes()
     }
 
     /// Remembers an array that is written, and starts the timer that stores what has settled.

@@ -14,6 +14,7 @@ mod cache;
 mod check;
 mod dirty;
 mod engine;
+mod full_units;
 mod grid;
 #[cfg(test)]
 #[allow(clippy::expect_used)]

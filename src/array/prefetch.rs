@@ -15,10 +15,10 @@ use super::{Array, Inner};
 
 /// How far apart requests of one sequential reader may arrive: the kernel sends readahead from several threads.
 const SEQUENTIAL_WINDOW_BYTES: u64 = 4 << 20;
-/// With no room for two slabs, so many bytes of the file are decoded ahead.
+/// With no room for a slab, so many bytes of the file are decoded ahead.
 const WINDOW_BYTES: u64 = 8 << 20;
-/// Slabs that are decoded ahead, where there is room.
-const SLABS_AHEAD: u64 = 2;
+/// So much is decoded ahead, and at least the next slab, where there is room.
+const AHEAD_BYTES: u64 = 64 << 20;
 
 /// One reader of an array, and how it goes through it.
 #[derive(Default)]
@@ -40,15 +40,17 @@ struct Pass {
 struct Stream {
     /// The first slab that was not left behind.
     first: u64,
-    /// The first slab that was not queued.
+    /// The first slab that was not queued, or not all of it.
     end: u64,
+    /// Part of that one was queued, too.
+    is_begun: bool,
     array: Arc<Inner>,
 }
 
 impl Stream {
     fn new(array: &Arc<Inner>, slab: u64) -> Self {
         array.streams.fetch_add(1, Ordering::Relaxed);
-        Stream { first: slab, end: slab, array: Arc::clone(array) }
+        Stream { first: slab, end: slab, is_begun: false, array: Arc::clone(array) }
     }
 }
 
@@ -99,7 +101,7 @@ impl Array {
         let Some(slab) = bands.slab() else { return };
         let limit = inner.engine.cache.limit_bytes();
         let generation = (&reader.generation, reader.generation.load(Ordering::Relaxed));
-        if slab.bytes > limit / 2 {
+        if slab.bytes > limit / 4 * 3 {
             let length = WINDOW_BYTES.min(self.size_bytes() - offset);
             let bands = bands.grid().chunks_of(offset, length);
             let room = (limit / 4).checked_div(inner.band_bytes()).unwrap_or(1) as usize;
@@ -113,14 +115,25 @@ impl Array {
             _ => Stream::new(inner, now),
         };
         let stream = pass.stream.insert(stream);
-        let ahead = (limit / 4 * 3 / slab.bytes.max(1)).saturating_sub(1).clamp(1, SLABS_AHEAD);
+        let ahead = (AHEAD_BYTES / slab.bytes.max(1)).clamp(1, 2);
         while stream.end <= now + ahead {
-            // Of those further ahead one is queued when all before it are under way.
-            if stream.end > now && inner.engine.workers.waiting_ahead() > 0 {
-                break;
+            let bands_of_it = slab_bands(slab, stream.end, bands.grid().chunks());
+            if stream.end > now {
+                // Of those further ahead one is queued when all before it are under way, and no more of it than the
+                // cache takes beside them.
+                let taken = slab.bytes.saturating_mul(stream.end - now);
+                let room = (limit / 16 * 15).saturating_sub(taken) / inner.band_bytes().max(1);
+                if inner.engine.workers.waiting_ahead() > 0 || (stream.is_begun && room < slab.bands) {
+                    break;
+                }
+                if room < slab.bands {
+                    stream.is_begun = true;
+                    Inner::queue(inner, bands_of_it.take(room as usize), generation);
+                    break;
+                }
             }
-            Inner::queue(inner, slab_bands(slab, stream.end, bands.grid().chunks()), generation);
-            stream.end += 1;
+            Inner::queue(inner, bands_of_it, generation);
+            (stream.end, stream.is_begun) = (stream.end + 1, false);
         }
         let behind = slab_at(offset.saturating_sub(SEQUENTIAL_WINDOW_BYTES));
         if stream.first < behind {

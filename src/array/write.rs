@@ -136,7 +136,7 @@ impl Array {
     fn take(&self, offset: u64, data: &[u8]) {
         let inner = &self.inner;
         let _ = inner.grid.for_each_piece(offset, data.len() as u64, &mut |piece: &Piece<'_>| {
-            inner.take_piece(piece, data);
+            Inner::take_piece(inner, piece, data);
             Ok::<(), ()>(())
         });
     }
@@ -163,28 +163,43 @@ impl Inner {
         })
     }
 
-    fn take_piece(&self, piece: &Piece<'_>, data: &[u8]) {
+    fn take_piece(inner: &Arc<Inner>, piece: &Piece<'_>, data: &[u8]) {
         loop {
-            let unit = self.dirty_unit(piece.chunk);
+            let unit = inner.dirty_unit(piece.chunk, piece.total_bytes());
             let mut state = unit.state.lock();
             if state.is_retired {
                 continue;
             }
             let UnitState { bytes, written, .. } = &mut *state;
+            let was_written = written.total();
+            // Runs that follow one another in the unit are one interval.
+            let mut joined = 0..0;
             piece.for_each_run(|inside, from| {
                 bytes[inside..inside + piece.run].copy_from_slice(&data[from..from + piece.run]);
-                written.insert(inside..inside + piece.run);
+                if joined.end != inside {
+                    written.insert(joined.clone());
+                    joined.start = inside;
+                }
+                joined.end = inside + piece.run;
             });
+            written.insert(joined);
             state.generation += 1;
             state.last_write = Instant::now();
-            self.count(&mut state);
+            inner.count(&mut state);
+            let inside_bytes = inner.inside_bytes(piece.chunk);
+            let became_full = was_written < inside_bytes && state.written.total() >= inside_bytes;
+            drop(state);
+            if became_full {
+                Inner::note_full(inner, inside_bytes as u64);
+            }
             return;
         }
     }
 
     /// Counts what a unit takes of the dirty limit.
     fn count(&self, state: &mut UnitState) {
-        let now = if state.base.is_some() { state.bytes.len() } else { state.written.total() } as u64;
+        let is_whole = state.base.is_some() || state.counts_whole;
+        let now = if is_whole { state.bytes.len() } else { state.written.total() } as u64;
         if now >= state.counted {
             self.engine.dirty_bytes.fetch_add(now - state.counted, Ordering::AcqRel);
         } else {
@@ -193,13 +208,15 @@ impl Inner {
         state.counted = now;
     }
 
-    fn dirty_unit(&self, number: u64) -> Arc<DirtyUnit> {
+    fn dirty_unit(&self, number: u64, piece_bytes: usize) -> Arc<DirtyUnit> {
         let mut units = self.writing.units.lock();
         let unit = units.dirty.entry(number).or_insert_with(|| {
             let shape = self.unit_shape(&self.grid.index(number));
             let length = shape.iter().product::<u64>() as usize * self.fill.len();
+            let (bytes, counts_whole) = self.first_buffer(length, piece_bytes);
             let state = UnitState {
-                bytes: self.engine.buffers.sparse(length),
+                bytes,
+                counts_whole,
                 written: Intervals::default(),
                 base: None,
                 generation: 0,

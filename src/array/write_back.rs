@@ -28,17 +28,19 @@ const LOG_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Which dirty units are to be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Which {
+pub(super) enum Which {
     /// All, and the rest of a zeroed array.
     Everything,
-    /// All that are dirty, if more is dirty than the limit.
+    /// If more is dirty than the limit: those that were written in full, or else all that are dirty.
     ToMakeRoom,
+    /// Those that were written in full.
+    Full,
     /// Those that were not written for so long.
     Settled(Duration),
 }
 
 /// Dirty units of one object, by number.
-type DirtyUnits = Vec<(u64, Arc<DirtyUnit>)>;
+pub(super) type DirtyUnits = Vec<(u64, Arc<DirtyUnit>)>;
 
 /// What a source is given to store an object with.
 pub(super) struct Target<'a> {
@@ -128,7 +130,7 @@ impl Inner {
     /// Stores what is dirty when more is dirty than the limit. Fails where that leaves no room. What others have dirty
     /// and cannot store is no reason to refuse this array's writes: it has nothing dirty then but what comes next.
     pub(super) fn make_room(&self) -> Result<()> {
-        if !self.engine.is_over_dirty_limit() {
+        if !self.engine.is_over_dirty_limit() || self.waits_for_room() {
             return Ok(());
         }
         let stored = self.store_now();
@@ -194,7 +196,7 @@ impl Inner {
         })
     }
 
-    fn store_dirty(&self, which: Which) -> Result<()> {
+    pub(super) fn store_dirty(&self, which: Which) -> Result<()> {
         let _storing = self.writing.storing.lock();
         if which == Which::ToMakeRoom && !self.engine.is_over_dirty_limit() {
             // Somebody else made room while this writer waited.
@@ -292,6 +294,12 @@ impl Inner {
                 unit.state.try_lock().is_some_and(|state| now.duration_since(state.last_write) >= settle)
             };
             objects.retain(|_, units| units.iter().all(|(_, unit)| is_settled(unit)));
+        }
+        if which == Which::Full {
+            objects.retain(|object, units| self.is_full(*object, units));
+        }
+        if which == Which::ToMakeRoom {
+            self.prefer_full(&mut objects);
         }
         if which == Which::Everything && units.zero.is_some() {
             for object in 0..self.source.objects() {

@@ -1,0 +1,102 @@
+//! Storing units while others are still being written: whoever writes an array from end to end has its chunks encoded
+//! beside the stream.
+//!
+//! Uses its neighbours in `array`. A unit that was written in full will not get better by waiting; once enough of them have
+//! come together, a thread stores the objects that consist of such units only. What fails stays dirty and is counted
+//! like any other failure.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::Inner;
+use super::dirty::UnitState;
+use super::write_back::{DirtyUnits, Which};
+use crate::error::Result;
+
+/// So much is stored at a time, at least.
+const ENOUGH_BYTES: u64 = 8 << 20;
+/// How often a writer that waits for room looks whether there is some.
+const ROOM_INTERVAL: Duration = Duration::from_millis(1);
+
+/// The units of an array that were written in full.
+#[derive(Default)]
+pub struct FullUnits {
+    /// Bytes of those that became full since it was looked last.
+    bytes: AtomicU64,
+    /// A thread stores them.
+    is_storing: AtomicBool,
+}
+
+impl Inner {
+    /// Notes that a unit of so many bytes became full; enough of them are stored by a thread of their own.
+    pub(super) fn note_full(inner: &Arc<Inner>, bytes: u64) {
+        let full = &inner.writing.full;
+        if full.bytes.fetch_add(bytes, Ordering::AcqRel) + bytes < ENOUGH_BYTES
+            || full.is_storing.swap(true, Ordering::AcqRel)
+        {
+            return;
+        }
+        let task_inner = Arc::clone(inner);
+        let run = move || {
+            // A failure is counted, and told by the next close or fsync.
+            while task_inner.writing.full.bytes.swap(0, Ordering::AcqRel) >= ENOUGH_BYTES
+                && task_inner.store_full().is_ok()
+            {}
+            task_inner.writing.full.is_storing.store(false, Ordering::Release);
+        };
+        if std::thread::Builder::new().name("full-units".to_owned()).spawn(run).is_err() {
+            // The timer, a close or the limit stores them.
+            full.is_storing.store(false, Ordering::Release);
+        }
+    }
+
+    /// Waits while what others store makes room; whether there is any.
+    pub(super) fn waits_for_room(&self) -> bool {
+        while self.engine.is_over_dirty_limit() && self.writing.full.is_storing.load(Ordering::Acquire) {
+            std::thread::sleep(ROOM_INTERVAL);
+        }
+        !self.engine.is_over_dirty_limit()
+    }
+
+    fn store_full(&self) -> Result<()> {
+        self.store_dirty(Which::Full)
+    }
+
+    /// Whether all units of an object are dirty, and written in full.
+    pub(super) fn is_full(&self, object: u64, units: &DirtyUnits) -> bool {
+        let is_full = |number: u64, state: &UnitState| state.written.total() >= self.inside_bytes(number);
+        units.iter().all(|(number, unit)| unit.state.try_lock().is_some_and(|state| is_full(*number, &state)))
+            && self.source.units_of(object).len() == units.len()
+    }
+
+    /// Leaves of objects that are to make room those that are full, if there are any.
+    pub(super) fn prefer_full(&self, objects: &mut std::collections::HashMap<u64, DirtyUnits>) {
+        let full: Vec<u64> = objects
+            .iter()
+            .filter(|(object, units)| self.is_full(**object, units))
+            .map(|(&object, _)| object)
+            .collect();
+        if !full.is_empty() {
+            objects.retain(|object, _| full.contains(object));
+        }
+    }
+
+    /// A buffer for a unit that is written for the first time, by a request that brings `piece_bytes` of it; whether all
+    /// of it counts as dirty from the start.
+    ///
+    /// A writer of long pieces, whose slab may be dirty as a whole, fills the unit: it gets a used buffer. Others get one
+    /// that takes memory only where it is touched.
+    pub(super) fn first_buffer(&self, length: usize, piece_bytes: usize) -> (super::buffer::Buffer, bool) {
+        let slab_bytes = super::bands::slab(&self.grid).map_or(u64::MAX, |slab| slab.bytes);
+        let is_filled =
+            piece_bytes >= length.min(MIN_PIECE_BYTES) && slab_bytes <= self.engine.dirty_limit_bytes();
+        match is_filled {
+            true => (self.place().buffer(length), true),
+            false => (self.engine.buffers.sparse(length), false),
+        }
+    }
+}
+
+/// Pieces of a unit this long come from writers that write the whole of it.
+const MIN_PIECE_BYTES: usize = 16 << 10;

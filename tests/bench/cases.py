@@ -1,0 +1,404 @@
+"""The cases of scripts/bench: what is read and written, and by which ways."""
+
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+SHAPE, CHUNK, SHARD, INNER, PLANE = (128, 1024, 1024), (64, 128, 128), (64, 512, 512), (32, 64, 64), (1, 1024, 1024)
+SIZE_BYTES = 4 * 128 * 1024 * 1024
+PEERS_SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "peers.py")
+
+LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
+
+
+def blosc(name):
+    return {"name": "blosc", "configuration": {"cname": name, "clevel": 5, "shuffle": "shuffle", "typesize": 4, "blocksize": 0}}
+
+
+SHARDING = {"name": "sharding_indexed", "configuration": {
+    "chunk_shape": INNER, "codecs": [LITTLE, blosc("zstd")], "index_codecs": [LITTLE, {"name": "crc32c"}], "index_location": "end"}}
+ARRAYS = {  # name: (chunk shape, codecs)
+    "blosc-lz4": (CHUNK, [LITTLE, blosc("lz4")]),
+    "zstd": (CHUNK, [LITTLE, {"name": "zstd", "configuration": {"level": 3, "checksum": False}}]),
+    "gzip": (CHUNK, [LITTLE, {"name": "gzip", "configuration": {"level": 5}}]),
+    "uncompressed": (CHUNK, [LITTLE]),
+    "sharded-zstd": (SHARD, [SHARDING]),
+    "planes-lz4": (PLANE, [LITTLE, blosc("lz4")]),
+    "planes-uncompressed": (PLANE, [LITTLE]),
+}
+
+
+class Mount:
+    """A fresh mount, or a fresh ceiling; unmounted at the end. `most_kib` is then the daemon's peak memory."""
+
+    def __init__(self, command, unmount):
+        self.point = tempfile.mkdtemp(prefix="zarrfs-bench-")
+        self.command, self.unmount = [part.replace("@", self.point) for part in command], unmount
+        self.server, self.most_kib = None, None
+
+    def __enter__(self):
+        if self.unmount == "fusermount":
+            self.server = subprocess.Popen(self.command)
+            while not os.path.ismount(self.point):
+                time.sleep(0.01)
+            device = os.stat(self.point).st_dev
+            try:
+                with open(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb", "w") as f:
+                    f.write("1024")
+            except OSError:
+                pass
+        else:
+            subprocess.run(self.command, check=True)
+        names = [name for name in os.listdir(self.point) if not name.endswith(".json")] if self.server is None else ["data"]
+        self.file = os.path.join(self.point, names[0])
+        return self
+
+    def stats(self):
+        with open(os.path.join(self.point, "__zarrfs__", "stats")) as f:
+            return {key: float(value) for key, value in re.findall(r"^(zarrfs_\w+) (\S+)$", f.read(), re.M)}
+
+    def memory(self):
+        """The daemon's peak, KiB."""
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/cmdline") as f:
+                    if self.point not in f.read().split("\0"):
+                        continue
+                with open(f"/proc/{pid}/status") as f:
+                    return int(re.search(r"VmHWM:\s+(\d+)", f.read())[1])
+            except OSError:
+                pass
+        return None
+
+    def __exit__(self, *_):
+        if self.server:
+            subprocess.run(["fusermount3", "-u", self.point], check=True)
+            self.server.wait()
+        else:
+            subprocess.run([self.unmount, "umount", self.point], check=True)
+        os.rmdir(self.point)
+
+
+class Bench:
+    """What the cases need."""
+
+    def __init__(self, binaries, folder, runs):
+        self.binaries, self.folder, self.runs = binaries, folder, runs
+        self.peers = ["zarrs crate"]
+        for way, module in [("zarr-python", "zarr"), ("zarr-python+zarrs", "zarrs"), ("tensorstore", "tensorstore")]:
+            try:
+                __import__(module)
+                self.peers.append(way)
+            except ImportError:
+                print(f"{way}: not installed, left out")
+
+    def zarrfs(self, store, *options):
+        return Mount([self.binaries["zarrfs"], "mount", store, "@", *options], self.binaries["zarrfs"])
+
+    def ceiling(self, *options):
+        return Mount([self.binaries["ceiling"], "@", str(SIZE_BYTES), *options], "fusermount")
+
+    def alternate(self, ways):
+        """Seconds of every way: `runs` rounds of all of them."""
+        seconds = {way: [] for way in ways}
+        for _ in range(self.runs):
+            for way, run in ways.items():
+                seconds[way].append(run())
+        return seconds
+
+    def peer(self, way, what, store, *more):
+        if way == "zarrs crate":
+            command = [self.binaries["zarrs_peer"], what, store, *more]
+        else:
+            command = [sys.executable, PEERS_SCRIPT, way, what, store, *more]
+        seconds = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        if way == "zarrs crate" and what == "write":
+            import peers
+
+            started = time.perf_counter()
+            peers.sync(store)
+            seconds += time.perf_counter() - started
+        return seconds
+
+    def flat(self):
+        """The plain file with all the bytes: smooth values with noise, which compress to about half."""
+        path = os.path.join(self.folder, "flat")
+        if not os.path.exists(path) or os.path.getsize(path) != SIZE_BYTES:
+            import numpy as np
+
+            rng = np.random.default_rng(1)
+            z, y, x = np.ogrid[: SHAPE[0], : SHAPE[1], : SHAPE[2]]
+            data = (280 + 20 * np.sin(x / 50) * np.cos(y / 70) + z / 10).astype("f4")
+            (data + rng.integers(-8, 8, SHAPE).astype("f4") / 16).tofile(path)
+        return path
+
+    def empty(self, name, path):
+        """An array without chunks."""
+        chunk, codecs = ARRAYS[name]
+        shutil.rmtree(path, ignore_errors=True)
+        os.makedirs(path)
+        document = {
+            "zarr_format": 3, "node_type": "array", "shape": SHAPE, "data_type": "float32", "fill_value": 0.0, "codecs": codecs,
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk}}, "chunk_key_encoding": {"name": "default"}, "attributes": {},
+        }
+        with open(os.path.join(path, "zarr.json"), "w") as f:
+            json.dump(document, f)
+        return path
+
+    def store(self, name):
+        """The array on disk, made once by zarr-python; its files are in the page cache afterwards."""
+        path = os.path.join(self.folder, f"{name}.zarr")
+        if not os.path.exists(path + ".complete"):
+            import numpy as np
+            import zarr
+
+            flat = np.fromfile(self.flat(), "<f4").reshape(SHAPE)
+            zarr.open_array(self.empty(name, path), mode="r+")[...] = flat
+            open(path + ".complete", "w").close()
+        for folder, _, files in os.walk(path):
+            for file in files:
+                with open(os.path.join(folder, file), "rb") as f:
+                    while f.read(1 << 22):
+                        pass
+        return path
+
+
+def timed(run):
+    started = time.perf_counter()
+    run()
+    return time.perf_counter() - started
+
+
+def dd(source, *more):
+    subprocess.run(["dd", f"if={source}", "of=/dev/null", "bs=1M", "status=none", *more], check=True)
+
+
+def mapped_sum(path):
+    import numpy as np
+
+    np.memmap(path, "<f4", "r").sum(dtype="f8")
+
+
+def mounted(mount, work):
+    with mount as m:
+        return timed(lambda: work(m.file))
+
+
+def bound(bench, store):
+    """What two stages behind one another allow: every core decodes, gathers and feeds FUSE (DESIGN, speed). MB/s."""
+    cores = os.cpu_count()
+    decode = timed(lambda: subprocess.run([bench.binaries["zarrfs"], "check", store, "--threads", "1"], check=True, capture_output=True))
+    with bench.ceiling() as m:
+        fuse = timed(lambda: dd(m.file))
+    gather = 17000e6
+    return cores / (cores * fuse / SIZE_BYTES + decode / SIZE_BYTES + 1 / gather) / 1e6
+
+
+def cold_read(bench, arrays, table):
+    """Whole arrays by dd and by a memory map, nothing decoded before, beside the peers."""
+    for name in arrays:
+        store = bench.store(name)
+        most = []
+
+        def default(store=store, most=most):
+            with bench.zarrfs(store) as m:
+                seconds = timed(lambda: dd(m.file))
+                most.append(m.memory() or 0)
+            return seconds
+
+        ways = {
+            "zarrfs": default,
+            "zarrfs direct-io": lambda store=store: mounted(bench.zarrfs(store, "--direct-io"), dd),
+            "zarrfs mmap sum": lambda store=store: mounted(bench.zarrfs(store), mapped_sum),
+        }
+        ways |= {way: lambda way=way, store=store: bench.peer(way, "read", store) for way in bench.peers}
+        seconds = bench.alternate(ways)
+        table.add(f"cold read, {name}", seconds, SIZE_BYTES, notes={
+            "bound MB/s": round(bound(bench, store)), "peak memory of the daemon MiB": round(max(most) / 1024)})
+
+
+def warm_read(bench, _, table):
+    """A second dd, which the kernel answers, beside a server of constant bytes that keeps its pages, too."""
+
+    def again(mount):
+        with mount as m:
+            dd(m.file)
+            return timed(lambda: dd(m.file))
+
+    store = bench.store("blosc-lz4")
+    seconds = bench.alternate({"zarrfs": lambda: again(bench.zarrfs(store)), "constant bytes": lambda: again(bench.ceiling())})
+    table.add("warm reread", seconds, SIZE_BYTES)
+
+
+def ceilings(bench, _, table):
+    """What FUSE and the disk give at most."""
+    flat = bench.flat()
+    dd(flat)
+    table.add("ceilings", bench.alternate({
+        "plain file": lambda: timed(lambda: dd(flat)), "constant bytes": lambda: mounted(bench.ceiling(), dd),
+        "constant bytes direct": lambda: mounted(bench.ceiling("direct-io"), dd)}), SIZE_BYTES, ours=("constant",))
+
+
+def random_read(bench, _, table):
+    """4 KiB at random places of chunks that are cached, past the page cache."""
+    places = [random.Random(1).randrange(0, 64 << 20, 4096) for _ in range(5000)]
+
+    def read(file):
+        fd = os.open(file, os.O_RDONLY)
+        for place in places:
+            os.pread(fd, 4096, place)
+        os.close(fd)
+
+    def cached(mount):
+        with mount as m:
+            dd(m.file, "count=64")
+            return timed(lambda: read(m.file))
+
+    store = bench.store("blosc-lz4")
+    seconds = bench.alternate({
+        "zarrfs": lambda: cached(bench.zarrfs(store, "--direct-io")), "constant bytes": lambda: cached(bench.ceiling("direct-io"))})
+    table.add("5,000 random reads of 4 KiB, cached", seconds, 0)
+
+
+def slow_axis(bench, arrays, table):
+    """Rows of 4 KiB through all planes, for eight places: one chunk after the other along the slowest axis."""
+
+    def columns(file):
+        fd = os.open(file, os.O_RDONLY)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+        for y in range(0, 1024, 128):
+            for z in range(SHAPE[0]):
+                os.pread(fd, 4096, (z * 1024 + y) * 4096)
+        os.close(fd)
+
+    for name in arrays:
+        store = bench.store(name)
+        amplification = []
+
+        def run(*options, store=store, amplification=amplification):
+            with bench.zarrfs(store, *options) as m:
+                seconds = timed(lambda: columns(m.file))
+                amplification.append(m.stats()["zarrfs_decoded_bytes_total"] / SIZE_BYTES)
+            return seconds
+
+        seconds = bench.alternate({"zarrfs": run, "zarrfs, cache of 64M": lambda run=run: run("--cache-size", "64M")})
+        table.add(f"along the slowest axis, {name}", seconds, 0, notes={"decoded, of the array": f"{max(amplification):.2f}"})
+
+
+def readers(bench, _, table):
+    """Several dd at once, each a part of the file."""
+    store = bench.store("blosc-lz4")
+
+    def at_once(count):
+        def work(file):
+            part = SIZE_BYTES // count >> 20
+            threads = [threading.Thread(target=dd, args=(file, f"skip={n * part}", f"count={part}")) for n in range(count)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+
+        return lambda: mounted(bench.zarrfs(store), work)
+
+    seconds = bench.alternate({"one reader": at_once(1), "zarrfs, 2 readers": at_once(2), "zarrfs, 4 readers": at_once(4)})
+    table.add("readers at once", seconds, SIZE_BYTES)
+
+
+def small_cache(bench, arrays, table):
+    """A cache of a quarter of the slab, beside one with room."""
+    for name in [name for name in arrays if not name.startswith("planes") and name != "uncompressed"]:
+        store, amplification = bench.store(name), []
+
+        def quarter(store=store, amplification=amplification):
+            with bench.zarrfs(store, "--cache-size", "64M") as m:
+                seconds = timed(lambda: dd(m.file))
+                amplification.append(m.stats()["zarrfs_decode_amplification"])
+            return seconds
+
+        seconds = bench.alternate({"zarrfs, cache of 64M": quarter, "with room": lambda store=store: mounted(bench.zarrfs(store), dd)})
+        table.add(f"cache of a quarter of the slab, {name}", seconds, SIZE_BYTES, notes={"decode amplification": f"{max(amplification):.2f}"})
+
+
+def write(bench, arrays, table):
+    """The whole array by dd and fsync, beside the peers, whose files are synced too."""
+    flat = bench.flat()
+    for name in arrays:
+        path = os.path.join(bench.folder, "written.zarr")
+
+        def ours(name=name, path=path):
+            with bench.zarrfs(bench.empty(name, path), "--writable") as m:
+                command = ["dd", f"if={flat}", f"of={m.file}", "bs=1M", "conv=notrunc,fsync", "status=none"]
+                return timed(lambda: subprocess.run(command, check=True))
+
+        ways = {"zarrfs": ours}
+        ways |= {way: lambda way=way, name=name: bench.peer(way, "write", bench.empty(name, path), flat) for way in bench.peers}
+        table.add(f"write and sync, {name}", bench.alternate(ways), SIZE_BYTES)
+        shutil.rmtree(path)
+
+
+def random_write(bench, _, table):
+    """4 KiB at random places, then fsync."""
+    places = [random.Random(2).randrange(0, SIZE_BYTES, 4096) for _ in range(2000)]
+    path = os.path.join(bench.folder, "written.zarr")
+
+    def run(store):
+        with bench.zarrfs(store, "--writable") as m:
+            def work():
+                fd = os.open(m.file, os.O_RDWR)
+                for place in places:
+                    os.pwrite(fd, b"\1" * 4096, place)
+                os.fsync(fd)
+                os.close(fd)
+
+            return timed(work)
+
+    def fresh():
+        shutil.rmtree(path, ignore_errors=True)
+        return shutil.copytree(bench.store("blosc-lz4"), path)
+
+    table.add("2,000 random writes of 4 KiB and fsync, blosc-lz4", bench.alternate({"zarrfs": lambda: run(fresh())}), 0)
+    shutil.rmtree(path)
+
+
+def many_arrays(bench, _, table):
+    """Mounting a hierarchy of 10,000 arrays, and listing all of it."""
+    path = os.path.join(bench.folder, "many.zarr")
+    if not os.path.exists(path + ".complete"):
+        shutil.rmtree(path, ignore_errors=True)
+        array = json.dumps({
+            "zarr_format": 3, "node_type": "array", "shape": [10], "data_type": "int32", "fill_value": 0, "codecs": [LITTLE],
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [5]}}, "chunk_key_encoding": {"name": "default"}})
+        for group in range(100):
+            for number in range(100):
+                os.makedirs(f"{path}/g{group}/a{number}")
+                with open(f"{path}/g{group}/a{number}/zarr.json", "w") as f:
+                    f.write(array)
+        open(path + ".complete", "w").close()
+    mounting, listing = [], []
+    for _ in range(bench.runs):
+        mount = bench.zarrfs(path)
+        mounting.append(timed(mount.__enter__))
+        listing.append(timed(lambda m=mount: subprocess.run(["ls", "-lR", m.point], check=True, stdout=subprocess.DEVNULL)))
+        mount.__exit__()
+    table.add("10,000 arrays", {"mount": mounting, "ls -lR": listing}, 0, ours=("mount", "ls"))
+
+
+CASES = {
+    "ceilings": ceilings,
+    "cold-read": cold_read,
+    "warm-read": warm_read,
+    "random-read": random_read,
+    "slow-axis": slow_axis,
+    "readers": readers,
+    "small-cache": small_cache,
+    "write": write,
+    "random-write": random_write,
+    "many-arrays": many_arrays,
+}

@@ -1,0 +1,67 @@
+"""The table that scripts/bench prints, and what it keeps: JSON, and a plot of the ratios."""
+
+import html
+import json
+import os
+import platform
+import statistics
+import time
+
+
+class Table:
+    """Rows of one measurement each: a way's median beside that of what it is compared with."""
+
+    def __init__(self):
+        self.load_before = os.getloadavg()[0]
+        self.rows = []
+        print(f"{platform.machine()}, {os.cpu_count()} cores, load {self.load_before:.1f} before")
+
+    def add(self, case, seconds, size_bytes, ours=("zarrfs",), notes=None):
+        """`seconds` of every way, by name. The ratio of ours is the fastest other way's time over our time: 2 is twice as fast."""
+        medians = {way: statistics.median(times) for way, times in seconds.items()}
+        others = {way: median for way, median in medians.items() if not way.startswith(ours)}
+        fastest = min(others, key=others.get) if others else None
+        print(f"\n{case}")
+        for way, median in medians.items():
+            best, worst = min(seconds[way]), max(seconds[way])
+            speed = f"{size_bytes / median / 1e6:7.0f} MB/s" if size_bytes else " " * 12
+            ratio = f"{others[fastest] / median:5.2f} x {fastest}" if fastest and way.startswith(ours) else ""
+            print(f"  {way:24} {median:9.4f} s ({best:.4f} to {worst:.4f}) {speed}  {ratio}")
+        for note, value in (notes or {}).items():
+            print(f"  {note}: {value}")
+        self.rows.append({"case": case, "seconds": seconds, "medians": medians, "fastest": fastest,
+                          "size_bytes": size_bytes, "ours": list(ours), "notes": notes or {}})
+
+    def keep(self, folder):
+        os.makedirs(folder, exist_ok=True)
+        stem = os.path.join(folder, time.strftime("%Y%m%d-%H%M%S"))
+        with open(stem + ".json", "w") as f:
+            json.dump({"machine": platform.machine(), "cores": os.cpu_count(), "load_before": self.load_before, "rows": self.rows}, f, indent=1)
+        with open(stem + ".svg", "w") as f:
+            f.write(plot(self.rows))
+        print(f"\nkept as {stem}.json and {stem}.svg")
+
+
+def plot(rows):
+    """Bars of speed relative to the fastest other way (the line at 1)."""
+    bars = []
+    for row in rows:
+        if row["fastest"]:
+            for way, median in row["medians"].items():
+                if way.startswith(tuple(row["ours"])):
+                    bars.append((f"{row['case']}, {way}, against {row['fastest']}", row["medians"][row["fastest"]] / median))
+    width, left, step = 900, 520, 22
+    scale = (width - left - 60) / max([2.0, *(ratio for _, ratio in bars)])
+    height = step * len(bars) + 50
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" font-size="12">',
+             '<rect width="100%" height="100%" fill="white"/>',
+             '<text x="10" y="18">Speed beside the fastest other way (1 = as fast)</text>']
+    for number, (label, ratio) in enumerate(bars):
+        y = 30 + number * step
+        color = "#2a7" if ratio >= 1 else "#c73"
+        parts.append(f'<text x="{left - 8}" y="{y + 13}" text-anchor="end">{html.escape(label)}</text>')
+        parts.append(f'<rect x="{left}" y="{y}" width="{ratio * scale:.1f}" height="16" fill="{color}"/>')
+        parts.append(f'<text x="{left + ratio * scale + 5:.1f}" y="{y + 13}">{ratio:.2f}</text>')
+    x = left + scale
+    parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="24" y2="{height - 16}" stroke="black" stroke-dasharray="3"/></svg>')
+    return "\n".join(parts) + "\n"
