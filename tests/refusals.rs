@@ -330,9 +330,8 @@ fn features() -> Vec<Case> {
             &["compressor", "x-compressor"],
         ),
     ];
-    for kind in ["<g16", "<c32", "<f16"] {
-        cases.push(case(kind, v2(kind, json!(null), json!(null)), &["dtype", kind]));
-    }
+    let kinds = ["<g16", "<c32", "<f16"];
+    cases.extend(kinds.map(|kind| case(kind, v2(kind, json!(null), json!(null)), &["dtype", kind])));
     cases
 }
 
