@@ -16,6 +16,9 @@ const CHEAP_SLAB_BYTES: u64 = 32 << 20;
 /// Smaller units are not worth cutting for speed alone.
 const MIN_CHEAP_UNIT_BYTES: u64 = 1 << 20;
 
+/// A band takes at least this part of the cache.
+const MOST_BANDS: u64 = 1024;
+
 /// The grid of bands over an array.
 pub struct Bands {
     grid: Grid,
@@ -54,10 +57,13 @@ impl Bands {
         // The slab that is read, and the beginning of the next.
         let target_bytes = limit_bytes / 8 * 5;
         let cut = match block_bytes.filter(|_| is_cheap) {
-            Some(block) if slab_bytes > CHEAP_SLAB_BYTES.min(target_bytes) => {
+            Some(block) if slab_bytes > CHEAP_SLAB_BYTES.min(target_bytes) && block <= limit_bytes / 4 => {
                 Some(cut(units, CHEAP_SLAB_BYTES.min(limit_bytes / 4), block))
             }
-            None if slab_bytes > target_bytes => Some(cut(units, target_bytes, 1)),
+            // What the cache cannot keep anyway is better decoded as a whole, and a band must be worth its entry.
+            None if slab_bytes > target_bytes && unit_bytes <= limit_bytes / 2 => {
+                Some(cut(units, target_bytes, (limit_bytes / MOST_BANDS).max(1)))
+            }
             _ => None,
         };
         let axes = cut.unwrap_or_else(|| units.axes().to_vec());
@@ -189,8 +195,10 @@ mod tests {
         let blocks = Bands::new(&units, 1 << 30, Some(512 << 10));
         assert!(blocks.is_cut() && blocks.is_cheap());
         assert_eq!(blocks.slab().unwrap().bytes, 32 << 20);
-        let tiny = Bands::new(&units, 256 << 10, None);
-        assert!(tiny.slab().unwrap().bytes <= 160 << 10);
+        assert!(!Bands::new(&units, 0, None).is_cut());
+        assert!(!Bands::new(&units, 0, Some(512 << 10)).is_cut());
+        let small = Bands::new(&units, 8 << 20, None);
+        assert!(small.is_cut() && small.slab().unwrap().bytes <= 5 << 20);
     }
 
     proptest! {
