@@ -10,6 +10,8 @@ pub mod disk;
 pub mod faults;
 pub mod faulty;
 pub mod fixtures;
+#[cfg(feature = "mount")]
+pub mod hanging;
 pub mod kinds;
 pub mod library;
 pub mod manifest;
