@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::mount::options::{AllowOther, Options};
 use crate::mount::privileges::{CAP_SYS_ADMIN, has_capability};
 use crate::mount::process::{FILESYSTEM_TYPE, mount_at};
+use crate::mount::unmounting::is_dead;
 use crate::sys;
 
 const DEVICE: &str = "/dev/fuse";
@@ -34,9 +35,7 @@ pub fn check(options: &Options) -> Result<PathBuf> {
         Some(libc::ENOENT) => {
             refuse(format!("the mount point {shown} does not exist: make it with 'mkdir -p {shown}'"))
         }
-        Some(libc::ENOTCONN) => refuse(format!(
-            "the daemon of an earlier mount on {shown} has died: clean up with 'zarrfs umount --stale {shown}'"
-        )),
+        Some(libc::ENOTCONN) => refuse(died(given)),
         _ => refuse(format!("the mount point {shown} cannot be used: {error}")),
     })?;
     if !metadata.is_dir() {
@@ -45,6 +44,10 @@ pub fn check(options: &Options) -> Result<PathBuf> {
     let mountpoint = fs::canonicalize(given)
         .or_else(|error| refuse(format!("the mount point {shown} cannot be used: {error}")))?;
     if let Ok(Some(entry)) = mount_at(&mountpoint) {
+        // What stat(2) tells may be what the kernel has kept.
+        if entry.filesystem_type == FILESYSTEM_TYPE && is_dead(&mountpoint) {
+            return refuse(died(given));
+        }
         return refuse(format!(
             "{shown} is busy: a filesystem of type {} is mounted there; unmount it first, or give another folder",
             entry.filesystem_type
@@ -59,6 +62,13 @@ pub fn check(options: &Options) -> Result<PathBuf> {
         ));
     }
     Ok(mountpoint)
+}
+
+fn died(mountpoint: &Path) -> String {
+    let shown = mountpoint.display();
+    format!(
+        "the daemon of an earlier mount on {shown} has died: clean up with 'zarrfs umount --stale {shown}'"
+    )
 }
 
 /// Store, mount point and log file must not lie in each other.

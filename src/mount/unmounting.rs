@@ -198,7 +198,7 @@ fn of_parent(mountpoint: &Path) -> Option<PathBuf> {
 }
 
 /// Opening a folder asks the daemon, always; what stat(2) tells may be what the kernel has kept of a daemon that has died.
-fn is_dead(mountpoint: &Path) -> bool {
+pub(super) fn is_dead(mountpoint: &Path) -> bool {
     let path = mountpoint.to_owned();
     let looked = with_patience(PATIENCE, move || fs::File::open(path).map(drop));
     matches!(looked, Some(Err(error)) if is_from_the_dead(&error))
