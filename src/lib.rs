@@ -26,16 +26,19 @@
 //! 1. `mount/fuse.rs` gets the kernel's request on a session thread. Session threads answer what is in the cache and
 //!    never block on the store; everything else moves, with its reply, to a pool.
 //! 2. `mount/fs.rs` knows what the handle is: an array, a sidecar, a generated file.
-//! 3. [`array::Array::read_at`] asks `array/grid.rs` which **units** (inner chunks of shards, else chunks) the range
-//!    touches. The range is cut into boxes and each box into one piece per unit: nested loops over byte runs that are
-//!    contiguous both in the file and in the unit.
-//! 4. `array/cache.rs` has the unit, or one reader loads it and the others wait for that one load.
+//! 3. [`array::Array::read_at`] asks `array/grid.rs` which parts of the **units** (inner chunks of shards, else chunks) the range
+//!    touches: the **bands** of `array/bands.rs`. A band is the unit itself, unless the cache cannot hold a row of units, or a codec
+//!    (blosc, `codec/part.rs`) decodes some rows at the cost of those. The range is cut into boxes and each box into one piece
+//!    per band: nested loops over byte runs that are contiguous both in the file and in the unit.
+//! 4. `array/cache.rs` has the band, or one reader loads it and the others wait for that one load. Of a reader that goes from
+//!    one end to the other, `array/prefetch.rs` loads what comes next, and leaves what lies behind to be used again.
 //! 5. A chunk source loads it: `array/plain.rs` gets the whole object; `array/sharded.rs` enters the shard through its
 //!    index (read once, kept while the object's version is the same) and reads one range.
 //! 6. `codec/pipeline.rs` decodes into a recycled buffer, which holds the unit in served order and byte order.
 //! 7. The pieces are copied into the reply; units that are missing in the store become fill value.
 //!
-//! Chunks stored raw (bytes only) skip the cache: ranges of the object are read and put in place.
+//! Chunks stored raw (bytes only) skip the cache: ranges of the object, which stays open (`array/open_objects.rs`), are read
+//! and put in place.
 //!
 //! Order F is no second path: the served array has its axes reversed and a transpose before its codec chain, so
 //! that everything behind [`array::Array::open`] knows C order only.
@@ -46,6 +49,7 @@
 //! 2. [`array::Array::write_at`] copies the pieces into **dirty units** (`array/dirty.rs`), each with the set of byte intervals that
 //!    were written (a write may split elements). A unit that is written in full is never read from the store; one written in part is
 //!    completed when somebody reads it or when it is stored. Readers of a dirty unit read it from there.
+//!    A stream of full units is stored beside its writer (`array/full_units.rs`).
 //! 3. close, fsync, the dirty limit, a timer, and the end of the mount store dirty units (`array/write_back.rs`): the
 //!    metadata document is compared first; units are encoded in parallel; all dirty units of one object make one new object
 //!    (`array/shard_writer.rs` copies the inner chunks that did not change, undecoded).
@@ -68,7 +72,7 @@
 //! - A broken node costs itself an error and its neighbours nothing.
 //! - An index of a shard and the inner chunks found through it come from the same version of the object.
 //! - No panics: `unwrap`, `expect` and `panic` are denied outside tests; a panic in a library costs one request.
-//! - `unsafe` is in `sys.rs` and `codec/blosc.rs` only, each block with its reason.
+//! - `unsafe` is in `sys.rs`, `sys/memory.rs` and `codec/blosc.rs` only, each block with its reason.
 //!
 //! - A dirty unit leaves memory only when exactly what it holds is in the store (or by the user's truncate, or `--force`).
 //! - An object gets its name only after its bytes are on the disk; every failure to store is told to every open descriptor.

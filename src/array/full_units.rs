@@ -5,19 +5,25 @@
 //! come together, a thread stores the objects that consist of such units only. What fails stays dirty and is counted
 //! like any other failure.
 
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::Inner;
+use super::bands;
+use super::buffer::Buffer;
 use super::dirty::UnitState;
+use super::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use super::sync::{self, thread};
 use super::write_back::{DirtyUnits, Which};
-use crate::error::Result;
 
 /// So much is stored at a time, at least.
 const ENOUGH_BYTES: u64 = 8 << 20;
 /// How often a writer that waits for room looks whether there is some.
 const ROOM_INTERVAL: Duration = Duration::from_millis(1);
+
+/// Pieces of a unit this long come from writers that write the whole of it.
+const MIN_PIECE_BYTES: usize = 16 << 10;
 
 /// The units of an array that were written in full.
 #[derive(Default)]
@@ -26,6 +32,15 @@ pub struct FullUnits {
     bytes: AtomicU64,
     /// A thread stores them.
     is_storing: AtomicBool,
+}
+
+/// A thread that stores them; however it ends, writers do not wait for it any more.
+struct Storing(Arc<Inner>);
+
+impl Drop for Storing {
+    fn drop(&mut self) {
+        self.0.writing.full.is_storing.store(false, Ordering::Release);
+    }
 }
 
 impl Inner {
@@ -37,30 +52,26 @@ impl Inner {
         {
             return;
         }
-        let task_inner = Arc::clone(inner);
+        let storing = Storing(Arc::clone(inner));
         let run = move || {
+            let task_inner = &storing.0;
             // A failure is counted, and told by the next close or fsync.
             while task_inner.writing.full.bytes.swap(0, Ordering::AcqRel) >= ENOUGH_BYTES
-                && task_inner.store_full().is_ok()
+                && task_inner.store_dirty(Which::Full).is_ok()
             {}
-            task_inner.writing.full.is_storing.store(false, Ordering::Release);
         };
-        if std::thread::Builder::new().name("full-units".to_owned()).spawn(run).is_err() {
-            // The timer, a close or the limit stores them.
-            full.is_storing.store(false, Ordering::Release);
+        // Without a thread the timer, a close or the limit stores them.
+        if let Err(error) = sync::spawn("full-units".to_owned(), run) {
+            log::debug!("no thread to store units beside their writer: {error}");
         }
     }
 
     /// Waits while what others store makes room; whether there is any.
     pub(super) fn waits_for_room(&self) -> bool {
         while self.engine.is_over_dirty_limit() && self.writing.full.is_storing.load(Ordering::Acquire) {
-            std::thread::sleep(ROOM_INTERVAL);
+            thread::sleep(ROOM_INTERVAL);
         }
         !self.engine.is_over_dirty_limit()
-    }
-
-    fn store_full(&self) -> Result<()> {
-        self.store_dirty(Which::Full)
     }
 
     /// Whether all units of an object are dirty, and written in full.
@@ -71,7 +82,7 @@ impl Inner {
     }
 
     /// Leaves of objects that are to make room those that are full, if there are any.
-    pub(super) fn prefer_full(&self, objects: &mut std::collections::HashMap<u64, DirtyUnits>) {
+    pub(super) fn prefer_full(&self, objects: &mut HashMap<u64, DirtyUnits>) {
         let full: Vec<u64> = objects
             .iter()
             .filter(|(object, units)| self.is_full(**object, units))
@@ -87,8 +98,8 @@ impl Inner {
     ///
     /// A writer of long pieces, whose slab may be dirty as a whole, fills the unit: it gets a used buffer. Others get one
     /// that takes memory only where it is touched.
-    pub(super) fn first_buffer(&self, length: usize, piece_bytes: usize) -> (super::buffer::Buffer, bool) {
-        let slab_bytes = super::bands::slab(&self.grid).map_or(u64::MAX, |slab| slab.bytes);
+    pub(super) fn first_buffer(&self, length: usize, piece_bytes: usize) -> (Buffer, bool) {
+        let slab_bytes = bands::slab(&self.grid).map_or(u64::MAX, |slab| slab.bytes);
         let is_filled =
             piece_bytes >= length.min(MIN_PIECE_BYTES) && slab_bytes <= self.engine.dirty_limit_bytes();
         match is_filled {
@@ -97,6 +108,3 @@ impl Inner {
         }
     }
 }
-
-/// Pieces of a unit this long come from writers that write the whole of it.
-const MIN_PIECE_BYTES: usize = 16 << 10;

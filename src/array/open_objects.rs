@@ -7,8 +7,8 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use lru::LruCache;
-use parking_lot::Mutex;
 
+use super::sync::Mutex;
 use crate::store::Object;
 
 /// How many are kept open; each is a descriptor.
