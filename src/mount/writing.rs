@@ -21,6 +21,8 @@ pub struct Writer {
     array: Arc<Array>,
     /// Failed write-backs that its user has been told of.
     told: AtomicU64,
+    /// Those that a close(2) told of: of dd, say, whose first close stores zeros that the codecs cannot encode.
+    told_by_close: AtomicU64,
 }
 
 /// What setattr(2) is asked to change.
@@ -45,7 +47,8 @@ impl FileSystem {
     /// The part of open(2) that makes a handle a writer.
     pub(super) fn open_writer(&self, array: &Arc<Array>) -> Answer<Writer> {
         array.open_for_writing()?;
-        Ok(Writer { array: array.clone(), told: AtomicU64::new(array.failures().0) })
+        let told = array.failures().0;
+        Ok(Writer { array: array.clone(), told: told.into(), told_by_close: told.into() })
     }
 
     /// Whether a file may be opened so: `Some(true)` for writing.
@@ -139,15 +142,18 @@ impl FileSystem {
         failure
     }
 
-    /// close(2) of one descriptor: stores what is dirty. An earlier failure that it tells of counts as not told, since nobody may
-    /// have listened: a program that starts another closes all its files in it.
+    /// close(2) of one descriptor: stores what is dirty. An earlier failure that it tells of counts as told for other closes, and not
+    /// for fsync, since nobody may have listened: a program that starts another closes all its files in it.
     pub fn flush(&self, handle: u64) -> Answer<()> {
-        self.store(handle, "close", Array::flush, |told, _| told.load(Ordering::Acquire))
+        self.store(handle, "close", Array::flush, |writer, now| {
+            let told_by_close = writer.told_by_close.swap(now, Ordering::AcqRel);
+            told_by_close.max(writer.told.load(Ordering::Acquire))
+        })
     }
 
     /// fsync(2): stores what is dirty and makes it last.
     pub fn sync(&self, handle: u64) -> Answer<()> {
-        self.store(handle, "fsync", Array::sync, |told, now| told.swap(now, Ordering::AcqRel))
+        self.store(handle, "fsync", Array::sync, |writer, now| writer.told.swap(now, Ordering::AcqRel))
     }
 
     /// `told_before` gives how many failures the descriptor was told of before, and may note how many there are now.
@@ -156,7 +162,7 @@ impl FileSystem {
         handle: u64,
         request: &str,
         store: impl Fn(&Array) -> Result<(), Error>,
-        told_before: impl Fn(&AtomicU64, u64) -> u64,
+        told_before: impl Fn(&Writer, u64) -> u64,
     ) -> Answer<()> {
         let handle = self.handles.get(handle).ok_or(Failure::Errno(libc::EBADF))?;
         if let Handle::Draft { inode, draft } = &*handle {
@@ -178,7 +184,7 @@ impl FileSystem {
         }
         // Failures are counted in one place, however often the array has grown.
         let (failures, last) = writer.array.failures();
-        let told = told_before(&writer.told, failures);
+        let told = told_before(writer, failures);
         match (stored, last) {
             (Err(error), _) => Err(self.write_failure(inode, request, error)),
             // It went through now, but failed meanwhile: this descriptor has not heard of it.
