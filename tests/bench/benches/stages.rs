@@ -61,7 +61,7 @@ fn stored(codecs: &Value) -> Arc<dyn Store> {
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": CHUNK}},
         "chunk_key_encoding": {"name": "default"},
     });
-    store.insert("zarr.json", document.to_string().into_bytes());
+    store.put("zarr.json", document.to_string().into_bytes()).expect("a key");
     let store: Arc<dyn Store> = Arc::new(store);
     let array = open(&store, 1 << 30);
     array.open_for_writing().expect("a memory store is written");
