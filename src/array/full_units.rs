@@ -5,7 +5,7 @@
 //! come together, a thread stores the objects that consist of such units only. What fails stays dirty and is counted
 //! like any other failure.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -83,7 +83,7 @@ impl Inner {
 
     /// Leaves of objects that are to make room those that are full, if there are any.
     pub(super) fn prefer_full(&self, objects: &mut HashMap<u64, DirtyUnits>) {
-        let full: Vec<u64> = objects
+        let full: HashSet<u64> = objects
             .iter()
             .filter(|(object, units)| self.is_full(**object, units))
             .map(|(&object, _)| object)
