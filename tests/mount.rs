@@ -192,3 +192,39 @@ fn a_folder_of_many_arrays_lists_quickly() {
     eprintln!("{ARRAYS} arrays listed with attributes in {:?}", started.elapsed());
     assert!(started.elapsed() < Duration::from_secs(20));
 }
+
+#[test]
+fn missing_chunks_are_holes_while_nobody_writes() {
+    if !can_mount() {
+        return;
+    }
+    if Command::new("xfs_io").arg("-V").output().is_err() {
+        assert!(std::env::var_os("CI").is_none(), "xfs_io is needed");
+        eprintln!("SKIPPED: xfs_io is missing");
+        return;
+    }
+    let place = Place::demo();
+    // Eight planes of 1.5 MiB; all but the fourth are missing.
+    let array = place.store().join("sparse");
+    fs::create_dir_all(array.join("c/3/0")).unwrap();
+    let document = serde_json::json!({
+        "zarr_format": 3, "node_type": "array", "shape": [8, 1024, 1536], "data_type": "uint8", "fill_value": 0,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [1, 1024, 1536]}},
+        "chunk_key_encoding": {"name": "default"}, "codecs": [{"name": "bytes"}],
+    });
+    fs::write(array.join("zarr.json"), document.to_string()).unwrap();
+    const PLANE: u64 = 1536 << 10;
+    fs::write(array.join("c/3/0/0"), vec![1; PLANE as usize]).unwrap();
+    place.mount(&["--writable"]);
+    let seek = || {
+        let file = place.path("sparse");
+        let output = Command::new("xfs_io").args(["-r", "-c", "seek -a -r 0"]).arg(file).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().split_whitespace().skip(2).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(seek(), format!("HOLE 0 DATA {} HOLE {}", 3 * PLANE, 4 * PLANE));
+    let writer = File::options().write(true).open(place.path("sparse")).unwrap();
+    assert_eq!(seek(), format!("DATA 0 HOLE {}", 8 * PLANE), "dirty pages of a memory map are not known");
+    drop(writer);
+    assert!(place.umount().status.success());
+}

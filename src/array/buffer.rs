@@ -11,12 +11,15 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use crate::sys::Pages;
+use crate::sys::{Pages, keep_freed_memory};
 
 /// Shorter buffers come from the allocator.
 const MIN_PAGES_BYTES: usize = 64 << 10;
 /// Buffers shorter than this are mapped several at once, so that they share huge pages.
 const MAPPED_AT_ONCE_BYTES: usize = 4 << 20;
+
+/// What codec libraries allocate for one chunk, up to this, is kept by the allocator for the next.
+const KEPT_BY_ALLOCATOR_BYTES: i32 = 4 << 20;
 
 /// Buffers that wait for their next use.
 pub struct BufferPool {
@@ -55,6 +58,7 @@ impl Deref for Memory {
 impl BufferPool {
     /// A pool that keeps at most `limit_bytes` of idle buffers.
     pub fn new(limit_bytes: usize) -> Arc<Self> {
+        keep_freed_memory(KEPT_BY_ALLOCATOR_BYTES);
         Arc::new(BufferPool { idle: Mutex::default(), encoded: Mutex::default(), limit_bytes })
     }
 

@@ -19,6 +19,8 @@ use super::write_back::{DirtyUnits, Which};
 
 /// So much is stored at a time, at least.
 const ENOUGH_BYTES: u64 = 8 << 20;
+/// A writer gets so far ahead of the units that are being stored, beyond a slab.
+const LEAD_BYTES: u64 = 32 << 20;
 /// How often a writer that waits for room looks whether there is some.
 const ROOM_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -66,12 +68,25 @@ impl Inner {
         }
     }
 
+    /// Whether a writer is to wait for units that are being stored, or has to store some itself: what they leave is used
+    /// again, and nobody is faster in the end by being ahead of them.
+    pub(super) fn is_crowded(&self) -> bool {
+        let dirty_bytes = self.engine.dirty_bytes.load(Ordering::Acquire);
+        let is_storing = self.writing.full.is_storing.load(Ordering::Acquire);
+        dirty_bytes > self.engine.dirty_limit_bytes()
+            || (is_storing && dirty_bytes > self.slab_bytes().saturating_add(LEAD_BYTES))
+    }
+
     /// Waits while what others store makes room; whether there is any.
     pub(super) fn waits_for_room(&self) -> bool {
-        while self.engine.is_over_dirty_limit() && self.writing.full.is_storing.load(Ordering::Acquire) {
+        while self.is_crowded() && self.writing.full.is_storing.load(Ordering::Acquire) {
             thread::sleep(ROOM_INTERVAL);
         }
         !self.engine.is_over_dirty_limit()
+    }
+
+    fn slab_bytes(&self) -> u64 {
+        bands::slab(&self.grid).map_or(u64::MAX, |slab| slab.bytes)
     }
 
     /// Whether all units of an object are dirty, and written in full.
@@ -99,9 +114,8 @@ impl Inner {
     /// A writer of long pieces, whose slab may be dirty as a whole, fills the unit: it gets a used buffer. Others get one
     /// that takes memory only where it is touched.
     pub(super) fn first_buffer(&self, length: usize, piece_bytes: usize) -> (Buffer, bool) {
-        let slab_bytes = bands::slab(&self.grid).map_or(u64::MAX, |slab| slab.bytes);
-        let is_filled =
-            piece_bytes >= length.min(MIN_PIECE_BYTES) && slab_bytes <= self.engine.dirty_limit_bytes();
+        let is_filled = piece_bytes >= length.min(MIN_PIECE_BYTES)
+            && self.slab_bytes() <= self.engine.dirty_limit_bytes();
         match is_filled {
             true => (self.place().buffer(length), true),
             false => (self.engine.buffers.sparse(length), false),

@@ -20,7 +20,11 @@ mod grid;
 #[allow(clippy::expect_used)]
 mod grid_tests;
 mod held;
+mod holes;
 mod intervals;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod large_tests;
 mod open_objects;
 mod piece;
 mod plain;

@@ -15,10 +15,16 @@ use super::{Array, Inner};
 
 /// How far apart requests of one sequential reader may arrive: the kernel sends readahead from several threads.
 const SEQUENTIAL_WINDOW_BYTES: u64 = 4 << 20;
+/// Where only this cache keeps what was read: an array that takes at most this part of it stays.
+const STAYING_PART: u64 = 16;
+/// So far behind the reader, requests that came later than others still want something.
+const BEHIND_BYTES: u64 = 1 << 20;
+/// The same as [`SEQUENTIAL_WINDOW_BYTES`] in lengths of a request, for one that was not sequential so far.
+const SEQUENTIAL_WINDOW_REQUESTS: u64 = 2;
 /// With no room for a slab, so many bytes of the file are decoded ahead.
 const WINDOW_BYTES: u64 = 8 << 20;
-/// So much is decoded ahead, and at least the next slab, where there is room.
-const AHEAD_BYTES: u64 = 64 << 20;
+/// So much is decoded ahead for each decoding thread, where there is room; of small slabs at least the next.
+const AHEAD_BYTES_PER_THREAD: u64 = 32 << 20;
 
 /// One reader of an array, and how it goes through it.
 #[derive(Default)]
@@ -79,7 +85,11 @@ impl Array {
     pub fn note_read(&self, reader: &Reader, offset: u64, end: u64) {
         let mut pass = reader.pass.lock();
         let expected = pass.next_offset;
-        if !is_sequential(expected, offset) {
+        let window_bytes = match pass.stream {
+            Some(_) => SEQUENTIAL_WINDOW_BYTES,
+            None => (end - offset).saturating_mul(SEQUENTIAL_WINDOW_REQUESTS),
+        };
+        if !is_sequential(expected, offset, window_bytes) {
             pass.next_offset = end;
             if pass.stream.take().is_some() {
                 reader.generation.fetch_add(1, Ordering::Relaxed);
@@ -115,14 +125,17 @@ impl Array {
             _ => Stream::new(inner, now),
         };
         let stream = pass.stream.insert(stream);
-        let ahead = (AHEAD_BYTES / slab.bytes.max(1)).clamp(1, 2);
+        let ahead_bytes = AHEAD_BYTES_PER_THREAD.saturating_mul(inner.engine.workers.count() as u64);
+        let ahead = (ahead_bytes / slab.bytes.max(1)).clamp(1, 2);
         while stream.end <= now + ahead {
             let bands_of_it = slab_bands(slab, stream.end, bands.grid().chunks());
             if stream.end > now {
                 // Of those further ahead one is queued when all before it are under way, and no more of it than the
-                // cache takes beside them.
+                // cache takes beside them: what is left behind in time gives its memory to the rest.
                 let taken = slab.bytes.saturating_mul(stream.end - now);
-                let room = (limit / 16 * 15).saturating_sub(taken) / inner.band_bytes().max(1);
+                let room = (limit / 16 * 15).saturating_sub(taken);
+                let room =
+                    room.min((ahead_bytes + slab.bytes).saturating_sub(taken)) / inner.band_bytes().max(1);
                 if inner.engine.workers.waiting_ahead() > 0 || (stream.is_begun && room < slab.bands) {
                     break;
                 }
@@ -135,7 +148,7 @@ impl Array {
             Inner::queue(inner, bands_of_it, generation);
             (stream.end, stream.is_begun) = (stream.end + 1, false);
         }
-        let behind = slab_at(offset.saturating_sub(SEQUENTIAL_WINDOW_BYTES));
+        let behind = slab_at(offset.saturating_sub(BEHIND_BYTES));
         if stream.first < behind {
             inner.leave_behind(
                 (stream.first..behind).flat_map(|n| slab_bands(slab, n, bands.grid().chunks())),
@@ -178,18 +191,20 @@ impl Inner {
         }
     }
 
-    /// Tells the cache what a sequential reader was given in full. The kernel holds it, unless reads pass it by; another
-    /// such reader may still need it.
+    /// Tells the cache what a sequential reader was given in full. The kernel holds it, unless reads pass it by: then a small
+    /// array stays, and of a large one the memory is worth more than what it holds. Another such reader may still need it.
     fn leave_behind(&self, bands: impl Iterator<Item = u64>) {
-        if self.engine.readers_keep.load(Ordering::Relaxed) && self.streams.load(Ordering::Relaxed) <= 1 {
+        let is_kept = !self.engine.readers_keep.load(Ordering::Relaxed)
+            && self.grid.size_bytes() <= self.engine.cache.limit_bytes() / STAYING_PART;
+        if !is_kept && self.streams.load(Ordering::Relaxed) <= 1 {
             self.engine.cache.demote(bands.map(|band| self.band_key(band)));
         }
     }
 }
 
 /// Whether a read at `offset` continues one whose reader was expected at `expected`.
-fn is_sequential(expected: u64, offset: u64) -> bool {
-    offset.abs_diff(expected) <= SEQUENTIAL_WINDOW_BYTES && expected > 0
+fn is_sequential(expected: u64, offset: u64, window_bytes: u64) -> bool {
+    offset.abs_diff(expected) <= window_bytes && expected > 0
 }
 
 #[cfg(test)]
@@ -198,6 +213,7 @@ mod tests {
 
     #[test]
     fn readahead_out_of_order_is_still_sequential() {
+        let is_sequential = |expected, offset| is_sequential(expected, offset, SEQUENTIAL_WINDOW_BYTES);
         assert!(is_sequential(1 << 20, 1 << 20));
         assert!(is_sequential(1 << 20, (1 << 20) - 131_072));
         assert!(is_sequential(1 << 20, (1 << 20) + 131_072));

@@ -109,7 +109,12 @@ impl Array {
         let batch = inner.batch_bands();
         for bands in bands.chunks(batch) {
             // A unit that is stored between the look and the copy is in the cache or the store afterwards.
-            while !inner.copy_out(offset, out, &Inner::fetch(inner, bands, is_sequential)?, true) {}
+            loop {
+                let contents = Inner::fetch(inner, bands, is_sequential)?;
+                if inner.copy_out(offset, out, |band| contents.get(&band), true) {
+                    break;
+                }
+            }
         }
         Ok(())
     }
@@ -124,24 +129,40 @@ impl Array {
         }
         let Some(bands) = inner.bands.get() else { return false };
         let is_written = inner.writing.is_written.load(Ordering::Acquire);
-        let mut contents = HashMap::new();
-        for band in bands.grid().chunks_of(offset, out.len() as u64) {
+        let mut found: Vec<(u64, Present)> = Vec::new();
+        let looked = bands.grid().for_each_piece(offset, out.len() as u64, &mut |piece: &Piece<'_>| {
+            let band = piece.chunk;
+            if found.last().is_some_and(|(last, _)| *last == band) {
+                return Ok(());
+            }
             if is_written && let Some(dirty) = inner.present_dirty(bands.place(band).unit) {
-                match dirty {
-                    Some(present) => contents.insert(band, present),
-                    None => return false,
-                };
-                continue;
+                found.push((band, dirty.ok_or(())?));
+                return Ok(());
             }
             // Read after the look at the dirty units: what was stored before that look has moved the epoch by now.
             let epoch = inner.epoch.load(Ordering::Acquire);
             match inner.engine.cache.peek(inner.band_key(band), epoch) {
-                Peek::Fresh(content) => contents.insert(band, Present::Stored(content)),
-                Peek::Old | Peek::Missing => return false,
-            };
+                Peek::Fresh(content) => found.push((band, Present::Stored(content))),
+                Peek::Old | Peek::Missing => return Err(()),
+            }
+            Ok(())
+        });
+        if looked.is_err() {
+            return false;
         }
-        inner.engine.cache.counters.hits.fetch_add(contents.len() as u64, Ordering::Relaxed);
-        inner.copy_out(offset, out, &contents, false)
+        inner.engine.cache.counters.hits.fetch_add(found.len() as u64, Ordering::Relaxed);
+        // The pieces come in the same order again.
+        let mut rest = found.as_slice();
+        let next = |band: u64| {
+            while let [(number, present), others @ ..] = rest {
+                if *number == band {
+                    return Some(present);
+                }
+                rest = others;
+            }
+            None
+        };
+        inner.copy_out(offset, out, next, false)
     }
 
     /// The bytes of a range where they are contiguous in one band that is in the cache now, without copying them. Never
@@ -346,19 +367,19 @@ impl Inner {
         Ok(())
     }
 
-    /// Copies what the range wants of the bands in `contents`; `false` where a dirty one was stored meanwhile, or would
-    /// have to be waited for without `may_wait`.
-    fn copy_out(
+    /// Copies what the range wants of the bands that `contents` knows; `false` where a dirty one was stored meanwhile, or
+    /// would have to be waited for without `may_wait`.
+    fn copy_out<'a>(
         &self,
         offset: u64,
         out: &mut [u8],
-        contents: &HashMap<u64, Present>,
+        mut contents: impl FnMut(u64) -> Option<&'a Present>,
         may_wait: bool,
     ) -> bool {
         let length = out.len() as u64;
         let Some(bands) = self.bands.get() else { return false };
         let copied = bands.grid().for_each_piece(offset, length, &mut |piece: &Piece<'_>| {
-            match contents.get(&piece.chunk) {
+            match contents(piece.chunk) {
                 Some(Present::Stored(Content::Unit(buffer))) => piece.gather(buffer, 0, out),
                 Some(Present::Stored(_)) => piece.fill(offset, &self.fill, out),
                 Some(Present::Zero) => piece.fill(offset, &[0], out),
@@ -431,6 +452,12 @@ impl Inner {
             self.source.fix_raw(span)?;
             Ok(low)
         };
+        let is_whole = |bytes: usize| bytes.is_multiple_of(item);
+        if piece.loops.is_empty() && is_whole(piece.chunk_offset) && is_whole(piece.run) {
+            let out = &mut out[piece.range_offset..piece.range_offset + piece.run];
+            object.read_exact_at(piece.chunk_offset as u64, out)?;
+            return self.source.fix_raw(out);
+        }
         let extent = piece.chunk_extent();
         if extent / RAW_SPAN_SHARE <= piece.total_bytes() {
             let low = read(piece.chunk_offset, piece.chunk_offset + extent, span)?;

@@ -98,8 +98,15 @@ impl Array {
     pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
         self.check_write(offset, data)?;
         self.inner.make_room()?;
-        self.take(offset, data);
+        self.take(offset, data, true);
         Ok(())
+    }
+
+    /// As [`Array::write_at`], but only if nothing has to be waited for: `false` otherwise, and some of `data` may be taken,
+    /// all of which is then to be written again.
+    pub fn write_now(&self, offset: u64, data: &[u8]) -> Result<bool> {
+        self.check_write(offset, data)?;
+        Ok(!self.inner.is_crowded() && self.take(offset, data, false))
     }
 
     /// As [`Array::write_at`], for pages of a memory map: never refused because storing fails, since the kernel would
@@ -107,7 +114,7 @@ impl Array {
     pub fn write_page(&self, offset: u64, data: &[u8]) -> Result<()> {
         self.check_write(offset, data)?;
         let _ = self.inner.make_room();
-        self.take(offset, data);
+        self.take(offset, data, true);
         Ok(())
     }
 
@@ -133,12 +140,13 @@ impl Array {
         Ok(())
     }
 
-    fn take(&self, offset: u64, data: &[u8]) {
+    /// `false` where a unit would have to be waited for without `may_wait`.
+    fn take(&self, offset: u64, data: &[u8], may_wait: bool) -> bool {
         let inner = &self.inner;
-        let _ = inner.grid.for_each_piece(offset, data.len() as u64, &mut |piece: &Piece<'_>| {
-            Inner::take_piece(inner, piece, data);
-            Ok::<(), ()>(())
+        let taken = inner.grid.for_each_piece(offset, data.len() as u64, &mut |piece: &Piece<'_>| {
+            if Inner::take_piece(inner, piece, data, may_wait) { Ok(()) } else { Err(()) }
         });
+        taken.is_ok()
     }
 }
 
@@ -163,10 +171,11 @@ impl Inner {
         })
     }
 
-    fn take_piece(inner: &Arc<Inner>, piece: &Piece<'_>, data: &[u8]) {
+    fn take_piece(inner: &Arc<Inner>, piece: &Piece<'_>, data: &[u8], may_wait: bool) -> bool {
         loop {
             let unit = inner.dirty_unit(piece.chunk, piece.total_bytes());
-            let mut state = unit.state.lock();
+            let state = if may_wait { Some(unit.state.lock()) } else { unit.state.try_lock() };
+            let Some(mut state) = state else { return false };
             if state.is_retired {
                 continue;
             }
@@ -192,7 +201,7 @@ impl Inner {
             if became_full {
                 Inner::note_full(inner, inside_bytes as u64);
             }
-            return;
+            return true;
         }
     }
 

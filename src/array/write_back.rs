@@ -16,9 +16,13 @@ use super::dirty::{DirtyUnit, UnitState};
 use super::sync::atomic::{AtomicUsize, Ordering};
 use super::sync::{self, Mutex};
 use super::{Array, Inner};
+use crate::codec::recycle;
 use crate::error::{Error, Result};
 use crate::metadata::MAX_DOCUMENT_BYTES;
 use crate::store::{Info, Store, Validator, Writer};
+
+/// Threads that store: most of them wait for the disk.
+const THREADS_PER_CORE: usize = 4;
 
 /// Failures of one attempt that are logged one by one.
 const LOGGED_FAILURES: usize = 8;
@@ -130,7 +134,7 @@ impl Inner {
     /// Stores what is dirty when more is dirty than the limit. Fails where that leaves no room. What others have dirty
     /// and cannot store is no reason to refuse this array's writes: it has nothing dirty then but what comes next.
     pub(super) fn make_room(&self) -> Result<()> {
-        if !self.engine.is_over_dirty_limit() || self.waits_for_room() {
+        if !self.is_crowded() || self.waits_for_room() {
             return Ok(());
         }
         let stored = self.store_now();
@@ -271,7 +275,8 @@ impl Inner {
             }
         };
         sync::thread::scope(|scope| {
-            let threads = self.engine.workers.count().clamp(1, objects.len().max(1));
+            let threads = THREADS_PER_CORE.saturating_mul(self.engine.workers.count());
+            let threads = threads.clamp(1, objects.len().max(1));
             for _ in 1..threads {
                 // With fewer threads it takes longer.
                 let _ = sync::spawn_scoped(scope, "encode", run);
@@ -391,6 +396,7 @@ impl Inner {
         let (key, version) = self.source.store(&self.place(), &target, object, &encoded)?;
         self.engine.objects_stored.fetch_add(1, Ordering::Relaxed);
         self.engine.units_encoded.fetch_add(encoded.len() as u64, Ordering::Relaxed);
+        encoded.into_values().flatten().for_each(recycle);
         // Whatever a reader loads from before this moment is compared with the store before it is used again.
         let epoch = self.epoch.fetch_add(1, Ordering::AcqRel) + 1;
         {
@@ -448,7 +454,12 @@ impl Inner {
         // bands are less than units their old entries are of another version.
         let is_cut = self.bands.get().is_some_and(Bands::is_cut);
         if self.source.is_lossless() && !self.source.is_raw() && !is_cut {
-            self.engine.cache.put(self.unit_key(number), Content::Unit(Arc::new(bytes)), version);
+            let key = self.unit_key(number);
+            self.engine.cache.put(key, Content::Unit(Arc::new(bytes)), version);
+            if self.engine.readers_keep.load(Ordering::Relaxed) {
+                // The kernel holds what it was given to write; the memory is of more use to what is written next.
+                self.engine.cache.demote(std::iter::once(key));
+            }
         } else {
             self.engine.cache.forget(self.unit_key(number));
         }

@@ -126,11 +126,7 @@ impl BytesToBytes for Blosc {
                 decoded.len()
             )));
         }
-        let mut encoded = scratch::zeroed(decoded.len() + HEADER_BYTES)?;
-        let length = compress(self, decoded, &mut encoded)?;
-        encoded.truncate(length);
-        encoded.shrink_to_fit();
-        Ok(encoded)
+        scratch::encoded(decoded.len() + HEADER_BYTES, |encoded| compress(self, decoded, encoded))
     }
 }
 
@@ -314,7 +310,7 @@ fn initialize() {
 fn decompress(encoded: &[u8], block_bytes: usize, out: &mut [u8]) -> CodecResult<()> {
     initialize();
     // C-Blosc does not look whether its own buffer, of two blocks, was allocated.
-    drop(scratch::zeroed(2 * block_bytes + 4096)?);
+    scratch::probe(2 * block_bytes + 4096)?;
     // SAFETY: C-Blosc writes at most `out.len()` bytes to `out` (it is told so, and the checked header says exactly so
     // many). It reads the header's `cbytes` from `encoded`, which is `encoded.len()`; every block start and part
     // length inside was followed by `check_blocks` and stays within. `blosc_decompress_ctx` with one thread keeps its

@@ -18,7 +18,7 @@ use serde_json::Value;
 use super::byte_swap::SwapPlan;
 use super::configuration::Configuration;
 use super::narrow::Narrow;
-use super::{ArrayToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Entry, Items};
+use super::{ArrayToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Entry, Items, scratch};
 use crate::metadata::CodecFamily;
 use crate::metadata::data_type::Component;
 
@@ -112,7 +112,7 @@ impl ArrayToBytes for Bytes {
     fn encode(&self, input: &[u8]) -> CodecResult<Vec<u8>> {
         self.check_size(input.len())?;
         self.narrow.check(input)?;
-        let mut encoded = input.to_vec();
+        let mut encoded = scratch::copied(input)?;
         self.swap.apply(&mut encoded);
         Ok(encoded)
     }

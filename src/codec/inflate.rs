@@ -152,14 +152,13 @@ impl Wrapper {
             Wrapper::Gzip => compressor.gzip_compress_bound(decoded.len()),
             Wrapper::Zlib => compressor.zlib_compress_bound(decoded.len()),
         };
-        let mut encoded = super::scratch::zeroed(bound)?;
-        let length = match self {
-            Wrapper::Gzip => compressor.gzip_compress(decoded, &mut encoded),
-            Wrapper::Zlib => compressor.zlib_compress(decoded, &mut encoded),
-        };
-        encoded.truncate(length.map_err(|_| CodecError::new("the compressor failed"))?);
-        encoded.shrink_to_fit();
-        Ok(encoded)
+        super::scratch::encoded(bound, |encoded| {
+            let length = match self {
+                Wrapper::Gzip => compressor.gzip_compress(decoded, encoded),
+                Wrapper::Zlib => compressor.zlib_compress(decoded, encoded),
+            };
+            length.map_err(|_| CodecError::new("the compressor failed"))
+        })
     }
 }
 

@@ -74,6 +74,7 @@ use sharding_indexed::ShardingIndexed;
 
 pub use part::StoredBytes;
 pub use pipeline::Pipeline;
+pub use scratch::recycle;
 
 /// What a codec says when it cannot be built, cannot decode or cannot encode.
 #[derive(Clone, Debug, PartialEq, Eq)]

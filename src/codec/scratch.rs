@@ -1,9 +1,12 @@
-//! Buffers between the codecs of a chain, kept per thread.
+//! Buffers between the codecs of a chain, and for what they encode, kept per thread and handed on when a thread ends.
 //!
 //! A fresh buffer costs a page fault per 4 KiB, several times what a fast decoder costs, so what one chunk used
 //! the next one uses again. Uses nothing.
 
 use std::cell::RefCell;
+use std::sync::OnceLock;
+
+use parking_lot::Mutex;
 
 use super::{CodecError, CodecResult};
 
@@ -11,9 +14,89 @@ use super::{CodecError, CodecResult};
 const KEPT_BUFFERS: usize = 2;
 /// The longest buffer that is kept.
 const KEPT_BYTES: usize = 8 << 20;
+/// Lengths of kept buffers are multiples of this, and of no more than [`KEPT_BYTES`].
+const GRAIN_BYTES: usize = 1 << 18;
+/// Shorter ones are the allocator's business.
+const MIN_SHARED_BYTES: usize = 1 << 16;
+/// What all threads together keep for each core, besides what each keeps itself.
+const SHARED_BYTES_PER_CORE: usize = 32 << 20;
+
+/// The buffers of one thread.
+struct Kept(Vec<Vec<u8>>);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(share);
+    }
+}
 
 thread_local! {
-    static KEPT: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+    static KEPT: RefCell<Kept> = const { RefCell::new(Kept(Vec::new())) };
+}
+
+/// Buffers that no thread has; any length up to their capacity.
+static SHARED: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
+
+fn shared_limit_bytes() -> usize {
+    static LIMIT: OnceLock<usize> = OnceLock::new();
+    *LIMIT.get_or_init(|| SHARED_BYTES_PER_CORE * std::thread::available_parallelism().map_or(2, usize::from))
+}
+
+/// Lets the next thread have a buffer.
+fn share(buffer: Vec<u8>) {
+    if !(MIN_SHARED_BYTES..=KEPT_BYTES).contains(&buffer.capacity()) {
+        return;
+    }
+    let mut shared = SHARED.lock();
+    let held: usize = shared.iter().map(Vec::capacity).sum();
+    if held + buffer.capacity() <= shared_limit_bytes() {
+        shared.push(buffer);
+    }
+}
+
+/// The shortest shared buffer that is long enough, with `len` bytes of undefined content.
+fn shared(len: usize) -> Option<Vec<u8>> {
+    if len < MIN_SHARED_BYTES {
+        return None;
+    }
+    let mut shared = SHARED.lock();
+    let found = shared.iter().enumerate().filter(|(_, buffer)| buffer.capacity() >= len);
+    let (at, _) = found.min_by_key(|(_, buffer)| buffer.capacity())?;
+    let mut buffer = shared.swap_remove(at);
+    drop(shared);
+    buffer.resize(len, 0);
+    Some(buffer)
+}
+
+/// A buffer of `len` bytes of undefined content that is to be given away. Whoever is done with it gives it to [`recycle`].
+fn owned(len: usize) -> CodecResult<Vec<u8>> {
+    match shared(len) {
+        Some(buffer) => Ok(buffer),
+        None => fresh(len).map(|mut buffer| {
+            buffer.truncate(len);
+            buffer
+        }),
+    }
+}
+
+/// What `encode` writes to a buffer of `bound` bytes; it tells how many they are.
+pub fn encoded(bound: usize, encode: impl FnOnce(&mut [u8]) -> CodecResult<usize>) -> CodecResult<Vec<u8>> {
+    with(bound, |buffer| {
+        let length = encode(buffer)?;
+        copied(buffer.get(..length).unwrap_or_default())
+    })
+}
+
+/// A copy that is to be given away.
+pub fn copied(bytes: &[u8]) -> CodecResult<Vec<u8>> {
+    let mut copy = owned(bytes.len())?;
+    copy.copy_from_slice(bytes);
+    Ok(copy)
+}
+
+/// Takes back what was given away, or anything else that nobody needs any more.
+pub fn recycle(buffer: Vec<u8>) {
+    share(buffer);
 }
 
 /// Runs `work` with a buffer of `len` bytes of undefined content.
@@ -31,22 +114,35 @@ pub fn with<T>(len: usize, work: impl FnOnce(&mut [u8]) -> CodecResult<T>) -> Co
 pub fn zeroed(len: usize) -> CodecResult<Vec<u8>> {
     // `vec!` takes zero pages from the system without touching them but aborts the process where there are
     // none; asking for the same first, which is as cheap, turns that into an error.
-    let mut probe: Vec<u8> = Vec::new();
-    probe.try_reserve_exact(len).map_err(|_| CodecError::new(format_args!("no memory for {len} bytes")))?;
-    drop(probe);
+    probe(len)?;
     Ok(vec![0; len])
+}
+
+/// Fails where there is not so much memory. Takes none and touches none.
+pub fn probe(len: usize) -> CodecResult<()> {
+    let mut probe: Vec<u8> = Vec::new();
+    probe.try_reserve_exact(len).map_err(|_| CodecError::new(format_args!("no memory for {len} bytes")))
 }
 
 /// The smallest kept buffer that is long enough, or a new one.
 fn take(len: usize) -> CodecResult<Vec<u8>> {
-    let kept = KEPT.with_borrow_mut(|kept| {
+    let kept = KEPT.with_borrow_mut(|Kept(kept)| {
         let found = kept.iter().enumerate().filter(|(_, buffer)| buffer.len() >= len);
         let best = found.min_by_key(|(_, buffer)| buffer.len()).map(|(at, _)| at);
         best.map(|at| kept.swap_remove(at))
     });
-    match kept {
+    match kept.or_else(|| shared(len)) {
         Some(buffer) => Ok(buffer),
-        None => zeroed(len),
+        None => fresh(len),
+    }
+}
+
+/// A new buffer, a little longer than `len` where it will be kept, so that it also serves what comes next.
+fn fresh(len: usize) -> CodecResult<Vec<u8>> {
+    match len {
+        0..MIN_SHARED_BYTES => zeroed(len),
+        MIN_SHARED_BYTES..=KEPT_BYTES => zeroed(len.next_multiple_of(GRAIN_BYTES)),
+        _ => zeroed(len),
     }
 }
 
@@ -55,11 +151,11 @@ fn put_back(buffer: Vec<u8>) {
     if buffer.len() > KEPT_BYTES {
         return;
     }
-    KEPT.with_borrow_mut(|kept| {
+    KEPT.with_borrow_mut(|Kept(kept)| {
         kept.push(buffer);
         if kept.len() > KEPT_BUFFERS {
             kept.sort_by_key(Vec::len);
-            kept.remove(0);
+            share(kept.remove(0));
         }
     });
 }
@@ -84,6 +180,17 @@ mod tests {
     }
 
     #[test]
+    fn what_a_thread_leaves_another_uses() {
+        const LENGTH: usize = 5_000_003;
+        let used = || with(LENGTH, |buffer| Ok(buffer.as_ptr() as usize)).unwrap();
+        let first = std::thread::spawn(used).join().unwrap();
+        assert_eq!(std::thread::spawn(used).join().unwrap(), first);
+        let buffer = owned(LENGTH).unwrap();
+        assert_eq!(buffer.len(), LENGTH);
+        recycle(buffer);
+    }
+
+    #[test]
     fn what_no_memory_holds_is_an_error() {
         assert!(zeroed(usize::MAX / 2).is_err());
         assert!(with(usize::MAX, |_| Ok(())).is_err());
@@ -92,6 +199,6 @@ mod tests {
     #[test]
     fn long_buffers_are_given_back() {
         with(KEPT_BYTES + 1, |_| Ok(())).unwrap();
-        assert!(KEPT.with_borrow(|kept| kept.iter().all(|buffer| buffer.len() <= KEPT_BYTES)));
+        assert!(KEPT.with_borrow(|Kept(kept)| kept.iter().all(|buffer| buffer.len() <= KEPT_BYTES)));
     }
 }

@@ -16,7 +16,7 @@ use std::io::Read;
 use zstd::bulk::{Compressor, Decompressor};
 
 use super::configuration::Configuration;
-use super::{BytesToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Entry};
+use super::{BytesToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Entry, scratch};
 
 /// `zstd` and its numcodecs spelling.
 pub const ENTRY: Entry = Entry { v3: &["zstd", "numcodecs.zstd"], v2: &["zstd"], build };
@@ -94,16 +94,19 @@ impl BytesToBytes for Zstd {
 
     fn encode(&self, decoded: &[u8]) -> CodecResult<Vec<u8>> {
         COMPRESSOR.with(|kept| {
-            let encoded = with_kept(
-                kept,
-                || Compressor::new(self.level),
-                |context| {
-                    context.set_compression_level(self.level)?;
-                    context.include_checksum(self.checksum)?;
-                    context.include_contentsize(true)?;
-                    context.compress(decoded)
-                },
-            );
+            let bound = zstd::zstd_safe::compress_bound(decoded.len());
+            let encoded = scratch::encoded(bound, |out| {
+                with_kept(
+                    kept,
+                    || Compressor::new(self.level),
+                    |context| {
+                        context.set_compression_level(self.level)?;
+                        context.include_checksum(self.checksum)?;
+                        context.include_contentsize(true)?;
+                        context.compress_to_buffer(decoded, out)
+                    },
+                )
+            });
             if self.level > LAST_KEPT_LEVEL {
                 kept.take();
             }

@@ -249,7 +249,7 @@ impl FileSystem {
 
     /// Looks whether the array behind open handles still is the one that was opened, once per `revalidate`: an array
     /// that went or was replaced must not be read as fill values.
-    fn recheck(&self, inode: &Inode) -> Answer<()> {
+    pub(super) fn recheck(&self, inode: &Inode) -> Answer<()> {
         let now = Instant::now();
         {
             let mut checked_at = inode.checked_at.lock();

@@ -70,6 +70,7 @@ answerable!(
     ReplyDirectoryPlus,
     ReplyEmpty,
     ReplyEntry,
+    ReplyLseek,
     ReplyOpen,
     ReplyStatfs,
     ReplyWrite,
@@ -471,13 +472,24 @@ impl Filesystem for Fuse {
         guard("listxattr", || self.answer_xattr_names(inode, size, reply));
     }
 
-    // ENOSYS makes the kernel answer by itself from then on: EOPNOTSUPP for setting extended attributes, "all is
-    // data" for lseek, "the mode bits decide" for access.
+    fn lseek(
+        &self,
+        _: &Request,
+        inode: INodeNo,
+        to: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        guard("lseek", || self.answer_seek(inode, to, offset, whence, reply));
+    }
+
+    // ENOSYS makes the kernel answer by itself from then on: EOPNOTSUPP for setting extended attributes, "the mode bits
+    // decide" for access.
     always!(ENOSYS:
         setxattr(INodeNo, &OsStr, &[u8], i32, u32) -> ReplyEmpty;
         removexattr(INodeNo, &OsStr) -> ReplyEmpty;
         access(INodeNo, AccessFlags) -> ReplyEmpty;
-        lseek(INodeNo, FileHandle, i64, i32) -> ReplyLseek;
         ioctl(INodeNo, FileHandle, IoctlFlags, u32, &[u8], u32) -> ReplyIoctl;
     );
 

@@ -1,4 +1,5 @@
-//! The part of the adapter that writes. Nothing here is answered on a session thread: taking a write may wait for room.
+//! The part of the adapter that writes. A session thread takes a write where there is room and nobody is in the way;
+//! nothing else here is answered on it.
 //!
 //! What stores (close, fsync, the last release) runs in `storing.rs`, without the pool's deadline: as long as something gets stored,
 //! its answer must be the true one.
@@ -21,6 +22,11 @@ impl Fuse {
         is_page: bool,
         reply: ReplyWrite,
     ) {
+        match self.fs.write_now(handle.0, offset, data, is_page) {
+            Ok(Some(length)) => return reply.written(length),
+            Ok(None) => {}
+            Err(failure) => return reply.fail(failure.errno()),
+        }
         let fs = self.fs.clone();
         let data = data.to_vec();
         let request = Request::ranged(inode.0, "write", offset, data.len() as u64);

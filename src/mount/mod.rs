@@ -26,6 +26,7 @@ pub mod permissions;
 pub mod pool;
 pub mod privileges;
 pub mod process;
+pub mod seeking;
 pub mod session;
 pub mod sidecar;
 pub mod sidecar_edit;

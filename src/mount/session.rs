@@ -30,8 +30,9 @@ pub use crate::mount::unmounting::{unmount, unmount_stale};
 
 /// Threads that take requests from the kernel. They answer from memory only, so few are enough.
 const SESSION_THREADS: usize = 2;
-/// What the kernel reads ahead of a sequential reader, where we may say so; more gives nothing.
-const READ_AHEAD_KIB: u32 = 1024;
+/// What the kernel reads ahead of a sequential reader, where we may say so: a few requests, so that one is decoded or
+/// gathered while another is copied.
+const READ_AHEAD_KIB: u32 = 2048;
 
 /// Mounts. In the foreground it returns when the mount has ended; otherwise a daemon is forked, and it returns
 /// when the mount answers (the first stat works), or with the reason why not.

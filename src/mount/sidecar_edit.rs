@@ -170,6 +170,11 @@ impl FileSystem {
 }
 
 impl Draft {
+    /// Length of its text.
+    pub(super) fn size_bytes(&self) -> usize {
+        self.state.lock().content.len()
+    }
+
     /// Writes; how many bytes.
     pub(super) fn write(&self, offset: u64, data: &[u8]) -> Answer<u32> {
         let end = checked_size(offset.saturating_add(data.len() as u64))?;

@@ -95,7 +95,7 @@ impl FileSystem {
         if Arc::ptr_eq(&array, &now) { outcome } else { run(&now) }
     }
 
-    fn array_of(&self, inode: &Inode) -> Answer<Arc<Array>> {
+    pub(super) fn array_of(&self, inode: &Inode) -> Answer<Arc<Array>> {
         if inode.is_stale() {
             return Err(Failure::Errno(libc::ESTALE));
         }
@@ -106,6 +106,27 @@ impl FileSystem {
     /// Writes; how many bytes. Nothing can be written behind the end: EFBIG, or less than was asked for. Pages of a memory
     /// map (`is_page`) are always taken. Blocks on the store when too much is dirty.
     pub fn write(&self, handle: u64, offset: u64, data: &[u8], is_page: bool) -> Answer<u32> {
+        self.write_within(handle, offset, data, is_page, Reach::Store)
+    }
+
+    /// As [`FileSystem::write`], where nothing has to be waited for: `None` otherwise, and all is to be written again.
+    pub fn write_now(&self, handle: u64, offset: u64, data: &[u8], is_page: bool) -> Answer<Option<u32>> {
+        self.write_within(handle, offset, data, is_page, Reach::Memory).map(Some).or_else(|failure| {
+            match failure {
+                Failure::NeedsStore => Ok(None),
+                failure => Err(failure),
+            }
+        })
+    }
+
+    fn write_within(
+        &self,
+        handle: u64,
+        offset: u64,
+        data: &[u8],
+        is_page: bool,
+        reach: Reach,
+    ) -> Answer<u32> {
         if let Some(Handle::Draft { draft, .. }) = self.handles.get(handle).as_deref() {
             return draft.write(offset, data);
         }
@@ -122,9 +143,16 @@ impl FileSystem {
         }
         let length = usize::try_from(room).unwrap_or(usize::MAX).min(data.len());
         let data = data.get(..length).unwrap_or(data);
-        let written = self.on_current(inode, &writer.array, |array| {
-            if is_page { array.write_page(offset, data) } else { array.write_at(offset, data) }
-        });
+        let written = match reach {
+            Reach::Memory => match self.array_of(inode).map(|array| array.write_now(offset, data)) {
+                Ok(Ok(true)) => Ok(()),
+                Ok(Err(error)) => Err(error),
+                Ok(Ok(false)) | Err(_) => return Err(Failure::NeedsStore),
+            },
+            Reach::Store => self.on_current(inode, &writer.array, |array| {
+                if is_page { array.write_page(offset, data) } else { array.write_at(offset, data) }
+            }),
+        };
         written.map_err(|error| {
             self.write_failure(inode, &format!("write of {length} bytes at {offset}"), error)
         })?;
