@@ -40,16 +40,19 @@
 //! Chunks stored raw (bytes only) skip the cache: ranges of the object, which stays open (`array/open_objects.rs`), are read
 //! and put in place.
 //!
+//! SEEK_HOLE and SEEK_DATA go by `mount/seeking.rs` to `array/holes.rs`, which looks for missing rows of chunks.
+//!
 //! Order F is no second path: the served array has its axes reversed and a transpose before its codec chain, so
 //! that everything behind [`array::Array::open`] knows C order only.
 //!
 //! # The way of a write
 //!
-//! 1. `mount/fuse_write.rs` moves the request to the pool; `mount/writing.rs` cuts it at the end of the file.
+//! 1. `mount/fuse_write.rs` takes the request on the session thread where nothing is in its way, else on the pool;
+//!    `mount/writing.rs` cuts it at the end of the file.
 //! 2. [`array::Array::write_at`] copies the pieces into **dirty units** (`array/dirty.rs`), each with the set of byte intervals that
 //!    were written (a write may split elements). A unit that is written in full is never read from the store; one written in part is
 //!    completed when somebody reads it or when it is stored. Readers of a dirty unit read it from there.
-//!    A stream of full units is stored beside its writer (`array/full_units.rs`).
+//!    A stream of full units is stored beside its writer (`array/full_units.rs`), who gets no further ahead than a slab and a bit.
 //! 3. close, fsync, the dirty limit, a timer, and the end of the mount store dirty units (`array/write_back.rs`): the
 //!    metadata document is compared first; units are encoded in parallel; all dirty units of one object make one new object
 //!    (`array/shard_writer.rs` copies the inner chunks that did not change, undecoded).

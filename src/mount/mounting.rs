@@ -21,6 +21,8 @@ use crate::sys;
 
 const DEVICE: &str = "/dev/fuse";
 const FUSERMOUNT: &str = "fusermount3";
+/// What the service manager puts on a mount point to be asked for the real mount, which goes over it.
+const AUTOMOUNT_TYPE: &str = "autofs";
 const FUSE_CONF: &str = "/etc/fuse.conf";
 
 fn refuse<T>(sentence: String) -> Result<T> {
@@ -43,7 +45,9 @@ pub fn check(options: &Options) -> Result<PathBuf> {
     }
     let mountpoint = fs::canonicalize(given)
         .or_else(|error| refuse(format!("the mount point {shown} cannot be used: {error}")))?;
-    if let Ok(Some(entry)) = mount_at(&mountpoint) {
+    if let Ok(Some(entry)) = mount_at(&mountpoint)
+        && entry.filesystem_type != AUTOMOUNT_TYPE
+    {
         // What stat(2) tells may be what the kernel has kept.
         if entry.filesystem_type == FILESYSTEM_TYPE && is_dead(&mountpoint) {
             return refuse(died(given));

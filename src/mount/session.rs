@@ -75,7 +75,12 @@ pub fn run(
 const READY: u8 = 0;
 
 /// Tells the process that waits, and lets go of its terminal.
+///
+/// Not before the mount answers: on an automount point, only what is in the process group of the service manager gets past it
+/// until then; every other process, and this one after it has left, is made to wait.
 fn report_ready(mut report: PipeWriter) {
+    // Fails only for a process that already leads its session.
+    let _ = sys::leave_session();
     // From here on nobody reads what is printed.
     if let Ok(null) = fs::OpenOptions::new().read(true).write(true).open("/dev/null") {
         let null = OwnedFd::from(null);
@@ -110,8 +115,6 @@ fn run_daemon(
     open_store: impl FnOnce() -> Result<Arc<dyn Store>>,
     mut report: PipeWriter,
 ) -> i32 {
-    // Fails only for a process that already leads its session.
-    let _ = sys::leave_session();
     let open_store = || {
         let store = open_store()?;
         // The folder that the command was called in is not needed any more, and may be unmounted.
