@@ -94,12 +94,16 @@ fn tick(engine: &Weak<Engine>) {
 
 /// Idle buffers kept per decoding thread.
 const IDLE_BYTES_PER_THREAD: usize = 16 << 20;
+/// Idle buffers kept however small the cache is.
+const MIN_IDLE_BYTES: usize = 1 << 20;
 
 impl Engine {
     /// An engine whose cache holds at most `cache_limit_bytes` and that decodes on `threads` threads.
     pub fn new(cache_limit_bytes: u64, threads: usize) -> Arc<Self> {
         let workers = Workers::new(threads);
-        let buffers = BufferPool::new(IDLE_BYTES_PER_THREAD.saturating_mul(workers.count()));
+        // A small cache is asked for where memory is scarce.
+        let most = usize::try_from(cache_limit_bytes / 4).unwrap_or(usize::MAX).max(MIN_IDLE_BYTES);
+        let buffers = BufferPool::new(IDLE_BYTES_PER_THREAD.saturating_mul(workers.count()).min(most));
         Arc::new(Engine {
             cache: ChunkCache::new(cache_limit_bytes),
             objects: OpenObjects::default(),

@@ -150,17 +150,17 @@ impl Source for Plain {
         })
     }
 
-    fn load_part(&self, at: &Place<'_>, unit: &[u64], part: Range<usize>) -> Result<Option<Loaded>> {
+    fn load_part(&self, at: &Place<'_>, unit: &[u64], part: Range<usize>) -> Result<Option<(Loaded, usize)>> {
         let key = self.key(at, unit)?;
         let pipeline = self.pipeline(unit)?;
         if !pipeline.decodes_parts() {
             return Ok(None);
         }
-        let Some(object) = at.store.open(&key)? else { return Ok(Some((Content::Absent, None))) };
+        let Some(object) = at.store.open(&key)? else { return Ok(Some(((Content::Absent, None), 0))) };
         let stored = StoredUnit::new(object.as_ref(), 0, object.size_bytes());
         let mut out = at.buffer(part.len());
-        stored.outcome(pipeline.decode_part(&stored, part.start, &mut out), &key)?;
-        Ok(Some((Content::Unit(Arc::new(out)), Some(object.validator()))))
+        let decoded_bytes = stored.outcome(pipeline.decode_part(&stored, part.start, &mut out), &key)?;
+        Ok(Some(((Content::Unit(Arc::new(out)), Some(object.validator())), decoded_bytes)))
     }
 
     fn block_bytes(&self, at: &Place<'_>, unit: &[u64]) -> Result<Option<u64>> {

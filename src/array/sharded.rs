@@ -302,20 +302,20 @@ impl Source for Sharded {
         })
     }
 
-    fn load_part(&self, at: &Place<'_>, unit: &[u64], part: Range<usize>) -> Result<Option<Loaded>> {
+    fn load_part(&self, at: &Place<'_>, unit: &[u64], part: Range<usize>) -> Result<Option<(Loaded, usize)>> {
         if !self.inner.decodes_parts() {
             return Ok(None);
         }
         let key = self.key(at, unit)?;
         let (object, offset, length) = match self.enter(at, unit, &key, part.len())? {
-            Entered::Known(loaded) => return Ok(Some(loaded)),
+            Entered::Known(loaded) => return Ok(Some((loaded, part.len()))),
             Entered::At(object, offset, length) => (object, offset, length),
         };
         let stored = StoredUnit::new(object.as_ref(), offset, length);
         let mut out = at.buffer(part.len());
         let decoded = self.inner.decode_part(&stored, part.start, &mut out).map_err(of_inner(unit));
-        stored.outcome(decoded, &key)?;
-        Ok(Some((Content::Unit(Arc::new(out)), Some(object.validator()))))
+        let decoded_bytes = stored.outcome(decoded, &key)?;
+        Ok(Some(((Content::Unit(Arc::new(out)), Some(object.validator())), decoded_bytes)))
     }
 
     fn block_bytes(&self, at: &Place<'_>, unit: &[u64]) -> Result<Option<u64>> {

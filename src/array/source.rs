@@ -25,9 +25,9 @@ pub trait Source: Send + Sync {
     fn axes(&self) -> &[Axis];
     /// Loads the unit with these per-axis numbers.
     fn load(&self, at: &Place<'_>, unit: &[u64]) -> Result<Loaded>;
-    /// Loads these bytes of the decoded unit, which begin and end between elements; `None` where only a whole unit can be
-    /// loaded.
-    fn load_part(&self, at: &Place<'_>, unit: &[u64], part: Range<usize>) -> Result<Option<Loaded>>;
+    /// Loads these bytes of the decoded unit, which begin and end between elements, and tells how many had to be decoded;
+    /// `None` where only a whole unit can be loaded.
+    fn load_part(&self, at: &Place<'_>, unit: &[u64], part: Range<usize>) -> Result<Option<(Loaded, usize)>>;
     /// How many bytes of the decoded unit can be had at their own cost; `None` where only all, or where it is missing.
     fn block_bytes(&self, at: &Place<'_>, unit: &[u64]) -> Result<Option<u64>>;
     /// The store key of the object that holds the unit.

@@ -320,7 +320,8 @@ impl Inner {
 
     fn load(&self, place: &Place<'_>, index: &[u64]) -> Result<Loaded> {
         let loaded = self.source.load(place, index)?;
-        self.note_loaded(place, index, &loaded)?;
+        let decoded_bytes = if let Content::Unit(buffer) = &loaded.0 { buffer.len() } else { 0 };
+        self.note_loaded(place, index, &loaded, decoded_bytes)?;
         Ok(loaded)
     }
 
@@ -334,9 +335,10 @@ impl Inner {
         is_sequential: bool,
     ) -> Result<Loaded> {
         if (is_sequential || bands.is_cheap())
-            && let Some(loaded) = self.source.load_part(place, index, band.bytes.clone())?
+            && let Some((loaded, decoded_bytes)) =
+                self.source.load_part(place, index, band.bytes.clone())?
         {
-            self.note_loaded(place, index, &loaded)?;
+            self.note_loaded(place, index, &loaded, decoded_bytes)?;
             return Ok(loaded);
         }
         let (content, object) = self.load(place, index)?;
@@ -358,10 +360,16 @@ impl Inner {
         Ok((part(band), object))
     }
 
-    fn note_loaded(&self, place: &Place<'_>, index: &[u64], loaded: &Loaded) -> Result<()> {
-        if let Content::Unit(buffer) = &loaded.0 {
+    fn note_loaded(
+        &self,
+        place: &Place<'_>,
+        index: &[u64],
+        loaded: &Loaded,
+        decoded_bytes: usize,
+    ) -> Result<()> {
+        if let Content::Unit(_) = &loaded.0 {
             self.engine.decoded_units.fetch_add(1, Ordering::Relaxed);
-            self.engine.decoded_bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
+            self.engine.decoded_bytes.fetch_add(decoded_bytes as u64, Ordering::Relaxed);
         }
         self.served.lock().note(self.source.key(place, index)?, loaded.1);
         Ok(())

@@ -115,7 +115,7 @@ impl BytesToBytes for Blosc {
         decoded_bytes: usize,
         start: usize,
         out: &mut [u8],
-    ) -> CodecResult<()> {
+    ) -> CodecResult<usize> {
         blosc_blocks::decode_part(stored, decoded_bytes, start, out)
     }
 

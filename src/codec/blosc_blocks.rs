@@ -20,17 +20,17 @@ pub(super) fn block_bytes(stored: &dyn StoredBytes) -> CodecResult<Option<u64>> 
     Ok(Some(if header.is_copied() { 1 } else { header.block_bytes as u64 }))
 }
 
-/// Decodes `out.len()` bytes from `start` on of a buffer that holds exactly `decoded_bytes`.
+/// Decodes `out.len()` bytes from `start` on of a buffer that holds exactly `decoded_bytes`; how many had to be decoded.
 pub(super) fn decode_part(
     stored: &dyn StoredBytes,
     decoded_bytes: usize,
     start: usize,
     out: &mut [u8],
-) -> CodecResult<()> {
+) -> CodecResult<usize> {
     let outside = || CodecError::new("a part that lies outside of its chunk");
     let end = start.checked_add(out.len()).filter(|&end| end <= decoded_bytes).ok_or_else(outside)?;
     if out.is_empty() {
-        return Ok(());
+        return Ok(0);
     }
     let available = available(stored)?;
     let mut head = vec![0; available.min(HEAD_BYTES)];
@@ -39,7 +39,7 @@ pub(super) fn decode_part(
     header.expect_bytes(decoded_bytes)?;
     if header.is_copied() {
         return match header.encoded_bytes == decoded_bytes + HEADER_BYTES {
-            true => stored.read((HEADER_BYTES + start) as u64, out),
+            true => stored.read((HEADER_BYTES + start) as u64, out).map(|()| out.len()),
             false => Err(CodecError::new("a blosc buffer without compression has the wrong length")),
         };
     }
@@ -71,7 +71,8 @@ pub(super) fn decode_part(
             out.copy_from_slice(part);
             Ok(())
         })
-    })
+    })?;
+    Ok(covered.len())
 }
 
 fn available(stored: &dyn StoredBytes) -> CodecResult<usize> {

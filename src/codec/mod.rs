@@ -262,14 +262,14 @@ pub trait BytesToBytes: Send + Sync {
     fn block_bytes(&self, _stored: &dyn StoredBytes) -> CodecResult<Option<u64>> {
         Ok(None)
     }
-    /// Decodes `out.len()` bytes from `start` on of what decodes to exactly `decoded_bytes`.
+    /// Decodes `out.len()` bytes from `start` on of what decodes to exactly `decoded_bytes`; how many had to be decoded.
     fn decode_part(
         &self,
         _stored: &dyn StoredBytes,
         _decoded_bytes: usize,
         _start: usize,
         _out: &mut [u8],
-    ) -> CodecResult<()> {
+    ) -> CodecResult<usize> {
         Err(CodecError::new("it decodes as a whole only"))
     }
     /// Encodes.

@@ -13,6 +13,29 @@ pub trait StoredBytes {
     fn read(&self, offset: u64, out: &mut [u8]) -> CodecResult<()>;
 }
 
+/// The stored bytes of a chunk from its beginning on, for a decoder that takes a stream.
+pub(super) struct StoredStream<'a> {
+    stored: &'a dyn StoredBytes,
+    at: u64,
+}
+
+impl<'a> StoredStream<'a> {
+    pub(super) fn new(stored: &'a dyn StoredBytes) -> Self {
+        StoredStream { stored, at: 0 }
+    }
+}
+
+impl std::io::Read for StoredStream<'_> {
+    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+        let rest = usize::try_from(self.stored.size_bytes().saturating_sub(self.at)).unwrap_or(usize::MAX);
+        let length = rest.min(out.len());
+        let out = out.get_mut(..length).unwrap_or_default();
+        self.stored.read(self.at, out).map_err(|error| std::io::Error::other(error.reason))?;
+        self.at += length as u64;
+        Ok(length)
+    }
+}
+
 impl Pipeline {
     /// Whether [`Pipeline::decode_part`] can be had for less than decoding all.
     pub fn decodes_parts(&self) -> bool {
@@ -25,8 +48,8 @@ impl Pipeline {
     }
 
     /// Decodes `out.len()` bytes of a chunk from byte `start` on; the range lies in the chunk and begins and ends between
-    /// elements. Only where [`Pipeline::decodes_parts`].
-    pub fn decode_part(&self, stored: &dyn StoredBytes, start: usize, out: &mut [u8]) -> CodecResult<()> {
+    /// elements. How many had to be decoded. Only where [`Pipeline::decodes_parts`].
+    pub fn decode_part(&self, stored: &dyn StoredBytes, start: usize, out: &mut [u8]) -> CodecResult<usize> {
         let (size, limit) = (stored.size_bytes(), self.encoded_size().limit_bytes());
         if size > limit {
             return Err(CodecError::new(format_args!(
@@ -36,7 +59,8 @@ impl Pipeline {
         let Some((codec, array_to_bytes)) = self.lone_decompressor() else {
             return Err(CodecError::new("this chain decodes whole chunks only"));
         };
-        codec.decode_part(stored, self.decoded_bytes(), start, out)?;
-        array_to_bytes.decode_in_place(out).unwrap_or(Ok(()))
+        let decoded_bytes = codec.decode_part(stored, self.decoded_bytes(), start, out)?;
+        array_to_bytes.decode_in_place(out).unwrap_or(Ok(()))?;
+        Ok(decoded_bytes)
     }
 }

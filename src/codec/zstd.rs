@@ -11,11 +11,13 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::io::Read;
+use std::io::{BufReader, Read};
 
 use zstd::bulk::{Compressor, Decompressor};
+use zstd::zstd_safe::{DCtx, ResetDirective};
 
 use super::configuration::Configuration;
+use super::part::{StoredBytes, StoredStream};
 use super::{BytesToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Entry, scratch};
 
 /// `zstd` and its numcodecs spelling.
@@ -31,7 +33,24 @@ const LAST_KEPT_LEVEL: i32 = 9;
 
 thread_local! {
     static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
+    static STREAM: RefCell<Option<DCtx<'static>>> = const { RefCell::new(None) };
     static COMPRESSOR: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
+}
+
+/// Read at a time by a stream.
+const STREAM_INPUT_BYTES: usize = 128 << 10;
+/// The longest header of a frame.
+const FRAME_HEADER_BYTES: usize = 18;
+
+/// Whether the stored bytes begin with a frame that says itself to hold all of the decoded ones, and has no checksum.
+fn is_one_frame_of(stored: &dyn StoredBytes, decoded_bytes: usize) -> CodecResult<bool> {
+    let mut head = [0; FRAME_HEADER_BYTES];
+    let available = usize::try_from(stored.size_bytes()).unwrap_or(usize::MAX);
+    let head = head.get_mut(..available.min(FRAME_HEADER_BYTES)).unwrap_or_default();
+    stored.read(0, head)?;
+    let has_checksum = head.get(4).is_none_or(|descriptor| descriptor & 4 != 0);
+    let holds = zstd::zstd_safe::get_frame_content_size(head);
+    Ok(!has_checksum && matches!(holds, Ok(Some(size)) if size == decoded_bytes as u64))
 }
 
 fn build(context: &Context<'_>) -> CodecResult<Codec> {
@@ -90,6 +109,48 @@ impl BytesToBytes for Zstd {
                 out.len()
             ))),
         }
+    }
+
+    // A checksum is of the whole frame.
+    fn decodes_parts(&self) -> bool {
+        !self.checksum
+    }
+
+    fn decode_part(
+        &self,
+        stored: &dyn StoredBytes,
+        decoded_bytes: usize,
+        start: usize,
+        out: &mut [u8],
+    ) -> CodecResult<usize> {
+        let outside = || CodecError::new("a part that lies outside of its chunk");
+        let end = start.checked_add(out.len()).filter(|&end| end <= decoded_bytes).ok_or_else(outside)?;
+        if !is_one_frame_of(stored, decoded_bytes)? {
+            return scratch::with(decoded_bytes, |decoded| {
+                let size = usize::try_from(stored.size_bytes()).map_err(CodecError::new)?;
+                scratch::with(size, |encoded| {
+                    stored.read(0, encoded)?;
+                    self.decode_into(encoded, decoded)
+                })?;
+                out.copy_from_slice(decoded.get(start..end).ok_or_else(outside)?);
+                Ok(decoded_bytes)
+            });
+        }
+        let failed = |error: std::io::Error| CodecError::new(error);
+        STREAM.with_borrow_mut(|context| {
+            let context = context.get_or_insert_with(DCtx::create);
+            context
+                .reset(ResetDirective::SessionOnly)
+                .map_err(|code| CodecError::new(zstd::zstd_safe::get_error_name(code)))?;
+            let input = BufReader::with_capacity(STREAM_INPUT_BYTES, StoredStream::new(stored));
+            let mut decoder = zstd::stream::read::Decoder::with_context(input, context);
+            let skipped = std::io::copy(&mut decoder.by_ref().take(start as u64), &mut std::io::sink());
+            if skipped.map_err(failed)? != start as u64 {
+                return Err(CodecError::new("the data end too early"));
+            }
+            decoder.read_exact(out).map_err(failed)
+        })?;
+        Ok(end)
     }
 
     fn encode(&self, decoded: &[u8]) -> CodecResult<Vec<u8>> {
@@ -162,6 +223,57 @@ mod tests {
         assert!(codec(0, false).decode(&streamed, 10).is_err());
         streamed.push(7);
         assert!(codec(0, false).decode_into(&streamed, &mut out).is_err());
+    }
+
+    struct Stored(Vec<u8>);
+
+    impl StoredBytes for Stored {
+        fn size_bytes(&self) -> u64 {
+            self.0.len() as u64
+        }
+        fn read(&self, offset: u64, out: &mut [u8]) -> CodecResult<()> {
+            out.copy_from_slice(&self.0[offset as usize..offset as usize + out.len()]);
+            Ok(())
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_part_is_what_the_whole_has_there(
+            data in prop::collection::vec(0u8..4, 1..3000),
+            checksum: bool,
+            frames in 1usize..3,
+            from in 0.0..1.0,
+            length in 0.0..1.0,
+        ) {
+            let cut = data.len() / frames;
+            let mut encoded = codec(3, checksum).encode(&data[..cut]).unwrap();
+            if frames > 1 {
+                encoded.extend(codec(3, checksum).encode(&data[cut..]).unwrap());
+            }
+            let data = if frames > 1 { &data[..] } else { &data[..cut] };
+            let start = (from * data.len() as f64) as usize;
+            let mut out = vec![9; (length * (data.len() - start) as f64) as usize];
+            let stored = Stored(encoded);
+            let decoded = codec(0, false).decode_part(&stored, data.len(), start, &mut out).unwrap();
+            prop_assert_eq!(&out[..], &data[start..start + out.len()]);
+            let is_stream = frames == 1 && !checksum;
+            prop_assert_eq!(decoded, if is_stream { start + out.len() } else { data.len() });
+            prop_assert!(codec(0, false).decode_part(&stored, data.len() + 1, start, &mut out).is_err());
+        }
+
+        #[test]
+        fn a_part_of_damaged_frames_is_an_error_or_of_the_right_length(
+            at in 0usize..400,
+            byte: u8,
+            start in 0usize..4000,
+        ) {
+            let data: Vec<u8> = (0..5000u32).map(|n| (n * n >> 5) as u8).collect();
+            let mut stored = Stored(codec(3, false).encode(&data).unwrap());
+            let place = at % stored.0.len();
+            stored.0[place] = byte;
+            let _ = codec(0, false).decode_part(&stored, 5000, start, &mut [0; 1000]);
+        }
     }
 
     #[test]
