@@ -10,6 +10,7 @@ use super::Inner;
 use super::buffer::BufferPool;
 use super::cache::ChunkCache;
 use super::open_objects::OpenObjects;
+use super::permits::Permits;
 use super::rounds::store_each;
 use super::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::sync::{self, Mutex};
@@ -26,6 +27,8 @@ pub struct Engine {
     pub(super) buffers: Arc<BufferPool>,
     /// Decoding threads.
     pub(super) workers: Workers,
+    /// To encode; as many as there are decoding threads.
+    pub(super) encoders: Permits,
     next_array: AtomicU64,
     pub(super) decoded_units: AtomicU64,
     pub(super) decoded_bytes: AtomicU64,
@@ -104,11 +107,13 @@ impl Engine {
         // A small cache is asked for where memory is scarce.
         let most = usize::try_from(cache_limit_bytes / 4).unwrap_or(usize::MAX).max(MIN_IDLE_BYTES);
         let buffers = BufferPool::new(IDLE_BYTES_PER_THREAD.saturating_mul(workers.count()).min(most));
+        let encoders = Permits::new(workers.count());
         Arc::new(Engine {
             cache: ChunkCache::new(cache_limit_bytes),
             objects: OpenObjects::default(),
             buffers,
             workers,
+            encoders,
             next_array: AtomicU64::new(1),
             decoded_units: AtomicU64::new(0),
             decoded_bytes: AtomicU64::new(0),

@@ -26,6 +26,7 @@ mod intervals;
 #[allow(clippy::unwrap_used, clippy::panic)]
 mod large_tests;
 mod open_objects;
+mod permits;
 mod piece;
 mod plain;
 mod prefetch;

@@ -23,7 +23,8 @@ const BEHIND_BYTES: u64 = 1 << 20;
 const SEQUENTIAL_WINDOW_REQUESTS: u64 = 2;
 /// With no room for a slab, so many bytes of the file are decoded ahead.
 const WINDOW_BYTES: u64 = 8 << 20;
-/// So much is decoded ahead for each decoding thread, where there is room; of small slabs at least the next.
+/// So much is decoded ahead for each decoding thread, for all readers together, where there is room; of small slabs at
+/// least the next.
 const AHEAD_BYTES_PER_THREAD: u64 = 32 << 20;
 
 /// One reader of an array, and how it goes through it.
@@ -125,7 +126,8 @@ impl Array {
             _ => Stream::new(inner, now),
         };
         let stream = pass.stream.insert(stream);
-        let ahead_bytes = AHEAD_BYTES_PER_THREAD.saturating_mul(inner.engine.workers.count() as u64);
+        let ahead_bytes = AHEAD_BYTES_PER_THREAD.saturating_mul(inner.engine.workers.count() as u64)
+            / inner.streams.load(Ordering::Relaxed).max(1) as u64;
         let ahead = (ahead_bytes / slab.bytes.max(1)).clamp(1, 2);
         while stream.end <= now + ahead {
             let bands_of_it = slab_bands(slab, stream.end, bands.grid().chunks());
@@ -191,12 +193,14 @@ impl Inner {
         }
     }
 
-    /// Tells the cache what a sequential reader was given in full. The kernel holds it, unless reads pass it by: then a small
-    /// array stays, and of a large one the memory is worth more than what it holds. Another such reader may still need it.
+    /// Tells the cache what a sequential reader was given in full. The kernel holds it for all of them, unless reads pass it
+    /// by: then another such reader may still need it, a small array stays, and of a large one the memory is worth more than
+    /// what it holds.
     fn leave_behind(&self, bands: impl Iterator<Item = u64>) {
         let is_kept = !self.engine.readers_keep.load(Ordering::Relaxed)
-            && self.grid.size_bytes() <= self.engine.cache.limit_bytes() / STAYING_PART;
-        if !is_kept && self.streams.load(Ordering::Relaxed) <= 1 {
+            && (self.grid.size_bytes() <= self.engine.cache.limit_bytes() / STAYING_PART
+                || self.streams.load(Ordering::Relaxed) > 1);
+        if !is_kept {
             self.engine.cache.demote(bands.map(|band| self.band_key(band)));
         }
     }

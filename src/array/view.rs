@@ -335,8 +335,7 @@ impl Inner {
         is_sequential: bool,
     ) -> Result<Loaded> {
         if (is_sequential || bands.is_cheap())
-            && let Some((loaded, decoded_bytes)) =
-                self.source.load_part(place, index, band.bytes.clone())?
+            && let Some((loaded, decoded_bytes)) = self.source.load_part(place, index, band.bytes.clone())?
         {
             self.note_loaded(place, index, &loaded, decoded_bytes)?;
             return Ok(loaded);

@@ -386,6 +386,7 @@ impl Inner {
             let index = self.grid.index(*number);
             self.complete_for_storing(*number, &mut state, is_zero, old)?;
             self.fill_padding(&index, &mut state.bytes);
+            let _permit = self.engine.encoders.take();
             encoded.insert(*number, self.source.encode(&self.place(), &index, &state.bytes)?);
             generations.insert(*number, state.generation);
         }

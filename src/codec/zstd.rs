@@ -268,7 +268,7 @@ mod tests {
             byte: u8,
             start in 0usize..4000,
         ) {
-            let data: Vec<u8> = (0..5000u32).map(|n| (n * n >> 5) as u8).collect();
+            let data: Vec<u8> = (0..5000u32).map(|n| ((n * n) >> 5) as u8).collect();
             let mut stored = Stored(codec(3, false).encode(&data).unwrap());
             let place = at % stored.0.len();
             stored.0[place] = byte;

@@ -106,11 +106,14 @@ class Bench:
         return Mount([self.binaries["ceiling"], "@", str(SIZE_BYTES), *options], "fusermount")
 
     def alternate(self, ways):
-        """Seconds of every way: `runs` rounds of all of them."""
+        """Seconds of every way: `runs` rounds of all of them, each round in another order: who comes behind whom matters, by
+        the memory that is left to it.
+        """
         seconds = {way: [] for way in ways}
+        order = random.Random(len(ways))
         for _ in range(self.runs):
-            for way, run in ways.items():
-                seconds[way].append(run())
+            for way in order.sample(list(ways), len(ways)):
+                seconds[way].append(ways[way]())
         return seconds
 
     def peer(self, way, what, store, *more):
