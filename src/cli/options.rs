@@ -127,11 +127,14 @@ impl ThreadsArguments {
     }
 }
 
+/// What a mount takes whatever its cache (README, "Memory"): where little is allowed, that comes first.
+const BESIDES_THE_CACHE_BYTES: u64 = 64 << 20;
+
 impl EngineArguments {
     /// Limit of the chunk cache in bytes.
     pub fn cache_limit_bytes(&self) -> u64 {
         self.cache_size
-            .or_else(|| Some(memory::limit_bytes()? / 4))
+            .or_else(|| Some(memory::limit_bytes()?.saturating_sub(BESIDES_THE_CACHE_BYTES) / 4))
             .unwrap_or(CACHE_BYTES_WHERE_MEMORY_IS_UNKNOWN)
     }
 }
