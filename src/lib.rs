@@ -31,7 +31,8 @@
 //!    (blosc, `codec/part.rs`) decodes some rows at the cost of those. The range is cut into boxes and each box into one piece
 //!    per band: nested loops over byte runs that are contiguous both in the file and in the unit.
 //! 4. `array/cache.rs` has the band, or one reader loads it and the others wait for that one load. Of a reader that goes from
-//!    one end to the other, `array/prefetch.rs` loads what comes next, and leaves what lies behind to be used again.
+//!    one end to the other, `array/prefetch.rs` loads what comes next, and leaves what lies behind to be used again; where
+//!    such a reader comes back to a unit for its next rows, DEFLATE goes on where it was (`array/streams.rs`).
 //! 5. A chunk source loads it: `array/plain.rs` gets the whole object; `array/sharded.rs` enters the shard through its
 //!    index (read once, kept while the object's version is the same) and reads one range.
 //! 6. `codec/pipeline.rs` decodes into a recycled buffer, which holds the unit in served order and byte order.

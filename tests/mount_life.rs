@@ -189,6 +189,8 @@ grep "$PWD/mnt " /proc/self/mountinfo | grep -q ' - fuse.zarrfs store.zarr '
 user cat mnt/climate/lon > lon
 if ls mnt/climate 2>/dev/null; then echo 'others got in without allow-other'; exit 1; fi
 user ./zarrfs umount mnt
+user ./zarrfs mount store.zarr mnt
+user umount mnt
 mkdir roots && ./zarrfs mount store.zarr roots
 user ./zarrfs umount roots 2> not-yours && exit 1
 grep -q "only who mounted it" not-yours

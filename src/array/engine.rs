@@ -12,6 +12,7 @@ use super::cache::ChunkCache;
 use super::open_objects::OpenObjects;
 use super::permits::Permits;
 use super::rounds::store_each;
+use super::streams::Streams;
 use super::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::sync::{self, Mutex};
 use super::workers::Workers;
@@ -23,6 +24,8 @@ pub struct Engine {
     pub(super) cache: ChunkCache,
     /// Raw chunks that are read.
     pub(super) objects: OpenObjects,
+    /// Decoders between two parts of a unit.
+    pub(super) streams: Streams,
     /// Buffers for decoded units.
     pub(super) buffers: Arc<BufferPool>,
     /// Decoding threads.
@@ -111,6 +114,7 @@ impl Engine {
         Arc::new(Engine {
             cache: ChunkCache::new(cache_limit_bytes),
             objects: OpenObjects::default(),
+            streams: Streams::default(),
             buffers,
             workers,
             encoders,

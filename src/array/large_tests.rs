@@ -83,6 +83,11 @@ fn blosc_blocks() {
 }
 
 #[test]
+fn streams_that_go_on() {
+    there_and_back(json!({"name": "gzip", "configuration": {"level": 1}}));
+}
+
+#[test]
 fn whole_chunks() {
     there_and_back(json!({"name": "zstd", "configuration": {"level": 1, "checksum": false}}));
 }

@@ -37,6 +37,7 @@ mod schedules;
 mod shard_writer;
 mod sharded;
 mod source;
+mod streams;
 mod sync;
 mod unsaved;
 mod variable_array;
@@ -243,6 +244,7 @@ impl Inner {
             store: self.store.as_ref(),
             cache: &self.engine.cache,
             buffers: &self.engine.buffers,
+            streams: Some(&self.engine.streams),
             array: self.number,
             epoch: self.epoch.load(Ordering::Acquire),
         }
@@ -257,6 +259,7 @@ impl Drop for Array {
     fn drop(&mut self) {
         self.inner.engine.cache.forget_array(self.inner.number);
         self.inner.engine.objects.forget_array(self.inner.number);
+        self.inner.engine.streams.forget_array(self.inner.number);
     }
 }
 

@@ -127,6 +127,32 @@ impl Plain {
         let shape: Vec<u64> = self.axes.iter().zip(unit).map(|(axis, &i)| axis.span(i).length).collect();
         self.pipelines.of_shape(&shape)
     }
+
+    /// Loads what comes next of a unit by a decoder that was kept, or is from now on.
+    fn load_next(
+        &self,
+        at: &Place<'_>,
+        unit: &[u64],
+        key: &str,
+        pipeline: &Pipeline,
+        part: Range<usize>,
+    ) -> Result<Option<(Loaded, usize)>> {
+        let (Some(streams), Some(new)) = (at.streams, pipeline.stream()) else { return Ok(None) };
+        let Some(object) = at.store.open(key)? else { return Ok(Some(((Content::Absent, None), 0))) };
+        let version = object.validator();
+        let number = (at.array, self.object(unit));
+        let mut stream = streams.take(number, version, part.start).unwrap_or(new);
+        let stored = StoredUnit::new(object.as_ref(), 0, object.size_bytes());
+        let mut out = at.buffer(part.len());
+        // What cannot be had in parts, or is damaged, is decoded as a whole, which tells.
+        let Ok(decoded_bytes) = pipeline.decode_next(stream.as_mut(), &stored, part.start, &mut out) else {
+            return Ok(None);
+        };
+        if stream.position() < pipeline.decoded_bytes() {
+            streams.keep(number, version, stream);
+        }
+        Ok(Some(((Content::Unit(Arc::new(out)), Some(version)), decoded_bytes)))
+    }
 }
 
 impl Source for Plain {
@@ -154,7 +180,7 @@ impl Source for Plain {
         let key = self.key(at, unit)?;
         let pipeline = self.pipeline(unit)?;
         if !pipeline.decodes_parts() {
-            return Ok(None);
+            return self.load_next(at, unit, &key, &pipeline, part);
         }
         let Some(object) = at.store.open(&key)? else { return Ok(Some(((Content::Absent, None), 0))) };
         let stored = StoredUnit::new(object.as_ref(), 0, object.size_bytes());

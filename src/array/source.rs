@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use super::buffer::{Buffer, BufferPool};
 use super::cache::{ChunkCache, Loaded};
 use super::grid::Axis;
+use super::streams::Streams;
 use super::write_back::{Encoded, Target};
 use crate::codec::{CodecError, CodecResult, StoredBytes};
 use crate::error::{Error, Result};
@@ -66,6 +67,7 @@ pub trait Source: Send + Sync {
 }
 
 /// What a source may use while it loads.
+#[derive(Clone, Copy)]
 pub struct Place<'a> {
     /// The store.
     pub store: &'a dyn Store,
@@ -73,6 +75,8 @@ pub struct Place<'a> {
     pub cache: &'a ChunkCache,
     /// For decoded units.
     pub buffers: &'a Arc<BufferPool>,
+    /// For units that are decoded in parts, if not too many of them take turns.
+    pub streams: Option<&'a Streams>,
     /// The array's number in the engine.
     pub array: u64,
     /// The array's present epoch.

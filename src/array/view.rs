@@ -15,6 +15,7 @@ use super::buffer::Buffer;
 use super::cache::{Content, Key, Loaded, Peek, Version};
 use super::piece::Piece;
 use super::source::Place;
+use super::streams::MOST_STREAMS;
 use super::sync::atomic::Ordering;
 use super::write::Present;
 use super::{Array, Inner, Reader};
@@ -334,8 +335,11 @@ impl Inner {
         band: &BandPlace,
         is_sequential: bool,
     ) -> Result<Loaded> {
+        let has_few = bands.slab().is_some_and(|slab| slab.bands <= MOST_STREAMS as u64);
+        let part_place = Place { streams: place.streams.filter(|_| has_few), ..*place };
         if (is_sequential || bands.is_cheap())
-            && let Some((loaded, decoded_bytes)) = self.source.load_part(place, index, band.bytes.clone())?
+            && let Some((loaded, decoded_bytes)) =
+                self.source.load_part(&part_place, index, band.bytes.clone())?
         {
             self.note_loaded(place, index, &loaded, decoded_bytes)?;
             return Ok(loaded);

@@ -12,7 +12,8 @@ use std::borrow::Cow;
 
 use super::configuration::Configuration;
 use super::inflate::Wrapper;
-use super::{BytesToBytes, Codec, CodecResult, Context, EncodedSize, Entry};
+use super::inflate_stream::InflateStream;
+use super::{BytesToBytes, Codec, CodecResult, Context, EncodedSize, Entry, PartStream};
 
 /// `gzip` and its numcodecs spelling.
 pub const ENTRY: Entry = Entry { v3: &["gzip", "numcodecs.gzip"], v2: &["gzip"], build };
@@ -42,6 +43,10 @@ impl BytesToBytes for Gzip {
 
     fn decode_into(&self, encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {
         Wrapper::Gzip.decode_into(encoded, out)
+    }
+
+    fn stream(&self, decoded_bytes: usize) -> Option<Box<dyn PartStream>> {
+        Some(Box::new(InflateStream::new(Wrapper::Gzip, decoded_bytes)))
     }
 
     fn encode(&self, decoded: &[u8]) -> CodecResult<Vec<u8>> {

@@ -33,6 +33,7 @@ mod fixedscaleoffset;
 mod fletcher32;
 mod gzip;
 mod inflate;
+mod inflate_stream;
 mod jenkins_lookup3;
 mod lz4;
 mod lzma;
@@ -72,7 +73,7 @@ use serde_json::{Map, Value};
 use crate::metadata::{CodecFamily, DataType, FillValue, MAX_CHUNK_BYTES};
 use sharding_indexed::ShardingIndexed;
 
-pub use part::StoredBytes;
+pub use part::{PartStream, StoredBytes};
 pub use pipeline::Pipeline;
 pub use scratch::recycle;
 
@@ -271,6 +272,10 @@ pub trait BytesToBytes: Send + Sync {
         _out: &mut [u8],
     ) -> CodecResult<usize> {
         Err(CodecError::new("it decodes as a whole only"))
+    }
+    /// For a codec whose decoder is small: one at the beginning of what decodes to exactly `decoded_bytes`.
+    fn stream(&self, _decoded_bytes: usize) -> Option<Box<dyn PartStream>> {
+        None
     }
     /// Encodes.
     fn encode(&self, decoded: &[u8]) -> CodecResult<Vec<u8>>;

@@ -3,7 +3,7 @@
 //! Uses the pipeline. Invariant: a part is byte for byte what decoding all of the chunk gives there; where the stored
 //! bytes outside of it are damaged, it may succeed all the same.
 
-use super::{CodecError, CodecResult, Pipeline};
+use super::{CodecError, CodecResult, Pipeline, scratch};
 
 /// The stored bytes of one chunk, read by ranges.
 pub trait StoredBytes {
@@ -12,6 +12,18 @@ pub trait StoredBytes {
     /// Fills `out` from `offset`; the range lies inside.
     fn read(&self, offset: u64, out: &mut [u8]) -> CodecResult<()>;
 }
+
+/// A decoder that stands somewhere in a chunk.
+pub trait PartStream: Send {
+    /// Decoded bytes before the place where it stands.
+    fn position(&self) -> usize;
+    /// Decodes what comes next, all of `out`; how many bytes had to be decoded. `stored` is the same each time. After an error
+    /// it is of no more use.
+    fn decode_next(&mut self, stored: &dyn StoredBytes, out: &mut [u8]) -> CodecResult<usize>;
+}
+
+/// Skipped at a time by a stream.
+const SKIPPED_BYTES: usize = 64 << 10;
 
 /// The stored bytes of a chunk from its beginning on, for a decoder that takes a stream.
 pub(super) struct StoredStream<'a> {
@@ -37,6 +49,43 @@ impl std::io::Read for StoredStream<'_> {
 }
 
 impl Pipeline {
+    /// A decoder at the beginning of a chunk, where there is one that can be kept between two parts.
+    pub fn stream(&self) -> Option<Box<dyn PartStream>> {
+        self.lone_decompressor().and_then(|(codec, _)| codec.stream(self.decoded_bytes()))
+    }
+
+    /// As [`Pipeline::decode_part`], by a decoder that stands no further than at `start`.
+    pub fn decode_next(
+        &self,
+        stream: &mut dyn PartStream,
+        stored: &dyn StoredBytes,
+        start: usize,
+        out: &mut [u8],
+    ) -> CodecResult<usize> {
+        self.check_stored_size(stored)?;
+        let Some((_, array_to_bytes)) = self.lone_decompressor() else {
+            return Err(CodecError::new("this chain decodes whole chunks only"));
+        };
+        let mut decoded_bytes = 0;
+        while stream.position() < start {
+            let length = SKIPPED_BYTES.min(start - stream.position());
+            decoded_bytes += scratch::with(length, |skipped| stream.decode_next(stored, skipped))?;
+        }
+        decoded_bytes += stream.decode_next(stored, out)?;
+        array_to_bytes.decode_in_place(out).unwrap_or(Ok(()))?;
+        Ok(decoded_bytes)
+    }
+
+    fn check_stored_size(&self, stored: &dyn StoredBytes) -> CodecResult<()> {
+        let (size, limit) = (stored.size_bytes(), self.encoded_size().limit_bytes());
+        if size > limit {
+            return Err(CodecError::new(format_args!(
+                "{size} bytes stored, where a chunk has at most {limit}"
+            )));
+        }
+        Ok(())
+    }
+
     /// Whether [`Pipeline::decode_part`] can be had for less than decoding all.
     pub fn decodes_parts(&self) -> bool {
         self.lone_decompressor().is_some_and(|(codec, _)| codec.decodes_parts())
@@ -50,12 +99,7 @@ impl Pipeline {
     /// Decodes `out.len()` bytes of a chunk from byte `start` on; the range lies in the chunk and begins and ends between
     /// elements. How many had to be decoded. Only where [`Pipeline::decodes_parts`].
     pub fn decode_part(&self, stored: &dyn StoredBytes, start: usize, out: &mut [u8]) -> CodecResult<usize> {
-        let (size, limit) = (stored.size_bytes(), self.encoded_size().limit_bytes());
-        if size > limit {
-            return Err(CodecError::new(format_args!(
-                "{size} bytes stored, where a chunk has at most {limit}"
-            )));
-        }
+        self.check_stored_size(stored)?;
         let Some((codec, array_to_bytes)) = self.lone_decompressor() else {
             return Err(CodecError::new("this chain decodes whole chunks only"));
         };
