@@ -101,7 +101,7 @@ impl LayoutArguments {
 /// What decoding may use.
 #[derive(Args, Clone, Debug)]
 pub struct EngineArguments {
-    /// Memory for decoded chunks, such as 512M or 2G [default: a quarter of the memory this process may use]
+    /// Memory for decoded chunks, such as 512M or 2G [default: a quarter of the memory this process may use beyond 64 MiB]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub cache_size: Option<u64>,
 
