@@ -25,7 +25,6 @@ use crate::mount::fuse_entry::{file_attr, from_offset, look_ahead, no_entry, unk
 use crate::mount::pool::{Answerable, Pool, Request as Asked};
 use crate::mount::storing::Storing;
 use crate::mount::writing::Change;
-use crate::store::Room;
 
 /// Requests that the kernel keeps in flight by itself (readahead).
 const MAX_BACKGROUND: u16 = 64;
@@ -351,35 +350,7 @@ impl Filesystem for Fuse {
     }
 
     fn statfs(&self, _request: &Request, inode: INodeNo, reply: ReplyStatfs) {
-        guard("statfs", || {
-            let fs = self.fs.clone();
-            let request = Asked::new(inode.0, "statfs");
-            self.pool.submit(request, reply, move |ticket| {
-                let room = fs.room();
-                let Some(reply) = ticket.take() else { return };
-                match room {
-                    Ok(Room {
-                        block_bytes,
-                        blocks,
-                        blocks_free,
-                        blocks_available,
-                        files,
-                        files_free,
-                        name_max,
-                    }) => reply.statfs(
-                        blocks,
-                        blocks_free,
-                        blocks_available,
-                        files,
-                        files_free,
-                        block_bytes,
-                        name_max,
-                        block_bytes,
-                    ),
-                    Err(failure) => reply.fail(fs.note_request(request, &failure)),
-                }
-            });
-        });
+        guard("statfs", || self.answer_room(inode, reply));
     }
 
     fn flush(&self, _: &Request, inode: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {

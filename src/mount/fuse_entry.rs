@@ -1,13 +1,49 @@
-//! Attributes and folder entries in fuser's terms.
+//! Attributes, folder entries and the room of the store in fuser's terms.
 
 use std::time::SystemTime;
 
-use fuser::{FileAttr, FileType, INodeNo};
+use fuser::{FileAttr, FileType, INodeNo, ReplyStatfs};
 
 use crate::mount::failure::Reach;
 use crate::mount::folders::Listing;
 use crate::mount::fs::{Attributes, FileSystem, Found};
+use crate::mount::fuse::Fuse;
 use crate::mount::handle::FolderEntry;
+use crate::mount::pool::{Answerable, Request};
+use crate::store::Room;
+
+impl Fuse {
+    /// statfs(2): the room of the store's filesystem.
+    pub(super) fn answer_room(&self, inode: INodeNo, reply: ReplyStatfs) {
+        let fs = self.fs.clone();
+        let request = Request::new(inode.0, "statfs");
+        self.pool.submit(request, reply, move |ticket| {
+            let room = fs.room();
+            let Some(reply) = ticket.take() else { return };
+            match room {
+                Ok(Room {
+                    block_bytes,
+                    blocks,
+                    blocks_free,
+                    blocks_available,
+                    files,
+                    files_free,
+                    name_max,
+                }) => reply.statfs(
+                    blocks,
+                    blocks_free,
+                    blocks_available,
+                    files,
+                    files_free,
+                    block_bytes,
+                    name_max,
+                    block_bytes,
+                ),
+                Err(failure) => reply.fail(fs.note_request(request, &failure)),
+            }
+        });
+    }
+}
 
 /// The unit that programs are told to read in, in bytes.
 const PREFERRED_READ_BYTES: u32 = 1 << 20;
