@@ -23,6 +23,8 @@ const ENOUGH_BYTES: u64 = 8 << 20;
 const LEAD_BYTES: u64 = 32 << 20;
 /// How often a writer that waits for room looks whether there is some.
 const ROOM_INTERVAL: Duration = Duration::from_millis(1);
+/// So often a writer waits that could go on: a store that hangs costs it the wait, not the write.
+const LEAD_INTERVALS: u32 = 2000;
 
 /// Pieces of a unit this long come from writers that write the whole of it.
 const MIN_PIECE_BYTES: usize = 16 << 10;
@@ -79,7 +81,12 @@ impl Inner {
 
     /// Waits while what others store makes room; whether there is any.
     pub(super) fn waits_for_room(&self) -> bool {
-        while self.is_crowded() && self.writing.full.is_storing.load(Ordering::Acquire) {
+        let mut left = LEAD_INTERVALS;
+        while self.is_crowded()
+            && self.writing.full.is_storing.load(Ordering::Acquire)
+            && (left > 0 || self.engine.is_over_dirty_limit())
+        {
+            left = left.saturating_sub(1);
             thread::sleep(ROOM_INTERVAL);
         }
         !self.engine.is_over_dirty_limit()

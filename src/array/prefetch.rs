@@ -15,12 +15,12 @@ use super::{Array, Inner};
 
 /// How far apart requests of one sequential reader may arrive: the kernel sends readahead from several threads.
 const SEQUENTIAL_WINDOW_BYTES: u64 = 4 << 20;
+/// The same as [`SEQUENTIAL_WINDOW_BYTES`] in lengths of a request, for one that was not sequential so far.
+const SEQUENTIAL_WINDOW_REQUESTS: u64 = 2;
 /// Where only this cache keeps what was read: an array that takes at most this part of it stays.
 const STAYING_PART: u64 = 16;
 /// So far behind the reader, requests that came later than others still want something.
 const BEHIND_BYTES: u64 = 1 << 20;
-/// The same as [`SEQUENTIAL_WINDOW_BYTES`] in lengths of a request, for one that was not sequential so far.
-const SEQUENTIAL_WINDOW_REQUESTS: u64 = 2;
 /// With no room for a slab, so many bytes of the file are decoded ahead.
 const WINDOW_BYTES: u64 = 8 << 20;
 /// So much is decoded ahead for each decoding thread, for all readers together, where there is room; of small slabs at

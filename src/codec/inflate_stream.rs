@@ -107,18 +107,6 @@ mod tests {
 
     use super::*;
 
-    struct Stored(Vec<u8>);
-
-    impl StoredBytes for Stored {
-        fn size_bytes(&self) -> u64 {
-            self.0.len() as u64
-        }
-        fn read(&self, offset: u64, out: &mut [u8]) -> CodecResult<()> {
-            out.copy_from_slice(&self.0[offset as usize..offset as usize + out.len()]);
-            Ok(())
-        }
-    }
-
     proptest! {
         #[test]
         fn the_parts_make_the_whole(
@@ -128,12 +116,12 @@ mod tests {
             damaged in prop::option::of((any::<prop::sample::Index>(), 1u8..)),
         ) {
             let wrapper = if is_gzip { Wrapper::Gzip } else { Wrapper::Zlib };
-            let mut stored = Stored(wrapper.encode(&data, 5).unwrap());
+            let mut stored = wrapper.encode(&data, 5).unwrap();
             if let Some((at, change)) = damaged {
-                let at = at.index(stored.0.len());
-                stored.0[at] ^= change;
+                let at = at.index(stored.len());
+                stored[at] ^= change;
             }
-            let whole = wrapper.decode_into(&stored.0, &mut vec![0; data.len()]);
+            let whole = wrapper.decode_into(&stored, &mut vec![0; data.len()]);
             let mut stream = InflateStream::new(wrapper, data.len());
             let mut at = 0;
             for length in lengths {
@@ -156,7 +144,7 @@ mod tests {
     fn several_members_are_not_for_parts() {
         let mut encoded = Wrapper::Gzip.encode(&[1; 1000], 5).unwrap();
         encoded.extend(Wrapper::Gzip.encode(&[2; 1000], 5).unwrap());
-        let (stored, mut stream) = (Stored(encoded), InflateStream::new(Wrapper::Gzip, 2000));
+        let (stored, mut stream) = (encoded, InflateStream::new(Wrapper::Gzip, 2000));
         assert!(stream.decode_next(&stored, &mut [0; 900]).is_err());
     }
 }

@@ -13,6 +13,17 @@ pub trait StoredBytes {
     fn read(&self, offset: u64, out: &mut [u8]) -> CodecResult<()>;
 }
 
+#[cfg(test)]
+impl StoredBytes for Vec<u8> {
+    fn size_bytes(&self) -> u64 {
+        self.len() as u64
+    }
+    fn read(&self, offset: u64, out: &mut [u8]) -> CodecResult<()> {
+        out.copy_from_slice(&self[offset as usize..offset as usize + out.len()]);
+        Ok(())
+    }
+}
+
 /// A decoder that stands somewhere in a chunk.
 pub trait PartStream: Send {
     /// Decoded bytes before the place where it stands.

@@ -225,18 +225,6 @@ mod tests {
         assert!(codec(0, false).decode_into(&streamed, &mut out).is_err());
     }
 
-    struct Stored(Vec<u8>);
-
-    impl StoredBytes for Stored {
-        fn size_bytes(&self) -> u64 {
-            self.0.len() as u64
-        }
-        fn read(&self, offset: u64, out: &mut [u8]) -> CodecResult<()> {
-            out.copy_from_slice(&self.0[offset as usize..offset as usize + out.len()]);
-            Ok(())
-        }
-    }
-
     proptest! {
         #[test]
         fn a_part_is_what_the_whole_has_there(
@@ -254,7 +242,7 @@ mod tests {
             let data = if frames > 1 { &data[..] } else { &data[..cut] };
             let start = (from * data.len() as f64) as usize;
             let mut out = vec![9; (length * (data.len() - start) as f64) as usize];
-            let stored = Stored(encoded);
+            let stored = encoded;
             let decoded = codec(0, false).decode_part(&stored, data.len(), start, &mut out).unwrap();
             prop_assert_eq!(&out[..], &data[start..start + out.len()]);
             let is_stream = frames == 1 && !checksum;
@@ -269,9 +257,9 @@ mod tests {
             start in 0usize..4000,
         ) {
             let data: Vec<u8> = (0..5000u32).map(|n| ((n * n) >> 5) as u8).collect();
-            let mut stored = Stored(codec(3, false).encode(&data).unwrap());
-            let place = at % stored.0.len();
-            stored.0[place] = byte;
+            let mut stored = codec(3, false).encode(&data).unwrap();
+            let place = at % stored.len();
+            stored[place] = byte;
             let _ = codec(0, false).decode_part(&stored, 5000, start, &mut [0; 1000]);
         }
     }
