@@ -38,8 +38,8 @@
 //! 6. `codec/pipeline.rs` decodes into a recycled buffer, which holds the unit in served order and byte order.
 //! 7. The pieces are copied into the reply; units that are missing in the store become fill value.
 //!
-//! Chunks stored raw (bytes only) skip the cache: ranges of the object, which stays open (`array/open_objects.rs`), are read
-//! and put in place.
+//! Chunks stored raw (bytes only) skip the cache: `array/raw.rs` reads ranges of the object, which stays open
+//! (`array/open_objects.rs`), and puts them in place.
 //!
 //! SEEK_HOLE and SEEK_DATA go by `mount/seeking.rs` to `array/holes.rs`, which looks for missing rows of chunks.
 //!

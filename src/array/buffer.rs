@@ -1,7 +1,7 @@
 //! Recycled buffers for decoded units.
 //!
 //! Touching fresh pages costs more than decoding into them, so a dropped buffer goes back to its pool, and what must be
-//! fresh is made of huge pages. Uses `sys` and nothing else of the crate.
+//! fresh is made of huge pages. Uses `sys` and the codecs' buffers for what is read.
 //!
 //! Invariants: the pool never keeps more than its limit; a recycled buffer holds stale bytes, and whoever takes
 //! one overwrites all of it before anybody reads it.
@@ -11,6 +11,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
+use crate::codec::scratch::Reading;
 use crate::sys::{Pages, keep_freed_memory};
 
 /// Shorter buffers come from the allocator.
@@ -25,7 +26,7 @@ const KEPT_BY_ALLOCATOR_BYTES: i32 = 4 << 20;
 pub struct BufferPool {
     idle: Mutex<Idle<Memory>>,
     /// For encoded chunks, whose lengths differ.
-    encoded: Mutex<Idle<Vec<u8>>>,
+    encoded: Mutex<Idle<Reading>>,
     limit_bytes: usize,
 }
 
@@ -97,8 +98,8 @@ impl BufferPool {
         Buffer { memory, pool: Arc::downgrade(self) }
     }
 
-    /// Runs `load` with a buffer of any length and content, for an encoded chunk on its way to the decoder.
-    pub fn with_encoded<T>(&self, load: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+    /// Runs `load` with a buffer for an encoded chunk on its way to the decoder.
+    pub fn with_encoded<T>(&self, load: impl FnOnce(&mut Reading) -> T) -> T {
         let mut buffer = {
             let mut idle = self.encoded.lock();
             let buffer = idle.buffers.pop().unwrap_or_default();

@@ -30,6 +30,7 @@ mod permits;
 mod piece;
 mod plain;
 mod prefetch;
+mod raw;
 mod rounds;
 #[cfg(all(test, feature = "shuttle"))]
 #[allow(clippy::unwrap_used, clippy::panic)]

@@ -167,9 +167,9 @@ impl Source for Plain {
     fn load(&self, at: &Place<'_>, unit: &[u64]) -> Result<Loaded> {
         let key = self.key(at, unit)?;
         let pipeline = self.pipeline(unit)?;
-        self.buffers.with_encoded(|encoded| {
-            let found = read_whole(at.store, &key, pipeline.encoded_size().limit_bytes(), encoded)?;
-            let Some(validator) = found else { return Ok((Content::Absent, None)) };
+        self.buffers.with_encoded(|buffer| {
+            let found = read_whole(at.store, &key, pipeline.encoded_size().limit_bytes(), buffer)?;
+            let Some((encoded, validator)) = found else { return Ok((Content::Absent, None)) };
             let mut unit = at.buffer(pipeline.decoded_bytes());
             pipeline.decode(encoded, &mut unit).map_err(corrupt(&key))?;
             Ok((Content::Unit(Arc::new(unit)), Some(validator)))

@@ -292,9 +292,9 @@ impl Source for Sharded {
             Entered::Known(loaded) => return Ok(loaded),
             Entered::At(object, offset, length) => (object, offset, length),
         };
-        self.buffers.with_encoded(|encoded| {
+        self.buffers.with_encoded(|buffer| {
             // The index was checked against the object's size.
-            encoded.resize(length as usize, 0);
+            let encoded = buffer.bytes(length as usize).map_err(corrupt(&key))?;
             object.read_exact_at(offset, encoded)?;
             let mut decoded = at.buffer(self.inner.decoded_bytes());
             self.inner.decode(encoded, &mut decoded).map_err(of_inner(unit)).map_err(corrupt(&key))?;

@@ -12,6 +12,7 @@ use super::cache::{ChunkCache, Loaded};
 use super::grid::Axis;
 use super::streams::Streams;
 use super::write_back::{Encoded, Target};
+use crate::codec::scratch::Reading;
 use crate::codec::{CodecError, CodecResult, StoredBytes};
 use crate::error::{Error, Result};
 use crate::metadata::{ChunkKeyEncoding, CodecSpec, DataType};
@@ -190,13 +191,13 @@ pub fn corrupt(key: &str) -> impl Fn(CodecError) -> Error + '_ {
     }
 }
 
-/// Reads a whole object of at most `limit_bytes`.
-pub fn read_whole(
+/// Reads a whole object of at most `limit_bytes`: its bytes and its version.
+pub fn read_whole<'a>(
     store: &dyn Store,
     key: &str,
     limit_bytes: u64,
-    into: &mut Vec<u8>,
-) -> Result<Option<Validator>> {
+    into: &'a mut Reading,
+) -> Result<Option<(&'a [u8], Validator)>> {
     let Some(object) = store.open(key)? else { return Ok(None) };
     let size = object.size_bytes();
     if size > limit_bytes {
@@ -204,9 +205,10 @@ pub fn read_whole(
         return Err(Error::corrupt(key, reason));
     }
     // The size is the store's own word about an object that exists, and below the limit.
-    into.resize(usize::try_from(size).map_err(|_| Error::corrupt(key, "too large for this machine"))?, 0);
-    object.read_exact_at(0, into)?;
-    Ok(Some(object.validator()))
+    let size = usize::try_from(size).map_err(|_| Error::corrupt(key, "too large for this machine"))?;
+    let bytes = into.bytes(size).map_err(corrupt(key))?;
+    object.read_exact_at(0, bytes)?;
+    Ok(Some((bytes, object.validator())))
 }
 
 /// A codec's error while encoding, with the key of the object that was to be stored.

@@ -20,7 +20,7 @@ use super::sync::atomic::Ordering;
 use super::write::Present;
 use super::{Array, Inner, Reader};
 use crate::error::{Error, Result};
-use crate::store::{Object, Validator};
+use crate::store::Validator;
 
 /// The most objects whose versions are remembered between two opens.
 const SERVED_LIMIT: usize = 4096;
@@ -78,9 +78,6 @@ impl Deref for Lent {
 
 /// Marks keys of bands that are less than units; shards are never nested so deep.
 const BAND_LEVEL: u32 = u32::MAX;
-
-/// A span of a raw chunk is read as one when at least this share of it is wanted, else run by run.
-const RAW_SPAN_SHARE: usize = 4;
 
 impl Array {
     /// Fills `out` from `offset`; the range must lie in the file. Blocks on the store; any failure inside the
@@ -409,84 +406,5 @@ impl Inner {
             Ok(())
         });
         copied.is_ok()
-    }
-
-    /// Reads from chunks whose stored bytes are their elements: ranges of the objects, no cache.
-    fn read_raw(&self, offset: u64, out: &mut [u8]) -> Result<()> {
-        let place = self.place();
-        let mut open: Option<(u64, Option<Arc<dyn Object>>)> = None;
-        let mut span = Vec::new();
-        let length = out.len() as u64;
-        self.grid.for_each_piece(offset, length, &mut |piece: &Piece<'_>| {
-            if open.as_ref().is_none_or(|(chunk, _)| *chunk != piece.chunk) {
-                open = Some((piece.chunk, self.raw_object(&place, piece.chunk)?));
-            }
-            match &open {
-                Some((_, Some(object))) => self.read_raw_piece(object.as_ref(), piece, out, &mut span),
-                _ => {
-                    piece.fill(offset, &self.fill, out);
-                    Ok(())
-                }
-            }
-        })
-    }
-
-    /// The object of a raw chunk, kept open while the array's epoch lasts.
-    fn raw_object(&self, place: &Place<'_>, chunk: u64) -> Result<Option<Arc<dyn Object>>> {
-        if let Some(object) = self.engine.objects.get((self.number, chunk), place.epoch) {
-            return Ok(Some(object));
-        }
-        let index = self.grid.index(chunk);
-        let object: Option<Arc<dyn Object>> = self.source.open_raw(place, &index)?.map(Arc::from);
-        let version = object.as_ref().map(|object| object.validator());
-        self.served.lock().note(self.source.key(place, &index)?, version);
-        if let Some(object) = &object {
-            self.engine.objects.put((self.number, chunk), place.epoch, Arc::clone(object));
-        }
-        Ok(object)
-    }
-
-    fn read_raw_piece(
-        &self,
-        object: &dyn Object,
-        piece: &Piece<'_>,
-        out: &mut [u8],
-        span: &mut Vec<u8>,
-    ) -> Result<()> {
-        let item = self.fill.len();
-        // Whole elements, so that the fix-up can be applied.
-        let widen = |from: usize, to: usize| (from / item * item, to.div_ceil(item) * item);
-        let read = |from: usize, to: usize, span: &mut Vec<u8>| -> Result<usize> {
-            let (low, high) = widen(from, to);
-            span.resize(high - low, 0);
-            object.read_exact_at(low as u64, span)?;
-            self.source.fix_raw(span)?;
-            Ok(low)
-        };
-        let is_whole = |bytes: usize| bytes.is_multiple_of(item);
-        if piece.loops.is_empty() && is_whole(piece.chunk_offset) && is_whole(piece.run) {
-            let out = &mut out[piece.range_offset..piece.range_offset + piece.run];
-            object.read_exact_at(piece.chunk_offset as u64, out)?;
-            return self.source.fix_raw(out);
-        }
-        let extent = piece.chunk_extent();
-        if extent / RAW_SPAN_SHARE <= piece.total_bytes() {
-            let low = read(piece.chunk_offset, piece.chunk_offset + extent, span)?;
-            piece.gather(span, low, out);
-            return Ok(());
-        }
-        let mut outcome = Ok(());
-        piece.for_each_run(|from, to| {
-            if outcome.is_err() {
-                return;
-            }
-            match read(from, from + piece.run, span) {
-                Ok(low) => {
-                    out[to..to + piece.run].copy_from_slice(&span[from - low..from - low + piece.run]);
-                }
-                Err(error) => outcome = Err(error),
-            }
-        });
-        outcome
     }
 }

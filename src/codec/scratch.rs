@@ -10,6 +10,12 @@ use parking_lot::Mutex;
 
 use super::{CodecError, CodecResult};
 
+/// Where a buffer may begin that the system copies a file to: on a cache line. A large block of malloc begins 16 bytes behind
+/// a page's start, and copying to such an address from the start of a page takes five times as long on processors that
+/// copy with `rep movsb` and slow down where the target is less than 32 bytes ahead of the source modulo a page (1.9
+/// against 10 GB/s, AMD EPYC).
+const LINE_BYTES: usize = 64;
+
 /// Buffers that a thread keeps: what a chain has in hand at once, before and behind an array → array codec.
 const KEPT_BUFFERS: usize = 2;
 /// The longest buffer that is kept.
@@ -99,15 +105,43 @@ pub fn recycle(buffer: Vec<u8>) {
     share(buffer);
 }
 
-/// Runs `work` with a buffer of `len` bytes of undefined content.
+/// Runs `work` with a buffer of `len` bytes of undefined content, which begins on a cache line.
 pub fn with<T>(len: usize, work: impl FnOnce(&mut [u8]) -> CodecResult<T>) -> CodecResult<T> {
-    let mut buffer = take(len)?;
-    let result = match buffer.get_mut(..len) {
+    let mut buffer = take(len.saturating_add(LINE_BYTES))?;
+    let result = match on_line(&mut buffer, len) {
         Some(slice) => work(slice),
         None => Err(CodecError::new("scratch buffer too short")),
     };
     put_back(buffer);
     result
+}
+
+/// The first `len` bytes of a buffer from where a cache line begins.
+fn on_line(buffer: &mut [u8], len: usize) -> Option<&mut [u8]> {
+    let start = buffer.as_ptr().align_offset(LINE_BYTES);
+    buffer.get_mut(start..start.checked_add(len)?)
+}
+
+/// A buffer for what is read from objects, used again for the next. Begins on a cache line.
+#[derive(Default)]
+pub struct Reading(Vec<u8>);
+
+impl Reading {
+    /// The first `len` bytes, of undefined content; an error where there is not so much memory.
+    pub fn bytes(&mut self, len: usize) -> CodecResult<&mut [u8]> {
+        let wanted = len.saturating_add(LINE_BYTES);
+        if self.0.len() < wanted {
+            // Nothing of the old content is worth its copy.
+            self.0 = Vec::new();
+            self.0 = zeroed(wanted)?;
+        }
+        on_line(&mut self.0, len).ok_or_else(|| CodecError::new("buffer too short"))
+    }
+
+    /// How much memory it takes.
+    pub fn capacity(&self) -> usize {
+        self.0.capacity()
+    }
 }
 
 /// `len` zero bytes, or an error where there is not so much memory.

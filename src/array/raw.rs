@@ -1,0 +1,104 @@
+//! Reading chunks that are stored raw: ranges of their objects, put in place, past the cache.
+//!
+//! Uses its neighbours in `array`, `codec`, `store` and `error`.
+
+use std::sync::Arc;
+
+use super::Inner;
+use super::piece::Piece;
+use super::source::{Place, corrupt};
+use crate::codec::scratch::Reading;
+use crate::error::Result;
+use crate::store::Object;
+
+/// A span of a raw chunk is read as one when at least this share of it is wanted, else run by run.
+const RAW_SPAN_SHARE: usize = 4;
+
+impl Inner {
+    /// Reads from chunks whose stored bytes are their elements: ranges of the objects, no cache.
+    pub(super) fn read_raw(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        let place = self.place();
+        let mut open: Option<(u64, Option<Arc<dyn Object>>)> = None;
+        let mut buffer = Reading::default();
+        let length = out.len() as u64;
+        self.grid.for_each_piece(offset, length, &mut |piece: &Piece<'_>| {
+            if open.as_ref().is_none_or(|(chunk, _)| *chunk != piece.chunk) {
+                open = Some((piece.chunk, self.raw_object(&place, piece.chunk)?));
+            }
+            match &open {
+                Some((_, Some(object))) => self.read_raw_piece(object.as_ref(), piece, out, &mut buffer),
+                _ => {
+                    piece.fill(offset, &self.fill, out);
+                    Ok(())
+                }
+            }
+        })
+    }
+
+    /// The object of a raw chunk, kept open while the array's epoch lasts.
+    fn raw_object(&self, place: &Place<'_>, chunk: u64) -> Result<Option<Arc<dyn Object>>> {
+        if let Some(object) = self.engine.objects.get((self.number, chunk), place.epoch) {
+            return Ok(Some(object));
+        }
+        let index = self.grid.index(chunk);
+        let object: Option<Arc<dyn Object>> = self.source.open_raw(place, &index)?.map(Arc::from);
+        let version = object.as_ref().map(|object| object.validator());
+        self.served.lock().note(self.source.key(place, &index)?, version);
+        if let Some(object) = &object {
+            self.engine.objects.put((self.number, chunk), place.epoch, Arc::clone(object));
+        }
+        Ok(object)
+    }
+
+    fn read_raw_piece(
+        &self,
+        object: &dyn Object,
+        piece: &Piece<'_>,
+        out: &mut [u8],
+        buffer: &mut Reading,
+    ) -> Result<()> {
+        let is_whole = |bytes: usize| bytes.is_multiple_of(self.fill.len());
+        if piece.loops.is_empty() && is_whole(piece.chunk_offset) && is_whole(piece.run) {
+            let out = &mut out[piece.range_offset..piece.range_offset + piece.run];
+            object.read_exact_at(piece.chunk_offset as u64, out)?;
+            return self.source.fix_raw(out);
+        }
+        let extent = piece.chunk_extent();
+        if extent / RAW_SPAN_SHARE <= piece.total_bytes() {
+            let (low, span) = self.read_span(object, piece.chunk_offset, piece.chunk_offset + extent, buffer)?;
+            piece.gather(span, low, out);
+            return Ok(());
+        }
+        let mut outcome = Ok(());
+        piece.for_each_run(|from, to| {
+            if outcome.is_err() {
+                return;
+            }
+            match self.read_span(object, from, from + piece.run, buffer) {
+                Ok((low, span)) => {
+                    out[to..to + piece.run].copy_from_slice(&span[from - low..from - low + piece.run]);
+                }
+                Err(error) => outcome = Err(error),
+            }
+        });
+        outcome
+    }
+
+    /// The bytes of a raw chunk in served form from where the element begins that holds `from` to where the one ends that
+    /// holds the last before `to`, and where that beginning is.
+    fn read_span<'a>(
+        &self,
+        object: &dyn Object,
+        from: usize,
+        to: usize,
+        buffer: &'a mut Reading,
+    ) -> Result<(usize, &'a [u8])> {
+        let item = self.fill.len();
+        let low = from / item * item;
+        let length = to.next_multiple_of(item) - low;
+        let span = buffer.bytes(length).map_err(corrupt(&self.path))?;
+        object.read_exact_at(low as u64, span)?;
+        self.source.fix_raw(span)?;
+        Ok((low, span))
+    }
+}
