@@ -65,7 +65,8 @@ impl Inner {
         }
         let extent = piece.chunk_extent();
         if extent / RAW_SPAN_SHARE <= piece.total_bytes() {
-            let (low, span) = self.read_span(object, piece.chunk_offset, piece.chunk_offset + extent, buffer)?;
+            let (low, span) =
+                self.read_span(object, piece.chunk_offset, piece.chunk_offset + extent, buffer)?;
             piece.gather(span, low, out);
             return Ok(());
         }

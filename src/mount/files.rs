@@ -16,6 +16,7 @@ use crate::mount::fs::{FileSystem, flat_size};
 use crate::mount::handle::Handle;
 use crate::mount::inode::{Inode, Kind, OpenArray};
 use crate::mount::nodes::Seen;
+use crate::mount::page_cache::Way;
 use crate::mount::pool::Request;
 
 /// What open(2) gave out.
@@ -59,7 +60,7 @@ impl FileSystem {
         let writes = self.wants_writing(inode.entity.kind, flags)?;
         if inode.entity.kind == Kind::Array {
             return self
-                .open_array(&inode, writes)
+                .open_array(&inode, writes, flags & libc::O_ACCMODE == libc::O_WRONLY)
                 .inspect_err(|failure| self.note_failure(&inode, "open", failure));
         }
         if let Kind::Companion(format) = inode.entity.kind {
@@ -130,7 +131,7 @@ impl FileSystem {
         self.note_failure(&inode, &request.to_string(), &Failure::Error(Error::TimedOut { key }));
     }
 
-    fn open_array(&self, inode: &Arc<Inode>, writes: bool) -> Answer<Opened> {
+    fn open_array(&self, inode: &Arc<Inode>, writes: bool, only_writes: bool) -> Answer<Opened> {
         let path = &inode.entity.path;
         let shown_before = self.nodes.known(path).map(|seen| shown_size(&seen));
         let seen = self.nodes.current(path)?;
@@ -147,10 +148,13 @@ impl FileSystem {
         };
         *inode.checked_at.lock() = Some(Instant::now());
         // Also with direct I/O: what changed must leave the chunk cache.
-        let keeps_cache = array.revalidate()? && !self.options.direct_io;
+        let is_unchanged = array.revalidate()?;
         let writer = if writes { Some(self.open_writer(&array)?) } else { None };
-        let handle = Handle::Array { inode: inode.clone(), reader: Reader::default(), writer };
-        let is_direct = self.options.direct_io;
+        let may_pass = only_writes && self.passes_page_cache.load(Ordering::Relaxed);
+        let way = (!self.options.direct_io).then(|| Way::new(&inode.page_cache_users, may_pass));
+        let is_direct = way.as_ref().is_none_or(Way::is_direct);
+        let keeps_cache = is_unchanged && way.as_ref().is_some_and(|way| way.keeps_cache);
+        let handle = Handle::Array { inode: inode.clone(), reader: Reader::default(), writer, way };
         Ok(Opened { handle: self.handles.add(handle), is_direct, keeps_cache, writes })
     }
 

@@ -9,7 +9,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
@@ -92,6 +92,8 @@ pub struct FileSystem {
     /// The name of the root's file, should the root be an array.
     pub(super) root_name: String,
     pub(super) outcome: Outcome,
+    /// The kernel keeps its page cache in line with writes that go past it.
+    pub(super) passes_page_cache: AtomicBool,
     /// Nobody is served any more: the daemon is about to end.
     pub(super) is_over: AtomicBool,
     pub(super) started: SystemTime,
@@ -122,6 +124,7 @@ impl FileSystem {
             companions: Companions::default(),
             root_name: root_name(&options),
             outcome: Outcome::new(),
+            passes_page_cache: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             started: SystemTime::now(),
             searched: Mutex::default(),
@@ -133,6 +136,11 @@ impl FileSystem {
     /// What the mount was asked to be.
     pub fn options(&self) -> &Options {
         &self.options
+    }
+
+    /// From now on what is only written goes past the page cache, which the kernel keeps in line.
+    pub fn let_writes_pass(&self) {
+        self.passes_page_cache.store(true, Ordering::Relaxed);
     }
 
     /// How many files and folders are open.

@@ -141,12 +141,16 @@ impl Filesystem for Fuse {
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_ASYNC_DIO,
             InitFlags::FUSE_CACHE_SYMLINKS,
-            InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
         ] {
-            // What an older kernel lacks costs speed, or MAP_SHARED with direct-io.
+            // What an older kernel lacks costs speed.
             if config.add_capabilities(capability).is_err() {
                 log::debug!("this kernel lacks {capability:?}");
             }
+        }
+        // What an older kernel lacks here: MAP_SHARED with direct-io, and dropping cached pages where a direct write goes, which
+        // came with it (Linux 6.6).
+        if config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP).is_ok() {
+            self.fs.let_writes_pass();
         }
         self.answers_xattrs = self.negotiate_xattrs(config);
         let _ = config.set_max_background(MAX_BACKGROUND);

@@ -9,6 +9,7 @@ use parking_lot::RwLock;
 use crate::array::Reader;
 use crate::formats::Made;
 use crate::mount::inode::{Entity, Inode};
+use crate::mount::page_cache::Way;
 use crate::mount::sidecar_edit::Draft;
 use crate::mount::writing::Writer;
 
@@ -33,6 +34,8 @@ pub enum Handle {
         reader: Reader,
         /// Present where the handle may write.
         writer: Option<Writer>,
+        /// Whether the kernel caches what it reads and writes.
+        way: Option<Way>,
     },
     /// A sidecar that is written.
     Draft {

@@ -17,6 +17,7 @@ use crate::array::Array;
 use crate::error::Error;
 use crate::formats::Format;
 use crate::metadata::ArrayMetadata;
+use crate::mount::page_cache::PageCacheUsers;
 use crate::store::Validator;
 
 /// The inode of the mount's root.
@@ -118,6 +119,8 @@ pub struct Inode {
     pub open_array: RwLock<Option<Arc<OpenArray>>>,
     /// When the metadata behind `open_array` was last compared with the store.
     pub checked_at: Mutex<Option<Instant>>,
+    /// For arrays: which of its open files the kernel caches.
+    pub page_cache_users: Arc<PageCacheUsers>,
     is_stale: AtomicBool,
 }
 
@@ -129,6 +132,7 @@ impl Inode {
             counters: Counters::default(),
             open_array: RwLock::new(None),
             checked_at: Mutex::new(None),
+            page_cache_users: Arc::default(),
             is_stale: AtomicBool::new(false),
         })
     }

@@ -22,6 +22,7 @@ pub mod nodes;
 pub mod notify;
 pub mod options;
 pub mod outcome;
+pub mod page_cache;
 pub mod permissions;
 pub mod pool;
 pub mod privileges;

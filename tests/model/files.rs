@@ -47,6 +47,8 @@ pub struct File {
 pub struct Open {
     pub file: usize,
     pub handle: u64,
+    flags: i32,
+    is_direct: bool,
     pub writes: bool,
     /// How often storing this array had failed when this handle heard of it last.
     told: u64,
@@ -78,7 +80,9 @@ pub(super) fn mounted(mounting: &Mounting, store: Arc<dyn Store>) -> FileSystem 
     options.layout = mounting.layout;
     options.revalidate_seconds = 0.0;
     options.settle = None;
-    FileSystem::new(Arc::new(options), store)
+    let fs = FileSystem::new(Arc::new(options), store);
+    fs.let_writes_pass();
+    fs
 }
 
 /// Looks for a difference where there is none to be expected.
@@ -129,14 +133,29 @@ impl Model {
 
     /// open(2), as the kernel asks for it: O_TRUNC comes as a change of size right behind it.
     pub fn open(&mut self, file: usize, writes: bool, truncates: bool) {
-        let flags = if writes { libc::O_RDWR } else { libc::O_RDONLY };
+        // A shell's `>` opens only for writing.
+        let flags = match (writes, truncates) {
+            (true, true) => libc::O_WRONLY,
+            (true, false) => libc::O_RDWR,
+            (false, _) => libc::O_RDONLY,
+        };
         let inode = self.inode(&name(file));
         let opened = self.fs.open(inode, flags).unwrap();
         assert_eq!(opened.writes, writes);
         self.files[file].is_opened(opened.keeps_cache);
+        let passes = |open: &Open| open.file == file && open.is_direct && open.flags == libc::O_WRONLY;
+        assert!(opened.is_direct || !self.open.iter().any(passes), "cached beside a direct writer");
         // A handle that joins others hears of what fails from now on.
         let told = self.store.refused(&name(file));
-        self.open.push(Open { file, handle: opened.handle, writes, told, told_by_close: told });
+        self.open.push(Open {
+            file,
+            handle: opened.handle,
+            flags,
+            is_direct: opened.is_direct,
+            writes,
+            told,
+            told_by_close: told,
+        });
         if writes && truncates {
             self.truncate(file, 0);
         }
@@ -199,7 +218,9 @@ impl Model {
         let found = self.fs.read(open.handle, offset as u64, length as u32, &mut buffer).unwrap();
         compare("read", &found, expected, unsure);
         let found: Vec<Option<u8>> = found.iter().copied().map(Some).collect();
-        self.files[open.file].cached[range].copy_from_slice(&found);
+        if !open.is_direct {
+            self.files[open.file].cached[range].copy_from_slice(&found);
+        }
     }
 
     pub fn write(&mut self, slot: usize, offset: usize, data: &[u8], is_page: bool) {
@@ -226,6 +247,9 @@ impl Model {
             Ok(length) => {
                 assert_eq!(length as usize, room);
                 self.files[open.file].note(offset, &data[..room]);
+                if open.is_direct {
+                    self.files[open.file].cached[offset..offset + room].fill(None);
+                }
             }
         }
     }
