@@ -187,6 +187,28 @@ pub fn set_extended_attribute(file: BorrowedFd<'_>, name: &CStr, value: &[u8]) -
     check(unsafe { libc::fsetxattr(file.as_raw_fd(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0) })
 }
 
+/// What offsets, lengths and addresses of direct I/O are to be multiples of, on this file; 0 where there is none, or nobody knows.
+pub fn direct_alignment(file: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut found = std::mem::MaybeUninit::<libc::statx>::zeroed();
+    let (flags, mask) = (libc::AT_EMPTY_PATH, libc::STATX_DIOALIGN);
+    // SAFETY: the path is an empty string, and `found` has room for a struct statx.
+    check(unsafe { libc::statx(file.as_raw_fd(), c"".as_ptr(), flags, mask, found.as_mut_ptr()) })?;
+    // SAFETY: all of it are numbers, which were zeroed and then filled.
+    let found = unsafe { found.assume_init() };
+    let is_known = found.stx_mask & libc::STATX_DIOALIGN != 0 && found.stx_dio_mem_align != 0;
+    Ok(if is_known { found.stx_dio_mem_align.max(found.stx_dio_offset_align) } else { 0 })
+}
+
+/// Lets reads and writes of an open file pass the page cache, or not.
+pub fn set_direct(file: BorrowedFd<'_>, is_direct: bool) -> io::Result<()> {
+    // SAFETY: F_GETFL and F_SETFL take and give numbers.
+    let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
+    check(flags.min(0))?;
+    let flags = if is_direct { flags | libc::O_DIRECT } else { flags & !libc::O_DIRECT };
+    // SAFETY: as above.
+    check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags) })
+}
+
 /// Size and room of the filesystem that an open file or folder is on (fstatvfs(3)).
 pub fn filesystem_room(file: BorrowedFd<'_>) -> io::Result<libc::statvfs64> {
     // SAFETY: statvfs is a struct of integers, for which all bytes zero is a value.

@@ -6,18 +6,16 @@
 
 use std::ffi::CString;
 use std::fs::{File, TryLockError};
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::directory::{DirectoryStore, READ, is_temporary_name};
+use super::output::Output;
 use super::{Info, Part, Store, Validator, Writer, stat};
 use crate::error::{Error, Result};
 use crate::sys;
-
-/// Bytes copied at a time from object to object.
-const COPY_BYTES: u64 = 1 << 20;
 
 static NEXT_TEMPORARY: AtomicU64 = AtomicU64::new(0);
 
@@ -109,24 +107,20 @@ impl<'a> Temporary<'a> {
         }
     }
 
-    fn write(&mut self, parts: &[Part<'_>], key: &str) -> Result<()> {
-        let mut copied = Vec::new();
+    fn write(&self, parts: &[Part<'_>], key: &str) -> Result<()> {
+        let length_of = |part: &Part<'_>| match part {
+            Part::Bytes(bytes) => bytes.len() as u64,
+            Part::Copy(_, range) => range.end.saturating_sub(range.start),
+        };
+        let size_bytes = parts.iter().map(length_of).fold(0, u64::saturating_add);
+        let mut output = Output::new(&self.file, size_bytes, key);
         for part in parts {
             match part {
-                Part::Bytes(bytes) => self.file.write_all(bytes).map_err(failed(key, "write"))?,
-                Part::Copy(object, range) => {
-                    let mut at = range.start;
-                    while at < range.end {
-                        let length = (range.end - at).min(COPY_BYTES);
-                        copied.resize(length as usize, 0);
-                        object.read_exact_at(at, &mut copied)?;
-                        self.file.write_all(&copied).map_err(failed(key, "write"))?;
-                        at += length;
-                    }
-                }
+                Part::Bytes(bytes) => output.bytes(bytes)?,
+                Part::Copy(object, range) => output.copy(*object, range)?,
             }
         }
-        Ok(())
+        output.finish()
     }
 
     fn rename(&mut self, folder: &File, name: &CString) -> io::Result<()> {

@@ -12,6 +12,7 @@ mod directory;
 mod directory_writer;
 mod location;
 mod memory;
+mod output;
 mod stat;
 mod writer;
 mod zip;

@@ -1,0 +1,186 @@
+//! The bytes of an object on their way into its file. Uses `sys`.
+//!
+//! A long object goes past the page cache where the filesystem tells how (open(2), O_DIRECT; statx(2), STATX_DIOALIGN): it has to
+//! be on the disk before it gets its name anyway, and neither a second copy of it nor fresh pages for that are needed.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::ops::Range;
+use std::os::fd::AsFd;
+
+use parking_lot::Mutex;
+
+use super::Object;
+use crate::error::{Error, Result};
+use crate::sys::{self, Pages};
+
+/// Shorter objects go through the page cache, where they are likely to be read again.
+const MIN_DIRECT_BYTES: u64 = 1 << 20;
+/// So much is written at a time.
+const PIECE_BYTES: usize = 1 << 20;
+/// Where and how long direct writes are: what every filesystem takes that takes them at all.
+const ALIGNMENT: usize = 4096;
+/// Pieces of memory that are kept for the next objects.
+const KEPT_PIECES: usize = 16;
+
+static KEPT: Mutex<Vec<Pages>> = Mutex::new(Vec::new());
+
+/// Writes one file from its beginning to its end.
+pub(super) struct Output<'a> {
+    file: &'a File,
+    key: &'a str,
+    /// Memory that begins on a page.
+    piece: Option<Pages>,
+    filled: usize,
+    is_direct: bool,
+}
+
+impl<'a> Output<'a> {
+    /// Into an empty file, which will have so many bytes. `key` is for errors.
+    pub fn new(file: &'a File, size_bytes: u64, key: &'a str) -> Self {
+        let takes_direct = |alignment: u32| (1..=ALIGNMENT).contains(&(alignment as usize));
+        let is_direct = size_bytes >= MIN_DIRECT_BYTES
+            && sys::direct_alignment(file.as_fd()).is_ok_and(takes_direct)
+            && sys::set_direct(file.as_fd(), true).is_ok();
+        Output { file, key, piece: None, filled: 0, is_direct }
+    }
+
+    /// Appends bytes.
+    pub fn bytes(&mut self, mut bytes: &[u8]) -> Result<()> {
+        if !self.is_direct {
+            self.put_filled()?;
+            let mut file = self.file;
+            return file.write_all(bytes).map_err(|error| self.failed(error));
+        }
+        while !bytes.is_empty() {
+            let (now, later) = bytes.split_at(bytes.len().min(PIECE_BYTES - self.filled));
+            self.fill(now.len(), |room| {
+                room.copy_from_slice(now);
+                Ok(())
+            })?;
+            bytes = later;
+        }
+        Ok(())
+    }
+
+    /// Appends a range of another object.
+    pub fn copy(&mut self, object: &dyn Object, range: &Range<u64>) -> Result<()> {
+        let mut at = range.start;
+        while at < range.end {
+            let length =
+                (PIECE_BYTES - self.filled).min(usize::try_from(range.end - at).unwrap_or(usize::MAX));
+            self.fill(length, |room| object.read_exact_at(at, room))?;
+            at += length as u64;
+        }
+        Ok(())
+    }
+
+    /// Writes what is left. The file is an ordinary one afterwards.
+    pub fn finish(&mut self) -> Result<()> {
+        let whole = self.filled / ALIGNMENT * ALIGNMENT;
+        if self.is_direct {
+            self.put(0..whole)?;
+            self.end_direct()?;
+            self.put(whole..self.filled)?;
+            self.filled = 0;
+        }
+        self.put_filled()
+    }
+
+    /// Has the next `length` bytes of the piece written, which are there, and the piece itself once it is full.
+    fn fill(&mut self, length: usize, write: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<()> {
+        if self.piece.is_none() {
+            self.piece =
+                KEPT.lock().pop().or_else(|| Pages::new(PIECE_BYTES, 1).and_then(|mut pages| pages.pop()));
+        }
+        let room = self.piece.as_mut().and_then(|piece| piece.get_mut(self.filled..self.filled + length));
+        write(room.ok_or_else(|| Error::store(self.key, "write", io::ErrorKind::OutOfMemory.into()))?)?;
+        self.filled += length;
+        if self.filled == PIECE_BYTES { self.put_filled() } else { Ok(()) }
+    }
+
+    fn put_filled(&mut self) -> Result<()> {
+        let filled = std::mem::take(&mut self.filled);
+        self.put(0..filled)
+    }
+
+    fn put(&mut self, mut range: Range<usize>) -> Result<()> {
+        while !range.is_empty() {
+            let bytes = self.piece.as_ref().and_then(|piece| piece.get(range.clone())).unwrap_or_default();
+            let mut file = self.file;
+            match file.write(bytes) {
+                Ok(0) => return Err(self.failed(io::ErrorKind::WriteZero.into())),
+                Ok(written) => range.start += written,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // A filesystem that does not keep its word, or a short write that ended within a block.
+                Err(error) if self.is_direct && error.kind() == io::ErrorKind::InvalidInput => {
+                    self.end_direct()?
+                }
+                Err(error) => return Err(self.failed(error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn end_direct(&mut self) -> Result<()> {
+        self.is_direct = false;
+        sys::set_direct(self.file.as_fd(), false).map_err(|error| self.failed(error))
+    }
+
+    fn failed(&self, error: io::Error) -> Error {
+        Error::store(self.key, "write", error)
+    }
+}
+
+impl Drop for Output<'_> {
+    fn drop(&mut self) {
+        let Some(piece) = self.piece.take() else { return };
+        let mut kept = KEPT.lock();
+        if kept.len() < KEPT_PIECES {
+            kept.push(piece);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::store::{DirectoryStore, Store};
+
+    #[test]
+    fn every_length_arrives_through_the_page_cache_or_past_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let long: Vec<u8> = (0..3_000_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        std::fs::write(folder.path().join("source"), &long).unwrap();
+        let store = DirectoryStore::open(folder.path(), false).unwrap();
+        let source = store.open("source").unwrap().unwrap();
+        let lengths = [
+            0,
+            1,
+            4095,
+            4096,
+            4097,
+            PIECE_BYTES - 1,
+            PIECE_BYTES,
+            PIECE_BYTES + 5000,
+            2 * PIECE_BYTES,
+            2_999_999,
+        ];
+        for length in lengths {
+            for copied in [0, 1, 5000, length / 2, length] {
+                let copied = copied.min(length);
+                let path = folder.path().join("made");
+                let file = File::create(&path).unwrap();
+                let mut output = Output::new(&file, length as u64, "made");
+                let halves = long[..length - copied].split_at((length - copied) / 3);
+                output.bytes(halves.0).unwrap();
+                output.copy(source.as_ref(), &((length - copied) as u64..length as u64)).unwrap();
+                output.bytes(halves.1).unwrap();
+                output.finish().unwrap();
+                let expected = [halves.0, &long[length - copied..length], halves.1].concat();
+                assert!(std::fs::read(&path).unwrap() == expected, "{length} bytes, {copied} of them copied");
+            }
+        }
+    }
+}
