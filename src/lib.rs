@@ -41,6 +41,10 @@
 //! Chunks stored raw (bytes only) skip the cache: `array/raw.rs` reads ranges of the object, which stays open
 //! (`array/open_objects.rs`), and puts them in place.
 //!
+//! open(2) decides who reads (`mount/page_cache.rs`): the kernel through its page cache; this program directly, where the file is open
+//! for writing only, or beside such a writer; or, as root and on read-only mounts, the kernel from the object itself
+//! (`mount/passthrough.rs`), where an array is exactly one raw object. Such reads come by none of this and are in no statistics.
+//!
 //! SEEK_HOLE and SEEK_DATA go by `mount/seeking.rs` to `array/holes.rs`, which looks for missing rows of chunks.
 //!
 //! Order F is no second path: the served array has its axes reversed and a transpose before its codec chain, so

@@ -246,6 +246,12 @@ impl Source for Plain {
         self.is_raw
     }
 
+    fn is_stored_as_served(&self) -> bool {
+        self.pipelines
+            .largest()
+            .is_ok_and(|pipeline| pipeline.plain_bytes().is_some_and(|codec| codec.is_identity()))
+    }
+
     fn open_raw(&self, at: &Place<'_>, unit: &[u64]) -> Result<Option<Box<dyn Object>>> {
         let key = self.key(at, unit)?;
         let Some(object) = at.store.open(&key)? else { return Ok(None) };

@@ -4,15 +4,27 @@
 
 use std::sync::Arc;
 
-use super::Inner;
 use super::piece::Piece;
 use super::source::{Place, corrupt};
+use super::{Array, Inner};
 use crate::codec::scratch::Reading;
 use crate::error::Result;
 use crate::store::Object;
 
 /// A span of a raw chunk is read as one when at least this share of it is wanted, else run by run.
 const RAW_SPAN_SHARE: usize = 4;
+
+impl Array {
+    /// The object that has the bytes of the file and no others, where there is one.
+    pub fn sole_object(&self) -> Result<Option<Arc<dyn Object>>> {
+        let inner = &self.inner;
+        if inner.source.objects() != 1 || !inner.source.is_stored_as_served() {
+            return Ok(None);
+        }
+        let object = inner.raw_object(&inner.place(), 0)?;
+        Ok(object.filter(|object| object.size_bytes() == self.size_bytes()))
+    }
+}
 
 impl Inner {
     /// Reads from chunks whose stored bytes are their elements: ranges of the objects, no cache.

@@ -43,6 +43,10 @@ pub trait Source: Send + Sync {
     fn is_raw(&self) -> bool {
         false
     }
+    /// Whether raw units are stored in served form.
+    fn is_stored_as_served(&self) -> bool {
+        false
+    }
     /// The number of the object that holds the unit.
     fn object(&self, unit: &[u64]) -> u64;
     /// How many objects the array has, stored or not.

@@ -36,7 +36,7 @@ const NEWS_INTERVAL: Duration = Duration::from_secs(3);
 pub struct Mounted {
     /// What it shows.
     pub fs: Arc<FileSystem>,
-    mounter: Mounter,
+    mounter: Arc<Mounter>,
     notifier: Arc<OnceLock<Notifier>>,
     is_ending: AtomicBool,
     is_announced: AtomicBool,
@@ -47,7 +47,7 @@ pub struct Mounted {
 
 impl Mounted {
     /// A mount that was made by `mounter`; the notifier comes with the session.
-    pub fn new(fs: Arc<FileSystem>, mounter: Mounter, notifier: Arc<OnceLock<Notifier>>) -> Self {
+    pub fn new(fs: Arc<FileSystem>, mounter: Arc<Mounter>, notifier: Arc<OnceLock<Notifier>>) -> Self {
         let (is_ending, is_announced) = (AtomicBool::new(false), AtomicBool::new(false));
         Mounted { fs, mounter, notifier, is_ending, is_announced, device: OnceLock::new() }
     }

@@ -16,11 +16,12 @@ use crate::mount::fs::{FileSystem, flat_size};
 use crate::mount::handle::Handle;
 use crate::mount::inode::{Inode, Kind, OpenArray};
 use crate::mount::nodes::Seen;
-use crate::mount::page_cache::Way;
+use crate::mount::page_cache::{Way, Wish};
 use crate::mount::pool::Request;
+use crate::store::Object;
 
 /// What open(2) gave out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct Opened {
     /// The handle.
     pub handle: u64,
@@ -30,7 +31,12 @@ pub struct Opened {
     pub keeps_cache: bool,
     /// It may write: each close is to be told.
     pub writes: bool,
+    /// An object that the kernel may read by itself instead.
+    pub backing: Backing,
 }
+
+/// An object that the kernel may read by itself.
+type Backing = Option<Arc<dyn Object>>;
 
 /// What a read gives.
 pub enum Given<'a> {
@@ -71,7 +77,7 @@ impl FileSystem {
         }
         let content = self.generate(&inode.entity)?;
         let handle = self.handles.add(Handle::Generated(content));
-        Ok(Opened { handle, is_direct: true, keeps_cache: false, writes })
+        Ok(Opened { handle, is_direct: true, keeps_cache: false, writes, backing: None })
     }
 
     /// Reads from memory alone: `None` where that is not enough. What is read is at the front of `buffer`.
@@ -149,13 +155,33 @@ impl FileSystem {
         *inode.checked_at.lock() = Some(Instant::now());
         // Also with direct I/O: what changed must leave the chunk cache.
         let is_unchanged = array.revalidate()?;
-        let writer = if writes { Some(self.open_writer(&array)?) } else { None };
-        let may_pass = only_writes && self.passes_page_cache.load(Ordering::Relaxed);
-        let way = (!self.options.direct_io).then(|| Way::new(&inode.page_cache_users, may_pass));
+        let (way, backing) = self.way(inode, &array, only_writes)?;
         let is_direct = way.as_ref().is_none_or(Way::is_direct);
         let keeps_cache = is_unchanged && way.as_ref().is_some_and(|way| way.keeps_cache);
+        let writer = if writes { Some(self.open_writer(&array)?) } else { None };
         let handle = Handle::Array { inode: inode.clone(), reader: Reader::default(), writer, way };
-        Ok(Opened { handle: self.handles.add(handle), is_direct, keeps_cache, writes })
+        Ok(Opened { handle: self.handles.add(handle), is_direct, keeps_cache, writes, backing })
+    }
+
+    /// How an array's file is opened (`None`: with direct I/O, as all are), and the object that the kernel is to read.
+    fn way(&self, inode: &Arc<Inode>, array: &Array, only_writes: bool) -> Answer<(Option<Way>, Backing)> {
+        if self.options.direct_io {
+            return Ok((None, None));
+        }
+        // Where looking fails, reading tells why.
+        let object = if self.backs_files() { array.sole_object().unwrap_or_default() } else { None };
+        let wish = match &object {
+            Some(object) => Wish::Backed(object.validator()),
+            None if only_writes && self.lets_writes_pass() => Wish::PassWrites,
+            None => Wish::Cached,
+        };
+        let Some(way) = Way::new(&inode.page_cache_users, wish) else {
+            // As with a file that was replaced, others go on with the old one: it keeps its inode.
+            self.inodes.retire(inode);
+            return Err(Failure::Errno(libc::ESTALE));
+        };
+        let backing = object.filter(|_| way.is_backed());
+        Ok((Some(way), backing))
     }
 
     /// The array of an inode, built if this is the first time; fails as it cannot be served.

@@ -93,7 +93,9 @@ pub struct FileSystem {
     pub(super) root_name: String,
     pub(super) outcome: Outcome,
     /// The kernel keeps its page cache in line with writes that go past it.
-    pub(super) passes_page_cache: AtomicBool,
+    lets_writes_pass: AtomicBool,
+    /// The kernel reads objects by itself.
+    backs_files: AtomicBool,
     /// Nobody is served any more: the daemon is about to end.
     pub(super) is_over: AtomicBool,
     pub(super) started: SystemTime,
@@ -124,7 +126,8 @@ impl FileSystem {
             companions: Companions::default(),
             root_name: root_name(&options),
             outcome: Outcome::new(),
-            passes_page_cache: AtomicBool::new(false),
+            lets_writes_pass: AtomicBool::new(false),
+            backs_files: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             started: SystemTime::now(),
             searched: Mutex::default(),
@@ -140,7 +143,20 @@ impl FileSystem {
 
     /// From now on what is only written goes past the page cache, which the kernel keeps in line.
     pub fn let_writes_pass(&self) {
-        self.passes_page_cache.store(true, Ordering::Relaxed);
+        self.lets_writes_pass.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn lets_writes_pass(&self) -> bool {
+        self.lets_writes_pass.load(Ordering::Relaxed)
+    }
+
+    /// From now on files are opened with the object that the kernel may read by itself, where there is one, or not.
+    pub fn back_files(&self, are_backed: bool) {
+        self.backs_files.store(are_backed, Ordering::Relaxed);
+    }
+
+    pub(super) fn backs_files(&self) -> bool {
+        self.backs_files.load(Ordering::Relaxed)
     }
 
     /// How many files and folders are open.

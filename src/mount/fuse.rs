@@ -22,6 +22,7 @@ use fuser::{
 use crate::mount::failure::{Failure, Reach};
 use crate::mount::fs::{FileSystem, Found};
 use crate::mount::fuse_entry::{file_attr, from_offset, look_ahead, no_entry, unknown_entry};
+use crate::mount::passthrough::Passthrough;
 use crate::mount::pool::{Answerable, Pool, Request as Asked};
 use crate::mount::storing::Storing;
 use crate::mount::writing::Change;
@@ -85,6 +86,8 @@ pub struct Fuse {
     pub(super) answers_xattrs: bool,
     /// What stores.
     pub(super) storing: Storing,
+    /// What the kernel reads by itself.
+    pub(super) passthrough: Arc<Passthrough>,
 }
 
 impl Fuse {
@@ -94,8 +97,9 @@ impl Fuse {
         pool: Arc<Pool>,
         storing: Storing,
         notifier: Arc<OnceLock<Notifier>>,
+        passthrough: Passthrough,
     ) -> Self {
-        Fuse { fs, pool, notifier, answers_xattrs: false, storing }
+        Fuse { fs, pool, notifier, answers_xattrs: false, storing, passthrough: Arc::new(passthrough) }
     }
 
     /// Answers with what `operation` gives: at once if memory is enough, else from the pool.
@@ -147,11 +151,7 @@ impl Filesystem for Fuse {
                 log::debug!("this kernel lacks {capability:?}");
             }
         }
-        // What an older kernel lacks here: MAP_SHARED with direct-io, and dropping cached pages where a direct write goes, which
-        // came with it (Linux 6.6).
-        if config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP).is_ok() {
-            self.fs.let_writes_pass();
-        }
+        self.negotiate_ways(config);
         self.answers_xattrs = self.negotiate_xattrs(config);
         let _ = config.set_max_background(MAX_BACKGROUND);
         let _ = config.set_max_write(MAX_REQUEST_BYTES);
@@ -193,24 +193,7 @@ impl Filesystem for Fuse {
     }
 
     fn open(&self, _request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        guard("open", || {
-            let fs = self.fs.clone();
-            self.pool.submit(Asked::new(inode.0, "open"), reply, move |ticket| {
-                let opened = fs.open(inode.0, flags.0);
-                match (ticket.take(), opened) {
-                    (Some(reply), Ok(opened)) => {
-                        let mut flags = FopenFlags::empty();
-                        flags.set(FopenFlags::FOPEN_NOFLUSH, !opened.writes);
-                        flags.set(FopenFlags::FOPEN_DIRECT_IO, opened.is_direct);
-                        flags.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keeps_cache);
-                        reply.opened(FileHandle(opened.handle), flags);
-                    }
-                    (Some(reply), Err(failure)) => reply.fail(failure.errno()),
-                    (None, Ok(opened)) => fs.release(opened.handle),
-                    (None, Err(_)) => {}
-                }
-            });
-        });
+        guard("open", || self.answer_open(inode, flags, reply));
     }
 
     fn read(

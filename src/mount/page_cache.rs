@@ -3,11 +3,14 @@
 //! A file that is open for writing only goes past it: nobody can map it, and each byte is spared a copy and its page. The
 //! kernel drops its pages of a range before it sends a direct write to that range, but a read that is on its way at
 //! that moment may bring back what was there before, and older kernels do not look again. Hence the invariant: while a
-//! file is written past the page cache, no open file of it is read through it.
+//! file is written past the page cache, no open file of it is read through it. And all open files of an inode, or none, are
+//! those that the kernel reads by itself (`passthrough.rs`).
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+
+use crate::store::Validator;
 
 /// The open files of one array, by their way.
 #[derive(Debug, Default)]
@@ -17,6 +20,9 @@ pub struct PageCacheUsers(Mutex<Users>);
 struct Users {
     cached: usize,
     direct_writers: usize,
+    backed: usize,
+    /// Of the object behind those.
+    version: Option<Validator>,
     /// A file was opened for reading beside a direct writer: what its memory maps left in the page cache is not to be kept.
     is_doubtful: bool,
 }
@@ -34,23 +40,44 @@ pub struct Way {
 enum Kind {
     Cached,
     DirectWriter,
+    /// The kernel reads its object by itself.
+    Backed,
     /// Reads past the page cache, and may write.
     Direct,
 }
 
+/// How a file would best be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// Through the page cache.
+    Cached,
+    /// Past it: for writing only, where the kernel keeps its page cache in line with direct writes.
+    PassWrites,
+    /// Left to the kernel, which reads this version of an object by itself.
+    Backed(Validator),
+}
+
 impl Way {
-    /// The way of a file that is opened now. `may_pass`: it is for writing only, and the kernel keeps its page cache in line with
-    /// direct writes.
-    pub fn new(users: &Arc<PageCacheUsers>, may_pass: bool) -> Way {
+    /// The way of a file that is opened now; `None` where other open files of the same inode have the kernel read another object, or
+    /// another version of it: it takes one for all of them.
+    pub fn new(users: &Arc<PageCacheUsers>, wish: Wish) -> Option<Way> {
         let mut held = users.0.lock();
-        let kind = match may_pass {
-            true if held.cached == 0 => Kind::DirectWriter,
-            false if held.direct_writers > 0 => Kind::Direct,
+        if held.backed > 0 && held.version.map(Wish::Backed) != Some(wish) {
+            return None;
+        }
+        let kind = match wish {
+            Wish::PassWrites if held.cached == 0 => Kind::DirectWriter,
+            Wish::Backed(version) if held.cached == 0 && held.direct_writers == 0 => {
+                held.version = Some(version);
+                Kind::Backed
+            }
+            _ if held.direct_writers > 0 => Kind::Direct,
             _ => Kind::Cached,
         };
         match kind {
             Kind::Cached => held.cached += 1,
             Kind::DirectWriter => held.direct_writers += 1,
+            Kind::Backed => held.backed += 1,
             Kind::Direct => held.is_doubtful = true,
         }
         let keeps_cache = !held.is_doubtful;
@@ -58,12 +85,17 @@ impl Way {
             held.is_doubtful = false;
         }
         drop(held);
-        Way { users: users.clone(), kind, keeps_cache }
+        Some(Way { users: users.clone(), kind, keeps_cache })
     }
 
     /// Whether reads and writes pass the page cache.
     pub fn is_direct(&self) -> bool {
         self.kind != Kind::Cached
+    }
+
+    /// Whether the kernel is to read its object by itself.
+    pub fn is_backed(&self) -> bool {
+        self.kind == Kind::Backed
     }
 }
 
@@ -73,6 +105,7 @@ impl Drop for Way {
         match self.kind {
             Kind::Cached => held.cached -= 1,
             Kind::DirectWriter => held.direct_writers -= 1,
+            Kind::Backed => held.backed -= 1,
             Kind::Direct => {}
         }
     }
@@ -80,25 +113,42 @@ impl Drop for Way {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
     fn nobody_reads_through_the_page_cache_what_is_written_past_it() {
         let users = Arc::new(PageCacheUsers::default());
-        let writer = Way::new(&users, true);
+        let open = |wish| Way::new(&users, wish).unwrap();
+        let writer = open(Wish::PassWrites);
         assert!(writer.is_direct() && writer.keeps_cache);
-        let beside = Way::new(&users, false);
+        let beside = open(Wish::Cached);
         assert!(beside.is_direct() && !beside.keeps_cache);
-        let second = Way::new(&users, true);
+        let second = open(Wish::PassWrites);
         assert!(second.is_direct());
         drop((writer, second));
-        let after = Way::new(&users, false);
+        let after = open(Wish::Cached);
         assert!(!after.is_direct() && !after.keeps_cache, "what was mapped beside a direct writer goes");
-        let late_writer = Way::new(&users, true);
+        let late_writer = open(Wish::PassWrites);
         assert!(!late_writer.is_direct(), "it has a reader that the kernel answers");
-        assert!(Way::new(&users, false).keeps_cache);
+        assert!(open(Wish::Cached).keeps_cache);
         drop((after, late_writer));
         drop(beside);
-        assert!(Way::new(&users, true).is_direct());
+        assert!(open(Wish::PassWrites).is_direct());
+    }
+
+    #[test]
+    fn the_kernel_reads_one_object_for_all_files_of_an_inode_or_none() {
+        let users = Arc::new(PageCacheUsers::default());
+        let version = |size_bytes| Wish::Backed(Validator { device: 1, inode: 2, mtime_ns: 3, size_bytes });
+        let cached = Way::new(&users, Wish::Cached).unwrap();
+        assert!(!Way::new(&users, version(4)).unwrap().is_backed());
+        drop(cached);
+        let backed = Way::new(&users, version(4)).unwrap();
+        assert!(backed.is_backed() && Way::new(&users, version(4)).unwrap().is_backed());
+        assert!(Way::new(&users, version(5)).is_none() && Way::new(&users, Wish::Cached).is_none());
+        drop(backed);
+        assert!(Way::new(&users, version(5)).unwrap().is_backed());
+        assert!(!Way::new(&users, Wish::Cached).unwrap().is_direct());
     }
 }

@@ -18,6 +18,7 @@ use crate::mount::fuse::Fuse;
 use crate::mount::mounting;
 use crate::mount::notify;
 use crate::mount::options::Options;
+use crate::mount::passthrough::Passthrough;
 use crate::mount::pool::{Limits, Pool};
 use crate::mount::privileges::Mounter;
 use crate::mount::process::thread_count;
@@ -190,7 +191,7 @@ struct Started {
 
 /// Opens the store and mounts; the session is ready to run. Must be called before any thread is started.
 fn start(options: Options, open_store: impl FnOnce() -> Result<Arc<dyn Store>>) -> Result<Started> {
-    let mounter = Mounter::start()?;
+    let mounter = Arc::new(Mounter::start()?);
     let store = open_store()?;
     let options = Arc::new(options);
     let fs = Arc::new(FileSystem::new(options.clone(), store));
@@ -206,7 +207,8 @@ fn start(options: Options, open_store: impl FnOnce() -> Result<Arc<dyn Store>>) 
     let mut config = Config::default();
     config.n_threads = Some(SESSION_THREADS);
     let notifier = Arc::new(OnceLock::new());
-    let fuse = Fuse::new(fs.clone(), Arc::new(pool), storing, notifier.clone());
+    let passthrough = Passthrough::new(mounter.clone());
+    let fuse = Fuse::new(fs.clone(), Arc::new(pool), storing, notifier.clone(), passthrough);
     let mount = Mounted::new(fs, mounter, notifier.clone());
     match Session::from_fd(fuse, device, SessionACL::All, config) {
         Ok(session) => {

@@ -241,10 +241,10 @@ fn nothing_is_written() {
     let mount = Mount::sample();
     let inode = mount.find("t").unwrap().inode;
     for flags in [libc::O_WRONLY, libc::O_RDWR, libc::O_RDONLY | libc::O_TRUNC] {
-        assert_eq!(mount.fs.open(inode, flags).unwrap_err().errno(), libc::EROFS);
+        assert_eq!(mount.fs.open(inode, flags).err().unwrap().errno(), libc::EROFS);
     }
-    assert_eq!(mount.fs.open(ROOT, libc::O_RDONLY).unwrap_err().errno(), libc::EISDIR);
-    assert_eq!(mount.fs.open_folder(inode).unwrap_err().errno(), libc::ENOTDIR);
+    assert_eq!(mount.fs.open(ROOT, libc::O_RDONLY).err().unwrap().errno(), libc::EISDIR);
+    assert_eq!(mount.fs.open_folder(inode).err().unwrap().errno(), libc::ENOTDIR);
     assert_eq!(mount.find("t").unwrap().mode & 0o333, 0);
 }
 
@@ -267,7 +267,7 @@ fn growth_along_the_slowest_axis_is_in_place() {
     let inode = mount.find("t").unwrap().inode;
     mount.put("t/zarr.json", array(&[6, 3], 9).to_string());
     assert_eq!(
-        mount.fs.open(inode, 0).unwrap_err().errno(),
+        mount.fs.open(inode, 0).err().unwrap().errno(),
         libc::ESTALE,
         "the kernel must ask for the size"
     );

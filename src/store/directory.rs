@@ -265,6 +265,10 @@ impl Object for DirectoryObject {
     fn read_exact_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         self.file.read_exact_at(out, offset).map_err(|error| Error::store(&self.key, "read", error))
     }
+
+    fn file(&self) -> Option<&File> {
+        Some(&self.file)
+    }
 }
 
 #[cfg(test)]

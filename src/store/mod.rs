@@ -21,6 +21,7 @@ mod zip;
 mod contract;
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
 use std::time::SystemTime;
 
@@ -106,6 +107,10 @@ pub trait Object: Send + Sync {
     }
     /// Fills `out` from `offset`. Fewer bytes there than asked for is an error (`UnexpectedEof`).
     fn read_exact_at(&self, offset: u64, out: &mut [u8]) -> Result<()>;
+    /// The open file that has the object's bytes and no others, if it is one.
+    fn file(&self) -> Option<&File> {
+        None
+    }
 }
 
 /// A store of objects by key.
