@@ -36,12 +36,15 @@ ARRAYS = {  # name: (chunk shape, codecs)
 
 
 class Mount:
-    """A fresh mount, or a fresh ceiling; unmounted at the end. `most_kib` is then the daemon's peak memory."""
+    """A fresh mount, or a fresh ceiling; unmounted at the end."""
+
+    peaks = {}
+    """The most memory that a daemon had with these options, KiB, and for which store."""
 
     def __init__(self, command, unmount):
         self.point = tempfile.mkdtemp(prefix="zarrfs-bench-")
         self.command, self.unmount = [part.replace("@", self.point) for part in command], unmount
-        self.server, self.most_kib = None, None
+        self.server = None
 
     def __enter__(self):
         if self.unmount == "fusermount":
@@ -55,7 +58,10 @@ class Mount:
             except OSError:
                 pass
         else:
-            subprocess.run(self.command, check=True)
+            # What it warns of is known here.
+            mounted = subprocess.run(self.command, stderr=subprocess.PIPE, text=True)
+            if mounted.returncode:
+                sys.exit(mounted.stderr)
         names = [name for name in os.listdir(self.point) if not name.endswith(".json")] if self.server is None else ["data"]
         self.file = os.path.join(self.point, names[0])
         return self
@@ -82,6 +88,8 @@ class Mount:
             subprocess.run(["fusermount3", "-u", self.point], check=True)
             self.server.wait()
         else:
+            options, store = " ".join(self.command[4:]), os.path.basename(self.command[2])
+            Mount.peaks[options] = max(Mount.peaks.get(options, (0, "")), (self.memory() or 0, store))
             subprocess.run([self.unmount, "umount", self.point], check=True)
         os.rmdir(self.point)
 

@@ -13,7 +13,7 @@ class Table:
 
     def __init__(self):
         self.load_before = os.getloadavg()[0]
-        self.rows = []
+        self.rows, self.peaks = [], {}
         print(f"{platform.machine()}, {os.cpu_count()} cores, load {self.load_before:.1f} before")
 
     def add(self, case, seconds, size_bytes, ours=("zarrfs",), notes=None):
@@ -32,11 +32,18 @@ class Table:
         self.rows.append({"case": case, "seconds": seconds, "medians": medians, "fastest": fastest,
                           "size_bytes": size_bytes, "ours": list(ours), "notes": notes or {}})
 
+    def memory(self, peaks):
+        """The most memory that daemons had, by their options."""
+        print("\npeak memory of the daemon")
+        for options, (kib, store) in sorted(peaks.items()):
+            print(f"  {options or 'no options':24} {kib / 1024:9.0f} MiB, of {store}")
+        self.peaks = {options: {"MiB": round(kib / 1024), "store": store} for options, (kib, store) in peaks.items()}
+
     def keep(self, folder):
         os.makedirs(folder, exist_ok=True)
         stem = os.path.join(folder, time.strftime("%Y%m%d-%H%M%S"))
         with open(stem + ".json", "w") as f:
-            json.dump({"machine": platform.machine(), "cores": os.cpu_count(), "load_before": self.load_before, "rows": self.rows}, f, indent=1)
+            json.dump({"machine": platform.machine(), "cores": os.cpu_count(), "load_before": self.load_before, "rows": self.rows, "peaks": self.peaks}, f, indent=1)
         with open(stem + ".svg", "w") as f:
             f.write(plot(self.rows))
         print(f"\nkept as {stem}.json and {stem}.svg")
