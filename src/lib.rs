@@ -59,8 +59,8 @@
 //!    completed when somebody reads it or when it is stored. Readers of a dirty unit read it from there.
 //!    A stream of full units is stored beside its writer (`array/full_units.rs`), who gets no further ahead than a slab and a bit.
 //! 3. close, fsync, the dirty limit, a timer, and the end of the mount store dirty units (`array/write_back.rs`): the
-//!    metadata document is compared first; units are encoded in parallel; all dirty units of one object make one new object
-//!    (`array/shard_writer.rs` copies the inner chunks that did not change, undecoded).
+//!    metadata document is compared first; units are encoded in parallel (`array/encoding.rs`); all dirty units of one object make one
+//!    new object (`array/shard_writer.rs` copies the inner chunks that did not change, undecoded).
 //! 4. `store/directory_writer.rs` writes a temporary file (`store/output.rs`, past the page cache if long), fdatasyncs it, renames
 //!    it; fsync(2) then syncs the folders.
 //! 5. A unit is clean if it was not written meanwhile; the array's epoch moves on, so that whatever a reader

@@ -13,6 +13,7 @@ mod buffer;
 mod cache;
 mod check;
 mod dirty;
+mod encoding;
 mod engine;
 mod full_units;
 mod grid;

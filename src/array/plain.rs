@@ -10,11 +10,12 @@ use parking_lot::Mutex;
 
 use super::buffer::BufferPool;
 use super::cache::{Content, Loaded};
+use super::encoding::Encoded;
 use super::grid::{Axis, numbers};
 use super::source::{
     Keys, MAX_UNIT_BYTES, Place, Source, StoredUnit, corrupt, is_all, is_lossless, read_whole, unencodable,
 };
-use super::write_back::{Encoded, Target};
+use super::write_back::Target;
 use crate::codec::Representation;
 use crate::codec::pipeline::Pipeline;
 use crate::error::{Error, Result};

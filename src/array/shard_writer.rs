@@ -5,10 +5,11 @@
 use std::ops::Range;
 
 use super::cache::Key;
+use super::encoding::Encoded;
 use super::grid::numbers;
 use super::sharded::{Sharded, read_index};
 use super::source::{Place, corrupt, unencodable};
-use super::write_back::{Encoded, Target};
+use super::write_back::Target;
 use crate::error::{Error, Result};
 use crate::store::{Object, Part, Validator};
 

@@ -10,13 +10,14 @@ use std::sync::Arc;
 
 use super::buffer::BufferPool;
 use super::cache::{Content, Key, Loaded};
+use super::encoding::Encoded;
 use super::grid::Axis;
 use super::piece::fill_items;
 use super::plain::{Parts, Pipelines};
 use super::source::{
     Keys, MAX_UNIT_BYTES, Place, Source, StoredUnit, corrupt, is_all, is_lossless, unencodable,
 };
-use super::write_back::{Encoded, Target};
+use super::write_back::Target;
 use crate::codec::pipeline::Pipeline;
 use crate::codec::shard_index::ShardIndex;
 use crate::codec::sharding_indexed::ShardingIndexed;

@@ -9,9 +9,10 @@ use std::sync::{Arc, OnceLock};
 
 use super::buffer::{Buffer, BufferPool};
 use super::cache::{ChunkCache, Loaded};
+use super::encoding::Encoded;
 use super::grid::Axis;
 use super::streams::Streams;
-use super::write_back::{Encoded, Target};
+use super::write_back::Target;
 use crate::codec::scratch::Reading;
 use crate::codec::{CodecError, CodecResult, StoredBytes};
 use crate::error::{Error, Result};

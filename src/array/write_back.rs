@@ -60,9 +60,6 @@ pub(super) struct Target<'a> {
     pub is_zero: bool,
 }
 
-/// Units of one object that are to be stored: encoded, `None` for all fill value.
-pub(super) type Encoded = HashMap<u64, Option<Vec<u8>>>;
-
 impl Array {
     /// Stores all that is dirty, as close(2) does. The first failure is the answer; what failed stays dirty.
     pub fn flush(&self) -> Result<()> {
@@ -261,10 +258,16 @@ impl Inner {
     fn store_objects(&self, objects: &[(u64, DirtyUnits)], like: &Info) -> Vec<Error> {
         let next = AtomicUsize::new(0);
         let failures: Mutex<Vec<Error>> = Mutex::default();
+        let cores = self.engine.workers.count();
+        let threads = THREADS_PER_CORE.saturating_mul(cores).clamp(1, objects.len().max(1));
+        // Few shards keep all processors busy, too.
+        let threads_of_object = cores.saturating_mul(2).div_ceil(threads).min(cores);
         let run = || {
             while let Some((object, units)) = objects.get(next.fetch_add(1, Ordering::Relaxed)) {
                 // A panic in a codec library costs one object's write-back, not the write-back of all others.
-                let stored = catch_unwind(AssertUnwindSafe(|| self.store_object(*object, units, like)));
+                let stored = catch_unwind(AssertUnwindSafe(|| {
+                    self.store_object(*object, units, like, threads_of_object)
+                }));
                 let panicked = |_| {
                     let reason = std::io::Error::other("a codec panicked, which is a bug");
                     Err(Error::store(self.path.as_str(), "encode", reason))
@@ -275,8 +278,6 @@ impl Inner {
             }
         };
         sync::thread::scope(|scope| {
-            let threads = THREADS_PER_CORE.saturating_mul(self.engine.workers.count());
-            let threads = threads.clamp(1, objects.len().max(1));
             for _ in 1..threads {
                 // With fewer threads it takes longer.
                 let _ = sync::spawn_scoped(scope, "encode", run);
@@ -365,7 +366,13 @@ impl Inner {
         }
     }
 
-    fn store_object(&self, object: u64, units: &[(u64, Arc<DirtyUnit>)], like: &Info) -> Result<()> {
+    fn store_object(
+        &self,
+        object: u64,
+        units: &[(u64, Arc<DirtyUnit>)],
+        like: &Info,
+        threads: usize,
+    ) -> Result<()> {
         let Some(writer) = self.store.writer() else {
             return Err(Error::ReadOnly(self.store.describe()));
         };
@@ -376,20 +383,7 @@ impl Inner {
         };
         let key = self.source.key(&self.place(), &self.grid.index(any))?;
         let old = self.store.head(&key)?.map(|info| info.validator);
-        let mut encoded = Encoded::new();
-        let mut generations = HashMap::new();
-        for (number, unit) in units {
-            let mut state = unit.state.lock();
-            if state.is_retired {
-                continue;
-            }
-            let index = self.grid.index(*number);
-            self.complete_for_storing(*number, &mut state, is_zero, old)?;
-            self.fill_padding(&index, &mut state.bytes);
-            let _permit = self.engine.encoders.take();
-            encoded.insert(*number, self.source.encode(&self.place(), &index, &state.bytes)?);
-            generations.insert(*number, state.generation);
-        }
+        let (mut encoded, generations) = self.encode_units(units, is_zero, old, threads)?;
         if is_zero {
             self.encode_zeros(object, &mut encoded)?;
         }
@@ -432,20 +426,6 @@ impl Inner {
         self.source.units_of(object).first().copied()
     }
 
-    /// Adds the units of a zeroed object that nobody wrote since.
-    fn encode_zeros(&self, object: u64, encoded: &mut Encoded) -> Result<()> {
-        for number in self.source.units_of(object) {
-            if let std::collections::hash_map::Entry::Vacant(entry) = encoded.entry(number) {
-                let index = self.grid.index(number);
-                let length = self.unit_shape(&index).iter().product::<u64>() as usize * self.fill.len();
-                let mut zeros = self.engine.buffers.sparse(length);
-                self.fill_padding(&index, &mut zeros);
-                entry.insert(self.source.encode(&self.place(), &index, &zeros)?);
-            }
-        }
-        Ok(())
-    }
-
     /// A unit whose bytes are all in the store: clean from now on.
     fn retire(&self, number: u64, state: &mut UnitState, version: Version) {
         self.engine.dirty_bytes.fetch_sub(state.counted, Ordering::AcqRel);
@@ -470,7 +450,7 @@ impl Inner {
     }
 
     /// Fills in what nobody wrote, from the object as it is now, in version `now`.
-    fn complete_for_storing(
+    pub(super) fn complete_for_storing(
         &self,
         number: u64,
         state: &mut UnitState,
