@@ -47,13 +47,7 @@ impl Inner {
                 }
             }
         };
-        sync::thread::scope(|scope| {
-            for _ in 1..threads.min(units.len()) {
-                // With fewer threads it takes longer.
-                let _ = sync::spawn_scoped(scope, "encode", run);
-            }
-            run();
-        });
+        sync::on_threads(threads.min(units.len()), "encode", run);
         match failure.into_inner() {
             Some(error) => Err(error),
             None => Ok(done.into_inner()),

@@ -22,21 +22,22 @@ pub fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> io::Result<th
     thread::Builder::new().name(name).spawn(run)
 }
 
-/// Starts a thread with a name that ends within `scope`.
-pub fn spawn_scoped<'scope>(
-    scope: &'scope thread::Scope<'scope, '_>,
-    name: &str,
-    run: impl FnOnce() + Send + 'scope,
-) -> io::Result<()> {
-    #[cfg(not(feature = "shuttle"))]
-    let started = thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, run).map(drop);
-    #[cfg(feature = "shuttle")]
-    let started = {
-        let _ = name;
-        drop(scope.spawn(run));
-        Ok(())
-    };
-    started
+/// Has up to `count` threads do the same work, and waits for all of them. This thread is one of them; where others cannot be
+/// started, the work takes longer.
+pub fn on_threads(count: usize, name: &str, work: impl Fn() + Sync) {
+    thread::scope(|scope| {
+        for _ in 1..count {
+            #[cfg(not(feature = "shuttle"))]
+            let _ = thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, &work);
+            #[cfg(feature = "shuttle")]
+            drop((name, scope.spawn(&work)));
+        }
+        #[cfg(not(feature = "shuttle"))]
+        work();
+        // shuttle wakes the owner of a scope whose threads have ended, whatever it waits for: here for nothing else.
+        #[cfg(feature = "shuttle")]
+        drop(scope.spawn(&work));
+    });
 }
 
 /// shuttle's locks with parking_lot's signatures.

@@ -277,13 +277,7 @@ impl Inner {
                 }
             }
         };
-        sync::thread::scope(|scope| {
-            for _ in 1..threads {
-                // With fewer threads it takes longer.
-                let _ = sync::spawn_scoped(scope, "encode", run);
-            }
-            run();
-        });
+        sync::on_threads(threads, "encode", run);
         failures.into_inner()
     }
 
