@@ -39,7 +39,7 @@
 //! 7. The pieces are copied into the reply; units that are missing in the store become fill value.
 //!
 //! Chunks stored raw (bytes only) skip the cache: `array/raw.rs` reads ranges of the object, which stays open
-//! (`array/open_objects.rs`), and puts them in place.
+//! (`array/open_objects.rs`), and puts them in place; a session thread does so where the system has the bytes in memory.
 //!
 //! open(2) decides who reads (`mount/page_cache.rs`): the kernel through its page cache; this program directly, where the file is open
 //! for writing only, or beside such a writer; or, as root and on read-only mounts, the kernel from the object itself

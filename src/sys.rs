@@ -199,6 +199,15 @@ pub fn direct_alignment(file: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(if is_known { found.stx_dio_mem_align.max(found.stx_dio_offset_align) } else { 0 })
 }
 
+/// Fills `out` from `offset` of a file if that takes no waiting for a disk; whether it did.
+pub fn read_now(file: BorrowedFd<'_>, offset: u64, out: &mut [u8]) -> bool {
+    let Ok(offset) = libc::off_t::try_from(offset) else { return false };
+    let part = libc::iovec { iov_base: out.as_mut_ptr().cast(), iov_len: out.len() };
+    // SAFETY: `part` describes `out`, which is writable for its length.
+    let read = unsafe { libc::preadv2(file.as_raw_fd(), &raw const part, 1, offset, libc::RWF_NOWAIT) };
+    usize::try_from(read).is_ok_and(|read| read == out.len())
+}
+
 /// Lets reads and writes of an open file pass the page cache, or not.
 pub fn set_direct(file: BorrowedFd<'_>, is_direct: bool) -> io::Result<()> {
     // SAFETY: F_GETFL and F_SETFL take and give numbers.

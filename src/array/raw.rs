@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use super::piece::Piece;
 use super::source::{Place, corrupt};
+use super::sync::atomic::Ordering;
 use super::{Array, Inner};
 use crate::codec::scratch::Reading;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::store::Object;
 
 /// A span of a raw chunk is read as one when at least this share of it is wanted, else run by run.
@@ -26,25 +27,85 @@ impl Array {
     }
 }
 
+/// Why a read ended before it was complete.
+enum Stop {
+    /// It would have to wait.
+    NotNow,
+    Failed(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Stop::Failed(error)
+    }
+}
+
+/// Reads ranges of objects.
+#[derive(Default)]
+struct Ranges {
+    buffer: Reading,
+    /// Not from a disk.
+    only_now: bool,
+}
+
+impl Ranges {
+    fn read(
+        object: &dyn Object,
+        only_now: bool,
+        offset: usize,
+        out: &mut [u8],
+    ) -> std::result::Result<(), Stop> {
+        match only_now {
+            false => Ok(object.read_exact_at(offset as u64, out)?),
+            true if object.read_now(offset as u64, out) => Ok(()),
+            true => Err(Stop::NotNow),
+        }
+    }
+}
+
 impl Inner {
     /// Reads from chunks whose stored bytes are their elements: ranges of the objects, no cache.
     pub(super) fn read_raw(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         let place = self.place();
         let mut open: Option<(u64, Option<Arc<dyn Object>>)> = None;
-        let mut buffer = Reading::default();
+        let mut ranges = Ranges::default();
         let length = out.len() as u64;
-        self.grid.for_each_piece(offset, length, &mut |piece: &Piece<'_>| {
+        let read = self.grid.for_each_piece(offset, length, &mut |piece: &Piece<'_>| {
             if open.as_ref().is_none_or(|(chunk, _)| *chunk != piece.chunk) {
                 open = Some((piece.chunk, self.raw_object(&place, piece.chunk)?));
             }
             match &open {
-                Some((_, Some(object))) => self.read_raw_piece(object.as_ref(), piece, out, &mut buffer),
+                Some((_, Some(object))) => self.read_raw_piece(object.as_ref(), piece, out, &mut ranges),
                 _ => {
                     piece.fill(offset, &self.fill, out);
                     Ok(())
                 }
             }
-        })
+        });
+        match read {
+            Err(Stop::Failed(error)) => Err(error),
+            Ok(()) | Err(Stop::NotNow) => Ok(()),
+        }
+    }
+
+    /// As [`Inner::read_raw`], from objects that are open, and only if no disk is needed: `false`, and `out` undefined,
+    /// otherwise.
+    pub(super) fn read_raw_now(&self, offset: u64, out: &mut [u8]) -> bool {
+        let epoch = self.epoch.load(Ordering::Acquire);
+        let mut open: Option<(u64, Arc<dyn Object>)> = None;
+        let mut ranges = Ranges { only_now: true, ..Ranges::default() };
+        let length = out.len() as u64;
+        let read = self.grid.for_each_piece(offset, length, &mut |piece: &Piece<'_>| {
+            if open.as_ref().is_none_or(|(chunk, _)| *chunk != piece.chunk) {
+                let object = self.engine.objects.get((self.number, piece.chunk), epoch);
+                open = Some((piece.chunk, object.ok_or(Stop::NotNow)?));
+            }
+            match &open {
+                Some((_, object)) => self.read_raw_piece(object.as_ref(), piece, out, &mut ranges),
+                None => Err(Stop::NotNow),
+            }
+        });
+        read.is_ok()
     }
 
     /// The object of a raw chunk, kept open while the array's epoch lasts.
@@ -67,18 +128,18 @@ impl Inner {
         object: &dyn Object,
         piece: &Piece<'_>,
         out: &mut [u8],
-        buffer: &mut Reading,
-    ) -> Result<()> {
+        ranges: &mut Ranges,
+    ) -> std::result::Result<(), Stop> {
         let is_whole = |bytes: usize| bytes.is_multiple_of(self.fill.len());
         if piece.loops.is_empty() && is_whole(piece.chunk_offset) && is_whole(piece.run) {
             let out = &mut out[piece.range_offset..piece.range_offset + piece.run];
-            object.read_exact_at(piece.chunk_offset as u64, out)?;
-            return self.source.fix_raw(out);
+            Ranges::read(object, ranges.only_now, piece.chunk_offset, out)?;
+            return Ok(self.source.fix_raw(out)?);
         }
         let extent = piece.chunk_extent();
         if extent / RAW_SPAN_SHARE <= piece.total_bytes() {
             let (low, span) =
-                self.read_span(object, piece.chunk_offset, piece.chunk_offset + extent, buffer)?;
+                self.read_span(object, piece.chunk_offset, piece.chunk_offset + extent, ranges)?;
             piece.gather(span, low, out);
             return Ok(());
         }
@@ -87,11 +148,11 @@ impl Inner {
             if outcome.is_err() {
                 return;
             }
-            match self.read_span(object, from, from + piece.run, buffer) {
+            match self.read_span(object, from, from + piece.run, ranges) {
                 Ok((low, span)) => {
                     out[to..to + piece.run].copy_from_slice(&span[from - low..from - low + piece.run]);
                 }
-                Err(error) => outcome = Err(error),
+                Err(stop) => outcome = Err(stop),
             }
         });
         outcome
@@ -104,13 +165,13 @@ impl Inner {
         object: &dyn Object,
         from: usize,
         to: usize,
-        buffer: &'a mut Reading,
-    ) -> Result<(usize, &'a [u8])> {
+        ranges: &'a mut Ranges,
+    ) -> std::result::Result<(usize, &'a [u8]), Stop> {
         let item = self.fill.len();
         let low = from / item * item;
         let length = to.next_multiple_of(item) - low;
-        let span = buffer.bytes(length).map_err(corrupt(&self.path))?;
-        object.read_exact_at(low as u64, span)?;
+        let span = ranges.buffer.bytes(length).map_err(corrupt(&self.path))?;
+        Ranges::read(object, ranges.only_now, low, span)?;
         self.source.fix_raw(span)?;
         Ok((low, span))
     }

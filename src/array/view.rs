@@ -117,13 +117,16 @@ impl Array {
         Ok(())
     }
 
-    /// As [`Array::read_at`], but only if every chunk needed is in the cache now: `false` (and `out` undefined)
-    /// otherwise. Never blocks on the store.
+    /// As [`Array::read_at`], but only if every chunk needed is in the cache now, or as raw bytes in the system's: `false` (and
+    /// `out` undefined) otherwise. Never blocks on the store.
     pub fn read_cached(&self, offset: u64, out: &mut [u8]) -> bool {
         let inner = &self.inner;
         let end = offset.checked_add(out.len() as u64);
-        if inner.source.is_raw() || end.is_none_or(|end| end > self.size_bytes()) {
+        if end.is_none_or(|end| end > self.size_bytes()) {
             return false;
+        }
+        if inner.source.is_raw() {
+            return !inner.writing.is_written.load(Ordering::Acquire) && inner.read_raw_now(offset, out);
         }
         let Some(bands) = inner.bands.get() else { return false };
         let is_written = inner.writing.is_written.load(Ordering::Acquire);

@@ -266,6 +266,10 @@ impl Object for DirectoryObject {
         self.file.read_exact_at(out, offset).map_err(|error| Error::store(&self.key, "read", error))
     }
 
+    fn read_now(&self, offset: u64, out: &mut [u8]) -> bool {
+        sys::read_now(self.file.as_fd(), offset, out)
+    }
+
     fn file(&self) -> Option<&File> {
         Some(&self.file)
     }

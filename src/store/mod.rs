@@ -107,6 +107,10 @@ pub trait Object: Send + Sync {
     }
     /// Fills `out` from `offset`. Fewer bytes there than asked for is an error (`UnexpectedEof`).
     fn read_exact_at(&self, offset: u64, out: &mut [u8]) -> Result<()>;
+    /// As [`Object::read_exact_at`], if that takes no waiting; `false`, and `out` undefined, otherwise.
+    fn read_now(&self, _offset: u64, _out: &mut [u8]) -> bool {
+        false
+    }
     /// The open file that has the object's bytes and no others, if it is one.
     fn file(&self) -> Option<&File> {
         None
