@@ -212,7 +212,7 @@ pub fn read_now(file: BorrowedFd<'_>, offset: u64, out: &mut [u8]) -> bool {
 pub fn set_direct(file: BorrowedFd<'_>, is_direct: bool) -> io::Result<()> {
     // SAFETY: F_GETFL and F_SETFL take and give numbers.
     let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
-    check(flags.min(0))?;
+    check(flags)?;
     let flags = if is_direct { flags | libc::O_DIRECT } else { flags & !libc::O_DIRECT };
     // SAFETY: as above.
     check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags) })

@@ -13,11 +13,13 @@ use support::mounted::Mount;
 use support::{say, skip};
 
 const SIZE_BYTES: usize = 4 << 20;
+const BYTES: (usize, &str) = (1, "uint8");
 
-fn write_document(array: &Path, chunk: usize, codecs: &str) {
+fn write_document(array: &Path, (item, data_type): (usize, &str), chunk: usize, codecs: &str) {
     fs::create_dir_all(array).unwrap();
+    let (length, chunk) = (SIZE_BYTES / item, chunk / item);
     let document = format!(
-        r#"{{"zarr_format": 3, "node_type": "array", "shape": [{SIZE_BYTES}], "data_type": "uint8", "fill_value": 0,
+        r#"{{"zarr_format": 3, "node_type": "array", "shape": [{length}], "data_type": "{data_type}", "fill_value": 0,
             "chunk_grid": {{"name": "regular", "configuration": {{"chunk_shape": [{chunk}]}}}},
             "chunk_key_encoding": {{"name": "default"}}, "codecs": [{codecs}]}}"#
     );
@@ -82,9 +84,9 @@ for writer_is_first in [True, False, True]:
 #[test]
 fn what_is_only_written_is_seen_by_readers() {
     let store = tempfile::Builder::new().suffix(".zarr").tempdir().unwrap();
-    write_document(&store.path().join("raw"), 100_000, r#"{"name": "bytes"}"#);
+    write_document(&store.path().join("raw"), BYTES, 100_000, r#"{"name": "bytes"}"#);
     let gzip = r#"{"name": "bytes"}, {"name": "gzip", "configuration": {"level": 1}}"#;
-    write_document(&store.path().join("packed"), 300_000, gzip);
+    write_document(&store.path().join("packed"), BYTES, 300_000, gzip);
     let Some(mount) = Mount::new(store.path(), &["--writable"], "writers past the page cache") else {
         return;
     };
@@ -137,7 +139,9 @@ except OSError as error:
 #[test]
 fn an_object_that_the_kernel_reads_may_be_replaced() {
     let store = tempfile::Builder::new().suffix(".zarr").tempdir().unwrap();
-    write_document(&store.path().join("one"), SIZE_BYTES, r#"{"name": "bytes"}"#);
+    write_document(&store.path().join("one"), BYTES, SIZE_BYTES, r#"{"name": "bytes"}"#);
+    let big = r#"{"name": "bytes", "configuration": {"endian": "big"}}"#;
+    write_document(&store.path().join("swapped"), (2, "uint16"), SIZE_BYTES, big);
     let what = "files that the kernel reads by itself";
     let Some(mount) = Mount::new(store.path(), &["--revalidate", "0"], what) else { return };
     fs::create_dir(store.path().join("one/c")).unwrap();
@@ -151,6 +155,10 @@ fn an_object_that_the_kernel_reads_may_be_replaced() {
     let before = reads();
     assert!(fs::read(mount.path("one")).unwrap() == vec![7; SIZE_BYTES]);
     let came = reads() - before;
+    fs::create_dir(store.path().join("swapped/c")).unwrap();
+    fs::write(store.path().join("swapped/c/0"), [1, 2].repeat(SIZE_BYTES / 2)).unwrap();
+    assert!(fs::read(mount.path("swapped")).unwrap() == [2, 1].repeat(SIZE_BYTES / 2));
+    assert!(reads() - before > came, "elements that are swapped come through the daemon");
     mount.unmount();
     if can_pass_through() {
         assert_eq!(came, 0, "the kernel reads by itself");

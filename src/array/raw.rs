@@ -27,39 +27,12 @@ impl Array {
     }
 }
 
-/// Why a read ended before it was complete.
-enum Stop {
-    /// It would have to wait.
-    NotNow,
-    Failed(Error),
-}
+/// It would have to wait, or fails: what waits tells.
+struct NotNow;
 
-impl From<Error> for Stop {
-    fn from(error: Error) -> Self {
-        Stop::Failed(error)
-    }
-}
-
-/// Reads ranges of objects.
-#[derive(Default)]
-struct Ranges {
-    buffer: Reading,
-    /// Not from a disk.
-    only_now: bool,
-}
-
-impl Ranges {
-    fn read(
-        object: &dyn Object,
-        only_now: bool,
-        offset: usize,
-        out: &mut [u8],
-    ) -> std::result::Result<(), Stop> {
-        match only_now {
-            false => Ok(object.read_exact_at(offset as u64, out)?),
-            true if object.read_now(offset as u64, out) => Ok(()),
-            true => Err(Stop::NotNow),
-        }
+impl From<Error> for NotNow {
+    fn from(_: Error) -> Self {
+        NotNow
     }
 }
 
@@ -68,24 +41,22 @@ impl Inner {
     pub(super) fn read_raw(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         let place = self.place();
         let mut open: Option<(u64, Option<Arc<dyn Object>>)> = None;
-        let mut ranges = Ranges::default();
+        let mut buffer = Reading::default();
         let length = out.len() as u64;
-        let read = self.grid.for_each_piece(offset, length, &mut |piece: &Piece<'_>| {
+        self.grid.for_each_piece(offset, length, &mut |piece: &Piece<'_>| {
             if open.as_ref().is_none_or(|(chunk, _)| *chunk != piece.chunk) {
                 open = Some((piece.chunk, self.raw_object(&place, piece.chunk)?));
             }
             match &open {
-                Some((_, Some(object))) => self.read_raw_piece(object.as_ref(), piece, out, &mut ranges),
+                Some((_, Some(object))) => {
+                    self.read_raw_piece(|at, out| object.read_exact_at(at, out), piece, out, &mut buffer)
+                }
                 _ => {
                     piece.fill(offset, &self.fill, out);
                     Ok(())
                 }
             }
-        });
-        match read {
-            Err(Stop::Failed(error)) => Err(error),
-            Ok(()) | Err(Stop::NotNow) => Ok(()),
-        }
+        })
     }
 
     /// As [`Inner::read_raw`], from objects that are open, and only if no disk is needed: `false`, and `out` undefined,
@@ -93,17 +64,16 @@ impl Inner {
     pub(super) fn read_raw_now(&self, offset: u64, out: &mut [u8]) -> bool {
         let epoch = self.epoch.load(Ordering::Acquire);
         let mut open: Option<(u64, Arc<dyn Object>)> = None;
-        let mut ranges = Ranges { only_now: true, ..Ranges::default() };
+        let mut buffer = Reading::default();
         let length = out.len() as u64;
         let read = self.grid.for_each_piece(offset, length, &mut |piece: &Piece<'_>| {
-            if open.as_ref().is_none_or(|(chunk, _)| *chunk != piece.chunk) {
-                let object = self.engine.objects.get((self.number, piece.chunk), epoch);
-                open = Some((piece.chunk, object.ok_or(Stop::NotNow)?));
-            }
-            match &open {
-                Some((_, object)) => self.read_raw_piece(object.as_ref(), piece, out, &mut ranges),
-                None => Err(Stop::NotNow),
-            }
+            let object = match open.take().filter(|(chunk, _)| *chunk == piece.chunk) {
+                Some((_, object)) => object,
+                None => self.engine.objects.get((self.number, piece.chunk), epoch).ok_or(NotNow)?,
+            };
+            let (_, object) = open.insert((piece.chunk, object));
+            let read = |at, out: &mut [u8]| if object.read_now(at, out) { Ok(()) } else { Err(NotNow) };
+            self.read_raw_piece(read, piece, out, &mut buffer)
         });
         read.is_ok()
     }
@@ -123,56 +93,43 @@ impl Inner {
         Ok(object)
     }
 
-    fn read_raw_piece(
+    /// Puts a piece in place. `read` fills bytes from an offset in its chunk's object.
+    fn read_raw_piece<E: From<Error>>(
         &self,
-        object: &dyn Object,
+        read: impl Fn(u64, &mut [u8]) -> std::result::Result<(), E>,
         piece: &Piece<'_>,
         out: &mut [u8],
-        ranges: &mut Ranges,
-    ) -> std::result::Result<(), Stop> {
-        let is_whole = |bytes: usize| bytes.is_multiple_of(self.fill.len());
-        if piece.loops.is_empty() && is_whole(piece.chunk_offset) && is_whole(piece.run) {
+        buffer: &mut Reading,
+    ) -> std::result::Result<(), E> {
+        let item = self.fill.len();
+        if piece.loops.is_empty() && piece.chunk_offset.is_multiple_of(item) && piece.run.is_multiple_of(item)
+        {
             let out = &mut out[piece.range_offset..piece.range_offset + piece.run];
-            Ranges::read(object, ranges.only_now, piece.chunk_offset, out)?;
+            read(piece.chunk_offset as u64, out)?;
             return Ok(self.source.fix_raw(out)?);
         }
+        // Whole elements, so that the fix-up can be applied: where the first begins, and the bytes from there.
+        let mut read_span = |from: usize, length: usize, put: &mut dyn FnMut(usize, &[u8])| {
+            let low = from / item * item;
+            let length = (from + length).next_multiple_of(item) - low;
+            let span = buffer.bytes(length).map_err(corrupt(&self.path))?;
+            read(low as u64, span)?;
+            self.source.fix_raw(span)?;
+            put(low, span);
+            Ok(())
+        };
         let extent = piece.chunk_extent();
         if extent / RAW_SPAN_SHARE <= piece.total_bytes() {
-            let (low, span) =
-                self.read_span(object, piece.chunk_offset, piece.chunk_offset + extent, ranges)?;
-            piece.gather(span, low, out);
-            return Ok(());
+            return read_span(piece.chunk_offset, extent, &mut |low, span| piece.gather(span, low, out));
         }
         let mut outcome = Ok(());
         piece.for_each_run(|from, to| {
-            if outcome.is_err() {
-                return;
-            }
-            match self.read_span(object, from, from + piece.run, ranges) {
-                Ok((low, span)) => {
+            if outcome.is_ok() {
+                outcome = read_span(from, piece.run, &mut |low, span| {
                     out[to..to + piece.run].copy_from_slice(&span[from - low..from - low + piece.run]);
-                }
-                Err(stop) => outcome = Err(stop),
+                });
             }
         });
         outcome
-    }
-
-    /// The bytes of a raw chunk in served form from where the element begins that holds `from` to where the one ends that
-    /// holds the last before `to`, and where that beginning is.
-    fn read_span<'a>(
-        &self,
-        object: &dyn Object,
-        from: usize,
-        to: usize,
-        ranges: &'a mut Ranges,
-    ) -> std::result::Result<(usize, &'a [u8]), Stop> {
-        let item = self.fill.len();
-        let low = from / item * item;
-        let length = to.next_multiple_of(item) - low;
-        let span = ranges.buffer.bytes(length).map_err(corrupt(&self.path))?;
-        Ranges::read(object, ranges.only_now, low, span)?;
-        self.source.fix_raw(span)?;
-        Ok((low, span))
     }
 }

@@ -133,7 +133,7 @@ impl Reading {
         if self.0.len() < wanted {
             // Nothing of the old content is worth its copy.
             self.0 = Vec::new();
-            self.0 = zeroed(wanted)?;
+            self.0 = fresh(wanted)?;
         }
         on_line(&mut self.0, len).ok_or_else(|| CodecError::new("buffer too short"))
     }

@@ -336,20 +336,16 @@ fn groups_are_seen_to_change() {
     assert!(tree.node("g/u").unwrap().is_some());
 }
 
-/// Only looked at with `cargo test -- --ignored --nocapture`: how long a group of 10,000 arrays takes.
+/// How long that takes is for `scripts/bench`.
 #[test]
-#[ignore = "a measurement"]
-fn ten_thousand_arrays() {
+fn ten_thousand_arrays_are_listed_whole() {
     let (tree, root) = folder(&[("three/zarr.json", V3_GROUP), ("two/.zgroup", V2_GROUP)]);
     for index in 0..10_000 {
         write(root.path(), &format!("three/t{index}/zarr.json"), V3_ARRAY);
         write(root.path(), &format!("two/t{index}/.zarray"), V2_ARRAY);
     }
     for path in ["three", "two"] {
-        let start = std::time::Instant::now();
         assert_eq!(tree.children(path).unwrap().len(), 10_000);
-        let listed = start.elapsed();
         assert_eq!(tree.walk(path, 1).count(), 10_001);
-        println!("{path}: children {listed:?}, walk {:?}", start.elapsed() - listed);
     }
 }

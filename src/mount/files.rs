@@ -107,6 +107,13 @@ impl FileSystem {
         self.read_within(handle, offset, size, buffer, Reach::Store)
     }
 
+    /// Whether the kernel was given the object behind a handle.
+    pub fn is_backed(&self, handle: u64) -> bool {
+        self.handles
+            .get(handle)
+            .is_some_and(|handle| matches!(&*handle, Handle::Array { way: Some(way), .. } if way.is_backed()))
+    }
+
     /// Closes a file or folder.
     pub fn release(&self, handle: u64) {
         if let Some(handle) = self.handles.remove(handle) {

@@ -32,11 +32,11 @@ impl Fuse {
             match (ticket.take(), opened) {
                 (Some(reply), Ok(opened)) => {
                     if let Some(object) = opened.backing {
-                        if let Err(error) = passthrough.answer(inode.0, opened.handle, object, reply) {
+                        let refused = move |error| {
                             log::debug!("the kernel does not read files by itself here: {error}");
                             fs.back_files(false);
-                        }
-                        return;
+                        };
+                        return passthrough.answer(inode.0, opened.handle, object, reply, refused);
                     }
                     let mut flags = FopenFlags::empty();
                     flags.set(FopenFlags::FOPEN_NOFLUSH, !opened.writes);

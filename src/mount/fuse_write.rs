@@ -61,7 +61,9 @@ impl Fuse {
 
     pub(super) fn answer_release(&self, inode: INodeNo, handle: FileHandle, reply: ReplyEmpty) {
         if !self.fs.is_writer(handle.0) {
-            self.passthrough.release(inode.0, handle.0);
+            if self.fs.is_backed(handle.0) {
+                self.passthrough.release(inode.0, handle.0);
+            }
             self.fs.release(handle.0);
             return reply.ok();
         }

@@ -2,9 +2,11 @@
 //! that nobody writes through. (Kernel documentation: FUSE Passthrough; Linux 6.9, root.)
 //!
 //! Invariants: all files of one inode that the kernel has open so at the same time have the same object, registered once; only the
-//! thread that may mount registers and forgets objects.
+//! thread that may mount registers and forgets objects, in the order in which files were opened and closed, and no other
+//! thread waits for it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
+use std::collections::hash_map::{Entry, HashMap};
 use std::io;
 use std::sync::Arc;
 
@@ -17,7 +19,8 @@ use crate::store::Object;
 /// The objects that the kernel reads.
 pub struct Passthrough {
     mounter: Arc<Mounter>,
-    backed: Mutex<HashMap<u64, Backed>>,
+    /// By inode. Locked on the mounting thread only.
+    backed: Arc<Mutex<HashMap<u64, Backed>>>,
 }
 
 /// The object of an inode.
@@ -29,7 +32,7 @@ struct Backed {
 impl Passthrough {
     /// None yet.
     pub fn new(mounter: Arc<Mounter>) -> Self {
-        Passthrough { mounter, backed: Mutex::default() }
+        Passthrough { mounter, backed: Arc::default() }
     }
 
     /// Whether the mounting thread may register objects.
@@ -37,7 +40,7 @@ impl Passthrough {
         self.mounter.run(|| has_capability(CAP_SYS_ADMIN)).unwrap_or(false)
     }
 
-    /// Answers an open(2) with an object for the kernel to read. Where the kernel does not take it, that is an error, and reads
+    /// Answers an open(2) with an object for the kernel to read. Where the kernel does not take it, `refused` hears why, and reads
     /// come here, past the page cache.
     pub fn answer(
         &self,
@@ -45,45 +48,44 @@ impl Passthrough {
         handle: u64,
         object: Arc<dyn Object>,
         reply: ReplyOpen,
-    ) -> io::Result<()> {
-        let mut backed = self.backed.lock();
-        let reply = match backed.contains_key(&inode) {
-            true => reply,
-            false => {
-                let register = move || {
-                    let registered = match object.file() {
-                        Some(file) => reply.open_backing(file),
-                        None => Err(io::ErrorKind::Unsupported.into()),
-                    };
-                    (reply, registered)
-                };
-                let (reply, registered) = self.mounter.run(register).map_err(io::Error::other)?;
-                match registered {
-                    Ok(id) => drop(backed.insert(inode, Backed { id, handles: HashSet::new() })),
-                    Err(error) => {
-                        reply.opened(FileHandle(handle), FopenFlags::FOPEN_DIRECT_IO);
-                        return Err(error);
-                    }
+        refused: impl FnOnce(io::Error) + Send + 'static,
+    ) {
+        let backed = self.backed.clone();
+        self.mounter.submit(move || {
+            let mut backed = backed.lock();
+            let known = match backed.entry(inode) {
+                Entry::Occupied(known) => Ok(known.into_mut()),
+                Entry::Vacant(slot) => register(object.as_ref(), &reply)
+                    .map(|id| slot.insert(Backed { id, handles: HashSet::new() })),
+            };
+            match known {
+                Ok(known) => {
+                    known.handles.insert(handle);
+                    reply.opened_passthrough(FileHandle(handle), FopenFlags::empty(), &known.id);
                 }
-                reply
+                Err(error) => {
+                    refused(error);
+                    reply.opened(FileHandle(handle), FopenFlags::FOPEN_DIRECT_IO);
+                }
             }
-        };
-        if let Some(known) = backed.get_mut(&inode) {
-            known.handles.insert(handle);
-            reply.opened_passthrough(FileHandle(handle), FopenFlags::empty(), &known.id);
-        }
-        Ok(())
+        });
     }
 
-    /// A file was closed; with the last one its object is forgotten.
+    /// A file that was opened so was closed; with the last one its object is forgotten.
     pub fn release(&self, inode: u64, handle: u64) {
-        let mut backed = self.backed.lock();
-        let Some(known) = backed.get_mut(&inode) else { return };
-        known.handles.remove(&handle);
-        if known.handles.is_empty()
-            && let Some(known) = backed.remove(&inode)
-        {
-            let _ = self.mounter.run(move || drop(known.id));
-        }
+        let backed = self.backed.clone();
+        self.mounter.submit(move || {
+            if let Entry::Occupied(mut known) = backed.lock().entry(inode) {
+                known.get_mut().handles.remove(&handle);
+                if known.get().handles.is_empty() {
+                    known.remove();
+                }
+            }
+        });
     }
+}
+
+fn register(object: &dyn Object, reply: &ReplyOpen) -> io::Result<BackingId> {
+    let file = object.file().ok_or(io::ErrorKind::Unsupported)?;
+    reply.open_backing(file)
 }

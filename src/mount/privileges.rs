@@ -62,16 +62,19 @@ impl Mounter {
         Ok(Mounter { jobs: Mutex::new(sender) })
     }
 
-    /// Runs what mounts or unmounts, and waits for it.
+    /// Runs what takes the right to mount, and waits for it.
     pub fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Result<T> {
         let (sender, result) = channel();
-        let job: Job = Box::new(move || {
+        self.submit(move || {
             let _ = sender.send(job());
         });
         // Its thread ends with the process only.
-        let gone = || Error::Usage("the thread that mounts has ended, which is a bug".to_owned());
-        self.jobs.lock().send(job).map_err(|_| gone())?;
-        result.recv().map_err(|_| gone())
+        result.recv().map_err(|_| Error::Usage("the thread that mounts has ended, which is a bug".to_owned()))
+    }
+
+    /// Has it run after what was submitted before, without waiting for it.
+    pub fn submit(&self, job: impl FnOnce() + Send + 'static) {
+        let _ = self.jobs.lock().send(Box::new(job));
     }
 }
 

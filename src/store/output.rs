@@ -183,4 +183,21 @@ mod tests {
             }
         }
     }
+
+    /// Behind one byte no direct write is aligned: the first is refused, and all goes through the page cache.
+    #[test]
+    fn what_cannot_be_written_directly_is_written_all_the_same() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"x").unwrap();
+        let takes_direct = sys::direct_alignment(file.as_fd()).unwrap() > 0;
+        let content: Vec<u8> = (0..2_500_000u32).map(|n| (n >> 7) as u8).collect();
+        let mut output = Output::new(&file, content.len() as u64, "made");
+        assert_eq!(output.is_direct, takes_direct);
+        output.bytes(&content).unwrap();
+        assert!(!output.is_direct);
+        output.finish().unwrap();
+        let mut written = vec![0; content.len() + 1];
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut written, 0).unwrap();
+        assert!(written[1..] == content);
+    }
 }
