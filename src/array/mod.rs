@@ -36,6 +36,7 @@ mod rounds;
 #[cfg(all(test, feature = "shuttle"))]
 #[allow(clippy::unwrap_used, clippy::panic)]
 mod schedules;
+mod served;
 mod shard_writer;
 mod sharded;
 mod source;
@@ -73,14 +74,14 @@ use grid::Grid;
 pub use held::Held;
 use plain::{Parts, Pipelines, Plain};
 pub use prefetch::Reader;
+use served::Served;
 use sharded::Sharded;
 use source::{Keys, Place, Source};
+use sync::OnceLock;
 use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use sync::{Mutex, OnceLock};
 pub use unsaved::Unsaved;
 pub use variable_array::VariableArray;
 pub use view::Lent;
-use view::Served;
 
 /// Which index varies fastest in the served file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -127,7 +128,7 @@ struct Inner {
     /// One element as served.
     fill: Vec<u8>,
     skipped_codecs: Vec<String>,
-    served: Mutex<Served>,
+    served: Served,
     /// Readers that go through it in served order.
     streams: AtomicUsize,
 }
@@ -153,7 +154,7 @@ impl Array {
         let grown = Array::build(&inner.engine, &inner.store, &inner.path, metadata, layout, writing)?;
         grown.inner.take_over(inner)?;
         // What readers hold was served by `self`, and is not compared with anything here.
-        grown.inner.served.lock().note_change();
+        grown.inner.served.note_change();
         Ok(grown)
     }
 
@@ -212,7 +213,7 @@ impl Array {
             shard_shape,
             fill,
             skipped_codecs,
-            served: Mutex::default(),
+            served: Served::default(),
             streams: AtomicUsize::new(0),
             metadata,
         };
@@ -244,6 +245,7 @@ impl Inner {
     fn place(&self) -> Place<'_> {
         Place {
             store: self.store.as_ref(),
+            served: &self.served,
             cache: &self.engine.cache,
             buffers: &self.engine.buffers,
             streams: Some(&self.engine.streams),

@@ -139,7 +139,7 @@ impl Plain {
         part: Range<usize>,
     ) -> Result<Option<(Loaded, usize)>> {
         let (Some(streams), Some(new)) = (at.streams, pipeline.stream()) else { return Ok(None) };
-        let Some(object) = at.store.open(key)? else { return Ok(Some(((Content::Absent, None), 0))) };
+        let Some(object) = at.open(key)? else { return Ok(Some(((Content::Absent, None), 0))) };
         let version = object.validator();
         let number = (at.array, self.object(unit));
         let mut stream = streams.take(number, version, part.start).unwrap_or(new);
@@ -169,7 +169,7 @@ impl Source for Plain {
         let key = self.key(at, unit)?;
         let pipeline = self.pipeline(unit)?;
         self.buffers.with_encoded(|buffer| {
-            let found = read_whole(at.store, &key, pipeline.encoded_size().limit_bytes(), buffer)?;
+            let found = read_whole(at, &key, pipeline.encoded_size().limit_bytes(), buffer)?;
             let Some((encoded, validator)) = found else { return Ok((Content::Absent, None)) };
             let mut unit = at.buffer(pipeline.decoded_bytes());
             pipeline.decode(encoded, &mut unit).map_err(corrupt(&key))?;
@@ -183,7 +183,7 @@ impl Source for Plain {
         if !pipeline.decodes_parts() {
             return self.load_next(at, unit, &key, &pipeline, part);
         }
-        let Some(object) = at.store.open(&key)? else { return Ok(Some(((Content::Absent, None), 0))) };
+        let Some(object) = at.open(&key)? else { return Ok(Some(((Content::Absent, None), 0))) };
         let stored = StoredUnit::new(object.as_ref(), 0, object.size_bytes());
         let mut out = at.buffer(part.len());
         let decoded_bytes = stored.outcome(pipeline.decode_part(&stored, part.start, &mut out), &key)?;
@@ -193,7 +193,7 @@ impl Source for Plain {
     fn block_bytes(&self, at: &Place<'_>, unit: &[u64]) -> Result<Option<u64>> {
         let key = self.key(at, unit)?;
         let pipeline = self.pipeline(unit)?;
-        let Some(object) = at.store.open(&key)?.filter(|_| pipeline.decodes_parts()) else { return Ok(None) };
+        let Some(object) = at.open(&key)?.filter(|_| pipeline.decodes_parts()) else { return Ok(None) };
         let stored = StoredUnit::new(object.as_ref(), 0, object.size_bytes());
         stored.outcome(pipeline.block_bytes(&stored), &key)
     }
@@ -255,7 +255,7 @@ impl Source for Plain {
 
     fn open_raw(&self, at: &Place<'_>, unit: &[u64]) -> Result<Option<Box<dyn Object>>> {
         let key = self.key(at, unit)?;
-        let Some(object) = at.store.open(&key)? else { return Ok(None) };
+        let Some(object) = at.open(&key)? else { return Ok(None) };
         let (stored, expected) = (object.size_bytes(), self.pipeline(unit)?.decoded_bytes() as u64);
         if stored != expected {
             return Err(Error::corrupt(key, format!("{stored} bytes stored where a chunk has {expected}")));

@@ -85,8 +85,6 @@ impl Inner {
         }
         let index = self.grid.index(chunk);
         let object: Option<Arc<dyn Object>> = self.source.open_raw(place, &index)?.map(Arc::from);
-        let version = object.as_ref().map(|object| object.validator());
-        self.served.lock().note(self.source.key(place, &index)?, version);
         if let Some(object) = &object {
             self.engine.objects.put((self.number, chunk), place.epoch, Arc::clone(object));
         }

@@ -181,7 +181,7 @@ enum Entered {
 impl Sharded {
     /// Opens the shard of an inner chunk, of which `wanted_bytes` are to be loaded.
     fn enter(&self, at: &Place<'_>, unit: &[u64], key: &str, wanted_bytes: usize) -> Result<Entered> {
-        let Some(object) = at.store.open(key)? else { return Ok(Entered::Known((Content::Absent, None))) };
+        let Some(object) = at.open(key)? else { return Ok(Entered::Known((Content::Absent, None))) };
         let version = Some(object.validator());
         let (offset, length) = match self.find(at, object.as_ref(), key, &self.first_elements(unit))? {
             Found::At(offset, length) => (offset, length),

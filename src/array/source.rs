@@ -11,6 +11,7 @@ use super::buffer::{Buffer, BufferPool};
 use super::cache::{ChunkCache, Loaded};
 use super::encoding::Encoded;
 use super::grid::Axis;
+use super::served::Served;
 use super::streams::Streams;
 use super::write_back::Target;
 use crate::codec::scratch::Reading;
@@ -77,6 +78,8 @@ pub trait Source: Send + Sync {
 pub struct Place<'a> {
     /// The store.
     pub store: &'a dyn Store,
+    /// Notes what is read of it.
+    pub served: &'a Served,
     /// For shard indexes.
     pub cache: &'a ChunkCache,
     /// For decoded units.
@@ -90,6 +93,16 @@ pub struct Place<'a> {
 }
 
 impl Place<'_> {
+    /// Opens an object to read some of it.
+    pub fn open(&self, key: &str) -> Result<Option<Box<dyn Object>>> {
+        self.served.open(self.store, key)
+    }
+
+    /// The version that an object has now, of which something is going to be used.
+    pub fn version(&self, key: &str) -> Result<Option<Validator>> {
+        self.served.version(self.store, key)
+    }
+
     /// A buffer of exactly `length` bytes with undefined content, if possible one that was used before.
     pub fn buffer(&self, length: usize) -> Buffer {
         let recycled = self.buffers.recycled(length).or_else(|| self.cache.reclaim(length));
@@ -198,12 +211,12 @@ pub fn corrupt(key: &str) -> impl Fn(CodecError) -> Error + '_ {
 
 /// Reads a whole object of at most `limit_bytes`: its bytes and its version.
 pub fn read_whole<'a>(
-    store: &dyn Store,
+    at: &Place<'_>,
     key: &str,
     limit_bytes: u64,
     into: &'a mut Reading,
 ) -> Result<Option<(&'a [u8], Validator)>> {
-    let Some(object) = store.open(key)? else { return Ok(None) };
+    let Some(object) = at.open(key)? else { return Ok(None) };
     let size = object.size_bytes();
     if size > limit_bytes {
         let reason = format!("{size} bytes stored, where a chunk has at most {limit_bytes}");

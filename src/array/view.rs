@@ -3,12 +3,11 @@
 //! Uses its neighbours in `array`, `store` and `error`.
 //!
 //! Invariants: a read is answered in full or fails as a whole; a chunk that cannot be read is an error, only a missing
-//! one is fill value. A read holds at most [`Inner::batch_bands`] bands at a time. Every object that a cached
-//! unit came from is in [`Served`], or `Served` has overflowed.
+//! one is fill value. A read holds at most [`Inner::batch_bands`] bands at a time.
 
 use std::collections::HashMap;
 use std::ops::{Deref, Range};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::bands::{BandPlace, Bands};
 use super::buffer::Buffer;
@@ -20,48 +19,6 @@ use super::sync::atomic::Ordering;
 use super::write::Present;
 use super::{Array, Inner, Reader};
 use crate::error::{Error, Result};
-use crate::store::Validator;
-
-/// The most objects whose versions are remembered between two opens.
-const SERVED_LIMIT: usize = 4096;
-
-/// The versions of the objects that were served since the last time that all of them were forgotten.
-#[derive(Default)]
-pub(super) struct Served {
-    objects: HashMap<String, Option<Validator>>,
-    has_overflowed: bool,
-    /// What readers have seen is no longer what is stored, and no version tells.
-    has_changed: bool,
-}
-
-impl Served {
-    /// An object was read in this version. If it was read in another before, which was not ours to replace, some of what
-    /// readers hold is old.
-    pub(super) fn note(&mut self, key: String, version: Option<Validator>) {
-        self.has_changed |= self.objects.get(&key).is_some_and(|seen| *seen != version);
-        self.insert(key, version);
-    }
-
-    fn insert(&mut self, key: String, version: Option<Validator>) {
-        if self.objects.len() >= SERVED_LIMIT && !self.objects.contains_key(&key) {
-            self.has_overflowed = true;
-        } else {
-            self.objects.insert(key, version);
-        }
-    }
-
-    /// An object of version `old` was replaced by ours. If readers saw a version before `old`, what another program
-    /// did in between is new to them.
-    pub(super) fn note_replaced(&mut self, key: String, old: Option<Validator>, new: Option<Validator>) {
-        self.has_changed |= self.objects.get(&key).is_some_and(|seen| *seen != old);
-        self.insert(key, new);
-    }
-
-    /// What readers and writers have seen is not what a reader gets now.
-    pub(super) fn note_change(&mut self) {
-        self.has_changed = true;
-    }
-}
 
 /// Bytes of a cached band, kept from being evicted while they are on loan.
 pub struct Lent {
@@ -200,18 +157,10 @@ impl Array {
     /// were too many objects to tell; from now on every cached unit is compared with the store before it is used.
     pub fn revalidate(&self) -> Result<bool> {
         let inner = &self.inner;
-        let objects = {
-            let mut served = inner.served.lock();
-            if served.has_overflowed || served.has_changed {
-                *served = Served::default();
-            }
-            served.objects.clone()
-        };
-        if objects.is_empty() {
-            // Either nothing was served yet or it was too much to remember: both end in looking afresh.
+        let Some(objects) = inner.served.look() else {
             inner.look_afresh();
             return Ok(false);
-        }
+        };
         let mut changed = Vec::new();
         for (key, version) in objects {
             if inner.store.head(&key)?.map(|info| info.validator) != version {
@@ -222,10 +171,7 @@ impl Array {
             return Ok(true);
         }
         inner.look_afresh();
-        let mut served = inner.served.lock();
-        for key in &changed {
-            served.objects.remove(key);
-        }
+        inner.served.forget(&changed);
         Ok(false)
     }
 }
@@ -277,9 +223,10 @@ impl Inner {
         // This thread loads the first itself. Of a zeroed array nothing is to be loaded.
         let is_written = inner.writing.is_written.load(Ordering::Acquire);
         let unit_of = |band: u64| inner.bands.get().map_or(band, |bands| bands.place(band).unit);
+        let asking = Arc::new(());
         for band in missing.skip(1) {
             if !(is_written && inner.present_dirty(unit_of(band)).is_some()) {
-                Inner::demand(inner, band, is_sequential);
+                Inner::demand(inner, band, is_sequential, Arc::downgrade(&asking));
             }
         }
         let present = |band: u64| match is_written {
@@ -289,10 +236,15 @@ impl Inner {
         numbers.iter().map(|&band| Ok((band, present(band)?))).collect()
     }
 
-    fn demand(inner: &Arc<Inner>, band: u64, is_sequential: bool) {
+    /// Has a band loaded for a reader who keeps `asking` alive until he has it.
+    fn demand(inner: &Arc<Inner>, band: u64, is_sequential: bool, asking: Weak<()>) {
         let task_inner = Arc::clone(inner);
-        // A failure is seen by the reader when it asks for the band itself.
-        inner.engine.workers.demand(Box::new(move || drop(task_inner.band(band, is_sequential))));
+        inner.engine.workers.demand(Box::new(move || {
+            if asking.strong_count() > 0 {
+                // A failure is seen by the reader when it asks for the band itself.
+                drop(task_inner.band(band, is_sequential));
+            }
+        }));
     }
 
     /// One band, from the cache or the store. A reader that is not `is_sequential` is expected to want the unit's other
@@ -306,9 +258,7 @@ impl Inner {
             place.epoch,
             |object| {
                 let key = self.source.key(&place, &index)?;
-                let now = self.store.head(&key)?.map(|info| info.validator);
-                self.served.lock().note(key, now);
-                Ok(now == object)
+                Ok(place.version(&key)? == object)
             },
             || match &band {
                 Some((bands, band)) if bands.is_cut() => {
@@ -322,7 +272,7 @@ impl Inner {
     fn load(&self, place: &Place<'_>, index: &[u64]) -> Result<Loaded> {
         let loaded = self.source.load(place, index)?;
         let decoded_bytes = if let Content::Unit(buffer) = &loaded.0 { buffer.len() } else { 0 };
-        self.note_loaded(place, index, &loaded, decoded_bytes)?;
+        self.note_loaded(&loaded, decoded_bytes);
         Ok(loaded)
     }
 
@@ -341,7 +291,7 @@ impl Inner {
             && let Some((loaded, decoded_bytes)) =
                 self.source.load_part(&part_place, index, band.bytes.clone())?
         {
-            self.note_loaded(place, index, &loaded, decoded_bytes)?;
+            self.note_loaded(&loaded, decoded_bytes);
             return Ok(loaded);
         }
         let (content, object) = self.load(place, index)?;
@@ -363,19 +313,11 @@ impl Inner {
         Ok((part(band), object))
     }
 
-    fn note_loaded(
-        &self,
-        place: &Place<'_>,
-        index: &[u64],
-        loaded: &Loaded,
-        decoded_bytes: usize,
-    ) -> Result<()> {
+    fn note_loaded(&self, loaded: &Loaded, decoded_bytes: usize) {
         if let Content::Unit(_) = &loaded.0 {
             self.engine.decoded_units.fetch_add(1, Ordering::Relaxed);
             self.engine.decoded_bytes.fetch_add(decoded_bytes as u64, Ordering::Relaxed);
         }
-        self.served.lock().note(self.source.key(place, index)?, loaded.1);
-        Ok(())
     }
 
     /// Copies what the range wants of the bands that `contents` knows; `false` where a dirty one was stored meanwhile, or

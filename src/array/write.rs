@@ -310,10 +310,7 @@ impl Inner {
     /// The unit as stored now, around the cache.
     pub(super) fn load_base(&self, index: &[u64]) -> Result<Loaded> {
         self.engine.bases_read.fetch_add(1, Ordering::Relaxed);
-        let place = self.place();
-        let loaded = self.source.load(&place, index)?;
-        self.served.lock().note(self.source.key(&place, index)?, loaded.1);
-        Ok(loaded)
+        self.source.load(&self.place(), index)
     }
 
     /// What dirty units hold besides what was written to them is read again when it is needed.

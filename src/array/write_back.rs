@@ -407,11 +407,10 @@ impl Inner {
                 _ => {}
             }
         }
-        let mut served = self.served.lock();
-        served.note_replaced(key, old, version);
+        self.served.note_replaced(&key, old, version);
         if !self.source.is_lossless() {
             // The kernel holds what was written; what is read from now on is what came through the codecs.
-            served.note_change();
+            self.served.note_change();
         }
         Ok(())
     }

@@ -159,9 +159,10 @@ impl FileSystem {
             Some(Node::Broken { error, .. }) => return Err(error.clone().into()),
             Some(Node::Group { .. }) | None => return Err(Failure::Errno(libc::ESTALE)),
         };
-        *inode.checked_at.lock() = Some(Instant::now());
+        // What nobody opened so far the kernel has nothing of.
+        let is_first = inode.checked_at.lock().replace(Instant::now()).is_none();
         // Also with direct I/O: what changed must leave the chunk cache.
-        let is_unchanged = array.revalidate()?;
+        let is_unchanged = array.revalidate()? || is_first;
         let (way, backing) = self.way(inode, &array, only_writes)?;
         let is_direct = way.as_ref().is_none_or(Way::is_direct);
         let keeps_cache = is_unchanged && way.as_ref().is_some_and(|way| way.keeps_cache);

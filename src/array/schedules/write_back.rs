@@ -279,6 +279,42 @@ fn a_reader_never_goes_back() {
     });
 }
 
+/// Another program replaces an object and opens the file, while others read it: where what the kernel holds may be kept, they
+/// were given what the object holds now.
+#[test]
+fn what_may_be_kept_is_what_is_stored() {
+    each_form(|form| {
+        let scene = Scene::new(form, 100);
+        let [old, new] = [1, 2].map(|value| {
+            scene.array.write_at(0, &[value; 4]).unwrap();
+            scene.array.sync().unwrap();
+            let objects = scene.store.lasting.lock().unwrap().clone();
+            objects.into_iter().next().unwrap()
+        });
+        let (key, old) = old;
+        scene.store.now.put(&key, old).unwrap();
+        let store: Arc<dyn Store> = scene.store.clone();
+        let array = open(&scene.engine, &store, "a");
+        assert!(!array.revalidate().unwrap() && array.revalidate().unwrap());
+        let read = || {
+            let mut out = [0; 2];
+            array.read_at(0, &mut out).unwrap();
+            out[1]
+        };
+        thread::scope(|scope| {
+            let early = scope.spawn(read);
+            let opener = scope.spawn(|| {
+                scene.store.now.put(&key, new.1).unwrap();
+                (array.revalidate().unwrap(), read())
+            });
+            let (is_kept, late) = opener.join().unwrap();
+            assert_eq!(late, 2);
+            assert!(!is_kept || early.join().unwrap() == 2, "the kernel holds what is no longer stored");
+        });
+        scene.array.close_for_writing();
+    });
+}
+
 /// After sync returned, what was written before it survives a power cut, whoever stored or synced it.
 #[test]
 fn what_was_synced_lasts() {
