@@ -28,14 +28,18 @@ fn content() -> Vec<u8> {
     (0..SIZE_BYTES / 2).flat_map(|at| (((at * at) >> 7) as u16 & 0x3ff).to_le_bytes()).collect()
 }
 
+fn document(codecs: Value) -> Vec<u8> {
+    let document = json!({"zarr_format": 3, "node_type": "array", "shape": SHAPE, "data_type": "uint16", "fill_value": 0,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": CHUNK}},
+        "chunk_key_encoding": {"name": "default"}, "codecs": codecs});
+    document.to_string().into_bytes()
+}
+
 /// Writes all in pieces of 1 MiB, then reads through engines with room and without, in order and at random.
 fn there_and_back(compressor: Value) {
     let store = MemoryStore::new();
     let little = json!({"name": "bytes", "configuration": {"endian": "little"}});
-    let document = json!({"zarr_format": 3, "node_type": "array", "shape": SHAPE, "data_type": "uint16", "fill_value": 0,
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": CHUNK}},
-        "chunk_key_encoding": {"name": "default"}, "codecs": [little, compressor]});
-    store.put("zarr.json", document.to_string().into_bytes()).unwrap();
+    store.put("zarr.json", document(json!([little, compressor]))).unwrap();
     let store: Arc<dyn Store> = Arc::new(store);
     let content = content();
     let (engine, array) = open(&store, 256 << 20, 64 << 20);
@@ -90,4 +94,32 @@ fn streams_that_go_on() {
 #[test]
 fn whole_chunks() {
     there_and_back(json!({"name": "zstd", "configuration": {"level": 1, "checksum": false}}));
+}
+
+/// Of what one reader was given, another who comes near decodes nothing ahead once more.
+#[test]
+fn parts_of_several_readers() {
+    let store = MemoryStore::new();
+    let little = json!({"name": "bytes", "configuration": {"endian": "little"}});
+    let blosc = json!({"name": "blosc", "configuration":
+        {"cname": "lz4", "clevel": 1, "shuffle": "shuffle", "typesize": 2, "blocksize": 65536}});
+    store.put("zarr.json", document(json!([little, blosc]))).unwrap();
+    let store: Arc<dyn Store> = Arc::new(store);
+    let (_engine, array) = open(&store, 256 << 20, 256 << 20);
+    array.open_for_writing().unwrap();
+    array.write_at(0, &content()).unwrap();
+    array.flush().unwrap();
+    array.close_for_writing();
+    // Room for a few slabs of 4 MiB.
+    let (engine, array) = open(&store, 24 << 20, 0);
+    let mut out = vec![0; 1 << 20];
+    for part in [48..64, 16..32, 32..48, 0..16] {
+        let reader = Reader::default();
+        for number in part {
+            let offset = number << 20;
+            array.read_by(&reader, offset, &mut out).unwrap();
+            array.note_read(&reader, offset, offset + (1 << 20));
+        }
+    }
+    assert_eq!(engine.counters().decoded_bytes, SIZE_BYTES as u64);
 }

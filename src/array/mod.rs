@@ -27,6 +27,7 @@ mod intervals;
 #[allow(clippy::unwrap_used, clippy::panic)]
 mod large_tests;
 mod open_objects;
+mod passed;
 mod permits;
 mod piece;
 mod plain;
@@ -72,6 +73,7 @@ use dirty::WriteState;
 pub use engine::{Engine, EngineCounters};
 use grid::Grid;
 pub use held::Held;
+use passed::Passed;
 use plain::{Parts, Pipelines, Plain};
 pub use prefetch::Reader;
 use served::Served;
@@ -131,6 +133,8 @@ struct Inner {
     served: Served,
     /// Readers that go through it in served order.
     streams: AtomicUsize,
+    /// Slabs of bands that such readers were given, and keep.
+    passed: Passed,
 }
 
 impl Array {
@@ -215,6 +219,7 @@ impl Array {
             skipped_codecs,
             served: Served::default(),
             streams: AtomicUsize::new(0),
+            passed: Passed::default(),
             metadata,
         };
         Ok(Arc::new(Array { inner: Arc::new(inner) }))

@@ -4,7 +4,7 @@
 //! it goes on to the next; the first read in a slab queues all of it, and those after it as far as there is room. What
 //! lies behind the reader is the first to leave the cache.
 //!
-//! Invariant: what was queued for a reader that has gone elsewhere, or closed, is not begun any more.
+//! Invariant: what was queued for a reader that has gone elsewhere, or closed, or has it behind him, is not begun any more.
 
 use std::sync::Arc;
 
@@ -31,8 +31,22 @@ const AHEAD_BYTES_PER_THREAD: u64 = 32 << 20;
 #[derive(Default)]
 pub struct Reader {
     pass: Mutex<Pass>,
-    /// Moves when what was queued is of no use any more.
-    generation: Arc<AtomicU64>,
+    wanted: Arc<Wanted>,
+}
+
+/// What of the queued is still of use to a reader.
+#[derive(Default)]
+struct Wanted {
+    /// Moves when nothing of what was queued is.
+    generation: AtomicU64,
+    /// The first slab that was not left behind.
+    first_slab: AtomicU64,
+}
+
+impl Wanted {
+    fn end(&self) {
+        self.generation.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 #[derive(Default)]
@@ -45,6 +59,8 @@ struct Pass {
 
 /// A sequential reader's place.
 struct Stream {
+    /// The first slab of all.
+    begun: u64,
     /// The first slab that was not left behind.
     first: u64,
     /// The first slab that was not queued, or not all of it.
@@ -57,7 +73,7 @@ struct Stream {
 impl Stream {
     fn new(array: &Arc<Inner>, slab: u64) -> Self {
         array.streams.fetch_add(1, Ordering::Relaxed);
-        Stream { first: slab, end: slab, is_begun: false, array: Arc::clone(array) }
+        Stream { begun: slab, first: slab, end: slab, is_begun: false, array: Arc::clone(array) }
     }
 }
 
@@ -69,7 +85,7 @@ impl Drop for Stream {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        self.generation.fetch_add(1, Ordering::Relaxed);
+        self.wanted.end();
     }
 }
 
@@ -93,16 +109,16 @@ impl Array {
         if !is_sequential(expected, offset, window_bytes) {
             pass.next_offset = end;
             if pass.stream.take().is_some() {
-                reader.generation.fetch_add(1, Ordering::Relaxed);
+                reader.wanted.end();
             }
             return;
         }
         pass.next_offset = expected.max(end);
-        self.go_on(reader, &mut pass);
+        self.go_on(reader, &mut pass, end);
     }
 
-    /// Queues what a sequential reader needs next.
-    fn go_on(&self, reader: &Reader, pass: &mut Pass) {
+    /// Queues what a sequential reader needs next, who has just asked for what ends at `asked`.
+    fn go_on(&self, reader: &Reader, pass: &mut Pass, asked: u64) {
         let inner = &self.inner;
         let offset = pass.next_offset;
         if inner.source.is_raw() || offset >= self.size_bytes() {
@@ -111,18 +127,19 @@ impl Array {
         let Some(bands) = inner.bands.get() else { return };
         let Some(slab) = bands.slab() else { return };
         let limit = inner.engine.cache.limit_bytes();
-        let generation = (&reader.generation, reader.generation.load(Ordering::Relaxed));
+        let wanted = &reader.wanted;
         if slab.bytes > limit / 4 * 3 {
             let length = WINDOW_BYTES.min(self.size_bytes() - offset);
             let bands = bands.grid().chunks_of(offset, length);
             let room = (limit / 4).checked_div(inner.band_bytes()).unwrap_or(1) as usize;
             pass.stream.get_or_insert_with(|| Stream::new(inner, 0));
-            return Inner::queue(inner, bands.into_iter().take(room), generation);
+            return Inner::queue(inner, bands.into_iter().take(room), wanted, u64::MAX);
         }
         let slab_at = |offset| bands.grid().chunks_of(offset, 1).first().map_or(0, |band| band / slab.bands);
         let now = slab_at(offset);
+        let is_asked_again = inner.passed.forget_if_asked(slab_at(asked.saturating_sub(1)));
         let stream = match pass.stream.take() {
-            Some(stream) if (stream.first..=stream.end).contains(&now) => stream,
+            Some(stream) if (stream.first..=stream.end).contains(&now) && !is_asked_again => stream,
             _ => Stream::new(inner, now),
         };
         let stream = pass.stream.insert(stream);
@@ -131,6 +148,10 @@ impl Array {
         let ahead = (ahead_bytes / slab.bytes.max(1)).clamp(1, 2);
         while stream.end <= now + ahead {
             let bands_of_it = slab_bands(slab, stream.end, bands.grid().chunks());
+            if stream.end > now && inner.passed.contains(stream.end) {
+                (stream.end, stream.is_begun) = (stream.end + 1, false);
+                continue;
+            }
             if stream.end > now {
                 // Of those further ahead one is queued when all before it are under way, and no more of it than the
                 // cache takes beside them: what is left behind in time gives its memory to the rest.
@@ -143,19 +164,22 @@ impl Array {
                 }
                 if room < slab.bands {
                     stream.is_begun = true;
-                    Inner::queue(inner, bands_of_it.take(room as usize), generation);
+                    Inner::queue(inner, bands_of_it.take(room as usize), wanted, stream.end);
                     break;
                 }
             }
-            Inner::queue(inner, bands_of_it, generation);
+            Inner::queue(inner, bands_of_it, wanted, stream.end);
             (stream.end, stream.is_begun) = (stream.end + 1, false);
         }
         let behind = slab_at(offset.saturating_sub(BEHIND_BYTES));
+        wanted.first_slab.store(behind.max(stream.first), Ordering::Relaxed);
         if stream.first < behind {
-            inner.leave_behind(
-                (stream.first..behind).flat_map(|n| slab_bands(slab, n, bands.grid().chunks())),
-            );
+            let left = stream.first..behind;
+            inner.leave_behind(left.flat_map(|n| slab_bands(slab, n, bands.grid().chunks())));
             stream.first = behind;
+        }
+        if inner.is_kept_by_readers() {
+            inner.passed.add(stream.begun..slab_at(offset.saturating_sub(SEQUENTIAL_WINDOW_BYTES)));
         }
     }
 
@@ -171,26 +195,30 @@ fn slab_bands(slab: Slab, number: u64, bands: u64) -> std::ops::Range<u64> {
 }
 
 impl Inner {
-    fn queue(
-        inner: &Arc<Inner>,
-        bands: impl Iterator<Item = u64>,
-        (now, generation): (&Arc<AtomicU64>, u64),
-    ) {
+    /// Has bands of a slab decoded, if they are still wanted when it is their turn.
+    fn queue(inner: &Arc<Inner>, bands: impl Iterator<Item = u64>, wanted: &Arc<Wanted>, slab: u64) {
+        let generation = wanted.generation.load(Ordering::Relaxed);
         let epoch = inner.place().epoch;
         for band in bands {
             if inner.engine.cache.is_known(inner.band_key(band), epoch) {
                 continue;
             }
-            let (task_inner, now) = (Arc::clone(inner), Arc::clone(now));
+            let (task_inner, wanted) = (Arc::clone(inner), Arc::clone(wanted));
             inner.engine.workers.ahead(Box::new(move || {
                 let epoch = task_inner.place().epoch;
-                let is_wanted = now.load(Ordering::Relaxed) == generation;
+                let is_wanted = wanted.generation.load(Ordering::Relaxed) == generation
+                    && slab >= wanted.first_slab.load(Ordering::Relaxed);
                 if is_wanted && !task_inner.engine.cache.is_known(task_inner.band_key(band), epoch) {
                     // A failure is reported to the reader that asks for the band.
                     drop(task_inner.band(band, true));
                 }
             }));
         }
+    }
+
+    /// Whether what a reader was given is not asked for again. Beside a writer some readers go past the page cache.
+    fn is_kept_by_readers(&self) -> bool {
+        self.engine.readers_keep.load(Ordering::Relaxed) && !self.writing.is_written.load(Ordering::Relaxed)
     }
 
     /// Tells the cache what a sequential reader was given in full. The kernel holds it for all of them, unless reads pass it
