@@ -139,6 +139,17 @@ pub struct Buffer {
     pool: Weak<BufferPool>,
 }
 
+impl Clone for Buffer {
+    fn clone(&self) -> Self {
+        let mut copy = match self.pool.upgrade() {
+            Some(pool) => pool.take(self.len()),
+            None => Buffer { memory: Memory::Allocated(vec![0; self.len()]), pool: Weak::new() },
+        };
+        copy.copy_from_slice(self);
+        copy
+    }
+}
+
 impl Deref for Buffer {
     type Target = [u8];
     fn deref(&self) -> &[u8] {

@@ -36,8 +36,8 @@ pub struct DirtyUnit {
 
 /// The content of a dirty unit.
 pub struct UnitState {
-    /// The unit's bytes, as served.
-    pub bytes: Buffer,
+    /// The unit's bytes, as served. Shared while they are being stored as they are.
+    pub bytes: Arc<Buffer>,
     /// Those that were written.
     pub written: Intervals,
     /// The version of the object that the other bytes are from, once they were filled in.

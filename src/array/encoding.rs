@@ -3,17 +3,56 @@
 //! Uses its neighbours in `array`, `store` and `error`.
 
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use super::Inner;
+use super::buffer::Buffer;
 use super::dirty::DirtyUnit;
 use super::sync::atomic::{AtomicUsize, Ordering};
 use super::sync::{self, Mutex};
+use crate::codec::pipeline::Pipeline;
+use crate::codec::{CodecResult, recycle};
 use crate::error::{Error, Result};
 use crate::store::Validator;
 
 /// Units of one object that are to be stored: encoded, `None` for all fill value.
-pub(super) type Encoded = HashMap<u64, Option<Vec<u8>>>;
+pub(super) type Encoded = HashMap<u64, Option<EncodedUnit>>;
+
+/// A unit's bytes as they are to be stored.
+pub enum EncodedUnit {
+    /// Those that are served: a writer who comes meanwhile gets a copy of them to write to.
+    AsServed(Arc<Buffer>),
+    /// What codecs made of them.
+    ByCodecs(Vec<u8>),
+}
+
+impl EncodedUnit {
+    /// Encodes a unit.
+    pub fn new(pipeline: &Pipeline, bytes: &Arc<Buffer>) -> CodecResult<Self> {
+        match pipeline.is_identity() {
+            true => Ok(EncodedUnit::AsServed(Arc::clone(bytes))),
+            false => pipeline.encode(bytes).map(EncodedUnit::ByCodecs),
+        }
+    }
+
+    /// It is stored: its memory is free.
+    pub fn recycle(self) {
+        if let EncodedUnit::ByCodecs(bytes) = self {
+            recycle(bytes);
+        }
+    }
+}
+
+impl Deref for EncodedUnit {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match self {
+            EncodedUnit::AsServed(bytes) => bytes,
+            EncodedUnit::ByCodecs(bytes) => bytes,
+        }
+    }
+}
 
 /// What each of those held when it was encoded.
 pub(super) type Generations = HashMap<u64, u64>;
@@ -61,14 +100,14 @@ impl Inner {
         unit: &DirtyUnit,
         is_zero: bool,
         old: Option<Validator>,
-    ) -> Result<Option<(Option<Vec<u8>>, u64)>> {
+    ) -> Result<Option<(Option<EncodedUnit>, u64)>> {
         let mut state = unit.state.lock();
         if state.is_retired {
             return Ok(None);
         }
         let index = self.grid.index(number);
         self.complete_for_storing(number, &mut state, is_zero, old)?;
-        self.fill_padding(&index, &mut state.bytes);
+        self.fill_padding(&index, &mut **Arc::make_mut(&mut state.bytes));
         let _permit = self.engine.encoders.take();
         Ok(Some((self.source.encode(&self.place(), &index, &state.bytes)?, state.generation)))
     }
@@ -81,7 +120,7 @@ impl Inner {
                 let length = self.unit_shape(&index).iter().product::<u64>() as usize * self.fill.len();
                 let mut zeros = self.engine.buffers.sparse(length);
                 self.fill_padding(&index, &mut zeros);
-                entry.insert(self.source.encode(&self.place(), &index, &zeros)?);
+                entry.insert(self.source.encode(&self.place(), &index, &Arc::new(zeros))?);
             }
         }
         Ok(())

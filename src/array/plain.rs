@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::buffer::BufferPool;
+use super::buffer::{Buffer, BufferPool};
 use super::cache::{Content, Loaded};
-use super::encoding::Encoded;
+use super::encoding::{Encoded, EncodedUnit};
 use super::grid::{Axis, numbers};
 use super::source::{
     Keys, MAX_UNIT_BYTES, Place, Source, StoredUnit, corrupt, is_all, is_lossless, read_whole, unencodable,
@@ -210,12 +210,12 @@ impl Source for Plain {
         vec![object]
     }
 
-    fn encode(&self, at: &Place<'_>, unit: &[u64], bytes: &[u8]) -> Result<Option<Vec<u8>>> {
+    fn encode(&self, at: &Place<'_>, unit: &[u64], bytes: &Arc<Buffer>) -> Result<Option<EncodedUnit>> {
         if !self.keeps_fill && is_all(&self.fill, bytes) {
             return Ok(None);
         }
         let key = self.key(at, unit)?;
-        self.pipeline(unit)?.encode(bytes).map(Some).map_err(unencodable(&key))
+        EncodedUnit::new(&*self.pipeline(unit)?, bytes).map(Some).map_err(unencodable(&key))
     }
 
     fn store(
@@ -248,9 +248,7 @@ impl Source for Plain {
     }
 
     fn is_stored_as_served(&self) -> bool {
-        self.pipelines
-            .largest()
-            .is_ok_and(|pipeline| pipeline.plain_bytes().is_some_and(|codec| codec.is_identity()))
+        self.pipelines.largest().is_ok_and(|pipeline| pipeline.is_identity())
     }
 
     fn open_raw(&self, at: &Place<'_>, unit: &[u64]) -> Result<Option<Box<dyn Object>>> {

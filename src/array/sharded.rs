@@ -8,9 +8,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::buffer::BufferPool;
+use super::buffer::{Buffer, BufferPool};
 use super::cache::{Content, Key, Loaded};
-use super::encoding::Encoded;
+use super::encoding::{Encoded, EncodedUnit};
 use super::grid::Axis;
 use super::piece::fill_items;
 use super::plain::{Parts, Pipelines};
@@ -253,12 +253,12 @@ impl Source for Sharded {
         self.units_of_shard(object)
     }
 
-    fn encode(&self, at: &Place<'_>, unit: &[u64], bytes: &[u8]) -> Result<Option<Vec<u8>>> {
+    fn encode(&self, at: &Place<'_>, unit: &[u64], bytes: &Arc<Buffer>) -> Result<Option<EncodedUnit>> {
         if is_all(&self.empty_fill, bytes) {
             return Ok(None);
         }
         let key = self.key(at, unit)?;
-        self.inner.encode(bytes).map(Some).map_err(unencodable(&key))
+        EncodedUnit::new(&self.inner, bytes).map(Some).map_err(unencodable(&key))
     }
 
     fn store(

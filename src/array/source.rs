@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::buffer::{Buffer, BufferPool};
 use super::cache::{ChunkCache, Loaded};
-use super::encoding::Encoded;
+use super::encoding::{Encoded, EncodedUnit};
 use super::grid::Axis;
 use super::served::Served;
 use super::streams::Streams;
@@ -56,7 +56,7 @@ pub trait Source: Send + Sync {
     /// The numbers of the units in an object.
     fn units_of(&self, object: u64) -> Vec<u64>;
     /// Encodes a unit; `None` where it is all fill value and need not be stored.
-    fn encode(&self, at: &Place<'_>, unit: &[u64], bytes: &[u8]) -> Result<Option<Vec<u8>>>;
+    fn encode(&self, at: &Place<'_>, unit: &[u64], bytes: &Arc<Buffer>) -> Result<Option<EncodedUnit>>;
     /// Puts an object with these of its units replaced, or deletes it where nothing is left in it. Its key and new version.
     fn store(
         &self,

@@ -180,6 +180,7 @@ impl Inner {
                 continue;
             }
             let UnitState { bytes, written, .. } = &mut *state;
+            let bytes = Arc::make_mut(bytes);
             let was_written = written.total();
             // Runs that follow one another in the unit are one interval.
             let mut joined = 0..0;
@@ -224,7 +225,7 @@ impl Inner {
             let length = shape.iter().product::<u64>() as usize * self.fill.len();
             let (bytes, counts_whole) = self.first_buffer(length, piece_bytes);
             let state = UnitState {
-                bytes,
+                bytes: Arc::new(bytes),
                 counts_whole,
                 written: Intervals::default(),
                 base: None,
@@ -327,6 +328,7 @@ impl Inner {
     /// Puts the base's bytes where nobody wrote. `None` is zeros.
     pub(super) fn merge(&self, state: &mut UnitState, base: Option<Loaded>) {
         let UnitState { bytes, written, .. } = &mut *state;
+        let bytes = Arc::make_mut(bytes);
         let item = self.fill.len();
         for gap in written.gaps(bytes.len()) {
             let Some(out) = bytes.get_mut(gap.clone()) else { continue };

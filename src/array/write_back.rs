@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 use super::bands::Bands;
 use super::cache::{Content, Version};
 use super::dirty::{DirtyUnit, UnitState};
+use super::encoding::EncodedUnit;
 use super::sync::atomic::{AtomicUsize, Ordering};
 use super::sync::{self, Mutex};
 use super::{Array, Inner};
-use crate::codec::recycle;
 use crate::error::{Error, Result};
 use crate::metadata::MAX_DOCUMENT_BYTES;
 use crate::store::{Info, Store, Validator, Writer};
@@ -385,7 +385,7 @@ impl Inner {
         let (key, version) = self.source.store(&self.place(), &target, object, &encoded)?;
         self.engine.objects_stored.fetch_add(1, Ordering::Relaxed);
         self.engine.units_encoded.fetch_add(encoded.len() as u64, Ordering::Relaxed);
-        encoded.into_values().flatten().for_each(recycle);
+        encoded.into_values().flatten().for_each(EncodedUnit::recycle);
         // Whatever a reader loads from before this moment is compared with the store before it is used again.
         let epoch = self.epoch.fetch_add(1, Ordering::AcqRel) + 1;
         {
@@ -423,13 +423,13 @@ impl Inner {
     fn retire(&self, number: u64, state: &mut UnitState, version: Version) {
         self.engine.dirty_bytes.fetch_sub(state.counted, Ordering::AcqRel);
         state.counted = 0;
-        let bytes = std::mem::replace(&mut state.bytes, self.engine.buffers.sparse(0));
+        let bytes = std::mem::replace(&mut state.bytes, Arc::new(self.engine.buffers.sparse(0)));
         // Through a lossy codec the store gives back other bytes than were written; raw chunks are not cached, and where
         // bands are less than units their old entries are of another version.
         let is_cut = self.bands.get().is_some_and(Bands::is_cut);
         if self.source.is_lossless() && !self.source.is_raw() && !is_cut {
             let key = self.unit_key(number);
-            self.engine.cache.put(key, Content::Unit(Arc::new(bytes)), version);
+            self.engine.cache.put(key, Content::Unit(bytes), version);
             if self.engine.readers_keep.load(Ordering::Relaxed) {
                 // The kernel holds what it was given to write; the memory is of more use to what is written next.
                 self.engine.cache.demote(std::iter::once(key));

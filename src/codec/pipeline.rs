@@ -155,6 +155,11 @@ impl Pipeline {
         is_plain.then_some(&*self.array_to_bytes.codec)
     }
 
+    /// Whether what is encoded is what is served.
+    pub fn is_identity(&self) -> bool {
+        self.plain_bytes().is_some_and(|codec| codec.is_identity())
+    }
+
     /// Where a chunk is its elements in place behind one bytes → bytes codec: that codec, and the one that fixes up what it
     /// gives.
     pub(super) fn lone_decompressor(&self) -> Option<(&dyn BytesToBytes, &dyn ArrayToBytes)> {

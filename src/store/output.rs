@@ -52,6 +52,12 @@ impl<'a> Output<'a> {
             let mut file = self.file;
             return file.write_all(bytes).map_err(|error| self.failed(error));
         }
+        if self.filled == 0 && bytes.as_ptr().addr().is_multiple_of(ALIGNMENT) {
+            // Aligned as it is.
+            let (whole, rest) = bytes.split_at(bytes.len() / ALIGNMENT * ALIGNMENT);
+            self.write(whole)?;
+            bytes = rest;
+        }
         while !bytes.is_empty() {
             let (now, later) = bytes.split_at(bytes.len().min(PIECE_BYTES - self.filled));
             self.fill(now.len(), |room| {
@@ -104,13 +110,19 @@ impl<'a> Output<'a> {
         self.put(0..filled)
     }
 
-    fn put(&mut self, mut range: Range<usize>) -> Result<()> {
-        while !range.is_empty() {
-            let bytes = self.piece.as_ref().and_then(|piece| piece.get(range.clone())).unwrap_or_default();
+    fn put(&mut self, range: Range<usize>) -> Result<()> {
+        let Some(piece) = self.piece.take() else { return Ok(()) };
+        let put = self.write(piece.get(range).unwrap_or_default());
+        self.piece = Some(piece);
+        put
+    }
+
+    fn write(&mut self, mut bytes: &[u8]) -> Result<()> {
+        while !bytes.is_empty() {
             let mut file = self.file;
             match file.write(bytes) {
                 Ok(0) => return Err(self.failed(io::ErrorKind::WriteZero.into())),
-                Ok(written) => range.start += written,
+                Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // A filesystem that does not keep its word, or a short write that ended within a block.
                 Err(error) if self.is_direct && error.kind() == io::ErrorKind::InvalidInput => {
