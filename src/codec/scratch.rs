@@ -1,7 +1,7 @@
-//! Buffers between the codecs of a chain, and for what they encode, kept per thread and handed on when a thread ends.
+//! Buffers between the codecs of a chain, and for what they encode: short ones kept by each thread, long ones by all together.
 //!
 //! A fresh buffer costs a page fault per 4 KiB, several times what a fast decoder costs, so what one chunk used
-//! the next one uses again. Uses nothing.
+//! the next one uses again. More threads store than encode at a time, so that long buffers of their own would be many. Uses nothing.
 
 use std::cell::RefCell;
 use std::sync::OnceLock;
@@ -16,31 +16,23 @@ use super::{CodecError, CodecResult};
 /// against 10 GB/s, AMD EPYC).
 const LINE_BYTES: usize = 64;
 
-/// Buffers that a thread keeps: what a chain has in hand at once, before and behind an array → array codec.
+/// Short buffers that a thread keeps: what a chain has in hand at once, before and behind an array → array codec.
 const KEPT_BUFFERS: usize = 2;
 /// The longest buffer that is kept.
 const KEPT_BYTES: usize = 8 << 20;
 /// Lengths of kept buffers are multiples of this, and of no more than [`KEPT_BYTES`].
 const GRAIN_BYTES: usize = 1 << 18;
-/// Shorter ones are the allocator's business.
+/// Shorter ones are kept by their thread, and those that are given away by the allocator.
 const MIN_SHARED_BYTES: usize = 1 << 16;
-/// What all threads together keep for each core, besides what each keeps itself.
+/// What all threads together keep for each core.
 const SHARED_BYTES_PER_CORE: usize = 32 << 20;
 
-/// The buffers of one thread.
-struct Kept(Vec<Vec<u8>>);
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        self.0.drain(..).for_each(share);
-    }
-}
-
 thread_local! {
-    static KEPT: RefCell<Kept> = const { RefCell::new(Kept(Vec::new())) };
+    /// The short buffers of one thread.
+    static KEPT: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Buffers that no thread has; any length up to their capacity.
+/// Long buffers that no thread has; any length up to their capacity.
 static SHARED: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
 fn shared_limit_bytes() -> usize {
@@ -48,7 +40,7 @@ fn shared_limit_bytes() -> usize {
     *LIMIT.get_or_init(|| SHARED_BYTES_PER_CORE * std::thread::available_parallelism().map_or(2, usize::from))
 }
 
-/// Lets the next thread have a buffer.
+/// Lets whoever comes next have a long buffer.
 fn share(buffer: Vec<u8>) {
     if !(MIN_SHARED_BYTES..=KEPT_BYTES).contains(&buffer.capacity()) {
         return;
@@ -60,7 +52,7 @@ fn share(buffer: Vec<u8>) {
     }
 }
 
-/// The shortest shared buffer that is long enough, with `len` bytes of undefined content.
+/// The shortest shared buffer that has room for `len` bytes; its length is any.
 fn shared(len: usize) -> Option<Vec<u8>> {
     if len < MIN_SHARED_BYTES {
         return None;
@@ -68,21 +60,14 @@ fn shared(len: usize) -> Option<Vec<u8>> {
     let mut shared = SHARED.lock();
     let found = shared.iter().enumerate().filter(|(_, buffer)| buffer.capacity() >= len);
     let (at, _) = found.min_by_key(|(_, buffer)| buffer.capacity())?;
-    let mut buffer = shared.swap_remove(at);
-    drop(shared);
-    buffer.resize(len, 0);
-    Some(buffer)
+    Some(shared.swap_remove(at))
 }
 
 /// A buffer of `len` bytes of undefined content that is to be given away. Whoever is done with it gives it to [`recycle`].
 fn owned(len: usize) -> CodecResult<Vec<u8>> {
-    match shared(len) {
-        Some(buffer) => Ok(buffer),
-        None => fresh(len).map(|mut buffer| {
-            buffer.truncate(len);
-            buffer
-        }),
-    }
+    let mut buffer = shared(len).map_or_else(|| fresh(len), Ok)?;
+    buffer.resize(len, 0);
+    Ok(buffer)
 }
 
 /// What `encode` writes to a buffer of `bound` bytes; it tells how many they are.
@@ -158,17 +143,20 @@ pub fn probe(len: usize) -> CodecResult<()> {
     probe.try_reserve_exact(len).map_err(|_| CodecError::new(format_args!("no memory for {len} bytes")))
 }
 
-/// The smallest kept buffer that is long enough, or a new one.
+/// The smallest buffer that has at least `len` bytes, or a new one.
 fn take(len: usize) -> CodecResult<Vec<u8>> {
-    let kept = KEPT.with_borrow_mut(|Kept(kept)| {
+    if let Some(mut buffer) = shared(len) {
+        if buffer.len() < len {
+            buffer.resize(buffer.capacity(), 0);
+        }
+        return Ok(buffer);
+    }
+    let kept = KEPT.with_borrow_mut(|kept| {
         let found = kept.iter().enumerate().filter(|(_, buffer)| buffer.len() >= len);
         let best = found.min_by_key(|(_, buffer)| buffer.len()).map(|(at, _)| at);
         best.map(|at| kept.swap_remove(at))
     });
-    match kept.or_else(|| shared(len)) {
-        Some(buffer) => Ok(buffer),
-        None => fresh(len),
-    }
+    kept.map_or_else(|| fresh(len), Ok)
 }
 
 /// A new buffer, a little longer than `len` where it will be kept, so that it also serves what comes next.
@@ -180,16 +168,16 @@ fn fresh(len: usize) -> CodecResult<Vec<u8>> {
     }
 }
 
-/// Keeps a buffer for the next use; of too many the shortest goes.
+/// Keeps a buffer for the next use; of too many short ones the shortest goes.
 fn put_back(buffer: Vec<u8>) {
-    if buffer.len() > KEPT_BYTES {
-        return;
+    if buffer.capacity() >= MIN_SHARED_BYTES {
+        return share(buffer);
     }
-    KEPT.with_borrow_mut(|Kept(kept)| {
+    KEPT.with_borrow_mut(|kept| {
         kept.push(buffer);
         if kept.len() > KEPT_BUFFERS {
             kept.sort_by_key(Vec::len);
-            share(kept.remove(0));
+            kept.remove(0);
         }
     });
 }
@@ -233,6 +221,6 @@ mod tests {
     #[test]
     fn long_buffers_are_given_back() {
         with(KEPT_BYTES + 1, |_| Ok(())).unwrap();
-        assert!(KEPT.with_borrow(|Kept(kept)| kept.iter().all(|buffer| buffer.len() <= KEPT_BYTES)));
+        assert!(SHARED.lock().iter().all(|buffer| buffer.capacity() <= KEPT_BYTES));
     }
 }

@@ -35,6 +35,13 @@ pub(super) struct Output<'a> {
     is_direct: bool,
 }
 
+/// Two together are one huge page.
+fn new_piece() -> Option<Pages> {
+    let mut pages = Pages::new(PIECE_BYTES, 2)?;
+    KEPT.lock().extend(pages.pop());
+    pages.pop()
+}
+
 impl<'a> Output<'a> {
     /// Into an empty file, which will have so many bytes. `key` is for errors.
     pub fn new(file: &'a File, size_bytes: u64, key: &'a str) -> Self {
@@ -96,8 +103,8 @@ impl<'a> Output<'a> {
     /// Has the next `length` bytes of the piece written, which are there, and the piece itself once it is full.
     fn fill(&mut self, length: usize, write: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<()> {
         if self.piece.is_none() {
-            self.piece =
-                KEPT.lock().pop().or_else(|| Pages::new(PIECE_BYTES, 1).and_then(|mut pages| pages.pop()));
+            let kept = KEPT.lock().pop();
+            self.piece = kept.or_else(new_piece);
         }
         let room = self.piece.as_mut().and_then(|piece| piece.get_mut(self.filled..self.filled + length));
         write(room.ok_or_else(|| Error::store(self.key, "write", io::ErrorKind::OutOfMemory.into()))?)?;
