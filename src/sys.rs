@@ -11,7 +11,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 
-pub use memory::{Pages, keep_freed_memory};
+pub use memory::{Pages, Untouched, keep_freed_memory};
 
 // --- files ---------------------------------------------------------------------------------------
 

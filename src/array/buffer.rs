@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use crate::codec::scratch::Reading;
-use crate::sys::{Pages, keep_freed_memory};
+use crate::sys::{Pages, Untouched, keep_freed_memory};
 
 /// Shorter buffers come from the allocator.
 const MIN_PAGES_BYTES: usize = 64 << 10;
@@ -139,6 +139,16 @@ pub struct Buffer {
     pool: Weak<BufferPool>,
 }
 
+impl Buffer {
+    /// What has its memory provided beside whoever fills it, where that is worth while.
+    pub fn untouched(&self) -> Option<Untouched> {
+        match &self.memory {
+            Memory::Allocated(_) => None,
+            Memory::Mapped(pages) => Some(pages.untouched()),
+        }
+    }
+}
+
 impl Clone for Buffer {
     fn clone(&self) -> Self {
         let mut copy = match self.pool.upgrade() {
@@ -206,7 +216,11 @@ mod tests {
             assert!(buffer.iter().all(|&byte| byte == number as u8 + 1));
         }
         let kept = buffers.pop().unwrap();
+        let untouched: Vec<_> = buffers.iter().map(|buffer| buffer.untouched().unwrap()).collect();
+        untouched.iter().for_each(Untouched::provide);
+        assert!(buffers.iter().enumerate().all(|(number, b)| b.iter().all(|&byte| byte == number as u8 + 1)));
         drop(buffers);
+        untouched.iter().for_each(Untouched::provide);
         drop(pool);
         assert!(kept.iter().all(|&byte| byte == 6), "a buffer outlives its pool");
     }

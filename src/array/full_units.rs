@@ -128,9 +128,14 @@ impl Inner {
     pub(super) fn first_buffer(&self, length: usize, piece_bytes: usize) -> (Buffer, bool) {
         let is_filled = piece_bytes >= length.min(MIN_PIECE_BYTES)
             && self.slab_bytes() <= self.engine.dirty_limit_bytes();
-        match is_filled {
-            true => (self.place().buffer(length), true),
-            false => (self.engine.buffers.sparse(length), false),
+        if !is_filled {
+            return (self.engine.buffers.sparse(length), false);
         }
+        let buffer = self.place().buffer(length);
+        if let Some(untouched) = buffer.untouched() {
+            // Beside the writer, who waits for each answer and leaves a processor idle.
+            self.engine.workers.ahead(Box::new(move || untouched.provide()));
+        }
+        (buffer, true)
     }
 }

@@ -65,6 +65,31 @@ impl Pages {
         let pages = |start| Pages { start, length, _mapping: Arc::clone(&mapping) };
         (0..count).map(|number| part(number).map(pages)).collect()
     }
+
+    /// What has the system provide their memory before it is touched.
+    pub fn untouched(&self) -> Untouched {
+        Untouched { start: self.start, length: self.length, _mapping: Arc::clone(&self._mapping) }
+    }
+}
+
+/// The place of some [`Pages`], which others may read and write, or drop, meanwhile.
+pub struct Untouched {
+    start: NonNull<u8>,
+    length: usize,
+    _mapping: Arc<Mapping>,
+}
+
+// SAFETY: it is an address only; nothing is read or written through it.
+unsafe impl Send for Untouched {}
+
+impl Untouched {
+    /// Has the memory provided, which takes as long as touching it does. Where the system does not know how, nothing happens.
+    pub fn provide(&self) {
+        let length = self.length.next_multiple_of(PAGE_BYTES);
+        // SAFETY: the range is mapped as long as `_mapping` lives; providing pages changes no content (madvise(2),
+        // MADV_POPULATE_WRITE), whoever uses them.
+        unsafe { libc::madvise(self.start.as_ptr().cast(), length, libc::MADV_POPULATE_WRITE) };
+    }
 }
 
 impl std::ops::Deref for Pages {
