@@ -31,8 +31,8 @@
 //!    (blosc, `codec/part.rs`) decodes some rows at the cost of those. The range is cut into boxes and each box into one piece
 //!    per band: nested loops over byte runs that are contiguous both in the file and in the unit.
 //! 4. `array/cache.rs` has the band, or one reader loads it and the others wait for that one load. Of a reader that goes from
-//!    one end to the other, `array/prefetch.rs` loads what comes next, and leaves what lies behind to be used again; where
-//!    such a reader comes back to a unit for its next rows, DEFLATE goes on where it was (`array/streams.rs`).
+//!    one end to the other, `array/prefetch.rs` loads what comes next, but nothing that another such reader was given already
+//!    (`array/passed.rs`), and leaves what lies behind to be used again; where such a reader comes back to a unit for its next rows, DEFLATE goes on where it was (`array/streams.rs`).
 //! 5. A chunk source loads it: `array/plain.rs` gets the whole object; `array/sharded.rs` enters the shard through its
 //!    index (read once, kept while the object's version is the same) and reads one range.
 //! 6. `codec/pipeline.rs` decodes into a recycled buffer, which holds the unit in served order and byte order.
@@ -41,7 +41,8 @@
 //! Chunks stored raw (bytes only) skip the cache: `array/raw.rs` reads ranges of the object, which stays open
 //! (`array/open_objects.rs`), and puts them in place; a session thread does so where the system has the bytes in memory.
 //!
-//! open(2) decides who reads (`mount/page_cache.rs`): the kernel through its page cache; this program directly, where the file is open
+//! open(2) compares the objects that were read, or are being read (`array/served.rs`), with the store: what changed leaves the caches,
+//! the kernel's included. It also decides who reads (`mount/page_cache.rs`): the kernel through its page cache; this program directly, where the file is open
 //! for writing only, or beside such a writer; or, as root and on read-only mounts, the kernel from the object itself
 //! (`mount/passthrough.rs`), where an array is exactly one raw object. Such reads come by none of this and are in no statistics.
 //!
@@ -60,7 +61,8 @@
 //!    A stream of full units is stored beside its writer (`array/full_units.rs`), who gets no further ahead than a slab and a bit.
 //! 3. close, fsync, the dirty limit, a timer, and the end of the mount store dirty units (`array/write_back.rs`): the
 //!    metadata document is compared first; units are encoded in parallel (`array/encoding.rs`); all dirty units of one object make one
-//!    new object (`array/shard_writer.rs` copies the inner chunks that did not change, undecoded).
+//!    new object (`array/shard_writer.rs` copies the inner chunks that did not change, undecoded). What is stored raw is not copied: who writes to it
+//!    meanwhile gets a copy.
 //! 4. `store/directory_writer.rs` writes a temporary file (`store/output.rs`, past the page cache if long), fdatasyncs it, renames
 //!    it; fsync(2) then syncs the folders.
 //! 5. A unit is clean if it was not written meanwhile; the array's epoch moves on, so that whatever a reader
@@ -79,6 +81,7 @@
 //! - Nothing outside the store's folder is opened: every path is resolved beneath one descriptor of the root.
 //! - Objects are read, never mapped, so that a file cut short under us is an error and not a signal.
 //! - A broken node costs itself an error and its neighbours nothing.
+//! - Who opens a file is given nothing that was replaced in the store before: loads that have not ended count, too.
 //! - An index of a shard and the inner chunks found through it come from the same version of the object.
 //! - No panics: `unwrap`, `expect` and `panic` are denied outside tests; a panic in a library costs one request.
 //! - `unsafe` is in `sys.rs`, `sys/memory.rs` and `codec/blosc.rs` only, each block with its reason.

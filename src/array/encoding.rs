@@ -107,7 +107,8 @@ impl Inner {
         }
         let index = self.grid.index(number);
         self.complete_for_storing(number, &mut state, is_zero, old)?;
-        self.fill_padding(&index, &mut **Arc::make_mut(&mut state.bytes));
+        let bytes = Arc::make_mut(&mut state.bytes);
+        self.fill_padding(&index, bytes);
         let _permit = self.engine.encoders.take();
         Ok(Some((self.source.encode(&self.place(), &index, &state.bytes)?, state.generation)))
     }
