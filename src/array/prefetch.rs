@@ -59,21 +59,21 @@ struct Pass {
 
 /// A sequential reader's place.
 struct Stream {
-    /// The first slab of all.
-    begun: u64,
     /// The first slab that was not left behind.
     first: u64,
     /// The first slab that was not queued, or not all of it.
     end: u64,
     /// Part of that one was queued, too.
     is_begun: bool,
+    /// The first slab that is not among those that were [`Passed`](super::passed::Passed) by this reader.
+    unpassed: u64,
     array: Arc<Inner>,
 }
 
 impl Stream {
     fn new(array: &Arc<Inner>, slab: u64) -> Self {
         array.streams.fetch_add(1, Ordering::Relaxed);
-        Stream { begun: slab, first: slab, end: slab, is_begun: false, array: Arc::clone(array) }
+        Stream { first: slab, end: slab, is_begun: false, unpassed: slab, array: Arc::clone(array) }
     }
 }
 
@@ -178,8 +178,10 @@ impl Array {
             inner.leave_behind(left.flat_map(|n| slab_bands(slab, n, bands.grid().chunks())));
             stream.first = behind;
         }
-        if inner.is_kept_by_readers() {
-            inner.passed.add(stream.begun..slab_at(offset.saturating_sub(SEQUENTIAL_WINDOW_BYTES)));
+        let passed = stream.unpassed..slab_at(offset.saturating_sub(SEQUENTIAL_WINDOW_BYTES));
+        if !passed.is_empty() && inner.is_kept_by_readers() {
+            stream.unpassed = passed.end;
+            inner.passed.add(passed);
         }
     }
 

@@ -47,14 +47,19 @@ impl State {
     }
 }
 
+fn version_of(store: &dyn Store, key: &str) -> Result<Option<Validator>> {
+    Ok(store.head(key)?.map(|info| info.validator))
+}
+
 impl Served {
     /// Opens an object for a reader.
     pub fn open(&self, store: &dyn Store, key: &str) -> Result<Option<Box<dyn Object>>> {
         loop {
             let looks = self.state.lock().looks;
             let object = store.open(key)?;
-            // Whoever looked in between did not see it.
-            if self.note_since(looks, key, object.as_ref().map(|object| object.validator())) {
+            let version = object.as_ref().map(|object| object.validator());
+            // Who looked in between did not see it, but was not wrong if it is the same now.
+            if self.note_since(looks, key, version) || version_of(store, key)? == version {
                 return Ok(object);
             }
         }
@@ -64,8 +69,8 @@ impl Served {
     pub fn version(&self, store: &dyn Store, key: &str) -> Result<Option<Validator>> {
         loop {
             let looks = self.state.lock().looks;
-            let version = store.head(key)?.map(|info| info.validator);
-            if self.note_since(looks, key, version) {
+            let version = version_of(store, key)?;
+            if self.note_since(looks, key, version) || version_of(store, key)? == version {
                 return Ok(version);
             }
         }
@@ -106,5 +111,35 @@ impl Served {
         for key in keys {
             state.objects.remove(key);
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::store::MemoryStore;
+
+    #[test]
+    fn what_is_looked_at_is_all_or_nothing() {
+        let store = MemoryStore::new();
+        store.put("a", vec![1]).unwrap();
+        let served = Served::default();
+        served.open(&store, "a").unwrap().unwrap();
+        assert!(served.look().is_none(), "what came before is not known");
+        assert!(served.look().unwrap().is_empty());
+        assert!(
+            served.open(&store, "a").unwrap().is_some() && served.version(&store, "b").unwrap().is_none()
+        );
+        assert_eq!(served.look().unwrap().len(), 2);
+        let (old, new) = (served.version(&store, "a").unwrap(), None);
+        served.note_replaced("a", old, new);
+        assert!(served.look().is_some(), "ours");
+        served.note_replaced("a", old, old);
+        assert!(served.look().is_none(), "another program's before");
+        for number in 0..=MAX_OBJECTS {
+            served.version(&store, &number.to_string()).unwrap();
+        }
+        assert!(served.look().is_none() && served.look().unwrap().is_empty());
     }
 }
