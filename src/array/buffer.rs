@@ -19,6 +19,9 @@ const MIN_PAGES_BYTES: usize = 64 << 10;
 /// Buffers shorter than this are mapped several at once, so that they share huge pages.
 const MAPPED_AT_ONCE_BYTES: usize = 4 << 20;
 
+/// The memory of shorter buffers is provided as it is touched: several share a huge page.
+const MIN_PROVIDED_BYTES: usize = 2 << 20;
+
 /// What codec libraries allocate for one chunk, up to this, is kept by the allocator for the next.
 const KEPT_BY_ALLOCATOR_BYTES: i32 = 4 << 20;
 
@@ -140,11 +143,11 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// What has its memory provided beside whoever fills it, where that is worth while.
+    /// What has its memory provided beside whoever fills it, where that is worth a task.
     pub fn untouched(&self) -> Option<Untouched> {
         match &self.memory {
-            Memory::Allocated(_) => None,
-            Memory::Mapped(pages) => Some(pages.untouched()),
+            Memory::Mapped(pages) if pages.len() >= MIN_PROVIDED_BYTES => Some(pages.untouched()),
+            _ => None,
         }
     }
 }
@@ -216,7 +219,8 @@ mod tests {
             assert!(buffer.iter().all(|&byte| byte == number as u8 + 1));
         }
         let kept = buffers.pop().unwrap();
-        let untouched: Vec<_> = buffers.iter().map(|buffer| buffer.untouched().unwrap()).collect();
+        let untouched: Vec<_> = buffers.iter().filter_map(Buffer::untouched).collect();
+        assert_eq!(untouched.len(), 1);
         untouched.iter().for_each(Untouched::provide);
         assert!(buffers.iter().enumerate().all(|(number, b)| b.iter().all(|&byte| byte == number as u8 + 1)));
         drop(buffers);
