@@ -1,4 +1,4 @@
-//! Encoding the dirty units of one object, several at once.
+//! Encoding the dirty units of one object, several at once, and what comes of it.
 //!
 //! Uses its neighbours in `array`, `store` and `error`.
 
