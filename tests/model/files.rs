@@ -248,7 +248,10 @@ impl Model {
                 assert_eq!(length as usize, room);
                 self.files[open.file].note(offset, &data[..room]);
                 if open.is_direct {
-                    self.files[open.file].cached[offset..offset + room].fill(None);
+                    // Of what a file has grown by, the kernel may have nothing yet.
+                    let cached = &mut self.files[open.file].cached;
+                    let end = (offset + room).min(cached.len());
+                    cached[offset.min(end)..end].fill(None);
                 }
             }
         }
