@@ -18,8 +18,6 @@ const MAX_OBJECTS: usize = 4096;
 #[derive(Default)]
 pub struct Served {
     state: Mutex<State>,
-    /// Held by whoever compares them with the store: what he finds to be old is no longer used when the next one looks.
-    pub comparing: Mutex<()>,
 }
 
 #[derive(Default)]

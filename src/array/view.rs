@@ -157,7 +157,6 @@ impl Array {
     /// were too many objects to tell; from now on every cached unit is compared with the store before it is used.
     pub fn revalidate(&self) -> Result<bool> {
         let inner = &self.inner;
-        let _comparing = inner.served.comparing.lock();
         let Some(objects) = inner.served.look() else {
             inner.look_afresh();
             return Ok(false);

@@ -107,6 +107,16 @@ impl FileSystem {
         self.read_within(handle, offset, size, buffer, Reach::Store)
     }
 
+    /// The answer to an open is about to be sent: unless it keeps what the page cache has, the kernel drops that.
+    pub fn note_answered(&self, opened: &Opened) {
+        if let Some(handle) = self.handles.get(opened.handle)
+            && let Handle::Array { way: Some(way), .. } = &*handle
+            && !opened.keeps_cache
+        {
+            way.note_told();
+        }
+    }
+
     /// Whether the kernel was given the object behind a handle.
     pub fn is_backed(&self, handle: u64) -> bool {
         self.handles
@@ -161,11 +171,15 @@ impl FileSystem {
         };
         // What nobody opened so far the kernel has nothing of.
         let is_first = inode.checked_at.lock().replace(Instant::now()).is_none();
+        let opening = inode.page_cache_users.opening.lock();
         // Also with direct I/O: what changed must leave the chunk cache.
-        let is_unchanged = array.revalidate()? || is_first;
+        if !array.revalidate()? && !is_first {
+            inode.page_cache_users.note_change();
+        }
         let (way, backing) = self.way(inode, &array, only_writes)?;
+        drop(opening);
         let is_direct = way.as_ref().is_none_or(Way::is_direct);
-        let keeps_cache = is_unchanged && way.as_ref().is_some_and(|way| way.keeps_cache);
+        let keeps_cache = way.as_ref().is_some_and(|way| way.keeps_cache);
         let writer = if writes { Some(self.open_writer(&array)?) } else { None };
         let handle = Handle::Array { inode: inode.clone(), reader: Reader::default(), writer, way };
         Ok(Opened { handle: self.handles.add(handle), is_direct, keeps_cache, writes, backing })
@@ -183,7 +197,8 @@ impl FileSystem {
             None if only_writes && self.lets_writes_pass() => Wish::PassWrites,
             None => Wish::Cached,
         };
-        let Some(way) = Way::new(&inode.page_cache_users, wish) else {
+        let drop_time = self.options.page_drop_time;
+        let Some(way) = Way::new(&inode.page_cache_users, wish, drop_time) else {
             // As with a file that was replaced, others go on with the old one: it keeps its inode.
             self.inodes.retire(inode);
             return Err(Failure::Errno(libc::ESTALE));

@@ -31,6 +31,7 @@ impl Fuse {
             let opened = fs.open(inode.0, flags.0);
             match (ticket.take(), opened) {
                 (Some(reply), Ok(opened)) => {
+                    fs.note_answered(&opened);
                     if let Some(object) = opened.backing {
                         let refused = move |error| {
                             log::debug!("the kernel does not read files by itself here: {error}");

@@ -5,8 +5,12 @@
 //! that moment may bring back what was there before, and older kernels do not look again. Hence the invariant: while a
 //! file is written past the page cache, no open file of it is read through it. And all open files of an inode, or none, are
 //! those that the kernel reads by itself (`passthrough.rs`).
+//!
+//! The kernel drops what it has of a file when it handles the answer to an open(2) that says so. Until such an answer is on its
+//! way, and for a moment behind it, whoever opens the file is told to drop it.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -14,7 +18,12 @@ use crate::store::Validator;
 
 /// The open files of one array, by their way.
 #[derive(Debug, Default)]
-pub struct PageCacheUsers(Mutex<Users>);
+pub struct PageCacheUsers {
+    /// Held by whoever opens the array, from his comparison of what was read with the store until his way is known: what he finds to
+    /// be old the next one neither uses nor keeps.
+    pub opening: Mutex<()>,
+    users: Mutex<Users>,
+}
 
 #[derive(Debug, Default)]
 struct Users {
@@ -23,8 +32,10 @@ struct Users {
     backed: usize,
     /// Of the object behind those.
     version: Option<Validator>,
-    /// A file was opened for reading beside a direct writer: what its memory maps left in the page cache is not to be kept.
+    /// What the page cache has is not to be kept: it is no longer what is stored, or memory maps left it there beside a direct writer.
     is_doubtful: bool,
+    /// When the kernel was last told to drop what it has for a reason.
+    told_at: Option<Instant>,
 }
 
 /// The way of an open file. Dropping it tells that it was closed.
@@ -57,11 +68,18 @@ pub enum Wish {
     Backed(Validator),
 }
 
+impl PageCacheUsers {
+    /// What the page cache has is no longer what is stored.
+    pub fn note_change(&self) {
+        self.users.lock().is_doubtful = true;
+    }
+}
+
 impl Way {
     /// The way of a file that is opened now; `None` where other open files of the same inode have the kernel read another object, or
-    /// another version of it: it takes one for all of them.
-    pub fn new(users: &Arc<PageCacheUsers>, wish: Wish) -> Option<Way> {
-        let mut held = users.0.lock();
+    /// another version of it: it takes one for all of them. What the kernel was told longer than `drop_time` ago it has done.
+    pub fn new(users: &Arc<PageCacheUsers>, wish: Wish, drop_time: Duration) -> Option<Way> {
+        let mut held = users.users.lock();
         if held.backed > 0 && held.version.map(Wish::Backed) != Some(wish) {
             return None;
         }
@@ -80,12 +98,19 @@ impl Way {
             Kind::Backed => held.backed += 1,
             Kind::Direct => held.is_doubtful = true,
         }
-        let keeps_cache = !held.is_doubtful;
-        if held.direct_writers == 0 {
-            held.is_doubtful = false;
-        }
+        let has_dropped = held.told_at.is_none_or(|at| at.elapsed() >= drop_time);
+        let keeps_cache = !held.is_doubtful && has_dropped;
         drop(held);
         Some(Way { users: users.clone(), kind, keeps_cache })
+    }
+
+    /// The answer to its open is about to be sent, and tells the kernel to drop what it has.
+    pub fn note_told(&self) {
+        let mut held = self.users.users.lock();
+        if held.is_doubtful {
+            held.told_at = Some(Instant::now());
+            held.is_doubtful = held.direct_writers > 0;
+        }
     }
 
     /// Whether reads and writes pass the page cache.
@@ -101,7 +126,7 @@ impl Way {
 
 impl Drop for Way {
     fn drop(&mut self) {
-        let mut held = self.users.0.lock();
+        let mut held = self.users.users.lock();
         match self.kind {
             Kind::Cached => held.cached -= 1,
             Kind::DirectWriter => held.direct_writers -= 1,
@@ -119,7 +144,11 @@ mod tests {
     #[test]
     fn nobody_reads_through_the_page_cache_what_is_written_past_it() {
         let users = Arc::new(PageCacheUsers::default());
-        let open = |wish| Way::new(&users, wish).unwrap();
+        let open = |wish| {
+            let way = Way::new(&users, wish, Duration::ZERO).unwrap();
+            way.note_told();
+            way
+        };
         let writer = open(Wish::PassWrites);
         assert!(writer.is_direct() && writer.keeps_cache);
         let beside = open(Wish::Cached);
@@ -141,14 +170,33 @@ mod tests {
     fn the_kernel_reads_one_object_for_all_files_of_an_inode_or_none() {
         let users = Arc::new(PageCacheUsers::default());
         let version = |size_bytes| Wish::Backed(Validator { device: 1, inode: 2, mtime_ns: 3, size_bytes });
-        let cached = Way::new(&users, Wish::Cached).unwrap();
-        assert!(!Way::new(&users, version(4)).unwrap().is_backed());
+        let open = |wish| Way::new(&users, wish, Duration::ZERO);
+        let cached = open(Wish::Cached).unwrap();
+        assert!(!open(version(4)).unwrap().is_backed());
         drop(cached);
-        let backed = Way::new(&users, version(4)).unwrap();
-        assert!(backed.is_backed() && Way::new(&users, version(4)).unwrap().is_backed());
-        assert!(Way::new(&users, version(5)).is_none() && Way::new(&users, Wish::Cached).is_none());
+        let backed = open(version(4)).unwrap();
+        assert!(backed.is_backed() && open(version(4)).unwrap().is_backed());
+        assert!(open(version(5)).is_none() && open(Wish::Cached).is_none());
         drop(backed);
-        assert!(Way::new(&users, version(5)).unwrap().is_backed());
-        assert!(!Way::new(&users, Wish::Cached).unwrap().is_direct());
+        assert!(open(version(5)).unwrap().is_backed());
+        assert!(!open(Wish::Cached).unwrap().is_direct());
+    }
+    #[test]
+    fn who_opens_before_the_kernel_has_dropped_its_pages_drops_them_too() {
+        let users = Arc::new(PageCacheUsers::default());
+        let open = |drop_time| Way::new(&users, Wish::Cached, drop_time).unwrap();
+        let long = Duration::from_secs(3600);
+        assert!(open(long).keeps_cache, "there was no reason to drop anything");
+        users.note_change();
+        assert!(!open(Duration::ZERO).keeps_cache, "and nobody tells the kernel");
+        let told = open(Duration::ZERO);
+        assert!(!told.keeps_cache);
+        told.note_told();
+        let behind = open(long);
+        assert!(!behind.keeps_cache, "the kernel may not have handled the answer");
+        let told_at = users.users.lock().told_at;
+        behind.note_told();
+        assert_eq!(users.users.lock().told_at, told_at, "one after the other would never keep it again");
+        assert!(open(Duration::ZERO).keeps_cache);
     }
 }

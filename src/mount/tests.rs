@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -68,9 +69,13 @@ impl Mount {
     /// Array `t` of shape (4, 3) that counts from 0, in a group.
     fn sample() -> Self {
         let mount = Mount::new();
-        mount.put("zarr.json", GROUP).put("t/zarr.json", array(&[4, 3], 9).to_string());
-        mount.put("t/c/0/0", chunk(&[0, 1, 2, 3, 4, 5])).put("t/c/1/0", chunk(&[6, 7, 8, 9, 10, 11]));
+        mount.put_sample();
         mount
+    }
+
+    fn put_sample(&self) {
+        self.put("zarr.json", GROUP).put("t/zarr.json", array(&[4, 3], 9).to_string());
+        self.put("t/c/0/0", chunk(&[0, 1, 2, 3, 4, 5])).put("t/c/1/0", chunk(&[6, 7, 8, 9, 10, 11]));
     }
 
     fn find(&self, path: &str) -> Result<Attributes, i32> {
@@ -320,14 +325,25 @@ fn an_array_that_was_replaced_or_went_is_stale_for_its_old_handles() {
 
 #[test]
 fn the_page_cache_is_kept_while_nothing_changed() {
-    let mount = Mount::sample();
+    let mount = Mount::with(|options| {
+        options.revalidate_seconds = 0.0;
+        options.page_drop_time = Duration::ZERO;
+    });
+    mount.put_sample();
     let inode = mount.find("t").unwrap().inode;
+    let keeps = |is_answered| {
+        let opened = mount.fs.open(inode, 0).unwrap();
+        if is_answered {
+            mount.fs.note_answered(&opened);
+        }
+        opened.keeps_cache
+    };
     mount.read("t").unwrap();
-    assert!(mount.fs.open(inode, 0).unwrap().keeps_cache);
+    assert!(keeps(true));
     mount.put("t/c/0/0", chunk(&[5, 4, 3, 2, 1, 0]));
-    assert!(!mount.fs.open(inode, 0).unwrap().keeps_cache);
+    assert!(!keeps(false) && !keeps(true), "until the kernel was told");
     assert_eq!(mount.read("t").unwrap(), bytes_of([5, 4, 3, 2, 1, 0].into_iter().chain(6..12)));
-    assert!(mount.fs.open(inode, 0).unwrap().keeps_cache);
+    assert!(keeps(true));
 }
 
 #[test]

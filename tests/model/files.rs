@@ -80,6 +80,8 @@ pub(super) fn mounted(mounting: &Mounting, store: Arc<dyn Store>) -> FileSystem 
     options.layout = mounting.layout;
     options.revalidate_seconds = 0.0;
     options.settle = None;
+    // No kernel: it has done what it is told when the next one opens.
+    options.page_drop_time = Duration::ZERO;
     let fs = FileSystem::new(Arc::new(options), store);
     fs.let_writes_pass();
     fs
@@ -142,6 +144,7 @@ impl Model {
         let inode = self.inode(&name(file));
         let opened = self.fs.open(inode, flags).unwrap();
         assert_eq!(opened.writes, writes);
+        self.fs.note_answered(&opened);
         self.files[file].is_opened(opened.keeps_cache);
         let passes = |open: &Open| open.file == file && open.is_direct && open.flags == libc::O_WRONLY;
         assert!(opened.is_direct || !self.open.iter().any(passes), "cached beside a direct writer");

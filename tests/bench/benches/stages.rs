@@ -1,4 +1,5 @@
-//! Micro-benchmarks of the stages of a read: decoding a chunk by each codec, and gathering rows of cached chunks.
+//! Micro-benchmarks of the stages of a read and of a write: decoding and encoding chunks by each codec, gathering rows out of
+//! cached chunks and scattering them over chunks.
 //!
 //!     cargo bench --manifest-path tests/bench/Cargo.toml
 
@@ -54,7 +55,8 @@ fn open(store: &Arc<dyn Store>, cache_limit_bytes: u64) -> Arc<Array> {
     Array::open(&engine, store, "", metadata, Layout::default()).expect("it can be served")
 }
 
-fn stored(codecs: &Value) -> Arc<dyn Store> {
+/// An array without chunks.
+fn empty(codecs: &Value) -> Arc<dyn Store> {
     let store = MemoryStore::default();
     let document = json!({
         "zarr_format": 3, "node_type": "array", "shape": SHAPE, "data_type": "float32", "fill_value": 0.0, "codecs": codecs,
@@ -62,40 +64,76 @@ fn stored(codecs: &Value) -> Arc<dyn Store> {
         "chunk_key_encoding": {"name": "default"},
     });
     store.put("zarr.json", document.to_string().into_bytes()).expect("a key");
-    let store: Arc<dyn Store> = Arc::new(store);
-    let array = open(&store, 1 << 30);
+    Arc::new(store)
+}
+
+/// The array with all of it written and nothing stored.
+fn written(store: &Arc<dyn Store>, content: &[u8]) -> Arc<Array> {
+    let array = open(store, 1 << 30);
     array.open_for_writing().expect("a memory store is written");
-    array.write_at(0, &content()).expect("written");
+    array.write_at(0, content).expect("written");
+    array
+}
+
+fn stored(codecs: &Value, content: &[u8]) -> Arc<dyn Store> {
+    let store = empty(codecs);
+    let array = written(&store, content);
     array.flush().expect("stored");
     array.close_for_writing();
     store
 }
 
-fn stages(criterion: &mut Criterion) {
+fn codecs(criterion: &mut Criterion) {
+    let content = content();
     let mut group = criterion.benchmark_group("decode, one thread");
     group.throughput(Throughput::Bytes(SIZE_BYTES)).sample_size(20);
     for (name, codecs) in chains() {
-        let store = stored(&codecs);
+        let store = stored(&codecs, &content);
         let check = |array: Arc<Array>| array.check(1, &|_| {}, &|_, _| {});
-        group.bench_function(name, |b| b.iter_batched(|| open(&store, 1 << 30), check, BatchSize::PerIteration));
+        group.bench_function(name, |b| {
+            b.iter_batched(|| open(&store, 1 << 30), check, BatchSize::PerIteration)
+        });
     }
     group.finish();
-    let mut group = criterion.benchmark_group("gather from the cache, one thread");
+    let mut group = criterion.benchmark_group("encode");
+    group.throughput(Throughput::Bytes(SIZE_BYTES)).sample_size(10);
+    for (name, codecs) in chains() {
+        let write = || written(&empty(&codecs), &content);
+        let flush = |array: Arc<Array>| {
+            array.flush().expect("stored");
+            array.close_for_writing();
+        };
+        group.bench_function(name, |b| b.iter_batched(write, flush, BatchSize::PerIteration));
+    }
+    group.finish();
+}
+
+fn rows(criterion: &mut Criterion) {
+    let content = content();
+    let mut group = criterion.benchmark_group("rows of cached chunks, one thread");
     group.throughput(Throughput::Bytes(SIZE_BYTES)).sample_size(20);
-    let array = open(&stored(&chains()[0].1), 1 << 30);
-    let mut out = vec![0; SIZE_BYTES as usize];
-    array.read_at(0, &mut out).expect("read");
+    let array = written(&empty(&chains()[0].1), &content);
+    let mut out = vec![0; content.len()];
     for request in [128 << 10, 1 << 20] {
-        group.bench_function(format!("{} KiB a request", request >> 10), |b| {
+        group.bench_function(format!("gather, {} KiB a request", request >> 10), |b| {
             b.iter(|| {
                 for (number, part) in out.chunks_mut(request).enumerate() {
                     assert!(array.read_cached((number * request) as u64, part));
                 }
             });
         });
+        group.bench_function(format!("scatter, {} KiB a request", request >> 10), |b| {
+            b.iter(|| {
+                for (number, part) in content.chunks(request).enumerate() {
+                    array.write_at((number * request) as u64, part).expect("taken");
+                }
+            });
+        });
     }
     group.finish();
+    array.flush().expect("stored");
+    array.close_for_writing();
 }
 
-criterion_group!(benches, stages);
+criterion_group!(benches, codecs, rows);
 criterion_main!(benches);
