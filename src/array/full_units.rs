@@ -19,7 +19,8 @@ use super::write_back::{DirtyUnits, Which};
 
 /// So much is stored at a time, at least.
 const ENOUGH_BYTES: u64 = 8 << 20;
-/// A writer gets so far ahead of the units that are being encoded, beyond a slab.
+/// A writer gets so far ahead of the units that are being stored, beyond a slab, or by another slab: while the disk has one, the
+/// next is filled.
 const LEAD_BYTES: u64 = 32 << 20;
 /// How often a writer that waits for room looks whether there is some.
 const ROOM_INTERVAL: Duration = Duration::from_millis(1);
@@ -71,17 +72,13 @@ impl Inner {
     }
 
     /// Whether a writer is to wait for units that are being stored, or has to store some itself: what they leave is used
-    /// again, and nobody is faster in the end by being ahead of them.
+    /// again, and nobody is faster in the end by being far ahead of them.
     pub(super) fn is_crowded(&self) -> bool {
         let dirty_bytes = self.engine.dirty_bytes.load(Ordering::Acquire);
         let is_storing = self.writing.full.is_storing.load(Ordering::Acquire);
+        let slab = self.slab_bytes();
         dirty_bytes > self.engine.dirty_limit_bytes()
-            || (is_storing && dirty_bytes > self.slab_bytes().saturating_add(self.lead_bytes()))
-    }
-
-    /// Raw units wait for the disk alone, whose time is best used for the next slab.
-    fn lead_bytes(&self) -> u64 {
-        if self.source.is_raw() { LEAD_BYTES.max(self.slab_bytes()) } else { LEAD_BYTES }
+            || (is_storing && dirty_bytes > slab.saturating_add(slab.max(LEAD_BYTES)))
     }
 
     /// Waits while what others store makes room; whether there is any.

@@ -183,13 +183,20 @@ class Bench:
         return path
 
 
-def touch_memory(size_bytes=2 << 30):
-    """Uses memory and frees it again, so that what runs next finds pages that the machine really has."""
-    size_bytes = min(size_bytes, os.sysconf("SC_AVPHYS_PAGES") * mmap.PAGESIZE // 2)
-    with mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
-        memory.madvise(mmap.MADV_HUGEPAGE)
+def touch_memory():
+    """Uses memory and frees it again, so that what runs next finds pages that the machine really has: single ones, as the page
+    cache takes them, first from what lies about in pieces, and huge ones.
+    """
+    most = os.sysconf("SC_AVPHYS_PAGES") * mmap.PAGESIZE // 3
+    touched = []
+    for size_bytes, advice in [(3 << 29, mmap.MADV_NOHUGEPAGE), (1 << 30, mmap.MADV_HUGEPAGE)]:
+        memory = mmap.mmap(-1, min(size_bytes, most), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        memory.madvise(advice)
         for at in range(0, len(memory), mmap.PAGESIZE):
             memory[at] = 1
+        touched.append(memory)
+    for memory in touched:
+        memory.close()
 
 
 def timed(run):
