@@ -42,7 +42,7 @@
 //! (`array/open_objects.rs`), and puts them in place; a session thread does so where the system has the bytes in memory.
 //!
 //! open(2) compares the objects that were read, or are being read (`array/served.rs`), with the store: what changed leaves the caches,
-//! the kernel's included. It also decides who reads (`mount/page_cache.rs`): the kernel through its page cache; this program directly, where the file is open
+//! the kernel's included, one open of a file after the other. It also decides who reads (`mount/page_cache.rs`): the kernel through its page cache; this program directly, where the file is open
 //! for writing only, or beside such a writer; or, as root and on read-only mounts, the kernel from the object itself
 //! (`mount/passthrough.rs`), where an array is exactly one raw object. Such reads come by none of this and are in no statistics.
 //!
@@ -58,7 +58,7 @@
 //! 2. [`array::Array::write_at`] copies the pieces into **dirty units** (`array/dirty.rs`), each with the set of byte intervals that
 //!    were written (a write may split elements). A unit that is written in full is never read from the store; one written in part is
 //!    completed when somebody reads it or when it is stored. Readers of a dirty unit read it from there.
-//!    A stream of full units is stored beside its writer (`array/full_units.rs`), who gets no further ahead than a slab and a bit.
+//!    A stream of full units is stored beside its writer (`array/full_units.rs`), who gets no further ahead than two slabs.
 //! 3. close, fsync, the dirty limit, a timer, and the end of the mount store dirty units (`array/write_back.rs`): the
 //!    metadata document is compared first; units are encoded in parallel (`array/encoding.rs`); all dirty units of one object make one
 //!    new object (`array/shard_writer.rs` copies the inner chunks that did not change, undecoded). What is stored raw is not copied: who writes to it
