@@ -42,9 +42,10 @@
 //! (`array/open_objects.rs`), and puts them in place; a session thread does so where the system has the bytes in memory.
 //!
 //! open(2) compares the objects that were read, or are being read (`array/served.rs`), with the store: what changed leaves the caches,
-//! the kernel's included, one open of a file after the other. It also decides who reads (`mount/page_cache.rs`): the kernel through its page cache; this program directly, where the file is open
-//! for writing only, or beside such a writer; or, as root and on read-only mounts, the kernel from the object itself
-//! (`mount/passthrough.rs`), where an array is exactly one raw object. Such reads come by none of this and are in no statistics.
+//! the kernel's included, one open of a file after the other. It also decides who reads (`mount/page_cache.rs`): the kernel through
+//! its page cache; this program directly, where the file is open for writing only, or beside such a writer; or, as root and on
+//! read-only mounts, the kernel from the object itself (`mount/passthrough.rs`), where an array is exactly one raw object. Such
+//! reads come by none of this and are in no statistics.
 //!
 //! SEEK_HOLE and SEEK_DATA go by `mount/seeking.rs` to `array/holes.rs`, which looks for missing rows of chunks.
 //!

@@ -5,6 +5,7 @@
 mod support;
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -165,6 +166,32 @@ fn an_object_that_the_kernel_reads_may_be_replaced() {
     } else {
         skip(what, "this takes root and Linux 6.9; the bytes were compared", false);
         say(format!("{came} reads came to the daemon"));
+    }
+}
+
+/// Who is refused when he opens an array does not take from the next one the news that it has changed.
+#[test]
+fn a_refused_writer_leaves_no_old_pages_to_readers() {
+    let store = tempfile::Builder::new().suffix(".zarr").tempdir().unwrap();
+    write_document(&store.path().join("a"), BYTES, SIZE_BYTES / 4, r#"{"name": "bytes"}"#);
+    let mounts =
+        [(); 2].map(|()| Mount::new(store.path(), &["-o", "writable,revalidate=0"], "a refused writer"));
+    let [Some(one), Some(other)] = mounts else { return };
+    let writer = fs::OpenOptions::new().write(true).open(one.path("a")).unwrap();
+    let write = |byte| {
+        writer.write_all_at(&vec![byte; SIZE_BYTES], 0).unwrap();
+        writer.sync_all().unwrap();
+    };
+    let holds = |byte| fs::read(other.path("a")).unwrap() == vec![byte; SIZE_BYTES];
+    write(1);
+    assert!(holds(1) && holds(1));
+    write(2);
+    let refused = fs::OpenOptions::new().write(true).open(other.path("a"));
+    assert_eq!(refused.unwrap_err().raw_os_error(), Some(libc::EBUSY));
+    assert!(holds(2));
+    drop(writer);
+    for mount in [one, other] {
+        mount.unmount();
     }
 }
 

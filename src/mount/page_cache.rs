@@ -181,6 +181,7 @@ mod tests {
         assert!(open(version(5)).unwrap().is_backed());
         assert!(!open(Wish::Cached).unwrap().is_direct());
     }
+
     #[test]
     fn who_opens_before_the_kernel_has_dropped_its_pages_drops_them_too() {
         let users = Arc::new(PageCacheUsers::default());
