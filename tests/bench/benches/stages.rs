@@ -1,7 +1,7 @@
 //! Micro-benchmarks of the stages of a read and of a write: decoding and encoding chunks by each codec, gathering rows out of
 //! cached chunks and scattering them over chunks.
 //!
-//!     cargo bench --manifest-path tests/bench/Cargo.toml
+//!     cargo bench --manifest-path tests/bench/Cargo.toml --bench stages
 
 use std::sync::Arc;
 
@@ -112,13 +112,16 @@ fn rows(criterion: &mut Criterion) {
     let content = content();
     let mut group = criterion.benchmark_group("rows of cached chunks, one thread");
     group.throughput(Throughput::Bytes(SIZE_BYTES)).sample_size(20);
-    let array = written(&empty(&chains()[0].1), &content);
+    let (_, codecs) = &chains()[0];
+    let array = written(&empty(codecs), &content);
+    let read = open(&stored(codecs, &content), 1 << 30);
     let mut out = vec![0; content.len()];
+    read.read_at(0, &mut out).expect("read");
     for request in [128 << 10, 1 << 20] {
         group.bench_function(format!("gather, {} KiB a request", request >> 10), |b| {
             b.iter(|| {
                 for (number, part) in out.chunks_mut(request).enumerate() {
-                    assert!(array.read_cached((number * request) as u64, part));
+                    assert!(read.read_cached((number * request) as u64, part));
                 }
             });
         });
