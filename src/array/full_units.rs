@@ -76,9 +76,11 @@ impl Inner {
     pub(super) fn is_crowded(&self) -> bool {
         let dirty_bytes = self.engine.dirty_bytes.load(Ordering::Acquire);
         let is_storing = self.writing.full.is_storing.load(Ordering::Acquire);
-        let slab = self.slab_bytes();
-        dirty_bytes > self.engine.dirty_limit_bytes()
-            || (is_storing && dirty_bytes > slab.saturating_add(slab.max(LEAD_BYTES)))
+        let most_beside_storing = || {
+            let slab = self.slab_bytes();
+            slab.saturating_add(slab.max(LEAD_BYTES))
+        };
+        dirty_bytes > self.engine.dirty_limit_bytes() || (is_storing && dirty_bytes > most_beside_storing())
     }
 
     /// Waits while what others store makes room; whether there is any.

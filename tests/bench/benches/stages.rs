@@ -95,15 +95,11 @@ fn codecs(criterion: &mut Criterion) {
         });
     }
     group.finish();
-    let mut group = criterion.benchmark_group("encode");
+    let mut group = criterion.benchmark_group("scatter and encode");
     group.throughput(Throughput::Bytes(SIZE_BYTES)).sample_size(10);
     for (name, codecs) in chains() {
-        let write = || written(&empty(&codecs), &content);
-        let flush = |array: Arc<Array>| {
-            array.flush().expect("stored");
-            array.close_for_writing();
-        };
-        group.bench_function(name, |b| b.iter_batched(write, flush, BatchSize::PerIteration));
+        // Both together: chunks that are full are encoded beside their writer.
+        group.bench_function(name, |b| b.iter(|| stored(&codecs, &content)));
     }
     group.finish();
 }
