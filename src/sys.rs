@@ -1,10 +1,11 @@
 //! Calls of the operating system that the standard library lacks, each behind a safe function.
 //!
 //! Besides `codec/blosc.rs` the only place with unsafe code. May be used by every layer, uses nothing of the crate.
-//! One section per topic: files, process; `memory.rs` has memory. Manual pages: openat2(2), readdir(3), xattr(7), statvfs(3).
+//! One section per topic: files, process; `memory.rs` has memory, `processor.rs` wide registers. Manual pages: openat2(2), readdir(3), xattr(7), statvfs(3).
 #![allow(unsafe_code)]
 
 mod memory;
+mod processor;
 
 use std::ffi::{CStr, CString, OsString};
 use std::io;
@@ -12,6 +13,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 
 pub use memory::{Pages, Untouched, keep_freed_memory};
+pub use processor::{has_wide_registers, wide};
 
 // --- files ---------------------------------------------------------------------------------------
 

@@ -8,8 +8,8 @@
 //!   {"cname": "lz4", "clevel": 1, "shuffle": "shuffle", "typesize": 4, "blocksize": 0}}
 //! ```
 //!
-//! A buffer says itself how it was made; the configuration matters only to encoding. C-Blosc does the work, behind
-//! a check of the whole structure of the buffer, since it was not written against hostile input.
+//! A buffer says itself how it was made; the configuration matters only to encoding. C-Blosc does the work, but what
+//! `blosc_direct.rs` decodes faster, behind a check of the whole structure of the buffer, since it was not written against hostile input.
 #![allow(unsafe_code)]
 
 use std::borrow::Cow;
@@ -21,7 +21,7 @@ use serde_json::Value;
 use super::configuration::Configuration;
 use super::{
     BytesToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Entry, StoredBytes, blosc_blocks,
-    scratch,
+    blosc_direct, scratch,
 };
 
 /// `blosc` and its numcodecs spelling.
@@ -33,7 +33,7 @@ pub(super) const HEADER_BYTES: usize = 16;
 const MAX_DECODED_BYTES: usize = i32::MAX as usize - HEADER_BYTES;
 /// Blocks of typesize up to this may be split by byte (`MAX_SPLITS`), if a part has at least
 /// [`MIN_PART_BYTES`] (`MIN_BUFFERSIZE`).
-const MAX_PARTS: usize = 16;
+pub(super) const MAX_PARTS: usize = 16;
 const MIN_PART_BYTES: usize = 128;
 /// C-Blosc adds up the bytes of a match's length in 32 bits: so much of them stays below 2^31.
 const MAX_BLOSCLZ_BYTES: usize = 8 << 20;
@@ -136,10 +136,15 @@ pub(super) fn decode(encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {
     header.expect_bytes(out.len())?;
     let encoded = encoded.get(..header.encoded_bytes).unwrap_or_default();
     header.check_blocks(encoded)?;
-    match header.decoded_bytes {
-        0 => Ok(()),
-        _ => decompress(encoded, header.block_bytes, out),
+    if header.decoded_bytes == 0 {
+        return Ok(());
     }
+    if header.is_copied() {
+        out.copy_from_slice(encoded.get(HEADER_BYTES..).unwrap_or_default());
+        return Ok(());
+    }
+    blosc_direct::decode(&header, encoded, out)
+        .unwrap_or_else(|| decompress(encoded, header.block_bytes, out))
 }
 
 /// What the 16 bytes before every buffer say.
@@ -197,8 +202,17 @@ impl Header {
         }
     }
 
-    fn format(&self) -> u8 {
+    pub(super) fn format(&self) -> u8 {
         self.flags >> 5
+    }
+
+    /// Bytes of the elements whose bytes are shuffled, 1 where they are not; `None` where their bits are.
+    pub(super) fn shuffled_size(&self) -> Option<usize> {
+        match self.flags & 5 {
+            0 => Some(1),
+            1 => Some(self.type_size),
+            _ => None,
+        }
     }
 
     /// Fails unless the buffer holds so many bytes.
@@ -217,7 +231,7 @@ impl Header {
     }
 
     /// Parts that a block of `bytes` is compressed in, as C-Blosc's decoder derives it.
-    fn parts(&self, bytes: usize, is_last_and_short: bool) -> usize {
+    pub(super) fn parts(&self, bytes: usize, is_last_and_short: bool) -> usize {
         let is_split = self.flags & 0x10 == 0
             && self.type_size <= MAX_PARTS
             && bytes / self.type_size >= MIN_PART_BYTES
@@ -321,6 +335,21 @@ fn decompress(encoded: &[u8], block_bytes: usize, out: &mut [u8]) -> CodecResult
     match usize::try_from(length) == Ok(out.len()) {
         true => Ok(()),
         false => Err(CodecError::new("a block of the blosc buffer is damaged")),
+    }
+}
+
+/// Decompresses one block of LZ4 to exactly `out.len()` bytes.
+pub(super) fn decompress_lz4(encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {
+    let (length, room) = (c_int::try_from(encoded.len()), c_int::try_from(out.len()));
+    let (Ok(length), Ok(room)) = (length, room) else { return Err(CodecError::new("more than 2^31 bytes")) };
+    // SAFETY: pointers and lengths are those of the two slices, which cannot overlap; the function reads and writes nothing
+    // outside of them, whatever the bytes are.
+    let decoded = unsafe {
+        lz4_sys::LZ4_decompress_safe(encoded.as_ptr().cast(), out.as_mut_ptr().cast(), length, room)
+    };
+    match decoded == room {
+        true => Ok(()),
+        false => Err(CodecError::new("LZ4 data that do not decode to its length")),
     }
 }
 

@@ -17,6 +17,7 @@ mod base64;
 mod bitround;
 mod blosc;
 mod blosc_blocks;
+mod blosc_direct;
 pub mod byte_swap;
 mod bytes;
 mod bz2;

@@ -1,7 +1,7 @@
 //! `numcodecs.shuffle`: HDF5's byte shuffle: all first bytes of the elements, then all second bytes, … v2 id: `shuffle`.
 //!
 //! Format: numcodecs `Shuffle`. `elementsize` absent is 4 in v2, the size of the array's data type in v3; 0 and 1
-//! change nothing; the bytes must be a multiple of it. Uses nothing else.
+//! change nothing; the bytes must be a multiple of it. Uses `sys` for wide registers.
 //!
 //! ```json
 //! {"name": "numcodecs.shuffle", "configuration": {"elementsize": 4}}
@@ -12,6 +12,7 @@ use std::borrow::Cow;
 use super::configuration::Configuration;
 use super::{BytesToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Entry, Input, scratch};
 use crate::metadata::CodecFamily;
+use crate::sys::wide;
 
 /// The codec's names and constructor.
 pub const ENTRY: Entry = Entry { v3: &["numcodecs.shuffle", "shuffle"], v2: &["shuffle"], build };
@@ -90,12 +91,17 @@ impl BytesToBytes for Shuffle {
 
 /// From planes of bytes to elements. The lengths are equal, and a multiple of `size`.
 fn unshuffle(planes: &[u8], elements: &mut [u8], size: usize) {
+    interleave(planes.chunks_exact(planes.len() / size), size, elements);
+}
+
+/// Makes elements of `size` bytes from as many planes, each of which has one byte of every element.
+pub(super) fn interleave<'a>(planes: impl Iterator<Item = &'a [u8]>, size: usize, elements: &mut [u8]) {
     match size {
-        2 => unshuffle_fixed::<2>(planes, elements),
-        4 => unshuffle_fixed::<4>(planes, elements),
-        8 => unshuffle_fixed::<8>(planes, elements),
+        2 => interleave_fixed::<2>(planes, elements),
+        4 => interleave_fixed::<4>(planes, elements),
+        8 => interleave_fixed::<8>(planes, elements),
         _ => {
-            for (lane, plane) in planes.chunks_exact(planes.len() / size).enumerate() {
+            for (lane, plane) in planes.enumerate() {
                 let lane = elements.get_mut(lane..).unwrap_or_default();
                 lane.iter_mut().step_by(size).zip(plane).for_each(|(to, from)| *to = *from);
             }
@@ -103,18 +109,23 @@ fn unshuffle(planes: &[u8], elements: &mut [u8], size: usize) {
     }
 }
 
-/// [`unshuffle`] for a size known when compiled, which writes each element once.
-fn unshuffle_fixed<const SIZE: usize>(planes: &[u8], elements: &mut [u8]) {
-    let count = planes.len() / SIZE;
-    let mut plane = planes.chunks_exact(count);
-    let lanes: [&[u8]; SIZE] = std::array::from_fn(|_| plane.next().unwrap_or_default());
-    // An empty plane cannot be: chunks_exact gives SIZE of them. The check lets the compiler drop the others.
-    if lanes.iter().any(|lane| lane.len() != count) {
+/// [`interleave`] for a size known when compiled, which writes each element once.
+fn interleave_fixed<'a, const SIZE: usize>(mut planes: impl Iterator<Item = &'a [u8]>, elements: &mut [u8]) {
+    let planes: [&[u8]; SIZE] = std::array::from_fn(|_| planes.next().unwrap_or_default());
+    let elements = elements.as_chunks_mut::<SIZE>().0;
+    wide(|| interleave_loop(planes, elements));
+}
+
+/// The loop of [`interleave_fixed`], compiled into its caller for the processor that the caller is compiled for.
+#[inline(always)]
+fn interleave_loop<const SIZE: usize>(planes: [&[u8]; SIZE], elements: &mut [[u8; SIZE]]) {
+    // Cannot be: the planes have a byte for each element. The check lets the compiler drop the others.
+    if planes.iter().any(|plane| plane.len() != elements.len()) {
         return;
     }
-    for (index, element) in elements.chunks_exact_mut(SIZE).take(count).enumerate() {
-        for (to, lane) in element.iter_mut().zip(&lanes) {
-            *to = lane[index];
+    for (index, element) in elements.iter_mut().enumerate() {
+        for (to, plane) in element.iter_mut().zip(&planes) {
+            *to = plane[index];
         }
     }
 }

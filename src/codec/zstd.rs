@@ -65,6 +65,19 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
     Ok(Codec::BytesToBytes(Box::new(Zstd { level, checksum })))
 }
 
+/// Decompresses frames to exactly `out.len()` bytes.
+pub(super) fn decompress(encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {
+    let decoded = DECOMPRESSOR.with(|kept| {
+        with_kept(kept, Decompressor::new, |context| context.decompress_to_buffer(encoded, &mut *out))
+    })?;
+    match decoded == out.len() {
+        true => Ok(()),
+        false => {
+            Err(CodecError::new(format_args!("{decoded} bytes decoded where {} were expected", out.len())))
+        }
+    }
+}
+
 /// Runs `work` with the thread's context, made at its first use.
 fn with_kept<C, T>(
     kept: &RefCell<Option<C>>,
@@ -99,16 +112,7 @@ impl BytesToBytes for Zstd {
     }
 
     fn decode_into(&self, encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {
-        let decoded = DECOMPRESSOR.with(|kept| {
-            with_kept(kept, Decompressor::new, |context| context.decompress_to_buffer(encoded, &mut *out))
-        })?;
-        match decoded == out.len() {
-            true => Ok(()),
-            false => Err(CodecError::new(format_args!(
-                "{decoded} bytes decoded where {} were expected",
-                out.len()
-            ))),
-        }
+        decompress(encoded, out)
     }
 
     // A checksum is of the whole frame.

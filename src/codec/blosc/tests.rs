@@ -153,6 +153,37 @@ impl StoredBytes for Noted<'_> {
     }
 }
 
+/// What C-Blosc makes of a buffer, and what is made of it without C-Blosc, where it can be; both from the same garbage.
+#[test]
+fn blocks_decode_to_what_c_blosc_gives() {
+    let mut state = 4711;
+    let (mut same, mut refused) = (0, 0);
+    for _ in 0..4000 {
+        let type_size = [1, 2, 3, 4, 8, 16, 17][next(&mut state) % 7];
+        let (compressor, shuffle) = ([1, 2, 5][next(&mut state) % 3], (next(&mut state) % 2) as c_int);
+        let block_size = [0, 128, 1000, 4096, 70_000][next(&mut state) % 5];
+        let length = 1 + next(&mut state) % 40_000;
+        let mut encoded =
+            codec(compressor, 5, shuffle, type_size, block_size).encode(&sample(length, &mut state)).unwrap();
+        if next(&mut state).is_multiple_of(2) {
+            damage(&mut encoded, &mut state);
+        }
+        let Ok(header) = Header::parse(&encoded) else { continue };
+        let encoded = &encoded[..header.encoded_bytes];
+        if header.decoded_bytes != length || header.is_copied() || header.check_blocks(encoded).is_err() {
+            continue;
+        }
+        let (mut expected, mut found) = (vec![0xa5; length], vec![0xa5; length]);
+        let by_c_blosc = decompress(encoded, header.block_bytes, &mut expected);
+        let Some(direct) = blosc_direct::decode(&header, encoded, &mut found) else { continue };
+        assert_eq!(direct.is_ok(), by_c_blosc.is_ok(), "{direct:?}, {by_c_blosc:?}");
+        assert!(direct.is_err() || found == expected);
+        same += usize::from(direct.is_ok());
+        refused += usize::from(direct.is_err());
+    }
+    assert!(same > 100 && refused > 10, "{same} same, {refused} refused");
+}
+
 proptest! {
     #[test]
     fn a_part_is_what_the_whole_has_there(
