@@ -1,11 +1,12 @@
 //! Byte order: which parts of an element are reversed, and reversing them fast.
 //!
 //! Spec: v3 "Bytes codec"; complex is swapped per component, UTF-32 per code point, a struct per field. Uses
-//! `metadata`.
+//! `metadata`, and `sys` for wide registers.
 
 use super::{CodecError, CodecResult};
 use crate::metadata::DataType;
 use crate::metadata::data_type::Component;
+use crate::sys::wide;
 
 /// The parts of every element whose bytes are reversed; its own inverse.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,7 +99,7 @@ impl SwapPlan {
             return;
         }
         if let Some(width) = self.uniform_width() {
-            return reverse_each(data, width);
+            return wide(|| reverse_each(data, width));
         }
         for item in data.chunks_exact_mut(self.item_size) {
             for run in &self.runs {
@@ -112,9 +113,9 @@ impl SwapPlan {
     /// Copies `from` to `to`, of the same length, swapped.
     pub fn copy(&self, from: &[u8], to: &mut [u8]) {
         match self.uniform_width() {
-            Some(2) => copy_reversed::<2>(from, to),
-            Some(4) => copy_reversed::<4>(from, to),
-            Some(8) => copy_reversed::<8>(from, to),
+            Some(2) => wide(|| copy_reversed::<2>(from, to)),
+            Some(4) => wide(|| copy_reversed::<4>(from, to)),
+            Some(8) => wide(|| copy_reversed::<8>(from, to)),
             _ => {
                 to.copy_from_slice(from);
                 self.apply(to);
@@ -129,6 +130,7 @@ fn end_of(run: &Component) -> Option<usize> {
 }
 
 /// Reverses every `width` bytes.
+#[inline(always)]
 fn reverse_each(data: &mut [u8], width: usize) {
     match width {
         2 => reverse_arrays::<2>(data),
@@ -139,6 +141,7 @@ fn reverse_each(data: &mut [u8], width: usize) {
 }
 
 /// As [`reverse_each`] with a width the compiler knows, so that it becomes shuffle instructions.
+#[inline(always)]
 fn reverse_arrays<const WIDTH: usize>(data: &mut [u8]) {
     let (parts, _) = data.as_chunks_mut::<WIDTH>();
     for part in parts {
@@ -146,6 +149,7 @@ fn reverse_arrays<const WIDTH: usize>(data: &mut [u8]) {
     }
 }
 
+#[inline(always)]
 fn copy_reversed<const WIDTH: usize>(from: &[u8], to: &mut [u8]) {
     let (from, _) = from.as_chunks::<WIDTH>();
     let (to, _) = to.as_chunks_mut::<WIDTH>();
