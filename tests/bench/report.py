@@ -11,7 +11,9 @@ import time
 class Table:
     """Rows of one measurement each: a way's median beside that of what it is compared with."""
 
-    def __init__(self):
+    def __init__(self, folder):
+        os.makedirs(folder, exist_ok=True)
+        self.stem = os.path.join(folder, time.strftime("%Y%m%d-%H%M%S"))
         self.load_before = os.getloadavg()[0]
         self.rows, self.peaks = [], {}
         print(f"{platform.machine()}, {os.cpu_count()} cores, load {self.load_before:.1f} before")
@@ -28,25 +30,26 @@ class Table:
             ratio = f"{others[fastest] / median:5.2f} x {fastest}" if fastest and way.startswith(ours) else ""
             print(f"  {way:24} {median:9.4f} s ({best:.4f} to {worst:.4f}) {speed}  {ratio}")
         for note, value in (notes or {}).items():
-            print(f"  {note}: {value}")
+            print(f"  {note}: {value}", flush=True)
         self.rows.append({"case": case, "seconds": seconds, "medians": medians, "fastest": fastest,
                           "size_bytes": size_bytes, "ours": list(ours), "notes": notes or {}})
 
     def memory(self, peaks):
-        """The most memory that daemons had, by their options."""
-        print("\npeak memory of the daemon")
-        for options, (kib, store) in sorted(peaks.items()):
-            print(f"  {options or 'no options':24} {kib / 1024:9.0f} MiB, of {store}")
+        """The most memory that daemons had so far, by their options: KiB, and of which store."""
         self.peaks = {options: {"MiB": round(kib / 1024), "store": store} for options, (kib, store) in peaks.items()}
 
-    def keep(self, folder):
-        os.makedirs(folder, exist_ok=True)
-        stem = os.path.join(folder, time.strftime("%Y%m%d-%H%M%S"))
-        with open(stem + ".json", "w") as f:
+    def end(self):
+        print("\npeak memory of the daemon")
+        for options, peak in sorted(self.peaks.items()):
+            print(f"  {options or 'no options':24} {peak['MiB']:9} MiB, of {peak['store']}")
+        print(f"\nkept as {self.stem}.json and {self.stem}.svg")
+
+    def keep(self):
+        """What there is so far, as JSON and as a plot."""
+        with open(self.stem + ".json", "w") as f:
             json.dump({"machine": platform.machine(), "cores": os.cpu_count(), "load_before": self.load_before, "rows": self.rows, "peaks": self.peaks}, f, indent=1)
-        with open(stem + ".svg", "w") as f:
+        with open(self.stem + ".svg", "w") as f:
             f.write(plot(self.rows))
-        print(f"\nkept as {stem}.json and {stem}.svg")
 
 
 def plot(rows):
