@@ -85,7 +85,7 @@
 //! - Who opens a file is given nothing that was replaced in the store before: loads that have not ended count, too.
 //! - An index of a shard and the inner chunks found through it come from the same version of the object.
 //! - No panics: `unwrap`, `expect` and `panic` are denied outside tests; a panic in a library costs one request.
-//! - `unsafe` is in `sys.rs`, its parts `sys/memory.rs` and `sys/processor.rs`, and `codec/blosc.rs` only, each block with its reason.
+//! - Unsafe code is in `sys` (with its parts, memory and processor) and `codec/blosc.rs` only, each block with its reason.
 //!
 //! - A dirty unit leaves memory only when exactly what it holds is in the store (or by the user's truncate, or `--force`).
 //! - An object gets its name only after its bytes are on the disk; every failure to store is told to every open descriptor.

@@ -280,7 +280,8 @@ def ceilings(bench, _, table):
 
 def random_read(bench, _, table):
     """4 KiB at random places of chunks that are cached, past the page cache."""
-    places = [random.Random(1).randrange(0, 64 << 20, 4096) for _ in range(20000)]
+    drawn = random.Random(1)
+    places = [drawn.randrange(0, 64 << 20, 4096) for _ in range(20000)]
 
     def read(file):
         fd = os.open(file, os.O_RDONLY)
@@ -377,7 +378,8 @@ def write(bench, arrays, table):
 
 def random_write(bench, _, table):
     """4 KiB at random places, then fsync."""
-    places = [random.Random(2).randrange(0, SIZE_BYTES, 4096) for _ in range(2000)]
+    drawn = random.Random(2)
+    places = [drawn.randrange(0, SIZE_BYTES, 4096) for _ in range(2000)]
     path = os.path.join(bench.folder, "written.zarr")
 
     def run(store):
