@@ -37,6 +37,8 @@
 //!    index (read once, kept while the object's version is the same) and reads one range.
 //! 6. `codec/pipeline.rs` decodes into a recycled buffer, which holds the unit in served order and byte order.
 //! 7. The pieces are copied into the reply; units that are missing in the store become fill value.
+//!    Of a sequential reader past the page cache, whose requests come one after the other, the next replies are put together while
+//!    the kernel takes this one (`array/gathered.rs`).
 //!
 //! Chunks stored raw (bytes only) skip the cache: `array/raw.rs` reads ranges of the object, which stays open
 //! (`array/open_objects.rs`), and puts them in place; a session thread does so where the system has the bytes in memory.

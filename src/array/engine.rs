@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::Inner;
 use super::buffer::BufferPool;
 use super::cache::ChunkCache;
+use super::gathered::GatheredBytes;
 use super::open_objects::OpenObjects;
 use super::permits::Permits;
 use super::rounds::store_each;
@@ -28,6 +29,8 @@ pub struct Engine {
     pub(super) streams: Streams,
     /// Buffers for decoded units.
     pub(super) buffers: Arc<BufferPool>,
+    /// What is gathered ahead of readers.
+    pub(super) gathered_bytes: GatheredBytes,
     /// Decoding threads.
     pub(super) workers: Workers,
     /// To encode; as many as there are decoding threads.
@@ -116,6 +119,7 @@ impl Engine {
             objects: OpenObjects::default(),
             streams: Streams::default(),
             buffers,
+            gathered_bytes: GatheredBytes::new(cache_limit_bytes),
             workers,
             encoders,
             next_array: AtomicU64::new(1),

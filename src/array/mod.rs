@@ -16,6 +16,7 @@ mod dirty;
 mod encoding;
 mod engine;
 mod full_units;
+mod gathered;
 mod grid;
 #[cfg(test)]
 #[allow(clippy::expect_used)]
@@ -71,6 +72,7 @@ pub use crate::metadata::ByteOrder;
 use bands::Bands;
 use dirty::WriteState;
 pub use engine::{Engine, EngineCounters};
+pub use gathered::Gathered;
 use grid::Grid;
 pub use held::Held;
 use passed::Passed;

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use super::bands::Slab;
+use super::gathered::Spans;
 use super::sync::Mutex;
 use super::sync::atomic::{AtomicU64, Ordering};
 use super::{Array, Inner};
@@ -32,6 +33,7 @@ const AHEAD_BYTES_PER_THREAD: u64 = 32 << 20;
 pub struct Reader {
     pass: Mutex<Pass>,
     wanted: Arc<Wanted>,
+    pub(super) gathered: Mutex<Spans>,
 }
 
 /// What of the queued is still of use to a reader.
@@ -100,6 +102,19 @@ impl Array {
     /// Tells that a reader was given the bytes from `offset` to `end`: if that is where it was expected, what follows is
     /// decoded in the background.
     pub fn note_read(&self, reader: &Reader, offset: u64, end: u64) {
+        self.note(reader, offset, end);
+    }
+
+    /// As [`Array::note_read`], for a reader whose requests come one after the other: what a sequential one asks for next is put
+    /// together in the background, too.
+    pub fn note_lone_read(&self, reader: &Reader, offset: u64, end: u64) {
+        if let Some(next) = self.note(reader, offset, end) {
+            Inner::gather_ahead(&self.inner, &reader.gathered, next, end - offset);
+        }
+    }
+
+    /// Where a sequential reader goes on, what follows being queued; `None` of another.
+    fn note(&self, reader: &Reader, offset: u64, end: u64) -> Option<u64> {
         let mut pass = reader.pass.lock();
         let expected = pass.next_offset;
         let window_bytes = match pass.stream {
@@ -108,13 +123,15 @@ impl Array {
         };
         if !is_sequential(expected, offset, window_bytes) {
             pass.next_offset = end;
+            reader.gathered.lock().clear();
             if pass.stream.take().is_some() {
                 reader.wanted.end();
             }
-            return;
+            return None;
         }
         pass.next_offset = expected.max(end);
         self.go_on(reader, &mut pass, end);
+        Some(pass.next_offset)
     }
 
     /// Queues what a sequential reader needs next, who has just asked for what ends at `asked`.

@@ -12,6 +12,7 @@ use std::sync::{Arc, Weak};
 use super::bands::{BandPlace, Bands};
 use super::buffer::Buffer;
 use super::cache::{Content, Key, Loaded, Peek, Version};
+use super::gathered::Gathered;
 use super::piece::Piece;
 use super::source::Place;
 use super::streams::MOST_STREAMS;
@@ -24,6 +25,12 @@ use crate::error::{Error, Result};
 pub struct Lent {
     buffer: Arc<Buffer>,
     range: Range<usize>,
+}
+
+impl Lent {
+    pub(super) fn new(buffer: Arc<Buffer>, range: Range<usize>) -> Self {
+        Lent { buffer, range }
+    }
 }
 
 impl Deref for Lent {
@@ -77,50 +84,13 @@ impl Array {
     /// As [`Array::read_at`], but only if every chunk needed is in the cache now, or as raw bytes in the system's: `false` (and
     /// `out` undefined) otherwise. Never blocks on the store.
     pub fn read_cached(&self, offset: u64, out: &mut [u8]) -> bool {
-        let inner = &self.inner;
-        let end = offset.checked_add(out.len() as u64);
-        if end.is_none_or(|end| end > self.size_bytes()) {
-            return false;
-        }
-        if inner.source.is_raw() {
-            return !inner.writing.is_written.load(Ordering::Acquire) && inner.read_raw_now(offset, out);
-        }
-        let Some(bands) = inner.bands.get() else { return false };
-        let is_written = inner.writing.is_written.load(Ordering::Acquire);
-        let mut found: Vec<(u64, Present)> = Vec::new();
-        let looked = bands.grid().for_each_piece(offset, out.len() as u64, &mut |piece: &Piece<'_>| {
-            let band = piece.chunk;
-            if found.last().is_some_and(|(last, _)| *last == band) {
-                return Ok(());
-            }
-            if is_written && let Some(dirty) = inner.present_dirty(bands.place(band).unit) {
-                found.push((band, dirty.ok_or(())?));
-                return Ok(());
-            }
-            // Read after the look at the dirty units: what was stored before that look has moved the epoch by now.
-            let epoch = inner.epoch.load(Ordering::Acquire);
-            match inner.engine.cache.peek(inner.band_key(band), epoch) {
-                Peek::Fresh(content) => found.push((band, Present::Stored(content))),
-                Peek::Old | Peek::Missing => return Err(()),
-            }
-            Ok(())
-        });
-        if looked.is_err() {
-            return false;
-        }
-        inner.engine.cache.counters.hits.fetch_add(found.len() as u64, Ordering::Relaxed);
-        // The pieces come in the same order again.
-        let mut rest = found.as_slice();
-        let next = |band: u64| {
-            while let [(number, present), others @ ..] = rest {
-                if *number == band {
-                    return Some(present);
-                }
-                rest = others;
-            }
-            None
-        };
-        inner.copy_out(offset, out, next, false)
+        self.inner.read_cached(offset, out)
+    }
+
+    /// A range that was gathered ahead for a reader, while it is what [`Array::read_at`] gives. Waits while another thread copies it;
+    /// for the store only if it `may_block`.
+    pub fn gathered(&self, reader: &Reader, range: Range<u64>, may_block: bool) -> Gathered {
+        self.inner.take_gathered(&reader.gathered, range, may_block)
     }
 
     /// The bytes of a range where they are contiguous in one band that is in the cache now, without copying them. Never
@@ -177,6 +147,53 @@ impl Array {
 }
 
 impl Inner {
+    /// As [`Array::read_cached`].
+    pub(super) fn read_cached(&self, offset: u64, out: &mut [u8]) -> bool {
+        let end = offset.checked_add(out.len() as u64);
+        if end.is_none_or(|end| end > self.grid.size_bytes()) {
+            return false;
+        }
+        if self.source.is_raw() {
+            return !self.writing.is_written.load(Ordering::Acquire) && self.read_raw_now(offset, out);
+        }
+        let Some(bands) = self.bands.get() else { return false };
+        let is_written = self.writing.is_written.load(Ordering::Acquire);
+        let mut found: Vec<(u64, Present)> = Vec::new();
+        let looked = bands.grid().for_each_piece(offset, out.len() as u64, &mut |piece: &Piece<'_>| {
+            let band = piece.chunk;
+            if found.last().is_some_and(|(last, _)| *last == band) {
+                return Ok(());
+            }
+            if is_written && let Some(dirty) = self.present_dirty(bands.place(band).unit) {
+                found.push((band, dirty.ok_or(())?));
+                return Ok(());
+            }
+            // Read after the look at the dirty units: what was stored before that look has moved the epoch by now.
+            let epoch = self.epoch.load(Ordering::Acquire);
+            match self.engine.cache.peek(self.band_key(band), epoch) {
+                Peek::Fresh(content) => found.push((band, Present::Stored(content))),
+                Peek::Old | Peek::Missing => return Err(()),
+            }
+            Ok(())
+        });
+        if looked.is_err() {
+            return false;
+        }
+        self.engine.cache.counters.hits.fetch_add(found.len() as u64, Ordering::Relaxed);
+        // The pieces come in the same order again.
+        let mut rest = found.as_slice();
+        let next = |band: u64| {
+            while let [(number, present), others @ ..] = rest {
+                if *number == band {
+                    return Some(present);
+                }
+                rest = others;
+            }
+            None
+        };
+        self.copy_out(offset, out, next, false)
+    }
+
     /// From now on, what was read of the store before is compared with it, or read again.
     fn look_afresh(&self) {
         self.epoch.fetch_add(1, Ordering::AcqRel);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use crate::array::{Array, Lent, Reader};
+use crate::array::{Array, Gathered, Lent, Reader};
 use crate::error::Error;
 use crate::hierarchy::Node;
 use crate::mount::failure::{Answer, Failure, Reach};
@@ -245,8 +245,9 @@ impl FileSystem {
             }
             Handle::Generated(content) => Ok(Given::Copied(copy_part(content, offset, size, buffer))),
             Handle::Companion(made) => Ok(Given::Copied(copy_part(&made.bytes, offset, size, buffer))),
-            Handle::Array { inode, reader, .. } => {
-                let read = self.read_array(inode, reader, offset, size, buffer, reach);
+            Handle::Array { inode, reader, way, .. } => {
+                let is_direct = way.as_ref().is_none_or(Way::is_direct);
+                let read = self.read_array(inode, (reader, is_direct), (offset, size), buffer, reach);
                 if let Err(failure @ Failure::Error(_)) = &read {
                     let request = format!("read of {size} bytes at {offset}");
                     self.note_failure(inode, &request, failure);
@@ -259,9 +260,8 @@ impl FileSystem {
     fn read_array<'a>(
         &self,
         inode: &Inode,
-        reader: &Reader,
-        offset: u64,
-        size: u32,
+        (reader, is_direct): (&Reader, bool),
+        (offset, size): (u64, u32),
         buffer: &'a mut Vec<u8>,
         reach: Reach,
     ) -> Answer<Given<'a>> {
@@ -274,9 +274,17 @@ impl FileSystem {
         let open = inode.open_array().ok_or(Failure::Errno(libc::EBADF))?;
         let array = open.array.as_ref().map_err(Error::clone)?;
         let length = array.size_bytes().saturating_sub(offset).min(u64::from(size));
-        let given = match array.lend(offset, length).filter(|_| reach == Reach::Memory) {
-            Some(lent) => Given::Lent(lent),
-            None => {
+        let lent = array.lend(offset, length).filter(|_| reach == Reach::Memory);
+        let is_one_run = lent.is_some();
+        let gathered = match lent {
+            Some(lent) => Gathered::Ready(lent),
+            None if !is_direct => Gathered::None,
+            None => array.gathered(reader, offset..offset + length, reach == Reach::Store),
+        };
+        let given = match gathered {
+            Gathered::Ready(lent) => Given::Lent(lent),
+            Gathered::Blocks => return Err(Failure::NeedsStore),
+            Gathered::None => {
                 let length = usize::try_from(length).unwrap_or(usize::MAX);
                 if buffer.len() < length {
                     buffer.resize(length, 0);
@@ -294,8 +302,10 @@ impl FileSystem {
         inode.counters.reads.fetch_add(1, Ordering::Relaxed);
         inode.counters.bytes.fetch_add(length, Ordering::Relaxed);
         self.stats.note_read(length);
-        if self.options.prefetch {
-            array.note_read(reader, offset, offset + length);
+        match self.options.prefetch {
+            true if is_direct && !is_one_run => array.note_lone_read(reader, offset, offset + length),
+            true => array.note_read(reader, offset, offset + length),
+            false => {}
         }
         Ok(given)
     }
