@@ -5,6 +5,7 @@
 //! (300 otherwise). What runs is this layer's own code over a store in memory, with `sync.rs` as the only stand-in.
 
 mod cache;
+mod gathered;
 mod write_back;
 
 use shuttle::scheduler::{PctScheduler, RandomScheduler};

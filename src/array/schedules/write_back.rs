@@ -15,13 +15,13 @@ use crate::metadata::{Document, parse_v3};
 use crate::store::{Entry, Info, MemoryStore, Object, Part, Room, Store, Validator, Writer};
 
 /// Length of an array; its chunks have 4 elements, its shards 8.
-const LENGTH: usize = 16;
+pub(super) const LENGTH: usize = 16;
 /// What was never written.
-const FILL: u8 = 9;
+pub(super) const FILL: u8 = 9;
 
 /// How an array is stored: read by ranges, through the cache, in shards.
 #[derive(Clone, Copy, Debug)]
-enum Form {
+pub(super) enum Form {
     Raw,
     Checked,
     Sharded,
@@ -29,7 +29,7 @@ enum Form {
 
 /// A store that takes its time, forgets what was not synced when asked for it, and is full for a while.
 #[derive(Default)]
-struct Slow {
+pub(super) struct Slow {
     now: MemoryStore,
     /// Objects by key as they were when they were synced last.
     lasting: Mutex<HashMap<String, Vec<u8>>>,
@@ -135,7 +135,7 @@ fn document(form: Form) -> Vec<u8> {
     document.to_string().into_bytes()
 }
 
-fn open(engine: &Arc<Engine>, store: &Arc<dyn Store>, path: &str) -> Arc<Array> {
+pub(super) fn open(engine: &Arc<Engine>, store: &Arc<dyn Store>, path: &str) -> Arc<Array> {
     let key = format!("{path}/zarr.json");
     let document = store.get(&key, 1 << 20).unwrap().unwrap();
     let Document::Array(metadata) = parse_v3(&key, &document).unwrap() else { panic!("no array") };
@@ -150,16 +150,16 @@ fn content(store: Arc<dyn Store>, path: &str) -> Vec<u8> {
     out
 }
 
-struct Scene {
+pub(super) struct Scene {
     form: Form,
-    store: Arc<Slow>,
-    engine: Arc<Engine>,
+    pub(super) store: Arc<Slow>,
+    pub(super) engine: Arc<Engine>,
     /// Open for writing.
     array: Arc<Array>,
 }
 
 impl Scene {
-    fn new(form: Form, dirty_limit_bytes: u64) -> Scene {
+    pub(super) fn new(form: Form, dirty_limit_bytes: u64) -> Scene {
         let store = Arc::new(Slow::default());
         for path in ["a", "b"] {
             store.now.put(&format!("{path}/zarr.json"), document(form)).unwrap();
@@ -184,7 +184,7 @@ impl Scene {
     }
 
     /// Everything is stored, and nothing else.
-    fn end(self, expected: &[u8]) {
+    pub(super) fn end(self, expected: &[u8]) {
         self.array.sync().unwrap();
         assert!(!self.array.is_dirty());
         assert_eq!(self.engine.counters().dirty_bytes, 0);
@@ -197,14 +197,14 @@ impl Scene {
     }
 }
 
-fn each_form(test: impl Fn(Form) + Send + Sync + Copy + 'static) {
+pub(super) fn each_form(test: impl Fn(Form) + Send + Sync + Copy + 'static) {
     for form in [Form::Raw, Form::Checked, Form::Sharded] {
         explore(schedules().div_ceil(3), move || test(form));
     }
 }
 
 /// As the adapter to FUSE does: at once, or else with patience.
-fn write(array: &Array, offset: u64, data: &[u8]) {
+pub(super) fn write(array: &Array, offset: u64, data: &[u8]) {
     if !array.write_now(offset, data).unwrap() {
         array.write_at(offset, data).unwrap();
     }
