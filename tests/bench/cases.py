@@ -123,9 +123,9 @@ class Bench:
         order = random.Random(len(ways))
         for _ in range(self.runs):
             for way in order.sample(list(ways), len(ways)):
-                touch_memory()
                 for path in read:
                     read_files(path)
+                touch_memory()
                 seconds[way].append(ways[way]())
         return seconds
 
