@@ -57,7 +57,8 @@
 //! # The way of a write
 //!
 //! 1. `mount/fuse_write.rs` takes the request on the session thread where nothing is in its way, else on the pool;
-//!    `mount/writing.rs` cuts it at the end of the file.
+//!    `mount/writing.rs` cuts it at the end of the file, and takes of a memory map's page only what nobody wrote beside the
+//!    map since the page was read (`mount/overwritten.rs`).
 //! 2. [`array::Array::write_at`] copies the pieces into **dirty units** (`array/dirty.rs`), each with the set of byte intervals that
 //!    were written (a write may split elements). A unit that is written in full is never read from the store; one written in part is
 //!    completed when somebody reads it or when it is stored. Readers of a dirty unit read it from there.

@@ -1,5 +1,6 @@
-//! Programs made to break file systems, on a writable mount: fsx, fio with verification, and 64 threads that write the bytes of
-//! one chunk in turns. What they leave is read again after a remount, and by zarr-python.
+//! Programs made to break file systems, on a writable mount: fsx, fio with verification, 64 threads that write the bytes of
+//! one chunk in turns, and a page that is written through a map and beside it. What they leave is read again after a remount, and
+//! by zarr-python.
 //!
 //! By default 5,000 operations of fsx with 2 seeds; with `ZARRFS_EXERCISE=long` 100,000 with 5 seeds, fio on larger
 //! files, and a larger chunk for the threads. fsx (crates.io, 0.3.2) is looked for in `ZARRFS_TEST_FSX`, then on the PATH;
@@ -16,6 +17,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use serde_json::{Value, json};
+use support::faulty::compiled;
 use support::fixtures::python;
 use support::mounted::Mount;
 use support::uneven::{v3, write_arrays};
@@ -258,4 +260,48 @@ fn threads_write_the_bytes_of_one_chunk_in_turns() {
     let names = vec!["a"];
     let scene = Scene { what, folder, options: OPTIONS.to_vec(), names, mount };
     scene.end();
+}
+
+/// One page: its first half is written through a memory map, its second half by a file that was open for writing before and goes
+/// past the page cache. Nothing that the second was told is written goes back when the kernel sends the page.
+#[test]
+fn a_page_is_written_through_a_map_and_beside_it() {
+    const PAGE: u64 = 4096;
+    let what = "a page of a map";
+    let Some(mapped_writer) = compiled("mapped_writer.c", &[], what) else { return };
+    let folder = folder();
+    let store = folder.path().join("store");
+    fs::create_dir_all(store.join("a")).unwrap();
+    let little = json!({"name": "bytes", "configuration": {"endian": "little"}});
+    fs::write(store.join("a/zarr.json"), v3("uint8", &[2 * PAGE], &[2 * PAGE], &json!([little])).to_string())
+        .unwrap();
+    let Some(mount) = Mount::new(&store, &OPTIONS, what) else { return };
+    let path = mount.path("a");
+    let beside = File::options().write(true).open(&path).unwrap();
+    let reader = File::open(&path).unwrap();
+    let mut numbers = Numbers(1);
+    let mut expected = vec![3; PAGE as usize / 2];
+    let mut read = expected.clone();
+    let writes = if is_long() { 100_000 } else { 10_000 };
+    for life in 0..4 {
+        let arguments = [0, PAGE / 2, life].map(|number| number.to_string());
+        let mut command = Command::new(&mapped_writer);
+        let mut child = command.arg(&path).args(arguments).stdout(Stdio::null()).spawn().unwrap();
+        for write in 0..writes / 4 {
+            let (offset, length) = numbers.range(PAGE / 2);
+            let piece = &mut expected[offset as usize..][..length as usize];
+            piece.fill(numbers.next() as u8);
+            beside.write_all_at(piece, PAGE / 2 + offset).unwrap();
+            reader.read_exact_at(&mut read, PAGE / 2).unwrap();
+            let wrong = (0..expected.len()).find(|&at| read[at] != expected[at]);
+            assert_eq!(wrong, None, "went back after write {write} of life {life}");
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    drop((beside, reader));
+    let names = vec!["a"];
+    let scene = Scene { what, folder, options: OPTIONS.to_vec(), names, mount };
+    scene.end();
+    say(format!("exercisers: {writes} writes beside a map of the same page, none went back"));
 }

@@ -56,6 +56,9 @@ impl Deref for Given<'_> {
     }
 }
 
+/// What fills pages of the page cache begins at a multiple of this.
+const PAGE_BYTES: u64 = 4096;
+
 impl FileSystem {
     /// Opens a file. Blocks on the store.
     pub fn open(&self, inode: u64, flags: i32) -> Answer<Opened> {
@@ -274,6 +277,11 @@ impl FileSystem {
         let open = inode.open_array().ok_or(Failure::Errno(libc::EBADF))?;
         let array = open.array.as_ref().map_err(Error::clone)?;
         let length = array.size_bytes().saturating_sub(offset).min(u64::from(size));
+        if let Some(overwritten) = inode.page_cache_users.overwritten()
+            && offset.is_multiple_of(PAGE_BYTES)
+        {
+            overwritten.remove(offset..offset + length);
+        }
         let lent = array.lend(offset, length).filter(|_| reach == Reach::Memory);
         let is_one_run = lent.is_some();
         let gathered = match lent {

@@ -23,6 +23,7 @@ pub mod nodes;
 pub mod notify;
 pub mod options;
 pub mod outcome;
+pub mod overwritten;
 pub mod page_cache;
 pub mod passthrough;
 pub mod permissions;

@@ -3,17 +3,19 @@
 //! A file that is open for writing only goes past it: nobody can map it, and each byte is spared a copy and its page. The
 //! kernel drops its pages of a range before it sends a direct write to that range, but a read that is on its way at
 //! that moment may bring back what was there before, and older kernels do not look again. Hence the invariant: while a
-//! file is written past the page cache, no open file of it is read through it. And all open files of an inode, or none, are
+//! file is written past the page cache, no open file of it is read through it. Memory maps are, always (`overwritten.rs`). And all open files of an inode, or none, are
 //! those that the kernel reads by itself (`passthrough.rs`).
 //!
 //! The kernel drops what it has of a file when it handles the answer to an open(2) that says so. Until such an answer is on its
 //! way, and for a moment behind it, whoever opens the file is told to drop it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use crate::mount::overwritten::Overwritten;
 use crate::store::Validator;
 
 /// The open files of one array, by their way.
@@ -23,12 +25,17 @@ pub struct PageCacheUsers {
     /// be old the next one neither uses nor keeps.
     pub opening: Mutex<()>,
     users: Mutex<Users>,
+    /// What was written past the page cache beside those who may have mapped the file, while there are any.
+    overwritten: Overwritten,
+    is_mixed: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Users {
     cached: usize,
     direct_writers: usize,
+    /// Those that may have mapped the file although they, or others, write past the page cache.
+    direct: usize,
     backed: usize,
     /// Of the object behind those.
     version: Option<Validator>,
@@ -73,6 +80,11 @@ impl PageCacheUsers {
     pub fn note_change(&self) {
         self.users.lock().is_doubtful = true;
     }
+
+    /// Where somebody may have mapped the file although it is written past the page cache: what was written so.
+    pub fn overwritten(&self) -> Option<&Overwritten> {
+        self.is_mixed.load(Ordering::Acquire).then_some(&self.overwritten)
+    }
 }
 
 impl Way {
@@ -96,7 +108,11 @@ impl Way {
             Kind::Cached => held.cached += 1,
             Kind::DirectWriter => held.direct_writers += 1,
             Kind::Backed => held.backed += 1,
-            Kind::Direct => held.is_doubtful = true,
+            Kind::Direct => {
+                held.is_doubtful = true;
+                held.direct += 1;
+                users.is_mixed.store(true, Ordering::Release);
+            }
         }
         let has_dropped = held.told_at.is_none_or(|at| at.elapsed() >= drop_time);
         let keeps_cache = !held.is_doubtful && has_dropped;
@@ -131,7 +147,13 @@ impl Drop for Way {
             Kind::Cached => held.cached -= 1,
             Kind::DirectWriter => held.direct_writers -= 1,
             Kind::Backed => held.backed -= 1,
-            Kind::Direct => {}
+            Kind::Direct => {
+                held.direct -= 1;
+                if held.direct == 0 {
+                    self.users.is_mixed.store(false, Ordering::Release);
+                    self.users.overwritten.clear();
+                }
+            }
         }
     }
 }

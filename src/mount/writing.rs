@@ -13,6 +13,7 @@ use crate::mount::failure::{Answer, Failure, Reach};
 use crate::mount::fs::{FileSystem, Found};
 use crate::mount::handle::Handle;
 use crate::mount::inode::{Inode, Kind};
+use crate::mount::overwritten::Overwritten;
 use crate::mount::sidecar_edit::is_sidecar;
 
 /// What a handle that writes remembers.
@@ -143,25 +144,73 @@ impl FileSystem {
         }
         let length = usize::try_from(room).unwrap_or(usize::MAX).min(data.len());
         let data = data.get(..length).unwrap_or(data);
-        let written = match reach {
-            Reach::Memory => match self.array_of(inode).map(|array| array.write_now(offset, data)) {
-                Ok(Ok(true)) => Ok(()),
-                Ok(Err(error)) => Err(error),
-                Ok(Ok(false)) | Err(_) => return Err(Failure::NeedsStore),
-            },
-            Reach::Store => self.on_current(inode, &writer.array, |array| {
-                if is_page { array.write_page(offset, data) } else { array.write_at(offset, data) }
-            }),
+        let put = |from: u64, data: &[u8]| {
+            self.put(inode, writer, (from, data), is_page, reach).map_err(|failure| match failure {
+                Failure::Error(error) => {
+                    self.write_failure(inode, &format!("write of {length} bytes at {offset}"), error)
+                }
+                failure => failure,
+            })
         };
-        written.map_err(|error| {
-            self.write_failure(inode, &format!("write of {length} bytes at {offset}"), error)
-        })?;
+        match inode.page_cache_users.overwritten() {
+            None => put(offset, data)?,
+            Some(overwritten) => self.put_beside_maps(overwritten, (offset, data), is_page, reach, put)?,
+        }
         if !is_page {
             self.unless_over()?;
         }
         inode.counters.writes.fetch_add(1, Ordering::Relaxed);
         inode.counters.bytes_written.fetch_add(length as u64, Ordering::Relaxed);
         Ok(u32::try_from(length).unwrap_or(u32::MAX))
+    }
+
+    /// Puts bytes into the array.
+    fn put(
+        &self,
+        inode: &Inode,
+        writer: &Writer,
+        (offset, data): (u64, &[u8]),
+        is_page: bool,
+        reach: Reach,
+    ) -> Answer<()> {
+        match reach {
+            Reach::Memory => {
+                match self.array_of(inode).map_err(|_| Failure::NeedsStore)?.write_now(offset, data)? {
+                    true => Ok(()),
+                    false => Err(Failure::NeedsStore),
+                }
+            }
+            Reach::Store => Ok(self.on_current(inode, &writer.array, |array| {
+                if is_page { array.write_page(offset, data) } else { array.write_at(offset, data) }
+            })?),
+        }
+    }
+
+    /// Has bytes put into the array where the file may be mapped and is written past the page cache, too.
+    fn put_beside_maps(
+        &self,
+        overwritten: &Overwritten,
+        (offset, data): (u64, &[u8]),
+        is_page: bool,
+        reach: Reach,
+        put: impl Fn(u64, &[u8]) -> Answer<()>,
+    ) -> Answer<()> {
+        let _writing = match reach {
+            Reach::Memory => overwritten.writing.try_lock().ok_or(Failure::NeedsStore)?,
+            Reach::Store => overwritten.writing.lock(),
+        };
+        let range = offset..offset + data.len() as u64;
+        if !is_page {
+            overwritten.insert(range.clone());
+            let outcome = put(offset, data);
+            // A page that was read meanwhile may have either.
+            overwritten.insert(range);
+            return outcome;
+        }
+        overwritten.outside(range).into_iter().try_for_each(|part| {
+            let (from, to) = ((part.start - offset) as usize, (part.end - offset) as usize);
+            put(part.start, data.get(from..to).unwrap_or_default())
+        })
     }
 
     fn write_failure(&self, inode: &Inode, request: &str, error: Error) -> Failure {
