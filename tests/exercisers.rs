@@ -262,8 +262,18 @@ fn threads_write_the_bytes_of_one_chunk_in_turns() {
     scene.end();
 }
 
+/// Sets its flag when it is dropped, by a panic too.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// One page: its first half is written through a memory map, its second half by a file that was open for writing before and goes
-/// past the page cache. Nothing that the second was told is written goes back when the kernel sends the page.
+/// past the page cache; somebody else reads all the time. Nothing that the second was told is written goes back when the kernel
+/// sends the page.
 #[test]
 fn a_page_is_written_through_a_map_and_beside_it() {
     const PAGE: u64 = 4096;
@@ -281,24 +291,34 @@ fn a_page_is_written_through_a_map_and_beside_it() {
     let reader = File::open(&path).unwrap();
     let mut numbers = Numbers(1);
     let mut expected = vec![3; PAGE as usize / 2];
-    let mut read = expected.clone();
+    let mut read = vec![0; PAGE as usize];
     let writes = if is_long() { 100_000 } else { 10_000 };
-    for life in 0..4 {
-        let arguments = [0, PAGE / 2, life].map(|number| number.to_string());
-        let mut command = Command::new(&mapped_writer);
-        let mut child = command.arg(&path).args(arguments).stdout(Stdio::null()).spawn().unwrap();
-        for write in 0..writes / 4 {
-            let (offset, length) = numbers.range(PAGE / 2);
-            let piece = &mut expected[offset as usize..][..length as usize];
-            piece.fill(numbers.next() as u8);
-            beside.write_all_at(piece, PAGE / 2 + offset).unwrap();
-            reader.read_exact_at(&mut read, PAGE / 2).unwrap();
-            let wrong = (0..expected.len()).find(|&at| read[at] != expected[at]);
-            assert_eq!(wrong, None, "went back after write {write} of life {life}");
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (file, mut bytes) = (File::open(&path).unwrap(), vec![0; PAGE as usize]);
+            while !is_over.load(Ordering::Relaxed) {
+                file.read_exact_at(&mut bytes, 0).unwrap();
+            }
+        });
+        let _ends = Ends(&is_over);
+        for life in 0..4 {
+            let arguments = [0, PAGE / 2, life].map(|number| number.to_string());
+            let mut command = Command::new(&mapped_writer);
+            let mut child = command.arg(&path).args(arguments).stdout(Stdio::null()).spawn().unwrap();
+            for write in 0..writes / 4 {
+                let (offset, length) = numbers.range(PAGE / 2);
+                let piece = &mut expected[offset as usize..][..length as usize];
+                piece.fill(numbers.next() as u8);
+                beside.write_all_at(piece, PAGE / 2 + offset).unwrap();
+                reader.read_exact_at(&mut read, 0).unwrap();
+                let wrong = (0..expected.len()).find(|&at| read[PAGE as usize / 2 + at] != expected[at]);
+                assert_eq!(wrong, None, "went back after write {write} of life {life}");
+            }
+            child.kill().unwrap();
+            child.wait().unwrap();
         }
-        child.kill().unwrap();
-        child.wait().unwrap();
-    }
+    });
     drop((beside, reader));
     let names = vec!["a"];
     let scene = Scene { what, folder, options: OPTIONS.to_vec(), names, mount };

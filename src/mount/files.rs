@@ -56,9 +56,6 @@ impl Deref for Given<'_> {
     }
 }
 
-/// What fills pages of the page cache begins at a multiple of this.
-const PAGE_BYTES: u64 = 4096;
-
 impl FileSystem {
     /// Opens a file. Blocks on the store.
     pub fn open(&self, inode: u64, flags: i32) -> Answer<Opened> {
@@ -81,6 +78,15 @@ impl FileSystem {
         let content = self.generate(&inode.entity)?;
         let handle = self.handles.add(Handle::Generated(content));
         Ok(Opened { handle, is_direct: true, keeps_cache: false, writes, backing: None })
+    }
+
+    /// What is read next are pages for the page cache.
+    pub fn note_page_read(&self, handle: u64, offset: u64, size: u32) {
+        if let Some(Handle::Array { inode, .. }) = self.handles.get(handle).as_deref()
+            && let Some(overwritten) = inode.page_cache_users.overwritten()
+        {
+            overwritten.remove(offset..offset.saturating_add(u64::from(size)));
+        }
     }
 
     /// Reads from memory alone: `None` where that is not enough. What is read is at the front of `buffer`.
@@ -277,11 +283,6 @@ impl FileSystem {
         let open = inode.open_array().ok_or(Failure::Errno(libc::EBADF))?;
         let array = open.array.as_ref().map_err(Error::clone)?;
         let length = array.size_bytes().saturating_sub(offset).min(u64::from(size));
-        if let Some(overwritten) = inode.page_cache_users.overwritten()
-            && offset.is_multiple_of(PAGE_BYTES)
-        {
-            overwritten.remove(offset..offset + length);
-        }
         let lent = array.lend(offset, length).filter(|_| reach == Reach::Memory);
         let is_one_run = lent.is_some();
         let gathered = match lent {

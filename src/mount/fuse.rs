@@ -204,10 +204,14 @@ impl Filesystem for Fuse {
         offset: u64,
         size: u32,
         _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
+        lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
         guard("read", || {
+            // read(2) past the page cache says who reads.
+            if lock_owner.is_none() {
+                self.fs.note_page_read(handle.0, offset, size);
+            }
             BUFFER.with_borrow_mut(|buffer| {
                 match self.fs.read_cached(handle.0, offset, size, buffer) {
                     Ok(Some(data)) => return reply.data(&data),

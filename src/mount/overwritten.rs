@@ -38,7 +38,7 @@ impl Overwritten {
         }
     }
 
-    /// The kernel reads a range: its pages will have what was written.
+    /// The kernel reads pages: they will have what was written.
     pub fn remove(&self, read: Range<u64>) {
         let mut ranges = self.ranges.lock();
         let first = ranges.partition_point(|range| range.end <= read.start);
