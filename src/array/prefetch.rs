@@ -24,8 +24,8 @@ const STAYING_PART: u64 = 16;
 const BEHIND_BYTES: u64 = 1 << 20;
 /// With no room for a slab, so many bytes of the file are decoded ahead.
 const WINDOW_BYTES: u64 = 8 << 20;
-/// So much is decoded ahead for each decoding thread, for all readers together, where there is room, and the next slab at least.
-/// Of small slabs many: a thread that has to wait for the reader sleeps, and to be woken again takes longer than a small unit.
+/// So much is decoded ahead for each decoding thread, for all readers together, where there is room; of small slabs at
+/// least the next.
 const AHEAD_BYTES_PER_THREAD: u64 = 32 << 20;
 
 /// One reader of an array, and how it goes through it.
@@ -162,7 +162,7 @@ impl Array {
         let stream = pass.stream.insert(stream);
         let ahead_bytes = AHEAD_BYTES_PER_THREAD.saturating_mul(inner.engine.workers.count() as u64)
             / inner.streams.load(Ordering::Relaxed).max(1) as u64;
-        let ahead = (ahead_bytes / slab.bytes.max(1)).max(1);
+        let ahead = (ahead_bytes / slab.bytes.max(1)).clamp(1, 2);
         while stream.end <= now + ahead {
             let bands_of_it = slab_bands(slab, stream.end, bands.grid().chunks());
             if stream.end > now && inner.passed.contains(stream.end) {
