@@ -237,6 +237,9 @@ impl Model {
             data.iter_mut().for_each(|byte| *byte &= 1);
         }
         // As the adapter does: at once, or else with patience.
+        if is_page {
+            self.fs.note_page_read(open.handle, offset as u64, data.len() as u32); // as the kernel did before
+        }
         let written = match self.fs.write_now(open.handle, offset as u64, &data, is_page) {
             Ok(None) => errno(self.fs.write(open.handle, offset as u64, &data, is_page)),
             Ok(Some(length)) => Ok(length),
