@@ -82,7 +82,8 @@ impl FileSystem {
 
     /// What is read next are pages for the page cache.
     pub fn note_page_read(&self, handle: u64, offset: u64, size: u32) {
-        if let Some(Handle::Array { inode, .. }) = self.handles.get(handle).as_deref()
+        if self.options.writable
+            && let Some(Handle::Array { inode, .. }) = self.handles.get(handle).as_deref()
             && let Some(overwritten) = inode.page_cache_users.overwritten()
         {
             overwritten.remove(offset..offset.saturating_add(u64::from(size)));
@@ -196,14 +197,12 @@ impl FileSystem {
 
     /// How an array's file is opened (`None`: with direct I/O, as all are), and the object that the kernel is to read.
     fn way(&self, inode: &Arc<Inode>, array: &Array, only_writes: bool) -> Answer<(Option<Way>, Backing)> {
-        if self.options.direct_io {
-            return Ok((None, None));
-        }
         // Where looking fails, reading tells why.
         let object = if self.backs_files() { array.sole_object().unwrap_or_default() } else { None };
         let wish = match &object {
             Some(object) => Wish::Backed(object.validator()),
             None if only_writes && self.lets_writes_pass() => Wish::PassWrites,
+            None if self.options.direct_io => Wish::Direct,
             None => Wish::Cached,
         };
         let drop_time = self.options.page_drop_time;

@@ -3,8 +3,9 @@
 //! A file that is open for writing only goes past it: nobody can map it, and each byte is spared a copy and its page. The
 //! kernel drops its pages of a range before it sends a direct write to that range, but a read that is on its way at
 //! that moment may bring back what was there before, and older kernels do not look again. Hence the invariant: while a
-//! file is written past the page cache, no open file of it is read through it. Memory maps are, always (`overwritten.rs`). And all open files of an inode, or none, are
-//! those that the kernel reads by itself (`passthrough.rs`).
+//! file is written past the page cache, no open file of it is read through it. Memory maps always are; what they bring back,
+//! `overwritten.rs` keeps from being stored. And all open files of an inode, or none, are those that the kernel reads by itself
+//! (`passthrough.rs`).
 //!
 //! The kernel drops what it has of a file when it handles the answer to an open(2) that says so. Until such an answer is on its
 //! way, and for a moment behind it, whoever opens the file is told to drop it.
@@ -71,6 +72,8 @@ pub enum Wish {
     Cached,
     /// Past it: for writing only, where the kernel keeps its page cache in line with direct writes.
     PassWrites,
+    /// Past it, whatever it does: it was asked for.
+    Direct,
     /// Left to the kernel, which reads this version of an object by itself.
     Backed(Validator),
 }
@@ -101,6 +104,7 @@ impl Way {
                 held.version = Some(version);
                 Kind::Backed
             }
+            Wish::Direct => Kind::Direct,
             _ if held.direct_writers > 0 => Kind::Direct,
             _ => Kind::Cached,
         };
