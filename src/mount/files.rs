@@ -120,7 +120,7 @@ impl FileSystem {
     /// The answer to an open is about to be sent: unless it keeps what the page cache has, the kernel drops that.
     pub fn note_answered(&self, opened: &Opened) {
         if let Some(handle) = self.handles.get(opened.handle)
-            && let Handle::Array { way: Some(way), .. } = &*handle
+            && let Handle::Array { way, .. } = &*handle
             && !opened.keeps_cache
         {
             way.note_told();
@@ -131,7 +131,7 @@ impl FileSystem {
     pub fn is_backed(&self, handle: u64) -> bool {
         self.handles
             .get(handle)
-            .is_some_and(|handle| matches!(&*handle, Handle::Array { way: Some(way), .. } if way.is_backed()))
+            .is_some_and(|handle| matches!(&*handle, Handle::Array { way, .. } if way.is_backed()))
     }
 
     /// Closes a file or folder.
@@ -188,15 +188,14 @@ impl FileSystem {
         }
         let (way, backing) = self.way(inode, &array, only_writes)?;
         drop(opening);
-        let is_direct = way.as_ref().is_none_or(Way::is_direct);
-        let keeps_cache = way.as_ref().is_some_and(|way| way.keeps_cache);
+        let (is_direct, keeps_cache) = (way.is_direct(), way.keeps_cache);
         let writer = if writes { Some(self.open_writer(&array)?) } else { None };
         let handle = Handle::Array { inode: inode.clone(), reader: Reader::default(), writer, way };
         Ok(Opened { handle: self.handles.add(handle), is_direct, keeps_cache, writes, backing })
     }
 
-    /// How an array's file is opened (`None`: with direct I/O, as all are), and the object that the kernel is to read.
-    fn way(&self, inode: &Arc<Inode>, array: &Array, only_writes: bool) -> Answer<(Option<Way>, Backing)> {
+    /// How an array's file is opened, and the object that the kernel is to read.
+    fn way(&self, inode: &Arc<Inode>, array: &Array, only_writes: bool) -> Answer<(Way, Backing)> {
         // Where looking fails, reading tells why.
         let object = if self.backs_files() { array.sole_object().unwrap_or_default() } else { None };
         let wish = match &object {
@@ -212,7 +211,7 @@ impl FileSystem {
             return Err(Failure::Errno(libc::ESTALE));
         };
         let backing = object.filter(|_| way.is_backed());
-        Ok((Some(way), backing))
+        Ok((way, backing))
     }
 
     /// The array of an inode, built if this is the first time; fails as it cannot be served.
@@ -254,8 +253,7 @@ impl FileSystem {
             Handle::Generated(content) => Ok(Given::Copied(copy_part(content, offset, size, buffer))),
             Handle::Companion(made) => Ok(Given::Copied(copy_part(&made.bytes, offset, size, buffer))),
             Handle::Array { inode, reader, way, .. } => {
-                let is_direct = way.as_ref().is_none_or(Way::is_direct);
-                let read = self.read_array(inode, (reader, is_direct), (offset, size), buffer, reach);
+                let read = self.read_array(inode, (reader, way.is_direct()), (offset, size), buffer, reach);
                 if let Err(failure @ Failure::Error(_)) = &read {
                     let request = format!("read of {size} bytes at {offset}");
                     self.note_failure(inode, &request, failure);

@@ -35,7 +35,7 @@ pub enum Handle {
         /// Present where the handle may write.
         writer: Option<Writer>,
         /// Whether the kernel caches what it reads and writes.
-        way: Option<Way>,
+        way: Way,
     },
     /// A sidecar that is written.
     Draft {
