@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use tempfile::NamedTempFile;
 
@@ -135,8 +136,10 @@ pub fn compiled(source: &str, options: &[&str], what: &str) -> Option<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(source);
     let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let program = target.join(source.file_stem().unwrap());
-    // Other tests may be running the one that is there.
-    let fresh = program.with_extension(std::process::id().to_string());
+    // Other tests may be running the one that is there, or compiling it at the same time.
+    static CALLS: AtomicU32 = AtomicU32::new(0);
+    let call = CALLS.fetch_add(1, Ordering::Relaxed);
+    let fresh = program.with_extension(format!("{}-{call}", std::process::id()));
     let output =
         Command::new("cc").arg("-O1").args(options).arg("-o").arg(&fresh).arg(&source).output().unwrap();
     assert!(output.status.success(), "cc: {}", String::from_utf8_lossy(&output.stderr));
