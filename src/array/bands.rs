@@ -122,6 +122,15 @@ impl Bands {
     pub fn slab(&self) -> Option<Slab> {
         slab(&self.grid)
     }
+
+    /// The number of the slab, of those like `slab`, that holds a byte of the file; at the end and behind it, how many there are.
+    pub fn slab_at(&self, slab: Slab, offset: u64) -> u64 {
+        let length = u64::from(offset < self.grid.size_bytes());
+        match self.grid.chunks_of(offset, length).first() {
+            Some(band) => band / slab.bands,
+            None => self.grid.chunks().div_ceil(slab.bands),
+        }
+    }
 }
 
 fn unit_bytes(grid: &Grid) -> u64 {

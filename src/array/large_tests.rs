@@ -121,5 +121,8 @@ fn parts_of_several_readers() {
             array.note_read(&reader, offset, offset + (1 << 20));
         }
     }
-    assert_eq!(engine.counters().decoded_bytes, SIZE_BYTES as u64);
+    let more = engine.counters().decoded_bytes - SIZE_BYTES as u64;
+    // A thread that is kept from running between looking for a band and decoding it may find it read and gone.
+    const BAND_BYTES: u64 = 512 << 10;
+    assert!(more <= engine.workers.count() as u64 * BAND_BYTES, "{more} bytes decoded once more");
 }

@@ -67,7 +67,8 @@ struct Stream {
     end: u64,
     /// Part of that one was queued, too.
     is_begun: bool,
-    /// The first slab that is not among those that were [`Passed`](super::passed::Passed) by this reader.
+    /// The first slab that is not among those that were [`Passed`](super::passed::Passed) by this reader; the largest
+    /// number where none ever are.
     unpassed: u64,
     array: Arc<Inner>,
 }
@@ -85,9 +86,22 @@ impl Drop for Stream {
     }
 }
 
+impl Pass {
+    /// The reader goes elsewhere, or closes: nothing that it was given is on its way any more. Whether it was sequential.
+    fn end(&mut self) -> bool {
+        let Some(stream) = self.stream.take() else { return false };
+        let inner = &stream.array;
+        if let Some((bands, slab)) = inner.bands.get().and_then(|bands| Some((bands, bands.slab()?))) {
+            inner.pass(stream.unpassed..bands.slab_at(slab, self.next_offset));
+        }
+        true
+    }
+}
+
 impl Drop for Reader {
     fn drop(&mut self) {
         self.wanted.end();
+        self.pass.lock().end();
     }
 }
 
@@ -122,11 +136,11 @@ impl Array {
             None => (end - offset).saturating_mul(SEQUENTIAL_WINDOW_REQUESTS),
         };
         if !is_sequential(expected, offset, window_bytes) {
-            pass.next_offset = end;
-            reader.gathered.lock().clear();
-            if pass.stream.take().is_some() {
+            if pass.end() {
                 reader.wanted.end();
             }
+            pass.next_offset = end;
+            reader.gathered.lock().clear();
             return None;
         }
         pass.next_offset = expected.max(end);
@@ -149,10 +163,10 @@ impl Array {
             let length = WINDOW_BYTES.min(self.size_bytes() - offset);
             let bands = bands.grid().chunks_of(offset, length);
             let room = (limit / 4).checked_div(inner.band_bytes()).unwrap_or(1) as usize;
-            pass.stream.get_or_insert_with(|| Stream::new(inner, 0));
+            pass.stream.get_or_insert_with(|| Stream::new(inner, u64::MAX));
             return Inner::queue(inner, bands.into_iter().take(room), wanted, u64::MAX);
         }
-        let slab_at = |offset| bands.grid().chunks_of(offset, 1).first().map_or(0, |band| band / slab.bands);
+        let slab_at = |offset| bands.slab_at(slab, offset);
         let now = slab_at(offset);
         let is_asked_again = inner.passed.forget_if_asked(slab_at(asked.saturating_sub(1)));
         let stream = match pass.stream.take() {
@@ -160,9 +174,16 @@ impl Array {
             _ => Stream::new(inner, now),
         };
         let stream = pass.stream.insert(stream);
+        let behind = slab_at(offset.saturating_sub(BEHIND_BYTES));
+        wanted.first_slab.store(behind.max(stream.first), Ordering::Relaxed);
+        if stream.first < behind {
+            let left = stream.first..behind;
+            inner.leave_behind(left.flat_map(|n| slab_bands(slab, n, bands.grid().chunks())));
+            stream.first = behind;
+        }
         let ahead_bytes = AHEAD_BYTES_PER_THREAD.saturating_mul(inner.engine.workers.count() as u64)
             / inner.streams.load(Ordering::Relaxed).max(1) as u64;
-        let ahead = (ahead_bytes / slab.bytes.max(1)).clamp(1, 2);
+        let ahead = (ahead_bytes / slab.bytes.max(1)).max(1);
         while stream.end <= now + ahead {
             let bands_of_it = slab_bands(slab, stream.end, bands.grid().chunks());
             if stream.end > now && inner.passed.contains(stream.end) {
@@ -171,9 +192,11 @@ impl Array {
             }
             if stream.end > now {
                 // Of those further ahead one is queued when all before it are under way, and no more of it than the
-                // cache takes beside them: what is left behind in time gives its memory to the rest.
+                // cache takes beside them and what was not left behind: that was used later than they were decoded,
+                // and they would leave first. What is left behind in time gives its memory to the rest.
+                let held = slab.bytes.saturating_mul(stream.end - stream.first);
                 let taken = slab.bytes.saturating_mul(stream.end - now);
-                let room = (limit / 16 * 15).saturating_sub(taken);
+                let room = (limit / 16 * 15).saturating_sub(held);
                 let room =
                     room.min((ahead_bytes + slab.bytes).saturating_sub(taken)) / inner.band_bytes().max(1);
                 if inner.engine.workers.waiting_ahead() > 0 || (stream.is_begun && room < slab.bands) {
@@ -188,17 +211,9 @@ impl Array {
             Inner::queue(inner, bands_of_it, wanted, stream.end);
             (stream.end, stream.is_begun) = (stream.end + 1, false);
         }
-        let behind = slab_at(offset.saturating_sub(BEHIND_BYTES));
-        wanted.first_slab.store(behind.max(stream.first), Ordering::Relaxed);
-        if stream.first < behind {
-            let left = stream.first..behind;
-            inner.leave_behind(left.flat_map(|n| slab_bands(slab, n, bands.grid().chunks())));
-            stream.first = behind;
-        }
         let passed = stream.unpassed..slab_at(offset.saturating_sub(SEQUENTIAL_WINDOW_BYTES));
-        if !passed.is_empty() && inner.is_kept_by_readers() {
+        if inner.pass(passed.clone()) {
             stream.unpassed = passed.end;
-            inner.passed.add(passed);
         }
     }
 
@@ -238,6 +253,15 @@ impl Inner {
     /// Whether what a reader was given is not asked for again. Beside a writer some readers go past the page cache.
     fn is_kept_by_readers(&self) -> bool {
         self.engine.readers_keep.load(Ordering::Relaxed) && !self.writing.is_written.load(Ordering::Relaxed)
+    }
+
+    /// A reader was given these slabs in full; whether they count as [`Passed`](super::passed::Passed).
+    fn pass(&self, slabs: std::ops::Range<u64>) -> bool {
+        let is_passed = !slabs.is_empty() && self.is_kept_by_readers();
+        if is_passed {
+            self.passed.add(slabs);
+        }
+        is_passed
     }
 
     /// Tells the cache what a sequential reader was given in full. The kernel holds it for all of them, unless reads pass it
