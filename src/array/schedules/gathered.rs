@@ -32,7 +32,9 @@ fn what_is_gathered_never_goes_back() {
         let (array, done) = (open(&scene.engine, &store, "b"), AtomicU8::new(0));
         let readers = [Reader::default(), Reader::default()];
         for reader in &readers {
-            [0, 4].map(|offset| assert_eq!(read(&array, reader, offset), [FILL; 4]));
+            for offset in [0, 4] {
+                assert_eq!(read(&array, reader, offset), [FILL; 4]);
+            }
         }
         thread::scope(|scope| {
             scope.spawn(|| {
