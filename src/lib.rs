@@ -62,6 +62,7 @@
 //! 2. [`array::Array::write_at`] copies the pieces into **dirty units** (`array/dirty.rs`), each with the set of byte intervals that
 //!    were written (a write may split elements). A unit that is written in full is never read from the store; one written in part is
 //!    completed when somebody reads it or when it is stored. Readers of a dirty unit read it from there.
+//!    A session thread locks all of a write's units, answers, and copies then: whoever looks for the bytes meanwhile waits for those locks.
 //!    A stream of full units is stored beside its writer (`array/full_units.rs`), who gets no further ahead than two slabs.
 //! 3. close, fsync, the dirty limit, a timer, and the end of the mount store dirty units (`array/write_back.rs`): the
 //!    metadata document is compared first; units are encoded in parallel (`array/encoding.rs`); all dirty units of one object make one
@@ -91,6 +92,7 @@
 //! - Unsafe code is in `sys` (with its parts, memory and processor) and `codec/blosc.rs` only, each block with its reason.
 //!
 //! - A dirty unit leaves memory only when exactly what it holds is in the store (or by the user's truncate, or `--force`).
+//! - A write is answered when nothing can fail any more and its units are dirty and locked, perhaps before its bytes are copied.
 //! - An object gets its name only after its bytes are on the disk; every failure to store is told to every open descriptor.
 //!
 //! # What is checked how

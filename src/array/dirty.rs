@@ -7,6 +7,7 @@
 //!   undefined until they are needed. A unit written in full is never read first.
 //! - A unit leaves the map only when what was stored is what it holds (its generation has not moved), or by
 //!   [`WriteState::zero`]. From then on it is *retired*: whoever still has it looks in the map again.
+//! - Who holds the states of several units (a write that is accepted) waits for nothing, and before only briefly for the next of them.
 //! - The units' map is never held while waiting for the state of a unit, which may be held during a read of the store.
 //! - An array that grew in place goes on with its predecessor's [`WriteState`]; the predecessor stores nothing any more.
 //! - The memory counted for a unit is what was written to it where its buffer's other pages are untouched; all of it
@@ -30,7 +31,8 @@ const LAST_RETRY: Duration = Duration::from_secs(30);
 
 /// One unit with bytes that are not in the store.
 pub struct DirtyUnit {
-    /// Its content. Held while the unit is encoded, so that a stored unit is never half of a write.
+    /// Its content. Held while the unit is encoded, so that a stored unit is never half of a write, and from before a write is
+    /// answered until it is copied.
     pub state: Mutex<UnitState>,
 }
 

@@ -49,9 +49,12 @@ impl Drop for Storing {
 }
 
 impl Inner {
-    /// Notes that a unit of so many bytes became full; enough of them are stored by a thread of their own.
+    /// Notes that units of so many bytes became full; enough of them are stored by a thread of their own.
     pub(super) fn note_full(inner: &Arc<Inner>, bytes: u64) {
         let full = &inner.writing.full;
+        if bytes == 0 {
+            return;
+        }
         if full.bytes.fetch_add(bytes, Ordering::AcqRel) + bytes < ENOUGH_BYTES
             || full.is_storing.swap(true, Ordering::AcqRel)
         {

@@ -6,9 +6,9 @@
 use std::io;
 
 #[cfg(not(feature = "shuttle"))]
-pub use parking_lot::{Condvar, Mutex};
+pub use parking_lot::{Condvar, Mutex, MutexGuard};
 #[cfg(feature = "shuttle")]
-pub use scheduled::{Condvar, Mutex, OnceLock};
+pub use scheduled::{Condvar, Mutex, MutexGuard, OnceLock};
 #[cfg(feature = "shuttle")]
 pub use shuttle::{sync::atomic, thread};
 #[cfg(not(feature = "shuttle"))]
@@ -92,6 +92,11 @@ mod scheduled {
 
         pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
             self.0.try_lock().ok().map(|guard| MutexGuard(Some(guard)))
+        }
+
+        /// Nothing is waited for here.
+        pub fn try_lock_until(&self, _deadline: std::time::Instant) -> Option<MutexGuard<'_, T>> {
+            self.try_lock()
         }
 
         pub fn into_inner(self) -> T {

@@ -2,6 +2,7 @@
 //!
 //! Uses its neighbours in `array`, `store` and `error`. The way back to the store is in `write_back.rs`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,9 @@ use super::dirty::{DirtyUnit, Opened, UnitState};
 use super::intervals::Intervals;
 use super::piece::{Piece, fill_items};
 use super::source::MAX_UNIT_BYTES;
+use super::sync::MutexGuard;
 use super::sync::atomic::Ordering;
+use super::write_back::DirtyUnits;
 use super::{Array, Inner};
 use crate::error::{Error, Result};
 use crate::metadata::{DataType, MAX_DOCUMENT_BYTES, parse_array};
@@ -18,6 +21,9 @@ use crate::store::{Validator, Writer};
 
 /// The most objects of an array that can be set to zero.
 const MAX_ZEROED_OBJECTS: u64 = 1 << 24;
+
+/// How long a session thread waits for the states of units: another may just be copying to them, which it has accepted.
+const STATE_PATIENCE: Duration = Duration::from_micros(200);
 
 /// How long another writer is waited for.
 const LOCK_PATIENCE: Duration = Duration::from_millis(500);
@@ -54,7 +60,7 @@ impl Array {
             let reason = format!("writing chunks of {} bytes (at most {MAX_UNIT_BYTES})", inner.unit_bytes());
             return Err(Error::unsupported(document_key, reason));
         }
-        let Some(lock) = lock_soon(writer, &inner.path)? else {
+        let Some(lock) = lock_folder(writer, &inner.path)? else {
             let busy = std::io::Error::new(
                 std::io::ErrorKind::ResourceBusy,
                 "another writer has this array open, here or in another mount: close it there first",
@@ -98,15 +104,39 @@ impl Array {
     pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
         self.check_write(offset, data)?;
         self.inner.make_room()?;
-        self.take(offset, data, true);
+        self.take(offset, data);
         Ok(())
     }
 
-    /// As [`Array::write_at`], but only if nothing has to be waited for: `false` otherwise, and some of `data` may be taken,
-    /// all of which is then to be written again.
-    pub fn write_now(&self, offset: u64, data: &[u8]) -> Result<bool> {
+    /// As [`Array::write_at`], but only if nothing has to be waited for: `false` otherwise, and nothing is taken.
+    ///
+    /// `accept` is called when nothing can fail any more, and before the bytes are copied: who writes goes on meanwhile, and
+    /// whoever asks for them waits until they are. Nothing is taken either if it fails.
+    pub fn write_now<E: From<Error>>(
+        &self,
+        offset: u64,
+        data: &[u8],
+        accept: impl FnOnce() -> std::result::Result<(), E>,
+    ) -> std::result::Result<bool, E> {
         self.check_write(offset, data)?;
-        Ok(!self.inner.is_crowded() && self.take(offset, data, false))
+        let inner = &self.inner;
+        if inner.is_crowded() {
+            return Ok(false);
+        }
+        let units = inner.units_to_write(offset, data.len() as u64);
+        let Some(mut states) = lock_soon(&units) else { return Ok(false) };
+        accept()?;
+        let mut full_bytes = 0;
+        let _ = inner.grid.for_each_piece(offset, data.len() as u64, &mut |piece: &Piece<'_>| {
+            let unit = units.binary_search_by_key(&piece.chunk, |(number, _)| *number);
+            if let Some(state) = unit.ok().and_then(|at| states.get_mut(at)) {
+                full_bytes += inner.put_piece(piece, data, state);
+            }
+            Ok::<(), ()>(())
+        });
+        drop(states);
+        Inner::note_full(inner, full_bytes);
+        Ok(true)
     }
 
     /// As [`Array::write_at`], for pages of a memory map: never refused because storing fails, since the kernel would
@@ -114,7 +144,7 @@ impl Array {
     pub fn write_page(&self, offset: u64, data: &[u8]) -> Result<()> {
         self.check_write(offset, data)?;
         let _ = self.inner.make_room();
-        self.take(offset, data, true);
+        self.take(offset, data);
         Ok(())
     }
 
@@ -140,19 +170,27 @@ impl Array {
         Ok(())
     }
 
-    /// `false` where a unit would have to be waited for without `may_wait`.
-    fn take(&self, offset: u64, data: &[u8], may_wait: bool) -> bool {
+    fn take(&self, offset: u64, data: &[u8]) {
         let inner = &self.inner;
-        let taken = inner.grid.for_each_piece(offset, data.len() as u64, &mut |piece: &Piece<'_>| {
-            if Inner::take_piece(inner, piece, data, may_wait) { Ok(()) } else { Err(()) }
+        let _ = inner.grid.for_each_piece(offset, data.len() as u64, &mut |piece: &Piece<'_>| {
+            Inner::take_piece(inner, piece, data);
+            Ok::<(), ()>(())
         });
-        taken.is_ok()
     }
+}
+
+/// The states of units, all of them or none: `None` where one is in use for long, or retired.
+fn lock_soon(units: &DirtyUnits) -> Option<Vec<MutexGuard<'_, UnitState>>> {
+    let deadline = Instant::now() + STATE_PATIENCE;
+    units
+        .iter()
+        .map(|(_, unit)| unit.state.try_lock_until(deadline).filter(|state| !state.is_retired))
+        .collect()
 }
 
 /// Locks a folder. Who has just closed the last file there lets go in a moment: the kernel tells of the end of a file behind its
 /// close(2).
-fn lock_soon(writer: &dyn Writer, folder: &str) -> Result<Option<Box<dyn Send + Sync>>> {
+fn lock_folder(writer: &dyn Writer, folder: &str) -> Result<Option<Box<dyn Send + Sync>>> {
     let deadline = Instant::now() + LOCK_PATIENCE;
     loop {
         match writer.lock(folder)? {
@@ -171,39 +209,51 @@ impl Inner {
         })
     }
 
-    fn take_piece(inner: &Arc<Inner>, piece: &Piece<'_>, data: &[u8], may_wait: bool) -> bool {
+    /// The units of a range, dirty from now on, by number.
+    fn units_to_write(&self, offset: u64, length: u64) -> DirtyUnits {
+        let mut brought: BTreeMap<u64, usize> = BTreeMap::new();
+        let _ = self.grid.for_each_piece(offset, length, &mut |piece: &Piece<'_>| {
+            *brought.entry(piece.chunk).or_default() += piece.total_bytes();
+            Ok::<(), ()>(())
+        });
+        brought.into_iter().map(|(number, bytes)| (number, self.dirty_unit(number, bytes))).collect()
+    }
+
+    fn take_piece(inner: &Arc<Inner>, piece: &Piece<'_>, data: &[u8]) {
         loop {
             let unit = inner.dirty_unit(piece.chunk, piece.total_bytes());
-            let state = if may_wait { Some(unit.state.lock()) } else { unit.state.try_lock() };
-            let Some(mut state) = state else { return false };
+            let mut state = unit.state.lock();
             if state.is_retired {
                 continue;
             }
-            let UnitState { bytes, written, .. } = &mut *state;
-            let bytes = Arc::make_mut(bytes);
-            let was_written = written.total();
-            // Runs that follow one another in the unit are one interval.
-            let mut joined = 0..0;
-            piece.for_each_run(|inside, from| {
-                bytes[inside..inside + piece.run].copy_from_slice(&data[from..from + piece.run]);
-                if joined.end != inside {
-                    written.insert(joined.clone());
-                    joined.start = inside;
-                }
-                joined.end = inside + piece.run;
-            });
-            written.insert(joined);
-            state.generation += 1;
-            state.last_write = Instant::now();
-            inner.count(&mut state);
-            let inside_bytes = inner.inside_bytes(piece.chunk);
-            let became_full = was_written < inside_bytes && state.written.total() >= inside_bytes;
+            let full_bytes = inner.put_piece(piece, data, &mut state);
             drop(state);
-            if became_full {
-                Inner::note_full(inner, inside_bytes as u64);
-            }
-            return true;
+            return Inner::note_full(inner, full_bytes);
         }
+    }
+
+    /// Copies a piece of `data` to its unit; the unit's bytes if that made it full, and 0 if not.
+    fn put_piece(&self, piece: &Piece<'_>, data: &[u8], state: &mut UnitState) -> u64 {
+        let UnitState { bytes, written, .. } = &mut *state;
+        let bytes = Arc::make_mut(bytes);
+        let was_written = written.total();
+        // Runs that follow one another in the unit are one interval.
+        let mut joined = 0..0;
+        piece.for_each_run(|inside, from| {
+            bytes[inside..inside + piece.run].copy_from_slice(&data[from..from + piece.run]);
+            if joined.end != inside {
+                written.insert(joined.clone());
+                joined.start = inside;
+            }
+            joined.end = inside + piece.run;
+        });
+        written.insert(joined);
+        state.generation += 1;
+        state.last_write = Instant::now();
+        self.count(state);
+        let inside_bytes = self.inside_bytes(piece.chunk);
+        let became_full = was_written < inside_bytes && state.written.total() >= inside_bytes;
+        if became_full { inside_bytes as u64 } else { 0 }
     }
 
     /// Counts what a unit takes of the dirty limit.

@@ -1,5 +1,5 @@
-//! The part of the adapter that writes. A session thread takes a write where there is room and nobody is in the way;
-//! nothing else here is answered on it.
+//! The part of the adapter that writes. A session thread takes a write where there is room and nobody is in the way, and answers
+//! it as soon as it is accepted; nothing else here is answered on it.
 //!
 //! What stores (close, fsync, the last release) runs in `storing.rs`, without the pool's deadline: as long as something gets stored,
 //! its answer must be the true one.
@@ -22,10 +22,15 @@ impl Fuse {
         is_page: bool,
         reply: ReplyWrite,
     ) {
-        match self.fs.write_now(handle.0, offset, data, is_page) {
-            Ok(Some(length)) => return reply.written(length),
-            Ok(None) => {}
-            Err(failure) => return reply.fail(failure.errno()),
+        let mut unanswered = Some(reply);
+        let outcome = self.fs.write_now(handle.0, offset, data, is_page, |length| {
+            if let Some(reply) = unanswered.take() {
+                reply.written(length);
+            }
+        });
+        let Some(reply) = unanswered else { return };
+        if let Err(failure) = outcome {
+            return reply.fail(failure.errno());
         }
         let fs = self.fs.clone();
         let data = data.to_vec();

@@ -107,17 +107,25 @@ impl FileSystem {
     /// Writes; how many bytes. Nothing can be written behind the end: EFBIG, or less than was asked for. Pages of a memory
     /// map (`is_page`) are always taken. Blocks on the store when too much is dirty.
     pub fn write(&self, handle: u64, offset: u64, data: &[u8], is_page: bool) -> Answer<u32> {
-        self.write_within(handle, offset, data, is_page, Reach::Store)
+        self.write_within(handle, offset, data, is_page, Reach::Store, |_| ())
     }
 
-    /// As [`FileSystem::write`], where nothing has to be waited for: `None` otherwise, and all is to be written again.
-    pub fn write_now(&self, handle: u64, offset: u64, data: &[u8], is_page: bool) -> Answer<Option<u32>> {
-        self.write_within(handle, offset, data, is_page, Reach::Memory).map(Some).or_else(|failure| {
-            match failure {
-                Failure::NeedsStore => Ok(None),
-                failure => Err(failure),
-            }
-        })
+    /// As [`FileSystem::write`], where nothing has to be waited for: `None` otherwise, and all is to be written again. `accept`
+    /// is told how many bytes as soon as they are sure to be written, perhaps before they are: everything that is asked of the
+    /// file from then on finds them.
+    pub fn write_now(
+        &self,
+        handle: u64,
+        offset: u64,
+        data: &[u8],
+        is_page: bool,
+        accept: impl FnOnce(u32),
+    ) -> Answer<Option<u32>> {
+        match self.write_within(handle, offset, data, is_page, Reach::Memory, accept) {
+            Ok(length) => Ok(Some(length)),
+            Err(Failure::NeedsStore) => Ok(None),
+            Err(failure) => Err(failure),
+        }
     }
 
     fn write_within(
@@ -127,15 +135,17 @@ impl FileSystem {
         data: &[u8],
         is_page: bool,
         reach: Reach,
+        accept: impl FnOnce(u32),
     ) -> Answer<u32> {
         if let Some(Handle::Draft { draft, .. }) = self.handles.get(handle).as_deref() {
-            return draft.write(offset, data);
+            return draft.write(offset, data).inspect(|&length| accept(length));
         }
         let (handle, size_bytes) = self.written(handle)?;
         let Handle::Array { inode, writer: Some(writer), .. } = &*handle else {
             return Err(Failure::Errno(libc::EBADF));
         };
         if data.is_empty() {
+            accept(0);
             return Ok(0);
         }
         let room = size_bytes.saturating_sub(offset);
@@ -144,24 +154,31 @@ impl FileSystem {
         }
         let length = usize::try_from(room).unwrap_or(usize::MAX).min(data.len());
         let data = data.get(..length).unwrap_or(data);
-        let put = |from: u64, data: &[u8]| {
-            self.put(inode, writer, (from, data), is_page, reach).map_err(|failure| match failure {
-                Failure::Error(error) => {
-                    self.write_failure(inode, &format!("write of {length} bytes at {offset}"), error)
-                }
-                failure => failure,
-            })
+        let written = u32::try_from(length).unwrap_or(u32::MAX);
+        let accepted = || {
+            if !is_page {
+                self.unless_over()?;
+            }
+            inode.counters.writes.fetch_add(1, Ordering::Relaxed);
+            inode.counters.bytes_written.fetch_add(length as u64, Ordering::Relaxed);
+            accept(written);
+            Ok(())
         };
-        match inode.page_cache_users.overwritten() {
-            None => put(offset, data)?,
-            Some(overwritten) => self.put_beside_maps(overwritten, (offset, data), is_page, reach, put)?,
-        }
-        if !is_page {
-            self.unless_over()?;
-        }
-        inode.counters.writes.fetch_add(1, Ordering::Relaxed);
-        inode.counters.bytes_written.fetch_add(length as u64, Ordering::Relaxed);
-        Ok(u32::try_from(length).unwrap_or(u32::MAX))
+        let put = |from: u64, data: &[u8]| self.put(inode, writer, (from, data), is_page, reach);
+        let outcome = match (inode.page_cache_users.overwritten(), reach) {
+            (None, Reach::Memory) => self.put_now(inode, (offset, data), accepted),
+            (None, Reach::Store) => put(offset, data).and_then(|()| accepted()),
+            (Some(overwritten), _) => {
+                let outcome = self.put_beside_maps(overwritten, (offset, data), is_page, reach, put);
+                outcome.and_then(|()| accepted())
+            }
+        };
+        outcome.map(|()| written).map_err(|failure| match failure {
+            Failure::Error(error) => {
+                self.write_failure(inode, &format!("write of {length} bytes at {offset}"), error)
+            }
+            failure => failure,
+        })
     }
 
     /// Puts bytes into the array.
@@ -174,15 +191,24 @@ impl FileSystem {
         reach: Reach,
     ) -> Answer<()> {
         match reach {
-            Reach::Memory => {
-                match self.array_of(inode).map_err(|_| Failure::NeedsStore)?.write_now(offset, data)? {
-                    true => Ok(()),
-                    false => Err(Failure::NeedsStore),
-                }
-            }
+            Reach::Memory => self.put_now(inode, (offset, data), || Ok(())),
             Reach::Store => Ok(self.on_current(inode, &writer.array, |array| {
                 if is_page { array.write_page(offset, data) } else { array.write_at(offset, data) }
             })?),
+        }
+    }
+
+    /// Puts bytes into the array if nothing has to be waited for, and once they are accepted.
+    fn put_now(
+        &self,
+        inode: &Inode,
+        (offset, data): (u64, &[u8]),
+        accept: impl FnOnce() -> Answer<()>,
+    ) -> Answer<()> {
+        let array = self.array_of(inode).map_err(|_| Failure::NeedsStore)?;
+        match array.write_now(offset, data, accept)? {
+            true => Ok(()),
+            false => Err(Failure::NeedsStore),
         }
     }
 

@@ -240,7 +240,7 @@ impl Model {
         if is_page {
             self.fs.note_page_read(open.handle, offset as u64, data.len() as u32); // as the kernel did before
         }
-        let written = match self.fs.write_now(open.handle, offset as u64, &data, is_page) {
+        let written = match self.fs.write_now(open.handle, offset as u64, &data, is_page, |_| ()) {
             Ok(None) => errno(self.fs.write(open.handle, offset as u64, &data, is_page)),
             Ok(Some(length)) => Ok(length),
             Err(failure) => errno(Err(failure)),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::super::sync::thread;
 use super::super::{Array, Gathered, Reader};
-use super::write_back::{FILL, LENGTH, Scene, each_form, open, write};
+use super::write_back::{FILL, LENGTH, Scene, each_form, open, write_and_tell};
 use crate::store::Store;
 
 /// As the mount does for a reader past the page cache.
@@ -40,8 +40,7 @@ fn what_is_gathered_never_goes_back() {
             scope.spawn(|| {
                 array.open_for_writing().unwrap();
                 for value in 1..=3 {
-                    write(&array, 13, &[value]);
-                    done.store(value, Ordering::SeqCst);
+                    write_and_tell(&array, 13, &[value], || done.store(value, Ordering::SeqCst));
                     if value == 2 {
                         array.flush().unwrap();
                     }

@@ -4,6 +4,7 @@
 //! `cargo test --features shuttle --lib array::schedules`; `ZARRFS_SCHEDULES=100000` for that many schedules of each test
 //! (300 otherwise). What runs is this layer's own code over a store in memory, with `sync.rs` as the only stand-in.
 
+mod accepted;
 mod cache;
 mod gathered;
 mod write_back;

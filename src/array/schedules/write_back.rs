@@ -155,7 +155,7 @@ pub(super) struct Scene {
     pub(super) store: Arc<Slow>,
     pub(super) engine: Arc<Engine>,
     /// Open for writing.
-    array: Arc<Array>,
+    pub(super) array: Arc<Array>,
 }
 
 impl Scene {
@@ -174,7 +174,7 @@ impl Scene {
     }
 
     /// The bytes that would be left if the machine lost its power now.
-    fn lasting(&self) -> Vec<u8> {
+    pub(super) fn lasting(&self) -> Vec<u8> {
         let store = MemoryStore::new();
         store.put("a/zarr.json", document(self.form)).unwrap();
         for (key, bytes) in self.store.lasting.lock().unwrap().iter() {
@@ -205,8 +205,18 @@ pub(super) fn each_form(test: impl Fn(Form) + Send + Sync + Copy + 'static) {
 
 /// As the adapter to FUSE does: at once, or else with patience.
 pub(super) fn write(array: &Array, offset: u64, data: &[u8]) {
-    if !array.write_now(offset, data).unwrap() {
+    write_and_tell(array, offset, data, || ());
+}
+
+/// The same; the writer is told as early as the adapter tells him.
+pub(super) fn write_and_tell(array: &Array, offset: u64, data: &[u8], tell: impl Fn()) {
+    let accept = || {
+        tell();
+        Ok::<(), Error>(())
+    };
+    if !array.write_now(offset, data, accept).unwrap() {
         array.write_at(offset, data).unwrap();
+        tell();
     }
 }
 
@@ -243,8 +253,7 @@ fn a_reader_never_goes_back() {
         thread::scope(|scope| {
             scope.spawn(move || {
                 for value in 1..=4 {
-                    write(&array, 5, &[value]);
-                    done.store(value, Ordering::SeqCst);
+                    write_and_tell(array, 5, &[value], || done.store(value, Ordering::SeqCst));
                     if value % 2 == 0 {
                         array.flush().unwrap();
                     }
