@@ -74,13 +74,25 @@ fn text(record: &Record<'_>) -> String {
     text
 }
 
+/// Whether fuser complains that the kernel did not know the request that it answered. That is harmless, and happens when a program
+/// is killed: fuser refuses the kernel's FUSE_INTERRUPT, and the request that it was for may have been answered before.
+fn is_late_answer(record: &Record<'_>) -> bool {
+    record.target().starts_with("fuser::") && record.args().to_string().ends_with("(os error 2)")
+}
+
 fn write_line(out: &mut Formatter, record: &Record<'_>) -> io::Result<()> {
+    if is_late_answer(record) {
+        return Ok(());
+    }
     let style = out.default_level_style(record.level());
     let time = out.timestamp();
     writeln!(out, "[{time} {style}{:<5}{style:#}] {}", record.level(), text(record))
 }
 
 fn write_journal_line(out: &mut Formatter, record: &Record<'_>) -> io::Result<()> {
+    if is_late_answer(record) {
+        return Ok(());
+    }
     let priority = match record.level() {
         Level::Error => 3,
         Level::Warn => 4,
@@ -164,6 +176,21 @@ mod tests {
         std::os::unix::fs::symlink(folder.path().join("other"), &path).unwrap();
         log.write_all(b"third\n").unwrap();
         assert!(!folder.path().join("other").exists(), "no link is followed");
+    }
+
+    #[test]
+    fn an_answer_that_came_too_late_is_nobodys_concern() {
+        let is_late = |target: &str, code: i32| {
+            let error = io::Error::from_raw_os_error(code);
+            is_late_answer(
+                &Record::builder()
+                    .target(target)
+                    .args(format_args!("Failed to send FUSE reply: {error}"))
+                    .build(),
+            )
+        };
+        assert!(is_late("fuser::reply", libc::ENOENT));
+        assert!(!is_late("fuser::reply", libc::EIO) && !is_late("zarrfs::mount", libc::ENOENT));
     }
 
     #[test]
