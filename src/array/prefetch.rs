@@ -24,8 +24,8 @@ const STAYING_PART: u64 = 16;
 const BEHIND_BYTES: u64 = 1 << 20;
 /// With no room for a slab, so many bytes of the file are decoded ahead.
 const WINDOW_BYTES: u64 = 8 << 20;
-/// So much is decoded ahead for each decoding thread, for all readers together, where there is room; of small slabs at
-/// least the next.
+/// So much is decoded ahead for each decoding thread, for all readers together, where there is room, and the next
+/// slab at least.
 const AHEAD_BYTES_PER_THREAD: u64 = 32 << 20;
 
 /// One reader of an array, and how it goes through it.
@@ -92,7 +92,7 @@ impl Pass {
         let Some(stream) = self.stream.take() else { return false };
         let inner = &stream.array;
         if let Some((bands, slab)) = inner.bands.get().and_then(|bands| Some((bands, bands.slab()?))) {
-            inner.pass(stream.unpassed..bands.slab_at(slab, self.next_offset));
+            inner.note_passed(stream.unpassed..bands.slab_at(slab, self.next_offset));
         }
         true
     }
@@ -212,7 +212,7 @@ impl Array {
             (stream.end, stream.is_begun) = (stream.end + 1, false);
         }
         let passed = stream.unpassed..slab_at(offset.saturating_sub(SEQUENTIAL_WINDOW_BYTES));
-        if inner.pass(passed.clone()) {
+        if inner.note_passed(passed.clone()) {
             stream.unpassed = passed.end;
         }
     }
@@ -256,7 +256,7 @@ impl Inner {
     }
 
     /// A reader was given these slabs in full; whether they count as [`Passed`](super::passed::Passed).
-    fn pass(&self, slabs: std::ops::Range<u64>) -> bool {
+    fn note_passed(&self, slabs: std::ops::Range<u64>) -> bool {
         let is_passed = !slabs.is_empty() && self.is_kept_by_readers();
         if is_passed {
             self.passed.add(slabs);

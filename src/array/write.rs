@@ -23,6 +23,7 @@ use crate::store::{Validator, Writer};
 const MAX_ZEROED_OBJECTS: u64 = 1 << 24;
 
 /// How long a session thread waits for the states of units: another may just be copying to them, which it has accepted.
+/// Who holds one while the store is asked is waited for no longer either.
 const STATE_PATIENCE: Duration = Duration::from_micros(200);
 
 /// How long another writer is waited for.

@@ -77,7 +77,7 @@ fn text(record: &Record<'_>) -> String {
 /// Whether fuser complains that the kernel did not know the request that it answered. That is harmless, and happens when a program
 /// is killed: fuser refuses the kernel's FUSE_INTERRUPT, and the request that it was for may have been answered before.
 fn is_late_answer(record: &Record<'_>) -> bool {
-    record.target().starts_with("fuser::") && record.args().to_string().ends_with("(os error 2)")
+    record.target() == "fuser::reply" && record.args().to_string().ends_with("(os error 2)")
 }
 
 fn write_line(out: &mut Formatter, record: &Record<'_>) -> io::Result<()> {
@@ -190,7 +190,7 @@ mod tests {
             )
         };
         assert!(is_late("fuser::reply", libc::ENOENT));
-        assert!(!is_late("fuser::reply", libc::EIO) && !is_late("zarrfs::mount", libc::ENOENT));
+        assert!(!is_late("fuser::reply", libc::EIO) && !is_late("fuser::mnt", libc::ENOENT));
     }
 
     #[test]

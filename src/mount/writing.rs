@@ -352,8 +352,8 @@ impl FileSystem {
         self.is_over.store(true, Ordering::SeqCst);
     }
 
-    /// Fails as everything will that is asked of a daemon that has gone. A write asks behind what it did: if it passes, what
-    /// it wrote was dirty before the end began.
+    /// Fails as everything will that is asked of a daemon that has gone. A write asks once its units are dirty: if it
+    /// passes, they were so before the end began.
     pub(super) fn unless_over(&self) -> Answer<()> {
         if self.is_over.load(Ordering::SeqCst) { Err(Failure::Errno(libc::ENOTCONN)) } else { Ok(()) }
     }

@@ -236,10 +236,10 @@ impl Model {
         if self.files[open.file].case.is_bool() && !is_invalid {
             data.iter_mut().for_each(|byte| *byte &= 1);
         }
-        // As the adapter does: at once, or else with patience.
         if is_page {
             self.fs.note_page_read(open.handle, offset as u64, data.len() as u32); // as the kernel did before
         }
+        // As the adapter does: at once, or else with patience.
         let written = match self.fs.write_now(open.handle, offset as u64, &data, is_page, |_| ()) {
             Ok(None) => errno(self.fs.write(open.handle, offset as u64, &data, is_page)),
             Ok(Some(length)) => Ok(length),
