@@ -89,7 +89,7 @@
 //! - Who opens a file is given nothing that was replaced in the store before: loads that have not ended count, too.
 //! - An index of a shard and the inner chunks found through it come from the same version of the object.
 //! - No panics: `unwrap`, `expect` and `panic` are denied outside tests; a panic in a library costs one request.
-//! - Unsafe code is in `sys` (with its parts, memory and processor) and `codec/blosc.rs` only, each block with its reason.
+//! - Unsafe code is in `sys` (with its parts, memory, process and processor) and `codec/blosc.rs` only, each block with its reason.
 //!
 //! - A dirty unit leaves memory only when exactly what it holds is in the store (or by the user's truncate, or `--force`).
 //! - A write is answered when nothing can fail any more and its units are dirty and locked, perhaps before its bytes are copied.

@@ -31,6 +31,8 @@ pub use crate::mount::unmounting::{unmount, unmount_stale};
 
 /// Threads that take requests from the kernel. They answer from memory only, so few are enough.
 const SESSION_THREADS: usize = 2;
+/// Descriptors that there is room for from the start.
+const DESCRIPTORS: i32 = 1024;
 /// What the kernel reads ahead of a sequential reader, where we may say so: a few requests, so that one is decoded or
 /// gathered while another is copied.
 const READ_AHEAD_KIB: u32 = 2048;
@@ -191,6 +193,7 @@ struct Started {
 
 /// Opens the store and mounts; the session is ready to run. Must be called before any thread is started.
 fn start(options: Options, open_store: impl FnOnce() -> Result<Arc<dyn Store>>) -> Result<Started> {
+    make_room_for_descriptors();
     let mounter = Arc::new(Mounter::start()?);
     let store = open_store()?;
     let options = Arc::new(options);
@@ -219,6 +222,17 @@ fn start(options: Options, open_store: impl FnOnce() -> Result<Arc<dyn Store>>) 
             mount.detach();
             Err(failed(error))
         }
+    }
+}
+
+/// For the objects that are kept open, and for those that all threads open at once.
+fn make_room_for_descriptors() {
+    let made = fs::File::open("/dev/null")
+        .and_then(|null| sys::make_room_for_descriptors(null.as_fd(), DESCRIPTORS));
+    if let Err(error) = made {
+        log::debug!(
+            "no room for {DESCRIPTORS} descriptors: {error}; the first reads are slower than they could be"
+        );
     }
 }
 

@@ -1,0 +1,273 @@
+//! Processes, signals and mounts. Part of `sys.rs`, and like it without anything of the crate.
+//!
+//! Manual pages: capabilities(7), fork(2), signal(7), mount(2), unix(7).
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use super::check;
+
+/// Effective user and group of this process.
+pub fn effective_ids() -> (u32, u32) {
+    // SAFETY: these calls take nothing and cannot fail.
+    unsafe { (libc::geteuid(), libc::getegid()) }
+}
+
+/// Capabilities of a thread, one bit each (capabilities(7)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// In effect.
+    pub effective: u64,
+    /// What may be put into effect.
+    pub permitted: u64,
+}
+
+/// As capset(2) takes them.
+#[repr(C)]
+struct CapabilityHeader {
+    version: u32,
+    pid: i32,
+}
+
+/// One half of the bits each.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct CapabilityData {
+    effective: u32,
+    permitted: u32,
+    inheritable: u32,
+}
+
+/// _LINUX_CAPABILITY_VERSION_3
+const CAPABILITY_VERSION: u32 = 0x2008_0522;
+
+/// The capabilities of the calling thread.
+pub fn capabilities() -> io::Result<Capabilities> {
+    let mut header = CapabilityHeader { version: CAPABILITY_VERSION, pid: 0 };
+    let mut data = [CapabilityData::default(); 2];
+    // SAFETY: version 3 of the call fills two entries, and both pointers are writable.
+    check_call(unsafe { libc::syscall(libc::SYS_capget, &raw mut header, data.as_mut_ptr()) })?;
+    let [low, high] = data;
+    let join = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
+    Ok(Capabilities {
+        effective: join(low.effective, high.effective),
+        permitted: join(low.permitted, high.permitted),
+    })
+}
+
+/// Sets the capabilities of the calling thread, and of those that it starts later. None are handed on to programs that it runs
+/// but by what those programs and their user are.
+pub fn set_capabilities(capabilities: Capabilities) -> io::Result<()> {
+    let mut header = CapabilityHeader { version: CAPABILITY_VERSION, pid: 0 };
+    let half = |shift: u32| CapabilityData {
+        effective: (capabilities.effective >> shift) as u32,
+        permitted: (capabilities.permitted >> shift) as u32,
+        inheritable: 0,
+    };
+    let data = [half(0), half(32)];
+    // SAFETY: version 3 of the call reads two entries.
+    check_call(unsafe { libc::syscall(libc::SYS_capset, &raw mut header, data.as_ptr()) })
+}
+
+fn check_call(result: libc::c_long) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Which side of a fork this is.
+#[derive(Debug)]
+pub enum Fork {
+    /// The process that called.
+    Parent,
+    /// The new one.
+    Child,
+}
+
+/// Forks. Only for a process with a single thread: in the child all others are gone, with the locks they held.
+pub fn fork() -> io::Result<Fork> {
+    // SAFETY: the caller has one thread (checked by `thread_count`), so that no lock is held by another.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(Fork::Child),
+        _ => Ok(Fork::Parent),
+    }
+}
+
+/// Leaves the terminal's session, so that its end does not end this process.
+pub fn leave_session() -> io::Result<()> {
+    // SAFETY: takes nothing.
+    check(unsafe { libc::setsid() })
+}
+
+/// Makes descriptor `number` (0 to 2) another name of `file`.
+pub fn redirect(file: BorrowedFd<'_>, number: i32) -> io::Result<()> {
+    // SAFETY: dup2 closes what `number` was, which is one of the standard streams, that nobody owns.
+    check(unsafe { libc::dup2(file.as_raw_fd(), number) })
+}
+
+/// Lets a descriptor be inherited by programs that are started.
+pub fn keep_on_exec(file: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: sets the flags of an open descriptor.
+    check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFD, 0) })
+}
+
+/// Makes room for `count` descriptors in the kernel's table of this process; `EINVAL` where its limit is lower. To be called while
+/// the process has one thread: with more, the kernel waits for all processors (some 10 ms) each time that the table grows.
+pub fn make_room_for_descriptors(file: BorrowedFd<'_>, count: i32) -> io::Result<()> {
+    // SAFETY: makes another descriptor of an open file, the lowest that is free from `count` - 1 on.
+    let last = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, count - 1) };
+    check(last)?;
+    // SAFETY: the call gave a new descriptor that nothing else owns.
+    drop(unsafe { OwnedFd::from_raw_fd(last) });
+    Ok(())
+}
+
+/// Real user and group of this process.
+pub fn real_ids() -> (u32, u32) {
+    // SAFETY: these calls take nothing and cannot fail.
+    unsafe { (libc::getuid(), libc::getgid()) }
+}
+
+/// Signals that are waited for instead of interrupting.
+#[derive(Clone, Copy)]
+pub struct SignalSet(libc::sigset_t);
+
+impl SignalSet {
+    /// Blocks `signals` in this thread and in all that it starts from now on.
+    pub fn block(signals: &[i32]) -> io::Result<Self> {
+        // SAFETY: sigset_t is plain data that sigemptyset initialises; sigaddset gets a valid set.
+        let set = unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&raw mut set);
+            for &signal in signals {
+                check(libc::sigaddset(&raw mut set, signal))?;
+            }
+            set
+        };
+        // SAFETY: `set` is initialised; the old mask is not asked for.
+        match unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) } {
+            0 => Ok(SignalSet(set)),
+            error => Err(io::Error::from_raw_os_error(error)),
+        }
+    }
+
+    /// Waits for one of them and takes it.
+    pub fn wait(&self) -> io::Result<i32> {
+        let mut signal = 0;
+        // SAFETY: the set is initialised and `signal` is writable.
+        match unsafe { libc::sigwait(&raw const self.0, &raw mut signal) } {
+            0 => Ok(signal),
+            error => Err(io::Error::from_raw_os_error(error)),
+        }
+    }
+}
+
+/// A descriptor that stands for a process.
+pub fn open_process(pid: u32) -> io::Result<OwnedFd> {
+    let pid = libc::pid_t::try_from(pid).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
+    // SAFETY: takes two integers.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    let fd = i32::try_from(fd).ok().filter(|&fd| fd >= 0).ok_or_else(io::Error::last_os_error)?;
+    // SAFETY: the kernel has just made this descriptor and nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Waits until a descriptor can be read (a process has ended, a peer has written), at most `timeout_ms`
+/// (-1: for ever). `false` when the time is up.
+pub fn wait_readable(file: BorrowedFd<'_>, timeout_ms: i32) -> io::Result<bool> {
+    let mut poll = libc::pollfd { fd: file.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: `poll` is one writable entry.
+    let ready = unsafe { libc::poll(&raw mut poll, 1, timeout_ms) };
+    check(ready)?;
+    Ok(ready > 0)
+}
+
+/// mount(2).
+pub fn mount(source: &CStr, target: &CStr, kind: &CStr, flags: u64, data: &CStr) -> io::Result<()> {
+    // SAFETY: all four are NUL-terminated, and the kernel reads `data` as a string for FUSE.
+    check(unsafe {
+        libc::mount(source.as_ptr(), target.as_ptr(), kind.as_ptr(), flags, data.as_ptr().cast())
+    })
+}
+
+/// umount2(2), never through a symbolic link.
+pub fn unmount(target: &CStr, flags: i32) -> io::Result<()> {
+    // SAFETY: `target` is NUL-terminated.
+    check(unsafe { libc::umount2(target.as_ptr(), flags | libc::UMOUNT_NOFOLLOW) })
+}
+
+/// Receives one descriptor over a socket (SCM_RIGHTS), as fusermount3 sends it; `None` when the peer closed
+/// the socket instead.
+pub fn receive_descriptor(socket: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
+    let mut byte = 0u8;
+    let mut part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    // Room for one descriptor, aligned as cmsghdr is.
+    let mut control = [0usize; 8];
+    // SAFETY: msghdr is plain data, for which all bytes zero is a value.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = std::mem::size_of_val(&control);
+    let received = loop {
+        // SAFETY: the message points to buffers that live through the call, with their true sizes.
+        let received = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
+        if received >= 0 {
+            break received;
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::EINTR) {
+            return Err(error);
+        }
+    };
+    if received == 0 {
+        return Ok(None);
+    }
+    // SAFETY: the kernel filled `message`; CMSG_FIRSTHDR gives null or a header inside `control`.
+    let header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
+    // SAFETY: a non-null header is readable; its data is read only when it is said to hold one descriptor.
+    unsafe {
+        if header.is_null()
+            || (*header).cmsg_level != libc::SOL_SOCKET
+            || (*header).cmsg_type != libc::SCM_RIGHTS
+            || (*header).cmsg_len < libc::CMSG_LEN(std::mem::size_of::<i32>() as u32) as usize
+        {
+            return Ok(None);
+        }
+        let fd = libc::CMSG_DATA(header).cast::<i32>().read_unaligned();
+        Ok(Some(OwnedFd::from_raw_fd(fd)))
+    }
+}
+
+/// Makes writes to a descriptor fail instead of waiting.
+pub fn never_wait(file: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: reads the flags of an open descriptor.
+    let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
+    check(flags)?;
+    // SAFETY: sets the flags of an open descriptor.
+    check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK) })
+}
+
+/// Sends a line to the system log as a daemon named `zarrfs`; `level` is `libc::LOG_ERR` and the like.
+pub fn log_to_system(level: i32, line: &CStr) {
+    static NAMED: std::sync::Once = std::sync::Once::new();
+    // SAFETY: the name lives for ever, as openlog(3) asks.
+    NAMED.call_once(|| unsafe { libc::openlog(c"zarrfs".as_ptr(), libc::LOG_PID, libc::LOG_DAEMON) });
+    // SAFETY: the format takes one NUL-terminated string, which is given.
+    unsafe { libc::syslog(level, c"%s".as_ptr(), line.as_ptr()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn room_for_descriptors_is_there_before_they_are() {
+        make_room_for_descriptors(io::stdin().as_fd(), 700).unwrap();
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let size = status.lines().find_map(|line| line.strip_prefix("FDSize:")).unwrap();
+        assert!(size.trim().parse::<u32>().unwrap() >= 700, "{size}");
+    }
+}
