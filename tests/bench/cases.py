@@ -12,6 +12,8 @@ import tempfile
 import threading
 import time
 
+from peers import read_files, sync
+
 SHAPE, CHUNK, SHARD, INNER, PLANE = (128, 1024, 1024), (64, 128, 128), (64, 512, 512), (32, 64, 64), (1, 1024, 1024)
 SIZE_BYTES = 4 * 128 * 1024 * 1024
 PEERS_SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "peers.py")
@@ -117,15 +119,15 @@ class Bench:
     def alternate(self, ways, *read):
         """Seconds of every way: `runs` rounds of all of them, each round in another order. All find the same memory: where a host
         takes back what its guest does not use, a fresh page can cost as much as decoding it does. And all find the files below the
-        paths `read` in the page cache: some systems drop in seconds what nobody uses.
+        paths `read` in the page cache, read just before: some systems drop in seconds what nobody uses.
         """
         seconds = {way: [] for way in ways}
         order = random.Random(len(ways))
         for _ in range(self.runs):
             for way in order.sample(list(ways), len(ways)):
+                touch_memory()
                 for path in read:
                     read_files(path)
-                touch_memory()
                 seconds[way].append(ways[way]())
         return seconds
 
@@ -136,10 +138,8 @@ class Bench:
             command = [sys.executable, PEERS_SCRIPT, way, what, store, *more]
         seconds = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
         if way == "zarrs crate" and what == "write":
-            import peers
-
             started = time.perf_counter()
-            peers.sync(store)
+            sync(store)
             seconds += time.perf_counter() - started
         return seconds
 
@@ -179,15 +179,6 @@ class Bench:
             zarr.open_array(self.empty(name, path), mode="r+")[...] = flat
             open(path + ".complete", "w").close()
         return path
-
-
-def read_files(path):
-    """Brings a file, or all below a folder, into the page cache."""
-    paths = [path] if os.path.isfile(path) else [os.path.join(folder, file) for folder, _, files in os.walk(path) for file in files]
-    for path in paths:
-        with open(path, "rb") as f:
-            while f.read(1 << 22):
-                pass
 
 
 def touch_memory():
@@ -254,6 +245,7 @@ def bound(bench, name):
     runs = codecs[0]["configuration"]["chunk_shape"] if codecs == [SHARDING] else chunk
     touch_memory()
     gather = gather_seconds(4 * runs[2])
+    touch_memory()
     read_files(store)
     decode = timed(lambda: subprocess.run([bench.binaries["zarrfs"], "check", store, "--threads", "1"], check=True, capture_output=True))
     touch_memory()
