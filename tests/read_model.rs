@@ -338,7 +338,7 @@ fn check(case: &Case) {
     let found = files.lookup(ROOT, "a", Reach::Store).unwrap().attributes;
     assert_eq!(found.size_bytes, expected.len() as u64);
     let handle = files.open(found.inode, libc::O_RDONLY).unwrap().handle;
-    let mut buffer = Vec::new();
+    let mut buffer = Default::default();
     let whole = files.read(handle, 0, expected.len() as u32 + 10, &mut buffer).unwrap();
     assert!(*whole == *expected, "the whole file differs");
     for &(from, length) in &case.reads {

@@ -11,6 +11,7 @@ use std::time::Instant;
 use crate::array::{Array, Gathered, Lent, Reader};
 use crate::error::Error;
 use crate::hierarchy::Node;
+use crate::mount::answer_buffer::AnswerBuffer;
 use crate::mount::failure::{Answer, Failure, Reach};
 use crate::mount::fs::{FileSystem, flat_size};
 use crate::mount::handle::Handle;
@@ -90,13 +91,13 @@ impl FileSystem {
         }
     }
 
-    /// Reads from memory alone: `None` where that is not enough. What is read is at the front of `buffer`.
+    /// Reads from memory alone: `None` where that is not enough. What is read may be in `buffer`.
     pub fn read_cached<'a>(
         &self,
         handle: u64,
         offset: u64,
         size: u32,
-        buffer: &'a mut Vec<u8>,
+        buffer: &'a mut AnswerBuffer,
     ) -> Answer<Option<Given<'a>>> {
         self.read_within(handle, offset, size, buffer, Reach::Memory).map(Some).or_else(|failure| {
             match failure {
@@ -112,7 +113,7 @@ impl FileSystem {
         handle: u64,
         offset: u64,
         size: u32,
-        buffer: &'a mut Vec<u8>,
+        buffer: &'a mut AnswerBuffer,
     ) -> Answer<Given<'a>> {
         self.read_within(handle, offset, size, buffer, Reach::Store)
     }
@@ -239,19 +240,16 @@ impl FileSystem {
         handle: u64,
         offset: u64,
         size: u32,
-        buffer: &'a mut Vec<u8>,
+        buffer: &'a mut AnswerBuffer,
         reach: Reach,
     ) -> Answer<Given<'a>> {
         self.unless_over()?;
         let handle = self.handles.get(handle).ok_or(Failure::Errno(libc::EBADF))?;
         match &*handle {
             Handle::Folder(_) => Err(Failure::Errno(libc::EISDIR)),
-            Handle::Draft { draft, .. } => {
-                draft.read(offset, size, buffer);
-                Ok(Given::Copied(buffer))
-            }
-            Handle::Generated(content) => Ok(Given::Copied(copy_part(content, offset, size, buffer))),
-            Handle::Companion(made) => Ok(Given::Copied(copy_part(&made.bytes, offset, size, buffer))),
+            Handle::Draft { draft, .. } => Ok(Given::Copied(draft.read(offset, size, buffer))),
+            Handle::Generated(content) => Ok(Given::Copied(buffer.copy_part(content, offset, size))),
+            Handle::Companion(made) => Ok(Given::Copied(buffer.copy_part(&made.bytes, offset, size))),
             Handle::Array { inode, reader, way, .. } => {
                 let read = self.read_array(inode, (reader, way.is_direct()), (offset, size), buffer, reach);
                 if let Err(failure @ Failure::Error(_)) = &read {
@@ -268,7 +266,7 @@ impl FileSystem {
         inode: &Inode,
         (reader, is_direct): (&Reader, bool),
         (offset, size): (u64, u32),
-        buffer: &'a mut Vec<u8>,
+        buffer: &'a mut AnswerBuffer,
         reach: Reach,
     ) -> Answer<Given<'a>> {
         if reach == Reach::Store {
@@ -292,10 +290,7 @@ impl FileSystem {
             Gathered::Blocks => return Err(Failure::NeedsStore),
             Gathered::None => {
                 let length = usize::try_from(length).unwrap_or(usize::MAX);
-                if buffer.len() < length {
-                    buffer.resize(length, 0);
-                }
-                let out = buffer.get_mut(..length).unwrap_or_default();
+                let out = buffer.bytes(length);
                 match reach {
                     _ if out.is_empty() => {}
                     Reach::Memory if !array.read_cached(offset, out) => return Err(Failure::NeedsStore),
@@ -334,14 +329,6 @@ impl FileSystem {
         }
         Ok(())
     }
-}
-
-/// `size` bytes of a file from `offset`, fewer at its end.
-fn copy_part<'a>(content: &[u8], offset: u64, size: u32, buffer: &'a mut Vec<u8>) -> &'a [u8] {
-    let rest = usize::try_from(offset).ok().and_then(|offset| content.get(offset..)).unwrap_or_default();
-    buffer.clear();
-    buffer.extend_from_slice(rest.get(..size as usize).unwrap_or(rest));
-    buffer
 }
 
 /// The size that stat(2) shows of an array; `None` where it is not known.

@@ -19,6 +19,7 @@ use fuser::{
     ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
+use crate::mount::answer_buffer::AnswerBuffer;
 use crate::mount::failure::{Failure, Reach};
 use crate::mount::fs::{FileSystem, Found};
 use crate::mount::fuse_entry::{file_attr, from_offset, look_ahead, no_entry, unknown_entry};
@@ -33,8 +34,8 @@ const MAX_BACKGROUND: u16 = 64;
 const MAX_REQUEST_BYTES: u32 = 1 << 20;
 
 thread_local! {
-    /// What is read on this thread before it is answered; kept, since fresh pages cost more than copying.
-    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    /// What is read on this thread before it is answered.
+    static BUFFER: RefCell<AnswerBuffer> = RefCell::default();
 }
 
 macro_rules! answerable {

@@ -4,6 +4,7 @@
 //! and `nodes.rs`; `fuse.rs` translates; `pool.rs` holds the threads that wait for the store; `session.rs` is the daemon's life. Uses
 //! every layer below; only `main` may use it.
 
+pub mod answer_buffer;
 pub mod companions;
 pub mod ending;
 pub mod failure;

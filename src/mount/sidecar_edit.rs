@@ -15,6 +15,7 @@ use crate::error::Error;
 use crate::hierarchy::Node;
 use crate::hierarchy::attributes::{self, Edit};
 use crate::metadata::{MAX_DOCUMENT_BYTES, json, json_spans};
+use crate::mount::answer_buffer::AnswerBuffer;
 use crate::mount::failure::{Answer, Failure};
 use crate::mount::files::Opened;
 use crate::mount::fs::FileSystem;
@@ -190,13 +191,9 @@ impl Draft {
         Ok(u32::try_from(data.len()).unwrap_or(u32::MAX))
     }
 
-    /// Reads what is there from `offset`, at most `size` bytes, to the front of `buffer`.
-    pub(super) fn read(&self, offset: u64, size: u32, buffer: &mut Vec<u8>) {
-        let state = self.state.lock();
-        let rest =
-            usize::try_from(offset).ok().and_then(|offset| state.content.get(offset..)).unwrap_or_default();
-        buffer.clear();
-        buffer.extend_from_slice(rest.get(..size as usize).unwrap_or(rest));
+    /// What is there from `offset`, at most `size` bytes.
+    pub(super) fn read<'a>(&self, offset: u64, size: u32, buffer: &'a mut AnswerBuffer) -> &'a [u8] {
+        buffer.copy_part(&self.state.lock().content, offset, size)
     }
 }
 
@@ -289,11 +286,9 @@ mod tests {
         let draft = Draft::default();
         assert_eq!(draft.write(2, b"abc").unwrap(), 3);
         assert_eq!(draft.write(0, b"xy").unwrap(), 2);
-        let mut buffer = Vec::new();
-        draft.read(1, 3, &mut buffer);
-        assert_eq!(buffer, b"yab");
-        draft.read(9, 3, &mut buffer);
-        assert!(buffer.is_empty());
+        let mut buffer = AnswerBuffer::default();
+        assert_eq!(draft.read(1, 3, &mut buffer), b"yab");
+        assert_eq!(draft.read(9, 3, &mut buffer), b"");
         assert_eq!(draft.write(MAX_DOCUMENT_BYTES, b"z").unwrap_err().errno(), libc::EFBIG);
         assert_eq!(draft.write(u64::MAX, b"z").unwrap_err().errno(), libc::EFBIG);
     }

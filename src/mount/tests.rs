@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::array::Order;
+use crate::mount::answer_buffer::AnswerBuffer;
 use crate::mount::failure::{Failure, Reach};
 use crate::mount::fs::{Attributes, FileSystem};
 use crate::mount::inode::ROOT;
@@ -93,7 +94,7 @@ impl Mount {
     }
 
     fn read_handle(&self, handle: u64, offset: u64, size: u32) -> Result<Vec<u8>, i32> {
-        let mut buffer = Vec::new();
+        let mut buffer = AnswerBuffer::default();
         let read = self.fs.read(handle, offset, size, &mut buffer).map_err(|failure| failure.errno())?;
         Ok(read.to_vec())
     }
@@ -356,7 +357,7 @@ fn memory_alone_answers_only_what_it_knows() {
     assert!(!found.valid_for.is_zero() && found.valid_for <= mount.fs.negative_valid_for());
     assert_eq!(mount.fs.lookup(ROOT, "t", Reach::Memory).unwrap().attributes, found.attributes);
     let handle = mount.open("t").unwrap();
-    let mut buffer = Vec::new();
+    let mut buffer = AnswerBuffer::default();
     assert!(mount.fs.read_cached(handle, 0, 24, &mut buffer).unwrap().is_none());
     assert_eq!(mount.read_handle(handle, 0, 24).unwrap(), bytes_of([9; 12]));
     let cached = mount.fs.read_cached(handle, 0, 24, &mut buffer).unwrap();

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::array::Array;
 use crate::error::Error;
+use crate::mount::answer_buffer::AnswerBuffer;
 use crate::mount::failure::{Answer, Failure, Reach};
 use crate::mount::fs::{FileSystem, Found};
 use crate::mount::handle::Handle;
@@ -408,7 +409,7 @@ impl FileSystem {
     /// copy_file_range(2) between two files of this mount; how many bytes.
     pub fn copy(&self, from: u64, from_offset: u64, to: u64, to_offset: u64, length: u64) -> Answer<u64> {
         self.written(to)?;
-        let mut buffer = Vec::new();
+        let mut buffer = AnswerBuffer::default();
         let mut done = 0;
         while done < length {
             let part = u32::try_from(length - done).unwrap_or(u32::MAX).min(PART_BYTES as u32);

@@ -259,6 +259,8 @@ pub fn log_to_system(level: i32, line: &CStr) {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use std::os::fd::AsFd;
 
     use super::*;

@@ -212,7 +212,7 @@ impl Model {
         let end = (offset + length).min(file.bytes.len());
         let range = offset.min(end)..end;
         let (expected, unsure) = (&file.bytes[range.clone()], &file.unsure[range.clone()]);
-        let mut buffer = Vec::new();
+        let mut buffer = Default::default();
         if let Some(found) =
             self.fs.read_cached(open.handle, offset as u64, length as u32, &mut buffer).unwrap()
         {
@@ -347,7 +347,7 @@ impl Model {
         let inode = self.inode(&sidecar);
         let flags = if number.is_some() { libc::O_RDWR } else { libc::O_RDONLY };
         let handle = self.fs.open(inode, flags).unwrap().handle;
-        let mut buffer = Vec::new();
+        let mut buffer = Default::default();
         let text = self.fs.read(handle, 0, 1 << 20, &mut buffer).unwrap();
         let mut content: Value = serde_json::from_slice(&text).unwrap();
         assert_eq!(content["nbytes"], self.files[file].bytes.len());
@@ -395,7 +395,7 @@ impl Model {
         let stats = self.fs.lookup(ROOT, "__zarrfs__", Reach::Store).unwrap().attributes.inode;
         let stats = self.fs.lookup(stats, "stats", Reach::Store).unwrap().attributes.inode;
         let handle = self.fs.open(stats, libc::O_RDONLY).unwrap().handle;
-        let mut buffer = Vec::new();
+        let mut buffer = Default::default();
         let text = self.fs.read(handle, 0, 1 << 20, &mut buffer).unwrap();
         let text = String::from_utf8_lossy(&text);
         assert!(text.contains("\nzarrfs_dirty_bytes 0\n"), "{text}");
