@@ -6,6 +6,7 @@ import os
 import random
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -239,18 +240,18 @@ def gather_seconds(run_bytes):
 
 
 def bound(bench, name):
-    """What stages behind one another allow: every core decodes, gathers and feeds FUSE (DESIGN, speed). MB/s."""
+    """What stages behind one another allow: every core decodes, gathers and feeds FUSE (DESIGN, speed). MB/s; of each stage the
+    median, like of what is compared with it.
+    """
     cores, store = os.cpu_count(), bench.store(name)
     chunk, codecs = ARRAYS[name]
     runs = codecs[0]["configuration"]["chunk_shape"] if codecs == [SHARDING] else chunk
-    touch_memory()
-    gather = gather_seconds(4 * runs[2])
-    touch_memory()
-    read_files(store)
-    decode = timed(lambda: subprocess.run([bench.binaries["zarrfs"], "check", store, "--threads", "1"], check=True, capture_output=True))
-    touch_memory()
-    with bench.ceiling() as m:
-        fuse = timed(lambda: dd(m.file))
+    check = [bench.binaries["zarrfs"], "check", store, "--threads", "1"]
+    stages = bench.alternate({
+        "gather": lambda: gather_seconds(4 * runs[2]),
+        "decode": lambda: timed(lambda: subprocess.run(check, check=True, capture_output=True)),
+        "fuse": lambda: mounted(bench.ceiling(), dd)}, store)
+    gather, decode, fuse = (statistics.median(stages[stage]) for stage in ("gather", "decode", "fuse"))
     return cores * SIZE_BYTES / (cores * fuse + decode + gather) / 1e6
 
 
