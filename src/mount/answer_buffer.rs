@@ -1,7 +1,7 @@
 //! Where the bytes of an answer are put together.
 //!
-//! Uses nothing of the crate. Begins on a page: the kernel copies answers page by page to pages, and does so slower where theirs
-//! begin in other places than ours (fuse_copy_fill and fuse_copy_folio in fs/fuse/dev.c).
+//! Uses nothing of the crate. Begins on a page: the kernel copies answers page by page to pages (fuse_copy_fill and fuse_copy_folio
+//! in fs/fuse/dev.c), and where ours begin in other places than its own, each of its pages is made of two pieces.
 
 const PAGE_BYTES: usize = 4096;
 
