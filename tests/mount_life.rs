@@ -87,6 +87,21 @@ fn sigterm_and_sigint_unmount() {
     assert!(child.wait().unwrap().success());
 }
 
+/// A daemon whose threads must wait for the kernel to make room gives its first readers that wait.
+#[test]
+fn there_is_room_for_descriptors_before_the_first_read() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::demo();
+    let mut child = place.mount_in_foreground(&[]);
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let room = status.lines().find_map(|line| line.strip_prefix("FDSize:")).unwrap();
+    assert!(room.trim().parse::<u32>().unwrap() >= 1024, "{room}");
+    signal(child.id(), "TERM");
+    assert!(child.wait().unwrap().success());
+}
+
 #[test]
 fn sighup_reads_metadata_again() {
     if !can_mount() {
