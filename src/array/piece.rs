@@ -84,6 +84,51 @@ impl Piece<'_> {
     }
 }
 
+/// Longer runs are as well copied piece by piece.
+const MOST_BYTES_OF_A_SHORT_RUN: usize = 512;
+/// So many chunks are read at once: more streams than a processor follows would cost what this saves.
+const MOST_ALIKE: usize = 8;
+
+/// Pieces that differ only in where they begin, such as those of the chunks in a row: gathered together, run by run of each, so
+/// that short runs fill the range from its beginning to its end.
+#[derive(Default)]
+pub struct Alike<'a> {
+    run: usize,
+    loops: Vec<Loop>,
+    /// Of each: the decoded chunk, where the piece begins in it, where in the range.
+    pieces: Vec<(&'a [u8], usize, usize)>,
+}
+
+impl<'a> Alike<'a> {
+    /// Copies a piece out of a decoded chunk, now or when [`Alike::finish`] is called at the latest.
+    pub fn gather(&mut self, piece: &Piece<'_>, chunk: &'a [u8], range: &mut [u8]) {
+        if piece.run > MOST_BYTES_OF_A_SHORT_RUN || piece.loops.is_empty() {
+            return piece.gather(chunk, 0, range);
+        }
+        let is_alike = piece.run == self.run && piece.loops == self.loops;
+        if !is_alike || self.pieces.len() == MOST_ALIKE {
+            self.finish(range);
+            self.run = piece.run;
+            self.loops.clear();
+            self.loops.extend_from_slice(piece.loops);
+        }
+        self.pieces.push((chunk, piece.chunk_offset, piece.range_offset));
+    }
+
+    /// Copies those that were not yet.
+    pub fn finish(&mut self, range: &mut [u8]) {
+        let run = self.run;
+        let all = Piece { chunk: 0, chunk_offset: 0, range_offset: 0, run, loops: &self.loops };
+        all.for_each_run(|from, to| {
+            for (chunk, chunk_offset, range_offset) in &self.pieces {
+                let (from, to) = (chunk_offset + from, range_offset + to);
+                range[to..to + run].copy_from_slice(&chunk[from..from + run]);
+            }
+        });
+        self.pieces.clear();
+    }
+}
+
 /// Repeats `item` over `out`, beginning `phase` bytes into the item.
 pub fn fill_items(out: &mut [u8], item: &[u8], phase: usize) {
     if item.is_empty() {

@@ -13,7 +13,7 @@ use super::bands::{BandPlace, Bands};
 use super::buffer::Buffer;
 use super::cache::{Content, Key, Loaded, Peek, Version};
 use super::gathered::Gathered;
-use super::piece::Piece;
+use super::piece::{Alike, Piece};
 use super::source::Place;
 use super::streams::MOST_STREAMS;
 use super::sync::atomic::Ordering;
@@ -348,9 +348,10 @@ impl Inner {
     ) -> bool {
         let length = out.len() as u64;
         let Some(bands) = self.bands.get() else { return false };
+        let mut alike = Alike::default();
         let copied = bands.grid().for_each_piece(offset, length, &mut |piece: &Piece<'_>| {
             match contents(piece.chunk) {
-                Some(Present::Stored(Content::Unit(buffer))) => piece.gather(buffer, 0, out),
+                Some(Present::Stored(Content::Unit(buffer))) => alike.gather(piece, buffer, out),
                 Some(Present::Stored(_)) => piece.fill(offset, &self.fill, out),
                 Some(Present::Zero) => piece.fill(offset, &[0], out),
                 Some(Present::Dirty(unit)) => {
@@ -367,6 +368,7 @@ impl Inner {
             }
             Ok(())
         });
+        alike.finish(out);
         copied.is_ok()
     }
 }
