@@ -107,7 +107,7 @@ fn decode_file(encoded: &Path, array: &Path, config: &Map<String, Value>, count:
             assert!(twice == npy.data, "{config:?} does not come back");
         }
         true => {
-            assert!(again == bytes, "{} is encoded differently", encoded.display());
+            assert!(*again == *bytes, "{} is encoded differently", encoded.display());
             assert!(twice == out, "{config:?} does not come back");
         }
     }

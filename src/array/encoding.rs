@@ -12,7 +12,7 @@ use super::dirty::DirtyUnit;
 use super::sync::atomic::{AtomicUsize, Ordering};
 use super::sync::{self, Mutex};
 use crate::codec::pipeline::Pipeline;
-use crate::codec::{CodecResult, recycle};
+use crate::codec::{CodecResult, EncodedBytes};
 use crate::error::{Error, Result};
 use crate::store::Validator;
 
@@ -24,7 +24,7 @@ pub enum EncodedUnit {
     /// Those that are served: a writer who comes meanwhile gets a copy of them to write to.
     AsServed(Arc<Buffer>),
     /// What codecs made of them.
-    ByCodecs(Vec<u8>),
+    ByCodecs(EncodedBytes),
 }
 
 impl EncodedUnit {
@@ -33,13 +33,6 @@ impl EncodedUnit {
         match pipeline.is_identity() {
             true => Ok(EncodedUnit::AsServed(Arc::clone(bytes))),
             false => pipeline.encode(bytes).map(EncodedUnit::ByCodecs),
-        }
-    }
-
-    /// It is stored: its memory is free.
-    pub fn recycle(self) {
-        if let EncodedUnit::ByCodecs(bytes) = self {
-            recycle(bytes);
         }
     }
 }

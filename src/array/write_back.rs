@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 use super::bands::Bands;
 use super::cache::{Content, Version};
 use super::dirty::{DirtyUnit, UnitState};
-use super::encoding::EncodedUnit;
 use super::sync::atomic::{AtomicUsize, Ordering};
 use super::sync::{self, Mutex};
 use super::{Array, Inner};
@@ -385,7 +384,7 @@ impl Inner {
         let (key, version) = self.source.store(&self.place(), &target, object, &encoded)?;
         self.engine.objects_stored.fetch_add(1, Ordering::Relaxed);
         self.engine.units_encoded.fetch_add(encoded.len() as u64, Ordering::Relaxed);
-        encoded.into_values().flatten().for_each(EncodedUnit::recycle);
+        drop(encoded);
         // Whatever a reader loads from before this moment is compared with the store before it is used again.
         let epoch = self.epoch.fetch_add(1, Ordering::AcqRel) + 1;
         {

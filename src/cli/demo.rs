@@ -106,7 +106,7 @@ fn chunks(metadata: &ArrayMetadata, elements: &[u8]) -> Outcome<Vec<(String, Vec
             .chunks(metadata.fill_value.bytes.len().max(1))
             .any(|element| element != metadata.fill_value.bytes)
         {
-            chunks.push((metadata.chunk_keys.key(&index), pipeline.encode(&chunk).map_err(failed)?));
+            chunks.push((metadata.chunk_keys.key(&index), pipeline.encode(&chunk).map_err(failed)?.to_vec()));
         }
     }
     Ok(chunks)

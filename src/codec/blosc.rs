@@ -119,14 +119,18 @@ impl BytesToBytes for Blosc {
         blosc_blocks::decode_part(stored, decoded_bytes, start, out)
     }
 
-    fn encode(&self, decoded: &[u8]) -> CodecResult<Vec<u8>> {
+    fn encoded_bound(&self, decoded_bytes: usize) -> Option<usize> {
+        Some(decoded_bytes.saturating_add(HEADER_BYTES))
+    }
+
+    fn encode_into(&self, decoded: &[u8], out: &mut [u8]) -> CodecResult<usize> {
         if decoded.len() > MAX_DECODED_BYTES {
             return Err(CodecError::new(format_args!(
                 "{} bytes, where one buffer holds at most {MAX_DECODED_BYTES}",
                 decoded.len()
             )));
         }
-        scratch::encoded(decoded.len() + HEADER_BYTES, |encoded| compress(self, decoded, encoded))
+        compress(self, decoded, out)
     }
 }
 

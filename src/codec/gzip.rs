@@ -49,7 +49,11 @@ impl BytesToBytes for Gzip {
         Some(Box::new(InflateStream::new(Wrapper::Gzip, decoded_bytes)))
     }
 
-    fn encode(&self, decoded: &[u8]) -> CodecResult<Vec<u8>> {
-        Wrapper::Gzip.encode(decoded, self.level)
+    fn encoded_bound(&self, decoded_bytes: usize) -> Option<usize> {
+        Some(Wrapper::Gzip.encoded_bound(decoded_bytes))
+    }
+
+    fn encode_into(&self, decoded: &[u8], out: &mut [u8]) -> CodecResult<usize> {
+        Wrapper::Gzip.encode_into(decoded, self.level, out)
     }
 }

@@ -144,26 +144,41 @@ impl Wrapper {
         }
     }
 
-    /// Encodes one member at `level` (0 to 9).
-    pub fn encode(self, decoded: &[u8], level: i32) -> CodecResult<Vec<u8>> {
+    /// The longest member that so many bytes become, at any level.
+    pub fn encoded_bound(self, decoded_bytes: usize) -> usize {
+        // The smallest compressor there is: all of them answer the same.
+        let mut compressor = CompressionLvl::new(0).map(Compressor::new);
+        match (self, &mut compressor) {
+            (Wrapper::Gzip, Ok(compressor)) => compressor.gzip_compress_bound(decoded_bytes),
+            (Wrapper::Zlib, Ok(compressor)) => compressor.zlib_compress_bound(decoded_bytes),
+            (_, Err(_)) => 0,
+        }
+    }
+
+    /// Encodes one member at `level` (0 to 9); its length.
+    pub fn encode_into(self, decoded: &[u8], level: i32, out: &mut [u8]) -> CodecResult<usize> {
         let level = CompressionLvl::new(level).map_err(|_| CodecError::new("bad compression level"))?;
         let mut compressor = Compressor::new(level);
-        let bound = match self {
-            Wrapper::Gzip => compressor.gzip_compress_bound(decoded.len()),
-            Wrapper::Zlib => compressor.zlib_compress_bound(decoded.len()),
+        let length = match self {
+            Wrapper::Gzip => compressor.gzip_compress(decoded, out),
+            Wrapper::Zlib => compressor.zlib_compress(decoded, out),
         };
-        super::scratch::encoded(bound, |encoded| {
-            let length = match self {
-                Wrapper::Gzip => compressor.gzip_compress(decoded, encoded),
-                Wrapper::Zlib => compressor.zlib_compress(decoded, encoded),
-            };
-            length.map_err(|_| CodecError::new("the compressor failed"))
-        })
+        length.map_err(|_| CodecError::new("the compressor failed"))
     }
 }
 
 fn too_long(limit_bytes: usize) -> CodecError {
     CodecError::new(format_args!("more than the {limit_bytes} bytes that were expected"))
+}
+
+#[cfg(test)]
+impl Wrapper {
+    /// As [`Wrapper::encode_into`], into memory of its own.
+    pub fn encode(self, decoded: &[u8], level: i32) -> CodecResult<Vec<u8>> {
+        super::scratch::encoded(self.encoded_bound(decoded.len()), |out| {
+            self.encode_into(decoded, level, out)
+        })
+    }
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ mod crc32;
 mod crc32c;
 mod delta;
 mod element;
+mod encoded_bytes;
 mod fill_round_trip;
 mod fixedscaleoffset;
 mod fletcher32;
@@ -74,9 +75,9 @@ use serde_json::{Map, Value};
 use crate::metadata::{CodecFamily, DataType, FillValue, MAX_CHUNK_BYTES};
 use sharding_indexed::ShardingIndexed;
 
+pub use encoded_bytes::EncodedBytes;
 pub use part::{PartStream, StoredBytes};
 pub use pipeline::Pipeline;
-pub use scratch::recycle;
 
 /// What a codec says when it cannot be built, cannot decode or cannot encode.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -278,8 +279,21 @@ pub trait BytesToBytes: Send + Sync {
     fn stream(&self, _decoded_bytes: usize) -> Option<Box<dyn PartStream>> {
         None
     }
+    /// For a codec that encodes into memory of the caller: the most bytes that so many can become.
+    fn encoded_bound(&self, _decoded_bytes: usize) -> Option<usize> {
+        None
+    }
+    /// Encodes into `out`, which has [`BytesToBytes::encoded_bound`] bytes; how many there are.
+    fn encode_into(&self, _decoded: &[u8], _out: &mut [u8]) -> CodecResult<usize> {
+        Err(CodecError::new("it encodes into memory of its own only"))
+    }
     /// Encodes.
-    fn encode(&self, decoded: &[u8]) -> CodecResult<Vec<u8>>;
+    fn encode(&self, decoded: &[u8]) -> CodecResult<Vec<u8>> {
+        match self.encoded_bound(decoded.len()) {
+            Some(bound) => scratch::encoded(bound, |out| self.encode_into(decoded, out)),
+            None => Err(CodecError::new("it does not encode")),
+        }
+    }
     /// For a v2 filter that gives elements (delta, astype, …): which. `None` for plain bytes (items of one byte).
     fn encoded_items(&self) -> Option<&Items> {
         None

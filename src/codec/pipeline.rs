@@ -13,8 +13,8 @@ use super::byte_swap::SwapPlan;
 use super::sharding_indexed::ShardingIndexed;
 use super::transpose::Transpose;
 use super::{
-    ArrayToArray, ArrayToBytes, BytesToBytes, Codec, CodecError, CodecResult, EncodedSize, Input, Items,
-    Representation, fill_round_trip, registry, scratch,
+    ArrayToArray, ArrayToBytes, BytesToBytes, Codec, CodecError, CodecResult, EncodedBytes, EncodedSize,
+    Input, Items, Representation, fill_round_trip, registry, scratch,
 };
 use crate::metadata::{ByteOrder, CodecFamily, CodecSpec};
 
@@ -244,7 +244,7 @@ impl Pipeline {
     }
 
     /// Encodes a chunk of exactly [`Pipeline::decoded_bytes`].
-    pub fn encode(&self, decoded: &[u8]) -> CodecResult<Vec<u8>> {
+    pub fn encode(&self, decoded: &[u8]) -> CodecResult<EncodedBytes> {
         check_length("the chunk", decoded.len(), self.decoded_bytes)?;
         if self.served_swap.is_empty() {
             return self.encode_array(0, decoded);
@@ -256,7 +256,7 @@ impl Pipeline {
     }
 
     /// Applies the codecs from the array → array codec `stage` on.
-    fn encode_array(&self, stage: usize, input: &[u8]) -> CodecResult<Vec<u8>> {
+    fn encode_array(&self, stage: usize, input: &[u8]) -> CodecResult<EncodedBytes> {
         let Some(codec) = self.array_codecs.get(stage) else { return self.encode_bytes(input) };
         scratch::with(codec.codec.encoded().size_bytes()?, |array| {
             codec.codec.encode(input, array).map_err(|error| codec.blame(error))?;
@@ -265,13 +265,13 @@ impl Pipeline {
     }
 
     /// Applies the array → bytes codec and all behind it.
-    fn encode_bytes(&self, input: &[u8]) -> CodecResult<Vec<u8>> {
+    fn encode_bytes(&self, input: &[u8]) -> CodecResult<EncodedBytes> {
         let array_to_bytes = &self.array_to_bytes;
         let blame = |error| array_to_bytes.blame(error);
         let Some((first, rest)) = self.bytes_codecs.split_first() else {
-            return array_to_bytes.codec.encode(input).map_err(blame);
+            return array_to_bytes.codec.encode(input).map_err(blame).map(Into::into);
         };
-        let encode_first = |bytes: &[u8]| first.codec.encode(bytes).map_err(|error| first.blame(error));
+        let encode_first = |bytes: &[u8]| first.encode(bytes);
         let mut encoded = if array_to_bytes.codec.is_identity() {
             encode_first(input)?
         } else if array_to_bytes.codec.is_in_place() {
@@ -284,9 +284,19 @@ impl Pipeline {
             encode_first(&array_to_bytes.codec.encode(input).map_err(blame)?)?
         };
         for stage in rest {
-            encoded = stage.codec.encode(&encoded).map_err(|error| stage.blame(error))?;
+            encoded = stage.encode(&encoded)?;
         }
         Ok(encoded)
+    }
+}
+
+impl Named<dyn BytesToBytes> {
+    fn encode(&self, decoded: &[u8]) -> CodecResult<EncodedBytes> {
+        let encoded = match self.codec.encoded_bound(decoded.len()) {
+            Some(bound) => EncodedBytes::of(bound, |out| self.codec.encode_into(decoded, out)),
+            None => self.codec.encode(decoded).map(Into::into),
+        };
+        encoded.map_err(|error| self.blame(error))
     }
 }
 

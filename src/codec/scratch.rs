@@ -63,7 +63,7 @@ fn shared(len: usize) -> Option<Vec<u8>> {
     Some(shared.swap_remove(at))
 }
 
-/// A buffer of `len` bytes of undefined content that is to be given away. Whoever is done with it gives it to [`recycle`].
+/// A buffer of `len` bytes of undefined content that is to be given away. Whoever is done with it may [`put_back`] it.
 fn owned(len: usize) -> CodecResult<Vec<u8>> {
     let mut buffer = shared(len).map_or_else(|| fresh(len), Ok)?;
     buffer.resize(len, 0);
@@ -83,11 +83,6 @@ pub fn copied(bytes: &[u8]) -> CodecResult<Vec<u8>> {
     let mut copy = owned(bytes.len())?;
     copy.copy_from_slice(bytes);
     Ok(copy)
-}
-
-/// Takes back what was given away, or anything else that nobody needs any more.
-pub fn recycle(buffer: Vec<u8>) {
-    share(buffer);
 }
 
 /// Runs `work` with a buffer of `len` bytes of undefined content, which begins on a cache line.
@@ -144,7 +139,7 @@ pub fn probe(len: usize) -> CodecResult<()> {
 }
 
 /// The smallest buffer that has at least `len` bytes, or a new one.
-fn take(len: usize) -> CodecResult<Vec<u8>> {
+pub(super) fn take(len: usize) -> CodecResult<Vec<u8>> {
     if let Some(mut buffer) = shared(len) {
         if buffer.len() < len {
             buffer.resize(buffer.capacity(), 0);
@@ -169,7 +164,7 @@ fn fresh(len: usize) -> CodecResult<Vec<u8>> {
 }
 
 /// Keeps a buffer for the next use; of too many short ones the shortest goes.
-fn put_back(buffer: Vec<u8>) {
+pub(super) fn put_back(buffer: Vec<u8>) {
     if buffer.capacity() >= MIN_SHARED_BYTES {
         return share(buffer);
     }
@@ -209,7 +204,7 @@ mod tests {
         assert_eq!(std::thread::spawn(used).join().unwrap(), first);
         let buffer = owned(LENGTH).unwrap();
         assert_eq!(buffer.len(), LENGTH);
-        recycle(buffer);
+        put_back(buffer);
     }
 
     #[test]

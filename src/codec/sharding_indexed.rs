@@ -19,8 +19,8 @@ use super::configuration::Configuration;
 use super::region::Region;
 use super::shard_index::{ENTRY_BYTES, ShardIndex, entry_bytes};
 use super::{
-    ArrayToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Entry, Pipeline, Representation,
-    scratch,
+    ArrayToBytes, Codec, CodecError, CodecResult, Context, EncodedBytes, EncodedSize, Entry, Pipeline,
+    Representation, scratch,
 };
 use crate::metadata::{CodecSpec, DataType, FillValue};
 
@@ -168,7 +168,7 @@ impl ShardingIndexed {
 
     /// The encoded index for inner chunks that lie at `places` of the object; `None` for empty ones.
     pub fn encode_index(&self, places: &[Option<Range<u64>>]) -> CodecResult<Vec<u8>> {
-        self.index_pipeline.encode(&entry_bytes(places))
+        Ok(self.index_pipeline.encode(&entry_bytes(places))?.to_vec())
     }
 
     /// Makes a shard of encoded inner chunks, in C order; `None` for empty ones.
@@ -268,7 +268,7 @@ impl ArrayToBytes for ShardingIndexed {
             false => self.inner.encode(block).map(Some),
         };
         let inner_bytes = self.inner.decoded_bytes();
-        let chunks: CodecResult<Vec<Option<Vec<u8>>>> = (0..self.chunk_count)
+        let chunks: CodecResult<Vec<Option<EncodedBytes>>> = (0..self.chunk_count)
             .map(|chunk| {
                 let start = self.region.start(chunk);
                 if self.region.is_one_run() {

@@ -157,21 +157,22 @@ impl BytesToBytes for Zstd {
         Ok(end)
     }
 
-    fn encode(&self, decoded: &[u8]) -> CodecResult<Vec<u8>> {
+    fn encoded_bound(&self, decoded_bytes: usize) -> Option<usize> {
+        Some(zstd::zstd_safe::compress_bound(decoded_bytes))
+    }
+
+    fn encode_into(&self, decoded: &[u8], out: &mut [u8]) -> CodecResult<usize> {
         COMPRESSOR.with(|kept| {
-            let bound = zstd::zstd_safe::compress_bound(decoded.len());
-            let encoded = scratch::encoded(bound, |out| {
-                with_kept(
-                    kept,
-                    || Compressor::new(self.level),
-                    |context| {
-                        context.set_compression_level(self.level)?;
-                        context.include_checksum(self.checksum)?;
-                        context.include_contentsize(true)?;
-                        context.compress_to_buffer(decoded, out)
-                    },
-                )
-            });
+            let encoded = with_kept(
+                kept,
+                || Compressor::new(self.level),
+                |context| {
+                    context.set_compression_level(self.level)?;
+                    context.include_checksum(self.checksum)?;
+                    context.include_contentsize(true)?;
+                    context.compress_to_buffer(decoded, out)
+                },
+            );
             if self.level > LAST_KEPT_LEVEL {
                 kept.take();
             }

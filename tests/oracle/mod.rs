@@ -195,7 +195,7 @@ pub fn both_directions(oracle: &mut Oracle, document: &Value, data: &[u8], is_lo
     assert!(decoded == expected, "we decode differently: {document}");
 
     let ours = pipeline.encode(data).unwrap_or_else(|error| panic!("we cannot encode {document}: {error}"));
-    let back = oracle.decode(document, &[(key.clone(), ours)]);
+    let back = oracle.decode(document, &[(key.clone(), ours.to_vec())]);
     let back =
         back.unwrap_or_else(|error| panic!("zarr cannot decode what we encode for {document}: {error}"));
     assert!(back == expected, "zarr-python decodes our encoding differently: {document}");
