@@ -36,7 +36,8 @@
 //! 5. A chunk source loads it: `array/plain.rs` gets the whole object; `array/sharded.rs` enters the shard through its
 //!    index (read once, kept while the object's version is the same) and reads one range.
 //! 6. `codec/pipeline.rs` decodes into a recycled buffer, which holds the unit in served order and byte order.
-//! 7. The pieces are copied into the reply; units that are missing in the store become fill value.
+//! 7. The pieces are copied into the reply, short runs of a row of units together; units that are missing in the store become fill
+//!    value.
 //!    Of a sequential reader past the page cache, whose requests come one after the other, the next replies are put together while
 //!    the kernel takes this one (`array/gathered.rs`).
 //!
@@ -65,9 +66,9 @@
 //!    A session thread locks all of a write's units, answers, and copies then: whoever looks for the bytes meanwhile waits for those locks.
 //!    A stream of full units is stored beside its writer (`array/full_units.rs`), who gets no further ahead than two slabs.
 //! 3. close, fsync, the dirty limit, a timer, and the end of the mount store dirty units (`array/write_back.rs`): the
-//!    metadata document is compared first; units are encoded in parallel (`array/encoding.rs`); all dirty units of one object make one
-//!    new object (`array/shard_writer.rs` copies the inner chunks that did not change, undecoded). What is stored raw is not copied: who writes to it
-//!    meanwhile gets a copy.
+//!    metadata document is compared first; units are encoded in parallel (`array/encoding.rs`) to where they are written from
+//!    (`codec/encoded_bytes.rs`); all dirty units of one object make one new object (`array/shard_writer.rs` copies the inner chunks that
+//!    did not change, undecoded). What is stored raw is not copied: who writes to it meanwhile gets a copy.
 //! 4. `store/directory_writer.rs` writes a temporary file (`store/output.rs`, past the page cache if long), fdatasyncs it, renames
 //!    it; fsync(2) then syncs the folders.
 //! 5. A unit is clean if it was not written meanwhile; the array's epoch moves on, so that whatever a reader
