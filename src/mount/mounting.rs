@@ -135,12 +135,19 @@ pub fn mount(options: &Options) -> Result<OwnedFd> {
     }
 }
 
+/// The longest read where the kernel reads ahead for its page cache. A reader waits for what is read ahead, all of it: in shorter
+/// requests, each session thread answers one meanwhile. Past the page cache it would be one request after the other.
+const MAX_CACHED_READ_BYTES: u32 = 512 << 10;
+
 fn mount_directly(options: &Options, lets_others_in: bool) -> io::Result<OwnedFd> {
     let device = fs::OpenOptions::new().read(true).write(true).open(DEVICE)?;
     let (uid, gid) = sys::effective_ids();
     let mut data = format!("fd={},rootmode=40000,user_id={uid},group_id={gid}", device.as_raw_fd());
     if lets_others_in {
         data.push_str(",allow_other,default_permissions");
+    }
+    if !options.direct_io {
+        data.push_str(&format!(",max_read={MAX_CACHED_READ_BYTES}"));
     }
     let mut flags = libc::MS_NOSUID | libc::MS_NODEV;
     if !options.writable {
