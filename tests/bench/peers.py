@@ -3,8 +3,7 @@
     peers.py WAY read STORE
     peers.py WAY write STORE FLAT
 
-Prints the seconds; imports, opening and the flat file's own reading are not counted. What is read from the store is in the page
-cache: imports take long enough for some systems to drop it again.
+Prints "ready", waits for a line, and prints the seconds from there; imports, opening and the flat file's own reading are not counted.
 """
 
 import os
@@ -46,21 +45,27 @@ def array_of(way, store):
     return zarr.open_array(store, mode="r+")
 
 
+def ready():
+    """The moment at which the work begins."""
+    print("ready", flush=True)
+    sys.stdin.readline()
+    return time.perf_counter()
+
+
 def main():
     way, what, store = sys.argv[1:4]
     import numpy as np
 
     array = array_of(way, store)
     if what == "read":
-        read_files(store)
-        started = time.perf_counter()
+        started = ready()
         if way == "tensorstore":
             array.read().result()
         else:
             array[...]
     else:
         data = np.fromfile(sys.argv[4], "<f4").reshape(SHAPE)
-        started = time.perf_counter()
+        started = ready()
         if way == "tensorstore":
             array.write(data).result()
         else:

@@ -38,10 +38,12 @@ class Table:
         """The most memory that daemons had so far, by their options: KiB, and of which store."""
         self.peaks = {options: {"MiB": round(kib / 1024), "store": store} for options, (kib, store) in peaks.items()}
 
-    def end(self):
+    def end(self, repeated):
         print("\npeak memory of the daemon")
         for options, peak in sorted(self.peaks.items()):
             print(f"  {options or 'no options':24} {peak['MiB']:9} MiB, of {peak['store']}")
+        if repeated:
+            print(f"\ntimed again, since the host had taken the processor meanwhile: {repeated}")
         print(f"\nkept as {self.stem}.json and {self.stem}.svg")
 
     def keep(self):

@@ -2,7 +2,8 @@
 //!
 //!     ceiling MOUNTPOINT SIZE_BYTES [direct-io]
 //!
-//! Serves until it is unmounted. As in zarrfs: two session threads, requests up to 1 MiB, KEEP_CACHE, read-ahead of 1 MiB.
+//! Serves until it is unmounted. As in zarrfs: two session threads, requests of up to 512 KiB through the page cache and of 1 MiB
+//! past it, KEEP_CACHE. Who mounts it raises the read-ahead.
 
 use std::ffi::OsStr;
 use std::time::{Duration, UNIX_EPOCH};
@@ -95,6 +96,9 @@ fn main() {
     let mut config = Config::default();
     config.n_threads = Some(2);
     config.mount_options = vec![MountOption::RO, MountOption::FSName("ceiling".to_owned())];
+    if !is_direct {
+        config.mount_options.push(MountOption::CUSTOM("max_read=524288".to_owned()));
+    }
     let bytes = vec![7; REQUEST_BYTES as usize];
     fuser::mount(Constant { size_bytes, is_direct, bytes }, mountpoint, &config).expect("it mounts");
 }
