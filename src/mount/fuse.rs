@@ -30,7 +30,7 @@ use crate::mount::writing::Change;
 
 /// Requests that the kernel keeps in flight by itself (readahead).
 const MAX_BACKGROUND: u16 = 64;
-/// The longest write, and through it the longest read, in bytes.
+/// The longest write, in bytes, and the longest read but where `mounting.rs` says less.
 const MAX_REQUEST_BYTES: u32 = 1 << 20;
 
 thread_local! {

@@ -142,13 +142,8 @@ const MAX_CACHED_READ_BYTES: u32 = 512 << 10;
 fn mount_directly(options: &Options, lets_others_in: bool) -> io::Result<OwnedFd> {
     let device = fs::OpenOptions::new().read(true).write(true).open(DEVICE)?;
     let (uid, gid) = sys::effective_ids();
-    let mut data = format!("fd={},rootmode=40000,user_id={uid},group_id={gid}", device.as_raw_fd());
-    if lets_others_in {
-        data.push_str(",allow_other,default_permissions");
-    }
-    if !options.direct_io {
-        data.push_str(&format!(",max_read={MAX_CACHED_READ_BYTES}"));
-    }
+    let owner = format!("fd={},rootmode=40000,user_id={uid},group_id={gid}", device.as_raw_fd());
+    let data = owner + &kernel_data(options, lets_others_in);
     let mut flags = libc::MS_NOSUID | libc::MS_NODEV;
     if !options.writable {
         flags |= libc::MS_RDONLY;
@@ -160,6 +155,18 @@ fn mount_directly(options: &Options, lets_others_in: bool) -> io::Result<OwnedFd
     let target = CString::new(options.mountpoint.as_os_str().as_bytes())?;
     sys::mount(&source, &target, &CString::new(FILESYSTEM_TYPE)?, flags, &CString::new(data)?)?;
     Ok(device.into())
+}
+
+/// What mount(2) is told of the mount beside who owns it.
+fn kernel_data(options: &Options, lets_others_in: bool) -> String {
+    let mut data = String::new();
+    if lets_others_in {
+        data.push_str(",allow_other,default_permissions");
+    }
+    if !options.direct_io {
+        data.push_str(&format!(",max_read={MAX_CACHED_READ_BYTES}"));
+    }
+    data
 }
 
 /// The flag of mount(2) for a word; 0 for one that asks for what is so anyway.
@@ -323,6 +330,14 @@ mod tests {
         assert!(check(&options).is_ok());
         options.log_file = Some(folder.path().join("store/log"));
         assert!(sentence(check(&options)).contains("log file"));
+    }
+
+    #[test]
+    fn reads_are_cut_only_where_the_kernel_reads_ahead() {
+        let mut options = Options::new("s", "/mnt");
+        assert_eq!(kernel_data(&options, true), ",allow_other,default_permissions,max_read=524288");
+        options.direct_io = true;
+        assert_eq!(kernel_data(&options, false), "");
     }
 
     #[test]

@@ -7,7 +7,6 @@ Prints "ready", waits for a line, and prints the seconds from there; imports, op
 """
 
 import os
-import subprocess
 import sys
 import time
 
@@ -21,13 +20,6 @@ def sync(store):
             fd = os.open(os.path.join(folder, name), os.O_RDONLY)
             os.fsync(fd)
             os.close(fd)
-
-
-def read_files(path):
-    """Brings a file, or all below a folder, into the page cache. By another process: what this one takes and frees changes where
-    its next memory comes from.
-    """
-    subprocess.run(["find", path, "-type", "f", "-exec", "cat", "{}", "+"], check=True, stdout=subprocess.DEVNULL)
 
 
 def array_of(way, store):
