@@ -8,7 +8,7 @@ use super::piece::Piece;
 use super::source::{Place, corrupt};
 use super::sync::atomic::Ordering;
 use super::{Array, Inner};
-use crate::codec::scratch::Reading;
+use crate::codec::scratch;
 use crate::error::{Error, Result};
 use crate::store::Object;
 
@@ -41,7 +41,6 @@ impl Inner {
     pub(super) fn read_raw(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         let place = self.place();
         let mut open: Option<(u64, Option<Arc<dyn Object>>)> = None;
-        let mut buffer = Reading::default();
         let length = out.len() as u64;
         self.grid.for_each_piece(offset, length, &mut |piece: &Piece<'_>| {
             if open.as_ref().is_none_or(|(chunk, _)| *chunk != piece.chunk) {
@@ -49,7 +48,7 @@ impl Inner {
             }
             match &open {
                 Some((_, Some(object))) => {
-                    self.read_raw_piece(|at, out| object.read_exact_at(at, out), piece, out, &mut buffer)
+                    self.read_raw_piece(|at, out| object.read_exact_at(at, out), piece, out)
                 }
                 _ => {
                     piece.fill(offset, &self.fill, out);
@@ -64,7 +63,6 @@ impl Inner {
     pub(super) fn read_raw_now(&self, offset: u64, out: &mut [u8]) -> bool {
         let epoch = self.epoch.load(Ordering::Acquire);
         let mut open: Option<(u64, Arc<dyn Object>)> = None;
-        let mut buffer = Reading::default();
         let length = out.len() as u64;
         let read = self.grid.for_each_piece(offset, length, &mut |piece: &Piece<'_>| {
             let object = match open.take().filter(|(chunk, _)| *chunk == piece.chunk) {
@@ -73,7 +71,7 @@ impl Inner {
             };
             let (_, object) = open.insert((piece.chunk, object));
             let read = |at, out: &mut [u8]| if object.read_now(at, out) { Ok(()) } else { Err(NotNow) };
-            self.read_raw_piece(read, piece, out, &mut buffer)
+            self.read_raw_piece(read, piece, out)
         });
         read.is_ok()
     }
@@ -97,7 +95,6 @@ impl Inner {
         read: impl Fn(u64, &mut [u8]) -> std::result::Result<(), E>,
         piece: &Piece<'_>,
         out: &mut [u8],
-        buffer: &mut Reading,
     ) -> std::result::Result<(), E> {
         let item = self.fill.len();
         if piece.loops.is_empty() && piece.chunk_offset.is_multiple_of(item) && piece.run.is_multiple_of(item)
@@ -107,14 +104,16 @@ impl Inner {
             return Ok(self.source.fix_raw(out)?);
         }
         // Whole elements, so that the fix-up can be applied: where the first begins, and the bytes from there.
-        let mut read_span = |from: usize, length: usize, put: &mut dyn FnMut(usize, &[u8])| {
+        let read_span = |from: usize, length: usize, put: &mut dyn FnMut(usize, &[u8])| {
             let low = from / item * item;
             let length = (from + length).next_multiple_of(item) - low;
-            let span = buffer.bytes(length).map_err(corrupt(&self.path))?;
-            read(low as u64, span)?;
-            self.source.fix_raw(span)?;
-            put(low, span);
-            Ok(())
+            let mut put_read = |span: &mut [u8]| {
+                read(low as u64, span)?;
+                self.source.fix_raw(span)?;
+                put(low, span);
+                Ok(())
+            };
+            scratch::with(length, |span| Ok(put_read(span))).map_err(corrupt(&self.path))?
         };
         let extent = piece.chunk_extent();
         if extent / RAW_SPAN_SHARE <= piece.total_bytes() {
