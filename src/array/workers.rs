@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::sync::atomic::{AtomicUsize, Ordering};
 use super::sync::thread::{self, JoinHandle};
 use super::sync::{self, Condvar, Mutex};
 
@@ -23,6 +24,8 @@ struct Queue {
 struct Shared {
     queue: Mutex<Queue>,
     filled: Condvar,
+    /// Tasks that wait or run.
+    unfinished: AtomicUsize,
 }
 
 /// A fixed number of threads with two queues.
@@ -57,14 +60,21 @@ impl Workers {
 
     /// Queues work that a reader waits for.
     pub fn demand(&self, task: Task) {
+        self.shared.unfinished.fetch_add(1, Ordering::Relaxed);
         self.shared.queue.lock().demanded.push_back(task);
         self.shared.filled.notify_one();
     }
 
     /// Queues work that nobody waits for yet.
     pub fn ahead(&self, task: Task) {
+        self.shared.unfinished.fetch_add(1, Ordering::Relaxed);
         self.shared.queue.lock().ahead.push_back(task);
         self.shared.filled.notify_one();
+    }
+
+    /// Whether no task waits or runs.
+    pub fn are_idle(&self) -> bool {
+        self.shared.unfinished.load(Ordering::Relaxed) == 0
     }
 
     /// Tasks of the second queue that have not begun.
@@ -94,6 +104,7 @@ fn work(shared: &Shared) {
         if std::panic::catch_unwind(std::panic::AssertUnwindSafe(task)).is_err() {
             log::error!("a decoding task panicked; the request that needed it fails");
         }
+        shared.unfinished.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

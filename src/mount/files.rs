@@ -135,6 +135,15 @@ impl FileSystem {
             .is_some_and(|handle| matches!(&*handle, Handle::Array { way, .. } if way.is_backed()))
     }
 
+    /// Whether a handle's reads come from the page cache, while nothing is decoded.
+    pub fn only_copies(&self, handle: u64) -> bool {
+        self.engine.is_idle()
+            && self
+                .handles
+                .get(handle)
+                .is_some_and(|handle| matches!(&*handle, Handle::Array { way, .. } if !way.is_direct()))
+    }
+
     /// Closes a file or folder.
     pub fn release(&self, handle: u64) {
         if let Some(handle) = self.handles.remove(handle) {

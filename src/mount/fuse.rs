@@ -4,7 +4,7 @@
 //! the pool. Invariants: a session thread never waits for the store; no panic leaves a callback; every reply is
 //! given (a dropped one is answered EIO by fuser).
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::OsStr;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,6 +27,7 @@ use crate::mount::passthrough::Passthrough;
 use crate::mount::pool::{Answerable, Pool, Request as Asked};
 use crate::mount::storing::Storing;
 use crate::mount::writing::Change;
+use crate::sys;
 
 /// Requests that the kernel keeps in flight by itself (readahead).
 const MAX_BACKGROUND: u16 = 64;
@@ -36,6 +37,8 @@ const MAX_REQUEST_BYTES: u32 = 1 << 20;
 thread_local! {
     /// What is read on this thread before it is answered.
     static BUFFER: RefCell<AnswerBuffer> = RefCell::default();
+    /// Whether this thread takes the processor from nobody when it wakes.
+    static IS_PATIENT: Cell<bool> = const { Cell::new(false) };
 }
 
 macro_rules! answerable {
@@ -101,6 +104,20 @@ impl Fuse {
         passthrough: Passthrough,
     ) -> Self {
         Fuse { fs, pool, notifier, answers_xattrs: false, storing, passthrough: Arc::new(passthrough) }
+    }
+
+    /// Reads for the page cache arrive while their reader still copies what came before. Where nothing is decoded, who took the
+    /// processor from him would have answered, and gone to sleep, before he asks for more: both would work by turns.
+    fn wake_for(&self, handle: FileHandle) {
+        let is_patient = self.fs.only_copies(handle.0);
+        if IS_PATIENT.get() == is_patient {
+            return;
+        }
+        let now = sys::wake_patiently(is_patient).unwrap_or_else(|error| {
+            log::debug!("no other scheduling: {error}; sequential reads are slower than they could be");
+            is_patient
+        });
+        IS_PATIENT.set(now);
     }
 
     /// Answers with what `operation` gives: at once if memory is enough, else from the pool.
@@ -209,6 +226,7 @@ impl Filesystem for Fuse {
         reply: ReplyData,
     ) {
         guard("read", || {
+            self.wake_for(handle);
             // read(2) past the page cache says who reads.
             if lock_owner.is_none() {
                 self.fs.note_page_read(handle.0, offset, size);
