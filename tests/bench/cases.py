@@ -261,20 +261,26 @@ def timed(run):
     return time.perf_counter() - started
 
 
-def dd(source, *more):
-    subprocess.run(["dd", f"if={source}", "of=/dev/null", "bs=1M", "status=none", *more], check=True)
+def dd(source, *more, target="/dev/null"):
+    """The seconds that dd itself tells of: not its start and its opening of both files, as with the peers, but its last fsync and close."""
+    command = ["dd", f"if={source}", f"of={target}", "bs=1M", *more]
+    told = subprocess.run(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "LC_ALL": "C"})
+    seconds = re.search(r", ([0-9.e-]+) s,", told.stderr)
+    if told.returncode or not seconds:
+        raise RuntimeError(f"{' '.join(command)}: {told.stderr}")
+    return float(seconds[1])
 
 
 def mapped_sum(path):
     import numpy as np
 
-    np.memmap(path, "<f4", "r").sum(dtype="f8")
+    return timed(lambda: np.memmap(path, "<f4", "r").sum(dtype="f8"))
 
 
-def mounted(ready, mount, work):
+def mounted(ready, mount, measure):
     with mount as m:
         ready()
-        return timed(lambda: work(m.file))
+        return measure(m.file)
 
 
 def gather_seconds(run_bytes):
@@ -322,7 +328,7 @@ def cold_read(bench, arrays, table):
         def default(ready, store=store, most=most):
             with bench.zarrfs(store) as m:
                 ready()
-                seconds = timed(lambda: dd(m.file))
+                seconds = dd(m.file)
                 most.append(m.memory() or 0)
             return seconds
 
@@ -353,7 +359,7 @@ def warm_read(bench, _, table):
             taken = {way: 0 for way, _ in mounts}
             for _ in range(turns):
                 for way, mount in mounts:
-                    taken[way] += timed(lambda mount=mount: dd(mount.file))
+                    taken[way] += dd(mount.file)
         for way in seconds:
             seconds[way].append(taken[way] / turns)
     table.add("warm reread", seconds, SIZE_BYTES)
@@ -363,7 +369,7 @@ def ceilings(bench, _, table):
     """What FUSE and the disk give at most."""
     flat = bench.flat()
     table.add("ceilings", bench.alternate({
-        "plain file": lambda ready: ready() or timed(lambda: dd(flat)),
+        "plain file": lambda ready: ready() or dd(flat),
         "constant bytes": lambda ready: mounted(ready, bench.ceiling(), dd),
         "constant bytes direct": lambda ready: mounted(ready, bench.ceiling("direct-io"), dd)}, flat), SIZE_BYTES, ours=("constant",))
 
@@ -431,7 +437,7 @@ def readers(bench, _, table):
             for thread in threads:
                 thread.join()
 
-        return lambda ready: mounted(ready, bench.zarrfs(store), work)
+        return lambda ready: mounted(ready, bench.zarrfs(store), lambda file: timed(lambda: work(file)))
 
     seconds = bench.alternate({"one reader": at_once(1), "zarrfs, 2 readers": at_once(2), "zarrfs, 4 readers": at_once(4)}, store)
     table.add("readers at once", seconds, SIZE_BYTES)
@@ -445,7 +451,7 @@ def small_cache(bench, arrays, table):
         def quarter(ready, store=store, amplification=amplification):
             with bench.zarrfs(store, "--cache-size", "64M") as m:
                 ready()
-                seconds = timed(lambda: dd(m.file))
+                seconds = dd(m.file)
                 amplification.append(m.stats()["zarrfs_decode_amplification"])
             return seconds
 
@@ -463,8 +469,7 @@ def write(bench, arrays, table):
         def ours(ready, name=name, path=path):
             with bench.zarrfs(bench.empty(name, path), "--writable") as m:
                 ready()
-                command = ["dd", f"if={flat}", f"of={m.file}", "bs=1M", "conv=notrunc,fsync", "status=none"]
-                return timed(lambda: subprocess.run(command, check=True))
+                return dd(flat, "conv=notrunc,fsync", target=m.file)
 
         ways = {"zarrfs": ours}
         ways |= {
