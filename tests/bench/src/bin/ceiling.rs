@@ -3,7 +3,7 @@
 //!     ceiling MOUNTPOINT SIZE_BYTES [direct-io]
 //!
 //! Serves until it is unmounted. As in zarrfs: two session threads, requests of up to 512 KiB through the page cache and of 1 MiB
-//! past it, KEEP_CACHE. Who mounts it raises the read-ahead.
+//! past it, KEEP_CACHE. Who mounts it raises the read-ahead. Its threads do not wake patiently, as those of zarrfs do.
 
 use std::ffi::OsStr;
 use std::time::{Duration, UNIX_EPOCH};
