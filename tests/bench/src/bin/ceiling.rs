@@ -3,7 +3,8 @@
 //!     ceiling MOUNTPOINT SIZE_BYTES [direct-io]
 //!
 //! Serves until it is unmounted. As in zarrfs: two session threads, requests of up to 512 KiB through the page cache and of 1 MiB
-//! past it, KEEP_CACHE. Who mounts it raises the read-ahead. Its threads do not wake patiently, as those of zarrfs do.
+//! past it, KEEP_CACHE. Who mounts it raises the read-ahead and, but for direct-io, runs it under SCHED_BATCH, which the threads
+//! of zarrfs have while they only copy.
 
 use std::ffi::OsStr;
 use std::time::{Duration, UNIX_EPOCH};
