@@ -25,7 +25,7 @@
 //!
 //! 1. `mount/fuse.rs` gets the kernel's request on a session thread. Session threads answer what is in the cache and
 //!    never block on the store; everything else moves, with its reply, to a pool. While nothing is decoded they wake patiently,
-//!    since the reader behind the page cache still copies what came before.
+//!    and one of them copies (`mount/fuse_read.rs`), since the reader behind the page cache still copies what came before.
 //! 2. `mount/fs.rs` knows what the handle is: an array, a sidecar, a generated file.
 //! 3. [`array::Array::read_at`] asks `array/grid.rs` which parts of the **units** (inner chunks of shards, else chunks) the range
 //!    touches: the **bands** of `array/bands.rs`. A band is the unit itself, unless the cache cannot hold a row of units, or a codec

@@ -198,7 +198,8 @@ fn a_refused_writer_leaves_no_old_pages_to_readers() {
 /// How many threads of a process have the policy SCHED_BATCH (sched(7)), which /proc/PID/task/TID/stat tells of as number 41.
 fn patient_threads(pid: u32) -> usize {
     let is_patient = |thread: &fs::DirEntry| {
-        let line = fs::read_to_string(thread.path().join("stat")).unwrap();
+        // It may have ended meanwhile.
+        let Ok(line) = fs::read_to_string(thread.path().join("stat")) else { return false };
         let (_, behind_name) = line.rsplit_once(')').unwrap();
         behind_name.split_ascii_whitespace().nth(41 - 3) == Some("3")
     };

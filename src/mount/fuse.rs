@@ -4,7 +4,6 @@
 //! the pool. Invariants: a session thread never waits for the store; no panic leaves a callback; every reply is
 //! given (a dropped one is answered EIO by fuser).
 
-use std::cell::{Cell, RefCell};
 use std::ffi::OsStr;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,27 +18,19 @@ use fuser::{
     ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
-use crate::mount::answer_buffer::AnswerBuffer;
 use crate::mount::failure::{Failure, Reach};
 use crate::mount::fs::{FileSystem, Found};
 use crate::mount::fuse_entry::{file_attr, from_offset, look_ahead, no_entry, unknown_entry};
+use crate::mount::fuse_read::{AskedRead, Turns};
 use crate::mount::passthrough::Passthrough;
 use crate::mount::pool::{Answerable, Pool, Request as Asked};
 use crate::mount::storing::Storing;
 use crate::mount::writing::Change;
-use crate::sys;
 
 /// Requests that the kernel keeps in flight by itself (readahead).
 const MAX_BACKGROUND: u16 = 64;
 /// The longest write, in bytes, and the longest read but where `mounting.rs` says less.
 const MAX_REQUEST_BYTES: u32 = 1 << 20;
-
-thread_local! {
-    /// What is read on this thread before it is answered.
-    static BUFFER: RefCell<AnswerBuffer> = RefCell::default();
-    /// Whether this thread takes the processor from nobody when it wakes.
-    static IS_PATIENT: Cell<bool> = const { Cell::new(false) };
-}
 
 macro_rules! answerable {
     ($($reply:ty),*) => {$(
@@ -92,6 +83,8 @@ pub struct Fuse {
     pub(super) storing: Storing,
     /// What the kernel reads by itself.
     pub(super) passthrough: Arc<Passthrough>,
+    /// Who answers reads that only copy.
+    pub(super) turns: Turns<AskedRead>,
 }
 
 impl Fuse {
@@ -103,21 +96,15 @@ impl Fuse {
         notifier: Arc<OnceLock<Notifier>>,
         passthrough: Passthrough,
     ) -> Self {
-        Fuse { fs, pool, notifier, answers_xattrs: false, storing, passthrough: Arc::new(passthrough) }
-    }
-
-    /// Reads for the page cache arrive while their reader still copies what came before. Where nothing is decoded, who took the
-    /// processor from him would have answered, and gone to sleep, before he asks for more: both would work by turns.
-    fn wake_for(&self, handle: FileHandle) {
-        let is_patient = self.fs.only_copies(handle.0);
-        if IS_PATIENT.get() == is_patient {
-            return;
+        Fuse {
+            fs,
+            pool,
+            notifier,
+            answers_xattrs: false,
+            storing,
+            passthrough: Arc::new(passthrough),
+            turns: Turns::default(),
         }
-        let now = sys::wake_patiently(is_patient).unwrap_or_else(|error| {
-            log::debug!("no other scheduling: {error}; sequential reads are slower than they could be");
-            is_patient
-        });
-        IS_PATIENT.set(now);
     }
 
     /// Answers with what `operation` gives: at once if memory is enough, else from the pool.
@@ -225,32 +212,10 @@ impl Filesystem for Fuse {
         lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        guard("read", || {
-            self.wake_for(handle);
-            // read(2) past the page cache says who reads.
-            if lock_owner.is_none() {
-                self.fs.note_page_read(handle.0, offset, size);
-            }
-            BUFFER.with_borrow_mut(|buffer| {
-                match self.fs.read_cached(handle.0, offset, size, buffer) {
-                    Ok(Some(data)) => return reply.data(&data),
-                    Err(failure) => return reply.fail(failure.errno()),
-                    Ok(None) => {}
-                }
-                let fs = self.fs.clone();
-                let request = Asked::ranged(inode.0, "read", offset, u64::from(size));
-                self.pool.submit(request, reply, move |ticket| {
-                    BUFFER.with_borrow_mut(|buffer| {
-                        let read = fs.read(handle.0, offset, size, buffer);
-                        let Some(reply) = ticket.take() else { return };
-                        match read {
-                            Ok(data) => reply.data(&data),
-                            Err(failure) => reply.fail(failure.errno()),
-                        }
-                    });
-                });
-            });
-        });
+        // read(2) past the page cache says who reads.
+        let is_of_pages = lock_owner.is_none();
+        let read = AskedRead { inode, handle, offset, size, is_of_pages, reply };
+        guard("read", || self.answer_read(read));
     }
 
     fn release(

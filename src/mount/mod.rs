@@ -14,6 +14,7 @@ pub mod fs;
 pub mod fuse;
 pub mod fuse_entry;
 pub mod fuse_open;
+mod fuse_read;
 pub mod fuse_write;
 pub mod fuse_xattr;
 pub mod generated;
