@@ -111,7 +111,7 @@
 //! - Nothing makes or removes nodes: no create, no rename, no resize. Metadata documents are never written by data.
 //! - No journal: what was not yet stored when the daemon dies is lost, and nothing was promised about it.
 //! - No own thread pool per array, no async runtime: `array/workers.rs` is all the concurrency that decoding has.
-//! - No FUSE type outside `mount/fuse.rs` and `mount/session.rs`.
+//! - No FUSE type outside `mount`, and none in what says what a mount shows (`mount/fs.rs`, `mount/files.rs`, `mount/nodes.rs`).
 //! - No codec knows a store key: errors get their key from the layer that knows it.
 
 pub mod array;

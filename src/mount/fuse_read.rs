@@ -6,7 +6,7 @@
 //! waits for that one: else it would begin, where there are few processors, when the reader has just gone to sleep for
 //! what the other is about to answer, and keep him from going on.
 //!
-//! Invariant: what was left to another thread is answered by it before it receives anything else.
+//! Invariant: what was left to another thread is answered by it before it receives anything else, or by one that received more.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -20,7 +20,7 @@ use crate::mount::pool::{Answerable, Request};
 use crate::sys;
 
 /// Reads that are left to the thread that copies. With one or two, of the four that the kernel's read-ahead makes, the uncompressed
-/// array of `scripts/bench` takes 8 and 11 % less time on two processors than with none; with more it is as with none.
+/// array of `scripts/bench` takes 8 and 11 % less time on two processors than with none; with no limit nothing is gained.
 const MOST_WAITING: usize = 2;
 
 thread_local! {
