@@ -146,3 +146,37 @@ pub fn fill_items(out: &mut [u8], item: &[u8], phase: usize) {
         done += more;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn pieces_gathered_together_are_what_they_are_one_by_one(
+            run in prop_oneof![1usize..40, 500usize..530],
+            rows in 1usize..4,
+            chunks in 1usize..20,
+            longer in 0usize..20,
+        ) {
+            // A row of chunks side by side; in one of them the rows are further apart.
+            let rows_of = |chunk: usize| run + usize::from(chunk == longer);
+            let decoded: Vec<Vec<u8>> = (0..chunks)
+                .map(|chunk| (0..rows * (run + 1)).map(|byte| (chunk * 31 + byte * 7) as u8).collect())
+                .collect();
+            let (mut together, mut one_by_one) = (vec![0; chunks * rows * run], vec![0; chunks * rows * run]);
+            let mut alike = Alike::default();
+            for (number, chunk) in decoded.iter().enumerate() {
+                let rows = Loop { count: rows, chunk_stride: rows_of(number), range_stride: chunks * run };
+                let (chunk_offset, range_offset) = (0, number * run);
+                let piece = Piece { chunk: number as u64, chunk_offset, range_offset, run, loops: &[rows] };
+                alike.gather(&piece, chunk, &mut together);
+                piece.gather(chunk, 0, &mut one_by_one);
+            }
+            alike.finish(&mut together);
+            prop_assert_eq!(together, one_by_one);
+        }
+    }
+}
