@@ -342,11 +342,10 @@ def cold_read(bench, arrays, table):
         }
         ways |= {way: lambda ready, way=way, store=store: bench.peer(ready, way, "read", store) for way in bench.peers}
         seconds = bench.alternate(ways, store)
-        notes = {}
+        notes = {"peak memory of the daemon MiB": round(max(most) / 1024)}
         for way, most_mb in zip(("zarrfs", "zarrfs direct-io"), bounds(bench, name)):
-            reached = SIZE_BYTES / statistics.median(seconds[way]) / 1e6 / most_mb
-            notes[f"bound of {way}"] = f"{most_mb:.0f} MB/s, of which {reached:.2f} is reached"
-        notes["peak memory of the daemon"] = f"{max(most) / 1024:.0f} MiB"
+            notes[f"bound of {way} MB/s"] = round(most_mb)
+            notes[f"reached of the bound by {way}"] = round(SIZE_BYTES / statistics.median(seconds[way]) / 1e6 / most_mb, 2)
         table.add(f"cold read, {name}", seconds, SIZE_BYTES, notes=notes)
 
 
