@@ -34,6 +34,11 @@ enum Step {
     Write(usize, Place, usize, u8),
     WritePage(usize, Place, usize, u8),
     WriteAll(usize, usize, u8),
+    Fill(usize, Place, usize, u8),
+    Send(usize),
+    BeginRead(usize, Place, usize),
+    EndReads(usize),
+    AnswerOpens(usize),
     Truncate(usize, Size),
     Allocate(usize, Place, usize, i32),
     Copy((usize, Place), (usize, Place), usize),
@@ -90,6 +95,11 @@ fn step() -> impl Strategy<Value = Step> {
         10 => (handle(), place(), length()).prop_map(|(h, at, length)| Step::Read(h, at, length)),
         14 => (handle(), place(), length(), any::<u8>()).prop_map(|(h, at, n, seed)| Step::Write(h, at, n, seed)),
         4 => (handle(), place(), length(), any::<u8>()).prop_map(|(h, at, n, seed)| Step::WritePage(h, at, n, seed)),
+        6 => (handle(), place(), length(), any::<u8>()).prop_map(|(h, at, n, seed)| Step::Fill(h, at, n, seed)),
+        2 => (0usize..3).prop_map(Step::Send),
+        6 => (handle(), place(), length()).prop_map(|(h, at, length)| Step::BeginRead(h, at, length)),
+        2 => (0usize..3).prop_map(Step::EndReads),
+        3 => (0usize..3).prop_map(Step::AnswerOpens),
         2 => (handle(), 1usize..300, any::<u8>()).prop_map(|(h, block, seed)| Step::WriteAll(h, block, seed)),
         2 => (0usize..3, size).prop_map(|(file, size)| Step::Truncate(file, size)),
         3 => (handle(), place(), length(), 0..MODES.len())
@@ -166,6 +176,9 @@ fn apply(model: &mut Model, step: &Step) {
         Step::Fail(is_full, is_unsyncable) => model.fail(is_full, is_unsyncable),
         Step::Recover => model.fail(false, false),
         Step::Settle(all) => model.settle(if all { Duration::ZERO } else { Duration::from_secs(3600) }),
+        Step::Send(file) => model.send(file % files),
+        Step::EndReads(file) => model.end_reads(file % files, &(0..usize::MAX)),
+        Step::AnswerOpens(file) => model.answer_opens(file % files),
         Step::Expire => model.fs.expire(),
         Step::Verify => model.verify(),
         Step::Remount => model.remount(),
@@ -182,6 +195,8 @@ fn apply(model: &mut Model, step: &Step) {
         | Step::Write(handle, ..)
         | Step::WritePage(handle, ..)
         | Step::WriteAll(handle, ..)
+        | Step::Fill(handle, ..)
+        | Step::BeginRead(handle, ..)
         | Step::Allocate(handle, ..) => {
             if let Some(slot) = slot(handle) {
                 apply_to_handle(model, slot, step);
@@ -200,6 +215,8 @@ fn apply_to_handle(model: &mut Model, slot: usize, step: &Step) {
         Step::Read(_, place, length) => model.read(slot, at(place), length),
         Step::Write(_, place, length, seed) => model.write(slot, at(place), &data(length, seed), false),
         Step::WritePage(_, place, length, seed) => model.write(slot, at(place), &data(length, seed), true),
+        Step::Fill(_, place, length, seed) => model.fill(slot, at(place), &data(length, seed)),
+        Step::BeginRead(_, place, length) => model.begin_read(slot, at(place), length),
         Step::WriteAll(_, block, seed) => {
             for from in (0..size).step_by(block) {
                 model.write(slot, from, &data(block.min(size - from), seed), false);
@@ -219,6 +236,7 @@ fn check(mounting: &Mounting, arrays: &[ArrayCase], steps: &[Step]) {
     model.remount();
     for file in 0..model.files.len() {
         model.open(file, false, false);
+        model.answer_opens(file);
         model.read(file, 0, model.files[file].bytes.len() + 1);
     }
 }

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use super::sync::Mutex;
+use super::sync::{Condvar, Mutex};
 use crate::error::Result;
 use crate::store::{Object, Store, Validator};
 
@@ -18,32 +18,74 @@ const MAX_OBJECTS: usize = 4096;
 #[derive(Default)]
 pub struct Served {
     state: Mutex<State>,
+    /// A replacement of ours has ended.
+    replaced: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    objects: HashMap<String, Option<Validator>>,
+    objects: HashMap<String, Seen>,
+    /// Objects that write-back is replacing at this moment.
+    replacing: HashMap<String, Replacing>,
     /// All that readers hold came from `objects` as noted there.
     is_complete: bool,
     /// How often they were asked for.
     looks: u64,
 }
 
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Seen {
+    version: Option<Validator>,
+    /// How often write-back has replaced the object since it was noted first.
+    replacements: u64,
+}
+
+#[derive(Debug, Default)]
+struct Replacing {
+    /// How many threads.
+    count: usize,
+    /// What readers found meanwhile and had not seen before: the new version, if nobody else replaces it, too.
+    found: Vec<Option<Validator>>,
+}
+
+/// What is known of an object before it is asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Before {
+    looks: u64,
+    replacements: u64,
+}
+
 impl State {
-    fn insert(&mut self, key: &str, version: Option<Validator>) {
-        if let Some(seen) = self.objects.get_mut(key) {
-            *seen = version;
+    fn replacements(&self, key: &str) -> u64 {
+        self.objects.get(key).map_or(0, |seen| seen.replacements)
+    }
+
+    fn insert(&mut self, key: &str, seen: Seen) {
+        if let Some(known) = self.objects.get_mut(key) {
+            *known = seen;
         } else if self.objects.len() < MAX_OBJECTS {
-            self.objects.insert(key.to_owned(), version);
+            self.objects.insert(key.to_owned(), seen);
         } else {
             self.is_complete = false;
         }
     }
 
-    /// If readers have seen another version than `old`, some of what they hold is old.
-    fn replace(&mut self, key: &str, old: Option<Validator>, new: Option<Validator>) {
-        self.is_complete &= self.objects.get(key).is_none_or(|seen| *seen == old);
-        self.insert(key, new);
+    /// A reader was given something of this version. If readers have seen another, some of what they hold is old.
+    fn note(&mut self, key: &str, version: Option<Validator>) {
+        let Some(seen) = self.objects.get(key).copied() else {
+            return self.insert(key, Seen { version, replacements: 0 });
+        };
+        if seen.version == version {
+            return;
+        }
+        match self.replacing.get_mut(key) {
+            Some(replacing) if !replacing.found.contains(&version) => replacing.found.push(version),
+            Some(_) => {}
+            None => {
+                self.is_complete = false;
+                self.insert(key, Seen { version, ..seen });
+            }
+        }
     }
 }
 
@@ -51,42 +93,92 @@ fn version_of(store: &dyn Store, key: &str) -> Result<Option<Validator>> {
     Ok(store.head(key)?.map(|info| info.validator))
 }
 
+/// A replacement of an object by write-back, from before its put until its new version is noted. What it changes is no
+/// change to readers. Dropping it ends it.
+pub struct Replacement<'a> {
+    served: &'a Served,
+    key: &'a str,
+}
+
+impl Replacement<'_> {
+    /// The object of version `old` was replaced. If readers saw another version before, what another program did in
+    /// between is new to them.
+    pub fn note(&self, old: Option<Validator>, new: Option<Validator>) {
+        let mut state = self.served.state.lock();
+        let seen = state.objects.get(self.key).copied();
+        let found = state.replacing.get_mut(self.key).map(|replacing| std::mem::take(&mut replacing.found));
+        let mut versions = found.unwrap_or_default().into_iter().chain(seen.map(|seen| seen.version));
+        state.is_complete &= versions.all(|version| version == old || version == new);
+        let replacements = seen.map_or(0, |seen| seen.replacements) + 1;
+        state.insert(self.key, Seen { version: new, replacements });
+    }
+}
+
+impl Drop for Replacement<'_> {
+    fn drop(&mut self) {
+        let mut state = self.served.state.lock();
+        if let Some(replacing) = state.replacing.get_mut(self.key) {
+            replacing.count -= 1;
+            if replacing.count == 0 && state.replacing.remove(self.key).is_some_and(|it| !it.found.is_empty())
+            {
+                // It failed, and perhaps not before the object was another.
+                state.is_complete = false;
+            }
+        }
+        drop(state);
+        self.served.replaced.notify_all();
+    }
+}
+
 impl Served {
     /// Opens an object for a reader.
     pub fn open(&self, store: &dyn Store, key: &str) -> Result<Option<Box<dyn Object>>> {
-        loop {
-            let looks = self.state.lock().looks;
-            let object = store.open(key)?;
-            let version = object.as_ref().map(|object| object.validator());
-            // Who looked in between did not see it, but was not wrong if it is the same now.
-            if self.note_since(looks, key, version) || version_of(store, key)? == version {
-                return Ok(object);
-            }
-        }
+        let object =
+            self.ask(store, key, || store.open(key), |object| object.as_ref().map(|o| o.validator()))?;
+        Ok(object)
     }
 
-    /// The version of an object, for a reader who has something of it.
+    /// The version of an object, for a reader that has something of it.
     pub fn version(&self, store: &dyn Store, key: &str) -> Result<Option<Validator>> {
+        self.ask(store, key, || version_of(store, key), |version| *version)
+    }
+
+    /// Asks the store for an object and notes the version that it gives.
+    fn ask<T>(
+        &self,
+        store: &dyn Store,
+        key: &str,
+        ask: impl Fn() -> Result<T>,
+        version: impl Fn(&T) -> Option<Validator>,
+    ) -> Result<T> {
         loop {
-            let looks = self.state.lock().looks;
-            let version = version_of(store, key)?;
-            if self.note_since(looks, key, version) || version_of(store, key)? == version {
-                return Ok(version);
+            let before = self.before(key);
+            let found = ask()?;
+            let version = version(&found);
+            let mut state = self.state.lock();
+            let now = Before { looks: state.looks, replacements: state.replacements(key) };
+            if now.replacements != before.replacements {
+                // Write-back has replaced it since; what was found may be from before, and must not be noted after.
+                continue;
+            }
+            state.note(key, version);
+            drop(state);
+            // An open that looked in between did not see it, but was not wrong if it is the same now.
+            if now.looks == before.looks || version_of(store, key)? == version {
+                return Ok(found);
             }
         }
     }
 
-    /// Notes a version that was found after so many looks; whether there was none since.
-    fn note_since(&self, looks: u64, key: &str, version: Option<Validator>) -> bool {
-        let mut state = self.state.lock();
-        state.replace(key, version, version);
-        state.looks == looks
+    fn before(&self, key: &str) -> Before {
+        let state = self.state.lock();
+        Before { looks: state.looks, replacements: state.replacements(key) }
     }
 
-    /// An object of version `old` was replaced by ours. If readers saw a version before `old`, what another program
-    /// did in between is new to them.
-    pub fn note_replaced(&self, key: &str, old: Option<Validator>, new: Option<Validator>) {
-        self.state.lock().replace(key, old, new);
+    /// Write-back is about to replace an object.
+    pub fn replace<'a>(&'a self, key: &'a str) -> Replacement<'a> {
+        self.state.lock().replacing.entry(key.to_owned()).or_default().count += 1;
+        Replacement { served: self, key }
     }
 
     /// What readers and writers have seen is not what a reader gets now.
@@ -94,15 +186,42 @@ impl Served {
         self.state.lock().is_complete = false;
     }
 
-    /// All objects that readers have something of; `None` where that is not known, and forgotten from now on.
-    pub fn look(&self) -> Option<HashMap<String, Option<Validator>>> {
+    /// The keys of all objects that readers have something of; `None` where that is not known, and forgotten from now on.
+    pub fn look(&self) -> Option<Vec<String>> {
         let mut state = self.state.lock();
         state.looks += 1;
         if std::mem::replace(&mut state.is_complete, true) {
-            return Some(state.objects.clone());
+            return Some(state.objects.keys().cloned().collect());
         }
         state.objects.clear();
         None
+    }
+
+    /// Whether all that was noted since the last look is still what readers hold.
+    pub fn is_complete(&self) -> bool {
+        self.state.lock().is_complete
+    }
+
+    /// Whether the store has the version of an object that readers have seen, or one that write-back has put there since.
+    /// Waits for a replacement that has begun.
+    pub fn is_unchanged(&self, store: &dyn Store, key: &str) -> Result<bool> {
+        loop {
+            let seen = {
+                let mut state = self.state.lock();
+                while state.replacing.contains_key(key) {
+                    self.replaced.wait(&mut state);
+                }
+                state.objects.get(key).copied()
+            };
+            let Some(seen) = seen else { return Ok(true) };
+            if version_of(store, key)? == seen.version {
+                return Ok(true);
+            }
+            let state = self.state.lock();
+            if !state.replacing.contains_key(key) && state.objects.get(key) == Some(&seen) {
+                return Ok(false);
+            }
+        }
     }
 
     /// Forgets objects that are no longer what readers were given.
@@ -120,6 +239,10 @@ mod tests {
     use super::*;
     use crate::store::MemoryStore;
 
+    fn served_by(store: &MemoryStore) -> Option<Validator> {
+        version_of(store, "a").unwrap()
+    }
+
     #[test]
     fn what_is_looked_at_is_all_or_nothing() {
         let store = MemoryStore::new();
@@ -133,10 +256,26 @@ mod tests {
         );
         assert_eq!(served.look().unwrap().len(), 2);
         let (old, new) = (served.version(&store, "a").unwrap(), None);
-        served.note_replaced("a", old, new);
+        served.replace("a").note(old, new);
         assert!(served.look().is_some(), "ours");
-        served.note_replaced("a", old, old);
+        served.replace("a").note(old, old);
         assert!(served.look().is_none(), "another program's before");
+        assert!(served.version(&store, "a").unwrap() == old && served.look().is_some());
+        let replacement = served.replace("a");
+        store.put("a", vec![2]).unwrap();
+        let new = served.version(&store, "a").unwrap();
+        assert!(new != old);
+        replacement.note(old, new);
+        drop(replacement);
+        assert!(served.look().is_some(), "ours, which a reader found before it was noted");
+        assert!(served.is_unchanged(&store, "a").unwrap());
+        let replacement = served.replace("a");
+        store.put("a", vec![3]).unwrap();
+        served.version(&store, "a").unwrap();
+        store.put("a", vec![4]).unwrap();
+        replacement.note(new, served_by(&store));
+        drop(replacement);
+        assert!(served.look().is_none(), "another program's in between");
         for number in 0..=MAX_OBJECTS {
             served.version(&store, &number.to_string()).unwrap();
         }

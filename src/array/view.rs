@@ -127,17 +127,18 @@ impl Array {
     /// were too many objects to tell; from now on every cached unit is compared with the store before it is used.
     pub fn revalidate(&self) -> Result<bool> {
         let inner = &self.inner;
-        let Some(objects) = inner.served.look() else {
+        let Some(keys) = inner.served.look() else {
             inner.look_afresh();
             return Ok(false);
         };
         let mut changed = Vec::new();
-        for (key, version) in objects {
-            if inner.store.head(&key)?.map(|info| info.validator) != version {
+        for key in keys {
+            if !inner.served.is_unchanged(inner.store.as_ref(), &key)? {
                 changed.push(key);
             }
         }
-        if changed.is_empty() {
+        // Write-back, or a reader, may have met another program's version meanwhile.
+        if changed.is_empty() && inner.served.is_complete() {
             return Ok(true);
         }
         inner.look_afresh();

@@ -381,7 +381,8 @@ impl Inner {
             self.encode_zeros(object, &mut encoded)?;
         }
         let target = Target { store: self.store.as_ref(), writer, within: &self.path, like, is_zero };
-        let (key, version) = self.source.store(&self.place(), &target, object, &encoded)?;
+        let replacement = self.served.replace(&key);
+        let (_, version) = self.source.store(&self.place(), &target, object, &encoded)?;
         self.engine.objects_stored.fetch_add(1, Ordering::Relaxed);
         self.engine.units_encoded.fetch_add(encoded.len() as u64, Ordering::Relaxed);
         drop(encoded);
@@ -406,7 +407,7 @@ impl Inner {
                 _ => {}
             }
         }
-        self.served.note_replaced(&key, old, version);
+        replacement.note(old, version);
         if !self.source.is_lossless() {
             // The kernel holds what was written; what is read from now on is what came through the codecs.
             self.served.note_change();

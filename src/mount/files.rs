@@ -18,18 +18,20 @@ use crate::mount::handle::Handle;
 use crate::mount::inode::{Inode, Kind, OpenArray};
 use crate::mount::nodes::Seen;
 use crate::mount::page_cache::{Way, Wish};
+use crate::mount::page_drops::{PageDrop, PageRead};
 use crate::mount::pool::Request;
 use crate::store::Object;
 
 /// What open(2) gave out.
-#[derive(Clone)]
 pub struct Opened {
     /// The handle.
     pub handle: u64,
     /// Reads come here without passing the page cache.
     pub is_direct: bool,
-    /// What the page cache holds of this file still is what the store holds.
+    /// What the page cache holds of this file is right, once `drop` has been done.
     pub keeps_cache: bool,
+    /// Pages to drop before open(2) is answered.
+    pub drop: Option<PageDrop>,
     /// It may write: each close is to be told.
     pub writes: bool,
     /// An object that the kernel may read by itself instead.
@@ -78,17 +80,21 @@ impl FileSystem {
         }
         let content = self.generate(&inode.entity)?;
         let handle = self.handles.add(Handle::Generated(content));
-        Ok(Opened { handle, is_direct: true, keeps_cache: false, writes, backing: None })
+        Ok(Opened { handle, is_direct: true, keeps_cache: false, drop: None, writes, backing: None })
     }
 
-    /// What is read next are pages for the page cache.
-    pub fn note_page_read(&self, handle: u64, offset: u64, size: u32) {
-        if self.options.writable
-            && let Some(Handle::Array { inode, .. }) = self.handles.get(handle).as_deref()
-            && let Some(overwritten) = inode.page_cache_users.overwritten()
-        {
-            overwritten.remove(offset..offset.saturating_add(u64::from(size)));
+    /// What is read next are pages for the page cache. What is given back is to be kept until the read is answered.
+    pub fn note_page_read(&self, handle: u64, offset: u64, size: u32) -> Option<PageRead> {
+        if !self.options.writable {
+            return None;
         }
+        let handle = self.handles.get(handle)?;
+        let Handle::Array { inode, .. } = &*handle else { return None };
+        let range = offset..offset.saturating_add(u64::from(size));
+        if let Some(overwritten) = inode.page_cache_users.overwritten() {
+            overwritten.remove(range.clone());
+        }
+        inode.page_cache_users.drops.note_read(range)
     }
 
     /// Reads from memory alone: `None` where that is not enough. What is read may be in `buffer`.
@@ -116,16 +122,6 @@ impl FileSystem {
         buffer: &'a mut AnswerBuffer,
     ) -> Answer<Given<'a>> {
         self.read_within(handle, offset, size, buffer, Reach::Store)
-    }
-
-    /// The answer to an open is about to be sent: unless it keeps what the page cache has, the kernel drops that.
-    pub fn note_answered(&self, opened: &Opened) {
-        if let Some(handle) = self.handles.get(opened.handle)
-            && let Handle::Array { way, .. } = &*handle
-            && !opened.keeps_cache
-        {
-            way.note_told();
-        }
     }
 
     /// Whether the kernel was given the object behind a handle.
@@ -194,18 +190,23 @@ impl FileSystem {
         let opening = inode.page_cache_users.opening.lock();
         // Also with direct I/O: what changed must leave the chunk cache.
         if !array.revalidate()? && !is_first {
-            inode.page_cache_users.note_change();
+            inode.page_cache_users.drops.note_reason();
         }
-        let (way, backing) = self.way(inode, &array, only_writes)?;
-        drop(opening);
-        let (is_direct, keeps_cache) = (way.is_direct(), way.keeps_cache);
+        let (way, drop, backing) = self.way(inode, &array, only_writes)?;
+        std::mem::drop(opening);
+        let is_direct = way.is_direct();
         let writer = if writes { Some(self.open_writer(&array)?) } else { None };
         let handle = Handle::Array { inode: inode.clone(), reader: Reader::default(), writer, way };
-        Ok(Opened { handle: self.handles.add(handle), is_direct, keeps_cache, writes, backing })
+        Ok(Opened { handle: self.handles.add(handle), is_direct, keeps_cache: true, drop, writes, backing })
     }
 
-    /// How an array's file is opened, and the object that the kernel is to read.
-    fn way(&self, inode: &Arc<Inode>, array: &Array, only_writes: bool) -> Answer<(Way, Backing)> {
+    /// How an array's file is opened, what is dropped before, and the object that the kernel is to read.
+    fn way(
+        &self,
+        inode: &Arc<Inode>,
+        array: &Array,
+        only_writes: bool,
+    ) -> Answer<(Way, Option<PageDrop>, Backing)> {
         // Where looking fails, reading tells why.
         let object = if self.backs_files() { array.sole_object().unwrap_or_default() } else { None };
         let wish = match &object {
@@ -214,14 +215,13 @@ impl FileSystem {
             None if self.options.direct_io => Wish::Direct,
             None => Wish::Cached,
         };
-        let drop_time = self.options.page_drop_time;
-        let Some(way) = Way::new(&inode.page_cache_users, wish, drop_time) else {
+        let Some((way, drop)) = Way::new(&inode.page_cache_users, wish) else {
             // As with a file that was replaced, others go on with the old one: it keeps its inode.
             self.inodes.retire(inode);
             return Err(Failure::Errno(libc::ESTALE));
         };
         let backing = object.filter(|_| way.is_backed());
-        Ok((way, backing))
+        Ok((way, drop, backing))
     }
 
     /// The array of an inode, built if this is the first time; fails as it cannot be served.

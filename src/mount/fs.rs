@@ -402,6 +402,12 @@ impl FileSystem {
             self.inodes.retire(&inode);
             return Ok(());
         }
+        if array
+            .as_ref()
+            .is_ok_and(|array| old.array.as_ref().is_ok_and(|old| old.size_bytes() != array.size_bytes()))
+        {
+            inode.page_cache_users.drops.note_new_size();
+        }
         let (metadata, version) = (metadata.clone(), seen.version);
         let new = OpenArray { metadata, version, read_at: seen.read_at, array };
         *inode.open_array.write() = Some(Arc::new(new));

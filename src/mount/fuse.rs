@@ -8,18 +8,19 @@ use std::ffi::OsStr;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, FileType, Filesystem, FopenFlags,
-    Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, Notifier, OpenFlags, RenameFlags,
-    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
-    ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
+    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
 use crate::mount::failure::{Failure, Reach};
 use crate::mount::fs::{FileSystem, Found};
+use crate::mount::fuse_drops::SharedNotifier;
 use crate::mount::fuse_entry::{file_attr, from_offset, look_ahead, no_entry, unknown_entry};
 use crate::mount::fuse_read::{AskedRead, Turns};
 use crate::mount::passthrough::Passthrough;
@@ -77,7 +78,7 @@ pub struct Fuse {
     pub(super) fs: Arc<FileSystem>,
     pub(super) pool: Arc<Pool>,
     /// Tells the kernel what to drop; set once there is a session.
-    pub(super) notifier: Arc<OnceLock<Notifier>>,
+    pub(super) notifier: SharedNotifier,
     pub(super) answers_xattrs: bool,
     /// What stores.
     pub(super) storing: Storing,
@@ -93,7 +94,7 @@ impl Fuse {
         fs: Arc<FileSystem>,
         pool: Arc<Pool>,
         storing: Storing,
-        notifier: Arc<OnceLock<Notifier>>,
+        notifier: SharedNotifier,
         passthrough: Passthrough,
     ) -> Self {
         Fuse {

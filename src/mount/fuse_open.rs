@@ -1,8 +1,14 @@
 //! The part of the adapter that opens files, and agrees with the kernel on how they may be opened.
 
+use std::sync::Arc;
+
 use fuser::{FileHandle, FopenFlags, INodeNo, InitFlags, KernelConfig, OpenFlags, ReplyOpen};
 
+use crate::mount::files::Opened;
+use crate::mount::fs::FileSystem;
 use crate::mount::fuse::Fuse;
+use crate::mount::fuse_drops::drop_then;
+use crate::mount::passthrough::Passthrough;
 use crate::mount::pool::{Answerable, Request};
 
 impl Fuse {
@@ -27,23 +33,17 @@ impl Fuse {
     pub(super) fn answer_open(&self, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let fs = self.fs.clone();
         let passthrough = self.passthrough.clone();
+        let notifier = self.notifier.clone();
         self.pool.submit(Request::new(inode.0, "open"), reply, move |ticket| {
             let opened = fs.open(inode.0, flags.0);
             match (ticket.take(), opened) {
-                (Some(reply), Ok(opened)) => {
-                    fs.note_answered(&opened);
-                    if let Some(object) = opened.backing {
-                        let refused = move |error| {
-                            log::debug!("the kernel does not read files by itself here: {error}");
-                            fs.back_files(false);
-                        };
-                        return passthrough.answer(inode.0, opened.handle, object, reply, refused);
+                (Some(reply), Ok(mut opened)) => {
+                    let drop = opened.drop.take();
+                    let answer = move || answer_opened(&fs, &passthrough, inode, opened, reply);
+                    match drop {
+                        Some(drop) => drop_then(&notifier, inode, drop, answer),
+                        None => answer(),
                     }
-                    let mut flags = FopenFlags::empty();
-                    flags.set(FopenFlags::FOPEN_NOFLUSH, !opened.writes);
-                    flags.set(FopenFlags::FOPEN_DIRECT_IO, opened.is_direct);
-                    flags.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keeps_cache);
-                    reply.opened(FileHandle(opened.handle), flags);
                 }
                 (Some(reply), Err(failure)) => reply.fail(failure.errno()),
                 (None, Ok(opened)) => fs.release(opened.handle),
@@ -51,4 +51,26 @@ impl Fuse {
             }
         });
     }
+}
+
+fn answer_opened(
+    fs: &Arc<FileSystem>,
+    passthrough: &Passthrough,
+    inode: INodeNo,
+    opened: Opened,
+    reply: ReplyOpen,
+) {
+    if let Some(object) = opened.backing {
+        let fs = fs.clone();
+        let refused = move |error| {
+            log::debug!("the kernel does not read files by itself here: {error}");
+            fs.back_files(false);
+        };
+        return passthrough.answer(inode.0, opened.handle, object, reply, refused);
+    }
+    let mut flags = FopenFlags::empty();
+    flags.set(FopenFlags::FOPEN_NOFLUSH, !opened.writes);
+    flags.set(FopenFlags::FOPEN_DIRECT_IO, opened.is_direct);
+    flags.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keeps_cache);
+    reply.opened(FileHandle(opened.handle), flags);
 }

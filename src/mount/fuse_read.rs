@@ -123,9 +123,7 @@ impl Fuse {
     /// At once if memory is enough, else from the pool.
     fn answer_one_read(&self, read: AskedRead) {
         let AskedRead { inode, handle, offset, size, is_of_pages, reply } = read;
-        if is_of_pages {
-            self.fs.note_page_read(handle.0, offset, size);
-        }
+        let page_read = if is_of_pages { self.fs.note_page_read(handle.0, offset, size) } else { None };
         BUFFER.with_borrow_mut(|buffer| {
             match self.fs.read_cached(handle.0, offset, size, buffer) {
                 Ok(Some(data)) => return reply.data(&data),
@@ -142,6 +140,7 @@ impl Fuse {
                         Ok(data) => reply.data(&data),
                         Err(failure) => reply.fail(failure.errno()),
                     }
+                    drop(page_read);
                 });
             });
         });

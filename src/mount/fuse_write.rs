@@ -8,9 +8,10 @@ use fuser::{Errno, FileHandle, INodeNo, ReplyAttr, ReplyEmpty, ReplyWrite};
 
 use crate::mount::failure::Failure;
 use crate::mount::fuse::Fuse;
+use crate::mount::fuse_drops::{SharedNotifier, drop_with_patience_then};
 use crate::mount::fuse_entry::file_attr;
 use crate::mount::pool::{Answerable, Request};
-use crate::mount::writing::Change;
+use crate::mount::writing::{Accepted, Change};
 
 impl Fuse {
     pub(super) fn answer_write(
@@ -23,9 +24,9 @@ impl Fuse {
         reply: ReplyWrite,
     ) {
         let mut unanswered = Some(reply);
-        let outcome = self.fs.write_now(handle.0, offset, data, is_page, |length| {
+        let outcome = self.fs.write_now(handle.0, offset, data, is_page, |accepted| {
             if let Some(reply) = unanswered.take() {
-                reply.written(length);
+                answer_accepted(&self.notifier, inode, accepted, reply);
             }
         });
         let Some(reply) = unanswered else { return };
@@ -33,14 +34,17 @@ impl Fuse {
             return reply.fail(failure.errno());
         }
         let fs = self.fs.clone();
+        let notifier = self.notifier.clone();
         let data = data.to_vec();
         let request = Request::ranged(inode.0, "write", offset, data.len() as u64);
         self.pool.submit(request, reply, move |ticket| {
-            let written = fs.write(handle.0, offset, &data, is_page);
+            let mut accepted = None;
+            let written = fs.write_blocking(handle.0, offset, &data, is_page, |now| accepted = Some(now));
             let Some(reply) = ticket.take() else { return };
-            match written {
-                Ok(length) => reply.written(length),
-                Err(failure) => reply.fail(failure.errno()),
+            match (written, accepted) {
+                (Ok(_), Some(accepted)) => answer_accepted(&notifier, inode, accepted, reply),
+                (Ok(length), None) => reply.written(length),
+                (Err(failure), _) => reply.fail(failure.errno()),
             }
         });
     }
@@ -85,11 +89,12 @@ impl Fuse {
             let changed = fs.change(inode.0, change);
             let Some(reply) = ticket.take() else { return };
             match changed {
-                Ok((found, drops_cache)) => {
-                    reply.attr(&found.valid_for, &file_attr(&found.attributes));
+                Ok((found, drop)) => {
+                    let answer = move || reply.attr(&found.valid_for, &file_attr(&found.attributes));
                     // The size is what it was, so the kernel by itself would keep the pages.
-                    if drops_cache && let Some(notifier) = notifier.get() {
-                        let _ = notifier.inval_inode(inode, 0, 0);
+                    match drop {
+                        Some(drop) => drop_with_patience_then(&notifier, inode, drop, answer),
+                        None => answer(),
                     }
                 }
                 Err(failure) => reply.fail(failure.errno()),
@@ -106,20 +111,13 @@ impl Fuse {
         reply: ReplyEmpty,
     ) {
         let fs = self.fs.clone();
-        let notifier = self.notifier.clone();
         let request = Request::ranged(inode.0, "fallocate", offset, length);
         self.pool.submit(request, reply, move |ticket| {
             let allocated = fs.allocate(handle.0, offset, length, mode);
             let Some(reply) = ticket.take() else { return };
             match allocated {
-                Ok(()) => {
-                    reply.ok();
-                    if mode != 0
-                        && let Some(notifier) = notifier.get()
-                    {
-                        let _ = notifier.inval_inode(inode, offset as i64, length as i64);
-                    }
-                }
+                // The kernel drops the pages of the range before it lets go of the inode.
+                Ok(()) => reply.ok(),
                 Err(failure) => reply.fail(failure.errno()),
             }
         });
@@ -149,5 +147,14 @@ impl Fuse {
     /// What would make or remove a name: refused, since names are what the store has.
     pub(super) fn refusal(&self) -> Errno {
         if self.fs.options().writable { Errno::EPERM } else { Errno::EROFS }
+    }
+}
+
+/// Answers a write, once no page of its range is from before it.
+fn answer_accepted(notifier: &SharedNotifier, inode: INodeNo, accepted: Accepted, reply: ReplyWrite) {
+    let length = accepted.length;
+    match accepted.overtaken {
+        Some(drop) => drop_with_patience_then(notifier, inode, drop, move || reply.written(length)),
+        None => reply.written(length),
     }
 }

@@ -63,8 +63,6 @@ pub struct Options {
     pub log_file: Option<PathBuf>,
     /// A request that the store has not answered by then fails with EIO.
     pub request_deadline: Duration,
-    /// How long the kernel may take to drop the pages of a file after the answer to open(2) that told it to.
-    pub page_drop_time: Duration,
     /// How long SIGTERM waits for those who still have files open.
     pub stop_deadline: Duration,
 }
@@ -89,7 +87,6 @@ impl Options {
             kernel_words: Vec::new(),
             log_file: None,
             request_deadline: Duration::from_secs(120),
-            page_drop_time: Duration::from_secs(1),
             stop_deadline: Duration::from_secs(30),
         }
     }

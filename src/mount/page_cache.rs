@@ -7,16 +7,15 @@
 //! `overwritten.rs` keeps from being stored. And all open files of an inode, or none, are those that the kernel reads by itself
 //! (`passthrough.rs`).
 //!
-//! The kernel drops what it has of a file when it handles the answer to an open(2) that says so. Until such an answer is on its
-//! way, and for a moment behind it, whoever opens the file is told to drop it.
+//! What the page cache holds is kept at each open(2), or dropped before that is answered (`page_drops.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use crate::mount::overwritten::Overwritten;
+use crate::mount::page_drops::{PageDrop, PageDrops};
 use crate::store::Validator;
 
 /// The open files of one array, by their way.
@@ -29,6 +28,8 @@ pub struct PageCacheUsers {
     /// What was written past the page cache beside those who may have mapped the file, while there are any.
     overwritten: Overwritten,
     is_mixed: AtomicBool,
+    /// Of its pages, and why.
+    pub drops: Arc<PageDrops>,
 }
 
 #[derive(Debug, Default)]
@@ -40,10 +41,6 @@ struct Users {
     backed: usize,
     /// Of the object behind those.
     version: Option<Validator>,
-    /// What the page cache has is not to be kept: it is no longer what is stored, or memory maps left it there beside a direct writer.
-    is_doubtful: bool,
-    /// When the kernel was last told to drop what it has for a reason.
-    told_at: Option<Instant>,
 }
 
 /// The way of an open file. Dropping it tells that it was closed.
@@ -51,8 +48,6 @@ struct Users {
 pub struct Way {
     users: Arc<PageCacheUsers>,
     kind: Kind,
-    /// What the page cache has may be kept.
-    pub keeps_cache: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,11 +74,6 @@ pub enum Wish {
 }
 
 impl PageCacheUsers {
-    /// What the page cache has is no longer what is stored.
-    pub fn note_change(&self) {
-        self.users.lock().is_doubtful = true;
-    }
-
     /// Where somebody may have mapped the file although it is written past the page cache: what was written so.
     pub fn overwritten(&self) -> Option<&Overwritten> {
         self.is_mixed.load(Ordering::Acquire).then_some(&self.overwritten)
@@ -92,8 +82,8 @@ impl PageCacheUsers {
 
 impl Way {
     /// The way of a file that is opened now; `None` where other open files of the same inode have the kernel read another object, or
-    /// another version of it: it takes one for all of them. What the kernel was told longer than `drop_time` ago it has done.
-    pub fn new(users: &Arc<PageCacheUsers>, wish: Wish, drop_time: Duration) -> Option<Way> {
+    /// another version of it: it takes one for all of them. And what is to be dropped before that open is answered.
+    pub fn new(users: &Arc<PageCacheUsers>, wish: Wish) -> Option<(Way, Option<PageDrop>)> {
         let mut held = users.users.lock();
         if held.backed > 0 && held.version.map(Wish::Backed) != Some(wish) {
             return None;
@@ -113,24 +103,14 @@ impl Way {
             Kind::DirectWriter => held.direct_writers += 1,
             Kind::Backed => held.backed += 1,
             Kind::Direct => {
-                held.is_doubtful = true;
                 held.direct += 1;
                 users.is_mixed.store(true, Ordering::Release);
+                // Memory maps may leave there what they read beside a direct writer.
+                users.drops.note_reason();
             }
         }
-        let has_dropped = held.told_at.is_none_or(|at| at.elapsed() >= drop_time);
-        let keeps_cache = !held.is_doubtful && has_dropped;
         drop(held);
-        Some(Way { users: users.clone(), kind, keeps_cache })
-    }
-
-    /// The answer to its open is about to be sent, and tells the kernel to drop what it has.
-    pub fn note_told(&self) {
-        let mut held = self.users.users.lock();
-        if held.is_doubtful {
-            held.told_at = Some(Instant::now());
-            held.is_doubtful = held.direct_writers > 0;
-        }
+        Some((Way { users: users.clone(), kind }, users.drops.due()))
     }
 
     /// Whether reads and writes pass the page cache.
@@ -149,7 +129,12 @@ impl Drop for Way {
         let mut held = self.users.users.lock();
         match self.kind {
             Kind::Cached => held.cached -= 1,
-            Kind::DirectWriter => held.direct_writers -= 1,
+            Kind::DirectWriter => {
+                held.direct_writers -= 1;
+                if held.direct > 0 {
+                    self.users.drops.note_reason();
+                }
+            }
             Kind::Backed => held.backed -= 1,
             Kind::Direct => {
                 held.direct -= 1;
@@ -171,32 +156,31 @@ mod tests {
     fn nobody_reads_through_the_page_cache_what_is_written_past_it() {
         let users = Arc::new(PageCacheUsers::default());
         let open = |wish| {
-            let way = Way::new(&users, wish, Duration::ZERO).unwrap();
-            way.note_told();
-            way
+            let (way, drop) = Way::new(&users, wish).unwrap();
+            (way, drop.map(PageDrop::done).is_none())
         };
-        let writer = open(Wish::PassWrites);
-        assert!(writer.is_direct() && writer.keeps_cache);
-        let beside = open(Wish::Cached);
-        assert!(beside.is_direct() && !beside.keeps_cache);
-        let second = open(Wish::PassWrites);
+        let (writer, keeps) = open(Wish::PassWrites);
+        assert!(writer.is_direct() && keeps);
+        let (beside, keeps) = open(Wish::Cached);
+        assert!(beside.is_direct() && !keeps);
+        let (second, _) = open(Wish::PassWrites);
         assert!(second.is_direct());
         drop((writer, second));
-        let after = open(Wish::Cached);
-        assert!(!after.is_direct() && !after.keeps_cache, "what was mapped beside a direct writer goes");
-        let late_writer = open(Wish::PassWrites);
+        let (after, keeps) = open(Wish::Cached);
+        assert!(!after.is_direct() && !keeps, "what was mapped beside a direct writer goes");
+        let (late_writer, _) = open(Wish::PassWrites);
         assert!(!late_writer.is_direct(), "it has a reader that the kernel answers");
-        assert!(open(Wish::Cached).keeps_cache);
+        assert!(open(Wish::Cached).1);
         drop((after, late_writer));
         drop(beside);
-        assert!(open(Wish::PassWrites).is_direct());
+        assert!(open(Wish::PassWrites).0.is_direct());
     }
 
     #[test]
     fn the_kernel_reads_one_object_for_all_files_of_an_inode_or_none() {
         let users = Arc::new(PageCacheUsers::default());
         let version = |size_bytes| Wish::Backed(Validator { device: 1, inode: 2, mtime_ns: 3, size_bytes });
-        let open = |wish| Way::new(&users, wish, Duration::ZERO);
+        let open = |wish| Way::new(&users, wish).map(|(way, _)| way);
         let cached = open(Wish::Cached).unwrap();
         assert!(!open(version(4)).unwrap().is_backed());
         drop(cached);
@@ -206,24 +190,5 @@ mod tests {
         drop(backed);
         assert!(open(version(5)).unwrap().is_backed());
         assert!(!open(Wish::Cached).unwrap().is_direct());
-    }
-
-    #[test]
-    fn who_opens_before_the_kernel_has_dropped_its_pages_drops_them_too() {
-        let users = Arc::new(PageCacheUsers::default());
-        let open = |drop_time| Way::new(&users, Wish::Cached, drop_time).unwrap();
-        let long = Duration::from_secs(3600);
-        assert!(open(long).keeps_cache, "there was no reason to drop anything");
-        users.note_change();
-        assert!(!open(Duration::ZERO).keeps_cache, "and nobody tells the kernel");
-        let told = open(Duration::ZERO);
-        assert!(!told.keeps_cache);
-        told.note_told();
-        let behind = open(long);
-        assert!(!behind.keeps_cache, "the kernel may not have handled the answer");
-        let told_at = users.users.lock().told_at;
-        behind.note_told();
-        assert_eq!(users.users.lock().told_at, told_at, "one after the other would never keep it again");
-        assert!(open(Duration::ZERO).keeps_cache);
     }
 }

@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -12,6 +11,7 @@ use crate::mount::failure::{Failure, Reach};
 use crate::mount::fs::{Attributes, FileSystem};
 use crate::mount::inode::ROOT;
 use crate::mount::options::Options;
+use crate::mount::page_drops::PageDrop;
 use crate::store::MemoryStore;
 
 const GROUP: &str = r#"{"zarr_format":3,"node_type":"group","attributes":{"title":"t"}}"#;
@@ -326,18 +326,14 @@ fn an_array_that_was_replaced_or_went_is_stale_for_its_old_handles() {
 
 #[test]
 fn the_page_cache_is_kept_while_nothing_changed() {
-    let mount = Mount::with(|options| {
-        options.revalidate_seconds = 0.0;
-        options.page_drop_time = Duration::ZERO;
-    });
+    let mount = Mount::with(|options| options.revalidate_seconds = 0.0);
     mount.put_sample();
     let inode = mount.find("t").unwrap().inode;
-    let keeps = |is_answered| {
-        let opened = mount.fs.open(inode, 0).unwrap();
-        if is_answered {
-            mount.fs.note_answered(&opened);
-        }
-        opened.keeps_cache
+    let keeps = |is_told: bool| {
+        let drop = mount.fs.open(inode, 0).unwrap().drop;
+        let keeps = drop.is_none();
+        drop.filter(|_| is_told).map(PageDrop::done);
+        keeps
     };
     mount.read("t").unwrap();
     assert!(keeps(true));

@@ -15,6 +15,7 @@ use crate::mount::fs::{FileSystem, Found};
 use crate::mount::handle::Handle;
 use crate::mount::inode::{Inode, Kind};
 use crate::mount::overwritten::Overwritten;
+use crate::mount::page_drops::PageDrop;
 use crate::mount::sidecar_edit::is_sidecar;
 
 /// What a handle that writes remembers.
@@ -40,6 +41,15 @@ pub struct Change {
     pub size_bytes: Option<u64>,
     /// By ftruncate, rather than by truncate or open.
     pub by_handle: bool,
+}
+
+/// A write that is sure to be in the array, as far as anybody can see.
+#[derive(Debug)]
+pub struct Accepted {
+    /// How many bytes.
+    pub length: u32,
+    /// Pages of its range may have been read before it: they are to be dropped before it is answered.
+    pub overtaken: Option<PageDrop>,
 }
 
 /// Bytes moved at a time by what the daemon copies or zeroes itself.
@@ -108,7 +118,19 @@ impl FileSystem {
     /// Writes; how many bytes. Nothing can be written behind the end: EFBIG, or less than was asked for. Pages of a memory
     /// map (`is_page`) are always taken. Blocks on the store when too much is dirty.
     pub fn write(&self, handle: u64, offset: u64, data: &[u8], is_page: bool) -> Answer<u32> {
-        self.write_within(handle, offset, data, is_page, Reach::Store, |_| ())
+        self.write_blocking(handle, offset, data, is_page, |_| ())
+    }
+
+    /// As [`FileSystem::write`]; `accept` is told before it returns.
+    pub fn write_blocking(
+        &self,
+        handle: u64,
+        offset: u64,
+        data: &[u8],
+        is_page: bool,
+        accept: impl FnOnce(Accepted),
+    ) -> Answer<u32> {
+        self.write_within(handle, offset, data, is_page, Reach::Store, accept)
     }
 
     /// As [`FileSystem::write`], where nothing has to be waited for: `None` otherwise, and all is to be written again. `accept`
@@ -120,7 +142,7 @@ impl FileSystem {
         offset: u64,
         data: &[u8],
         is_page: bool,
-        accept: impl FnOnce(u32),
+        accept: impl FnOnce(Accepted),
     ) -> Answer<Option<u32>> {
         match self.write_within(handle, offset, data, is_page, Reach::Memory, accept) {
             Ok(length) => Ok(Some(length)),
@@ -136,17 +158,18 @@ impl FileSystem {
         data: &[u8],
         is_page: bool,
         reach: Reach,
-        accept: impl FnOnce(u32),
+        accept: impl FnOnce(Accepted),
     ) -> Answer<u32> {
+        let accept = |length, overtaken| accept(Accepted { length, overtaken });
         if let Some(Handle::Draft { draft, .. }) = self.handles.get(handle).as_deref() {
-            return draft.write(offset, data).inspect(|&length| accept(length));
+            return draft.write(offset, data).inspect(|&length| accept(length, None));
         }
         let (handle, size_bytes) = self.written(handle)?;
-        let Handle::Array { inode, writer: Some(writer), .. } = &*handle else {
+        let Handle::Array { inode, writer: Some(writer), way, .. } = &*handle else {
             return Err(Failure::Errno(libc::EBADF));
         };
         if data.is_empty() {
-            accept(0);
+            accept(0, None);
             return Ok(0);
         }
         let room = size_bytes.saturating_sub(offset);
@@ -162,7 +185,11 @@ impl FileSystem {
             }
             inode.counters.writes.fetch_add(1, Ordering::Relaxed);
             inode.counters.bytes_written.fetch_add(length as u64, Ordering::Relaxed);
-            accept(written);
+            // A page of a memory map is never dropped before it is written.
+            let fills_pages = !is_page && !way.is_direct();
+            let range = offset..offset + length as u64;
+            let overtaken = if fills_pages { inode.page_cache_users.drops.overtaken(range) } else { None };
+            accept(written, overtaken);
             Ok(())
         };
         let put = |from: u64, data: &[u8]| self.put(inode, writer, (from, data), is_page, reach);
@@ -313,9 +340,9 @@ impl FileSystem {
         writer.array.close_for_writing();
     }
 
-    /// setattr: the size may be set to what it is, or to 0, which makes every byte zero and keeps the size. `true`: the kernel
-    /// must drop what it holds of the file.
-    pub fn change(&self, inode: u64, change: Change) -> Answer<(Found, bool)> {
+    /// setattr: the size may be set to what it is, or to 0, which makes every byte zero and keeps the size. The kernel
+    /// is to drop what it holds of the file where that is said.
+    pub fn change(&self, inode: u64, change: Change) -> Answer<(Found, Option<PageDrop>)> {
         if !self.options.writable {
             return Err(Failure::Errno(libc::EROFS));
         }
@@ -328,23 +355,24 @@ impl FileSystem {
         if changes_mode || changes_owner {
             return Err(Failure::Errno(libc::EPERM));
         }
-        let Some(size_bytes) = change.size_bytes else { return Ok((found, false)) };
+        let Some(size_bytes) = change.size_bytes else { return Ok((found, None)) };
         if is_sidecar(inode.entity.kind) {
             self.resize_draft(&inode, size_bytes, change.by_handle)?;
-            return Ok((self.found(&inode.entity, Reach::Store)?, false));
+            return Ok((self.found(&inode.entity, Reach::Store)?, None));
         }
         if inode.entity.kind != Kind::Array {
             return Err(Failure::Errno(libc::EPERM));
         }
         if size_bytes == now.size_bytes {
-            return Ok((found, false));
+            return Ok((found, None));
         }
         if size_bytes != 0 {
             return Err(Failure::Errno(libc::EINVAL));
         }
-        self.zero(&inode)?;
+        // Where it fails, all is zero nevertheless: what was not stored is stored later.
+        self.zero(&inode).inspect_err(|_| inode.page_cache_users.drops.note_reason())?;
         self.unless_over()?;
-        Ok((found, true))
+        Ok((found, Some(inode.page_cache_users.drops.begin(None))))
     }
 
     /// From now on nothing is read, and no write is answered with success but that of a memory map's pages: what was answered before

@@ -14,6 +14,7 @@ use zarrfs::store::Store;
 
 use super::arrays::ArrayCase;
 use super::failing::Failing;
+use super::kernel::Kernel;
 use super::name;
 
 /// How the hierarchy is mounted.
@@ -37,6 +38,7 @@ pub struct File {
     pub(super) unsure: Vec<bool>,
     /// What the kernel holds of the file.
     pub(super) cached: Vec<Option<u8>>,
+    pub(super) kernel: Kernel,
     pub(super) is_zeroed: bool,
     was_written: bool,
     pub(super) documents: Vec<(String, Vec<u8>)>,
@@ -48,7 +50,7 @@ pub struct Open {
     pub file: usize,
     pub handle: u64,
     flags: i32,
-    is_direct: bool,
+    pub(super) is_direct: bool,
     pub writes: bool,
     /// How often storing this array had failed when this handle heard of it last.
     told: u64,
@@ -80,8 +82,6 @@ pub(super) fn mounted(mounting: &Mounting, store: Arc<dyn Store>) -> FileSystem 
     options.layout = mounting.layout;
     options.revalidate_seconds = 0.0;
     options.settle = None;
-    // No kernel: it has done what it is told when the next one opens.
-    options.page_drop_time = Duration::ZERO;
     let fs = FileSystem::new(Arc::new(options), store);
     fs.let_writes_pass();
     fs
@@ -116,6 +116,7 @@ impl Model {
                 dirty: vec![false; size],
                 unsure: vec![false; size],
                 cached: vec![None; size],
+                kernel: Kernel::default(),
                 is_zeroed: false,
                 was_written: false,
                 documents: documents
@@ -144,13 +145,12 @@ impl Model {
         let inode = self.inode(&name(file));
         let opened = self.fs.open(inode, flags).unwrap();
         assert_eq!(opened.writes, writes);
-        self.fs.note_answered(&opened);
-        self.files[file].is_opened(opened.keeps_cache);
+        assert!(opened.keeps_cache);
         let passes = |open: &Open| open.file == file && open.is_direct && open.flags == libc::O_WRONLY;
         assert!(opened.is_direct || !self.open.iter().any(passes), "cached beside a direct writer");
         // A handle that joins others hears of what fails from now on.
         let told = self.store.refused(&name(file));
-        self.open.push(Open {
+        let open = Open {
             file,
             handle: opened.handle,
             flags,
@@ -158,13 +158,25 @@ impl Model {
             writes,
             told,
             told_by_close: told,
-        });
+        };
+        match opened.drop {
+            Some(drop) => self.wait_to_open(open, drop),
+            None => self.is_open(open),
+        }
         if writes && truncates {
+            self.answer_opens(file);
             self.truncate(file, 0);
         }
     }
 
+    /// The kernel has the answer to an open.
+    pub(super) fn is_open(&mut self, open: Open) {
+        self.files[open.file].is_opened();
+        self.open.push(open);
+    }
+
     pub fn release(&mut self, slot: usize) {
+        self.send(self.open[slot].file);
         let open = self.open.swap_remove(slot);
         self.fs.release(open.handle);
         assert_eq!(errno(self.fs.flush(open.handle)), Err(libc::EBADF));
@@ -174,6 +186,7 @@ impl Model {
     pub fn flush(&mut self, slot: usize, syncs: bool) {
         let open = self.open[slot];
         let array = name(open.file);
+        self.send(open.file);
         let stored = errno(if syncs { self.fs.sync(open.handle) } else { self.fs.flush(open.handle) });
         let refused = self.store.refused(&array);
         let told = if syncs { open.told } else { open.told.max(open.told_by_close) };
@@ -212,6 +225,10 @@ impl Model {
         let end = (offset + length).min(file.bytes.len());
         let range = offset.min(end)..end;
         let (expected, unsure) = (&file.bytes[range.clone()], &file.unsure[range.clone()]);
+        let _unanswered = match open.is_direct {
+            true => None,
+            false => self.fs.note_page_read(open.handle, range.start as u64, range.len() as u32),
+        };
         let mut buffer = Default::default();
         if let Some(found) =
             self.fs.read_cached(open.handle, offset as u64, length as u32, &mut buffer).unwrap()
@@ -220,14 +237,18 @@ impl Model {
         }
         let found = self.fs.read(open.handle, offset as u64, length as u32, &mut buffer).unwrap();
         compare("read", &found, expected, unsure);
-        let found: Vec<Option<u8>> = found.iter().copied().map(Some).collect();
+        let found = found.to_vec();
         if !open.is_direct {
-            self.files[open.file].cached[range].copy_from_slice(&found);
+            self.end_reads(open.file, &range);
+            let lacking = self.files[open.file].cached[range].iter_mut().zip(found);
+            lacking.for_each(|(cached, byte)| *cached = cached.or(Some(byte)));
         }
     }
 
     pub fn write(&mut self, slot: usize, offset: usize, data: &[u8], is_page: bool) {
         let open = self.open[slot];
+        self.send(open.file);
+        self.end_reads(open.file, &(offset..offset + data.len()));
         let size = self.files[open.file].bytes.len();
         let room = size.saturating_sub(offset).min(data.len());
         let mut data = data.to_vec();
@@ -265,15 +286,19 @@ impl Model {
 
     pub fn truncate(&mut self, file: usize, size: usize) {
         let inode = self.inode(&name(file));
+        self.send(file);
         let now = self.files[file].bytes.len();
         let change = Change { size_bytes: Some(size as u64), ..Change::default() };
         let has_writers = self.open.iter().any(|open| open.file == file && open.writes);
         let refused = self.store.refused(&name(file));
         match errno(self.fs.change(inode, change)) {
-            Ok((found, drops_cache)) => {
+            Ok((found, drop)) => {
                 assert!(size == 0 || size == now);
                 assert_eq!(found.attributes.size_bytes, now as u64);
-                assert_eq!(drops_cache, size != now);
+                assert_eq!(drop.is_some(), size != now);
+                if let Some(drop) = drop {
+                    self.drop_pages(file, drop);
+                }
             }
             Err(libc::EINVAL) => return assert!(size != 0 && size != now),
             Err(code) => {
@@ -288,6 +313,7 @@ impl Model {
 
     pub fn allocate(&mut self, slot: usize, offset: usize, length: usize, mode: i32) {
         let open = self.open[slot];
+        self.settle_kernel(open.file);
         let file = &mut self.files[open.file];
         let (size, end) = (file.bytes.len(), offset + length);
         let keeps = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
@@ -314,6 +340,8 @@ impl Model {
         length: usize,
     ) {
         let (from, to) = (self.open[from], self.open[to]);
+        self.settle_kernel(from.file);
+        self.settle_kernel(to.file);
         let (source, target) = (&self.files[from.file], &self.files[to.file]);
         if from.file == to.file && from_offset.abs_diff(to_offset) < length {
             return;
@@ -374,9 +402,14 @@ impl Model {
     /// All of a file, through a handle of its own.
     pub fn read_all(&mut self, file: usize) {
         self.open(file, false, false);
+        self.answer_opens(file);
         let slot = self.open.len() - 1;
         self.read(slot, 0, self.files[file].bytes.len() + 1);
         self.release(slot);
+    }
+
+    pub(super) fn fails(&self) -> bool {
+        self.store.fails()
     }
 
     pub fn fail(&mut self, is_full: bool, is_unsyncable: bool) {
@@ -391,6 +424,7 @@ impl Model {
     /// Everything is stored, and another program reads it.
     pub fn verify(&mut self) {
         self.store.set(false, false);
+        (0..self.files.len()).for_each(|file| self.settle_kernel(file));
         assert!(self.fs.store_all(std::time::Duration::from_secs(60)).is_empty());
         let stats = self.fs.lookup(ROOT, "__zarrfs__", Reach::Store).unwrap().attributes.inode;
         let stats = self.fs.lookup(stats, "stats", Reach::Store).unwrap().attributes.inode;
@@ -448,25 +482,26 @@ impl Model {
 
     /// The mount ends, and another begins.
     pub fn remount(&mut self) {
+        (0..self.files.len()).for_each(|file| self.settle_kernel(file));
         while !self.open.is_empty() {
             self.release(0);
         }
         self.verify();
         self.fs = mounted(&self.mounting, self.store.clone());
-        self.files.iter_mut().for_each(|file| file.is_opened(false));
+        for file in &mut self.files {
+            file.cached.fill(None);
+            file.is_opened();
+        }
     }
 }
 
 impl File {
     /// Whoever opens the file sees what was written before, also where the kernel answers by itself.
-    fn is_opened(&mut self, keeps_cache: bool) {
+    fn is_opened(&mut self) {
         self.unsure.fill(false);
-        if !keeps_cache {
-            self.cached.fill(None);
-        }
         for (at, (cached, byte)) in self.cached.iter().zip(&self.bytes).enumerate() {
             assert!(
-                cached.is_none_or(|cached| cached == *byte),
+                self.kernel.is_filled(at) || cached.is_none_or(|cached| cached == *byte),
                 "the kernel was let keep byte {at}: {cached:?} for {byte}"
             );
         }

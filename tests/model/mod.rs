@@ -6,6 +6,7 @@
 pub mod arrays;
 pub mod failing;
 pub mod files;
+mod kernel;
 mod others;
 
 use std::sync::Arc;

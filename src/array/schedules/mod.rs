@@ -7,6 +7,7 @@
 mod accepted;
 mod cache;
 mod gathered;
+mod served;
 mod write_back;
 
 use shuttle::scheduler::{PctScheduler, RandomScheduler};

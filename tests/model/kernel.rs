@@ -1,0 +1,157 @@
+//! What the kernel does with the page cache between a program and the file system, in its own time: a write fills pages
+//! before it is sent, a read into the page cache is answered later, an open waits until pages are dropped.
+//!
+//! A page is one byte here. As in the kernel, one write of a file at most is between its pages and its answer, since it holds
+//! the inode's lock; a page that is being read is locked; a drop waits for locked pages.
+
+use std::ops::Range;
+
+use zarrfs::mount::page_drops::{PageDrop, PageRead};
+
+use super::files::{Model, Open};
+
+/// What the kernel is at with one file.
+#[derive(Default)]
+pub struct Kernel {
+    /// A write whose pages are filled, and which was not sent yet.
+    filled: Option<Fill>,
+    reads: Vec<Read>,
+    /// Opens that are not answered yet.
+    opening: Vec<(Open, PageDrop)>,
+}
+
+struct Fill {
+    handle: u64,
+    offset: usize,
+    data: Vec<u8>,
+}
+
+struct Read {
+    range: Range<usize>,
+    bytes: Vec<u8>,
+    /// Kept until the kernel has the answer.
+    _unanswered: Option<PageRead>,
+}
+
+impl Model {
+    /// write(2) through the page cache, up to the moment before it is sent.
+    pub fn fill(&mut self, slot: usize, offset: usize, data: &[u8]) {
+        let open = self.open[slot];
+        self.send(open.file);
+        let file = &mut self.files[open.file];
+        let room = file.bytes.len().saturating_sub(offset).min(data.len());
+        if !open.writes || open.is_direct || room == 0 {
+            return;
+        }
+        let mut data = data[..room].to_vec();
+        if file.case.is_bool() {
+            data.iter_mut().for_each(|byte| *byte &= 1);
+        }
+        let range = offset..offset + room;
+        self.end_reads(open.file, &range);
+        let file = &mut self.files[open.file];
+        file.cached[range].iter_mut().zip(&data).for_each(|(cached, &byte)| *cached = Some(byte));
+        file.kernel.filled = Some(Fill { handle: open.handle, offset, data });
+    }
+
+    /// Sends what was filled, and has it answered. From then on no page of the range is from before.
+    pub fn send(&mut self, file: usize) {
+        let Some(Fill { handle, offset, data }) = self.files[file].kernel.filled.take() else { return };
+        let range = offset..offset + data.len();
+        let mut overtaken = None;
+        let written =
+            match self.fs.write_now(handle, offset as u64, &data, false, |now| overtaken = now.overtaken) {
+                Ok(None) => {
+                    let accept = |now: zarrfs::mount::writing::Accepted| overtaken = now.overtaken;
+                    self.fs.write_blocking(handle, offset as u64, &data, false, accept).map(drop)
+                }
+                other => other.map(drop),
+            };
+        if let Err(failure) = written {
+            assert!(self.fails() && failure.errno() == libc::ENOSPC, "write: {}", failure.errno());
+            // The pages that were filled are not up to date any more.
+            self.files[file].cached[range].fill(None);
+            return;
+        }
+        let cached = self.files[file].cached.clone();
+        self.files[file].note(offset, &data);
+        self.files[file].cached = cached;
+        if let Some(overtaken) = overtaken {
+            self.drop_pages(file, overtaken);
+        }
+        let known = &self.files[file];
+        for at in range {
+            let cached = known.cached[at];
+            let is_written = cached.is_none_or(|cached| cached == known.bytes[at]);
+            assert!(is_written, "the page cache has {cached:?} for {} at byte {at}", known.bytes[at]);
+        }
+    }
+
+    /// A read into the page cache of what it lacks from there on, answered and not yet taken.
+    pub fn begin_read(&mut self, slot: usize, offset: usize, length: usize) {
+        let open = self.open[slot];
+        let file = &self.files[open.file];
+        let is_free = |at: &usize| {
+            file.cached[*at].is_none() && !file.kernel.reads.iter().any(|read| read.range.contains(at))
+        };
+        let end = (offset + length).min(file.bytes.len());
+        let Some(start) = (offset..end).find(is_free) else { return };
+        let end = (start..end).find(|at| !is_free(at)).unwrap_or(end);
+        if open.is_direct {
+            return;
+        }
+        let length = (end - start) as u32;
+        let unanswered = self.fs.note_page_read(open.handle, start as u64, length);
+        let mut buffer = Default::default();
+        let bytes = self.fs.read(open.handle, start as u64, length, &mut buffer).unwrap().to_vec();
+        let read = Read { range: start..end, bytes, _unanswered: unanswered };
+        self.files[open.file].kernel.reads.push(read);
+    }
+
+    /// The kernel takes the answers to reads of a range: the pages are there, and no longer locked.
+    pub fn end_reads(&mut self, file: usize, range: &Range<usize>) {
+        let file = &mut self.files[file];
+        let meets = |read: &mut Read| read.range.start < range.end && range.start < read.range.end;
+        for read in file.kernel.reads.extract_if(.., meets) {
+            file.cached[read.range]
+                .iter_mut()
+                .zip(read.bytes)
+                .for_each(|(cached, byte)| *cached = Some(byte));
+        }
+    }
+
+    pub(super) fn drop_pages(&mut self, file: usize, drop: PageDrop) {
+        let all = 0..self.files[file].cached.len();
+        let range = drop.range.clone().map_or(all, |range| range.start as usize..range.end as usize);
+        self.end_reads(file, &range);
+        self.files[file].cached[range].fill(None);
+        drop.done();
+    }
+
+    /// An open has to wait for a drop; `None` if there is nothing to wait for.
+    pub(super) fn wait_to_open(&mut self, open: Open, drop: PageDrop) {
+        self.files[open.file].kernel.opening.push((open, drop));
+    }
+
+    /// Answers the opens of a file that wait.
+    pub fn answer_opens(&mut self, file: usize) {
+        for (open, drop) in std::mem::take(&mut self.files[file].kernel.opening) {
+            self.drop_pages(file, drop);
+            self.is_open(open);
+        }
+    }
+
+    /// What takes the inode's lock, or ends: all that is on its way arrives first.
+    pub fn settle_kernel(&mut self, file: usize) {
+        self.answer_opens(file);
+        self.send(file);
+        self.end_reads(file, &(0..usize::MAX));
+    }
+}
+
+impl Kernel {
+    /// Whether pages of a file are newer than what is known to be written.
+    pub fn is_filled(&self, at: usize) -> bool {
+        self.filled.as_ref().is_some_and(|fill| (fill.offset..fill.offset + fill.data.len()).contains(&at))
+    }
+}
