@@ -259,3 +259,85 @@ fn killed_while_attributes_are_edited() {
     say(format!("crash: {kills} edits of attributes were killed"));
     assert!(kills > 10);
 }
+
+const WAYS: usize = 16;
+const BLOCK_BYTES: usize = 4096;
+const REGION_BLOCKS: usize = 16;
+
+/// Writes that were answered.
+#[derive(Default)]
+struct Answered {
+    /// The last value of a region's block.
+    blocks: std::collections::HashMap<(usize, usize), u8>,
+    /// The last value of a region; the next one may be stored without having been answered.
+    last: [u8; WAYS],
+}
+
+/// One life in which sixteen kinds of synchronous writes go on until the daemon is killed.
+fn write_synchronously(python: &Path, store: &Path, options: &[&str], milliseconds: u64) -> Option<Answered> {
+    let mut mount = Mount::new(store, options, "synchronous writes")?;
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/write_synchronously.py");
+    let mut writer = Command::new(python);
+    let mut writer = writer.arg(program).arg(mount.path("a")).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(writer.stdout.take().unwrap()).lines();
+    let mut answered = Answered::default();
+    let mut note = |line: String| {
+        let numbers: Vec<usize> = line.split(' ').map(|number| number.parse().unwrap()).collect();
+        answered.blocks.insert((numbers[0], numbers[1]), numbers[2] as u8);
+        answered.last[numbers[0]] = numbers[2] as u8;
+    };
+    note(lines.next().unwrap().unwrap());
+    std::thread::sleep(Duration::from_millis(milliseconds));
+    mount.strike();
+    lines.for_each(|line| note(line.unwrap()));
+    writer.wait().unwrap();
+    mount.kill();
+    Some(answered)
+}
+
+/// A write with O_SYNC, O_DSYNC, RWF_SYNC or RWF_DSYNC that was answered outlives the daemon, however the file is open. No fsync
+/// follows it where it passes the page cache.
+#[test]
+fn killed_between_synchronous_writes() {
+    let Some(python) = support::fixtures::python("synchronous writes") else { return };
+    let rounds: usize = std::env::var("ZARRFS_CRASH_ROUNDS").ok().map_or(6, |rounds| rounds.parse().unwrap());
+    let length = WAYS * REGION_BLOCKS * BLOCK_BYTES;
+    let document = json!({"zarr_format": 3, "node_type": "array", "shape": [length], "data_type": "uint8", "fill_value": 0,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2 * BLOCK_BYTES]}},
+        "chunk_key_encoding": {"name": "default"},
+        "codecs": [{"name": "bytes"}, {"name": "gzip", "configuration": {"level": 1}}]});
+    let (mut writes, mut ways) = (0, std::collections::HashSet::new());
+    let mut numbers = Numbers(7);
+    for options in [&["--writable"][..], &["--writable", "--direct-io"]] {
+        for round in 0..rounds {
+            let folder = tempfile::Builder::new().suffix(".zarr").tempdir().unwrap();
+            fs::create_dir(folder.path().join("a")).unwrap();
+            fs::write(folder.path().join("a/zarr.json"), document.to_string()).unwrap();
+            let milliseconds = 50 + numbers.below(200);
+            let Some(answered) = write_synchronously(&python, folder.path(), options, milliseconds) else {
+                return;
+            };
+            let mut cat = Command::new(env!("CARGO_BIN_EXE_zarrfs"));
+            let stored = cat.arg("cat").arg(folder.path()).arg("a").output().unwrap().stdout;
+            assert_eq!(stored.len(), length);
+            for (&(region, block), &value) in &answered.blocks {
+                let start = (region * REGION_BLOCKS + block) * BLOCK_BYTES;
+                let found = stored[start];
+                let is_whole = stored[start..start + BLOCK_BYTES].iter().all(|&byte| byte == found);
+                let is_there = found == value || found == answered.last[region] % 250 + 1;
+                assert!(
+                    is_whole && is_there,
+                    "{options:?}, round {round}, way {region}: block {block} is {found} for {value}"
+                );
+                ways.insert((options.len(), region));
+            }
+            writes += answered.blocks.len();
+        }
+    }
+    say(format!(
+        "crash: {} kills between synchronous writes of {} ways, {writes} blocks",
+        2 * rounds,
+        ways.len()
+    ));
+    assert!(ways.len() == 2 * WAYS || rounds < 6, "not every way was tried: {ways:?}");
+}

@@ -372,12 +372,15 @@ impl Filesystem for Fuse {
         offset: u64,
         data: &[u8],
         write_flags: WriteFlags,
-        _flags: OpenFlags,
+        flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
         let is_page = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
-        guard("write", || self.answer_write(inode, handle, offset, data, is_page, reply));
+        guard("write", || match !is_page && self.fs.stores_at_once(handle.0, flags.0) {
+            true => self.answer_synchronous_write(inode, handle, offset, data, reply),
+            false => self.answer_write(inode, handle, offset, data, is_page, reply),
+        });
     }
 
     fn fallocate(

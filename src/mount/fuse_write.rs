@@ -7,6 +7,7 @@
 use fuser::{Errno, FileHandle, INodeNo, ReplyAttr, ReplyEmpty, ReplyWrite};
 
 use crate::mount::failure::Failure;
+use crate::mount::fs::FileSystem;
 use crate::mount::fuse::Fuse;
 use crate::mount::fuse_drops::{SharedNotifier, drop_with_patience_then};
 use crate::mount::fuse_entry::file_attr;
@@ -49,23 +50,45 @@ impl Fuse {
         });
     }
 
+    /// A write with O_SYNC or O_DSYNC that passes the page cache: no fsync follows it, so it is stored before it is answered.
+    pub(super) fn answer_synchronous_write(
+        &self,
+        inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        reply: ReplyWrite,
+    ) {
+        let notifier = self.notifier.clone();
+        let data = data.to_vec();
+        let request = Request::ranged(inode.0, "write", offset, data.len() as u64);
+        let store = move |fs: &FileSystem| {
+            let mut overtaken = None;
+            let accept = |accepted: Accepted| overtaken = accepted.overtaken;
+            let length = fs.write_blocking(handle.0, offset, &data, false, accept)?;
+            fs.sync(handle.0)?;
+            Ok(Accepted { length, overtaken })
+        };
+        let send = move |reply, accepted| answer_accepted(&notifier, inode, accepted, reply);
+        self.storing.run(request, reply, store, send);
+    }
+
     pub(super) fn answer_flush(&self, inode: INodeNo, handle: FileHandle, reply: ReplyEmpty) {
-        self.storing.run(Request::new(inode.0, "close"), reply, move |fs| fs.flush(handle.0));
+        self.storing.run(Request::new(inode.0, "close"), reply, move |fs| fs.flush(handle.0), done);
     }
 
     pub(super) fn answer_fsync(&self, inode: INodeNo, handle: FileHandle, reply: ReplyEmpty) {
-        self.storing.run(Request::new(inode.0, "fsync"), reply, move |fs| fs.sync(handle.0));
+        self.storing.run(Request::new(inode.0, "fsync"), reply, move |fs| fs.sync(handle.0), done);
     }
 
     /// fsync of a folder stores everything of the mount.
     pub(super) fn answer_fsyncdir(&self, inode: INodeNo, reply: ReplyEmpty) {
         let quiet = self.fs.options().request_deadline;
-        self.storing.run(Request::new(inode.0, "fsync"), reply, move |fs| {
-            match fs.store_all(quiet).into_iter().next() {
-                Some((_, error)) => Err(Failure::Error(error)),
-                None => Ok(()),
-            }
-        });
+        let store = move |fs: &FileSystem| match fs.store_all(quiet).into_iter().next() {
+            Some((_, error)) => Err(Failure::Error(error)),
+            None => Ok(()),
+        };
+        self.storing.run(Request::new(inode.0, "fsync"), reply, store, done);
     }
 
     pub(super) fn answer_release(&self, inode: INodeNo, handle: FileHandle, reply: ReplyEmpty) {
@@ -76,10 +99,11 @@ impl Fuse {
             self.fs.release(handle.0);
             return reply.ok();
         }
-        self.storing.run(Request::new(inode.0, "release"), reply, move |fs| {
+        let release = move |fs: &FileSystem| {
             fs.release(handle.0);
             Ok(())
-        });
+        };
+        self.storing.run(Request::new(inode.0, "release"), reply, release, done);
     }
 
     pub(super) fn answer_change(&self, inode: INodeNo, change: Change, reply: ReplyAttr) {
@@ -148,6 +172,10 @@ impl Fuse {
     pub(super) fn refusal(&self) -> Errno {
         if self.fs.options().writable { Errno::EPERM } else { Errno::EROFS }
     }
+}
+
+fn done(reply: ReplyEmpty, (): ()) {
+    reply.ok();
 }
 
 /// Answers a write, once no page of its range is from before it.

@@ -1,4 +1,4 @@
-//! Requests that store (close, fsync, the last release): each runs on a thread of its own, however long it takes, and a watch
+//! Requests that store (close, fsync, a synchronous write, the last release): each runs on a thread of its own, however long it takes, and a watch
 //! answers EIO for those that hang.
 //!
 //! A hung store must not hang its users for ever: a program that ends waits for its closes, and cannot even be killed. What was
@@ -8,7 +8,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fuser::ReplyEmpty;
 use parking_lot::{Condvar, Mutex};
 
 use crate::mount::failure::Answer;
@@ -19,12 +18,30 @@ use crate::mount::pool::{Answerable, Request};
 /// How often the watch looks.
 const TICK: Duration = Duration::from_millis(250);
 
-/// Whoever takes it answers.
-type Reply = Arc<Mutex<Option<ReplyEmpty>>>;
+/// A reply that is still to be sent. The thread that takes it answers.
+struct Unanswered<R>(Mutex<Option<R>>);
+
+/// What the watch does with a reply.
+trait Expire: Send + Sync {
+    fn is_answered(&self) -> bool;
+    /// Answers EIO, unless it is answered; whether it was not.
+    fn fail(&self) -> bool;
+}
+
+impl<R: Answerable + Send> Expire for Unanswered<R> {
+    fn is_answered(&self) -> bool {
+        self.0.lock().is_none()
+    }
+
+    fn fail(&self) -> bool {
+        let taken = self.0.lock().take();
+        taken.map(|reply| reply.fail(libc::EIO)).is_some()
+    }
+}
 
 struct Waiting {
     request: Request,
-    reply: Reply,
+    reply: Arc<dyn Expire>,
     since: Instant,
 }
 
@@ -50,39 +67,34 @@ impl Storing {
         Ok(Storing { shared, fs })
     }
 
-    /// Runs what stores, and answers with its outcome.
-    pub fn run(
+    /// Runs what stores, and answers with its outcome: a failure, or what `send` makes of the rest.
+    pub fn run<R: Answerable + Send + 'static, T>(
         &self,
         request: Request,
-        reply: ReplyEmpty,
-        store: impl FnOnce(&FileSystem) -> Answer<()> + Send + 'static,
+        reply: R,
+        store: impl FnOnce(&FileSystem) -> Answer<T> + Send + 'static,
+        send: impl FnOnce(R, T) + Send + 'static,
     ) {
-        let reply: Reply = Arc::new(Mutex::new(Some(reply)));
+        let reply = Arc::new(Unanswered(Mutex::new(Some(reply))));
         self.shared.waiting.lock().push(Waiting { request, reply: reply.clone(), since: Instant::now() });
         self.shared.arrived.notify_one();
         let (fs, answered) = (self.fs.clone(), reply.clone());
         let run = move || {
             guard("storing", || {
                 let outcome = store(&fs);
-                let Some(reply) = answered.lock().take() else { return };
+                let Some(reply) = answered.0.lock().take() else { return };
                 match outcome {
-                    Ok(()) => reply.ok(),
+                    Ok(value) => send(reply, value),
                     Err(failure) => reply.fail(failure.errno()),
                 }
             });
-            fail(&answered);
+            answered.fail();
         };
         if let Err(error) = std::thread::Builder::new().name("store".to_owned()).spawn(run) {
             log::error!("cannot start a thread to store what was written: {error}");
-            fail(&reply);
+            reply.fail();
         }
     }
-}
-
-/// Answers EIO, unless it is answered; whether it was not.
-fn fail(reply: &Reply) -> bool {
-    let taken = reply.lock().take();
-    taken.map(|reply| reply.fail(libc::EIO)).is_some()
 }
 
 fn watch(shared: &Shared, fs: &FileSystem) {
@@ -91,7 +103,7 @@ fn watch(shared: &Shared, fs: &FileSystem) {
     let mut last_news = Instant::now();
     loop {
         let mut waiting = shared.waiting.lock();
-        waiting.retain(|one| one.reply.lock().is_some());
+        waiting.retain(|one| !one.reply.is_answered());
         if waiting.is_empty() {
             shared.arrived.wait(&mut waiting);
         }
@@ -103,7 +115,7 @@ fn watch(shared: &Shared, fs: &FileSystem) {
         let overdue: Vec<Waiting> = waiting.extract_if(.., |one| is_overdue(one)).collect();
         drop(waiting);
         for one in overdue {
-            if fail(&one.reply) {
+            if one.reply.fail() {
                 fs.note_overdue(one.request);
             }
         }

@@ -151,6 +151,16 @@ impl FileSystem {
         }
     }
 
+    /// Whether a write with these flags (those of its file and its own, O_DSYNC for RWF_DSYNC) is to be stored before it is
+    /// answered. Through the page cache the kernel sends an fsync itself.
+    pub fn stores_at_once(&self, handle: u64, flags: i32) -> bool {
+        flags & libc::O_DSYNC != 0
+            && self.handles.get(handle).is_some_and(|handle| match &*handle {
+                Handle::Array { way, .. } => way.is_direct() || flags & libc::O_DIRECT != 0,
+                _ => false,
+            })
+    }
+
     fn write_within(
         &self,
         handle: u64,
