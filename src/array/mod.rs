@@ -232,6 +232,11 @@ impl Array {
         &self.inner.metadata
     }
 
+    /// Whether what is read after it was stored is always what was written.
+    pub fn is_lossless(&self) -> bool {
+        self.inner.source.is_lossless()
+    }
+
     /// Length of the flat file in bytes.
     pub fn size_bytes(&self) -> u64 {
         self.inner.grid.size_bytes()

@@ -13,7 +13,7 @@ use super::cache::{Content, Loaded};
 use super::encoding::{Encoded, EncodedUnit};
 use super::grid::{Axis, numbers};
 use super::source::{
-    Keys, MAX_UNIT_BYTES, Place, Source, StoredUnit, corrupt, is_all, is_lossless, read_whole, unencodable,
+    Keys, MAX_UNIT_BYTES, Place, Source, StoredUnit, corrupt, is_all, read_whole, unencodable,
 };
 use super::write_back::Target;
 use crate::codec::Representation;
@@ -101,6 +101,7 @@ pub struct Plain {
     pipelines: Pipelines,
     buffers: Arc<BufferPool>,
     is_raw: bool,
+    is_lossless: bool,
     /// One element of a missing chunk, as served.
     fill: Vec<u8>,
     /// A chunk that is all fill value is stored nevertheless: the fill value is undefined.
@@ -112,7 +113,7 @@ impl Plain {
     pub fn new(parts: Parts) -> Result<Self> {
         let Parts { axes, keys, pipelines, fill, buffers } = parts;
         let largest = pipelines.largest()?;
-        let is_raw = largest.plain_bytes().is_some();
+        let (is_raw, is_lossless) = (largest.plain_bytes().is_some(), largest.is_lossless());
         if !is_raw && largest.decoded_bytes() as u64 > MAX_UNIT_BYTES {
             let reason = format!(
                 "chunks of {} bytes (at most {MAX_UNIT_BYTES} are decoded as one)",
@@ -121,7 +122,7 @@ impl Plain {
             return Err(Error::unsupported(&pipelines.document_key, reason));
         }
         let keeps_fill = pipelines.decoded.fill_value.is_undefined;
-        Ok(Plain { axes, keys, pipelines, buffers, is_raw, fill, keeps_fill })
+        Ok(Plain { axes, keys, pipelines, buffers, is_raw, is_lossless, fill, keeps_fill })
     }
 
     fn pipeline(&self, unit: &[u64]) -> Result<Arc<Pipeline>> {
@@ -240,7 +241,7 @@ impl Source for Plain {
     }
 
     fn is_lossless(&self) -> bool {
-        is_lossless(&self.pipelines.specs, &self.pipelines.decoded.data_type)
+        self.is_lossless
     }
 
     fn is_raw(&self) -> bool {

@@ -14,16 +14,14 @@ use super::encoding::{Encoded, EncodedUnit};
 use super::grid::Axis;
 use super::piece::fill_items;
 use super::plain::{Parts, Pipelines};
-use super::source::{
-    Keys, MAX_UNIT_BYTES, Place, Source, StoredUnit, corrupt, is_all, is_lossless, unencodable,
-};
+use super::source::{Keys, MAX_UNIT_BYTES, Place, Source, StoredUnit, corrupt, is_all, unencodable};
 use super::write_back::Target;
 use crate::codec::pipeline::Pipeline;
 use crate::codec::shard_index::ShardIndex;
 use crate::codec::sharding_indexed::ShardingIndexed;
 use crate::codec::{CodecError, Representation};
 use crate::error::{Error, Result};
-use crate::metadata::{CodecSpec, DataType};
+use crate::metadata::CodecSpec;
 use crate::store::{Object, Validator};
 
 /// The deepest nesting of shards in shards.
@@ -44,8 +42,6 @@ pub struct Sharded {
     pub(super) axes: Vec<Axis>,
     pub(super) keys: Keys,
     inner: Arc<Pipeline>,
-    inner_specs: Vec<CodecSpec>,
-    data_type: DataType,
     buffers: Arc<BufferPool>,
     /// One element of a missing shard, as served.
     pub(super) fill: Vec<u8>,
@@ -106,19 +102,7 @@ impl Sharded {
                 format!("inner chunks of {} bytes (at most {MAX_UNIT_BYTES})", inner.decoded_bytes());
             return Err(Error::unsupported(&document_key, reason));
         }
-        let inner_specs = pipelines.specs;
-        Ok(Ok(Sharded {
-            levels,
-            axes: shards,
-            keys,
-            inner,
-            inner_specs,
-            data_type: decoded.data_type,
-            buffers,
-            fill,
-            empty_fill,
-            fills_agree,
-        }))
+        Ok(Ok(Sharded { levels, axes: shards, keys, inner, buffers, fill, empty_fill, fills_agree }))
     }
 
     /// The outermost shards.
@@ -272,7 +256,7 @@ impl Source for Sharded {
     }
 
     fn is_lossless(&self) -> bool {
-        is_lossless(&self.inner_specs, &self.data_type)
+        self.inner.is_lossless()
     }
 
     fn axes(&self) -> &[Axis] {

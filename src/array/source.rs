@@ -17,7 +17,7 @@ use super::write_back::Target;
 use crate::codec::scratch::Reading;
 use crate::codec::{CodecError, CodecResult, StoredBytes};
 use crate::error::{Error, Result};
-use crate::metadata::{ChunkKeyEncoding, CodecSpec, DataType};
+use crate::metadata::ChunkKeyEncoding;
 use crate::store::{Object, Store, Validator};
 
 /// The most bytes that one decoded unit may have: it is held in memory as a whole.
@@ -232,42 +232,6 @@ pub fn read_whole<'a>(
 /// A codec's error while encoding, with the key of the object that was to be stored.
 pub fn unencodable(key: &str) -> impl Fn(CodecError) -> Error + '_ {
     move |error| Error::Unencodable { key: key.to_owned(), reason: error.reason }
-}
-
-/// Codecs that give back every byte they were given.
-const LOSSLESS: &[&str] = &[
-    "adler32",
-    "blosc",
-    "bytes",
-    "bz2",
-    "crc32",
-    "crc32c",
-    "delta",
-    "endian",
-    "fletcher32",
-    "gzip",
-    "jenkins_lookup3",
-    "lz4",
-    "lzma",
-    "reshape",
-    "sharding_indexed",
-    "shuffle",
-    "transpose",
-    "zlib",
-    "zstd",
-];
-
-/// Whether every codec of a chain, those of inner chunks included, is known to be lossless for elements of this type.
-pub fn is_lossless(specs: &[CodecSpec], data_type: &DataType) -> bool {
-    // Types of less than a byte lose the bits that they do not use, floats what delta rounds.
-    let is_whole = !matches!(data_type, DataType::Int2 | DataType::Int4 | DataType::UInt2 | DataType::UInt4);
-    is_whole
-        && specs.iter().all(|spec| {
-            let name = spec.name.strip_prefix("numcodecs.").unwrap_or(&spec.name);
-            let rounds =
-                name == "delta" && spec.configuration.values().any(|value| value.to_string().contains('f'));
-            LOSSLESS.contains(&name) && !rounds
-        })
 }
 
 /// Whether `bytes` are `fill` again and again.

@@ -60,6 +60,8 @@ pub trait ArrayCompressor: Send + Sync + 'static {
     fn limit_bytes(&self) -> u64 {
         0
     }
+    /// Whether decoding gives back every byte of whatever can be encoded.
+    fn is_lossless(&self) -> bool;
     /// Decodes into the array's bytes, exactly.
     fn decode(&self, encoded: &[u8], out: &mut [u8]) -> CodecResult<()>;
     /// Encodes the array's bytes.
@@ -108,6 +110,10 @@ impl<C: ArrayCompressor> Whole<C> {
 }
 
 impl<C: ArrayCompressor> ArrayToBytes for Whole<C> {
+    fn is_lossless(&self) -> bool {
+        self.compressor.is_lossless()
+    }
+
     fn encoded_size(&self) -> EncodedSize {
         self.limit()
     }
@@ -122,6 +128,10 @@ impl<C: ArrayCompressor> ArrayToBytes for Whole<C> {
 }
 
 impl<C: ArrayCompressor> BytesToBytes for Whole<C> {
+    fn is_lossless(&self) -> bool {
+        self.compressor.is_lossless()
+    }
+
     fn encoded_size(&self, _: EncodedSize) -> EncodedSize {
         self.limit()
     }

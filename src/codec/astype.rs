@@ -31,6 +31,12 @@ impl NumericFilter for AsType {
     const IS_ELEMENTWISE: bool = true;
     const KEEPS_SHAPE: bool = true;
 
+    /// Only integers that all fit; a float's NaNs may change.
+    fn is_lossless(&self, dtypes: Dtypes) -> bool {
+        let (decoded, encoded) = (dtypes.decoded.kind, dtypes.encoded.kind);
+        decoded.is_integer() && encoded.is_integer() && decoded.promote(encoded) == encoded
+    }
+
     fn decode(&self, input: &[u8], encoded: NumericDtype, out: &mut [u8], decoded: NumericDtype) {
         cast(input, encoded, out, decoded);
     }

@@ -32,6 +32,10 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
 struct Base64;
 
 impl BytesToBytes for Base64 {
+    fn is_lossless(&self) -> bool {
+        true
+    }
+
     fn encoded_size(&self, decoded: EncodedSize) -> EncodedSize {
         // Room for line breaks, too.
         decoded.compressed()

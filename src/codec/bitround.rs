@@ -89,6 +89,14 @@ impl Rounding {
         Some(Rounding { kind, width, keep_bits })
     }
 
+    /// Whether there is nothing to round off.
+    fn keeps_all(self) -> bool {
+        match self.kind {
+            Kind::Float(fraction_bits) => self.keep_bits >= fraction_bits,
+            Kind::Signed | Kind::Unsigned => self.keep_bits as usize >= self.width * 8,
+        }
+    }
+
     /// Rounds every component in place.
     fn run(self, data: &mut [u8], is_big_endian: bool) {
         match self.width {
@@ -173,6 +181,10 @@ fn copy(input: &[u8], out: &mut [u8]) -> CodecResult<()> {
 }
 
 impl ArrayToArray for OfArray {
+    fn is_lossless(&self) -> bool {
+        self.rounding.keeps_all()
+    }
+
     fn encoded(&self) -> &Representation {
         &self.encoded
     }
@@ -200,6 +212,10 @@ struct OfBytes {
 }
 
 impl BytesToBytes for OfBytes {
+    fn is_lossless(&self) -> bool {
+        self.rounding.is_none_or(Rounding::keeps_all)
+    }
+
     fn encoded_size(&self, decoded: EncodedSize) -> EncodedSize {
         decoded
     }

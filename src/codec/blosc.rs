@@ -83,6 +83,10 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
 }
 
 impl BytesToBytes for Blosc {
+    fn is_lossless(&self) -> bool {
+        true
+    }
+
     fn encoded_size(&self, decoded: EncodedSize) -> EncodedSize {
         decoded.compressed()
     }

@@ -97,6 +97,11 @@ impl Bytes {
 }
 
 impl ArrayToBytes for Bytes {
+    /// What it does not give back it refuses to encode.
+    fn is_lossless(&self) -> bool {
+        true
+    }
+
     fn encoded_size(&self) -> EncodedSize {
         EncodedSize::Exact(self.size as u64)
     }

@@ -57,6 +57,10 @@ impl StreamDecoder for Stream {
 }
 
 impl BytesToBytes for Bz2 {
+    fn is_lossless(&self) -> bool {
+        true
+    }
+
     fn encoded_size(&self, decoded: EncodedSize) -> EncodedSize {
         decoded.compressed()
     }

@@ -135,6 +135,11 @@ fn cast_fill_value(fill: &FillValue, target: Format, encode: &Cast) -> CodecResu
 }
 
 impl ArrayToArray for CastValue {
+    /// It rounds, clamps, wraps, maps values, and changes NaNs.
+    fn is_lossless(&self) -> bool {
+        false
+    }
+
     fn encoded(&self) -> &Representation {
         &self.encoded
     }

@@ -138,6 +138,11 @@ impl Categorize {
 }
 
 impl BytesToBytes for Categorize {
+    /// A string that is no label is stored as no string.
+    fn is_lossless(&self) -> bool {
+        false
+    }
+
     fn encoded_size(&self, decoded: EncodedSize) -> EncodedSize {
         let size = |bytes: u64| {
             let elements = bytes.checked_div(self.item_bytes as u64).unwrap_or(0);

@@ -35,6 +35,10 @@ pub struct Checksum<F> {
 }
 
 impl<F: Fn(&[u8]) -> u32 + Send + Sync> BytesToBytes for Checksum<F> {
+    fn is_lossless(&self) -> bool {
+        true
+    }
+
     fn encoded_size(&self, decoded: EncodedSize) -> EncodedSize {
         match decoded {
             EncodedSize::Exact(bytes) => EncodedSize::Exact(bytes.saturating_add(4)),

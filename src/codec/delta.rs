@@ -34,6 +34,11 @@ impl NumericFilter for Delta {
     const IS_ELEMENTWISE: bool = false;
     const KEEPS_SHAPE: bool = false;
 
+    /// Floats are rounded, and of a narrower type the differences are cut; bools but 0 come back as 1.
+    fn is_lossless(&self, dtypes: Dtypes) -> bool {
+        dtypes.decoded.kind.is_integer() && dtypes.encoded.kind == dtypes.decoded.kind
+    }
+
     fn decode(&self, input: &[u8], encoded: NumericDtype, out: &mut [u8], decoded: NumericDtype) {
         let kind = match decoded.kind {
             NumericKind::Bool => NumericKind::Bool,

@@ -129,6 +129,10 @@ impl NumericFilter for FixedScaleOffset {
     const IS_ELEMENTWISE: bool = true;
     const KEEPS_SHAPE: bool = false;
 
+    fn is_lossless(&self, _: Dtypes) -> bool {
+        false
+    }
+
     fn decode(&self, input: &[u8], encoded: NumericDtype, out: &mut [u8], decoded: NumericDtype) {
         let (scale, offset) = (self.scale.float, self.offset.float);
         with_float!(encoded.kind, W => {

@@ -33,6 +33,10 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
 }
 
 impl BytesToBytes for Gzip {
+    fn is_lossless(&self) -> bool {
+        true
+    }
+
     fn encoded_size(&self, decoded: EncodedSize) -> EncodedSize {
         decoded.compressed()
     }

@@ -27,6 +27,10 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
 struct Lz4;
 
 impl BytesToBytes for Lz4 {
+    fn is_lossless(&self) -> bool {
+        true
+    }
+
     fn encoded_size(&self, decoded: EncodedSize) -> EncodedSize {
         decoded.compressed()
     }

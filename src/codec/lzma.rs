@@ -133,6 +133,10 @@ impl StreamDecoder for Decoder {
 }
 
 impl BytesToBytes for Lzma {
+    fn is_lossless(&self) -> bool {
+        true
+    }
+
     fn encoded_size(&self, decoded: EncodedSize) -> EncodedSize {
         decoded.compressed()
     }

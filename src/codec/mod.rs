@@ -178,6 +178,9 @@ pub trait ArrayToArray: Send + Sync {
     fn decode(&self, input: &[u8], out: &mut [u8]) -> CodecResult<()>;
     /// Applies the codec. `input` has exactly the decoded representation's bytes, `out` the encoded one's.
     fn encode(&self, input: &[u8], out: &mut [u8]) -> CodecResult<()>;
+    /// Whether decoding gives back every byte of whatever can be encoded. `false` only costs: what was written is then read
+    /// from the store again.
+    fn is_lossless(&self) -> bool;
     /// For a codec that only permutes dimensions: `order` with encoded axis i = decoded axis `order[i]`.
     fn permutation(&self) -> Option<&[usize]> {
         None
@@ -201,6 +204,9 @@ pub trait ArrayToBytes: Send + Sync {
     fn decode(&self, encoded: &[u8], out: &mut [u8]) -> CodecResult<()>;
     /// Encodes canonical elements.
     fn encode(&self, input: &[u8]) -> CodecResult<Vec<u8>>;
+    /// Whether decoding gives back every byte of whatever can be encoded. `false` only costs: what was written is then read
+    /// from the store again.
+    fn is_lossless(&self) -> bool;
     /// For a codec whose encoded bytes are the elements in place, up to a fix-up (byte swap): that
     /// fix-up, from encoded to canonical, of any whole number of elements. Lets a bytes-to-bytes codec decode
     /// straight into the chunk, and ranges of a chunk be read alone.
@@ -238,6 +244,9 @@ pub trait ArrayToBytes: Send + Sync {
 pub trait BytesToBytes: Send + Sync {
     /// How many bytes come out for `decoded` bytes in, by any well-behaved encoder (be lenient).
     fn encoded_size(&self, decoded: EncodedSize) -> EncodedSize;
+    /// Whether decoding gives back every byte of whatever can be encoded. `false` only costs: what was written is then read
+    /// from the store again.
+    fn is_lossless(&self) -> bool;
     /// Whether [`BytesToBytes::decode`] gives a part of its input and copies nothing (checksums).
     fn borrows(&self) -> bool {
         false

@@ -88,6 +88,11 @@ struct OnBytes {
 }
 
 impl BytesToBytes for OnBytes {
+    /// Every byte but 0 comes back as 1.
+    fn is_lossless(&self) -> bool {
+        false
+    }
+
     fn encoded_size(&self, decoded: EncodedSize) -> EncodedSize {
         match decoded {
             EncodedSize::Exact(bools) => EncodedSize::Exact(packed_len(bools)),
@@ -126,6 +131,11 @@ struct OnArray {
 }
 
 impl ArrayToArray for OnArray {
+    /// Every byte but 0 comes back as 1.
+    fn is_lossless(&self) -> bool {
+        false
+    }
+
     fn encoded(&self) -> &Representation {
         &self.encoded
     }

@@ -22,6 +22,8 @@ pub trait NumericFilter: Send + Sync + 'static {
     const IS_ELEMENTWISE: bool;
     /// Whether NumPy's array keeps its shape (it is flattened otherwise).
     const KEEPS_SHAPE: bool;
+    /// Whether decoding gives back every byte of whatever can be encoded, with these dtypes.
+    fn is_lossless(&self, dtypes: Dtypes) -> bool;
     /// Undoes the filter.
     fn decode(&self, input: &[u8], encoded: NumericDtype, out: &mut [u8], decoded: NumericDtype);
     /// Applies the filter; an error where NumPy raises one.
@@ -185,6 +187,10 @@ impl<F: NumericFilter> OnBytes<F> {
 }
 
 impl<F: NumericFilter> BytesToBytes for OnBytes<F> {
+    fn is_lossless(&self) -> bool {
+        self.filter.is_lossless(self.dtypes)
+    }
+
     fn encoded_size(&self, decoded: EncodedSize) -> EncodedSize {
         match decoded {
             EncodedSize::Exact(bytes) => EncodedSize::Exact(self.dtypes.encoded_len(bytes)),
@@ -241,6 +247,10 @@ struct OnArray<F> {
 }
 
 impl<F: NumericFilter> ArrayToArray for OnArray<F> {
+    fn is_lossless(&self) -> bool {
+        self.filter.is_lossless(self.dtypes)
+    }
+
     fn encoded(&self) -> &Representation {
         &self.encoded
     }

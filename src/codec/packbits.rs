@@ -193,6 +193,11 @@ impl PackBits {
 }
 
 impl ArrayToBytes for PackBits {
+    /// Bits that are not packed are lost, also those that an element of less than a byte does not use.
+    fn is_lossless(&self) -> bool {
+        self.keeps_all()
+    }
+
     fn encoded_size(&self) -> EncodedSize {
         let extra = u64::from(self.padding != PaddingEncoding::None);
         EncodedSize::Exact(self.packed_bytes as u64 + extra)

@@ -140,6 +140,10 @@ struct Pcodec {
 }
 
 impl ArrayCompressor for Pcodec {
+    fn is_lossless(&self) -> bool {
+        true
+    }
+
     fn decode(&self, encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {
         let (file, source) = FileDecompressor::new(encoded).map_err(failed)?;
         let stored = match file.peek_number_type_or_termination(source).map_err(failed)? {

@@ -145,6 +145,13 @@ impl Pipeline {
         &self.skipped
     }
 
+    /// Whether decoding gives back every byte of whatever can be encoded: each codec does.
+    pub fn is_lossless(&self) -> bool {
+        self.array_codecs.iter().all(|stage| stage.codec.is_lossless())
+            && self.array_to_bytes.codec.is_lossless()
+            && self.bytes_codecs.iter().all(|stage| stage.codec.is_lossless())
+    }
+
     /// Where encoded chunks are the decoded elements in place: the codec that fixes any whole number of them
     /// up with [`ArrayToBytes::decode_in_place`], so that ranges can be read alone.
     pub fn plain_bytes(&self) -> Option<&dyn ArrayToBytes> {

@@ -49,6 +49,10 @@ impl NumericFilter for Quantize {
     const IS_ELEMENTWISE: bool = true;
     const KEEPS_SHAPE: bool = true;
 
+    fn is_lossless(&self, _: Dtypes) -> bool {
+        false
+    }
+
     fn decode(&self, input: &[u8], encoded: NumericDtype, out: &mut [u8], decoded: NumericDtype) {
         cast(input, encoded, out, decoded);
     }

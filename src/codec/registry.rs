@@ -6,7 +6,7 @@
 use super::{Codec, CodecError, CodecResult, Context, Entry, Input};
 use crate::metadata::{CodecFamily, CodecSpec};
 
-/// Every codec that there is.
+/// The table.
 const CODECS: &[&Entry] = &[
     &super::adler32::ENTRY,
     &super::astype::ENTRY,
@@ -40,6 +40,11 @@ const CODECS: &[&Entry] = &[
     &super::zlib::ENTRY,
     &super::zstd::ENTRY,
 ];
+
+/// Every codec that there is.
+pub fn entries() -> impl Iterator<Item = &'static Entry> {
+    CODECS.iter().copied()
+}
 
 /// The codec that answers to `name` in a family's table.
 pub fn find(family: CodecFamily, name: &str) -> Option<&'static Entry> {

@@ -138,6 +138,10 @@ impl Reshape {
 }
 
 impl ArrayToArray for Reshape {
+    fn is_lossless(&self) -> bool {
+        true
+    }
+
     fn encoded(&self) -> &Representation {
         &self.encoded
     }

@@ -113,6 +113,11 @@ fn arithmetic(
 }
 
 impl ArrayToArray for ScaleOffset {
+    /// Floats are rounded; integers that it would change are refused, and not told apart here.
+    fn is_lossless(&self) -> bool {
+        self.arithmetic.is_none()
+    }
+
     fn encoded(&self) -> &Representation {
         &self.encoded
     }

@@ -239,6 +239,10 @@ impl ShardingIndexed {
 }
 
 impl ArrayToBytes for ShardingIndexed {
+    fn is_lossless(&self) -> bool {
+        self.inner.is_lossless() && self.index_pipeline.is_lossless()
+    }
+
     /// Unused space between the inner chunks is legal: as much as three times the chunks, or 1 MiB. No more, since a
     /// compressor behind the shard may fill all of it (a bomb) before it is told to stop.
     fn encoded_size(&self) -> EncodedSize {

@@ -48,6 +48,10 @@ impl Shuffle {
 }
 
 impl BytesToBytes for Shuffle {
+    fn is_lossless(&self) -> bool {
+        true
+    }
+
     fn encoded_size(&self, decoded: EncodedSize) -> EncodedSize {
         decoded
     }

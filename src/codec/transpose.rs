@@ -99,6 +99,10 @@ impl Transpose {
 }
 
 impl ArrayToArray for Transpose {
+    fn is_lossless(&self) -> bool {
+        true
+    }
+
     fn encoded(&self) -> &Representation {
         &self.encoded
     }

@@ -91,6 +91,11 @@ struct Zfp {
 }
 
 impl ArrayCompressor for Zfp {
+    /// The reversible mode is, but for one in which integers of 8 and 16 bits are shifted; not told apart here.
+    fn is_lossless(&self) -> bool {
+        false
+    }
+
     fn limit_bytes(&self) -> u64 {
         self.blocks.limit_bytes(&self.config)
     }

@@ -52,6 +52,11 @@ struct Zfpy {
 }
 
 impl ArrayCompressor for Zfpy {
+    /// Not even the reversible mode, which is not told apart here.
+    fn is_lossless(&self) -> bool {
+        false
+    }
+
     fn limit_bytes(&self) -> u64 {
         self.blocks.limit_bytes(&self.config.unwrap_or_else(ZfpConfig::reversible))
     }

@@ -95,6 +95,10 @@ fn with_kept<C, T>(
 }
 
 impl BytesToBytes for Zstd {
+    fn is_lossless(&self) -> bool {
+        true
+    }
+
     fn encoded_size(&self, decoded: EncodedSize) -> EncodedSize {
         decoded.compressed()
     }

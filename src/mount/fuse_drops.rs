@@ -29,7 +29,7 @@ pub fn drop_then(
 ) {
     let notifier = notifier.clone();
     start(move || {
-        notify(&notifier, inode, drop);
+        drop_now(&notifier, inode, drop);
         answer();
     });
 }
@@ -48,7 +48,7 @@ pub fn drop_with_patience_then(
         let reads = drops.reads();
         let (sender, done) = channel::<()>();
         start(move || {
-            notify(&notifier, inode, drop);
+            drop_now(&notifier, inode, drop);
             std::mem::drop(sender);
         });
         while done.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) && drops.has_unanswered(reads) {}
@@ -64,7 +64,8 @@ fn start(run: impl FnOnce() + Send + 'static) {
     }
 }
 
-fn notify(notifier: &SharedNotifier, inode: INodeNo, drop: PageDrop) {
+/// Has the kernel drop pages. For threads that answer neither reads nor writes.
+pub fn drop_now(notifier: &SharedNotifier, inode: INodeNo, drop: PageDrop) {
     let (offset, length) = match &drop.range {
         Some(range) => (range.start as i64, (range.end - range.start) as i64),
         None => (0, 0),

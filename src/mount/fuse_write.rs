@@ -9,7 +9,7 @@ use fuser::{Errno, FileHandle, INodeNo, ReplyAttr, ReplyEmpty, ReplyWrite};
 use crate::mount::failure::Failure;
 use crate::mount::fs::FileSystem;
 use crate::mount::fuse::Fuse;
-use crate::mount::fuse_drops::{SharedNotifier, drop_with_patience_then};
+use crate::mount::fuse_drops::{SharedNotifier, drop_now, drop_with_patience_then};
 use crate::mount::fuse_entry::file_attr;
 use crate::mount::pool::{Answerable, Request};
 use crate::mount::writing::{Accepted, Change};
@@ -74,11 +74,23 @@ impl Fuse {
     }
 
     pub(super) fn answer_flush(&self, inode: INodeNo, handle: FileHandle, reply: ReplyEmpty) {
-        self.storing.run(Request::new(inode.0, "close"), reply, move |fs| fs.flush(handle.0), done);
+        let notifier = self.notifier.clone();
+        let store = move |fs: &FileSystem| {
+            let stored = fs.flush(handle.0);
+            drop_lossy_pages(fs, &notifier, inode, handle);
+            stored
+        };
+        self.storing.run(Request::new(inode.0, "close"), reply, store, done);
     }
 
     pub(super) fn answer_fsync(&self, inode: INodeNo, handle: FileHandle, reply: ReplyEmpty) {
-        self.storing.run(Request::new(inode.0, "fsync"), reply, move |fs| fs.sync(handle.0), done);
+        let notifier = self.notifier.clone();
+        let store = move |fs: &FileSystem| {
+            let stored = fs.sync(handle.0);
+            drop_lossy_pages(fs, &notifier, inode, handle);
+            stored
+        };
+        self.storing.run(Request::new(inode.0, "fsync"), reply, store, done);
     }
 
     /// fsync of a folder stores everything of the mount.
@@ -176,6 +188,13 @@ impl Fuse {
 
 fn done(reply: ReplyEmpty, (): ()) {
     reply.ok();
+}
+
+/// Has the kernel drop its pages of what went through lossy codecs into the store: they still are what was written.
+fn drop_lossy_pages(fs: &FileSystem, notifier: &SharedNotifier, inode: INodeNo, handle: FileHandle) {
+    if let Some(drop) = fs.lossy_pages(handle.0) {
+        drop_now(notifier, inode, drop);
+    }
 }
 
 /// Answers a write, once no page of its range is from before it.

@@ -474,6 +474,16 @@ impl FileSystem {
         })
     }
 
+    /// The drop of pages that are what was written, where the store gives something else: for each writer's file whose codecs
+    /// lose something.
+    pub fn lossy_pages(&self, handle: u64) -> Option<PageDrop> {
+        let handle = self.handles.get(handle)?;
+        let Handle::Array { inode, writer: Some(_), .. } = &*handle else { return None };
+        let open = inode.open_array()?;
+        let is_lossy = open.array.as_ref().is_ok_and(|array| !array.is_lossless());
+        is_lossy.then(|| inode.page_cache_users.drops.begin(None))
+    }
+
     /// Stores what was not written for as long as `settle`: what the timer does each second.
     pub fn store_settled(&self, settle: Duration) {
         self.engine.store_settled(settle);
