@@ -56,6 +56,13 @@ pub enum Error {
     },
     /// A value that the data type does not have (a bool byte other than 0 and 1).
     InvalidValue(String),
+    /// A file that was cut short (O_TRUNC, ftruncate) and closed before it was written to its end.
+    CutShort {
+        /// How far it was written.
+        written_bytes: u64,
+        /// How long it is.
+        size_bytes: u64,
+    },
     /// The metadata changed under an open array; the handle no longer fits what is stored.
     Stale {
         /// The store key of the document.
@@ -103,7 +110,7 @@ impl Error {
             Error::Unsupported { .. } => libc::EOPNOTSUPP,
             Error::TooLarge { .. } => libc::EFBIG,
             Error::Unencodable { .. } => libc::EDOM,
-            Error::InvalidValue(_) | Error::Usage(_) => libc::EINVAL,
+            Error::InvalidValue(_) | Error::CutShort { .. } | Error::Usage(_) => libc::EINVAL,
             Error::Stale { .. } => libc::ESTALE,
             Error::ReadOnly(_) => libc::EROFS,
             Error::TimedOut { .. } => libc::EIO,
@@ -124,6 +131,10 @@ impl fmt::Display for Error {
             Error::TooLarge { key, reason } => write!(f, "{}: too large: {reason}", name(key)),
             Error::Unencodable { key, reason } => write!(f, "{}: cannot be encoded: {reason}", name(key)),
             Error::InvalidValue(reason) => write!(f, "invalid value: {reason}"),
+            Error::CutShort { written_bytes, size_bytes } => {
+                let (written, size) = (grouped(*written_bytes), grouped(*size_bytes));
+                write!(f, "{written} of {size} bytes were written; the rest is unchanged")
+            }
             Error::Stale { key } => write!(f, "{}: changed while the array was open", name(key)),
             Error::ReadOnly(reason) => write!(f, "read-only: {reason}"),
             Error::TimedOut { key } => write!(f, "{}: the store did not answer in time", name(key)),
@@ -132,4 +143,29 @@ impl fmt::Display for Error {
     }
 }
 
+/// A number with a comma after each three digits.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.char_indices() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_file_is_told_in_readable_numbers() {
+        let error = Error::CutShort { written_bytes: 1000, size_bytes: 24_000_000 };
+        assert_eq!(error.to_string(), "1,000 of 24,000,000 bytes were written; the rest is unchanged");
+        assert_eq!(grouped(0) + &grouped(999) + &grouped(123_456), "0999123,456");
+    }
+}

@@ -63,6 +63,7 @@ enum Step {
 #[derive(Clone, Copy, Debug)]
 enum Size {
     Zero,
+    Part(Place),
     Same,
     Other,
 }
@@ -81,7 +82,7 @@ const MODES: [i32; 7] = [
 fn step() -> impl Strategy<Value = Step> {
     let place = || 0u16..1040;
     let length = || prop_oneof![0usize..24, 0usize..700, 0usize..4000];
-    let size = prop_oneof![4 => Just(Size::Zero), 1 => Just(Size::Same), 1 => Just(Size::Other)];
+    let size = prop_oneof![4 => Just(Size::Zero), 4 => place().prop_map(Size::Part), 3 => Just(Size::Same), 1 => Just(Size::Other)];
     let handle = || 0usize..8;
     prop_oneof![
         8 => (0usize..3, any::<bool>(), 0..8).prop_map(|(file, writes, truncates)| Step::Open {
@@ -101,7 +102,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0usize..3).prop_map(Step::EndReads),
         3 => (0usize..3).prop_map(Step::AnswerOpens),
         2 => (handle(), 1usize..300, any::<u8>()).prop_map(|(h, block, seed)| Step::WriteAll(h, block, seed)),
-        2 => (0usize..3, size).prop_map(|(file, size)| Step::Truncate(file, size)),
+        4 => (0usize..3, size).prop_map(|(file, size)| Step::Truncate(file, size)),
         3 => (handle(), place(), length(), 0..MODES.len())
             .prop_map(|(h, at, length, mode)| Step::Allocate(h, at, length, MODES[mode])),
         3 => ((handle(), place()), (handle(), place()), length()).prop_map(|(from, to, n)| Step::Copy(from, to, n)),
@@ -126,13 +127,16 @@ fn mounting() -> impl Strategy<Value = Mounting> {
     });
     let cache = prop_oneof![Just(0u64), Just(900), Just(5000), Just(1 << 20)];
     let dirty = prop_oneof![Just(0u64), Just(60), Just(500), Just(1 << 20)];
-    (layout, cache, dirty, 1usize..3, 0..4).prop_map(|(layout, cache, dirty, threads, folder)| Mounting {
-        layout,
-        cache_limit_bytes: cache,
-        dirty_limit_bytes: dirty,
-        threads,
-        has_folder: folder == 0,
-    })
+    (layout, cache, dirty, 1usize..3, 0..4, 0..3).prop_map(
+        |(layout, cache, dirty, threads, folder, truncate)| Mounting {
+            truncate_zeroes: truncate == 0,
+            layout,
+            cache_limit_bytes: cache,
+            dirty_limit_bytes: dirty,
+            threads,
+            has_folder: folder == 0,
+        },
+    )
 }
 
 fn data(length: usize, seed: u8) -> Vec<u8> {
@@ -152,6 +156,7 @@ fn apply(model: &mut Model, step: &Step) {
             let now = model.files[file % files].bytes.len();
             let size = match size {
                 Size::Zero => 0,
+                Size::Part(place) => at(model, file % files, place),
                 Size::Same => now,
                 Size::Other => now + 1,
             };

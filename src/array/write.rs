@@ -97,7 +97,12 @@ impl Array {
 
     /// Whether anybody has it open for writing.
     pub fn has_writers(&self) -> bool {
-        self.inner.writing.opened.lock().as_ref().is_some_and(|opened| opened.writers > 0)
+        self.writers() > 0
+    }
+
+    /// How many have it open for writing.
+    pub fn writers(&self) -> usize {
+        self.inner.writing.opened.lock().as_ref().map_or(0, |opened| opened.writers)
     }
 
     /// Writes `data` at `offset`; the range must lie in the file. The bytes are dirty until [`Array::flush`]. When more is

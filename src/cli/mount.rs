@@ -84,6 +84,10 @@ pub struct Arguments {
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_value = "off", default_missing_value = "on", hide_possible_values = true)]
     pub writable: Switch,
 
+    /// What truncating an array's file does: keep sets how far it is written (what is not written after it keeps its value), zero makes every byte zero
+    #[arg(long, value_name = "keep|zero", default_value = "keep", hide_possible_values = true)]
+    pub truncate: TruncateWord,
+
     /// Bytes that may wait to be stored before a program that writes has to wait [default: a quarter of cache-size]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub dirty_limit: Option<u64>,
@@ -109,6 +113,15 @@ pub struct Arguments {
     /// mount(8)'s -f: everything but the mounting.
     #[arg(long, hide = true)]
     pub fake: bool,
+}
+
+/// `truncate`.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum TruncateWord {
+    /// Sets the written end.
+    Keep,
+    /// Makes every byte zero.
+    Zero,
 }
 
 /// Options that the design has and this version has not: refused with a sentence, never taken in silence.
@@ -200,6 +213,7 @@ impl Arguments {
         };
         options.cache_limit_bytes = self.engine.cache_limit_bytes();
         options.writable = self.writable.is_on() && !words.ro;
+        options.truncate_zeroes = matches!(self.truncate, TruncateWord::Zero);
         options.dirty_limit_bytes = self.dirty_limit.unwrap_or(options.cache_limit_bytes / 4);
         options.threads = self.engine.threads.number();
         options.prefetch = self.prefetch.is_on();

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use parking_lot::Mutex;
 
 use crate::error::Error;
@@ -72,6 +73,16 @@ struct LogState {
     suppressed: u64,
     /// The last message that went out.
     last: String,
+    /// The last failures, oldest first, whether they went out or not.
+    kept: VecDeque<Kept>,
+}
+
+/// A failure as `__zarrfs__/last_error` shows it.
+struct Kept {
+    at: Timestamp,
+    path: String,
+    errno: i32,
+    sentence: String,
 }
 
 impl FailureLog {
@@ -80,15 +91,41 @@ impl FailureLog {
     /// The length of the window.
     pub const WINDOW: Duration = Duration::from_secs(10);
 
-    /// Logs a failed request: what was asked for, and why it failed.
-    pub fn note(&self, request: std::fmt::Arguments<'_>, reason: &dyn std::fmt::Display) {
-        let message = format!("{request}: {reason}");
+    /// The most failures that are kept.
+    pub const KEPT: usize = 32;
+
+    /// Logs and keeps a failed request: what was asked for of the file at a path, and why it failed.
+    pub fn note(&self, request: &str, path: &str, reason: &Error) {
+        let message = format!("{request} of /{path}: {reason}");
+        self.keep(path, reason.errno(), format!("{request}: {reason}"));
         if let Some(suppressed) = self.admit(Instant::now(), &message) {
             if suppressed > 0 {
                 log::warn!("{suppressed} further failures were not logged");
             }
             log::warn!("{message}");
         }
+    }
+
+    fn keep(&self, path: &str, errno: i32, sentence: String) {
+        let mut state = self.state.lock();
+        let is_again = |kept: &Kept| kept.path == path && kept.errno == errno && kept.sentence == sentence;
+        if state.kept.back().is_some_and(is_again) {
+            state.kept.pop_back();
+        } else if state.kept.len() == Self::KEPT {
+            state.kept.pop_front();
+        }
+        let path = path.to_owned();
+        state.kept.push_back(Kept { at: Timestamp::now(), path, errno, sentence });
+    }
+
+    /// The last failures, a line each: time (UTC), path, errno and sentence, with tabs between; the last one last.
+    pub fn text(&self) -> String {
+        let state = self.state.lock();
+        let line = |kept: &Kept| {
+            let (at, path, sentence) = (kept.at, kept.path.escape_debug(), kept.sentence.escape_debug());
+            format!("{at:.3}\t/{path}\t{}\t{sentence}\n", errno_name(kept.errno))
+        };
+        state.kept.iter().map(line).collect()
     }
 
     /// Whether a message may go out now; if so, how many did not since the last one.
@@ -114,9 +151,47 @@ impl FailureLog {
     }
 }
 
+/// The name of an errno that this program answers with, or its number.
+fn errno_name(errno: i32) -> String {
+    let names = [
+        (libc::EIO, "EIO"),
+        (libc::EINVAL, "EINVAL"),
+        (libc::EACCES, "EACCES"),
+        (libc::EPERM, "EPERM"),
+        (libc::ENOENT, "ENOENT"),
+        (libc::ENOSPC, "ENOSPC"),
+        (libc::EDQUOT, "EDQUOT"),
+        (libc::EROFS, "EROFS"),
+        (libc::EBUSY, "EBUSY"),
+        (libc::EFBIG, "EFBIG"),
+        (libc::EDOM, "EDOM"),
+        (libc::ESTALE, "ESTALE"),
+        (libc::ELOOP, "ELOOP"),
+        (libc::EXDEV, "EXDEV"),
+        (libc::EMFILE, "EMFILE"),
+        (libc::EOPNOTSUPP, "EOPNOTSUPP"),
+    ];
+    let name = names.iter().find(|(number, _)| *number == errno).map(|(_, name)| (*name).to_owned());
+    name.unwrap_or_else(|| format!("errno {errno}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_failures_are_kept_once_each() {
+        let log = FailureLog::default();
+        for number in 0..100 {
+            let error = Error::CutShort { written_bytes: number / 2, size_bytes: 100 };
+            log.note("last close", "a/t", &error);
+        }
+        let text = log.text();
+        assert_eq!(text.lines().count(), FailureLog::KEPT);
+        let last = text.lines().last().unwrap_or_default();
+        let expected = "/a/t\tEINVAL\tlast close: 49 of 100 bytes were written; the rest is unchanged";
+        assert!(last.ends_with(expected) && last.contains("Z\t/"), "{last}");
+    }
 
     #[test]
     fn a_flood_is_cut_and_counted() {

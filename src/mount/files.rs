@@ -152,7 +152,7 @@ impl FileSystem {
         let Failure::Error(error) = failure else { return };
         inode.counters.errors.fetch_add(1, Ordering::Relaxed);
         self.stats.note_error(error);
-        self.failures.note(format_args!("{request} of /{}", inode.entity.path), error);
+        self.failures.note(request, &inode.entity.path, error);
     }
 
     /// Counts and logs a request that failed; the number for the kernel. For what does not note its failures itself.
@@ -195,7 +195,7 @@ impl FileSystem {
         let (way, drop, backing) = self.way(inode, &array, only_writes)?;
         std::mem::drop(opening);
         let is_direct = way.is_direct();
-        let writer = if writes { Some(self.open_writer(&array)?) } else { None };
+        let writer = if writes { Some(self.open_writer(&array, !only_writes)?) } else { None };
         let handle = Handle::Array { inode: inode.clone(), reader: Reader::default(), writer, way };
         Ok(Opened { handle: self.handles.add(handle), is_direct, keeps_cache: true, drop, writes, backing })
     }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use crate::hierarchy::attributes;
 use crate::mount::failure::{Answer, Failure, Reach};
 use crate::mount::fs::{
-    CONFIG, FileSystem, Found, GROUP_SIDECAR, MAX_NAME_BYTES, SIDECAR_SUFFIX, STATS, UNSAVED, parent_folder,
+    CONFIG, FileSystem, Found, GROUP_SIDECAR, LAST_ERROR, MAX_NAME_BYTES, SIDECAR_SUFFIX, STATS, UNSAVED,
+    parent_folder,
 };
 use crate::mount::handle::{FolderEntry, Handle};
 use crate::mount::inode::{Entity, Kind};
@@ -42,6 +43,7 @@ impl FileSystem {
                 (STATS.to_owned(), Entity::new(Kind::Stats, "")),
                 (CONFIG.to_owned(), Entity::new(Kind::Config, "")),
                 (UNSAVED.to_owned(), Entity::new(Kind::Unsaved, "")),
+                (LAST_ERROR.to_owned(), Entity::new(Kind::LastError, "")),
             ],
             _ => return Err(Failure::Errno(libc::ENOTDIR)),
         };

@@ -46,6 +46,8 @@ pub const STATS: &str = "stats";
 pub const CONFIG: &str = "config.json";
 /// In [`INTERNALS`]: the keys of what is not in the store yet.
 pub const UNSAVED: &str = "unsaved";
+/// In [`INTERNALS`]: the last failures.
+pub const LAST_ERROR: &str = "last_error";
 /// The longest name that Linux takes, in bytes.
 pub const MAX_NAME_BYTES: usize = 255;
 
@@ -222,6 +224,7 @@ impl FileSystem {
                 STATS => Some(Entity::new(Kind::Stats, "")),
                 CONFIG => Some(Entity::new(Kind::Config, "")),
                 UNSAVED => Some(Entity::new(Kind::Unsaved, "")),
+                LAST_ERROR => Some(Entity::new(Kind::LastError, "")),
                 _ => None,
             }),
             _ => Ok(None),
@@ -356,6 +359,7 @@ impl FileSystem {
             Kind::Stats => Ok((self.own_info(0o444), self.stats_text().len() as u64)),
             Kind::Config => Ok((self.own_info(0o444), self.config_text().len() as u64)),
             Kind::Unsaved => Ok((self.own_info(0o444), self.unsaved_text().len() as u64)),
+            Kind::LastError => Ok((self.own_info(0o400), self.failures.text().len() as u64)),
         }
     }
 

@@ -26,7 +26,7 @@ use crate::mount::fuse_read::{AskedRead, Turns};
 use crate::mount::passthrough::Passthrough;
 use crate::mount::pool::{Answerable, Pool, Request as Asked};
 use crate::mount::storing::Storing;
-use crate::mount::writing::Change;
+use crate::mount::truncation::Change;
 
 /// Requests that the kernel keeps in flight by itself (readahead).
 const MAX_BACKGROUND: u16 = 64;
@@ -329,8 +329,8 @@ impl Filesystem for Fuse {
         guard("statfs", || self.answer_room(inode, reply));
     }
 
-    fn flush(&self, _: &Request, inode: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        self.answer_flush(inode, handle, reply);
+    fn flush(&self, request: &Request, inode: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        self.answer_flush(inode, handle, request.pid(), reply);
     }
 
     fn fsync(&self, _: &Request, inode: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
@@ -343,7 +343,7 @@ impl Filesystem for Fuse {
 
     fn setattr(
         &self,
-        _request: &Request,
+        request: &Request,
         inode: INodeNo,
         mode: Option<u32>,
         uid: Option<u32>,
@@ -360,7 +360,7 @@ impl Filesystem for Fuse {
         reply: ReplyAttr,
     ) {
         let by_handle = handle.is_some();
-        let change = Change { mode, uid, gid, size_bytes, by_handle };
+        let change = Change { mode, uid, gid, size_bytes, by_handle, thread: request.pid() };
         guard("setattr", || self.answer_change(inode, change, reply));
     }
 

@@ -12,7 +12,10 @@ use crate::mount::fuse::Fuse;
 use crate::mount::fuse_drops::{SharedNotifier, drop_now, drop_with_patience_then};
 use crate::mount::fuse_entry::file_attr;
 use crate::mount::pool::{Answerable, Request};
-use crate::mount::writing::{Accepted, Change};
+use crate::mount::process::thread_group;
+use crate::mount::ranges::Copied;
+use crate::mount::truncation::Change;
+use crate::mount::writing::Accepted;
 
 impl Fuse {
     pub(super) fn answer_write(
@@ -66,17 +69,20 @@ impl Fuse {
             let mut overtaken = None;
             let accept = |accepted: Accepted| overtaken = accepted.overtaken;
             let length = fs.write_blocking(handle.0, offset, &data, false, accept)?;
-            fs.sync(handle.0)?;
+            fs.sync_write(handle.0)?;
             Ok(Accepted { length, overtaken })
         };
         let send = move |reply, accepted| answer_accepted(&notifier, inode, accepted, reply);
         self.storing.run(request, reply, store, send);
     }
 
-    pub(super) fn answer_flush(&self, inode: INodeNo, handle: FileHandle, reply: ReplyEmpty) {
+    pub(super) fn answer_flush(&self, inode: INodeNo, handle: FileHandle, thread: u32, reply: ReplyEmpty) {
+        // The thread waits for the answer, but its process may be killed.
+        let is_short = self.fs.is_cut_short(handle.0);
+        let process = if is_short { thread_group(thread).unwrap_or(0) } else { 0 };
         let notifier = self.notifier.clone();
         let store = move |fs: &FileSystem| {
-            let stored = fs.flush(handle.0);
+            let stored = fs.flush_by(handle.0, process);
             drop_lossy_pages(fs, &notifier, inode, handle);
             stored
         };
@@ -147,13 +153,15 @@ impl Fuse {
         reply: ReplyEmpty,
     ) {
         let fs = self.fs.clone();
+        let notifier = self.notifier.clone();
         let request = Request::ranged(inode.0, "fallocate", offset, length);
         self.pool.submit(request, reply, move |ticket| {
             let allocated = fs.allocate(handle.0, offset, length, mode);
             let Some(reply) = ticket.take() else { return };
             match allocated {
                 // The kernel drops the pages of the range before it lets go of the inode.
-                Ok(()) => reply.ok(),
+                Ok(None) => reply.ok(),
+                Ok(Some(drop)) => drop_with_patience_then(&notifier, inode, drop, move || reply.ok()),
                 Err(failure) => reply.fail(failure.errno()),
             }
         });
@@ -169,12 +177,16 @@ impl Fuse {
         let fs = self.fs.clone();
         // What one answer can count, and one deadline holds.
         let length = length.min(64 << 20);
+        let notifier = self.notifier.clone();
         let request = Request::ranged(inode.0, "copy_file_range", to_offset, length);
         self.pool.submit(request, reply, move |ticket| {
             let copied = fs.copy(from.0, from_offset, to.0, to_offset, length);
             let Some(reply) = ticket.take() else { return };
             match copied {
-                Ok(length) => reply.written(length as u32),
+                Ok(Copied { length, drop: None }) => reply.written(length as u32),
+                Ok(Copied { length, drop: Some(drop) }) => {
+                    drop_with_patience_then(&notifier, inode, drop, move || reply.written(length as u32));
+                }
                 Err(failure) => reply.fail(failure.errno()),
             }
         });

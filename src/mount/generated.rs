@@ -25,6 +25,7 @@ impl FileSystem {
             Kind::Stats => Ok(self.stats_text().into_bytes()),
             Kind::Config => Ok(self.config_text().into_bytes()),
             Kind::Unsaved => Ok(self.unsaved_text().into_bytes()),
+            Kind::LastError => Ok(self.failures.text().into_bytes()),
             _ => {
                 let seen = self.nodes.current(&entity.path)?;
                 let is_mirrored = matches!(entity.kind, Kind::JsonSidecar | Kind::JsonGroupSidecar);
@@ -86,6 +87,7 @@ impl FileSystem {
             "mountpoint": options.mountpoint.to_string_lossy(),
             "writable": options.writable,
             "dirty-limit": options.dirty_limit_bytes,
+            "truncate": if options.truncate_zeroes { "zero" } else { "keep" },
             "allow-other": options.allow_other.word(),
             "cache-size": options.cache_limit_bytes,
             "threads": options.threads,

@@ -72,6 +72,17 @@ impl HandleTable {
         self.open.read().get(&number).cloned()
     }
 
+    /// Whether an inode has another handle that may write and is not about to be closed.
+    pub fn has_other_writer(&self, number: u64, inode: u64) -> bool {
+        let is_writer = |handle: &Handle| match handle {
+            Handle::Array { inode: of, writer: Some(writer), .. } => {
+                of.number == inode && !writer.is_closing.load(Ordering::Relaxed)
+            }
+            _ => false,
+        };
+        self.open.read().iter().any(|(&other, handle)| other != number && is_writer(handle))
+    }
+
     /// Closes one. A request that still uses it keeps it alive.
     pub fn remove(&self, number: u64) -> Option<Arc<Handle>> {
         self.open.write().remove(&number)

@@ -18,6 +18,7 @@ use crate::error::Error;
 use crate::formats::Format;
 use crate::metadata::ArrayMetadata;
 use crate::mount::page_cache::PageCacheUsers;
+use crate::mount::written_end::WrittenEnd;
 use crate::store::Validator;
 
 /// The inode of the mount's root.
@@ -42,6 +43,8 @@ pub enum Kind {
     Config,
     /// `__zarrfs__/unsaved`
     Unsaved,
+    /// `__zarrfs__/last_error`
+    LastError,
     /// `__formats__/`
     Formats,
     /// A group's folder below `__formats__/json/`.
@@ -119,6 +122,8 @@ pub struct Inode {
     pub open_array: RwLock<Option<Arc<OpenArray>>>,
     /// When the metadata behind `open_array` was last compared with the store.
     pub checked_at: Mutex<Option<Instant>>,
+    /// For arrays: how far the file has been written since it was cut short.
+    pub written_end: WrittenEnd,
     /// For arrays: which of its open files the kernel caches.
     pub page_cache_users: Arc<PageCacheUsers>,
     is_stale: AtomicBool,
@@ -132,6 +137,7 @@ impl Inode {
             counters: Counters::default(),
             open_array: RwLock::new(None),
             checked_at: Mutex::new(None),
+            written_end: WrittenEnd::default(),
             page_cache_users: Arc::default(),
             is_stale: AtomicBool::new(false),
         })

@@ -34,6 +34,7 @@ pub mod permissions;
 pub mod pool;
 pub mod privileges;
 pub mod process;
+pub mod ranges;
 pub mod seeking;
 pub mod session;
 pub mod sidecar;
@@ -42,8 +43,10 @@ pub mod snippets;
 pub mod stats;
 pub mod storing;
 pub mod system_log;
+pub mod truncation;
 pub mod unmounting;
 pub mod writing;
+pub mod written_end;
 pub mod xattr;
 
 #[cfg(test)]

@@ -39,6 +39,8 @@ pub struct Options {
     pub mountpoint: PathBuf,
     /// Whether writing is allowed.
     pub writable: bool,
+    /// Truncating to 0 makes every byte zero; otherwise it sets the written end.
+    pub truncate_zeroes: bool,
     /// Bytes that may be dirty before a writer has to wait.
     pub dirty_limit_bytes: u64,
     /// The timer stores what was not written for so long; `None`: there is no timer.
@@ -75,6 +77,7 @@ impl Options {
             store_path: None,
             mountpoint: mountpoint.into(),
             writable: false,
+            truncate_zeroes: false,
             dirty_limit_bytes: 1 << 28,
             settle: Some(Duration::from_secs(5)),
             allow_other: AllowOther::Auto,

@@ -13,6 +13,12 @@ use std::time::Duration;
 /// The type that the kernel shows for our mounts.
 pub const FILESYSTEM_TYPE: &str = "fuse.zarrfs";
 
+/// The process that a thread belongs to.
+pub fn thread_group(thread: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+}
+
 /// One line of /proc/self/mountinfo.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountEntry {

@@ -31,6 +31,7 @@ fn kind(error: &Error) -> usize {
         Error::TooLarge { .. }
         | Error::Unencodable { .. }
         | Error::InvalidValue(_)
+        | Error::CutShort { .. }
         | Error::ReadOnly(_)
         | Error::Usage(_) => 6,
     }

@@ -151,7 +151,7 @@ fn names_sizes_and_bytes() {
 #[test]
 fn folders_of_our_own_are_reached_but_not_listed() {
     let mount = Mount::sample();
-    assert_eq!(mount.names("__zarrfs__"), ["config.json", "stats", "unsaved"]);
+    assert_eq!(mount.names("__zarrfs__"), ["config.json", "last_error", "stats", "unsaved"]);
     assert_eq!(mount.names("__formats__"), ["json", "jsonl"]);
     assert_eq!(mount.names("__formats__/json"), ["__group__.json", "t.json"]);
     assert_eq!(mount.json("__formats__/json/t.json")["data_file"], "../../t");

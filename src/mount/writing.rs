@@ -1,22 +1,22 @@
-//! Writing files: arrays of a writable mount, in place. Their sizes are fixed while the metadata stands.
+//! Writing files: arrays of a writable mount, in place. Their sizes are fixed while the metadata stands (`truncation.rs`).
 //!
 //! Invariants: a write that fails changes nothing that was safe; what could not be stored stays dirty, and every handle hears
 //! of it at its next fsync or close, whoever caused the attempt that failed; fsync tells of a failure once.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::array::Array;
 use crate::error::Error;
-use crate::mount::answer_buffer::AnswerBuffer;
 use crate::mount::failure::{Answer, Failure, Reach};
-use crate::mount::fs::{FileSystem, Found};
+use crate::mount::fs::FileSystem;
 use crate::mount::handle::Handle;
 use crate::mount::inode::{Inode, Kind};
 use crate::mount::overwritten::Overwritten;
 use crate::mount::page_drops::PageDrop;
 use crate::mount::sidecar_edit::is_sidecar;
+use crate::mount::written_end::{Moving, npy_shape};
 
 /// What a handle that writes remembers.
 pub struct Writer {
@@ -24,24 +24,16 @@ pub struct Writer {
     array: Arc<Array>,
     /// Failed write-backs that its user has been told of.
     told: AtomicU64,
+    /// A close(2) was the last that came through it: it is probably closed, and its release on its way.
+    pub(super) is_closing: AtomicBool,
+    /// It may have mapped the file: it is open for reading, too.
+    pub(super) may_map: bool,
     /// Those that a close(2) told of: of dd, say, whose first close stores zeros that the codecs cannot encode.
     told_by_close: AtomicU64,
 }
 
-/// What setattr(2) is asked to change.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Change {
-    /// chmod
-    pub mode: Option<u32>,
-    /// chown
-    pub uid: Option<u32>,
-    /// chgrp
-    pub gid: Option<u32>,
-    /// truncate
-    pub size_bytes: Option<u64>,
-    /// By ftruncate, rather than by truncate or open.
-    pub by_handle: bool,
-}
+/// Bytes that are zeroed at a time.
+const PART_BYTES: usize = 1 << 20;
 
 /// A write that is sure to be in the array, as far as anybody can see.
 #[derive(Debug)]
@@ -52,15 +44,18 @@ pub struct Accepted {
     pub overtaken: Option<PageDrop>,
 }
 
-/// Bytes moved at a time by what the daemon copies or zeroes itself.
-const PART_BYTES: usize = 1 << 20;
-
 impl FileSystem {
     /// The part of open(2) that makes a handle a writer.
-    pub(super) fn open_writer(&self, array: &Arc<Array>) -> Answer<Writer> {
+    pub(super) fn open_writer(&self, array: &Arc<Array>, may_map: bool) -> Answer<Writer> {
         array.open_for_writing()?;
         let told = array.failures().0;
-        Ok(Writer { array: array.clone(), told: told.into(), told_by_close: told.into() })
+        Ok(Writer {
+            array: array.clone(),
+            told: told.into(),
+            is_closing: AtomicBool::new(false),
+            may_map,
+            told_by_close: told.into(),
+        })
     }
 
     /// Whether a file may be opened so: `Some(true)` for writing.
@@ -76,7 +71,7 @@ impl FileSystem {
     }
 
     /// A handle that may write, and how long its file is now.
-    fn written(&self, handle: u64) -> Answer<(Arc<Handle>, u64)> {
+    pub(super) fn written(&self, handle: u64) -> Answer<(Arc<Handle>, u64)> {
         let handle = self.handles.get(handle).ok_or(Failure::Errno(libc::EBADF))?;
         let size_bytes = match &*handle {
             Handle::Array { inode, writer: Some(_), .. } => self.array_of(inode)?.size_bytes(),
@@ -88,7 +83,7 @@ impl FileSystem {
     }
 
     /// Runs what writes or stores on the array as it stands; once more, where it turns out to have grown meanwhile.
-    fn on_current<T>(
+    pub(super) fn on_current<T>(
         &self,
         inode: &Inode,
         opened: &Arc<Array>,
@@ -189,27 +184,31 @@ impl FileSystem {
         let length = usize::try_from(room).unwrap_or(usize::MAX).min(data.len());
         let data = data.get(..length).unwrap_or(data);
         let written = u32::try_from(length).unwrap_or(u32::MAX);
+        if offset == 0 && !is_page {
+            self.refuse_npy_header(inode, data)?;
+        }
+        let (mut moving, gap) = self.close_gap(inode, writer, offset, is_page, reach)?;
         let accepted = || {
             if !is_page {
                 self.unless_over()?;
             }
+            writer.is_closing.store(false, Ordering::Relaxed);
             inode.counters.writes.fetch_add(1, Ordering::Relaxed);
             inode.counters.bytes_written.fetch_add(length as u64, Ordering::Relaxed);
             // A page of a memory map is never dropped before it is written.
             let fills_pages = !is_page && !way.is_direct();
             let range = offset..offset + length as u64;
-            let overtaken = if fills_pages { inode.page_cache_users.drops.overtaken(range) } else { None };
-            accept(written, overtaken);
+            let drops = &inode.page_cache_users.drops;
+            let overtaken = if fills_pages { drops.overtaken(range.clone()) } else { None };
+            if let Some(moving) = moving.as_mut().filter(|moving| moving.end() >= Some(offset)) {
+                moving.advance(range.end, size_bytes);
+            }
+            accept(written, gap.map_or(overtaken, |start| Some(drops.begin(Some(start..range.end)))));
             Ok(())
         };
-        let put = |from: u64, data: &[u8]| self.put(inode, writer, (from, data), is_page, reach);
         let outcome = match (inode.page_cache_users.overwritten(), reach) {
             (None, Reach::Memory) => self.put_now(inode, (offset, data), accepted),
-            (None, Reach::Store) => put(offset, data).and_then(|()| accepted()),
-            (Some(overwritten), _) => {
-                let outcome = self.put_beside_maps(overwritten, (offset, data), is_page, reach, put);
-                outcome.and_then(|()| accepted())
-            }
+            _ => self.put_anywhere(inode, writer, (offset, data), is_page, reach).and_then(|()| accepted()),
         };
         outcome.map(|()| written).map_err(|failure| match failure {
             Failure::Error(error) => {
@@ -217,6 +216,88 @@ impl FileSystem {
             }
             failure => failure,
         })
+    }
+
+    /// A `.npy` file written onto its array would be the elements shifted by a header: refused before anything is changed.
+    fn refuse_npy_header(&self, inode: &Inode, data: &[u8]) -> Answer<()> {
+        let Some(shape) = npy_shape(data) else { return Ok(()) };
+        let Some(open) = inode.open_array() else { return Ok(()) };
+        let own = &open.metadata.shape;
+        if shape != *own && !shape.iter().eq(own.iter().rev()) {
+            return Ok(());
+        }
+        let sentence = "this is a .npy file with a header, and the array's file has none: write the elements alone, \
+                        as numpy.ndarray.tofile does";
+        Err(self.write_failure(inode, "write", Error::InvalidValue(sentence.to_owned())))
+    }
+
+    /// For a file that was cut short: the right to move its written end, and where a gap before `offset` begins that was made
+    /// zero. A page of a memory map after the written end makes no gap.
+    fn close_gap<'a>(
+        &self,
+        inode: &'a Inode,
+        writer: &Writer,
+        offset: u64,
+        is_page: bool,
+        reach: Reach,
+    ) -> Answer<(Option<Moving<'a>>, Option<u64>)> {
+        if inode.written_end.get().is_none() {
+            return Ok((None, None));
+        }
+        let mut moving = match reach {
+            Reach::Memory => inode.written_end.try_lock().ok_or(Failure::NeedsStore)?,
+            Reach::Store => inode.written_end.lock(),
+        };
+        let Some(end) = moving.end().filter(|&end| end < offset && !is_page) else {
+            return Ok((Some(moving), None));
+        };
+        if reach == Reach::Memory {
+            return Err(Failure::NeedsStore);
+        }
+        self.zero_gap(inode, writer, &mut moving, offset)?;
+        Ok((Some(moving), Some(end)))
+    }
+
+    /// Makes zero what lies between the written end and `to`, and moves it there; as far as it gets, where it fails.
+    pub(super) fn zero_gap(
+        &self,
+        inode: &Inode,
+        writer: &Writer,
+        moving: &mut Moving<'_>,
+        to: u64,
+    ) -> Answer<()> {
+        let zeros = vec![0; PART_BYTES];
+        while let Some(end) = moving.end().filter(|&end| end < to) {
+            let length = usize::try_from(to - end).unwrap_or(PART_BYTES).min(PART_BYTES);
+            let zeros = zeros.get(..length).unwrap_or(&zeros);
+            let put = self.put_anywhere(inode, writer, (end, zeros), false, Reach::Store);
+            put.map_err(|failure| {
+                // What is zero already, the kernel may still hold.
+                inode.page_cache_users.drops.note_reason();
+                match failure {
+                    Failure::Error(error) => self.write_failure(inode, "zeros before a write", error),
+                    failure => failure,
+                }
+            })?;
+            moving.advance(end + length as u64, u64::MAX);
+        }
+        Ok(())
+    }
+
+    /// Puts bytes into the array, whether or not the file may be mapped and written past the page cache, too.
+    fn put_anywhere(
+        &self,
+        inode: &Inode,
+        writer: &Writer,
+        (offset, data): (u64, &[u8]),
+        is_page: bool,
+        reach: Reach,
+    ) -> Answer<()> {
+        let put = |from: u64, data: &[u8]| self.put(inode, writer, (from, data), is_page, reach);
+        match inode.page_cache_users.overwritten() {
+            None => put(offset, data),
+            Some(overwritten) => self.put_beside_maps(overwritten, (offset, data), is_page, reach, put),
+        }
     }
 
     /// Puts bytes into the array.
@@ -277,7 +358,7 @@ impl FileSystem {
         })
     }
 
-    fn write_failure(&self, inode: &Inode, request: &str, error: Error) -> Failure {
+    pub(super) fn write_failure(&self, inode: &Inode, request: &str, error: Error) -> Failure {
         let failure = Failure::from(error);
         self.note_failure(inode, request, &failure);
         failure
@@ -286,6 +367,17 @@ impl FileSystem {
     /// close(2) of one descriptor: stores what is dirty. An earlier failure that it tells of counts as told for other closes, and not
     /// for fsync, since nobody may have listened: a program that starts another closes all its files in it.
     pub fn flush(&self, handle: u64) -> Answer<()> {
+        self.flush_by(handle, 0)
+    }
+
+    /// As [`FileSystem::flush`], for a process, 0 where it is not known: another one than has cut the file short may leave the rest
+    /// to that one.
+    pub fn flush_by(&self, handle: u64, process: u32) -> Answer<()> {
+        self.store_for_close(handle)?;
+        self.unless_short(handle, Some(process))
+    }
+
+    fn store_for_close(&self, handle: u64) -> Answer<()> {
         self.store(handle, "close", Array::flush, |writer, now| {
             let told_by_close = writer.told_by_close.swap(now, Ordering::AcqRel);
             told_by_close.max(writer.told.load(Ordering::Acquire))
@@ -294,6 +386,12 @@ impl FileSystem {
 
     /// fsync(2): stores what is dirty and makes it last.
     pub fn sync(&self, handle: u64) -> Answer<()> {
+        self.sync_write(handle)?;
+        self.unless_short(handle, None)
+    }
+
+    /// What a synchronous write waits for: all that fsync(2) does, also in a file that is still short.
+    pub fn sync_write(&self, handle: u64) -> Answer<()> {
         self.store(handle, "fsync", Array::sync, |writer, now| writer.told.swap(now, Ordering::AcqRel))
     }
 
@@ -348,41 +446,7 @@ impl FileSystem {
             self.note_failure(inode, "last close", &Failure::from(error));
         }
         writer.array.close_for_writing();
-    }
-
-    /// setattr: the size may be set to what it is, or to 0, which makes every byte zero and keeps the size. The kernel
-    /// is to drop what it holds of the file where that is said.
-    pub fn change(&self, inode: u64, change: Change) -> Answer<(Found, Option<PageDrop>)> {
-        if !self.options.writable {
-            return Err(Failure::Errno(libc::EROFS));
-        }
-        let inode = self.inode(inode)?;
-        let found = self.found(&inode.entity, Reach::Store)?;
-        let now = found.attributes;
-        let changes_mode = change.mode.is_some_and(|mode| mode & 0o7777 != u32::from(now.mode));
-        let changes_owner =
-            change.uid.is_some_and(|uid| uid != now.uid) || change.gid.is_some_and(|gid| gid != now.gid);
-        if changes_mode || changes_owner {
-            return Err(Failure::Errno(libc::EPERM));
-        }
-        let Some(size_bytes) = change.size_bytes else { return Ok((found, None)) };
-        if is_sidecar(inode.entity.kind) {
-            self.resize_draft(&inode, size_bytes, change.by_handle)?;
-            return Ok((self.found(&inode.entity, Reach::Store)?, None));
-        }
-        if inode.entity.kind != Kind::Array {
-            return Err(Failure::Errno(libc::EPERM));
-        }
-        if size_bytes == now.size_bytes {
-            return Ok((found, None));
-        }
-        if size_bytes != 0 {
-            return Err(Failure::Errno(libc::EINVAL));
-        }
-        // Where it fails, all is zero nevertheless: what was not stored is stored later.
-        self.zero(&inode).inspect_err(|_| inode.page_cache_users.drops.note_reason())?;
-        self.unless_over()?;
-        Ok((found, Some(inode.page_cache_users.drops.begin(None))))
+        self.end_cut(inode, &writer.array);
     }
 
     /// From now on nothing is read, and no write is answered with success but that of a memory map's pages: what was answered before
@@ -395,76 +459,6 @@ impl FileSystem {
     /// passes, they were so before the end began.
     pub(super) fn unless_over(&self) -> Answer<()> {
         if self.is_over.load(Ordering::SeqCst) { Err(Failure::Errno(libc::ENOTCONN)) } else { Ok(()) }
-    }
-
-    fn zero(&self, inode: &Arc<Inode>) -> Answer<()> {
-        if inode.open_array().is_none() {
-            // truncate(2) of a file that nobody has open.
-            let opened = self.open(inode.number, libc::O_WRONLY)?;
-            let zeroed = self.zero(inode).and_then(|()| self.flush(opened.handle));
-            self.release(opened.handle);
-            return zeroed;
-        }
-        let array = self.array_of(inode)?;
-        let has_writers = array.has_writers();
-        array.open_for_writing().map_err(|error| self.write_failure(inode, "truncate", error))?;
-        let mut zeroed = array.zero();
-        if !has_writers {
-            // Nobody will close it.
-            zeroed = zeroed.and_then(|()| self.on_current(inode, &array, Array::flush));
-        }
-        array.close_for_writing();
-        zeroed.map_err(|error| self.write_failure(inode, "truncate", error))
-    }
-
-    /// fallocate(2): holes and zero ranges are zeros written; space is never reserved, and the size never changes.
-    pub fn allocate(&self, handle: u64, offset: u64, length: u64, mode: i32) -> Answer<()> {
-        let (_, size_bytes) = self.written(handle)?;
-        let end = offset.checked_add(length).ok_or(Failure::Errno(libc::EFBIG))?;
-        let keep = libc::FALLOC_FL_KEEP_SIZE;
-        match mode {
-            0 if end > size_bytes => Err(Failure::Errno(libc::EFBIG)),
-            0 => Ok(()),
-            _ if mode == libc::FALLOC_FL_PUNCH_HOLE | keep || mode == libc::FALLOC_FL_ZERO_RANGE | keep => {
-                self.write_zeros(handle, offset, end.min(size_bytes))
-            }
-            libc::FALLOC_FL_ZERO_RANGE if end <= size_bytes => self.write_zeros(handle, offset, end),
-            libc::FALLOC_FL_ZERO_RANGE => Err(Failure::Errno(libc::EFBIG)),
-            _ => Err(Failure::Errno(libc::EOPNOTSUPP)),
-        }
-    }
-
-    fn write_zeros(&self, handle: u64, offset: u64, end: u64) -> Answer<()> {
-        let zeros = vec![0; PART_BYTES];
-        let mut at = offset;
-        while at < end {
-            let length = usize::try_from(end - at).unwrap_or(PART_BYTES).min(PART_BYTES);
-            at += u64::from(self.write(handle, at, zeros.get(..length).unwrap_or(&zeros), false)?);
-        }
-        Ok(())
-    }
-
-    /// copy_file_range(2) between two files of this mount; how many bytes.
-    pub fn copy(&self, from: u64, from_offset: u64, to: u64, to_offset: u64, length: u64) -> Answer<u64> {
-        self.written(to)?;
-        let mut buffer = AnswerBuffer::default();
-        let mut done = 0;
-        while done < length {
-            let part = u32::try_from(length - done).unwrap_or(u32::MAX).min(PART_BYTES as u32);
-            let data = self.read(from, from_offset + done, part, &mut buffer)?;
-            if data.is_empty() {
-                break;
-            }
-            match self.write(to, to_offset + done, &data, false) {
-                Ok(written) => done += u64::from(written),
-                Err(_) if done > 0 => break,
-                Err(failure) => return Err(failure),
-            }
-            if data.len() < part as usize {
-                break;
-            }
-        }
-        Ok(done)
     }
 
     /// Whether a handle may write.

@@ -58,29 +58,27 @@ impl Model {
     pub fn send(&mut self, file: usize) {
         let Some(Fill { handle, offset, data }) = self.files[file].kernel.filled.take() else { return };
         let range = offset..offset + data.len();
-        let mut overtaken = None;
-        let written =
-            match self.fs.write_now(handle, offset as u64, &data, false, |now| overtaken = now.overtaken) {
-                Ok(None) => {
-                    let accept = |now: zarrfs::mount::writing::Accepted| overtaken = now.overtaken;
-                    self.fs.write_blocking(handle, offset as u64, &data, false, accept).map(drop)
-                }
-                other => other.map(drop),
-            };
-        if let Err(failure) = written {
-            assert!(self.fails() && failure.errno() == libc::ENOSPC, "write: {}", failure.errno());
+        let gap = self.gap(file, offset);
+        let mut written = self.put(file, handle, offset, &data, false);
+        if written == Err(libc::ENOSPC) && gap.is_some() {
+            assert!(self.fails());
+            self.store.set(false, false);
+            self.drop_gap(file, offset);
+            written = self.put(file, handle, offset, &data, false);
+        }
+        if let Err(code) = written {
+            assert!(self.fails() && code == libc::ENOSPC, "write: {code}");
             // The pages that were filled are not up to date any more.
             self.files[file].cached[range].fill(None);
             return;
         }
         let cached = self.files[file].cached.clone();
+        self.close_gap(file, offset, false);
         self.files[file].note(offset, &data);
         self.files[file].cached = cached;
-        if let Some(overtaken) = overtaken {
-            self.drop_pages(file, overtaken);
-        }
+        self.advance(file, offset, offset + data.len());
         let known = &self.files[file];
-        for at in range {
+        for at in gap.map_or(range.start, |gap| gap.start)..range.end {
             let cached = known.cached[at];
             let is_written = cached.is_none_or(|cached| cached == known.bytes[at]);
             assert!(is_written, "the page cache has {cached:?} for {} at byte {at}", known.bytes[at]);
@@ -150,6 +148,11 @@ impl Model {
 }
 
 impl Kernel {
+    /// Writers among the opens that wait.
+    pub(super) fn opening_writers(&self) -> usize {
+        self.opening.iter().filter(|(open, _)| open.writes).count()
+    }
+
     /// Whether pages of a file are newer than what is known to be written.
     pub fn is_filled(&self, at: usize) -> bool {
         self.filled.as_ref().is_some_and(|fill| (fill.offset..fill.offset + fill.data.len()).contains(&at))

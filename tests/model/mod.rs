@@ -8,6 +8,7 @@ pub mod failing;
 pub mod files;
 mod kernel;
 mod others;
+mod sizes;
 
 use std::sync::Arc;
 

@@ -45,6 +45,11 @@ impl Model {
 
     /// Another program makes the array longer. `flushes`: what is dirty is stored before anybody has looked.
     pub fn grow(&mut self, file: usize, rows: usize, flushes: bool) {
+        self.settle_kernel(file);
+        // Whether such a file is short depends on who looks first.
+        if self.files[file].end.is_some() {
+            return;
+        }
         let layout = self.mounting.layout;
         let is_fortran = layout.order == Order::F;
         let known = &mut self.files[file];

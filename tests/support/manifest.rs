@@ -118,7 +118,7 @@ pub struct Habits<'a> {
     pub sync_every: u64,
     /// One element of fill value as served, written at times.
     pub fill: &'a [u8],
-    /// Whether the file is emptied at times; then the region is the whole file.
+    /// Whether the file is emptied and made long again at times; then the region is the whole file.
     pub truncates: bool,
     /// Once it is set, nothing is acknowledged any more.
     pub is_over: &'a AtomicBool,
@@ -132,7 +132,8 @@ pub fn write_pieces(path: &Path, region: &mut Region, habits: &Habits<'_>, numbe
         let kind = numbers.below(8);
         let written = if kind == 0 && habits.truncates {
             region.write(region.start(), &vec![0; region.last.len()]);
-            file.set_len(0)
+            // Below the size nothing is destroyed; what it then grows by is zeros.
+            file.set_len(0).and_then(|()| file.set_len(region.last.len() as u64))
         } else {
             let (offset, length) = numbers.range(region.len());
             let data: Vec<u8> = match kind {
