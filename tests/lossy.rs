@@ -356,6 +356,9 @@ fn every_codec_at_every_place_shows_what_is_stored() {
     support::library::assert_none(&failures, "the matrix of codecs");
 }
 
+/// Several pages, whole ones.
+const PAGES: [u64; 2] = [64, 64];
+
 /// Documents of float32 that zarr-python reads, too, with something that rounds at every kind of place.
 fn rounded() -> Vec<(String, Value)> {
     let codec = json!({"name": "numcodecs.bitround", "configuration": {"keepbits": 3}});
@@ -363,13 +366,13 @@ fn rounded() -> Vec<(String, Value)> {
         .into_iter()
         .enumerate()
         .map(|(number, (_, codecs))| {
-            let mut document = v3(json!("float32"), &SHAPE, json!(0), codecs);
+            let mut document = v3(json!("float32"), &PAGES, json!(0), codecs);
             document["chunk_grid"]["configuration"]["chunk_shape"] = json!(CHUNK);
             (format!("v3_{number}"), document)
         })
         .collect();
     let filter = json!([{"id": "bitround", "keepbits": 3}]);
-    let mut document = v2(json!("<f4"), &SHAPE, "C", filter, json!({"id": "zlib", "level": 1}));
+    let mut document = v2(json!("<f4"), &PAGES, "C", filter, json!({"id": "zlib", "level": 1}));
     document["chunks"] = json!(CHUNK);
     document["fill_value"] = json!(0);
     documents.push(("v2".to_owned(), document));
@@ -405,7 +408,7 @@ fn a_mount_shows_after_fsync_and_close_what_zarr_python_reads() {
     }
     let Some(mount) = Mount::new(store.path(), &["--writable"], "lossy codecs") else { return };
     let read = |file: &File| {
-        let mut bytes = vec![0; 96 * 4];
+        let mut bytes = vec![0; 64 * 64 * 4];
         file.read_exact_at(&mut bytes, 0).unwrap();
         bytes
     };
@@ -418,12 +421,12 @@ fn a_mount_shows_after_fsync_and_close_what_zarr_python_reads() {
             assert!(bytes == theirs, "{name} {document}: zarr-python reads something else after {when}");
             bytes
         };
-        let data = elements("float32", 96, 3);
+        let data = elements("float32", 64 * 64, 3);
         writer.write_all_at(&data, 0).unwrap();
         assert!(read(&reader) == data && read(&writer) == data, "{name}: a write is seen at once");
         writer.sync_data().unwrap();
         assert!(stored(read(&writer), "fsync") != data, "{name}: nothing was rounded");
-        writer.write_all_at(&elements("float32", 20, 4), 36).unwrap();
+        writer.write_all_at(&elements("float32", 900, 4), 36).unwrap();
         read(&reader);
         drop(writer);
         shown.push(stored(read(&reader), "close"));
