@@ -11,6 +11,7 @@ mod processor;
 
 use std::ffi::{CStr, CString, OsString};
 use std::io;
+use std::ops::ControlFlow;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 
@@ -127,8 +128,11 @@ pub enum NameKind {
     Unknown,
 }
 
-/// The names in an open folder, without `.` and `..`, in the filesystem's order.
-pub fn read_folder(folder: OwnedFd) -> io::Result<Vec<(OsString, NameKind)>> {
+/// Calls `each` with the names in an open folder, without `.` and `..`, in the filesystem's order, until it says to stop.
+pub fn read_folder(
+    folder: OwnedFd,
+    mut each: impl FnMut(OsString, NameKind) -> ControlFlow<()>,
+) -> io::Result<()> {
     struct Stream(*mut libc::DIR);
     impl Drop for Stream {
         fn drop(&mut self) {
@@ -146,7 +150,6 @@ pub fn read_folder(folder: OwnedFd) -> io::Result<Vec<(OsString, NameKind)>> {
         return Err(error);
     }
     let stream = Stream(pointer);
-    let mut names = Vec::new();
     loop {
         // SAFETY: errno is this thread's own; readdir tells an error from the end only by it.
         unsafe { *libc::__errno_location() = 0 };
@@ -154,7 +157,7 @@ pub fn read_folder(folder: OwnedFd) -> io::Result<Vec<(OsString, NameKind)>> {
         let entry = unsafe { libc::readdir64(stream.0) };
         if entry.is_null() {
             let error = io::Error::last_os_error();
-            return if error.raw_os_error() == Some(0) { Ok(names) } else { Err(error) };
+            return if error.raw_os_error() == Some(0) { Ok(()) } else { Err(error) };
         }
         // SAFETY: a non-null entry is valid until the next readdir on this stream; d_name is NUL-terminated. The
         // name is reached through the pointer, since the entry may be shorter than the struct.
@@ -167,7 +170,9 @@ pub fn read_folder(folder: OwnedFd) -> io::Result<Vec<(OsString, NameKind)>> {
             libc::DT_LNK | libc::DT_UNKNOWN => NameKind::Unknown,
             _ => NameKind::Other,
         };
-        names.push((OsString::from_vec(name.to_bytes().to_vec()), kind));
+        if each(OsString::from_vec(name.to_bytes().to_vec()), kind).is_break() {
+            return Ok(());
+        }
     }
 }
 

@@ -3,10 +3,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 fn zarrfs() -> Command {
@@ -266,6 +268,91 @@ fn check_names_each_damaged_object() {
         1,
         &format!("no array 'climate/latt' in {path}: did you mean 'climate/lat'?"),
     );
+}
+
+/// Arrays of 2^62 declared chunks (`sharded`: in shards of 4 x 4), two objects each, of which one is damaged, and names that are no
+/// chunks of theirs; the keys of what is damaged.
+fn store_of_giants(folder: &Path) -> Vec<String> {
+    let side = 1u64 << 31;
+    let put = |key: &str, bytes: &[u8]| {
+        let path = folder.join(key);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    };
+    let v3 = |name: &str, separator: &str, shape: &[u64], chunk: &[u64], codecs: Value| {
+        json!({"zarr_format": 3, "node_type": "array", "shape": shape, "data_type": "uint8", "fill_value": 0,
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk}},
+            "chunk_key_encoding": {"name": name, "configuration": {"separator": separator}}, "codecs": codecs})
+        .to_string()
+    };
+    let v2 = |separator: Option<&str>, order: &str| {
+        json!({"zarr_format": 2, "shape": [side, side], "chunks": [1, 1], "dtype": "|u1", "fill_value": 0, "order": order,
+            "compressor": null, "filters": null, "dimension_separator": separator})
+        .to_string()
+    };
+    put("zarr.json", br#"{"zarr_format": 3, "node_type": "group"}"#);
+    let bytes = json!([{"name": "bytes"}]);
+    let (grid, one) = ([side, side], [1, 1]);
+    let mut damaged = Vec::new();
+    for (array, document, prefix, separator) in [
+        ("a/zarr.json", v3("default", "/", &grid, &one, bytes.clone()), "c/", "/"),
+        ("b/zarr.json", v3("default", ".", &grid, &one, bytes.clone()), "c.", "."),
+        ("c/zarr.json", v3("v2", ".", &grid, &one, bytes.clone()), "", "."),
+        ("d/zarr.json", v3("v2", "/", &grid, &one, bytes.clone()), "", "/"),
+        ("e/.zarray", v2(Some("."), "C"), "", "."),
+        ("f/.zarray", v2(Some("/"), "F"), "", "/"),
+        ("g/.zarray", v2(None, "C"), "", "/"),
+    ] {
+        put(array, document.as_bytes());
+        let key = |at: &str| format!("{}/{prefix}{}", &array[..1], at.replace(' ', separator));
+        put(&key("0 5"), b"x");
+        put(&key("2147483647 7"), b"too long");
+        damaged.push(key("2147483647 7"));
+        // Beyond the grid, other spellings, more numbers than there are axes, no numbers.
+        for stranger in ["2147483648 0", "00 1", "1 +1", "3 3 3", "1 x", "99999999999999999999 1"] {
+            put(&key(stranger), b"too long");
+        }
+    }
+    let index = json!([{"name": "bytes", "configuration": {"endian": "little"}}]);
+    let sharding = json!({"name": "sharding_indexed",
+        "configuration": {"chunk_shape": [1, 1], "codecs": bytes, "index_codecs": index}});
+    put("s/zarr.json", v3("default", "/", &grid, &[4, 4], json!([sharding])).as_bytes());
+    let mut shard = vec![1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0];
+    shard.resize(1 + 16 * 16, 0xff);
+    put("s/c/536870911/0", &shard);
+    put("s/c/0/536870911", b"no index");
+    damaged.push("s/c/0/536870911".to_owned());
+    put("z/zarr.json", v3("default", "/", &[], &[], bytes).as_bytes());
+    put("z/c", b"x");
+    damaged
+}
+
+#[test]
+fn check_ends_whatever_is_declared() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("giants");
+    let mut damaged = store_of_giants(&store);
+    damaged.sort();
+    let archive = folder.path().join("giants.zip");
+    let mut writer = zip::ZipWriter::new(fs::File::create(&archive).unwrap());
+    for file in files(&store) {
+        let name = file.strip_prefix(&store).unwrap().to_str().unwrap();
+        writer.start_file(name, zip::write::SimpleFileOptions::default()).unwrap();
+        writer.write_all(&fs::read(&file).unwrap()).unwrap();
+    }
+    writer.finish().unwrap();
+    for place in [&store, &archive] {
+        let started = Instant::now();
+        let (code, stdout, stderr) = outcome(&run(&["check", place.to_str().unwrap()]));
+        assert!(started.elapsed() < Duration::from_secs(30));
+        let mut keys: Vec<&str> = stdout.lines().filter_map(|line| line.split(": ").next()).collect();
+        keys.sort_unstable();
+        assert_eq!((code, keys), (1, damaged.iter().map(String::as_str).collect()), "{stderr}");
+        // Of the shards one inner chunk is there, and 16 cannot be read.
+        let missing = 8 * (1u128 << 62) - (7 * 2 + 17);
+        let says = format!("9 arrays checked, 32 chunks read, {missing} missing, 8 damaged");
+        assert_eq!(stderr.trim_end(), says, "{place:?}");
+    }
 }
 
 #[test]

@@ -10,6 +10,8 @@
 //! Invariants: all offsets fit u64 because `product(shape) × item size` fits i64 (checked by `metadata`); a
 //! chunk in memory always has its full nominal shape, also at the edge of the array.
 
+use std::ops::{ControlFlow, Range};
+
 use super::piece::{Loop, Piece};
 use crate::metadata::ChunkGrid;
 
@@ -149,6 +151,16 @@ pub fn numbers(axes: &[Axis], number: u64) -> Vec<u64> {
     index
 }
 
+/// [`Grid::each_index`], after the axes whose numbers `before` stands for.
+fn each_number(
+    axes: &[(&Axis, &Range<u64>)],
+    before: u64,
+    each: &mut dyn FnMut(u64) -> ControlFlow<()>,
+) -> ControlFlow<()> {
+    let Some(((axis, range), rest)) = axes.split_first() else { return each(before) };
+    (*range).clone().try_for_each(|number| each_number(rest, before * axis.count() + number, each))
+}
+
 /// The axes of an array's chunk grid, `None` when the chunks do not cover the array.
 pub fn axes(shape: &[u64], grid: &ChunkGrid) -> Option<Vec<Axis>> {
     match grid {
@@ -199,6 +211,16 @@ impl Grid {
         }
         dimensions.reverse();
         Grid { axes, item_bytes, dimensions }
+    }
+
+    /// Calls `each` with the numbers of the chunks that have these numbers on each axis, until it says to stop.
+    pub fn each_index(
+        &self,
+        ranges: &[Range<u64>],
+        each: &mut dyn FnMut(u64) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let axes: Vec<(&Axis, &Range<u64>)> = self.axes.iter().zip(ranges).collect();
+        each_number(&axes, 0, each)
     }
 
     /// The axes.

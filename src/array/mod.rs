@@ -42,6 +42,7 @@ mod served;
 mod shard_writer;
 mod sharded;
 mod source;
+mod stored_objects;
 mod streams;
 mod sync;
 mod unsaved;

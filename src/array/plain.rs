@@ -199,6 +199,10 @@ impl Source for Plain {
         stored.outcome(pipeline.block_bytes(&stored), &key)
     }
 
+    fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
     fn object(&self, unit: &[u64]) -> u64 {
         self.axes.iter().zip(unit).fold(0, |n, (axis, &i)| n * axis.count() + i)
     }
@@ -207,8 +211,8 @@ impl Source for Plain {
         self.axes.iter().map(Axis::count).product()
     }
 
-    fn units_of(&self, object: u64) -> Vec<u64> {
-        vec![object]
+    fn unit_ranges(&self, object: u64) -> Vec<Range<u64>> {
+        numbers(&self.axes, object).into_iter().map(|number| number..number + 1).collect()
     }
 
     fn encode(&self, at: &Place<'_>, unit: &[u64], bytes: &Arc<Buffer>) -> Result<Option<EncodedUnit>> {

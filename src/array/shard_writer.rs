@@ -8,7 +8,7 @@ use super::cache::Key;
 use super::encoding::Encoded;
 use super::grid::numbers;
 use super::sharded::{Sharded, read_index};
-use super::source::{Place, corrupt, unencodable};
+use super::source::{Place, Source, corrupt, unencodable};
 use super::write_back::Target;
 use crate::error::{Error, Result};
 use crate::store::{Object, Part, Validator};
@@ -45,27 +45,22 @@ struct Rebuild<'a> {
 }
 
 impl Sharded {
-    /// The numbers of the units in a shard of the outermost level.
-    pub(super) fn units_of_shard(&self, object: u64) -> Vec<u64> {
+    /// The numbers on each axis of the units in a shard of the outermost level.
+    pub(super) fn units_of_shard(&self, object: u64) -> Vec<Range<u64>> {
         let shard = numbers(self.shards(), object);
-        let mut units = vec![0u64];
-        for ((axis, outer), &number) in self.axes.iter().zip(self.shards()).zip(&shard) {
+        let axes = self.axes.iter().zip(self.shards()).zip(&shard);
+        axes.map(|((axis, outer), &number)| {
             let span = outer.span(number);
             let behind = (span.start + span.length).min(axis.extent());
-            let first = axis.locate(span.start).index;
-            let last = axis.locate(behind.saturating_sub(1)).index;
-            units = units
-                .iter()
-                .flat_map(|&unit| (first..=last).map(move |number| unit * axis.count() + number))
-                .collect();
-        }
-        units
+            axis.locate(span.start).index..axis.locate(behind.saturating_sub(1)).index + 1
+        })
+        .collect()
     }
 
     /// Whether nothing of a shard that anybody reads is left when these of its units are replaced. What lies beyond the array goes
     /// with it, as the elements of a chunk do that lie there.
     fn is_whole(&self, object: u64, encoded: &Encoded) -> bool {
-        self.units_of_shard(object).iter().all(|unit| encoded.contains_key(unit))
+        self.units_of(object).iter().all(|unit| encoded.contains_key(unit))
     }
 
     /// Puts a shard with these of its inner chunks replaced, or deletes it where all are empty.

@@ -220,6 +220,14 @@ pub(super) fn read_index(
 }
 
 impl Source for Sharded {
+    fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
+    fn object_axes(&self) -> &[Axis] {
+        self.shards()
+    }
+
     fn object(&self, unit: &[u64]) -> u64 {
         let shards = self.shards();
         let elements = self.first_elements(unit);
@@ -233,7 +241,7 @@ impl Source for Sharded {
         self.shards().iter().map(Axis::count).product()
     }
 
-    fn units_of(&self, object: u64) -> Vec<u64> {
+    fn unit_ranges(&self, object: u64) -> Vec<Range<u64>> {
         self.units_of_shard(object)
     }
 

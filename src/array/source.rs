@@ -4,7 +4,7 @@
 //! are its inner chunks. Uses `store`, `metadata`, `codec`.
 
 use std::cell::Cell;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::sync::{Arc, OnceLock};
 
 use super::buffer::{Buffer, BufferPool};
@@ -18,7 +18,7 @@ use crate::codec::scratch::Reading;
 use crate::codec::{CodecError, CodecResult, StoredBytes};
 use crate::error::{Error, Result};
 use crate::metadata::ChunkKeyEncoding;
-use crate::store::{Object, Store, Validator};
+use crate::store::{Object, Store, Validator, join};
 
 /// The most bytes that one decoded unit may have: it is held in memory as a whole.
 pub const MAX_UNIT_BYTES: u64 = 4 << 30;
@@ -49,12 +49,28 @@ pub trait Source: Send + Sync {
     fn is_stored_as_served(&self) -> bool {
         false
     }
+    /// Where the objects are.
+    fn keys(&self) -> &Keys;
+    /// The axes of the grid of objects, in served order.
+    fn object_axes(&self) -> &[Axis] {
+        self.axes()
+    }
     /// The number of the object that holds the unit.
     fn object(&self, unit: &[u64]) -> u64;
     /// How many objects the array has, stored or not.
     fn objects(&self) -> u64;
+    /// The numbers on each axis of the units in an object.
+    fn unit_ranges(&self, object: u64) -> Vec<Range<u64>>;
     /// The numbers of the units in an object.
-    fn units_of(&self, object: u64) -> Vec<u64>;
+    fn units_of(&self, object: u64) -> Vec<u64> {
+        let ranges = self.unit_ranges(object);
+        self.axes().iter().zip(ranges).fold(vec![0], |units, (axis, range)| {
+            units
+                .iter()
+                .flat_map(|&unit| range.clone().map(move |number| unit * axis.count() + number))
+                .collect()
+        })
+    }
     /// Encodes a unit; `None` where it is all fill value and need not be stored.
     fn encode(&self, at: &Place<'_>, unit: &[u64], bytes: &Arc<Buffer>) -> Result<Option<EncodedUnit>>;
     /// Puts an object with these of its units replaced, or deletes it where nothing is left in it. Its key and new version.
@@ -162,15 +178,31 @@ impl Keys {
         Keys { path: path.to_owned(), encoding, is_reversed, probed: OnceLock::new() }
     }
 
-    /// The key of a chunk. Looks into the array's folder once where v2 left the separator open: nested keys are
-    /// meant only if no `.` key exists.
+    /// Path of the array.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Whether the served axes are the array's in reverse.
+    pub fn is_reversed(&self) -> bool {
+        self.is_reversed
+    }
+
+    /// The key of a chunk.
     pub fn key(&self, store: &dyn Store, chunk: &[u64]) -> Result<String> {
         let mut index = chunk.to_vec();
         if self.is_reversed {
             index.reverse();
         }
+        let name = self.encoding(store, index.len())?.key(&index);
+        Ok(join(&self.path, &name))
+    }
+
+    /// The encoding of chunks with so many numbers. Looks into the array's folder once where v2 left the separator open: nested
+    /// keys are meant only if no `.` key exists.
+    pub fn encoding(&self, store: &dyn Store, rank: usize) -> Result<ChunkKeyEncoding> {
         let mut encoding = self.encoding.clone();
-        if encoding.separator_is_assumed && index.len() > 1 {
+        if encoding.separator_is_assumed && rank > 1 {
             encoding.separator = match self.probed.get() {
                 Some(separator) => *separator,
                 None => {
@@ -179,23 +211,20 @@ impl Keys {
                 }
             };
         }
-        let name = encoding.key(&index);
-        Ok(if self.path.is_empty() { name } else { format!("{}/{name}", self.path) })
+        Ok(encoding)
     }
 }
 
 /// `.` unless the folder holds folders with numbers as names and no `0.1`-like object.
 fn probe_separator(store: &dyn Store, folder: &str) -> Result<char> {
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
-    let mut nested = false;
-    for entry in store.list(folder)? {
-        if entry.is_folder {
-            nested |= is_number(&entry.name);
-        } else if entry.name.contains('.') && entry.name.split('.').all(is_number) {
-            return Ok('.');
-        }
-    }
-    Ok(if nested { '/' } else { '.' })
+    let (mut nested, mut flat) = (false, false);
+    store.each_name(folder, &mut |entry| {
+        nested |= entry.is_folder && is_number(&entry.name);
+        flat = !entry.is_folder && entry.name.contains('.') && entry.name.split('.').all(is_number);
+        if flat { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    Ok(if nested && !flat { '/' } else { '.' })
 }
 
 /// A codec's error, with the key of the object that it met.

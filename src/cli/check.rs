@@ -15,7 +15,8 @@ use super::{log, open, output, progress};
 
 /// Decode everything and name each damaged object
 ///
-/// Writes one line per damaged object, its key and the reason, to standard output. Exit code 1 if there is any.
+/// Writes one line per damaged object, its key and the reason, to standard output. Exit code 1 if there is any. What the store lists
+/// is decoded; chunks that are declared and not stored are fill value, and only counted.
 #[derive(Args, Clone, Debug)]
 pub struct Arguments {
     #[command(flatten)]
@@ -37,6 +38,7 @@ struct Findings {
     bar: ProgressBar,
     arrays: u64,
     chunks: u64,
+    missing: u128,
     damaged: u64,
     not_checked: u64,
 }
@@ -57,8 +59,14 @@ impl Arguments {
         if roots.is_empty() {
             roots.push(String::new());
         }
-        let mut findings =
-            Findings { bar: progress::chunks(), arrays: 0, chunks: 0, damaged: 0, not_checked: 0 };
+        let mut findings = Findings {
+            bar: progress::chunks(),
+            arrays: 0,
+            chunks: 0,
+            missing: 0,
+            damaged: 0,
+            not_checked: 0,
+        };
         for visit in roots.iter().flat_map(|root| tree.walk(root, usize::MAX)) {
             let path = &visit.path;
             match visit.node {
@@ -97,6 +105,7 @@ impl Findings {
         );
         self.arrays += 1;
         self.chunks += outcome.sound + outcome.damaged;
+        self.missing += u128::from(outcome.missing);
         self.damaged += damaged.into_inner().len() as u64;
     }
 
@@ -113,11 +122,11 @@ impl Findings {
     }
 
     fn report(self) -> Outcome {
-        let Findings { bar, arrays, chunks, damaged, not_checked } = self;
+        let Findings { bar, arrays, chunks, missing, damaged, not_checked } = self;
         bar.finish_and_clear();
         let skipped = if not_checked > 0 { format!(", {not_checked} not checked") } else { String::new() };
         let read = format!("{} checked, {} read", count(arrays, "array"), count(chunks, "chunk"));
-        output::note(format_args!("{read}{skipped}, {damaged} damaged"));
+        output::note(format_args!("{read}, {missing} missing{skipped}, {damaged} damaged"));
         if damaged > 0 { Err(Exit::Reported) } else { Ok(()) }
     }
 }

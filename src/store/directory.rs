@@ -16,6 +16,7 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -213,28 +214,35 @@ impl Store for DirectoryStore {
     }
 
     fn list(&self, folder: &str) -> Result<Vec<Entry>> {
+        let mut entries = Vec::new();
+        self.each_name(folder, &mut |entry| {
+            entries.push(entry);
+            ControlFlow::Continue(())
+        })?;
+        entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Ok(entries)
+    }
+
+    fn each_name(&self, folder: &str, each: &mut dyn FnMut(Entry) -> ControlFlow<()>) -> Result<()> {
         let Some(opened) = self.resolve(folder, "list", READ | libc::O_DIRECTORY)? else {
-            return Ok(Vec::new());
+            return Ok(());
         };
-        let names = sys::read_folder(opened.into()).map_err(|error| Error::store(folder, "list", error))?;
-        let mut entries = Vec::with_capacity(names.len());
-        for (name, kind) in names {
+        sys::read_folder(opened.into(), |name, kind| {
             let Ok(name) = name.into_string() else {
                 log::warn!("{}: a name in {folder:?} is not UTF-8 and is left out", self.path);
-                continue;
+                return ControlFlow::Continue(());
             };
             if is_temporary_name(&name) {
-                continue;
+                return ControlFlow::Continue(());
             }
             let is_folder = match kind {
                 NameKind::Folder => true,
                 NameKind::Other => false,
                 NameKind::Unknown => self.is_folder(&super::join(folder, &name)),
             };
-            entries.push(Entry { name, is_folder });
-        }
-        entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        Ok(entries)
+            each(Entry { name, is_folder })
+        })
+        .map_err(|error| Error::store(folder, "list", error))
     }
 
     fn room(&self) -> Result<Room> {

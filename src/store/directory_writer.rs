@@ -7,6 +7,7 @@
 use std::ffi::CString;
 use std::fs::{File, TryLockError};
 use std::io;
+use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -226,18 +227,22 @@ impl Writer for DirectoryStore {
     fn remove_unfinished(&self, folder: &str) -> Result<u64> {
         let Some(opened) = self.open_folder(folder, "list")? else { return Ok(0) };
         let listed = opened.try_clone().map_err(failed(folder, "list"))?;
+        let mut names = Vec::new();
+        sys::read_folder(listed.into(), |name, _| {
+            names.extend(name.into_string().ok().filter(|name| is_temporary_name(name)));
+            ControlFlow::Continue(())
+        })
+        .map_err(failed(folder, "list"))?;
         let mut removed = 0;
-        for (name, _) in sys::read_folder(listed.into()).map_err(failed(folder, "list"))? {
-            if let Some(name) = name.to_str().filter(|name| is_temporary_name(name)) {
-                let name = c_name(folder, name)?;
-                let Ok(leftover) = sys::open_at(opened.as_fd(), &name, READ | libc::O_NOFOLLOW) else {
-                    continue;
-                };
-                // Locked: its writer lives.
-                let leftover = File::from(leftover);
-                if leftover.try_lock().is_ok() && sys::unlink_at(opened.as_fd(), &name).is_ok() {
-                    removed += 1;
-                }
+        for name in names {
+            let name = c_name(folder, &name)?;
+            let Ok(leftover) = sys::open_at(opened.as_fd(), &name, READ | libc::O_NOFOLLOW) else {
+                continue;
+            };
+            // Locked: its writer lives.
+            let leftover = File::from(leftover);
+            if leftover.try_lock().is_ok() && sys::unlink_at(opened.as_fd(), &name).is_ok() {
+                removed += 1;
             }
         }
         Ok(removed)

@@ -23,6 +23,7 @@ mod contract;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
+use std::ops::ControlFlow;
 use std::time::SystemTime;
 
 pub use directory::{DirectoryStore, is_temporary_name};
@@ -130,6 +131,12 @@ pub trait Store: Send + Sync {
 
     /// The names directly below a folder, sorted; empty when the folder is missing.
     fn list(&self, folder: &str) -> Result<Vec<Entry>>;
+
+    /// As [`Store::list`], one name after the other and in no order, until `each` says to stop: nobody has to hold all of them.
+    fn each_name(&self, folder: &str, each: &mut dyn FnMut(Entry) -> ControlFlow<()>) -> Result<()> {
+        let _ = self.list(folder)?.into_iter().try_for_each(each);
+        Ok(())
+    }
 
     /// Room left where the store is.
     fn room(&self) -> Result<Room>;
