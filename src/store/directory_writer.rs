@@ -1,8 +1,8 @@
 //! Writing into a folder on disk. Spec: v3 "File system store", "Store API implementation". Uses `sys`.
 //!
 //! An object is written to a temporary file in the folder `within` (an array's, or a group's), so that what a dead writer
-//! left is found there; fdatasync, then rename. A living writer has its temporary file locked: so it is told from what the dead
-//! left. Every path is resolved as in `directory.rs`.
+//! left is found there; fdatasync, then rename. A living writer has its temporary file locked before there is a byte in it: so it is
+//! told from what the dead left. Every path is resolved as in `directory.rs`.
 
 use std::ffi::CString;
 use std::fs::{File, TryLockError};
@@ -11,6 +11,7 @@ use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use super::directory::{DirectoryStore, READ, is_temporary_name};
 use super::output::Output;
@@ -19,6 +20,9 @@ use crate::error::{Error, Result};
 use crate::sys;
 
 static NEXT_TEMPORARY: AtomicU64 = AtomicU64::new(0);
+
+/// A writer that lives has locked the file that it made after so long.
+const LOCKED_WITHIN: Duration = Duration::from_secs(60);
 
 /// `a/b/c` as (`a/b`, `c`).
 fn split(key: &str) -> (&str, &str) {
@@ -139,6 +143,26 @@ impl Drop for Temporary<'_> {
     }
 }
 
+/// Whether a temporary file is what a dead writer left; it is locked from now on.
+fn is_leftover(name: &str, file: &File) -> bool {
+    // Locked: its writer lives.
+    if file.try_lock().is_err() {
+        return false;
+    }
+    // Without a name: somebody else has removed it, and the name may be another file's by now.
+    let Ok(found) = file.metadata() else { return false };
+    let is_new = || found.modified().is_ok_and(|made| made.elapsed().map_or(true, |age| age < LOCKED_WITHIN));
+    // A writer locks its file before it writes the first byte, so this one may be about to.
+    found.nlink() > 0 && (found.len() > 0 || !is_new() || has_dead_writer(name))
+}
+
+/// Whether the process that a temporary file is named for is gone. Of one on another machine it only seems so.
+fn has_dead_writer(name: &str) -> bool {
+    let pid = name.strip_prefix(".zarrfs-").and_then(|rest| rest.split('-').next()?.parse().ok());
+    let gone = pid.and_then(|pid| sys::open_process(pid).err());
+    gone.is_some_and(|error| error.raw_os_error() == Some(libc::ESRCH))
+}
+
 impl Writer for DirectoryStore {
     fn put(&self, key: &str, parts: &[Part<'_>], within: &str, like: &Info) -> Result<Validator> {
         let (folder_key, name) = split(key);
@@ -235,13 +259,12 @@ impl Writer for DirectoryStore {
         .map_err(failed(folder, "list"))?;
         let mut removed = 0;
         for name in names {
-            let name = c_name(folder, &name)?;
-            let Ok(leftover) = sys::open_at(opened.as_fd(), &name, READ | libc::O_NOFOLLOW) else {
+            let path = c_name(folder, &name)?;
+            let Ok(leftover) = sys::open_at(opened.as_fd(), &path, READ | libc::O_NOFOLLOW) else {
                 continue;
             };
-            // Locked: its writer lives.
             let leftover = File::from(leftover);
-            if leftover.try_lock().is_ok() && sys::unlink_at(opened.as_fd(), &name).is_ok() {
+            if is_leftover(&name, &leftover) && sys::unlink_at(opened.as_fd(), &path).is_ok() {
                 removed += 1;
             }
         }
@@ -253,6 +276,7 @@ impl Writer for DirectoryStore {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use std::fs;
+    use std::io::Write;
 
     use super::*;
 
@@ -310,11 +334,18 @@ mod tests {
         drop(lock);
         assert!(other.lock("a").unwrap().is_some());
         fs::write(folder.path().join("a/.zarrfs-1-2.tmp"), "half").unwrap();
-        let of_the_living = File::create(folder.path().join("a/.zarrfs-1-3.tmp")).unwrap();
+        let mut of_the_living = File::create(folder.path().join("a/.zarrfs-1-3.tmp")).unwrap();
         of_the_living.lock().unwrap();
         assert_eq!(store.remove_unfinished("a").unwrap(), 1);
         assert_eq!(fs::read_dir(folder.path().join("a")).unwrap().count(), 2);
-        drop(of_the_living);
+        of_the_living.unlock().unwrap();
+        assert_eq!(store.remove_unfinished("a").unwrap(), 0, "it is about to be locked");
+        of_the_living.write_all(b"h").unwrap();
+        assert_eq!(store.remove_unfinished("a").unwrap(), 1);
+        let old = File::create(folder.path().join("a/.zarrfs-1-4.tmp")).unwrap();
+        old.set_modified(std::time::SystemTime::now() - 2 * LOCKED_WITHIN).unwrap();
+        assert_eq!(store.remove_unfinished("a").unwrap(), 1);
+        File::create(folder.path().join("a/.zarrfs-99999999-5.tmp")).unwrap();
         assert_eq!(store.remove_unfinished("a").unwrap(), 1);
         assert!(folder.path().join("a/zarr.json").exists());
     }
@@ -338,10 +369,14 @@ mod tests {
         let is_done = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
+                let mut removed = 0;
                 while !is_done.load(Ordering::Relaxed) {
-                    store.remove_unfinished("a").unwrap();
+                    removed += store.remove_unfinished("a").unwrap();
                 }
+                assert_eq!(removed, 0, "its writer lives");
             });
+            let home = store.open_folder("a", "write").unwrap().unwrap();
+            (0..20_000).for_each(|_| drop(Temporary::new(&home).unwrap()));
             for number in 0..300 {
                 let put = store.put("a/c", &[Part::Bytes(&[number as u8])], "a", &like);
                 assert!(put.is_ok(), "{number}: {put:?}");
