@@ -74,7 +74,8 @@
 //! 4. `store/directory_writer.rs` writes a temporary file (`store/output.rs`, past the page cache if long), fdatasyncs it, renames
 //!    it; fsync(2) then syncs the folders.
 //! 5. A unit is clean if it was not written meanwhile; the array's epoch moves on, so that whatever a reader
-//!    loaded before is compared with the store before it is used again.
+//!    loaded before is compared with the store before it is used again. Where a codec of the array loses something (each says so
+//!    itself, `is_lossless`), the unit leaves the cache, and the kernel drops its pages before fsync and close return.
 //!
 //! A sidecar of a writable mount takes writes too: `mount/sidecar_edit.rs` gathers and judges them, and
 //! `hierarchy/attributes.rs` changes the documents, as text (`metadata/json_spans.rs`), so that what is unchanged keeps its bytes.
