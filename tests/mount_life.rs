@@ -38,6 +38,46 @@ fn refusals_are_sentences() {
     assert!(refusal(&at(&place.mountpoint()), 1).contains("is busy"));
 }
 
+/// A pipe made the mount wait for a reader, and stay when the caller had gone; a link of somebody else led root anywhere.
+#[test]
+fn a_log_file_neither_holds_up_a_mount_nor_leads_it_away() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::demo();
+    let at = |name: &str| place.folder.path().join(name);
+    let mount = |log: &str| {
+        let mut command = Command::new("timeout");
+        command.args(["20", PROGRAM, "mount", "--log-level", "trace", "--log-file", log]);
+        command.arg(place.store()).arg(place.mountpoint()).stdin(Stdio::null());
+        command
+    };
+    let mount_with = |log: &Path| mount(log.to_str().unwrap()).output().unwrap();
+    assert!(Command::new("mkfifo").arg(at("pipe")).status().unwrap().success());
+    std::os::unix::fs::symlink(at("target"), at("link")).unwrap();
+    assert!(refusal(&mount_with(&at("pipe")), 1).contains("nobody reads from this pipe"));
+    assert!(refusal(&mount_with(&at("link")), 1).contains("is a symbolic link"));
+    assert!(refusal(&mount_with(&place.store()), 1).contains("directory"));
+    assert!(!is_mounted(&place.mountpoint()) && !at("target").exists());
+
+    // One who holds the pipe open and reads nothing: the mount goes on.
+    let mut reader = File::options().read(true).write(true).open(at("pipe")).unwrap();
+    assert!(mount_with(&at("pipe")).status.success());
+    for number in 0..2000 {
+        let _ = fs::metadata(place.path(&format!("nothing{number}")));
+    }
+    assert!(fs::read_dir(place.mountpoint()).unwrap().count() > 0);
+    assert!(place.umount().status.success());
+    let mut some = [0; 1000];
+    reader.read_exact(&mut some).unwrap();
+    assert!(some.starts_with(b"["));
+
+    let stderr = File::create(at("stderr")).unwrap();
+    assert!(mount("/dev/stderr").stderr(stderr).status().unwrap().success());
+    assert!(place.umount().status.success());
+    assert!(fs::read(at("stderr")).unwrap().starts_with(b"["));
+}
+
 #[test]
 fn umount_names_who_uses_it() {
     if !can_mount() {

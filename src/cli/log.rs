@@ -4,10 +4,10 @@
 //! One message is one line, whatever names it has in it.
 
 use std::env;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use env_logger::fmt::Formatter;
@@ -16,6 +16,7 @@ use log::{Level, Record};
 use zarrfs::error::{Error, Result};
 
 use super::exit::{Exit, Outcome};
+use super::log_file::LogFile;
 use super::options::LogArguments;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
@@ -102,43 +103,6 @@ fn write_journal_line(out: &mut Formatter, record: &Record<'_>) -> io::Result<()
     writeln!(out, "<{priority}>{}", text(record))
 }
 
-/// A log file that may be moved away under the daemon: the next line then begins a new one (logrotate needs to tell nobody).
-struct LogFile {
-    path: PathBuf,
-    file: File,
-}
-
-impl LogFile {
-    fn open(path: PathBuf) -> io::Result<Self> {
-        let file = OpenOptions::new().create(true).append(true).open(&path)?;
-        Ok(LogFile { path, file })
-    }
-
-    fn follow(&mut self) -> io::Result<()> {
-        let (named, ours) = (std::fs::metadata(&self.path), self.file.metadata()?);
-        if named.is_ok_and(|named| (named.dev(), named.ino()) == (ours.dev(), ours.ino())) {
-            return Ok(());
-        }
-        // Whoever may move the file must not lead a daemon of root to another one by a link.
-        let mut options = OpenOptions::new();
-        options.create(true).append(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-        self.file = options.open(&self.path)?;
-        Ok(())
-    }
-}
-
-impl Write for LogFile {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        // Where there is no new file, the old one still takes the line.
-        let _ = self.follow();
-        self.file.write(line)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
-    }
-}
-
 /// For a command without a mount: reads the options and starts.
 pub fn start(arguments: &LogArguments) -> Outcome {
     Ok(Log::new(arguments)?.start()?)
@@ -161,22 +125,6 @@ fn filter(level: &str) -> Outcome<String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-
-    #[test]
-    fn a_log_file_that_was_moved_is_begun_anew() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("log");
-        let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
-        let mut log = LogFile::open(path.clone()).unwrap();
-        log.write_all(b"first\n").unwrap();
-        std::fs::rename(&path, folder.path().join("log.1")).unwrap();
-        log.write_all(b"second\n").unwrap();
-        assert_eq!((read("log.1").as_str(), read("log").as_str()), ("first\n", "second\n"));
-        std::fs::remove_file(&path).unwrap();
-        std::os::unix::fs::symlink(folder.path().join("other"), &path).unwrap();
-        log.write_all(b"third\n").unwrap();
-        assert!(!folder.path().join("other").exists(), "no link is followed");
-    }
 
     #[test]
     fn an_answer_that_came_too_late_is_nobodys_concern() {

@@ -10,6 +10,7 @@ mod completions;
 mod demo;
 mod exit;
 mod log;
+mod log_file;
 mod ls;
 mod man;
 mod memory;

@@ -146,7 +146,7 @@ pub struct LogArguments {
     #[arg(long, value_name = "LEVEL")]
     pub log_level: Option<String>,
 
-    /// Append messages to this file instead of writing them to standard error
+    /// Append messages to this file, terminal or pipe (no link) instead of writing them to standard error
     #[arg(long, value_name = "FILE")]
     pub log_file: Option<PathBuf>,
 }
