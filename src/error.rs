@@ -104,8 +104,11 @@ impl Error {
     /// The number that the kernel, and so the program that reads, is given.
     pub fn errno(&self) -> i32 {
         match self {
-            Error::Store { source, .. } if source.kind() == std::io::ErrorKind::ResourceBusy => libc::EBUSY,
-            Error::Store { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
+            Error::Store { source, .. } => source.raw_os_error().unwrap_or(match source.kind() {
+                std::io::ErrorKind::ResourceBusy => libc::EBUSY,
+                std::io::ErrorKind::PermissionDenied => libc::EACCES,
+                _ => libc::EIO,
+            }),
             Error::Metadata { .. } | Error::Corrupt { .. } => libc::EIO,
             Error::Unsupported { .. } => libc::EOPNOTSUPP,
             Error::TooLarge { .. } => libc::EFBIG,

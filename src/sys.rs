@@ -30,10 +30,19 @@ const RACE_RETRIES: u32 = 256;
 /// absolute link or one that leads out is `EXDEV` (openat2 with RESOLVE_BENEATH). `ENOSYS` or `EPERM` for every
 /// path means that the kernel or a sandbox lacks the call.
 pub fn open_beneath(root: BorrowedFd<'_>, path: &CStr, flags: i32) -> io::Result<OwnedFd> {
+    open_resolving(root, path, flags, libc::RESOLVE_BENEATH | libc::RESOLVE_NO_MAGICLINKS)
+}
+
+/// As [`open_beneath`], but a link anywhere in the path is `ELOOP` (except, with O_PATH and O_NOFOLLOW, one that ends it).
+pub fn open_beneath_without_links(root: BorrowedFd<'_>, path: &CStr, flags: i32) -> io::Result<OwnedFd> {
+    open_resolving(root, path, flags, libc::RESOLVE_BENEATH | libc::RESOLVE_NO_SYMLINKS)
+}
+
+fn open_resolving(root: BorrowedFd<'_>, path: &CStr, flags: i32, resolve: u64) -> io::Result<OwnedFd> {
     // SAFETY: open_how is a struct of three integers, for which all bytes zero is a value.
     let mut how: libc::open_how = unsafe { std::mem::zeroed() };
     how.flags = flags as u64;
-    how.resolve = libc::RESOLVE_BENEATH | libc::RESOLVE_NO_MAGICLINKS;
+    how.resolve = resolve;
     let mut races = 0;
     loop {
         // SAFETY: `path` is NUL-terminated and `how` lives through the call; its true size is passed.
@@ -75,6 +84,17 @@ pub fn open_at(folder: BorrowedFd<'_>, path: &CStr, flags: i32) -> io::Result<Ow
             return Err(error);
         }
     }
+}
+
+/// The text of a link that was opened with O_PATH and O_NOFOLLOW (readlinkat(2)).
+pub fn read_link(link: BorrowedFd<'_>) -> io::Result<OsString> {
+    let mut text = vec![0_u8; libc::PATH_MAX as usize];
+    // SAFETY: the path is an empty string, and `text` is writable for its length.
+    let length =
+        unsafe { libc::readlinkat(link.as_raw_fd(), c"".as_ptr(), text.as_mut_ptr().cast(), text.len()) };
+    let Ok(length) = usize::try_from(length) else { return Err(io::Error::last_os_error()) };
+    text.truncate(length);
+    Ok(OsString::from_vec(text))
 }
 
 /// Makes the file `name` in `folder` and opens it for writing (and reading); `EEXIST` where the name is taken.

@@ -86,6 +86,8 @@ pub struct Opened {
     pub version: Option<Validator>,
     /// The number of the array that stores: one that grew is followed by another.
     pub array: u64,
+    /// Device and inode of the array's folder, where the store has such.
+    pub folder: Option<(u64, u64)>,
 }
 
 /// A failed write-back, counted, so that every handle is told once (as errseq_t in the kernel).

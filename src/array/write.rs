@@ -76,13 +76,14 @@ impl Array {
         let document = inner.store.get(document_key, MAX_DOCUMENT_BYTES)?;
         let document = document.filter(|document| inner.is_described_by(document));
         let document = document.ok_or_else(|| Error::Stale { key: document_key.to_owned() })?;
+        let folder = inner.folder_identity()?;
         let removed = writer.remove_unfinished(&inner.path)?;
         if removed > 0 {
             log::warn!("{document_key}: removed {removed} unfinished files of a writer that died");
         }
         inner.writing.is_written.store(true, Ordering::Release);
         let version = Some(info.validator);
-        *opened = Some(Opened { writers: 1, _lock: lock, document, version, array: inner.number });
+        *opened = Some(Opened { writers: 1, _lock: lock, document, version, array: inner.number, folder });
         inner.engine.register(&self.inner);
         Ok(())
     }
@@ -103,6 +104,12 @@ impl Array {
     /// How many have it open for writing.
     pub fn writers(&self) -> usize {
         self.inner.writing.opened.lock().as_ref().map_or(0, |opened| opened.writers)
+    }
+
+    /// Whether another folder has come into the place of the one that is written to.
+    pub fn is_displaced(&self) -> bool {
+        let written = self.inner.writing.opened.lock().as_ref().map(|opened| opened.folder);
+        written.is_some_and(|folder| self.inner.folder_identity().is_ok_and(|now| now != folder))
     }
 
     /// Writes `data` at `offset`; the range must lie in the file. The bytes are dirty until [`Array::flush`]. When more is
@@ -207,6 +214,12 @@ fn lock_folder(writer: &dyn Writer, folder: &str) -> Result<Option<Box<dyn Send 
 }
 
 impl Inner {
+    /// Device and inode of the array's folder, where the store has such.
+    pub(super) fn folder_identity(&self) -> Result<Option<(u64, u64)>> {
+        let folder = self.store.head(&self.path)?.map(|info| info.validator);
+        Ok(folder.filter(|folder| folder.inode != 0).map(|folder| (folder.device, folder.inode)))
+    }
+
     /// Whether a document still describes the array as it was opened; its attributes do not matter.
     pub(super) fn is_described_by(&self, document: &[u8]) -> bool {
         let key = self.metadata.document_key.as_str();

@@ -332,6 +332,13 @@ impl Inner {
         let stale = || Error::Stale { key: key.to_owned() };
         let mut opened = self.writing.opened.lock();
         let opened = opened.as_mut().filter(|opened| opened.array == self.number).ok_or_else(stale)?;
+        if let Some(writer) = self.store.writer() {
+            writer.check_place().map_err(|_| stale())?;
+        }
+        // Another folder with the same document is another array.
+        if self.folder_identity()? != opened.folder {
+            return Err(stale());
+        }
         let now = self.store.head(key)?.ok_or_else(stale)?;
         if opened.version != Some(now.validator) {
             let document = self.store.get(key, MAX_DOCUMENT_BYTES)?.ok_or_else(stale)?;

@@ -185,10 +185,13 @@ impl Arguments {
         let foreground = self.foreground;
         let (cache_limit_bytes, layout) = (options.cache_limit_bytes, options.layout);
         // The log file is made only behind the checks of `run`: it must not come to lie in the store.
-        session::run(options, foreground, move || {
+        session::run(options, foreground, move |for_others| {
             // A daemon's standard error is the system log.
             log.start()?;
-            let store = open::zarr_store(&location, follow_symlinks)?;
+            let store = match for_others {
+                true => open::zarr_store_for_others(&location, follow_symlinks)?,
+                false => open::zarr_store(&location, follow_symlinks)?,
+            };
             if foreground {
                 warn_of_slabs(&store, cache_limit_bytes, layout);
             }

@@ -15,7 +15,15 @@ const MAX_FOLDERS_SEARCHED: usize = 10_000;
 
 /// Opens a store, and refuses a folder in which nothing is of Zarr.
 pub fn zarr_store(location: &str, follow_symlinks: bool) -> Result<Arc<dyn Store>> {
-    let store = zarrfs::store::open(location, follow_symlinks)?;
+    with_zarr(zarrfs::store::open(location, follow_symlinks)?)
+}
+
+/// As [`zarr_store`], for a mount that others may enter.
+pub fn zarr_store_for_others(location: &str, follow_symlinks: bool) -> Result<Arc<dyn Store>> {
+    with_zarr(zarrfs::store::open_for_others(location, follow_symlinks)?)
+}
+
+fn with_zarr(store: Arc<dyn Store>) -> Result<Arc<dyn Store>> {
     for (folders, visit) in Tree::new(store.clone()).walk("", usize::MAX).enumerate() {
         let is_trace = match visit.node {
             Ok(Node::Group { metadata, .. }) => metadata.zarr_format.is_some(),

@@ -25,7 +25,7 @@ use super::lineage::{Copy, Lineage, parent};
 use super::walk::Walk;
 use crate::error::{Error, Result};
 use crate::metadata::{ArrayMetadata, Document, GroupMetadata, ZarrFormat};
-use crate::store::{Info, Store, Validator, is_key, join};
+use crate::store::{Info, Readers, Store, Validator, is_key, join};
 
 /// The longest name that a filesystem can show, in bytes.
 const NAME_MAX_BYTES: usize = 255;
@@ -102,8 +102,15 @@ impl Tree {
     /// As [`Tree::node`], for who knows what is above already.
     pub(super) fn node_under(&self, path: &str, above: &Lineage) -> Result<Option<Node>> {
         let Some(found) = self.find(path, above) else { return Ok(None) };
-        let folder = self.store.head(path).ok().flatten();
+        let folder = self.store.head(path);
         let document = self.store.head(&found.key).ok().flatten();
+        // Who may search a folder that cannot be looked at is not known.
+        let is_closed = folder.is_err();
+        let folder = folder.ok().flatten();
+        let under_folder = |info: Info| match is_closed {
+            true => Info { mode: info.mode & 0o700, ..info },
+            false => under_folder(info, folder),
+        };
         let info = match (document, folder) {
             (Some(info), _) | (None, Some(info)) => info,
             (None, None) => {
@@ -115,9 +122,9 @@ impl Tree {
         };
         Ok(Some(match found.content {
             Content::Group(metadata) => Node::Group { metadata, info: folder.unwrap_or(info.as_folder()) },
-            Content::Array(metadata) => Node::Array { metadata, info: under_folder(info, folder) },
+            Content::Array(metadata) => Node::Array { metadata, info: under_folder(info) },
             Content::Broken(Fault { error, size_bytes, document }) => {
-                Node::Broken { error, info: under_folder(info, folder), size_bytes, document }
+                Node::Broken { error, info: under_folder(info), size_bytes, document }
             }
         }))
     }
@@ -260,18 +267,8 @@ fn is_node_name(name: &str, parent: Option<ZarrFormat>) -> bool {
 /// is not shown, so the array's file must stand for both.
 fn under_folder(document: Info, folder: Option<Info>) -> Info {
     let Some(folder) = folder else { return document };
-    let same_group = document.gid == folder.gid;
-    let group_may_search = folder.mode & 0o010 != 0;
-    let others_may_search = folder.mode & 0o001 != 0;
-    let mut mode = document.mode;
-    // Who is in the document's group but not in the folder's is one of the others there, and the reverse.
-    if !(group_may_search && (same_group || others_may_search)) {
-        mode &= !0o070;
-    }
-    if !(others_may_search && (same_group || group_may_search)) {
-        mode &= !0o007;
-    }
-    Info { mode, ..document }
+    let readers = Readers::of(&document).behind(&Readers::of(&folder));
+    Info { mode: readers.mode, ..document }
 }
 
 /// One validator that differs when any part does.

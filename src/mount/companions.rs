@@ -21,7 +21,7 @@ use crate::mount::fs::{FileSystem, JSON};
 use crate::mount::handle::Handle;
 use crate::mount::inode::{Entity, Inode, Kind};
 use crate::mount::nodes::Seen;
-use crate::store::join;
+use crate::store::{Audience, join};
 
 /// The companion files that were looked at.
 #[derive(Default)]
@@ -219,8 +219,12 @@ impl FileSystem {
     ) -> Result<Arc<Made>, Error> {
         // Its memory is needed.
         *self.companions.latest.lock() = None;
-        let subject =
-            Subject { engine: &self.engine, store: self.nodes.store(), path: &entity.path, metadata };
+        let path = &entity.path;
+        let audience: Arc<Audience> = Arc::default();
+        let seen = self.nodes.get(path, Reach::Store).map_err(|failure| failure.into_error(path))?;
+        audience.admit(self.readers(&seen));
+        let store = self.store_for(path, &audience);
+        let subject = Subject { engine: &self.engine, store: &store, path, metadata };
         let made = (format.open)(&subject).and_then(|companion| Ok((companion.make()?, companion)));
         let (made, outcome) = match made {
             Ok((made, companion)) => {

@@ -180,6 +180,7 @@ impl FileSystem {
         if inode.is_stale() || shown_before.is_some_and(|size| size != shown_size(&seen)) {
             return Err(Failure::Errno(libc::ESTALE));
         }
+        let readers = inode.audience.admit(self.readers(&seen));
         let array = match &seen.node {
             Some(Node::Array { .. }) => self.built_array(inode, &seen)?,
             Some(Node::Broken { error, .. }) => return Err(error.clone().into()),
@@ -196,7 +197,7 @@ impl FileSystem {
         std::mem::drop(opening);
         let is_direct = way.is_direct();
         let writer = if writes { Some(self.open_writer(&array, !only_writes)?) } else { None };
-        let handle = Handle::Array { inode: inode.clone(), reader: Reader::default(), writer, way };
+        let handle = Handle::Array { inode: inode.clone(), reader: Reader::default(), writer, way, readers };
         Ok(Opened { handle: self.handles.add(handle), is_direct, keeps_cache: true, drop, writes, backing })
     }
 
@@ -233,7 +234,7 @@ impl FileSystem {
         let open = match &*slot {
             Some(open) => open.clone(),
             None => {
-                let array = self.build(&inode.entity.path, metadata);
+                let array = self.build(&inode.entity.path, metadata, &inode.audience);
                 let (metadata, version) = (metadata.clone(), seen.version);
                 let open = Arc::new(OpenArray { metadata, version, read_at: seen.read_at, array });
                 *slot = Some(open.clone());

@@ -14,8 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 
-use crate::array::{Array, Engine};
-use crate::error::Error;
+use crate::array::Engine;
 use crate::hierarchy::{Node, Tree};
 use crate::metadata::ArrayMetadata;
 use crate::mount::companions::{Companions, expressed};
@@ -356,15 +355,15 @@ impl FileSystem {
                 Ok((file.info, file.size_bytes))
             }
             Kind::Internals | Kind::Formats => Ok((self.own_info(0o555), 0)),
-            Kind::Stats => Ok((self.own_info(0o444), self.stats_text().len() as u64)),
+            Kind::Stats => Ok((self.own_info(0o400), self.stats_text().len() as u64)),
             Kind::Config => Ok((self.own_info(0o444), self.config_text().len() as u64)),
-            Kind::Unsaved => Ok((self.own_info(0o444), self.unsaved_text().len() as u64)),
+            Kind::Unsaved => Ok((self.own_info(0o400), self.unsaved_text().len() as u64)),
             Kind::LastError => Ok((self.own_info(0o400), self.failures.text().len() as u64)),
         }
     }
 
-    /// What is shown of the mount's own files: they belong to who runs it, and tell nothing that root's files hide.
-    fn own_info(&self, mode: u32) -> Info {
+    /// What is shown of the mount's own files: they belong to the user that runs it. What names arrays is for that user only.
+    pub(super) fn own_info(&self, mode: u32) -> Info {
         let (uid, gid) = crate::sys::effective_ids();
         let validator = Validator { device: 0, inode: 0, mtime_ns: 0, size_bytes: 0 };
         Info { validator, uid, gid, mode, mtime: self.started }
@@ -394,9 +393,14 @@ impl FileSystem {
             return Ok(());
         };
         let array = match (difference(&old.metadata, metadata, &self.options), &old.array) {
+            // What was written to the folder that was there before does not belong into this one.
+            (_, Ok(array)) if array.is_displaced() => {
+                self.inodes.retire(&inode);
+                return Ok(());
+            }
             (Difference::None, _) => old.array.clone(),
             (Difference::Grown, Ok(array)) => array.grown(metadata.clone(), self.options.layout),
-            (Difference::Grown, Err(_)) => self.build(&entity.path, metadata),
+            (Difference::Grown, Err(_)) => self.build(&entity.path, metadata, &inode.audience),
             (Difference::Other, Ok(_) | Err(_)) => {
                 self.inodes.retire(&inode);
                 return Ok(());
@@ -416,11 +420,6 @@ impl FileSystem {
         let new = OpenArray { metadata, version, read_at: seen.read_at, array };
         *inode.open_array.write() = Some(Arc::new(new));
         Ok(())
-    }
-
-    /// Builds an array's codec chain, or says why that cannot be done.
-    pub(super) fn build(&self, path: &str, metadata: &Arc<ArrayMetadata>) -> Result<Arc<Array>, Error> {
-        Array::open(&self.engine, self.nodes.store(), path, metadata.clone(), self.options.layout)
     }
 }
 

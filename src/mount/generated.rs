@@ -175,7 +175,7 @@ impl FileSystem {
         let open = self.inodes.existing(&Entity::new(Kind::Array, path)).and_then(|inode| inode.open_array());
         match open {
             Some(open) if Arc::ptr_eq(&open.metadata, metadata) => open.array.clone(),
-            _ => self.build(path, metadata),
+            _ => self.build(path, metadata, &Arc::default()),
         }
     }
 

@@ -12,6 +12,7 @@ use crate::mount::inode::{Entity, Inode};
 use crate::mount::page_cache::Way;
 use crate::mount::sidecar_edit::Draft;
 use crate::mount::writing::Writer;
+use crate::store::Readers;
 
 /// One name in a folder.
 #[derive(Clone, Debug)]
@@ -36,6 +37,8 @@ pub enum Handle {
         writer: Option<Writer>,
         /// Whether the kernel caches what it reads and writes.
         way: Way,
+        /// Who may have it.
+        readers: Arc<Readers>,
     },
     /// A sidecar that is written.
     Draft {

@@ -19,7 +19,7 @@ use crate::formats::Format;
 use crate::metadata::ArrayMetadata;
 use crate::mount::page_cache::PageCacheUsers;
 use crate::mount::written_end::WrittenEnd;
-use crate::store::Validator;
+use crate::store::{Audience, Validator};
 
 /// The inode of the mount's root.
 pub const ROOT: u64 = 1;
@@ -118,6 +118,8 @@ pub struct Inode {
     pub entity: Entity,
     /// For arrays: what was read.
     pub counters: Counters,
+    /// For arrays: whom what is read must be open to.
+    pub audience: Arc<Audience>,
     /// For arrays that have been opened: what its handles read. Replaced when the array grows in place.
     pub open_array: RwLock<Option<Arc<OpenArray>>>,
     /// When the metadata behind `open_array` was last compared with the store.
@@ -135,6 +137,7 @@ impl Inode {
             number,
             entity,
             counters: Counters::default(),
+            audience: Arc::default(),
             open_array: RwLock::new(None),
             checked_at: Mutex::new(None),
             written_end: WrittenEnd::default(),

@@ -35,6 +35,7 @@ pub mod pool;
 pub mod privileges;
 pub mod process;
 pub mod ranges;
+mod readers;
 pub mod seeking;
 pub mod session;
 pub mod sidecar;

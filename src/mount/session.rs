@@ -40,13 +40,14 @@ const READ_AHEAD_KIB: u32 = 2048;
 /// Mounts. In the foreground it returns when the mount has ended; otherwise a daemon is forked, and it returns
 /// when the mount answers (the first stat works), or with the reason why not.
 ///
-/// Must be called while the process has one thread: `open_store` runs behind the fork, so that a store
+/// `open_store` is told whether others than this program's user will enter. Must be called while the process has one thread:
+/// it runs behind the fork, so that a store
 /// may start threads. Logging goes wherever the caller's logger writes; the daemon's standard error is
 /// the system log.
 pub fn run(
     mut options: Options,
     foreground: bool,
-    open_store: impl FnOnce() -> Result<Arc<dyn Store>>,
+    open_store: impl FnOnce(bool) -> Result<Arc<dyn Store>>,
 ) -> Result<()> {
     options.mountpoint = mounting::check(&options)?;
     mounting::lets_others_in(&options)?;
@@ -115,11 +116,11 @@ fn wait_until_ready(mut reader: PipeReader) -> Result<()> {
 /// words; what fails later is logged.
 fn run_daemon(
     options: Options,
-    open_store: impl FnOnce() -> Result<Arc<dyn Store>>,
+    open_store: impl FnOnce(bool) -> Result<Arc<dyn Store>>,
     mut report: PipeWriter,
 ) -> i32 {
-    let open_store = || {
-        let store = open_store()?;
+    let open_store = |for_others| {
+        let store = open_store(for_others)?;
         // The folder that the command was called in is not needed any more, and may be unmounted.
         std::env::set_current_dir("/").map_err(|error| Error::Usage(format!("cannot enter /: {error}")))?;
         Ok(store)
@@ -192,10 +193,10 @@ struct Started {
 }
 
 /// Opens the store and mounts; the session is ready to run. Must be called before any thread is started.
-fn start(options: Options, open_store: impl FnOnce() -> Result<Arc<dyn Store>>) -> Result<Started> {
+fn start(options: Options, open_store: impl FnOnce(bool) -> Result<Arc<dyn Store>>) -> Result<Started> {
     make_room_for_descriptors();
     let mounter = Arc::new(Mounter::start()?);
-    let store = open_store()?;
+    let store = open_store(mounting::lets_others_in(&options)?)?;
     let options = Arc::new(options);
     let fs = Arc::new(FileSystem::new(options.clone(), store));
     fs.check_root().map_err(|failure| failure.into_error("the root of the store"))?;

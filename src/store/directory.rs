@@ -19,9 +19,14 @@ use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
-use super::{Entry, Info, Object, Room, Store, Validator, Writer, check_key, read_whole, stat};
+use super::links::{ArrayGuard, Guard, Way};
+use super::{
+    Audience, Entry, Info, Object, Readers, Room, Store, Validator, Writer, check_key, read_whole, stat,
+};
 use crate::error::{Error, Result};
 use crate::sys::{self, NameKind};
 
@@ -29,11 +34,11 @@ use crate::sys::{self, NameKind};
 const NAME_MAX_BYTES: usize = 255;
 /// For reading, whatever it is.
 pub(super) const READ: i32 = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_CLOEXEC | libc::O_NOCTTY;
-const LOOK: i32 = libc::O_PATH | libc::O_CLOEXEC;
+pub(super) const LOOK: i32 = libc::O_PATH | libc::O_CLOEXEC;
 
 /// How paths are kept inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Confinement {
+pub(super) enum Confinement {
     /// By the kernel, openat2(2).
     Kernel,
     /// The kernel has no openat2 (before 5.6, or a sandbox): name by name, and no link is followed.
@@ -43,10 +48,17 @@ enum Confinement {
 }
 
 /// A folder on disk.
+#[derive(Clone)]
 pub struct DirectoryStore {
-    root: OwnedFd,
+    pub(super) root: Arc<OwnedFd>,
     path: String,
-    confinement: Confinement,
+    /// Where the folder was found.
+    pub(super) place: PathBuf,
+    /// It was said that another folder is there now.
+    pub(super) is_displaced: Arc<AtomicBool>,
+    pub(super) confinement: Confinement,
+    /// Others have what this program reads.
+    pub(super) guard: Option<Guard>,
 }
 
 impl DirectoryStore {
@@ -66,7 +78,16 @@ impl DirectoryStore {
                 }
             }
         };
-        Ok(DirectoryStore { root, path: path.display().to_string(), confinement })
+        let place = std::path::absolute(path)?;
+        let path = path.display().to_string();
+        let (root, is_displaced) = (Arc::new(root), Arc::default());
+        Ok(DirectoryStore { root, path, place, is_displaced, confinement, guard: None })
+    }
+
+    /// For a program that serves others than its own user.
+    pub(super) fn guarded(mut self) -> Self {
+        self.guard = Some(Guard::Nodes);
+        self
     }
 
     /// As on a kernel without openat2.
@@ -77,12 +98,12 @@ impl DirectoryStore {
     }
 
     /// Opens the path of `key`, `None` when it is missing.
-    fn resolve(&self, key: &str, operation: &'static str, flags: i32) -> Result<Option<File>> {
+    fn resolve(&self, key: &str, operation: &'static str, flags: i32) -> Result<Option<(File, Way)>> {
         check_key(key, operation)?;
         match self.resolve_raw(key, flags) {
-            Ok(file) => Ok(Some(file)),
+            Ok(found) => Ok(Some(found)),
             Err(error) => match error.raw_os_error() {
-                Some(libc::ENOENT) => self.missing_unless_link(key, operation),
+                Some(libc::ENOENT) => self.missing_unless_link(key, operation).map(|()| None),
                 Some(libc::ENOTDIR) => Ok(None),
                 Some(libc::ENAMETOOLONG) if key.split('/').any(|name| name.len() > NAME_MAX_BYTES) => {
                     Ok(None)
@@ -93,7 +114,10 @@ impl DirectoryStore {
         }
     }
 
-    fn resolve_raw(&self, key: &str, flags: i32) -> io::Result<File> {
+    fn resolve_raw(&self, key: &str, flags: i32) -> io::Result<(File, Way)> {
+        if let Some(guard) = &self.guard {
+            return self.resolve_guarded(key, flags, guard);
+        }
         let path = CString::new(if key.is_empty() { "." } else { key })?;
         let root = self.root.as_fd();
         let opened = match self.confinement {
@@ -101,16 +125,19 @@ impl DirectoryStore {
             Confinement::Plain => sys::open_at(root, &path, flags),
             Confinement::Walk => walk(root, key, flags),
         };
-        opened.map(File::from)
+        Ok((File::from(opened?), Way::default()))
     }
 
     /// A path is missing when its name is in none of the folders that lead to it. If what ends the path is a
     /// link, its target is missing, which is another thing: fill values must not stand in for it.
-    fn missing_unless_link(&self, key: &str, operation: &'static str) -> Result<Option<File>> {
+    fn missing_unless_link(&self, key: &str, operation: &'static str) -> Result<()> {
         let mut path = key;
         loop {
             match self.resolve_raw(path, LOOK | libc::O_NOFOLLOW) {
-                Ok(file) if file.metadata().is_ok_and(|metadata| metadata.is_symlink()) => {
+                Ok((file, _))
+                    if file.metadata().is_ok_and(|metadata| metadata.is_symlink())
+                        && self.resolve_raw(path, LOOK).is_err() =>
+                {
                     let reason = if path == key {
                         "it is a link, and what it points to is not there".to_owned()
                     } else {
@@ -118,23 +145,27 @@ impl DirectoryStore {
                     };
                     return Err(Error::store(key, operation, io::Error::other(reason)));
                 }
-                Ok(_) => return Ok(None),
+                Ok(_) => return Ok(()),
                 Err(_) => match path.rsplit_once('/') {
                     Some((folder, _)) => path = folder,
-                    None => return Ok(None),
+                    None => return Ok(()),
                 },
             }
         }
     }
 
     fn open_object(&self, key: &str, operation: &'static str) -> Result<Option<DirectoryObject>> {
-        let Some(file) = self.resolve(key, operation, READ)? else { return Ok(None) };
-        let metadata = file.metadata().map_err(|error| Error::store(key, operation, error))?;
+        let Some((file, _)) = self.resolve(key, operation, READ)? else { return Ok(None) };
+        let failed = |error| Error::store(key, operation, error);
+        let metadata = file.metadata().map_err(failed)?;
         if metadata.is_dir() {
             return Ok(None);
         }
         if !metadata.is_file() {
             return Err(Error::store(key, operation, io::Error::other("it is not a regular file")));
+        }
+        if let Some(Guard::Array(array)) = &self.guard {
+            array.check_object(&stat::owned(&metadata)).map_err(failed)?;
         }
         let validator = stat::validator(&metadata);
         Ok(Some(DirectoryObject { file, validator, key: key.to_owned() }))
@@ -142,24 +173,32 @@ impl DirectoryStore {
 
     /// Opens a folder, `None` when it is missing or no folder.
     pub(super) fn open_folder(&self, key: &str, operation: &'static str) -> Result<Option<File>> {
-        self.resolve(key, operation, READ | libc::O_DIRECTORY)
+        Ok(self.resolve(key, operation, READ | libc::O_DIRECTORY)?.map(|(folder, _)| folder))
+    }
+
+    /// Opens a folder whose names are going to be changed.
+    pub(super) fn open_for_change(&self, key: &str, operation: &'static str) -> Result<Option<File>> {
+        let found = self.resolve(key, operation, READ | libc::O_DIRECTORY)?;
+        let Some((folder, way)) = found else { return Ok(None) };
+        self.check_change(&folder, &way).map_err(|error| Error::store(key, operation, error))?;
+        Ok(Some(folder))
     }
 
     /// Opens a folder or an object for locking it.
     pub(super) fn open_for_lock(&self, key: &str) -> Result<Option<File>> {
-        self.resolve(key, "lock", READ)
+        Ok(self.resolve(key, "lock", READ)?.map(|(file, _)| file))
     }
 
     /// Opens an object for setting its times, which needs no permission to write.
     pub(super) fn open_for_touch(&self, key: &str) -> Result<Option<File>> {
-        self.resolve(key, "open", READ)
+        Ok(self.resolve(key, "open", READ)?.map(|(file, _)| file))
     }
 
     /// Whether a name is a folder where readdir(3) did not say. A link that cannot be followed counts as one,
     /// so that whoever looks into it is told why it cannot be.
     fn is_folder(&self, key: &str) -> bool {
         match self.resolve_raw(key, LOOK) {
-            Ok(file) => file.metadata().is_ok_and(|metadata| metadata.is_dir()),
+            Ok((file, _)) => file.metadata().is_ok_and(|metadata| metadata.is_dir()),
             Err(_) => true,
         }
     }
@@ -209,8 +248,16 @@ impl Store for DirectoryStore {
     }
 
     fn head(&self, key: &str) -> Result<Option<Info>> {
-        let Some(file) = self.resolve(key, "look at", LOOK)? else { return Ok(None) };
-        stat::info(&file).map(Some).map_err(|error| Error::store(key, "look at", error))
+        let Some((file, way)) = self.resolve(key, "look at", LOOK)? else { return Ok(None) };
+        let failed = |error| Error::store(key, "look at", error);
+        let metadata = file.metadata().map_err(failed)?;
+        let info = stat::info_of(&file, &metadata);
+        if let Some(Guard::Array(array)) = &self.guard
+            && !metadata.is_dir()
+        {
+            array.check_object(&Readers::of(&info)).map_err(failed)?;
+        }
+        Ok(Some(way.cut(info)))
     }
 
     fn list(&self, folder: &str) -> Result<Vec<Entry>> {
@@ -224,7 +271,7 @@ impl Store for DirectoryStore {
     }
 
     fn each_name(&self, folder: &str, each: &mut dyn FnMut(Entry) -> ControlFlow<()>) -> Result<()> {
-        let Some(opened) = self.resolve(folder, "list", READ | libc::O_DIRECTORY)? else {
+        let Some((opened, _)) = self.resolve(folder, "list", READ | libc::O_DIRECTORY)? else {
             return Ok(());
         };
         sys::read_folder(opened.into(), |name, kind| {
@@ -251,6 +298,12 @@ impl Store for DirectoryStore {
 
     fn describe(&self) -> String {
         self.path.clone()
+    }
+
+    fn for_audience(&self, path: &str, audience: &Arc<Audience>) -> Option<Arc<dyn Store>> {
+        self.guard.as_ref()?;
+        let guard = ArrayGuard::new(path, Arc::clone(audience));
+        Some(Arc::new(DirectoryStore { guard: Some(Guard::Array(Arc::new(guard))), ..self.clone() }))
     }
 
     fn writer(&self) -> Option<&dyn Writer> {
@@ -284,192 +337,4 @@ impl Object for DirectoryObject {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, clippy::panic)]
-    use std::fs;
-    use std::os::unix::ffi::OsStrExt;
-    use std::os::unix::fs::symlink;
-
-    use super::*;
-
-    /// A store beside a folder that is not its business.
-    struct Place {
-        folder: tempfile::TempDir,
-    }
-
-    impl Place {
-        fn new() -> Self {
-            let folder = tempfile::tempdir().unwrap();
-            fs::create_dir_all(folder.path().join("store/a/b")).unwrap();
-            fs::create_dir(folder.path().join("outside")).unwrap();
-            fs::write(folder.path().join("outside/secret"), "secret").unwrap();
-            fs::write(folder.path().join("store/a/b/c"), "inside").unwrap();
-            Place { folder }
-        }
-        fn root(&self) -> std::path::PathBuf {
-            self.folder.path().join("store")
-        }
-        fn link(&self, target: impl AsRef<Path>, name: &str) {
-            symlink(target, self.root().join(name)).unwrap();
-        }
-        fn store(&self, follow_symlinks: bool) -> DirectoryStore {
-            DirectoryStore::open(&self.root(), follow_symlinks).unwrap()
-        }
-    }
-
-    fn refusal<T>(result: Result<Option<T>>) -> String {
-        match result {
-            Err(error) => error.to_string(),
-            Ok(None) => panic!("missing, where an error was due"),
-            Ok(Some(_)) => panic!("found, where an error was due"),
-        }
-    }
-
-    #[test]
-    fn links_inside_are_followed() {
-        let place = Place::new();
-        place.link("a/b/c", "file");
-        place.link("a", "folder");
-        place.link("../a/b/../b/c", "a/up");
-        let store = place.store(false);
-        for key in ["file", "folder/b/c", "a/up", "folder/up"] {
-            assert_eq!(store.get(key, 9).unwrap().unwrap(), b"inside", "{key}");
-            assert_eq!(
-                store.head(key).unwrap().unwrap().validator,
-                store.open(key).unwrap().unwrap().validator()
-            );
-        }
-        let listed = store.list("").unwrap();
-        let kinds: Vec<_> = listed.iter().map(|entry| (entry.name.as_str(), entry.is_folder)).collect();
-        assert_eq!(kinds, [("a", true), ("file", false), ("folder", true)]);
-        assert!(refusal(place.store(false).by_walking().open("folder/b/c")).contains("openat2"));
-    }
-
-    #[test]
-    fn links_out_are_refused_unless_asked_for() {
-        let place = Place::new();
-        place.link("../outside/secret", "file");
-        place.link("../outside", "folder");
-        place.link(place.folder.path().join("outside"), "absolute");
-        place.link("/", "a/top");
-        place.link(place.root().join("a/b/c"), "absolute-inside");
-        let keys = ["file", "folder/secret", "absolute/secret", "absolute-inside"];
-        for store in [place.store(false), place.store(false).by_walking()] {
-            for key in keys.iter().copied().chain(["folder", "absolute", "a/top", "a/top/etc/passwd"]) {
-                refusal(store.open(key));
-                refusal(store.get(key, 9));
-                refusal(store.head(key));
-            }
-            assert!(store.list("folder").is_err());
-            // Whoever looks into it is told why it cannot be looked into.
-            assert!(store.list("").unwrap().iter().any(|entry| entry.name == "folder" && entry.is_folder));
-        }
-        assert!(refusal(place.store(false).open("file")).contains("follow-symlinks"));
-        for key in keys {
-            assert!(place.store(true).open(key).unwrap().is_some(), "{key}");
-        }
-    }
-
-    #[test]
-    fn a_link_without_target_is_not_missing() {
-        let place = Place::new();
-        place.link("nowhere", "file");
-        place.link("gone/further", "a/folder");
-        place.link("loop", "loop");
-        for store in [place.store(false), place.store(true)] {
-            assert!(refusal(store.open("file")).contains("is a link"));
-            assert!(refusal(store.open("a/folder/x/y")).contains("a/folder is a link"));
-            assert!(refusal(store.head("loop")).contains("ymbolic link"));
-            assert!(store.open("a/nowhere").unwrap().is_none());
-        }
-    }
-
-    #[test]
-    fn what_is_no_regular_file_is_an_error_and_does_not_hang() {
-        let place = Place::new();
-        let made = std::process::Command::new("mkfifo").arg(place.root().join("fifo")).status().unwrap();
-        assert!(made.success());
-        let _socket = std::os::unix::net::UnixListener::bind(place.root().join("socket")).unwrap();
-        let store = place.store(false);
-        assert!(refusal(store.open("fifo")).contains("not a regular file"));
-        assert!(refusal(store.get("fifo", 9)).contains("not a regular file"));
-        refusal(store.open("socket"));
-        assert!(place.store(true).open("fifo").is_err());
-        assert_eq!(store.list("").unwrap().iter().filter(|entry| entry.is_folder).count(), 1);
-    }
-
-    #[test]
-    fn no_permission_is_not_missing() {
-        use std::os::unix::fs::PermissionsExt;
-        if sys::effective_ids().0 == 0 {
-            eprintln!("SKIPPED: root is denied nothing");
-            return;
-        }
-        let place = Place::new();
-        fs::write(place.root().join("closed"), "x").unwrap();
-        fs::set_permissions(place.root().join("closed"), fs::Permissions::from_mode(0o000)).unwrap();
-        fs::set_permissions(place.root().join("a/b"), fs::Permissions::from_mode(0o000)).unwrap();
-        let store = place.store(false);
-        for key in ["closed", "a/b/c", "a/b/no such"] {
-            let error = store.open(key).err().unwrap();
-            assert_eq!(error.errno(), libc::EACCES, "{error}");
-        }
-        assert_eq!(store.list("a/b").unwrap_err().errno(), libc::EACCES);
-        assert_eq!(store.head("closed").unwrap().unwrap().mode, 0);
-        fs::set_permissions(place.root().join("a/b"), fs::Permissions::from_mode(0o755)).unwrap();
-    }
-
-    #[test]
-    fn unlisted_names() {
-        let place = Place::new();
-        fs::write(place.root().join(".zarrfs-12-34.tmp"), "half").unwrap();
-        fs::write(place.root().join(std::ffi::OsStr::from_bytes(b"\xff\xfe")), "x").unwrap();
-        let names: Vec<_> =
-            place.store(false).list("").unwrap().into_iter().map(|entry| entry.name).collect();
-        assert_eq!(names, ["a"]);
-        assert!(
-            is_temporary_name(".zarrfs-1.tmp")
-                && !is_temporary_name(".zarrfs-1")
-                && !is_temporary_name("x.tmp")
-        );
-    }
-
-    #[test]
-    fn the_root_may_be_renamed() {
-        let place = Place::new();
-        let store = place.store(false);
-        fs::rename(place.root(), place.folder.path().join("moved")).unwrap();
-        assert_eq!(store.get("a/b/c", 9).unwrap().unwrap(), b"inside");
-    }
-
-    #[test]
-    fn a_file_cut_while_open_is_an_error() {
-        let place = Place::new();
-        let object = place.store(false).open("a/b/c").unwrap().unwrap();
-        fs::write(place.root().join("a/b/c"), "in").unwrap();
-        let error = object.read_exact_at(0, &mut [0; 6]).unwrap_err();
-        assert!(error.to_string().contains("a/b/c"), "{error}");
-    }
-
-    /// A reader sees the old object or the new one, never a mixture, and never none.
-    #[test]
-    fn replaced_by_rename_while_read() {
-        let place = Place::new();
-        let path = place.root().join("a/b/c");
-        fs::write(&path, [0; 10_000]).unwrap();
-        std::thread::scope(|scope| {
-            let writer = scope.spawn(|| {
-                for round in 1..=300_usize {
-                    fs::write(path.with_extension("new"), vec![round as u8; 10_000 + round]).unwrap();
-                    fs::rename(path.with_extension("new"), &path).unwrap();
-                }
-            });
-            let store = place.store(false);
-            while !writer.is_finished() {
-                let bytes = store.get("a/b/c", 20_000).unwrap().unwrap();
-                let expected = (bytes.len() - 10_000) as u8;
-                assert!(bytes.iter().all(|byte| *byte == expected));
-            }
-        });
-    }
-}
+mod tests;

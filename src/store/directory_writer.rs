@@ -13,7 +13,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::directory::{DirectoryStore, READ, is_temporary_name};
+use super::directory::{DirectoryStore, LOOK, READ, is_temporary_name};
+use super::links::Guard;
 use super::output::Output;
 use super::{Info, Part, Store, Validator, Writer, stat};
 use crate::error::{Error, Result};
@@ -59,7 +60,7 @@ fn set_owner_and_mode(file: &File, like: &Info, mode: u32) -> io::Result<()> {
 impl DirectoryStore {
     /// The folder of an object, made where it is missing, with those above it up to `within`.
     fn folder_for_writing(&self, folder: &str, within: &str, like: &Info) -> Result<File> {
-        if let Some(found) = self.open_folder(folder, "write")? {
+        if let Some(found) = self.open_for_change(folder, "write")? {
             return Ok(found);
         }
         let is_below =
@@ -75,13 +76,43 @@ impl DirectoryStore {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(make_failed(error)),
             Ok(()) => {
-                let made = self.open_folder(folder, "write")?;
+                let made = self.open_for_change(folder, "write")?;
                 let made = made.ok_or_else(|| Error::Stale { key: folder.to_owned() })?;
                 set_owner_and_mode(&made, like, like.as_folder().mode | 0o700).map_err(&make_failed)?;
                 return Ok(made);
             }
         }
-        self.open_folder(folder, "write")?.ok_or_else(|| Error::Stale { key: folder.to_owned() })
+        self.open_for_change(folder, "write")?.ok_or_else(|| Error::Stale { key: folder.to_owned() })
+    }
+
+    /// The folder that was locked for writing, not one that has come into its place.
+    fn open_home(&self, within: &str) -> Result<File> {
+        let stale = || Error::Stale { key: within.to_owned() };
+        let home = self.open_folder(within, "write")?.ok_or_else(stale)?;
+        if let Some(Guard::Array(array)) = &self.guard {
+            let metadata = home.metadata().map_err(failed(within, "look at"))?;
+            if !array.is_home(&metadata) {
+                return Err(stale());
+            }
+        }
+        Ok(home)
+    }
+
+    /// What an object replaces, if it is to have its owner and mode: what another user's object could not be overwritten with
+    /// is not made in that user's name, and a link is not what it leads to.
+    fn replaced(&self, folder: &File, name: &CString, like: &Info) -> io::Result<Option<Info>> {
+        let old = match sys::open_at(folder.as_fd(), name, LOOK | libc::O_NOFOLLOW) {
+            Ok(old) => File::from(old),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let metadata = old.metadata()?;
+        let info = stat::info_of(&old, &metadata);
+        let is_theirs = like.uid == 0
+            || info.uid == like.uid
+            || (info.gid == like.gid && info.mode & 0o020 != 0)
+            || (info.mode & 0o022 == 0o022);
+        Ok((metadata.is_file() && (self.guard.is_none() || is_theirs)).then_some(info))
     }
 }
 
@@ -167,10 +198,9 @@ impl Writer for DirectoryStore {
     fn put(&self, key: &str, parts: &[Part<'_>], within: &str, like: &Info) -> Result<Validator> {
         let (folder_key, name) = split(key);
         let name = c_name(key, name)?;
-        let home =
-            self.open_folder(within, "write")?.ok_or_else(|| Error::Stale { key: within.to_owned() })?;
+        let home = self.open_home(within)?;
         let folder = self.folder_for_writing(folder_key, within, like)?;
-        let old = self.head(key)?;
+        let old = self.replaced(&folder, &name, like).map_err(failed(key, "look at"))?;
         let like = old.as_ref().unwrap_or(like);
         let mut stage = &home;
         loop {
@@ -197,7 +227,10 @@ impl Writer for DirectoryStore {
 
     fn delete(&self, key: &str) -> Result<bool> {
         let (folder, name) = split(key);
-        let Some(folder) = self.open_folder(folder, "delete")? else { return Ok(false) };
+        if let Some(Guard::Array(array)) = &self.guard {
+            self.open_home(array.path())?;
+        }
+        let Some(folder) = self.open_for_change(folder, "delete")? else { return Ok(false) };
         match sys::unlink_at(folder.as_fd(), &c_name(key, name)?) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
@@ -235,7 +268,31 @@ impl Writer for DirectoryStore {
         let locked = opened.metadata().map_err(lock_failed)?;
         let now = self.head(key)?.ok_or_else(gone)?.validator;
         let is_current = (now.device, now.inode) == (locked.dev(), locked.ino());
+        if let Some(Guard::Array(array)) = self.guard.as_ref().filter(|_| is_current) {
+            array.note_home(key, locked.dev(), locked.ino());
+        }
         Ok(is_current.then(|| Box::new(opened) as Box<dyn Send + Sync>))
+    }
+
+    fn check_place(&self) -> Result<()> {
+        let root = stat::metadata(&self.root).map_err(failed("", "look at"))?;
+        match std::fs::metadata(&self.place) {
+            Ok(now) if (now.dev(), now.ino()) != (root.dev(), root.ino()) => {
+                if !self.is_displaced.swap(true, Ordering::Relaxed) {
+                    log::error!(
+                        "{}: another folder has this name now: the former one is shown, and nothing is stored until it is \
+                         back; unmount, and mount the new one",
+                        self.describe()
+                    );
+                }
+                Err(Error::Stale { key: self.describe() })
+            }
+            // A store that was renamed is what it was.
+            Ok(_) | Err(_) => {
+                self.is_displaced.store(false, Ordering::Relaxed);
+                Ok(())
+            }
+        }
     }
 
     fn touch(&self, key: &str, version: Validator) -> Result<Option<Validator>> {

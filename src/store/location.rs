@@ -20,6 +20,15 @@ const MAX_NAMES_COMPARED: usize = 10_000;
 /// The store at `location`: a folder, a zip archive, or a `file:` URL of either. With `follow_symlinks`, links in a
 /// folder may lead out of it. Every failure is [`Error::Usage`], one sentence that says what to do.
 pub fn open(location: &str, follow_symlinks: bool) -> Result<Arc<dyn Store>> {
+    open_folder_or_zip(location, follow_symlinks, false)
+}
+
+/// As [`open`], for a program that serves others than its own user: links give them nothing that they do not have.
+pub fn open_for_others(location: &str, follow_symlinks: bool) -> Result<Arc<dyn Store>> {
+    open_folder_or_zip(location, follow_symlinks, true)
+}
+
+fn open_folder_or_zip(location: &str, follow_symlinks: bool, for_others: bool) -> Result<Arc<dyn Store>> {
     let path = local_path(location)?;
     let metadata = match std::fs::metadata(&path) {
         Ok(metadata) => metadata,
@@ -27,7 +36,8 @@ pub fn open(location: &str, follow_symlinks: bool) -> Result<Arc<dyn Store>> {
     };
     let refused = |error: io::Error| Error::Usage(format!("{}: cannot be opened: {error}", path.display()));
     if metadata.is_dir() {
-        return Ok(Arc::new(DirectoryStore::open(&path, follow_symlinks).map_err(refused)?));
+        let store = DirectoryStore::open(&path, follow_symlinks).map_err(refused)?;
+        return Ok(Arc::new(if for_others { store.guarded() } else { store }));
     }
     if !metadata.is_file() {
         let kind = if metadata.file_type().is_fifo() { "a FIFO" } else { "not a regular file" };

@@ -10,9 +10,11 @@
 
 mod directory;
 mod directory_writer;
+mod links;
 mod location;
 mod memory;
 mod output;
+mod readers;
 mod stat;
 mod writer;
 mod zip;
@@ -24,11 +26,13 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 pub use directory::{DirectoryStore, is_temporary_name};
-pub use location::{local_path, open};
+pub use location::{local_path, open, open_for_others};
 pub use memory::MemoryStore;
+pub use readers::{Audience, Readers};
 pub use writer::{Part, Writer};
 pub use zip::ZipStore;
 
@@ -143,6 +147,12 @@ pub trait Store: Send + Sync {
 
     /// What the user would call the store: its path or URL.
     fn describe(&self) -> String;
+
+    /// The store as those are to have it who read the array at `path`: what they could not read themselves is an error
+    /// (`EACCES`). `None` where this program's own rights are all that counts.
+    fn for_audience(&self, _path: &str, _audience: &Arc<Audience>) -> Option<Arc<dyn Store>> {
+        None
+    }
 
     /// The writing half, where the kind of store has one.
     fn writer(&self) -> Option<&dyn Writer> {

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::time::SystemTime;
 
-use super::{Info, Room, Validator};
+use super::{Info, Readers, Room, Validator};
 use crate::sys;
 
 /// The validator of a file that was stat'ed.
@@ -21,15 +21,30 @@ pub(super) fn validator(metadata: &Metadata) -> Validator {
 
 /// All that is known of an open file or folder. `file` may be an O_PATH descriptor.
 pub(super) fn info(file: &File) -> io::Result<Info> {
-    let metadata = file.metadata()?;
+    Ok(info_of(file, &file.metadata()?))
+}
+
+/// As [`info`], of a file that was stat'ed.
+pub(super) fn info_of(file: &File, metadata: &Metadata) -> Info {
     let mode = metadata.mode() & 0o7777;
-    Ok(Info {
-        validator: validator(&metadata),
+    Info {
+        validator: validator(metadata),
         uid: metadata.uid(),
         gid: metadata.gid(),
         mode: restrict_by_acl(file, mode),
         mtime: metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH),
-    })
+    }
+}
+
+/// Owner, group and permission bits of a file that was stat'ed. An access control list is not asked for: that would cost
+/// every chunk that is read a call.
+pub(super) fn owned(metadata: &Metadata) -> Readers {
+    Readers { uid: metadata.uid(), gid: metadata.gid(), mode: metadata.mode() & 0o7777 }
+}
+
+/// stat(2) of an open file or folder.
+pub(super) fn metadata(file: &impl AsFd) -> io::Result<Metadata> {
+    File::from(file.as_fd().try_clone_to_owned()?).metadata()
 }
 
 /// Room of the filesystem that an open file or folder is on.

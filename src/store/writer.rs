@@ -44,6 +44,11 @@ pub trait Writer: Send + Sync {
     /// dropped. `None` when another has it, or has just replaced it.
     fn lock(&self, key: &str) -> Result<Option<Box<dyn Send + Sync>>>;
 
+    /// Fails with `Stale` where another store has come into the place of this one.
+    fn check_place(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Sets an object's time of change to now, if it still is this version; `None` where it is another or gone.
     fn touch(&self, key: &str, version: Validator) -> Result<Option<Validator>>;
 

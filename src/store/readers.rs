@@ -1,0 +1,188 @@
+//! Who reads an array, and whether they could read in the store what is read for them.
+//!
+//! Uses `stat(2)` words only. A mount shows a document's owner, group and mode, and the kernel lets in everyone they let in. What
+//! is read then, with this program's own rights and for a page cache that all share, must be open to all of them.
+//! Permission bits cannot tell which groups a user is in. So a class of users counts as denied unless the bits let every
+//! member of it through, whichever of the classes of the other file each member is in.
+
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use super::Info;
+
+/// Permission to read, as the lowest three bits of a mode have it.
+pub(super) const READ: u32 = 0o4;
+/// Permission to look up names in a folder.
+pub(super) const SEARCH: u32 = 0o1;
+/// Permission to make and remove names in a folder.
+pub(super) const CHANGE: u32 = 0o3;
+
+/// Everyone whom a file's owner, group and mode let read it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Readers {
+    /// Its owner.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// Its permission bits.
+    pub mode: u32,
+}
+
+/// Owner, group and permission bits of what is to be used.
+pub(super) type Owned = Readers;
+
+impl Readers {
+    /// Of a file or folder.
+    pub fn of(info: &Info) -> Self {
+        Readers { uid: info.uid, gid: info.gid, mode: info.mode }
+    }
+
+    /// One user, also as a member of a group.
+    pub(super) fn user(uid: u32, gid: u32) -> Self {
+        Readers { uid, gid, mode: 0o600 }
+    }
+
+    /// Whether `bits` of `other` let the owner through. The owner of a file counts as a member of the file's group.
+    fn owner_may(&self, bits: u32, other: &Owned) -> bool {
+        let (group, others) = (other.mode >> 3 & bits == bits, other.mode & bits == bits);
+        match other.uid == self.uid {
+            _ if self.uid == 0 => true,
+            true => other.mode >> 6 & bits == bits,
+            false if other.gid == self.gid => group,
+            false => group && others,
+        }
+    }
+
+    /// Whether `bits` of `other` let all members of the group through.
+    fn group_may(&self, bits: u32, other: &Owned) -> bool {
+        let (group, others) = (other.mode >> 3 & bits == bits, other.mode & bits == bits);
+        group && (others || other.gid == self.gid)
+    }
+
+    /// Whether `bits` of `other` let everyone else through.
+    fn others_may(&self, bits: u32, other: &Owned) -> bool {
+        let (group, others) = (other.mode >> 3 & bits == bits, other.mode & bits == bits);
+        others && (group || other.gid == self.gid)
+    }
+
+    /// Whether all who have the right `needs` here have the rights `bits` there.
+    pub(super) fn all_may(&self, needs: u32, bits: u32, other: &Owned) -> bool {
+        let have = |class: u32| self.mode >> class & needs == needs;
+        (!have(6) || self.owner_may(bits, other))
+            && (!have(3) || self.group_may(bits, other))
+            && (!have(0) || self.others_may(bits, other))
+    }
+
+    /// Without those whom a folder does not let through.
+    #[must_use]
+    pub fn behind(mut self, folder: &Readers) -> Self {
+        let mut kept = 0o7000;
+        for (class, may) in [
+            (6, self.owner_may(SEARCH, folder)),
+            (3, self.group_may(SEARCH, folder)),
+            (0, self.others_may(SEARCH, folder)),
+        ] {
+            if may {
+                kept |= 0o7 << class;
+            }
+        }
+        self.mode &= kept;
+        self
+    }
+}
+
+/// All who have an array open, or have just opened it.
+#[derive(Default)]
+pub struct Audience {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Those of the document as it was when it was opened last.
+    latest: Option<Arc<Readers>>,
+    /// Those of each time it was opened, as long as it is open.
+    open: Vec<Weak<Readers>>,
+}
+
+impl Audience {
+    /// The array is opened by one of these. They are counted in until the answer is dropped.
+    pub fn admit(&self, readers: Readers) -> Arc<Readers> {
+        let mut state = self.state.lock();
+        state.open.retain(|open| open.strong_count() > 0);
+        let known = state.open.iter().filter_map(Weak::upgrade).find(|open| **open == readers);
+        let admitted = known.unwrap_or_else(|| {
+            let new = Arc::new(readers);
+            state.open.push(Arc::downgrade(&new));
+            new
+        });
+        state.latest = Some(admitted.clone());
+        admitted
+    }
+
+    /// Whether `test` holds for all of them; not where nobody was admitted.
+    pub(super) fn all(&self, test: impl Fn(&Readers) -> bool) -> bool {
+        let state = self.state.lock();
+        let are_open = state.open.iter().filter_map(Weak::upgrade).all(|readers| test(&readers));
+        are_open && state.latest.as_ref().is_some_and(|latest| test(latest))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owned(uid: u32, gid: u32, mode: u32) -> Readers {
+        Readers { uid, gid, mode }
+    }
+
+    fn may(document: (u32, u32, u32), chunk: (u32, u32, u32)) -> bool {
+        let chunk = owned(chunk.0, chunk.1, chunk.2);
+        owned(document.0, document.1, document.2).all_may(READ, READ, &chunk)
+    }
+
+    #[test]
+    fn a_chunk_is_as_open_as_its_document() {
+        for mode in [0o600, 0o640, 0o644, 0o664, 0o604, 0o400] {
+            assert!(may((1, 1, mode), (1, 1, mode)), "{mode:o}");
+            assert!(may((1, 1, mode), (1, 1, 0o666)), "{mode:o}");
+        }
+        assert!(!may((1, 1, 0o644), (1, 1, 0o600)), "narrower");
+        assert!(!may((1, 1, 0o644), (1, 1, 0o640)));
+        assert!(!may((1, 1, 0o640), (1, 1, 0o600)));
+        assert!(may((1, 1, 0o600), (1, 1, 0o600)));
+    }
+
+    #[test]
+    fn a_chunk_of_another_owner() {
+        assert!(!may((2, 2, 0o644), (1, 1, 0o600)) && !may((2, 2, 0o600), (1, 1, 0o600)));
+        assert!(!may((2, 2, 0o600), (1, 1, 0o640)), "another group");
+        assert!(may((2, 1, 0o640), (1, 1, 0o640)), "a store that a group shares");
+        assert!(!may((2, 1, 0o644), (1, 1, 0o640)));
+        assert!(may((2, 2, 0o644), (1, 1, 0o644)), "everybody's");
+        assert!(may((0, 0, 0o600), (1, 1, 0o600)), "root reads all");
+        assert!(!may((2, 2, 0o644), (1, 1, 0o604)), "its group is denied");
+    }
+
+    #[test]
+    fn folders_cut() {
+        let cut = |document: Readers, folder: Readers| document.behind(&folder).mode;
+        assert_eq!(cut(owned(1, 1, 0o644), owned(1, 1, 0o700)), 0o600);
+        assert_eq!(cut(owned(2, 2, 0o644), owned(1, 1, 0o700)), 0);
+        assert_eq!(cut(owned(2, 1, 0o664), owned(1, 1, 0o770)), 0o660);
+        assert_eq!(cut(owned(2, 2, 0o644), owned(1, 1, 0o711)), 0o644);
+    }
+
+    #[test]
+    fn who_has_it_open_stays_in_the_audience() {
+        let audience = Audience::default();
+        let everybody = audience.admit(owned(1, 1, 0o644));
+        let all = || audience.all(|readers| readers.mode == 0o600);
+        let _owner = audience.admit(owned(1, 1, 0o600));
+        assert!(!all());
+        drop(everybody);
+        assert!(all());
+        assert!(!Audience::default().all(|_| true), "nobody was admitted");
+    }
+}

@@ -1,0 +1,269 @@
+//! Two users and a mount of root's over a folder of stores of both: nobody reads or changes through it what the store would not let
+//! them. Each way to another user's chunks is tried as that user, read-only and writable.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![cfg(feature = "mount")]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use support::mounted::Mount;
+use support::place::is_root;
+use support::skip;
+use tempfile::TempDir;
+
+/// Owns `a.zarr`.
+const A: u32 = 54_321;
+/// Owns `b.zarr`.
+const B: u32 = 54_322;
+/// A group that both are in, where a test says so.
+const SHARED: u32 = 54_330;
+const SIZE_BYTES: usize = 16;
+const READ_ONLY: &[&str] = &["-o", "revalidate=0"];
+const WRITABLE: &[&str] = &["-o", "writable,revalidate=0"];
+
+fn document() -> String {
+    json!({"zarr_format": 3, "node_type": "array", "shape": [8, 2], "data_type": "uint8", "fill_value": 0,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4, 2]}},
+        "chunk_key_encoding": {"name": "default"}, "codecs": [{"name": "bytes"}]})
+    .to_string()
+}
+
+/// A folder of stores.
+struct Stores {
+    folder: TempDir,
+}
+
+impl Stores {
+    fn new() -> Self {
+        let stores = Stores { folder: tempfile::tempdir().unwrap() };
+        fs::set_permissions(stores.folder.path(), Permissions::from_mode(0o755)).unwrap();
+        for (store, user) in [("a.zarr", A), ("b.zarr", B)] {
+            stores.folder(store, user, 0o755);
+        }
+        stores
+    }
+
+    fn path(&self, below: &str) -> PathBuf {
+        self.folder.path().join(below)
+    }
+
+    fn folder(&self, below: &str, user: u32, mode: u32) {
+        fs::create_dir_all(self.path(below)).unwrap();
+        self.give(below, user, mode);
+    }
+
+    fn give(&self, below: &str, user: u32, mode: u32) {
+        chown(self.path(below), Some(user), Some(user)).unwrap();
+        fs::set_permissions(self.path(below), Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn file(&self, below: &str, content: impl AsRef<[u8]>, user: u32, mode: u32) {
+        fs::write(self.path(below), content).unwrap();
+        self.give(below, user, mode);
+    }
+
+    fn link(&self, text: &str, below: &str, user: u32) {
+        symlink(text, self.path(below)).unwrap();
+        lchown(self.path(below), Some(user), Some(user)).unwrap();
+    }
+
+    /// An array's folder with its document, and no chunks.
+    fn empty_array(&self, below: &str, user: u32, mode: u32) {
+        self.folder(below, user, 0o755);
+        self.file(&format!("{below}/zarr.json"), document(), user, mode);
+    }
+
+    fn chunks(&self, below: &str, letter: u8, user: u32, mode: u32) {
+        for row in 0..2 {
+            self.folder(below, user, 0o755);
+            self.folder(&format!("{below}/{row}"), user, 0o755);
+            self.file(&format!("{below}/{row}/0"), [letter; SIZE_BYTES / 2], user, mode);
+        }
+    }
+
+    /// An array with its chunks.
+    fn array(&self, below: &str, letter: u8, user: u32, modes: (u32, u32)) {
+        self.empty_array(below, user, modes.0);
+        self.chunks(&format!("{below}/c"), letter, user, modes.1);
+    }
+
+    /// All that is below `a.zarr`, with owners and modes.
+    fn all_of_a(&self) -> BTreeMap<PathBuf, (u32, u32, Vec<u8>)> {
+        let mut found = BTreeMap::new();
+        let mut folders = vec![self.path("a.zarr")];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+                let metadata = entry.metadata().unwrap();
+                let content = if metadata.is_file() { fs::read(entry.path()).unwrap() } else { Vec::new() };
+                if metadata.is_dir() {
+                    folders.push(entry.path());
+                }
+                found.insert(entry.path(), (metadata.uid(), metadata.mode(), content));
+            }
+        }
+        found
+    }
+}
+
+fn mount(stores: &Stores, options: &[&str], what: &str) -> Option<Mount> {
+    if !is_root() {
+        skip(what, "needs root", true);
+        return None;
+    }
+    let mount = Mount::new(stores.folder.path(), options, what)?;
+    fs::set_permissions(mount.point().parent().unwrap(), Permissions::from_mode(0o755)).unwrap();
+    Some(mount)
+}
+
+fn run_as((user, group): (u32, u32), program: &str, arguments: &[&str], path: &Path) -> Output {
+    let mut command = Command::new(program);
+    command.args(arguments).arg(path).env("LC_ALL", "C").current_dir("/").uid(user).gid(group);
+    command.output().unwrap()
+}
+
+/// What a user reads; a word for why not.
+fn read(user: u32, path: &Path) -> Result<Vec<u8>, String> {
+    outcome(run_as((user, user), "cat", &[], path))
+}
+
+fn outcome(output: Output) -> Result<Vec<u8>, String> {
+    let complaint = String::from_utf8_lossy(&output.stderr).trim_end().to_owned();
+    match output.status.success() {
+        true => Ok(output.stdout),
+        false => Err(complaint.rsplit(": ").next().unwrap().to_owned()),
+    }
+}
+
+/// Writes `W` over all of the array, and waits until it is stored.
+fn write(user: u32, path: &Path) -> Result<(), String> {
+    write_in((user, user), path)
+}
+
+fn write_in(user: (u32, u32), path: &Path) -> Result<(), String> {
+    let script = "printf %016d 0 | tr 0 W | dd of=\"$0\" bs=16 conv=notrunc,fsync status=none";
+    outcome(run_as(user, "sh", &["-c", script], path)).map(drop)
+}
+
+fn denied<T>() -> Result<T, String> {
+    Err("Permission denied".to_owned())
+}
+
+/// A's arrays: public, secret by its files, secret by its folder.
+fn of_a(stores: &Stores) {
+    stores.array("a.zarr/public", b'P', A, (0o644, 0o644));
+    stores.array("a.zarr/secret", b'S', A, (0o600, 0o600));
+    stores.folder("a.zarr/vault", A, 0o755);
+    stores.array("a.zarr/vault/x", b'V', A, (0o644, 0o644));
+    stores.give("a.zarr/vault", A, 0o700);
+    stores.array("a.zarr/half", b'H', A, (0o644, 0o644));
+    stores.give("a.zarr/half/c", A, 0o700);
+}
+
+/// Ways of B to chunks of A that B may not read: an array each.
+fn ways_to_what_is_not_theirs(stores: &Stores) -> Vec<&'static str> {
+    let b = |name: &str| format!("b.zarr/{name}");
+    for (name, target) in [("secret", "secret"), ("vault", "vault/x"), ("half", "half")] {
+        let folder = b(&format!("folder_{name}"));
+        stores.empty_array(&folder, B, 0o644);
+        stores.link(&format!("../../a.zarr/{target}/c"), &format!("{folder}/c"), B);
+        let middle = b(&format!("middle_{name}"));
+        stores.empty_array(&middle, B, 0o600);
+        stores.folder(&format!("{middle}/c"), B, 0o755);
+        for row in 0..2 {
+            stores.link(&format!("../../../a.zarr/{target}/c/{row}"), &format!("{middle}/c/{row}"), B);
+        }
+        let single = b(&format!("single_{name}"));
+        stores.array(&single, b'B', B, (0o644, 0o644));
+        for row in 0..2 {
+            let chunk = format!("{single}/c/{row}/0");
+            fs::remove_file(stores.path(&chunk)).unwrap();
+            stores.link(&format!("../../../../a.zarr/{target}/c/{row}/0"), &chunk, B);
+        }
+    }
+    // Under A's own document, which everybody may read.
+    stores.folder("b.zarr/lent_document", B, 0o755);
+    stores.link("../../a.zarr/public/zarr.json", "b.zarr/lent_document/zarr.json", B);
+    stores.link("../../a.zarr/vault/x/c", "b.zarr/lent_document/c", B);
+    // A hard link, as B could make it without protected_hardlinks.
+    stores.array("b.zarr/hard", b'B', B, (0o644, 0o644));
+    for row in 0..2 {
+        let chunk = format!("b.zarr/hard/c/{row}/0");
+        fs::remove_file(stores.path(&chunk)).unwrap();
+        fs::hard_link(stores.path(&format!("a.zarr/secret/c/{row}/0")), stores.path(&chunk)).unwrap();
+    }
+    // Root's link does not open what is closed either.
+    stores.empty_array("b.zarr/by_root", B, 0o644);
+    stores.link("../../a.zarr/vault/x/c", "b.zarr/by_root/c", 0);
+    // B's metadata for A's folder of chunks.
+    let mut copy: serde_json::Value = serde_json::from_str(&document()).unwrap();
+    copy["chunk_key_encoding"] = json!({"name": "v2", "configuration": {"separator": "/"}});
+    let group = json!({"zarr_format": 3, "node_type": "group", "attributes": {},
+        "consolidated_metadata": {"kind": "inline", "must_understand": false, "metadata": {"s": copy, "h": copy}}});
+    stores.folder("b.zarr/copies", B, 0o755);
+    stores.file("b.zarr/copies/zarr.json", group.to_string(), B, 0o644);
+    stores.link("../../a.zarr/secret/c", "b.zarr/copies/s", B);
+    stores.link("../../a.zarr/half/c", "b.zarr/copies/h", B);
+    // The document itself, and the array's folder.
+    stores.folder("b.zarr/document", B, 0o755);
+    stores.link("../../a.zarr/secret/zarr.json", "b.zarr/document/zarr.json", B);
+    stores.link("../a.zarr/vault/x", "b.zarr/node", B);
+    stores.link("../a.zarr/vault", "b.zarr/group", B);
+    vec![
+        "folder_secret",
+        "folder_vault",
+        "folder_half",
+        "middle_secret",
+        "middle_vault",
+        "middle_half",
+        "single_secret",
+        "single_vault",
+        "single_half",
+        "lent_document",
+        "hard",
+        "by_root",
+        "copies/s",
+        "copies/h",
+        "document",
+        "node",
+        "group/x",
+    ]
+}
+
+#[test]
+fn nobody_reads_or_changes_what_is_not_theirs() {
+    let stores = Stores::new();
+    if is_root() {
+        of_a(&stores);
+    }
+    let Some(_) = is_root().then_some(()) else { return skip("users", "needs root", true) };
+    let ways = ways_to_what_is_not_theirs(&stores);
+    let before = stores.all_of_a();
+    for options in [READ_ONLY, WRITABLE] {
+        let Some(mount) = mount(&stores, options, "users") else { return };
+        for way in &ways {
+            let path = mount.path("b.zarr").join(way);
+            let read = read(B, &path);
+            assert_eq!(read, denied(), "{way} {options:?}: {}", mount.log());
+            let written = write(B, &path);
+            assert!(
+                written.is_err() || way.starts_with("single") || *way == "hard",
+                "{way}: {}",
+                mount.log()
+            );
+            assert!(stores.all_of_a() == before, "{way}: something of A's has changed");
+        }
+        let stats = [mount.path("__zarrfs__/stats"), mount.path("__zarrfs__/unsaved")];
+        assert!(stats.iter().all(|path| read(B, path) == denied() && read(0, path).is_ok()));
+        assert!(read(B, &mount.path("__zarrfs__/config.json")).is_ok());
+        drop(mount);
+    }
+    assert!(stores.all_of_a() == before);
+}
