@@ -76,8 +76,13 @@ impl DirectoryStore {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(make_failed(error)),
             Ok(()) => {
-                let made = self.open_for_change(folder, "write")?;
-                let made = made.ok_or_else(|| Error::Stale { key: folder.to_owned() })?;
+                let made = sys::open_at(parent.as_fd(), &name, READ | libc::O_DIRECTORY | libc::O_NOFOLLOW);
+                let made = File::from(made.map_err(&make_failed)?);
+                let owner = made.metadata().map_err(&make_failed)?.uid();
+                // Another user, with rights in the folder above, has put another folder there.
+                if owner != sys::effective_ids().0 && owner != like.uid {
+                    return Err(Error::Stale { key: folder.to_owned() });
+                }
                 set_owner_and_mode(&made, like, like.as_folder().mode | 0o700).map_err(&make_failed)?;
                 return Ok(made);
             }
