@@ -28,7 +28,7 @@ const B: u32 = 54_322;
 const SHARED: u32 = 54_330;
 const SIZE_BYTES: usize = 16;
 const READ_ONLY: &[&str] = &["-o", "revalidate=0"];
-const WRITABLE: &[&str] = &["-o", "writable,revalidate=0"];
+const WRITABLE: &[&str] = &["-o", "writable,revalidate=0,stop-deadline=1"];
 
 fn document() -> String {
     json!({"zarr_format": 3, "node_type": "array", "shape": [8, 2], "data_type": "uint8", "fill_value": 0,
