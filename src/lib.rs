@@ -68,7 +68,7 @@
 //!    A session thread locks all of a write's units, answers, and copies then: whoever looks for the bytes meanwhile waits for those locks.
 //!    A stream of full units is stored beside its writer (`array/full_units.rs`), who gets no further ahead than two slabs.
 //! 3. close, fsync, the dirty limit, a timer, and the end of the mount store dirty units (`array/write_back.rs`): the
-//!    metadata document is compared first; units are encoded in parallel (`array/encoding.rs`) to where they are written from
+//!    metadata document is compared first, and the array's folder and the store's are those that were opened; units are encoded in parallel (`array/encoding.rs`) to where they are written from
 //!    (`codec/encoded_bytes.rs`); all dirty units of one object make one new object (`array/shard_writer.rs` copies the inner chunks that
 //!    did not change, undecoded). What is stored raw is not copied: who writes to it meanwhile gets a copy.
 //! 4. `store/directory_writer.rs` writes a temporary file (`store/output.rs`, past the page cache if long), fdatasyncs it, renames
@@ -88,6 +88,8 @@
 //! - Nothing is allocated by a number that was not checked: documents, objects, decoded sizes, shard indexes and ranks
 //!   all have limits that are compared first. A decoder never gives more than it was told to.
 //! - Nothing outside the store's folder is opened: every path is resolved beneath one descriptor of the root.
+//! - Where others enter the mount, nobody is given what the store would not give them: what an array's readers share is open to all of
+//!   them (`store/readers.rs`), a link gives what its owner has (`store/links.rs`), and what was judged is the descriptor that is used.
 //! - Objects are read, never mapped, so that a file cut short under us is an error and not a signal.
 //! - A broken node costs itself an error and its neighbours nothing.
 //! - Who opens a file is given nothing that was replaced in the store before: loads that have not ended count, too.

@@ -11,6 +11,7 @@
 //!   folders below the array's own.
 //! - Through a link below the array's folder only folders are changed that all may change whom the document lets write.
 
+use std::collections::HashMap;
 use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::io;
@@ -32,6 +33,8 @@ use crate::sys;
 const MAX_LINKS: usize = 40;
 /// A folder of chunks that was found to be open stays so for this long.
 const FOLDER_TIME: Duration = Duration::from_secs(1);
+/// The most folders reached through links that an array keeps open.
+const MAX_REACHED: usize = 4;
 /// The most folders of chunks that are remembered.
 const MAX_FOLDERS: usize = 4096;
 
@@ -60,9 +63,19 @@ pub(super) struct ArrayGuard {
     path: String,
     audience: Arc<Audience>,
     /// Folders below the array's own that were found to be open, and when.
-    folders: Mutex<std::collections::HashMap<String, Instant>>,
+    folders: Mutex<HashMap<String, Instant>>,
+    /// Folders that were reached through links.
+    reached: Mutex<Vec<Reached>>,
     /// Device and inode of the array's folder that is locked for writing.
     home: (AtomicU64, AtomicU64),
+}
+
+/// A folder that was reached through a link. It is used again until the array is opened the next time, and not for long.
+struct Reached {
+    key: String,
+    folder: Arc<File>,
+    at: Instant,
+    times: u64,
 }
 
 /// How an object or folder was reached.
@@ -93,7 +106,8 @@ impl ArrayGuard {
     pub fn new(path: &str, audience: Arc<Audience>) -> Self {
         let depth = path.split('/').filter(|name| !name.is_empty()).count();
         let home = (AtomicU64::new(0), AtomicU64::new(0));
-        ArrayGuard { depth, path: path.to_owned(), audience, folders: Mutex::default(), home }
+        let (folders, reached) = (Mutex::default(), Mutex::default());
+        ArrayGuard { depth, path: path.to_owned(), audience, folders, reached, home }
     }
 
     pub fn path(&self) -> &str {
@@ -143,6 +157,35 @@ impl ArrayGuard {
         Ok(())
     }
 
+    /// Opens an object in a folder that was reached through a link just now; `None` where it has to be reached anew.
+    fn open_in_reached(&self, key: &str, flags: i32) -> Option<io::Result<File>> {
+        if flags & (libc::O_DIRECTORY | libc::O_NOFOLLOW) != 0 {
+            return None;
+        }
+        let (folder, name) = key.rsplit_once('/')?;
+        let times = self.audience.times();
+        let is_current =
+            |known: &Reached| known.times == times && known.at.elapsed() < FOLDER_TIME && known.key == folder;
+        let folder = self.reached.lock().iter().find(|known| is_current(known))?.folder.clone();
+        let name = CString::new(name).ok()?;
+        match sys::open_at(folder.as_fd(), &name, flags | libc::O_NOFOLLOW).map(File::from) {
+            Ok(link) if flags & libc::O_PATH != 0 && link.metadata().is_ok_and(|it| it.is_symlink()) => None,
+            Err(error) if error.raw_os_error() == Some(libc::ELOOP) => None,
+            opened => Some(opened),
+        }
+    }
+
+    fn note_reached(&self, key: &str, folder: File, times: u64) {
+        let Some((key, _)) = key.rsplit_once('/') else { return };
+        let mut reached = self.reached.lock();
+        reached.retain(|known| known.times == times && known.at.elapsed() < FOLDER_TIME && known.key != key);
+        if reached.len() >= MAX_REACHED {
+            reached.remove(0);
+        }
+        let (key, folder, at) = (key.to_owned(), Arc::new(folder), Instant::now());
+        reached.push(Reached { key, folder, at, times });
+    }
+
     /// The array's folder was locked for writing.
     pub fn note_home(&self, key: &str, device: u64, inode: u64) {
         if key == self.path {
@@ -168,7 +211,9 @@ struct Step {
     name: Vec<u8>,
     /// Which name of the key it is, or stands for.
     index: usize,
-    /// The owners of the links that it was read from.
+    /// It is a name of a link's text.
+    is_lent: bool,
+    /// The owners of the links that it was read from, but for those that may lend anything.
     lenders: Arc<Vec<Readers>>,
 }
 
@@ -176,6 +221,9 @@ struct Step {
 struct Walk<'a> {
     store: &'a DirectoryStore,
     guard: &'a Guard,
+    key: &'a str,
+    /// How often the array had been opened when this began.
+    times: u64,
     /// The folders that lead to where it is, the last of them the present one.
     folders: Vec<File>,
     /// In reverse.
@@ -187,6 +235,15 @@ struct Walk<'a> {
 impl DirectoryStore {
     /// As the kernel resolves a path, but nothing is reached through a link that is not open to those whom it is meant for.
     pub(super) fn resolve_guarded(&self, key: &str, flags: i32, guard: &Guard) -> io::Result<(File, Way)> {
+        let times = match guard {
+            Guard::Nodes => 0,
+            Guard::Array(array) => {
+                if let Some(opened) = array.open_in_reached(key, flags) {
+                    return Ok((opened?, Way { has_link: true, ..Way::default() }));
+                }
+                array.audience.times()
+            }
+        };
         let path = CString::new(if key.is_empty() { "." } else { key })?;
         let opened = match self.confinement {
             Confinement::Walk => Err(io::Error::from_raw_os_error(libc::ENOSYS)),
@@ -206,12 +263,13 @@ impl DirectoryStore {
                 let steps = names.map(|(index, name)| Step {
                     name: name.as_bytes().to_vec(),
                     index,
+                    is_lent: false,
                     lenders: Arc::clone(&lenders),
                 });
                 let mut steps: Vec<Step> = steps.collect();
                 steps.reverse();
                 let way = Way::default();
-                Walk { store: self, guard, folders: vec![root], steps, links: 0, way }.run(flags)
+                Walk { store: self, guard, key, times, folders: vec![root], steps, links: 0, way }.run(flags)
             }
             Err(error) => Err(error),
         }
@@ -339,6 +397,7 @@ impl Walk<'_> {
         self.steps.extend(names.map(|name| Step {
             name: name.to_vec(),
             index,
+            is_lent: true,
             lenders: Arc::clone(&lenders),
         }));
         Ok(None)
@@ -349,12 +408,19 @@ impl Walk<'_> {
     }
 
     /// The link's owner must have what the link itself names, if that is a file.
-    fn end(self, opened: File, step: &Step) -> io::Result<(File, Way)> {
+    fn end(mut self, opened: File, step: &Step) -> io::Result<(File, Way)> {
         if !step.lenders.is_empty() && opened.metadata()?.is_file() {
             let object = owned(&opened)?;
             if !step.lenders.iter().all(|lender| lender.all_may(READ, READ, &object)) {
                 return Err(refused(LENDS_NOTHING));
             }
+        }
+        if let Guard::Array(array) = self.guard
+            && self.way.has_link
+            && !step.is_lent
+            && let Some(folder) = self.folders.pop()
+        {
+            array.note_reached(self.key, folder, self.times);
         }
         Ok((opened, self.way))
     }

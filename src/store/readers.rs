@@ -104,6 +104,8 @@ struct State {
     latest: Option<Arc<Readers>>,
     /// Those of each time it was opened, as long as it is open.
     open: Vec<Weak<Readers>>,
+    /// How often it was opened.
+    times: u64,
 }
 
 impl Audience {
@@ -118,7 +120,13 @@ impl Audience {
             new
         });
         state.latest = Some(admitted.clone());
+        state.times += 1;
         admitted
+    }
+
+    /// How often somebody was admitted: what was found open for all before may not be so now.
+    pub(super) fn times(&self) -> u64 {
+        self.state.lock().times
     }
 
     /// Whether `test` holds for all of them; not where nobody was admitted.
