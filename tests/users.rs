@@ -5,114 +5,23 @@
 
 mod support;
 
-use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 use support::mounted::Mount;
-use support::place::is_root;
+use support::place::{is_root, wait_for};
 use support::skip;
-use tempfile::TempDir;
+use support::users::{A, B, SHARED, SIZE_BYTES, Stores, document};
 
-/// Owns `a.zarr`.
-const A: u32 = 54_321;
-/// Owns `b.zarr`.
-const B: u32 = 54_322;
-/// A group that both are in, where a test says so.
-const SHARED: u32 = 54_330;
-const SIZE_BYTES: usize = 16;
 const READ_ONLY: &[&str] = &["-o", "revalidate=0"];
 const WRITABLE: &[&str] = &["-o", "writable,revalidate=0,stop-deadline=1"];
-
-fn document() -> String {
-    json!({"zarr_format": 3, "node_type": "array", "shape": [8, 2], "data_type": "uint8", "fill_value": 0,
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4, 2]}},
-        "chunk_key_encoding": {"name": "default"}, "codecs": [{"name": "bytes"}]})
-    .to_string()
-}
-
-/// A folder of stores.
-struct Stores {
-    folder: TempDir,
-}
-
-impl Stores {
-    fn new() -> Self {
-        let stores = Stores { folder: tempfile::tempdir().unwrap() };
-        fs::set_permissions(stores.folder.path(), Permissions::from_mode(0o755)).unwrap();
-        for (store, user) in [("a.zarr", A), ("b.zarr", B)] {
-            stores.folder(store, user, 0o755);
-        }
-        stores
-    }
-
-    fn path(&self, below: &str) -> PathBuf {
-        self.folder.path().join(below)
-    }
-
-    fn folder(&self, below: &str, user: u32, mode: u32) {
-        fs::create_dir_all(self.path(below)).unwrap();
-        self.give(below, user, mode);
-    }
-
-    fn give(&self, below: &str, user: u32, mode: u32) {
-        chown(self.path(below), Some(user), Some(user)).unwrap();
-        fs::set_permissions(self.path(below), Permissions::from_mode(mode)).unwrap();
-    }
-
-    fn file(&self, below: &str, content: impl AsRef<[u8]>, user: u32, mode: u32) {
-        fs::write(self.path(below), content).unwrap();
-        self.give(below, user, mode);
-    }
-
-    fn link(&self, text: &str, below: &str, user: u32) {
-        symlink(text, self.path(below)).unwrap();
-        lchown(self.path(below), Some(user), Some(user)).unwrap();
-    }
-
-    /// An array's folder with its document, and no chunks.
-    fn empty_array(&self, below: &str, user: u32, mode: u32) {
-        self.folder(below, user, 0o755);
-        self.file(&format!("{below}/zarr.json"), document(), user, mode);
-    }
-
-    fn chunks(&self, below: &str, letter: u8, user: u32, mode: u32) {
-        for row in 0..2 {
-            self.folder(below, user, 0o755);
-            self.folder(&format!("{below}/{row}"), user, 0o755);
-            self.file(&format!("{below}/{row}/0"), [letter; SIZE_BYTES / 2], user, mode);
-        }
-    }
-
-    /// An array with its chunks.
-    fn array(&self, below: &str, letter: u8, user: u32, modes: (u32, u32)) {
-        self.empty_array(below, user, modes.0);
-        self.chunks(&format!("{below}/c"), letter, user, modes.1);
-    }
-
-    /// All that is below `a.zarr`, with owners and modes.
-    fn all_of_a(&self) -> BTreeMap<PathBuf, (u32, u32, Vec<u8>)> {
-        let mut found = BTreeMap::new();
-        let mut folders = vec![self.path("a.zarr")];
-        while let Some(folder) = folders.pop() {
-            for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
-                let metadata = entry.metadata().unwrap();
-                let content = if metadata.is_file() { fs::read(entry.path()).unwrap() } else { Vec::new() };
-                if metadata.is_dir() {
-                    folders.push(entry.path());
-                }
-                found.insert(entry.path(), (metadata.uid(), metadata.mode(), content));
-            }
-        }
-        found
-    }
-}
 
 fn mount(stores: &Stores, options: &[&str], what: &str) -> Option<Mount> {
     if !is_root() {
@@ -408,6 +317,57 @@ fn a_chunk_narrower_than_its_document() {
         assert_eq!(read(B, &path), denied(), "the chunks are A's only");
     }
     shared.unmount();
+}
+
+/// What B has open is not filled with what only A may read, though the file shows A's by now.
+#[test]
+fn a_file_that_was_opened_before() {
+    let stores = Stores::new();
+    if !is_root() {
+        return skip("open files", "needs root", true);
+    }
+    of_a(&stores);
+    stores.array("b.zarr/own", b'B', B, (0o644, 0o644));
+    stores.link("own", "b.zarr/x", B);
+    let Some(mount) = mount(&stores, READ_ONLY, "open files") else { return };
+    let path = mount.path("b.zarr/x");
+    let mut command = Command::new("sh");
+    let script = "exec 3<\"$0\"; echo ready; read line; cat <&3";
+    command.args(["-c", script]).arg(&path).current_dir("/").uid(B).gid(B);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
+    fs::remove_file(stores.path("b.zarr/x")).unwrap();
+    stores.link("../a.zarr/secret", "b.zarr/x", B);
+    assert!(fs::metadata(&path).unwrap().uid() == A, "{}", mount.log());
+    assert_eq!(read(A, &path), denied(), "B has it open: {}", mount.log());
+    child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    let seen = child.wait_with_output().unwrap().stdout;
+    assert!(!seen.contains(&b'S'), "B has read A's bytes");
+    wait_for(|| read(A, &path) == Ok(vec![b'S'; SIZE_BYTES]));
+    assert_eq!(read(B, &path), denied());
+    mount.unmount();
+}
+
+/// Links that lead out of the store, where they may.
+#[test]
+fn links_that_lead_out() {
+    let (stores, outside) = (Stores::new(), Stores::new());
+    if !is_root() {
+        return skip("links out", "needs root", true);
+    }
+    of_a(&outside);
+    for (name, target) in [("public", "public"), ("secret", "secret"), ("vault", "vault/x")] {
+        stores.empty_array(&format!("b.zarr/{name}"), B, 0o644);
+        let target = outside.path(&format!("a.zarr/{target}/c"));
+        stores.link(target.to_str().unwrap(), &format!("b.zarr/{name}/c"), B);
+    }
+    let options = [READ_ONLY, &["--follow-symlinks"]].concat();
+    let Some(following) = mount(&stores, &options, "links out") else { return };
+    assert_eq!(read(B, &following.path("b.zarr/public")), Ok(vec![b'P'; SIZE_BYTES]), "{}", following.log());
+    for name in ["secret", "vault"] {
+        assert_eq!(read(B, &following.path("b.zarr").join(name)), denied(), "{name}");
+    }
+    following.unmount();
 }
 
 /// B puts a link to what is A's in the place of a folder, and takes it away again, while B reads and writes.

@@ -72,8 +72,12 @@ impl DirectoryStore {
         let parent = self.folder_for_writing(parent, within, like)?;
         let name = c_name(folder, name)?;
         let make_failed = failed(folder, "make the folder");
+        let making = match &self.guard {
+            Some(Guard::Array(array)) => Some(array.making()),
+            _ => None,
+        };
         match sys::make_folder_at(parent.as_fd(), &name, 0o700) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => drop(making),
             Err(error) => return Err(make_failed(error)),
             Ok(()) => {
                 let made = sys::open_at(parent.as_fd(), &name, READ | libc::O_DIRECTORY | libc::O_NOFOLLOW);

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::directory::{Confinement, DirectoryStore, LOOK};
 use super::readers::{Audience, CHANGE, Owned, READ, Readers, SEARCH};
@@ -62,10 +62,12 @@ pub(super) struct ArrayGuard {
     depth: usize,
     path: String,
     audience: Arc<Audience>,
-    /// Folders below the array's own that were found to be open, and when.
-    folders: Mutex<HashMap<String, Instant>>,
+    /// Folders below the array's own that were found to be open: when, and how often the array had been opened.
+    folders: Mutex<HashMap<String, (Instant, u64)>>,
     /// Folders that were reached through links.
     reached: Mutex<Vec<Reached>>,
+    /// Held while a folder is made that has not got its owner and mode yet.
+    making: Mutex<()>,
     /// Device and inode of the array's folder that is locked for writing.
     home: (AtomicU64, AtomicU64),
 }
@@ -106,17 +108,31 @@ impl ArrayGuard {
     pub fn new(path: &str, audience: Arc<Audience>) -> Self {
         let depth = path.split('/').filter(|name| !name.is_empty()).count();
         let home = (AtomicU64::new(0), AtomicU64::new(0));
-        let (folders, reached) = (Mutex::default(), Mutex::default());
-        ArrayGuard { depth, path: path.to_owned(), audience, folders, reached, home }
+        let (folders, reached, making) = (Mutex::default(), Mutex::default(), Mutex::default());
+        ArrayGuard { depth, path: path.to_owned(), audience, folders, reached, making, home }
     }
 
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    fn check_folder(&self, folder: &Owned) -> io::Result<()> {
-        let is_open = self.audience.all(|readers| readers.all_may(READ, SEARCH, folder));
-        if is_open { Ok(()) } else { Err(refused(FOLDER_IS_CLOSED)) }
+    /// Makes a folder and gives it owner and mode, unseen by those who judge it.
+    pub fn making(&self) -> MutexGuard<'_, ()> {
+        self.making.lock()
+    }
+
+    /// Whether a folder's owner and mode are as they are to be, also of one that is made at this moment.
+    fn allows(&self, folder: &File, test: impl Fn(&Owned) -> bool) -> io::Result<bool> {
+        if test(&owned(folder)?) {
+            return Ok(true);
+        }
+        let _made = self.making.lock();
+        Ok(test(&owned(folder)?))
+    }
+
+    fn check_folder(&self, folder: &File) -> io::Result<()> {
+        let is_open = |folder: &Owned| self.audience.all(|readers| readers.all_may(READ, SEARCH, folder));
+        if self.allows(folder, is_open)? { Ok(()) } else { Err(refused(FOLDER_IS_CLOSED)) }
     }
 
     /// Whether what is read may be read by all.
@@ -126,10 +142,10 @@ impl ArrayGuard {
     }
 
     /// Whether the folder of an object may be changed.
-    fn check_change(&self, folder: &Owned) -> io::Result<()> {
+    fn check_change(&self, folder: &File) -> io::Result<()> {
         const WRITE: u32 = 0o2;
-        let may = self.audience.all(|readers| readers.all_may(WRITE, CHANGE, folder));
-        if may { Ok(()) } else { Err(refused(NOT_TO_BE_CHANGED)) }
+        let may = |folder: &Owned| self.audience.all(|readers| readers.all_may(WRITE, CHANGE, folder));
+        if self.allows(folder, may)? { Ok(()) } else { Err(refused(NOT_TO_BE_CHANGED)) }
     }
 
     /// The folders between the array's own and an object without links.
@@ -140,19 +156,19 @@ impl ArrayGuard {
         }
         let ends = key.char_indices().filter(|(at, letter)| *at > start && *letter == '/');
         for folder in ends.map(|(at, _)| key.get(..at).unwrap_or_default()) {
-            let now = Instant::now();
-            let is_known = |at: &Instant| now.duration_since(*at) < FOLDER_TIME;
+            let (now, times) = (Instant::now(), self.audience.times());
+            let is_known = |(at, of): &(Instant, u64)| *of == times && now.duration_since(*at) < FOLDER_TIME;
             if self.folders.lock().get(folder).is_some_and(is_known) {
                 continue;
             }
             let path = CString::new(folder)?;
             let opened = sys::open_beneath_without_links(store.root.as_fd(), &path, LOOK)?;
-            self.check_folder(&owned(&File::from(opened))?)?;
+            self.check_folder(&File::from(opened))?;
             let mut folders = self.folders.lock();
             if folders.len() >= MAX_FOLDERS {
                 folders.clear();
             }
-            folders.insert(folder.to_owned(), now);
+            folders.insert(folder.to_owned(), (now, times));
         }
         Ok(())
     }
@@ -278,7 +294,7 @@ impl DirectoryStore {
     /// Whether names in a folder may be changed that was reached so.
     pub(super) fn check_change(&self, folder: &File, way: &Way) -> io::Result<()> {
         match &self.guard {
-            Some(Guard::Array(array)) if way.has_link_below => array.check_change(&owned(folder)?),
+            Some(Guard::Array(array)) if way.has_link_below => array.check_change(folder),
             _ => Ok(()),
         }
     }
@@ -331,15 +347,16 @@ impl Walk<'_> {
             return Ok(());
         }
         let folder = self.folders.last().ok_or(io::ErrorKind::NotFound)?;
-        let folder = owned(folder)?;
-        if !step.lenders.iter().all(|lender| lender.all_may(READ, SEARCH, &folder)) {
-            return Err(refused(LENDS_NOTHING));
-        }
-        match self.guard {
-            Guard::Nodes => self.way.folders.push(folder),
-            Guard::Array(array) => array.check_folder(&folder)?,
-        }
-        Ok(())
+        let lends = |rights: &Owned| step.lenders.iter().all(|lender| lender.all_may(READ, SEARCH, rights));
+        let is_lent = match self.guard {
+            Guard::Nodes => {
+                let rights = owned(folder)?;
+                self.way.folders.push(rights);
+                lends(&rights)
+            }
+            Guard::Array(array) => array.check_folder(folder).map(|()| array.allows(folder, lends))??,
+        };
+        if is_lent { Ok(()) } else { Err(refused(LENDS_NOTHING)) }
     }
 
     fn go_up(&mut self) -> io::Result<()> {

@@ -59,6 +59,39 @@ fn links_inside_are_followed() {
     assert!(refusal(place.store(false).by_walking().open("folder/b/c")).contains("openat2"));
 }
 
+/// As root, or the links' owner, nobody is refused anything: paths lead where they lead without a guard.
+#[test]
+fn a_guard_follows_the_same_links() {
+    let place = Place::new();
+    place.link("a/b/c", "file");
+    place.link("a", "folder");
+    place.link("../folder/b/../b/./c", "a/up");
+    place.link("../outside/secret", "out");
+    place.link("/", "top");
+    place.link("nowhere", "dangling");
+    place.link("loop", "loop");
+    for store in [place.store(false).guarded(), place.store(false).by_walking().guarded()] {
+        for key in ["file", "folder/b/c", "a/up", "folder/up", "a/b/c"] {
+            assert_eq!(store.get(key, 9).unwrap().unwrap(), b"inside", "{key}");
+            let head = store.head(key).unwrap().unwrap();
+            assert_eq!(head.validator, store.open(key).unwrap().unwrap().validator());
+        }
+        assert!(store.head("folder").unwrap().is_some() && store.open("folder").unwrap().is_none());
+        assert_eq!(store.list("folder").unwrap().len(), 2);
+        for key in ["folder/b/none", "folder/b/c/below", "none/at/all"] {
+            assert!(store.open(key).unwrap().is_none(), "{key}");
+        }
+        for key in ["out", "top", "top/etc/passwd"] {
+            assert!(refusal(store.open(key)).contains("follow-symlinks"), "{key}");
+        }
+        assert!(refusal(store.open("dangling")).contains("is a link"));
+        assert!(refusal(store.head("loop")).contains("ymbolic link"));
+    }
+    let store = place.store(true).guarded();
+    assert_eq!(store.get("out", 9).unwrap().unwrap(), b"secret");
+    assert!(store.open("top/etc/passwd").unwrap().is_some());
+}
+
 #[test]
 fn links_out_are_refused_unless_asked_for() {
     let place = Place::new();
