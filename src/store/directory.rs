@@ -176,6 +176,13 @@ impl DirectoryStore {
         Ok(self.resolve(key, operation, READ | libc::O_DIRECTORY)?.map(|(folder, _)| folder))
     }
 
+    /// Opens a folder, `None` also where a link leads there and others have what is shown of it.
+    pub(super) fn open_unlinked(&self, key: &str) -> Result<Option<File>> {
+        let found = self.resolve(key, "list", READ | libc::O_DIRECTORY)?;
+        let is_nodes = matches!(self.guard, Some(Guard::Nodes));
+        Ok(found.filter(|(_, way)| !(is_nodes && way.has_link())).map(|(folder, _)| folder))
+    }
+
     /// Opens a folder whose names are going to be changed.
     pub(super) fn open_for_change(&self, key: &str, operation: &'static str) -> Result<Option<File>> {
         let found = self.resolve(key, operation, READ | libc::O_DIRECTORY)?;

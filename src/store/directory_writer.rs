@@ -315,7 +315,8 @@ impl Writer for DirectoryStore {
     }
 
     fn remove_unfinished(&self, folder: &str) -> Result<u64> {
-        let Some(opened) = self.open_folder(folder, "list")? else { return Ok(0) };
+        // Where only a link leads, another user's files are let be.
+        let Some(opened) = self.open_unlinked(folder)? else { return Ok(0) };
         let listed = opened.try_clone().map_err(failed(folder, "list"))?;
         let mut names = Vec::new();
         sys::read_folder(listed.into(), |name, _| {

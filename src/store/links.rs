@@ -91,6 +91,11 @@ pub(super) struct Way {
 }
 
 impl Way {
+    /// Whether a link was followed.
+    pub fn has_link(&self) -> bool {
+        self.has_link
+    }
+
     /// What is known of what was reached, cut to those who could have reached it.
     pub fn cut(&self, info: Info) -> Info {
         let readers = self.folders.iter().fold(Readers::of(&info), Readers::behind_of);

@@ -1,8 +1,7 @@
 //! What the integration tests share: Python and the stores that it makes (`fixtures`), arrays to write to, small (`kinds`) and
 //! larger (`uneven`), reading through the library (`library`), a mount that always ends (`mounted`), disks that fill up or fail
 //! (`disk`), faults in its daemon (`faulty`), what a crash may leave (`manifest`), a place to try mounting in (`place`), a store that
-//! is written while things break (`scene`), stores that misbehave or count (`stores`), stores of two
-//! users (`users`).
+//! is written while things break (`scene`), stores that misbehave or count (`stores`), stores of two users (`users`).
 
 #![allow(dead_code, unused_imports)] // each test uses its part
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
