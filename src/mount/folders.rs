@@ -7,7 +7,7 @@ use crate::hierarchy::attributes;
 use crate::mount::failure::{Answer, Failure, Reach};
 use crate::mount::fs::{
     CONFIG, FileSystem, Found, GROUP_SIDECAR, LAST_ERROR, MAX_NAME_BYTES, SIDECAR_SUFFIX, STATS, UNSAVED,
-    parent_folder,
+    parent,
 };
 use crate::mount::handle::{FolderEntry, Handle};
 use crate::mount::inode::{Entity, Kind};
@@ -146,4 +146,16 @@ fn is_showable(name: &str, folder: &str) -> bool {
         log::debug!("/{folder}: the name {name:?} cannot be shown and is left out");
     }
     is_showable
+}
+
+/// The folder that an entity's folder is in.
+fn parent_folder(entity: &Entity) -> Entity {
+    match entity.kind {
+        Kind::JsonFolder if entity.path.is_empty() => Entity::new(Kind::Formats, ""),
+        Kind::JsonFolder => Entity::new(Kind::JsonFolder, parent(&entity.path)),
+        Kind::FormatFolder(_) if entity.path.is_empty() => Entity::new(Kind::Formats, ""),
+        Kind::FormatFolder(_) => Entity::new(entity.kind, parent(&entity.path)),
+        Kind::Group => Entity::new(Kind::Group, parent(&entity.path)),
+        _ => Entity::new(Kind::Group, ""),
+    }
 }

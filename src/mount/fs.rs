@@ -488,15 +488,3 @@ fn root_name(options: &Options) -> String {
 pub(super) fn parent(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(parent, _)| parent)
 }
-
-/// The folder that an entity's folder is in.
-pub(super) fn parent_folder(entity: &Entity) -> Entity {
-    match entity.kind {
-        Kind::JsonFolder if entity.path.is_empty() => Entity::new(Kind::Formats, ""),
-        Kind::JsonFolder => Entity::new(Kind::JsonFolder, parent(&entity.path)),
-        Kind::FormatFolder(_) if entity.path.is_empty() => Entity::new(Kind::Formats, ""),
-        Kind::FormatFolder(_) => Entity::new(entity.kind, parent(&entity.path)),
-        Kind::Group => Entity::new(Kind::Group, parent(&entity.path)),
-        _ => Entity::new(Kind::Group, ""),
-    }
-}

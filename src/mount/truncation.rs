@@ -13,6 +13,11 @@ use crate::mount::inode::{Inode, Kind};
 use crate::mount::page_drops::PageDrop;
 use crate::mount::process::thread_group;
 use crate::mount::sidecar_edit::is_sidecar;
+use crate::mount::writing::Writer;
+use crate::mount::written_end::{Moving, npy_shape};
+
+/// Bytes that are zeroed at a time.
+const PART_BYTES: usize = 1 << 20;
 
 /// What setattr(2) is asked to change.
 #[derive(Clone, Copy, Debug, Default)]
@@ -163,6 +168,66 @@ impl FileSystem {
             let error = Error::CutShort { written_bytes, size_bytes: array.size_bytes() };
             self.note_failure(inode, "last close", &Failure::Error(error));
         }
+    }
+
+    /// A `.npy` file written onto its array would be the elements shifted by a header: refused before anything is changed.
+    pub(super) fn refuse_npy_header(&self, inode: &Inode, data: &[u8]) -> Answer<()> {
+        let Some(shape) = npy_shape(data) else { return Ok(()) };
+        let Some(open) = inode.open_array() else { return Ok(()) };
+        let own = &open.metadata.shape;
+        if shape != *own && !shape.iter().eq(own.iter().rev()) {
+            return Ok(());
+        }
+        let sentence = "this is a .npy file with a header, and the array's file has none: write the elements alone, \
+                        as numpy.ndarray.tofile does";
+        Err(self.write_failure(inode, "write", Error::InvalidValue(sentence.to_owned())))
+    }
+
+    /// For a file that was cut short: the right to move its written end, and where a gap before `offset` begins that was made
+    /// zero. A page of a memory map after the written end makes no gap.
+    pub(super) fn close_gap<'a>(
+        &self,
+        inode: &'a Inode,
+        writer: &Writer,
+        offset: u64,
+        is_page: bool,
+        reach: Reach,
+    ) -> Answer<(Option<Moving<'a>>, Option<u64>)> {
+        if inode.written_end.get().is_none() {
+            return Ok((None, None));
+        }
+        let mut moving = match reach {
+            Reach::Memory => inode.written_end.try_lock().ok_or(Failure::NeedsStore)?,
+            Reach::Store => inode.written_end.lock(),
+        };
+        let Some(end) = moving.end().filter(|&end| end < offset && !is_page) else {
+            return Ok((Some(moving), None));
+        };
+        if reach == Reach::Memory {
+            return Err(Failure::NeedsStore);
+        }
+        self.zero_gap(inode, writer, &mut moving, offset)?;
+        Ok((Some(moving), Some(end)))
+    }
+
+    /// Makes zero what lies between the written end and `to`, and moves it there; as far as it gets, where it fails.
+    fn zero_gap(&self, inode: &Inode, writer: &Writer, moving: &mut Moving<'_>, to: u64) -> Answer<()> {
+        let zeros = vec![0; PART_BYTES];
+        while let Some(end) = moving.end().filter(|&end| end < to) {
+            let length = usize::try_from(to - end).unwrap_or(PART_BYTES).min(PART_BYTES);
+            let zeros = zeros.get(..length).unwrap_or(&zeros);
+            let put = self.put_anywhere(inode, writer, (end, zeros), false, Reach::Store);
+            put.map_err(|failure| {
+                // What is zero already, the kernel may still hold.
+                inode.page_cache_users.drops.note_reason();
+                match failure {
+                    Failure::Error(error) => self.write_failure(inode, "zeros before a write", error),
+                    failure => failure,
+                }
+            })?;
+            moving.advance(end + length as u64, u64::MAX);
+        }
+        Ok(())
     }
 
     fn zero(&self, inode: &Arc<Inode>) -> Answer<()> {
