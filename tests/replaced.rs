@@ -55,14 +55,14 @@ fn an_arrays_folder() {
         assert!(is_stale(file.sync_all()), "{name}");
         assert!(lines(&mount.log(), key) > 0, "{}", mount.log());
         drop(file);
-        assert_eq!(stored(&store, name), vec![1; size_bytes], "{name}: the new folder got what was pending");
+        assert!(stored(&store, name) == vec![1; size_bytes], "{name}: the new folder got what was pending");
         // The new one is shown, and can be written.
-        assert_eq!(fs::read(mount.path(name)).unwrap(), vec![1; size_bytes], "{name}");
+        assert!(fs::read(mount.path(name)).unwrap() == vec![1; size_bytes], "{name}");
         let new = open(&mount.path(name));
         new.write_all_at(&vec![3; size_bytes], 0).unwrap();
         new.sync_all().unwrap();
         drop(new);
-        assert_eq!(stored(&store, name), vec![3; size_bytes], "{name}");
+        assert!(stored(&store, name) == vec![3; size_bytes], "{name}");
         assert!(!mount.umount(&[]).status.success(), "{name}: what is pending would be lost");
         // Back in its place, it gets what is its own.
         fs::remove_dir_all(store.join(name)).unwrap();
@@ -85,7 +85,7 @@ fn a_whole_store() {
     file.write_all_at(&vec![2; size_bytes], 0).unwrap();
     fs::rename(&store, &aside).unwrap();
     file.sync_all().unwrap();
-    assert_eq!(stored(&aside, "plain"), vec![2; size_bytes], "a store that is renamed is what it was");
+    assert!(stored(&aside, "plain") == vec![2; size_bytes], "a store that is renamed is what it was");
     copy(&aside, &store);
     file.write_all_at(&vec![3; size_bytes], 0).unwrap();
     assert!(is_stale(file.sync_all()));
@@ -94,7 +94,7 @@ fn a_whole_store() {
     assert!(lines(&log, "plain/zarr.json") > 0, "{log}");
     drop(file);
     for store in [&store, &aside] {
-        assert_eq!(stored(store, "plain"), vec![2; size_bytes]);
+        assert!(stored(store, "plain") == vec![2; size_bytes]);
     }
     let refused = mount.umount(&[]);
     assert!(!refused.status.success());
