@@ -46,8 +46,7 @@
 //! (`array/open_objects.rs`), and puts them in place; a session thread does so where the system has the bytes in memory.
 //!
 //! open(2) compares the objects that were read, or are being read (`array/served.rs`), with the store: what changed leaves the caches,
-//! the kernel's included, one open of a file after the other, and the answer waits until the kernel has dropped its pages
-//! (`mount/page_drops.rs`). What write-back itself replaced is no change. It also decides who reads (`mount/page_cache.rs`): the kernel through
+//! the kernel's included, one open of a file after the other (`mount/page_drops.rs`). What write-back itself replaced is no change. It also decides who reads (`mount/page_cache.rs`): the kernel through
 //! its page cache; this program directly, where the file is open for writing only, or beside such a writer; or, as root and on
 //! read-only mounts, the kernel from the object itself (`mount/passthrough.rs`), where an array is exactly one raw object. Such
 //! reads come by none of this and are in no statistics.
@@ -99,8 +98,8 @@
 //!
 //! - A dirty unit leaves memory only when exactly what it holds is in the store (or by the user's truncate, or `--force`).
 //! - A write is answered when nothing can fail any more and its units are dirty and locked, perhaps before its bytes are copied.
-//! - Pages are dropped for a reason and by notification, so that a write whose pages were dropped before it arrived is known: its
-//!   range is dropped once more before it is answered.
+//! - Pages are dropped for a reason, and until the drop is known to have ended, a write whose pages were read meanwhile has its
+//!   range dropped once more before it is answered.
 //! - An object gets its name only after its bytes are on the disk; every failure to store is told to every open descriptor.
 //!
 //! # What is checked how

@@ -190,7 +190,7 @@ impl FileSystem {
             return Err(Failure::Errno(libc::ESTALE));
         }
         let handle = self.handles.add(Handle::Companion(made));
-        Ok(Opened { handle, is_direct: true, keeps_cache: false, drop: None, writes: false, backing: None })
+        Ok(Opened { handle, is_direct: true, keeps_cache: false, writes: false, backing: None })
     }
 
     /// Whether what is known is of this array and was compared with the store a moment ago.

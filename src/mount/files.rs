@@ -18,7 +18,7 @@ use crate::mount::handle::Handle;
 use crate::mount::inode::{Inode, Kind, OpenArray};
 use crate::mount::nodes::Seen;
 use crate::mount::page_cache::{Way, Wish};
-use crate::mount::page_drops::{PageDrop, PageRead};
+use crate::mount::page_drops::{OpenDrop, PageDrop, PageRead};
 use crate::mount::pool::Request;
 use crate::store::Object;
 
@@ -28,10 +28,8 @@ pub struct Opened {
     pub handle: u64,
     /// Reads come here without passing the page cache.
     pub is_direct: bool,
-    /// What the page cache holds of this file is right, once `drop` has been done.
+    /// What the page cache holds of this file still is what the store holds.
     pub keeps_cache: bool,
-    /// Pages to drop before open(2) is answered.
-    pub drop: Option<PageDrop>,
     /// It may write: each close is to be told.
     pub writes: bool,
     /// An object that the kernel may read by itself instead.
@@ -80,7 +78,7 @@ impl FileSystem {
         }
         let content = self.generate(&inode.entity)?;
         let handle = self.handles.add(Handle::Generated(content));
-        Ok(Opened { handle, is_direct: true, keeps_cache: false, drop: None, writes, backing: None })
+        Ok(Opened { handle, is_direct: true, keeps_cache: false, writes, backing: None })
     }
 
     /// What is read next are pages for the page cache. What is given back is to be kept until the read is answered.
@@ -89,7 +87,8 @@ impl FileSystem {
             return None;
         }
         let handle = self.handles.get(handle)?;
-        let Handle::Array { inode, .. } = &*handle else { return None };
+        let Handle::Array { inode, drop, .. } = &*handle else { return None };
+        drop.note_use();
         let range = offset..offset.saturating_add(u64::from(size));
         if let Some(overwritten) = inode.page_cache_users.overwritten() {
             overwritten.remove(range.clone());
@@ -143,8 +142,19 @@ impl FileSystem {
     /// Closes a file or folder.
     pub fn release(&self, handle: u64) {
         if let Some(handle) = self.handles.remove(handle) {
+            if let Handle::Array { drop, .. } = &*handle {
+                drop.note_use();
+            }
             self.end_writer(&handle);
         }
+    }
+
+    /// Takes back an open that could not be answered.
+    pub fn cancel_open(&self, handle: u64) {
+        if let Some(Handle::Array { drop, .. }) = self.handles.get(handle).as_deref() {
+            drop.cancel();
+        }
+        self.release(handle);
     }
 
     /// Counts a failed request and logs it.
@@ -194,11 +204,13 @@ impl FileSystem {
             inode.page_cache_users.drops.note_reason();
         }
         let (way, drop, backing) = self.way(inode, &array, only_writes)?;
+        let (is_direct, keeps_cache) = (way.is_direct(), drop.is_none());
+        let drop = OpenDrop::new(drop);
         std::mem::drop(opening);
-        let is_direct = way.is_direct();
         let writer = if writes { Some(self.open_writer(&array, !only_writes)?) } else { None };
-        let handle = Handle::Array { inode: inode.clone(), reader: Reader::default(), writer, way, readers };
-        Ok(Opened { handle: self.handles.add(handle), is_direct, keeps_cache: true, drop, writes, backing })
+        let handle =
+            Handle::Array { inode: inode.clone(), reader: Reader::default(), writer, way, drop, readers };
+        Ok(Opened { handle: self.handles.add(handle), is_direct, keeps_cache, writes, backing })
     }
 
     /// How an array's file is opened, what is dropped before, and the object that the kernel is to read.
@@ -260,7 +272,8 @@ impl FileSystem {
             Handle::Draft { draft, .. } => Ok(Given::Copied(draft.read(offset, size, buffer))),
             Handle::Generated(content) => Ok(Given::Copied(buffer.copy_part(content, offset, size))),
             Handle::Companion(made) => Ok(Given::Copied(buffer.copy_part(&made.bytes, offset, size))),
-            Handle::Array { inode, reader, way, .. } => {
+            Handle::Array { inode, reader, way, drop, .. } => {
+                drop.note_use();
                 let read = self.read_array(inode, (reader, way.is_direct()), (offset, size), buffer, reach);
                 if let Err(failure @ Failure::Error(_)) = &read {
                     let request = format!("read of {size} bytes at {offset}");

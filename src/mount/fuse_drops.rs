@@ -2,7 +2,8 @@
 //!
 //! A notification returns when the pages are gone, and until then waits for whoever has locked one of them: reads that are
 //! not answered yet, and the page that a WRITE fills in part. So it has a thread of its own, and nothing that
-//! answers reads or writes waits for it.
+//! answers reads or writes waits for it. It waits in the kernel, where no signal ends it: a daemon that is killed at that moment
+//! lives on as one thread until the connection is aborted, so this is for what the answer to an open cannot do (`page_drops.rs`).
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, OnceLock};
@@ -20,22 +21,8 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// Tells the kernel what to drop; set once there is a session.
 pub type SharedNotifier = Arc<OnceLock<Notifier>>;
 
-/// Has the kernel drop pages, and then answers.
-pub fn drop_then(
-    notifier: &SharedNotifier,
-    inode: INodeNo,
-    drop: PageDrop,
-    answer: impl FnOnce() + Send + 'static,
-) {
-    let notifier = notifier.clone();
-    start(move || {
-        drop_now(&notifier, inode, drop);
-        answer();
-    });
-}
-
-/// As [`drop_then`], for a request whose answer may be what the drop waits for: it is answered when the drop is done, or when
-/// it can only be waiting for that.
+/// Has the kernel drop pages, and then answers a request whose answer may be what the drop waits for: it is answered when the
+/// drop is done, or when it can only be waiting for that.
 pub fn drop_with_patience_then(
     notifier: &SharedNotifier,
     inode: INodeNo,

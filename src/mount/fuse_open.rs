@@ -7,7 +7,6 @@ use fuser::{FileHandle, FopenFlags, INodeNo, InitFlags, KernelConfig, OpenFlags,
 use crate::mount::files::Opened;
 use crate::mount::fs::FileSystem;
 use crate::mount::fuse::Fuse;
-use crate::mount::fuse_drops::drop_then;
 use crate::mount::passthrough::Passthrough;
 use crate::mount::pool::{Answerable, Request};
 
@@ -33,20 +32,12 @@ impl Fuse {
     pub(super) fn answer_open(&self, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let fs = self.fs.clone();
         let passthrough = self.passthrough.clone();
-        let notifier = self.notifier.clone();
         self.pool.submit(Request::new(inode.0, "open"), reply, move |ticket| {
             let opened = fs.open(inode.0, flags.0);
             match (ticket.take(), opened) {
-                (Some(reply), Ok(mut opened)) => {
-                    let drop = opened.drop.take();
-                    let answer = move || answer_opened(&fs, &passthrough, inode, opened, reply);
-                    match drop {
-                        Some(drop) => drop_then(&notifier, inode, drop, answer),
-                        None => answer(),
-                    }
-                }
+                (Some(reply), Ok(opened)) => answer_opened(&fs, &passthrough, inode, opened, reply),
                 (Some(reply), Err(failure)) => reply.fail(failure.errno()),
-                (None, Ok(opened)) => fs.release(opened.handle),
+                (None, Ok(opened)) => fs.cancel_open(opened.handle),
                 (None, Err(_)) => {}
             }
         });

@@ -10,6 +10,7 @@ use crate::array::Reader;
 use crate::formats::Made;
 use crate::mount::inode::{Entity, Inode};
 use crate::mount::page_cache::Way;
+use crate::mount::page_drops::OpenDrop;
 use crate::mount::sidecar_edit::Draft;
 use crate::mount::writing::Writer;
 use crate::store::Readers;
@@ -37,6 +38,8 @@ pub enum Handle {
         writer: Option<Writer>,
         /// Whether the kernel caches what it reads and writes.
         way: Way,
+        /// What the kernel dropped when it was opened.
+        drop: OpenDrop,
         /// Who may have it.
         readers: Arc<Readers>,
     },

@@ -7,7 +7,7 @@
 //! `overwritten.rs` keeps from being stored. And all open files of an inode, or none, are those that the kernel reads by itself
 //! (`passthrough.rs`).
 //!
-//! What the page cache holds is kept at each open(2), or dropped before that is answered (`page_drops.rs`).
+//! What the page cache holds is kept at each open(2), or dropped by its answer (`page_drops.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -6,20 +6,28 @@
 //! WRITE, and that page stays: the kernel changes nothing in it when the WRITE is answered. Memory pressure and
 //! posix_fadvise(2) leave a page alone that a write has filled.
 //!
-//! Invariants: a drop is known from before it begins until after it has ended, so a drop is always a notification and never left
-//! to the answer of open(2). Because of the inode's lock a drop concerns at most one WRITE: the one whose pages were filled before
-//! the drop ended. Where pages of its range were read since the drop began, that range is dropped once more after its
-//! bytes are in the array and before it is answered.
+//! A file's pages are dropped by the answer to open(2), in the thread that opens: a notification waits, in this process, for pages
+//! that are locked by requests which this process answers, so that a daemon that is killed meanwhile can neither end nor have its
+//! connection aborted. Notifications are left to what no open can do.
+//!
+//! Invariants: a drop is known from before it begins until after it has ended. A drop by an open has ended when the kernel uses
+//! the handle, and at the latest after a second. Because of the inode's lock a drop concerns at most one WRITE: the one whose
+//! pages were filled before the drop ended. Where pages of its range were read since the drop began, that range is dropped once
+//! more after its bytes are in the array and before it is answered.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 /// The most ranges that are told apart.
 const MAX_RANGES: usize = 64;
+
+/// The kernel drops pages right after it has the answer to an open(2); it waits for nothing but reads of them.
+const OPEN_TIME: Duration = Duration::from_secs(1);
 
 /// The drops of one file's pages.
 #[derive(Debug, Default)]
@@ -34,8 +42,11 @@ struct State {
     /// How often there was a reason to drop all pages, and how many of these the drops that have ended came after.
     reasons: u64,
     dropped: u64,
-    /// Drops that have begun and not ended.
+    /// Drops by notification that have begun and not ended.
     in_progress: usize,
+    /// Drops by the answer to an open(2), with the time when it was about to be sent.
+    by_open: Vec<(u64, Instant)>,
+    opens: u64,
     /// Drops by the kernel itself, which have ended when one that begins later has.
     untimed: usize,
     /// What was read into the page cache since a drop began.
@@ -54,6 +65,35 @@ pub struct PageDrop {
     /// The reasons that it is for, where it drops all pages.
     reasons: u64,
     is_done: bool,
+    /// Its number in `by_open`.
+    open: Option<u64>,
+}
+
+/// The drop that an open file began with, until the kernel has used the file.
+#[derive(Debug, Default)]
+pub struct OpenDrop {
+    is_pending: AtomicBool,
+    drop: Mutex<Option<PageDrop>>,
+}
+
+impl OpenDrop {
+    /// Of an open that is about to be answered.
+    pub fn new(drop: Option<PageDrop>) -> Self {
+        OpenDrop { is_pending: drop.is_some().into(), drop: Mutex::new(drop) }
+    }
+
+    /// The kernel uses the file: it has done what the answer said.
+    pub fn note_use(&self) {
+        if self.is_pending.load(Ordering::Acquire) && self.is_pending.swap(false, Ordering::AcqRel) {
+            self.drop.lock().take().into_iter().for_each(PageDrop::done);
+        }
+    }
+
+    /// The open was answered with an error: nothing was dropped.
+    pub fn cancel(&self) {
+        self.is_pending.store(false, Ordering::Release);
+        self.drop.lock().take();
+    }
 }
 
 /// A read into the page cache that is not answered yet, while a drop may concern a WRITE.
@@ -77,22 +117,31 @@ impl PageDrops {
         self.is_doubtful.store(true, Ordering::SeqCst);
     }
 
-    /// A drop of all pages, if there is a reason that no drop has been for yet.
+    /// A drop of all pages by the answer to an open(2), if there is a reason that no drop has been for yet.
     pub fn due(self: &Arc<Self>) -> Option<PageDrop> {
         let is_due = {
             let state = self.state.lock();
             state.dropped < state.reasons
         };
-        is_due.then(|| self.begin(None))
+        if !is_due {
+            return None;
+        }
+        let mut state = self.state.lock();
+        let number = state.opens;
+        state.opens += 1;
+        state.by_open.push((number, Instant::now()));
+        self.is_doubtful.store(true, Ordering::SeqCst);
+        let reasons = state.reasons;
+        Some(PageDrop { drops: self.clone(), range: None, reasons, is_done: false, open: Some(number) })
     }
 
-    /// A drop that is about to begin.
+    /// A drop by notification that is about to begin.
     pub fn begin(self: &Arc<Self>, range: Option<Range<u64>>) -> PageDrop {
         let mut state = self.state.lock();
         state.in_progress += 1;
         let reasons = if range.is_none() { state.reasons } else { 0 };
         self.is_doubtful.store(true, Ordering::SeqCst);
-        PageDrop { drops: self.clone(), range, reasons, is_done: false }
+        PageDrop { drops: self.clone(), range, reasons, is_done: false, open: None }
     }
 
     /// A read into the page cache, before anything is looked up for it.
@@ -140,7 +189,8 @@ impl PageDrops {
     /// A WRITE is about to be answered: pages that are filled from now on are in no drop that has ended.
     pub fn note_answer(&self) {
         let mut state = self.state.lock();
-        if state.in_progress == 0 && state.untimed == 0 {
+        state.by_open.retain(|(_, since)| since.elapsed() < OPEN_TIME);
+        if state.in_progress == 0 && state.untimed == 0 && state.by_open.is_empty() {
             state.read.clear();
             self.is_doubtful.store(false, Ordering::SeqCst);
         }
@@ -158,7 +208,9 @@ impl State {
         if self.read.len() > MAX_RANGES
             && let (Some(first), Some(last)) = (self.read.first(), self.read.last())
         {
-            self.read = vec![first.start..last.end];
+            let all = first.start..last.end;
+            self.read.clear();
+            self.read.push(all);
         }
     }
 }
@@ -178,7 +230,10 @@ impl PageDrop {
 impl Drop for PageDrop {
     fn drop(&mut self) {
         let mut state = self.drops.state.lock();
-        state.in_progress -= 1;
+        match self.open {
+            Some(number) => state.by_open.retain(|(other, _)| *other != number),
+            None => state.in_progress -= 1,
+        }
         if self.is_done && self.range.is_none() {
             state.dropped = state.dropped.max(self.reasons);
             if state.dropped == state.reasons {
@@ -206,12 +261,12 @@ mod tests {
         let first = drops.due();
         assert!(first.is_some() && drops.due().is_some(), "the first has not ended");
         drops.note_reason();
-        first.map(PageDrop::done);
+        first.into_iter().for_each(PageDrop::done);
         let second = drops.due();
         assert!(second.is_some(), "the reason came after the first drop began");
         drop(second);
         assert!(drops.due().is_some(), "nobody did it");
-        drops.due().map(PageDrop::done);
+        drops.due().into_iter().for_each(PageDrop::done);
         assert!(drops.due().is_none());
     }
 
@@ -240,7 +295,7 @@ mod tests {
         assert!(drops.note_read(0..10).is_some());
         assert!(drops.overtaken(20..30).is_none());
         assert!(drops.overtaken(5..6).is_some());
-        drops.due().map(PageDrop::done);
+        drops.due().into_iter().for_each(PageDrop::done);
         assert!(drops.due().is_none() && drops.overtaken(20..30).is_none());
         assert!(drops.overtaken(5..6).is_none());
     }

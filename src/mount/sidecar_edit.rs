@@ -89,7 +89,7 @@ impl FileSystem {
             }
         }
         let handle = self.handles.add(Handle::Draft { inode: inode.clone(), draft });
-        Ok(Opened { handle, is_direct: true, keeps_cache: false, drop: None, writes: true, backing: None })
+        Ok(Opened { handle, is_direct: true, keeps_cache: false, writes: true, backing: None })
     }
 
     /// The length of a sidecar that is being written.

@@ -11,7 +11,6 @@ use crate::mount::failure::{Failure, Reach};
 use crate::mount::fs::{Attributes, FileSystem};
 use crate::mount::inode::ROOT;
 use crate::mount::options::Options;
-use crate::mount::page_drops::PageDrop;
 use crate::store::MemoryStore;
 
 const GROUP: &str = r#"{"zarr_format":3,"node_type":"group","attributes":{"title":"t"}}"#;
@@ -330,10 +329,12 @@ fn the_page_cache_is_kept_while_nothing_changed() {
     mount.put_sample();
     let inode = mount.find("t").unwrap().inode;
     let keeps = |is_told: bool| {
-        let drop = mount.fs.open(inode, 0).unwrap().drop;
-        let keeps = drop.is_none();
-        drop.filter(|_| is_told).map(PageDrop::done);
-        keeps
+        let opened = mount.fs.open(inode, 0).unwrap();
+        match is_told {
+            true => mount.fs.release(opened.handle),
+            false => mount.fs.cancel_open(opened.handle),
+        }
+        opened.keeps_cache
     };
     mount.read("t").unwrap();
     assert!(keeps(true));

@@ -166,9 +166,10 @@ impl FileSystem {
             return draft.write(offset, data).inspect(|&length| accept(length, None));
         }
         let (handle, size_bytes) = self.written(handle)?;
-        let Handle::Array { inode, writer: Some(writer), way, .. } = &*handle else {
+        let Handle::Array { inode, writer: Some(writer), way, drop, .. } = &*handle else {
             return Err(Failure::Errno(libc::EBADF));
         };
+        drop.note_use();
         if data.is_empty() {
             accept(0, None);
             return Ok(0);
@@ -337,7 +338,8 @@ impl FileSystem {
         if let Handle::Draft { inode, draft } = &*handle {
             return self.judge(inode, draft, request);
         }
-        let Handle::Array { inode, writer, .. } = &*handle else { return Ok(()) };
+        let Handle::Array { inode, writer, drop, .. } = &*handle else { return Ok(()) };
+        drop.note_use();
         let Some(writer) = writer else {
             // A reader of an array that was replaced has nothing to store.
             let Ok(array) = self.array_of(inode) else { return Ok(()) };

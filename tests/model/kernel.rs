@@ -17,7 +17,7 @@ pub struct Kernel {
     filled: Option<Fill>,
     reads: Vec<Read>,
     /// Opens that are not answered yet.
-    opening: Vec<(Open, PageDrop)>,
+    opening: Vec<Open>,
 }
 
 struct Fill {
@@ -126,15 +126,16 @@ impl Model {
         drop.done();
     }
 
-    /// An open has to wait for a drop; `None` if there is nothing to wait for.
-    pub(super) fn wait_to_open(&mut self, open: Open, drop: PageDrop) {
-        self.files[open.file].kernel.opening.push((open, drop));
+    /// An open whose thread drops all pages before it goes on.
+    pub(super) fn wait_to_open(&mut self, open: Open) {
+        self.files[open.file].kernel.opening.push(open);
     }
 
     /// Answers the opens of a file that wait.
     pub fn answer_opens(&mut self, file: usize) {
-        for (open, drop) in std::mem::take(&mut self.files[file].kernel.opening) {
-            self.drop_pages(file, drop);
+        for open in std::mem::take(&mut self.files[file].kernel.opening) {
+            self.end_reads(file, &(0..usize::MAX));
+            self.files[file].cached.fill(None);
             self.is_open(open);
         }
     }
@@ -150,7 +151,7 @@ impl Model {
 impl Kernel {
     /// Writers among the opens that wait.
     pub(super) fn opening_writers(&self) -> usize {
-        self.opening.iter().filter(|(open, _)| open.writes).count()
+        self.opening.iter().filter(|open| open.writes).count()
     }
 
     /// Whether pages of a file are newer than what is known to be written.
