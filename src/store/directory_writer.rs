@@ -57,14 +57,36 @@ fn set_owner_and_mode(file: &File, like: &Info, mode: u32) -> io::Result<()> {
     file.set_permissions(std::fs::Permissions::from_mode(mode))
 }
 
+/// Gives owner and mode to a folder that a writer made and died before it had them: nobody else could read what comes to
+/// lie in it.
+fn finish_folder(folder: &File, like: &Info) -> io::Result<()> {
+    let made = folder.metadata()?;
+    let mode = like.as_folder().mode | 0o700;
+    let is_unfinished = made.mode() & 0o7777 == 0o700
+        && mode & 0o7777 != 0o700
+        && [sys::effective_ids().0, like.uid].contains(&made.uid());
+    if !is_unfinished {
+        return Ok(());
+    }
+    let mut is_empty = true;
+    sys::read_folder(folder.try_clone()?.into(), |_, _| {
+        is_empty = false;
+        ControlFlow::Break(())
+    })?;
+    if is_empty { set_owner_and_mode(folder, like, mode) } else { Ok(()) }
+}
+
 impl DirectoryStore {
     /// The folder of an object, made where it is missing, with those above it up to `within`.
     fn folder_for_writing(&self, folder: &str, within: &str, like: &Info) -> Result<File> {
-        if let Some(found) = self.open_for_change(folder, "write")? {
-            return Ok(found);
-        }
         let is_below =
             within.is_empty() || folder.strip_prefix(within).is_some_and(|rest| rest.starts_with('/'));
+        if let Some(found) = self.open_for_change(folder, "write")? {
+            if is_below && !folder.is_empty() {
+                finish_folder(&found, like).map_err(failed(folder, "make the folder"))?;
+            }
+            return Ok(found);
+        }
         if folder.is_empty() || folder == within || !is_below {
             return Err(Error::Stale { key: folder.to_owned() });
         }
@@ -359,6 +381,20 @@ mod tests {
 
     fn mode(path: impl AsRef<std::path::Path>) -> u32 {
         fs::metadata(path).unwrap().permissions().mode() & 0o7777
+    }
+
+    #[test]
+    fn a_folder_that_a_dead_writer_made_gets_its_mode() {
+        let (folder, store, like) = place();
+        let made = folder.path().join("a/c");
+        fs::create_dir(&made).unwrap();
+        let narrow = || fs::set_permissions(&made, fs::Permissions::from_mode(0o700)).unwrap();
+        narrow();
+        store.put("a/c/0", &[Part::Bytes(b"one")], "a", &like).unwrap();
+        assert_eq!(mode(&made), 0o750);
+        narrow();
+        store.put("a/c/0", &[Part::Bytes(b"two")], "a", &like).unwrap();
+        assert_eq!(mode(&made), 0o700, "it is not empty, so somebody else wants it so");
     }
 
     #[test]
