@@ -6,11 +6,12 @@
 
 use fuser::{Errno, FileHandle, INodeNo, ReplyAttr, ReplyEmpty, ReplyWrite};
 
-use crate::mount::failure::Failure;
-use crate::mount::fs::FileSystem;
+use crate::mount::failure::{Answer, Failure};
+use crate::mount::fs::{FileSystem, Found};
 use crate::mount::fuse::Fuse;
 use crate::mount::fuse_drops::{SharedNotifier, drop_now, drop_with_patience_then};
 use crate::mount::fuse_entry::file_attr;
+use crate::mount::page_drops::PageDrop;
 use crate::mount::pool::{Answerable, Request};
 use crate::mount::process::thread_group;
 use crate::mount::ranges::Copied;
@@ -37,6 +38,9 @@ impl Fuse {
         if let Err(failure) = outcome {
             return reply.fail(failure.errno());
         }
+        if !is_page && self.fs.has_gap(handle.0, offset) {
+            return self.answer_stored_write(inode, handle, (offset, data), |_, _| Ok(()), reply);
+        }
         let fs = self.fs.clone();
         let notifier = self.notifier.clone();
         let data = data.to_vec();
@@ -62,6 +66,18 @@ impl Fuse {
         data: &[u8],
         reply: ReplyWrite,
     ) {
+        self.answer_stored_write(inode, handle, (offset, data), FileSystem::sync_write, reply);
+    }
+
+    /// A write that takes as long as it takes, since it stores: what it is `then` to do, or zeros before it.
+    fn answer_stored_write(
+        &self,
+        inode: INodeNo,
+        handle: FileHandle,
+        (offset, data): (u64, &[u8]),
+        then: impl FnOnce(&FileSystem, u64) -> Answer<()> + Send + 'static,
+        reply: ReplyWrite,
+    ) {
         let notifier = self.notifier.clone();
         let data = data.to_vec();
         let request = Request::ranged(inode.0, "write", offset, data.len() as u64);
@@ -69,7 +85,7 @@ impl Fuse {
             let mut overtaken = None;
             let accept = |accepted: Accepted| overtaken = accepted.overtaken;
             let length = fs.write_blocking(handle.0, offset, &data, false, accept)?;
-            fs.sync_write(handle.0)?;
+            then(fs, handle.0)?;
             Ok(Accepted { length, overtaken })
         };
         let send = move |reply, accepted| answer_accepted(&notifier, inode, accepted, reply);
@@ -125,20 +141,27 @@ impl Fuse {
     }
 
     pub(super) fn answer_change(&self, inode: INodeNo, change: Change, reply: ReplyAttr) {
-        let fs = self.fs.clone();
         let notifier = self.notifier.clone();
-        self.pool.submit(Request::new(inode.0, "setattr"), reply, move |ticket| {
-            let changed = fs.change(inode.0, change);
+        let request = Request::new(inode.0, "setattr");
+        let make = move |fs: &FileSystem| fs.change(inode.0, change);
+        let send = move |reply: ReplyAttr, (found, drop): (Found, Option<PageDrop>)| {
+            let answer = move || reply.attr(&found.valid_for, &file_attr(&found.attributes));
+            // The size is what it was, so the kernel by itself would keep the pages.
+            match drop {
+                Some(drop) => drop_with_patience_then(&notifier, inode, drop, answer),
+                None => answer(),
+            }
+        };
+        if change.size_bytes.is_some() {
+            // As many zeros as lie in the gap.
+            return self.storing.run(request, reply, make, send);
+        }
+        let fs = self.fs.clone();
+        self.pool.submit(request, reply, move |ticket| {
+            let changed = make(&fs);
             let Some(reply) = ticket.take() else { return };
             match changed {
-                Ok((found, drop)) => {
-                    let answer = move || reply.attr(&found.valid_for, &file_attr(&found.attributes));
-                    // The size is what it was, so the kernel by itself would keep the pages.
-                    match drop {
-                        Some(drop) => drop_with_patience_then(&notifier, inode, drop, answer),
-                        None => answer(),
-                    }
-                }
+                Ok(found) => send(reply, found),
                 Err(failure) => reply.fail(failure.errno()),
             }
         });

@@ -133,6 +133,13 @@ impl FileSystem {
         )
     }
 
+    /// Whether a write at `offset` makes zeros before it.
+    pub fn has_gap(&self, handle: u64, offset: u64) -> bool {
+        self.handles.get(handle).is_some_and(|handle| {
+            matches!(&*handle, Handle::Array { inode, .. } if inode.written_end.get().is_some_and(|end| end < offset))
+        })
+    }
+
     /// Fails where a file that was cut short is not written to its end: for fsync(2), and for a close(2) of its only writer by a
     /// process, unless another process has cut it short, or nothing was written yet by one that may have mapped it.
     pub(super) fn unless_short(&self, handle: u64, closed_by: Option<u32>) -> Answer<()> {
