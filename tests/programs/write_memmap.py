@@ -32,9 +32,10 @@ def write(mount, path, new, second, whole, wanted):
         box = tuple(slice(*sorted(rng.integers(0, n + 1, 2)), rng.integers(1, 4)) for n in shape)
         mapped[box] = flat[1][box]
         model[box] = flat[1][box]
+    # Before they are stored: through a lossy codec other bytes come back.
+    assert mapped.tobytes() == model.tobytes(), path
     if len(path) % 2:
         mapped.flush()
-    assert mapped.tobytes() == model.tobytes(), path
     model.ravel(order).view("u1").tofile(wanted)
 
 
