@@ -127,7 +127,9 @@ fn deleting_fails() {
     let size_bytes = file.metadata().unwrap().len();
     file.write_all_at(&content(size_bytes, 1), 0).unwrap();
     file.sync_all().unwrap();
+    // What a file that was cut short grows by is zero.
     file.set_len(0).unwrap();
+    file.set_len(size_bytes).unwrap();
     faults.arm(Operation::Unlink, libc::EROFS, 2, 3);
     assert_eq!(errno(file.sync_all()), libc::EROFS);
     let mut shown = vec![1; size_bytes as usize];
