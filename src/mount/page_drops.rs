@@ -73,19 +73,19 @@ pub struct PageDrop {
 #[derive(Debug, Default)]
 pub struct OpenDrop {
     is_pending: AtomicBool,
-    drop: Mutex<Option<PageDrop>>,
+    drop: Mutex<Option<Box<PageDrop>>>,
 }
 
 impl OpenDrop {
     /// Of an open that is about to be answered.
     pub fn new(drop: Option<PageDrop>) -> Self {
-        OpenDrop { is_pending: drop.is_some().into(), drop: Mutex::new(drop) }
+        OpenDrop { is_pending: drop.is_some().into(), drop: Mutex::new(drop.map(Box::new)) }
     }
 
     /// The kernel uses the file: it has done what the answer said.
     pub fn note_use(&self) {
         if self.is_pending.load(Ordering::Acquire) && self.is_pending.swap(false, Ordering::AcqRel) {
-            self.drop.lock().take().into_iter().for_each(PageDrop::done);
+            self.drop.lock().take().into_iter().for_each(|drop| drop.done());
         }
     }
 
