@@ -10,6 +10,7 @@
 //! | layer | what lives there |
 //! |---|---|
 //! | [`error`] | the one error, and its errno; `sys` holds the calls that the standard library lacks |
+//! | [`memory`] | the memory of whatever is long, and the one pool that recycles it |
 //! | [`store`] | objects by key: a folder, a zip file, memory |
 //! | [`metadata`] | documents of v1, v2 and v3, all turned into one `ArrayMetadata`; no I/O |
 //! | [`codec`] | one codec, one file, one line in `registry.rs`; `pipeline.rs` chains them |
@@ -36,7 +37,7 @@
 //!    (`array/passed.rs`), and leaves what lies behind to be used again; where such a reader comes back to a unit for its next rows, DEFLATE goes on where it was (`array/streams.rs`).
 //! 5. A chunk source loads it: `array/plain.rs` gets the whole object; `array/sharded.rs` enters the shard through its
 //!    index (read once, kept while the object's version is the same) and reads one range.
-//! 6. `codec/pipeline.rs` decodes into a recycled buffer, which holds the unit in served order and byte order.
+//! 6. `codec/pipeline.rs` decodes into a recycled buffer (`memory`), which holds the unit in served order and byte order.
 //! 7. The pieces are copied into the reply, short runs of a row of units together; units that are missing in the store become fill
 //!    value.
 //!    Of a sequential reader past the page cache, whose requests come one after the other, the next replies are put together while
@@ -93,6 +94,8 @@
 //! - A broken node costs itself an error and its neighbours nothing.
 //! - Who opens a file is given nothing that was replaced in the store before: loads that have not ended count, too.
 //! - An index of a shard and the inner chunks found through it come from the same version of the object.
+//! - What is idle of long memory has one limit, for all threads, arrays and codecs together; what a dirty unit counts is the memory
+//!   that it takes.
 //! - No panics: `unwrap`, `expect` and `panic` are denied outside tests; a panic in a library costs one request.
 //! - Unsafe code is in `sys` (with its parts, memory, process and processor) and `codec/blosc.rs` only, each block with its reason.
 //!
@@ -124,6 +127,7 @@ pub mod codec;
 pub mod error;
 pub mod formats;
 pub mod hierarchy;
+pub mod memory;
 pub mod metadata;
 #[cfg(feature = "mount")]
 pub mod mount;

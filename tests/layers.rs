@@ -7,8 +7,9 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// From the bottom to the top: each may use itself and what is before it. The names in one row may use each other.
-const LAYERS: [&[&str]; 9] = [
+const LAYERS: [&[&str]; 10] = [
     &["error", "nearest", "sys"],
+    &["memory"],
     &["store"],
     &["metadata"],
     &["codec"],

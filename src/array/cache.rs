@@ -19,11 +19,11 @@ use std::sync::Arc;
 
 use lru::LruCache;
 
-use super::buffer::Buffer;
 use super::sync::atomic::{AtomicU64, Ordering};
 use super::sync::{Condvar, Mutex};
 use crate::codec::shard_index::ShardIndex;
 use crate::error::{Error, Result};
+use crate::memory::Buffer;
 use crate::store::Validator;
 
 /// Which unit of which array. `level` tells the units (0) from the indexes of shards (1 for the outermost).

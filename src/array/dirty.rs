@@ -10,20 +10,24 @@
 //! - Who holds the states of several units (a write that is accepted) waits for nothing, and before only briefly for the next of them.
 //! - The units' map is never held while waiting for the state of a unit, which may be held during a read of the store.
 //! - An array that grew in place goes on with its predecessor's [`WriteState`]; the predecessor stores nothing any more.
-//! - The memory counted for a unit is what was written to it where its buffer's other pages are untouched; all of it
-//!   once it is complete, and from the start for writers that fill it.
+//! - The memory counted for a unit is what it takes: the pages that were written to where its buffer is sparse, else the whole
+//!   buffer, and what says which bytes were written.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::buffer::Buffer;
 use super::full_units::FullUnits;
 use super::intervals::Intervals;
 use super::sync::Mutex;
 use super::sync::atomic::AtomicBool;
 use crate::error::Error;
+use crate::memory::Buffer;
 use crate::store::Validator;
+
+/// The memory of sparse buffers is counted by these.
+const PAGE_BYTES: usize = 4096;
 
 /// How long the timer waits after its first failure, and at most.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
@@ -50,8 +54,8 @@ pub struct UnitState {
     pub last_write: Instant,
     /// It is no longer in the map.
     pub is_retired: bool,
-    /// Its buffer takes memory as a whole, whatever was written to it.
-    pub counts_whole: bool,
+    /// The pages of a sparse buffer that were written to.
+    pub touched: Intervals,
     /// Bytes counted for it in the engine.
     pub counted: u64,
 }
@@ -167,9 +171,61 @@ impl WriteState {
     }
 }
 
+impl UnitState {
+    /// A unit of which nothing is written yet.
+    pub fn new(bytes: Buffer) -> Self {
+        UnitState {
+            bytes: Arc::new(bytes),
+            written: Intervals::default(),
+            touched: Intervals::default(),
+            base: None,
+            generation: 0,
+            last_write: Instant::now(),
+            is_retired: false,
+            counted: 0,
+        }
+    }
+
+    /// Notes bytes that were written.
+    pub fn insert(&mut self, range: Range<usize>) {
+        if self.bytes.is_sparse() && !range.is_empty() {
+            self.touched.insert(range.start / PAGE_BYTES..range.end.div_ceil(PAGE_BYTES));
+        }
+        self.written.insert(range);
+    }
+
+    /// The memory that it takes.
+    pub fn memory_bytes(&self) -> u64 {
+        let is_sparse = self.bytes.is_sparse() && self.base.is_none();
+        let bytes = if is_sparse { self.touched.total() * PAGE_BYTES } else { self.bytes.len() };
+        (bytes + self.written.memory_bytes()) as u64
+    }
+}
+
 impl Units {
     /// Whether an object's bytes are zero rather than what the store has.
     pub fn is_zero(&self, object: u64) -> bool {
         self.zero.as_ref().is_some_and(|mark| !mark.settled.contains(&object))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unit_counts_the_memory_that_it_takes() {
+        const MIB: usize = 1 << 20;
+        let mut sparse = UnitState::new(Buffer::sparse(MIB));
+        assert_eq!(sparse.memory_bytes(), 0);
+        sparse.insert(10..20);
+        sparse.insert(3 * PAGE_BYTES - 1..3 * PAGE_BYTES + 1);
+        assert_eq!(sparse.memory_bytes(), 3 * PAGE_BYTES as u64);
+        sparse.base = Some(None);
+        assert_eq!(sparse.memory_bytes(), MIB as u64, "once it is complete");
+        let mut scattered = UnitState::new(Buffer::new(MIB));
+        (0..MIB).step_by(2).for_each(|at| scattered.insert(at..at + 1));
+        assert!(scattered.memory_bytes() >= (MIB + MIB / 8 - 64) as u64, "and which bytes were written");
+        assert_eq!(UnitState::new(Buffer::sparse(100)).memory_bytes(), 100, "too short to be sparse");
     }
 }

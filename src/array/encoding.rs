@@ -7,13 +7,13 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use super::Inner;
-use super::buffer::Buffer;
 use super::dirty::DirtyUnit;
 use super::sync::atomic::{AtomicUsize, Ordering};
 use super::sync::{self, Mutex};
 use crate::codec::pipeline::Pipeline;
 use crate::codec::{CodecResult, EncodedBytes};
 use crate::error::{Error, Result};
+use crate::memory::Buffer;
 use crate::store::Validator;
 
 /// Units of one object that are to be stored: encoded, `None` for all fill value.
@@ -112,7 +112,7 @@ impl Inner {
             if let std::collections::hash_map::Entry::Vacant(entry) = encoded.entry(number) {
                 let index = self.grid.index(number);
                 let length = self.unit_shape(&index).iter().product::<u64>() as usize * self.fill.len();
-                let mut zeros = self.engine.buffers.sparse(length);
+                let mut zeros = Buffer::sparse(length);
                 self.fill_padding(&index, &mut zeros);
                 entry.insert(self.source.encode(&self.place(), &index, &Arc::new(zeros))?);
             }

@@ -1,4 +1,4 @@
-//! What all arrays of one process share: the chunk cache, the decoding threads, the recycled buffers.
+//! What all arrays of one process share: the chunk cache, the decoding threads.
 //!
 //! Uses nothing but its neighbours in `array`.
 
@@ -7,7 +7,6 @@ use std::sync::{Arc, Once, Weak};
 use std::time::Duration;
 
 use super::Inner;
-use super::buffer::BufferPool;
 use super::cache::ChunkCache;
 use super::gathered::GatheredBytes;
 use super::open_objects::OpenObjects;
@@ -18,6 +17,7 @@ use super::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::sync::{self, Mutex};
 use super::workers::Workers;
 use crate::error::Error;
+use crate::sys::keep_freed_memory;
 
 /// The chunk cache and the threads behind every array of a mount.
 pub struct Engine {
@@ -27,8 +27,6 @@ pub struct Engine {
     pub(super) objects: OpenObjects,
     /// Decoders between two parts of a unit.
     pub(super) streams: Streams,
-    /// Buffers for decoded units.
-    pub(super) buffers: Arc<BufferPool>,
     /// What is gathered ahead of readers.
     pub(super) gathered_bytes: GatheredBytes,
     /// Decoding threads.
@@ -101,24 +99,21 @@ fn tick(engine: &Weak<Engine>) {
     }
 }
 
-/// Idle buffers kept per decoding thread.
-const IDLE_BYTES_PER_THREAD: usize = 16 << 20;
-/// Idle buffers kept however small the cache is.
-const MIN_IDLE_BYTES: usize = 1 << 20;
+/// What codec libraries allocate for one chunk, up to this, is kept by the allocator for the next.
+const KEPT_BY_ALLOCATOR_BYTES: i32 = 4 << 20;
+/// The allocator's arenas: what is long comes from `memory`, and what is short seldom keeps threads waiting for each other.
+const ARENAS: i32 = 2;
 
 impl Engine {
     /// An engine whose cache holds at most `cache_limit_bytes` and that decodes on `threads` threads.
     pub fn new(cache_limit_bytes: u64, threads: usize) -> Arc<Self> {
         let workers = Workers::new(threads);
-        // A small cache is asked for where memory is scarce.
-        let most = usize::try_from(cache_limit_bytes / 4).unwrap_or(usize::MAX).max(MIN_IDLE_BYTES);
-        let buffers = BufferPool::new(IDLE_BYTES_PER_THREAD.saturating_mul(workers.count()).min(most));
+        keep_freed_memory(KEPT_BY_ALLOCATOR_BYTES, ARENAS);
         let encoders = Permits::new(workers.count());
         Arc::new(Engine {
             cache: ChunkCache::new(cache_limit_bytes),
             objects: OpenObjects::default(),
             streams: Streams::default(),
-            buffers,
             gathered_bytes: GatheredBytes::new(cache_limit_bytes),
             workers,
             encoders,

@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use super::Inner;
 use super::bands;
-use super::buffer::Buffer;
 use super::dirty::UnitState;
 use super::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::sync::{self, thread};
 use super::write_back::{DirtyUnits, Which};
+use crate::memory::Buffer;
 
 /// So much is stored at a time, at least.
 const ENOUGH_BYTES: u64 = 8 << 20;
@@ -122,22 +122,21 @@ impl Inner {
         }
     }
 
-    /// A buffer for a unit that is written for the first time, by a request that brings `piece_bytes` of it; whether all
-    /// of it counts as dirty from the start.
+    /// A buffer for a unit that is written for the first time, by a request that brings `piece_bytes` of it.
     ///
     /// A writer of long pieces, whose slab may be dirty as a whole, fills the unit: it gets a used buffer. Others get one
     /// that takes memory only where it is touched.
-    pub(super) fn first_buffer(&self, length: usize, piece_bytes: usize) -> (Buffer, bool) {
+    pub(super) fn first_buffer(&self, length: usize, piece_bytes: usize) -> Buffer {
         let is_filled = piece_bytes >= length.min(MIN_PIECE_BYTES)
             && self.slab_bytes() <= self.engine.dirty_limit_bytes();
         if !is_filled {
-            return (self.engine.buffers.sparse(length), false);
+            return Buffer::sparse(length);
         }
         let buffer = self.place().buffer(length);
         if let Some(untouched) = buffer.untouched() {
             // Beside the writer, who waits for each answer and leaves a processor idle.
             self.engine.workers.ahead(Box::new(move || untouched.provide()));
         }
-        (buffer, true)
+        buffer
     }
 }

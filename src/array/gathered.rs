@@ -12,10 +12,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::Inner;
-use super::buffer::Buffer;
 use super::sync::atomic::{AtomicU64, Ordering};
 use super::sync::{Condvar, Mutex};
 use super::view::Lent;
+use crate::memory::Buffer;
 
 /// Shorter requests share a span of about this length.
 const SPAN_BYTES: u64 = 1 << 20;
@@ -126,7 +126,7 @@ impl Span {
         let _ending = Ending(self);
         let epoch = array.epoch.load(Ordering::Acquire);
         let Ok(length) = usize::try_from(self.length()) else { return };
-        let mut bytes = array.engine.buffers.take(length);
+        let mut bytes = Buffer::new(length);
         let is_gathered = array.read_cached(self.range.start, &mut bytes) || {
             *self.state.lock() = State::Begun { may_block: true };
             self.is_over.notify_all();

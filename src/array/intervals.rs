@@ -60,6 +60,14 @@ impl Intervals {
         }
     }
 
+    /// The memory that they take beside the set itself.
+    pub fn memory_bytes(&self) -> usize {
+        match &self.positions {
+            Positions::Ranges(_) => 0, // a page at most
+            Positions::Bits(words) => words.capacity() * size_of::<u64>(),
+        }
+    }
+
     /// How many positions are in it.
     pub fn total(&self) -> usize {
         self.total
@@ -92,6 +100,18 @@ impl Intervals {
             }
             None
         })
+    }
+}
+
+impl Intervals {
+    /// Calls `with` for each range below `length` that is in it, in order.
+    pub fn each(&self, length: usize, mut with: impl FnMut(Range<usize>)) {
+        let mut at = 0;
+        for gap in self.gaps(length) {
+            with(at..gap.start);
+            at = gap.end;
+        }
+        with(at..length);
     }
 }
 

@@ -9,7 +9,6 @@
 //! from `write.rs` into dirty units (`dirty.rs`) and from there by `write_back.rs` to the store.
 
 mod bands;
-mod buffer;
 mod cache;
 mod check;
 mod dirty;
@@ -201,8 +200,7 @@ impl Array {
         let pipelines = Pipelines::new(specs, decoded, byte_order, document_key)?;
         let skipped_codecs = pipelines.largest()?.skipped().to_vec();
         let keys = Keys::new(path, metadata.chunk_keys.clone(), is_reversed);
-        let buffers = Arc::clone(&engine.buffers);
-        let (source, mut shard_shape) = source(Parts { axes, keys, pipelines, fill: fill.clone(), buffers })?;
+        let (source, mut shard_shape) = source(Parts { axes, keys, pipelines, fill: fill.clone() })?;
         if let Some(shape) = shard_shape.as_mut().filter(|_| is_reversed) {
             shape.reverse();
         }
@@ -260,7 +258,6 @@ impl Inner {
             store: self.store.as_ref(),
             served: &self.served,
             cache: &self.engine.cache,
-            buffers: &self.engine.buffers,
             streams: Some(&self.engine.streams),
             array: self.number,
             epoch: self.epoch.load(Ordering::Acquire),

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::buffer::{Buffer, BufferPool};
 use super::cache::{Content, Loaded};
 use super::encoding::{Encoded, EncodedUnit};
 use super::grid::{Axis, numbers};
@@ -19,6 +18,7 @@ use super::write_back::Target;
 use crate::codec::Representation;
 use crate::codec::pipeline::Pipeline;
 use crate::error::{Error, Result};
+use crate::memory::Buffer;
 use crate::metadata::{ByteOrder, CodecSpec};
 use crate::store::{Object, Part, Validator};
 
@@ -90,8 +90,6 @@ pub struct Parts {
     pub pipelines: Pipelines,
     /// One element of a missing object, as served.
     pub fill: Vec<u8>,
-    /// For decoded units.
-    pub buffers: Arc<BufferPool>,
 }
 
 /// A source of whole chunks.
@@ -99,7 +97,6 @@ pub struct Plain {
     axes: Vec<Axis>,
     keys: Keys,
     pipelines: Pipelines,
-    buffers: Arc<BufferPool>,
     is_raw: bool,
     is_lossless: bool,
     /// One element of a missing chunk, as served.
@@ -111,7 +108,7 @@ pub struct Plain {
 impl Plain {
     /// A source over `axes`. Refuses chunks that are too large to be held in memory, unless they are stored raw.
     pub fn new(parts: Parts) -> Result<Self> {
-        let Parts { axes, keys, pipelines, fill, buffers } = parts;
+        let Parts { axes, keys, pipelines, fill } = parts;
         let largest = pipelines.largest()?;
         let (is_raw, is_lossless) = (largest.plain_bytes().is_some(), largest.is_lossless());
         if !is_raw && largest.decoded_bytes() as u64 > MAX_UNIT_BYTES {
@@ -122,7 +119,7 @@ impl Plain {
             return Err(Error::unsupported(&pipelines.document_key, reason));
         }
         let keeps_fill = pipelines.decoded.fill_value.is_undefined;
-        Ok(Plain { axes, keys, pipelines, buffers, is_raw, is_lossless, fill, keeps_fill })
+        Ok(Plain { axes, keys, pipelines, is_raw, is_lossless, fill, keeps_fill })
     }
 
     fn pipeline(&self, unit: &[u64]) -> Result<Arc<Pipeline>> {
@@ -169,13 +166,11 @@ impl Source for Plain {
     fn load(&self, at: &Place<'_>, unit: &[u64]) -> Result<Loaded> {
         let key = self.key(at, unit)?;
         let pipeline = self.pipeline(unit)?;
-        self.buffers.with_encoded(|buffer| {
-            let found = read_whole(at, &key, pipeline.encoded_size().limit_bytes(), buffer)?;
-            let Some((encoded, validator)) = found else { return Ok((Content::Absent, None)) };
-            let mut unit = at.buffer(pipeline.decoded_bytes());
-            pipeline.decode(encoded, &mut unit).map_err(corrupt(&key))?;
-            Ok((Content::Unit(Arc::new(unit)), Some(validator)))
-        })
+        let found = read_whole(at, &key, pipeline.encoded_size().limit_bytes())?;
+        let Some((encoded, validator)) = found else { return Ok((Content::Absent, None)) };
+        let mut unit = at.buffer(pipeline.decoded_bytes());
+        pipeline.decode(&encoded, &mut unit).map_err(corrupt(&key))?;
+        Ok((Content::Unit(Arc::new(unit)), Some(validator)))
     }
 
     fn load_part(&self, at: &Place<'_>, unit: &[u64], part: Range<usize>) -> Result<Option<(Loaded, usize)>> {

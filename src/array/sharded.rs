@@ -8,7 +8,6 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::buffer::{Buffer, BufferPool};
 use super::cache::{Content, Key, Loaded};
 use super::encoding::{Encoded, EncodedUnit};
 use super::grid::Axis;
@@ -19,8 +18,9 @@ use super::write_back::Target;
 use crate::codec::pipeline::Pipeline;
 use crate::codec::shard_index::ShardIndex;
 use crate::codec::sharding_indexed::ShardingIndexed;
-use crate::codec::{CodecError, Representation};
+use crate::codec::{CodecError, Representation, scratch};
 use crate::error::{Error, Result};
+use crate::memory::Buffer;
 use crate::metadata::CodecSpec;
 use crate::store::{Object, Validator};
 
@@ -42,7 +42,6 @@ pub struct Sharded {
     pub(super) axes: Vec<Axis>,
     pub(super) keys: Keys,
     inner: Arc<Pipeline>,
-    buffers: Arc<BufferPool>,
     /// One element of a missing shard, as served.
     pub(super) fill: Vec<u8>,
     /// One element of an empty inner chunk, as served.
@@ -62,7 +61,7 @@ enum Found {
 impl Sharded {
     /// A source of inner chunks, if the chain allows them to be read on their own; else the parts come back.
     pub fn new(parts: Parts) -> Result<std::result::Result<Self, Parts>> {
-        let Parts { axes, keys, pipelines, fill, buffers } = parts;
+        let Parts { axes, keys, pipelines, fill } = parts;
         let Pipelines { decoded, byte_order, document_key, .. } = &pipelines;
         let (decoded, byte_order, document_key) = (decoded.clone(), *byte_order, document_key.clone());
         let mut levels: Vec<Level> = Vec::new();
@@ -94,7 +93,7 @@ impl Sharded {
             (shards, pipelines) = (inner_axes, next);
         }
         if levels.is_empty() {
-            return Ok(Err(Parts { axes: shards, keys, pipelines, fill, buffers }));
+            return Ok(Err(Parts { axes: shards, keys, pipelines, fill }));
         }
         let inner = pipelines.largest()?;
         if inner.decoded_bytes() as u64 > MAX_UNIT_BYTES {
@@ -102,7 +101,7 @@ impl Sharded {
                 format!("inner chunks of {} bytes (at most {MAX_UNIT_BYTES})", inner.decoded_bytes());
             return Err(Error::unsupported(&document_key, reason));
         }
-        Ok(Ok(Sharded { levels, axes: shards, keys, inner, buffers, fill, empty_fill, fills_agree }))
+        Ok(Ok(Sharded { levels, axes: shards, keys, inner, fill, empty_fill, fills_agree }))
     }
 
     /// The outermost shards.
@@ -285,14 +284,12 @@ impl Source for Sharded {
             Entered::Known(loaded) => return Ok(loaded),
             Entered::At(object, offset, length) => (object, offset, length),
         };
-        self.buffers.with_encoded(|buffer| {
-            // The index was checked against the object's size.
-            let encoded = buffer.bytes(length as usize).map_err(corrupt(&key))?;
-            object.read_exact_at(offset, encoded)?;
-            let mut decoded = at.buffer(self.inner.decoded_bytes());
-            self.inner.decode(encoded, &mut decoded).map_err(of_inner(unit)).map_err(corrupt(&key))?;
-            Ok((Content::Unit(Arc::new(decoded)), Some(object.validator())))
-        })
+        // The index was checked against the object's size.
+        let mut encoded = scratch::transient(length as usize).map_err(corrupt(&key))?;
+        object.read_exact_at(offset, &mut encoded)?;
+        let mut decoded = at.buffer(self.inner.decoded_bytes());
+        self.inner.decode(&encoded, &mut decoded).map_err(of_inner(unit)).map_err(corrupt(&key))?;
+        Ok((Content::Unit(Arc::new(decoded)), Some(object.validator())))
     }
 
     fn load_part(&self, at: &Place<'_>, unit: &[u64], part: Range<usize>) -> Result<Option<(Loaded, usize)>> {

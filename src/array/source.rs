@@ -7,16 +7,15 @@ use std::cell::Cell;
 use std::ops::{ControlFlow, Range};
 use std::sync::{Arc, OnceLock};
 
-use super::buffer::{Buffer, BufferPool};
 use super::cache::{ChunkCache, Loaded};
 use super::encoding::{Encoded, EncodedUnit};
 use super::grid::Axis;
 use super::served::Served;
 use super::streams::Streams;
 use super::write_back::Target;
-use crate::codec::scratch::Reading;
-use crate::codec::{CodecError, CodecResult, StoredBytes};
+use crate::codec::{CodecError, CodecResult, StoredBytes, scratch};
 use crate::error::{Error, Result};
+use crate::memory::Buffer;
 use crate::metadata::ChunkKeyEncoding;
 use crate::store::{Object, Store, Validator, join};
 
@@ -98,8 +97,6 @@ pub struct Place<'a> {
     pub served: &'a Served,
     /// For shard indexes.
     pub cache: &'a ChunkCache,
-    /// For decoded units.
-    pub buffers: &'a Arc<BufferPool>,
     /// For units that are decoded in parts, if not too many of them take turns.
     pub streams: Option<&'a Streams>,
     /// The array's number in the engine.
@@ -121,8 +118,8 @@ impl Place<'_> {
 
     /// A buffer of exactly `length` bytes with undefined content, if possible one that was used before.
     pub fn buffer(&self, length: usize) -> Buffer {
-        let recycled = self.buffers.recycled(length).or_else(|| self.cache.reclaim(length));
-        recycled.unwrap_or_else(|| self.buffers.take(length))
+        let recycled = Buffer::recycled(length).or_else(|| self.cache.reclaim(length));
+        recycled.unwrap_or_else(|| Buffer::new(length))
     }
 }
 
@@ -239,12 +236,7 @@ pub fn corrupt(key: &str) -> impl Fn(CodecError) -> Error + '_ {
 }
 
 /// Reads a whole object of at most `limit_bytes`: its bytes and its version.
-pub fn read_whole<'a>(
-    at: &Place<'_>,
-    key: &str,
-    limit_bytes: u64,
-    into: &'a mut Reading,
-) -> Result<Option<(&'a [u8], Validator)>> {
+pub fn read_whole(at: &Place<'_>, key: &str, limit_bytes: u64) -> Result<Option<(Buffer, Validator)>> {
     let Some(object) = at.open(key)? else { return Ok(None) };
     let size = object.size_bytes();
     if size > limit_bytes {
@@ -253,8 +245,8 @@ pub fn read_whole<'a>(
     }
     // The size is the store's own word about an object that exists, and below the limit.
     let size = usize::try_from(size).map_err(|_| Error::corrupt(key, "too large for this machine"))?;
-    let bytes = into.bytes(size).map_err(corrupt(key))?;
-    object.read_exact_at(0, bytes)?;
+    let mut bytes = scratch::transient(size).map_err(corrupt(key))?;
+    object.read_exact_at(0, &mut bytes)?;
     Ok(Some((bytes, object.validator())))
 }
 

@@ -10,7 +10,6 @@ use std::ops::{Deref, Range};
 use std::sync::{Arc, Weak};
 
 use super::bands::{BandPlace, Bands};
-use super::buffer::Buffer;
 use super::cache::{Content, Key, Loaded, Peek, Version};
 use super::gathered::Gathered;
 use super::piece::{Alike, Piece};
@@ -20,6 +19,7 @@ use super::sync::atomic::Ordering;
 use super::write::Present;
 use super::{Array, Inner, Reader};
 use crate::error::{Error, Result};
+use crate::memory::Buffer;
 
 /// Bytes of a cached band, kept from being evicted while they are on loan.
 pub struct Lent {

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use super::cache::{Content, Loaded};
 use super::dirty::{DirtyUnit, Opened, UnitState};
-use super::intervals::Intervals;
 use super::piece::{Piece, fill_items};
 use super::source::MAX_UNIT_BYTES;
 use super::sync::MutexGuard;
@@ -253,20 +252,21 @@ impl Inner {
 
     /// Copies a piece of `data` to its unit; the unit's bytes if that made it full, and 0 if not.
     fn put_piece(&self, piece: &Piece<'_>, data: &[u8], state: &mut UnitState) -> u64 {
-        let UnitState { bytes, written, .. } = &mut *state;
-        let bytes = Arc::make_mut(bytes);
-        let was_written = written.total();
-        // Runs that follow one another in the unit are one interval.
-        let mut joined = 0..0;
+        let was_written = state.written.total();
+        let bytes = Arc::make_mut(&mut state.bytes);
         piece.for_each_run(|inside, from| {
             bytes[inside..inside + piece.run].copy_from_slice(&data[from..from + piece.run]);
+        });
+        // Runs that follow one another in the unit are one interval.
+        let mut joined = 0..0;
+        piece.for_each_run(|inside, _| {
             if joined.end != inside {
-                written.insert(joined.clone());
+                state.insert(joined.clone());
                 joined.start = inside;
             }
             joined.end = inside + piece.run;
         });
-        written.insert(joined);
+        state.insert(joined);
         state.generation += 1;
         state.last_write = Instant::now();
         self.count(state);
@@ -277,8 +277,7 @@ impl Inner {
 
     /// Counts what a unit takes of the dirty limit.
     fn count(&self, state: &mut UnitState) {
-        let is_whole = state.base.is_some() || state.counts_whole;
-        let now = if is_whole { state.bytes.len() } else { state.written.total() } as u64;
+        let now = state.memory_bytes();
         if now >= state.counted {
             self.engine.dirty_bytes.fetch_add(now - state.counted, Ordering::AcqRel);
         } else {
@@ -292,17 +291,7 @@ impl Inner {
         let unit = units.dirty.entry(number).or_insert_with(|| {
             let shape = self.unit_shape(&self.grid.index(number));
             let length = shape.iter().product::<u64>() as usize * self.fill.len();
-            let (bytes, counts_whole) = self.first_buffer(length, piece_bytes);
-            let state = UnitState {
-                bytes: Arc::new(bytes),
-                counts_whole,
-                written: Intervals::default(),
-                base: None,
-                generation: 0,
-                last_write: Instant::now(),
-                is_retired: false,
-                counted: 0,
-            };
+            let state = UnitState::new(self.first_buffer(length, piece_bytes));
             Arc::new(DirtyUnit { state: state.into() })
         });
         Arc::clone(unit)
@@ -395,8 +384,23 @@ impl Inner {
     }
 
     /// Puts the base's bytes where nobody wrote. `None` is zeros.
-    pub(super) fn merge(&self, state: &mut UnitState, base: Option<Loaded>) {
+    pub(super) fn merge(&self, state: &mut UnitState, mut base: Option<Loaded>) {
         let UnitState { bytes, written, .. } = &mut *state;
+        if bytes.is_sparse()
+            && let Some((Content::Unit(base), version)) = &mut base
+            && base.len() == bytes.len()
+            && let Some(whole) = Arc::get_mut(base)
+        {
+            // The base becomes the unit: less is copied, and the sparse buffer's pages go back.
+            written.each(bytes.len(), |range| {
+                if let (Some(to), Some(from)) = (whole.get_mut(range.clone()), bytes.get(range)) {
+                    to.copy_from_slice(from);
+                }
+            });
+            *bytes = Arc::clone(base);
+            state.base = Some(*version);
+            return;
+        }
         let bytes = Arc::make_mut(bytes);
         let item = self.fill.len();
         for gap in written.gaps(bytes.len()) {

@@ -23,6 +23,9 @@ use crate::store::{Info, Store, Validator, Writer};
 /// Threads that store: most of them wait for the disk.
 const THREADS_PER_CORE: usize = 4;
 
+/// What these threads encode at one time takes no more than this, where at least one a core stores.
+const ENCODED_BYTES: u64 = 16 << 20;
+
 /// Failures of one attempt that are logged one by one.
 const LOGGED_FAILURES: usize = 8;
 
@@ -258,7 +261,7 @@ impl Inner {
         let next = AtomicUsize::new(0);
         let failures: Mutex<Vec<Error>> = Mutex::default();
         let cores = self.engine.workers.count();
-        let threads = THREADS_PER_CORE.saturating_mul(cores).clamp(1, objects.len().max(1));
+        let threads = self.storing_threads(objects).min(objects.len());
         // Few shards keep all processors busy, too.
         let threads_of_object = cores.saturating_mul(2).div_ceil(threads).min(cores);
         let run = || {
@@ -278,6 +281,18 @@ impl Inner {
         };
         sync::on_threads(threads, "encode", run);
         failures.into_inner()
+    }
+
+    /// How many threads store: as many as keep the disk busy, and fewer where what they encode at one time takes much memory.
+    fn storing_threads(&self, objects: &[(u64, DirtyUnits)]) -> usize {
+        let cores = self.engine.workers.count().max(1);
+        let most = THREADS_PER_CORE.saturating_mul(cores);
+        if self.source.is_raw() {
+            return most; // stored from where the units are
+        }
+        let units = objects.iter().map(|(_, units)| units.len()).max().unwrap_or(0) as u64;
+        let object_bytes = self.unit_bytes().saturating_mul(units).max(1);
+        usize::try_from(ENCODED_BYTES / object_bytes).unwrap_or(most).clamp(cores, most)
     }
 
     /// The objects to store with their dirty units, by number.
@@ -430,7 +445,7 @@ impl Inner {
     fn retire(&self, number: u64, state: &mut UnitState, version: Version) {
         self.engine.dirty_bytes.fetch_sub(state.counted, Ordering::AcqRel);
         state.counted = 0;
-        let bytes = std::mem::replace(&mut state.bytes, Arc::new(self.engine.buffers.sparse(0)));
+        let bytes = std::mem::replace(&mut state.bytes, Arc::default());
         // Through a lossy codec the store gives back other bytes than were written; raw chunks are not cached, and where
         // bands are less than units their old entries are of another version.
         let is_cut = self.bands.get().is_some_and(Bands::is_cut);

@@ -1,34 +1,16 @@
 //! A chunk as the codecs have encoded it, on its way into an object.
 //!
 //! Where there are many of them, the bytes lie on pages of their own, huge ones where the system has them: so they are written
-//! past the page cache from where they are (`store/output.rs`), and a disk gets few long pieces. Uses `scratch` and `sys`.
+//! past the page cache from where they are (`store/output.rs`), and a disk gets few long pieces. Uses `scratch` and `memory`.
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::OnceLock;
-
-use parking_lot::Mutex;
 
 use super::{CodecError, CodecResult, scratch};
-use crate::sys::Pages;
-
-/// Fewer bytes go through the page cache, or have others of the same shard around them.
-const MIN_PLACED_BYTES: usize = 1 << 20;
-/// What is kept for the next chunks, for each core.
-const KEPT_BYTES_PER_CORE: usize = 16 << 20;
-
-/// Memory for the next chunks.
-static KEPT: Mutex<Vec<Pages>> = Mutex::new(Vec::new());
+use crate::memory::{Buffer, MIN_PAGES_BYTES};
 
 /// The bytes of one encoded chunk. Dropped when they are stored: their memory is used again.
-pub struct EncodedBytes(Memory);
-
-enum Memory {
-    /// As much as there are bytes.
-    Exact(Vec<u8>),
-    /// The first so many.
-    Placed(Pages, usize),
-}
+pub struct EncodedBytes(Buffer);
 
 impl EncodedBytes {
     /// What `encode` writes to a buffer of `bound` bytes; it tells how many they are.
@@ -36,59 +18,26 @@ impl EncodedBytes {
         bound: usize,
         encode: impl FnOnce(&mut [u8]) -> CodecResult<usize>,
     ) -> CodecResult<EncodedBytes> {
-        if bound < MIN_PLACED_BYTES {
+        if bound < MIN_PAGES_BYTES {
             return scratch::encoded(bound, encode).map(Into::into);
         }
-        let no_memory = || CodecError::new(format_args!("no memory for {bound} bytes"));
-        let mut pages = kept(bound).or_else(|| Pages::new(bound, 1)?.pop()).ok_or_else(no_memory)?;
-        let length = encode(pages.get_mut(..bound).ok_or_else(no_memory)?)?;
+        let mut buffer = scratch::transient(bound)?;
+        let length = encode(&mut buffer)?;
         if length > bound {
             return Err(CodecError::new(format_args!("{length} bytes encoded where {bound} are the most")));
         }
-        let encoded = EncodedBytes(Memory::Placed(pages, length));
-        if length >= MIN_PLACED_BYTES && length >= bound / 2 {
-            return Ok(encoded);
+        buffer.truncate(length);
+        if length >= buffer.capacity() / 2 {
+            return Ok(EncodedBytes(buffer));
         }
-        // Most of the memory is empty: whoever encodes next has more of it.
-        scratch::copied(&encoded).map(Into::into)
-    }
-}
-
-/// Memory of at least `length` bytes, and not of far more, that was used before.
-fn kept(length: usize) -> Option<Pages> {
-    let mut kept = KEPT.lock();
-    let fits = |pages: &Pages| (length..=length.saturating_mul(2)).contains(&pages.len());
-    let at = kept.iter().position(fits)?;
-    Some(kept.swap_remove(at))
-}
-
-/// Keeps memory for the next chunks; of too much, what was kept first goes.
-fn keep(pages: Pages) {
-    static LIMIT: OnceLock<usize> = OnceLock::new();
-    let cores = || std::thread::available_parallelism().map_or(2, usize::from);
-    let limit = *LIMIT.get_or_init(|| KEPT_BYTES_PER_CORE * cores());
-    let mut kept = KEPT.lock();
-    kept.push(pages);
-    let mut gone = Vec::new();
-    while kept.iter().map(|pages| pages.len()).sum::<usize>() > limit {
-        gone.push(kept.remove(0));
-    }
-    drop(kept); // memory is given back outside the lock
-    drop(gone);
-}
-
-impl Drop for EncodedBytes {
-    fn drop(&mut self) {
-        match std::mem::replace(&mut self.0, Memory::Exact(Vec::new())) {
-            Memory::Exact(bytes) => scratch::put_back(bytes),
-            Memory::Placed(pages, _) => keep(pages),
-        }
+        // Most of the memory is empty: the next encoder has more use for it.
+        Ok(EncodedBytes(Buffer::from(&*buffer)))
     }
 }
 
 impl From<Vec<u8>> for EncodedBytes {
     fn from(bytes: Vec<u8>) -> Self {
-        EncodedBytes(Memory::Exact(bytes))
+        EncodedBytes(bytes.into())
     }
 }
 
@@ -101,10 +50,7 @@ impl AsRef<[u8]> for EncodedBytes {
 impl Deref for EncodedBytes {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        match &self.0 {
-            Memory::Exact(bytes) => bytes,
-            Memory::Placed(pages, length) => pages.get(..*length).unwrap_or_default(),
-        }
+        &self.0
     }
 }
 
@@ -143,16 +89,10 @@ mod tests {
             let encoded = of(bound, length).unwrap();
             assert_eq!(encoded.len(), length);
             assert!(encoded.iter().zip(0u32..).all(|(&byte, at)| byte == (at >> 8) as u8 ^ at as u8));
-            let is_placed = length >= MIN_PLACED_BYTES && length >= bound / 2;
-            assert_eq!(matches!(encoded.0, Memory::Placed(..)), is_placed, "{length} of {bound}");
+            let is_placed = length >= MIN_PAGES_BYTES;
             assert!(!is_placed || encoded.as_ptr().addr().is_multiple_of(PAGE_BYTES));
+            assert!(encoded.0.capacity() <= (2 * length).max(MIN_PAGES_BYTES), "{length} of {bound}");
         }
-        // Memory is used again, but not for far fewer bytes.
-        const LENGTH: usize = 13 * MIB + 4321;
-        let address = || of(LENGTH, LENGTH).unwrap().as_ptr().addr();
-        let first = address();
-        drop(of(2 * MIB, 2 * MIB));
-        assert_eq!(address(), first);
     }
 
     #[test]

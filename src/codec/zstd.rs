@@ -10,9 +10,9 @@
 //! frame with its size, and a checksum where the configuration says so.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
-use std::io::{BufReader, Read};
+use std::io::{self, BufReader, Read};
 
+use parking_lot::Mutex;
 use zstd::bulk::{Compressor, Decompressor};
 use zstd::zstd_safe::{DCtx, ResetDirective};
 
@@ -28,13 +28,42 @@ struct Zstd {
     checksum: bool,
 }
 
-/// Above this level a compressor's tables take too much memory to be kept by every thread.
+/// Above this level a compressor's tables take too much memory to be kept.
 const LAST_KEPT_LEVEL: i32 = 9;
+/// A compressor takes some MiB, a decompressor 160 KiB.
+const MAX_IDLE_COMPRESSORS: usize = 4;
+const MAX_IDLE_DECOMPRESSORS: usize = 32;
 
-thread_local! {
-    static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
-    static STREAM: RefCell<Option<DCtx<'static>>> = const { RefCell::new(None) };
-    static COMPRESSOR: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
+static DECOMPRESSORS: Contexts<Decompressor<'static>> = Contexts::new(MAX_IDLE_DECOMPRESSORS);
+static STREAMS: Contexts<DCtx<'static>> = Contexts::new(MAX_IDLE_DECOMPRESSORS);
+static COMPRESSORS: Contexts<Compressor<'static>> = Contexts::new(MAX_IDLE_COMPRESSORS);
+
+/// Contexts that no thread uses at the moment: there are more threads than do this at one time.
+struct Contexts<C> {
+    idle: Mutex<Vec<C>>,
+    limit: usize,
+}
+
+impl<C> Contexts<C> {
+    const fn new(limit: usize) -> Self {
+        Contexts { idle: Mutex::new(Vec::new()), limit }
+    }
+
+    /// Runs `work` with a context, which is kept for the next if that succeeds.
+    fn with<T>(
+        &self,
+        make: impl FnOnce() -> io::Result<C>,
+        work: impl FnOnce(&mut C) -> io::Result<T>,
+    ) -> CodecResult<T> {
+        let idle = self.idle.lock().pop();
+        let mut context = idle.map_or_else(make, Ok).map_err(CodecError::new)?;
+        let done = work(&mut context).map_err(CodecError::new)?;
+        let mut idle = self.idle.lock();
+        if idle.len() < self.limit {
+            idle.push(context);
+        }
+        Ok(done)
+    }
 }
 
 /// Read at a time by a stream.
@@ -67,30 +96,13 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
 
 /// Decompresses frames to exactly `out.len()` bytes.
 pub(super) fn decompress(encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {
-    let decoded = DECOMPRESSOR.with(|kept| {
-        with_kept(kept, Decompressor::new, |context| context.decompress_to_buffer(encoded, &mut *out))
-    })?;
+    let decode = |context: &mut Decompressor<'_>| context.decompress_to_buffer(encoded, &mut *out);
+    let decoded = DECOMPRESSORS.with(Decompressor::new, decode)?;
     match decoded == out.len() {
         true => Ok(()),
         false => {
             Err(CodecError::new(format_args!("{decoded} bytes decoded where {} were expected", out.len())))
         }
-    }
-}
-
-/// Runs `work` with the thread's context, made at its first use.
-fn with_kept<C, T>(
-    kept: &RefCell<Option<C>>,
-    make: impl FnOnce() -> std::io::Result<C>,
-    work: impl FnOnce(&mut C) -> std::io::Result<T>,
-) -> CodecResult<T> {
-    let mut kept = kept.borrow_mut();
-    if kept.is_none() {
-        *kept = Some(make().map_err(CodecError::new)?);
-    }
-    match kept.as_mut() {
-        Some(context) => work(context).map_err(CodecError::new),
-        None => Err(CodecError::new("no zstd context")),
     }
 }
 
@@ -144,20 +156,18 @@ impl BytesToBytes for Zstd {
                 Ok(decoded_bytes)
             });
         }
-        let failed = |error: std::io::Error| CodecError::new(error);
-        STREAM.with_borrow_mut(|context| {
-            let context = context.get_or_insert_with(DCtx::create);
-            context
-                .reset(ResetDirective::SessionOnly)
-                .map_err(|code| CodecError::new(zstd::zstd_safe::get_error_name(code)))?;
+        let decode = |context: &mut DCtx<'static>| {
+            let refused = |code| io::Error::other(zstd::zstd_safe::get_error_name(code));
+            context.reset(ResetDirective::SessionOnly).map_err(refused)?;
             let input = BufReader::with_capacity(STREAM_INPUT_BYTES, StoredStream::new(stored));
             let mut decoder = zstd::stream::read::Decoder::with_context(input, context);
-            let skipped = std::io::copy(&mut decoder.by_ref().take(start as u64), &mut std::io::sink());
-            if skipped.map_err(failed)? != start as u64 {
-                return Err(CodecError::new("the data end too early"));
+            let skipped = io::copy(&mut decoder.by_ref().take(start as u64), &mut io::sink())?;
+            if skipped != start as u64 {
+                return Err(io::Error::other("the data end too early"));
             }
-            decoder.read_exact(out).map_err(failed)
-        })?;
+            decoder.read_exact(out)
+        };
+        STREAMS.with(|| Ok(DCtx::create()), decode)?;
         Ok(end)
     }
 
@@ -166,22 +176,17 @@ impl BytesToBytes for Zstd {
     }
 
     fn encode_into(&self, decoded: &[u8], out: &mut [u8]) -> CodecResult<usize> {
-        COMPRESSOR.with(|kept| {
-            let encoded = with_kept(
-                kept,
-                || Compressor::new(self.level),
-                |context| {
-                    context.set_compression_level(self.level)?;
-                    context.include_checksum(self.checksum)?;
-                    context.include_contentsize(true)?;
-                    context.compress_to_buffer(decoded, out)
-                },
-            );
-            if self.level > LAST_KEPT_LEVEL {
-                kept.take();
-            }
-            encoded
-        })
+        let make = || Compressor::new(self.level);
+        let encode = |context: &mut Compressor<'_>| {
+            context.set_compression_level(self.level)?;
+            context.include_checksum(self.checksum)?;
+            context.include_contentsize(true)?;
+            context.compress_to_buffer(decoded, out)
+        };
+        match self.level > LAST_KEPT_LEVEL {
+            true => Contexts::new(0).with(make, encode),
+            false => COMPRESSORS.with(make, encode),
+        }
     }
 }
 

@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 
 use crate::array::Engine;
 use crate::hierarchy::{Node, Tree};
+use crate::memory::limit_idle_bytes;
 use crate::metadata::ArrayMetadata;
 use crate::mount::companions::{Companions, expressed};
 use crate::mount::failure::{Answer, Failure, FailureLog, Reach};
@@ -111,6 +112,7 @@ impl FileSystem {
     pub fn new(options: Arc<Options>, store: Arc<dyn Store>) -> Self {
         let engine = Engine::new(options.cache_limit_bytes, options.threads);
         engine.set_dirty_limit_bytes(options.dirty_limit_bytes);
+        limit_idle_bytes(options.cache_limit_bytes);
         engine.set_settle(options.settle);
         if !options.direct_io {
             engine.let_readers_keep();

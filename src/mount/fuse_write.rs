@@ -6,6 +6,7 @@
 
 use fuser::{Errno, FileHandle, INodeNo, ReplyAttr, ReplyEmpty, ReplyWrite};
 
+use crate::memory::Buffer;
 use crate::mount::failure::{Answer, Failure};
 use crate::mount::fs::{FileSystem, Found};
 use crate::mount::fuse::Fuse;
@@ -43,7 +44,7 @@ impl Fuse {
         }
         let fs = self.fs.clone();
         let notifier = self.notifier.clone();
-        let data = data.to_vec();
+        let data = Buffer::from(data);
         let request = Request::ranged(inode.0, "write", offset, data.len() as u64);
         self.pool.submit(request, reply, move |ticket| {
             let mut accepted = None;
@@ -79,7 +80,7 @@ impl Fuse {
         reply: ReplyWrite,
     ) {
         let notifier = self.notifier.clone();
-        let data = data.to_vec();
+        let data = Buffer::from(data);
         let request = Request::ranged(inode.0, "write", offset, data.len() as u64);
         let store = move |fs: &FileSystem| {
             let mut overtaken = None;

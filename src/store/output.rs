@@ -1,4 +1,4 @@
-//! The bytes of an object on their way into its file. Uses `sys`.
+//! The bytes of an object on their way into its file. Uses `memory` and `sys`.
 //!
 //! A long object goes past the page cache where the filesystem tells how (open(2), O_DIRECT; statx(2), STATX_DIOALIGN): it has to
 //! be on the disk before it gets its name anyway, and neither a second copy of it nor fresh pages for that are needed.
@@ -8,11 +8,10 @@ use std::io::{self, Write};
 use std::ops::Range;
 use std::os::fd::AsFd;
 
-use parking_lot::Mutex;
-
 use super::Object;
 use crate::error::{Error, Result};
-use crate::sys::{self, Pages};
+use crate::memory::Buffer;
+use crate::sys;
 
 /// Shorter objects go through the page cache, where they are likely to be read again.
 const MIN_DIRECT_BYTES: u64 = 1 << 20;
@@ -20,26 +19,15 @@ const MIN_DIRECT_BYTES: u64 = 1 << 20;
 const PIECE_BYTES: usize = 1 << 20;
 /// Where and how long direct writes are: what every filesystem takes that takes them at all.
 const ALIGNMENT: usize = 4096;
-/// Pieces of memory that are kept for the next objects.
-const KEPT_PIECES: usize = 16;
-
-static KEPT: Mutex<Vec<Pages>> = Mutex::new(Vec::new());
 
 /// Writes one file from its beginning to its end.
 pub(super) struct Output<'a> {
     file: &'a File,
     key: &'a str,
     /// Memory that begins on a page.
-    piece: Option<Pages>,
+    piece: Option<Buffer>,
     filled: usize,
     is_direct: bool,
-}
-
-/// Two together are one huge page.
-fn new_piece() -> Option<Pages> {
-    let mut pages = Pages::new(PIECE_BYTES, 2)?;
-    KEPT.lock().extend(pages.pop());
-    pages.pop()
 }
 
 impl<'a> Output<'a> {
@@ -103,8 +91,7 @@ impl<'a> Output<'a> {
     /// Has the next `length` bytes of the piece written, which are there, and the piece itself once it is full.
     fn fill(&mut self, length: usize, write: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<()> {
         if self.piece.is_none() {
-            let kept = KEPT.lock().pop();
-            self.piece = kept.or_else(new_piece);
+            self.piece = Buffer::transient(PIECE_BYTES);
         }
         let room = self.piece.as_mut().and_then(|piece| piece.get_mut(self.filled..self.filled + length));
         write(room.ok_or_else(|| Error::store(self.key, "write", io::ErrorKind::OutOfMemory.into()))?)?;
@@ -148,16 +135,6 @@ impl<'a> Output<'a> {
 
     fn failed(&self, error: io::Error) -> Error {
         Error::store(self.key, "write", error)
-    }
-}
-
-impl Drop for Output<'_> {
-    fn drop(&mut self) {
-        let Some(piece) = self.piece.take() else { return };
-        let mut kept = KEPT.lock();
-        if kept.len() < KEPT_PIECES {
-            kept.push(piece);
-        }
     }
 }
 

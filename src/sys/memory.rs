@@ -41,10 +41,21 @@ unsafe impl Sync for Mapping {}
 impl Pages {
     /// `count` times `length` bytes of zeros, none of them touched yet; `None` where the system refuses.
     pub fn new(length: usize, count: usize) -> Option<Vec<Pages>> {
+        // So much longer that a huge page can begin where the first part does.
+        Pages::mapped(length, count, HUGE_PAGE_BYTES, libc::MADV_HUGEPAGE)
+    }
+
+    /// `length` bytes of zeros in small pages, which take memory one by one as they are touched.
+    pub fn small(length: usize) -> Option<Pages> {
+        // Without a gap between them, neighbours are one area to the system, which has a limit of areas.
+        Pages::mapped(length, 1, PAGE_BYTES, libc::MADV_NOHUGEPAGE)?.pop()
+    }
+
+    /// The first part begins at a multiple of `alignment`, for which the mapping is up to that much longer.
+    fn mapped(length: usize, count: usize, alignment: usize, advice: libc::c_int) -> Option<Vec<Pages>> {
         let step = length.checked_next_multiple_of(PAGE_BYTES)?.max(PAGE_BYTES);
         let wanted = step.checked_mul(count)?;
-        // So much longer that a huge page can begin where the first part does.
-        let mapped = wanted.checked_add(HUGE_PAGE_BYTES)?;
+        let mapped = wanted.checked_add(alignment - PAGE_BYTES)?;
         let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: a new anonymous mapping at an address that the kernel chooses touches nobody's memory.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), mapped, access, kind, -1, 0) };
@@ -52,12 +63,12 @@ impl Pages {
             return None;
         }
         let mapping = Arc::new(Mapping { start: NonNull::new(start)?, length: mapped });
-        let skipped = start.addr().next_multiple_of(HUGE_PAGE_BYTES) - start.addr();
-        // SAFETY: `skipped` is less than a huge page, which the mapping is longer than `wanted`; the advice changes no
-        // content, and that it may fail does no harm.
+        let skipped = start.addr().next_multiple_of(alignment) - start.addr();
+        // SAFETY: a mapping begins on a page, so `skipped` is at most what it is longer than `wanted`; the advice changes
+        // no content, and that it may fail does no harm.
         let first = unsafe {
             let first = start.cast::<u8>().add(skipped);
-            libc::madvise(first.cast(), wanted, libc::MADV_HUGEPAGE);
+            libc::madvise(first.cast(), wanted, advice);
             first
         };
         // SAFETY: part `number` ends at `step * (number + 1)`, at most `wanted` behind `first`, inside the mapping.
@@ -118,14 +129,16 @@ impl Drop for Pages {
 }
 
 /// Makes the allocator of C keep what codecs allocate for each chunk and free again, instead of mapping and unmapping it, which
-/// costs a page fault per 4 KiB. Blocks up to `kept_bytes` are kept, and a little more than that in each arena.
-pub fn keep_freed_memory(kept_bytes: i32) {
+/// costs a page fault per 4 KiB. Blocks up to `kept_bytes` are kept, and a little more than that in each of `arenas` arenas.
+/// Unless told, it has eight arenas a processor, and each grows to the most that threads ever had from it at one time.
+pub fn keep_freed_memory(kept_bytes: i32, arenas: i32) {
     #[cfg(target_env = "gnu")]
     // SAFETY: mallopt(3) takes two numbers.
     unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, arenas);
         libc::mallopt(libc::M_MMAP_THRESHOLD, kept_bytes);
         libc::mallopt(libc::M_TRIM_THRESHOLD, kept_bytes.saturating_mul(2));
     }
     #[cfg(not(target_env = "gnu"))]
-    let _ = kept_bytes;
+    let _ = (kept_bytes, arenas);
 }

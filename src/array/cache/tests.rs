@@ -3,10 +3,10 @@
 use std::sync::Barrier;
 
 use super::*;
-use crate::array::buffer::BufferPool;
+use crate::memory::Buffer;
 
-fn unit(pool: &Arc<BufferPool>, bytes: usize) -> Loaded {
-    (Content::Unit(Arc::new(pool.take(bytes))), None)
+fn unit(bytes: usize) -> Loaded {
+    (Content::Unit(Arc::new(Buffer::new(bytes))), None)
 }
 
 fn key(number: u64) -> Key {
@@ -16,7 +16,6 @@ fn key(number: u64) -> Key {
 #[test]
 fn many_readers_of_one_missing_unit_load_it_once() {
     let cache = ChunkCache::new(1 << 20);
-    let pool = BufferPool::new(0);
     let loads = AtomicU64::new(0);
     let barrier = Barrier::new(8);
     std::thread::scope(|scope| {
@@ -31,7 +30,7 @@ fn many_readers_of_one_missing_unit_load_it_once() {
                         || {
                             loads.fetch_add(1, Ordering::SeqCst);
                             std::thread::sleep(std::time::Duration::from_millis(20));
-                            Ok(unit(&pool, 10))
+                            Ok(unit(10))
                         },
                     )
                     .unwrap();
@@ -45,9 +44,8 @@ fn many_readers_of_one_missing_unit_load_it_once() {
 #[test]
 fn a_load_from_before_a_change_is_neither_joined_nor_kept() {
     let cache = ChunkCache::new(1 << 20);
-    let pool = BufferPool::new(0);
     let content = |byte: u8| {
-        let mut buffer = pool.take(1);
+        let mut buffer = Buffer::new(1);
         buffer.fill(byte);
         Ok((Content::Unit(Arc::new(buffer)), None))
     };
@@ -80,22 +78,20 @@ fn a_load_from_before_a_change_is_neither_joined_nor_kept() {
 #[test]
 fn the_weight_stays_within_the_limit_and_the_oldest_goes_first() {
     let cache = ChunkCache::new(3 * (1000 + ENTRY_BYTES));
-    let pool = BufferPool::new(0);
     for number in 0..10 {
-        cache.get(key(number), 0, |_| Ok(true), || Ok(unit(&pool, 1000))).unwrap();
+        cache.get(key(number), 0, |_| Ok(true), || Ok(unit(1000))).unwrap();
         assert!(cache.weight_bytes() <= cache.limit_bytes());
     }
     assert!(matches!(cache.peek(key(9), 0), Peek::Fresh(_)));
     assert!(matches!(cache.peek(key(6), 0), Peek::Missing));
-    cache.get(key(50), 0, |_| Ok(true), || Ok(unit(&pool, 100_000))).unwrap();
+    cache.get(key(50), 0, |_| Ok(true), || Ok(unit(100_000))).unwrap();
     assert!(matches!(cache.peek(key(50), 0), Peek::Missing));
 }
 
 #[test]
 fn what_is_held_takes_the_place_of_chunks() {
     let cache = ChunkCache::new(3 * (1000 + ENTRY_BYTES));
-    let pool = BufferPool::new(0);
-    let load = |number| cache.get(key(number), 0, |_| Ok(true), || Ok(unit(&pool, 1000))).map(drop).unwrap();
+    let load = |number| cache.get(key(number), 0, |_| Ok(true), || Ok(unit(1000))).map(drop).unwrap();
     (0..3).for_each(load);
     assert!(cache.hold(1500));
     assert_eq!(cache.weight_bytes(), 1000 + ENTRY_BYTES);
@@ -123,9 +119,8 @@ fn absent_chunks_weigh_next_to_nothing() {
 #[test]
 fn a_failed_load_is_tried_again_and_an_old_entry_is_validated() {
     let cache = ChunkCache::new(1 << 20);
-    let pool = BufferPool::new(0);
     assert!(cache.get(key(1), 0, |_| Ok(true), || Err(Error::corrupt("a", "b"))).is_err());
-    cache.get(key(1), 0, |_| Ok(true), || Ok(unit(&pool, 8))).unwrap();
+    cache.get(key(1), 0, |_| Ok(true), || Ok(unit(8))).unwrap();
     let unread = || -> Result<Loaded> { Err(Error::corrupt("x", "must not load")) };
     cache.get(key(1), 1, |_| Ok(true), unread).unwrap();
     assert!(matches!(cache.peek(key(1), 1), Peek::Fresh(_)));
@@ -135,9 +130,8 @@ fn a_failed_load_is_tried_again_and_an_old_entry_is_validated() {
 #[test]
 fn what_was_left_behind_is_used_again_unless_asked_for() {
     let cache = ChunkCache::new(1 << 20);
-    let pool = BufferPool::new(0);
     for number in 0..4 {
-        cache.get(key(number), 0, |_| Ok(true), || Ok(unit(&pool, 1000))).unwrap();
+        cache.get(key(number), 0, |_| Ok(true), || Ok(unit(1000))).unwrap();
     }
     cache.demote((0..3).map(key));
     assert!(matches!(cache.peek(key(1), 0), Peek::Fresh(_)));

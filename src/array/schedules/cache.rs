@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::super::buffer::BufferPool;
 use super::super::cache::{ChunkCache, Content, Key, Loaded, Version};
 use super::super::sync::thread;
 use super::{explore, schedules};
 use crate::error::{Error, Result};
+use crate::memory::Buffer;
 use crate::store::Validator;
 
 fn key(number: u64) -> Key {
@@ -19,8 +19,8 @@ fn version(number: u64) -> Option<Validator> {
 }
 
 /// What a store that is at some version would give.
-fn loaded(pool: &Arc<BufferPool>, number: u64) -> Loaded {
-    let mut buffer = pool.take(1);
+fn loaded(number: u64) -> Loaded {
+    let mut buffer = Buffer::new(1);
     buffer[0] = u8::try_from(number).unwrap();
     (Content::Unit(Arc::new(buffer)), version(number))
 }
@@ -37,7 +37,6 @@ fn number(content: &Content) -> u64 {
 fn one_load_at_a_time_and_failures_are_told() {
     explore(schedules(), || {
         let cache = ChunkCache::new(1000);
-        let pool = BufferPool::new(0);
         let (loads, under_way) = (AtomicU64::new(0), AtomicU64::new(0));
         let get = || -> Result<Content> {
             cache.get(
@@ -50,7 +49,7 @@ fn one_load_at_a_time_and_failures_are_told() {
                     let earlier = loads.fetch_add(1, Ordering::SeqCst);
                     thread::yield_now();
                     under_way.fetch_sub(1, Ordering::SeqCst);
-                    if earlier < 2 { Err(Error::corrupt("key", "not yet")) } else { Ok(loaded(&pool, 3)) }
+                    if earlier < 2 { Err(Error::corrupt("key", "not yet")) } else { Ok(loaded(3)) }
                 },
             )
         };
@@ -73,7 +72,6 @@ fn one_load_at_a_time_and_failures_are_told() {
 fn an_epoch_is_never_answered_with_what_was_before_it() {
     explore(schedules(), || {
         let cache = ChunkCache::new(400);
-        let pool = BufferPool::new(0);
         let (stored, epoch) = (AtomicU64::new(0), AtomicU64::new(0));
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -82,11 +80,7 @@ fn an_epoch_is_never_answered_with_what_was_before_it() {
                     thread::yield_now();
                     let now = epoch.fetch_add(1, Ordering::SeqCst) + 1;
                     if change == 2 {
-                        cache.put(
-                            key(1),
-                            loaded(&pool, change).0,
-                            Version { object: version(change), epoch: now },
-                        );
+                        cache.put(key(1), loaded(change).0, Version { object: version(change), epoch: now });
                     } else {
                         cache.forget(key(1));
                     }
@@ -105,7 +99,7 @@ fn an_epoch_is_never_answered_with_what_was_before_it() {
                             || {
                                 let found = stored.load(Ordering::SeqCst);
                                 thread::yield_now();
-                                Ok(loaded(&pool, found))
+                                Ok(loaded(found))
                             },
                         );
                         let found = number(&found.unwrap());
@@ -116,7 +110,7 @@ fn an_epoch_is_never_answered_with_what_was_before_it() {
             }
             scope.spawn(|| {
                 for other in 2..5 {
-                    cache.get(key(other), 0, |_| Ok(true), || Ok(loaded(&pool, 9))).unwrap();
+                    cache.get(key(other), 0, |_| Ok(true), || Ok(loaded(9))).unwrap();
                 }
             });
         });
@@ -131,16 +125,15 @@ fn an_epoch_is_never_answered_with_what_was_before_it() {
 fn a_version_is_never_answered_with_another() {
     explore(schedules(), || {
         let cache = ChunkCache::new(400);
-        let pool = BufferPool::new(0);
         thread::scope(|scope| {
             for reader in 0..3u64 {
-                let (cache, pool) = (&cache, &pool);
+                let cache = &cache;
                 scope.spawn(move || {
                     for round in 0..3 {
                         let wanted = 1 + (reader + round) % 2;
                         let load = || {
                             thread::yield_now();
-                            Ok(loaded(pool, wanted).0)
+                            Ok(loaded(wanted).0)
                         };
                         let found = cache.get_version(key(1), version(wanted).unwrap(), load);
                         assert_eq!(number(&found.unwrap()), wanted);

@@ -1,0 +1,198 @@
+//! The memory of one long thing, given back to the pool when it is dropped. Uses its neighbour `pool` and `sys`.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+use super::pool::{self, Fit};
+use crate::sys::{Pages, Untouched};
+
+/// Shorter buffers come from the allocator.
+pub const MIN_PAGES_BYTES: usize = 64 << 10;
+
+/// The memory of shorter buffers is provided as it is touched: several share a huge page.
+const MIN_PROVIDED_BYTES: usize = 2 << 20;
+
+/// Bytes in memory of their own; those of at least 64 KiB begin on a page.
+pub struct Buffer {
+    memory: Memory,
+    /// As many of the memory's bytes as there are.
+    length: usize,
+}
+
+enum Memory {
+    Allocated(Vec<u8>),
+    Pooled(Pages),
+    /// Small pages, which go back to the system one by one or all together.
+    Sparse(Pages),
+}
+
+impl Buffer {
+    /// `length` bytes of undefined (stale or zero) content, for what stays in memory.
+    pub fn new(length: usize) -> Buffer {
+        Buffer::of(length, Fit::Close).unwrap_or_else(|| Buffer::allocated(vec![0; length]))
+    }
+
+    /// `length` bytes of undefined content for a moment: often in memory that was used before, which may be longer. `None` where
+    /// the system has no more.
+    pub fn transient(length: usize) -> Option<Buffer> {
+        Buffer::of(length, Fit::Loose)
+    }
+
+    /// As [`Buffer::new`], if there is memory that was used before.
+    pub fn recycled(length: usize) -> Option<Buffer> {
+        let is_pooled = length >= MIN_PAGES_BYTES;
+        is_pooled
+            .then(|| pool::recycled(length))?
+            .map(|pages| Buffer { memory: Memory::Pooled(pages), length })
+    }
+
+    /// `length` zeros that take memory only where they are touched, in small pages, for what is written here and there.
+    pub fn sparse(length: usize) -> Buffer {
+        let pages = if length < MIN_PAGES_BYTES { None } else { Pages::small(length) };
+        let memory = pages.map_or_else(|| Memory::Allocated(vec![0; length]), Memory::Sparse);
+        Buffer { memory, length }
+    }
+
+    fn of(length: usize, fit: Fit) -> Option<Buffer> {
+        if length >= MIN_PAGES_BYTES {
+            return pool::take(length, fit).map(|pages| Buffer { memory: Memory::Pooled(pages), length });
+        }
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(length).ok()?;
+        bytes.resize(length, 0);
+        Some(Buffer::allocated(bytes))
+    }
+
+    fn allocated(bytes: Vec<u8>) -> Buffer {
+        Buffer { length: bytes.len(), memory: Memory::Allocated(bytes) }
+    }
+
+    /// Whether memory is taken only where it was touched.
+    pub fn is_sparse(&self) -> bool {
+        matches!(self.memory, Memory::Sparse(_))
+    }
+
+    /// Forgets the bytes from `length` on. They still take memory.
+    pub fn truncate(&mut self, length: usize) {
+        self.length = self.length.min(length);
+    }
+
+    /// How much memory it takes, used or not.
+    pub fn capacity(&self) -> usize {
+        match &self.memory {
+            Memory::Allocated(bytes) => bytes.capacity(),
+            Memory::Pooled(pages) | Memory::Sparse(pages) => pages.len(),
+        }
+    }
+
+    /// What has its memory provided beside the thread that fills it, where that is worth a task.
+    pub fn untouched(&self) -> Option<Untouched> {
+        match &self.memory {
+            Memory::Pooled(pages) if pages.len() >= MIN_PROVIDED_BYTES => Some(pages.untouched()),
+            _ => None,
+        }
+    }
+}
+
+impl Default for Buffer {
+    fn default() -> Self {
+        Buffer::allocated(Vec::new())
+    }
+}
+
+impl From<Vec<u8>> for Buffer {
+    fn from(bytes: Vec<u8>) -> Self {
+        Buffer::allocated(bytes)
+    }
+}
+
+impl From<&[u8]> for Buffer {
+    fn from(bytes: &[u8]) -> Self {
+        let mut copy = Buffer::new(bytes.len());
+        copy.copy_from_slice(bytes);
+        copy
+    }
+}
+
+impl Clone for Buffer {
+    fn clone(&self) -> Self {
+        Buffer::from(&**self)
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        let memory = match &self.memory {
+            Memory::Allocated(bytes) => bytes,
+            Memory::Pooled(pages) | Memory::Sparse(pages) => &**pages,
+        };
+        memory.get(..self.length).unwrap_or_default()
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        let memory = match &mut self.memory {
+            Memory::Allocated(bytes) => bytes,
+            Memory::Pooled(pages) | Memory::Sparse(pages) => &mut **pages,
+        };
+        memory.get_mut(..self.length).unwrap_or_default()
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if let Memory::Pooled(pages) = std::mem::replace(&mut self.memory, Memory::Allocated(Vec::new())) {
+            pool::give_back(pages);
+        }
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.length)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_of_all_lengths_are_apart() {
+        let lengths =
+            [0, 1, MIN_PAGES_BYTES - 1, MIN_PAGES_BYTES, MIN_PAGES_BYTES + 1, 100_000, 100_000, 3 << 20];
+        let kinds: [fn(usize) -> Buffer; 3] =
+            [Buffer::new, Buffer::sparse, |length| Buffer::transient(length).unwrap()];
+        let mut buffers: Vec<Buffer> =
+            kinds.iter().flat_map(|make| lengths.iter().map(|&length| make(length))).collect();
+        for (number, buffer) in buffers.iter_mut().enumerate() {
+            assert_eq!(buffer.len(), lengths[number % lengths.len()]);
+            assert!(!buffer.is_sparse() || buffer.iter().all(|&byte| byte == 0));
+            buffer.fill(number as u8 + 1);
+        }
+        let is_whole =
+            |(number, buffer): (usize, &Buffer)| buffer.iter().all(|&byte| byte == number as u8 + 1);
+        assert!(buffers.iter().enumerate().all(is_whole));
+        let untouched: Vec<_> = buffers.iter().filter_map(Buffer::untouched).collect();
+        assert_eq!(untouched.len(), 2, "the long ones of the pool");
+        untouched.iter().for_each(Untouched::provide);
+        assert!(buffers.iter().enumerate().all(is_whole));
+        let copies = buffers.clone();
+        drop(buffers);
+        untouched.iter().for_each(Untouched::provide);
+        assert!(copies.iter().enumerate().all(is_whole));
+    }
+
+    #[test]
+    fn what_is_cut_off_takes_memory_until_the_buffer_goes() {
+        let mut buffer = Buffer::new(1 << 20);
+        buffer.fill(5);
+        buffer.truncate(10);
+        assert_eq!((&*buffer, buffer.capacity()), (&[5; 10][..], 1 << 20));
+        buffer.truncate(20);
+        assert_eq!(buffer.len(), 10);
+    }
+}
