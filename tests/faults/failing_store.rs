@@ -380,8 +380,7 @@ fn a_storm() {
         return;
     };
     let kinds = kinds::write(store.path());
-    let is_over = AtomicBool::new(false);
-    let told = AtomicU64::new(0);
+    let (is_over, told) = (AtomicBool::new(false), AtomicU64::new(0));
     let mut fired = 0;
     let written: Vec<Vec<Vec<u8>>> = std::thread::scope(|scope| {
         let write = |path: PathBuf, start: u64, length: u64, seed: u64| {

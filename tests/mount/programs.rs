@@ -184,9 +184,9 @@ fn threads_and_fio() {
             .sum();
         assert!(report["jobs"].as_array().unwrap().iter().all(|job| job["error"] == 0), "fio: {report}");
         assert!(total > 1000, "fio read only {total} times");
-        say(format!("mount_programs: fio read {total} times without an error"));
+        say(format!("programs: fio read {total} times without an error"));
     }
-    say(format!("mount_programs: {} random reads by 8 threads, all equal", reads.load(Ordering::Relaxed)));
+    say(format!("programs: {} random reads by 8 threads, all equal", reads.load(Ordering::Relaxed)));
     scene.mount.unmount();
 }
 
