@@ -14,10 +14,12 @@ pub const PROGRAM: &str = env!("CARGO_BIN_EXE_zarrfs");
 /// Longer than anything here takes.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The first lines of a script in a mount namespace of its own: it lets go of the mounts of other tests, which came along and would
-/// otherwise last as long as the namespace.
+/// The first lines of a script that runs in a mount namespace of its own, in the folder of a [`Place`]: it lets go of the mounts
+/// of other tests, which are below the same folder and would otherwise last as long as the namespace.
 pub const LEAVE_OTHER_MOUNTS: &str = r#"
-grep ' - fuse.zarrfs ' /proc/self/mountinfo | cut -d' ' -f5 | while read -r other; do umount -i -c -l "$other" || true; done
+cut -d' ' -f5 /proc/self/mountinfo | grep "^$(dirname "$PWD")/" | while read -r other; do
+    umount -i -c -l "$other" || true
+done
 "#;
 
 /// Whether mounting is possible at all.
