@@ -5,7 +5,7 @@
 //!
 //! # Map
 //!
-//! Each layer may use only those above it in this list; `tests/layers.rs` fails on anything else.
+//! Each layer may use only those above it in this list; `tests/rules/layers.rs` fails on anything else.
 //!
 //! | layer | what lives there |
 //! |---|---|
@@ -107,12 +107,16 @@
 //!
 //! # What is checked how
 //!
-//! - Any sequence of reads, writes, truncations, failures and remounts: `tests/fs_model.rs`, against a byte vector for each file.
+//! `tests/` has five binaries, each a folder: `formats` (against other implementations and their files), `model` (random programs
+//! against plain models), `mount` (the program on a real mount), `faults` (damage, failures, crashes), `rules` (the sources and the
+//! command line). `cargo test --test mount page_cache::` runs one file of one.
+//!
+//! - Any sequence of reads, writes, truncations, failures and remounts: `tests/model/fs_model.rs`, against a byte vector for each file.
 //! - Any interleaving of writers, readers, flushers, the timer and the store: `array/schedules`. The locks, atomics and threads
 //!   of `array` come from `array/sync.rs`; with the feature `shuttle` they are that library's, and this layer's own code runs over
 //!   a store in memory under schedules drawn at random: one load at a time, nothing that was written is lost or seen to go back,
 //!   what was synced lasts, a unit is clean only if nothing changed meanwhile. Weak memory orders are not modelled.
-//! - The kernel's half, with its page cache and memory maps: `tests/exercisers.rs` on a real mount.
+//! - The kernel's half, with its page cache and memory maps: `tests/mount/exercisers.rs` on a real mount.
 //!
 //! # What is absent
 //!

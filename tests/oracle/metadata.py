@@ -1,4 +1,4 @@
-"""Metadata documents as others write them, one JSON object a line, for tests/metadata_oracle.rs.
+"""Metadata documents as others write them, one JSON object a line, for tests/formats/metadata_oracle.rs.
 
 Argument 1: `zarr` (documents of zarr-python with element size and fill value bytes), `ml_dtypes` (all values of
 the small floats, and roundings to them), `tensorstore` (its documents of the small types).

@@ -2,7 +2,7 @@
 //!
 //! `ZARRFS_TEST_PYTHON` is the interpreter (default `python3`) with the packages of `tests/requirements.txt`. Without
 //! it a test says loudly that it was skipped, and fails where `CI` is `true`.
-#![allow(dead_code)] // each test program uses its part
+#![allow(dead_code)] // each test binary uses its part
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};

@@ -1,4 +1,4 @@
-//! The faults of tests/corrupt, written out as stores.
+//! The faults of tests/faults/corrupt, written out as stores.
 
 use std::fs;
 use std::io::Write;
@@ -38,7 +38,7 @@ pub struct Fault {
 
 /// All faults, by name.
 pub fn all() -> Vec<Fault> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corrupt");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/faults/corrupt");
     let mut paths: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
     paths.sort();

@@ -20,6 +20,7 @@ struct Hanging(Waiting);
 
 /// Names the folder in the environment of the process that serves it.
 const SERVED: &str = "ZARRFS_TEST_HANGING_FOLDER";
+const SERVER: &str = "hanging_store::serves_a_hanging_folder";
 const READY: &str = "the hanging folder is served";
 const HANGS: &str = "a request hangs";
 
@@ -83,10 +84,10 @@ pub struct HangingFolder {
 }
 
 impl HangingFolder {
-    /// Over an empty folder. The test program has a test `serves_a_hanging_folder` that calls [`serve`].
+    /// Over an empty folder. The test [`SERVER`] calls [`serve`].
     pub fn new(path: &Path) -> Self {
         let mut server = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "serves_a_hanging_folder", "--nocapture"])
+            .args(["--exact", SERVER, "--nocapture"])
             .env(SERVED, path)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

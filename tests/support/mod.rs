@@ -1,21 +1,21 @@
 //! What the integration tests share: Python and the stores that it makes (`fixtures`), arrays to write to, small (`kinds`) and
 //! larger (`uneven`), reading through the library (`library`), a mount that always ends (`mounted`), disks that fill up or fail
 //! (`disk`), faults in its daemon (`faulty`), what a crash may leave (`manifest`), a place to try mounting in (`place`), a store that
-//! is written while things break (`scene`), stores that misbehave or count (`stores`), stores of two users (`users`).
+//! is written while things break (`scene`), stores that misbehave or count (`stores`), stores of two users (`users`), tests that
+//! need a process to themselves (`own_process`). May use the crate, and nothing of the tests.
 
-#![allow(dead_code, unused_imports)] // each test uses its part
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(dead_code, unused_imports)] // each test binary uses its part
 
 pub mod disk;
 pub mod faults;
 pub mod faulty;
 pub mod fixtures;
-#[cfg(feature = "mount")]
 pub mod hanging;
 pub mod kinds;
 pub mod library;
 pub mod manifest;
 pub mod mounted;
+pub mod own_process;
 pub mod place;
 pub mod scene;
 pub mod stores;

@@ -14,6 +14,14 @@ pub const PROGRAM: &str = env!("CARGO_BIN_EXE_zarrfs");
 /// Longer than anything here takes.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The first lines of a script that runs in a mount namespace of its own, in the folder of a [`Place`]: it lets go of the mounts
+/// of other tests, which are below the same folder and would otherwise last as long as the namespace.
+pub const LEAVE_OTHER_MOUNTS: &str = r#"
+cut -d' ' -f5 /proc/self/mountinfo | grep "^$(dirname "$PWD")/" | while read -r other; do
+    umount -i -c -l "$other" || true
+done
+"#;
+
 /// Whether mounting is possible at all.
 pub fn can_mount() -> bool {
     let can = fs::File::options().read(true).write(true).open("/dev/fuse").is_ok();
@@ -112,6 +120,13 @@ impl Place {
 
     pub fn umount(&self) -> Output {
         zarrfs(&["umount", self.mountpoint().to_str().unwrap()])
+    }
+
+    /// Copies the program into the folder. cp(1) does it: as long as a child of another test has a copy of the descriptor that
+    /// wrote it, it cannot be run (ETXTBSY).
+    pub fn copy_program(&self) {
+        let copy = self.folder.path().join("zarrfs");
+        assert!(Command::new("cp").arg(PROGRAM).arg(copy).status().unwrap().success());
     }
 
     pub fn put(&self, key: &str, content: impl AsRef<[u8]>) {

@@ -1,4 +1,4 @@
-//! A folder with the stores of two users, for `tests/users.rs`. Needs root.
+//! A folder with the stores of two users, for `tests/mount/users.rs`. Needs root.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};

@@ -1,0 +1,140 @@
+//! A store of which a part hangs: requests for it fail at their deadline, and everything else goes on as if nothing were.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
+use std::process::Stdio;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use crate::support::hanging::HangingFolder;
+use crate::support::mounted::Mount;
+use crate::support::own_process;
+use crate::support::place::*;
+
+/// Two arrays of 20 rows of 1000 bytes, 10 rows in a chunk, fill value 7; the chunks of `bad` hang.
+fn store() -> Option<(Place, HangingFolder)> {
+    if !can_mount() {
+        return None;
+    }
+    let place = Place::new();
+    place.put("zarr.json", r#"{"zarr_format":3,"node_type":"group","attributes":{}}"#);
+    for name in ["good", "bad", "other"] {
+        place.put(&format!("{name}/zarr.json"), array_document(20, 7, "uint8"));
+    }
+    let chunks = place.store().join("bad/c");
+    fs::create_dir(&chunks).unwrap();
+    let hanging = HangingFolder::new(&chunks);
+    Some((place, hanging))
+}
+
+/// No test: what the others start.
+#[test]
+fn serves_a_hanging_folder() {
+    crate::support::hanging::serve();
+}
+
+#[test]
+fn requests_fail_at_their_deadline_and_others_do_not_wait() {
+    if own_process::has_run() {
+        return;
+    }
+    let Some((place, hanging)) = store() else { return };
+    let options = ["--request-deadline", "3", "--threads", "2", "--revalidate", "0.1"];
+    let mount = Mount::new(&place.store(), &options, "a hanging store").unwrap();
+    let bad = mount.path("bad");
+    let (sender, hung) = channel();
+    // More readers than there are threads to decode.
+    for _ in 0..6 {
+        let (bad, sender) = (bad.clone(), sender.clone());
+        std::thread::spawn(move || {
+            let read = File::open(bad).and_then(|file| file.read_at(&mut [0; 4096], 0));
+            sender.send(read.map_err(|error| error.raw_os_error())).unwrap();
+        });
+    }
+    wait_for(|| hanging.waiting() > 0);
+    let mut bytes = Vec::new();
+    File::open(mount.path("good")).unwrap().read_to_end(&mut bytes).unwrap();
+    assert_eq!(bytes, [7; 20_000]);
+    assert_eq!(
+        fs::read_dir(mount.point()).unwrap().count(),
+        7,
+        "three arrays, their sidecars, and the group's"
+    );
+    assert!(fs::metadata(mount.path("other.json")).unwrap().len() > 0);
+    assert!(fs::read_to_string(mount.path("__zarrfs__/stats")).unwrap().contains("zarrfs_reads_total"));
+    assert!(hung.try_recv().is_err(), "the others were answered while the bad one hangs");
+    for _ in 0..6 {
+        assert_eq!(hung.recv_timeout(PATIENCE).unwrap(), Err(Some(libc::EIO)));
+    }
+    let log = mount.log();
+    let told =
+        log.lines().find(|line| line.contains("bytes at 0 of /bad: ")).unwrap_or_else(|| panic!("{log}"));
+    assert!(told.contains("read of ") && told.contains("did not answer in time"), "{told}");
+    hanging.open();
+    wait_for(|| fs::read(&bad).is_ok_and(|bytes| bytes == [7; 20_000]));
+    mount.unmount();
+}
+
+/// The bug: the timer, the end and a writer that needs room stored one array after the other, so that the first that hung
+/// kept all others from ever being stored.
+#[test]
+fn what_can_be_stored_is_stored_beside_what_hangs() {
+    if own_process::has_run() {
+        return;
+    }
+    let Some((place, hanging)) = store() else { return };
+    let options = ["--writable", "--request-deadline", "4", "--stop-deadline", "3", "--dirty-limit", "1M"];
+    let mut mount = Mount::new(&place.store(), &options, "a hanging store").unwrap();
+    let open = |name: &str| File::options().read(true).write(true).open(mount.path(name)).unwrap();
+    // A part of a chunk: what the rest of it holds has to be read, which hangs.
+    let mut bad = open("bad");
+    bad.write_all(b"part").unwrap();
+    let mut good = open("good");
+    good.write_all(&[1; 10_000]).unwrap();
+    // The timer comes to both.
+    let stored = place.store().join("good/c/0/0");
+    wait_for(|| stored.exists());
+    wait_for(|| hanging.waiting() > 0);
+    assert_eq!(fs::read(&stored).unwrap(), [1; 10_000]);
+    // The bug: close had no deadline, so that a program that ended hung in it and could not be killed.
+    let closed = bad.sync_all().unwrap_err().raw_os_error();
+    assert_eq!(closed, Some(libc::EIO));
+    let mut other = open("other");
+    other.write_all(&[2; 10_000]).unwrap();
+    good.write_all(&[3; 10_000]).unwrap();
+    signal(mount.pid(), "TERM");
+    wait_for(|| mount.log().contains("LOST: "));
+    // A thread that waits for a file system below cannot be killed before that answers.
+    hanging.open();
+    let status = mount.end();
+    assert_eq!(status.code(), Some(1), "something was lost: {}", mount.log());
+    assert_eq!(fs::read(place.store().join("other/c/0/0")).unwrap(), [2; 10_000]);
+    assert_eq!(fs::read(place.store().join("good/c/1/0")).unwrap(), [3; 10_000]);
+    let log = mount.log();
+    assert!(log.contains("LOST: /bad") && !log.contains("LOST: /good"), "{log}");
+    drop((bad, good, other));
+}
+
+#[test]
+fn a_store_that_hangs_at_once_is_not_reported_ready() {
+    if own_process::has_run() {
+        return;
+    }
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    fs::create_dir(place.store()).unwrap();
+    let hanging = HangingFolder::new(&place.store());
+    let mut child = place.mount_command(&[]).stderr(Stdio::null()).spawn().unwrap();
+    wait_for(|| hanging.waiting() > 0);
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(child.try_wait().unwrap().is_none() && !is_mounted(&place.mountpoint()));
+    hanging.open();
+    let mounted = child.wait().unwrap().success();
+    assert_eq!(is_mounted(&place.mountpoint()), mounted);
+    if mounted {
+        assert!(place.umount().status.success());
+    }
+}

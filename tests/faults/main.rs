@@ -1,0 +1,20 @@
+//! What goes wrong: damaged stores, stores that fail or hang, daemons that die, machines that lose power.
+//!
+//! **To add a file of tests**: a `mod` line here. May use `support` and `oracle`; its tests run beside those of the other files
+//! (see `support/own_process.rs`).
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "../oracle/mod.rs"]
+mod oracle;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod codec_damage;
+mod corrupt;
+mod crash;
+mod failing_store;
+mod hanging_store;
+mod mutated;
+mod power_loss;
+mod refusals;

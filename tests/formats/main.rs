@@ -1,0 +1,24 @@
+//! What is stored is read and written as others do it: metadata, codecs and whole stores against zarr-python, tensorstore,
+//! numcodecs and their files.
+//!
+//! **To add a file of tests**: a `mod` line here. May use `support` and `oracle`.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "../oracle/mod.rs"]
+mod oracle;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod bits_oracle;
+mod cast_oracle;
+mod codec_oracle;
+mod conformance;
+mod corpus;
+mod filter_oracle;
+mod lossy;
+mod metadata_corpus;
+mod metadata_oracle;
+mod numcodecs_fixtures;
+mod text_forms;
+mod write_conformance;

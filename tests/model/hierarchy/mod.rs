@@ -1,0 +1,46 @@
+//! A mounted hierarchy of arrays of all kinds, driven through the file system layer (no FUSE), beside a plain byte vector for
+//! each file that says what must be read. Used by `fs_model`.
+
+pub mod arrays;
+pub mod failing;
+pub mod files;
+mod kernel;
+mod others;
+mod sizes;
+
+use std::sync::Arc;
+
+use zarrfs::store::{MemoryStore, Store};
+
+/// The name of an array and its file.
+fn name(file: usize) -> String {
+    format!("a{file}")
+}
+
+/// A store with the arrays' documents: in memory, or in a folder.
+fn place(has_folder: bool, cases: &[arrays::ArrayCase]) -> (Option<tempfile::TempDir>, Arc<dyn Store>) {
+    let memory = MemoryStore::new();
+    // Where there is no disk to wait for.
+    let shared_memory = std::path::Path::new("/dev/shm");
+    let folder =
+        has_folder.then(|| tempfile::tempdir_in(shared_memory).or_else(|_| tempfile::tempdir()).unwrap());
+    for (number, case) in cases.iter().enumerate() {
+        for (key, document) in case.documents() {
+            let (key, text) = (format!("{}/{key}", name(number)), document.to_string());
+            if let Some(folder) = &folder {
+                let path = folder.path().join(&key);
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::fs::write(path, text).unwrap();
+            } else {
+                memory.put(&key, text.into_bytes()).unwrap();
+            }
+        }
+    }
+    match folder {
+        Some(folder) => {
+            let store = zarrfs::store::open(folder.path().to_str().unwrap(), false).unwrap();
+            (Some(folder), store)
+        }
+        None => (None, Arc::new(memory)),
+    }
+}

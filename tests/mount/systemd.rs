@@ -1,0 +1,154 @@
+//! What a service manager sees: the notify protocol over a real socket, and messages as the journal takes them. The units themselves
+//! are verified by scripts/test, and run in a container by scripts/test-systemd.
+
+use std::fs::{self, File};
+use std::io::{Read, Seek};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixDatagram;
+use std::process::{Child, Stdio};
+
+use crate::support::place::*;
+
+struct Manager {
+    socket: UnixDatagram,
+}
+
+impl Manager {
+    fn new(place: &Place) -> Self {
+        let socket = UnixDatagram::bind(place.folder.path().join("notify")).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        Manager { socket }
+    }
+
+    /// The next message, as lines.
+    fn hear(&self) -> Vec<String> {
+        let mut message = [0; 4096];
+        let length = self.socket.recv(&mut message).expect("the service manager was told nothing more");
+        String::from_utf8_lossy(&message[..length]).lines().map(str::to_owned).collect()
+    }
+
+    fn has_more(&self) -> bool {
+        self.socket.set_nonblocking(true).unwrap();
+        let has_more = self.socket.recv(&mut [0; 16]).is_ok();
+        self.socket.set_nonblocking(false).unwrap();
+        has_more
+    }
+}
+
+fn start(place: &Place, options: &[&str]) -> Child {
+    let mut command = place.mount_command(options);
+    command.env("NOTIFY_SOCKET", place.folder.path().join("notify"));
+    command.spawn().unwrap()
+}
+
+fn microseconds(message: &[String]) -> Option<u64> {
+    message.iter().find_map(|line| line.strip_prefix("EXTEND_TIMEOUT_USEC=")?.parse().ok())
+}
+
+#[test]
+fn readiness_is_exact_and_the_end_is_announced() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::demo();
+    let manager = Manager::new(&place);
+    let mut child = start(&place, &["--foreground", "--stop-deadline", "20"]);
+    let ready = manager.hear();
+    // The first thing that anybody does after READY works.
+    let answer = fs::read(place.path("small/answer")).unwrap();
+    assert_eq!(ready[0], "READY=1");
+    assert_eq!(ready[1], format!("STATUS=Serving {}", place.store().display()));
+    assert_eq!(ready.len(), 2, "the process that was started is the daemon: {ready:?}");
+    assert!(answer == place.cat("small/answer"));
+    let held = File::open(place.path("climate/lat")).unwrap();
+    assert!(!manager.has_more());
+    signal(child.id(), "TERM");
+    assert_eq!(manager.hear(), ["STOPPING=1", "STATUS=Ending"]);
+    // Again and again, since nobody knows how long the user stays.
+    for _ in 0..2 {
+        let news = manager.hear();
+        assert!(news[0].starts_with("STATUS=Ending: 1 open files are served, 0 bytes"), "{news:?}");
+        assert!(microseconds(&news).is_some_and(|time| time > 20_000_000), "{news:?}");
+    }
+    drop(held);
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn a_mount_that_is_taken_away_ends_in_order_too() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::demo();
+    let manager = Manager::new(&place);
+    let mut child = start(&place, &["--foreground"]);
+    assert_eq!(manager.hear()[0], "READY=1");
+    assert!(place.umount().status.success());
+    assert_eq!(manager.hear()[0], "STOPPING=1");
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn a_daemon_says_which_process_it_is() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::demo();
+    let manager = Manager::new(&place);
+    assert!(start(&place, &[]).wait().unwrap().success());
+    assert_eq!(manager.hear().last(), Some(&format!("MAINPID={}", place.daemon())));
+    assert!(place.umount().status.success());
+}
+
+#[test]
+fn nothing_is_said_where_mounting_fails() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let manager = Manager::new(&place);
+    let mut command = place.mount_command(&["--foreground"]);
+    command.env("NOTIFY_SOCKET", place.folder.path().join("notify"));
+    assert!(!command.stderr(Stdio::null()).status().unwrap().success());
+    assert!(!manager.has_more());
+    // A manager that has gone keeps nobody from mounting.
+    let place = Place::demo();
+    let mut child = start(&place, &["--foreground"]);
+    wait_for(|| is_mounted(&place.mountpoint()));
+    signal(child.id(), "TERM");
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn failures_reach_the_journal_once_with_priority_array_range_and_reason() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.put("zarr.json", r#"{"zarr_format":3,"node_type":"group","attributes":{}}"#);
+    place.put("t\u{1}<0>/zarr.json", array_document(20, 7, "uint8"));
+    place.put("t\u{1}<0>/c/1/0", "too short");
+    let mut log = tempfile::tempfile().unwrap();
+    let about = log.metadata().unwrap();
+    let mut command = place.mount_command(&["--foreground"]);
+    command.env("JOURNAL_STREAM", format!("{}:{}", about.dev(), about.ino())).env_remove("RUST_LOG");
+    let mut child = command.stderr(log.try_clone().unwrap()).spawn().unwrap();
+    wait_for(|| is_mounted(&place.mountpoint()) && fs::metadata(place.path("__zarrfs__/stats")).is_ok());
+    let file = File::open(place.path("t\u{1}<0>")).unwrap();
+    let read = std::os::unix::fs::FileExt::read_at(&file, &mut [0; 100], 12_288);
+    assert_eq!(read.unwrap_err().raw_os_error(), Some(libc::EIO));
+    drop(file);
+    signal(child.id(), "USR1");
+    signal(child.id(), "TERM");
+    assert!(child.wait().unwrap().success());
+    let mut text = String::new();
+    log.rewind().unwrap();
+    log.read_to_string(&mut text).unwrap();
+    let lines: Vec<&str> = text.lines().filter(|line| line.contains("read of")).collect();
+    let [line] = lines[..] else { panic!("{text}") };
+    assert!(
+        line.starts_with("<4>read of ") && line.contains(" at ") && line.contains("/t\\u{1}<0>: "),
+        "{line}"
+    );
+    assert!(line.contains("c/1/0"), "{line}");
+}

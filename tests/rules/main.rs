@@ -1,0 +1,8 @@
+//! The rules of the sources, and the command line as its help and the README describe it.
+//!
+//! **To add a file of tests**: a `mod` line here.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod cli;
+mod layers;
