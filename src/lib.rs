@@ -9,7 +9,7 @@
 //!
 //! | layer | what lives there |
 //! |---|---|
-//! | [`error`] | the one error, and its errno; `sys` holds the calls that the standard library lacks |
+//! | [`error`] | the one error, and its errno; `sys` holds the calls that the standard library lacks; [`request`]: whether a reply is still waited for |
 //! | [`store`] | objects by key: a folder, a zip file, memory |
 //! | [`metadata`] | documents of v1, v2 and v3, all turned into one `ArrayMetadata`; no I/O |
 //! | [`codec`] | one codec, one file, one line in `registry.rs`; `pipeline.rs` chains them |
@@ -93,6 +93,8 @@
 //! - A broken node costs itself an error and its neighbours nothing.
 //! - Who opens a file is given nothing that was replaced in the store before: loads that have not ended count, too.
 //! - An index of a shard and the inner chunks found through it come from the same version of the object.
+//! - A request that was answered at its deadline ends: what takes as long as there are chunks asks before each whether its reply is
+//!   still waited for (`request.rs`), and a session thread does no more than a few thousand steps of it.
 //! - No panics: `unwrap`, `expect` and `panic` are denied outside tests; a panic in a library costs one request.
 //! - Unsafe code is in `sys` (with its parts, memory, process and processor) and `codec/blosc.rs` only, each block with its reason.
 //!
@@ -128,5 +130,6 @@ pub mod metadata;
 #[cfg(feature = "mount")]
 pub mod mount;
 pub mod nearest;
+pub mod request;
 pub mod store;
 pub mod sys;

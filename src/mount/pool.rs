@@ -4,7 +4,7 @@
 //! whose store hangs leaves threads to the others. A reply that nobody has given by its deadline is
 //! failed by a watchdog; the thread that hangs is written off and another started in its place.
 //!
-//! No FUSE types, nothing of the crate. Invariants: every reply is taken exactly once; `offered` of a lane is how often
+//! No FUSE types; of the crate `request` alone, which tells the work whether its reply is still waited for. Invariants: every reply is taken exactly once; `offered` of a lane is how often
 //! it stands in `ready`, and is the least of what it has queued and what it may still run.
 
 use std::collections::hash_map::DefaultHasher;
@@ -15,6 +15,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+
+use crate::request;
 
 /// What is asked for, for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -233,7 +235,7 @@ impl Pool {
     ) {
         let lane = request.lane;
         let slot = Arc::new(Mutex::new(Some(reply)));
-        let ticket = Ticket(slot.clone());
+        let (ticket, asked) = (Ticket(slot.clone()), slot.clone());
         let reply: Arc<dyn Expire> = slot;
         let shared = &self.shared;
         let mut state = shared.state.lock();
@@ -241,7 +243,8 @@ impl Pool {
         let number = state.last_number;
         let deadline = Instant::now() + shared.limits.deadline;
         state.pending.insert(number, Pending { deadline, request, is_running: false, reply: reply.clone() });
-        let job = Job { work: Box::new(move || work(&ticket)), reply, number };
+        let work = move || request::work_for(move || asked.lock().is_some(), || work(&ticket));
+        let job = Job { work: Box::new(work), reply, number };
         state.lanes.entry(lane).or_default().queue.push_back(job);
         state.offer(lane, &shared.limits);
         if !state.ready.is_empty() {
