@@ -1,6 +1,6 @@
 //! The threads that wait for the store, so that those that talk to the kernel never do.
 //!
-//! A job belongs to a lane (an inode). A lane runs at most [`Limits::lane_threads`] jobs at once, so that an array
+//! A job belongs to a lane (an inode; its reads have a lane of their own). A lane runs at most [`Limits::lane_threads`] jobs at once, so that an array
 //! whose store hangs leaves threads to the others. A reply that nobody has given by its deadline is
 //! failed by a watchdog; the thread that hangs is written off and another started in its place.
 //!
@@ -40,6 +40,12 @@ impl Request {
     /// A request for `bytes` bytes at `offset`.
     pub fn ranged(inode: u64, operation: &'static str, offset: u64, bytes: u64) -> Self {
         Request { range: Some((offset, bytes)), ..Request::new(inode, operation) }
+    }
+
+    /// A read of a file: however long reads take, what else is asked of the file does not wait for a thread.
+    pub fn read(inode: u64, offset: u64, bytes: u64) -> Self {
+        // Inodes count from 1: half of the lower half is free, too.
+        Request { lane: inode | 1 << 62, ..Request::ranged(inode, "read", offset, bytes) }
     }
 
     /// A request for what is behind a name in a folder: names do not wait for each other.
@@ -106,7 +112,8 @@ impl Limits {
     /// For so many decoding threads.
     pub fn new(threads: usize, deadline: Duration) -> Self {
         let lane_threads = threads.max(4);
-        let threads = 4 * lane_threads;
+        // Of four files all may hang.
+        let threads = 8 * lane_threads;
         Limits { lane_threads, threads, threads_in_all: threads + 256, deadline }
     }
 }
