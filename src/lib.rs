@@ -9,7 +9,7 @@
 //!
 //! | layer | what lives there |
 //! |---|---|
-//! | [`error`] | the one error, and its errno; `sys` holds the calls that the standard library lacks |
+//! | [`error`] | the one error, and its errno; `sys` holds the calls that the standard library lacks; [`request`]: whether a reply is still waited for |
 //! | [`memory`] | the memory of whatever is long, and the one pool that recycles it |
 //! | [`store`] | objects by key: a folder, a zip file, memory |
 //! | [`metadata`] | documents of v1, v2 and v3, all turned into one `ArrayMetadata`; no I/O |
@@ -96,6 +96,8 @@
 //! - An index of a shard and the inner chunks found through it come from the same version of the object.
 //! - What is idle of long memory has one limit, for all threads, arrays and codecs together; what a dirty unit counts is the memory
 //!   that it takes.
+//! - A request that was answered at its deadline ends: what takes as long as there are chunks asks before each whether its reply is
+//!   still waited for (`request.rs`), and a session thread does no more than a few thousand steps of it.
 //! - No panics: `unwrap`, `expect` and `panic` are denied outside tests; a panic in a library costs one request.
 //! - Unsafe code is in `sys` (with its parts, memory, process and processor) and `codec/blosc.rs` only, each block with its reason.
 //!
@@ -136,5 +138,6 @@ pub mod metadata;
 #[cfg(feature = "mount")]
 pub mod mount;
 pub mod nearest;
+pub mod request;
 pub mod store;
 pub mod sys;

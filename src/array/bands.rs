@@ -125,8 +125,8 @@ impl Bands {
 
     /// The number of the slab, of those like `slab`, that holds a byte of the file; at the end and behind it, how many there are.
     pub fn slab_at(&self, slab: Slab, offset: u64) -> u64 {
-        let length = u64::from(offset < self.grid.size_bytes());
-        match self.grid.chunks_of(offset, length).first() {
+        let band = if offset < self.grid.size_bytes() { self.grid.chunk_at(offset) } else { None };
+        match band {
             Some(band) => band / slab.bands,
             None => self.grid.chunks().div_ceil(slab.bands),
         }

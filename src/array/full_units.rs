@@ -107,7 +107,7 @@ impl Inner {
     pub(super) fn is_full(&self, object: u64, units: &DirtyUnits) -> bool {
         let is_full = |number: u64, state: &UnitState| state.written.total() >= self.inside_bytes(number);
         units.iter().all(|(number, unit)| unit.state.try_lock().is_some_and(|state| is_full(*number, &state)))
-            && self.source.units_of(object).len() == units.len()
+            && self.source.unit_count(object) == units.len() as u64
     }
 
     /// Leaves of objects that are to make room those that are full, if there are any.

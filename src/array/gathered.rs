@@ -1,7 +1,7 @@
 //! Spans of the file that are gathered ahead of a sequential reader whose requests come one after the other (direct I/O): while
 //! the kernel takes one answer, another thread makes the next.
 //!
-//! Uses its neighbours in `array`. Spans are gathered from what is in memory; of raw chunks they are read, too.
+//! Uses its neighbours in `array`, and `request`. Spans are gathered from what is in memory; of raw chunks they are read, too.
 //!
 //! Invariants: a span is given only while it is what a read would find: the array was never written here, and its epoch is the
 //! same. Nobody waits for a span that was not begun, and a session thread for none that waits for the store. All spans of
@@ -16,6 +16,7 @@ use super::sync::atomic::{AtomicU64, Ordering};
 use super::sync::{Condvar, Mutex};
 use super::view::Lent;
 use crate::memory::Buffer;
+use crate::request;
 
 /// Shorter requests share a span of about this length.
 const SPAN_BYTES: u64 = 1 << 20;
@@ -205,7 +206,11 @@ impl Inner {
             let span = Span { array: inner.number, range, state, is_over, taken: Arc::clone(taken) };
             let (span, array) = (Arc::new(span), Arc::clone(inner));
             spans.0.push_back(Arc::clone(&span));
-            inner.engine.workers.demand(Box::new(move || span.gather(&array)));
+            let known = Arc::downgrade(&span);
+            inner.engine.workers.demand(Box::new(move || {
+                // Only this thread has it once its reader has gone elsewhere.
+                request::work_for(move || known.strong_count() > 1, || span.gather(&array));
+            }));
         }
     }
 }

@@ -10,10 +10,15 @@
 //! Invariants: all offsets fit u64 because `product(shape) × item size` fits i64 (checked by `metadata`); a
 //! chunk in memory always has its full nominal shape, also at the edge of the array.
 
+use std::cell::Cell;
+use std::collections::HashSet;
 use std::ops::{ControlFlow, Range};
 
-use super::piece::{Loop, Piece};
+use super::piece::Piece;
 use crate::metadata::ChunkGrid;
+use walk::Walk;
+
+mod walk;
 
 /// Chunks of equal length that follow one another on an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -253,13 +258,42 @@ impl Grid {
         self.axes.iter().map(Axis::longest).collect()
     }
 
-    /// The chunks that a range touches, each once, in the order in which the range needs them.
-    pub fn chunks_of(&self, offset: u64, length: u64) -> Vec<u64> {
+    /// The first chunks that a range touches, each once, in the order in which the range needs them: at most `most`.
+    pub fn chunks_of(&self, offset: u64, length: u64, most: usize) -> Vec<u64> {
         let mut chunks: Vec<u64> = Vec::new();
-        let mut seen = std::collections::HashSet::new();
+        let mut seen = HashSet::new();
         let _ = self.for_each_piece(offset, length, &mut |piece: &Piece<'_>| {
+            if chunks.len() == most {
+                return Err(());
+            }
             if chunks.last() != Some(&piece.chunk) && seen.insert(piece.chunk) {
                 chunks.push(piece.chunk);
+            }
+            Ok(())
+        });
+        chunks
+    }
+
+    /// The chunk that has a byte of the file.
+    pub fn chunk_at(&self, offset: u64) -> Option<u64> {
+        self.chunks_of(offset, 1, 1).first().copied()
+    }
+
+    /// The chunks with the lowest numbers, from `first` on, that a range touches, in order: at most `most`. Takes as long as there are
+    /// of these, however many the range touches.
+    pub fn lowest_chunks(&self, offset: u64, length: u64, first: u64, most: usize) -> Vec<u64> {
+        let mut chunks: Vec<u64> = Vec::new();
+        let end = Cell::new(u64::MAX);
+        let _ = self.walk(offset, length, (first, &end), &mut |piece: &Piece<'_>| {
+            // Each box of the range has its chunks in order; the boxes have some of them in common.
+            if chunks.last().is_none_or(|&last| last < piece.chunk) {
+                chunks.push(piece.chunk);
+            } else if let Err(at) = chunks.binary_search(&piece.chunk) {
+                chunks.insert(at, piece.chunk);
+            }
+            chunks.truncate(most);
+            if chunks.len() == most {
+                end.set(chunks.last().map_or(first, |last| last + 1));
             }
             Ok::<(), ()>(())
         });
@@ -274,166 +308,31 @@ impl Grid {
         length: u64,
         visit: &mut dyn FnMut(&Piece<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
+        self.walk(offset, length, (0, &Cell::new(u64::MAX)), visit)
+    }
+
+    /// As [`Grid::for_each_piece`], of the chunks with these numbers alone. Takes as long as there are of these.
+    pub fn for_each_piece_in<E>(
+        &self,
+        offset: u64,
+        length: u64,
+        chunks: Range<u64>,
+        visit: &mut dyn FnMut(&Piece<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.walk(offset, length, (chunks.start, &Cell::new(chunks.end)), visit)
+    }
+
+    /// Visits the pieces of the chunks from one number on, up to another, which `visit` may lower.
+    fn walk<E>(
+        &self,
+        offset: u64,
+        length: u64,
+        (first, end): (u64, &Cell<u64>),
+        visit: &mut dyn FnMut(&Piece<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
         if length == 0 {
             return Ok(());
         }
-        let mut walk = Walk {
-            grid: self,
-            start: offset,
-            low: vec![0; self.dimensions.len()],
-            high: vec![0; self.dimensions.len()],
-            spans: vec![Span { index: 0, start: 0, length: 0 }; self.axes.len()],
-            loops: Vec::with_capacity(self.dimensions.len()),
-            visit,
-        };
-        // Axes folded into a later one are covered by their only chunk.
-        for (span, axis) in walk.spans.iter_mut().zip(&self.axes) {
-            *span = axis.span(0);
-        }
-        walk.cut(0, offset, offset + length, 0)
-    }
-}
-
-/// One walk over the pieces of a range.
-struct Walk<'a, E> {
-    grid: &'a Grid,
-    start: u64,
-    /// The box, per merged dimension: in elements of its axis, but the last in bytes.
-    low: Vec<u64>,
-    high: Vec<u64>,
-    /// The chunk under way, per axis.
-    spans: Vec<Span>,
-    loops: Vec<Loop>,
-    visit: &'a mut dyn FnMut(&Piece<'_>) -> Result<(), E>,
-}
-
-impl<E> Walk<'_, E> {
-    /// Cuts `[from, to)`, relative to the sub-block of dimension `level`, into boxes. `base` is where that sub-block
-    /// begins in the file.
-    fn cut(&mut self, level: usize, from: u64, to: u64, base: u64) -> Result<(), E> {
-        let Some(dimension) = self.grid.dimensions.get(level) else {
-            // Rank 0: one item in one chunk.
-            let piece = Piece {
-                chunk: 0,
-                chunk_offset: from as usize,
-                range_offset: 0,
-                run: (to - from) as usize,
-                loops: &[],
-            };
-            return (self.visit)(&piece);
-        };
-        if level + 1 == self.grid.dimensions.len() {
-            self.low[level] = from;
-            self.high[level] = to;
-            return self.chunks(0, base + from);
-        }
-        let stride = dimension.file_stride;
-        let (mut first, from_rest) = (from / stride, from % stride);
-        let (last, to_rest) = (to / stride, to % stride);
-        if first == last {
-            self.fix(level, first);
-            return self.cut(level + 1, from_rest, to_rest, base + first * stride);
-        }
-        if from_rest > 0 {
-            self.fix(level, first);
-            self.cut(level + 1, from_rest, stride, base + first * stride)?;
-            first += 1;
-        }
-        if first < last {
-            self.low[level] = first;
-            self.high[level] = last;
-            self.all_below(level + 1);
-            self.chunks(0, base + first * stride)?;
-        }
-        if to_rest > 0 {
-            self.fix(level, last);
-            self.cut(level + 1, 0, to_rest, base + last * stride)?;
-        }
-        Ok(())
-    }
-
-    fn fix(&mut self, level: usize, element: u64) {
-        self.low[level] = element;
-        self.high[level] = element + 1;
-    }
-
-    fn all_below(&mut self, level: usize) {
-        let last = self.grid.dimensions.len() - 1;
-        for (at, dimension) in self.grid.dimensions.iter().enumerate().skip(level) {
-            let extent = self.grid.axes[dimension.axis].extent();
-            self.low[at] = 0;
-            self.high[at] = if at == last { extent * dimension.step } else { extent };
-        }
-    }
-
-    /// Visits the chunks that the box touches, from dimension `level` on. `file_offset` is where the box begins.
-    fn chunks(&mut self, level: usize, file_offset: u64) -> Result<(), E> {
-        let Some(dimension) = self.grid.dimensions.get(level) else {
-            return self.piece(file_offset);
-        };
-        let unit = self.unit(level);
-        let axis = &self.grid.axes[dimension.axis];
-        let mut span = axis.locate(self.low[level] / unit);
-        while span.start * unit < self.high[level] {
-            self.spans[dimension.axis] = span;
-            self.chunks(level + 1, file_offset)?;
-            if span.index + 1 >= axis.count() {
-                break;
-            }
-            span = axis.span(span.index + 1);
-        }
-        Ok(())
-    }
-
-    /// Box units per element of the axis: bytes in the last dimension, elements elsewhere.
-    fn unit(&self, level: usize) -> u64 {
-        if level + 1 == self.grid.dimensions.len() { self.grid.dimensions[level].step } else { 1 }
-    }
-
-    /// The piece of the present box in the present chunk.
-    fn piece(&mut self, box_offset: u64) -> Result<(), E> {
-        let grid = self.grid;
-        let last = grid.dimensions.len() - 1;
-        self.loops.clear();
-        let (mut chunk_offset, mut file_offset, mut run) = (0u64, box_offset, 0u64);
-        for (level, dimension) in grid.dimensions.iter().enumerate() {
-            let span = self.spans[dimension.axis];
-            let unit = self.unit(level);
-            let low = self.low[level].max(span.start * unit);
-            let high = self.high[level].min((span.start + span.length).saturating_mul(unit));
-            let inside = low - span.start * unit;
-            if level == last {
-                chunk_offset += inside;
-                file_offset += low - self.low[level];
-                run = high - low;
-            } else {
-                let stride = self.chunk_stride(level);
-                chunk_offset += inside * stride;
-                file_offset += (low - self.low[level]) * dimension.file_stride;
-                if high - low > 1 {
-                    self.loops.push(Loop {
-                        count: (high - low) as usize,
-                        chunk_stride: stride as usize,
-                        range_stride: dimension.file_stride as usize,
-                    });
-                }
-            }
-        }
-        let chunk =
-            self.spans.iter().zip(&grid.axes).fold(0, |n, (span, axis)| n * axis.count() + span.index);
-        let piece = Piece {
-            chunk,
-            chunk_offset: chunk_offset as usize,
-            range_offset: (file_offset - self.start) as usize,
-            run: run as usize,
-            loops: &self.loops,
-        };
-        (self.visit)(&piece)
-    }
-
-    /// Bytes in the present chunk per element of the dimension's axis.
-    fn chunk_stride(&self, level: usize) -> u64 {
-        let axis = self.grid.dimensions[level].axis;
-        self.spans[axis + 1..].iter().map(|span| span.length).product::<u64>() * self.grid.item_bytes
+        Walk::new(self, offset, (first, end), visit).range(offset, offset + length)
     }
 }

@@ -1,5 +1,7 @@
 //! Grid arithmetic against a version that looks at every byte.
 
+use std::ops::Range;
+
 use proptest::prelude::*;
 
 use super::grid::{Axis, Grid, axes};
@@ -90,6 +92,49 @@ proptest! {
         let (from, to) = (a.min(b), a.max(b));
         prop_assert_eq!(by_pieces(&grid, from, to - from), &expected[from as usize..to as usize]);
         prop_assert_eq!(by_pieces(&grid, 0, expected.len() as u64), expected);
+    }
+
+    #[test]
+    fn batches_of_chunks_have_each_piece_once(
+        cuts in proptest::collection::vec(axis_cut(), 0..5),
+        window in (0.0f64..1.0, 0.0f64..1.0),
+        most in 1usize..7,
+    ) {
+        let shape: Vec<u64> = cuts.iter().map(|(extent, _)| *extent).collect();
+        let runs = cuts.iter().map(|(_, axis)| axis.iter().map(|&length| (length, 1)).collect()).collect();
+        let grid = Grid::new(axes(&shape, &ChunkGrid::Rectilinear(runs)).expect("covered"), 2);
+        let (a, b) = ((window.0 * grid.size_bytes() as f64) as u64, (window.1 * grid.size_bytes() as f64) as u64);
+        let (from, length) = (a.min(b), a.max(b) - a.min(b));
+        let pieces = |numbers: Range<u64>| {
+            let mut pieces = Vec::new();
+            grid.for_each_piece_in(from, length, numbers, &mut |piece: &Piece<'_>| {
+                pieces.push((piece.chunk, piece.range_offset, piece.chunk_offset, piece.total_bytes()));
+                Ok::<(), ()>(())
+            })
+            .expect("no piece fails");
+            pieces
+        };
+        let (mut found, mut next) = (Vec::new(), 0);
+        loop {
+            let chunks = grid.lowest_chunks(from, length, next, most);
+            let Some(last) = chunks.last() else { break };
+            let of_batch = pieces(next..last + 1);
+            let mut of_pieces: Vec<u64> = of_batch.iter().map(|piece| piece.0).collect();
+            of_pieces.sort_unstable();
+            of_pieces.dedup();
+            prop_assert_eq!(&of_pieces, &chunks);
+            found.extend(of_batch);
+            next = last + 1;
+        }
+        let mut all = pieces(0..u64::MAX);
+        all.sort_unstable();
+        found.sort_unstable();
+        prop_assert_eq!(found, all);
+        let mut first = grid.chunks_of(from, length, most);
+        prop_assert!(first.len() <= most);
+        first.sort_unstable();
+        first.dedup();
+        prop_assert_eq!(first.len(), most.min(grid.lowest_chunks(from, length, 0, usize::MAX).len()));
     }
 
     #[test]

@@ -13,12 +13,15 @@ use std::ops::Range;
 use super::bands::{Slab, slab};
 use super::{Array, Inner};
 use crate::error::Result;
+use crate::request;
 
 /// Holes are told from this length on.
 const MIN_HOLE_BYTES: u64 = 1 << 20;
 const PAGE_BYTES: u64 = 4096;
 /// So many objects are looked for in one call; what lies behind them counts as data.
 const MAX_LOOKS: u64 = 1 << 16;
+/// The same of units, of which an object may have many.
+const MAX_UNITS: u64 = 1 << 22;
 
 /// The rows of chunks over a file.
 struct Tiles<'a> {
@@ -28,6 +31,8 @@ struct Tiles<'a> {
     /// Rows of one tile.
     slabs: u64,
     looks: Cell<u64>,
+    /// Units that were looked at, whatever objects they are in.
+    units: Cell<u64>,
 }
 
 impl Array {
@@ -75,7 +80,7 @@ impl Array {
             return None;
         }
         let slab = slab(&inner.grid)?;
-        let mut tiles = Tiles { inner, slab, slabs: 1, looks: Cell::new(0) };
+        let mut tiles = Tiles { inner, slab, slabs: 1, looks: Cell::new(0), units: Cell::new(0) };
         let row_bytes = tiles.slab_range(0).end.max(1);
         tiles.slabs = (MIN_HOLE_BYTES + 2 * PAGE_BYTES).div_ceil(row_bytes);
         Some(tiles)
@@ -115,7 +120,7 @@ impl Tiles<'_> {
     }
 
     fn tile_of(&self, offset: u64) -> u64 {
-        let chunk = self.inner.grid.chunks_of(offset, 1).first().copied().unwrap_or(0);
+        let chunk = self.inner.grid.chunk_at(offset).unwrap_or(0);
         chunk / self.slab.bands.max(1) / self.slabs
     }
 
@@ -140,6 +145,11 @@ impl Tiles<'_> {
         let rows = tile * self.slabs..((tile + 1) * self.slabs).min(self.rows());
         let mut seen = HashSet::new();
         for unit in rows.start * self.slab.bands..rows.end * self.slab.bands {
+            let units = self.units.get();
+            self.units.set(units + 1);
+            if units >= MAX_UNITS {
+                return Ok(false);
+            }
             let index = self.inner.grid.index(unit);
             if !seen.insert(source.object(&index)) {
                 continue;
@@ -147,6 +157,7 @@ impl Tiles<'_> {
             let looks = self.looks.get();
             self.looks.set(looks + 1);
             let key = source.key(&self.inner.place(), &index)?;
+            request::check(&key)?;
             if looks >= MAX_LOOKS || self.inner.store.head(&key)?.is_some() {
                 return Ok(false);
             }

@@ -27,6 +27,9 @@ const WINDOW_BYTES: u64 = 8 << 20;
 /// So much is decoded ahead for each decoding thread, for all readers together, where there is room, and the next
 /// slab at least.
 const AHEAD_BYTES_PER_THREAD: u64 = 32 << 20;
+/// A slab of more bands is not queued as a whole: what asks for one of them would do nothing else for long. Neither are more queued
+/// with no room for a slab.
+const MOST_QUEUED: u64 = 4096;
 
 /// One reader of an array, and how it goes through it.
 #[derive(Default)]
@@ -159,12 +162,12 @@ impl Array {
         let Some(slab) = bands.slab() else { return };
         let limit = inner.engine.cache.limit_bytes();
         let wanted = &reader.wanted;
-        if slab.bytes > limit / 4 * 3 {
+        if slab.bytes > limit / 4 * 3 || slab.bands > MOST_QUEUED {
             let length = WINDOW_BYTES.min(self.size_bytes() - offset);
-            let bands = bands.grid().chunks_of(offset, length);
-            let room = (limit / 4).checked_div(inner.band_bytes()).unwrap_or(1) as usize;
+            let room = (limit / 4).checked_div(inner.band_bytes()).unwrap_or(1).min(MOST_QUEUED) as usize;
+            let bands = bands.grid().chunks_of(offset, length, room);
             pass.stream.get_or_insert_with(|| Stream::new(inner, u64::MAX));
-            return Inner::queue(inner, bands.into_iter().take(room), wanted, u64::MAX);
+            return Inner::queue(inner, bands.into_iter(), wanted, u64::MAX);
         }
         let slab_at = |offset| bands.slab_at(slab, offset);
         let now = slab_at(offset);

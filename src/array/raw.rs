@@ -7,9 +7,11 @@ use std::sync::Arc;
 use super::piece::Piece;
 use super::source::{Place, corrupt};
 use super::sync::atomic::Ordering;
+use super::view::MOST_PIECES_NOW;
 use super::{Array, Inner};
 use crate::codec::scratch;
 use crate::error::{Error, Result};
+use crate::request;
 use crate::store::Object;
 
 /// A span of a raw chunk is read as one when at least this share of it is wanted, else run by run.
@@ -44,6 +46,7 @@ impl Inner {
         let length = out.len() as u64;
         self.grid.for_each_piece(offset, length, &mut |piece: &Piece<'_>| {
             if open.as_ref().is_none_or(|(chunk, _)| *chunk != piece.chunk) {
+                request::check(&self.metadata.document_key)?;
                 open = Some((piece.chunk, self.raw_object(&place, piece.chunk)?));
             }
             match &open {
@@ -63,8 +66,12 @@ impl Inner {
     pub(super) fn read_raw_now(&self, offset: u64, out: &mut [u8]) -> bool {
         let epoch = self.epoch.load(Ordering::Acquire);
         let mut open: Option<(u64, Arc<dyn Object>)> = None;
-        let length = out.len() as u64;
+        let (length, mut pieces) = (out.len() as u64, 0);
         let read = self.grid.for_each_piece(offset, length, &mut |piece: &Piece<'_>| {
+            pieces += 1;
+            if pieces > MOST_PIECES_NOW {
+                return Err(NotNow);
+            }
             let object = match open.take().filter(|(chunk, _)| *chunk == piece.chunk) {
                 Some((_, object)) => object,
                 None => self.engine.objects.get((self.number, piece.chunk), epoch).ok_or(NotNow)?,

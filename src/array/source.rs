@@ -60,6 +60,10 @@ pub trait Source: Send + Sync {
     fn objects(&self) -> u64;
     /// The numbers on each axis of the units in an object.
     fn unit_ranges(&self, object: u64) -> Vec<Range<u64>>;
+    /// How many units an object has.
+    fn unit_count(&self, object: u64) -> u64 {
+        self.unit_ranges(object).into_iter().map(|range| range.end - range.start).product()
+    }
     /// The numbers of the units in an object.
     fn units_of(&self, object: u64) -> Vec<u64> {
         let ranges = self.unit_ranges(object);

@@ -6,7 +6,7 @@
 //! one is fill value. A read holds at most [`Inner::batch_bands`] bands at a time.
 
 use std::collections::HashMap;
-use std::ops::{Deref, Range};
+use std::ops::{ControlFlow, Deref, Range};
 use std::sync::{Arc, Weak};
 
 use super::bands::{BandPlace, Bands};
@@ -15,11 +15,13 @@ use super::gathered::Gathered;
 use super::piece::{Alike, Piece};
 use super::source::Place;
 use super::streams::MOST_STREAMS;
+use super::sync::Mutex;
 use super::sync::atomic::Ordering;
 use super::write::Present;
 use super::{Array, Inner, Reader};
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
+use crate::request;
 
 /// Bytes of a cached band, kept from being evicted while they are on loan.
 pub struct Lent {
@@ -39,6 +41,9 @@ impl Deref for Lent {
         self.buffer.get(self.range.clone()).unwrap_or_default()
     }
 }
+
+/// A range of more pieces is read by a thread that may wait: a session thread has others to answer.
+pub(super) const MOST_PIECES_NOW: usize = 4096;
 
 /// Marks keys of bands that are less than units; shards are never nested so deep.
 const BAND_LEVEL: u32 = u32::MAX;
@@ -67,18 +72,24 @@ impl Array {
         if inner.source.is_raw() && !(inner.writing.is_written.load(Ordering::Acquire) && inner.is_dirty()) {
             return inner.read_raw(offset, out);
         }
-        let bands = inner.bands_at(offset).grid().chunks_of(offset, out.len() as u64);
-        let batch = inner.batch_bands();
-        for bands in bands.chunks(batch) {
+        let grid = inner.bands_at(offset).grid();
+        let most = inner.batch_bands();
+        let mut next = 0;
+        loop {
+            let bands = grid.lowest_chunks(offset, out.len() as u64, next, most);
+            let (Some(&first), Some(&last)) = (bands.first(), bands.last()) else { return Ok(()) };
+            next = last + 1;
             // A unit that is stored between the look and the copy is in the cache or the store afterwards.
             loop {
-                let contents = Inner::fetch(inner, bands, is_sequential)?;
-                if inner.copy_out(offset, out, |band| contents.get(&band), true) {
+                let contents = Inner::fetch(inner, &bands, is_sequential)?;
+                if inner.copy_out((offset, first..next), out, |band| contents.get(&band), true) {
                     break;
                 }
             }
+            if bands.len() < most {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 
     /// As [`Array::read_at`], but only if every chunk needed is in the cache now, or as raw bytes in the system's: `false` (and
@@ -131,17 +142,7 @@ impl Array {
             inner.look_afresh();
             return Ok(false);
         };
-        let mut changed = Vec::new();
-        for key in keys {
-            let is_unchanged = match inner.served.is_unchanged(inner.store.as_ref(), &key) {
-                // A user that opens it now may not have it: what is in memory is not given out either.
-                Err(error) if error.errno() == libc::EACCES => false,
-                now => now?,
-            };
-            if !is_unchanged {
-                changed.push(key);
-            }
-        }
+        let changed = Inner::changed(inner, keys)?;
         // Write-back, or a reader, may have met another program's version meanwhile.
         if changed.is_empty() && inner.served.is_complete() {
             return Ok(true);
@@ -165,8 +166,13 @@ impl Inner {
         let Some(bands) = self.bands.get() else { return false };
         let is_written = self.writing.is_written.load(Ordering::Acquire);
         let mut found: Vec<(u64, Present)> = Vec::new();
+        let mut pieces = 0;
         let looked = bands.grid().for_each_piece(offset, out.len() as u64, &mut |piece: &Piece<'_>| {
             let band = piece.chunk;
+            pieces += 1;
+            if pieces > MOST_PIECES_NOW {
+                return Err(());
+            }
             if found.last().is_some_and(|(last, _)| *last == band) {
                 return Ok(());
             }
@@ -197,7 +203,38 @@ impl Inner {
             }
             None
         };
-        self.copy_out(offset, out, next, false)
+        self.copy_out((offset, 0..u64::MAX), out, next, false)
+    }
+
+    /// Those of the objects that are not what readers were given. Asks for several at a time.
+    fn changed(inner: &Arc<Inner>, keys: Vec<String>) -> Result<Vec<String>> {
+        let (array, count) = (Arc::clone(inner), keys.len());
+        let outcome = Arc::new(Mutex::new((0, Ok(Vec::new()))));
+        let of_all = Arc::clone(&outcome);
+        inner.engine.workers.share(count, move |number| {
+            let Some(key) = keys.get(number) else { return ControlFlow::Break(()) };
+            let is_unchanged = request::check(key)
+                .and_then(|()| array.served.is_unchanged(array.store.as_ref(), key))
+                // A user that opens it now may not have it: what is in memory is not given out either.
+                .or_else(|error| if error.errno() == libc::EACCES { Ok(false) } else { Err(error) });
+            let (looked, changed) = &mut *of_all.lock();
+            *looked += 1;
+            match (is_unchanged, &mut *changed) {
+                (Err(error), _) => {
+                    *changed = Err(error);
+                    return ControlFlow::Break(());
+                }
+                (Ok(false), Ok(changed)) => changed.push(key.clone()),
+                _ => {}
+            }
+            ControlFlow::Continue(())
+        });
+        let (looked, changed) = std::mem::replace(&mut *outcome.lock(), (0, Ok(Vec::new())));
+        if looked < count && changed.is_ok() {
+            let abandoned = std::io::Error::other("looking at a chunk was abandoned");
+            return Err(Error::store(inner.path.as_str(), "look at", abandoned));
+        }
+        changed
     }
 
     /// From now on, what was read of the store before is compared with it, or read again.
@@ -219,7 +256,7 @@ impl Inner {
     /// The bands, chosen now if this is the first read, by how the unit at `offset` is compressed.
     pub(super) fn bands_at(&self, offset: u64) -> &Bands {
         self.bands.get_or_init(|| {
-            let unit = self.grid.chunks_of(offset, 1).first().copied().unwrap_or(0);
+            let unit = self.grid.chunk_at(offset).unwrap_or(0);
             // A unit that is missing or damaged says nothing; whoever reads it is told.
             let block = self.source.block_bytes(&self.place(), &self.grid.index(unit)).ok().flatten();
             Bands::new(&self.grid, self.engine.cache.limit_bytes(), block)
@@ -256,7 +293,9 @@ impl Inner {
             true => inner.present(unit_of(band), || inner.band(band, is_sequential)),
             false => inner.band(band, is_sequential).map(Present::Stored),
         };
-        numbers.iter().map(|&band| Ok((band, present(band)?))).collect()
+        let key = inner.metadata.document_key.as_str();
+        let present = |&band: &u64| request::check(key).and_then(|()| Ok((band, present(band)?)));
+        numbers.iter().map(present).collect()
     }
 
     /// Has a band loaded for a reader who keeps `asking` alive until he has it.
@@ -343,11 +382,11 @@ impl Inner {
         }
     }
 
-    /// Copies what the range wants of the bands that `contents` knows; `false` where a dirty one was stored meanwhile, or
+    /// Copies what the range from `offset` on wants of these bands, as `contents` knows them; `false` where a dirty one was stored meanwhile, or
     /// would have to be waited for without `may_wait`.
     fn copy_out<'a>(
         &self,
-        offset: u64,
+        (offset, numbers): (u64, Range<u64>),
         out: &mut [u8],
         mut contents: impl FnMut(u64) -> Option<&'a Present>,
         may_wait: bool,
@@ -355,7 +394,7 @@ impl Inner {
         let length = out.len() as u64;
         let Some(bands) = self.bands.get() else { return false };
         let mut alike = Alike::default();
-        let copied = bands.grid().for_each_piece(offset, length, &mut |piece: &Piece<'_>| {
+        let copied = bands.grid().for_each_piece_in(offset, length, numbers, &mut |piece: &Piece<'_>| {
             match contents(piece.chunk) {
                 Some(Present::Stored(Content::Unit(buffer))) => alike.gather(piece, buffer, out),
                 Some(Present::Stored(_)) => piece.fill(offset, &self.fill, out),

@@ -4,11 +4,15 @@
 //! threads cannot lock each other out.
 
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::sync::atomic::{AtomicUsize, Ordering};
 use super::sync::thread::{self, JoinHandle};
 use super::sync::{self, Condvar, Mutex};
+
+/// What is shared among threads: so much for each, at least.
+const MIN_SHARE: usize = 64;
 
 /// Work for a thread.
 pub type Task = Box<dyn FnOnce() + Send>;
@@ -72,6 +76,23 @@ impl Workers {
         self.shared.filled.notify_one();
     }
 
+    /// Calls `run` with each number below `count`, on this thread and on those that have nothing else to do, until it says that it is
+    /// enough. Returns when no call is under way any more.
+    pub fn share(&self, count: usize, run: impl Fn(usize) -> ControlFlow<()> + Send + Sync + 'static) {
+        let taken = AtomicUsize::new(0);
+        let share = Arc::new(Share { count, run, taken, under_way: Mutex::new(0), ended: Condvar::new() });
+        // A thread that comes when nothing is left has no part in it, so that this one never waits for the queue.
+        for _ in 1..self.count().min(count / MIN_SHARE) {
+            let share = Arc::clone(&share);
+            self.demand(Box::new(move || share.work()));
+        }
+        share.work();
+        let mut under_way = share.under_way.lock();
+        while *under_way > 0 {
+            share.ended.wait(&mut under_way);
+        }
+    }
+
     /// Whether no task waits or runs.
     pub fn are_idle(&self) -> bool {
         self.shared.unfinished.load(Ordering::Relaxed) == 0
@@ -80,6 +101,41 @@ impl Workers {
     /// Tasks of the second queue that have not begun.
     pub fn waiting_ahead(&self) -> usize {
         self.shared.queue.lock().ahead.len()
+    }
+}
+
+/// Calls that several threads share.
+struct Share<F> {
+    count: usize,
+    run: F,
+    /// The lowest number that no thread has taken.
+    taken: AtomicUsize,
+    /// Threads that are at it.
+    under_way: Mutex<usize>,
+    ended: Condvar,
+}
+
+impl<F: Fn(usize) -> ControlFlow<()>> Share<F> {
+    fn work(&self) {
+        struct Ending<'a>(&'a Mutex<usize>, &'a Condvar);
+        impl Drop for Ending<'_> {
+            fn drop(&mut self) {
+                *self.0.lock() -= 1;
+                self.1.notify_all();
+            }
+        }
+        *self.under_way.lock() += 1;
+        let _ending = Ending(&self.under_way, &self.ended);
+        loop {
+            let number = self.taken.fetch_add(1, Ordering::Relaxed);
+            if number >= self.count {
+                return;
+            }
+            if (self.run)(number).is_break() {
+                self.taken.store(self.count, Ordering::Relaxed);
+                return;
+            }
+        }
     }
 }
 

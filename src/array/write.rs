@@ -25,6 +25,9 @@ const MAX_ZEROED_OBJECTS: u64 = 1 << 24;
 /// Who holds one while the store is asked is waited for no longer either.
 const STATE_PATIENCE: Duration = Duration::from_micros(200);
 
+/// A write to more units is taken by a thread that may wait: their states are all locked while it is copied.
+const MOST_UNITS_NOW: usize = 1024;
+
 /// How long another writer is waited for.
 const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 
@@ -135,7 +138,7 @@ impl Array {
         if inner.is_crowded() {
             return Ok(false);
         }
-        let units = inner.units_to_write(offset, data.len() as u64);
+        let Some(units) = inner.units_to_write(offset, data.len() as u64) else { return Ok(false) };
         let Some(mut states) = lock_soon(&units) else { return Ok(false) };
         accept()?;
         let mut full_bytes = 0;
@@ -227,14 +230,15 @@ impl Inner {
         })
     }
 
-    /// The units of a range, dirty from now on, by number.
-    fn units_to_write(&self, offset: u64, length: u64) -> DirtyUnits {
+    /// The units of a range, dirty from now on, by number; `None`, and nothing is dirty, where there are too many.
+    fn units_to_write(&self, offset: u64, length: u64) -> Option<DirtyUnits> {
         let mut brought: BTreeMap<u64, usize> = BTreeMap::new();
-        let _ = self.grid.for_each_piece(offset, length, &mut |piece: &Piece<'_>| {
+        let counted = self.grid.for_each_piece(offset, length, &mut |piece: &Piece<'_>| {
             *brought.entry(piece.chunk).or_default() += piece.total_bytes();
-            Ok::<(), ()>(())
+            if brought.len() > MOST_UNITS_NOW { Err(()) } else { Ok(()) }
         });
-        brought.into_iter().map(|(number, bytes)| (number, self.dirty_unit(number, bytes))).collect()
+        counted.ok()?;
+        Some(brought.into_iter().map(|(number, bytes)| (number, self.dirty_unit(number, bytes))).collect())
     }
 
     fn take_piece(inner: &Arc<Inner>, piece: &Piece<'_>, data: &[u8]) {

@@ -26,6 +26,9 @@ const THREADS_PER_CORE: usize = 4;
 /// What these threads encode at one time takes no more than this, where at least one a core stores.
 const ENCODED_BYTES: u64 = 16 << 20;
 
+/// So many objects are looked up while writers wait for the map of dirty units.
+const LOOKS_PER_LOCK: usize = 4096;
+
 /// Failures of one attempt that are logged one by one.
 const LOGGED_FAILURES: usize = 8;
 
@@ -297,10 +300,16 @@ impl Inner {
 
     /// The objects to store with their dirty units, by number.
     fn objects_to_store(&self, which: Which) -> Vec<(u64, DirtyUnits)> {
-        let units = self.writing.units.lock();
+        // Writers wait for the map: no more is done under its lock than to copy it.
+        let (dirty, is_zeroed) = {
+            let units = self.writing.units.lock();
+            let dirty: DirtyUnits =
+                units.dirty.iter().map(|(&number, unit)| (number, Arc::clone(unit))).collect();
+            (dirty, units.zero.is_some())
+        };
         let mut objects: HashMap<u64, DirtyUnits> = HashMap::new();
-        for (&number, unit) in &units.dirty {
-            objects.entry(self.object_of(number)).or_default().push((number, Arc::clone(unit)));
+        for (number, unit) in dirty {
+            objects.entry(self.object_of(number)).or_default().push((number, unit));
         }
         if let Which::Settled(settle) = which {
             let now = Instant::now();
@@ -315,10 +324,14 @@ impl Inner {
         if which == Which::ToMakeRoom {
             self.prefer_full(&mut objects);
         }
-        if which == Which::Everything && units.zero.is_some() {
-            for object in 0..self.source.objects() {
-                if units.is_zero(object) {
-                    objects.entry(object).or_default();
+        if which == Which::Everything && is_zeroed {
+            // Nobody else changes the mark while this thread stores.
+            for first in (0..self.source.objects()).step_by(LOOKS_PER_LOCK) {
+                let units = self.writing.units.lock();
+                for object in (first..self.source.objects()).take(LOOKS_PER_LOCK) {
+                    if units.is_zero(object) {
+                        objects.entry(object).or_default();
+                    }
                 }
             }
         }

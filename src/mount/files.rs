@@ -20,6 +20,7 @@ use crate::mount::nodes::Seen;
 use crate::mount::page_cache::{Way, Wish};
 use crate::mount::page_drops::{OpenDrop, PageDrop, PageRead};
 use crate::mount::pool::Request;
+use crate::request;
 use crate::store::Object;
 
 /// What open(2) gave out.
@@ -160,6 +161,9 @@ impl FileSystem {
     /// Counts a failed request and logs it.
     pub(super) fn note_failure(&self, inode: &Inode, request: &str, failure: &Failure) {
         let Failure::Error(error) = failure else { return };
+        if matches!(error, Error::TimedOut { .. }) && !request::is_waiting() {
+            return; // Whatever answered it has told.
+        }
         inode.counters.errors.fetch_add(1, Ordering::Relaxed);
         self.stats.note_error(error);
         self.failures.note(request, &inode.entity.path, error);

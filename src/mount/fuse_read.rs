@@ -131,7 +131,7 @@ impl Fuse {
                 Ok(None) => {}
             }
             let fs = self.fs.clone();
-            let request = Request::ranged(inode.0, "read", offset, u64::from(size));
+            let request = Request::read(inode.0, offset, u64::from(size));
             self.pool.submit(request, reply, move |ticket| {
                 BUFFER.with_borrow_mut(|buffer| {
                     let read = fs.read(handle.0, offset, size, buffer);

@@ -1,10 +1,10 @@
 //! The threads that wait for the store, so that those that talk to the kernel never do.
 //!
-//! A job belongs to a lane (an inode). A lane runs at most [`Limits::lane_threads`] jobs at once, so that an array
+//! A job belongs to a lane (an inode; its reads have a lane of their own). A lane runs at most [`Limits::lane_threads`] jobs at once, so that an array
 //! whose store hangs leaves threads to the others. A reply that nobody has given by its deadline is
 //! failed by a watchdog; the thread that hangs is written off and another started in its place.
 //!
-//! No FUSE types, nothing of the crate. Invariants: every reply is taken exactly once; `offered` of a lane is how often
+//! No FUSE types; of the crate `request` alone, which tells the work whether its reply is still waited for. Invariants: every reply is taken exactly once; `offered` of a lane is how often
 //! it stands in `ready`, and is the least of what it has queued and what it may still run.
 
 use std::collections::hash_map::DefaultHasher;
@@ -15,6 +15,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+
+use crate::request;
 
 /// What is asked for, for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +40,12 @@ impl Request {
     /// A request for `bytes` bytes at `offset`.
     pub fn ranged(inode: u64, operation: &'static str, offset: u64, bytes: u64) -> Self {
         Request { range: Some((offset, bytes)), ..Request::new(inode, operation) }
+    }
+
+    /// A read of a file: however long reads take, what else is asked of the file does not wait for a thread.
+    pub fn read(inode: u64, offset: u64, bytes: u64) -> Self {
+        // Inodes count from 1: half of the lower half is free, too.
+        Request { lane: inode | 1 << 62, ..Request::ranged(inode, "read", offset, bytes) }
     }
 
     /// A request for what is behind a name in a folder: names do not wait for each other.
@@ -104,7 +112,8 @@ impl Limits {
     /// For so many decoding threads.
     pub fn new(threads: usize, deadline: Duration) -> Self {
         let lane_threads = threads.max(4);
-        let threads = 4 * lane_threads;
+        // Of four files all may hang.
+        let threads = 8 * lane_threads;
         Limits { lane_threads, threads, threads_in_all: threads + 256, deadline }
     }
 }
@@ -233,7 +242,7 @@ impl Pool {
     ) {
         let lane = request.lane;
         let slot = Arc::new(Mutex::new(Some(reply)));
-        let ticket = Ticket(slot.clone());
+        let (ticket, asked) = (Ticket(slot.clone()), slot.clone());
         let reply: Arc<dyn Expire> = slot;
         let shared = &self.shared;
         let mut state = shared.state.lock();
@@ -241,7 +250,8 @@ impl Pool {
         let number = state.last_number;
         let deadline = Instant::now() + shared.limits.deadline;
         state.pending.insert(number, Pending { deadline, request, is_running: false, reply: reply.clone() });
-        let job = Job { work: Box::new(move || work(&ticket)), reply, number };
+        let work = move || request::work_for(move || asked.lock().is_some(), || work(&ticket));
+        let job = Job { work: Box::new(work), reply, number };
         state.lanes.entry(lane).or_default().queue.push_back(job);
         state.offer(lane, &shared.limits);
         if !state.ready.is_empty() {

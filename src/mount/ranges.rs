@@ -6,6 +6,7 @@ use crate::mount::fs::FileSystem;
 use crate::mount::handle::Handle;
 use crate::mount::page_drops::PageDrop;
 use crate::mount::writing::Accepted;
+use crate::request;
 
 /// Bytes moved at a time.
 const PART_BYTES: usize = 1 << 20;
@@ -50,6 +51,7 @@ impl FileSystem {
         let zeros = vec![0; PART_BYTES];
         let mut at = offset;
         while at < end {
+            request::check("")?;
             let length = usize::try_from(end - at).unwrap_or(PART_BYTES).min(PART_BYTES);
             at += u64::from(self.write(handle, at, zeros.get(..length).unwrap_or(&zeros), false)?);
         }

@@ -15,6 +15,7 @@ mod corrupt;
 mod crash;
 mod failing_store;
 mod hanging_store;
+mod many_chunks;
 mod mutated;
 mod power_loss;
 mod refusals;

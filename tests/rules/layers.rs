@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// From the bottom to the top: each may use itself and what is before it. The names in one row may use each other.
 const LAYERS: [&[&str]; 10] = [
-    &["error", "nearest", "sys"],
+    &["error", "nearest", "request", "sys"],
     &["memory"],
     &["store"],
     &["metadata"],

@@ -1,5 +1,5 @@
 //! A part of a store that hangs: a FUSE file system of its own, mounted in the store, which answers nothing while its gate is closed
-//! and has no files when it is open.
+//! and has no files when it is open. Or one that is slow: it has no files, and takes its time to say so.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
@@ -16,11 +16,17 @@ use fuser::{
 /// The requests that wait; `None` when the gate is open.
 type Waiting = Arc<Mutex<Option<Vec<ReplyEntry>>>>;
 
-struct Hanging(Waiting);
+struct Hanging {
+    waiting: Waiting,
+    /// For so long a slow folder makes everybody wait.
+    delay: Option<Duration>,
+}
 
 /// Names the folder in the environment of the process that serves it.
 const SERVED: &str = "ZARRFS_TEST_HANGING_FOLDER";
 const SERVER: &str = "hanging_store::serves_a_hanging_folder";
+/// And how slow it is, in milliseconds.
+const DELAY: &str = "ZARRFS_TEST_SLOW_FOLDER_MS";
 const READY: &str = "the hanging folder is served";
 const HANGS: &str = "a request hangs";
 
@@ -44,7 +50,12 @@ const FOLDER: FileAttr = FileAttr {
 
 impl Filesystem for Hanging {
     fn lookup(&self, _: &Request, _: INodeNo, _: &OsStr, reply: ReplyEntry) {
-        match self.0.lock().unwrap().as_mut() {
+        if let Some(delay) = self.delay {
+            println!("{HANGS}");
+            std::thread::sleep(delay);
+            return reply.error(Errno::ENOENT);
+        }
+        match self.waiting.lock().unwrap().as_mut() {
             Some(waiting) => {
                 waiting.push(reply);
                 println!("{HANGS}");
@@ -62,7 +73,9 @@ impl Filesystem for Hanging {
 pub fn serve() {
     let Some(path) = std::env::var_os(SERVED) else { return };
     let waiting: Waiting = Arc::new(Mutex::new(Some(Vec::new())));
-    let _session = fuser::spawn_mount(Hanging(waiting.clone()), path, &Config::default()).unwrap();
+    let delay = std::env::var(DELAY).ok().map(|delay| Duration::from_millis(delay.parse().unwrap()));
+    let folder = Hanging { waiting: waiting.clone(), delay };
+    let _session = fuser::spawn_mount(folder, path, &Config::default()).unwrap();
     println!("{READY}");
     let mut lines = std::io::stdin().lines();
     if lines.next().is_some() {
@@ -86,9 +99,19 @@ pub struct HangingFolder {
 impl HangingFolder {
     /// Over an empty folder. The test [`SERVER`] calls [`serve`].
     pub fn new(path: &Path) -> Self {
+        HangingFolder::start(path, None)
+    }
+
+    /// As [`HangingFolder::new`], but it only takes so long to say that there is nothing.
+    pub fn slow(path: &Path, delay: Duration) -> Self {
+        HangingFolder::start(path, Some(delay))
+    }
+
+    fn start(path: &Path, delay: Option<Duration>) -> Self {
         let mut server = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", SERVER, "--nocapture"])
             .env(SERVED, path)
+            .envs(delay.map(|delay| (DELAY, delay.as_millis().to_string())))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -106,7 +129,7 @@ impl HangingFolder {
         HangingFolder { path: path.to_owned(), server, waiting }
     }
 
-    /// How many requests have hung.
+    /// How many requests have hung, or were slow.
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
