@@ -342,7 +342,7 @@ fn upward_uses_are_found() {
         assert_eq!(faults("src/store/directory.rs", code), [""; 0], "{code}");
     }
     assert_eq!(faults("src/store/mod.rs", "use super::array;").len(), 1);
-    assert_eq!(faults("src/main.rs", "use zarrfs::mount::session;"), [""; 0]);
+    assert_eq!(faults("src/main.rs", "use zarrfs::mount::daemon::session;"), [""; 0]);
     assert_eq!(faults("src/other.rs", "").len(), 1);
 }
 

@@ -1,0 +1,175 @@
+//! Arrays as those may have them whom the kernel lets read their files.
+//!
+//! Uses `array` and `store`. Chunks are read with this program's rights, into caches that all readers share: so they must be open
+//! to everyone to whom the array's file is.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::array::Array;
+use crate::error::Error;
+use crate::hierarchy::Node;
+use crate::metadata::ArrayMetadata;
+use crate::mount::fs::error::{Blocking, Failure, FsResult};
+use crate::mount::fs::inode::{Entity, Inode, OpenArray};
+use crate::mount::fs::node_cache::CachedNode;
+use crate::mount::fs::{FileSystem, flat_size};
+use crate::mount::options::Options;
+use crate::store::{Audience, Readers, Store};
+
+impl FileSystem {
+    /// Builds an array's codec chain, or says why that cannot be done.
+    pub(super) fn build(
+        &self,
+        path: &str,
+        metadata: &Arc<ArrayMetadata>,
+        audience: &Arc<Audience>,
+    ) -> Result<Arc<Array>, Error> {
+        let store = self.store_for(path, audience);
+        Array::open(&self.engine, &store, path, metadata.clone(), self.options.layout)
+    }
+
+    /// The store as the readers of an array have it.
+    pub(super) fn store_for(&self, path: &str, audience: &Arc<Audience>) -> Arc<dyn Store> {
+        let store = self.nodes.store();
+        store.for_audience(path, audience).unwrap_or_else(|| store.clone())
+    }
+
+    /// Everyone whom the kernel lets read a node.
+    pub(super) fn readers(&self, cached: &CachedNode) -> Readers {
+        let info = match &cached.node {
+            Some(Node::Array { info, .. } | Node::Broken { info, .. } | Node::Group { info, .. }) => *info,
+            None => self.own_info(0),
+        };
+        Readers { mode: self.permissions.of_file(&info).into(), ..Readers::of(&info) }
+    }
+
+    /// The array of an inode, built if this is the first time; fails as it cannot be served.
+    pub(super) fn built_array(&self, inode: &Inode, cached: &CachedNode) -> FsResult<Arc<Array>> {
+        let Some(Node::Array { metadata, .. }) = &cached.node else {
+            return Err(Failure::Errno(libc::ESTALE));
+        };
+        let mut slot = inode.open_array.write();
+        let open = match &*slot {
+            Some(open) => open.clone(),
+            None => {
+                let array = self.build(&inode.entity.path, metadata, &inode.audience);
+                let (metadata, version) = (metadata.clone(), cached.version);
+                let open = Arc::new(OpenArray { metadata, version, read_at: cached.read_at, array });
+                *slot = Some(open.clone());
+                open
+            }
+        };
+        drop(slot);
+        Ok(open.array.clone()?)
+    }
+
+    /// Looks whether the array behind open handles still is the one that was opened, once per `revalidate`: an array
+    /// that went or was replaced must not be read as fill values.
+    pub(super) fn recheck(&self, inode: &Inode) -> FsResult<()> {
+        let now = Instant::now();
+        {
+            let mut checked_at = inode.checked_at.lock();
+            if checked_at.is_some_and(|at| now.duration_since(at) < self.nodes.revalidate()) {
+                return Ok(());
+            }
+            *checked_at = Some(now);
+        }
+        let Some(open) = inode.open_array() else { return Ok(()) };
+        if self.nodes.version(&inode.entity.path)? != open.version {
+            let cached = self.nodes.current(&inode.entity.path)?;
+            self.reconcile(&inode.entity, &cached, Blocking::Yes)?;
+        }
+        Ok(())
+    }
+
+    /// Brings the inode of an array in line with what the store holds now: unchanged, grown in place, or another
+    /// array, whose predecessor's handles then get ESTALE.
+    pub(super) fn reconcile(&self, entity: &Entity, cached: &CachedNode, blocking: Blocking) -> FsResult<()> {
+        let Some(inode) = self.inodes.existing(entity) else { return Ok(()) };
+        let is_news = |old: &OpenArray| match &cached.node {
+            Some(Node::Array { metadata, .. }) => {
+                !Arc::ptr_eq(metadata, &old.metadata) && cached.read_at > old.read_at
+            }
+            _ => true,
+        };
+        if !inode.open_array().is_some_and(|old| is_news(&old)) {
+            return Ok(());
+        }
+        // What follows may have to wait until a flush is through.
+        if blocking == Blocking::No {
+            return Err(Failure::WouldBlock);
+        }
+        let _one_at_a_time = self.reconciling.lock();
+        let Some(old) = inode.open_array().filter(|old| is_news(old)) else { return Ok(()) };
+        let Some(Node::Array { metadata, .. }) = &cached.node else {
+            self.inodes.retire(&inode);
+            return Ok(());
+        };
+        let array = match (difference(&old.metadata, metadata, &self.options), &old.array) {
+            // What was written to the folder that was there before does not belong into this one.
+            (_, Ok(array)) if array.is_displaced() => {
+                self.inodes.retire(&inode);
+                return Ok(());
+            }
+            (Difference::None, _) => old.array.clone(),
+            (Difference::Grown, Ok(array)) => array.grown(metadata.clone(), self.options.layout),
+            (Difference::Grown, Err(_)) => self.build(&entity.path, metadata, &inode.audience),
+            (Difference::Other, Ok(_) | Err(_)) => {
+                self.inodes.retire(&inode);
+                return Ok(());
+            }
+        };
+        if array.is_err() {
+            self.inodes.retire(&inode);
+            return Ok(());
+        }
+        if array
+            .as_ref()
+            .is_ok_and(|array| old.array.as_ref().is_ok_and(|old| old.size_bytes() != array.size_bytes()))
+        {
+            inode.page_cache_users.drops.note_new_size();
+        }
+        let (metadata, version) = (metadata.clone(), cached.version);
+        let new = OpenArray { metadata, version, read_at: cached.read_at, array };
+        *inode.open_array.write() = Some(Arc::new(new));
+        Ok(())
+    }
+}
+
+/// How the metadata of an array differs from what its handles were opened with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Difference {
+    /// Not in what is served.
+    None,
+    /// Longer along the slowest axis of the file: all that was there is where it was.
+    Grown,
+    /// Another array.
+    Other,
+}
+
+fn difference(old: &ArrayMetadata, new: &ArrayMetadata, options: &Options) -> Difference {
+    if !old.is_stored_as(new) || old.shape.len() != new.shape.len() {
+        return Difference::Other;
+    }
+    if old.shape == new.shape {
+        return Difference::None;
+    }
+    let slowest = match options.layout.order {
+        crate::array::Order::C => 0,
+        crate::array::Order::F => old.shape.len().saturating_sub(1),
+    };
+    let mut axes = old.shape.iter().zip(&new.shape).enumerate();
+    let has_grown =
+        axes.all(|(axis, (before, after))| before == after || (axis == slowest && before < after));
+    if has_grown { Difference::Grown } else { Difference::Other }
+}
+
+/// The size that stat(2) shows of an array; `None` where it is not known.
+pub(super) fn shown_size(cached: &CachedNode) -> Option<u64> {
+    match &cached.node {
+        Some(Node::Array { metadata, .. }) => flat_size(metadata),
+        Some(Node::Broken { size_bytes, .. }) => *size_bytes,
+        Some(Node::Group { .. }) | None => None,
+    }
+}

@@ -1,0 +1,267 @@
+//! The file system: which names there are and what they are, without FUSE types, so that it is tested
+//! without a mount.
+//!
+//! Uses `hierarchy` (through [`NodeCache`]), `array` and the tables of this folder. `files.rs` opens and reads, `folders.rs`
+//! lists, `generated.rs` writes the sidecars; `fuse.rs` only translates.
+//!
+//! Invariants: a real node wins over a generated name; an operation with [`Reach::Memory`] never touches the
+//! store; an inode whose array was replaced answers ESTALE for ever.
+
+pub mod arrays;
+pub mod error;
+pub mod handle;
+pub mod inode;
+pub mod lookup;
+pub mod node_cache;
+pub mod open;
+pub mod page_cache;
+pub mod permissions;
+pub mod read;
+pub mod readdir;
+pub mod reply_buffer;
+pub mod request;
+pub mod seek;
+pub mod virtual_files;
+pub mod write;
+pub mod xattr;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
+
+use crate::array::Engine;
+use crate::hierarchy::Tree;
+use crate::metadata::ArrayMetadata;
+use crate::mount::fs::error::{Blocking, Failure, FailureLog, FsResult};
+use crate::mount::fs::handle::HandleTable;
+use crate::mount::fs::inode::{Inode, InodeTable};
+use crate::mount::fs::node_cache::NodeCache;
+use crate::mount::fs::permissions::Permissions;
+use crate::mount::fs::virtual_files::companions::Companions;
+use crate::mount::fs::virtual_files::sidecar_edit::Drafts;
+use crate::mount::metrics::Metrics;
+use crate::mount::options::Options;
+use crate::store::{Info, Room, Store, Validator};
+
+/// The folder of this mount's own files, at the root.
+pub const INTERNALS: &str = "__zarrfs__";
+/// The folder of companion files, at the root.
+pub const FORMATS: &str = crate::formats::FOLDER;
+/// The format that holds every sidecar, displaced ones too.
+pub const JSON: &str = "json";
+/// A group's sidecar.
+pub const GROUP_SIDECAR: &str = "__group__.json";
+/// Behind an array's name: its sidecar.
+pub const SIDECAR_SUFFIX: &str = ".json";
+/// In [`INTERNALS`]: the counters.
+pub const STATS: &str = "stats";
+/// In [`INTERNALS`]: what the mount runs with.
+pub const CONFIG: &str = "config.json";
+/// In [`INTERNALS`]: the keys of what is not in the store yet.
+pub const UNSAVED: &str = "unsaved";
+/// In [`INTERNALS`]: the last failures.
+pub const LAST_ERROR: &str = "last_error";
+/// The longest name that Linux takes, in bytes.
+pub const MAX_NAME_BYTES: usize = 255;
+
+/// What stat(2) tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    /// Inode number.
+    pub inode: u64,
+    /// A folder, else a regular file.
+    pub is_folder: bool,
+    /// Length of the file.
+    pub size_bytes: u64,
+    /// Permission bits, 0o777 at most.
+    pub mode: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Time of last change, also shown as the other times.
+    pub mtime: SystemTime,
+}
+
+/// Attributes, and how long the kernel may keep them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// What was found.
+    pub attributes: Attributes,
+    /// For so long.
+    pub valid_for: Duration,
+}
+
+/// What `config.json` tells of the process that serves the mount.
+#[derive(Clone, Debug, Default)]
+pub struct DaemonInfo {
+    /// Start time of the process in clock ticks since boot.
+    pub start_ticks: Option<u64>,
+    /// The file with its exit status.
+    pub exit_status_path: Option<String>,
+}
+
+/// A mounted hierarchy.
+pub struct FileSystem {
+    options: Arc<Options>,
+    nodes: NodeCache,
+    engine: Arc<Engine>,
+    inodes: InodeTable,
+    handles: HandleTable,
+    drafts: Drafts,
+    permissions: Permissions,
+    metrics: Metrics,
+    failures: FailureLog,
+    companions: Companions,
+    /// The name of the root's file, should the root be an array.
+    root_name: String,
+    daemon: DaemonInfo,
+    /// The kernel keeps its page cache in line with writes that go past it.
+    allows_direct_writes: AtomicBool,
+    /// The kernel reads objects by itself.
+    uses_passthrough: AtomicBool,
+    /// Nobody is served any more: the daemon is about to end.
+    has_ended: AtomicBool,
+    started: SystemTime,
+    /// Groups whose folders were searched for what dead writers left.
+    searched: Mutex<HashSet<Arc<str>>>,
+    /// Held while an array's inode is brought in line with the store.
+    reconciling: Mutex<()>,
+}
+
+impl FileSystem {
+    /// Over an open store. Reads nothing yet.
+    pub fn new(options: Arc<Options>, store: Arc<dyn Store>) -> Self {
+        let engine = Engine::new(options.cache_limit_bytes, options.threads);
+        engine.set_dirty_limit_bytes(options.dirty_limit_bytes);
+        engine.set_settle(options.settle);
+        if !options.direct_io {
+            engine.let_readers_keep();
+        }
+        FileSystem {
+            nodes: NodeCache::new(Tree::new(store), options.revalidate()),
+            engine,
+            inodes: InodeTable::default(),
+            handles: HandleTable::default(),
+            drafts: Drafts::default(),
+            permissions: Permissions::new(options.store_path.as_deref(), options.writable),
+            metrics: Metrics::default(),
+            failures: FailureLog::default(),
+            companions: Companions::default(),
+            root_name: root_name(&options),
+            daemon: DaemonInfo::default(),
+            allows_direct_writes: AtomicBool::new(false),
+            uses_passthrough: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
+            started: SystemTime::now(),
+            searched: Mutex::default(),
+            reconciling: Mutex::default(),
+            options,
+        }
+    }
+
+    /// The same, with what its daemon tells of itself.
+    pub fn with_daemon(mut self, daemon: DaemonInfo) -> Self {
+        self.daemon = daemon;
+        self
+    }
+
+    /// What the mount was asked to be.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// From now on what is only written goes past the page cache, which the kernel keeps in line.
+    pub fn allow_direct_writes(&self) {
+        self.allows_direct_writes.store(true, Ordering::Relaxed);
+    }
+
+    fn allows_direct_writes(&self) -> bool {
+        self.allows_direct_writes.load(Ordering::Relaxed)
+    }
+
+    /// From now on files are opened with the object that the kernel may read by itself, where there is one, or not.
+    pub fn set_passthrough(&self, are_backed: bool) {
+        self.uses_passthrough.store(are_backed, Ordering::Relaxed);
+    }
+
+    fn uses_passthrough(&self) -> bool {
+        self.uses_passthrough.load(Ordering::Relaxed)
+    }
+
+    /// How many files and folders are open.
+    pub fn open_handles(&self) -> usize {
+        self.handles.len()
+    }
+
+    /// For how long names that are not there may be remembered.
+    pub fn negative_valid_for(&self) -> Duration {
+        self.options.revalidate()
+    }
+
+    /// Forgets what was read of the hierarchy (SIGHUP).
+    pub fn expire(&self) {
+        self.nodes.expire();
+    }
+
+    /// The attributes of an inode.
+    pub fn attributes(&self, inode: u64, blocking: Blocking) -> FsResult<Stat> {
+        let inode = self.inode(inode)?;
+        let found = self.stat_entity(&inode.entity, blocking)?;
+        if inode.is_stale() {
+            return Err(Failure::Errno(libc::ESTALE));
+        }
+        Ok(found)
+    }
+
+    /// Room in the store's filesystem.
+    pub fn statfs(&self) -> FsResult<Room> {
+        Ok(self.nodes.store().room()?)
+    }
+
+    /// An inode that may be used.
+    fn inode(&self, number: u64) -> FsResult<Arc<Inode>> {
+        let inode = self.inodes.get(number).ok_or(Failure::Errno(libc::ENOENT))?;
+        if inode.is_stale() {
+            return Err(Failure::Errno(libc::ESTALE));
+        }
+        Ok(inode)
+    }
+
+    /// What is shown of the mount's own files: they belong to the user that runs it. What names arrays is for that user only.
+    fn own_info(&self, mode: u32) -> Info {
+        let (uid, gid) = crate::sys::effective_ids();
+        let validator = Validator { device: 0, inode: 0, mtime_ns: 0, size_bytes: 0 };
+        Info { validator, uid, gid, mode, mtime: self.started }
+    }
+}
+
+/// Bytes of an array's flat file; `None` where its elements have no fixed size.
+pub fn flat_size(metadata: &ArrayMetadata) -> Option<u64> {
+    let item = u64::try_from(metadata.data_type.item_size()?).ok()?;
+    metadata.shape.iter().try_fold(item, |bytes, &length| bytes.checked_mul(length))
+}
+
+/// The name of a root that is an array: the store's, without `.zip` and `.zarr`.
+fn root_name(options: &Options) -> String {
+    let of_path = options.store_path.as_deref().and_then(|path| path.file_name()).and_then(|n| n.to_str());
+    let of_source = options.source.trim_end_matches('/').rsplit('/').next();
+    let name = of_path.or(of_source).unwrap_or_default();
+    let name = name.strip_suffix(".zip").unwrap_or(name);
+    let name = name.strip_suffix(".zarr").unwrap_or(name);
+    match name {
+        "" | "." | ".." => "array".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+/// The parent of a path; the root is its own.
+fn parent(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(parent, _)| parent)
+}

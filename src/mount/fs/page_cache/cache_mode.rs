@@ -1,0 +1,199 @@
+//! Which open files of an array go through the kernel's page cache.
+//!
+//! A file that is open for writing only goes past it: nobody can map it, and each byte is spared a copy and its page. The
+//! kernel drops its pages of a range before it sends a direct write to that range, but a read that is on its way at
+//! that moment may bring back what was there before, and older kernels do not look again. Hence the invariant: while a
+//! file is written past the page cache, no open file of it is read through it. Memory maps always are; what they bring back,
+//! `overwritten.rs` keeps from being stored. And all open files of an inode, or none, are those that the kernel reads by itself
+//! (`passthrough.rs`).
+//!
+//! What the page cache holds is kept at each open(2), or dropped by its answer (`page_drops.rs`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::mount::fs::page_cache::direct_writes::DirectWrites;
+use crate::mount::fs::page_cache::page_drops::{PageDrop, PageDrops};
+use crate::store::Validator;
+
+/// The open files of one array, by their way.
+#[derive(Debug, Default)]
+pub struct PageCacheUsers {
+    /// Held by whoever opens the array, from his comparison of what was read with the store until his way is known: what he finds to
+    /// be old the next one neither uses nor keeps.
+    pub opening: Mutex<()>,
+    users: Mutex<UserCounts>,
+    /// What was written past the page cache beside those who may have mapped the file, while there are any.
+    direct_writes: DirectWrites,
+    is_mixed: AtomicBool,
+    /// Of its pages, and why.
+    pub drops: Arc<PageDrops>,
+}
+
+#[derive(Debug, Default)]
+struct UserCounts {
+    cached: usize,
+    direct_writers: usize,
+    /// Those that may have mapped the file although they, or others, write past the page cache.
+    direct: usize,
+    passthrough: usize,
+    /// Of the object behind those.
+    version: Option<Validator>,
+}
+
+/// The way of an open file. Dropping it tells that it was closed.
+#[derive(Debug)]
+pub struct CacheMode {
+    users: Arc<PageCacheUsers>,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Cached,
+    DirectWriter,
+    /// The kernel reads its object by itself.
+    Passthrough,
+    /// Reads past the page cache, and may write.
+    Direct,
+}
+
+/// How a file would best be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestedMode {
+    /// Through the page cache.
+    Cached,
+    /// Past it: for writing only, where the kernel keeps its page cache in line with direct writes.
+    DirectWriter,
+    /// Past it, whatever it does: it was asked for.
+    Direct,
+    /// Left to the kernel, which reads this version of an object by itself.
+    Passthrough(Validator),
+}
+
+impl PageCacheUsers {
+    /// Where somebody may have mapped the file although it is written past the page cache: what was written so.
+    pub fn direct_writes(&self) -> Option<&DirectWrites> {
+        self.is_mixed.load(Ordering::Acquire).then_some(&self.direct_writes)
+    }
+}
+
+impl CacheMode {
+    /// The way of a file that is opened now; `None` where other open files of the same inode have the kernel read another object, or
+    /// another version of it: it takes one for all of them. And what is to be dropped before that open is answered.
+    pub fn new(
+        users: &Arc<PageCacheUsers>,
+        requested: RequestedMode,
+    ) -> Option<(CacheMode, Option<PageDrop>)> {
+        let mut counts = users.users.lock();
+        if counts.passthrough > 0 && counts.version.map(RequestedMode::Passthrough) != Some(requested) {
+            return None;
+        }
+        let kind = match requested {
+            RequestedMode::DirectWriter if counts.cached == 0 => Kind::DirectWriter,
+            RequestedMode::Passthrough(version) if counts.cached == 0 && counts.direct_writers == 0 => {
+                counts.version = Some(version);
+                Kind::Passthrough
+            }
+            RequestedMode::Direct => Kind::Direct,
+            _ if counts.direct_writers > 0 => Kind::Direct,
+            _ => Kind::Cached,
+        };
+        match kind {
+            Kind::Cached => counts.cached += 1,
+            Kind::DirectWriter => counts.direct_writers += 1,
+            Kind::Passthrough => counts.passthrough += 1,
+            Kind::Direct => {
+                counts.direct += 1;
+                users.is_mixed.store(true, Ordering::Release);
+                // Memory maps may leave there what they read beside a direct writer.
+                users.drops.note_reason();
+            }
+        }
+        drop(counts);
+        Some((CacheMode { users: users.clone(), kind }, users.drops.due()))
+    }
+
+    /// Whether reads and writes pass the page cache.
+    pub fn is_direct(&self) -> bool {
+        self.kind != Kind::Cached
+    }
+
+    /// Whether the kernel is to read its object by itself.
+    pub fn is_passthrough(&self) -> bool {
+        self.kind == Kind::Passthrough
+    }
+}
+
+impl Drop for CacheMode {
+    fn drop(&mut self) {
+        let mut counts = self.users.users.lock();
+        match self.kind {
+            Kind::Cached => counts.cached -= 1,
+            Kind::DirectWriter => {
+                counts.direct_writers -= 1;
+                if counts.direct > 0 {
+                    self.users.drops.note_reason();
+                }
+            }
+            Kind::Passthrough => counts.passthrough -= 1,
+            Kind::Direct => {
+                counts.direct -= 1;
+                if counts.direct == 0 {
+                    self.users.is_mixed.store(false, Ordering::Release);
+                    self.users.direct_writes.clear();
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn nobody_reads_through_the_page_cache_what_is_written_past_it() {
+        let users = Arc::new(PageCacheUsers::default());
+        let open = |requested| {
+            let (cache_mode, drop) = CacheMode::new(&users, requested).unwrap();
+            (cache_mode, drop.map(PageDrop::done).is_none())
+        };
+        let (writer, keeps) = open(RequestedMode::DirectWriter);
+        assert!(writer.is_direct() && keeps);
+        let (beside, keeps) = open(RequestedMode::Cached);
+        assert!(beside.is_direct() && !keeps);
+        let (second, _) = open(RequestedMode::DirectWriter);
+        assert!(second.is_direct());
+        drop((writer, second));
+        let (after, keeps) = open(RequestedMode::Cached);
+        assert!(!after.is_direct() && !keeps, "what was mapped beside a direct writer goes");
+        let (late_writer, _) = open(RequestedMode::DirectWriter);
+        assert!(!late_writer.is_direct(), "it has a reader that the kernel answers");
+        assert!(open(RequestedMode::Cached).1);
+        drop((after, late_writer));
+        drop(beside);
+        assert!(open(RequestedMode::DirectWriter).0.is_direct());
+    }
+
+    #[test]
+    fn the_kernel_reads_one_object_for_all_files_of_an_inode_or_none() {
+        let users = Arc::new(PageCacheUsers::default());
+        let version = |size_bytes| {
+            RequestedMode::Passthrough(Validator { device: 1, inode: 2, mtime_ns: 3, size_bytes })
+        };
+        let open = |requested| CacheMode::new(&users, requested).map(|(cache_mode, _)| cache_mode);
+        let cached = open(RequestedMode::Cached).unwrap();
+        assert!(!open(version(4)).unwrap().is_passthrough());
+        drop(cached);
+        let passthrough = open(version(4)).unwrap();
+        assert!(passthrough.is_passthrough() && open(version(4)).unwrap().is_passthrough());
+        assert!(open(version(5)).is_none() && open(RequestedMode::Cached).is_none());
+        drop(passthrough);
+        assert!(open(version(5)).unwrap().is_passthrough());
+        assert!(!open(RequestedMode::Cached).unwrap().is_direct());
+    }
+}

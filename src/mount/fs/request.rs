@@ -1,0 +1,78 @@
+//! What is asked of the file system, for the log and for the order of requests.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+
+use crate::error::Error;
+use crate::mount::fs::FileSystem;
+use crate::mount::fs::error::Failure;
+use crate::mount::fs::inode::Inode;
+use std::sync::atomic::Ordering;
+
+/// What is asked for, for the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Whose it is.
+    pub inode: u64,
+    /// The lane that it runs in: the inode's, unless it is another's business.
+    pub lane: u64,
+    /// What is to be done: "read", "open", ….
+    pub operation: &'static str,
+    /// Offset and bytes, for what has them.
+    pub range: Option<(u64, u64)>,
+}
+
+impl Request {
+    /// A request without a range.
+    pub fn new(inode: u64, operation: &'static str) -> Self {
+        Request { inode, lane: inode, operation, range: None }
+    }
+
+    /// A request for `bytes` bytes at `offset`.
+    pub fn ranged(inode: u64, operation: &'static str, offset: u64, bytes: u64) -> Self {
+        Request { range: Some((offset, bytes)), ..Request::new(inode, operation) }
+    }
+
+    /// A request for what is behind a name in a folder: names do not wait for each other.
+    pub fn of_name(folder: u64, operation: &'static str, name: &str) -> Self {
+        let mut hasher = DefaultHasher::new();
+        (folder, name).hash(&mut hasher);
+        // Inodes count from 1: the upper half is free.
+        Request { lane: hasher.finish() | 1 << 63, ..Request::new(folder, operation) }
+    }
+}
+
+impl std::fmt::Display for Request {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.operation)?;
+        match self.range {
+            Some((offset, bytes)) => write!(f, " of {bytes} bytes at {offset}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl FileSystem {
+    /// Counts a failed request and logs it.
+    pub(super) fn note_failure(&self, inode: &Inode, request: &str, failure: &Failure) {
+        let Failure::Error(error) = failure else { return };
+        inode.counters.errors.fetch_add(1, Ordering::Relaxed);
+        self.metrics.note_error(error);
+        self.failures.note(request, &inode.entity.path, error);
+    }
+
+    /// Counts and logs a request that failed; the number for the kernel. For what does not note its failures itself.
+    pub fn note_request(&self, request: Request, failure: &Failure) -> i32 {
+        if let Some(inode) = self.inodes.get(request.inode) {
+            self.note_failure(&inode, &request.to_string(), failure);
+        }
+        failure.errno()
+    }
+
+    /// Counts and logs a request that the store did not answer in time.
+    pub fn note_overdue(&self, request: Request) {
+        let Some(inode) = self.inodes.get(request.inode) else { return };
+        let key = inode.entity.path.to_string();
+        self.note_failure(&inode, &request.to_string(), &Failure::Error(Error::TimedOut { key }));
+    }
+}

@@ -1,0 +1,269 @@
+//! Setting the size of a file whose size is fixed: truncate(2), ftruncate(2), O_TRUNC, and what becomes of a file that was cut
+//! short and not written to its end (`written_end.rs`).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::array::Array;
+use crate::error::Error;
+use crate::mount::fs::error::{Blocking, Failure, FsResult};
+use crate::mount::fs::handle::Handle;
+use crate::mount::fs::inode::{Inode, Kind};
+use crate::mount::fs::page_cache::page_drops::PageDrop;
+use crate::mount::fs::virtual_files::sidecar_edit::is_sidecar;
+use crate::mount::fs::write::Writer;
+use crate::mount::fs::write::written_end::{WrittenEndGuard, npy_shape};
+use crate::mount::fs::{FileSystem, Stat};
+
+/// Bytes that are zeroed at a time.
+const PART_BYTES: usize = 1 << 20;
+
+/// What setattr(2) is asked to change.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SetAttr {
+    /// chmod
+    pub mode: Option<u32>,
+    /// chown
+    pub uid: Option<u32>,
+    /// chgrp
+    pub gid: Option<u32>,
+    /// truncate
+    pub size_bytes: Option<u64>,
+    /// By ftruncate, rather than by truncate or open.
+    pub by_handle: bool,
+    /// The thread that asks, 0 where it is not known.
+    pub process: u32,
+}
+
+impl FileSystem {
+    /// setattr: the size of an array's file never changes; below it, it is the written end (or, if asked for, a size of 0 makes
+    /// every byte zero). The kernel is to drop the pages that are given back.
+    pub fn set_attributes(&self, inode: u64, change: SetAttr) -> FsResult<(Stat, Option<PageDrop>)> {
+        if !self.options.writable {
+            return Err(Failure::Errno(libc::EROFS));
+        }
+        let inode = self.inode(inode)?;
+        let found = self.stat_entity(&inode.entity, Blocking::Yes)?;
+        let now = found.attributes;
+        let changes_mode = change.mode.is_some_and(|mode| mode & 0o7777 != u32::from(now.mode));
+        let changes_owner =
+            change.uid.is_some_and(|uid| uid != now.uid) || change.gid.is_some_and(|gid| gid != now.gid);
+        if changes_mode || changes_owner {
+            return Err(Failure::Errno(libc::EPERM));
+        }
+        let Some(size_bytes) = change.size_bytes else { return Ok((found, None)) };
+        if is_sidecar(inode.entity.kind) {
+            self.resize_draft(&inode, size_bytes, change.by_handle)?;
+            return Ok((self.stat_entity(&inode.entity, Blocking::Yes)?, None));
+        }
+        if inode.entity.kind != Kind::Array {
+            return Err(Failure::Errno(libc::EPERM));
+        }
+        if !self.options.truncate_zeroes {
+            return Ok((found, self.set_written_end(&inode, &change, size_bytes, now.size_bytes)?));
+        }
+        if size_bytes == now.size_bytes {
+            return Ok((found, None));
+        }
+        if size_bytes != 0 {
+            return Err(Failure::Errno(libc::EINVAL));
+        }
+        // Where it fails, all is zero nevertheless: what was not stored is stored later.
+        self.zero(&inode).inspect_err(|_| inode.page_cache_users.drops.note_reason())?;
+        self.ensure_serving()?;
+        Ok((found, Some(inode.page_cache_users.drops.begin(None))))
+    }
+
+    /// Sets the written end of an array's file, with zeros before it where it moves forward; what is to be dropped.
+    fn set_written_end(
+        &self,
+        inode: &Arc<Inode>,
+        change: &SetAttr,
+        to: u64,
+        size_bytes: u64,
+    ) -> FsResult<Option<PageDrop>> {
+        if to > size_bytes {
+            return Err(Failure::Errno(libc::EFBIG));
+        }
+        let has_writers = |open: &crate::mount::fs::inode::OpenArray| {
+            open.array.as_ref().is_ok_and(|array| array.has_writers())
+        };
+        if !inode.open_array().is_some_and(|open| has_writers(&open)) {
+            // truncate(2) of a file that nobody writes: all that it could do is to destroy.
+            return if to == size_bytes { Ok(None) } else { Err(Failure::Errno(libc::EINVAL)) };
+        }
+        let mut moving = inode.written_end.lock();
+        let end = moving.end().unwrap_or(size_bytes);
+        if to < end {
+            moving.cut(to, change.process);
+            return Ok(None);
+        }
+        if to == end {
+            return Ok(None);
+        }
+        if end == 0 && to == size_bytes {
+            let zeroed = self.zero(inode);
+            zeroed.inspect_err(|_| inode.page_cache_users.drops.note_reason())?;
+        } else {
+            let array = self.array_of(inode)?;
+            let writer = self.open_writer(&array, false)?;
+            let zeroed = self.zero_gap(inode, &writer, &mut moving, to);
+            array.close_for_writing();
+            zeroed?;
+        }
+        moving.advance(to, size_bytes);
+        self.ensure_serving()?;
+        Ok(Some(inode.page_cache_users.drops.begin(Some(end..to))))
+    }
+
+    /// Moves the written end of a file that was cut short up to `to`, as fallocate(2) does; what is to be dropped.
+    pub(in crate::mount::fs) fn extend(
+        &self,
+        handle: &Handle,
+        to: u64,
+        size_bytes: u64,
+    ) -> FsResult<Option<PageDrop>> {
+        let Handle::Array { inode, writer: Some(_), .. } = handle else { return Ok(None) };
+        match inode.written_end.get() {
+            Some(end) if end < to => self.set_written_end(inode, &SetAttr::default(), to, size_bytes),
+            _ => Ok(None),
+        }
+    }
+
+    /// Whether a file was cut short and is not written to its end yet.
+    pub fn is_cut_short(&self, handle: u64) -> bool {
+        self.handles.get(handle).is_some_and(
+            |handle| matches!(&*handle, Handle::Array { inode, .. } if inode.written_end.get().is_some()),
+        )
+    }
+
+    /// Whether a write at `offset` makes zeros before it.
+    pub fn has_gap(&self, handle: u64, offset: u64) -> bool {
+        self.handles.get(handle).is_some_and(|handle| {
+            matches!(&*handle, Handle::Array { inode, .. } if inode.written_end.get().is_some_and(|end| end < offset))
+        })
+    }
+
+    /// Fails where a file that was cut short is not written to its end: for fsync(2), and for a close(2) of its only writer by a
+    /// process, unless another process has cut it short, or nothing was written yet by one that may have mapped it.
+    pub(in crate::mount::fs) fn ensure_complete(&self, handle: u64, closed_by: Option<u32>) -> FsResult<()> {
+        let number = handle;
+        let Some(handle) = self.handles.get(number) else { return Ok(()) };
+        let Handle::Array { inode, writer: Some(writer), .. } = &*handle else { return Ok(()) };
+        writer.is_closing.store(closed_by.is_some(), Ordering::Relaxed);
+        if inode.written_end.get().is_none() {
+            return Ok(());
+        }
+        let is_left_to_others = closed_by.is_some_and(|process| {
+            let moving = inode.written_end.lock();
+            // What is written through a map comes after the close.
+            let may_be_mapped = writer.may_map && moving.is_untouched();
+            let cut_by = moving.cut_by();
+            may_be_mapped
+                || (process != 0 && cut_by != 0 && cut_by != process)
+                || self.handles.has_other_writer(number, inode.number)
+        });
+        if is_left_to_others { Ok(()) } else { Err(Failure::Errno(libc::EINVAL)) }
+    }
+
+    /// After a writer is gone: a file that the last one leaves short is whole again, which is told.
+    pub(in crate::mount::fs) fn finish_truncation(&self, inode: &Inode, array: &Array) {
+        if inode.written_end.get().is_none() {
+            return;
+        }
+        let mut moving = inode.written_end.lock();
+        if array.has_writers() {
+            return;
+        }
+        if let Some(written_bytes) = moving.forget() {
+            let error = Error::CutShort { written_bytes, size_bytes: array.size_bytes() };
+            self.note_failure(inode, "last close", &Failure::Error(error));
+        }
+    }
+
+    /// A `.npy` file written onto its array would be the elements shifted by a header: refused before anything is changed.
+    pub(in crate::mount::fs) fn refuse_npy_header(&self, inode: &Inode, data: &[u8]) -> FsResult<()> {
+        let Some(shape) = npy_shape(data) else { return Ok(()) };
+        let Some(open) = inode.open_array() else { return Ok(()) };
+        let own = &open.metadata.shape;
+        if shape != *own && !shape.iter().eq(own.iter().rev()) {
+            return Ok(());
+        }
+        let sentence = "this is a .npy file with a header, and the array's file has none: write the elements alone, \
+                        as numpy.ndarray.tofile does";
+        Err(self.write_failure(inode, "write", Error::InvalidValue(sentence.to_owned())))
+    }
+
+    /// For a file that was cut short: the right to move its written end, and where a gap before `offset` begins that was made
+    /// zero. A page of a memory map after the written end makes no gap.
+    pub(in crate::mount::fs) fn close_gap<'a>(
+        &self,
+        inode: &'a Inode,
+        writer: &Writer,
+        offset: u64,
+        is_page: bool,
+        blocking: Blocking,
+    ) -> FsResult<(Option<WrittenEndGuard<'a>>, Option<u64>)> {
+        if inode.written_end.get().is_none() {
+            return Ok((None, None));
+        }
+        let mut moving = match blocking {
+            Blocking::No => inode.written_end.try_lock().ok_or(Failure::WouldBlock)?,
+            Blocking::Yes => inode.written_end.lock(),
+        };
+        let Some(end) = moving.end().filter(|&end| end < offset && !is_page) else {
+            return Ok((Some(moving), None));
+        };
+        if blocking == Blocking::No {
+            return Err(Failure::WouldBlock);
+        }
+        self.zero_gap(inode, writer, &mut moving, offset)?;
+        Ok((Some(moving), Some(end)))
+    }
+
+    /// Makes zero what lies between the written end and `to`, and moves it there; as far as it gets, where it fails.
+    fn zero_gap(
+        &self,
+        inode: &Inode,
+        writer: &Writer,
+        moving: &mut WrittenEndGuard<'_>,
+        to: u64,
+    ) -> FsResult<()> {
+        let zeros = vec![0; PART_BYTES];
+        while let Some(end) = moving.end().filter(|&end| end < to) {
+            let length = usize::try_from(to - end).unwrap_or(PART_BYTES).min(PART_BYTES);
+            let zeros = zeros.get(..length).unwrap_or(&zeros);
+            let put = self.put_anywhere(inode, writer, (end, zeros), false, Blocking::Yes);
+            put.map_err(|failure| {
+                // What is zero already, the kernel may still hold.
+                inode.page_cache_users.drops.note_reason();
+                match failure {
+                    Failure::Error(error) => self.write_failure(inode, "zeros before a write", error),
+                    failure => failure,
+                }
+            })?;
+            moving.advance(end + length as u64, u64::MAX);
+        }
+        Ok(())
+    }
+
+    fn zero(&self, inode: &Arc<Inode>) -> FsResult<()> {
+        if inode.open_array().is_none() {
+            // truncate(2) of a file that nobody has open.
+            let opened = self.open(inode.number, libc::O_WRONLY)?;
+            let zeroed = self.zero(inode).and_then(|()| self.flush(opened.handle));
+            self.release(opened.handle);
+            return zeroed;
+        }
+        let array = self.array_of(inode)?;
+        let has_writers = array.has_writers();
+        array.open_for_writing().map_err(|error| self.write_failure(inode, "truncate", error))?;
+        let mut zeroed = array.zero();
+        if !has_writers {
+            // Nobody will close it.
+            zeroed = zeroed.and_then(|()| self.on_current(inode, &array, Array::flush));
+        }
+        array.close_for_writing();
+        zeroed.map_err(|error| self.write_failure(inode, "truncate", error))
+    }
+}

@@ -1,0 +1,94 @@
+//! Files that the kernel reads by itself: arrays that are stored as exactly one object with exactly the file's bytes, on mounts
+//! that nobody writes through. (Kernel documentation: FUSE Passthrough; Linux 6.9, root.)
+//!
+//! Invariants: all files of one inode that the kernel has open so at the same time have the same object, registered once; only the
+//! thread that may mount registers and forgets objects, in the order in which files were opened and closed, and no other
+//! thread waits for it.
+
+use std::collections::HashSet;
+use std::collections::hash_map::{Entry, HashMap};
+use std::io;
+use std::sync::Arc;
+
+use fuser::{BackingId, FileHandle, FopenFlags, ReplyOpen};
+use parking_lot::Mutex;
+
+use crate::store::Object;
+
+/// Runs a job on the thread with CAP_SYS_ADMIN, after all earlier jobs, without waiting for it.
+type Submit = Box<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
+
+/// The objects that the kernel reads.
+pub struct Passthrough {
+    submit: Submit,
+    is_permitted: bool,
+    /// By inode. Locked on the mounting thread only.
+    backed: Arc<Mutex<HashMap<u64, Backed>>>,
+}
+
+/// The object of an inode.
+struct Backed {
+    id: BackingId,
+    handles: HashSet<u64>,
+}
+
+impl Passthrough {
+    /// None yet.
+    pub fn new(is_permitted: bool, submit: Submit) -> Self {
+        Passthrough { submit, is_permitted, backed: Arc::default() }
+    }
+
+    /// Whether the mounting thread may register objects.
+    pub fn is_permitted(&self) -> bool {
+        self.is_permitted
+    }
+
+    /// Answers an open(2) with an object for the kernel to read. Where the kernel does not take it, `refused` hears why, and reads
+    /// come here, past the page cache.
+    pub fn open(
+        &self,
+        inode: u64,
+        handle: u64,
+        object: Arc<dyn Object>,
+        reply: ReplyOpen,
+        refused: impl FnOnce(io::Error) + Send + 'static,
+    ) {
+        let backed = self.backed.clone();
+        (self.submit)(Box::new(move || {
+            let mut backed = backed.lock();
+            let known = match backed.entry(inode) {
+                Entry::Occupied(known) => Ok(known.into_mut()),
+                Entry::Vacant(slot) => register(object.as_ref(), &reply)
+                    .map(|id| slot.insert(Backed { id, handles: HashSet::new() })),
+            };
+            match known {
+                Ok(known) => {
+                    known.handles.insert(handle);
+                    reply.opened_passthrough(FileHandle(handle), FopenFlags::empty(), &known.id);
+                }
+                Err(error) => {
+                    refused(error);
+                    reply.opened(FileHandle(handle), FopenFlags::FOPEN_DIRECT_IO);
+                }
+            }
+        }));
+    }
+
+    /// A file that was opened so was closed; with the last one its object is forgotten.
+    pub fn release(&self, inode: u64, handle: u64) {
+        let backed = self.backed.clone();
+        (self.submit)(Box::new(move || {
+            if let Entry::Occupied(mut known) = backed.lock().entry(inode) {
+                known.get_mut().handles.remove(&handle);
+                if known.get().handles.is_empty() {
+                    known.remove();
+                }
+            }
+        }));
+    }
+}
+
+fn register(object: &dyn Object, reply: &ReplyOpen) -> io::Result<BackingId> {
+    let file = object.file().ok_or(io::ErrorKind::Unsupported)?;
+    reply.open_backing(file)
+}
