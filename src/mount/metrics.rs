@@ -1,4 +1,4 @@
-//! Counters of a mount, in the Prometheus text format (version 0.0.4), read from `__zarrfs__/stats`.
+//! Metrics of a mount in the Prometheus text format (version 0.0.4), read from `__zarrfs__/stats`.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::error::Error;
 use crate::mount::fs::inode::Inode;
 
-/// The kinds that errors are counted by.
+/// The kinds of error that have a counter of their own.
 const ERROR_KINDS: [&str; 7] = ["corrupt", "metadata", "unsupported", "store", "stale", "timeout", "other"];
 
-/// What the file system counts; the engine counts its own.
+/// Counters of the file system; the engine keeps its own.
 #[derive(Debug, Default)]
 pub struct Metrics {
     reads: AtomicU64,
@@ -38,18 +38,18 @@ fn kind(error: &Error) -> usize {
 }
 
 impl Metrics {
-    /// One read answered.
+    /// Counts one read request.
     pub fn note_read(&self, bytes: u64) {
         self.reads.fetch_add(1, Ordering::Relaxed);
         self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// One extended attribute asked for.
+    /// Counts one request for an extended attribute.
     pub fn note_xattr(&self) {
         self.xattrs.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One request failed.
+    /// Counts one failed request.
     pub fn note_error(&self, error: &Error) {
         if let Some(counter) = self.errors.get(kind(error)) {
             counter.fetch_add(1, Ordering::Relaxed);
@@ -61,13 +61,19 @@ impl Metrics {
         self.read_bytes.load(Ordering::Relaxed)
     }
 
-    /// Everything as text: the mount's own counters, then what `further` adds, then each array that was read.
+    /// All metrics as text: the mount's own counters, then `further`, then the counters of each array that
+    /// was used.
     pub fn text(&self, further: &[Metric], arrays: &[Arc<Inode>]) -> String {
         let mut text = String::new();
         let total = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        counter(&mut text, "zarrfs_reads_total", "Read requests answered.", total(&self.reads));
+        counter(&mut text, "zarrfs_reads_total", "Read requests served.", total(&self.reads));
         counter(&mut text, "zarrfs_read_bytes_total", "Bytes of arrays served.", total(&self.read_bytes));
-        counter(&mut text, "zarrfs_getxattrs_total", "Extended attributes asked for.", total(&self.xattrs));
+        counter(
+            &mut text,
+            "zarrfs_getxattrs_total",
+            "Requests for extended attributes.",
+            total(&self.xattrs),
+        );
         head(&mut text, "zarrfs_errors_total", "Requests that failed, by kind.", "counter");
         for (kind, counter) in ERROR_KINDS.iter().zip(&self.errors) {
             let _ = writeln!(text, "zarrfs_errors_total{{kind=\"{kind}\"}} {}", total(counter));
@@ -77,9 +83,11 @@ impl Metrics {
             let _ = writeln!(text, "{} {}", metric.name, metric.value);
         }
         let per_array: [(&str, &str, CounterOf); 5] = [
-            ("zarrfs_array_reads_total", "Read requests answered, by array.", |inode| &inode.counters.reads),
+            ("zarrfs_array_reads_total", "Read requests served, by array.", |inode| &inode.counters.reads),
             ("zarrfs_array_read_bytes_total", "Bytes served, by array.", |inode| &inode.counters.bytes),
-            ("zarrfs_array_writes_total", "Write requests taken, by array.", |inode| &inode.counters.writes),
+            ("zarrfs_array_writes_total", "Write requests accepted, by array.", |inode| {
+                &inode.counters.writes
+            }),
             ("zarrfs_array_written_bytes_total", "Bytes written, by array.", |inode| {
                 &inode.counters.bytes_written
             }),
@@ -99,16 +107,16 @@ impl Metrics {
 /// One of an inode's counters.
 type CounterOf = fn(&Inode) -> &AtomicU64;
 
-/// One number of another part.
+/// One metric of another layer.
 #[derive(Clone, Debug)]
 pub struct Metric {
-    /// Its name, with unit, `_total` behind a counter.
+    /// Its name, with the unit; the name of a counter ends in `_total`.
     pub name: &'static str,
-    /// What it is.
+    /// Its description.
     pub help: &'static str,
-    /// Whether it may fall.
+    /// A gauge may fall; a counter only grows.
     pub is_gauge: bool,
-    /// Now.
+    /// Its value now.
     pub value: f64,
 }
 
@@ -121,7 +129,7 @@ fn counter(text: &mut String, name: &str, help: &str, value: u64) {
     let _ = writeln!(text, "{name} {value}");
 }
 
-/// A label's value: backslash, quote and newline are escaped.
+/// Escapes backslash, quote and newline in the value of a label.
 fn escape_label(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

@@ -1,8 +1,8 @@
-//! The mount: what the kernel sees.
+//! The mount: the hierarchy as files that the kernel can show.
 //!
-//! `fs.rs` (with `files.rs`, `folders.rs`, `generated.rs`) is the semantics without FUSE types, over the tables in `inode.rs`, `handle.rs`
-//! and `nodes.rs`; `fuse.rs` translates; `pool.rs` holds the threads that wait for the store; `session.rs` is the daemon's life. Uses
-//! every layer below; only `main` may use it.
+//! `fs` holds the semantics without FUSE types and is tested without a mount; `fuse` translates between it
+//! and fuser; `daemon` is the life of the process. `fs` uses neither of the others, `fuse` does not use
+//! `daemon` (`tests/layers.rs` checks this). Uses every layer below; only `cli` may use it.
 
 pub mod daemon;
 pub mod fs;

@@ -1,7 +1,7 @@
-//! Attaching to the tree of files: checks first, then mount(2) where that is allowed, else fusermount3.
+//! Attaches the mount: checks first, then mount(2) where permitted, else fusermount3.
 //!
-//! fuser's own mounting is not used: its unmounting loses the mount when it is busy. Uses `sys`. Every refusal is one
-//! sentence that says what to do.
+//! fuser's own mounting is not used: its unmounting loses the mount when it is busy. Uses `sys`. Every error
+//! is one sentence that says what to do.
 
 use std::ffi::CString;
 use std::fs;
@@ -21,7 +21,7 @@ use crate::sys;
 
 const DEVICE: &str = "/dev/fuse";
 const FUSERMOUNT: &str = "fusermount3";
-/// What the service manager puts on a mount point to be asked for the real mount, which goes over it.
+/// The file system type of an automount point; the real mount goes over it.
 const AUTOMOUNT_TYPE: &str = "autofs";
 const FUSE_CONF: &str = "/etc/fuse.conf";
 
@@ -29,7 +29,7 @@ fn refuse<T>(sentence: String) -> Result<T> {
     Err(Error::Usage(sentence))
 }
 
-/// Looks whether the mount can be made, before anything is started. Gives the mount point's true path.
+/// Checks whether the mount can be made, before anything is started. Returns the canonical mount point.
 pub fn check(options: &Options) -> Result<PathBuf> {
     let given = &options.mountpoint;
     let shown = given.display();
@@ -37,7 +37,7 @@ pub fn check(options: &Options) -> Result<PathBuf> {
         Some(libc::ENOENT) => {
             refuse(format!("the mount point {shown} does not exist: make it with 'mkdir -p {shown}'"))
         }
-        Some(libc::ENOTCONN) => refuse(died(given)),
+        Some(libc::ENOTCONN) => refuse(crashed(given)),
         _ => refuse(format!("the mount point {shown} cannot be used: {error}")),
     })?;
     if !metadata.is_dir() {
@@ -48,9 +48,9 @@ pub fn check(options: &Options) -> Result<PathBuf> {
     if let Ok(Some(entry)) = mount_at(&mountpoint)
         && entry.filesystem_type != AUTOMOUNT_TYPE
     {
-        // What stat(2) tells may be what the kernel has kept.
+        // The kernel may have cached the result of stat(2).
         if entry.filesystem_type == FILESYSTEM_TYPE && is_dead(&mountpoint) {
-            return refuse(died(given));
+            return refuse(crashed(given));
         }
         return refuse(format!(
             "{shown} is busy: a filesystem of type {} is mounted there; unmount it first, or give another folder",
@@ -68,14 +68,14 @@ pub fn check(options: &Options) -> Result<PathBuf> {
     Ok(mountpoint)
 }
 
-fn died(mountpoint: &Path) -> String {
+fn crashed(mountpoint: &Path) -> String {
     let shown = mountpoint.display();
     format!(
-        "the daemon of an earlier mount on {shown} has died: clean up with 'zarrfs umount --stale {shown}'"
+        "the daemon of an earlier mount on {shown} has crashed: clean up with 'zarrfs umount --stale {shown}'"
     )
 }
 
-/// Store, mount point and log file must not lie in each other.
+/// Store, mount point and log file must not contain each other.
 fn check_apart(options: &Options, mountpoint: &Path) -> Result<()> {
     let Some(store) = options.store_path.as_deref().and_then(|path| fs::canonicalize(path).ok()) else {
         return Ok(());
@@ -99,8 +99,8 @@ fn check_apart(options: &Options, mountpoint: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether users other than the daemon's are let in.
-pub fn lets_others_in(options: &Options) -> Result<bool> {
+/// Whether other users than the daemon's may enter.
+pub fn allows_others(options: &Options) -> Result<bool> {
     let (uid, _) = sys::effective_ids();
     let may = uid == 0 || has_capability(CAP_SYS_ADMIN) || conf_allows_others();
     match options.allow_other {
@@ -118,10 +118,10 @@ fn conf_allows_others() -> bool {
     conf.lines().any(|line| line.trim() == "user_allow_other")
 }
 
-/// Mounts at `options.mountpoint` and gives the descriptor that requests come from.
+/// Mounts at `options.mountpoint` and returns the FUSE descriptor.
 pub fn mount(options: &Options) -> Result<OwnedFd> {
-    let lets_others_in = lets_others_in(options)?;
-    let error = match mount_directly(options, lets_others_in) {
+    let allows_others = allows_others(options)?;
+    let error = match mount_directly(options, allows_others) {
         Ok(device) => return Ok(device),
         Err(error) => error,
     };
@@ -130,20 +130,21 @@ pub fn mount(options: &Options) -> Result<OwnedFd> {
             "{DEVICE} is missing: load the kernel module with 'modprobe fuse'; a container needs \
              '--device {DEVICE} --cap-add SYS_ADMIN'"
         )),
-        Some(libc::EPERM | libc::EACCES) => mount_by_helper(options, lets_others_in),
+        Some(libc::EPERM | libc::EACCES) => mount_by_helper(options, allows_others),
         _ => refuse(format!("cannot mount on {}: {error}", options.mountpoint.display())),
     }
 }
 
-/// The longest read where the kernel reads ahead for its page cache. A reader waits for what is read ahead, all of it: in shorter
-/// requests, each session thread answers one meanwhile. Past the page cache it would be one request after the other.
+/// The longest read where the kernel reads ahead for its page cache. A reader waits for the whole read-ahead:
+/// with shorter requests, several session threads work on it at once. Direct reads would only become several
+/// requests in a row.
 const MAX_CACHED_READ_BYTES: u32 = 512 << 10;
 
-fn mount_directly(options: &Options, lets_others_in: bool) -> io::Result<OwnedFd> {
+fn mount_directly(options: &Options, allows_others: bool) -> io::Result<OwnedFd> {
     let device = fs::OpenOptions::new().read(true).write(true).open(DEVICE)?;
     let (uid, gid) = sys::effective_ids();
     let owner = format!("fd={},rootmode=40000,user_id={uid},group_id={gid}", device.as_raw_fd());
-    let data = owner + &kernel_data(options, lets_others_in);
+    let data = owner + &kernel_data(options, allows_others);
     let mut flags = libc::MS_NOSUID | libc::MS_NODEV;
     if !options.writable {
         flags |= libc::MS_RDONLY;
@@ -157,10 +158,10 @@ fn mount_directly(options: &Options, lets_others_in: bool) -> io::Result<OwnedFd
     Ok(device.into())
 }
 
-/// What mount(2) is told of the mount beside who owns it.
-fn kernel_data(options: &Options, lets_others_in: bool) -> String {
+/// The data string of mount(2), except for the owner.
+fn kernel_data(options: &Options, allows_others: bool) -> String {
     let mut data = String::new();
-    if lets_others_in {
+    if allows_others {
         data.push_str(",allow_other,default_permissions");
     }
     if !options.direct_io {
@@ -169,7 +170,7 @@ fn kernel_data(options: &Options, lets_others_in: bool) -> String {
     data
 }
 
-/// The flag of mount(2) for a word; 0 for one that asks for what is so anyway.
+/// The mount(2) flag of a mount option; 0 if the option asks for the default.
 fn kernel_flag(word: &str) -> u64 {
     match word {
         "noexec" => libc::MS_NOEXEC,
@@ -189,14 +190,14 @@ fn source_name(options: &Options) -> &str {
     if options.source.is_empty() { "zarrfs" } else { &options.source }
 }
 
-/// fusermount3 mounts for users and sends the descriptor over a socket whose number it is told.
-fn mount_by_helper(options: &Options, lets_others_in: bool) -> Result<OwnedFd> {
+/// fusermount3 mounts for unprivileged users and sends the descriptor over a socket, given by number.
+fn mount_by_helper(options: &Options, allows_others: bool) -> Result<OwnedFd> {
     let failed = |error: io::Error| -> Error { Error::Usage(format!("cannot run {FUSERMOUNT}: {error}")) };
     let (ours, theirs) = UnixStream::pair().map_err(failed)?;
     sys::keep_on_exec(theirs.as_fd()).map_err(failed)?;
     let child = Command::new(FUSERMOUNT)
         .arg("-o")
-        .arg(helper_words(options, lets_others_in))
+        .arg(helper_words(options, allows_others))
         .arg("--")
         .arg(&options.mountpoint)
         .env("_FUSE_COMMFD", theirs.as_raw_fd().to_string())
@@ -207,7 +208,7 @@ fn mount_by_helper(options: &Options, lets_others_in: bool) -> Result<OwnedFd> {
     drop(theirs);
     let child = child.map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => Error::Usage(format!(
-            "{FUSERMOUNT} is missing, which mounts for users: install it with 'apt install fuse3', or run as root"
+            "{FUSERMOUNT} is missing; users other than root need it to mount: install it with 'apt install fuse3', or run as root"
         )),
         _ => failed(error),
     })?;
@@ -219,14 +220,14 @@ fn mount_by_helper(options: &Options, lets_others_in: bool) -> Result<OwnedFd> {
     }
 }
 
-fn helper_words(options: &Options, lets_others_in: bool) -> String {
+fn helper_words(options: &Options, allows_others: bool) -> String {
     let name = source_name(options).replace('\\', "\\\\").replace(',', "\\,");
     let access = if options.writable { "rw" } else { "ro" };
     let mut words = format!("{access},nosuid,nodev,subtype=zarrfs,fsname={name}");
-    if lets_others_in {
+    if allows_others {
         words.push_str(",allow_other,default_permissions");
     }
-    // The words that fusermount3 knows; the others only say how a file system that we are not keeps its times.
+    // The options that fusermount3 knows; the others only concern how a disk file system keeps its times.
     for word in &options.kernel_words {
         if ["noexec", "noatime", "nodiratime", "sync", "dirsync"].contains(&word.as_str()) {
             words.push(',');
@@ -236,7 +237,7 @@ fn helper_words(options: &Options, lets_others_in: bool) -> String {
     words
 }
 
-/// What fusermount3 complains about, as a sentence that says what to do.
+/// The complaint of fusermount3 as a sentence that says what to do.
 fn explain_helper(complaint: &str, options: &Options) -> String {
     let shown = options.mountpoint.display();
     let complaint = complaint.trim().trim_start_matches("fusermount3: ");
@@ -246,9 +247,7 @@ fn explain_helper(complaint: &str, options: &Options) -> String {
         );
     }
     if complaint.contains(DEVICE) && complaint.contains("ermission denied") {
-        return format!(
-            "you may not use {DEVICE}: the administrator lets users mount with 'chmod 666 {DEVICE}'"
-        );
+        return format!("you may not use {DEVICE}: an administrator can allow it with 'chmod 666 {DEVICE}'");
     }
     if complaint.contains(DEVICE) {
         return format!("{DEVICE} cannot be used ({complaint}): load it with 'modprobe fuse' as root");
@@ -264,7 +263,7 @@ fn explain_helper(complaint: &str, options: &Options) -> String {
     format!("cannot mount on {shown}: {complaint}")
 }
 
-/// Takes a mount out of the tree; with `lazily` also one that is in use, which then ends with its last user.
+/// Detaches a mount; with `lazily` also one that is in use, which then ends with its last user.
 pub fn detach(mountpoint: &Path, lazily: bool) -> io::Result<()> {
     let target = CString::new(mountpoint.as_os_str().as_bytes())?;
     match sys::unmount(&target, if lazily { libc::MNT_DETACH } else { 0 }) {
@@ -287,7 +286,7 @@ fn detach_by_helper(mountpoint: &Path, lazily: bool) -> io::Result<()> {
     if complaint.contains("busy") {
         return Err(io::Error::from_raw_os_error(libc::EBUSY));
     }
-    // It looks for mounts of the user who calls; one of somebody else is "not found".
+    // fusermount3 looks for mounts of the calling user; it reports another user's mount as "not found".
     if complaint.contains("not found in") || complaint.contains("not permitted") {
         return Err(io::Error::from_raw_os_error(libc::EPERM));
     }

@@ -1,4 +1,4 @@
-//! `zarrfs umount`: finds the mount, takes it out of the tree, and waits for its daemon.
+//! `zarrfs umount`: finds the mount, detaches it, and waits for its daemon.
 
 use std::fs;
 use std::io::{self, Read};
@@ -8,48 +8,49 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::mount::daemon::attach::detach;
-use crate::mount::daemon::exit_status::lost;
+use crate::mount::daemon::exit_status::read_lost;
 use crate::mount::daemon::procfs::{
     FILESYSTEM_TYPE, MountEntry, mount_at, start_ticks, users_of, with_timeout,
 };
 use crate::mount::fs::{CONFIG, INTERNALS, UNSAVED};
 use crate::sys;
 
-/// A mount whose daemon does not answer for so long counts as hung.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a daemon may take to end when nobody uses its mount any more.
+/// A daemon that does not reply for this long counts as hung.
+const DAEMON_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a daemon may take to exit once its mount is unused.
 const DAEMON_END_MS: i32 = 60_000;
-/// How long is waited for the daemon of a mount that was detached by force.
+/// How long to wait for the daemon of a mount that was detached by force.
 const FORCED_END_MS: i32 = 2_000;
-/// Keys that are named when something cannot be stored.
-const NAMED_KEYS: usize = 20;
-/// A program that has just ended may still be letting go.
+/// How many keys an error lists.
+const MAX_LISTED_KEYS: usize = 20;
+/// A program that has just exited may still be releasing the mount.
 const BUSY_RETRIES: u32 = 5;
 
 fn refuse<T>(sentence: String) -> Result<T> {
     Err(Error::Usage(sentence))
 }
 
-/// Unmounts, and returns when the daemon has written everything and gone. Fails with the reason when something cannot be
-/// written, when the mount is busy (naming who uses it), and when the daemon does not answer; `force` detaches it at once.
-/// A mount whose daemon has died is detached, which is a failure where it could have written.
+/// Unmounts, and returns when the daemon has written everything and exited. Fails with the reason when
+/// something cannot be written, when the mount is busy (naming the programs that use it), and when the daemon
+/// does not reply; `force` detaches at once. A mount whose daemon has crashed is detached; this is a failure
+/// if the mount was writable.
 pub fn unmount(mountpoint: &Path, force: bool) -> Result<()> {
     let entry = find(mountpoint)?;
     let shown = mountpoint.display();
-    let daemon = daemon_of(&entry.mountpoint);
+    let daemon = daemon_state(&entry.mountpoint);
     if let DaemonState::Dead = daemon {
         return unmount_dead(mountpoint, &entry);
     }
-    // Where nothing could be written, nothing can be lost.
+    // A read-only mount cannot lose anything.
     let stores = !force && !entry.is_read_only;
     if let (DaemonState::Silent, true) = (&daemon, stores) {
         return refuse(format!(
-            "not unmounted: the daemon of {shown} does not answer; wait for its store, or detach it with --force"
+            "not unmounted: the daemon of {shown} does not respond; wait for its store, or detach it with --force"
         ));
     }
     let mut tries = 0;
     loop {
-        // Again for each try: who held the mount has written until now.
+        // Again for each attempt: the programs that held the mount may have written meanwhile.
         if stores {
             store_all(&entry)?;
         }
@@ -63,83 +64,84 @@ pub fn unmount(mountpoint: &Path, force: bool) -> Result<()> {
                 std::thread::sleep(Duration::from_millis(100));
             }
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
-                return refuse(format!("you may not unmount {shown}: only who mounted it may, or root"));
+                return refuse(format!(
+                    "you may not unmount {shown}: only root and the user that mounted it may"
+                ));
             }
             Err(error) => return refuse(format!("cannot unmount {shown}: {error}")),
         }
     }
     let DaemonState::Running(daemon, outcome) = daemon else {
-        log::warn!("{shown} is detached; its daemon cannot be waited for from here");
+        log::warn!("{shown} is detached; cannot wait for its daemon from here");
         return Ok(());
     };
-    let patience_ms = if force { FORCED_END_MS } else { DAEMON_END_MS };
-    match sys::wait_readable(daemon.as_fd(), patience_ms) {
-        Ok(true) => match outcome.and_then(lost) {
+    let timeout_ms = if force { FORCED_END_MS } else { DAEMON_END_MS };
+    match sys::wait_readable(daemon.as_fd(), timeout_ms) {
+        Ok(true) => match outcome.and_then(read_lost) {
             None => Ok(()),
             Some(_) if entry.is_read_only => Ok(()),
             Some(lost) if force => {
-                log::warn!("{}", what_is_lost(mountpoint, &lost));
+                log::warn!("{}", loss_report(mountpoint, &lost));
                 Ok(())
             }
-            Some(lost) => refuse(what_is_lost(mountpoint, &lost)),
+            Some(lost) => refuse(loss_report(mountpoint, &lost)),
         },
         Ok(false) if force => {
-            log::warn!("{shown} is detached; its daemon ends when the programs that hold files there let go");
+            log::warn!("{shown} is detached; its daemon exits when programs have closed their files there");
             Ok(())
         }
-        Ok(false) => refuse(format!("{shown} is unmounted, but its daemon has not ended")),
+        Ok(false) => refuse(format!("{shown} is unmounted, but its daemon has not exited")),
         Err(error) => refuse(format!("{shown} is unmounted, but waiting for its daemon failed: {error}")),
     }
 }
 
-fn what_is_lost(mountpoint: &Path, lost: &str) -> String {
+fn loss_report(mountpoint: &Path, lost: &str) -> String {
     let shown = mountpoint.display();
     if lost.is_empty() {
-        return format!(
-            "{shown} is unmounted, but its daemon ended without a word: what it had not stored is lost"
-        );
+        return format!("{shown} is unmounted, but its daemon crashed; writes that were not synced are lost");
     }
-    format!("{shown} is unmounted, but not all that was written could be stored. Lost{}", listed(lost))
+    format!("{shown} is unmounted, but some writes could not be stored. Lost{}", as_list(lost))
 }
 
-/// Has the daemon store everything before the mount goes, so that a failure can still be mended.
+/// Lets the daemon store everything before the mount is detached, so that the cause of a failure can still be
+/// fixed.
 fn store_all(entry: &MountEntry) -> Result<()> {
     let shown = entry.mountpoint.display();
     let folder = match fs::File::open(&entry.mountpoint) {
         Ok(folder) => folder,
-        // Another user's mount, which root may unmount and not enter: the daemon stores when it ends.
+        // Another user's mount, which root may detach but not enter: the daemon stores when it exits.
         Err(error) if error.raw_os_error() == Some(libc::EACCES) => return Ok(()),
         Err(error) => return refuse(format!("not unmounted: {shown} cannot be opened: {error}")),
     };
     match folder.sync_all() {
         Ok(()) => Ok(()),
-        Err(error) if is_from_the_dead(&error) => refuse(format!(
-            "the daemon of {shown} died while it stored what was written; the mount is left as it is"
-        )),
+        Err(error) if is_daemon_gone(&error) => {
+            refuse(format!("the daemon of {shown} crashed while it stored writes; the mount stays attached"))
+        }
         Err(error) => refuse(format!(
-            "not unmounted: something that was written cannot be stored ({error}){}. Mend the cause and try again, or lose it \
-             with --force",
+            "not unmounted: some writes cannot be stored ({error}){}. Fix the cause and try again, or discard them with \
+             --force",
             unsaved(&entry.mountpoint)
         )),
     }
 }
 
-/// The keys of what is not stored, as far as they fit into a sentence.
+/// A list of the keys that are not stored, for an error.
 fn unsaved(mountpoint: &Path) -> String {
     let path = mountpoint.join(INTERNALS).join(UNSAVED);
-    let Some(Ok(text)) = with_timeout(PATIENCE, move || fs::read_to_string(path)) else {
+    let Some(Ok(text)) = with_timeout(DAEMON_TIMEOUT, move || fs::read_to_string(path)) else {
         return String::new();
     };
-    listed(&text)
+    as_list(&text)
 }
 
-/// Lines, as the end of a sentence.
-fn listed(text: &str) -> String {
+/// Lines as a list at the end of a sentence.
+fn as_list(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     if lines.is_empty() {
         return String::new();
     }
-    let shown = lines.get(..NAMED_KEYS).unwrap_or(&lines);
+    let shown = lines.get(..MAX_LISTED_KEYS).unwrap_or(&lines);
     let more = match lines.len() - shown.len() {
         0 => String::new(),
         more => format!("\n  and {more} more"),
@@ -147,7 +149,7 @@ fn listed(text: &str) -> String {
     format!(":\n  {}{more}\n", shown.join("\n  "))
 }
 
-/// Detaches what a daemon that died has left.
+/// Detaches the mount of a crashed daemon.
 fn unmount_dead(mountpoint: &Path, entry: &MountEntry) -> Result<()> {
     let shown = mountpoint.display();
     detach(&entry.mountpoint, true)
@@ -156,11 +158,12 @@ fn unmount_dead(mountpoint: &Path, entry: &MountEntry) -> Result<()> {
         return Ok(());
     }
     refuse(format!(
-        "{shown} is unmounted, but its daemon had died: what programs wrote there and neither closed nor synced is lost"
+        "{shown} is unmounted, but its daemon had crashed: writes that were neither closed nor synced are lost"
     ))
 }
 
-/// Detaches a mount whose daemon has died (one that answers ENOTCONN); anything else is left alone, and is no error.
+/// Detaches a mount whose daemon has crashed (it replies ENOTCONN); leaves any other mount alone, without an
+/// error.
 pub fn unmount_stale(mountpoint: &Path) -> Result<()> {
     let Ok(entry) = find(mountpoint) else { return Ok(()) };
     if !is_dead(&entry.mountpoint) {
@@ -170,11 +173,11 @@ pub fn unmount_stale(mountpoint: &Path) -> Result<()> {
         .or_else(|error| refuse(format!("cannot detach the dead mount on {}: {error}", mountpoint.display())))
 }
 
-/// The zarrfs mount at a path. The path itself is looked at last: a mount that hangs must not hang this.
+/// The zarrfs mount at a path. The path itself is opened last: a mount that hangs must not hang this command.
 fn find(mountpoint: &Path) -> Result<MountEntry> {
     let shown = mountpoint.display();
-    let failed = |error: io::Error| Error::Usage(format!("cannot look at {shown}: {error}"));
-    let mut entry = match of_parent(mountpoint) {
+    let failed = |error: io::Error| Error::Usage(format!("cannot access {shown}: {error}"));
+    let mut entry = match resolve_parent(mountpoint) {
         Some(path) => mount_at(&path).map_err(failed)?,
         None => None,
     };
@@ -192,42 +195,42 @@ fn find(mountpoint: &Path) -> Result<MountEntry> {
     }
 }
 
-/// The path with all but its last segment resolved.
-fn of_parent(mountpoint: &Path) -> Option<PathBuf> {
+/// The path with all segments but the last resolved.
+fn resolve_parent(mountpoint: &Path) -> Option<PathBuf> {
     let absolute = std::path::absolute(mountpoint).ok()?;
     let name = absolute.file_name()?;
     Some(fs::canonicalize(absolute.parent()?).ok()?.join(name))
 }
 
-/// Opening a folder asks the daemon, always; what stat(2) tells may be what the kernel has kept of a daemon that has died.
+/// Opening a folder always asks the daemon; stat(2) of a crashed daemon's mount may return cached attributes.
 pub(super) fn is_dead(mountpoint: &Path) -> bool {
     let path = mountpoint.to_owned();
-    let looked = with_timeout(PATIENCE, move || fs::File::open(path).map(drop));
-    matches!(looked, Some(Err(error)) if is_from_the_dead(&error))
+    let looked = with_timeout(DAEMON_TIMEOUT, move || fs::File::open(path).map(drop));
+    matches!(looked, Some(Err(error)) if is_daemon_gone(&error))
 }
 
-/// The answer for a daemon that has died, or that died while it was asked.
-fn is_from_the_dead(error: &io::Error) -> bool {
+/// The errno of a crashed daemon, or of one that crashes during the request.
+fn is_daemon_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED))
 }
 
-/// What is behind a mount.
+/// The state of a mount's daemon.
 enum DaemonState {
-    /// This process, and what it will say in the end, where that can be heard.
+    /// It runs as this process, and reports its exit status in this file, if that is readable.
     Running(OwnedFd, Option<fs::File>),
-    /// A daemon that answers, but that cannot be waited for: it lets this user not in, or its number means another
-    /// process here.
+    /// It replies, but this command cannot wait for it: it does not admit this user, or its process id
+    /// belongs to another process here.
     Unknown,
-    /// Nothing that answers.
+    /// It does not reply.
     Silent,
-    /// Nothing any more.
+    /// It has crashed.
     Dead,
 }
 
-/// Who serves a mount, as the mount itself tells.
-fn daemon_of(mountpoint: &Path) -> DaemonState {
+/// The state of a mount's daemon, as the mount itself reports it.
+fn daemon_state(mountpoint: &Path) -> DaemonState {
     let path = mountpoint.to_owned();
-    let asked = with_timeout(PATIENCE, move || {
+    let asked = with_timeout(DAEMON_TIMEOUT, move || {
         let mut text = String::new();
         drop(fs::File::open(&path)?);
         let config = fs::File::open(path.join(INTERNALS).join(CONFIG))?;
@@ -235,7 +238,7 @@ fn daemon_of(mountpoint: &Path) -> DaemonState {
     });
     match asked {
         None => DaemonState::Silent,
-        Some(Err(error)) if is_from_the_dead(&error) => DaemonState::Dead,
+        Some(Err(error)) if is_daemon_gone(&error) => DaemonState::Dead,
         Some(Err(_)) => DaemonState::Unknown,
         Some(Ok(config)) => process_of(&config).unwrap_or(DaemonState::Unknown),
     }
@@ -255,11 +258,11 @@ fn busy(mountpoint: &Path, entry: &MountEntry) -> String {
     let users = users_of(entry);
     if users.is_empty() {
         return format!(
-            "{shown} is busy: a program of another user holds it, or another mount is inside; end it, or use --force"
+            "{shown} is busy: a program of another user uses it, or another mount is inside; stop that, or use --force"
         );
     }
-    let listed: Vec<String> = users.iter().take(10).map(|(pid, name)| format!("{name} ({pid})")).collect();
-    let more = users.len().saturating_sub(listed.len());
+    let names: Vec<String> = users.iter().take(10).map(|(pid, name)| format!("{name} ({pid})")).collect();
+    let more = users.len().saturating_sub(names.len());
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    format!("{shown} is busy: used by {}{more}; end them, or use --force", listed.join(", "))
+    format!("{shown} is busy: used by {}{more}; stop them, or use --force", names.join(", "))
 }

@@ -1,7 +1,9 @@
-//! The daemon's last word: how `zarrfs umount`, which is not its parent, learns whether all was written.
+//! The daemon's exit status: how `zarrfs umount`, which is not its parent, learns whether everything was
+//! stored.
 //!
-//! A file without a name (memfd_create(2)), which the daemon writes when it ends. `config.json` says where it is in /proc; who
-//! opens it there before the mount goes can read it when the daemon has gone. Uses `sys`.
+//! An unnamed file (memfd_create(2)) that the daemon writes when it exits. `config.json` gives its path in
+//! /proc; a process that opens it there before the mount is detached can read it after the daemon has exited.
+//! Uses `sys`.
 
 use std::fs::File;
 use std::io::Read;
@@ -11,29 +13,29 @@ use std::os::unix::fs::FileExt;
 use crate::sys;
 
 const STORED: &str = "stored\n";
-/// More is not read.
+/// How much is read at most.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// The daemon's end.
+/// The writing side, in the daemon.
 pub struct ExitStatus {
     file: Option<File>,
 }
 
 impl ExitStatus {
-    /// Nothing said yet.
+    /// An empty status.
     pub fn new() -> Self {
-        let file = sys::memory_file(c"zarrfs-outcome")
+        let file = sys::memory_file(c"zarrfs-exit-status")
             .inspect_err(|error| log::debug!("cannot create the exit status for umount: {error}"));
         ExitStatus { file: file.ok().map(File::from) }
     }
 
-    /// Where others of this system open it.
+    /// Its path for other processes.
     pub fn path(&self) -> Option<String> {
         let number = self.file.as_ref()?.as_raw_fd();
         Some(format!("/proc/{}/fd/{number}", std::process::id()))
     }
 
-    /// All is stored, or these lines name what is lost.
+    /// Records that everything is stored, or the lines that name the lost data.
     pub fn record(&self, lost: Option<&str>) {
         let Some(file) = &self.file else { return };
         let reported = file.set_len(0).and_then(|()| file.write_all_at(lost.unwrap_or(STORED).as_bytes(), 0));
@@ -49,11 +51,12 @@ impl Default for ExitStatus {
     }
 }
 
-/// What a daemon that has ended said in the end: what is lost, `""` where it said nothing at all; `None` when all is stored.
-pub fn lost(outcome: File) -> Option<String> {
+/// The lost data that an exited daemon reported; `""` if it reported nothing at all; `None` if everything is
+/// stored.
+pub fn read_lost(status: File) -> Option<String> {
     let mut text = String::new();
-    // What is no text was not said by a daemon.
-    let _ = outcome.take(MAX_BYTES).read_to_string(&mut text);
+    // A daemon writes text only.
+    let _ = status.take(MAX_BYTES).read_to_string(&mut text);
     (text != STORED).then_some(text)
 }
 
@@ -63,13 +66,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_word_is_read_by_others() {
-        let outcome = ExitStatus::new();
-        let open = || File::open(outcome.path().unwrap()).unwrap();
-        assert_eq!(lost(open()).as_deref(), Some(""));
-        outcome.record(Some("a/c/0\n"));
-        assert_eq!(lost(open()).as_deref(), Some("a/c/0\n"));
-        outcome.record(None);
-        assert_eq!(lost(open()), None);
+    fn another_process_reads_the_status() {
+        let status = ExitStatus::new();
+        let open = || File::open(status.path().unwrap()).unwrap();
+        assert_eq!(read_lost(open()).as_deref(), Some(""));
+        status.record(Some("a/c/0\n"));
+        assert_eq!(read_lost(open()).as_deref(), Some("a/c/0\n"));
+        status.record(None);
+        assert_eq!(read_lost(open()), None);
     }
 }

@@ -1,4 +1,7 @@
-//! The life of the process that serves a mount.
+//! The life of the process that serves a mount, and the command that ends it: attach and detach, signals,
+//! exit.
+//!
+//! Uses `fs` and `fuse`, and `sys` for the system calls.
 
 pub mod attach;
 pub mod detach;

@@ -1,10 +1,11 @@
-//! What the daemon may do: the right to mount stays with one thread, which uses it for nothing else; every thread that looks at
-//! stored data is without.
+//! The capabilities of the daemon: CAP_SYS_ADMIN stays on one thread, which uses it only to mount and
+//! unmount; every thread that reads stored data is without it.
 //!
-//! A daemon run by root keeps what it takes to read private stores and to give what it makes to the array's owner
-//! (`WORKING`), and loses the rest of root's capabilities on all threads. Uses `sys`.
+//! A daemon run by root keeps the capabilities that it needs to read private stores and to give new files to
+//! the array's owner (`WORKING`), and drops the others on all threads. Uses `sys`.
 //!
-//! Invariant: [`Mounter::start`] runs before any other thread is started, since threads inherit what their creator has.
+//! Invariant: [`MountThread::start`] runs before any other thread starts, since threads inherit the
+//! capabilities of their creator.
 
 use std::io;
 use std::sync::mpsc::{Sender, channel};
@@ -14,7 +15,7 @@ use parking_lot::Mutex;
 use crate::error::{Error, Result};
 use crate::sys::{self, Capabilities};
 
-/// The capability that mount(2) asks for.
+/// The capability for mount(2).
 pub const CAP_SYS_ADMIN: u32 = 21;
 const CAP_CHOWN: u32 = 0;
 const CAP_DAC_OVERRIDE: u32 = 1;
@@ -22,7 +23,7 @@ const CAP_DAC_READ_SEARCH: u32 = 2;
 const CAP_FOWNER: u32 = 3;
 const CAP_FSETID: u32 = 4;
 
-/// What all threads keep, as far as they have it.
+/// Capabilities that all threads keep, if they have them.
 const WORKING: u64 =
     1 << CAP_CHOWN | 1 << CAP_DAC_OVERRIDE | 1 << CAP_DAC_READ_SEARCH | 1 << CAP_FOWNER | 1 << CAP_FSETID;
 const MOUNTING: u64 = 1 << CAP_SYS_ADMIN;
@@ -40,9 +41,10 @@ pub struct MountThread {
 }
 
 impl MountThread {
-    /// Starts it, and takes the right to mount from the calling thread and all that it starts later.
+    /// Starts the thread, and drops CAP_SYS_ADMIN from the calling thread and all threads that it starts
+    /// later.
     pub fn start() -> Result<Self> {
-        let failed = |error: io::Error| Error::Usage(format!("cannot give up privileges: {error}"));
+        let failed = |error: io::Error| Error::Usage(format!("cannot drop privileges: {error}"));
         let permitted = sys::capabilities().map_err(failed)?.permitted;
         let (sender, jobs) = channel::<Job>();
         let at_rest =
@@ -50,7 +52,7 @@ impl MountThread {
         let raised = Capabilities { effective: at_rest.permitted, ..at_rest };
         let serve = move || {
             for job in jobs {
-                // Without it the job fails with EPERM, and says so.
+                // Without the capability the job fails with EPERM and reports that.
                 let _ = sys::set_capabilities(raised);
                 job();
                 let _ = sys::set_capabilities(at_rest);
@@ -62,17 +64,17 @@ impl MountThread {
         Ok(MountThread { jobs: Mutex::new(sender) })
     }
 
-    /// Runs what takes the right to mount, and waits for it.
+    /// Runs a job that needs CAP_SYS_ADMIN, and waits for it.
     pub fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Result<T> {
         let (sender, result) = channel();
         self.submit(move || {
             let _ = sender.send(job());
         });
-        // Its thread ends with the process only.
+        // The thread ends only with the process.
         result.recv().map_err(|_| Error::Usage("the thread that mounts has ended, which is a bug".to_owned()))
     }
 
-    /// Has it run after what was submitted before, without waiting for it.
+    /// Queues a job after all earlier ones, without waiting for it.
     pub fn submit(&self, job: impl FnOnce() + Send + 'static) {
         let _ = self.jobs.lock().send(Box::new(job));
     }
@@ -85,7 +87,7 @@ mod tests {
 
     #[test]
     fn only_the_mounter_keeps_the_right_to_mount() {
-        // On a thread of its own, so that the other tests keep their privileges.
+        // On its own thread, so that the other tests keep their privileges.
         let test = || {
             let could_mount = has_capability(CAP_SYS_ADMIN);
             let mount_thread = MountThread::start().unwrap();

@@ -1,4 +1,4 @@
-//! Processes and mounts, as /proc tells of them.
+//! Processes and mounts, read from /proc.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-/// The type that the kernel shows for our mounts.
+/// The file system type of our mounts.
 pub const FILESYSTEM_TYPE: &str = "fuse.zarrfs";
 
 /// The process that a thread belongs to.
@@ -26,20 +26,20 @@ pub struct MountEntry {
     pub id: u64,
     /// The device, `major:minor`.
     pub device: String,
-    /// Where it is mounted.
+    /// The mount point.
     pub mountpoint: PathBuf,
-    /// The type, with subtype.
+    /// The type with its subtype.
     pub filesystem_type: String,
-    /// Nothing can be written.
+    /// The mount is read-only.
     pub is_read_only: bool,
 }
 
-/// All mounts that this process sees, in the order in which they were made.
+/// All mounts that this process sees, in the order of mounting.
 pub fn mounts() -> io::Result<Vec<MountEntry>> {
     Ok(fs::read("/proc/self/mountinfo")?.split(|&byte| byte == b'\n').filter_map(parse_mount).collect())
 }
 
-/// The mount on top at a mount point.
+/// The topmost mount at a mount point.
 pub fn mount_at(mountpoint: &Path) -> io::Result<Option<MountEntry>> {
     Ok(mounts()?.into_iter().rev().find(|entry| entry.mountpoint == mountpoint))
 }
@@ -56,7 +56,7 @@ fn parse_mount(line: &[u8]) -> Option<MountEntry> {
     Some(MountEntry { id, device, mountpoint, filesystem_type, is_read_only })
 }
 
-/// Space, tab, newline and backslash stand as three octal digits.
+/// Space, tab, newline and backslash are written as three octal digits.
 fn unescape(word: &[u8]) -> OsString {
     let mut bytes = Vec::with_capacity(word.len());
     let mut rest = word;
@@ -75,16 +75,17 @@ fn unescape(word: &[u8]) -> OsString {
     OsString::from_vec(bytes)
 }
 
-/// When a process was started, in clock ticks since boot: tells a process from a later one with its number.
+/// The start time of a process in clock ticks since boot: distinguishes a process from a later one with the
+/// same id.
 pub fn start_ticks(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The command's name stands in parentheses and may hold anything; field 22 is the 20th behind it.
+    // The command name in parentheses may contain anything; field 22 is the 20th after it.
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// Runs on a thread of its own what might hang; `None` when it has not come back within `patience`.
+/// Runs a call that may hang on its own thread; `None` if it has not returned within `timeout`.
 pub fn with_timeout<T: Send + 'static>(
-    patience: Duration,
+    timeout: Duration,
     look: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
     let (sender, receiver) = channel();
@@ -93,22 +94,22 @@ pub fn with_timeout<T: Send + 'static>(
             let _ = sender.send(look());
         })
         .ok()?;
-    receiver.recv_timeout(patience).ok()
+    receiver.recv_timeout(timeout).ok()
 }
 
-/// Looking at a process in /proc that takes longer hangs.
-const HANGS_AFTER: Duration = Duration::from_millis(300);
-/// Threads that may be left behind at what hangs.
+/// Reading a process in /proc hangs if it takes longer than this.
+const HANG_TIMEOUT: Duration = Duration::from_millis(300);
+/// How many threads may be left hanging.
 const MAX_HANGING: usize = 16;
 
-/// How many threads this process has.
+/// The number of threads of this process.
 pub fn thread_count() -> usize {
     fs::read_dir("/proc/self/task").map_or(1, Iterator::count)
 }
 
-/// The processes that hold a mount: with an open file, a mapping, or their working folder in it. What may not be
-/// looked at (another user's processes) is left out, and so is what cannot be: to look at a process that hangs in the kernel
-/// can hang, too. Nothing in the mount itself is touched.
+/// The processes that use a mount: by an open file, a mapping, or their working folder. Processes that must
+/// not be read (of other users) are left out, and so are those that cannot: reading a process that hangs in
+/// the kernel can hang, too. Nothing in the mount itself is touched.
 pub fn users_of(mount: &MountEntry) -> Vec<(u32, String)> {
     let numbers = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -125,7 +126,7 @@ pub fn users_of(mount: &MountEntry) -> Vec<(u32, String)> {
     users
 }
 
-/// Looks at each item, one after the other; past those at which it hangs, on further threads.
+/// Calls `look` for each item in turn; items at which it hangs are skipped by continuing on further threads.
 fn each_with_timeout<I, T>(items: Vec<I>, look: impl Fn(I) -> T + Send + Sync + 'static) -> Vec<T>
 where
     I: Copy + Send + Sync + 'static,
@@ -146,7 +147,7 @@ where
         if std::thread::Builder::new().spawn(run).is_err() {
             break;
         }
-        while let Ok(looked) = receiver.recv_timeout(HANGS_AFTER) {
+        while let Ok(looked) = receiver.recv_timeout(HANG_TIMEOUT) {
             found.push(looked);
             if found.len() == items.len() {
                 return found;
@@ -194,7 +195,7 @@ mod tests {
 
     /// `zarrfs umount` of a mount in use hung for as long as any process on the machine hung in the kernel.
     #[test]
-    fn what_hangs_is_passed_over() {
+    fn hanging_items_are_skipped() {
         let look = |item: u32| {
             if item.is_multiple_of(40) {
                 std::thread::sleep(Duration::from_secs(3600));

@@ -1,4 +1,4 @@
-//! Tells systemd how far the daemon is (sd_notify(3)): one datagram to the socket that `NOTIFY_SOCKET` names.
+//! Reports the daemon's state to systemd (sd_notify(3)): one datagram to the socket in `NOTIFY_SOCKET`.
 
 use std::env;
 use std::ffi::OsStr;
@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-/// Sends a state (`READY=1`, …); nothing where no service manager waits for it.
+/// Sends a state (`READY=1`, …); does nothing without a service manager.
 pub fn send(state: &str) {
     let Some(socket) = env::var_os("NOTIFY_SOCKET") else { return };
     if let Err(error) = send_to(&socket, state) {
@@ -16,29 +16,29 @@ pub fn send(state: &str) {
     }
 }
 
-/// The mount answers. A daemon that has left the process that was started says which it is.
+/// The mount is ready. A daemon that has forked from the started process reports its process id.
 pub fn ready(source: &str, is_daemon: bool) {
     let main = if is_daemon { format!("\nMAINPID={}", std::process::id()) } else { String::new() };
-    // A value ends with its line.
+    // A value ends at a line break.
     send(&format!("READY=1\nSTATUS=Serving {}{main}", source.replace('\n', "?")));
 }
 
-/// The daemon ends.
+/// The daemon is stopping.
 pub fn stopping() {
-    send("STOPPING=1\nSTATUS=Ending");
+    send("STOPPING=1\nSTATUS=Stopping");
 }
 
-/// The daemon is still ending, which may take so long from now.
-pub fn ending(open_files: usize, dirty_bytes: u64, at_most: Duration) {
+/// The daemon is still stopping, and may take this long from now.
+pub fn still_stopping(open_files: usize, dirty_bytes: u64, at_most: Duration) {
     let microseconds = at_most.as_micros();
     let status = match (open_files, dirty_bytes) {
-        (0, bytes) => format!("Ending: {bytes} bytes to be stored"),
-        (files, bytes) => format!("Ending: {files} open files are served, {bytes} bytes to be stored"),
+        (0, bytes) => format!("Stopping: {bytes} bytes to store"),
+        (files, bytes) => format!("Stopping: {files} files open, {bytes} bytes to store"),
     };
     send(&format!("STATUS={status}\nEXTEND_TIMEOUT_USEC={microseconds}"));
 }
 
-/// A path, or a name in the abstract namespace behind an `@`.
+/// A path, or after an `@` a name in the abstract namespace.
 fn send_to(socket: &OsStr, state: &str) -> io::Result<()> {
     let address = match socket.as_bytes().split_first() {
         Some((b'@', name)) => SocketAddr::from_abstract_name(name)?,

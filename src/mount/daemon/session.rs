@@ -1,7 +1,8 @@
-//! The life of a mount: the daemon, readiness, signals, the end.
+//! The life of a mount: fork, readiness, signals, exit.
 //!
-//! `mounting.rs` attaches, `ending.rs` ends, `unmounting.rs` is the other command. Invariants: signals are blocked before any thread
-//! starts, so that no system call is interrupted by them; `run` in the background returns only when the mount has answered.
+//! `attach.rs` mounts, `shutdown.rs` ends, `detach.rs` is the other command. Invariants: signals are blocked
+//! before any thread starts, so that they interrupt no system call; `run` in the background returns only when
+//! the mount replies.
 
 use std::fs;
 use std::io::{PipeReader, PipeWriter, Read, Write};
@@ -30,28 +31,27 @@ use crate::sys::{self, Fork, SignalSet};
 
 pub use crate::mount::daemon::detach::{unmount, unmount_stale};
 
-/// Threads that take requests from the kernel. They answer from memory only, so few are enough.
+/// Threads that take requests from the kernel. They reply from memory only, so few are enough.
 const SESSION_THREADS: usize = 2;
-/// Descriptors that there is room for from the start.
+/// The initial size of the descriptor table.
 const DESCRIPTORS: i32 = 1024;
-/// What the kernel reads ahead of a sequential reader, where we may say so: a few requests, so that one is decoded or
-/// gathered while another is copied.
+/// The kernel's read-ahead for sequential readers, where we may set it: a few requests, so that one is
+/// decoded or gathered while another one is copied.
 const READ_AHEAD_KIB: u32 = 2048;
 
-/// Mounts. In the foreground it returns when the mount has ended; otherwise a daemon is forked, and it returns
-/// when the mount answers (the first stat works), or with the reason why not.
+/// Mounts. In the foreground this returns when the mount has ended; otherwise it forks a daemon and returns
+/// when the mount replies (the first stat succeeds), or with the reason of the failure.
 ///
-/// `open_store` is told whether others than this program's user will enter. Must be called while the process has one thread:
-/// it runs behind the fork, so that a store
-/// may start threads. Logging goes wherever the caller's logger writes; the daemon's standard error is
-/// the system log.
+/// `open_store` gets whether users other than the daemon's will enter. The process must have one thread only;
+/// `open_store` runs after the fork, so that a store may start threads. The caller's logger stays in use; the
+/// daemon's standard error goes to the system log.
 pub fn run(
     mut options: Options,
     foreground: bool,
     open_store: impl FnOnce(bool) -> Result<Arc<dyn Store>>,
 ) -> Result<()> {
     options.mountpoint = attach::check(&options)?;
-    attach::lets_others_in(&options)?;
+    attach::allows_others(&options)?;
     if foreground {
         let signals = block_signals()?;
         let started = start(options, open_store)?;
@@ -76,17 +76,17 @@ pub fn run(
     }
 }
 
-/// The first byte of a report: the mount answers. Otherwise the report is the reason why not.
+/// The first byte of a report if the mount replies. Any other report is the reason of the failure.
 const READY: u8 = 0;
 
-/// Tells the process that waits, and lets go of its terminal.
+/// Reports to the waiting process, and leaves its terminal.
 ///
-/// Not before the mount answers: on an automount point, only what is in the process group of the service manager gets past it
-/// until then; every other process, and this one after it has left, is made to wait.
+/// Not before the mount replies: on an automount point, only processes in the service manager's process group
+/// get past it until then; every other process, including this one after it has left the group, has to wait.
 fn report_ready(mut report: PipeWriter) {
     // Fails only for a process that already leads its session.
     let _ = sys::leave_session();
-    // From here on nobody reads what is printed.
+    // From here on standard output has no reader.
     if let Ok(null) = fs::OpenOptions::new().read(true).write(true).open("/dev/null") {
         let null = OwnedFd::from(null);
         for number in 0..=2 {
@@ -99,22 +99,22 @@ fn report_ready(mut report: PipeWriter) {
     let _ = report.write_all(&[READY]);
 }
 
-/// In the process that was called: waits for the daemon's word.
+/// In the calling process: waits for the daemon's report.
 fn wait_until_ready(mut reader: PipeReader) -> Result<()> {
-    let mut word = Vec::new();
-    let read = reader.read_to_end(&mut word);
-    match (read, word.as_slice()) {
+    let mut text = Vec::new();
+    let read = reader.read_to_end(&mut text);
+    match (read, text.as_slice()) {
         (Ok(_), [READY, ..]) => Ok(()),
         (Ok(_), []) => {
-            Err(Error::Usage("the daemon ended before the mount was ready, without a reason".to_owned()))
+            Err(Error::Usage("the daemon exited before the mount was ready and gave no reason".to_owned()))
         }
         (Ok(_), reason) => Err(Error::Usage(String::from_utf8_lossy(reason).into_owned())),
-        (Err(error), _) => Err(Error::Usage(format!("the daemon did not answer: {error}"))),
+        (Err(error), _) => Err(Error::Usage(format!("cannot read the report of the daemon: {error}"))),
     }
 }
 
-/// In the daemon: the exit code. What fails before the mount answers is told by the process that waits, in its own
-/// words; what fails later is logged.
+/// In the daemon: returns the exit code. The waiting process prints failures until the mount replies; later
+/// failures are logged.
 fn run_daemon(
     options: Options,
     open_store: impl FnOnce(bool) -> Result<Arc<dyn Store>>,
@@ -122,7 +122,7 @@ fn run_daemon(
 ) -> i32 {
     let open_store = |for_others| {
         let store = open_store(for_others)?;
-        // The folder that the command was called in is not needed any more, and may be unmounted.
+        // The daemon does not need its working folder any more, and it may be unmounted.
         std::env::set_current_dir("/").map_err(|error| Error::Usage(format!("cannot enter /: {error}")))?;
         Ok(store)
     };
@@ -158,15 +158,15 @@ fn serve(started: ReadySession, signals: SignalSet, report: Option<PipeWriter>) 
         }
     })?;
     let ended = session.run();
-    mount.announce_end();
+    mount.announce_stop();
     log::info!("the mount on {} has ended", mount.mountpoint().display());
     mount.store_all()?;
     match ended {
-        // A session thread that was just taking a request when the last user left is told ECONNABORTED; so is one whose connection
-        // was aborted by the administrator, but then the mount is still there.
-        Err(error) if error.raw_os_error() == Some(libc::ECONNABORTED) && mount.has_left() => Ok(()),
+        // A session thread that is just receiving a request when the last user leaves gets ECONNABORTED; so
+        // does one whose connection the administrator aborts, but then the mount is still attached.
+        Err(error) if error.raw_os_error() == Some(libc::ECONNABORTED) && mount.is_detached() => Ok(()),
         Err(error) => {
-            // The kernel still shows a mount that nobody serves.
+            // The kernel still shows a mount without a daemon.
             mount.detach();
             Err(Error::Usage(format!("the mount ended with an error: {error}")))
         }
@@ -176,7 +176,7 @@ fn serve(started: ReadySession, signals: SignalSet, report: Option<PipeWriter>) 
 
 fn block_signals() -> Result<SignalSet> {
     SignalSet::block(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR1])
-        .map_err(|error| Error::Usage(format!("cannot take over the signals: {error}")))
+        .map_err(|error| Error::Usage(format!("cannot block signals: {error}")))
 }
 
 pub(super) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
@@ -184,10 +184,10 @@ pub(super) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(
         .name(name.to_owned())
         .spawn(run)
         .map(drop)
-        .map_err(|error| Error::Usage(format!("cannot start a thread: {error}")))
+        .map_err(|error| Error::Usage(format!("cannot start the thread {name}: {error}")))
 }
 
-/// A mount that nobody serves yet.
+/// A mount whose session does not run yet.
 struct ReadySession {
     session: Session<Fuse>,
     mount: ActiveMount,
@@ -197,7 +197,7 @@ struct ReadySession {
 fn start(options: Options, open_store: impl FnOnce(bool) -> Result<Arc<dyn Store>>) -> Result<ReadySession> {
     make_room_for_descriptors();
     let mount_thread = Arc::new(MountThread::start()?);
-    let store = open_store(attach::lets_others_in(&options)?)?;
+    let store = open_store(attach::allows_others(&options)?)?;
     let options = Arc::new(options);
     let exit_status = ExitStatus::new();
     let daemon =
@@ -205,7 +205,7 @@ fn start(options: Options, open_store: impl FnOnce(bool) -> Result<Arc<dyn Store
     let fs = Arc::new(FileSystem::new(options.clone(), store).with_daemon(daemon));
     fs.check_root().map_err(|failure| failure.into_error("the root of the store"))?;
     fs.remove_leftovers("");
-    let failed = |error: std::io::Error| Error::Usage(format!("cannot start: {error}"));
+    let failed = |error: std::io::Error| Error::Usage(format!("cannot start the session: {error}"));
     let noting = fs.clone();
     let limits = Limits::new(options.threads, options.request_deadline);
     let executor = Executor::new(limits, move |request| noting.note_overdue(request)).map_err(failed)?;
@@ -245,12 +245,12 @@ fn make_room_for_descriptors() {
         .and_then(|null| sys::make_room_for_descriptors(null.as_fd(), DESCRIPTORS));
     if let Err(error) = made {
         log::debug!(
-            "no room for {DESCRIPTORS} descriptors: {error}; the first reads are slower than they could be"
+            "cannot enlarge the descriptor table to {DESCRIPTORS}: {error}; the first reads may be slower"
         );
     }
 }
 
-/// Returns when the mount has answered a first stat, and tunes what only exists from then on.
+/// Returns when the first stat of the mount succeeds, and tunes what exists only from then on.
 fn wait_for_first_answer(mount: &ActiveMount) {
     let options = mount.fs.options();
     match fs::metadata(&options.mountpoint) {
@@ -258,7 +258,7 @@ fn wait_for_first_answer(mount: &ActiveMount) {
             mount.note_device(metadata.dev());
             raise_read_ahead(metadata.dev());
         }
-        Err(error) => log::warn!("the mount's root cannot be looked at: {error}"),
+        Err(error) => log::warn!("cannot stat the root of the mount: {error}"),
     }
     log::info!("{} is mounted on {}", options.source, options.mountpoint.display());
 }
@@ -267,11 +267,11 @@ fn watch_signals(mount: &Arc<ActiveMount>, signals: &SignalSet) {
     loop {
         match signals.wait() {
             Ok(libc::SIGHUP) => {
-                log::info!("metadata is read again");
+                log::info!("rereading metadata");
                 mount.fs.expire();
             }
             Ok(libc::SIGUSR1) => mount.fs.log_metrics(),
-            Ok(_) => mount.end(),
+            Ok(_) => mount.shut_down(),
             Err(error) => {
                 log::error!("cannot wait for signals: {error}");
                 return;
@@ -280,11 +280,11 @@ fn watch_signals(mount: &Arc<ActiveMount>, signals: &SignalSet) {
     }
 }
 
-/// More read-ahead than FUSE may ask for by itself (+60% in sequential reads), where we may write to sysfs.
+/// More read-ahead than FUSE may request by itself (+60% in sequential reads), where we may write to sysfs.
 fn raise_read_ahead(device: u64) {
     let (major, minor) = (libc::major(device), libc::minor(device));
     let path = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
     if let Err(error) = fs::write(&path, READ_AHEAD_KIB.to_string()) {
-        log::debug!("{path}: {error}; sequential reads are slower than they could be");
+        log::debug!("{path}: {error}; sequential reads may be slower");
     }
 }

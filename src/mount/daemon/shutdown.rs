@@ -1,8 +1,9 @@
-//! The end of a mount, as its daemon sees it: nobody new comes in, who is inside is served, what was written is stored.
+//! Graceful shutdown: refuse new opens, serve open handles, write back.
 //!
-//! Told by a signal: the kernel gives up the pages it holds, the mount leaves the tree, and the session ends with its last user or
-//! at the deadline. Invariants: nothing here waits for ever, whatever the store does; what can be stored is stored,
-//! however long it takes, as long as something gets there within each [`Options::stop_deadline`](crate::mount::options::Options).
+//! Begins with a signal: the kernel writes back its dirty pages, the mount is detached, and the session ends
+//! with its last user or at the deadline. Invariants: nothing here waits for ever, whatever the store does;
+//! everything that can be stored is stored, however long it takes, as long as write-back makes progress
+//! within each [`Options::stop_deadline`](crate::mount::options::Options).
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -24,81 +25,81 @@ use crate::mount::daemon::syslog;
 use crate::mount::fs::FileSystem;
 use crate::sys;
 
-/// How long is waited before what could not be stored is tried again.
+/// The pause before write-back is tried again.
 const STORE_RETRY: Duration = Duration::from_millis(500);
-/// How long the mount stays visible while the kernel hands over its pages.
-const PAGES_PATIENCE: Duration = Duration::from_secs(5);
-/// Where nothing gets stored for so long, the mount leaves the tree before more is tried.
-const FIRST_QUIET: Duration = Duration::from_secs(2);
-/// How often the service manager hears that the end is under way.
-const NEWS_INTERVAL: Duration = Duration::from_secs(3);
+/// How long the mount stays visible while the kernel writes back its pages.
+const PAGES_TIMEOUT: Duration = Duration::from_secs(5);
+/// If nothing is stored for this long, the mount is detached before write-back continues.
+const STALL_TIMEOUT: Duration = Duration::from_secs(2);
+/// How often the service manager gets a message during shutdown.
+const STATUS_INTERVAL: Duration = Duration::from_secs(3);
 
 /// A mount that is being served.
 pub struct ActiveMount {
-    /// What it shows.
+    /// The file system.
     pub fs: Arc<FileSystem>,
     exit_status: ExitStatus,
     mount_thread: Arc<MountThread>,
     notifier: Arc<OnceLock<Notifier>>,
-    is_ending: AtomicBool,
+    is_stopping: AtomicBool,
     is_announced: AtomicBool,
-    /// As [`MountEntry::device`], once it is known: somebody may have unmounted ours and
-    /// mounted another there.
+    /// As [`MountEntry::device`], once it is known: ours may have been unmounted and another file system
+    /// mounted there.
     device: OnceLock<String>,
 }
 
 impl ActiveMount {
-    /// A mount that was made by `mounter`; the notifier comes with the session.
+    /// A mount that was made by `mount_thread`; the session sets the notifier later.
     pub fn new(
         fs: Arc<FileSystem>,
         exit_status: ExitStatus,
         mount_thread: Arc<MountThread>,
         notifier: Arc<OnceLock<Notifier>>,
     ) -> Self {
-        let (is_ending, is_announced) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (is_stopping, is_announced) = (AtomicBool::new(false), AtomicBool::new(false));
         ActiveMount {
             fs,
             exit_status,
             mount_thread,
             notifier,
-            is_ending,
+            is_stopping,
             is_announced,
             device: OnceLock::new(),
         }
     }
 
-    /// Where it is.
+    /// The mount point.
     pub fn mountpoint(&self) -> &Path {
         &self.fs.options().mountpoint
     }
 
-    /// The mount answers: as this device.
+    /// The mount replies, with this device number.
     pub fn note_device(&self, device: u64) {
         let _ = self.device.set(format!("{}:{}", libc::major(device), libc::minor(device)));
     }
 
-    /// SIGTERM or SIGINT: no new users; those who are inside are served until they leave, or the deadline.
-    pub fn end(self: &Arc<Self>) {
-        if self.is_ending.swap(true, Ordering::AcqRel) {
+    /// SIGTERM or SIGINT: refuses new users; serves open handles until they are closed, or the deadline.
+    pub fn shut_down(self: &Arc<Self>) {
+        if self.is_stopping.swap(true, Ordering::AcqRel) {
             log::warn!("second signal: not waiting for open files");
-            return self.exit_apart();
+            return self.spawn_exit();
         }
-        log::info!("ending");
-        self.announce_end();
+        log::info!("shutting down");
+        self.announce_stop();
         let mount = self.clone();
-        // Signals are still heard meanwhile.
-        if spawn("zarrfs-ending", move || mount.leave()).is_err() {
+        // On its own thread, so that further signals are handled.
+        if spawn("zarrfs-shutdown", move || mount.wait_for_users()).is_err() {
             self.detach();
             self.exit();
         }
     }
 
-    fn leave(&self) {
-        self.fs.store_all(FIRST_QUIET);
-        self.take_pages();
+    fn wait_for_users(&self) {
+        self.fs.store_all(STALL_TIMEOUT);
+        self.flush_pages();
         self.detach();
         let deadline = Instant::now() + self.fs.options().stop_deadline;
-        // The process ends with its session.
+        // The process exits when the session ends.
         while let Some(rest) = deadline.checked_duration_since(Instant::now()) {
             std::thread::sleep(rest.min(Duration::from_millis(100)));
         }
@@ -106,12 +107,12 @@ impl ActiveMount {
         self.exit();
     }
 
-    /// Has the kernel hand over what was written through memory maps and not yet sent.
-    fn take_pages(&self) {
+    /// Makes the kernel send the dirty pages of memory maps.
+    fn flush_pages(&self) {
         let inodes = self.fs.written_inodes();
         let Some(notifier) = self.notifier.get().cloned().filter(|_| !inodes.is_empty()) else { return };
-        let mountpoint = if self.has_left() { None } else { Some(self.mountpoint().to_owned()) };
-        let taken = with_timeout(PAGES_PATIENCE, move || {
+        let mountpoint = if self.is_detached() { None } else { Some(self.mountpoint().to_owned()) };
+        let flushed = with_timeout(PAGES_TIMEOUT, move || {
             // Starts all writes at once; the other call waits for them page by page.
             if let Some(folder) = mountpoint.and_then(|path| fs::File::open(path).ok()) {
                 let _ = sys::sync_filesystem(folder.as_fd());
@@ -120,42 +121,43 @@ impl ActiveMount {
                 let _ = notifier.inval_inode(INodeNo(inode), 0, 0);
             }
         });
-        if taken.is_none() {
-            log::warn!("the kernel still holds pages that were written through memory maps");
+        if flushed.is_none() {
+            log::warn!("the kernel still holds dirty pages of memory maps");
         }
     }
 
-    /// Tells the service manager, once, and again until the process ends, that this takes its time.
-    pub fn announce_end(self: &Arc<Self>) {
+    /// Tells the service manager that the daemon is stopping, once, and repeats until the process exits that
+    /// this takes time.
+    pub fn announce_stop(self: &Arc<Self>) {
         if self.is_announced.swap(true, Ordering::AcqRel) {
             return;
         }
         let mount = self.clone();
         sd_notify::stopping();
-        let _ = spawn("zarrfs-news", move || {
+        let _ = spawn("zarrfs-status", move || {
             let deadline = mount.fs.options().stop_deadline;
             loop {
-                sd_notify::ending(
+                sd_notify::still_stopping(
                     mount.fs.open_handles(),
                     mount.fs.dirty_bytes(),
-                    deadline + 2 * NEWS_INTERVAL,
+                    deadline + 2 * STATUS_INTERVAL,
                 );
-                std::thread::sleep(NEWS_INTERVAL);
+                std::thread::sleep(STATUS_INTERVAL);
             }
         });
     }
 
-    fn exit_apart(self: &Arc<Self>) {
+    fn spawn_exit(self: &Arc<Self>) {
         let mount = self.clone();
         if spawn("zarrfs-exit", move || mount.exit()).is_err() {
             self.exit();
         }
     }
 
-    /// Ends the process without waiting for anybody, once what was written is stored.
+    /// Exits the process without waiting for users, once everything is stored.
     fn exit(&self) {
         self.fs.end_service();
-        self.take_pages();
+        self.flush_pages();
         let stored = self.store_all();
         if let Err(error) = &stored {
             log::error!("{error}");
@@ -164,21 +166,21 @@ impl ActiveMount {
         std::process::exit(i32::from(stored.is_err()));
     }
 
-    /// Stores everything that is still dirty, trying again until the deadline, which begins anew with all that gets through; then
-    /// what is lost is named.
+    /// Stores everything that is dirty, retrying until the deadline, which restarts whenever something is
+    /// stored; then logs what is lost.
     pub fn store_all(&self) -> Result<()> {
-        let patience = self.fs.options().stop_deadline;
-        let mut deadline = Instant::now() + patience;
+        let grace = self.fs.options().stop_deadline;
+        let mut deadline = Instant::now() + grace;
         let mut dirty_bytes = self.fs.dirty_bytes();
         loop {
-            let failed = self.fs.store_all(patience);
+            let failed = self.fs.store_all(grace);
             let Some((_, first)) = failed.first() else {
                 self.exit_status.record(None);
                 return Ok(());
             };
             let dirty_now = self.fs.dirty_bytes();
             if dirty_now < dirty_bytes {
-                (dirty_bytes, deadline) = (dirty_now, Instant::now() + patience);
+                (dirty_bytes, deadline) = (dirty_now, Instant::now() + grace);
             }
             if Instant::now() >= deadline {
                 let arrays = failed.iter().map(|(path, error)| format!("/{path}: {error}\n"));
@@ -188,7 +190,7 @@ impl ActiveMount {
                 }
                 self.exit_status.record(Some(&lost));
                 return Err(Error::Usage(format!(
-                    "changes to {} arrays could not be stored and are lost; the first: {first}",
+                    "changes to {} arrays could not be stored and are lost; first failure: {first}",
                     failed.len()
                 )));
             }
@@ -196,8 +198,8 @@ impl ActiveMount {
         }
     }
 
-    /// Whether our mount is out of the tree.
-    pub fn has_left(&self) -> bool {
+    /// Whether our mount is detached.
+    pub fn is_detached(&self) -> bool {
         let entry = mount_at(self.mountpoint()).ok().flatten();
         let is_ours = |entry: &MountEntry| {
             let is_another = self.device.get().is_some_and(|device| *device != entry.device);
@@ -206,9 +208,9 @@ impl ActiveMount {
         !entry.as_ref().is_some_and(is_ours)
     }
 
-    /// Takes our mount out of the tree, if it still is there.
+    /// Detaches our mount, if it is still attached.
     pub fn detach(&self) {
-        if self.has_left() {
+        if self.is_detached() {
             return;
         }
         let mountpoint = self.mountpoint().to_owned();

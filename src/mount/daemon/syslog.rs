@@ -1,7 +1,8 @@
-//! Where a daemon's standard error goes: the system log (`journalctl -t zarrfs`), so that failures are seen by default.
+//! Sends the daemon's standard error to the system log (`journalctl -t zarrfs`), so that failures are visible
+//! by default.
 //!
-//! Whatever is written to descriptor 2, by the logger or by a panic, is forwarded line by line. A log that hangs costs
-//! lines, never a waiting request.
+//! Everything written to descriptor 2, by the logger or by a panic, is forwarded line by line. A log that
+//! hangs costs lines, but never blocks a request.
 
 use std::ffi::CString;
 use std::fs;
@@ -19,10 +20,10 @@ use crate::sys;
 const LAST_LINES: Duration = Duration::from_secs(1);
 const STANDARD_ERROR: i32 = 2;
 
-/// Hears when everything has been forwarded.
+/// Signals that everything has been forwarded.
 static FORWARDED: OnceLock<Mutex<Receiver<()>>> = OnceLock::new();
 
-/// Sends what is written to standard error to the system log from now on.
+/// Redirects standard error to the system log.
 pub fn take_standard_error() -> io::Result<()> {
     let (reader, writer) = io::pipe()?;
     sys::never_wait(writer.as_fd())?;
@@ -36,11 +37,11 @@ pub fn take_standard_error() -> io::Result<()> {
     sys::redirect(writer.as_fd(), STANDARD_ERROR)
 }
 
-/// Before the process ends: waits until what was written has been forwarded. Later lines are lost.
+/// Waits before the process exits until all lines have been forwarded. Later lines are lost.
 pub fn flush() {
     let Some(forwarded) = FORWARDED.get() else { return };
     let Ok(null) = fs::OpenOptions::new().write(true).open("/dev/null") else { return };
-    // The only writing end of the pipe.
+    // Closes the only writing end of the pipe.
     if sys::redirect(OwnedFd::from(null).as_fd(), STANDARD_ERROR).is_ok() {
         let _ = forwarded.lock().recv_timeout(LAST_LINES);
     }
@@ -75,7 +76,7 @@ fn read_line(line: &[u8]) -> (i32, String) {
         Some("ERROR") => libc::LOG_ERR,
         Some("INFO") => libc::LOG_INFO,
         Some("DEBUG" | "TRACE") => libc::LOG_DEBUG,
-        // What no logger wrote is a panic.
+        // A line without a level comes from a panic.
         _ if !plain.starts_with('[') => libc::LOG_ERR,
         _ => libc::LOG_WARNING,
     };

@@ -1,7 +1,7 @@
-//! Arrays as those may have them whom the kernel lets read their files.
+//! The open arrays of inodes: built at the first open, compared with the store, grown in place or replaced.
 //!
-//! Uses `array` and `store`. Chunks are read with this program's rights, into caches that all readers share: so they must be open
-//! to everyone to whom the array's file is.
+//! Uses `array` and `store`. Chunks are read with the rights of this process into caches that all readers
+//! share. So chunks must be readable by every user that may read the array's file.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,7 +18,7 @@ use crate::mount::options::Options;
 use crate::store::{Audience, Readers, Store};
 
 impl FileSystem {
-    /// Builds an array's codec chain, or says why that cannot be done.
+    /// Builds the array's codec chain; fails where the array cannot be served.
     pub(super) fn build(
         &self,
         path: &str,
@@ -29,13 +29,13 @@ impl FileSystem {
         Array::open(&self.engine, &store, path, metadata.clone(), self.options.layout)
     }
 
-    /// The store as the readers of an array have it.
+    /// The store, restricted to objects that all readers of the array may read.
     pub(super) fn store_for(&self, path: &str, audience: &Arc<Audience>) -> Arc<dyn Store> {
         let store = self.nodes.store();
         store.for_audience(path, audience).unwrap_or_else(|| store.clone())
     }
 
-    /// Everyone whom the kernel lets read a node.
+    /// The users that the kernel lets read a node.
     pub(super) fn readers(&self, cached: &CachedNode) -> Readers {
         let info = match &cached.node {
             Some(Node::Array { info, .. } | Node::Broken { info, .. } | Node::Group { info, .. }) => *info,
@@ -44,7 +44,7 @@ impl FileSystem {
         Readers { mode: self.permissions.of_file(&info).into(), ..Readers::of(&info) }
     }
 
-    /// The array of an inode, built if this is the first time; fails as it cannot be served.
+    /// The array of an inode, built at the first call; fails where the array cannot be served.
     pub(super) fn built_array(&self, inode: &Inode, cached: &CachedNode) -> FsResult<Arc<Array>> {
         let Some(Node::Array { metadata, .. }) = &cached.node else {
             return Err(Failure::Errno(libc::ESTALE));
@@ -64,8 +64,8 @@ impl FileSystem {
         Ok(open.array.clone()?)
     }
 
-    /// Looks whether the array behind open handles still is the one that was opened, once per `revalidate`: an array
-    /// that went or was replaced must not be read as fill values.
+    /// Compares the array of open handles with the store, once per `revalidate`: an array that was removed or
+    /// replaced must not be read as fill values.
     pub(super) fn recheck(&self, inode: &Inode) -> FsResult<()> {
         let now = Instant::now();
         {
@@ -83,8 +83,8 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Brings the inode of an array in line with what the store holds now: unchanged, grown in place, or another
-    /// array, whose predecessor's handles then get ESTALE.
+    /// Brings the inode of an array in line with the store: unchanged, grown in place, or replaced by another
+    /// array. In the last case the old handles get ESTALE.
     pub(super) fn reconcile(&self, entity: &Entity, cached: &CachedNode, blocking: Blocking) -> FsResult<()> {
         let Some(inode) = self.inodes.existing(entity) else { return Ok(()) };
         let is_news = |old: &OpenArray| match &cached.node {
@@ -96,7 +96,7 @@ impl FileSystem {
         if !inode.open_array().is_some_and(|old| is_news(&old)) {
             return Ok(());
         }
-        // What follows may have to wait until a flush is through.
+        // The rest may wait for a flush to finish.
         if blocking == Blocking::No {
             return Err(Failure::WouldBlock);
         }
@@ -107,7 +107,7 @@ impl FileSystem {
             return Ok(());
         };
         let array = match (difference(&old.metadata, metadata, &self.options), &old.array) {
-            // What was written to the folder that was there before does not belong into this one.
+            // Data written to the previous folder does not belong into this one.
             (_, Ok(array)) if array.is_displaced() => {
                 self.inodes.retire(&inode);
                 return Ok(());
@@ -137,12 +137,12 @@ impl FileSystem {
     }
 }
 
-/// How the metadata of an array differs from what its handles were opened with.
+/// How the metadata of an array differs from the metadata that its handles were opened with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Difference {
-    /// Not in what is served.
+    /// No difference in the served bytes.
     None,
-    /// Longer along the slowest axis of the file: all that was there is where it was.
+    /// Longer along the slowest axis of the file: all previous bytes keep their place.
     Grown,
     /// Another array.
     Other,
@@ -165,7 +165,7 @@ fn difference(old: &ArrayMetadata, new: &ArrayMetadata, options: &Options) -> Di
     if has_grown { Difference::Grown } else { Difference::Other }
 }
 
-/// The size that stat(2) shows of an array; `None` where it is not known.
+/// The size of an array in stat(2); `None` where it is unknown.
 pub(super) fn shown_size(cached: &CachedNode) -> Option<u64> {
     match &cached.node {
         Some(Node::Array { metadata, .. }) => flat_size(metadata),

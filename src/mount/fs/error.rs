@@ -1,4 +1,4 @@
-//! Why a request fails, and the log that tells it once.
+//! Why a request fails, and the log that reports each failure once.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -8,14 +8,14 @@ use parking_lot::Mutex;
 
 use crate::error::Error;
 
-/// Why a request was not answered with what it asked for.
+/// Why a request fails.
 #[derive(Clone, Debug)]
 pub enum Failure {
-    /// An answer rather than a fault: no such name, a folder where a file was wanted, a read-only mount.
+    /// A plain errno that is no fault: no such name, a folder instead of a file, a read-only mount.
     Errno(i32),
-    /// A fault of the store or of what is stored.
+    /// A fault of the store or of the stored data.
     Error(Error),
-    /// It cannot be answered from memory: ask again with [`Reach::Store`], on a thread that may wait.
+    /// The reply needs the store: call again with [`Blocking::Yes`] on a thread that may block.
     WouldBlock,
 }
 
@@ -26,7 +26,7 @@ impl From<Error> for Failure {
 }
 
 impl Failure {
-    /// The number for the kernel.
+    /// The errno for the kernel.
     pub fn errno(&self) -> i32 {
         match self {
             Failure::Errno(errno) => *errno,
@@ -35,7 +35,7 @@ impl Failure {
         }
     }
 
-    /// The failure as an error about `subject`, for those who are told before there is a mount.
+    /// The failure as an error about `subject`, for callers that run before there is a mount.
     pub fn into_error(self, subject: &str) -> Error {
         match self {
             Failure::Error(error) => error,
@@ -50,17 +50,17 @@ impl Failure {
 /// The result of a file system operation.
 pub type FsResult<T> = std::result::Result<T, Failure>;
 
-/// How far an operation may go for its answer.
+/// Whether an operation may block on the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blocking {
-    /// Memory only: returns at once, with [`Failure::NeedsStore`] where that is not enough.
+    /// Memory only: returns at once, with [`Failure::WouldBlock`] where the store is needed.
     No,
-    /// The store, which may block for as long as it likes.
+    /// May read the store, which can block for any time.
     Yes,
 }
 
-/// Failures are logged once each, and at most [`FailureLog::BURST`] in [`FailureLog::WINDOW`]: a program that reads
-/// on over a damaged array must not fill the disk.
+/// Logs each failure once, and at most [`FailureLog::BURST`] failures in [`FailureLog::WINDOW`]: a program
+/// that keeps reading a damaged array must not fill the disk.
 #[derive(Default)]
 pub struct FailureLog {
     state: Mutex<LogState>,
@@ -68,16 +68,16 @@ pub struct FailureLog {
 
 #[derive(Default)]
 struct LogState {
-    /// When the last messages went out, oldest first.
+    /// When the last messages were logged, oldest first.
     sent: VecDeque<Instant>,
     suppressed: u64,
-    /// The last message that went out.
+    /// The last message that was logged.
     last: String,
-    /// The last failures, oldest first, whether they went out or not.
+    /// The last failures, oldest first, logged or not.
     failures: VecDeque<LoggedFailure>,
 }
 
-/// A failure as `__zarrfs__/last_error` shows it.
+/// A failure as shown by `__zarrfs__/last_error`.
 struct LoggedFailure {
     at: Timestamp,
     path: String,
@@ -91,13 +91,13 @@ impl FailureLog {
     /// The length of the window.
     pub const WINDOW: Duration = Duration::from_secs(10);
 
-    /// The most failures that are failures.
+    /// How many failures are remembered.
     pub const CAPACITY: usize = 32;
 
-    /// Logs and keeps a failed request: what was asked for of the file at a path, and why it failed.
+    /// Logs and remembers a failed request: the request, the path of its file, and the reason.
     pub fn note(&self, request: &str, path: &str, reason: &Error) {
         let message = format!("{request} of /{path}: {reason}");
-        self.keep(path, reason.errno(), format!("{request}: {reason}"));
+        self.remember(path, reason.errno(), format!("{request}: {reason}"));
         if let Some(suppressed) = self.admit(Instant::now(), &message) {
             if suppressed > 0 {
                 log::warn!("{suppressed} further failures were not logged");
@@ -106,7 +106,7 @@ impl FailureLog {
         }
     }
 
-    fn keep(&self, path: &str, errno: i32, sentence: String) {
+    fn remember(&self, path: &str, errno: i32, sentence: String) {
         let mut state = self.state.lock();
         let is_again = |failure: &LoggedFailure| {
             failure.path == path && failure.errno == errno && failure.sentence == sentence
@@ -120,7 +120,7 @@ impl FailureLog {
         state.failures.push_back(LoggedFailure { at: Timestamp::now(), path, errno, sentence });
     }
 
-    /// The last failures, a line each: time (UTC), path, errno and sentence, with tabs between; the last one last.
+    /// The last failures, one line each, oldest first: time (UTC), path, errno and reason, separated by tabs.
     pub fn text(&self) -> String {
         let state = self.state.lock();
         let line = |failure: &LoggedFailure| {
@@ -131,8 +131,9 @@ impl FailureLog {
         state.failures.iter().map(line).collect()
     }
 
-    /// Whether a message may go out now; if so, how many did not since the last one.
-    /// The kernel asks again for a page that it did not get: the same message is not sent twice in a row.
+    /// Returns the number of messages that were suppressed since the last one, if this message may be logged
+    /// now. The kernel repeats requests for pages that it did not get, so the same message is not logged
+    /// twice in a row.
     fn admit(&self, now: Instant, message: &str) -> Option<u64> {
         let mut state = self.state.lock();
         while state.sent.front().is_some_and(|&at| now.duration_since(at) >= Self::WINDOW) {
@@ -154,7 +155,7 @@ impl FailureLog {
     }
 }
 
-/// The name of an errno that this program answers with, or its number.
+/// The name of an errno that this program replies with, or its number.
 fn errno_name(errno: i32) -> String {
     let names = [
         (libc::EIO, "EIO"),
@@ -183,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_failures_are_kept_once_each() {
+    fn the_last_failures_are_remembered_once_each() {
         let log = FailureLog::default();
         for number in 0..100 {
             let error = Error::CutShort { written_bytes: number / 2, size_bytes: 100 };
@@ -205,7 +206,7 @@ mod tests {
         let later = start + FailureLog::WINDOW;
         assert_eq!(log.admit(later, "a"), Some(1000 - FailureLog::BURST as u64));
         assert_eq!(log.admit(later, "b"), Some(0));
-        assert_eq!(log.admit(later, "b"), None, "what was just said");
+        assert_eq!(log.admit(later, "b"), None, "a repetition");
         assert_eq!(log.admit(later + FailureLog::WINDOW, "b"), Some(0));
     }
 }

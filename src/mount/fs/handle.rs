@@ -1,4 +1,4 @@
-//! Handles: what open(2) and opendir(3) gave out.
+//! Handles: what open(2) and opendir(3) return.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,46 +15,46 @@ use crate::mount::fs::virtual_files::sidecar_edit::Draft;
 use crate::mount::fs::write::Writer;
 use crate::store::Readers;
 
-/// One name in a folder.
+/// One entry of a folder.
 #[derive(Clone, Debug)]
 pub struct FolderEntry {
     /// The name.
     pub name: String,
-    /// What it stands for.
+    /// What the entry stands for.
     pub entity: Entity,
-    /// Its inode.
+    /// The inode of that.
     pub inode: u64,
 }
 
-/// What a handle reads.
+/// An open file or folder.
 pub enum Handle {
     /// An array's bytes.
     Array {
         /// The array.
         inode: Arc<Inode>,
-        /// How it goes through the array.
+        /// The reader's position and access pattern.
         reader: Reader,
-        /// Present where the handle may write.
+        /// Present if the handle may write.
         writer: Option<Writer>,
-        /// Whether the kernel caches what it reads and writes.
+        /// Whether the kernel caches the data of this handle.
         cache_mode: CacheMode,
-        /// What the kernel dropped when it was opened.
+        /// The page drop that goes with the reply to the open.
         drop: OpenDrop,
-        /// Who may have it.
+        /// The users that may read the array.
         readers: Arc<Readers>,
     },
-    /// A sidecar that is written.
+    /// A sidecar that is open for writing.
     Draft {
         /// The sidecar.
         inode: Arc<Inode>,
-        /// Its text, shared with its other writers.
+        /// Its text, shared by all handles that write it.
         draft: Arc<Draft>,
     },
-    /// A generated file, as it was when opened.
+    /// A generated file: a snapshot taken at open.
     Generated(Vec<u8>),
-    /// A companion file, as it was when opened.
+    /// A companion file: a snapshot taken at open.
     Companion(Arc<Made>),
-    /// A folder, as it was when opened: `.` and `..` first.
+    /// A folder: a snapshot taken at open, with `.` and `..` first.
     Folder(Vec<FolderEntry>),
 }
 
@@ -66,19 +66,19 @@ pub struct HandleTable {
 }
 
 impl HandleTable {
-    /// Adds one; its number is never reused.
+    /// Adds a handle; its number is never reused.
     pub fn add(&self, handle: Handle) -> u64 {
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         self.open.write().insert(number, Arc::new(handle));
         number
     }
 
-    /// One that is open.
+    /// The handle with this number.
     pub fn get(&self, number: u64) -> Option<Arc<Handle>> {
         self.open.read().get(&number).cloned()
     }
 
-    /// Whether an inode has another handle that may write and is not about to be closed.
+    /// Whether the inode has another handle that may write and is not about to be closed.
     pub fn has_other_writer(&self, number: u64, inode: u64) -> bool {
         let is_writer = |handle: &Handle| match handle {
             Handle::Array { inode: of, writer: Some(writer), .. } => {
@@ -89,17 +89,17 @@ impl HandleTable {
         self.open.read().iter().any(|(&other, handle)| other != number && is_writer(handle))
     }
 
-    /// Closes one. A request that still uses it keeps it alive.
+    /// Closes a handle. A request that still uses it keeps it alive.
     pub fn remove(&self, number: u64) -> Option<Arc<Handle>> {
         self.open.write().remove(&number)
     }
 
-    /// How many are open.
+    /// The number of open handles.
     pub fn len(&self) -> usize {
         self.open.read().len()
     }
 
-    /// Whether none is open.
+    /// Whether no handle is open.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,10 +1,10 @@
-//! Inodes: what each number stands for. One inode per path and kind, kept for the life of the mount.
+//! Inodes: what each number stands for. There is one inode per path and kind, kept for the life of the mount.
 //!
-//! No I/O and no FUSE types. Uses `array` and `metadata` for what an open array holds, `formats` for their names.
+//! No I/O and no FUSE types. Uses `array` and `metadata` for open arrays, `formats` for the names of formats.
 //!
-//! Invariants: a number is never reused; an inode's [`Entity`] never changes; a stale inode (its array
-//! was replaced by another of the same name) stays in the table, so that old handles get ESTALE, but no lookup
-//! finds it any more.
+//! Invariants: a number is never reused; an inode's [`Entity`] never changes; a stale inode (its array was
+//! replaced by another one of the same name) stays in the table, so that old handles get ESTALE, but no
+//! lookup finds it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,10 +24,10 @@ use crate::store::{Audience, Validator};
 /// The inode of the mount's root.
 pub const ROOT: u64 = 1;
 
-/// What kind of file or folder an inode is.
+/// The kind of file or folder of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// A group's folder (also the root, when the root is an array).
+    /// A group's folder; also the root folder if the root is an array.
     Group,
     /// An array's flat bytes.
     Array,
@@ -55,56 +55,56 @@ pub enum Kind {
     JsonGroupSidecar,
     /// A group's folder below `__formats__/NAME/`.
     FormatFolder(&'static Format),
-    /// An array's companion file there.
+    /// An array's companion file in such a folder.
     Companion(&'static Format),
 }
 
 impl Kind {
-    /// Whether it is shown as a folder.
+    /// Whether this is a folder.
     pub fn is_folder(self) -> bool {
         use Kind::{FormatFolder, Formats, Group, Internals, JsonFolder};
         matches!(self, Group | Internals | Formats | JsonFolder | FormatFolder(_))
     }
 }
 
-/// What an inode stands for: a kind of thing made of the node at a path (`""` is the root).
+/// What an inode stands for: the kind of file, and the path of the node it is made from (`""` is the root).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Entity {
-    /// What is made of the node.
+    /// The kind of file or folder.
     pub kind: Kind,
     /// The node's path in the hierarchy.
     pub path: Arc<str>,
 }
 
 impl Entity {
-    /// An entity of a node.
+    /// The entity of a node.
     pub fn new(kind: Kind, path: impl Into<Arc<str>>) -> Self {
         Entity { kind, path: path.into() }
     }
 }
 
-/// What was read of an array, counted for the statistics.
+/// Counters of one array, for the metrics.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Reads answered.
+    /// Read requests that succeeded.
     pub reads: AtomicU64,
-    /// Bytes answered.
+    /// Bytes read.
     pub bytes: AtomicU64,
-    /// Writes taken.
+    /// Write requests that succeeded.
     pub writes: AtomicU64,
-    /// Bytes taken.
+    /// Bytes written.
     pub bytes_written: AtomicU64,
     /// Requests that failed.
     pub errors: AtomicU64,
 }
 
-/// An array as the handles of its inode see it.
+/// An open array, shared by the handles of its inode.
 pub struct OpenArray {
-    /// The metadata that it was built from; growth replaces both.
+    /// The metadata that the array was built from; growth replaces both.
     pub metadata: Arc<ArrayMetadata>,
-    /// The document's version then.
+    /// The version of the metadata document.
     pub version: Option<Validator>,
-    /// When the metadata was read: what was read earlier never replaces it.
+    /// When the metadata was read: older metadata never replaces it.
     pub read_at: Instant,
     /// The array, or why it cannot be served.
     pub array: Result<Arc<Array>, Error>,
@@ -116,17 +116,18 @@ pub struct Inode {
     pub number: u64,
     /// What it stands for.
     pub entity: Entity,
-    /// For arrays: what was read.
+    /// For arrays: the counters.
     pub counters: Counters,
-    /// For arrays: whom what is read must be open to.
+    /// For arrays: the users that must be able to read every object that is read.
     pub audience: Arc<Audience>,
-    /// For arrays that have been opened: what its handles read. Replaced when the array grows in place.
+    /// For arrays that have been opened: the array that its handles read. Replaced when the array grows in
+    /// place.
     pub open_array: RwLock<Option<Arc<OpenArray>>>,
-    /// When the metadata behind `open_array` was last compared with the store.
+    /// When the metadata of `open_array` was last compared with the store.
     pub checked_at: Mutex<Option<Instant>>,
-    /// For arrays: how far the file has been written since it was cut short.
+    /// For arrays: how far the file has been written since it was truncated.
     pub written_end: WrittenEnd,
-    /// For arrays: which of its open files the kernel caches.
+    /// For arrays: which of its handles use the kernel's page cache.
     pub page_cache_users: Arc<PageCacheUsers>,
     is_stale: AtomicBool,
 }
@@ -146,12 +147,12 @@ impl Inode {
         })
     }
 
-    /// Whether another array has taken its place: every use of it is ESTALE.
+    /// Whether another array has taken its place: every use of this inode is ESTALE.
     pub fn is_stale(&self) -> bool {
         self.is_stale.load(Ordering::Acquire)
     }
 
-    /// What handles read now.
+    /// The array that handles read now.
     pub fn open_array(&self) -> Option<Arc<OpenArray>> {
         self.open_array.read().clone()
     }
@@ -163,7 +164,7 @@ pub struct InodeTable {
 }
 
 struct Inner {
-    /// Inode `n` is at `n - 1`.
+    /// Inode `n` is at index `n - 1`.
     by_number: Vec<Arc<Inode>>,
     by_entity: HashMap<Entity, Arc<Inode>>,
 }
@@ -192,7 +193,7 @@ impl InodeTable {
         self.inner.read().by_number.get(index).cloned()
     }
 
-    /// The inode of an entity, made at its first use.
+    /// The inode of an entity, created at its first use.
     pub fn of(&self, entity: &Entity) -> Arc<Inode> {
         if let Some(inode) = self.inner.read().by_entity.get(entity) {
             return inode.clone();
@@ -209,7 +210,7 @@ impl InodeTable {
         self.inner.read().by_entity.get(entity).cloned()
     }
 
-    /// Marks an inode stale and takes it out of sight: the next use of its entity gets a new number.
+    /// Marks an inode stale and hides it from lookups: the next use of its entity gets a new number.
     pub fn retire(&self, inode: &Inode) {
         let mut inner = self.inner.write();
         inode.is_stale.store(true, Ordering::Release);
@@ -218,7 +219,7 @@ impl InodeTable {
         }
     }
 
-    /// The arrays that were opened so far.
+    /// The arrays that have been opened.
     pub fn opened_arrays(&self) -> Vec<Arc<Inode>> {
         self.inner
             .read()
@@ -229,7 +230,7 @@ impl InodeTable {
             .collect()
     }
 
-    /// The arrays that were read or that failed, for the statistics.
+    /// The arrays with requests or errors, for the metrics.
     pub fn used_arrays(&self) -> Vec<Arc<Inode>> {
         let used = |counters: &Counters| {
             let requests = [&counters.reads, &counters.writes];

@@ -1,4 +1,4 @@
-//! Names: what each stands for, and what stat(2) tells of it.
+//! Names: what each stands for, and its attributes.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::mount::fs::{
 use crate::store::{Info, join};
 
 impl FileSystem {
-    /// Finds a name in a folder.
+    /// Looks up a name in a folder.
     pub fn lookup(&self, parent: u64, name: &str, blocking: Blocking) -> FsResult<Stat> {
         let parent = self.inode(parent)?;
         if !parent.entity.kind.is_folder() {
@@ -88,7 +88,7 @@ impl FileSystem {
         Ok(is_group.then(|| Entity::new(Kind::JsonFolder, path)))
     }
 
-    /// The path of the array that `name` would be the sidecar of.
+    /// The path of the array whose sidecar is called `name`.
     fn array_of_sidecar(&self, group: &str, name: &str, blocking: Blocking) -> FsResult<Option<String>> {
         let Some(stem) = name.strip_suffix(SIDECAR_SUFFIX).filter(|stem| !stem.is_empty()) else {
             return Ok(None);
@@ -102,7 +102,7 @@ impl FileSystem {
         Ok(is_array(&*self.nodes.get("", blocking)?))
     }
 
-    /// The attributes of what an entity is now, under the inode that it has now.
+    /// The current attributes of an entity, under its current inode.
     pub(super) fn stat_entity(&self, entity: &Entity, blocking: Blocking) -> FsResult<Stat> {
         let cached = self.nodes.get(&entity.path, blocking)?;
         if entity.kind == Kind::Array {
@@ -123,19 +123,19 @@ impl FileSystem {
             gid: info.gid,
             mtime: info.mtime,
         };
-        // The length of what is being written is another at the next moment.
+        // The size of a file that is being written changes at any time.
         let valid_for =
             if draft.is_some() { Duration::ZERO } else { cached.valid_for(self.nodes.revalidate()) };
         Ok(Stat { attributes, valid_for })
     }
 
-    /// Owner, mode, time and length of an entity.
+    /// Owner, mode, time and size of an entity.
     fn facts(&self, entity: &Entity, cached: &CachedNode, blocking: Blocking) -> FsResult<(Info, u64)> {
         const GONE: Failure = Failure::Errno(libc::ENOENT);
         match entity.kind {
             Kind::Group | Kind::JsonFolder | Kind::FormatFolder(_) => match &cached.node {
                 Some(Node::Group { info, .. }) => Ok((*info, 0)),
-                // The folder that shows an array as its only file.
+                // The root folder of a store that is a single array.
                 Some(Node::Array { info, .. } | Node::Broken { info, .. }) if entity.path.is_empty() => {
                     Ok((info.as_folder(), 0))
                 }
@@ -185,7 +185,7 @@ pub(super) fn is_array(cached: &CachedNode) -> bool {
     matches!(cached.node, Some(Node::Array { .. } | Node::Broken { .. }))
 }
 
-/// What the root answers to without listing it.
+/// Names that the root resolves but does not list.
 fn root_extra(name: &str) -> Option<Entity> {
     match name {
         INTERNALS => Some(Entity::new(Kind::Internals, "")),

@@ -1,11 +1,13 @@
-//! The file system: which names there are and what they are, without FUSE types, so that it is tested
-//! without a mount.
+//! The file system: names, attributes and operations, without FUSE types, so that it is tested without a
+//! mount.
 //!
-//! Uses `hierarchy` (through [`NodeCache`]), `array` and the tables of this folder. `files.rs` opens and reads, `folders.rs`
-//! lists, `generated.rs` writes the sidecars; `fuse.rs` only translates.
+//! Uses `hierarchy` (through [`NodeCache`]), `array`, and the tables of this folder. `lookup.rs` resolves
+//! names, `open.rs`, `read.rs` and `write` serve files, `readdir.rs` lists folders, `virtual_files` makes
+//! sidecars and companion files, `page_cache` tracks what the kernel caches. Uses neither `fuse` nor
+//! `daemon`.
 //!
-//! Invariants: a real node wins over a generated name; an operation with [`Reach::Memory`] never touches the
-//! store; an inode whose array was replaced answers ESTALE for ever.
+//! Invariants: a real node wins over a generated name; an operation with [`Blocking::No`] never touches the
+//! store; an inode whose array was replaced replies ESTALE for ever.
 
 pub mod arrays;
 pub mod error;
@@ -53,31 +55,31 @@ use crate::store::{Info, Room, Store, Validator};
 pub const INTERNALS: &str = "__zarrfs__";
 /// The folder of companion files, at the root.
 pub const FORMATS: &str = crate::formats::FOLDER;
-/// The format that holds every sidecar, displaced ones too.
+/// The format of sidecars: its folder holds all of them, also those that a real node displaces.
 pub const JSON: &str = "json";
 /// A group's sidecar.
 pub const GROUP_SIDECAR: &str = "__group__.json";
-/// Behind an array's name: its sidecar.
+/// The suffix of an array's sidecar.
 pub const SIDECAR_SUFFIX: &str = ".json";
-/// In [`INTERNALS`]: the counters.
+/// In [`INTERNALS`]: the metrics.
 pub const STATS: &str = "stats";
-/// In [`INTERNALS`]: what the mount runs with.
+/// In [`INTERNALS`]: the configuration of the mount.
 pub const CONFIG: &str = "config.json";
-/// In [`INTERNALS`]: the keys of what is not in the store yet.
+/// In [`INTERNALS`]: the keys of objects that are not stored yet.
 pub const UNSAVED: &str = "unsaved";
 /// In [`INTERNALS`]: the last failures.
 pub const LAST_ERROR: &str = "last_error";
-/// The longest name that Linux takes, in bytes.
+/// The longest file name on Linux, in bytes.
 pub const MAX_NAME_BYTES: usize = 255;
 
-/// What stat(2) tells.
+/// Attributes of a file, as in stat(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
     /// Inode number.
     pub inode: u64,
-    /// A folder, else a regular file.
+    /// A folder; otherwise a regular file.
     pub is_folder: bool,
-    /// Length of the file.
+    /// Size of the file.
     pub size_bytes: u64,
     /// Permission bits, 0o777 at most.
     pub mode: u16,
@@ -85,20 +87,20 @@ pub struct Attributes {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Time of last change, also shown as the other times.
+    /// Time of the last change, used for all times.
     pub mtime: SystemTime,
 }
 
-/// Attributes, and how long the kernel may keep them.
+/// Attributes, and how long the kernel may cache them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
-    /// What was found.
+    /// The attributes.
     pub attributes: Attributes,
-    /// For so long.
+    /// How long they may be cached.
     pub valid_for: Duration,
 }
 
-/// What `config.json` tells of the process that serves the mount.
+/// What `config.json` shows of the process that serves the mount.
 #[derive(Clone, Debug, Default)]
 pub struct DaemonInfo {
     /// Start time of the process in clock ticks since boot.
@@ -119,24 +121,24 @@ pub struct FileSystem {
     metrics: Metrics,
     failures: FailureLog,
     companions: Companions,
-    /// The name of the root's file, should the root be an array.
+    /// The name of the root's file, if the root is an array.
     root_name: String,
     daemon: DaemonInfo,
-    /// The kernel keeps its page cache in line with writes that go past it.
+    /// The kernel invalidates cached pages when a direct write replaces them.
     allows_direct_writes: AtomicBool,
-    /// The kernel reads objects by itself.
+    /// The kernel may read objects itself (FUSE passthrough).
     uses_passthrough: AtomicBool,
-    /// Nobody is served any more: the daemon is about to end.
+    /// The daemon is about to exit: all requests fail.
     has_ended: AtomicBool,
     started: SystemTime,
-    /// Groups whose folders were searched for what dead writers left.
+    /// Groups that were searched for leftovers of crashed writers.
     searched: Mutex<HashSet<Arc<str>>>,
-    /// Held while an array's inode is brought in line with the store.
+    /// Serialises updates of array inodes.
     reconciling: Mutex<()>,
 }
 
 impl FileSystem {
-    /// Over an open store. Reads nothing yet.
+    /// A file system over an open store. Reads nothing yet.
     pub fn new(options: Arc<Options>, store: Arc<dyn Store>) -> Self {
         let engine = Engine::new(options.cache_limit_bytes, options.threads);
         engine.set_dirty_limit_bytes(options.dirty_limit_bytes);
@@ -166,18 +168,19 @@ impl FileSystem {
         }
     }
 
-    /// The same, with what its daemon tells of itself.
+    /// Adds what `config.json` shows of the daemon.
     pub fn with_daemon(mut self, daemon: DaemonInfo) -> Self {
         self.daemon = daemon;
         self
     }
 
-    /// What the mount was asked to be.
+    /// The options of the mount.
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// From now on what is only written goes past the page cache, which the kernel keeps in line.
+    /// Lets files that are open for writing only bypass the page cache. Needs a kernel that keeps the page
+    /// cache in line with direct writes.
     pub fn allow_direct_writes(&self) {
         self.allows_direct_writes.store(true, Ordering::Relaxed);
     }
@@ -186,7 +189,7 @@ impl FileSystem {
         self.allows_direct_writes.load(Ordering::Relaxed)
     }
 
-    /// From now on files are opened with the object that the kernel may read by itself, where there is one, or not.
+    /// Sets whether the kernel may read objects itself (FUSE passthrough).
     pub fn set_passthrough(&self, are_backed: bool) {
         self.uses_passthrough.store(are_backed, Ordering::Relaxed);
     }
@@ -195,17 +198,17 @@ impl FileSystem {
         self.uses_passthrough.load(Ordering::Relaxed)
     }
 
-    /// How many files and folders are open.
+    /// The number of open files and folders.
     pub fn open_handles(&self) -> usize {
         self.handles.len()
     }
 
-    /// For how long names that are not there may be remembered.
+    /// How long the kernel may remember that a name does not exist.
     pub fn negative_valid_for(&self) -> Duration {
         self.options.revalidate()
     }
 
-    /// Forgets what was read of the hierarchy (SIGHUP).
+    /// Forgets all cached nodes (SIGHUP).
     pub fn expire(&self) {
         self.nodes.expire();
     }
@@ -220,12 +223,12 @@ impl FileSystem {
         Ok(found)
     }
 
-    /// Room in the store's filesystem.
+    /// Free space of the store's file system.
     pub fn statfs(&self) -> FsResult<Room> {
         Ok(self.nodes.store().room()?)
     }
 
-    /// An inode that may be used.
+    /// The inode with this number; fails if it is stale.
     fn inode(&self, number: u64) -> FsResult<Arc<Inode>> {
         let inode = self.inodes.get(number).ok_or(Failure::Errno(libc::ENOENT))?;
         if inode.is_stale() {
@@ -234,7 +237,8 @@ impl FileSystem {
         Ok(inode)
     }
 
-    /// What is shown of the mount's own files: they belong to the user that runs it. What names arrays is for that user only.
+    /// The attributes of the mount's own files: owned by the user of the daemon. Files that name arrays are
+    /// readable by that user only.
     fn own_info(&self, mode: u32) -> Info {
         let (uid, gid) = crate::sys::effective_ids();
         let validator = Validator { device: 0, inode: 0, mtime_ns: 0, size_bytes: 0 };
@@ -242,13 +246,13 @@ impl FileSystem {
     }
 }
 
-/// Bytes of an array's flat file; `None` where its elements have no fixed size.
+/// The size of an array's flat file; `None` where its elements have no fixed size.
 pub fn flat_size(metadata: &ArrayMetadata) -> Option<u64> {
     let item = u64::try_from(metadata.data_type.item_size()?).ok()?;
     metadata.shape.iter().try_fold(item, |bytes, &length| bytes.checked_mul(length))
 }
 
-/// The name of a root that is an array: the store's, without `.zip` and `.zarr`.
+/// The name of a root that is an array: the name of the store without `.zip` and `.zarr`.
 fn root_name(options: &Options) -> String {
     let of_path = options.store_path.as_deref().and_then(|path| path.file_name()).and_then(|n| n.to_str());
     let of_source = options.source.trim_end_matches('/').rsplit('/').next();
@@ -261,7 +265,7 @@ fn root_name(options: &Options) -> String {
     }
 }
 
-/// The parent of a path; the root is its own.
+/// The parent of a path; the parent of the root is the root.
 fn parent(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(parent, _)| parent)
 }

@@ -1,8 +1,8 @@
-//! The hierarchy's nodes as they were last seen, looked at again after `revalidate` seconds.
+//! A cache of the hierarchy's nodes, revalidated after `revalidate` seconds.
 //!
-//! Between the file system and `hierarchy::Tree`, which reads the store at each call. Invariants: nothing older
-//! than `revalidate` is given out; what is told to the kernel expires there when it expires here
-//! ([`Seen::valid_for`]), so that the two delays do not add up; a failure of the store is never remembered.
+//! It stands between the file system and `hierarchy::Tree`, which reads the store at each call. Invariants:
+//! no entry older than `revalidate` is returned; the kernel's copy expires when the entry here does
+//! ([`CachedNode::valid_for`]), so that the two delays do not add up; a failure of the store is never cached.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -14,42 +14,42 @@ use crate::hierarchy::{Child, Node, Tree};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::store::{Info, Store, Validator};
 
-/// What is told of a generated file without opening it.
+/// Attributes of a sidecar, known without opening it.
 #[derive(Clone, Copy, Debug)]
 pub struct GeneratedFile {
-    /// Owner, mode and time, from the documents that it is made of.
+    /// Owner, mode and time, from its source documents.
     pub info: Info,
-    /// Its length.
+    /// Its size.
     pub size_bytes: u64,
 }
 
-/// One path as it stood in the store.
+/// A node as it was in the store.
 #[derive(Debug)]
 pub struct CachedNode {
-    /// The node; `None` where there is none.
+    /// The node; `None` if there is none.
     pub node: Option<Node>,
     /// The version of its documents, taken before they were read.
     pub version: Option<Validator>,
-    /// When the store was asked.
+    /// When the store was read.
     pub read_at: Instant,
-    /// Its sidecar, made when first asked for.
+    /// The attributes of its sidecar, made at first use.
     pub sidecar: OnceLock<GeneratedFile>,
-    /// The same below `__formats__/json/`, where the way to the data is another.
+    /// The same below `__formats__/json/`, where the relative path to the data differs.
     pub mirrored_sidecar: OnceLock<GeneratedFile>,
-    /// The documents were old enough when read that any later change shows in their version.
+    /// The documents were old enough when they were read: any later change shows in their version.
     is_settled: bool,
 }
 
-/// What was written more recently may be written again without a new time stamp.
+/// A document that was written more recently may change again within the same time stamp.
 const SETTLING: Duration = Duration::from_secs(2);
 
 impl CachedNode {
-    /// How long this may still be believed.
+    /// How long this entry may still be used.
     pub fn valid_for(&self, revalidate: Duration) -> Duration {
         revalidate.saturating_sub(self.read_at.elapsed())
     }
 
-    /// The same, seen again.
+    /// A copy with a new time of reading.
     fn again(&self, read_at: Instant) -> Self {
         CachedNode {
             node: self.node.clone(),
@@ -67,9 +67,10 @@ fn is_settled(version: Option<Validator>) -> bool {
     version.is_none_or(|version| (now - version.mtime_ns).unsigned_abs() > SETTLING.as_nanos())
 }
 
-/// The most paths kept before the expired ones are thrown out.
+/// How many paths are cached before expired ones are removed.
 const SWEEP_AT: usize = 4096;
-/// From so many paths on, those without a node are thrown out too: anybody can ask for names that are not there.
+/// Above this many paths, entries without a node are removed too: any user can look up names that do not
+/// exist.
 const NEGATIVE_LIMIT: usize = 65_536;
 
 /// Nodes by path.
@@ -85,18 +86,18 @@ struct NodeTable {
 }
 
 impl NodeCache {
-    /// Over a store's tree.
+    /// A cache over a store's tree.
     pub fn new(tree: Tree, revalidate: Duration) -> Self {
         let table = NodeTable { by_path: HashMap::new(), sweep_at: SWEEP_AT };
         NodeCache { tree, revalidate, table: Mutex::new(table) }
     }
 
-    /// The store behind it.
+    /// The store.
     pub fn store(&self) -> &Arc<dyn Store> {
         self.tree.store()
     }
 
-    /// For how long what is given out now holds.
+    /// The maximum age of an entry.
     pub fn revalidate(&self) -> Duration {
         self.revalidate
     }
@@ -111,37 +112,37 @@ impl NodeCache {
         }
     }
 
-    /// The node at a path as it stands in the store at this moment, for open(2).
+    /// The node at a path, compared with the store now. For open(2).
     pub fn current(&self, path: &str) -> FsResult<Arc<CachedNode>> {
         self.look(path, self.peek(path))
     }
 
-    /// What was seen last, however long ago.
+    /// The cached node at a path, of any age.
     pub fn peek(&self, path: &str) -> Option<Arc<CachedNode>> {
         self.table.lock().by_path.get(path).cloned()
     }
 
-    /// The version of the documents behind a path now.
+    /// The current version of the documents at a path.
     pub fn version(&self, path: &str) -> FsResult<Option<Validator>> {
         Ok(self.tree.version(path)?)
     }
 
-    /// The names below a group, as the store lists them now.
+    /// The children of a group, as the store lists them now.
     pub fn children(&self, path: &str) -> FsResult<Vec<Child>> {
         Ok(self.tree.children(path)?)
     }
 
-    /// Forgets everything: the next look reads the store.
+    /// Removes all entries: the next lookup reads the store.
     pub fn expire(&self) {
         self.table.lock().by_path.clear();
     }
 
-    /// Forgets one path: the next look at it reads the store.
+    /// Removes one path: its next lookup reads the store.
     pub fn forget(&self, path: &str) {
         self.table.lock().by_path.remove(path);
     }
 
-    /// Reads a node, unless it is the one that is known.
+    /// Reads a node, unless the cached one is unchanged.
     fn look(&self, path: &str, known: Option<Arc<CachedNode>>) -> FsResult<Arc<CachedNode>> {
         let read_at = Instant::now();
         let version = self.tree.version(path)?;

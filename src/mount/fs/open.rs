@@ -1,7 +1,7 @@
-//! Opening and reading files.
+//! Opening files: arrays, sidecars, companion files and generated files.
 //!
-//! Invariants: a read is answered in full, cut only at the exact end of the file, or it fails as a whole; a
-//! generated file is a snapshot of the moment it was opened; what others did to the store is seen at open(2).
+//! Invariants: a generated file is a snapshot of the moment of its open; changes of the store are seen at
+//! open(2).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,21 +17,21 @@ use crate::mount::fs::page_cache::cache_mode::{CacheMode, RequestedMode};
 use crate::mount::fs::page_cache::page_drops::{OpenDrop, PageDrop};
 use crate::store::Object;
 
-/// What open(2) gave out.
+/// What open(2) replies.
 pub struct OpenReply {
     /// The handle.
     pub handle: u64,
-    /// Reads come here without passing the page cache.
+    /// Reads and writes bypass the page cache.
     pub is_direct: bool,
-    /// What the page cache holds of this file still is what the store holds.
+    /// The page cache of this file is still valid.
     pub keeps_cache: bool,
-    /// It may write: each close is to be told.
+    /// It may write: the kernel sends a FLUSH for each close.
     pub writes: bool,
-    /// An object that the kernel may read by itself instead.
+    /// The object that the kernel may read itself instead.
     pub backing: Backing,
 }
 
-/// An object that the kernel may read by itself.
+/// An object that the kernel may read itself.
 type Backing = Option<Arc<dyn Object>>;
 
 impl FileSystem {
@@ -68,7 +68,7 @@ impl FileSystem {
         }
     }
 
-    /// Takes back an open that could not be answered.
+    /// Undoes an open whose reply was not sent.
     pub fn cancel_open(&self, handle: u64) {
         if let Some(Handle::Array { drop, .. }) = self.handles.get(handle).as_deref() {
             drop.cancel();
@@ -81,8 +81,8 @@ impl FileSystem {
         let shown_before = self.nodes.peek(path).map(|cached| shown_size(&cached));
         let cached = self.nodes.current(path)?;
         self.reconcile(&inode.entity, &cached, Blocking::Yes)?;
-        // Where the size has changed, the kernel still believes in the old one: on ESTALE it looks the name
-        // up again, learns the new one, and opens again.
+        // If the size has changed, the kernel still uses the old one: on ESTALE it looks the name up again,
+        // learns the new size, and repeats the open.
         if inode.is_stale() || shown_before.is_some_and(|size| size != shown_size(&cached)) {
             return Err(Failure::Errno(libc::ESTALE));
         }
@@ -92,10 +92,10 @@ impl FileSystem {
             Some(Node::Broken { error, .. }) => return Err(error.clone().into()),
             Some(Node::Group { .. }) | None => return Err(Failure::Errno(libc::ESTALE)),
         };
-        // What nobody opened so far the kernel has nothing of.
+        // The kernel has no pages of a file that was never opened.
         let is_first = inode.checked_at.lock().replace(Instant::now()).is_none();
         let opening = inode.page_cache_users.opening.lock();
-        // Also with direct I/O: what changed must leave the chunk cache.
+        // Also with direct I/O: changed chunks must leave the chunk cache.
         if !array.revalidate()? && !is_first {
             inode.page_cache_users.drops.note_reason();
         }
@@ -115,14 +115,15 @@ impl FileSystem {
         Ok(OpenReply { handle: self.handles.add(handle), is_direct, keeps_cache, writes, backing })
     }
 
-    /// How an array's file is opened, what is dropped before, and the object that the kernel is to read.
+    /// How an array's file is opened, the page drop that goes with it, and the object that the kernel reads
+    /// itself.
     fn choose_cache_mode(
         &self,
         inode: &Arc<Inode>,
         array: &Array,
         only_writes: bool,
     ) -> FsResult<(CacheMode, Option<PageDrop>, Backing)> {
-        // Where looking fails, reading tells why.
+        // If this fails, a read reports the reason.
         let object = if self.uses_passthrough() { array.sole_object().unwrap_or_default() } else { None };
         let requested = match &object {
             Some(object) => RequestedMode::Passthrough(object.validator()),
@@ -131,7 +132,7 @@ impl FileSystem {
             None => RequestedMode::Cached,
         };
         let Some((cache_mode, drop)) = CacheMode::new(&inode.page_cache_users, requested) else {
-            // As with a file that was replaced, others go on with the old one: it keeps its inode.
+            // As with a replaced file, the other handles keep the old inode.
             self.inodes.retire(inode);
             return Err(Failure::Errno(libc::ESTALE));
         };

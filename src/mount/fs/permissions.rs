@@ -1,8 +1,9 @@
-//! Permission bits of what the mount shows: never more than the store itself would grant.
+//! Permission bits of the files in the mount: never more than the store itself grants.
 //!
-//! A file takes owner, group and mode from its metadata document (which `hierarchy` has cut to those who may search the
-//! array's own folder), a folder from its folder. Bits for group and others are cleared where a folder above
-//! the store would not let them search: those folders are not there in the mount to refuse anybody.
+//! A file takes owner, group and mode from its metadata document (`hierarchy` has already restricted these to
+//! users that may search the array's own folder), a folder from its folder. Bits for group and others are
+//! cleared where a folder above the store would deny them the search: those folders are not part of the
+//! mount, so the kernel cannot check them.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -20,8 +21,9 @@ const GROUP_SEARCH: u32 = 0o010;
 const OTHER_SEARCH: u32 = 0o001;
 
 impl AncestorFolder {
-    /// The bits of a file of group `gid` that survive behind this folder. Everyone in a class must be let
-    /// through: the group's members may be in the folder's group or not, others likewise.
+    /// The permission bits of a file of group `gid` that remain below this folder. A class keeps its bits
+    /// only if every user in it may search the folder: members of the file's group may or may not be in the
+    /// folder's group, and likewise for others.
     fn surviving_bits(self, gid: u32) -> u32 {
         let group_searches = self.mode & GROUP_SEARCH != 0;
         let others_search = self.mode & OTHER_SEARCH != 0;
@@ -36,17 +38,17 @@ impl AncestorFolder {
     }
 }
 
-/// What holds for every file and folder of a mount.
+/// The rules for all files and folders of a mount.
 #[derive(Clone, Debug, Default)]
 pub struct Permissions {
-    /// Folders above the store that do not let everyone search.
+    /// Folders above the store that some users may not search.
     ancestors: Vec<AncestorFolder>,
     is_writable: bool,
 }
 
 impl Permissions {
-    /// For a store at `store_path` (canonical; `None` for one that is not in the filesystem). A folder above it
-    /// that cannot be looked at counts as one that lets nobody but owners through.
+    /// For a store at `store_path` (canonical; `None` for a store that is not in the file system). A folder
+    /// above it that cannot be read counts as searchable by its owner only.
     pub fn new(store_path: Option<&Path>, is_writable: bool) -> Self {
         let mut ancestors = Vec::new();
         for folder in store_path.into_iter().flat_map(|path| path.ancestors().skip(1)) {
@@ -61,12 +63,12 @@ impl Permissions {
         Permissions { ancestors, is_writable }
     }
 
-    /// The bits of a file: never executable, suid or sgid.
+    /// The mode of a file: never executable, suid or sgid.
     pub fn of_file(&self, info: &Info) -> u16 {
         self.reduce(info, info.mode & 0o666)
     }
 
-    /// The bits of a folder.
+    /// The mode of a folder.
     pub fn of_folder(&self, info: &Info) -> u16 {
         self.reduce(info, info.mode & 0o777)
     }
@@ -83,8 +85,9 @@ impl Permissions {
     }
 }
 
-/// What a file may show that is made of two documents: owned as the first, no more readable than either. Who
-/// owns only one of them, or is only in one's group, counts for the other as everybody else.
+/// Attributes of a file that is made from two documents: owned like the first, no more readable than either.
+/// A user that owns only one of them, or is only in the group of one, counts as "others" for the other
+/// document.
 pub fn intersect_documents(first: &Info, second: &Info) -> Info {
     let others = second.mode & 0o007;
     let of_owner = if first.uid == second.uid { second.mode & 0o700 } else { others << 6 };
@@ -106,26 +109,26 @@ mod tests {
         Info { validator, uid: 7, gid, mode, mtime: SystemTime::UNIX_EPOCH }
     }
 
-    fn behind(folders: &[(u32, u32)], is_writable: bool) -> Permissions {
+    fn below(folders: &[(u32, u32)], is_writable: bool) -> Permissions {
         let ancestors = folders.iter().map(|&(gid, mode)| AncestorFolder { gid, mode }).collect();
         Permissions { ancestors, is_writable }
     }
 
     #[test]
     fn files_are_never_executable_and_not_writable_when_read_only() {
-        assert_eq!(behind(&[], false).of_file(&info(1, 0o6775)), 0o444);
-        assert_eq!(behind(&[], true).of_file(&info(1, 0o6775)), 0o664);
-        assert_eq!(behind(&[], false).of_folder(&info(1, 0o2775)), 0o555);
+        assert_eq!(below(&[], false).of_file(&info(1, 0o6775)), 0o444);
+        assert_eq!(below(&[], true).of_file(&info(1, 0o6775)), 0o664);
+        assert_eq!(below(&[], false).of_folder(&info(1, 0o2775)), 0o555);
     }
 
     #[test]
-    fn folders_above_the_store_hide_from_those_who_cannot_search_them() {
+    fn folders_above_the_store_restrict_access() {
         let file = info(1, 0o644);
-        assert_eq!(behind(&[(1, 0o700)], false).of_file(&file), 0o400);
-        assert_eq!(behind(&[(1, 0o750)], false).of_file(&file), 0o440, "the folder's group is the file's");
-        assert_eq!(behind(&[(2, 0o750)], false).of_file(&file), 0o400, "another group's folder");
-        assert_eq!(behind(&[(2, 0o711)], false).of_file(&file), 0o444);
-        assert_eq!(behind(&[(1, 0o701)], false).of_file(&file), 0o400);
+        assert_eq!(below(&[(1, 0o700)], false).of_file(&file), 0o400);
+        assert_eq!(below(&[(1, 0o750)], false).of_file(&file), 0o440, "the folder's group is the file's");
+        assert_eq!(below(&[(2, 0o750)], false).of_file(&file), 0o400, "another group's folder");
+        assert_eq!(below(&[(2, 0o711)], false).of_file(&file), 0o444);
+        assert_eq!(below(&[(1, 0o701)], false).of_file(&file), 0o400);
     }
 
     #[test]

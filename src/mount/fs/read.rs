@@ -1,4 +1,6 @@
 //! Reading files.
+//!
+//! Invariant: a read returns all bytes, fewer only at the exact end of the file, or fails as a whole.
 
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
@@ -12,11 +14,11 @@ use crate::mount::fs::inode::Inode;
 use crate::mount::fs::page_cache::page_drops::PageRead;
 use crate::mount::fs::reply_buffer::ReplyBuffer;
 
-/// What a read gives.
+/// The bytes of a read.
 pub enum ReadData<'a> {
-    /// In the buffer that was lent for it.
+    /// A slice of the caller's buffer.
     Copied(&'a [u8]),
-    /// In the chunk cache.
+    /// A slice of the chunk cache.
     Cached(Lent),
 }
 
@@ -31,7 +33,8 @@ impl Deref for ReadData<'_> {
 }
 
 impl FileSystem {
-    /// What is read next are pages for the page cache. What is given back is to be kept until the read is answered.
+    /// Notes that the next read fills pages of the page cache. The caller keeps the returned value until it
+    /// has replied.
     pub fn note_page_read(&self, handle: u64, offset: u64, size: u32) -> Option<PageRead> {
         if !self.options.writable {
             return None;
@@ -46,7 +49,7 @@ impl FileSystem {
         inode.page_cache_users.drops.note_read(range)
     }
 
-    /// Reads from memory alone: `None` where that is not enough. What is read may be in `buffer`.
+    /// Reads from memory only; `None` if that would block. The data may be in `buffer`.
     pub fn try_read<'a>(
         &self,
         handle: u64,
@@ -62,7 +65,7 @@ impl FileSystem {
         )
     }
 
-    /// Reads: exactly `size` bytes from `offset`, fewer only at the end of the file. Blocks on the store.
+    /// Reads exactly `size` bytes from `offset`, fewer only at the end of the file. Blocks on the store.
     pub fn read<'a>(
         &self,
         handle: u64,
@@ -73,14 +76,14 @@ impl FileSystem {
         self.read_within(handle, offset, size, buffer, Blocking::Yes)
     }
 
-    /// Whether the kernel was given the object behind a handle.
+    /// Whether the kernel reads the object of this handle itself.
     pub fn is_passthrough(&self, handle: u64) -> bool {
         self.handles.get(handle).is_some_and(
             |handle| matches!(&*handle, Handle::Array { cache_mode, .. } if cache_mode.is_passthrough()),
         )
     }
 
-    /// Whether a handle's reads come from the page cache, while nothing is decoded.
+    /// Whether this handle reads through the page cache while no chunk is being decoded.
     pub fn only_copies(&self, handle: u64) -> bool {
         self.engine.is_idle()
             && self.handles.get(handle).is_some_and(

@@ -1,4 +1,4 @@
-//! Listing folders: a snapshot is taken by opendir, and readdir serves it.
+//! Listing folders: opendir takes a snapshot, readdir serves it.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::mount::fs::{
 };
 use crate::store::join;
 
-/// A folder that is being listed: the entries of an open handle.
+/// The entries of an open folder.
 pub struct Listing(Arc<Handle>);
 
 impl Listing {
@@ -27,7 +27,7 @@ impl Listing {
 }
 
 impl FileSystem {
-    /// Lists a folder; the handle shows what was there now. Blocks on the store.
+    /// Opens a folder with a snapshot of its entries. Blocks on the store.
     pub fn open_folder(&self, inode: u64) -> FsResult<u64> {
         let inode = self.inode(inode)?;
         let folder = &inode.entity;
@@ -58,8 +58,8 @@ impl FileSystem {
         Ok(self.handles.add(Handle::Folder(entries)))
     }
 
-    /// Removes what writers that died left in a group's folder, once in a writable mount's life. (Those of an array are looked
-    /// for when it is opened for writing.)
+    /// Removes the temporary files of crashed writers from a group's folder, once in the life of a writable
+    /// mount. (An array's folder is cleaned when the array is opened for writing.)
     pub fn remove_leftovers(&self, group: &str) {
         if let Some(writer) = self.nodes.store().writer().filter(|_| self.options.writable)
             && self.searched.lock().insert(group.into())
@@ -76,9 +76,9 @@ impl FileSystem {
         }
     }
 
-    /// The attributes of a listed name, for readdirplus.
+    /// The attributes of an entry, for readdirplus.
     pub fn entry_attributes(&self, entry: &FolderEntry, blocking: Blocking) -> FsResult<Stat> {
-        // A companion file is made for who looks it up, not for who lists its folder.
+        // A lookup makes a companion file, listing its folder does not.
         let blocking = if matches!(entry.entity.kind, Kind::Companion(_)) { Blocking::No } else { blocking };
         self.stat_entity(&entry.entity, blocking)
     }
@@ -119,7 +119,7 @@ impl FileSystem {
         let children = self.nodes.children(group)?;
         let mut names = vec![(GROUP_SIDECAR.to_owned(), Entity::new(Kind::JsonGroupSidecar, group))];
         let mut taken: HashSet<String> = HashSet::from([GROUP_SIDECAR.to_owned()]);
-        // Sidecars first: here they win over a group of the same name.
+        // Sidecars first: in this folder they win over a group of the same name.
         for child in children.iter().filter(|child| !child.is_group) {
             let name = format!("{}{SIDECAR_SUFFIX}", child.name);
             if taken.insert(name.clone()) {
@@ -135,7 +135,7 @@ impl FileSystem {
     }
 }
 
-/// Whether Linux can show a name; one that it cannot is logged and left out.
+/// Whether Linux can show this name; a name that cannot be shown is logged and left out.
 fn is_showable(name: &str, folder: &str) -> bool {
     let is_showable = !name.is_empty()
         && name.len() <= MAX_NAME_BYTES
@@ -148,7 +148,7 @@ fn is_showable(name: &str, folder: &str) -> bool {
     is_showable
 }
 
-/// The folder that an entity's folder is in.
+/// The parent folder of a folder.
 fn parent_folder(entity: &Entity) -> Entity {
     match entity.kind {
         Kind::JsonFolder if entity.path.is_empty() => Entity::new(Kind::Formats, ""),

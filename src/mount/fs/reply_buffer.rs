@@ -1,16 +1,17 @@
-//! Where the bytes of an answer are put together.
+//! A page-aligned buffer for the bytes of a reply.
 //!
-//! Uses nothing of the crate. Begins on a page: the kernel copies answers page by page to pages (fuse_copy_fill and fuse_copy_folio
-//! in fs/fuse/dev.c), and where ours begin in other places than its own, each of its pages is made of two pieces.
+//! Uses nothing of the crate. The kernel copies replies page by page into pages (fuse_copy_fill and
+//! fuse_copy_folio in fs/fuse/dev.c). If our pages start at other offsets than its own, each of its pages
+//! takes two copies.
 
 const PAGE_BYTES: usize = 4096;
 
-/// Kept from one answer to the next, since fresh pages cost more than copying.
+/// Reused for all replies, since fresh pages cost more than copying.
 #[derive(Default)]
 pub struct ReplyBuffer(Vec<u8>);
 
 impl ReplyBuffer {
-    /// The first `length` bytes, of undefined content.
+    /// The first `length` bytes; their content is undefined.
     pub fn bytes(&mut self, length: usize) -> &mut [u8] {
         let room = length.saturating_add(PAGE_BYTES);
         if self.0.len() < room {
@@ -20,7 +21,7 @@ impl ReplyBuffer {
         self.0.get_mut(start..start.saturating_add(length)).unwrap_or_default()
     }
 
-    /// `size` bytes of a file from `offset`, fewer at its end.
+    /// Copies `size` bytes of `content` from `offset`, fewer at its end.
     pub fn copy_part(&mut self, content: &[u8], offset: u64, size: u32) -> &[u8] {
         let rest = usize::try_from(offset).ok().and_then(|offset| content.get(offset..)).unwrap_or_default();
         let part = rest.get(..size as usize).unwrap_or(rest);

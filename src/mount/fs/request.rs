@@ -1,4 +1,4 @@
-//! What is asked of the file system, for the log and for the order of requests.
+//! The description of a request, for the log, the counters and the executor.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -9,16 +9,16 @@ use crate::mount::fs::error::Failure;
 use crate::mount::fs::inode::Inode;
 use std::sync::atomic::Ordering;
 
-/// What is asked for, for the log.
+/// A request, as the log names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Whose it is.
+    /// The inode.
     pub inode: u64,
-    /// The lane that it runs in: the inode's, unless it is another's business.
+    /// The lane that it runs in: the inode, except for lookups.
     pub lane: u64,
-    /// What is to be done: "read", "open", ….
+    /// The operation: "read", "open", ….
     pub operation: &'static str,
-    /// Offset and bytes, for what has them.
+    /// Offset and number of bytes, for reads and writes.
     pub range: Option<(u64, u64)>,
 }
 
@@ -33,11 +33,11 @@ impl Request {
         Request { range: Some((offset, bytes)), ..Request::new(inode, operation) }
     }
 
-    /// A request for what is behind a name in a folder: names do not wait for each other.
+    /// A request for a name in a folder: lookups of different names do not wait for each other.
     pub fn of_name(folder: u64, operation: &'static str, name: &str) -> Self {
         let mut hasher = DefaultHasher::new();
         (folder, name).hash(&mut hasher);
-        // Inodes count from 1: the upper half is free.
+        // Inode numbers count from 1: the upper half is free.
         Request { lane: hasher.finish() | 1 << 63, ..Request::new(folder, operation) }
     }
 }
@@ -53,7 +53,7 @@ impl std::fmt::Display for Request {
 }
 
 impl FileSystem {
-    /// Counts a failed request and logs it.
+    /// Counts and logs a failed request.
     pub(super) fn note_failure(&self, inode: &Inode, request: &str, failure: &Failure) {
         let Failure::Error(error) = failure else { return };
         inode.counters.errors.fetch_add(1, Ordering::Relaxed);
@@ -61,7 +61,8 @@ impl FileSystem {
         self.failures.note(request, &inode.entity.path, error);
     }
 
-    /// Counts and logs a request that failed; the number for the kernel. For what does not note its failures itself.
+    /// Counts and logs a failed request and returns the errno. For operations that do not count their own
+    /// failures.
     pub fn note_request(&self, request: Request, failure: &Failure) -> i32 {
         if let Some(inode) = self.inodes.get(request.inode) {
             self.note_failure(&inode, &request.to_string(), failure);
@@ -69,7 +70,7 @@ impl FileSystem {
         failure.errno()
     }
 
-    /// Counts and logs a request that the store did not answer in time.
+    /// Counts and logs a request that the store did not complete in time.
     pub fn note_overdue(&self, request: Request) {
         let Some(inode) = self.inodes.get(request.inode) else { return };
         let key = inode.entity.path.to_string();

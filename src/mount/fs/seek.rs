@@ -1,13 +1,13 @@
-//! SEEK_HOLE and SEEK_DATA: what of a flat file are missing chunks. Other files are all data.
+//! SEEK_HOLE and SEEK_DATA: the holes of a flat file are its missing chunks. Other files are all data.
 //!
-//! The kernel asks without having written its dirty pages back, so that an array with a writer has no holes.
+//! The kernel does not write back its dirty pages before it asks, so an array with a writer has no holes.
 
 use crate::mount::fs::FileSystem;
 use crate::mount::fs::error::{Failure, FsResult};
 use crate::mount::fs::handle::Handle;
 
 impl FileSystem {
-    /// Where the next hole or data begins. Blocks on the store.
+    /// The offset of the next hole or data. Blocks on the store.
     pub fn seek(&self, handle: u64, offset: i64, whence: i32) -> FsResult<i64> {
         let handle = self.handles.get(handle).ok_or(Failure::Errno(libc::EBADF))?;
         let start = u64::try_from(offset).map_err(|_| Failure::Errno(libc::ENXIO))?;

@@ -47,7 +47,7 @@ struct Mount {
 }
 
 impl Mount {
-    /// With a `revalidate` of 0, so that each look sees what is stored.
+    /// With a `revalidate` of 0, so that each lookup reads the store.
     fn new() -> Self {
         Self::with(|options| options.revalidate_seconds = 0.0)
     }
@@ -197,7 +197,7 @@ fn a_root_that_is_an_array_is_named_after_the_store() {
 }
 
 #[test]
-fn what_cannot_be_served_is_listed_and_says_why() {
+fn unreadable_arrays_are_listed_with_the_reason() {
     let mount = Mount::sample();
     let mut unknown = array(&[4, 3], 0);
     unknown["codecs"][1]["name"] = json!("squeeze");
@@ -221,7 +221,7 @@ fn what_cannot_be_served_is_listed_and_says_why() {
 }
 
 #[test]
-fn reads_are_answered_in_full_or_fail() {
+fn reads_are_complete_or_fail() {
     let mount = Mount::sample();
     let handle = mount.open("t").unwrap();
     assert_eq!(mount.read_handle(handle, 3, 7).unwrap(), bytes_of(0..12)[3..10]);
@@ -306,14 +306,14 @@ fn the_slowest_axis_of_order_f_is_the_last() {
 }
 
 #[test]
-fn an_array_that_was_replaced_or_went_is_stale_for_its_old_handles() {
+fn a_replaced_array_is_stale_for_old_handles() {
     let mount = Mount::sample();
     let handle = mount.open("t").unwrap();
     let inode = mount.find("t").unwrap().inode;
     let mut other = array(&[4, 3], 9);
     other["data_type"] = json!("int16");
     mount.put("t/zarr.json", other.to_string());
-    assert_eq!(mount.read_handle(handle, 0, 24), Err(libc::ESTALE), "also by one who only reads");
+    assert_eq!(mount.read_handle(handle, 0, 24), Err(libc::ESTALE), "also for a handle that only reads");
     assert_eq!(mount.fs.attributes(inode, Blocking::Yes).unwrap_err().errno(), libc::ESTALE);
     let handle = mount.open("t").unwrap();
     for key in ["t/zarr.json", "t/c/0/0", "t/c/1/0"] {
@@ -339,17 +339,17 @@ fn the_page_cache_is_kept_while_nothing_changed() {
     mount.read("t").unwrap();
     assert!(keeps(true));
     mount.put("t/c/0/0", chunk(&[5, 4, 3, 2, 1, 0]));
-    assert!(!keeps(false) && !keeps(true), "until the kernel was told");
+    assert!(!keeps(false) && !keeps(true), "until the kernel has dropped its pages");
     assert_eq!(mount.read("t").unwrap(), bytes_of([5, 4, 3, 2, 1, 0].into_iter().chain(6..12)));
     assert!(keeps(true));
 }
 
 #[test]
-fn memory_alone_answers_only_what_it_knows() {
+fn without_blocking_only_cached_data_is_returned() {
     let mount = Mount::with(|options| options.revalidate_seconds = 60.0);
     mount.put("zarr.json", GROUP).put("t/zarr.json", array(&[4, 3], 9).to_string());
-    let needs_store = |result: Result<_, Failure>| matches!(result, Err(Failure::WouldBlock));
-    assert!(needs_store(mount.fs.lookup(ROOT, "t", Blocking::No)));
+    let would_block = |result: Result<_, Failure>| matches!(result, Err(Failure::WouldBlock));
+    assert!(would_block(mount.fs.lookup(ROOT, "t", Blocking::No)));
     let found = mount.fs.lookup(ROOT, "t", Blocking::Yes).unwrap();
     assert!(!found.valid_for.is_zero() && found.valid_for <= mount.fs.negative_valid_for());
     assert_eq!(mount.fs.lookup(ROOT, "t", Blocking::No).unwrap().attributes, found.attributes);
@@ -361,5 +361,5 @@ fn memory_alone_answers_only_what_it_knows() {
     assert_eq!(cached.unwrap().to_vec(), bytes_of([9; 12]));
     mount.put("u/zarr.json", array(&[4, 3], 9).to_string());
     mount.fs.expire();
-    assert!(needs_store(mount.fs.lookup(ROOT, "t", Blocking::No)));
+    assert!(would_block(mount.fs.lookup(ROOT, "t", Blocking::No)));
 }

@@ -1,8 +1,9 @@
-//! Extended attributes: what an array or group is, one fact at a time, for getfattr(1).
+//! Extended attributes: the metadata of an array or group, one member each, for getfattr(1).
 //!
-//! `user.zarr.shape`, `.dtype`, `.chunks`, `.shards`, `.codecs`, `.fill_value`, `.dimension_names`, `.zarr_format` and
-//! `.attributes`: JSON, but for the data type, which is a bare name. `user.zarrfs.error` on a sidecar says why its last edit was
-//! refused, on an array why it cannot be served. What does not apply, or is longer than the kernel passes on, is not there.
+//! `user.zarr.shape`, `.dtype`, `.chunks`, `.shards`, `.codecs`, `.fill_value`, `.dimension_names`,
+//! `.zarr_format` and `.attributes` are JSON, except for the data type, which is a bare name.
+//! `user.zarrfs.error` says of a sidecar why its last edit was refused, of an array why it cannot be served.
+//! Attributes that do not apply, or are longer than the kernel accepts, are absent.
 
 use serde_json::{Map, Value, json};
 
@@ -14,7 +15,7 @@ use crate::mount::fs::inode::Kind;
 use crate::mount::fs::virtual_files::sidecar::{chunk_and_shard_shape, fill_value, format_number};
 use crate::mount::fs::virtual_files::sidecar_edit::is_sidecar;
 
-/// The longest value that Linux passes on, in bytes.
+/// The longest value that Linux accepts, in bytes.
 const MAX_VALUE_BYTES: usize = 64 << 10;
 const NAMESPACE: &str = "user.";
 const ERROR: &str = "user.zarrfs.error";
@@ -27,8 +28,8 @@ impl FileSystem {
         self.metrics.note_xattr();
     }
 
-    /// The value of an extended attribute. Other namespaces than `user.` are not there, which is what the kernel asks for when a
-    /// file is written.
+    /// The value of an extended attribute. Only the namespace `user.` exists; the kernel asks for others when
+    /// a file is written.
     pub fn xattr(&self, inode: u64, name: &str, blocking: Blocking) -> FsResult<Vec<u8>> {
         if !name.starts_with(NAMESPACE) {
             return Err(Failure::Errno(libc::EOPNOTSUPP));
@@ -37,7 +38,7 @@ impl FileSystem {
         found.map(|(_, value)| value.into_bytes()).ok_or(Failure::Errno(libc::ENODATA))
     }
 
-    /// The names of all extended attributes, each ended by NUL.
+    /// The names of all extended attributes, each terminated by NUL.
     pub fn xattr_names(&self, inode: u64, blocking: Blocking) -> FsResult<Vec<u8>> {
         let facts = self.xattrs(inode, blocking)?;
         Ok(facts.iter().flat_map(|(name, _)| name.bytes().chain([0])).collect())
@@ -85,7 +86,7 @@ fn of_array(metadata: &ArrayMetadata) -> Facts {
         ("user.zarr.fill_value", fill_value(metadata)),
         ("user.zarr.dimension_names", json!(metadata.dimension_names)),
     ];
-    // v2's undefined fill value is a fact, the others are absent.
+    // An undefined fill value (v2) is shown as null; other nulls are absent.
     facts.retain(|(name, value)| !value.is_null() || *name == "user.zarr.fill_value");
     let mut facts: Facts = facts.into_iter().map(|(name, value)| (name, value.to_string())).collect();
     facts.push(("user.zarr.dtype", metadata.data_type.name().into_owned()));

@@ -1,4 +1,4 @@
-//! Attributes, folder entries and the room of the store in fuser's terms.
+//! Attributes, folder entries and statfs in fuser's terms.
 
 use std::time::SystemTime;
 
@@ -14,7 +14,7 @@ use crate::mount::fuse::executor::Reply;
 use crate::store::Room;
 
 impl Fuse {
-    /// statfs(2): the room of the store's filesystem.
+    /// statfs(2): free space of the store's file system.
     pub(super) fn reply_statfs(&self, inode: INodeNo, reply: ReplyStatfs) {
         let fs = self.fs.clone();
         let request = Request::new(inode.0, "statfs");
@@ -46,10 +46,10 @@ impl Fuse {
     }
 }
 
-/// The unit that programs are told to read in, in bytes.
+/// The preferred size of reads, in bytes.
 const PREFERRED_READ_BYTES: u32 = 1 << 20;
 
-/// What stat(2) tells.
+/// Attributes as in stat(2).
 pub(super) fn file_attr(attributes: &Attributes) -> FileAttr {
     FileAttr {
         ino: INodeNo(attributes.inode),
@@ -70,16 +70,16 @@ pub(super) fn file_attr(attributes: &Attributes) -> FileAttr {
     }
 }
 
-/// Entries whose attributes are looked up for one readdirplus: about as many as fit into its reply.
+/// How many entries readdirplus looks up at a time: about as many as fit into its reply.
 const ENTRIES_AHEAD: usize = 256;
 
-/// The entries from an offset, each with the offset of the next.
+/// The entries from an offset, each with the offset of the next one.
 pub(super) fn from_offset(listing: &Listing, offset: u64) -> impl Iterator<Item = (&FolderEntry, u64)> {
     let skipped = usize::try_from(offset).unwrap_or(usize::MAX);
     listing.entries().iter().enumerate().skip(skipped).map(|(index, entry)| (entry, index as u64 + 1))
 }
 
-/// The attributes of the next entries; `None` where the store does not tell them.
+/// The attributes of the next entries; `None` where the store fails.
 pub(super) fn look_ahead(fs: &FileSystem, listing: &Listing, offset: u64) -> Vec<Option<Stat>> {
     from_offset(listing, offset)
         .take(ENTRIES_AHEAD)
@@ -87,12 +87,12 @@ pub(super) fn look_ahead(fs: &FileSystem, listing: &Listing, offset: u64) -> Vec
         .collect()
 }
 
-/// Tells the kernel that a name is not there: an entry with no inode.
+/// A negative entry: it has no inode.
 pub(super) fn no_entry() -> FileAttr {
     unknown_entry(0, false)
 }
 
-/// An entry whose attributes are asked for again when somebody wants them.
+/// An entry without attributes: the kernel asks for them when it needs them.
 pub(super) fn unknown_entry(inode: u64, is_folder: bool) -> FileAttr {
     let mtime = SystemTime::UNIX_EPOCH;
     file_attr(&Attributes { inode, is_folder, size_bytes: 0, mode: 0, uid: 0, gid: 0, mtime })

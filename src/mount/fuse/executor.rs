@@ -1,11 +1,12 @@
-//! The threads that wait for the store, so that those that talk to the kernel never do.
+//! The threads that may block on the store, so that session threads never do.
 //!
-//! A job belongs to a lane (an inode). A lane runs at most [`Limits::lane_threads`] jobs at once, so that an array
-//! whose store hangs leaves threads to the others. A reply that nobody has given by its deadline is
-//! failed by a watchdog; the thread that hangs is written off and another started in its place.
+//! A job belongs to a lane (an inode). A lane runs at most [`Limits::lane_threads`] jobs at once, so that an
+//! array whose store hangs leaves threads to the others. A watchdog fails every request that has no reply by
+//! its deadline; the thread that hangs is written off and another one started in its place.
 //!
-//! No FUSE types, nothing of the crate. Invariants: every reply is taken exactly once; `offered` of a lane is how often
-//! it stands in `ready`, and is the least of what it has queued and what it may still run.
+//! No FUSE types. Uses `fs` only for the description of a request. Invariants: every reply is taken exactly
+//! once; a lane's `offered` is how often the lane is in `ready`: the minimum of its queued jobs and the jobs
+//! it may still start.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,24 +17,24 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::mount::fs::request::Request;
 
-/// A request that must be answered.
+/// A request that needs a reply.
 pub trait Reply: Send + 'static {
-    /// Answers it with an errno.
+    /// Replies with an errno.
     fn fail(self, errno: i32);
 }
 
-/// The right to answer a request, shared with the watchdog: whoever takes it first answers.
+/// The reply to a request, shared with the watchdog: the first one to take it replies.
 pub struct ReplySlot<R>(Arc<Mutex<Option<R>>>);
 
 impl<R> ReplySlot<R> {
-    /// The reply; `None` when the watchdog has answered.
+    /// The reply; `None` if the watchdog has already replied.
     pub fn take(&self) -> Option<R> {
         self.0.lock().take()
     }
 }
 
 trait Expire: Send + Sync {
-    /// Fails the request if nobody has answered it; whether that was so.
+    /// Fails the request if there was no reply yet; returns whether this was so.
     fn expire(&self) -> bool;
 }
 
@@ -44,21 +45,21 @@ impl<R: Reply> Expire for Mutex<Option<R>> {
     }
 }
 
-/// How much runs at once.
+/// Limits of concurrency and time.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Jobs of one lane.
     pub lane_threads: usize,
-    /// Threads, those written off not counted.
+    /// Threads, not counting those that are written off.
     pub threads: usize,
-    /// Threads in all; when so many hang, jobs wait for their deadline.
+    /// All threads; if this many hang, jobs wait until their deadline.
     pub threads_in_all: usize,
-    /// A request unanswered for so long fails.
+    /// A request fails without a reply after this long.
     pub deadline: Duration,
 }
 
 impl Limits {
-    /// For so many decoding threads.
+    /// Limits for a number of decoding threads.
     pub fn new(threads: usize, deadline: Duration) -> Self {
         let lane_threads = threads.max(4);
         let threads = 4 * lane_threads;
@@ -66,7 +67,7 @@ impl Limits {
     }
 }
 
-/// A thread with nothing to do for so long ends.
+/// An idle thread ends after this long.
 const IDLE_TIME: Duration = Duration::from_secs(30);
 
 struct Job {
@@ -82,8 +83,8 @@ struct Lane {
     offered: usize,
 }
 
-/// A request that has not been answered.
-struct Pending {
+/// A request without a reply.
+struct PendingRequest {
     deadline: Instant,
     request: Request,
     is_running: bool,
@@ -95,11 +96,11 @@ struct State {
     lanes: HashMap<u64, Lane>,
     ready: VecDeque<u64>,
     /// By job number, which is also the order of the deadlines.
-    pending: BTreeMap<u64, Pending>,
+    pending: BTreeMap<u64, PendingRequest>,
     last_number: u64,
     threads: usize,
     idle: usize,
-    /// Threads whose job was failed by the watchdog and still has not come back.
+    /// Threads whose job the watchdog failed and that have not returned.
     written_off: usize,
     is_closed: bool,
 }
@@ -145,7 +146,7 @@ impl State {
     }
 }
 
-/// Hears of each request that is failed at its deadline.
+/// Called for each request that fails at its deadline.
 type Overdue = Box<dyn Fn(Request) + Send + Sync>;
 
 struct Shared {
@@ -155,13 +156,14 @@ struct Shared {
     work: Condvar,
 }
 
-/// The pool.
+/// The threads and their queue.
 pub struct Executor {
     shared: Arc<Shared>,
 }
 
 impl Executor {
-    /// Starts the watchdog, which tells `overdue` what it fails; the workers are started as they are needed.
+    /// Starts the watchdog, which calls `overdue` for each request that it fails; workers are started as
+    /// needed.
     pub fn new(limits: Limits, overdue: impl Fn(Request) + Send + Sync + 'static) -> std::io::Result<Self> {
         let overdue: Overdue = Box::new(overdue);
         let shared = Arc::new(Shared { limits, overdue, state: Mutex::default(), work: Condvar::new() });
@@ -180,8 +182,8 @@ impl Executor {
         Ok(Executor { shared })
     }
 
-    /// Runs `work` on another thread; it answers through the ticket. The reply is failed with EIO if the work
-    /// panics, does not answer, or has not answered by the deadline.
+    /// Runs `work` on another thread; it replies through the slot. The request fails with EIO if the work
+    /// panics, does not reply, or has not replied by the deadline.
     pub fn submit<R: Reply>(
         &self,
         request: Request,
@@ -197,7 +199,9 @@ impl Executor {
         state.last_number += 1;
         let number = state.last_number;
         let deadline = Instant::now() + shared.limits.deadline;
-        state.pending.insert(number, Pending { deadline, request, is_running: false, reply: reply.clone() });
+        state
+            .pending
+            .insert(number, PendingRequest { deadline, request, is_running: false, reply: reply.clone() });
         let job = Job { work: Box::new(move || work(&slot)), reply, number };
         state.lanes.entry(lane).or_default().queue.push_back(job);
         state.offer(lane, &shared.limits);
@@ -206,7 +210,7 @@ impl Executor {
         }
     }
 
-    /// How many requests wait for an answer.
+    /// The number of requests without a reply.
     pub fn pending(&self) -> usize {
         self.shared.state.lock().pending.len()
     }
@@ -220,9 +224,10 @@ impl Drop for Executor {
 }
 
 impl Shared {
-    /// Wakes an idle worker, or starts one where the limits let it.
+    /// Wakes an idle worker, or starts one if the limits allow.
     fn start_worker(self: &Arc<Self>, state: &mut State) {
-        // Each idle worker takes one job when it wakes, also one that has been woken and is not running yet.
+        // Each idle worker takes one job when it wakes, including those that were woken and are not running
+        // yet.
         if state.ready.len() <= state.idle {
             self.work.notify_one();
             return;
@@ -236,7 +241,7 @@ impl Shared {
             std::thread::Builder::new().name("zarrfs-worker".into()).spawn(move || shared.run_worker());
         match spawned {
             Ok(_) => state.threads += 1,
-            Err(error) => log::error!("cannot start a thread: {error}"),
+            Err(error) => log::error!("cannot start a worker thread: {error}"),
         }
     }
 
@@ -257,14 +262,14 @@ impl Shared {
             };
             drop(state);
             if catch_unwind(AssertUnwindSafe(job.work)).is_err() {
-                log::error!("a request panicked, which is a bug; it is answered with an I/O error");
+                log::error!("a request panicked, which is a bug; the request fails with an I/O error");
             }
             job.reply.expire();
             state = self.state.lock();
             state.finish(key, job.number, &self.limits);
             let active = state.threads.saturating_sub(state.written_off);
             if active > self.limits.threads {
-                // A thread that was written off came back after another had taken its place.
+                // A thread that was written off returned after another one had taken its place.
                 if !state.ready.is_empty() {
                     self.work.notify_one();
                 }
@@ -274,7 +279,7 @@ impl Shared {
         state.threads -= 1;
     }
 
-    /// Fails what is overdue; how long until the next could be.
+    /// Fails overdue requests; returns the time until the next deadline.
     fn expire_overdue(self: &Arc<Self>, now: Instant) -> Duration {
         let mut overdue = Vec::new();
         let mut state = self.state.lock();

@@ -1,9 +1,10 @@
-//! The part of the adapter that has the kernel drop pages before a request is answered.
+//! Drops of kernel pages that must precede a reply.
 //!
-//! A notification returns when the pages are gone, and until then waits for whoever has locked one of them: reads that are
-//! not answered yet, and the page that a WRITE fills in part. So it has a thread of its own, and nothing that
-//! answers reads or writes waits for it. It waits in the kernel, where no signal ends it: a daemon that is killed at that moment
-//! lives on as one thread until the connection is aborted, so this is for what the answer to an open cannot do (`page_drops.rs`).
+//! A notification returns when the pages are gone, and waits until then for every request that has locked one
+//! of them: reads without a reply, and the page that a WRITE fills in part. So it runs on its own thread, and
+//! no thread that serves reads or writes waits for it. It waits in the kernel, where no signal interrupts it:
+//! a daemon that is killed at that moment stays as one thread until the connection is aborted. So
+//! notifications are only for cases that the reply to an open cannot handle (`page_drops.rs`).
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, OnceLock};
@@ -14,20 +15,21 @@ use fuser::{INodeNo, Notifier};
 
 use crate::mount::fs::page_cache::page_drops::PageDrop;
 
-/// How long a request that itself has a page locked waits for a drop. The pages are dropped in their order, and the locked one is the
-/// last of a WRITE's range: after this the others are gone, and nobody can read the locked one before the answer.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// How long a request that has a page locked itself waits for a drop. The pages are dropped in order, and the
+/// locked one is the last of a WRITE's range: after this time the others are gone, and the locked one cannot
+/// be read before the reply.
+const LOCKED_PAGE_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Tells the kernel what to drop; set once there is a session.
+/// The channel for notifications; set once there is a session.
 pub type SharedNotifier = Arc<OnceLock<Notifier>>;
 
-/// Has the kernel drop pages, and then answers a request whose answer may be what the drop waits for: it is answered when the
-/// drop is done, or when it can only be waiting for that.
+/// Drops pages, then replies to a request for which the drop itself may be waiting: the reply is sent when
+/// the drop is done, or when only the missing reply can be delaying it.
 pub fn drop_pages_then(
     notifier: &SharedNotifier,
     inode: INodeNo,
     drop: PageDrop,
-    answer: impl FnOnce() + Send + 'static,
+    send_reply: impl FnOnce() + Send + 'static,
 ) {
     let notifier = notifier.clone();
     start(move || {
@@ -38,20 +40,22 @@ pub fn drop_pages_then(
             drop_pages(&notifier, inode, drop);
             std::mem::drop(sender);
         });
-        while done.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) && drops.has_in_flight(reads) {}
+        while done.recv_timeout(LOCKED_PAGE_TIMEOUT) == Err(RecvTimeoutError::Timeout)
+            && drops.has_in_flight(reads)
+        {}
         drops.note_reply();
-        answer();
+        send_reply();
     });
 }
 
-/// What is not started is dropped, and the request with it answered with EIO.
+/// If the thread cannot be started, the closure is dropped and the request with it fails with EIO.
 fn start(run: impl FnOnce() + Send + 'static) {
     if let Err(error) = Builder::new().name("page-drop".to_owned()).spawn(run) {
-        log::error!("cannot start a thread that drops pages: {error}");
+        log::error!("cannot start the page-drop thread: {error}");
     }
 }
 
-/// Has the kernel drop pages. For threads that answer neither reads nor writes.
+/// Drops pages and waits. For threads that serve neither reads nor writes.
 pub fn drop_pages(notifier: &SharedNotifier, inode: INodeNo, drop: PageDrop) {
     let (offset, length) = match &drop.range {
         Some(range) => (range.start as i64, (range.end - range.start) as i64),
@@ -59,10 +63,10 @@ pub fn drop_pages(notifier: &SharedNotifier, inode: INodeNo, drop: PageDrop) {
     };
     if let Some(notifier) = notifier.get()
         && let Err(error) = notifier.inval_inode(inode, offset, length)
-        // The kernel does not know the inode any more, and so has no pages of it.
+        // The kernel no longer knows the inode, so it has no pages of it.
         && error.raw_os_error() != Some(libc::ENOENT)
     {
-        log::error!("cannot drop pages of the kernel: {error}");
+        log::error!("cannot make the kernel drop pages: {error}");
         return;
     }
     drop.done();

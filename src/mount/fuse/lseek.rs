@@ -1,4 +1,4 @@
-//! SEEK_HOLE and SEEK_DATA.
+//! lseek(2) with SEEK_HOLE and SEEK_DATA.
 
 use fuser::{FileHandle, INodeNo, ReplyLseek};
 

@@ -1,8 +1,8 @@
-//! The thin adapter between fuser and [`FileSystem`]: translates, and decides which thread answers.
+//! The thin adapter between fuser and [`FileSystem`]: translates, and decides which thread replies.
 //!
-//! What memory can answer is answered on the session thread at once; everything else moves with its reply to
-//! the pool. Invariants: a session thread never waits for the store; no panic leaves a callback; every reply is
-//! given (a dropped one is answered EIO by fuser).
+//! The session thread replies at once if memory is enough; otherwise the request moves with its reply to the
+//! executor. Uses `fs`, not `daemon`. Invariants: a session thread never blocks on the store; no panic leaves
+//! a callback; every request gets a reply (fuser replies EIO when a reply is dropped).
 
 pub mod attr;
 pub mod executor;
@@ -40,9 +40,9 @@ use crate::mount::fuse::passthrough::Passthrough;
 use crate::mount::fuse::read::{ReadRequest, Turns};
 use crate::mount::fuse::store_executor::StoreExecutor;
 
-/// Requests that the kernel keeps in flight by itself (readahead).
+/// How many requests the kernel keeps in flight by itself (readahead).
 const MAX_BACKGROUND: u16 = 64;
-/// The longest write, in bytes, and the longest read but where `mounting.rs` says less.
+/// The longest write, in bytes, and the longest read unless `attach.rs` sets a smaller limit.
 const MAX_REQUEST_BYTES: u32 = 1 << 20;
 
 macro_rules! answerable {
@@ -54,7 +54,7 @@ macro_rules! answerable {
         }
     )*};
 }
-/// Callbacks that answer every request with one errno.
+/// Callbacks that always reply with one errno.
 macro_rules! always {
     ($errno:ident: $($name:ident($($argument:ty),*) -> $reply:ty;)*) => {$(
         fn $name(&self, _: &Request, $(_: $argument,)* reply: $reply) {
@@ -85,25 +85,25 @@ answerable!(
     ReplyXattr
 );
 
-/// A mounted hierarchy as fuser sees it.
+/// A file system as fuser sees it.
 pub struct Fuse {
     fs: Arc<FileSystem>,
     executor: Arc<Executor>,
-    /// Tells the kernel what to drop; set once there is a session.
+    /// The channel for page drops; set once there is a session.
     notifier: SharedNotifier,
     supports_xattrs: bool,
-    /// What stores.
+    /// Runs requests that store data.
     store_executor: StoreExecutor,
-    /// What the kernel reads by itself.
+    /// Objects that the kernel reads itself.
     passthrough: Arc<Passthrough>,
     /// The process of a thread.
     process_of: fn(u32) -> Option<u32>,
-    /// Who answers reads that only copy.
+    /// Which session thread serves reads from the page cache.
     turns: Turns<ReadRequest>,
 }
 
 impl Fuse {
-    /// Over a file system and the threads that wait for its store.
+    /// An adapter over a file system and the threads that block on its store.
     pub fn new(
         fs: Arc<FileSystem>,
         executor: Arc<Executor>,
@@ -124,7 +124,7 @@ impl Fuse {
         }
     }
 
-    /// Answers with what `operation` gives: at once if memory is enough, else from the pool.
+    /// Replies with the result of `operation`: at once if memory is enough, else from the executor.
     fn reply_with<R: Reply, T>(
         &self,
         request: FsRequest,
@@ -150,10 +150,10 @@ impl Fuse {
     }
 }
 
-/// Runs a callback. fuser ends the thread that panics, and with the last one the mount.
+/// Runs a callback. fuser ends a thread that panics, and with the last thread the mount.
 fn guard(name: &str, callback: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(callback)).is_err() {
-        log::error!("{name} panicked, which is a bug; it is answered with an I/O error");
+        log::error!("{name} panicked, which is a bug; the request fails with an I/O error");
     }
 }
 
@@ -168,7 +168,7 @@ impl Filesystem for Fuse {
             InitFlags::FUSE_ASYNC_DIO,
             InitFlags::FUSE_CACHE_SYMLINKS,
         ] {
-            // What an older kernel lacks costs speed.
+            // Features that an older kernel lacks only cost speed.
             if config.add_capabilities(capability).is_err() {
                 log::debug!("this kernel lacks {capability:?}");
             }
@@ -177,7 +177,7 @@ impl Filesystem for Fuse {
         self.supports_xattrs = self.negotiate_xattrs(config);
         let _ = config.set_max_background(MAX_BACKGROUND);
         let _ = config.set_max_write(MAX_REQUEST_BYTES);
-        // The kernel offers the most that it takes; session.rs raises it afterwards where it may.
+        // The kernel returns its maximum; session.rs raises it later where permitted.
         if let Err(most) = config.set_max_readahead(MAX_REQUEST_BYTES) {
             let _ = config.set_max_readahead(most);
         }
@@ -229,7 +229,7 @@ impl Filesystem for Fuse {
         lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        // read(2) past the page cache says who reads.
+        // Only direct reads carry a lock owner.
         let is_of_pages = lock_owner.is_none();
         let read = ReadRequest { inode, handle, offset, size, is_of_pages, reply };
         guard("read", || self.reply_read(read));
@@ -309,7 +309,7 @@ impl Filesystem for Fuse {
                         return slot.take().map_or((), |reply| reply.fail(failure.errno()));
                     }
                 };
-                // The reply is taken last: looking at the nodes may block.
+                // The reply is taken last: looking up the nodes may block.
                 let found = look_ahead(&fs, &listing, offset);
                 let Some(mut reply) = slot.take() else { return };
                 for ((entry, next), found) in from_offset(&listing, offset).zip(found) {
@@ -450,8 +450,8 @@ impl Filesystem for Fuse {
         guard("lseek", || self.reply_lseek(inode, to, offset, whence, reply));
     }
 
-    // ENOSYS makes the kernel answer by itself from then on: EOPNOTSUPP for setting extended attributes, "the mode bits
-    // decide" for access.
+    // On ENOSYS the kernel stops asking: setting extended attributes fails with EOPNOTSUPP, and the mode bits
+    // decide access.
     always!(ENOSYS:
         setxattr(INodeNo, &OsStr, &[u8], i32, u32) -> ReplyEmpty;
         removexattr(INodeNo, &OsStr) -> ReplyEmpty;
@@ -459,7 +459,7 @@ impl Filesystem for Fuse {
         ioctl(INodeNo, FileHandle, IoctlFlags, u32, &[u8], u32) -> ReplyIoctl;
     );
 
-    // Names are what the store has: EPERM, or EROFS where nothing at all can be written.
+    // The store determines the names: EPERM, or EROFS on a read-only mount.
     refused!(
         create(INodeNo, &OsStr, u32, u32, i32) -> ReplyCreate;
         mknod(INodeNo, &OsStr, u32, u32, u32) -> ReplyEntry;

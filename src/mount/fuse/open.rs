@@ -1,4 +1,4 @@
-//! The part of the adapter that opens files, and agrees with the kernel on how they may be opened.
+//! Opening files, and the negotiation of cache modes with the kernel.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use crate::mount::fuse::executor::Reply;
 use crate::mount::fuse::passthrough::Passthrough;
 
 impl Fuse {
-    /// What the kernel can do with open files besides caching them.
+    /// Negotiates what the kernel can do with open files besides caching them.
     pub(super) fn negotiate_cache_modes(&self, config: &mut KernelConfig) {
-        // What an older kernel lacks here: MAP_SHARED with direct-io, and dropping cached pages where a direct write goes, which
-        // came with it (Linux 6.6).
+        // Older kernels lack MAP_SHARED with direct I/O. The same version (Linux 6.6) began to drop cached
+        // pages on direct writes.
         if config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP).is_ok() {
             self.fs.allow_direct_writes();
         }
@@ -25,7 +25,7 @@ impl Fuse {
             && self.passthrough.is_permitted()
             && config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
         {
-            // Of two: the mount can still lie under an overlay.
+            // The stack depth is 1 of at most 2: the mount can still lie below an overlay.
             self.fs.set_passthrough(config.set_max_stack_depth(1).is_ok());
         }
     }
@@ -55,7 +55,7 @@ fn reply_opened(
     if let Some(object) = opened.backing {
         let fs = fs.clone();
         let refused = move |error| {
-            log::debug!("the kernel does not read files by itself here: {error}");
+            log::debug!("FUSE passthrough is not available: {error}");
             fs.set_passthrough(false);
         };
         return passthrough.open(inode.0, opened.handle, object, reply, refused);

@@ -1,9 +1,9 @@
-//! Files that the kernel reads by itself: arrays that are stored as exactly one object with exactly the file's bytes, on mounts
-//! that nobody writes through. (Kernel documentation: FUSE Passthrough; Linux 6.9, root.)
+//! FUSE passthrough: the kernel itself reads arrays that are stored as exactly one object with exactly the
+//! file's bytes, on read-only mounts. (Kernel documentation: FUSE Passthrough; Linux 6.9, root.)
 //!
-//! Invariants: all files of one inode that the kernel has open so at the same time have the same object, registered once; only the
-//! thread that may mount registers and forgets objects, in the order in which files were opened and closed, and no other
-//! thread waits for it.
+//! Invariants: all passthrough handles of one inode that are open at the same time use the same object,
+//! registered once; only the thread with CAP_SYS_ADMIN registers and forgets objects, in the order of opens
+//! and closes, and no other thread waits for it.
 
 use std::collections::HashSet;
 use std::collections::hash_map::{Entry, HashMap};
@@ -18,33 +18,34 @@ use crate::store::Object;
 /// Runs a job on the thread with CAP_SYS_ADMIN, after all earlier jobs, without waiting for it.
 type Submit = Box<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
 
-/// The objects that the kernel reads.
+/// The registered objects.
 pub struct Passthrough {
     submit: Submit,
     is_permitted: bool,
-    /// By inode. Locked on the mounting thread only.
+    /// By inode. Locked only on the thread with CAP_SYS_ADMIN.
     backed: Arc<Mutex<HashMap<u64, Backed>>>,
 }
 
-/// The object of an inode.
+/// The registered object of an inode.
 struct Backed {
     id: BackingId,
     handles: HashSet<u64>,
 }
 
 impl Passthrough {
-    /// None yet.
+    /// No object is registered yet. `submit` runs a job on the thread with CAP_SYS_ADMIN, after all earlier
+    /// jobs; `is_permitted` says whether that thread exists.
     pub fn new(is_permitted: bool, submit: Submit) -> Self {
         Passthrough { submit, is_permitted, backed: Arc::default() }
     }
 
-    /// Whether the mounting thread may register objects.
+    /// Whether objects may be registered.
     pub fn is_permitted(&self) -> bool {
         self.is_permitted
     }
 
-    /// Answers an open(2) with an object for the kernel to read. Where the kernel does not take it, `refused` hears why, and reads
-    /// come here, past the page cache.
+    /// Replies to an open(2) with an object for the kernel to read. If the kernel does not accept it,
+    /// `refused` gets the error, and the file is opened with direct I/O.
     pub fn open(
         &self,
         inode: u64,
@@ -74,7 +75,7 @@ impl Passthrough {
         }));
     }
 
-    /// A file that was opened so was closed; with the last one its object is forgotten.
+    /// A passthrough handle was closed; with the last one its object is forgotten.
     pub fn release(&self, inode: u64, handle: u64) {
         let backed = self.backed.clone();
         (self.submit)(Box::new(move || {

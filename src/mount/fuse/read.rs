@@ -1,12 +1,14 @@
-//! Reading through FUSE: which session thread answers.
+//! Reading through FUSE: which session thread replies.
 //!
-//! Reads for the page cache arrive while their reader still copies what came before. Where nothing is decoded, a session thread
-//! that took his processor would have answered, and gone to sleep, before he asks for more: both would work by turns. So such a
-//! thread wakes patiently (SCHED_BATCH, sched(7)), and leaves what it receives to the one that copies already, unless enough
-//! waits for that one: else it would begin, where there are few processors, when the reader has just gone to sleep for
-//! what the other is about to answer, and keep him from going on.
+//! Reads for the page cache arrive while the reader still copies the previous data. When nothing is decoded,
+//! a session thread that preempted the reader would reply and sleep before the reader asks for more: the two
+//! would take turns. So such a thread wakes without preempting (SCHED_BATCH, sched(7)), and leaves new
+//! requests to the thread that is already copying, unless many are waiting for it. Otherwise, with few
+//! processors, it would start just when the reader has gone to sleep for data that the other thread is about
+//! to send, and keep the reader from continuing.
 //!
-//! Invariant: what was left to another thread is answered by it before it receives anything else, or by one that received more.
+//! Invariant: a request that was left to another thread is served by it before it receives anything else, or
+//! by a thread that received more.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -20,29 +22,30 @@ use crate::mount::fuse::executor::Reply;
 use crate::mount::fuse::{Fuse, guard};
 use crate::sys;
 
-/// Reads that are left to the thread that copies. With one or two, of the four that the kernel's read-ahead makes, the uncompressed
-/// array of `scripts/bench` takes 8 and 11 % less time on two processors than with none; with no limit nothing is gained.
+/// How many reads are left to the thread that copies. The kernel's read-ahead makes four. With a limit of one
+/// or two, the uncompressed array of `scripts/bench` takes 8 and 11 % less time on two processors than with
+/// none; without a limit nothing is gained.
 const MOST_WAITING: usize = 2;
 
 thread_local! {
-    /// What is read on this thread before it is answered.
+    /// The data of a read on this thread, before the reply.
     static BUFFER: RefCell<ReplyBuffer> = RefCell::default();
-    /// Whether this thread takes the processor from nobody when it wakes.
+    /// Whether this thread wakes without preempting others.
     static IS_PATIENT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A read, and the reply to it.
+/// A read request with its reply.
 pub(super) struct ReadRequest {
     pub inode: INodeNo,
     pub handle: FileHandle,
     pub offset: u64,
     pub size: u32,
-    /// Whether it fills the page cache, and is not read(2) past it.
+    /// Whether it fills the page cache; otherwise it is a direct read(2).
     pub is_of_pages: bool,
     pub reply: ReplyData,
 }
 
-/// The turn of the thread that copies, and what was left to it.
+/// The turn of the thread that copies, and the requests left to it.
 pub(super) struct Turns<T>(Mutex<Turn<T>>);
 
 struct Turn<T> {
@@ -56,14 +59,14 @@ impl<T> Default for Turns<T> {
     }
 }
 
-/// What a thread is to do when it received something.
+/// What a thread does with a request that it received.
 #[derive(Debug, PartialEq, Eq)]
 enum Share<T> {
-    /// This, and then what is left to it.
+    /// Serve it, then the requests left to this thread.
     Turn(T),
-    /// This alone, which came earlier: another has the turn, and enough to do.
+    /// Serve only this one, which arrived earlier: another thread has the turn, and enough to do.
     Alone(T),
-    /// Nothing: it was left to who has the turn.
+    /// Nothing: the request was left to the thread that has the turn.
     Nothing,
 }
 
@@ -80,7 +83,7 @@ impl<T> Turns<T> {
         }
     }
 
-    /// What was left to who has the turn; `None` is its end.
+    /// The next request left to the thread that has the turn; `None` ends the turn.
     fn next(&self) -> Option<T> {
         let mut turn = self.0.lock();
         let waiting = turn.waiting.pop_front();
@@ -90,30 +93,30 @@ impl<T> Turns<T> {
 }
 
 impl Fuse {
-    /// Answers a read, or leaves it to the thread that does.
+    /// Serves a read, or leaves it to the thread that has the turn.
     pub(super) fn reply_read(&self, read: ReadRequest) {
-        let answer = |read| guard("read", || self.reply_one_read(read));
+        let serve = |read| guard("read", || self.reply_one_read(read));
         if !self.wake_for(read.handle) {
-            return answer(read);
+            return serve(read);
         }
         match self.turns.begin(read) {
             Share::Turn(read) => {
-                answer(read);
+                serve(read);
                 while let Some(read) = self.turns.next() {
-                    answer(read);
+                    serve(read);
                 }
             }
-            Share::Alone(read) => answer(read),
+            Share::Alone(read) => serve(read),
             Share::Nothing => {}
         }
     }
 
-    /// Whether a read of this handle only copies; this thread wakes accordingly.
+    /// Whether a read of this handle only copies; sets how this thread wakes.
     fn wake_for(&self, handle: FileHandle) -> bool {
         let only_copies = self.fs.only_copies(handle.0);
         if IS_PATIENT.get() != only_copies {
             let is_patient = sys::wake_patiently(only_copies).unwrap_or_else(|error| {
-                log::debug!("no other scheduling: {error}; sequential reads are slower than they could be");
+                log::debug!("cannot set SCHED_BATCH: {error}; sequential reads may be slower");
                 only_copies
             });
             IS_PATIENT.set(is_patient);
@@ -121,7 +124,7 @@ impl Fuse {
         only_copies
     }
 
-    /// At once if memory is enough, else from the pool.
+    /// Replies at once if memory is enough, else from the executor.
     fn reply_one_read(&self, read: ReadRequest) {
         let ReadRequest { inode, handle, offset, size, is_of_pages, reply } = read;
         let page_read = if is_of_pages { self.fs.note_page_read(handle.0, offset, size) } else { None };
@@ -153,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_copies_and_another_only_what_would_wait_for_long() {
+    fn one_thread_copies_until_requests_pile_up() {
         let turns = Turns::default();
         assert_eq!(turns.begin(1), Share::Turn(1));
         assert_eq!(turns.begin(2), Share::Nothing);

@@ -1,9 +1,9 @@
-//! Requests that store (close, fsync, a synchronous write, the last release): each runs on a thread of its own, however long it takes, and a watch
-//! answers EIO for those that hang.
+//! Runs requests that store data (close, fsync, a synchronous write, the last release): each on its own
+//! thread, as long as progress is made. A watchdog fails those that hang with EIO.
 //!
-//! A hung store must not hang its users for ever: a program that ends waits for its closes, and cannot even be killed. What was
-//! written stays dirty and is tried again, so EIO is true as far as anybody can know. As long as anything gets stored
-//! anywhere, nothing is given up.
+//! A store that hangs must not block its users for ever: a program that exits waits for its closes and cannot
+//! even be killed. The written data stays dirty and is stored later, so EIO is true as far as can be known.
+//! As long as any object is stored anywhere, nothing is given up.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,16 +16,16 @@ use crate::mount::fs::request::Request;
 use crate::mount::fuse::executor::Reply;
 use crate::mount::fuse::guard;
 
-/// How often the watch looks.
+/// The interval of the watchdog.
 const TICK: Duration = Duration::from_millis(250);
 
-/// A reply that is still to be sent. The thread that takes it answers.
+/// A reply that is not sent yet. The thread that takes it sends it.
 struct PendingReply<R>(Mutex<Option<R>>);
 
-/// What the watch does with a reply.
+/// What the watchdog needs of a reply.
 trait Expire: Send + Sync {
     fn is_done(&self) -> bool;
-    /// Answers EIO, unless it is answered; whether it was not.
+    /// Replies EIO if there was no reply yet; returns whether this was so.
     fn fail(&self) -> bool;
 }
 
@@ -52,23 +52,23 @@ struct Shared {
     arrived: Condvar,
 }
 
-/// The watch over what is being stored.
+/// The threads that store, and their watchdog.
 pub struct StoreExecutor {
     shared: Arc<Shared>,
     fs: Arc<FileSystem>,
 }
 
 impl StoreExecutor {
-    /// Starts the watch.
+    /// Starts the watchdog.
     pub fn new(fs: Arc<FileSystem>) -> std::io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let (watched, watching) = (shared.clone(), fs.clone());
         let watch = move || watch(&watched, &watching);
-        std::thread::Builder::new().name("zarrfs-storing".to_owned()).spawn(watch)?;
+        std::thread::Builder::new().name("zarrfs-wb-watch".to_owned()).spawn(watch)?;
         Ok(StoreExecutor { shared, fs })
     }
 
-    /// Runs what stores, and answers with its outcome: a failure, or what `send` makes of the rest.
+    /// Runs `store`, and replies with its failure or with what `send` makes of its result.
     pub fn run<R: Reply + Send + 'static, T>(
         &self,
         request: Request,
@@ -79,20 +79,20 @@ impl StoreExecutor {
         let reply = Arc::new(PendingReply(Mutex::new(Some(reply))));
         self.shared.waiting.lock().push(Waiting { request, reply: reply.clone(), since: Instant::now() });
         self.shared.arrived.notify_one();
-        let (fs, answered) = (self.fs.clone(), reply.clone());
+        let (fs, pending) = (self.fs.clone(), reply.clone());
         let run = move || {
-            guard("storing", || {
+            guard("write-back", || {
                 let outcome = store(&fs);
-                let Some(reply) = answered.0.lock().take() else { return };
+                let Some(reply) = pending.0.lock().take() else { return };
                 match outcome {
                     Ok(value) => send(reply, value),
                     Err(failure) => reply.fail(failure.errno()),
                 }
             });
-            answered.fail();
+            pending.fail();
         };
         if let Err(error) = std::thread::Builder::new().name("store".to_owned()).spawn(run) {
-            log::error!("cannot start a thread to store what was written: {error}");
+            log::error!("cannot start the write-back thread: {error}");
             reply.fail();
         }
     }

@@ -1,8 +1,8 @@
-//! The part of the adapter that writes. A session thread takes a write where there is room and nobody is in the way, and answers
-//! it as soon as it is accepted; nothing else here is answered on it.
+//! Writing through FUSE. A session thread takes a write if that does not block, and replies as soon as the
+//! write is accepted; all other requests here run on other threads.
 //!
-//! What stores (close, fsync, the last release) runs in `storing.rs`, without the pool's deadline: as long as something gets stored,
-//! its answer must be the true one.
+//! Requests that store data (close, fsync, the last release) run in `store_executor.rs`, without the
+//! executor's deadline: as long as something is stored, their reply must be the true one.
 
 use fuser::{Errno, FileHandle, INodeNo, ReplyAttr, ReplyEmpty, ReplyWrite};
 
@@ -28,13 +28,13 @@ impl Fuse {
         is_page: bool,
         reply: ReplyWrite,
     ) {
-        let mut unanswered = Some(reply);
+        let mut unsent = Some(reply);
         let outcome = self.fs.try_write(handle.0, offset, data, is_page, |accepted| {
-            if let Some(reply) = unanswered.take() {
+            if let Some(reply) = unsent.take() {
                 reply_written(&self.notifier, inode, accepted, reply);
             }
         });
-        let Some(reply) = unanswered else { return };
+        let Some(reply) = unsent else { return };
         if let Err(failure) = outcome {
             return reply.fail(failure.errno());
         }
@@ -57,7 +57,7 @@ impl Fuse {
         });
     }
 
-    /// A write with O_SYNC or O_DSYNC that passes the page cache: no fsync follows it, so it is stored before it is answered.
+    /// A direct write with O_SYNC or O_DSYNC: no fsync follows it, so it is stored before the reply.
     pub(super) fn reply_synchronous_write(
         &self,
         inode: INodeNo,
@@ -69,7 +69,7 @@ impl Fuse {
         self.reply_stored_write(inode, handle, (offset, data), FileSystem::sync_write, reply);
     }
 
-    /// A write that takes as long as it takes, since it stores: what it is `then` to do, or zeros before it.
+    /// A write without a deadline, since it stores data: `then` runs after it, and a gap before it is zeroed.
     fn reply_stored_write(
         &self,
         inode: INodeNo,
@@ -93,7 +93,7 @@ impl Fuse {
     }
 
     pub(super) fn reply_flush(&self, inode: INodeNo, handle: FileHandle, thread: u32, reply: ReplyEmpty) {
-        // The thread waits for the answer, but its process may be killed.
+        // The thread waits for the reply, but its process may be killed.
         let is_short = self.fs.is_cut_short(handle.0);
         let process = if is_short { (self.process_of)(thread).unwrap_or(0) } else { 0 };
         let notifier = self.notifier.clone();
@@ -117,8 +117,8 @@ impl Fuse {
 
     /// fsync of a folder stores everything of the mount.
     pub(super) fn reply_fsyncdir(&self, inode: INodeNo, reply: ReplyEmpty) {
-        let quiet = self.fs.options().request_deadline;
-        let store = move |fs: &FileSystem| match fs.store_all(quiet).into_iter().next() {
+        let stall_timeout = self.fs.options().request_deadline;
+        let store = move |fs: &FileSystem| match fs.store_all(stall_timeout).into_iter().next() {
             Some((_, error)) => Err(Failure::Error(error)),
             None => Ok(()),
         };
@@ -149,15 +149,15 @@ impl Fuse {
             fs.set_attributes(inode.0, SetAttr { process, ..change })
         };
         let send = move |reply: ReplyAttr, (found, drop): (Stat, Option<PageDrop>)| {
-            let answer = move || reply.attr(&found.valid_for, &file_attr(&found.attributes));
-            // The size is what it was, so the kernel by itself would keep the pages.
+            let send_reply = move || reply.attr(&found.valid_for, &file_attr(&found.attributes));
+            // The size does not change, so the kernel would keep the pages.
             match drop {
-                Some(drop) => drop_pages_then(&notifier, inode, drop, answer),
-                None => answer(),
+                Some(drop) => drop_pages_then(&notifier, inode, drop, send_reply),
+                None => send_reply(),
             }
         };
         if change.size_bytes.is_some() {
-            // As many zeros as lie in the gap.
+            // Zeroing the gap takes as long as the gap is.
             return self.store_executor.run(request, reply, make, send);
         }
         let fs = self.fs.clone();
@@ -186,7 +186,7 @@ impl Fuse {
             let allocated = fs.allocate(handle.0, offset, length, mode);
             let Some(reply) = slot.take() else { return };
             match allocated {
-                // The kernel drops the pages of the range before it lets go of the inode.
+                // The kernel drops the pages of the range before it unlocks the inode.
                 Ok(None) => reply.ok(),
                 Ok(Some(drop)) => drop_pages_then(&notifier, inode, drop, move || reply.ok()),
                 Err(failure) => reply.fail(failure.errno()),
@@ -202,7 +202,7 @@ impl Fuse {
         reply: ReplyWrite,
     ) {
         let fs = self.fs.clone();
-        // What one answer can count, and one deadline holds.
+        // What one reply can count, and what fits one deadline.
         let length = length.min(64 << 20);
         let notifier = self.notifier.clone();
         let request = Request::ranged(inode.0, "copy_file_range", to_offset, length);
@@ -219,7 +219,8 @@ impl Fuse {
         });
     }
 
-    /// What would make or remove a name: refused, since names are what the store has.
+    /// The errno for requests that would create or remove a name: refused, since the store determines the
+    /// names.
     pub(super) fn refusal(&self) -> Errno {
         if self.fs.options().writable { Errno::EPERM } else { Errno::EROFS }
     }
@@ -229,14 +230,14 @@ fn done(reply: ReplyEmpty, (): ()) {
     reply.ok();
 }
 
-/// Has the kernel drop its pages of what went through lossy codecs into the store: they still are what was written.
+/// Drops kernel pages of data that went through lossy codecs: the pages still hold what was written.
 fn drop_lossy_pages(fs: &FileSystem, notifier: &SharedNotifier, inode: INodeNo, handle: FileHandle) {
     if let Some(drop) = fs.lossy_pages(handle.0) {
         drop_pages(notifier, inode, drop);
     }
 }
 
-/// Answers a write, once no page of its range is from before it.
+/// Replies to a write, once no page of its range is outdated.
 fn reply_written(notifier: &SharedNotifier, inode: INodeNo, accepted: AcceptedWrite, reply: ReplyWrite) {
     let length = accepted.length;
     match accepted.overtaken {

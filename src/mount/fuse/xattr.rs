@@ -1,7 +1,8 @@
-//! The part of the adapter that answers for extended attributes.
+//! Extended attributes through FUSE.
 //!
-//! Where getxattr is answered at all, the kernel asks for `security.capability` at every write(2), unless it was told by
-//! HANDLE_KILLPRIV_V2 that there are no such bits to take away: a writable mount without that answers ENOSYS.
+//! If getxattr is supported at all, the kernel asks for `security.capability` at every write(2), unless
+//! HANDLE_KILLPRIV_V2 has told it that there are no such bits to clear: a writable mount on a kernel without
+//! it replies ENOSYS.
 
 use std::ffi::OsStr;
 
@@ -13,14 +14,14 @@ use crate::mount::fs::request::Request;
 use crate::mount::fuse::Fuse;
 
 impl Fuse {
-    /// Whether extended attributes are answered for, with this kernel.
+    /// Whether extended attributes are supported with this kernel.
     pub(super) fn negotiate_xattrs(&self, config: &mut KernelConfig) -> bool {
         if !self.fs.options().writable {
             return true;
         }
         let is_known = config.add_capabilities(InitFlags::FUSE_HANDLE_KILLPRIV_V2).is_ok();
         if !is_known {
-            log::info!("this kernel would ask for extended attributes at every write: there are none");
+            log::info!("extended attributes are disabled: this kernel would ask for them at every write");
         }
         is_known
     }

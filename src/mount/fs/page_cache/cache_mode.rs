@@ -1,13 +1,13 @@
-//! Which open files of an array go through the kernel's page cache.
+//! Which handles of an array use the kernel's page cache.
 //!
-//! A file that is open for writing only goes past it: nobody can map it, and each byte is spared a copy and its page. The
-//! kernel drops its pages of a range before it sends a direct write to that range, but a read that is on its way at
-//! that moment may bring back what was there before, and older kernels do not look again. Hence the invariant: while a
-//! file is written past the page cache, no open file of it is read through it. Memory maps always are; what they bring back,
-//! `overwritten.rs` keeps from being stored. And all open files of an inode, or none, are those that the kernel reads by itself
-//! (`passthrough.rs`).
+//! A file that is open for writing only bypasses it: the file cannot be mapped, and each byte saves a copy
+//! and its page. The kernel drops its pages of a range before it sends a direct write to that range, but a
+//! concurrent read may bring back the old bytes, and older kernels do not check again. Hence the invariant:
+//! while a file is written directly, no handle reads it through the page cache. Memory maps always do;
+//! `direct_writes.rs` keeps the old bytes that they bring back from being stored. Another invariant: of the
+//! handles of one inode either all use FUSE passthrough, or none.
 //!
-//! What the page cache holds is kept at each open(2), or dropped by its answer (`page_drops.rs`).
+//! At each open(2) the page cache is either kept, or dropped by the reply (`page_drops.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,17 +18,17 @@ use crate::mount::fs::page_cache::direct_writes::DirectWrites;
 use crate::mount::fs::page_cache::page_drops::{PageDrop, PageDrops};
 use crate::store::Validator;
 
-/// The open files of one array, by their way.
+/// The open handles of one array, counted by cache mode.
 #[derive(Debug, Default)]
 pub struct PageCacheUsers {
-    /// Held by whoever opens the array, from his comparison of what was read with the store until his way is known: what he finds to
-    /// be old the next one neither uses nor keeps.
+    /// Serialises opens of the array, from the comparison with the store until the cache mode is chosen: an
+    /// open must not use or keep data that a concurrent open found to be outdated.
     pub opening: Mutex<()>,
     users: Mutex<UserCounts>,
-    /// What was written past the page cache beside those who may have mapped the file, while there are any.
+    /// Direct writes, recorded while handles exist that may map the file.
     direct_writes: DirectWrites,
     is_mixed: AtomicBool,
-    /// Of its pages, and why.
+    /// Drops of its pages, and the reasons for them.
     pub drops: Arc<PageDrops>,
 }
 
@@ -36,14 +36,14 @@ pub struct PageCacheUsers {
 struct UserCounts {
     cached: usize,
     direct_writers: usize,
-    /// Those that may have mapped the file although they, or others, write past the page cache.
+    /// Handles that may map the file although it is written directly, by them or by others.
     direct: usize,
     passthrough: usize,
-    /// Of the object behind those.
+    /// The version of the object that passthrough handles read.
     version: Option<Validator>,
 }
 
-/// The way of an open file. Dropping it tells that it was closed.
+/// The cache mode of a handle. Dropping it counts the handle as closed.
 #[derive(Debug)]
 pub struct CacheMode {
     users: Arc<PageCacheUsers>,
@@ -54,35 +54,36 @@ pub struct CacheMode {
 enum Kind {
     Cached,
     DirectWriter,
-    /// The kernel reads its object by itself.
+    /// The kernel reads the object itself.
     Passthrough,
-    /// Reads past the page cache, and may write.
+    /// Reads bypass the page cache; may write.
     Direct,
 }
 
-/// How a file would best be opened.
+/// The cache mode that an open asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestedMode {
     /// Through the page cache.
     Cached,
-    /// Past it: for writing only, where the kernel keeps its page cache in line with direct writes.
+    /// Bypass it: for writing only, where the kernel keeps its page cache in line with direct writes.
     DirectWriter,
-    /// Past it, whatever it does: it was asked for.
+    /// Bypass it always, as `direct-io` demands.
     Direct,
-    /// Left to the kernel, which reads this version of an object by itself.
+    /// FUSE passthrough to this version of an object.
     Passthrough(Validator),
 }
 
 impl PageCacheUsers {
-    /// Where somebody may have mapped the file although it is written past the page cache: what was written so.
+    /// The direct writes to remember, if a handle may map the file while it is written directly.
     pub fn direct_writes(&self) -> Option<&DirectWrites> {
         self.is_mixed.load(Ordering::Acquire).then_some(&self.direct_writes)
     }
 }
 
 impl CacheMode {
-    /// The way of a file that is opened now; `None` where other open files of the same inode have the kernel read another object, or
-    /// another version of it: it takes one for all of them. And what is to be dropped before that open is answered.
+    /// Chooses the cache mode of a new handle, and returns the page drop that must precede the reply to its
+    /// open. `None` if other handles of the inode use passthrough to another object or version: the kernel
+    /// uses one object for all of them.
     pub fn new(
         users: &Arc<PageCacheUsers>,
         requested: RequestedMode,
@@ -108,7 +109,7 @@ impl CacheMode {
             Kind::Direct => {
                 counts.direct += 1;
                 users.is_mixed.store(true, Ordering::Release);
-                // Memory maps may leave there what they read beside a direct writer.
+                // Memory maps may leave outdated pages beside a direct writer.
                 users.drops.note_reason();
             }
         }
@@ -116,12 +117,12 @@ impl CacheMode {
         Some((CacheMode { users: users.clone(), kind }, users.drops.due()))
     }
 
-    /// Whether reads and writes pass the page cache.
+    /// Whether reads and writes bypass the page cache.
     pub fn is_direct(&self) -> bool {
         self.kind != Kind::Cached
     }
 
-    /// Whether the kernel is to read its object by itself.
+    /// Whether the kernel reads the object itself.
     pub fn is_passthrough(&self) -> bool {
         self.kind == Kind::Passthrough
     }
@@ -156,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_reads_through_the_page_cache_what_is_written_past_it() {
+    fn direct_writes_exclude_cached_reads() {
         let users = Arc::new(PageCacheUsers::default());
         let open = |requested| {
             let (cache_mode, drop) = CacheMode::new(&users, requested).unwrap();
@@ -170,9 +171,9 @@ mod tests {
         assert!(second.is_direct());
         drop((writer, second));
         let (after, keeps) = open(RequestedMode::Cached);
-        assert!(!after.is_direct() && !keeps, "what was mapped beside a direct writer goes");
+        assert!(!after.is_direct() && !keeps, "pages mapped beside a direct writer are dropped");
         let (late_writer, _) = open(RequestedMode::DirectWriter);
-        assert!(!late_writer.is_direct(), "it has a reader that the kernel answers");
+        assert!(!late_writer.is_direct(), "it has a reader that uses the page cache");
         assert!(open(RequestedMode::Cached).1);
         drop((after, late_writer));
         drop(beside);
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_reads_one_object_for_all_files_of_an_inode_or_none() {
+    fn passthrough_is_one_object_for_all_handles_of_an_inode() {
         let users = Arc::new(PageCacheUsers::default());
         let version = |size_bytes| {
             RequestedMode::Passthrough(Validator { device: 1, inode: 2, mtime_ns: 3, size_bytes })

@@ -1,57 +1,59 @@
-//! What was written past the page cache, where memory maps may still have what was there before.
+//! Ranges that were written directly, while memory maps may still hold the old bytes.
 //!
-//! Uses nothing of the crate. The kernel drops its pages of a range before it sends a write that passes them. A memory map that
-//! touches such a page until the write has arrived brings back what was there before; when something else in that page was
-//! written through the map, the kernel sends the whole page, and with it bytes that an fsync(2) may have acknowledged since.
-//! Hence the invariant: of a page that comes from a map, no byte is taken that was written past the page cache after the page
-//! was read. Whoever writes the same byte through the map at that moment races with the other writer, and was first.
+//! Uses nothing of the crate. The kernel drops its pages of a range before it sends a direct write. A memory
+//! map that touches such a page before the write arrives brings back the old bytes. When something else in
+//! that page is written through the map, the kernel sends the whole page, and with it outdated bytes that may
+//! replace bytes that an fsync(2) has acknowledged since. Hence the invariant: of a page that comes from a
+//! map, no byte is stored that was written directly after the page was read. A program that writes the same
+//! byte through the map at that moment races with the direct writer; its write counts as the earlier one.
 
 use std::ops::Range;
 
 use parking_lot::Mutex;
 
-/// The most ranges that are known at once. The kernel drops its pages again behind the write, so that old ones do not matter.
+/// The maximum number of ranges. The kernel drops its pages again after the write, so old ranges do not
+/// matter.
 const MAX_RANGES: usize = 4096;
 
 /// The ranges of one file.
 #[derive(Debug, Default)]
 pub struct DirectWrites {
-    /// Held from the look at the ranges until what is written is in the array.
+    /// Held from the check of the ranges until the bytes are in the array.
     pub writing: Mutex<()>,
-    /// Sorted; they neither overlap nor touch.
+    /// Sorted, disjoint and not adjacent.
     ranges: Mutex<Vec<Range<u64>>>,
 }
 
 impl DirectWrites {
-    /// Something is, or was, written past the page cache.
+    /// A direct write of this range begins or ends.
     pub fn insert(&self, new: Range<u64>) {
         let mut ranges = self.ranges.lock();
         let first = ranges.partition_point(|range| range.end < new.start);
-        let behind = ranges.partition_point(|range| range.start <= new.end);
-        let joined = ranges.get(first..behind).unwrap_or_default();
+        let after = ranges.partition_point(|range| range.start <= new.end);
+        let joined = ranges.get(first..after).unwrap_or_default();
         let start = joined.first().map_or(new.start, |range| range.start.min(new.start));
         let end = joined.last().map_or(new.end, |range| range.end.max(new.end));
-        ranges.splice(first..behind, std::iter::once(start..end));
+        ranges.splice(first..after, std::iter::once(start..end));
         if ranges.len() > MAX_RANGES {
             ranges.clear();
             ranges.push(new);
         }
     }
 
-    /// The kernel reads pages: they will have what was written.
+    /// The kernel reads these pages: they get the current bytes.
     pub fn remove(&self, read: Range<u64>) {
         let mut ranges = self.ranges.lock();
         let first = ranges.partition_point(|range| range.end <= read.start);
-        let behind = ranges.partition_point(|range| range.start < read.end).max(first);
-        let cut = ranges.get(first..behind).unwrap_or_default();
+        let after = ranges.partition_point(|range| range.start < read.end).max(first);
+        let cut = ranges.get(first..after).unwrap_or_default();
         let before = cut.first().map(|range| range.start..read.start);
-        let after = cut.last().map(|range| read.end..range.end);
+        let rest = cut.last().map(|range| read.end..range.end);
         let left: Vec<Range<u64>> =
-            [before, after].into_iter().flatten().filter(|range| !range.is_empty()).collect();
-        ranges.splice(first..behind, left);
+            [before, rest].into_iter().flatten().filter(|range| !range.is_empty()).collect();
+        ranges.splice(first..after, left);
     }
 
-    /// What of a page that comes from a map is taken.
+    /// The parts of a map's page that may be stored.
     pub fn outside(&self, page: Range<u64>) -> Vec<Range<u64>> {
         let ranges = self.ranges.lock();
         let first = ranges.partition_point(|range| range.end <= page.start);
@@ -78,9 +80,9 @@ impl DirectWrites {
 mod tests {
     use super::*;
 
-    /// Beside a set of single bytes, over all that a few small ranges can do to each other.
+    /// Compares with a set of single bytes, over all interactions of a few small ranges.
     #[test]
-    fn holds_what_was_written_since_it_was_read() {
+    fn matches_a_set_of_bytes() {
         let mut state = 1u64;
         let mut below = |end: u64| {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -111,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn knows_no_more_ranges_than_it_should() {
+    fn the_number_of_ranges_is_limited() {
         let direct_writes = DirectWrites::default();
         (0..3 * MAX_RANGES as u64).for_each(|n| direct_writes.insert(4 * n..4 * n + 1));
         assert!(direct_writes.ranges.lock().len() <= MAX_RANGES);

@@ -1,19 +1,21 @@
-//! Drops of a file's pages from the kernel's page cache, and the writes that a read may overtake because of one.
+//! Drops of a file's pages from the kernel's page cache, and the writes that a read may overtake because of
+//! them.
 //!
-//! Uses nothing of the crate. write(2) through the page cache fills the pages, which anybody can read from then on, and sends
-//! its WRITE afterwards; until that is answered it holds the inode's lock. If such a page is dropped in between (open(2) and
-//! FUSE_NOTIFY_INVAL_INODE do so without that lock), the next reader's READ may be answered with what was there before the
-//! WRITE, and that page stays: the kernel changes nothing in it when the WRITE is answered. Memory pressure and
-//! posix_fadvise(2) leave a page alone that a write has filled.
+//! Uses nothing of the crate. write(2) through the page cache fills the pages, which are readable from then
+//! on, and sends its WRITE afterwards; it holds the inode's lock until the reply. If such a page is dropped
+//! in between (open(2) and FUSE_NOTIFY_INVAL_INODE do so without that lock), the next READ may return the
+//! bytes from before the WRITE, and that page stays: the kernel changes nothing in it when the WRITE
+//! completes. Memory pressure and posix_fadvise(2) do not drop a page that a write has filled.
 //!
-//! A file's pages are dropped by the answer to open(2), in the thread that opens: a notification waits, in this process, for pages
-//! that are locked by requests which this process answers, so that a daemon that is killed meanwhile can neither end nor have its
-//! connection aborted. Notifications are left to what no open can do.
+//! The reply to open(2) drops a file's pages, in the thread that opens. A notification waits, in this
+//! process, for pages that are locked by requests to this process, so that a daemon that is killed meanwhile
+//! can neither exit nor have its connection aborted. Notifications are left to cases that no open can handle.
 //!
-//! Invariants: a drop is known from before it begins until after it has ended. A drop by an open has ended when the kernel uses
-//! the handle, and at the latest after a second. Because of the inode's lock a drop concerns at most one WRITE: the one whose
-//! pages were filled before the drop ended. Where pages of its range were read since the drop began, that range is dropped once
-//! more after its bytes are in the array and before it is answered.
+//! Invariants: a drop is recorded from before it begins until after it has ended. A drop by an open has ended
+//! when the kernel uses the handle, and at the latest after a second. Because of the inode's lock a drop
+//! concerns at most one WRITE: the one whose pages were filled before the drop ended. If pages of its range
+//! were read since the drop began, that range is dropped once more, after its bytes are in the array and
+//! before the reply.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -23,53 +25,55 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// The most ranges that are told apart.
+/// The maximum number of separate ranges.
 const MAX_RANGES: usize = 64;
 
-/// The kernel drops pages right after it has the answer to an open(2); it waits for nothing but reads of them.
+/// The kernel drops pages right after it receives the reply to an open(2); only reads of those pages can
+/// delay it.
 const OPEN_TIME: Duration = Duration::from_secs(1);
 
 /// The drops of one file's pages.
 #[derive(Debug, Default)]
 pub struct PageDrops {
-    /// A WRITE may come whose pages were dropped.
+    /// A WRITE may arrive whose pages were dropped.
     is_doubtful: AtomicBool,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// How often there was a reason to drop all pages, and how many of these the drops that have ended came after.
+    /// The number of reasons to drop all pages, and how many of them the completed drops cover.
     reasons: u64,
     dropped: u64,
-    /// Drops by notification that have begun and not ended.
+    /// Drops by notification that are in progress.
     in_progress: usize,
-    /// Drops by the answer to an open(2), with the time when it was about to be sent.
+    /// Drops by the reply to an open(2), with the time just before the reply was sent.
     by_open: Vec<(u64, Instant)>,
     opens: u64,
-    /// Drops by the kernel itself, which have ended when one that begins later has.
+    /// Drops by the kernel itself; they have ended when a drop that began later has.
     untimed: usize,
-    /// What was read into the page cache since a drop began.
+    /// Ranges that were read into the page cache since a drop began.
     read: Vec<Range<u64>>,
-    /// How many such reads there were, and the numbers of those that are not answered yet.
+    /// The number of such reads, and the numbers of those without a reply yet.
     reads: u64,
     in_flight: BTreeSet<u64>,
 }
 
-/// A drop of pages, from before it begins. A value that is dropped before [`PageDrop::done`] stands for a drop that never was.
+/// A drop of pages, created before it begins. Dropping the value before [`PageDrop::done`] means that it did
+/// not happen.
 #[derive(Debug)]
 pub struct PageDrop {
     drops: Arc<PageDrops>,
-    /// What is dropped; `None`: all pages.
+    /// The range; `None`: all pages.
     pub range: Option<Range<u64>>,
-    /// The reasons that it is for, where it drops all pages.
+    /// The reasons that it covers, if it drops all pages.
     reasons: u64,
     is_done: bool,
     /// Its number in `by_open`.
     open: Option<u64>,
 }
 
-/// The drop that an open file began with, until the kernel has used the file.
+/// The drop that goes with the reply to an open, until the kernel has used the file.
 #[derive(Debug, Default)]
 pub struct OpenDrop {
     is_pending: AtomicBool,
@@ -77,26 +81,26 @@ pub struct OpenDrop {
 }
 
 impl OpenDrop {
-    /// Of an open that is about to be answered.
+    /// For an open whose reply is about to be sent.
     pub fn new(drop: Option<PageDrop>) -> Self {
         OpenDrop { is_pending: drop.is_some().into(), drop: Mutex::new(drop.map(Box::new)) }
     }
 
-    /// The kernel uses the file: it has done what the answer said.
+    /// The kernel uses the file: it has processed the reply.
     pub fn note_use(&self) {
         if self.is_pending.load(Ordering::Acquire) && self.is_pending.swap(false, Ordering::AcqRel) {
             self.drop.lock().take().into_iter().for_each(|drop| drop.done());
         }
     }
 
-    /// The open was answered with an error: nothing was dropped.
+    /// The open failed: nothing was dropped.
     pub fn cancel(&self) {
         self.is_pending.store(false, Ordering::Release);
         self.drop.lock().take();
     }
 }
 
-/// A read into the page cache that is not answered yet, while a drop may concern a WRITE.
+/// A read into the page cache without a reply yet, while a drop may concern a WRITE.
 #[derive(Debug)]
 pub struct PageRead {
     drops: Arc<PageDrops>,
@@ -104,12 +108,12 @@ pub struct PageRead {
 }
 
 impl PageDrops {
-    /// What the page cache holds is no longer what a reader should get: the next open(2) drops it.
+    /// The page cache is outdated: the next open(2) drops it.
     pub fn note_reason(&self) {
         self.state.lock().reasons += 1;
     }
 
-    /// The kernel drops all pages by itself, soon: the size that it is told is another.
+    /// The kernel is about to drop all pages itself, because it learns a new size.
     pub fn note_new_size(&self) {
         let mut state = self.state.lock();
         state.reasons += 1;
@@ -117,7 +121,7 @@ impl PageDrops {
         self.is_doubtful.store(true, Ordering::SeqCst);
     }
 
-    /// A drop of all pages by the answer to an open(2), if there is a reason that no drop has been for yet.
+    /// A drop of all pages by the reply to an open(2), if there is a reason that no completed drop covers.
     pub fn due(self: &Arc<Self>) -> Option<PageDrop> {
         let is_due = {
             let state = self.state.lock();
@@ -144,7 +148,7 @@ impl PageDrops {
         PageDrop { drops: self.clone(), range, reasons, is_done: false, open: None }
     }
 
-    /// A read into the page cache, before anything is looked up for it.
+    /// Records a read into the page cache, before its data is looked up.
     pub fn note_read(self: &Arc<Self>, range: Range<u64>) -> Option<PageRead> {
         if !self.is_doubtful.load(Ordering::SeqCst) {
             return None;
@@ -161,18 +165,18 @@ impl PageDrops {
         Some(PageRead { drops: self.clone(), number })
     }
 
-    /// How many reads there were so far.
+    /// The number of reads so far.
     pub fn reads(&self) -> u64 {
         self.state.lock().reads
     }
 
-    /// Whether one of the first so many reads is still in_flight.
+    /// Whether one of the first `reads` reads still has no reply.
     pub fn has_in_flight(&self, reads: u64) -> bool {
         self.state.lock().in_flight.first().is_some_and(|&first| first < reads)
     }
 
-    /// A WRITE of a range that came through the page cache is about to be answered, and every later read gets its bytes: the
-    /// drop to do before, if a read may have overtaken it.
+    /// A WRITE of a range through the page cache is about to complete, and every later read gets its bytes:
+    /// returns the drop that must precede the reply, if a read may have overtaken the WRITE.
     pub fn overtaken(self: &Arc<Self>, range: Range<u64>) -> Option<PageDrop> {
         if !self.is_doubtful.load(Ordering::SeqCst) {
             return None;
@@ -186,7 +190,8 @@ impl PageDrops {
         None
     }
 
-    /// A WRITE is about to be answered: pages that are filled from now on are in no drop that has ended.
+    /// The reply to a WRITE is about to be sent: no completed drop contains pages that are filled from now
+    /// on.
     pub fn note_reply(&self) {
         let mut state = self.state.lock();
         state.by_open.retain(|(_, since)| since.elapsed() < OPEN_TIME);
@@ -265,7 +270,7 @@ mod tests {
         let second = drops.due();
         assert!(second.is_some(), "the reason came after the first drop began");
         drop(second);
-        assert!(drops.due().is_some(), "nobody did it");
+        assert!(drops.due().is_some(), "the drop did not happen");
         drops.due().into_iter().for_each(PageDrop::done);
         assert!(drops.due().is_none());
     }

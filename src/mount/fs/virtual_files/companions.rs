@@ -1,9 +1,11 @@
-//! Companion files as the mount shows them, below `__formats__/`: found through the table in `formats`.
+//! Companion files as the mount shows them below `__formats__/`, found through the table in `formats`.
 //!
-//! A file is made at lookup, so that its size is true. The last one made is kept for the open that follows, unless it takes
-//! much of the cache; of the others only the size. One that cannot be made is shown empty, and fails when it is opened.
+//! A lookup makes the file, so that its size is right. The last one is kept for the open that follows, unless
+//! it takes much of the cache; of the others only the size is kept. A file that cannot be made is shown
+//! empty, and its open fails.
 //!
-//! Invariants: one file is made once at a time; what a handle reads is a snapshot; all of it lies within the cache's limit.
+//! Invariants: one file is made at most once at a time; a handle reads a snapshot; the file fits into the
+//! cache's limit.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
@@ -23,18 +25,18 @@ use crate::mount::fs::open::OpenReply;
 use crate::mount::fs::{FileSystem, JSON};
 use crate::store::{Audience, join};
 
-/// The companion files that were looked at.
+/// The companion files that have been looked up.
 #[derive(Default)]
 pub struct Companions {
     slots: Mutex<HashMap<Entity, Arc<Slot>>>,
-    /// The file that was made last.
+    /// The last file that was made.
     latest: Mutex<Option<Arc<Made>>>,
 }
 
-/// One file. Locked while it is made.
+/// One file; locked while it is made.
 type Slot = Mutex<Option<CompanionState>>;
 
-/// What is known of a file.
+/// The result of making a file.
 struct CompanionState {
     metadata: Arc<ArrayMetadata>,
     checked_at: Instant,
@@ -49,9 +51,9 @@ struct CompanionInfo {
     made: Weak<Made>,
 }
 
-/// The most files of which something is known.
+/// The maximum number of files with a cached result.
 const MAX_SLOTS: usize = 4096;
-/// A file is kept that takes at most this part of the cache.
+/// A file is kept if it takes at most this fraction of the cache.
 const KEPT_PART: u64 = 4;
 
 impl Companions {
@@ -103,7 +105,7 @@ impl FileSystem {
         Ok(is_group.then(|| Entity::new(Kind::FormatFolder(format), path)))
     }
 
-    /// The names in such a folder.
+    /// The entries of such a folder.
     pub(in crate::mount::fs) fn names_of_format_folder(
         &self,
         format: &'static Format,
@@ -131,7 +133,7 @@ impl FileSystem {
         Ok(names)
     }
 
-    /// The size of a companion file of an array: it is made, if need be.
+    /// The size of a companion file of an array; makes the file if needed.
     pub(in crate::mount::fs) fn companion_size(
         &self,
         format: &'static Format,
@@ -189,7 +191,7 @@ impl FileSystem {
             Some(made) => made,
             None => self.make_companion(format, entity, metadata, &mut known)?,
         };
-        // As with arrays: the kernel looks the name up again, learns the new size, and opens again.
+        // As with arrays: the kernel looks the name up again, learns the new size, and repeats the open.
         if shown_before.is_some_and(|size| size != made.bytes.len() as u64) {
             return Err(Failure::Errno(libc::ESTALE));
         }
@@ -197,14 +199,14 @@ impl FileSystem {
         Ok(OpenReply { handle, is_direct: true, keeps_cache: false, writes: false, backing: None })
     }
 
-    /// Whether what is known is of this array and was compared with the store a moment ago.
+    /// Whether the result is of this array and was compared with the store a moment ago.
     fn is_fresh(&self, known: &Option<CompanionState>, metadata: &Arc<ArrayMetadata>) -> bool {
         known.as_ref().is_some_and(|known| {
             Arc::ptr_eq(&known.metadata, metadata) && known.checked_at.elapsed() < self.nodes.revalidate()
         })
     }
 
-    /// Whether the file would be made the same again.
+    /// Whether making the file again would give the same bytes.
     fn is_unchanged(&self, known: &Option<CompanionState>, metadata: &Arc<ArrayMetadata>) -> bool {
         match known {
             Some(CompanionState { metadata: of, outcome: Ok(shown), .. }) if Arc::ptr_eq(of, metadata) => {
@@ -221,7 +223,7 @@ impl FileSystem {
         metadata: &Arc<ArrayMetadata>,
         known: &mut Option<CompanionState>,
     ) -> Result<Arc<Made>, Error> {
-        // Its memory is needed.
+        // Frees its memory for the new file.
         *self.companions.latest.lock() = None;
         let path = &entity.path;
         let audience: Arc<Audience> = Arc::default();
@@ -243,7 +245,7 @@ impl FileSystem {
             Err(error) => (Err(error.clone()), Err(error)),
         };
         *known = match &outcome {
-            // A failure of the store is over when it is over.
+            // A failure of the store is temporary.
             Err(Error::Store { .. } | Error::TimedOut { .. }) => None,
             _ => Some(CompanionState { metadata: metadata.clone(), checked_at: Instant::now(), outcome }),
         };
@@ -255,7 +257,7 @@ fn shown_size(known: &Option<CompanionState>) -> u64 {
     known.as_ref().and_then(|known| known.outcome.as_ref().ok()).map_or(0, |shown| shown.size_bytes)
 }
 
-/// The metadata of an array that a format can express.
+/// The metadata of an array, if the format can express it.
 pub(in crate::mount::fs) fn expressed<'a>(
     format: &Format,
     cached: &'a CachedNode,

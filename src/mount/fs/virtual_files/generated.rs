@@ -1,4 +1,4 @@
-//! The content of generated files: sidecars, statistics, configuration.
+//! The content of generated files: sidecars, metrics, configuration.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::mount::metrics::Metric;
 use crate::store::{Info, join};
 
 impl FileSystem {
-    /// The content of a generated file now.
+    /// The current content of a generated file.
     pub(in crate::mount::fs) fn generate(&self, entity: &Entity) -> FsResult<Vec<u8>> {
         match entity.kind {
             Kind::Stats => Ok(self.metrics_text().into_bytes()),
@@ -34,7 +34,7 @@ impl FileSystem {
         }
     }
 
-    /// What stat(2) tells of the sidecar of a node.
+    /// The attributes of a node's sidecar.
     pub(in crate::mount::fs) fn sidecar_facts(
         &self,
         path: &str,
@@ -45,7 +45,7 @@ impl FileSystem {
         Ok(GeneratedFile { info: self.sidecar_info(path, cached)?, size_bytes })
     }
 
-    /// The counters as text.
+    /// The metrics as text.
     pub(in crate::mount::fs) fn metrics_text(&self) -> String {
         self.metrics.text(&self.engine_metrics(), &self.inodes.used_arrays())
     }
@@ -76,11 +76,15 @@ impl FileSystem {
                 engine.bases_read,
             ),
             gauge("zarrfs_dirty_bytes", "Bytes written and not yet stored.", engine.dirty_bytes as f64),
-            gauge("zarrfs_cache_limit_bytes", "Its limit.", engine.cache_limit_bytes as f64),
+            gauge(
+                "zarrfs_cache_limit_bytes",
+                "Limit of the cache in bytes.",
+                engine.cache_limit_bytes as f64,
+            ),
         ]
     }
 
-    /// What this mount runs with.
+    /// The configuration of this mount.
     pub(in crate::mount::fs) fn config_text(&self) -> String {
         let options = &self.options;
         let config = json!({
@@ -109,7 +113,8 @@ impl FileSystem {
         format!("{config:#}\n")
     }
 
-    /// Each object with something that is not in the store yet: its key, and in brackets why it last could not be stored.
+    /// Each object with data that is not stored yet: its key, and in brackets the reason of the last failed
+    /// attempt.
     pub fn unsaved_text(&self) -> String {
         let mut text = String::new();
         for array in self.engine.unsaved() {
@@ -154,7 +159,7 @@ impl FileSystem {
                 let array = self.array_to_describe(path, metadata);
                 let text = formats::text_form(metadata);
                 let text_path = text.map(|format| format.file(if path.is_empty() { name } else { path }));
-                // Where even the readable form cannot be made, the reason for that is worth more.
+                // If the text form cannot be made either, its reason is the more useful one.
                 let subject = Subject { engine: &self.engine, store: self.nodes.store(), path, metadata };
                 let text_error = text.and_then(|format| (format.open)(&subject).err());
                 let availability = match (&array, &text_error) {
@@ -184,7 +189,7 @@ impl FileSystem {
         }
     }
 
-    /// The way from `__formats__/json/GROUP/` to the array's own file.
+    /// The relative path from `__formats__/json/GROUP/` to the array's own file.
     fn data_file_from_mirror(&self, path: &str, name: &str) -> String {
         let group = parent(path);
         let depth = group.split('/').filter(|segment| !segment.is_empty()).count();
@@ -192,8 +197,8 @@ impl FileSystem {
         format!("{up}{}", join(group, name))
     }
 
-    /// Owner, mode and time of a sidecar: those of its documents. v2 keeps the attributes in a document of
-    /// their own, and the sidecar shows both.
+    /// Owner, mode and time of a sidecar, from its documents. In v2 the attributes have a document of their
+    /// own, and the sidecar shows both.
     fn sidecar_info(&self, path: &str, cached: &CachedNode) -> FsResult<Info> {
         let store = self.nodes.store();
         let (document, info) = match &cached.node {
@@ -223,14 +228,14 @@ impl FileSystem {
 }
 
 impl FileSystem {
-    /// Logs the counters (SIGUSR1).
+    /// Logs the metrics (SIGUSR1).
     pub fn log_metrics(&self) {
         for line in self.metrics_text().lines().filter(|line| !line.starts_with('#')) {
             log::info!("{line}");
         }
     }
 
-    /// Whether the root can be read at all: asked once before the mount is reported ready.
+    /// Checks that the root can be read; called once before the mount is reported ready.
     pub fn check_root(&self) -> FsResult<()> {
         self.attributes(crate::mount::fs::inode::ROOT, Blocking::Yes).map(drop)
     }

@@ -1,4 +1,7 @@
-//! Files whose content is made here: sidecars, companion files, statistics and configuration.
+//! Files that have no counterpart in the store: sidecars, companion files, metrics and configuration.
+//!
+//! Uses `hierarchy`, `formats` and `array` through a [`Context`], the parts of a file system that these files
+//! are made from.
 
 pub mod companions;
 pub mod generated;

@@ -1,7 +1,7 @@
-//! The sidecar: what is known of an array or group, as one JSON document (`"schema": "zarrfs/1"`).
+//! The sidecar: the description of an array or group as one JSON document (`"schema": "zarrfs/1"`).
 //!
-//! It always describes the bytes as they are served, in the mount's order and byte order, and says for an array
-//! that cannot be served which part is not understood. No I/O. Uses `metadata` and the layout of `array`.
+//! It always describes the bytes as they are served, in the mount's order and byte order. For an array that
+//! cannot be served it says which part is not understood. No I/O. Uses `metadata` and the layout of `array`.
 
 use serde_json::{Map, Value, json};
 
@@ -10,36 +10,36 @@ use crate::error::Error;
 use crate::metadata::{ArrayMetadata, ChunkGrid, CodecSpec, DataType, GroupMetadata, ZarrFormat};
 use crate::mount::fs::virtual_files::snippets::{self, Subject};
 
-/// Name and version of the sidecar's form.
+/// Name and version of the schema.
 pub const SCHEMA: &str = "zarrfs/1";
 
-/// CF attributes that stand at the top too, since a reader of the raw values needs them.
+/// CF attributes that are repeated at the top level, since programs need them to interpret the raw values.
 pub(in crate::mount::fs) const LIFTED_ATTRIBUTES: [&str; 3] = ["scale_factor", "add_offset", "units"];
 
-/// Where an array is, in the hierarchy and beside its sidecar.
+/// The place of an array in the hierarchy and relative to its sidecar.
 #[derive(Clone, Copy, Debug)]
 pub struct SidecarLocation<'a> {
     /// Path in the hierarchy, without the leading `/` (`""` is the root).
     pub path: &'a str,
-    /// The name that the array's file has.
+    /// The name of the array's file.
     pub name: &'a str,
     /// The file, relative to the sidecar.
     pub data_file: &'a str,
 }
 
-/// How an array is served.
+/// Whether an array can be read.
 #[derive(Clone, Copy, Debug)]
 pub enum Availability<'a> {
-    /// One pass over it needs so many bytes of decoded chunks at once.
+    /// Yes; one pass over it needs this many bytes of decoded chunks at once.
     Readable {
         /// Bytes of a slab.
         slab_bytes: u64,
     },
-    /// It cannot be read.
+    /// No.
     Unreadable {
-        /// Why.
+        /// The reason.
         error: &'a Error,
-        /// The file, from the root of the mount, that has its elements as text.
+        /// The file that has its elements as text, as a path from the root of the mount.
         text_form: Option<&'a str>,
     },
 }
@@ -99,7 +99,7 @@ pub fn describe(
     sidecar
 }
 
-/// The sidecar of an array whose document cannot be understood: what is wrong with it, and the document as it is.
+/// The sidecar of an array with a broken document: the error, and the document as it is.
 pub fn describe_broken(
     place: SidecarLocation<'_>,
     size_bytes: Option<u64>,
@@ -117,7 +117,7 @@ pub fn describe_broken(
     sidecar
 }
 
-/// The sidecar of a group: its attributes and where they came from.
+/// The sidecar of a group: its attributes and their source.
 pub fn describe_group(path: &str, store: &str, metadata: &GroupMetadata) -> Map<String, Value> {
     let mut sidecar = Map::new();
     sidecar.insert("schema".into(), json!(SCHEMA));
@@ -133,7 +133,7 @@ pub fn describe_group(path: &str, store: &str, metadata: &GroupMetadata) -> Map<
     sidecar
 }
 
-/// As text: one line per member, so that it can be read and compared.
+/// The text of a sidecar: one line per member, so that it can be read and compared.
 pub fn text(sidecar: &Map<String, Value>) -> String {
     let mut text = String::from("{");
     for (index, (name, value)) in sidecar.iter().enumerate() {
@@ -165,7 +165,7 @@ fn head(place: SidecarLocation<'_>) -> Map<String, Value> {
     sidecar
 }
 
-/// As the documents count it.
+/// The number of the format, as documents write it.
 pub(in crate::mount::fs) fn format_number(format: ZarrFormat) -> u8 {
     match format {
         ZarrFormat::V1 => 1,
@@ -174,7 +174,7 @@ pub(in crate::mount::fs) fn format_number(format: ZarrFormat) -> u8 {
     }
 }
 
-/// Zarr's name of a type for which `descr` has only the size.
+/// Zarr's name of a type that `descr` describes only by its size.
 fn name_beside_descr(data_type: &DataType, descr: &Value) -> Option<Value> {
     let is_narrow = matches!(data_type, DataType::Int2 | DataType::Int4 | DataType::UInt2 | DataType::UInt4);
     let is_void = descr.as_str().is_some_and(|descr| descr.starts_with("|V") || descr.starts_with("|O"));
@@ -182,7 +182,7 @@ fn name_beside_descr(data_type: &DataType, descr: &Value) -> Option<Value> {
     (is_narrow || (is_void && !is_raw)).then(|| json!(data_type.name()))
 }
 
-/// Bytes from one index to the next along each axis, as NumPy gives them; `None` without a fixed item size.
+/// Bytes from one index to the next along each axis, as in NumPy; `None` without a fixed item size.
 fn strides(shape: &[u64], item_size: Option<usize>, order: Order) -> Option<Vec<u64>> {
     let mut step = u64::try_from(item_size?).ok()?;
     let mut next = |length: u64| {
@@ -201,7 +201,7 @@ fn strides(shape: &[u64], item_size: Option<usize>, order: Order) -> Option<Vec<
     }
 }
 
-/// The fill value in Zarr v3's JSON form; `null` where v2 left it undefined.
+/// The fill value in Zarr v3's JSON form; `null` if it is undefined (v2).
 pub(in crate::mount::fs) fn fill_value(metadata: &ArrayMetadata) -> Value {
     if metadata.fill_value.is_undefined {
         return Value::Null;
@@ -209,7 +209,7 @@ pub(in crate::mount::fs) fn fill_value(metadata: &ArrayMetadata) -> Value {
     metadata.fill_value.to_json(&metadata.data_type)
 }
 
-/// The fill value's bytes as a missing chunk shows them.
+/// The bytes of the fill value, as a missing chunk shows them.
 fn fill_value_hex(metadata: &ArrayMetadata, layout: Layout) -> String {
     let mut bytes = metadata.fill_value.bytes.clone();
     if layout.byte_order == ByteOrder::Big {
@@ -223,7 +223,7 @@ fn fill_value_hex(metadata: &ArrayMetadata, layout: Layout) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What the store says of the array: v1 and v2 as their document has it, v3 with chunk and shard told apart.
+/// The stored metadata of the array: v1 and v2 as in their document, v3 with chunk and shard shape separated.
 fn zarr(metadata: &ArrayMetadata) -> Value {
     if metadata.zarr_format != ZarrFormat::V3 {
         return Value::Object(metadata.document.clone());
@@ -239,7 +239,8 @@ fn zarr(metadata: &ArrayMetadata) -> Value {
     Value::Object(zarr)
 }
 
-/// The shape of a chunk and that of a shard (`null` without sharding); of a rectilinear grid the lengths along each axis.
+/// The shape of a chunk and of a shard (`null` without sharding); for a rectilinear grid the lengths along
+/// each axis.
 pub(in crate::mount::fs) fn chunk_and_shard_shape(metadata: &ArrayMetadata) -> (Value, Value) {
     let grid = match &metadata.chunk_grid {
         ChunkGrid::Regular(shape) => json!(shape),
@@ -251,7 +252,8 @@ pub(in crate::mount::fs) fn chunk_and_shard_shape(metadata: &ArrayMetadata) -> (
     }
 }
 
-/// The lengths along one axis of a rectilinear grid, as its metadata spells them: a run is `[length, count]`.
+/// The lengths along one axis of a rectilinear grid in the notation of its metadata: a run is `[length,
+/// count]`.
 fn runs(axis: &[(u64, u64)]) -> Value {
     axis.iter()
         .map(|&(length, count)| if count == 1 { json!(length) } else { json!([length, count]) })
@@ -280,7 +282,7 @@ fn inner_chunk_shape(codecs: &[CodecSpec]) -> Option<Vec<u64>> {
     Some(shape)
 }
 
-/// Which direction of reading is cheap, in one sentence.
+/// One sentence that says which direction of reading is cheap.
 fn order_hint(metadata: &ArrayMetadata, order: Order) -> String {
     let rank = metadata.shape.len();
     if rank == 0 || metadata.shape.contains(&0) {
@@ -436,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_served_says_why() {
+    fn unreadable_arrays_give_the_reason() {
         let error = Error::unsupported("g/t/zarr.json", "codec \"squeeze\"");
         let unserved = |text_form| {
             let availability = Availability::Unreadable { error: &error, text_form };

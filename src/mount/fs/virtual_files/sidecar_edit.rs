@@ -1,9 +1,9 @@
-//! Editing attributes through a sidecar: it is written in place, and judged when it is closed or synced.
+//! Editing attributes through a sidecar: it is written in place, then checked and applied at close or fsync.
 //!
-//! Uses `hierarchy::attributes` for the change itself. All writers of one sidecar share a draft, as they would share a file:
-//! opened with O_TRUNC, written, closed. Invariants: a draft is judged only once it was written to and is not empty; nothing
-//! but `attributes` can be changed; a draft that is refused changes nothing, and why is told by close(2), the log and
-//! the sidecar's `user.zarrfs.error`.
+//! Uses `hierarchy::attributes` for the change itself. All writers of one sidecar share a draft, as they
+//! would share a file: they open it with O_TRUNC, write, and close. Invariants: a draft is applied only if it
+//! was written to and is not empty; only `attributes` can change; a refused draft changes nothing, and
+//! close(2), the log and the sidecar's `user.zarrfs.error` report the reason.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -23,29 +23,29 @@ use crate::mount::fs::open::OpenReply;
 use crate::mount::fs::reply_buffer::ReplyBuffer;
 use crate::mount::fs::virtual_files::sidecar::LIFTED_ATTRIBUTES;
 
-/// The text of a sidecar that somebody writes.
+/// The text of a sidecar that is being written.
 #[derive(Default)]
 pub struct Draft {
     state: Mutex<State>,
-    /// Held while it is judged: one verdict after the other.
+    /// Held while the draft is applied: one attempt at a time.
     applying: Mutex<()>,
 }
 
 #[derive(Default)]
 struct State {
     content: Vec<u8>,
-    /// Written to since it was judged.
+    /// Written to since it was last applied.
     is_touched: bool,
-    /// Its length is the file's: from the first write or cut until it is judged.
+    /// Its length is the size of the file: from the first write or truncation until it is applied.
     is_shown: bool,
-    /// Why it was refused, for every close until it is written to again.
+    /// Why it was refused; every close reports this until the next write.
     refusal: Option<Failure>,
 }
 
-/// The drafts of a mount, and what became of earlier ones.
+/// The drafts of a mount, and the errors of earlier ones.
 #[derive(Default)]
 pub struct Drafts {
-    /// By inode; gone when the last handle is.
+    /// By inode; a draft is gone with its last handle.
     open: Mutex<HashMap<u64, Weak<Draft>>>,
     /// By path of the node: why the last edit was refused.
     errors: Mutex<HashMap<Arc<str>, String>>,
@@ -62,7 +62,7 @@ impl Drafts {
     }
 }
 
-/// Whether a kind of file shows attributes that can be edited.
+/// Whether this kind of file shows attributes that can be edited.
 pub(in crate::mount::fs) fn is_sidecar(kind: Kind) -> bool {
     matches!(kind, Kind::Sidecar | Kind::GroupSidecar | Kind::JsonSidecar | Kind::JsonGroupSidecar)
 }
@@ -92,7 +92,7 @@ impl FileSystem {
         Ok(OpenReply { handle, is_direct: true, keeps_cache: false, writes: true, backing: None })
     }
 
-    /// The length of a sidecar that is being written.
+    /// The size of a sidecar that is being written.
     pub(in crate::mount::fs) fn draft_size(&self, entity: &Entity) -> Option<u64> {
         if !is_sidecar(entity.kind) {
             return None;
@@ -102,8 +102,8 @@ impl FileSystem {
         state.is_shown.then_some(state.content.len() as u64)
     }
 
-    /// Sets the length of a draft. Where nobody writes the sidecar, length 0 changes nothing: an empty one is no edit. By name
-    /// rather than by handle (which is how O_TRUNC comes, too) there is no other length.
+    /// Sets the length of a draft. Without a writer, length 0 changes nothing: an empty sidecar is no edit.
+    /// By name (which O_TRUNC uses too) no other length is allowed.
     pub(in crate::mount::fs) fn resize_draft(
         &self,
         inode: &Inode,
@@ -123,7 +123,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Judges a draft, and changes the attributes as it says.
+    /// Checks a draft and applies the change of attributes.
     pub(in crate::mount::fs) fn apply_draft(
         &self,
         inode: &Inode,
@@ -145,7 +145,7 @@ impl FileSystem {
         };
         let path = &inode.entity.path;
         let changed = self.change_attributes(&inode.entity, &content);
-        // Whatever was written, the next look is at the store.
+        // Whatever happened, the next lookup reads the store.
         self.nodes.forget(path);
         match changed {
             Ok(()) => {
@@ -160,7 +160,7 @@ impl FileSystem {
                 self.drafts.errors.lock().insert(path.clone(), reason);
                 self.note_failure(inode, request, &failure);
                 let mut state = draft.state.lock();
-                // What was written meanwhile gets a verdict of its own.
+                // Later writes are checked on their own.
                 if !state.is_touched {
                     state.refusal = Some(failure.clone());
                 }
@@ -181,12 +181,12 @@ impl FileSystem {
 }
 
 impl Draft {
-    /// Length of its text.
+    /// Length of the text.
     pub(in crate::mount::fs) fn size_bytes(&self) -> usize {
         self.state.lock().content.len()
     }
 
-    /// Writes; how many bytes.
+    /// Writes and returns the number of bytes.
     pub(in crate::mount::fs) fn write(&self, offset: u64, data: &[u8]) -> FsResult<u32> {
         let end = checked_size(offset.saturating_add(data.len() as u64))?;
         let start = end - data.len();
@@ -201,7 +201,7 @@ impl Draft {
         Ok(u32::try_from(data.len()).unwrap_or(u32::MAX))
     }
 
-    /// What is there from `offset`, at most `size` bytes.
+    /// The bytes from `offset`, at most `size`.
     pub(in crate::mount::fs) fn read<'a>(
         &self,
         offset: u64,
@@ -217,13 +217,13 @@ fn checked_size(size_bytes: u64) -> FsResult<usize> {
     size.ok_or(Failure::Errno(libc::EFBIG))
 }
 
-/// The attributes in a sidecar as it was written, as text, if they are others than in the one that is served. Fails where
-/// anything else was changed.
+/// The text of the attributes in an edited sidecar, if they differ from the served ones. Fails if anything
+/// else changed.
 fn changed_attributes(served: &Map<String, Value>, written: &[u8]) -> Result<Option<String>, Error> {
     let refused = |reason: String| Err(Error::Usage(reason));
     let members = match json::parse_object(written) {
         Ok(members) => members,
-        Err(fault) => return refused(format!("what was written cannot be read: {fault}")),
+        Err(fault) => return refused(format!("cannot parse the sidecar: {fault}")),
     };
     let Some(Value::Object(attributes)) = members.get("attributes") else {
         return refused("\"attributes\" must be an object".to_owned());
@@ -237,12 +237,12 @@ fn changed_attributes(served: &Map<String, Value>, written: &[u8]) -> Result<Opt
         let is_lifted = LIFTED_ATTRIBUTES.contains(&name.as_str()) && is_same(attributes.get(name), after);
         if !is_same(before, after) && !is_lifted {
             let what = match (before, after) {
-                (_, None) => "is missing",
-                (None, _) => "is new",
-                _ => "is not what it was",
+                (_, None) => "was removed",
+                (None, _) => "was added",
+                _ => "was changed",
             };
             return refused(format!(
-                "{} {what}: only members of \"attributes\" can be changed",
+                "{} {what}: only members of \"attributes\" can change",
                 json::shown_text(name)
             ));
         }
@@ -253,7 +253,7 @@ fn changed_attributes(served: &Map<String, Value>, written: &[u8]) -> Result<Opt
     let text = std::str::from_utf8(written).ok().and_then(|text| json_spans::find(text, &["attributes"]));
     match text {
         Some(text) => Ok(Some(text.to_owned())),
-        None => refused("what was written is not UTF-8".to_owned()),
+        None => refused("the sidecar is not UTF-8".to_owned()),
     }
 }
 
@@ -282,14 +282,14 @@ mod tests {
         let both = with(r#"{"units":"C"}"#).replace(r#""units":"K""#, r#""units":"C""#);
         assert_eq!(judged(&both), Ok(Some(r#"{"units":"C"}"#.to_owned())));
         for (written, reason) in [
-            (with("{}").replace("[4]", "[5]"), "\"shape\" is not what it was: only"),
-            (with("{}").replace("\"shape\":[4],", ""), "\"shape\" is missing: only"),
-            (with("{}").replace("\"shape\"", "\"new\": 1, \"shape\""), "\"new\" is new: only"),
-            (with(r#"{"units":"C"}"#).replace(r#""units":"K""#, r#""units":"F""#), "\"units\" is not what"),
+            (with("{}").replace("[4]", "[5]"), "\"shape\" was changed: only"),
+            (with("{}").replace("\"shape\":[4],", ""), "\"shape\" was removed: only"),
+            (with("{}").replace("\"shape\"", "\"new\": 1, \"shape\""), "\"new\" was added: only"),
+            (with(r#"{"units":"C"}"#).replace(r#""units":"K""#, r#""units":"F""#), "\"units\" was changed"),
             (with("[]"), "\"attributes\" must be an object"),
             (r#"{"shape":[4]}"#.to_owned(), "\"attributes\" must be an object"),
-            (with("{}")[..30].to_owned(), "what was written cannot be read: not JSON"),
-            ("[]".to_owned(), "what was written cannot be read"),
+            (with("{}")[..30].to_owned(), "cannot parse the sidecar: not JSON"),
+            ("[]".to_owned(), "cannot parse the sidecar"),
         ] {
             let error = judged(&written).unwrap_err();
             assert!(error.starts_with(reason), "{error}");

@@ -1,7 +1,9 @@
-//! Writing files: arrays of a writable mount, in place. Their sizes are fixed while the metadata stands (`truncation.rs`).
+//! Writing to arrays of a writable mount, in place. File sizes are fixed while the metadata stands
+//! (`truncation.rs`).
 //!
-//! Invariants: a write that fails changes nothing that was safe; what could not be stored stays dirty, and every handle hears
-//! of it at its next fsync or close, whoever caused the attempt that failed; fsync tells of a failure once.
+//! Invariants: a failed write changes nothing that was durable; data that could not be stored stays dirty,
+//! and every handle gets the error at its next fsync or close, no matter which operation caused the failed
+//! attempt; fsync reports a failure once.
 
 pub mod ranges;
 pub mod truncation;
@@ -21,26 +23,27 @@ use crate::mount::fs::page_cache::direct_writes::DirectWrites;
 use crate::mount::fs::page_cache::page_drops::PageDrop;
 use crate::mount::fs::virtual_files::sidecar_edit::is_sidecar;
 
-/// What a handle that writes remembers.
+/// The state of a handle that may write.
 pub struct Writer {
-    /// The array as it was opened, for when another has taken its place.
+    /// The array at the time of the open, needed after another array has taken its place.
     array: Arc<Array>,
-    /// Failed write-backs that its user has been told of.
+    /// How many failed write-backs fsync has reported on this handle.
     reported: AtomicU64,
-    /// A close(2) was the last that came through it: it is probably closed, and its release on its way.
+    /// The last operation was a close(2): the file is probably closed and its release on the way.
     pub(super) is_closing: AtomicBool,
-    /// It may have mapped the file: it is open for reading, too.
+    /// The file may be mapped: it is open for reading too.
     pub(super) may_map: bool,
-    /// Those that a close(2) told of: of dd, say, whose first close stores zeros that the codecs cannot encode.
+    /// How many failed write-backs close has reported. (The first close of dd, for example, stores zeros that
+    /// the codecs cannot encode.)
     reported_by_close: AtomicU64,
 }
 
-/// A write that is sure to be in the array, as far as anybody can see.
+/// A write that can no longer fail, as far as can be known.
 #[derive(Debug)]
 pub struct AcceptedWrite {
-    /// How many bytes.
+    /// The number of bytes.
     pub length: u32,
-    /// Pages of its range may have been read before it: they are to be dropped before it is answered.
+    /// Pages of its range that may have been read before the write: they must be dropped before the reply.
     pub overtaken: Option<PageDrop>,
 }
 
@@ -58,7 +61,7 @@ impl FileSystem {
         })
     }
 
-    /// Whether a file may be opened so: `Some(true)` for writing.
+    /// Whether these flags ask for writing; fails if this kind of file cannot be written.
     pub(super) fn wants_writing(&self, kind: Kind, flags: i32) -> FsResult<bool> {
         let wants = flags & libc::O_ACCMODE != libc::O_RDONLY || flags & libc::O_TRUNC != 0;
         match (wants, kind) {
@@ -70,19 +73,19 @@ impl FileSystem {
         }
     }
 
-    /// A handle that may write, and how long its file is now.
+    /// A handle that may write, and the current size of its file.
     pub(super) fn writable(&self, handle: u64) -> FsResult<(Arc<Handle>, u64)> {
         let handle = self.handles.get(handle).ok_or(Failure::Errno(libc::EBADF))?;
         let size_bytes = match &*handle {
             Handle::Array { inode, writer: Some(_), .. } => self.array_of(inode)?.size_bytes(),
-            // The kernel then copies to a sidecar by reading and writing.
+            // On this errno the kernel copies to a sidecar by reading and writing.
             Handle::Draft { .. } => return Err(Failure::Errno(libc::EOPNOTSUPP)),
             _ => return Err(Failure::Errno(libc::EBADF)),
         };
         Ok((handle, size_bytes))
     }
 
-    /// Runs what writes or stores on the array as it stands; once more, where it turns out to have grown meanwhile.
+    /// Runs a write or flush on the current array, and once more if the array has grown meanwhile.
     pub(super) fn on_current<T>(
         &self,
         inode: &Inode,
@@ -110,13 +113,14 @@ impl FileSystem {
         Ok(open.array.clone()?)
     }
 
-    /// Writes; how many bytes. Nothing can be written behind the end: EFBIG, or less than was asked for. Pages of a memory
-    /// map (`is_page`) are always taken. Blocks on the store when too much is dirty.
+    /// Writes and returns the number of bytes. Nothing can be written past the end of the file: EFBIG, or a
+    /// short write. Pages of a memory map (`is_page`) are always accepted. Blocks on the store when too much
+    /// is dirty.
     pub fn write(&self, handle: u64, offset: u64, data: &[u8], is_page: bool) -> FsResult<u32> {
         self.write_blocking(handle, offset, data, is_page, |_| ())
     }
 
-    /// As [`FileSystem::write`]; `accept` is told before it returns.
+    /// As [`FileSystem::write`]; calls `accept` before it returns.
     pub fn write_blocking(
         &self,
         handle: u64,
@@ -128,9 +132,9 @@ impl FileSystem {
         self.write_within(handle, offset, data, is_page, Blocking::Yes, accept)
     }
 
-    /// As [`FileSystem::write`], where nothing has to be waited for: `None` otherwise, and all is to be written again. `accept`
-    /// is told how many bytes as soon as they are sure to be written, perhaps before they are: everything that is asked of the
-    /// file from then on finds them.
+    /// As [`FileSystem::write`], but returns `None` where it would block; then the whole write must be
+    /// repeated. Calls `accept` with the number of bytes as soon as the write cannot fail, perhaps before the
+    /// bytes are copied: every operation on the file from then on sees them.
     pub fn try_write(
         &self,
         handle: u64,
@@ -146,8 +150,8 @@ impl FileSystem {
         }
     }
 
-    /// Whether a write with these flags (those of its file and its own, O_DSYNC for RWF_DSYNC) is to be stored before it is
-    /// answered. Through the page cache the kernel sends an fsync itself.
+    /// Whether a write with these flags (those of the file and of the write itself: O_DSYNC for RWF_DSYNC)
+    /// must be stored before the reply. For writes through the page cache the kernel sends an fsync itself.
     pub fn stores_at_once(&self, handle: u64, flags: i32) -> bool {
         flags & libc::O_DSYNC != 0
             && self.handles.get(handle).is_some_and(|handle| match &*handle {
@@ -221,7 +225,7 @@ impl FileSystem {
         })
     }
 
-    /// Puts bytes into the array, whether or not the file may be mapped and written past the page cache, too.
+    /// Writes bytes into the array, also where the file may be mapped and directly written at the same time.
     pub(super) fn put_anywhere(
         &self,
         inode: &Inode,
@@ -239,7 +243,7 @@ impl FileSystem {
         }
     }
 
-    /// Puts bytes into the array.
+    /// Writes bytes into the array.
     fn put(
         &self,
         inode: &Inode,
@@ -256,7 +260,7 @@ impl FileSystem {
         }
     }
 
-    /// Puts bytes into the array if nothing has to be waited for, and once they are accepted.
+    /// Writes bytes into the array unless that would block; calls `accept` once the write cannot fail.
     fn try_put(
         &self,
         inode: &Inode,
@@ -270,7 +274,7 @@ impl FileSystem {
         }
     }
 
-    /// Has bytes put into the array where the file may be mapped and is written past the page cache, too.
+    /// Writes bytes into the array of a file that may be mapped and is directly written too.
     fn put_beside_maps(
         &self,
         direct_writes: &DirectWrites,
@@ -287,7 +291,7 @@ impl FileSystem {
         if !is_page {
             direct_writes.insert(range.clone());
             let outcome = put(offset, data);
-            // A page that was read meanwhile may have either.
+            // A page that was read meanwhile may hold the old or the new bytes.
             direct_writes.insert(range);
             return outcome;
         }
@@ -303,14 +307,15 @@ impl FileSystem {
         failure
     }
 
-    /// close(2) of one descriptor: stores what is dirty. An earlier failure that it tells of counts as told for other closes, and not
-    /// for fsync, since nobody may have listened: a program that starts another closes all its files in it.
+    /// close(2) of one descriptor: stores dirty data. A failure that close reports counts as reported for
+    /// later closes, but not for fsync, since the result of close is often ignored: a program that starts
+    /// another one closes all its files in it.
     pub fn flush(&self, handle: u64) -> FsResult<()> {
         self.flush_by(handle, 0)
     }
 
-    /// As [`FileSystem::flush`], for a process, 0 where it is not known: another one than has cut the file short may leave the rest
-    /// to that one.
+    /// As [`FileSystem::flush`], for a process id, 0 if unknown: only the process that truncated the file
+    /// must write it to its end.
     pub fn flush_by(&self, handle: u64, process: u32) -> FsResult<()> {
         self.store_for_close(handle)?;
         self.ensure_complete(handle, Some(process))
@@ -323,18 +328,20 @@ impl FileSystem {
         })
     }
 
-    /// fsync(2): stores what is dirty and makes it last.
+    /// fsync(2): stores dirty data durably.
     pub fn sync(&self, handle: u64) -> FsResult<()> {
         self.sync_write(handle)?;
         self.ensure_complete(handle, None)
     }
 
-    /// What a synchronous write waits for: all that fsync(2) does, also in a file that is still short.
+    /// The part of fsync(2) that a synchronous write waits for; succeeds also for a file that is not written
+    /// to its end.
     pub fn sync_write(&self, handle: u64) -> FsResult<()> {
         self.store(handle, "fsync", Array::sync, |writer, now| writer.reported.swap(now, Ordering::AcqRel))
     }
 
-    /// `told_before` gives how many failures the descriptor was told of before, and may note how many there are now.
+    /// `reported_before` returns the number of failures that were reported on this handle before, and may
+    /// store the new number.
     fn store(
         &self,
         handle: u64,
@@ -349,7 +356,7 @@ impl FileSystem {
         let Handle::Array { inode, writer, drop, .. } = &*handle else { return Ok(()) };
         drop.note_use();
         let Some(writer) = writer else {
-            // A reader of an array that was replaced has nothing to store.
+            // A reader of a replaced array has nothing to store.
             let Ok(array) = self.array_of(inode) else { return Ok(()) };
             if !array.was_written() {
                 return Ok(());
@@ -361,18 +368,19 @@ impl FileSystem {
         if let Err(error @ Error::Stale { .. }) = &stored {
             writer.array.note_failure(error);
         }
-        // Failures are counted in one place, however often the array has grown.
+        // The array at the time of the open counts the failures, however often it has grown.
         let (failures, last) = writer.array.failures();
         let reported = reported_before(writer, failures);
         match (stored, last) {
             (Err(error), _) => Err(self.write_failure(inode, request, error)),
-            // It went through now, but failed meanwhile: this descriptor has not heard of it.
+            // This attempt succeeded, but an earlier one failed that was not reported on this handle yet.
             (Ok(()), Some(error)) if reported < failures => Err(Failure::from(error)),
             _ => Ok(()),
         }
     }
 
-    /// The end of a handle that wrote: pages of a map that was unmapped after the last close come until now.
+    /// The end of a handle that may write: pages of a map that was unmapped after the last close arrive until
+    /// now.
     pub(super) fn end_writer(&self, handle: &Handle) {
         if let Handle::Draft { inode, draft } = handle
             && Arc::strong_count(draft) == 1
@@ -389,14 +397,14 @@ impl FileSystem {
         self.finish_truncation(inode, &writer.array);
     }
 
-    /// From now on nothing is read, and no write is answered with success but that of a memory map's pages: what was answered before
-    /// is what is stored in the end. No page that the kernel gives up can be had again.
+    /// From now on reads fail, and writes fail except for pages of memory maps: exactly the writes with a
+    /// successful reply are stored at the end. A page that the kernel has given up cannot be read again.
     pub fn end_service(&self) {
         self.has_ended.store(true, Ordering::SeqCst);
     }
 
-    /// Fails as everything will that is asked of a daemon that has gone. A write asks once its units are dirty: if it
-    /// passes, they were so before the end began.
+    /// Fails with ENOTCONN, as every request to a dead daemon does. A write checks this once its chunks are
+    /// dirty: if the check passes, they were dirty before the end began.
     pub(super) fn ensure_serving(&self) -> FsResult<()> {
         if self.has_ended.load(Ordering::SeqCst) { Err(Failure::Errno(libc::ENOTCONN)) } else { Ok(()) }
     }
@@ -408,8 +416,7 @@ impl FileSystem {
         })
     }
 
-    /// The drop of pages that are what was written, where the store gives something else: for each writer's file whose codecs
-    /// lose something.
+    /// The page drop that lossy codecs need: the pages hold what was written, the store holds something else.
     pub fn lossy_pages(&self, handle: u64) -> Option<PageDrop> {
         let handle = self.handles.get(handle)?;
         let Handle::Array { inode, writer: Some(_), .. } = &*handle else { return None };
@@ -418,15 +425,15 @@ impl FileSystem {
         is_lossy.then(|| inode.page_cache_users.drops.begin(None))
     }
 
-    /// Stores what was not written for as long as `settle`: what the timer does each second.
+    /// Stores chunks that were not written for `settle`. The timer calls this each second.
     pub fn store_settled(&self, settle: Duration) {
         self.engine.store_settled(settle);
     }
 
-    /// Stores everything that is dirty anywhere and makes it last, but for what hangs when nothing was stored for `quiet`; what
-    /// could not be stored, and why.
-    pub fn store_all(&self, quiet: Duration) -> Vec<(String, Error)> {
-        self.engine.store_all(quiet)
+    /// Stores everything that is dirty, durably; gives up where nothing is stored for `stall_timeout`.
+    /// Returns the arrays that could not be stored, with the reasons.
+    pub fn store_all(&self, stall_timeout: Duration) -> Vec<(String, Error)> {
+        self.engine.store_all(stall_timeout)
     }
 
     /// Chunks and shards stored so far.
@@ -434,12 +441,12 @@ impl FileSystem {
         self.engine.counters().objects_stored
     }
 
-    /// Bytes written and not yet stored.
+    /// Bytes that are written and not stored yet.
     pub fn dirty_bytes(&self) -> u64 {
         self.engine.counters().dirty_bytes
     }
 
-    /// The inodes whose pages may hold what was written through a memory map.
+    /// The inodes with pages that may have been written through a memory map.
     pub fn written_inodes(&self) -> Vec<u64> {
         let was_written = |inode: &Arc<Inode>| {
             inode.open_array().is_some_and(|open| open.array.as_ref().is_ok_and(|array| array.was_written()))

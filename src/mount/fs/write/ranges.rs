@@ -1,4 +1,4 @@
-//! What changes ranges of a file without a write(2): fallocate(2) and copy_file_range(2).
+//! Operations other than write(2) that change ranges of a file: fallocate(2) and copy_file_range(2).
 
 use crate::mount::fs::FileSystem;
 use crate::mount::fs::error::{Failure, FsResult};
@@ -7,21 +7,21 @@ use crate::mount::fs::page_cache::page_drops::PageDrop;
 use crate::mount::fs::reply_buffer::ReplyBuffer;
 use crate::mount::fs::write::AcceptedWrite;
 
-/// Bytes moved at a time.
+/// Bytes copied or zeroed at a time.
 const PART_BYTES: usize = 1 << 20;
 
-/// What copy_file_range(2) did.
+/// The result of copy_file_range(2).
 #[derive(Debug)]
 pub struct CopyResult {
-    /// How many bytes.
+    /// The number of bytes.
     pub length: u64,
-    /// Pages to drop, besides those of the range, which the kernel drops by itself.
+    /// Pages to drop besides those of the range, which the kernel drops itself.
     pub drop: Option<PageDrop>,
 }
 
 impl FileSystem {
-    /// fallocate(2): holes and zero ranges are zeros written; space is never reserved, and the size never changes. What
-    /// is to be dropped, beyond the range, which the kernel drops by itself.
+    /// fallocate(2): holes and zero ranges are written as zeros; space is never reserved, and the size never
+    /// changes. Returns the pages to drop besides those of the range, which the kernel drops itself.
     pub fn allocate(&self, handle: u64, offset: u64, length: u64, mode: i32) -> FsResult<Option<PageDrop>> {
         let (file, size_bytes) = self.writable(handle)?;
         let end = offset.checked_add(length).ok_or(Failure::Errno(libc::EFBIG))?;
@@ -30,7 +30,7 @@ impl FileSystem {
             0 if end > size_bytes => Err(Failure::Errno(libc::EFBIG)),
             0 => self.extend(&file, end, size_bytes),
             _ if mode == libc::FALLOC_FL_PUNCH_HOLE | keep || mode == libc::FALLOC_FL_ZERO_RANGE | keep => {
-                // What lies after the written end of a file that was cut short is in no such range.
+                // Bytes after the written end of a truncated file are not part of such a range.
                 let written_end = match &*file {
                     Handle::Array { inode, .. } => inode.written_end.get().unwrap_or(size_bytes),
                     _ => size_bytes,
@@ -56,7 +56,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// copy_file_range(2) between two files of this mount; how much was copied.
+    /// copy_file_range(2) between two files of this mount.
     pub fn copy(
         &self,
         from: u64,

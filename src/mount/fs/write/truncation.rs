@@ -1,5 +1,5 @@
-//! Setting the size of a file whose size is fixed: truncate(2), ftruncate(2), O_TRUNC, and what becomes of a file that was cut
-//! short and not written to its end (`written_end.rs`).
+//! Setting the size of a file of fixed size: truncate(2), ftruncate(2), O_TRUNC, and what happens to a
+//! truncated file that is not written to its end (`written_end.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,10 +15,10 @@ use crate::mount::fs::write::Writer;
 use crate::mount::fs::write::written_end::{WrittenEndGuard, npy_shape};
 use crate::mount::fs::{FileSystem, Stat};
 
-/// Bytes that are zeroed at a time.
+/// Bytes zeroed at a time.
 const PART_BYTES: usize = 1 << 20;
 
-/// What setattr(2) is asked to change.
+/// The changes of a setattr request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SetAttr {
     /// chmod
@@ -29,15 +29,15 @@ pub struct SetAttr {
     pub gid: Option<u32>,
     /// truncate
     pub size_bytes: Option<u64>,
-    /// By ftruncate, rather than by truncate or open.
+    /// By ftruncate; otherwise by truncate or open.
     pub by_handle: bool,
-    /// The thread that asks, 0 where it is not known.
+    /// The id of the calling process, 0 if unknown.
     pub process: u32,
 }
 
 impl FileSystem {
-    /// setattr: the size of an array's file never changes; below it, it is the written end (or, if asked for, a size of 0 makes
-    /// every byte zero). The kernel is to drop the pages that are given back.
+    /// setattr: the size of an array's file never changes. A smaller size sets the written end (or, with
+    /// `truncate=zero`, a size of 0 makes every byte zero). Returns the pages that the kernel must drop.
     pub fn set_attributes(&self, inode: u64, change: SetAttr) -> FsResult<(Stat, Option<PageDrop>)> {
         if !self.options.writable {
             return Err(Failure::Errno(libc::EROFS));
@@ -68,13 +68,13 @@ impl FileSystem {
         if size_bytes != 0 {
             return Err(Failure::Errno(libc::EINVAL));
         }
-        // Where it fails, all is zero nevertheless: what was not stored is stored later.
+        // If this fails, all bytes are zero nevertheless: what was not stored is stored later.
         self.zero(&inode).inspect_err(|_| inode.page_cache_users.drops.note_reason())?;
         self.ensure_serving()?;
         Ok((found, Some(inode.page_cache_users.drops.begin(None))))
     }
 
-    /// Sets the written end of an array's file, with zeros before it where it moves forward; what is to be dropped.
+    /// Sets the written end of an array's file; zeros the gap if it moves forward. Returns the pages to drop.
     fn set_written_end(
         &self,
         inode: &Arc<Inode>,
@@ -89,7 +89,7 @@ impl FileSystem {
             open.array.as_ref().is_ok_and(|array| array.has_writers())
         };
         if !inode.open_array().is_some_and(|open| has_writers(&open)) {
-            // truncate(2) of a file that nobody writes: all that it could do is to destroy.
+            // truncate(2) of a file without writers could only destroy data.
             return if to == size_bytes { Ok(None) } else { Err(Failure::Errno(libc::EINVAL)) };
         }
         let mut moving = inode.written_end.lock();
@@ -116,7 +116,7 @@ impl FileSystem {
         Ok(Some(inode.page_cache_users.drops.begin(Some(end..to))))
     }
 
-    /// Moves the written end of a file that was cut short up to `to`, as fallocate(2) does; what is to be dropped.
+    /// Moves the written end of a truncated file up to `to`, as fallocate(2) does. Returns the pages to drop.
     pub(in crate::mount::fs) fn extend(
         &self,
         handle: &Handle,
@@ -130,22 +130,23 @@ impl FileSystem {
         }
     }
 
-    /// Whether a file was cut short and is not written to its end yet.
+    /// Whether a file was truncated and is not written to its end yet.
     pub fn is_cut_short(&self, handle: u64) -> bool {
         self.handles.get(handle).is_some_and(
             |handle| matches!(&*handle, Handle::Array { inode, .. } if inode.written_end.get().is_some()),
         )
     }
 
-    /// Whether a write at `offset` makes zeros before it.
+    /// Whether a write at `offset` leaves a gap that must be zeroed.
     pub fn has_gap(&self, handle: u64, offset: u64) -> bool {
         self.handles.get(handle).is_some_and(|handle| {
             matches!(&*handle, Handle::Array { inode, .. } if inode.written_end.get().is_some_and(|end| end < offset))
         })
     }
 
-    /// Fails where a file that was cut short is not written to its end: for fsync(2), and for a close(2) of its only writer by a
-    /// process, unless another process has cut it short, or nothing was written yet by one that may have mapped it.
+    /// Fails if a truncated file is not written to its end. This is checked by fsync(2), and by a close(2) of
+    /// the only writer, unless another process has truncated the file, or the file may be mapped and nothing
+    /// was written yet.
     pub(in crate::mount::fs) fn ensure_complete(&self, handle: u64, closed_by: Option<u32>) -> FsResult<()> {
         let number = handle;
         let Some(handle) = self.handles.get(number) else { return Ok(()) };
@@ -156,7 +157,7 @@ impl FileSystem {
         }
         let is_left_to_others = closed_by.is_some_and(|process| {
             let moving = inode.written_end.lock();
-            // What is written through a map comes after the close.
+            // Writes through a map arrive after the close.
             let may_be_mapped = writer.may_map && moving.is_untouched();
             let cut_by = moving.cut_by();
             may_be_mapped
@@ -166,7 +167,8 @@ impl FileSystem {
         if is_left_to_others { Ok(()) } else { Err(Failure::Errno(libc::EINVAL)) }
     }
 
-    /// After a writer is gone: a file that the last one leaves short is whole again, which is told.
+    /// After a writer is gone: a file that the last writer leaves incomplete is whole again, and this is
+    /// logged.
     pub(in crate::mount::fs) fn finish_truncation(&self, inode: &Inode, array: &Array) {
         if inode.written_end.get().is_none() {
             return;
@@ -181,7 +183,8 @@ impl FileSystem {
         }
     }
 
-    /// A `.npy` file written onto its array would be the elements shifted by a header: refused before anything is changed.
+    /// A `.npy` file written onto its array would shift the elements by the header: refused before anything
+    /// changes.
     pub(in crate::mount::fs) fn refuse_npy_header(&self, inode: &Inode, data: &[u8]) -> FsResult<()> {
         let Some(shape) = npy_shape(data) else { return Ok(()) };
         let Some(open) = inode.open_array() else { return Ok(()) };
@@ -194,8 +197,8 @@ impl FileSystem {
         Err(self.write_failure(inode, "write", Error::InvalidValue(sentence.to_owned())))
     }
 
-    /// For a file that was cut short: the right to move its written end, and where a gap before `offset` begins that was made
-    /// zero. A page of a memory map after the written end makes no gap.
+    /// For a truncated file: locks the written end, zeros a gap before `offset`, and returns where the gap
+    /// began. A page of a memory map after the written end leaves no gap.
     pub(in crate::mount::fs) fn close_gap<'a>(
         &self,
         inode: &'a Inode,
@@ -221,7 +224,8 @@ impl FileSystem {
         Ok((Some(moving), Some(end)))
     }
 
-    /// Makes zero what lies between the written end and `to`, and moves it there; as far as it gets, where it fails.
+    /// Zeros the bytes between the written end and `to` and moves the written end; if this fails, as far as
+    /// it got.
     fn zero_gap(
         &self,
         inode: &Inode,
@@ -235,10 +239,12 @@ impl FileSystem {
             let zeros = zeros.get(..length).unwrap_or(&zeros);
             let put = self.put_anywhere(inode, writer, (end, zeros), false, Blocking::Yes);
             put.map_err(|failure| {
-                // What is zero already, the kernel may still hold.
+                // The kernel may still cache bytes that are zero now.
                 inode.page_cache_users.drops.note_reason();
                 match failure {
-                    Failure::Error(error) => self.write_failure(inode, "zeros before a write", error),
+                    Failure::Error(error) => {
+                        self.write_failure(inode, "zeroing the gap before a write", error)
+                    }
                     failure => failure,
                 }
             })?;
@@ -249,7 +255,7 @@ impl FileSystem {
 
     fn zero(&self, inode: &Arc<Inode>) -> FsResult<()> {
         if inode.open_array().is_none() {
-            // truncate(2) of a file that nobody has open.
+            // truncate(2) of a file that is not open.
             let opened = self.open(inode.number, libc::O_WRONLY)?;
             let zeroed = self.zero(inode).and_then(|()| self.flush(opened.handle));
             self.release(opened.handle);
@@ -260,7 +266,7 @@ impl FileSystem {
         array.open_for_writing().map_err(|error| self.write_failure(inode, "truncate", error))?;
         let mut zeroed = array.zero();
         if !has_writers {
-            // Nobody will close it.
+            // There is no handle whose close would store it.
             zeroed = zeroed.and_then(|()| self.on_current(inode, &array, Array::flush));
         }
         array.close_for_writing();

@@ -1,16 +1,19 @@
-//! How far a file has been written since it was cut short: O_TRUNC and ftruncate(2) below the size destroy nothing.
+//! How far a file has been written since it was truncated: O_TRUNC and ftruncate(2) below the size destroy
+//! nothing.
 //!
-//! Uses nothing of the crate. A file's size is fixed, so cutting it short only sets its *written end*. Writes, ftruncate(2) and
-//! fallocate(2) move it forward, and what lies in a gap before them becomes zero, as in a file that grows; what lies at
-//! and after it keeps its value. The last writer's close(2), and fsync(2), fail while it is short of the size.
+//! Uses nothing of the crate. The size of a file is fixed, so a truncation only sets its *written end*.
+//! Writes, ftruncate(2) and fallocate(2) move the written end forward and zero the gap before them, as in a
+//! file that grows. Bytes at and after it keep their value. fsync(2) and the last writer's close(2) fail
+//! while it is less than the size.
 //!
-//! Invariant: the lock is held from the look at the written end until what is written up to the new one is in the array.
+//! Invariant: an operation holds the lock from the check of the written end until all bytes up to the new one
+//! are in the array.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
-/// The file was not cut short.
+/// The file is not truncated.
 const WHOLE: u64 = u64::MAX;
 
 /// The written end of one file.
@@ -22,9 +25,9 @@ pub struct WrittenEnd {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Truncation {
-    /// The process that cut the file short, 0 where it is not known.
+    /// The process that truncated the file, 0 if unknown.
     by: u32,
-    /// Where.
+    /// The size that it set.
     at: u64,
 }
 
@@ -34,59 +37,59 @@ impl Default for WrittenEnd {
     }
 }
 
-/// The right to move a written end.
+/// A lock on the written end.
 pub struct WrittenEndGuard<'a> {
     end: &'a AtomicU64,
     cut: MutexGuard<'a, Truncation>,
 }
 
 impl WrittenEnd {
-    /// Where it is, in a file that was cut short.
+    /// The written end of a truncated file.
     pub fn get(&self) -> Option<u64> {
         Some(self.end.load(Ordering::SeqCst)).filter(|&end| end != WHOLE)
     }
 
-    /// Waits until nothing else moves it.
+    /// Locks it; blocks while another operation holds the lock.
     pub fn lock(&self) -> WrittenEndGuard<'_> {
         WrittenEndGuard { cut: self.cut.lock(), end: &self.end }
     }
 
-    /// As [`WrittenEnd::lock`], if nothing has to be waited for.
+    /// As [`WrittenEnd::lock`], unless that would block.
     pub fn try_lock(&self) -> Option<WrittenEndGuard<'_>> {
         Some(WrittenEndGuard { cut: self.cut.try_lock()?, end: &self.end })
     }
 }
 
 impl WrittenEndGuard<'_> {
-    /// Where it is, in a file that was cut short.
+    /// The written end of a truncated file.
     pub fn end(&self) -> Option<u64> {
         Some(self.end.load(Ordering::SeqCst)).filter(|&end| end != WHOLE)
     }
 
-    /// The file is cut short there, by a process.
+    /// Truncates the file to `end`, for a process.
     pub fn cut(&mut self, end: u64, process: u32) {
         *self.cut = Truncation { by: process, at: end };
         self.end.store(end, Ordering::SeqCst);
     }
 
-    /// All before `end` is written; at the file's size it is whole again.
+    /// All bytes before `end` are written; at the size of the file it is whole again.
     pub fn advance(&mut self, end: u64, size_bytes: u64) {
         if self.end().is_some_and(|now| now <= end) {
             self.end.store(if end >= size_bytes { WHOLE } else { end }, Ordering::SeqCst);
         }
     }
 
-    /// No writer is left: where it was.
+    /// No writer is left: makes the file whole and returns the written end.
     pub fn forget(&mut self) -> Option<u64> {
         Some(self.end.swap(WHOLE, Ordering::SeqCst)).filter(|&end| end != WHOLE)
     }
 
-    /// The process that cut the file short.
+    /// The process that truncated the file.
     pub fn cut_by(&self) -> u32 {
         self.cut.by
     }
 
-    /// Nothing was written since the file was cut short.
+    /// Whether nothing was written since the truncation.
     pub fn is_untouched(&self) -> bool {
         self.end() == Some(self.cut.at)
     }
@@ -120,7 +123,7 @@ mod tests {
     fn it_moves_forward_to_the_size_and_no_further() {
         let end = WrittenEnd::default();
         end.lock().advance(5, 10);
-        assert_eq!(end.get(), None, "nobody cut it short");
+        assert_eq!(end.get(), None, "it was not truncated");
         end.lock().cut(3, 7);
         end.lock().advance(2, 10);
         assert_eq!(end.get(), Some(3));

@@ -1,8 +1,9 @@
 //! A few lines of code per language that read an array's file: the sidecar's `snippets`.
 //!
-//! Each is what a user pastes who has never heard of Zarr, and leaves the array in `x`, indexed as Zarr indexes it (IDL and Fortran:
-//! with the axes reversed, as is their custom). They describe the bytes as served. Every file name is quoted for its
-//! language; what a language cannot read it says in a comment, or is left out. One file per language; no I/O.
+//! Users paste them without any knowledge of Zarr. Each leaves the array in `x`, indexed as in Zarr (in IDL
+//! and Fortran with the axes reversed, as is usual there). They describe the bytes as served. Every file name
+//! is quoted for its language. Where a language cannot read the array, the snippet says so in a comment, or
+//! is left out. One file per language; no I/O.
 
 mod c;
 mod fortran;
@@ -17,7 +18,7 @@ use serde_json::{Map, Value};
 use crate::array::{ByteOrder, Layout, Order};
 use crate::metadata::DataType;
 
-/// What a snippet is about.
+/// The array that a snippet reads.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
     file: &'a str,
@@ -27,7 +28,7 @@ pub struct Subject<'a> {
     layout: Layout,
 }
 
-/// An element as languages without Zarr see it; numbers are bytes.
+/// An element as languages without Zarr see it; the numbers are bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Element {
     Bool,
@@ -37,11 +38,11 @@ enum Element {
     BFloat16,
     /// A float below 16 bits, in one byte, by the name of its type in ml_dtypes.
     SmallFloat(&'static str),
-    /// Two floats of so many bytes each.
+    /// Two floats of this many bytes each.
     Complex(usize),
     /// NUL-padded text.
     Text(usize),
-    /// So many code points of 4 bytes.
+    /// This many code points of 4 bytes.
     Utf32(usize),
     /// Structs and raw bits.
     Bytes(usize),
@@ -59,7 +60,7 @@ impl<'a> Subject<'a> {
         Subject { file, data_type, descr, shape, layout }
     }
 
-    /// `None` for elements of no fixed size, and of none.
+    /// `None` for elements without a fixed size, or of size zero.
     fn element(&self) -> Option<Element> {
         let size = self.data_type.item_size().filter(|&size| size > 0)?;
         Some(match self.data_type {
@@ -105,7 +106,7 @@ impl<'a> Subject<'a> {
         self.shape.contains(&0)
     }
 
-    /// Elements; the metadata has made sure that their bytes fit.
+    /// The number of elements; the metadata guarantees that their bytes fit.
     fn count(&self) -> u64 {
         self.shape.iter().fold(1, |product, &length| product.saturating_mul(length))
     }
@@ -130,10 +131,10 @@ fn reversal(rank: usize) -> Vec<u64> {
     (1..=rank as u64).rev().collect()
 }
 
-/// Writes one language's snippet; `None` where that language cannot read such elements.
+/// Writes the snippet of one language; `None` where that language cannot read such elements.
 type WriteSnippet = fn(&Subject<'_>, Element) -> Option<String>;
 
-/// All snippets that there are for an array.
+/// All snippets of an array.
 pub fn all(subject: &Subject<'_>) -> Map<String, Value> {
     let languages: [(&str, WriteSnippet); 7] = [
         ("numpy", numpy::snippet),

@@ -1,4 +1,4 @@
-//! The snippets are run by the languages that are at hand, and what they read is compared with what was written.
+//! The installed languages run the snippets, and the test compares what they read with what was written.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::fmt::Write as _;
@@ -32,7 +32,7 @@ impl Case {
         self.shape.iter().product()
     }
 
-    /// The elements' numbers in C order, as the file has them one after another.
+    /// The numbers of the elements in C order, in the order of the file.
     fn file_order(&self) -> Vec<u64> {
         if self.layout.order == Order::C {
             return (0..self.count()).collect();
@@ -174,7 +174,7 @@ fn numbers() -> Vec<DataType> {
     ]
 }
 
-/// Runs a program that prints one line per case; `None` when it is not installed.
+/// Runs a program that prints one line per case; `None` if it is not installed.
 fn run(folder: &Path, program: &str, arguments: &[&str]) -> Option<Vec<String>> {
     let mut command = Command::new(program);
     command.args(arguments).current_dir(folder).env("LC_ALL", "C.UTF-8").stdin(Stdio::null());
