@@ -1,14 +1,27 @@
 //! Metrics of a mount in the Prometheus text format (version 0.0.4), read from `__zarrfs__/stats`.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::Error;
-use crate::mount::fs::inode::Inode;
 
 /// The kinds of error that have a counter of their own.
 const ERROR_KINDS: [&str; 7] = ["corrupt", "metadata", "unsupported", "store", "stale", "timeout", "other"];
+
+/// Counters of one array, for the metrics.
+#[derive(Debug, Default)]
+pub struct ArrayCounters {
+    /// Read requests that succeeded.
+    pub reads: AtomicU64,
+    /// Bytes read.
+    pub bytes: AtomicU64,
+    /// Write requests that succeeded.
+    pub writes: AtomicU64,
+    /// Bytes written.
+    pub bytes_written: AtomicU64,
+    /// Requests that failed.
+    pub errors: AtomicU64,
+}
 
 /// Counters of the file system; the engine keeps its own.
 #[derive(Debug, Default)]
@@ -63,7 +76,7 @@ impl Metrics {
 
     /// All metrics as text: the mount's own counters, then `further`, then the counters of each array that
     /// was used.
-    pub fn text(&self, further: &[Metric], arrays: &[Arc<Inode>]) -> String {
+    pub fn text(&self, further: &[Metric], arrays: &[(&str, &ArrayCounters)]) -> String {
         let mut text = String::new();
         let total = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         counter(&mut text, "zarrfs_reads_total", "Read requests served.", total(&self.reads));
@@ -83,29 +96,27 @@ impl Metrics {
             let _ = writeln!(text, "{} {}", metric.name, metric.value);
         }
         let per_array: [(&str, &str, CounterOf); 5] = [
-            ("zarrfs_array_reads_total", "Read requests served, by array.", |inode| &inode.counters.reads),
-            ("zarrfs_array_read_bytes_total", "Bytes served, by array.", |inode| &inode.counters.bytes),
-            ("zarrfs_array_writes_total", "Write requests accepted, by array.", |inode| {
-                &inode.counters.writes
+            ("zarrfs_array_reads_total", "Read requests served, by array.", |counters| &counters.reads),
+            ("zarrfs_array_read_bytes_total", "Bytes served, by array.", |counters| &counters.bytes),
+            ("zarrfs_array_writes_total", "Write requests accepted, by array.", |counters| &counters.writes),
+            ("zarrfs_array_written_bytes_total", "Bytes written, by array.", |counters| {
+                &counters.bytes_written
             }),
-            ("zarrfs_array_written_bytes_total", "Bytes written, by array.", |inode| {
-                &inode.counters.bytes_written
-            }),
-            ("zarrfs_array_errors_total", "Requests that failed, by array.", |inode| &inode.counters.errors),
+            ("zarrfs_array_errors_total", "Requests that failed, by array.", |counters| &counters.errors),
         ];
         for (name, help, of) in per_array {
             head(&mut text, name, help, "counter");
-            for inode in arrays {
-                let path = escape_label(&inode.entity.path);
-                let _ = writeln!(text, "{name}{{array=\"/{path}\"}} {}", total(of(inode)));
+            for (path, counters) in arrays {
+                let path = escape_label(path);
+                let _ = writeln!(text, "{name}{{array=\"/{path}\"}} {}", total(of(counters)));
             }
         }
         text
     }
 }
 
-/// One of an inode's counters.
-type CounterOf = fn(&Inode) -> &AtomicU64;
+/// One of the counters of an array.
+type CounterOf = fn(&ArrayCounters) -> &AtomicU64;
 
 /// One metric of another layer.
 #[derive(Clone, Debug)]
@@ -137,7 +148,6 @@ fn escape_label(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mount::fs::inode::{Entity, InodeTable, Kind};
 
     #[test]
     fn the_text_is_what_prometheus_reads() {
@@ -145,11 +155,10 @@ mod tests {
         stats.note_read(100);
         stats.note_read(28);
         stats.note_error(&Error::corrupt("t/c/0", "short"));
-        let table = InodeTable::default();
-        let inode = table.of(&Entity::new(Kind::Array, "a \"b\"\nc"));
-        inode.counters.reads.store(2, Ordering::Relaxed);
+        let counters = ArrayCounters::default();
+        counters.reads.store(2, Ordering::Relaxed);
         let metric = Metric { name: "zarrfs_cache_bytes", help: "Now.", is_gauge: true, value: 3.0 };
-        let text = stats.text(&[metric], &table.used_arrays());
+        let text = stats.text(&[metric], &[("a \"b\"\nc", &counters)]);
         for line in [
             "# TYPE zarrfs_reads_total counter",
             "zarrfs_reads_total 2",

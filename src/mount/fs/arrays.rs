@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::array::Array;
-use crate::error::Error;
 use crate::hierarchy::Node;
 use crate::metadata::ArrayMetadata;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
@@ -15,35 +14,8 @@ use crate::mount::fs::inode::{Entity, Inode, OpenArray};
 use crate::mount::fs::node_cache::CachedNode;
 use crate::mount::fs::{FileSystem, flat_size};
 use crate::mount::options::Options;
-use crate::store::{Audience, Readers, Store};
 
 impl FileSystem {
-    /// Builds the array's codec chain; fails where the array cannot be served.
-    pub(super) fn build(
-        &self,
-        path: &str,
-        metadata: &Arc<ArrayMetadata>,
-        audience: &Arc<Audience>,
-    ) -> Result<Arc<Array>, Error> {
-        let store = self.store_for(path, audience);
-        Array::open(&self.engine, &store, path, metadata.clone(), self.options.layout)
-    }
-
-    /// The store, restricted to objects that all readers of the array may read.
-    pub(super) fn store_for(&self, path: &str, audience: &Arc<Audience>) -> Arc<dyn Store> {
-        let store = self.nodes.store();
-        store.for_audience(path, audience).unwrap_or_else(|| store.clone())
-    }
-
-    /// The users that the kernel lets read a node.
-    pub(super) fn readers(&self, cached: &CachedNode) -> Readers {
-        let info = match &cached.node {
-            Some(Node::Array { info, .. } | Node::Broken { info, .. } | Node::Group { info, .. }) => *info,
-            None => self.own_info(0),
-        };
-        Readers { mode: self.permissions.of_file(&info).into(), ..Readers::of(&info) }
-    }
-
     /// The array of an inode, built at the first call; fails where the array cannot be served.
     pub(super) fn built_array(&self, inode: &Inode, cached: &CachedNode) -> FsResult<Arc<Array>> {
         let Some(Node::Array { metadata, .. }) = &cached.node else {
@@ -53,7 +25,7 @@ impl FileSystem {
         let open = match &*slot {
             Some(open) => open.clone(),
             None => {
-                let array = self.build(&inode.entity.path, metadata, &inode.audience);
+                let array = self.context().build_array(&inode.entity.path, metadata, &inode.audience);
                 let (metadata, version) = (metadata.clone(), cached.version);
                 let open = Arc::new(OpenArray { metadata, version, read_at: cached.read_at, array });
                 *slot = Some(open.clone());
@@ -114,7 +86,9 @@ impl FileSystem {
             }
             (Difference::None, _) => old.array.clone(),
             (Difference::Grown, Ok(array)) => array.grown(metadata.clone(), self.options.layout),
-            (Difference::Grown, Err(_)) => self.build(&entity.path, metadata, &inode.audience),
+            (Difference::Grown, Err(_)) => {
+                self.context().build_array(&entity.path, metadata, &inode.audience)
+            }
             (Difference::Other, Ok(_) | Err(_)) => {
                 self.inodes.retire(&inode);
                 return Ok(());

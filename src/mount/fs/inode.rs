@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use parking_lot::{Mutex, RwLock};
@@ -19,6 +19,7 @@ use crate::formats::Format;
 use crate::metadata::ArrayMetadata;
 use crate::mount::fs::page_cache::cache_mode::PageCacheUsers;
 use crate::mount::fs::write::written_end::WrittenEnd;
+use crate::mount::metrics::ArrayCounters;
 use crate::store::{Audience, Validator};
 
 /// The inode of the mount's root.
@@ -83,21 +84,6 @@ impl Entity {
     }
 }
 
-/// Counters of one array, for the metrics.
-#[derive(Debug, Default)]
-pub struct Counters {
-    /// Read requests that succeeded.
-    pub reads: AtomicU64,
-    /// Bytes read.
-    pub bytes: AtomicU64,
-    /// Write requests that succeeded.
-    pub writes: AtomicU64,
-    /// Bytes written.
-    pub bytes_written: AtomicU64,
-    /// Requests that failed.
-    pub errors: AtomicU64,
-}
-
 /// An open array, shared by the handles of its inode.
 pub struct OpenArray {
     /// The metadata that the array was built from; growth replaces both.
@@ -117,7 +103,7 @@ pub struct Inode {
     /// What it stands for.
     pub entity: Entity,
     /// For arrays: the counters.
-    pub counters: Counters,
+    pub counters: ArrayCounters,
     /// For arrays: the users that must be able to read every object that is read.
     pub audience: Arc<Audience>,
     /// For arrays that have been opened: the array that its handles read. Replaced when the array grows in
@@ -137,7 +123,7 @@ impl Inode {
         Arc::new(Inode {
             number,
             entity,
-            counters: Counters::default(),
+            counters: ArrayCounters::default(),
             audience: Arc::default(),
             open_array: RwLock::new(None),
             checked_at: Mutex::new(None),
@@ -232,7 +218,7 @@ impl InodeTable {
 
     /// The arrays with requests or errors, for the metrics.
     pub fn used_arrays(&self) -> Vec<Arc<Inode>> {
-        let used = |counters: &Counters| {
+        let used = |counters: &ArrayCounters| {
             let requests = [&counters.reads, &counters.writes];
             requests.iter().any(|count| count.load(Ordering::Relaxed) > 0)
                 || counters.errors.load(Ordering::Relaxed) > 0

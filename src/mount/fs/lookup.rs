@@ -6,7 +6,10 @@ use crate::hierarchy::Node;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::{Entity, Kind};
 use crate::mount::fs::node_cache::CachedNode;
-use crate::mount::fs::virtual_files::companions::expressed;
+use crate::mount::fs::permissions::own_info;
+use crate::mount::fs::virtual_files::companions::{self, expressed};
+use crate::mount::fs::virtual_files::node_sidecar;
+use crate::mount::fs::virtual_files::sidecar_edit::is_mirrored;
 use crate::mount::fs::{
     Attributes, CONFIG, FORMATS, FileSystem, GROUP_SIDECAR, INTERNALS, LAST_ERROR, SIDECAR_SUFFIX, STATS,
     Stat, UNSAVED, flat_size,
@@ -32,8 +35,10 @@ impl FileSystem {
         match parent.kind {
             Kind::Group => self.child_of_group(&parent.path, name, blocking),
             Kind::JsonFolder => self.child_of_json_folder(&parent.path, name, blocking),
-            Kind::Formats => Ok(self.child_of_formats(name)),
-            Kind::FormatFolder(format) => self.child_of_format_folder(format, &parent.path, name, blocking),
+            Kind::Formats => Ok(companions::child_of_formats(name)),
+            Kind::FormatFolder(format) => {
+                companions::child_of_folder(&self.context(), format, &parent.path, name, blocking)
+            }
             Kind::Internals => Ok(match name {
                 STATS => Some(Entity::new(Kind::Stats, "")),
                 CONFIG => Some(Entity::new(Kind::Config, "")),
@@ -46,7 +51,7 @@ impl FileSystem {
     }
 
     fn child_of_group(&self, group: &str, name: &str, blocking: Blocking) -> FsResult<Option<Entity>> {
-        if group.is_empty() && self.root_is_array(blocking)? {
+        if group.is_empty() && self.nodes.root_is_array(blocking)? {
             if name == self.root_name {
                 return Ok(Some(Entity::new(Kind::Array, "")));
             }
@@ -73,7 +78,7 @@ impl FileSystem {
     }
 
     fn child_of_json_folder(&self, group: &str, name: &str, blocking: Blocking) -> FsResult<Option<Entity>> {
-        if group.is_empty() && self.root_is_array(blocking)? {
+        if group.is_empty() && self.nodes.root_is_array(blocking)? {
             let is_sidecar = name.strip_suffix(SIDECAR_SUFFIX) == Some(&self.root_name);
             return Ok(is_sidecar.then(|| Entity::new(Kind::JsonSidecar, "")));
         }
@@ -94,12 +99,8 @@ impl FileSystem {
             return Ok(None);
         };
         let path = join(group, stem);
-        let is_array = is_array(&*self.nodes.get(&path, blocking)?);
+        let is_array = self.nodes.get(&path, blocking)?.is_array();
         Ok(is_array.then_some(path))
-    }
-
-    pub(super) fn root_is_array(&self, blocking: Blocking) -> FsResult<bool> {
-        Ok(is_array(&*self.nodes.get("", blocking)?))
     }
 
     /// The current attributes of an entity, under its current inode.
@@ -109,7 +110,7 @@ impl FileSystem {
             self.reconcile(entity, &cached, blocking)?;
         }
         let (info, size_bytes) = self.facts(entity, &cached, blocking)?;
-        let draft = self.draft_size(entity);
+        let draft = self.drafts.size_bytes(&self.inodes, entity);
         let mode = match entity.kind.is_folder() {
             true => self.permissions.of_folder(&info),
             false => self.permissions.of_file(&info),
@@ -148,41 +149,38 @@ impl FileSystem {
             },
             Kind::Companion(format) => match (expressed(format, cached), &cached.node) {
                 (Some(metadata), Some(Node::Array { info, .. })) => {
-                    Ok((*info, self.companion_size(format, entity, metadata, blocking)?))
+                    Ok((*info, self.companions.size(&self.context(), format, entity, metadata, blocking)?))
                 }
                 _ => Err(GONE),
             },
-            Kind::Sidecar | Kind::JsonSidecar if !is_array(cached) => Err(GONE),
+            Kind::Sidecar | Kind::JsonSidecar if !cached.is_array() => Err(GONE),
             Kind::GroupSidecar | Kind::JsonGroupSidecar
                 if !matches!(cached.node, Some(Node::Group { .. })) =>
             {
                 Err(GONE)
             }
             Kind::Sidecar | Kind::JsonSidecar | Kind::GroupSidecar | Kind::JsonGroupSidecar => {
-                let is_mirrored = matches!(entity.kind, Kind::JsonSidecar | Kind::JsonGroupSidecar);
+                let is_mirrored = is_mirrored(entity.kind);
                 let slot = if is_mirrored { &cached.mirrored_sidecar } else { &cached.sidecar };
                 let file = match (slot.get(), blocking) {
                     (Some(file), _) => *file,
                     (None, Blocking::No) => return Err(Failure::WouldBlock),
                     (None, Blocking::Yes) => {
-                        let file = self.sidecar_facts(&entity.path, cached, is_mirrored)?;
+                        let file =
+                            node_sidecar::attributes(&self.context(), &entity.path, cached, is_mirrored)?;
                         *slot.get_or_init(|| file)
                     }
                 };
                 Ok((file.info, file.size_bytes))
             }
-            Kind::Internals | Kind::Formats => Ok((self.own_info(0o555), 0)),
-            Kind::Stats => Ok((self.own_info(0o400), self.metrics_text().len() as u64)),
-            Kind::Config => Ok((self.own_info(0o444), self.config_text().len() as u64)),
-            Kind::Unsaved => Ok((self.own_info(0o400), self.unsaved_text().len() as u64)),
-            Kind::LastError => Ok((self.own_info(0o400), self.failures.text().len() as u64)),
+            Kind::Internals | Kind::Formats => Ok((own_info(0o555, self.started), 0)),
+            // Files that name arrays are readable by the user of the daemon only.
+            Kind::Stats => Ok((own_info(0o400, self.started), self.metrics_text().len() as u64)),
+            Kind::Config => Ok((own_info(0o444, self.started), self.config_text().len() as u64)),
+            Kind::Unsaved => Ok((own_info(0o400, self.started), self.unsaved_text().len() as u64)),
+            Kind::LastError => Ok((own_info(0o400, self.started), self.failures.text().len() as u64)),
         }
     }
-}
-
-/// Whether a node is shown as a file.
-pub(super) fn is_array(cached: &CachedNode) -> bool {
-    matches!(cached.node, Some(Node::Array { .. } | Node::Broken { .. }))
 }
 
 /// Names that the root resolves but does not list.

@@ -42,14 +42,14 @@ use crate::hierarchy::Tree;
 use crate::metadata::ArrayMetadata;
 use crate::mount::fs::error::{Blocking, Failure, FailureLog, FsResult};
 use crate::mount::fs::handle::HandleTable;
-use crate::mount::fs::inode::{Inode, InodeTable};
+use crate::mount::fs::inode::{Inode, InodeTable, ROOT};
 use crate::mount::fs::node_cache::NodeCache;
 use crate::mount::fs::permissions::Permissions;
 use crate::mount::fs::virtual_files::companions::Companions;
 use crate::mount::fs::virtual_files::sidecar_edit::Drafts;
 use crate::mount::metrics::Metrics;
 use crate::mount::options::Options;
-use crate::store::{Info, Room, Store, Validator};
+use crate::store::{Room, Store};
 
 /// The folder of this mount's own files, at the root.
 pub const INTERNALS: &str = "__zarrfs__";
@@ -223,6 +223,11 @@ impl FileSystem {
         Ok(found)
     }
 
+    /// Checks that the root can be read; called once before the mount is reported ready.
+    pub fn check_root(&self) -> FsResult<()> {
+        self.attributes(ROOT, Blocking::Yes).map(drop)
+    }
+
     /// Free space of the store's file system.
     pub fn statfs(&self) -> FsResult<Room> {
         Ok(self.nodes.store().room()?)
@@ -235,14 +240,6 @@ impl FileSystem {
             return Err(Failure::Errno(libc::ESTALE));
         }
         Ok(inode)
-    }
-
-    /// The attributes of the mount's own files: owned by the user of the daemon. Files that name arrays are
-    /// readable by that user only.
-    fn own_info(&self, mode: u32) -> Info {
-        let (uid, gid) = crate::sys::effective_ids();
-        let validator = Validator { device: 0, inode: 0, mtime_ns: 0, size_bytes: 0 };
-        Info { validator, uid, gid, mode, mtime: self.started }
     }
 }
 

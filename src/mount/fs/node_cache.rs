@@ -49,6 +49,11 @@ impl CachedNode {
         revalidate.saturating_sub(self.read_at.elapsed())
     }
 
+    /// Whether the node is shown as a file.
+    pub fn is_array(&self) -> bool {
+        matches!(self.node, Some(Node::Array { .. } | Node::Broken { .. }))
+    }
+
     /// A copy with a new time of reading.
     fn again(&self, read_at: Instant) -> Self {
         CachedNode {
@@ -110,6 +115,11 @@ impl NodeCache {
             _ if blocking == Blocking::No => Err(Failure::WouldBlock),
             known => self.look(path, known),
         }
+    }
+
+    /// Whether the root is an array.
+    pub fn root_is_array(&self, blocking: Blocking) -> FsResult<bool> {
+        Ok(self.get("", blocking)?.is_array())
     }
 
     /// The node at a path, compared with the store now. For open(2).

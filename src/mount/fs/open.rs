@@ -31,6 +31,12 @@ pub struct OpenReply {
     pub backing: Backing,
 }
 
+impl OpenReply {
+    fn of_virtual_file(handle: u64, writes: bool) -> Self {
+        OpenReply { handle, is_direct: true, keeps_cache: false, writes, backing: None }
+    }
+}
+
 /// An object that the kernel may read itself.
 type Backing = Option<Arc<dyn Object>>;
 
@@ -48,14 +54,20 @@ impl FileSystem {
                 .inspect_err(|failure| self.note_failure(&inode, "open", failure));
         }
         if let Kind::Companion(format) = inode.entity.kind {
-            return self.open_companion(&inode, format);
+            let made = self.companions.open(&self.context(), &inode.entity, format);
+            let made = made.inspect_err(|failure| {
+                self.note_failure(&inode, &format!("opening the {} form", format.name), failure);
+            })?;
+            return Ok(OpenReply::of_virtual_file(self.handles.add(Handle::Companion(made)), false));
         }
         if writes {
-            return self.open_draft(&inode).inspect_err(|failure| self.note_failure(&inode, "open", failure));
+            let draft = self.drafts.open(&self.context(), &inode);
+            let draft = draft.inspect_err(|failure| self.note_failure(&inode, "open", failure))?;
+            let handle = self.handles.add(Handle::Draft { inode, draft });
+            return Ok(OpenReply::of_virtual_file(handle, true));
         }
         let content = self.generate(&inode.entity)?;
-        let handle = self.handles.add(Handle::Generated(content));
-        Ok(OpenReply { handle, is_direct: true, keeps_cache: false, writes, backing: None })
+        Ok(OpenReply::of_virtual_file(self.handles.add(Handle::Generated(content)), false))
     }
 
     /// Closes a file or folder.
@@ -86,7 +98,7 @@ impl FileSystem {
         if inode.is_stale() || shown_before.is_some_and(|size| size != shown_size(&cached)) {
             return Err(Failure::Errno(libc::ESTALE));
         }
-        let readers = inode.audience.admit(self.readers(&cached));
+        let readers = inode.audience.admit(self.permissions.readers(&cached));
         let array = match &cached.node {
             Some(Node::Array { .. }) => self.built_array(inode, &cached)?,
             Some(Node::Broken { error, .. }) => return Err(error.clone().into()),

@@ -7,8 +7,11 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::SystemTime;
 
-use crate::store::Info;
+use crate::hierarchy::Node;
+use crate::mount::fs::node_cache::CachedNode;
+use crate::store::{Info, Readers, Validator};
 
 /// A folder above the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +76,15 @@ impl Permissions {
         self.reduce(info, info.mode & 0o777)
     }
 
+    /// The users that the kernel lets read a node.
+    pub fn readers(&self, cached: &CachedNode) -> Readers {
+        let info = match &cached.node {
+            Some(Node::Array { info, .. } | Node::Broken { info, .. } | Node::Group { info, .. }) => *info,
+            None => own_info(0, SystemTime::UNIX_EPOCH),
+        };
+        Readers { mode: self.of_file(&info).into(), ..Readers::of(&info) }
+    }
+
     fn reduce(&self, info: &Info, mode: u32) -> u16 {
         let mut bits = mode;
         for ancestor in &self.ancestors {
@@ -83,6 +95,13 @@ impl Permissions {
         }
         (bits & 0o777) as u16
     }
+}
+
+/// The attributes of the mount's own files: owned by the user of the daemon.
+pub fn own_info(mode: u32, mtime: SystemTime) -> Info {
+    let (uid, gid) = crate::sys::effective_ids();
+    let validator = Validator { device: 0, inode: 0, mtime_ns: 0, size_bytes: 0 };
+    Info { validator, uid, gid, mode, mtime }
 }
 
 /// Attributes of a file that is made from two documents: owned like the first, no more readable than either.
@@ -99,10 +118,7 @@ pub fn intersect_documents(first: &Info, second: &Info) -> Info {
 
 #[cfg(test)]
 mod tests {
-    use std::time::SystemTime;
-
     use super::*;
-    use crate::store::Validator;
 
     fn info(gid: u32, mode: u32) -> Info {
         let validator = Validator { device: 0, inode: 0, mtime_ns: 0, size_bytes: 0 };

@@ -7,6 +7,7 @@ use crate::hierarchy::attributes;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::handle::{FolderEntry, Handle};
 use crate::mount::fs::inode::{Entity, Kind};
+use crate::mount::fs::virtual_files::companions;
 use crate::mount::fs::{
     CONFIG, FileSystem, GROUP_SIDECAR, LAST_ERROR, MAX_NAME_BYTES, SIDECAR_SUFFIX, STATS, Stat, UNSAVED,
     parent,
@@ -37,8 +38,8 @@ impl FileSystem {
                 self.names_of_group(&folder.path)?
             }
             Kind::JsonFolder => self.names_of_json_folder(&folder.path)?,
-            Kind::Formats => self.names_of_formats(),
-            Kind::FormatFolder(format) => self.names_of_format_folder(format, &folder.path)?,
+            Kind::Formats => companions::names_of_formats(),
+            Kind::FormatFolder(format) => companions::names_of_folder(&self.context(), format, &folder.path)?,
             Kind::Internals => vec![
                 (STATS.to_owned(), Entity::new(Kind::Stats, "")),
                 (CONFIG.to_owned(), Entity::new(Kind::Config, "")),
@@ -84,7 +85,7 @@ impl FileSystem {
     }
 
     fn names_of_group(&self, group: &str) -> FsResult<Vec<(String, Entity)>> {
-        if group.is_empty() && self.root_is_array(Blocking::Yes)? {
+        if group.is_empty() && self.nodes.root_is_array(Blocking::Yes)? {
             return Ok(vec![
                 (self.root_name.clone(), Entity::new(Kind::Array, "")),
                 (format!("{}{SIDECAR_SUFFIX}", self.root_name), Entity::new(Kind::Sidecar, "")),
@@ -112,7 +113,7 @@ impl FileSystem {
     }
 
     fn names_of_json_folder(&self, group: &str) -> FsResult<Vec<(String, Entity)>> {
-        if group.is_empty() && self.root_is_array(Blocking::Yes)? {
+        if group.is_empty() && self.nodes.root_is_array(Blocking::Yes)? {
             let name = format!("{}{SIDECAR_SUFFIX}", self.root_name);
             return Ok(vec![(name, Entity::new(Kind::JsonSidecar, ""))]);
         }

@@ -17,12 +17,11 @@ use crate::error::Error;
 use crate::formats::{Companion, FORMATS, Format, Made, Subject, find};
 use crate::hierarchy::Node;
 use crate::metadata::ArrayMetadata;
+use crate::mount::fs::JSON;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::mount::fs::handle::Handle;
-use crate::mount::fs::inode::{Entity, Inode, Kind};
+use crate::mount::fs::inode::{Entity, Kind};
 use crate::mount::fs::node_cache::CachedNode;
-use crate::mount::fs::open::OpenReply;
-use crate::mount::fs::{FileSystem, JSON};
+use crate::mount::fs::virtual_files::Context;
 use crate::store::{Audience, join};
 
 /// The companion files that have been looked up.
@@ -66,178 +65,155 @@ impl Companions {
     }
 }
 
-impl FileSystem {
-    /// What a name in `__formats__/` stands for.
-    pub(in crate::mount::fs) fn child_of_formats(&self, name: &str) -> Option<Entity> {
-        match name {
-            JSON => Some(Entity::new(Kind::JsonFolder, "")),
-            _ => find(name).map(|format| Entity::new(Kind::FormatFolder(format), "")),
+/// What a name in `__formats__/` stands for.
+pub(in crate::mount::fs) fn child_of_formats(name: &str) -> Option<Entity> {
+    match name {
+        JSON => Some(Entity::new(Kind::JsonFolder, "")),
+        _ => find(name).map(|format| Entity::new(Kind::FormatFolder(format), "")),
+    }
+}
+
+/// The names in `__formats__/`.
+pub(in crate::mount::fs) fn names_of_formats() -> Vec<(String, Entity)> {
+    let names = FORMATS.iter().map(|format| format.name).chain([JSON]);
+    names.filter_map(|name| Some((name.to_owned(), child_of_formats(name)?))).collect()
+}
+
+/// What a name in a group's folder below `__formats__/NAME/` stands for. Files win over groups of the same name.
+pub(in crate::mount::fs) fn child_of_folder(
+    ctx: &Context<'_>,
+    format: &'static Format,
+    group: &str,
+    name: &str,
+    blocking: Blocking,
+) -> FsResult<Option<Entity>> {
+    let stem = name.strip_suffix(format.suffix).filter(|stem| !stem.is_empty());
+    if group.is_empty() && ctx.nodes.root_is_array(blocking)? {
+        let is_file = stem == Some(ctx.root_name) && expresses(format, &*ctx.nodes.get("", blocking)?);
+        return Ok(is_file.then(|| Entity::new(Kind::Companion(format), "")));
+    }
+    if let Some(stem) = stem {
+        let path = join(group, stem);
+        if expresses(format, &*ctx.nodes.get(&path, blocking)?) {
+            return Ok(Some(Entity::new(Kind::Companion(format), path)));
         }
     }
+    let path = join(group, name);
+    let is_group = matches!(ctx.nodes.get(&path, blocking)?.node, Some(Node::Group { .. }));
+    Ok(is_group.then(|| Entity::new(Kind::FormatFolder(format), path)))
+}
 
-    /// The names in `__formats__/`.
-    pub(in crate::mount::fs) fn names_of_formats(&self) -> Vec<(String, Entity)> {
-        let names = FORMATS.iter().map(|format| format.name).chain([JSON]);
-        names.filter_map(|name| Some((name.to_owned(), self.child_of_formats(name)?))).collect()
+/// The entries of such a folder.
+pub(in crate::mount::fs) fn names_of_folder(
+    ctx: &Context<'_>,
+    format: &'static Format,
+    group: &str,
+) -> FsResult<Vec<(String, Entity)>> {
+    if group.is_empty() && ctx.nodes.root_is_array(Blocking::Yes)? {
+        let name = format!("{}{}", ctx.root_name, format.suffix);
+        let file = child_of_folder(ctx, format, "", &name, Blocking::Yes)?;
+        return Ok(file.map(|file| (name, file)).into_iter().collect());
     }
-
-    /// What a name in a group's folder below `__formats__/NAME/` stands for. Files win over groups of the same name.
-    pub(in crate::mount::fs) fn child_of_format_folder(
-        &self,
-        format: &'static Format,
-        group: &str,
-        name: &str,
-        blocking: Blocking,
-    ) -> FsResult<Option<Entity>> {
-        let stem = name.strip_suffix(format.suffix).filter(|stem| !stem.is_empty());
-        if group.is_empty() && self.root_is_array(blocking)? {
-            let is_file = stem == Some(&self.root_name) && expresses(format, &*self.nodes.get("", blocking)?);
-            return Ok(is_file.then(|| Entity::new(Kind::Companion(format), "")));
+    let children = ctx.nodes.children(group)?;
+    let (mut names, mut taken) = (Vec::new(), HashSet::new());
+    for child in children.iter().filter(|child| !child.is_group) {
+        let path = join(group, &child.name);
+        if expresses(format, &*ctx.nodes.get(&path, Blocking::Yes)?) {
+            let name = format!("{}{}", child.name, format.suffix);
+            taken.insert(name.clone());
+            names.push((name, Entity::new(Kind::Companion(format), path)));
         }
-        if let Some(stem) = stem {
-            let path = join(group, stem);
-            if expresses(format, &*self.nodes.get(&path, blocking)?) {
-                return Ok(Some(Entity::new(Kind::Companion(format), path)));
-            }
-        }
-        let path = join(group, name);
-        let is_group = matches!(self.nodes.get(&path, blocking)?.node, Some(Node::Group { .. }));
-        Ok(is_group.then(|| Entity::new(Kind::FormatFolder(format), path)))
     }
-
-    /// The entries of such a folder.
-    pub(in crate::mount::fs) fn names_of_format_folder(
-        &self,
-        format: &'static Format,
-        group: &str,
-    ) -> FsResult<Vec<(String, Entity)>> {
-        if group.is_empty() && self.root_is_array(Blocking::Yes)? {
-            let name = format!("{}{}", self.root_name, format.suffix);
-            let file = self.child_of_format_folder(format, "", &name, Blocking::Yes)?;
-            return Ok(file.map(|file| (name, file)).into_iter().collect());
-        }
-        let children = self.nodes.children(group)?;
-        let (mut names, mut taken) = (Vec::new(), HashSet::new());
-        for child in children.iter().filter(|child| !child.is_group) {
-            let path = join(group, &child.name);
-            if expresses(format, &*self.nodes.get(&path, Blocking::Yes)?) {
-                let name = format!("{}{}", child.name, format.suffix);
-                taken.insert(name.clone());
-                names.push((name, Entity::new(Kind::Companion(format), path)));
-            }
-        }
-        for child in children.iter().filter(|child| child.is_group && !taken.contains(&child.name)) {
-            let path = join(group, &child.name);
-            names.push((child.name.clone(), Entity::new(Kind::FormatFolder(format), path)));
-        }
-        Ok(names)
+    for child in children.iter().filter(|child| child.is_group && !taken.contains(&child.name)) {
+        let path = join(group, &child.name);
+        names.push((child.name.clone(), Entity::new(Kind::FormatFolder(format), path)));
     }
+    Ok(names)
+}
 
+impl Companions {
     /// The size of a companion file of an array; makes the file if needed.
-    pub(in crate::mount::fs) fn companion_size(
+    pub(in crate::mount::fs) fn size(
         &self,
+        ctx: &Context<'_>,
         format: &'static Format,
         entity: &Entity,
         metadata: &Arc<ArrayMetadata>,
         blocking: Blocking,
     ) -> FsResult<u64> {
-        let slot = self.companions.slot(entity);
+        let slot = self.slot(entity);
         let mut known = match blocking {
             Blocking::Yes => slot.lock(),
             Blocking::No => slot.try_lock().ok_or(Failure::WouldBlock)?,
         };
-        if !self.is_fresh(&known, metadata) {
+        if !is_fresh(ctx, &known, metadata) {
             if blocking == Blocking::No {
                 return Err(Failure::WouldBlock);
             }
-            let is_same = self.is_unchanged(&known, metadata);
+            let is_same = is_unchanged(&known, metadata);
             match &mut *known {
                 Some(known) if is_same => known.checked_at = Instant::now(),
-                known => drop(self.make_companion(format, entity, metadata, known)),
+                known => drop(self.make(ctx, format, entity, metadata, known)),
             }
         }
         Ok(shown_size(&known))
     }
 
-    /// Opens a companion file. Blocks on the store.
-    pub(in crate::mount::fs) fn open_companion(
+    /// The content of a companion file for open(2). Blocks on the store.
+    pub(in crate::mount::fs) fn open(
         &self,
-        inode: &Inode,
+        ctx: &Context<'_>,
+        entity: &Entity,
         format: &'static Format,
-    ) -> FsResult<OpenReply> {
-        let opened = self.companion_to_open(inode, format);
-        opened.inspect_err(|failure| {
-            self.note_failure(inode, &format!("opening the {} form", format.name), failure);
-        })
-    }
-
-    fn companion_to_open(&self, inode: &Inode, format: &'static Format) -> FsResult<OpenReply> {
-        let entity = &inode.entity;
-        let cached = self.nodes.current(&entity.path)?;
+    ) -> FsResult<Arc<Made>> {
+        let cached = ctx.nodes.current(&entity.path)?;
         let Some(metadata) = expressed(format, &cached) else { return Err(Failure::Errno(libc::ESTALE)) };
-        let slot = self.companions.slot(entity);
+        let slot = self.slot(entity);
         let mut known = slot.lock();
         let shown_before = known.as_ref().map(|_| shown_size(&known));
         let kept = match &*known {
-            Some(CompanionState { outcome: Err(error), .. }) if self.is_fresh(&known, metadata) => {
+            Some(CompanionState { outcome: Err(error), .. }) if is_fresh(ctx, &known, metadata) => {
                 return Err(error.clone().into());
             }
-            Some(CompanionState { outcome: Ok(shown), .. }) if self.is_unchanged(&known, metadata) => {
+            Some(CompanionState { outcome: Ok(shown), .. }) if is_unchanged(&known, metadata) => {
                 shown.made.upgrade()
             }
             _ => None,
         };
         let made = match kept {
             Some(made) => made,
-            None => self.make_companion(format, entity, metadata, &mut known)?,
+            None => self.make(ctx, format, entity, metadata, &mut known)?,
         };
         // As with arrays: the kernel looks the name up again, learns the new size, and repeats the open.
         if shown_before.is_some_and(|size| size != made.bytes.len() as u64) {
             return Err(Failure::Errno(libc::ESTALE));
         }
-        let handle = self.handles.add(Handle::Companion(made));
-        Ok(OpenReply { handle, is_direct: true, keeps_cache: false, writes: false, backing: None })
+        Ok(made)
     }
 
-    /// Whether the result is of this array and was compared with the store a moment ago.
-    fn is_fresh(&self, known: &Option<CompanionState>, metadata: &Arc<ArrayMetadata>) -> bool {
-        known.as_ref().is_some_and(|known| {
-            Arc::ptr_eq(&known.metadata, metadata) && known.checked_at.elapsed() < self.nodes.revalidate()
-        })
-    }
-
-    /// Whether making the file again would give the same bytes.
-    fn is_unchanged(&self, known: &Option<CompanionState>, metadata: &Arc<ArrayMetadata>) -> bool {
-        match known {
-            Some(CompanionState { metadata: of, outcome: Ok(shown), .. }) if Arc::ptr_eq(of, metadata) => {
-                shown.companion.version().is_ok_and(|version| version == shown.version)
-            }
-            _ => false,
-        }
-    }
-
-    fn make_companion(
+    fn make(
         &self,
+        ctx: &Context<'_>,
         format: &'static Format,
         entity: &Entity,
         metadata: &Arc<ArrayMetadata>,
         known: &mut Option<CompanionState>,
     ) -> Result<Arc<Made>, Error> {
         // Frees its memory for the new file.
-        *self.companions.latest.lock() = None;
+        *self.latest.lock() = None;
         let path = &entity.path;
         let audience: Arc<Audience> = Arc::default();
-        let cached = self.nodes.get(path, Blocking::Yes).map_err(|failure| failure.into_error(path))?;
-        audience.admit(self.readers(&cached));
-        let store = self.store_for(path, &audience);
-        let subject = Subject { engine: &self.engine, store: &store, path, metadata };
+        let cached = ctx.nodes.get(path, Blocking::Yes).map_err(|failure| failure.into_error(path))?;
+        audience.admit(ctx.permissions.readers(&cached));
+        let store = ctx.store_for(path, &audience);
+        let subject = Subject { engine: ctx.engine, store: &store, path, metadata };
         let made = (format.open)(&subject).and_then(|companion| Ok((companion.make()?, companion)));
         let (made, outcome) = match made {
             Ok((made, companion)) => {
                 let made = Arc::new(made);
                 let (version, size_bytes) = (made.version, made.bytes.len() as u64);
-                if size_bytes <= self.options.cache_limit_bytes / KEPT_PART {
-                    *self.companions.latest.lock() = Some(made.clone());
+                if size_bytes <= ctx.options.cache_limit_bytes / KEPT_PART {
+                    *self.latest.lock() = Some(made.clone());
                 }
                 let shown = CompanionInfo { companion, version, size_bytes, made: Arc::downgrade(&made) };
                 (Ok(made), Ok(shown))
@@ -250,6 +226,23 @@ impl FileSystem {
             _ => Some(CompanionState { metadata: metadata.clone(), checked_at: Instant::now(), outcome }),
         };
         made
+    }
+}
+
+/// Whether the result is of this array and was compared with the store a moment ago.
+fn is_fresh(ctx: &Context<'_>, known: &Option<CompanionState>, metadata: &Arc<ArrayMetadata>) -> bool {
+    known.as_ref().is_some_and(|known| {
+        Arc::ptr_eq(&known.metadata, metadata) && known.checked_at.elapsed() < ctx.nodes.revalidate()
+    })
+}
+
+/// Whether making the file again would give the same bytes.
+fn is_unchanged(known: &Option<CompanionState>, metadata: &Arc<ArrayMetadata>) -> bool {
+    match known {
+        Some(CompanionState { metadata: of, outcome: Ok(shown), .. }) if Arc::ptr_eq(of, metadata) => {
+            shown.companion.version().is_ok_and(|version| version == shown.version)
+        }
+        _ => false,
     }
 }
 

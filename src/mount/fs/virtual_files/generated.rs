@@ -1,22 +1,16 @@
 //! The content of generated files: sidecars, metrics, configuration.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
 
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
-use crate::array::{Array, ByteOrder, Order};
-use crate::error::Error;
-use crate::formats::{self, Subject};
-use crate::hierarchy::Node;
-use crate::mount::fs::error::{Blocking, Failure, FsResult};
+use crate::array::{ByteOrder, Order};
+use crate::mount::fs::FileSystem;
+use crate::mount::fs::error::FsResult;
 use crate::mount::fs::inode::{Entity, Kind};
-use crate::mount::fs::node_cache::{CachedNode, GeneratedFile};
-use crate::mount::fs::permissions::intersect_documents;
-use crate::mount::fs::virtual_files::sidecar::{self, Availability, SidecarLocation};
-use crate::mount::fs::{FileSystem, JSON, parent};
+use crate::mount::fs::virtual_files::node_sidecar;
+use crate::mount::fs::virtual_files::sidecar_edit::is_mirrored;
 use crate::mount::metrics::Metric;
-use crate::store::{Info, join};
 
 impl FileSystem {
     /// The current content of a generated file.
@@ -28,26 +22,17 @@ impl FileSystem {
             Kind::LastError => Ok(self.failures.text().into_bytes()),
             _ => {
                 let cached = self.nodes.current(&entity.path)?;
-                let is_mirrored = matches!(entity.kind, Kind::JsonSidecar | Kind::JsonGroupSidecar);
-                Ok(self.sidecar_text(&entity.path, &cached, is_mirrored)?.into_bytes())
+                let is_mirrored = is_mirrored(entity.kind);
+                Ok(node_sidecar::text(&self.context(), &entity.path, &cached, is_mirrored)?.into_bytes())
             }
         }
     }
 
-    /// The attributes of a node's sidecar.
-    pub(in crate::mount::fs) fn sidecar_facts(
-        &self,
-        path: &str,
-        cached: &CachedNode,
-        is_mirrored: bool,
-    ) -> FsResult<GeneratedFile> {
-        let size_bytes = self.sidecar_text(path, cached, is_mirrored)?.len() as u64;
-        Ok(GeneratedFile { info: self.sidecar_info(path, cached)?, size_bytes })
-    }
-
     /// The metrics as text.
     pub(in crate::mount::fs) fn metrics_text(&self) -> String {
-        self.metrics.text(&self.engine_metrics(), &self.inodes.used_arrays())
+        let inodes = self.inodes.used_arrays();
+        let arrays: Vec<_> = inodes.iter().map(|inode| (&*inode.entity.path, &inode.counters)).collect();
+        self.metrics.text(&self.engine_metrics(), &arrays)
     }
 
     fn engine_metrics(&self) -> Vec<Metric> {
@@ -130,113 +115,10 @@ impl FileSystem {
         text
     }
 
-    fn sidecar_text(&self, path: &str, cached: &CachedNode, is_mirrored: bool) -> FsResult<String> {
-        Ok(sidecar::text(&self.sidecar_members(path, cached, is_mirrored)?))
-    }
-
-    /// The sidecar of a node.
-    pub(in crate::mount::fs) fn sidecar_members(
-        &self,
-        path: &str,
-        cached: &CachedNode,
-        is_mirrored: bool,
-    ) -> FsResult<Map<String, Value>> {
-        Ok(match &cached.node {
-            Some(Node::Group { metadata, .. }) => {
-                sidecar::describe_group(path, &self.nodes.store().describe(), metadata)
-            }
-            Some(node) => self.array_sidecar(path, node, is_mirrored),
-            None => return Err(Failure::Errno(libc::ENOENT)),
-        })
-    }
-
-    fn array_sidecar(&self, path: &str, node: &Node, is_mirrored: bool) -> Map<String, Value> {
-        let name = if path.is_empty() { &self.root_name } else { path.rsplit('/').next().unwrap_or(path) };
-        let data_file = if is_mirrored { self.data_file_from_mirror(path, name) } else { name.to_owned() };
-        let place = SidecarLocation { path, name, data_file: &data_file };
-        match node {
-            Node::Array { metadata, .. } => {
-                let array = self.array_to_describe(path, metadata);
-                let text = formats::text_form(metadata);
-                let text_path = text.map(|format| format.file(if path.is_empty() { name } else { path }));
-                // If the text form cannot be made either, its reason is the more useful one.
-                let subject = Subject { engine: &self.engine, store: self.nodes.store(), path, metadata };
-                let text_error = text.and_then(|format| (format.open)(&subject).err());
-                let availability = match (&array, &text_error) {
-                    (Ok(array), _) => Availability::Readable { slab_bytes: array.slab_bytes() },
-                    (Err(_), Some(error)) => Availability::Unreadable { error, text_form: None },
-                    (Err(error), None) => Availability::Unreadable { error, text_form: text_path.as_deref() },
-                };
-                sidecar::describe(place, metadata, self.options.layout, availability)
-            }
-            Node::Broken { error, size_bytes, document, .. } => {
-                sidecar::describe_broken(place, *size_bytes, document.as_ref(), error)
-            }
-            Node::Group { .. } => Map::new(),
-        }
-    }
-
-    /// The array that handles read, or one built for the sidecar only.
-    fn array_to_describe(
-        &self,
-        path: &str,
-        metadata: &Arc<crate::metadata::ArrayMetadata>,
-    ) -> Result<Arc<Array>, Error> {
-        let open = self.inodes.existing(&Entity::new(Kind::Array, path)).and_then(|inode| inode.open_array());
-        match open {
-            Some(open) if Arc::ptr_eq(&open.metadata, metadata) => open.array.clone(),
-            _ => self.build(path, metadata, &Arc::default()),
-        }
-    }
-
-    /// The relative path from `__formats__/json/GROUP/` to the array's own file.
-    fn data_file_from_mirror(&self, path: &str, name: &str) -> String {
-        let group = parent(path);
-        let depth = group.split('/').filter(|segment| !segment.is_empty()).count();
-        let up = "../".repeat(depth + ["__formats__", JSON].len());
-        format!("{up}{}", join(group, name))
-    }
-
-    /// Owner, mode and time of a sidecar, from its documents. In v2 the attributes have a document of their
-    /// own, and the sidecar shows both.
-    fn sidecar_info(&self, path: &str, cached: &CachedNode) -> FsResult<Info> {
-        let store = self.nodes.store();
-        let (document, info) = match &cached.node {
-            Some(Node::Array { metadata, info }) => (metadata.document_key.clone(), *info),
-            Some(Node::Broken { info, .. }) => (String::new(), *info),
-            Some(Node::Group { metadata, info }) => {
-                let of_document = match metadata.zarr_format {
-                    Some(_) => store.head(&metadata.document_key)?,
-                    None => None,
-                };
-                (metadata.document_key.clone(), of_document.unwrap_or(*info))
-            }
-            None => return Err(Failure::Errno(libc::ENOENT)),
-        };
-        if document.ends_with("zarr.json") {
-            return Ok(info);
-        }
-        let attributes = match document.strip_suffix("meta") {
-            Some(folder) if folder.is_empty() || folder.ends_with('/') => join(path, "attrs"),
-            _ => join(path, ".zattrs"),
-        };
-        Ok(match store.head(&attributes)? {
-            Some(of_attributes) => intersect_documents(&info, &of_attributes),
-            None => info,
-        })
-    }
-}
-
-impl FileSystem {
     /// Logs the metrics (SIGUSR1).
     pub fn log_metrics(&self) {
         for line in self.metrics_text().lines().filter(|line| !line.starts_with('#')) {
             log::info!("{line}");
         }
-    }
-
-    /// Checks that the root can be read; called once before the mount is reported ready.
-    pub fn check_root(&self) -> FsResult<()> {
-        self.attributes(crate::mount::fs::inode::ROOT, Blocking::Yes).map(drop)
     }
 }

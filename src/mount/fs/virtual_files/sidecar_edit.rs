@@ -15,13 +15,11 @@ use crate::error::Error;
 use crate::hierarchy::Node;
 use crate::hierarchy::attributes::{self, Edit};
 use crate::metadata::{MAX_DOCUMENT_BYTES, json, json_spans};
-use crate::mount::fs::FileSystem;
 use crate::mount::fs::error::{Failure, FsResult};
-use crate::mount::fs::handle::Handle;
-use crate::mount::fs::inode::{Entity, Inode, Kind};
-use crate::mount::fs::open::OpenReply;
+use crate::mount::fs::inode::{Entity, Inode, InodeTable, Kind};
 use crate::mount::fs::reply_buffer::ReplyBuffer;
 use crate::mount::fs::virtual_files::sidecar::LIFTED_ATTRIBUTES;
+use crate::mount::fs::virtual_files::{Context, node_sidecar};
 
 /// The text of a sidecar that is being written.
 #[derive(Default)]
@@ -67,17 +65,24 @@ pub(in crate::mount::fs) fn is_sidecar(kind: Kind) -> bool {
     matches!(kind, Kind::Sidecar | Kind::GroupSidecar | Kind::JsonSidecar | Kind::JsonGroupSidecar)
 }
 
-impl FileSystem {
+/// Whether this sidecar is below `__formats__/json/`.
+pub(in crate::mount::fs) fn is_mirrored(kind: Kind) -> bool {
+    matches!(kind, Kind::JsonSidecar | Kind::JsonGroupSidecar)
+}
+
+impl Drafts {
     /// Opens a sidecar for writing.
-    pub(in crate::mount::fs) fn open_draft(&self, inode: &Arc<Inode>) -> FsResult<OpenReply> {
-        if self.nodes.store().writer().is_none() {
+    pub(in crate::mount::fs) fn open(&self, ctx: &Context<'_>, inode: &Inode) -> FsResult<Arc<Draft>> {
+        if ctx.nodes.store().writer().is_none() {
             return Err(Failure::Errno(libc::EROFS));
         }
-        if let Some(Node::Broken { .. }) = self.nodes.current(&inode.entity.path)?.node {
+        let path = &inode.entity.path;
+        let cached = ctx.nodes.current(path)?;
+        if let Some(Node::Broken { .. }) = cached.node {
             return Err(Failure::Errno(libc::EACCES));
         }
-        let text = self.generate(&inode.entity)?;
-        let mut open = self.drafts.open.lock();
+        let text = node_sidecar::text(ctx, path, &cached, is_mirrored(inode.entity.kind))?;
+        let mut open = self.open.lock();
         open.retain(|_, draft| draft.strong_count() > 0);
         let draft = open.get(&inode.number).and_then(Weak::upgrade).unwrap_or_default();
         open.insert(inode.number, Arc::downgrade(&draft));
@@ -85,26 +90,25 @@ impl FileSystem {
         {
             let mut state = draft.state.lock();
             if !state.is_touched {
-                state.content = text;
+                state.content = text.into_bytes();
             }
         }
-        let handle = self.handles.add(Handle::Draft { inode: inode.clone(), draft });
-        Ok(OpenReply { handle, is_direct: true, keeps_cache: false, writes: true, backing: None })
+        Ok(draft)
     }
 
     /// The size of a sidecar that is being written.
-    pub(in crate::mount::fs) fn draft_size(&self, entity: &Entity) -> Option<u64> {
+    pub(in crate::mount::fs) fn size_bytes(&self, inodes: &InodeTable, entity: &Entity) -> Option<u64> {
         if !is_sidecar(entity.kind) {
             return None;
         }
-        let draft = self.drafts.get(self.inodes.existing(entity)?.number)?;
+        let draft = self.get(inodes.existing(entity)?.number)?;
         let state = draft.state.lock();
         state.is_shown.then_some(state.content.len() as u64)
     }
 
     /// Sets the length of a draft. Without a writer, length 0 changes nothing: an empty sidecar is no edit.
     /// By name (which O_TRUNC uses too) no other length is allowed.
-    pub(in crate::mount::fs) fn resize_draft(
+    pub(in crate::mount::fs) fn resize(
         &self,
         inode: &Inode,
         size_bytes: u64,
@@ -113,7 +117,7 @@ impl FileSystem {
         if size_bytes != 0 && !by_handle {
             return Err(Failure::Errno(libc::EINVAL));
         }
-        let Some(draft) = self.drafts.get(inode.number) else {
+        let Some(draft) = self.get(inode.number) else {
             return Ok(());
         };
         let size = checked_size(size_bytes)?;
@@ -124,11 +128,11 @@ impl FileSystem {
     }
 
     /// Checks a draft and applies the change of attributes.
-    pub(in crate::mount::fs) fn apply_draft(
+    pub(in crate::mount::fs) fn apply(
         &self,
+        ctx: &Context<'_>,
         inode: &Inode,
         draft: &Draft,
-        request: &str,
     ) -> FsResult<()> {
         let _applying = draft.applying.lock();
         let content = {
@@ -144,12 +148,12 @@ impl FileSystem {
             state.content.clone()
         };
         let path = &inode.entity.path;
-        let changed = self.change_attributes(&inode.entity, &content);
+        let changed = change_attributes(ctx, &inode.entity, &content);
         // Whatever happened, the next lookup reads the store.
-        self.nodes.forget(path);
+        ctx.nodes.forget(path);
         match changed {
             Ok(()) => {
-                self.drafts.errors.lock().remove(path);
+                self.errors.lock().remove(path);
                 Ok(())
             }
             Err(failure) => {
@@ -157,8 +161,7 @@ impl FileSystem {
                     Failure::Error(error) => error.to_string(),
                     _ => std::io::Error::from_raw_os_error(failure.errno()).to_string(),
                 };
-                self.drafts.errors.lock().insert(path.clone(), reason);
-                self.note_failure(inode, request, &failure);
+                self.errors.lock().insert(path.clone(), reason);
                 let mut state = draft.state.lock();
                 // Later writes are checked on their own.
                 if !state.is_touched {
@@ -168,16 +171,15 @@ impl FileSystem {
             }
         }
     }
+}
 
-    fn change_attributes(&self, entity: &Entity, written: &[u8]) -> FsResult<()> {
-        let cached = self.nodes.current(&entity.path)?;
-        let is_mirrored = matches!(entity.kind, Kind::JsonSidecar | Kind::JsonGroupSidecar);
-        let served = self.sidecar_members(&entity.path, &cached, is_mirrored)?;
-        if let Some(attributes) = changed_attributes(&served, written)? {
-            attributes::edit(self.nodes.store().as_ref(), &entity.path, &Edit::Whole(attributes))?;
-        }
-        Ok(())
+fn change_attributes(ctx: &Context<'_>, entity: &Entity, written: &[u8]) -> FsResult<()> {
+    let cached = ctx.nodes.current(&entity.path)?;
+    let served = node_sidecar::members(ctx, &entity.path, &cached, is_mirrored(entity.kind))?;
+    if let Some(attributes) = changed_attributes(&served, written)? {
+        attributes::edit(ctx.nodes.store().as_ref(), &entity.path, &Edit::Whole(attributes))?;
     }
+    Ok(())
 }
 
 impl Draft {

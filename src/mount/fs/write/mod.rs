@@ -21,7 +21,7 @@ use crate::mount::fs::handle::Handle;
 use crate::mount::fs::inode::{Inode, Kind};
 use crate::mount::fs::page_cache::direct_writes::DirectWrites;
 use crate::mount::fs::page_cache::page_drops::PageDrop;
-use crate::mount::fs::virtual_files::sidecar_edit::is_sidecar;
+use crate::mount::fs::virtual_files::sidecar_edit::{Draft, is_sidecar};
 
 /// The state of a handle that may write.
 pub struct Writer {
@@ -377,6 +377,11 @@ impl FileSystem {
             (Ok(()), Some(error)) if reported < failures => Err(Failure::from(error)),
             _ => Ok(()),
         }
+    }
+
+    fn apply_draft(&self, inode: &Inode, draft: &Draft, request: &str) -> FsResult<()> {
+        let applied = self.drafts.apply(&self.context(), inode, draft);
+        applied.inspect_err(|failure| self.note_failure(inode, request, failure))
     }
 
     /// The end of a handle that may write: pages of a map that was unmapped after the last close arrive until

@@ -53,7 +53,7 @@ impl FileSystem {
         }
         let Some(size_bytes) = change.size_bytes else { return Ok((found, None)) };
         if is_sidecar(inode.entity.kind) {
-            self.resize_draft(&inode, size_bytes, change.by_handle)?;
+            self.drafts.resize(&inode, size_bytes, change.by_handle)?;
             return Ok((self.stat_entity(&inode.entity, Blocking::Yes)?, None));
         }
         if inode.entity.kind != Kind::Array {
