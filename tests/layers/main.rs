@@ -3,8 +3,13 @@
 //! every file begins with what it is for.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod folders;
+mod rust;
+
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
+
+use rust::{end_of_block, inline_modules, line_of, module_of, occurrences, used_paths, without_text};
 
 /// From the bottom to the top: each may use itself and what is before it. The names in one row may use each other.
 const LAYERS: [&[&str]; 9] = [
@@ -35,12 +40,19 @@ fn the_rules_of_the_house() {
     files.sort();
     assert!(files.len() > 10, "the sources were not found in {}", root.display());
     let mut faults = String::new();
+    let mut edges = folders::Edges::default();
     for path in files {
         let text = std::fs::read_to_string(&path).unwrap();
         let name = path.strip_prefix(root).unwrap().to_str().unwrap();
         for (line, fault) in faults_of(name, &text) {
             writeln!(faults, "{name}:{line}: {fault}").unwrap();
         }
+        if let Some(path) = name.strip_prefix("src/") {
+            edges.add(path, &without_text(&text));
+        }
+    }
+    for circle in edges.circles() {
+        writeln!(faults, "src: import circle of folders: {circle}").unwrap();
     }
     assert!(faults.is_empty(), "\n{faults}");
 }
@@ -79,118 +91,11 @@ fn faults_of(name: &str, text: &str) -> Faults {
     faults.extend(unsafe_code(name, text, &code));
     if let Some(path) = name.strip_prefix("src/") {
         faults.extend(upward_uses(path, &code));
+        faults.extend(folders::disordered_uses(path, &code, &folders::ORDERS));
+        faults.extend(folders::misplaced_crates(path, &code));
     }
     faults.sort();
     faults
-}
-
-// --- reading Rust --------------------------------------------------------------------------------
-
-/// The code with comments and the insides of literals blanked, line breaks kept.
-fn without_text(text: &str) -> String {
-    let chars: Vec<char> = text.chars().collect();
-    let at = |index: usize| chars.get(index).copied().unwrap_or('\0');
-    let mut code = String::with_capacity(text.len());
-    let mut index = 0;
-    while index < chars.len() {
-        let is_in_word = index > 0 && is_word(at(index - 1));
-        let end = match (at(index), at(index + 1)) {
-            ('/', '/') => (index..).find(|i| matches!(at(*i), '\n' | '\0')).unwrap(),
-            ('/', '*') => end_of_comment(&at, index, chars.len()),
-            ('"', _) => end_of_string(&at, index, chars.len()),
-            ('r', '"' | '#') if !is_in_word || at(index - 1) == 'b' => {
-                end_of_raw_string(&at, index, chars.len())
-            }
-            ('\'', '\\') => (index + 3..).find(|i| matches!(at(*i), '\'' | '\0')).unwrap() + 1,
-            ('\'', _) if at(index + 2) == '\'' => index + 3,
-            _ => index,
-        };
-        if end == index {
-            code.push(at(index));
-            index += 1;
-        }
-        while index < end {
-            code.push(if at(index) == '\n' { '\n' } else { ' ' });
-            index += 1;
-        }
-    }
-    code
-}
-
-fn is_word(char: char) -> bool {
-    char.is_alphanumeric() || char == '_'
-}
-
-fn end_of_comment(at: &impl Fn(usize) -> char, start: usize, length: usize) -> usize {
-    let (mut index, mut depth) = (start, 0);
-    while index < length {
-        match (at(index), at(index + 1)) {
-            ('/', '*') => (index, depth) = (index + 2, depth + 1),
-            ('*', '/') => (index, depth) = (index + 2, depth - 1),
-            _ => index += 1,
-        }
-        if depth == 0 {
-            break;
-        }
-    }
-    index
-}
-
-fn end_of_string(at: &impl Fn(usize) -> char, start: usize, length: usize) -> usize {
-    let mut index = start + 1;
-    while index < length && at(index) != '"' {
-        index += if at(index) == '\\' { 2 } else { 1 };
-    }
-    (index + 1).min(length)
-}
-
-/// Also `r#name`, which is no string and ends where it begins.
-fn end_of_raw_string(at: &impl Fn(usize) -> char, start: usize, length: usize) -> usize {
-    let hashes = (start + 1..).take_while(|index| at(*index) == '#').count();
-    let mut index = start + 1 + hashes;
-    if at(index) != '"' {
-        return start;
-    }
-    loop {
-        index += 1;
-        if index >= length {
-            return length;
-        }
-        if at(index) == '"' && (1..=hashes).all(|offset| at(index + offset) == '#') {
-            return index + 1 + hashes;
-        }
-    }
-}
-
-/// Where `word` stands as a word of its own.
-fn occurrences<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> {
-    code.match_indices(word).map(|(start, _)| start).filter(move |start| {
-        let before = code[..*start].chars().next_back().is_some_and(is_word);
-        let after = code[start + word.len()..].chars().next().is_some_and(is_word);
-        !before && !after
-    })
-}
-
-fn line_of(code: &str, position: usize) -> usize {
-    code[..position].matches('\n').count() + 1
-}
-
-/// The position behind the block that begins after `start`; `None` where a `;` comes first.
-fn end_of_block(code: &str, start: usize) -> Option<usize> {
-    // `[u8; 4]` in a signature is no end of it.
-    let (mut braces, mut brackets) = (0_usize, 0_usize);
-    for (offset, char) in code[start..].char_indices() {
-        match char {
-            '(' | '[' => brackets += 1,
-            ')' | ']' => brackets = brackets.saturating_sub(1),
-            ';' if braces == 0 && brackets == 0 => return None,
-            '{' => braces += 1,
-            '}' if braces <= 1 => return (braces == 1).then_some(start + offset + 1),
-            '}' => braces -= 1,
-            _ => {}
-        }
-    }
-    None
 }
 
 // --- the rules -----------------------------------------------------------------------------------
@@ -232,27 +137,24 @@ fn unsafe_code(name: &str, text: &str, code: &str) -> Faults {
 
 /// `path` is relative to `src`.
 fn upward_uses(path: &str, code: &str) -> Faults {
-    let module: Vec<&str> = path.trim_end_matches(".rs").trim_end_matches("/mod").split('/').collect();
+    let module = module_of(path);
     let Some(own) = layer(module[0]) else {
-        return vec![(1, format!("{:?} is in no layer; tests/layers.rs lists them", module[0]))];
+        return vec![(1, format!("{:?} is in no layer; tests/layers/main.rs lists them", module[0]))];
     };
     let mut faults = Faults::new();
-    let paths = occurrences(code, "crate").chain(occurrences(code, "zarrfs"));
-    for start in paths {
-        let rest = code[start..].trim_start_matches(is_word);
-        let Some(rest) = rest.trim_start().strip_prefix("::") else { continue };
-        for name in first_names(rest) {
-            match layer(name) {
-                Some(other) if other > own => {
-                    faults.push((
-                        line_of(code, start),
-                        format!("{} uses {name}, which is above it", module[0]),
-                    ));
-                }
-                Some(_) => {}
-                // A macro or a type of the root: the root is the top.
-                None => faults.push((line_of(code, start), format!("crate::{name} is in no layer"))),
+    for (start, used) in used_paths(&module, code) {
+        // Paths from `super` and `self` stay inside of the layer; the check below makes sure of that.
+        if code[start..].starts_with('s') {
+            continue;
+        }
+        let name = used[0];
+        match layer(name) {
+            Some(other) if other > own => {
+                faults.push((line_of(code, start), format!("{} uses {name}, which is above it", module[0])));
             }
+            Some(_) => {}
+            // A macro or a type of the root: the root is the top.
+            None => faults.push((line_of(code, start), format!("crate::{name} is in no layer"))),
         }
     }
     // `super` may lead to the module's own folder, not to the root, from where every layer can be reached.
@@ -278,37 +180,6 @@ fn upward_uses(path: &str, code: &str) -> Faults {
 
 fn layer(name: &str) -> Option<usize> {
     LAYERS.iter().position(|names| names.contains(&name))
-}
-
-/// The names that a path, or each path of a `{…}` group, begins with.
-fn first_names(path: &str) -> Vec<&str> {
-    let path = path.trim_start();
-    let Some(group) = path.strip_prefix('{') else {
-        return vec![&path[..path.find(|char| !is_word(char)).unwrap_or(path.len())]];
-    };
-    let (mut names, mut depth, mut start) = (Vec::new(), 1, 0);
-    for (index, char) in group.char_indices() {
-        match char {
-            '{' => depth += 1,
-            '}' => depth -= 1,
-            _ => {}
-        }
-        if (char == ',' && depth == 1) || depth == 0 {
-            names.push(group[start..index].trim());
-            start = index + 1;
-        }
-        if depth == 0 {
-            break;
-        }
-    }
-    let head = |name: &'_ str| name.find(|char| !is_word(char)).unwrap_or(name.len());
-    names.into_iter().filter(|name| !name.is_empty()).map(|name| &name[..head(name)]).collect()
-}
-
-/// How many `mod name { … }` in this file are around `position`.
-fn inline_modules(code: &str, position: usize) -> usize {
-    let modules = occurrences(code, "mod").take_while(|start| *start < position);
-    modules.filter(|start| end_of_block(code, *start).is_some_and(|end| end > position)).count()
 }
 
 // --- the rules themselves, tried -----------------------------------------------------------------
