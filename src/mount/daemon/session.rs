@@ -149,10 +149,10 @@ fn serve(started: ReadySession, signals: SignalSet, report: Option<PipeWriter>) 
     let mount = Arc::new(mount);
     let watched = mount.clone();
     spawn("zarrfs-signals", move || watch_signals(&watched, &signals))?;
-    let answering = mount.clone();
+    let ready_mount = mount.clone();
     spawn("zarrfs-ready", move || {
-        wait_for_first_answer(&answering);
-        sd_notify::ready(&answering.fs.options().source, report.is_some());
+        wait_for_first_answer(&ready_mount);
+        sd_notify::ready(&ready_mount.fs.options().source, report.is_some());
         if let Some(report) = report {
             report_ready(report);
         }

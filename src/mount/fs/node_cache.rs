@@ -109,11 +109,11 @@ impl NodeCache {
 
     /// The node at a path, at most `revalidate` old.
     pub fn get(&self, path: &str, blocking: Blocking) -> FsResult<Arc<CachedNode>> {
-        let known = self.peek(path);
-        match known {
+        let previous = self.peek(path);
+        match previous {
             Some(cached) if !cached.valid_for(self.revalidate).is_zero() => Ok(cached),
             _ if blocking == Blocking::No => Err(Failure::WouldBlock),
-            known => self.look(path, known),
+            previous => self.look(path, previous),
         }
     }
 
@@ -153,11 +153,11 @@ impl NodeCache {
     }
 
     /// Reads a node, unless the cached one is unchanged.
-    fn look(&self, path: &str, known: Option<Arc<CachedNode>>) -> FsResult<Arc<CachedNode>> {
+    fn look(&self, path: &str, previous: Option<Arc<CachedNode>>) -> FsResult<Arc<CachedNode>> {
         let read_at = Instant::now();
         let version = self.tree.version(path)?;
-        let cached = match known {
-            Some(known) if known.version == version && known.is_settled => known.again(read_at),
+        let cached = match previous {
+            Some(previous) if previous.version == version && previous.is_settled => previous.again(read_at),
             _ => {
                 let is_settled = is_settled(version);
                 let node = self.tree.node(path)?;

@@ -141,15 +141,15 @@ impl FileSystem {
         let open = inode.open_array().ok_or(Failure::Errno(libc::EBADF))?;
         let array = open.array.as_ref().map_err(Error::clone)?;
         let length = array.size_bytes().saturating_sub(offset).min(u64::from(size));
-        let lent = array.lend(offset, length).filter(|_| blocking == Blocking::No);
-        let is_one_run = lent.is_some();
-        let gathered = match lent {
-            Some(lent) => Gathered::Ready(lent),
+        let slice = array.lend(offset, length).filter(|_| blocking == Blocking::No);
+        let is_one_run = slice.is_some();
+        let gathered = match slice {
+            Some(slice) => Gathered::Ready(slice),
             None if !is_direct => Gathered::None,
             None => array.gathered(reader, offset..offset + length, blocking == Blocking::Yes),
         };
-        let given = match gathered {
-            Gathered::Ready(lent) => ReadData::Cached(lent),
+        let data = match gathered {
+            Gathered::Ready(slice) => ReadData::Cached(slice),
             Gathered::Blocks => return Err(Failure::WouldBlock),
             Gathered::None => {
                 let length = usize::try_from(length).unwrap_or(usize::MAX);
@@ -171,6 +171,6 @@ impl FileSystem {
             true => array.note_read(reader, offset, offset + length),
             false => {}
         }
-        Ok(given)
+        Ok(data)
     }
 }

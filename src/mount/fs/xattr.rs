@@ -34,7 +34,7 @@ impl FileSystem {
         if !name.starts_with(NAMESPACE) {
             return Err(Failure::Errno(libc::EOPNOTSUPP));
         }
-        let found = self.xattrs(inode, blocking)?.into_iter().find(|(known, _)| *known == name);
+        let found = self.xattrs(inode, blocking)?.into_iter().find(|(other, _)| *other == name);
         found.map(|(_, value)| value.into_bytes()).ok_or(Failure::Errno(libc::ENODATA))
     }
 

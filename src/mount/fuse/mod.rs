@@ -45,7 +45,7 @@ const MAX_BACKGROUND: u16 = 64;
 /// The longest write, in bytes, and the longest read unless `attach.rs` sets a smaller limit.
 const MAX_REQUEST_BYTES: u32 = 1 << 20;
 
-macro_rules! answerable {
+macro_rules! implement_reply {
     ($($reply:ty),*) => {$(
         impl Reply for $reply {
             fn fail(self, errno: i32) {
@@ -72,7 +72,7 @@ macro_rules! refused {
     )*};
 }
 
-answerable!(
+implement_reply!(
     ReplyAttr,
     ReplyData,
     ReplyDirectoryPlus,

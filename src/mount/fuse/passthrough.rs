@@ -23,11 +23,11 @@ pub struct Passthrough {
     submit: Submit,
     is_permitted: bool,
     /// By inode. Locked only on the thread with CAP_SYS_ADMIN.
-    backed: Arc<Mutex<HashMap<u64, Backed>>>,
+    backings: Arc<Mutex<HashMap<u64, Backing>>>,
 }
 
 /// The registered object of an inode.
-struct Backed {
+struct Backing {
     id: BackingId,
     handles: HashSet<u64>,
 }
@@ -36,7 +36,7 @@ impl Passthrough {
     /// No object is registered yet. `submit` runs a job on the thread with CAP_SYS_ADMIN, after all earlier
     /// jobs; `is_permitted` says whether that thread exists.
     pub fn new(is_permitted: bool, submit: Submit) -> Self {
-        Passthrough { submit, is_permitted, backed: Arc::default() }
+        Passthrough { submit, is_permitted, backings: Arc::default() }
     }
 
     /// Whether objects may be registered.
@@ -54,18 +54,18 @@ impl Passthrough {
         reply: ReplyOpen,
         refused: impl FnOnce(io::Error) + Send + 'static,
     ) {
-        let backed = self.backed.clone();
+        let backings = self.backings.clone();
         (self.submit)(Box::new(move || {
-            let mut backed = backed.lock();
-            let known = match backed.entry(inode) {
-                Entry::Occupied(known) => Ok(known.into_mut()),
+            let mut backings = backings.lock();
+            let backing = match backings.entry(inode) {
+                Entry::Occupied(backing) => Ok(backing.into_mut()),
                 Entry::Vacant(slot) => register(object.as_ref(), &reply)
-                    .map(|id| slot.insert(Backed { id, handles: HashSet::new() })),
+                    .map(|id| slot.insert(Backing { id, handles: HashSet::new() })),
             };
-            match known {
-                Ok(known) => {
-                    known.handles.insert(handle);
-                    reply.opened_passthrough(FileHandle(handle), FopenFlags::empty(), &known.id);
+            match backing {
+                Ok(backing) => {
+                    backing.handles.insert(handle);
+                    reply.opened_passthrough(FileHandle(handle), FopenFlags::empty(), &backing.id);
                 }
                 Err(error) => {
                     refused(error);
@@ -77,12 +77,12 @@ impl Passthrough {
 
     /// A passthrough handle was closed; with the last one its object is forgotten.
     pub fn release(&self, inode: u64, handle: u64) {
-        let backed = self.backed.clone();
+        let backings = self.backings.clone();
         (self.submit)(Box::new(move || {
-            if let Entry::Occupied(mut known) = backed.lock().entry(inode) {
-                known.get_mut().handles.remove(&handle);
-                if known.get().handles.is_empty() {
-                    known.remove();
+            if let Entry::Occupied(mut backing) = backings.lock().entry(inode) {
+                backing.get_mut().handles.remove(&handle);
+                if backing.get().handles.is_empty() {
+                    backing.remove();
                 }
             }
         }));

@@ -53,7 +53,7 @@ struct CompanionInfo {
 /// The maximum number of files with a cached result.
 const MAX_SLOTS: usize = 4096;
 /// A file is kept if it takes at most this fraction of the cache.
-const KEPT_PART: u64 = 4;
+const KEPT_FRACTION: u64 = 4;
 
 impl Companions {
     fn slot(&self, entity: &Entity) -> Arc<Slot> {
@@ -142,21 +142,21 @@ impl Companions {
         blocking: Blocking,
     ) -> FsResult<u64> {
         let slot = self.slot(entity);
-        let mut known = match blocking {
+        let mut state = match blocking {
             Blocking::Yes => slot.lock(),
             Blocking::No => slot.try_lock().ok_or(Failure::WouldBlock)?,
         };
-        if !is_fresh(ctx, &known, metadata) {
+        if !is_fresh(ctx, &state, metadata) {
             if blocking == Blocking::No {
                 return Err(Failure::WouldBlock);
             }
-            let is_same = is_unchanged(&known, metadata);
-            match &mut *known {
-                Some(known) if is_same => known.checked_at = Instant::now(),
-                known => drop(self.make(ctx, format, entity, metadata, known)),
+            let is_same = is_unchanged(&state, metadata);
+            match &mut *state {
+                Some(state) if is_same => state.checked_at = Instant::now(),
+                state => drop(self.make(ctx, format, entity, metadata, state)),
             }
         }
-        Ok(shown_size(&known))
+        Ok(shown_size(&state))
     }
 
     /// The content of a companion file for open(2). Blocks on the store.
@@ -169,23 +169,23 @@ impl Companions {
         let cached = ctx.nodes.current(&entity.path)?;
         let Some(metadata) = expressed(format, &cached) else { return Err(Failure::Errno(libc::ESTALE)) };
         let slot = self.slot(entity);
-        let mut known = slot.lock();
-        let shown_before = known.as_ref().map(|_| shown_size(&known));
-        let kept = match &*known {
-            Some(CompanionState { outcome: Err(error), .. }) if is_fresh(ctx, &known, metadata) => {
+        let mut state = slot.lock();
+        let size_before = state.as_ref().map(|_| shown_size(&state));
+        let still_made = match &*state {
+            Some(CompanionState { outcome: Err(error), .. }) if is_fresh(ctx, &state, metadata) => {
                 return Err(error.clone().into());
             }
-            Some(CompanionState { outcome: Ok(shown), .. }) if is_unchanged(&known, metadata) => {
-                shown.made.upgrade()
+            Some(CompanionState { outcome: Ok(info), .. }) if is_unchanged(&state, metadata) => {
+                info.made.upgrade()
             }
             _ => None,
         };
-        let made = match kept {
+        let made = match still_made {
             Some(made) => made,
-            None => self.make(ctx, format, entity, metadata, &mut known)?,
+            None => self.make(ctx, format, entity, metadata, &mut state)?,
         };
         // As with arrays: the kernel looks the name up again, learns the new size, and repeats the open.
-        if shown_before.is_some_and(|size| size != made.bytes.len() as u64) {
+        if size_before.is_some_and(|size| size != made.bytes.len() as u64) {
             return Err(Failure::Errno(libc::ESTALE));
         }
         Ok(made)
@@ -197,7 +197,7 @@ impl Companions {
         format: &'static Format,
         entity: &Entity,
         metadata: &Arc<ArrayMetadata>,
-        known: &mut Option<CompanionState>,
+        state: &mut Option<CompanionState>,
     ) -> Result<Arc<Made>, Error> {
         // Frees its memory for the new file.
         *self.latest.lock() = None;
@@ -212,15 +212,15 @@ impl Companions {
             Ok((made, companion)) => {
                 let made = Arc::new(made);
                 let (version, size_bytes) = (made.version, made.bytes.len() as u64);
-                if size_bytes <= ctx.options.cache_limit_bytes / KEPT_PART {
+                if size_bytes <= ctx.options.cache_limit_bytes / KEPT_FRACTION {
                     *self.latest.lock() = Some(made.clone());
                 }
-                let shown = CompanionInfo { companion, version, size_bytes, made: Arc::downgrade(&made) };
-                (Ok(made), Ok(shown))
+                let info = CompanionInfo { companion, version, size_bytes, made: Arc::downgrade(&made) };
+                (Ok(made), Ok(info))
             }
             Err(error) => (Err(error.clone()), Err(error)),
         };
-        *known = match &outcome {
+        *state = match &outcome {
             // A failure of the store is temporary.
             Err(Error::Store { .. } | Error::TimedOut { .. }) => None,
             _ => Some(CompanionState { metadata: metadata.clone(), checked_at: Instant::now(), outcome }),
@@ -230,24 +230,24 @@ impl Companions {
 }
 
 /// Whether the result is of this array and was compared with the store a moment ago.
-fn is_fresh(ctx: &Context<'_>, known: &Option<CompanionState>, metadata: &Arc<ArrayMetadata>) -> bool {
-    known.as_ref().is_some_and(|known| {
-        Arc::ptr_eq(&known.metadata, metadata) && known.checked_at.elapsed() < ctx.nodes.revalidate()
+fn is_fresh(ctx: &Context<'_>, state: &Option<CompanionState>, metadata: &Arc<ArrayMetadata>) -> bool {
+    state.as_ref().is_some_and(|state| {
+        Arc::ptr_eq(&state.metadata, metadata) && state.checked_at.elapsed() < ctx.nodes.revalidate()
     })
 }
 
 /// Whether making the file again would give the same bytes.
-fn is_unchanged(known: &Option<CompanionState>, metadata: &Arc<ArrayMetadata>) -> bool {
-    match known {
-        Some(CompanionState { metadata: of, outcome: Ok(shown), .. }) if Arc::ptr_eq(of, metadata) => {
-            shown.companion.version().is_ok_and(|version| version == shown.version)
+fn is_unchanged(state: &Option<CompanionState>, metadata: &Arc<ArrayMetadata>) -> bool {
+    match state {
+        Some(CompanionState { metadata: of, outcome: Ok(info), .. }) if Arc::ptr_eq(of, metadata) => {
+            info.companion.version().is_ok_and(|version| version == info.version)
         }
         _ => false,
     }
 }
 
-fn shown_size(known: &Option<CompanionState>) -> u64 {
-    known.as_ref().and_then(|known| known.outcome.as_ref().ok()).map_or(0, |shown| shown.size_bytes)
+fn shown_size(state: &Option<CompanionState>) -> u64 {
+    state.as_ref().and_then(|state| state.outcome.as_ref().ok()).map_or(0, |info| info.size_bytes)
 }
 
 /// The metadata of an array, if the format can express it.

@@ -192,7 +192,7 @@ impl FileSystem {
         if offset == 0 && !is_page {
             self.refuse_npy_header(inode, data)?;
         }
-        let (mut moving, gap) = self.close_gap(inode, writer, offset, is_page, blocking)?;
+        let (mut end_guard, gap) = self.close_gap(inode, writer, offset, is_page, blocking)?;
         let accepted = || {
             if !is_page {
                 self.ensure_serving()?;
@@ -205,8 +205,8 @@ impl FileSystem {
             let range = offset..offset + length as u64;
             let drops = &inode.page_cache_users.drops;
             let overtaken = if fills_pages { drops.overtaken(range.clone()) } else { None };
-            if let Some(moving) = moving.as_mut().filter(|moving| moving.end() >= Some(offset)) {
-                moving.advance(range.end, size_bytes);
+            if let Some(end_guard) = end_guard.as_mut().filter(|end_guard| end_guard.end() >= Some(offset)) {
+                end_guard.advance(range.end, size_bytes);
             }
             accept(written, gap.map_or(overtaken, |start| Some(drops.begin(Some(start..range.end)))));
             Ok(())

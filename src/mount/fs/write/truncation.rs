@@ -92,26 +92,26 @@ impl FileSystem {
             // truncate(2) of a file without writers could only destroy data.
             return if to == size_bytes { Ok(None) } else { Err(Failure::Errno(libc::EINVAL)) };
         }
-        let mut moving = inode.written_end.lock();
-        let end = moving.end().unwrap_or(size_bytes);
+        let mut end_guard = inode.written_end.lock();
+        let end = end_guard.end().unwrap_or(size_bytes);
         if to < end {
-            moving.cut(to, change.process);
+            end_guard.cut(to, change.process);
             return Ok(None);
         }
         if to == end {
             return Ok(None);
         }
         if end == 0 && to == size_bytes {
-            let zeroed = self.zero(inode);
-            zeroed.inspect_err(|_| inode.page_cache_users.drops.note_reason())?;
+            let result = self.zero(inode);
+            result.inspect_err(|_| inode.page_cache_users.drops.note_reason())?;
         } else {
             let array = self.array_of(inode)?;
             let writer = self.open_writer(&array, false)?;
-            let zeroed = self.zero_gap(inode, &writer, &mut moving, to);
+            let result = self.zero_gap(inode, &writer, &mut end_guard, to);
             array.close_for_writing();
-            zeroed?;
+            result?;
         }
-        moving.advance(to, size_bytes);
+        end_guard.advance(to, size_bytes);
         self.ensure_serving()?;
         Ok(Some(inode.page_cache_users.drops.begin(Some(end..to))))
     }
@@ -156,10 +156,10 @@ impl FileSystem {
             return Ok(());
         }
         let is_left_to_others = closed_by.is_some_and(|process| {
-            let moving = inode.written_end.lock();
+            let end_guard = inode.written_end.lock();
             // Writes through a map arrive after the close.
-            let may_be_mapped = writer.may_map && moving.is_untouched();
-            let cut_by = moving.cut_by();
+            let may_be_mapped = writer.may_map && end_guard.is_untouched();
+            let cut_by = end_guard.cut_by();
             may_be_mapped
                 || (process != 0 && cut_by != 0 && cut_by != process)
                 || self.handles.has_other_writer(number, inode.number)
@@ -173,11 +173,11 @@ impl FileSystem {
         if inode.written_end.get().is_none() {
             return;
         }
-        let mut moving = inode.written_end.lock();
+        let mut end_guard = inode.written_end.lock();
         if array.has_writers() {
             return;
         }
-        if let Some(written_bytes) = moving.forget() {
+        if let Some(written_bytes) = end_guard.forget() {
             let error = Error::CutShort { written_bytes, size_bytes: array.size_bytes() };
             self.note_failure(inode, "last close", &Failure::Error(error));
         }
@@ -210,18 +210,18 @@ impl FileSystem {
         if inode.written_end.get().is_none() {
             return Ok((None, None));
         }
-        let mut moving = match blocking {
+        let mut end_guard = match blocking {
             Blocking::No => inode.written_end.try_lock().ok_or(Failure::WouldBlock)?,
             Blocking::Yes => inode.written_end.lock(),
         };
-        let Some(end) = moving.end().filter(|&end| end < offset && !is_page) else {
-            return Ok((Some(moving), None));
+        let Some(end) = end_guard.end().filter(|&end| end < offset && !is_page) else {
+            return Ok((Some(end_guard), None));
         };
         if blocking == Blocking::No {
             return Err(Failure::WouldBlock);
         }
-        self.zero_gap(inode, writer, &mut moving, offset)?;
-        Ok((Some(moving), Some(end)))
+        self.zero_gap(inode, writer, &mut end_guard, offset)?;
+        Ok((Some(end_guard), Some(end)))
     }
 
     /// Zeros the bytes between the written end and `to` and moves the written end; if this fails, as far as
@@ -230,11 +230,11 @@ impl FileSystem {
         &self,
         inode: &Inode,
         writer: &Writer,
-        moving: &mut WrittenEndGuard<'_>,
+        end_guard: &mut WrittenEndGuard<'_>,
         to: u64,
     ) -> FsResult<()> {
         let zeros = vec![0; PART_BYTES];
-        while let Some(end) = moving.end().filter(|&end| end < to) {
+        while let Some(end) = end_guard.end().filter(|&end| end < to) {
             let length = usize::try_from(to - end).unwrap_or(PART_BYTES).min(PART_BYTES);
             let zeros = zeros.get(..length).unwrap_or(&zeros);
             let put = self.put_anywhere(inode, writer, (end, zeros), false, Blocking::Yes);
@@ -248,7 +248,7 @@ impl FileSystem {
                     failure => failure,
                 }
             })?;
-            moving.advance(end + length as u64, u64::MAX);
+            end_guard.advance(end + length as u64, u64::MAX);
         }
         Ok(())
     }
@@ -257,19 +257,19 @@ impl FileSystem {
         if inode.open_array().is_none() {
             // truncate(2) of a file that is not open.
             let opened = self.open(inode.number, libc::O_WRONLY)?;
-            let zeroed = self.zero(inode).and_then(|()| self.flush(opened.handle));
+            let result = self.zero(inode).and_then(|()| self.flush(opened.handle));
             self.release(opened.handle);
-            return zeroed;
+            return result;
         }
         let array = self.array_of(inode)?;
         let has_writers = array.has_writers();
         array.open_for_writing().map_err(|error| self.write_failure(inode, "truncate", error))?;
-        let mut zeroed = array.zero();
+        let mut result = array.zero();
         if !has_writers {
             // There is no handle whose close would store it.
-            zeroed = zeroed.and_then(|()| self.on_current(inode, &array, Array::flush));
+            result = result.and_then(|()| self.on_current(inode, &array, Array::flush));
         }
         array.close_for_writing();
-        zeroed.map_err(|error| self.write_failure(inode, "truncate", error))
+        result.map_err(|error| self.write_failure(inode, "truncate", error))
     }
 }
