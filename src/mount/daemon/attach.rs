@@ -13,14 +13,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::error::{Error, Result};
-use crate::mount::daemon::detach::is_dead;
+use crate::mount::daemon::detach::{FUSERMOUNT, is_dead};
 use crate::mount::daemon::privileges::{CAP_SYS_ADMIN, has_capability};
 use crate::mount::daemon::procfs::{FILESYSTEM_TYPE, mount_at};
 use crate::mount::options::{AllowOther, Options};
 use crate::sys;
 
 const DEVICE: &str = "/dev/fuse";
-const FUSERMOUNT: &str = "fusermount3";
+
 /// The file system type of an automount point; the real mount goes over it.
 const AUTOMOUNT_TYPE: &str = "autofs";
 const FUSE_CONF: &str = "/etc/fuse.conf";
@@ -261,36 +261,6 @@ fn explain_helper(complaint: &str, options: &Options) -> String {
         return format!("cannot mount on {shown}: {FUSERMOUNT} failed and did not say why");
     }
     format!("cannot mount on {shown}: {complaint}")
-}
-
-/// Detaches a mount; with `lazily` also one that is in use, which then ends with its last user.
-pub fn detach(mountpoint: &Path, lazily: bool) -> io::Result<()> {
-    let target = CString::new(mountpoint.as_os_str().as_bytes())?;
-    match sys::unmount(&target, if lazily { libc::MNT_DETACH } else { 0 }) {
-        Err(error) if error.raw_os_error() == Some(libc::EPERM) => detach_by_helper(mountpoint, lazily),
-        result => result,
-    }
-}
-
-fn detach_by_helper(mountpoint: &Path, lazily: bool) -> io::Result<()> {
-    let mut command = Command::new(FUSERMOUNT);
-    command.arg("-u");
-    if lazily {
-        command.arg("-z");
-    }
-    let output = command.arg("--").arg(mountpoint).stdin(Stdio::null()).output()?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let complaint = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    if complaint.contains("busy") {
-        return Err(io::Error::from_raw_os_error(libc::EBUSY));
-    }
-    // fusermount3 looks for mounts of the calling user; it reports another user's mount as "not found".
-    if complaint.contains("not found in") || complaint.contains("not permitted") {
-        return Err(io::Error::from_raw_os_error(libc::EPERM));
-    }
-    Err(io::Error::other(complaint))
 }
 
 #[cfg(test)]

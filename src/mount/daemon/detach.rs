@@ -1,13 +1,15 @@
 //! `zarrfs umount`: finds the mount, detaches it, and waits for its daemon.
 
+use std::ffi::CString;
 use std::fs;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::mount::daemon::attach::detach;
 use crate::mount::daemon::exit_status::read_lost;
 use crate::mount::daemon::procfs::{
     FILESYSTEM_TYPE, MountEntry, mount_at, start_ticks, users_of, with_timeout,
@@ -15,6 +17,8 @@ use crate::mount::daemon::procfs::{
 use crate::mount::fs::{CONFIG, INTERNALS, UNSAVED};
 use crate::sys;
 
+/// Mounts and unmounts for users other than root.
+pub(super) const FUSERMOUNT: &str = "fusermount3";
 /// A daemon that does not reply for this long counts as hung.
 const DAEMON_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a daemon may take to exit once its mount is unused.
@@ -265,4 +269,34 @@ fn busy(mountpoint: &Path, entry: &MountEntry) -> String {
     let more = users.len().saturating_sub(names.len());
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     format!("{shown} is busy: used by {}{more}; stop them, or use --force", names.join(", "))
+}
+
+/// Detaches a mount; with `lazily` also one that is in use, which then ends with its last user.
+pub fn detach(mountpoint: &Path, lazily: bool) -> io::Result<()> {
+    let target = CString::new(mountpoint.as_os_str().as_bytes())?;
+    match sys::unmount(&target, if lazily { libc::MNT_DETACH } else { 0 }) {
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => detach_by_helper(mountpoint, lazily),
+        result => result,
+    }
+}
+
+fn detach_by_helper(mountpoint: &Path, lazily: bool) -> io::Result<()> {
+    let mut command = Command::new(FUSERMOUNT);
+    command.arg("-u");
+    if lazily {
+        command.arg("-z");
+    }
+    let output = command.arg("--").arg(mountpoint).stdin(Stdio::null()).output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let complaint = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    if complaint.contains("busy") {
+        return Err(io::Error::from_raw_os_error(libc::EBUSY));
+    }
+    // fusermount3 looks for mounts of the calling user; it reports another user's mount as "not found".
+    if complaint.contains("not found in") || complaint.contains("not permitted") {
+        return Err(io::Error::from_raw_os_error(libc::EPERM));
+    }
+    Err(io::Error::other(complaint))
 }

@@ -18,7 +18,7 @@ use crate::mount::daemon::exit_status::ExitStatus;
 use crate::mount::daemon::privileges::{CAP_SYS_ADMIN, MountThread, has_capability};
 use crate::mount::daemon::procfs::{start_ticks, thread_count, thread_group};
 use crate::mount::daemon::sd_notify;
-use crate::mount::daemon::shutdown::ActiveMount;
+use crate::mount::daemon::shutdown::{ActiveMount, spawn};
 use crate::mount::daemon::syslog;
 use crate::mount::fs::{DaemonInfo, FileSystem};
 use crate::mount::fuse::Fuse;
@@ -177,14 +177,6 @@ fn serve(started: ReadySession, signals: SignalSet, report: Option<PipeWriter>) 
 fn block_signals() -> Result<SignalSet> {
     SignalSet::block(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR1])
         .map_err(|error| Error::Usage(format!("cannot block signals: {error}")))
-}
-
-pub(super) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
-    std::thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(run)
-        .map(drop)
-        .map_err(|error| Error::Usage(format!("cannot start the thread {name}: {error}")))
 }
 
 /// A mount whose session does not run yet.

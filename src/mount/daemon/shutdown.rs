@@ -15,12 +15,11 @@ use std::time::{Duration, Instant};
 use fuser::{INodeNo, Notifier};
 
 use crate::error::{Error, Result};
-use crate::mount::daemon::attach;
+use crate::mount::daemon::detach;
 use crate::mount::daemon::exit_status::ExitStatus;
 use crate::mount::daemon::privileges::MountThread;
 use crate::mount::daemon::procfs::{FILESYSTEM_TYPE, MountEntry, mount_at, with_timeout};
 use crate::mount::daemon::sd_notify;
-use crate::mount::daemon::session::spawn;
 use crate::mount::daemon::syslog;
 use crate::mount::fs::FileSystem;
 use crate::sys;
@@ -214,9 +213,18 @@ impl ActiveMount {
             return;
         }
         let mountpoint = self.mountpoint().to_owned();
-        let detached = self.mount_thread.run(move || attach::detach(&mountpoint, true));
+        let detached = self.mount_thread.run(move || detach::detach(&mountpoint, true));
         if let Ok(Err(error)) = detached {
             log::error!("cannot unmount {}: {error}", self.mountpoint().display());
         }
     }
+}
+
+/// Starts a thread that is not waited for.
+pub(super) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(run)
+        .map(drop)
+        .map_err(|error| Error::Usage(format!("cannot start the thread {name}: {error}")))
 }

@@ -2,17 +2,16 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
-use crate::array::Reader;
+use crate::array::{Array, Reader};
 use crate::formats::Made;
 use crate::mount::fs::inode::{Entity, Inode};
 use crate::mount::fs::page_cache::cache_mode::CacheMode;
 use crate::mount::fs::page_cache::page_drops::OpenDrop;
 use crate::mount::fs::virtual_files::sidecar_edit::Draft;
-use crate::mount::fs::write::Writer;
 use crate::store::Readers;
 
 /// One entry of a folder.
@@ -24,6 +23,21 @@ pub struct FolderEntry {
     pub entity: Entity,
     /// The inode of that.
     pub inode: u64,
+}
+
+/// The state of a handle that may write.
+pub struct Writer {
+    /// The array at the time of the open, needed after another array has taken its place.
+    pub(super) array: Arc<Array>,
+    /// How many failed write-backs fsync has reported on this handle.
+    pub(super) reported: AtomicU64,
+    /// The last operation was a close(2): the file is probably closed and its release on the way.
+    pub(super) is_closing: AtomicBool,
+    /// The file may be mapped: it is open for reading too.
+    pub(super) may_map: bool,
+    /// How many failed write-backs close has reported. (The first close of dd, for example, stores zeros that
+    /// the codecs cannot encode.)
+    pub(super) reported_by_close: AtomicU64,
 }
 
 /// An open file or folder.

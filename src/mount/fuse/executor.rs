@@ -45,6 +45,13 @@ impl<R: Reply> Expire for Mutex<Option<R>> {
     }
 }
 
+/// Runs a callback. fuser ends a thread that panics, and with the last thread the mount.
+pub(super) fn guard(name: &str, callback: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(callback)).is_err() {
+        log::error!("{name} panicked, which is a bug; the request fails with an I/O error");
+    }
+}
+
 /// Limits of concurrency and time.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {

@@ -17,7 +17,6 @@ pub mod xattr;
 
 use std::ffi::OsStr;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -34,7 +33,7 @@ use crate::mount::fs::request::Request as FsRequest;
 use crate::mount::fs::write::truncation::SetAttr;
 use crate::mount::fs::{FileSystem, Stat};
 use crate::mount::fuse::attr::{file_attr, from_offset, look_ahead, no_entry, unknown_entry};
-use crate::mount::fuse::executor::{Executor, Reply};
+use crate::mount::fuse::executor::{Executor, Reply, guard};
 use crate::mount::fuse::invalidate::SharedNotifier;
 use crate::mount::fuse::passthrough::Passthrough;
 use crate::mount::fuse::read::{ReadRequest, Turns};
@@ -147,13 +146,6 @@ impl Fuse {
             }
             Err(failure) => reply.fail(self.fs.note_request(request, &failure)),
         }
-    }
-}
-
-/// Runs a callback. fuser ends a thread that panics, and with the last thread the mount.
-fn guard(name: &str, callback: impl FnOnce()) {
-    if catch_unwind(AssertUnwindSafe(callback)).is_err() {
-        log::error!("{name} panicked, which is a bug; the request fails with an I/O error");
     }
 }
 

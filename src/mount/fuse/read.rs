@@ -18,8 +18,8 @@ use parking_lot::Mutex;
 
 use crate::mount::fs::reply_buffer::ReplyBuffer;
 use crate::mount::fs::request::Request;
-use crate::mount::fuse::executor::Reply;
-use crate::mount::fuse::{Fuse, guard};
+use crate::mount::fuse::Fuse;
+use crate::mount::fuse::executor::{Reply, guard};
 use crate::sys;
 
 /// How many reads are left to the thread that copies. The kernel's read-ahead makes four. With a limit of one

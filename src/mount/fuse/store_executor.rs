@@ -13,8 +13,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::mount::fs::FileSystem;
 use crate::mount::fs::error::FsResult;
 use crate::mount::fs::request::Request;
-use crate::mount::fuse::executor::Reply;
-use crate::mount::fuse::guard;
+use crate::mount::fuse::executor::{Reply, guard};
 
 /// The interval of the watchdog.
 const TICK: Duration = Duration::from_millis(250);

@@ -10,33 +10,18 @@ pub mod truncation;
 pub mod written_end;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::array::Array;
 use crate::error::Error;
 use crate::mount::fs::FileSystem;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::mount::fs::handle::Handle;
+use crate::mount::fs::handle::{Handle, Writer};
 use crate::mount::fs::inode::{Inode, Kind};
 use crate::mount::fs::page_cache::direct_writes::DirectWrites;
 use crate::mount::fs::page_cache::page_drops::PageDrop;
 use crate::mount::fs::virtual_files::sidecar_edit::{Draft, is_sidecar};
-
-/// The state of a handle that may write.
-pub struct Writer {
-    /// The array at the time of the open, needed after another array has taken its place.
-    array: Arc<Array>,
-    /// How many failed write-backs fsync has reported on this handle.
-    reported: AtomicU64,
-    /// The last operation was a close(2): the file is probably closed and its release on the way.
-    pub(super) is_closing: AtomicBool,
-    /// The file may be mapped: it is open for reading too.
-    pub(super) may_map: bool,
-    /// How many failed write-backs close has reported. (The first close of dd, for example, stores zeros that
-    /// the codecs cannot encode.)
-    reported_by_close: AtomicU64,
-}
 
 /// A write that can no longer fail, as far as can be known.
 #[derive(Debug)]

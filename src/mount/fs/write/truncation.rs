@@ -7,11 +7,10 @@ use std::sync::atomic::Ordering;
 use crate::array::Array;
 use crate::error::Error;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::mount::fs::handle::Handle;
+use crate::mount::fs::handle::{Handle, Writer};
 use crate::mount::fs::inode::{Inode, Kind};
 use crate::mount::fs::page_cache::page_drops::PageDrop;
 use crate::mount::fs::virtual_files::sidecar_edit::is_sidecar;
-use crate::mount::fs::write::Writer;
 use crate::mount::fs::write::written_end::{WrittenEndGuard, npy_shape};
 use crate::mount::fs::{FileSystem, Stat};
 
