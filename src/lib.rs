@@ -5,7 +5,8 @@
 //!
 //! # Map
 //!
-//! Each layer may use only those above it in this list; `tests/rules/layers.rs` fails on anything else.
+//! Each layer may use only those above it in this list; `tests/rules/layers` fails on anything else, and on folders of
+//! a layer that use each other in a circle.
 //!
 //! | layer | what lives there |
 //! |---|---|
@@ -17,17 +18,18 @@
 //! | [`array`](mod@array) | grid arithmetic, the chunk cache, chunk sources, reading a flat range |
 //! | [`hierarchy`] | which groups and arrays a store holds, found lazily |
 //! | [`formats`] | companion files: an array in a form that some programs know better, one file per format |
-//! | `mount` | what the kernel sees: semantics (`fs.rs`), and thin adapters to FUSE and mount(2) |
+//! | `mount` | the hierarchy as files: semantics without FUSE types (`fs/`), a thin adapter to FUSE (`fuse/`), the life of the process (`daemon/`) |
 //! | `main.rs`, `cli/` | the command line, nothing else |
 //!
 //! `mount` is a cargo feature: `cargo check --lib --no-default-features` proves that the Zarr half needs no FUSE.
 //!
 //! # The way of a read
 //!
-//! 1. `mount/fuse.rs` gets the kernel's request on a session thread. Session threads answer what is in the cache and
-//!    never block on the store; everything else moves, with its reply, to a pool. While nothing is decoded they wake patiently,
-//!    and one of them copies (`mount/fuse_read.rs`), since the reader behind the page cache still copies what came before.
-//! 2. `mount/fs.rs` knows what the handle is: an array, a sidecar, a generated file.
+//! 1. `mount/fuse/mod.rs` receives the kernel's request on a session thread. Session threads reply if the data is in the cache
+//!    and never block on the store; all other requests move, with their reply, to the executor (`mount/fuse/executor.rs`). While
+//!    nothing is decoded, session threads wake without preempting others, and one of them copies (`mount/fuse/read.rs`), since
+//!    the reader after the page cache still copies the previous data.
+//! 2. `mount/fs/read.rs` knows what the handle is: an array, a sidecar, a companion file, a generated file.
 //! 3. [`array::Array::read_at`] asks `array/grid.rs` which parts of the **units** (inner chunks of shards, else chunks) the range
 //!    touches: the **bands** of `array/bands.rs`. A band is the unit itself, unless the cache cannot hold a row of units, or a codec
 //!    (blosc, `codec/part.rs`) decodes some rows at the cost of those. The range is cut into boxes and each box into one piece
@@ -46,22 +48,23 @@
 //! Chunks stored raw (bytes only) skip the cache: `array/raw.rs` reads ranges of the object, which stays open
 //! (`array/open_objects.rs`), and puts them in place; a session thread does so where the system has the bytes in memory.
 //!
-//! open(2) compares the objects that were read, or are being read (`array/served.rs`), with the store: what changed leaves the caches,
-//! the kernel's included, one open of a file after the other (`mount/page_drops.rs`). What write-back itself replaced is no change. It also decides who reads (`mount/page_cache.rs`): the kernel through
-//! its page cache; this program directly, where the file is open for writing only, or beside such a writer; or, as root and on
-//! read-only mounts, the kernel from the object itself (`mount/passthrough.rs`), where an array is exactly one raw object. Such
-//! reads come by none of this and are in no statistics.
+//! open(2) compares the objects that were read, or are being read (`array/served.rs`), with the store: changed objects leave the
+//! caches, the kernel's included, one open of a file after the other (`mount/fs/page_cache/page_drops.rs`). Objects that write-back
+//! itself replaced are unchanged. open(2) also chooses the cache mode (`mount/fs/page_cache/cache_mode.rs`): the kernel reads through its
+//! page cache; reads and writes bypass it, where the file is open for writing only, or beside such a writer; or, as root and on
+//! read-only mounts, the kernel reads the object itself (`mount/fuse/passthrough.rs`), where an array is exactly one raw object. Such
+//! reads skip all of this and appear in no metric.
 //!
-//! SEEK_HOLE and SEEK_DATA go by `mount/seeking.rs` to `array/holes.rs`, which looks for missing rows of chunks.
+//! SEEK_HOLE and SEEK_DATA go through `mount/fs/seek.rs` to `array/holes.rs`, which looks for missing rows of chunks.
 //!
 //! Order F is no second path: the served array has its axes reversed and a transpose before its codec chain, so
 //! that everything behind [`array::Array::open`] knows C order only.
 //!
 //! # The way of a write
 //!
-//! 1. `mount/fuse_write.rs` takes the request on the session thread where nothing is in its way, else on the pool;
-//!    `mount/writing.rs` cuts it at the end of the file, and takes of a memory map's page only what nobody wrote beside the
-//!    map since the page was read (`mount/overwritten.rs`).
+//! 1. `mount/fuse/write.rs` takes the request on the session thread if that does not block, else on the executor;
+//!    `mount/fs/write` cuts it at the end of the file. Of a memory map's page it stores only bytes that were not written directly
+//!    since the page was read (`mount/fs/page_cache/direct_writes.rs`).
 //! 2. [`array::Array::write_at`] copies the pieces into **dirty units** (`array/dirty.rs`), each with the set of byte intervals that
 //!    were written (a write may split elements). A unit that is written in full is never read from the store; one written in part is
 //!    completed when somebody reads it or when it is stored. Readers of a dirty unit read it from there.
@@ -77,7 +80,7 @@
 //!    loaded before is compared with the store before it is used again. Where a codec of the array loses something (each says so
 //!    itself, `is_lossless`), the unit leaves the cache, and the kernel drops its pages before fsync and close return.
 //!
-//! A sidecar of a writable mount takes writes too: `mount/sidecar_edit.rs` gathers and judges them, and
+//! A sidecar of a writable mount takes writes too: `mount/fs/virtual_files/sidecar_edit.rs` collects and checks them, and
 //! `hierarchy/attributes.rs` changes the documents, as text (`metadata/json_spans.rs`), so that what is unchanged keeps its bytes.
 //!
 //! # Invariants
@@ -125,7 +128,7 @@
 //! - Nothing makes or removes nodes: no create, no rename, no resize. Metadata documents are never written by data.
 //! - No journal: what was not yet stored when the daemon dies is lost, and nothing was promised about it.
 //! - No own thread pool per array, no async runtime: `array/workers.rs` is all the concurrency that decoding has.
-//! - No FUSE type outside `mount`, and none in what says what a mount shows (`mount/fs.rs`, `mount/files.rs`, `mount/nodes.rs`).
+//! - No FUSE type outside `mount`, and none in `mount/fs`.
 //! - No codec knows a store key: errors get their key from the layer that knows it.
 
 pub mod array;

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use clap::{Args, Parser, ValueEnum};
 use zarrfs::array::{Array, Engine, Layout};
 use zarrfs::hierarchy::{Node, Tree};
+use zarrfs::mount::daemon::session;
 use zarrfs::mount::options::{AllowOther, Options};
-use zarrfs::mount::session;
 use zarrfs::store::{Store, local_path};
 
 use super::exit::{Exit, Outcome};

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser};
-use zarrfs::mount::session;
+use zarrfs::mount::daemon::session;
 
 use super::exit::{Exit, Outcome};
 use super::output;

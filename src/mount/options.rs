@@ -1,4 +1,4 @@
-//! What a mount is asked to be: one struct, filled by the command line.
+//! The options of a mount: one struct, filled by the command line.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub enum AllowOther {
 }
 
 impl AllowOther {
-    /// The word as the command line spells it.
+    /// The value as the command line spells it.
     pub fn word(self) -> &'static str {
         match self {
             AllowOther::Auto => "auto",
@@ -31,46 +31,47 @@ impl AllowOther {
 /// All options of `zarrfs mount`.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// As the user wrote it: shown by mount(8), and what a root that is an array is named after.
+    /// The store as the user wrote it: mount(8) shows it, and a root that is an array is named after it.
     pub source: String,
-    /// Where the store is, for a store in the local filesystem (a folder, a zip file); `None` otherwise.
+    /// The path of a store in the local file system (a folder, a zip file); `None` otherwise.
     pub store_path: Option<PathBuf>,
-    /// Where to.
+    /// The mount point.
     pub mountpoint: PathBuf,
-    /// Whether writing is allowed.
+    /// The mount takes writes.
     pub writable: bool,
-    /// Truncating to 0 makes every byte zero; otherwise it sets the written end.
+    /// Truncation to 0 makes every byte zero; otherwise it sets the written end.
     pub truncate_zeroes: bool,
-    /// Bytes that may be dirty before a writer has to wait.
+    /// Dirty bytes above which writers wait.
     pub dirty_limit_bytes: u64,
-    /// The timer stores what was not written for so long; `None`: there is no timer.
+    /// The timer stores chunks that were not written for this long; `None`: there is no timer.
     pub settle: Option<Duration>,
-    /// Who may enter.
+    /// Which users may enter.
     pub allow_other: AllowOther,
-    /// Limit of the chunk cache.
+    /// Size limit of the chunk cache.
     pub cache_limit_bytes: u64,
     /// Decoding threads.
     pub threads: usize,
     /// Decode ahead of sequential readers.
     pub prefetch: bool,
-    /// How arrays are served.
+    /// Order and byte order of the served bytes.
     pub layout: Layout,
-    /// Seconds (fractions allowed) after which metadata is looked at again; TTL of entries and attributes.
+    /// Seconds (fractions allowed) after which metadata is compared with the store; also the lifetime of
+    /// entries and attributes in the kernel.
     pub revalidate_seconds: f64,
     /// Bypass the page cache.
     pub direct_io: bool,
-    /// Further words for mount(2): nosuid, nodev, noexec, noatime, …
+    /// Further mount options for mount(2): nosuid, nodev, noexec, noatime, …
     pub kernel_words: Vec<String>,
-    /// The log file, opened by the command line; here so that one inside the store is refused.
+    /// The log file. The command line opens it; it is here so that a log file inside the store is refused.
     pub log_file: Option<PathBuf>,
-    /// A request that the store has not answered by then fails with EIO.
+    /// A request fails with EIO when the store has not replied by then.
     pub request_deadline: Duration,
-    /// How long SIGTERM waits for those who still have files open.
+    /// Grace period after SIGTERM; also how long write-back may make no progress before it gives up.
     pub stop_deadline: Duration,
 }
 
 impl Options {
-    /// A mount of `source` at `mountpoint`, everything else as by default.
+    /// Defaults for a mount of `source` at `mountpoint`.
     pub fn new(source: impl Into<String>, mountpoint: impl Into<PathBuf>) -> Self {
         Options {
             source: source.into(),
@@ -94,7 +95,7 @@ impl Options {
         }
     }
 
-    /// `revalidate_seconds` as a duration; nonsense (negative, NaN) is zero, at most one day.
+    /// `revalidate_seconds` as a duration: zero for negative values and NaN, at most one day.
     pub fn revalidate(&self) -> Duration {
         const DAY_SECONDS: f64 = 86_400.0;
         if self.revalidate_seconds > 0.0 {

@@ -9,9 +9,9 @@ use crate::support::library::LAYOUTS;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use zarrfs::mount::failure::Reach;
 use zarrfs::mount::fs::FileSystem;
-use zarrfs::mount::inode::ROOT;
+use zarrfs::mount::fs::error::Blocking;
+use zarrfs::mount::fs::inode::ROOT;
 use zarrfs::mount::options::Options;
 use zarrfs::store::MemoryStore;
 
@@ -331,7 +331,7 @@ fn check(case: &Case) {
     options.threads = 2;
     options.layout = LAYOUTS[case.layout].1;
     let files = FileSystem::new(Arc::new(options), Arc::new(case.store(&array)));
-    let found = files.lookup(ROOT, "a", Reach::Store).unwrap().attributes;
+    let found = files.lookup(ROOT, "a", Blocking::Yes).unwrap().attributes;
     assert_eq!(found.size_bytes, expected.len() as u64);
     let handle = files.open(found.inode, libc::O_RDONLY).unwrap().handle;
     let mut buffer = Default::default();

@@ -23,7 +23,7 @@ fn through_sidecars() {
     run(&python, &[folder.path()], "make");
     let Some(mount) = Mount::new(folder.path(), &["--writable"], "attributes") else { return };
     run(&python, &[folder.path(), mount.point()], "edit");
-    assert!(mount.log().contains("\"shape\" is not what it was"), "{}", mount.log());
+    assert!(mount.log().contains("\"shape\" was changed"), "{}", mount.log());
     mount.unmount();
     run(&python, &[folder.path()], "check");
 }

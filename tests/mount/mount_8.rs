@@ -92,7 +92,7 @@ fails mount -t zarrfs "$store" mnt
 says "umount --stale"
 # It is gone then, but not all may be well.
 fails umount mnt
-says "its daemon had died"
+says "its daemon had crashed"
 gone
 "#,
     );

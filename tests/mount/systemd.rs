@@ -63,11 +63,11 @@ fn readiness_is_exact_and_the_end_is_announced() {
     let held = File::open(place.path("climate/lat")).unwrap();
     assert!(!manager.has_more());
     signal(child.id(), "TERM");
-    assert_eq!(manager.hear(), ["STOPPING=1", "STATUS=Ending"]);
+    assert_eq!(manager.hear(), ["STOPPING=1", "STATUS=Stopping"]);
     // Again and again, since nobody knows how long the user stays.
     for _ in 0..2 {
         let news = manager.hear();
-        assert!(news[0].starts_with("STATUS=Ending: 1 open files are served, 0 bytes"), "{news:?}");
+        assert!(news[0].starts_with("STATUS=Stopping: 1 files open, 0 bytes"), "{news:?}");
         assert!(microseconds(&news).is_some_and(|time| time > 20_000_000), "{news:?}");
     }
     drop(held);

@@ -167,7 +167,7 @@ fn a_daemon_that_does_not_answer() {
     let refused = mount.umount(&[]);
     signal(mount.pid(), "CONT");
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(refused.status.code() == Some(1) && text.contains("does not answer"), "{text}");
+    assert!(refused.status.code() == Some(1) && text.contains("does not respond"), "{text}");
     mount.unmount();
 }
 

@@ -17,9 +17,9 @@ use crate::support::uneven::{v3, write_arrays};
 use crate::support::{Numbers, say};
 use serde_json::json;
 use tempfile::TempDir;
-use zarrfs::mount::failure::Reach;
 use zarrfs::mount::fs::FileSystem;
-use zarrfs::mount::inode::ROOT;
+use zarrfs::mount::fs::error::Blocking;
+use zarrfs::mount::fs::inode::ROOT;
 use zarrfs::mount::options::Options;
 use zarrfs::store::Store;
 
@@ -193,7 +193,7 @@ fn writing_all_of_a_file_opens_no_object() {
     let fs = FileSystem::new(Arc::new(options), counting.clone() as Arc<dyn Store>);
     for name in names {
         for round in 0..2 {
-            let found = fs.lookup(ROOT, name, Reach::Store).unwrap().attributes;
+            let found = fs.lookup(ROOT, name, Blocking::Yes).unwrap().attributes;
             let handle = fs.open(found.inode, libc::O_WRONLY).unwrap().handle;
             counting.take_opened();
             let bytes = data(found.size_bytes, round);

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use serde_json::Value;
 use zarrfs::array::Layout;
-use zarrfs::mount::failure::{Answer, Reach};
 use zarrfs::mount::fs::FileSystem;
-use zarrfs::mount::inode::ROOT;
+use zarrfs::mount::fs::error::{Blocking, FsResult};
+use zarrfs::mount::fs::inode::ROOT;
+use zarrfs::mount::fs::write::truncation::SetAttr;
 use zarrfs::mount::options::Options;
-use zarrfs::mount::truncation::Change;
 use zarrfs::store::Store;
 
 use super::arrays::ArrayCase;
@@ -77,7 +77,7 @@ pub struct Model {
     pub open: Vec<Open>,
 }
 
-pub(super) fn errno<T>(answer: Answer<T>) -> Result<T, i32> {
+pub(super) fn errno<T>(answer: FsResult<T>) -> Result<T, i32> {
     answer.map_err(|failure| failure.errno())
 }
 
@@ -92,7 +92,7 @@ pub(super) fn mounted(mounting: &Mounting, store: Arc<dyn Store>) -> FileSystem 
     options.settle = None;
     options.truncate_zeroes = mounting.truncate_zeroes;
     let fs = FileSystem::new(Arc::new(options), store);
-    fs.let_writes_pass();
+    fs.allow_direct_writes();
     fs
 }
 
@@ -149,7 +149,7 @@ impl Model {
     }
 
     pub(super) fn inode(&self, name: &str) -> u64 {
-        self.fs.lookup(ROOT, name, Reach::Store).unwrap().attributes.inode
+        self.fs.lookup(ROOT, name, Blocking::Yes).unwrap().attributes.inode
     }
 
     /// open(2), as the kernel asks for it: O_TRUNC comes as a change of size right behind it.
@@ -262,8 +262,7 @@ impl Model {
             false => self.fs.note_page_read(open.handle, range.start as u64, range.len() as u32),
         };
         let mut buffer = Default::default();
-        if let Some(found) =
-            self.fs.read_cached(open.handle, offset as u64, length as u32, &mut buffer).unwrap()
+        if let Some(found) = self.fs.try_read(open.handle, offset as u64, length as u32, &mut buffer).unwrap()
         {
             compare("from memory", &found, expected, unsure);
         }
@@ -290,8 +289,8 @@ impl Model {
         assert_eq!(content.get("error"), None);
         if let Some(number) = number {
             content["attributes"]["number"] = number.into();
-            let cut = Change { size_bytes: Some(0), by_handle: true, ..Change::default() };
-            self.fs.change(inode, cut).unwrap();
+            let cut = SetAttr { size_bytes: Some(0), by_handle: true, ..SetAttr::default() };
+            self.fs.set_attributes(inode, cut).unwrap();
             self.fs.write(handle, 0, content.to_string().as_bytes(), false).unwrap();
             let judged = errno(self.fs.flush(handle));
             assert!(judged.is_ok() || self.store.fails(), "{judged:?}");
@@ -334,8 +333,8 @@ impl Model {
         self.store.set(false, false);
         (0..self.files.len()).for_each(|file| self.settle_kernel(file));
         assert!(self.fs.store_all(std::time::Duration::from_secs(60)).is_empty());
-        let stats = self.fs.lookup(ROOT, "__zarrfs__", Reach::Store).unwrap().attributes.inode;
-        let stats = self.fs.lookup(stats, "stats", Reach::Store).unwrap().attributes.inode;
+        let stats = self.fs.lookup(ROOT, "__zarrfs__", Blocking::Yes).unwrap().attributes.inode;
+        let stats = self.fs.lookup(stats, "stats", Blocking::Yes).unwrap().attributes.inode;
         let handle = self.fs.open(stats, libc::O_RDONLY).unwrap().handle;
         let mut buffer = Default::default();
         let text = self.fs.read(handle, 0, 1 << 20, &mut buffer).unwrap();
@@ -345,7 +344,7 @@ impl Model {
         let other = mounted(&self.mounting, self.plain.clone());
         self.files.iter_mut().for_each(File::is_stored);
         for (number, file) in self.files.iter().enumerate() {
-            let found = other.lookup(ROOT, &name(number), Reach::Store).unwrap().attributes;
+            let found = other.lookup(ROOT, &name(number), Blocking::Yes).unwrap().attributes;
             assert_eq!(found.size_bytes, file.bytes.len() as u64);
             let handle = other.open(found.inode, libc::O_RDONLY).unwrap().handle;
             let read = other.read(handle, 0, found.size_bytes as u32, &mut buffer).unwrap();

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use zarrfs::mount::page_drops::{PageDrop, PageRead};
+use zarrfs::mount::fs::page_cache::page_drops::{PageDrop, PageRead};
 
 use super::files::{Model, Open};
 

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 use zarrfs::array::{ByteOrder, Order};
-use zarrfs::mount::failure::Reach;
-use zarrfs::mount::inode::ROOT;
+use zarrfs::mount::fs::error::Blocking;
+use zarrfs::mount::fs::inode::ROOT;
 use zarrfs::store::Part;
 
 use super::files::{Model, mounted};
@@ -29,7 +29,7 @@ impl Model {
             data.iter_mut().for_each(|byte| *byte &= 1);
         }
         let other = mounted(&self.mounting, self.plain.clone());
-        let inode = other.lookup(ROOT, &name(file), Reach::Store).unwrap().attributes.inode;
+        let inode = other.lookup(ROOT, &name(file), Blocking::Yes).unwrap().attributes.inode;
         let handle = other.open(inode, libc::O_RDWR).unwrap().handle;
         if !data.is_empty() {
             other.write(handle, range.start as u64, &data, false).unwrap();
@@ -73,7 +73,7 @@ impl Model {
         if let Some(slot) = writer.filter(|_| flushes) {
             self.flush(slot, false);
         }
-        let found = self.fs.lookup(ROOT, &name(file), Reach::Store).unwrap().attributes;
+        let found = self.fs.lookup(ROOT, &name(file), Blocking::Yes).unwrap().attributes;
         assert_eq!(found.size_bytes, size as u64);
     }
 }

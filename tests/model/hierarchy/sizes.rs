@@ -1,7 +1,7 @@
 //! What changes a file: writes, and the sizes that are set and kept.
 
-use zarrfs::mount::page_drops::PageDrop;
-use zarrfs::mount::truncation::Change;
+use zarrfs::mount::fs::page_cache::page_drops::PageDrop;
+use zarrfs::mount::fs::write::truncation::SetAttr;
 
 use super::files::{File, Model, Open, errno};
 use super::name;
@@ -70,9 +70,9 @@ impl Model {
     ) -> Result<u32, i32> {
         let mut overtaken: Option<PageDrop> = None;
         let at = offset as u64;
-        let written = match self.fs.write_now(handle, at, data, is_page, |now| overtaken = now.overtaken) {
+        let written = match self.fs.try_write(handle, at, data, is_page, |now| overtaken = now.overtaken) {
             Ok(None) => {
-                let accept = |now: zarrfs::mount::writing::Accepted| overtaken = now.overtaken;
+                let accept = |now: zarrfs::mount::fs::write::AcceptedWrite| overtaken = now.overtaken;
                 errno(self.fs.write_blocking(handle, at, data, is_page, accept))
             }
             Ok(Some(length)) => Ok(length),
@@ -88,16 +88,16 @@ impl Model {
     }
 
     /// A size is set where that destroys nothing.
-    fn cut(&mut self, file: usize, size: usize, inode: u64, change: Change) {
+    fn cut(&mut self, file: usize, size: usize, inode: u64, change: SetAttr) {
         let now = self.files[file].bytes.len();
         let has_writers = self.writers(file) > 0;
         let end = self.files[file].end.unwrap_or(now);
-        let mut changed = errno(self.fs.change(inode, change));
+        let mut changed = errno(self.fs.set_attributes(inode, change));
         if matches!(changed, Err(libc::ENOSPC)) && size > end {
             assert!(self.store.fails());
             self.store.set(false, false);
             self.files[file].cached[end..size].fill(None);
-            changed = errno(self.fs.change(inode, change));
+            changed = errno(self.fs.set_attributes(inode, change));
         }
         let (found, drop) = match changed {
             Err(libc::EFBIG) => return assert!(size > now),
@@ -173,13 +173,13 @@ impl Model {
         let inode = self.inode(&name(file));
         self.send(file);
         let now = self.files[file].bytes.len();
-        let change = Change { size_bytes: Some(size as u64), ..Change::default() };
+        let change = SetAttr { size_bytes: Some(size as u64), ..SetAttr::default() };
         let has_writers = self.open.iter().any(|open| open.file == file && open.writes);
         let refused = self.store.refused(&name(file));
         if !self.mounting.truncate_zeroes {
             return self.cut(file, size, inode, change);
         }
-        match errno(self.fs.change(inode, change)) {
+        match errno(self.fs.set_attributes(inode, change)) {
             Ok((found, drop)) => {
                 assert!(size == 0 || size == now);
                 assert_eq!(found.attributes.size_bytes, now as u64);

@@ -1,0 +1,319 @@
+//! Attaches the mount: checks first, then mount(2) where permitted, else fusermount3.
+//!
+//! fuser's own mounting is not used: its unmounting loses the mount when it is busy. Uses `sys`. Every error
+//! is one sentence that says what to do.
+
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::error::{Error, Result};
+use crate::mount::daemon::detach::{FUSERMOUNT, is_dead};
+use crate::mount::daemon::privileges::{CAP_SYS_ADMIN, has_capability};
+use crate::mount::daemon::procfs::{FILESYSTEM_TYPE, mount_at};
+use crate::mount::options::{AllowOther, Options};
+use crate::sys;
+
+const DEVICE: &str = "/dev/fuse";
+
+/// The file system type of an automount point; the real mount goes over it.
+const AUTOMOUNT_TYPE: &str = "autofs";
+const FUSE_CONF: &str = "/etc/fuse.conf";
+
+fn refuse<T>(sentence: String) -> Result<T> {
+    Err(Error::Usage(sentence))
+}
+
+/// Checks whether the mount can be made, before anything is started. Returns the canonical mount point.
+pub fn check(options: &Options) -> Result<PathBuf> {
+    let given = &options.mountpoint;
+    let shown = given.display();
+    let metadata = fs::metadata(given).or_else(|error| match error.raw_os_error() {
+        Some(libc::ENOENT) => {
+            refuse(format!("the mount point {shown} does not exist: make it with 'mkdir -p {shown}'"))
+        }
+        Some(libc::ENOTCONN) => refuse(crashed(given)),
+        _ => refuse(format!("the mount point {shown} cannot be used: {error}")),
+    })?;
+    if !metadata.is_dir() {
+        return refuse(format!("the mount point {shown} is not a folder: give an empty folder"));
+    }
+    let mountpoint = fs::canonicalize(given)
+        .or_else(|error| refuse(format!("the mount point {shown} cannot be used: {error}")))?;
+    if let Ok(Some(entry)) = mount_at(&mountpoint)
+        && entry.filesystem_type != AUTOMOUNT_TYPE
+    {
+        // The kernel may have cached the result of stat(2).
+        if entry.filesystem_type == FILESYSTEM_TYPE && is_dead(&mountpoint) {
+            return refuse(crashed(given));
+        }
+        return refuse(format!(
+            "{shown} is busy: a filesystem of type {} is mounted there; unmount it first, or give another folder",
+            entry.filesystem_type
+        ));
+    }
+    check_apart(options, &mountpoint)?;
+    let mut names = fs::read_dir(&mountpoint)
+        .or_else(|error| refuse(format!("the mount point {shown} cannot be read: {error}")))?;
+    if names.next().is_some() {
+        return refuse(format!(
+            "the mount point {shown} is not empty: its files would be hidden; give an empty folder"
+        ));
+    }
+    Ok(mountpoint)
+}
+
+fn crashed(mountpoint: &Path) -> String {
+    let shown = mountpoint.display();
+    format!(
+        "the daemon of an earlier mount on {shown} has crashed: clean up with 'zarrfs umount --stale {shown}'"
+    )
+}
+
+/// Store, mount point and log file must not contain each other.
+fn check_apart(options: &Options, mountpoint: &Path) -> Result<()> {
+    let Some(store) = options.store_path.as_deref().and_then(|path| fs::canonicalize(path).ok()) else {
+        return Ok(());
+    };
+    let (store_shown, mountpoint_shown) = (store.display(), mountpoint.display());
+    if mountpoint.starts_with(&store) {
+        return refuse(format!(
+            "the mount point {mountpoint_shown} is inside the store {store_shown}: give a folder outside of it"
+        ));
+    }
+    if store.starts_with(mountpoint) {
+        return refuse(format!(
+            "the store {store_shown} is inside the mount point {mountpoint_shown}, which would hide it: give another folder"
+        ));
+    }
+    let log_folder = options.log_file.as_deref().and_then(Path::parent);
+    let log_folder = log_folder.and_then(|folder| fs::canonicalize(folder).ok());
+    if log_folder.is_some_and(|folder| folder.starts_with(&store) || folder.starts_with(mountpoint)) {
+        return refuse("the log file is inside the store or the mount point: give another place".to_owned());
+    }
+    Ok(())
+}
+
+/// Whether other users than the daemon's may enter.
+pub fn allows_others(options: &Options) -> Result<bool> {
+    let (uid, _) = sys::effective_ids();
+    let may = uid == 0 || has_capability(CAP_SYS_ADMIN) || conf_allows_others();
+    match options.allow_other {
+        AllowOther::Off => Ok(false),
+        AllowOther::Auto => Ok(may),
+        AllowOther::On if may => Ok(true),
+        AllowOther::On => refuse(format!(
+            "allow-other needs the line 'user_allow_other' in {FUSE_CONF}: ask the administrator, or leave allow-other out"
+        )),
+    }
+}
+
+fn conf_allows_others() -> bool {
+    let conf = fs::read_to_string(FUSE_CONF).unwrap_or_default();
+    conf.lines().any(|line| line.trim() == "user_allow_other")
+}
+
+/// Mounts at `options.mountpoint` and returns the FUSE descriptor.
+pub fn mount(options: &Options) -> Result<OwnedFd> {
+    let allows_others = allows_others(options)?;
+    let error = match mount_directly(options, allows_others) {
+        Ok(device) => return Ok(device),
+        Err(error) => error,
+    };
+    match error.raw_os_error() {
+        Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => refuse(format!(
+            "{DEVICE} is missing: load the kernel module with 'modprobe fuse'; a container needs \
+             '--device {DEVICE} --cap-add SYS_ADMIN'"
+        )),
+        Some(libc::EPERM | libc::EACCES) => mount_by_helper(options, allows_others),
+        _ => refuse(format!("cannot mount on {}: {error}", options.mountpoint.display())),
+    }
+}
+
+/// The longest read where the kernel reads ahead for its page cache. A reader waits for the whole read-ahead:
+/// with shorter requests, several session threads work on it at once. Direct reads would only become several
+/// requests in a row.
+const MAX_CACHED_READ_BYTES: u32 = 512 << 10;
+
+fn mount_directly(options: &Options, allows_others: bool) -> io::Result<OwnedFd> {
+    let device = fs::OpenOptions::new().read(true).write(true).open(DEVICE)?;
+    let (uid, gid) = sys::effective_ids();
+    let owner = format!("fd={},rootmode=40000,user_id={uid},group_id={gid}", device.as_raw_fd());
+    let data = owner + &kernel_data(options, allows_others);
+    let mut flags = libc::MS_NOSUID | libc::MS_NODEV;
+    if !options.writable {
+        flags |= libc::MS_RDONLY;
+    }
+    for word in &options.kernel_words {
+        flags |= kernel_flag(word);
+    }
+    let source = CString::new(source_name(options))?;
+    let target = CString::new(options.mountpoint.as_os_str().as_bytes())?;
+    sys::mount(&source, &target, &CString::new(FILESYSTEM_TYPE)?, flags, &CString::new(data)?)?;
+    Ok(device.into())
+}
+
+/// The data string of mount(2), except for the owner.
+fn kernel_data(options: &Options, allows_others: bool) -> String {
+    let mut data = String::new();
+    if allows_others {
+        data.push_str(",allow_other,default_permissions");
+    }
+    if !options.direct_io {
+        data.push_str(&format!(",max_read={MAX_CACHED_READ_BYTES}"));
+    }
+    data
+}
+
+/// The mount(2) flag of a mount option; 0 if the option asks for the default.
+fn kernel_flag(word: &str) -> u64 {
+    match word {
+        "noexec" => libc::MS_NOEXEC,
+        "noatime" => libc::MS_NOATIME,
+        "nodiratime" => libc::MS_NODIRATIME,
+        "relatime" => libc::MS_RELATIME,
+        "strictatime" => libc::MS_STRICTATIME,
+        "lazytime" => libc::MS_LAZYTIME,
+        "sync" => libc::MS_SYNCHRONOUS,
+        "dirsync" => libc::MS_DIRSYNC,
+        "nosymfollow" => libc::MS_NOSYMFOLLOW,
+        _ => 0,
+    }
+}
+
+fn source_name(options: &Options) -> &str {
+    if options.source.is_empty() { "zarrfs" } else { &options.source }
+}
+
+/// fusermount3 mounts for unprivileged users and sends the descriptor over a socket, given by number.
+fn mount_by_helper(options: &Options, allows_others: bool) -> Result<OwnedFd> {
+    let failed = |error: io::Error| -> Error { Error::Usage(format!("cannot run {FUSERMOUNT}: {error}")) };
+    let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+    sys::keep_on_exec(theirs.as_fd()).map_err(failed)?;
+    let child = Command::new(FUSERMOUNT)
+        .arg("-o")
+        .arg(helper_words(options, allows_others))
+        .arg("--")
+        .arg(&options.mountpoint)
+        .env("_FUSE_COMMFD", theirs.as_raw_fd().to_string())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn();
+    drop(theirs);
+    let child = child.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => Error::Usage(format!(
+            "{FUSERMOUNT} is missing; users other than root need it to mount: install it with 'apt install fuse3', or run as root"
+        )),
+        _ => failed(error),
+    })?;
+    let device = sys::receive_descriptor(ours.as_fd()).map_err(failed)?;
+    let output = child.wait_with_output().map_err(failed)?;
+    match device {
+        Some(device) if output.status.success() => Ok(device),
+        _ => refuse(explain_helper(&String::from_utf8_lossy(&output.stderr), options)),
+    }
+}
+
+fn helper_words(options: &Options, allows_others: bool) -> String {
+    let name = source_name(options).replace('\\', "\\\\").replace(',', "\\,");
+    let access = if options.writable { "rw" } else { "ro" };
+    let mut words = format!("{access},nosuid,nodev,subtype=zarrfs,fsname={name}");
+    if allows_others {
+        words.push_str(",allow_other,default_permissions");
+    }
+    // The options that fusermount3 knows; the others only concern how a disk file system keeps its times.
+    for word in &options.kernel_words {
+        if ["noexec", "noatime", "nodiratime", "sync", "dirsync"].contains(&word.as_str()) {
+            words.push(',');
+            words.push_str(word);
+        }
+    }
+    words
+}
+
+/// The complaint of fusermount3 as a sentence that says what to do.
+fn explain_helper(complaint: &str, options: &Options) -> String {
+    let shown = options.mountpoint.display();
+    let complaint = complaint.trim().trim_start_matches("fusermount3: ");
+    if complaint.contains("user_allow_other") {
+        return format!(
+            "allow-other needs the line 'user_allow_other' in {FUSE_CONF}: ask the administrator, or leave allow-other out"
+        );
+    }
+    if complaint.contains(DEVICE) && complaint.contains("ermission denied") {
+        return format!("you may not use {DEVICE}: an administrator can allow it with 'chmod 666 {DEVICE}'");
+    }
+    if complaint.contains(DEVICE) {
+        return format!("{DEVICE} cannot be used ({complaint}): load it with 'modprobe fuse' as root");
+    }
+    if complaint.contains("no write access") || complaint.contains("not owned by user") {
+        return format!(
+            "you may mount only on a folder that you own and may write to, and {shown} is not one"
+        );
+    }
+    if complaint.is_empty() {
+        return format!("cannot mount on {shown}: {FUSERMOUNT} failed and did not say why");
+    }
+    format!("cannot mount on {shown}: {complaint}")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn sentence(result: Result<PathBuf>) -> String {
+        result.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn unusable_mount_points_are_refused_with_a_sentence() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = |name: &str| Options::new("s", folder.path().join(name));
+        assert!(sentence(check(&place("none"))).contains("mkdir -p"));
+        fs::write(folder.path().join("file"), "x").unwrap();
+        assert!(sentence(check(&place("file"))).contains("not a folder"));
+        assert!(sentence(check(&place(""))).contains("not empty"));
+        assert!(sentence(check(&Options::new("s", "/proc"))).contains("busy"));
+        fs::create_dir(folder.path().join("free")).unwrap();
+        assert!(check(&place("free")).unwrap().ends_with("free"));
+    }
+
+    #[test]
+    fn store_and_mount_point_must_lie_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("store/inside")).unwrap();
+        let mut options = Options::new("s", folder.path().join("store/inside"));
+        options.store_path = Some(folder.path().join("store"));
+        assert!(sentence(check(&options)).contains("inside the store"));
+        options.mountpoint = folder.path().to_owned();
+        assert!(sentence(check(&options)).contains("would hide it"));
+        fs::create_dir(folder.path().join("free")).unwrap();
+        options.mountpoint = folder.path().join("free");
+        assert!(check(&options).is_ok());
+        options.log_file = Some(folder.path().join("store/log"));
+        assert!(sentence(check(&options)).contains("log file"));
+    }
+
+    #[test]
+    fn reads_are_cut_only_where_the_kernel_reads_ahead() {
+        let mut options = Options::new("s", "/mnt");
+        assert_eq!(kernel_data(&options, true), ",allow_other,default_permissions,max_read=524288");
+        options.direct_io = true;
+        assert_eq!(kernel_data(&options, false), "");
+    }
+
+    #[test]
+    fn commas_in_the_source_stay_in_the_source() {
+        let mut options = Options::new("/data/a,allow_other\\b", "/mnt");
+        options.kernel_words = vec!["noexec".into(), "relatime".into()];
+        let words = helper_words(&options, false);
+        assert_eq!(words, "ro,nosuid,nodev,subtype=zarrfs,fsname=/data/a\\,allow_other\\\\b,noexec");
+    }
+}

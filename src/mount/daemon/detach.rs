@@ -1,0 +1,302 @@
+//! `zarrfs umount`: finds the mount, detaches it, and waits for its daemon.
+
+use std::ffi::CString;
+use std::fs;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::mount::daemon::exit_status::read_lost;
+use crate::mount::daemon::procfs::{
+    FILESYSTEM_TYPE, MountEntry, mount_at, start_ticks, users_of, with_timeout,
+};
+use crate::mount::fs::{CONFIG, INTERNALS, UNSAVED};
+use crate::sys;
+
+/// Mounts and unmounts for users other than root.
+pub(super) const FUSERMOUNT: &str = "fusermount3";
+/// A daemon that does not reply for this long counts as hung.
+const DAEMON_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a daemon may take to exit once its mount is unused.
+const DAEMON_END_MS: i32 = 60_000;
+/// How long to wait for the daemon of a mount that was detached by force.
+const FORCED_END_MS: i32 = 2_000;
+/// How many keys an error lists.
+const MAX_LISTED_KEYS: usize = 20;
+/// A program that has just exited may still be releasing the mount.
+const BUSY_RETRIES: u32 = 5;
+
+fn refuse<T>(sentence: String) -> Result<T> {
+    Err(Error::Usage(sentence))
+}
+
+/// Unmounts, and returns when the daemon has written everything and exited. Fails with the reason when
+/// something cannot be written, when the mount is busy (naming the programs that use it), and when the daemon
+/// does not reply; `force` detaches at once. A mount whose daemon has crashed is detached; this is a failure
+/// if the mount was writable.
+pub fn unmount(mountpoint: &Path, force: bool) -> Result<()> {
+    let entry = find(mountpoint)?;
+    let shown = mountpoint.display();
+    let daemon = daemon_state(&entry.mountpoint);
+    if let DaemonState::Dead = daemon {
+        return unmount_dead(mountpoint, &entry);
+    }
+    // A read-only mount cannot lose anything.
+    let stores = !force && !entry.is_read_only;
+    if let (DaemonState::Silent, true) = (&daemon, stores) {
+        return refuse(format!(
+            "not unmounted: the daemon of {shown} does not respond; wait for its store, or detach it with --force"
+        ));
+    }
+    let mut tries = 0;
+    loop {
+        // Again for each attempt: the programs that held the mount may have written meanwhile.
+        if stores {
+            store_all(&entry)?;
+        }
+        match detach(&entry.mountpoint, force) {
+            Ok(()) => break,
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                tries += 1;
+                if tries > BUSY_RETRIES {
+                    return refuse(busy(mountpoint, &entry));
+                }
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+                return refuse(format!(
+                    "you may not unmount {shown}: only root and the user that mounted it may"
+                ));
+            }
+            Err(error) => return refuse(format!("cannot unmount {shown}: {error}")),
+        }
+    }
+    let DaemonState::Running(daemon, outcome) = daemon else {
+        log::warn!("{shown} is detached; cannot wait for its daemon from here");
+        return Ok(());
+    };
+    let timeout_ms = if force { FORCED_END_MS } else { DAEMON_END_MS };
+    match sys::wait_readable(daemon.as_fd(), timeout_ms) {
+        Ok(true) => match outcome.and_then(read_lost) {
+            None => Ok(()),
+            Some(_) if entry.is_read_only => Ok(()),
+            Some(lost) if force => {
+                log::warn!("{}", loss_report(mountpoint, &lost));
+                Ok(())
+            }
+            Some(lost) => refuse(loss_report(mountpoint, &lost)),
+        },
+        Ok(false) if force => {
+            log::warn!("{shown} is detached; its daemon exits when programs have closed their files there");
+            Ok(())
+        }
+        Ok(false) => refuse(format!("{shown} is unmounted, but its daemon has not exited")),
+        Err(error) => refuse(format!("{shown} is unmounted, but waiting for its daemon failed: {error}")),
+    }
+}
+
+fn loss_report(mountpoint: &Path, lost: &str) -> String {
+    let shown = mountpoint.display();
+    if lost.is_empty() {
+        return format!("{shown} is unmounted, but its daemon crashed; writes that were not synced are lost");
+    }
+    format!("{shown} is unmounted, but some writes could not be stored. Lost{}", as_list(lost))
+}
+
+/// Lets the daemon store everything before the mount is detached, so that the cause of a failure can still be
+/// fixed.
+fn store_all(entry: &MountEntry) -> Result<()> {
+    let shown = entry.mountpoint.display();
+    let folder = match fs::File::open(&entry.mountpoint) {
+        Ok(folder) => folder,
+        // Another user's mount, which root may detach but not enter: the daemon stores when it exits.
+        Err(error) if error.raw_os_error() == Some(libc::EACCES) => return Ok(()),
+        Err(error) => return refuse(format!("not unmounted: {shown} cannot be opened: {error}")),
+    };
+    match folder.sync_all() {
+        Ok(()) => Ok(()),
+        Err(error) if is_daemon_gone(&error) => {
+            refuse(format!("the daemon of {shown} crashed while it stored writes; the mount stays attached"))
+        }
+        Err(error) => refuse(format!(
+            "not unmounted: some writes cannot be stored ({error}){}. Fix the cause and try again, or discard them with \
+             --force",
+            unsaved(&entry.mountpoint)
+        )),
+    }
+}
+
+/// A list of the keys that are not stored, for an error.
+fn unsaved(mountpoint: &Path) -> String {
+    let path = mountpoint.join(INTERNALS).join(UNSAVED);
+    let Some(Ok(text)) = with_timeout(DAEMON_TIMEOUT, move || fs::read_to_string(path)) else {
+        return String::new();
+    };
+    as_list(&text)
+}
+
+/// Lines as a list at the end of a sentence.
+fn as_list(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    if lines.is_empty() {
+        return String::new();
+    }
+    let shown = lines.get(..MAX_LISTED_KEYS).unwrap_or(&lines);
+    let more = match lines.len() - shown.len() {
+        0 => String::new(),
+        more => format!("\n  and {more} more"),
+    };
+    format!(":\n  {}{more}\n", shown.join("\n  "))
+}
+
+/// Detaches the mount of a crashed daemon.
+fn unmount_dead(mountpoint: &Path, entry: &MountEntry) -> Result<()> {
+    let shown = mountpoint.display();
+    detach(&entry.mountpoint, true)
+        .or_else(|error| refuse(format!("cannot detach the dead mount on {shown}: {error}")))?;
+    if entry.is_read_only {
+        return Ok(());
+    }
+    refuse(format!(
+        "{shown} is unmounted, but its daemon had crashed: writes that were neither closed nor synced are lost"
+    ))
+}
+
+/// Detaches a mount whose daemon has crashed (it replies ENOTCONN); leaves any other mount alone, without an
+/// error.
+pub fn unmount_stale(mountpoint: &Path) -> Result<()> {
+    let Ok(entry) = find(mountpoint) else { return Ok(()) };
+    if !is_dead(&entry.mountpoint) {
+        return Ok(());
+    }
+    detach(&entry.mountpoint, true)
+        .or_else(|error| refuse(format!("cannot detach the dead mount on {}: {error}", mountpoint.display())))
+}
+
+/// The zarrfs mount at a path. The path itself is opened last: a mount that hangs must not hang this command.
+fn find(mountpoint: &Path) -> Result<MountEntry> {
+    let shown = mountpoint.display();
+    let failed = |error: io::Error| Error::Usage(format!("cannot access {shown}: {error}"));
+    let mut entry = match resolve_parent(mountpoint) {
+        Some(path) => mount_at(&path).map_err(failed)?,
+        None => None,
+    };
+    if entry.is_none() {
+        let path = fs::canonicalize(mountpoint).map_err(failed)?;
+        entry = mount_at(&path).map_err(failed)?;
+    }
+    match entry {
+        Some(entry) if entry.filesystem_type == FILESYSTEM_TYPE => Ok(entry),
+        Some(entry) => refuse(format!(
+            "{shown} is a mount of type {}, not one of zarrfs: unmount it with 'umount'",
+            entry.filesystem_type
+        )),
+        None => refuse(format!("nothing is mounted on {shown}")),
+    }
+}
+
+/// The path with all segments but the last resolved.
+fn resolve_parent(mountpoint: &Path) -> Option<PathBuf> {
+    let absolute = std::path::absolute(mountpoint).ok()?;
+    let name = absolute.file_name()?;
+    Some(fs::canonicalize(absolute.parent()?).ok()?.join(name))
+}
+
+/// Opening a folder always asks the daemon; stat(2) of a crashed daemon's mount may return cached attributes.
+pub(super) fn is_dead(mountpoint: &Path) -> bool {
+    let path = mountpoint.to_owned();
+    let looked = with_timeout(DAEMON_TIMEOUT, move || fs::File::open(path).map(drop));
+    matches!(looked, Some(Err(error)) if is_daemon_gone(&error))
+}
+
+/// The errno of a crashed daemon, or of one that crashes during the request.
+fn is_daemon_gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED))
+}
+
+/// The state of a mount's daemon.
+enum DaemonState {
+    /// It runs as this process, and reports its exit status in this file, if that is readable.
+    Running(OwnedFd, Option<fs::File>),
+    /// It replies, but this command cannot wait for it: it does not admit this user, or its process id
+    /// belongs to another process here.
+    Unknown,
+    /// It does not reply.
+    Silent,
+    /// It has crashed.
+    Dead,
+}
+
+/// The state of a mount's daemon, as the mount itself reports it.
+fn daemon_state(mountpoint: &Path) -> DaemonState {
+    let path = mountpoint.to_owned();
+    let asked = with_timeout(DAEMON_TIMEOUT, move || {
+        let mut text = String::new();
+        drop(fs::File::open(&path)?);
+        let config = fs::File::open(path.join(INTERNALS).join(CONFIG))?;
+        config.take(1 << 20).read_to_string(&mut text).map(|_| text)
+    });
+    match asked {
+        None => DaemonState::Silent,
+        Some(Err(error)) if is_daemon_gone(&error) => DaemonState::Dead,
+        Some(Err(_)) => DaemonState::Unknown,
+        Some(Ok(config)) => process_of(&config).unwrap_or(DaemonState::Unknown),
+    }
+}
+
+fn process_of(config: &str) -> Option<DaemonState> {
+    let config: serde_json::Value = serde_json::from_str(config).ok()?;
+    let pid = u32::try_from(config.get("pid")?.as_u64()?).ok()?;
+    let ticks = config.get("process_start_ticks")?.as_u64()?;
+    let process = sys::open_process(pid).ok()?;
+    let outcome = config.get("outcome").and_then(|path| fs::File::open(path.as_str()?).ok());
+    (start_ticks(pid) == Some(ticks)).then_some(DaemonState::Running(process, outcome))
+}
+
+fn busy(mountpoint: &Path, entry: &MountEntry) -> String {
+    let shown = mountpoint.display();
+    let users = users_of(entry);
+    if users.is_empty() {
+        return format!(
+            "{shown} is busy: a program of another user uses it, or another mount is inside; stop that, or use --force"
+        );
+    }
+    let names: Vec<String> = users.iter().take(10).map(|(pid, name)| format!("{name} ({pid})")).collect();
+    let more = users.len().saturating_sub(names.len());
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{shown} is busy: used by {}{more}; stop them, or use --force", names.join(", "))
+}
+
+/// Detaches a mount; with `lazily` also one that is in use, which then ends with its last user.
+pub fn detach(mountpoint: &Path, lazily: bool) -> io::Result<()> {
+    let target = CString::new(mountpoint.as_os_str().as_bytes())?;
+    match sys::unmount(&target, if lazily { libc::MNT_DETACH } else { 0 }) {
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => detach_by_helper(mountpoint, lazily),
+        result => result,
+    }
+}
+
+fn detach_by_helper(mountpoint: &Path, lazily: bool) -> io::Result<()> {
+    let mut command = Command::new(FUSERMOUNT);
+    command.arg("-u");
+    if lazily {
+        command.arg("-z");
+    }
+    let output = command.arg("--").arg(mountpoint).stdin(Stdio::null()).output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let complaint = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    if complaint.contains("busy") {
+        return Err(io::Error::from_raw_os_error(libc::EBUSY));
+    }
+    // fusermount3 looks for mounts of the calling user; it reports another user's mount as "not found".
+    if complaint.contains("not found in") || complaint.contains("not permitted") {
+        return Err(io::Error::from_raw_os_error(libc::EPERM));
+    }
+    Err(io::Error::other(complaint))
+}

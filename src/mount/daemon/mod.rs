@@ -1,0 +1,14 @@
+//! The life of the process that serves a mount, and the command that ends it: attach and detach, signals,
+//! exit.
+//!
+//! Uses `fs` and `fuse`, and `sys` for the system calls.
+
+pub mod attach;
+pub mod detach;
+pub mod exit_status;
+pub mod privileges;
+pub mod procfs;
+pub mod sd_notify;
+pub mod session;
+pub mod shutdown;
+pub mod syslog;

@@ -1,0 +1,236 @@
+//! Processes and mounts, read from /proc.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+/// The file system type of our mounts.
+pub const FILESYSTEM_TYPE: &str = "fuse.zarrfs";
+
+/// The process that a thread belongs to.
+pub fn thread_group(thread: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+}
+
+/// One line of /proc/self/mountinfo.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountEntry {
+    /// The mount's number.
+    pub id: u64,
+    /// The device, `major:minor`.
+    pub device: String,
+    /// The mount point.
+    pub mountpoint: PathBuf,
+    /// The type with its subtype.
+    pub filesystem_type: String,
+    /// The mount is read-only.
+    pub is_read_only: bool,
+}
+
+/// All mounts that this process sees, in the order of mounting.
+pub fn mounts() -> io::Result<Vec<MountEntry>> {
+    Ok(fs::read("/proc/self/mountinfo")?.split(|&byte| byte == b'\n').filter_map(parse_mount).collect())
+}
+
+/// The topmost mount at a mount point.
+pub fn mount_at(mountpoint: &Path) -> io::Result<Option<MountEntry>> {
+    Ok(mounts()?.into_iter().rev().find(|entry| entry.mountpoint == mountpoint))
+}
+
+/// `ID PARENT MAJ:MIN ROOT MOUNTPOINT OPTIONS [TAG…] - TYPE SOURCE SUPER`
+fn parse_mount(line: &[u8]) -> Option<MountEntry> {
+    let text = |word: &[u8]| String::from_utf8_lossy(word).into_owned();
+    let mut words = line.split(|&byte| byte == b' ');
+    let id = text(words.next()?).parse().ok()?;
+    let device = text(words.nth(1)?);
+    let mountpoint = PathBuf::from(unescape(words.nth(1)?));
+    let is_read_only = words.next()?.split(|&byte| byte == b',').any(|word| word == b"ro");
+    let filesystem_type = text(words.skip_while(|word| *word != b"-").nth(1)?);
+    Some(MountEntry { id, device, mountpoint, filesystem_type, is_read_only })
+}
+
+/// Space, tab, newline and backslash are written as three octal digits.
+fn unescape(word: &[u8]) -> OsString {
+    let mut bytes = Vec::with_capacity(word.len());
+    let mut rest = word;
+    while let Some((&byte, tail)) = rest.split_first() {
+        rest = tail;
+        let octal = if byte == b'\\' { tail.get(..3) } else { None };
+        let code = octal.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
+        match code {
+            Some(code) => {
+                bytes.push(code);
+                rest = tail.get(3..).unwrap_or_default();
+            }
+            None => bytes.push(byte),
+        }
+    }
+    OsString::from_vec(bytes)
+}
+
+/// The start time of a process in clock ticks since boot: distinguishes a process from a later one with the
+/// same id.
+pub fn start_ticks(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The command name in parentheses may contain anything; field 22 is the 20th after it.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// Runs a call that may hang on its own thread; `None` if it has not returned within `timeout`.
+pub fn with_timeout<T: Send + 'static>(
+    timeout: Duration,
+    look: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let (sender, receiver) = channel();
+    std::thread::Builder::new()
+        .spawn(move || {
+            let _ = sender.send(look());
+        })
+        .ok()?;
+    receiver.recv_timeout(timeout).ok()
+}
+
+/// Reading a process in /proc hangs if it takes longer than this.
+const HANG_TIMEOUT: Duration = Duration::from_millis(300);
+/// How many threads may be left hanging.
+const MAX_HANGING: usize = 16;
+
+/// The number of threads of this process.
+pub fn thread_count() -> usize {
+    fs::read_dir("/proc/self/task").map_or(1, Iterator::count)
+}
+
+/// The processes that use a mount: by an open file, a mapping, or their working folder. Processes that must
+/// not be read (of other users) are left out, and so are those that cannot: reading a process that hangs in
+/// the kernel can hang, too. Nothing in the mount itself is touched.
+pub fn users_of(mount: &MountEntry) -> Vec<(u32, String)> {
+    let numbers = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let pids: Vec<u32> = pids.filter(|&pid| pid != std::process::id()).collect();
+    let mount = mount.clone();
+    let looked = each_with_timeout(pids, move |pid| {
+        uses(pid, &mount).then(|| {
+            let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            (pid, name.trim_end().to_owned())
+        })
+    });
+    let mut users: Vec<_> = looked.into_iter().flatten().collect();
+    users.sort();
+    users
+}
+
+/// Calls `look` for each item in turn; items at which it hangs are skipped by continuing on further threads.
+fn each_with_timeout<I, T>(items: Vec<I>, look: impl Fn(I) -> T + Send + Sync + 'static) -> Vec<T>
+where
+    I: Copy + Send + Sync + 'static,
+    T: Send + 'static,
+{
+    let (items, next, look) = (Arc::new(items), Arc::new(AtomicUsize::new(0)), Arc::new(look));
+    let (sender, receiver) = channel();
+    let mut found = Vec::new();
+    for _ in 0..MAX_HANGING {
+        let (list, place, look, sender) = (items.clone(), next.clone(), look.clone(), sender.clone());
+        let run = move || {
+            while let Some(&item) = list.get(place.fetch_add(1, Ordering::Relaxed)) {
+                if sender.send(look(item)).is_err() {
+                    return;
+                }
+            }
+        };
+        if std::thread::Builder::new().spawn(run).is_err() {
+            break;
+        }
+        while let Ok(looked) = receiver.recv_timeout(HANG_TIMEOUT) {
+            found.push(looked);
+            if found.len() == items.len() {
+                return found;
+            }
+        }
+        if next.load(Ordering::Relaxed) >= items.len() {
+            break;
+        }
+    }
+    found
+}
+
+fn uses(pid: u32, mount: &MountEntry) -> bool {
+    let process = PathBuf::from(format!("/proc/{pid}"));
+    let is_inside = |link: &str| {
+        fs::read_link(process.join(link)).is_ok_and(|target| target.starts_with(&mount.mountpoint))
+    };
+    if is_inside("cwd") || is_inside("root") {
+        return true;
+    }
+    let wanted = format!("mnt_id:\t{}", mount.id);
+    let has_open_file = fs::read_dir(process.join("fdinfo")).into_iter().flatten().flatten().any(|entry| {
+        fs::read_to_string(entry.path()).is_ok_and(|info| info.lines().any(|line| line == wanted))
+    });
+    has_open_file || fs::read(process.join("maps")).is_ok_and(|maps| maps_device(&maps, &mount.device))
+}
+
+/// Whether /proc/PID/maps has a mapping of this device: `START-END PERM OFFSET MAJ:MIN INODE PATH`, in hexadecimal.
+fn maps_device(maps: &[u8], device: &str) -> bool {
+    let Some((Ok(major), Ok(minor))) =
+        device.split_once(':').map(|(major, minor)| (major.parse::<u32>(), minor.parse::<u32>()))
+    else {
+        return false;
+    };
+    let wanted = format!("{major:02x}:{minor:02x}");
+    maps.split(|&byte| byte == b'\n').any(|line| {
+        line.split(|&byte| byte == b' ').nth(3).is_some_and(|word| OsStr::from_bytes(word) == wanted.as_str())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// `zarrfs umount` of a mount in use hung for as long as any process on the machine hung in the kernel.
+    #[test]
+    fn hanging_items_are_skipped() {
+        let look = |item: u32| {
+            if item.is_multiple_of(40) {
+                std::thread::sleep(Duration::from_secs(3600));
+            }
+            item
+        };
+        let looked = each_with_timeout((1..=100).collect(), look);
+        assert_eq!(looked, (1..=100).filter(|item| item % 40 != 0).collect::<Vec<u32>>());
+    }
+
+    #[test]
+    fn mountinfo_lines() {
+        let line = b"36 35 98:0 /mnt1 /mnt\\040two\\134x rw,noatime master:1 shared:2 - fuse.zarrfs a\\054b rw,user_id=0";
+        let entry = parse_mount(line).unwrap();
+        assert_eq!(entry.id, 36);
+        assert_eq!(entry.device, "98:0");
+        assert_eq!(entry.mountpoint, Path::new("/mnt two\\x"));
+        assert_eq!(entry.filesystem_type, FILESYSTEM_TYPE);
+        assert!(!entry.is_read_only);
+        assert_eq!(parse_mount(b""), None);
+        assert_eq!(parse_mount(b"x y z"), None);
+    }
+
+    #[test]
+    fn maps_lines() {
+        let maps = b"7f00-7f01 r--p 00000000 00:2a 12 /mnt/t\n7f02-7f03 r--p 00000000 fe:00 12 /lib\n";
+        assert!(maps_device(maps, "0:42"));
+        assert!(maps_device(maps, "254:0"));
+        assert!(!maps_device(maps, "0:43"));
+    }
+
+    #[test]
+    fn this_process_is_there() {
+        assert!(start_ticks(std::process::id()).is_some_and(|ticks| ticks > 0));
+        assert!(thread_count() >= 1);
+        assert!(mounts().unwrap().iter().any(|entry| entry.mountpoint == Path::new("/")));
+    }
+}

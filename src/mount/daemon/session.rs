@@ -1,0 +1,282 @@
+//! The life of a mount: fork, readiness, signals, exit.
+//!
+//! `attach.rs` mounts, `shutdown.rs` ends, `detach.rs` is the other command. Invariants: signals are blocked
+//! before any thread starts, so that they interrupt no system call; `run` in the background returns only when
+//! the mount replies.
+
+use std::fs;
+use std::io::{PipeReader, PipeWriter, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::sync::{Arc, OnceLock};
+
+use fuser::{Config, Session, SessionACL};
+
+use crate::error::{Error, Result};
+use crate::mount::daemon::attach;
+use crate::mount::daemon::exit_status::ExitStatus;
+use crate::mount::daemon::privileges::{CAP_SYS_ADMIN, MountThread, has_capability};
+use crate::mount::daemon::procfs::{start_ticks, thread_count, thread_group};
+use crate::mount::daemon::sd_notify;
+use crate::mount::daemon::shutdown::{ActiveMount, spawn};
+use crate::mount::daemon::syslog;
+use crate::mount::fs::{DaemonInfo, FileSystem};
+use crate::mount::fuse::Fuse;
+use crate::mount::fuse::executor::{Executor, Limits};
+use crate::mount::fuse::passthrough::Passthrough;
+use crate::mount::fuse::store_executor::StoreExecutor;
+use crate::mount::options::Options;
+use crate::store::Store;
+use crate::sys::{self, Fork, SignalSet};
+
+pub use crate::mount::daemon::detach::{unmount, unmount_stale};
+
+/// Threads that take requests from the kernel. They reply from memory only, so few are enough.
+const SESSION_THREADS: usize = 2;
+/// The initial size of the descriptor table.
+const DESCRIPTORS: i32 = 1024;
+/// The kernel's read-ahead for sequential readers, where we may set it: a few requests, so that one is
+/// decoded or gathered while another one is copied.
+const READ_AHEAD_KIB: u32 = 2048;
+
+/// Mounts. In the foreground this returns when the mount has ended; otherwise it forks a daemon and returns
+/// when the mount replies (the first stat succeeds), or with the reason of the failure.
+///
+/// `open_store` gets whether users other than the daemon's will enter. The process must have one thread only;
+/// `open_store` runs after the fork, so that a store may start threads. The caller's logger stays in use; the
+/// daemon's standard error goes to the system log.
+pub fn run(
+    mut options: Options,
+    foreground: bool,
+    open_store: impl FnOnce(bool) -> Result<Arc<dyn Store>>,
+) -> Result<()> {
+    options.mountpoint = attach::check(&options)?;
+    attach::allows_others(&options)?;
+    if foreground {
+        let signals = block_signals()?;
+        let started = start(options, open_store)?;
+        return serve(started, signals, None);
+    }
+    if thread_count() > 1 {
+        return Err(Error::Usage("this process cannot become a daemon: use --foreground".to_owned()));
+    }
+    let failed = |error| Error::Usage(format!("cannot start the daemon: {error}"));
+    let (reader, writer) = std::io::pipe().map_err(failed)?;
+    match sys::fork().map_err(failed)? {
+        Fork::Parent => {
+            drop(writer);
+            wait_until_ready(reader)
+        }
+        Fork::Child => {
+            drop(reader);
+            let code = run_daemon(options, open_store, writer);
+            syslog::flush();
+            std::process::exit(code);
+        }
+    }
+}
+
+/// The first byte of a report if the mount replies. Any other report is the reason of the failure.
+const READY: u8 = 0;
+
+/// Reports to the waiting process, and leaves its terminal.
+///
+/// Not before the mount replies: on an automount point, only processes in the service manager's process group
+/// get past it until then; every other process, including this one after it has left the group, has to wait.
+fn report_ready(mut report: PipeWriter) {
+    // Fails only for a process that already leads its session.
+    let _ = sys::leave_session();
+    // From here on standard output has no reader.
+    if let Ok(null) = fs::OpenOptions::new().read(true).write(true).open("/dev/null") {
+        let null = OwnedFd::from(null);
+        for number in 0..=2 {
+            let _ = sys::redirect(null.as_fd(), number);
+        }
+    }
+    if let Err(error) = syslog::take_standard_error() {
+        log::warn!("cannot log to the system log: {error}");
+    }
+    let _ = report.write_all(&[READY]);
+}
+
+/// In the calling process: waits for the daemon's report.
+fn wait_until_ready(mut reader: PipeReader) -> Result<()> {
+    let mut text = Vec::new();
+    let read = reader.read_to_end(&mut text);
+    match (read, text.as_slice()) {
+        (Ok(_), [READY, ..]) => Ok(()),
+        (Ok(_), []) => {
+            Err(Error::Usage("the daemon exited before the mount was ready and gave no reason".to_owned()))
+        }
+        (Ok(_), reason) => Err(Error::Usage(String::from_utf8_lossy(reason).into_owned())),
+        (Err(error), _) => Err(Error::Usage(format!("cannot read the report of the daemon: {error}"))),
+    }
+}
+
+/// In the daemon: returns the exit code. The waiting process prints failures until the mount replies; later
+/// failures are logged.
+fn run_daemon(
+    options: Options,
+    open_store: impl FnOnce(bool) -> Result<Arc<dyn Store>>,
+    mut report: PipeWriter,
+) -> i32 {
+    let open_store = |for_others| {
+        let store = open_store(for_others)?;
+        // The daemon does not need its working folder any more, and it may be unmounted.
+        std::env::set_current_dir("/").map_err(|error| Error::Usage(format!("cannot enter /: {error}")))?;
+        Ok(store)
+    };
+    let started = block_signals().and_then(|signals| Ok((start(options, open_store)?, signals)));
+    let (started, signals) = match started {
+        Ok(started) => started,
+        Err(error) => {
+            let _ = report.write_all(error.to_string().as_bytes());
+            return 1;
+        }
+    };
+    match serve(started, signals, Some(report)) {
+        Ok(()) => 0,
+        Err(error) => {
+            log::error!("{error}");
+            1
+        }
+    }
+}
+
+/// Serves a mount until it has ended.
+fn serve(started: ReadySession, signals: SignalSet, report: Option<PipeWriter>) -> Result<()> {
+    let ReadySession { session, mount } = started;
+    let mount = Arc::new(mount);
+    let watched = mount.clone();
+    spawn("zarrfs-signals", move || watch_signals(&watched, &signals))?;
+    let ready_mount = mount.clone();
+    spawn("zarrfs-ready", move || {
+        wait_for_first_answer(&ready_mount);
+        sd_notify::ready(&ready_mount.fs.options().source, report.is_some());
+        if let Some(report) = report {
+            report_ready(report);
+        }
+    })?;
+    let ended = session.run();
+    mount.announce_stop();
+    log::info!("the mount on {} has ended", mount.mountpoint().display());
+    mount.store_all()?;
+    match ended {
+        // A session thread that is just receiving a request when the last user leaves gets ECONNABORTED; so
+        // does one whose connection the administrator aborts, but then the mount is still attached.
+        Err(error) if error.raw_os_error() == Some(libc::ECONNABORTED) && mount.is_detached() => Ok(()),
+        Err(error) => {
+            // The kernel still shows a mount without a daemon.
+            mount.detach();
+            Err(Error::Usage(format!("the mount ended with an error: {error}")))
+        }
+        Ok(()) => Ok(()),
+    }
+}
+
+fn block_signals() -> Result<SignalSet> {
+    SignalSet::block(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR1])
+        .map_err(|error| Error::Usage(format!("cannot block signals: {error}")))
+}
+
+/// A mount whose session does not run yet.
+struct ReadySession {
+    session: Session<Fuse>,
+    mount: ActiveMount,
+}
+
+/// Opens the store and mounts; the session is ready to run. Must be called before any thread is started.
+fn start(options: Options, open_store: impl FnOnce(bool) -> Result<Arc<dyn Store>>) -> Result<ReadySession> {
+    make_room_for_descriptors();
+    let mount_thread = Arc::new(MountThread::start()?);
+    let store = open_store(attach::allows_others(&options)?)?;
+    let options = Arc::new(options);
+    let exit_status = ExitStatus::new();
+    let daemon =
+        DaemonInfo { start_ticks: start_ticks(std::process::id()), exit_status_path: exit_status.path() };
+    let fs = Arc::new(FileSystem::new(options.clone(), store).with_daemon(daemon));
+    fs.check_root().map_err(|failure| failure.into_error("the root of the store"))?;
+    fs.remove_leftovers("");
+    let failed = |error: std::io::Error| Error::Usage(format!("cannot start the session: {error}"));
+    let noting = fs.clone();
+    let limits = Limits::new(options.threads, options.request_deadline);
+    let executor = Executor::new(limits, move |request| noting.note_overdue(request)).map_err(failed)?;
+    let store_executor = StoreExecutor::new(fs.clone()).map_err(failed)?;
+    let mounted = options.clone();
+    let device = mount_thread.run(move || attach::mount(&mounted))??;
+    let mut config = Config::default();
+    config.n_threads = Some(SESSION_THREADS);
+    let notifier = Arc::new(OnceLock::new());
+    let may_register = mount_thread.run(|| has_capability(CAP_SYS_ADMIN)).unwrap_or(false);
+    let registering = mount_thread.clone();
+    let passthrough = Passthrough::new(may_register, Box::new(move |job| registering.submit(job)));
+    let fuse = Fuse::new(
+        fs.clone(),
+        Arc::new(executor),
+        store_executor,
+        notifier.clone(),
+        passthrough,
+        thread_group,
+    );
+    let mount = ActiveMount::new(fs, exit_status, mount_thread, notifier.clone());
+    match Session::from_fd(fuse, device, SessionACL::All, config) {
+        Ok(session) => {
+            let _ = notifier.set(session.notifier());
+            Ok(ReadySession { session, mount })
+        }
+        Err(error) => {
+            mount.detach();
+            Err(failed(error))
+        }
+    }
+}
+
+/// For the objects that are kept open, and for those that all threads open at once.
+fn make_room_for_descriptors() {
+    let made = fs::File::open("/dev/null")
+        .and_then(|null| sys::make_room_for_descriptors(null.as_fd(), DESCRIPTORS));
+    if let Err(error) = made {
+        log::debug!(
+            "cannot enlarge the descriptor table to {DESCRIPTORS}: {error}; the first reads may be slower"
+        );
+    }
+}
+
+/// Returns when the first stat of the mount succeeds, and tunes what exists only from then on.
+fn wait_for_first_answer(mount: &ActiveMount) {
+    let options = mount.fs.options();
+    match fs::metadata(&options.mountpoint) {
+        Ok(metadata) => {
+            mount.note_device(metadata.dev());
+            raise_read_ahead(metadata.dev());
+        }
+        Err(error) => log::warn!("cannot stat the root of the mount: {error}"),
+    }
+    log::info!("{} is mounted on {}", options.source, options.mountpoint.display());
+}
+
+fn watch_signals(mount: &Arc<ActiveMount>, signals: &SignalSet) {
+    loop {
+        match signals.wait() {
+            Ok(libc::SIGHUP) => {
+                log::info!("rereading metadata");
+                mount.fs.expire();
+            }
+            Ok(libc::SIGUSR1) => mount.fs.log_metrics(),
+            Ok(_) => mount.shut_down(),
+            Err(error) => {
+                log::error!("cannot wait for signals: {error}");
+                return;
+            }
+        }
+    }
+}
+
+/// More read-ahead than FUSE may request by itself (+60% in sequential reads), where we may write to sysfs.
+fn raise_read_ahead(device: u64) {
+    let (major, minor) = (libc::major(device), libc::minor(device));
+    let path = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
+    if let Err(error) = fs::write(&path, READ_AHEAD_KIB.to_string()) {
+        log::debug!("{path}: {error}; sequential reads may be slower");
+    }
+}

@@ -1,0 +1,230 @@
+//! Graceful shutdown: refuse new opens, serve open handles, write back.
+//!
+//! Begins with a signal: the kernel writes back its dirty pages, the mount is detached, and the session ends
+//! with its last user or at the deadline. Invariants: nothing here waits for ever, whatever the store does;
+//! everything that can be stored is stored, however long it takes, as long as write-back makes progress
+//! within each [`Options::stop_deadline`](crate::mount::options::Options).
+
+use std::fs;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use fuser::{INodeNo, Notifier};
+
+use crate::error::{Error, Result};
+use crate::mount::daemon::detach;
+use crate::mount::daemon::exit_status::ExitStatus;
+use crate::mount::daemon::privileges::MountThread;
+use crate::mount::daemon::procfs::{FILESYSTEM_TYPE, MountEntry, mount_at, with_timeout};
+use crate::mount::daemon::sd_notify;
+use crate::mount::daemon::syslog;
+use crate::mount::fs::FileSystem;
+use crate::sys;
+
+/// The pause before write-back is tried again.
+const STORE_RETRY: Duration = Duration::from_millis(500);
+/// How long the mount stays visible while the kernel writes back its pages.
+const PAGES_TIMEOUT: Duration = Duration::from_secs(5);
+/// If nothing is stored for this long, the mount is detached before write-back continues.
+const STALL_TIMEOUT: Duration = Duration::from_secs(2);
+/// How often the service manager gets a message during shutdown.
+const STATUS_INTERVAL: Duration = Duration::from_secs(3);
+
+/// A mount that is being served.
+pub struct ActiveMount {
+    /// The file system.
+    pub fs: Arc<FileSystem>,
+    exit_status: ExitStatus,
+    mount_thread: Arc<MountThread>,
+    notifier: Arc<OnceLock<Notifier>>,
+    is_stopping: AtomicBool,
+    is_announced: AtomicBool,
+    /// As [`MountEntry::device`], once it is known: ours may have been unmounted and another file system
+    /// mounted there.
+    device: OnceLock<String>,
+}
+
+impl ActiveMount {
+    /// A mount that was made by `mount_thread`; the session sets the notifier later.
+    pub fn new(
+        fs: Arc<FileSystem>,
+        exit_status: ExitStatus,
+        mount_thread: Arc<MountThread>,
+        notifier: Arc<OnceLock<Notifier>>,
+    ) -> Self {
+        let (is_stopping, is_announced) = (AtomicBool::new(false), AtomicBool::new(false));
+        ActiveMount {
+            fs,
+            exit_status,
+            mount_thread,
+            notifier,
+            is_stopping,
+            is_announced,
+            device: OnceLock::new(),
+        }
+    }
+
+    /// The mount point.
+    pub fn mountpoint(&self) -> &Path {
+        &self.fs.options().mountpoint
+    }
+
+    /// The mount replies, with this device number.
+    pub fn note_device(&self, device: u64) {
+        let _ = self.device.set(format!("{}:{}", libc::major(device), libc::minor(device)));
+    }
+
+    /// SIGTERM or SIGINT: refuses new users; serves open handles until they are closed, or the deadline.
+    pub fn shut_down(self: &Arc<Self>) {
+        if self.is_stopping.swap(true, Ordering::AcqRel) {
+            log::warn!("second signal: not waiting for open files");
+            return self.spawn_exit();
+        }
+        log::info!("shutting down");
+        self.announce_stop();
+        let mount = self.clone();
+        // On its own thread, so that further signals are handled.
+        if spawn("zarrfs-shutdown", move || mount.wait_for_users()).is_err() {
+            self.detach();
+            self.exit();
+        }
+    }
+
+    fn wait_for_users(&self) {
+        self.fs.store_all(STALL_TIMEOUT);
+        self.flush_pages();
+        self.detach();
+        let deadline = Instant::now() + self.fs.options().stop_deadline;
+        // The process exits when the session ends.
+        while let Some(rest) = deadline.checked_duration_since(Instant::now()) {
+            std::thread::sleep(rest.min(Duration::from_millis(100)));
+        }
+        log::warn!("{} files were still open at the deadline", self.fs.open_handles());
+        self.exit();
+    }
+
+    /// Makes the kernel send the dirty pages of memory maps.
+    fn flush_pages(&self) {
+        let inodes = self.fs.written_inodes();
+        let Some(notifier) = self.notifier.get().cloned().filter(|_| !inodes.is_empty()) else { return };
+        let mountpoint = if self.is_detached() { None } else { Some(self.mountpoint().to_owned()) };
+        let flushed = with_timeout(PAGES_TIMEOUT, move || {
+            // Starts all writes at once; the other call waits for them page by page.
+            if let Some(folder) = mountpoint.and_then(|path| fs::File::open(path).ok()) {
+                let _ = sys::sync_filesystem(folder.as_fd());
+            }
+            for inode in inodes {
+                let _ = notifier.inval_inode(INodeNo(inode), 0, 0);
+            }
+        });
+        if flushed.is_none() {
+            log::warn!("the kernel still holds dirty pages of memory maps");
+        }
+    }
+
+    /// Tells the service manager that the daemon is stopping, once, and repeats until the process exits that
+    /// this takes time.
+    pub fn announce_stop(self: &Arc<Self>) {
+        if self.is_announced.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let mount = self.clone();
+        sd_notify::stopping();
+        let _ = spawn("zarrfs-status", move || {
+            let deadline = mount.fs.options().stop_deadline;
+            loop {
+                sd_notify::still_stopping(
+                    mount.fs.open_handles(),
+                    mount.fs.dirty_bytes(),
+                    deadline + 2 * STATUS_INTERVAL,
+                );
+                std::thread::sleep(STATUS_INTERVAL);
+            }
+        });
+    }
+
+    fn spawn_exit(self: &Arc<Self>) {
+        let mount = self.clone();
+        if spawn("zarrfs-exit", move || mount.exit()).is_err() {
+            self.exit();
+        }
+    }
+
+    /// Exits the process without waiting for users, once everything is stored.
+    fn exit(&self) {
+        self.fs.end_service();
+        self.flush_pages();
+        let stored = self.store_all();
+        if let Err(error) = &stored {
+            log::error!("{error}");
+        }
+        syslog::flush();
+        std::process::exit(i32::from(stored.is_err()));
+    }
+
+    /// Stores everything that is dirty, retrying until the deadline, which restarts whenever something is
+    /// stored; then logs what is lost.
+    pub fn store_all(&self) -> Result<()> {
+        let grace = self.fs.options().stop_deadline;
+        let mut deadline = Instant::now() + grace;
+        let mut dirty_bytes = self.fs.dirty_bytes();
+        loop {
+            let failed = self.fs.store_all(grace);
+            let Some((_, first)) = failed.first() else {
+                self.exit_status.record(None);
+                return Ok(());
+            };
+            let dirty_now = self.fs.dirty_bytes();
+            if dirty_now < dirty_bytes {
+                (dirty_bytes, deadline) = (dirty_now, Instant::now() + grace);
+            }
+            if Instant::now() >= deadline {
+                let arrays = failed.iter().map(|(path, error)| format!("/{path}: {error}\n"));
+                let lost = arrays.collect::<String>() + &self.fs.unsaved_text();
+                for line in lost.lines() {
+                    log::error!("LOST: {line}");
+                }
+                self.exit_status.record(Some(&lost));
+                return Err(Error::Usage(format!(
+                    "changes to {} arrays could not be stored and are lost; first failure: {first}",
+                    failed.len()
+                )));
+            }
+            std::thread::sleep(STORE_RETRY);
+        }
+    }
+
+    /// Whether our mount is detached.
+    pub fn is_detached(&self) -> bool {
+        let entry = mount_at(self.mountpoint()).ok().flatten();
+        let is_ours = |entry: &MountEntry| {
+            let is_another = self.device.get().is_some_and(|device| *device != entry.device);
+            entry.filesystem_type == FILESYSTEM_TYPE && !is_another
+        };
+        !entry.as_ref().is_some_and(is_ours)
+    }
+
+    /// Detaches our mount, if it is still attached.
+    pub fn detach(&self) {
+        if self.is_detached() {
+            return;
+        }
+        let mountpoint = self.mountpoint().to_owned();
+        let detached = self.mount_thread.run(move || detach::detach(&mountpoint, true));
+        if let Ok(Err(error)) = detached {
+            log::error!("cannot unmount {}: {error}", self.mountpoint().display());
+        }
+    }
+}
+
+/// Starts a thread that is not waited for.
+pub(super) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(run)
+        .map(drop)
+        .map_err(|error| Error::Usage(format!("cannot start the thread {name}: {error}")))
+}

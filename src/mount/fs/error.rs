@@ -1,0 +1,212 @@
+//! Why a request fails, and the log that reports each failure once.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+
+use crate::error::Error;
+
+/// Why a request fails.
+#[derive(Clone, Debug)]
+pub enum Failure {
+    /// A plain errno that is no fault: no such name, a folder instead of a file, a read-only mount.
+    Errno(i32),
+    /// A fault of the store or of the stored data.
+    Error(Error),
+    /// The reply needs the store: call again with [`Blocking::Yes`] on a thread that may block.
+    WouldBlock,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Failure::Error(error)
+    }
+}
+
+impl Failure {
+    /// The errno for the kernel.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Failure::Errno(errno) => *errno,
+            Failure::Error(error) => error.errno(),
+            Failure::WouldBlock => libc::EIO,
+        }
+    }
+
+    /// The failure as an error about `subject`, for callers that run before there is a mount.
+    pub fn into_error(self, subject: &str) -> Error {
+        match self {
+            Failure::Error(error) => error,
+            Failure::Errno(_) | Failure::WouldBlock => {
+                let reason = std::io::Error::from_raw_os_error(self.errno());
+                Error::Usage(format!("{subject} cannot be read: {reason}"))
+            }
+        }
+    }
+}
+
+/// The result of a file system operation.
+pub type FsResult<T> = std::result::Result<T, Failure>;
+
+/// Whether an operation may block on the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blocking {
+    /// Memory only: returns at once, with [`Failure::WouldBlock`] where the store is needed.
+    No,
+    /// May read the store, which can block for any time.
+    Yes,
+}
+
+/// Logs each failure once, and at most [`FailureLog::BURST`] failures in [`FailureLog::WINDOW`]: a program
+/// that keeps reading a damaged array must not fill the disk.
+#[derive(Default)]
+pub struct FailureLog {
+    state: Mutex<LogState>,
+}
+
+#[derive(Default)]
+struct LogState {
+    /// When the last messages were logged, oldest first.
+    sent: VecDeque<Instant>,
+    suppressed: u64,
+    /// The last message that was logged.
+    last: String,
+    /// The last failures, oldest first, logged or not.
+    failures: VecDeque<LoggedFailure>,
+}
+
+/// A failure as shown by `__zarrfs__/last_error`.
+struct LoggedFailure {
+    at: Timestamp,
+    path: String,
+    errno: i32,
+    sentence: String,
+}
+
+impl FailureLog {
+    /// The most messages in one window.
+    pub const BURST: usize = 20;
+    /// The length of the window.
+    pub const WINDOW: Duration = Duration::from_secs(10);
+
+    /// How many failures are remembered.
+    pub const CAPACITY: usize = 32;
+
+    /// Logs and remembers a failed request: the request, the path of its file, and the reason.
+    pub fn note(&self, request: &str, path: &str, reason: &Error) {
+        let message = format!("{request} of /{path}: {reason}");
+        self.remember(path, reason.errno(), format!("{request}: {reason}"));
+        if let Some(suppressed) = self.admit(Instant::now(), &message) {
+            if suppressed > 0 {
+                log::warn!("{suppressed} further failures were not logged");
+            }
+            log::warn!("{message}");
+        }
+    }
+
+    fn remember(&self, path: &str, errno: i32, sentence: String) {
+        let mut state = self.state.lock();
+        let is_again = |failure: &LoggedFailure| {
+            failure.path == path && failure.errno == errno && failure.sentence == sentence
+        };
+        if state.failures.back().is_some_and(is_again) {
+            state.failures.pop_back();
+        } else if state.failures.len() == Self::CAPACITY {
+            state.failures.pop_front();
+        }
+        let path = path.to_owned();
+        state.failures.push_back(LoggedFailure { at: Timestamp::now(), path, errno, sentence });
+    }
+
+    /// The last failures, one line each, oldest first: time (UTC), path, errno and reason, separated by tabs.
+    pub fn text(&self) -> String {
+        let state = self.state.lock();
+        let line = |failure: &LoggedFailure| {
+            let (at, path, sentence) =
+                (failure.at, failure.path.escape_debug(), failure.sentence.escape_debug());
+            format!("{at:.3}\t/{path}\t{}\t{sentence}\n", errno_name(failure.errno))
+        };
+        state.failures.iter().map(line).collect()
+    }
+
+    /// Returns the number of messages that were suppressed since the last one, if this message may be logged
+    /// now. The kernel repeats requests for pages that it did not get, so the same message is not logged
+    /// twice in a row.
+    fn admit(&self, now: Instant, message: &str) -> Option<u64> {
+        let mut state = self.state.lock();
+        while state.sent.front().is_some_and(|&at| now.duration_since(at) >= Self::WINDOW) {
+            state.sent.pop_front();
+        }
+        if state.sent.is_empty() {
+            state.last.clear();
+        }
+        if state.last == message {
+            return None;
+        }
+        if state.sent.len() >= Self::BURST {
+            state.suppressed += 1;
+            return None;
+        }
+        state.sent.push_back(now);
+        message.clone_into(&mut state.last);
+        Some(std::mem::take(&mut state.suppressed))
+    }
+}
+
+/// The name of an errno that this program replies with, or its number.
+fn errno_name(errno: i32) -> String {
+    let names = [
+        (libc::EIO, "EIO"),
+        (libc::EINVAL, "EINVAL"),
+        (libc::EACCES, "EACCES"),
+        (libc::EPERM, "EPERM"),
+        (libc::ENOENT, "ENOENT"),
+        (libc::ENOSPC, "ENOSPC"),
+        (libc::EDQUOT, "EDQUOT"),
+        (libc::EROFS, "EROFS"),
+        (libc::EBUSY, "EBUSY"),
+        (libc::EFBIG, "EFBIG"),
+        (libc::EDOM, "EDOM"),
+        (libc::ESTALE, "ESTALE"),
+        (libc::ELOOP, "ELOOP"),
+        (libc::EXDEV, "EXDEV"),
+        (libc::EMFILE, "EMFILE"),
+        (libc::EOPNOTSUPP, "EOPNOTSUPP"),
+    ];
+    let name = names.iter().find(|(number, _)| *number == errno).map(|(_, name)| (*name).to_owned());
+    name.unwrap_or_else(|| format!("errno {errno}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_failures_are_remembered_once_each() {
+        let log = FailureLog::default();
+        for number in 0..100 {
+            let error = Error::CutShort { written_bytes: number / 2, size_bytes: 100 };
+            log.note("last close", "a/t", &error);
+        }
+        let text = log.text();
+        assert_eq!(text.lines().count(), FailureLog::CAPACITY);
+        let last = text.lines().last().unwrap_or_default();
+        let expected = "/a/t\tEINVAL\tlast close: 49 of 100 bytes were written; the rest is unchanged";
+        assert!(last.ends_with(expected) && last.contains("Z\t/"), "{last}");
+    }
+
+    #[test]
+    fn a_flood_is_cut_and_counted() {
+        let log = FailureLog::default();
+        let start = Instant::now();
+        let sent = (0..1000).filter(|number: &u32| log.admit(start, &number.to_string()).is_some()).count();
+        assert_eq!(sent, FailureLog::BURST);
+        let later = start + FailureLog::WINDOW;
+        assert_eq!(log.admit(later, "a"), Some(1000 - FailureLog::BURST as u64));
+        assert_eq!(log.admit(later, "b"), Some(0));
+        assert_eq!(log.admit(later, "b"), None, "a repetition");
+        assert_eq!(log.admit(later + FailureLog::WINDOW, "b"), Some(0));
+    }
+}

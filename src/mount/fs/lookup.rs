@@ -1,0 +1,193 @@
+//! Names: what each stands for, and its attributes.
+
+use std::time::Duration;
+
+use crate::hierarchy::Node;
+use crate::mount::fs::error::{Blocking, Failure, FsResult};
+use crate::mount::fs::inode::{Entity, Kind};
+use crate::mount::fs::node_cache::CachedNode;
+use crate::mount::fs::permissions::own_info;
+use crate::mount::fs::virtual_files::companions::{self, expressed};
+use crate::mount::fs::virtual_files::node_sidecar;
+use crate::mount::fs::virtual_files::sidecar_edit::is_mirrored;
+use crate::mount::fs::{
+    Attributes, CONFIG, FORMATS, FileSystem, GROUP_SIDECAR, INTERNALS, LAST_ERROR, SIDECAR_SUFFIX, STATS,
+    Stat, UNSAVED, flat_size,
+};
+use crate::store::{Info, join};
+
+impl FileSystem {
+    /// Looks up a name in a folder.
+    pub fn lookup(&self, parent: u64, name: &str, blocking: Blocking) -> FsResult<Stat> {
+        let parent = self.inode(parent)?;
+        if !parent.entity.kind.is_folder() {
+            return Err(Failure::Errno(libc::ENOTDIR));
+        }
+        let entity = self.child(&parent.entity, name, blocking)?.ok_or(Failure::Errno(libc::ENOENT))?;
+        self.stat_entity(&entity, blocking)
+    }
+
+    /// What a name in a folder stands for.
+    fn child(&self, parent: &Entity, name: &str, blocking: Blocking) -> FsResult<Option<Entity>> {
+        if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
+            return Ok(None);
+        }
+        match parent.kind {
+            Kind::Group => self.child_of_group(&parent.path, name, blocking),
+            Kind::JsonFolder => self.child_of_json_folder(&parent.path, name, blocking),
+            Kind::Formats => Ok(companions::child_of_formats(name)),
+            Kind::FormatFolder(format) => {
+                companions::child_of_folder(&self.context(), format, &parent.path, name, blocking)
+            }
+            Kind::Internals => Ok(match name {
+                STATS => Some(Entity::new(Kind::Stats, "")),
+                CONFIG => Some(Entity::new(Kind::Config, "")),
+                UNSAVED => Some(Entity::new(Kind::Unsaved, "")),
+                LAST_ERROR => Some(Entity::new(Kind::LastError, "")),
+                _ => None,
+            }),
+            _ => Ok(None),
+        }
+    }
+
+    fn child_of_group(&self, group: &str, name: &str, blocking: Blocking) -> FsResult<Option<Entity>> {
+        if group.is_empty() && self.nodes.root_is_array(blocking)? {
+            if name == self.root_name {
+                return Ok(Some(Entity::new(Kind::Array, "")));
+            }
+            if name.strip_suffix(SIDECAR_SUFFIX) == Some(&self.root_name) {
+                return Ok(Some(Entity::new(Kind::Sidecar, "")));
+            }
+            return Ok(root_extra(name));
+        }
+        let path = join(group, name);
+        match &self.nodes.get(&path, blocking)?.node {
+            Some(Node::Group { .. }) => return Ok(Some(Entity::new(Kind::Group, path))),
+            Some(Node::Array { .. } | Node::Broken { .. }) => {
+                return Ok(Some(Entity::new(Kind::Array, path)));
+            }
+            None => {}
+        }
+        if name == GROUP_SIDECAR {
+            return Ok(Some(Entity::new(Kind::GroupSidecar, group)));
+        }
+        if let Some(path) = self.array_of_sidecar(group, name, blocking)? {
+            return Ok(Some(Entity::new(Kind::Sidecar, path)));
+        }
+        Ok(if group.is_empty() { root_extra(name) } else { None })
+    }
+
+    fn child_of_json_folder(&self, group: &str, name: &str, blocking: Blocking) -> FsResult<Option<Entity>> {
+        if group.is_empty() && self.nodes.root_is_array(blocking)? {
+            let is_sidecar = name.strip_suffix(SIDECAR_SUFFIX) == Some(&self.root_name);
+            return Ok(is_sidecar.then(|| Entity::new(Kind::JsonSidecar, "")));
+        }
+        if name == GROUP_SIDECAR {
+            return Ok(Some(Entity::new(Kind::JsonGroupSidecar, group)));
+        }
+        if let Some(path) = self.array_of_sidecar(group, name, blocking)? {
+            return Ok(Some(Entity::new(Kind::JsonSidecar, path)));
+        }
+        let path = join(group, name);
+        let is_group = matches!(self.nodes.get(&path, blocking)?.node, Some(Node::Group { .. }));
+        Ok(is_group.then(|| Entity::new(Kind::JsonFolder, path)))
+    }
+
+    /// The path of the array whose sidecar is called `name`.
+    fn array_of_sidecar(&self, group: &str, name: &str, blocking: Blocking) -> FsResult<Option<String>> {
+        let Some(stem) = name.strip_suffix(SIDECAR_SUFFIX).filter(|stem| !stem.is_empty()) else {
+            return Ok(None);
+        };
+        let path = join(group, stem);
+        let is_array = self.nodes.get(&path, blocking)?.is_array();
+        Ok(is_array.then_some(path))
+    }
+
+    /// The current attributes of an entity, under its current inode.
+    pub(super) fn stat_entity(&self, entity: &Entity, blocking: Blocking) -> FsResult<Stat> {
+        let cached = self.nodes.get(&entity.path, blocking)?;
+        if entity.kind == Kind::Array {
+            self.reconcile(entity, &cached, blocking)?;
+        }
+        let (info, size_bytes) = self.facts(entity, &cached, blocking)?;
+        let draft = self.drafts.size_bytes(&self.inodes, entity);
+        let mode = match entity.kind.is_folder() {
+            true => self.permissions.of_folder(&info),
+            false => self.permissions.of_file(&info),
+        };
+        let attributes = Attributes {
+            inode: self.inodes.of(entity).number,
+            is_folder: entity.kind.is_folder(),
+            size_bytes: draft.unwrap_or(size_bytes),
+            mode,
+            uid: info.uid,
+            gid: info.gid,
+            mtime: info.mtime,
+        };
+        // The size of a file that is being written changes at any time.
+        let valid_for =
+            if draft.is_some() { Duration::ZERO } else { cached.valid_for(self.nodes.revalidate()) };
+        Ok(Stat { attributes, valid_for })
+    }
+
+    /// Owner, mode, time and size of an entity.
+    fn facts(&self, entity: &Entity, cached: &CachedNode, blocking: Blocking) -> FsResult<(Info, u64)> {
+        const GONE: Failure = Failure::Errno(libc::ENOENT);
+        match entity.kind {
+            Kind::Group | Kind::JsonFolder | Kind::FormatFolder(_) => match &cached.node {
+                Some(Node::Group { info, .. }) => Ok((*info, 0)),
+                // The root folder of a store that is a single array.
+                Some(Node::Array { info, .. } | Node::Broken { info, .. }) if entity.path.is_empty() => {
+                    Ok((info.as_folder(), 0))
+                }
+                _ => Err(GONE),
+            },
+            Kind::Array => match &cached.node {
+                Some(Node::Array { metadata, info }) => Ok((*info, flat_size(metadata).unwrap_or(0))),
+                Some(Node::Broken { info, size_bytes, .. }) => Ok((*info, size_bytes.unwrap_or(0))),
+                _ => Err(GONE),
+            },
+            Kind::Companion(format) => match (expressed(format, cached), &cached.node) {
+                (Some(metadata), Some(Node::Array { info, .. })) => {
+                    Ok((*info, self.companions.size(&self.context(), format, entity, metadata, blocking)?))
+                }
+                _ => Err(GONE),
+            },
+            Kind::Sidecar | Kind::JsonSidecar if !cached.is_array() => Err(GONE),
+            Kind::GroupSidecar | Kind::JsonGroupSidecar
+                if !matches!(cached.node, Some(Node::Group { .. })) =>
+            {
+                Err(GONE)
+            }
+            Kind::Sidecar | Kind::JsonSidecar | Kind::GroupSidecar | Kind::JsonGroupSidecar => {
+                let is_mirrored = is_mirrored(entity.kind);
+                let slot = if is_mirrored { &cached.mirrored_sidecar } else { &cached.sidecar };
+                let file = match (slot.get(), blocking) {
+                    (Some(file), _) => *file,
+                    (None, Blocking::No) => return Err(Failure::WouldBlock),
+                    (None, Blocking::Yes) => {
+                        let file =
+                            node_sidecar::attributes(&self.context(), &entity.path, cached, is_mirrored)?;
+                        *slot.get_or_init(|| file)
+                    }
+                };
+                Ok((file.info, file.size_bytes))
+            }
+            Kind::Internals | Kind::Formats => Ok((own_info(0o555, self.started), 0)),
+            // Files that name arrays are readable by the user of the daemon only.
+            Kind::Stats => Ok((own_info(0o400, self.started), self.metrics_text().len() as u64)),
+            Kind::Config => Ok((own_info(0o444, self.started), self.config_text().len() as u64)),
+            Kind::Unsaved => Ok((own_info(0o400, self.started), self.unsaved_text().len() as u64)),
+            Kind::LastError => Ok((own_info(0o400, self.started), self.failures.text().len() as u64)),
+        }
+    }
+}
+
+/// Names that the root resolves but does not list.
+fn root_extra(name: &str) -> Option<Entity> {
+    match name {
+        INTERNALS => Some(Entity::new(Kind::Internals, "")),
+        FORMATS => Some(Entity::new(Kind::Formats, "")),
+        _ => None,
+    }
+}

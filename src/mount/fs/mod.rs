@@ -1,0 +1,270 @@
+//! The file system: names, attributes and operations, without FUSE types, so that it is tested without a
+//! mount.
+//!
+//! Uses `hierarchy` (through [`NodeCache`]), `array`, and the tables of this folder. `lookup.rs` resolves
+//! names, `open.rs`, `read.rs` and `write` serve files, `readdir.rs` lists folders, `virtual_files` makes
+//! sidecars and companion files, `page_cache` tracks what the kernel caches. Uses neither `fuse` nor
+//! `daemon`.
+//!
+//! Invariants: a real node wins over a generated name; an operation with [`Blocking::No`] never touches the
+//! store; an inode whose array was replaced replies ESTALE for ever.
+
+pub mod arrays;
+pub mod error;
+pub mod handle;
+pub mod inode;
+pub mod lookup;
+pub mod node_cache;
+pub mod open;
+pub mod page_cache;
+pub mod permissions;
+pub mod read;
+pub mod readdir;
+pub mod reply_buffer;
+pub mod request;
+pub mod seek;
+pub mod virtual_files;
+pub mod write;
+pub mod xattr;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
+
+use crate::array::Engine;
+use crate::hierarchy::Tree;
+use crate::memory::limit_idle_bytes;
+use crate::metadata::ArrayMetadata;
+use crate::mount::fs::error::{Blocking, Failure, FailureLog, FsResult};
+use crate::mount::fs::handle::HandleTable;
+use crate::mount::fs::inode::{Inode, InodeTable, ROOT};
+use crate::mount::fs::node_cache::NodeCache;
+use crate::mount::fs::permissions::Permissions;
+use crate::mount::fs::virtual_files::companions::Companions;
+use crate::mount::fs::virtual_files::sidecar_edit::Drafts;
+use crate::mount::metrics::Metrics;
+use crate::mount::options::Options;
+use crate::store::{Room, Store};
+
+/// The folder of this mount's own files, at the root.
+pub const INTERNALS: &str = "__zarrfs__";
+/// The folder of companion files, at the root.
+pub const FORMATS: &str = crate::formats::FOLDER;
+/// The format of sidecars: its folder holds all of them, also those that a real node displaces.
+pub const JSON: &str = "json";
+/// A group's sidecar.
+pub const GROUP_SIDECAR: &str = "__group__.json";
+/// The suffix of an array's sidecar.
+pub const SIDECAR_SUFFIX: &str = ".json";
+/// In [`INTERNALS`]: the metrics.
+pub const STATS: &str = "stats";
+/// In [`INTERNALS`]: the configuration of the mount.
+pub const CONFIG: &str = "config.json";
+/// In [`INTERNALS`]: the keys of objects that are not stored yet.
+pub const UNSAVED: &str = "unsaved";
+/// In [`INTERNALS`]: the last failures.
+pub const LAST_ERROR: &str = "last_error";
+/// The longest file name on Linux, in bytes.
+pub const MAX_NAME_BYTES: usize = 255;
+
+/// Attributes of a file, as in stat(2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    /// Inode number.
+    pub inode: u64,
+    /// A folder; otherwise a regular file.
+    pub is_folder: bool,
+    /// Size of the file.
+    pub size_bytes: u64,
+    /// Permission bits, 0o777 at most.
+    pub mode: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Time of the last change, used for all times.
+    pub mtime: SystemTime,
+}
+
+/// Attributes, and how long the kernel may cache them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// The attributes.
+    pub attributes: Attributes,
+    /// How long they may be cached.
+    pub valid_for: Duration,
+}
+
+/// What `config.json` shows of the process that serves the mount.
+#[derive(Clone, Debug, Default)]
+pub struct DaemonInfo {
+    /// Start time of the process in clock ticks since boot.
+    pub start_ticks: Option<u64>,
+    /// The file with its exit status.
+    pub exit_status_path: Option<String>,
+}
+
+/// A mounted hierarchy.
+pub struct FileSystem {
+    options: Arc<Options>,
+    nodes: NodeCache,
+    engine: Arc<Engine>,
+    inodes: InodeTable,
+    handles: HandleTable,
+    drafts: Drafts,
+    permissions: Permissions,
+    metrics: Metrics,
+    failures: FailureLog,
+    companions: Companions,
+    /// The name of the root's file, if the root is an array.
+    root_name: String,
+    daemon: DaemonInfo,
+    /// The kernel invalidates cached pages when a direct write replaces them.
+    allows_direct_writes: AtomicBool,
+    /// The kernel may read objects itself (FUSE passthrough).
+    uses_passthrough: AtomicBool,
+    /// The daemon is about to exit: all requests fail.
+    has_ended: AtomicBool,
+    started: SystemTime,
+    /// Groups that were searched for leftovers of crashed writers.
+    searched: Mutex<HashSet<Arc<str>>>,
+    /// Serialises updates of array inodes.
+    reconciling: Mutex<()>,
+}
+
+impl FileSystem {
+    /// A file system over an open store. Reads nothing yet.
+    pub fn new(options: Arc<Options>, store: Arc<dyn Store>) -> Self {
+        let engine = Engine::new(options.cache_limit_bytes, options.threads);
+        engine.set_dirty_limit_bytes(options.dirty_limit_bytes);
+        limit_idle_bytes(options.cache_limit_bytes);
+        engine.set_settle(options.settle);
+        if !options.direct_io {
+            engine.let_readers_keep();
+        }
+        FileSystem {
+            nodes: NodeCache::new(Tree::new(store), options.revalidate()),
+            engine,
+            inodes: InodeTable::default(),
+            handles: HandleTable::default(),
+            drafts: Drafts::default(),
+            permissions: Permissions::new(options.store_path.as_deref(), options.writable),
+            metrics: Metrics::default(),
+            failures: FailureLog::default(),
+            companions: Companions::default(),
+            root_name: root_name(&options),
+            daemon: DaemonInfo::default(),
+            allows_direct_writes: AtomicBool::new(false),
+            uses_passthrough: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
+            started: SystemTime::now(),
+            searched: Mutex::default(),
+            reconciling: Mutex::default(),
+            options,
+        }
+    }
+
+    /// Adds what `config.json` shows of the daemon.
+    pub fn with_daemon(mut self, daemon: DaemonInfo) -> Self {
+        self.daemon = daemon;
+        self
+    }
+
+    /// The options of the mount.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Lets files that are open for writing only bypass the page cache. Needs a kernel that keeps the page
+    /// cache in line with direct writes.
+    pub fn allow_direct_writes(&self) {
+        self.allows_direct_writes.store(true, Ordering::Relaxed);
+    }
+
+    fn allows_direct_writes(&self) -> bool {
+        self.allows_direct_writes.load(Ordering::Relaxed)
+    }
+
+    /// Sets whether the kernel may read objects itself (FUSE passthrough).
+    pub fn set_passthrough(&self, are_backed: bool) {
+        self.uses_passthrough.store(are_backed, Ordering::Relaxed);
+    }
+
+    fn uses_passthrough(&self) -> bool {
+        self.uses_passthrough.load(Ordering::Relaxed)
+    }
+
+    /// The number of open files and folders.
+    pub fn open_handles(&self) -> usize {
+        self.handles.len()
+    }
+
+    /// How long the kernel may remember that a name does not exist.
+    pub fn negative_valid_for(&self) -> Duration {
+        self.options.revalidate()
+    }
+
+    /// Forgets all cached nodes (SIGHUP).
+    pub fn expire(&self) {
+        self.nodes.expire();
+    }
+
+    /// The attributes of an inode.
+    pub fn attributes(&self, inode: u64, blocking: Blocking) -> FsResult<Stat> {
+        let inode = self.inode(inode)?;
+        let found = self.stat_entity(&inode.entity, blocking)?;
+        if inode.is_stale() {
+            return Err(Failure::Errno(libc::ESTALE));
+        }
+        Ok(found)
+    }
+
+    /// Checks that the root can be read; called once before the mount is reported ready.
+    pub fn check_root(&self) -> FsResult<()> {
+        self.attributes(ROOT, Blocking::Yes).map(drop)
+    }
+
+    /// Free space of the store's file system.
+    pub fn statfs(&self) -> FsResult<Room> {
+        Ok(self.nodes.store().room()?)
+    }
+
+    /// The inode with this number; fails if it is stale.
+    fn inode(&self, number: u64) -> FsResult<Arc<Inode>> {
+        let inode = self.inodes.get(number).ok_or(Failure::Errno(libc::ENOENT))?;
+        if inode.is_stale() {
+            return Err(Failure::Errno(libc::ESTALE));
+        }
+        Ok(inode)
+    }
+}
+
+/// The size of an array's flat file; `None` where its elements have no fixed size.
+pub fn flat_size(metadata: &ArrayMetadata) -> Option<u64> {
+    let item = u64::try_from(metadata.data_type.item_size()?).ok()?;
+    metadata.shape.iter().try_fold(item, |bytes, &length| bytes.checked_mul(length))
+}
+
+/// The name of a root that is an array: the name of the store without `.zip` and `.zarr`.
+fn root_name(options: &Options) -> String {
+    let of_path = options.store_path.as_deref().and_then(|path| path.file_name()).and_then(|n| n.to_str());
+    let of_source = options.source.trim_end_matches('/').rsplit('/').next();
+    let name = of_path.or(of_source).unwrap_or_default();
+    let name = name.strip_suffix(".zip").unwrap_or(name);
+    let name = name.strip_suffix(".zarr").unwrap_or(name);
+    match name {
+        "" | "." | ".." => "array".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+/// The parent of a path; the parent of the root is the root.
+fn parent(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(parent, _)| parent)
+}

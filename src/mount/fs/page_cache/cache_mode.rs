@@ -1,0 +1,200 @@
+//! Which handles of an array use the kernel's page cache.
+//!
+//! A file that is open for writing only bypasses it: the file cannot be mapped, and each byte saves a copy
+//! and its page. The kernel drops its pages of a range before it sends a direct write to that range, but a
+//! concurrent read may bring back the old bytes, and older kernels do not check again. Hence the invariant:
+//! while a file is written directly, no handle reads it through the page cache. Memory maps always do;
+//! `direct_writes.rs` keeps the old bytes that they bring back from being stored. Another invariant: of the
+//! handles of one inode either all use FUSE passthrough, or none.
+//!
+//! At each open(2) the page cache is either kept, or dropped by the reply (`page_drops.rs`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::mount::fs::page_cache::direct_writes::DirectWrites;
+use crate::mount::fs::page_cache::page_drops::{PageDrop, PageDrops};
+use crate::store::Validator;
+
+/// The open handles of one array, counted by cache mode.
+#[derive(Debug, Default)]
+pub struct PageCacheUsers {
+    /// Serialises opens of the array, from the comparison with the store until the cache mode is chosen: an
+    /// open must not use or keep data that a concurrent open found to be outdated.
+    pub opening: Mutex<()>,
+    users: Mutex<UserCounts>,
+    /// Direct writes, recorded while handles exist that may map the file.
+    direct_writes: DirectWrites,
+    is_mixed: AtomicBool,
+    /// Drops of its pages, and the reasons for them.
+    pub drops: Arc<PageDrops>,
+}
+
+#[derive(Debug, Default)]
+struct UserCounts {
+    cached: usize,
+    direct_writers: usize,
+    /// Handles that may map the file although it is written directly, by them or by others.
+    direct: usize,
+    passthrough: usize,
+    /// The version of the object that passthrough handles read.
+    version: Option<Validator>,
+}
+
+/// The cache mode of a handle. Dropping it counts the handle as closed.
+#[derive(Debug)]
+pub struct CacheMode {
+    users: Arc<PageCacheUsers>,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Cached,
+    DirectWriter,
+    /// The kernel reads the object itself.
+    Passthrough,
+    /// Reads bypass the page cache; may write.
+    Direct,
+}
+
+/// The cache mode that an open asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestedMode {
+    /// Through the page cache.
+    Cached,
+    /// Bypass it: for writing only, where the kernel keeps its page cache in line with direct writes.
+    DirectWriter,
+    /// Bypass it always, as `direct-io` demands.
+    Direct,
+    /// FUSE passthrough to this version of an object.
+    Passthrough(Validator),
+}
+
+impl PageCacheUsers {
+    /// The direct writes to remember, if a handle may map the file while it is written directly.
+    pub fn direct_writes(&self) -> Option<&DirectWrites> {
+        self.is_mixed.load(Ordering::Acquire).then_some(&self.direct_writes)
+    }
+}
+
+impl CacheMode {
+    /// Chooses the cache mode of a new handle, and returns the page drop that must precede the reply to its
+    /// open. `None` if other handles of the inode use passthrough to another object or version: the kernel
+    /// uses one object for all of them.
+    pub fn new(
+        users: &Arc<PageCacheUsers>,
+        requested: RequestedMode,
+    ) -> Option<(CacheMode, Option<PageDrop>)> {
+        let mut counts = users.users.lock();
+        if counts.passthrough > 0 && counts.version.map(RequestedMode::Passthrough) != Some(requested) {
+            return None;
+        }
+        let kind = match requested {
+            RequestedMode::DirectWriter if counts.cached == 0 => Kind::DirectWriter,
+            RequestedMode::Passthrough(version) if counts.cached == 0 && counts.direct_writers == 0 => {
+                counts.version = Some(version);
+                Kind::Passthrough
+            }
+            RequestedMode::Direct => Kind::Direct,
+            _ if counts.direct_writers > 0 => Kind::Direct,
+            _ => Kind::Cached,
+        };
+        match kind {
+            Kind::Cached => counts.cached += 1,
+            Kind::DirectWriter => counts.direct_writers += 1,
+            Kind::Passthrough => counts.passthrough += 1,
+            Kind::Direct => {
+                counts.direct += 1;
+                users.is_mixed.store(true, Ordering::Release);
+                // Memory maps may leave outdated pages beside a direct writer.
+                users.drops.note_reason();
+            }
+        }
+        drop(counts);
+        Some((CacheMode { users: users.clone(), kind }, users.drops.due()))
+    }
+
+    /// Whether reads and writes bypass the page cache.
+    pub fn is_direct(&self) -> bool {
+        self.kind != Kind::Cached
+    }
+
+    /// Whether the kernel reads the object itself.
+    pub fn is_passthrough(&self) -> bool {
+        self.kind == Kind::Passthrough
+    }
+}
+
+impl Drop for CacheMode {
+    fn drop(&mut self) {
+        let mut counts = self.users.users.lock();
+        match self.kind {
+            Kind::Cached => counts.cached -= 1,
+            Kind::DirectWriter => {
+                counts.direct_writers -= 1;
+                if counts.direct > 0 {
+                    self.users.drops.note_reason();
+                }
+            }
+            Kind::Passthrough => counts.passthrough -= 1,
+            Kind::Direct => {
+                counts.direct -= 1;
+                if counts.direct == 0 {
+                    self.users.is_mixed.store(false, Ordering::Release);
+                    self.users.direct_writes.clear();
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn direct_writes_exclude_cached_reads() {
+        let users = Arc::new(PageCacheUsers::default());
+        let open = |requested| {
+            let (cache_mode, drop) = CacheMode::new(&users, requested).unwrap();
+            (cache_mode, drop.map(PageDrop::done).is_none())
+        };
+        let (writer, keeps) = open(RequestedMode::DirectWriter);
+        assert!(writer.is_direct() && keeps);
+        let (beside, keeps) = open(RequestedMode::Cached);
+        assert!(beside.is_direct() && !keeps);
+        let (second, _) = open(RequestedMode::DirectWriter);
+        assert!(second.is_direct());
+        drop((writer, second));
+        let (after, keeps) = open(RequestedMode::Cached);
+        assert!(!after.is_direct() && !keeps, "pages mapped beside a direct writer are dropped");
+        let (late_writer, _) = open(RequestedMode::DirectWriter);
+        assert!(!late_writer.is_direct(), "it has a reader that uses the page cache");
+        assert!(open(RequestedMode::Cached).1);
+        drop((after, late_writer));
+        drop(beside);
+        assert!(open(RequestedMode::DirectWriter).0.is_direct());
+    }
+
+    #[test]
+    fn passthrough_is_one_object_for_all_handles_of_an_inode() {
+        let users = Arc::new(PageCacheUsers::default());
+        let version = |size_bytes| {
+            RequestedMode::Passthrough(Validator { device: 1, inode: 2, mtime_ns: 3, size_bytes })
+        };
+        let open = |requested| CacheMode::new(&users, requested).map(|(cache_mode, _)| cache_mode);
+        let cached = open(RequestedMode::Cached).unwrap();
+        assert!(!open(version(4)).unwrap().is_passthrough());
+        drop(cached);
+        let passthrough = open(version(4)).unwrap();
+        assert!(passthrough.is_passthrough() && open(version(4)).unwrap().is_passthrough());
+        assert!(open(version(5)).is_none() && open(RequestedMode::Cached).is_none());
+        drop(passthrough);
+        assert!(open(version(5)).unwrap().is_passthrough());
+        assert!(!open(RequestedMode::Cached).unwrap().is_direct());
+    }
+}

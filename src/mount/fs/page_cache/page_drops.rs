@@ -1,0 +1,318 @@
+//! Drops of a file's pages from the kernel's page cache, and the writes that a read may overtake because of
+//! them.
+//!
+//! Uses nothing of the crate. write(2) through the page cache fills the pages, which are readable from then
+//! on, and sends its WRITE afterwards; it holds the inode's lock until the reply. If such a page is dropped
+//! in between (open(2) and FUSE_NOTIFY_INVAL_INODE do so without that lock), the next READ may return the
+//! bytes from before the WRITE, and that page stays: the kernel changes nothing in it when the WRITE
+//! completes. Memory pressure and posix_fadvise(2) do not drop a page that a write has filled.
+//!
+//! The reply to open(2) drops a file's pages, in the thread that opens. A notification waits, in this
+//! process, for pages that are locked by requests to this process, so that a daemon that is killed meanwhile
+//! can neither exit nor have its connection aborted. Notifications are left to cases that no open can handle.
+//!
+//! Invariants: a drop is recorded from before it begins until after it has ended. A drop by an open has ended
+//! when the kernel uses the handle, and at the latest after a second. Because of the inode's lock a drop
+//! concerns at most one WRITE: the one whose pages were filled before the drop ended. If pages of its range
+//! were read since the drop began, that range is dropped once more, after its bytes are in the array and
+//! before the reply.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+/// The maximum number of separate ranges.
+const MAX_RANGES: usize = 64;
+
+/// The kernel drops pages right after it receives the reply to an open(2); only reads of those pages can
+/// delay it.
+const OPEN_TIME: Duration = Duration::from_secs(1);
+
+/// The drops of one file's pages.
+#[derive(Debug, Default)]
+pub struct PageDrops {
+    /// A WRITE may arrive whose pages were dropped.
+    is_doubtful: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The number of reasons to drop all pages, and how many of them the completed drops cover.
+    reasons: u64,
+    dropped: u64,
+    /// Drops by notification that are in progress.
+    in_progress: usize,
+    /// Drops by the reply to an open(2), with the time just before the reply was sent.
+    by_open: Vec<(u64, Instant)>,
+    opens: u64,
+    /// Drops by the kernel itself; they have ended when a drop that began later has.
+    untimed: usize,
+    /// Ranges that were read into the page cache since a drop began.
+    read: Vec<Range<u64>>,
+    /// The number of such reads, and the numbers of those without a reply yet.
+    reads: u64,
+    in_flight: BTreeSet<u64>,
+}
+
+/// A drop of pages, created before it begins. Dropping the value before [`PageDrop::done`] means that it did
+/// not happen.
+#[derive(Debug)]
+pub struct PageDrop {
+    drops: Arc<PageDrops>,
+    /// The range; `None`: all pages.
+    pub range: Option<Range<u64>>,
+    /// The reasons that it covers, if it drops all pages.
+    reasons: u64,
+    is_done: bool,
+    /// Its number in `by_open`.
+    open: Option<u64>,
+}
+
+/// The drop that goes with the reply to an open, until the kernel has used the file.
+#[derive(Debug, Default)]
+pub struct OpenDrop {
+    is_pending: AtomicBool,
+    drop: Mutex<Option<Box<PageDrop>>>,
+}
+
+impl OpenDrop {
+    /// For an open whose reply is about to be sent.
+    pub fn new(drop: Option<PageDrop>) -> Self {
+        OpenDrop { is_pending: drop.is_some().into(), drop: Mutex::new(drop.map(Box::new)) }
+    }
+
+    /// The kernel uses the file: it has processed the reply.
+    pub fn note_use(&self) {
+        if self.is_pending.load(Ordering::Acquire) && self.is_pending.swap(false, Ordering::AcqRel) {
+            self.drop.lock().take().into_iter().for_each(|drop| drop.done());
+        }
+    }
+
+    /// The open failed: nothing was dropped.
+    pub fn cancel(&self) {
+        self.is_pending.store(false, Ordering::Release);
+        self.drop.lock().take();
+    }
+}
+
+/// A read into the page cache without a reply yet, while a drop may concern a WRITE.
+#[derive(Debug)]
+pub struct PageRead {
+    drops: Arc<PageDrops>,
+    number: u64,
+}
+
+impl PageDrops {
+    /// The page cache is outdated: the next open(2) drops it.
+    pub fn note_reason(&self) {
+        self.state.lock().reasons += 1;
+    }
+
+    /// The kernel is about to drop all pages itself, because it learns a new size.
+    pub fn note_new_size(&self) {
+        let mut state = self.state.lock();
+        state.reasons += 1;
+        state.untimed += 1;
+        self.is_doubtful.store(true, Ordering::SeqCst);
+    }
+
+    /// A drop of all pages by the reply to an open(2), if there is a reason that no completed drop covers.
+    pub fn due(self: &Arc<Self>) -> Option<PageDrop> {
+        let is_due = {
+            let state = self.state.lock();
+            state.dropped < state.reasons
+        };
+        if !is_due {
+            return None;
+        }
+        let mut state = self.state.lock();
+        let number = state.opens;
+        state.opens += 1;
+        state.by_open.push((number, Instant::now()));
+        self.is_doubtful.store(true, Ordering::SeqCst);
+        let reasons = state.reasons;
+        Some(PageDrop { drops: self.clone(), range: None, reasons, is_done: false, open: Some(number) })
+    }
+
+    /// A drop by notification that is about to begin.
+    pub fn begin(self: &Arc<Self>, range: Option<Range<u64>>) -> PageDrop {
+        let mut state = self.state.lock();
+        state.in_progress += 1;
+        let reasons = if range.is_none() { state.reasons } else { 0 };
+        self.is_doubtful.store(true, Ordering::SeqCst);
+        PageDrop { drops: self.clone(), range, reasons, is_done: false, open: None }
+    }
+
+    /// Records a read into the page cache, before its data is looked up.
+    pub fn note_read(self: &Arc<Self>, range: Range<u64>) -> Option<PageRead> {
+        if !self.is_doubtful.load(Ordering::SeqCst) {
+            return None;
+        }
+        let mut state = self.state.lock();
+        if !self.is_doubtful.load(Ordering::SeqCst) {
+            return None;
+        }
+        let number = state.reads;
+        state.reads += 1;
+        state.in_flight.insert(number);
+        state.note(range);
+        drop(state);
+        Some(PageRead { drops: self.clone(), number })
+    }
+
+    /// The number of reads so far.
+    pub fn reads(&self) -> u64 {
+        self.state.lock().reads
+    }
+
+    /// Whether one of the first `reads` reads still has no reply.
+    pub fn has_in_flight(&self, reads: u64) -> bool {
+        self.state.lock().in_flight.first().is_some_and(|&first| first < reads)
+    }
+
+    /// A WRITE of a range through the page cache is about to complete, and every later read gets its bytes:
+    /// returns the drop that must precede the reply, if a read may have overtaken the WRITE.
+    pub fn overtaken(self: &Arc<Self>, range: Range<u64>) -> Option<PageDrop> {
+        if !self.is_doubtful.load(Ordering::SeqCst) {
+            return None;
+        }
+        let is_overtaken =
+            self.state.lock().read.iter().any(|read| read.start < range.end && range.start < read.end);
+        if is_overtaken {
+            return Some(self.begin(Some(range)));
+        }
+        self.note_reply();
+        None
+    }
+
+    /// The reply to a WRITE is about to be sent: no completed drop contains pages that are filled from now
+    /// on.
+    pub fn note_reply(&self) {
+        let mut state = self.state.lock();
+        state.by_open.retain(|(_, since)| since.elapsed() < OPEN_TIME);
+        if state.in_progress == 0 && state.untimed == 0 && state.by_open.is_empty() {
+            state.read.clear();
+            self.is_doubtful.store(false, Ordering::SeqCst);
+        }
+    }
+}
+
+impl State {
+    fn note(&mut self, new: Range<u64>) {
+        let first = self.read.partition_point(|range| range.end < new.start);
+        let after = self.read.partition_point(|range| range.start <= new.end);
+        let joined = self.read.get(first..after).unwrap_or_default();
+        let start = joined.first().map_or(new.start, |range| range.start.min(new.start));
+        let end = joined.last().map_or(new.end, |range| range.end.max(new.end));
+        self.read.splice(first..after, std::iter::once(start..end));
+        if self.read.len() > MAX_RANGES
+            && let (Some(first), Some(last)) = (self.read.first(), self.read.last())
+        {
+            let all = first.start..last.end;
+            self.read.clear();
+            self.read.push(all);
+        }
+    }
+}
+
+impl PageDrop {
+    /// The file's drops.
+    pub fn drops(&self) -> Arc<PageDrops> {
+        self.drops.clone()
+    }
+
+    /// The kernel has dropped the pages.
+    pub fn done(mut self) {
+        self.is_done = true;
+    }
+}
+
+impl Drop for PageDrop {
+    fn drop(&mut self) {
+        let mut state = self.drops.state.lock();
+        match self.open {
+            Some(number) => state.by_open.retain(|(other, _)| *other != number),
+            None => state.in_progress -= 1,
+        }
+        if self.is_done && self.range.is_none() {
+            state.dropped = state.dropped.max(self.reasons);
+            if state.dropped == state.reasons {
+                state.untimed = 0;
+            }
+        }
+    }
+}
+
+impl Drop for PageRead {
+    fn drop(&mut self) {
+        self.drops.state.lock().in_flight.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_dropped_once_for_each_reason() {
+        let drops = Arc::new(PageDrops::default());
+        assert!(drops.due().is_none());
+        drops.note_reason();
+        let first = drops.due();
+        assert!(first.is_some() && drops.due().is_some(), "the first has not ended");
+        drops.note_reason();
+        first.into_iter().for_each(PageDrop::done);
+        let second = drops.due();
+        assert!(second.is_some(), "the reason came after the first drop began");
+        drop(second);
+        assert!(drops.due().is_some(), "the drop did not happen");
+        drops.due().into_iter().for_each(PageDrop::done);
+        assert!(drops.due().is_none());
+    }
+
+    #[test]
+    fn a_read_since_a_drop_began_overtakes_one_write() {
+        let drops = Arc::new(PageDrops::default());
+        assert!(drops.note_read(0..10).is_none() && drops.overtaken(0..10).is_none(), "nothing was dropped");
+        let drop_of_all = drops.begin(None);
+        let read = drops.note_read(100..200);
+        assert!(read.is_some() && drops.has_in_flight(drops.reads()) && !drops.has_in_flight(0));
+        assert!(drops.overtaken(200..300).is_none(), "another range");
+        drop_of_all.done();
+        let again = drops.overtaken(150..160);
+        assert_eq!(again.as_ref().and_then(|again| again.range.clone()), Some(150..160));
+        drop((again, read));
+        drops.note_reply();
+        assert!(!drops.has_in_flight(drops.reads()));
+        assert!(drops.overtaken(150..160).is_none(), "its pages were filled after the drops had ended");
+        assert!(drops.note_read(150..160).is_none());
+    }
+
+    #[test]
+    fn a_drop_by_the_kernel_ends_with_the_next() {
+        let drops = Arc::new(PageDrops::default());
+        drops.note_new_size();
+        assert!(drops.note_read(0..10).is_some());
+        assert!(drops.overtaken(20..30).is_none());
+        assert!(drops.overtaken(5..6).is_some());
+        drops.due().into_iter().for_each(PageDrop::done);
+        assert!(drops.due().is_none() && drops.overtaken(20..30).is_none());
+        assert!(drops.overtaken(5..6).is_none());
+    }
+
+    #[test]
+    fn many_ranges_are_one() {
+        let drops = Arc::new(PageDrops::default());
+        let _drop = drops.begin(None);
+        for at in 0..=MAX_RANGES as u64 {
+            drop(drops.note_read(10 * at..10 * at + 1));
+        }
+        assert_eq!(drops.state.lock().read.len(), 1);
+        assert!(drops.overtaken(5..6).is_some());
+    }
+}

@@ -1,0 +1,159 @@
+//! Permission bits of the files in the mount: never more than the store itself grants.
+//!
+//! A file takes owner, group and mode from its metadata document (`hierarchy` has already restricted these to
+//! users that may search the array's own folder), a folder from its folder. Bits for group and others are
+//! cleared where a folder above the store would deny them the search: those folders are not part of the
+//! mount, so the kernel cannot check them.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::SystemTime;
+
+use crate::hierarchy::Node;
+use crate::mount::fs::node_cache::CachedNode;
+use crate::store::{Info, Readers, Validator};
+
+/// A folder above the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AncestorFolder {
+    gid: u32,
+    mode: u32,
+}
+
+const GROUP_SEARCH: u32 = 0o010;
+const OTHER_SEARCH: u32 = 0o001;
+
+impl AncestorFolder {
+    /// The permission bits of a file of group `gid` that remain below this folder. A class keeps its bits
+    /// only if every user in it may search the folder: members of the file's group may or may not be in the
+    /// folder's group, and likewise for others.
+    fn surviving_bits(self, gid: u32) -> u32 {
+        let group_searches = self.mode & GROUP_SEARCH != 0;
+        let others_search = self.mode & OTHER_SEARCH != 0;
+        let mut bits = 0o7700;
+        if group_searches && (others_search || self.gid == gid) {
+            bits |= 0o070;
+        }
+        if group_searches && others_search {
+            bits |= 0o007;
+        }
+        bits
+    }
+}
+
+/// The rules for all files and folders of a mount.
+#[derive(Clone, Debug, Default)]
+pub struct Permissions {
+    /// Folders above the store that some users may not search.
+    ancestors: Vec<AncestorFolder>,
+    is_writable: bool,
+}
+
+impl Permissions {
+    /// For a store at `store_path` (canonical; `None` for a store that is not in the file system). A folder
+    /// above it that cannot be read counts as searchable by its owner only.
+    pub fn new(store_path: Option<&Path>, is_writable: bool) -> Self {
+        let mut ancestors = Vec::new();
+        for folder in store_path.into_iter().flat_map(|path| path.ancestors().skip(1)) {
+            let ancestor = match std::fs::metadata(folder) {
+                Ok(metadata) => AncestorFolder { gid: metadata.gid(), mode: metadata.mode() & 0o7777 },
+                Err(_) => AncestorFolder { gid: 0, mode: 0o700 },
+            };
+            if ancestor.mode & (GROUP_SEARCH | OTHER_SEARCH) != GROUP_SEARCH | OTHER_SEARCH {
+                ancestors.push(ancestor);
+            }
+        }
+        Permissions { ancestors, is_writable }
+    }
+
+    /// The mode of a file: never executable, suid or sgid.
+    pub fn of_file(&self, info: &Info) -> u16 {
+        self.reduce(info, info.mode & 0o666)
+    }
+
+    /// The mode of a folder.
+    pub fn of_folder(&self, info: &Info) -> u16 {
+        self.reduce(info, info.mode & 0o777)
+    }
+
+    /// The users that the kernel lets read a node.
+    pub fn readers(&self, cached: &CachedNode) -> Readers {
+        let info = match &cached.node {
+            Some(Node::Array { info, .. } | Node::Broken { info, .. } | Node::Group { info, .. }) => *info,
+            None => own_info(0, SystemTime::UNIX_EPOCH),
+        };
+        Readers { mode: self.of_file(&info).into(), ..Readers::of(&info) }
+    }
+
+    fn reduce(&self, info: &Info, mode: u32) -> u16 {
+        let mut bits = mode;
+        for ancestor in &self.ancestors {
+            bits &= ancestor.surviving_bits(info.gid);
+        }
+        if !self.is_writable {
+            bits &= !0o222;
+        }
+        (bits & 0o777) as u16
+    }
+}
+
+/// The attributes of the mount's own files: owned by the user of the daemon.
+pub fn own_info(mode: u32, mtime: SystemTime) -> Info {
+    let (uid, gid) = crate::sys::effective_ids();
+    let validator = Validator { device: 0, inode: 0, mtime_ns: 0, size_bytes: 0 };
+    Info { validator, uid, gid, mode, mtime }
+}
+
+/// Attributes of a file that is made from two documents: owned like the first, no more readable than either.
+/// A user that owns only one of them, or is only in the group of one, counts as "others" for the other
+/// document.
+pub fn intersect_documents(first: &Info, second: &Info) -> Info {
+    let others = second.mode & 0o007;
+    let of_owner = if first.uid == second.uid { second.mode & 0o700 } else { others << 6 };
+    let of_group = if first.gid == second.gid { second.mode & 0o070 } else { others << 3 };
+    let mode = first.mode & (of_owner | of_group | others);
+    let mtime = first.mtime.max(second.mtime);
+    Info { mode, mtime, ..*first }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(gid: u32, mode: u32) -> Info {
+        let validator = Validator { device: 0, inode: 0, mtime_ns: 0, size_bytes: 0 };
+        Info { validator, uid: 7, gid, mode, mtime: SystemTime::UNIX_EPOCH }
+    }
+
+    fn below(folders: &[(u32, u32)], is_writable: bool) -> Permissions {
+        let ancestors = folders.iter().map(|&(gid, mode)| AncestorFolder { gid, mode }).collect();
+        Permissions { ancestors, is_writable }
+    }
+
+    #[test]
+    fn files_are_never_executable_and_not_writable_when_read_only() {
+        assert_eq!(below(&[], false).of_file(&info(1, 0o6775)), 0o444);
+        assert_eq!(below(&[], true).of_file(&info(1, 0o6775)), 0o664);
+        assert_eq!(below(&[], false).of_folder(&info(1, 0o2775)), 0o555);
+    }
+
+    #[test]
+    fn folders_above_the_store_restrict_access() {
+        let file = info(1, 0o644);
+        assert_eq!(below(&[(1, 0o700)], false).of_file(&file), 0o400);
+        assert_eq!(below(&[(1, 0o750)], false).of_file(&file), 0o440, "the folder's group is the file's");
+        assert_eq!(below(&[(2, 0o750)], false).of_file(&file), 0o400, "another group's folder");
+        assert_eq!(below(&[(2, 0o711)], false).of_file(&file), 0o444);
+        assert_eq!(below(&[(1, 0o701)], false).of_file(&file), 0o400);
+    }
+
+    #[test]
+    fn a_sidecar_of_two_documents_shows_no_more_than_either() {
+        let both =
+            |a: (u32, u32), b: (u32, u32)| intersect_documents(&info(a.0, a.1), &info(b.0, b.1)).mode & 0o777;
+        assert_eq!(both((1, 0o644), (1, 0o600)), 0o600);
+        assert_eq!(both((1, 0o644), (1, 0o640)), 0o640);
+        assert_eq!(both((1, 0o644), (2, 0o640)), 0o600, "group 1 reads the second as others do");
+        assert_eq!(both((1, 0o644), (2, 0o644)), 0o644);
+    }
+}

@@ -1,0 +1,124 @@
+//! The content of generated files: sidecars, metrics, configuration.
+
+use std::fmt::Write as _;
+
+use serde_json::json;
+
+use crate::array::{ByteOrder, Order};
+use crate::mount::fs::FileSystem;
+use crate::mount::fs::error::FsResult;
+use crate::mount::fs::inode::{Entity, Kind};
+use crate::mount::fs::virtual_files::node_sidecar;
+use crate::mount::fs::virtual_files::sidecar_edit::is_mirrored;
+use crate::mount::metrics::Metric;
+
+impl FileSystem {
+    /// The current content of a generated file.
+    pub(in crate::mount::fs) fn generate(&self, entity: &Entity) -> FsResult<Vec<u8>> {
+        match entity.kind {
+            Kind::Stats => Ok(self.metrics_text().into_bytes()),
+            Kind::Config => Ok(self.config_text().into_bytes()),
+            Kind::Unsaved => Ok(self.unsaved_text().into_bytes()),
+            Kind::LastError => Ok(self.failures.text().into_bytes()),
+            _ => {
+                let cached = self.nodes.current(&entity.path)?;
+                let is_mirrored = is_mirrored(entity.kind);
+                Ok(node_sidecar::text(&self.context(), &entity.path, &cached, is_mirrored)?.into_bytes())
+            }
+        }
+    }
+
+    /// The metrics as text.
+    pub(in crate::mount::fs) fn metrics_text(&self) -> String {
+        let inodes = self.inodes.used_arrays();
+        let arrays: Vec<_> = inodes.iter().map(|inode| (&*inode.entity.path, &inode.counters)).collect();
+        self.metrics.text(&self.engine_metrics(), &arrays)
+    }
+
+    fn engine_metrics(&self) -> Vec<Metric> {
+        let engine = self.engine.counters();
+        let counter = |name, help, value: u64| Metric { name, help, is_gauge: false, value: value as f64 };
+        let gauge = |name, help, value: f64| Metric { name, help, is_gauge: true, value };
+        let served = self.metrics.read_bytes().max(1) as f64;
+        let amplification = engine.decoded_bytes as f64 / served;
+        vec![
+            counter("zarrfs_cache_hits_total", "Chunks found in the cache.", engine.hits),
+            counter("zarrfs_cache_misses_total", "Chunks that were not in the cache.", engine.misses),
+            counter("zarrfs_cache_evictions_total", "Chunks dropped to make room.", engine.evictions),
+            counter("zarrfs_decoded_chunks_total", "Chunks decoded.", engine.decoded_units),
+            counter("zarrfs_decoded_bytes_total", "Bytes of the chunks decoded.", engine.decoded_bytes),
+            gauge("zarrfs_decode_amplification", "Bytes decoded for each byte served.", amplification),
+            gauge("zarrfs_cache_bytes", "Bytes in the cache.", engine.cached_bytes as f64),
+            counter(
+                "zarrfs_stored_objects_total",
+                "Chunks and shards put or deleted.",
+                engine.objects_stored,
+            ),
+            counter("zarrfs_encoded_chunks_total", "Chunks encoded.", engine.units_encoded),
+            counter(
+                "zarrfs_read_modify_writes_total",
+                "Chunks read because they were written in part.",
+                engine.bases_read,
+            ),
+            gauge("zarrfs_dirty_bytes", "Bytes written and not yet stored.", engine.dirty_bytes as f64),
+            gauge(
+                "zarrfs_cache_limit_bytes",
+                "Limit of the cache in bytes.",
+                engine.cache_limit_bytes as f64,
+            ),
+        ]
+    }
+
+    /// The configuration of this mount.
+    pub(in crate::mount::fs) fn config_text(&self) -> String {
+        let options = &self.options;
+        let config = json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "pid": std::process::id(),
+            "process_start_ticks": self.daemon.start_ticks,
+            "source": options.source,
+            "store": self.nodes.store().describe(),
+            "mountpoint": options.mountpoint.to_string_lossy(),
+            "writable": options.writable,
+            "dirty-limit": options.dirty_limit_bytes,
+            "truncate": if options.truncate_zeroes { "zero" } else { "keep" },
+            "allow-other": options.allow_other.word(),
+            "cache-size": options.cache_limit_bytes,
+            "threads": options.threads,
+            "prefetch": options.prefetch,
+            "byte-order": if options.layout.byte_order == ByteOrder::Big { "big" } else { "little" },
+            "order": if options.layout.order == Order::F { "F" } else { "C" },
+            "revalidate": options.revalidate_seconds,
+            "direct-io": options.direct_io,
+            "log-file": options.log_file.as_ref().map(|path| path.to_string_lossy()),
+            "outcome": self.daemon.exit_status_path,
+            "request-deadline": options.request_deadline.as_secs_f64(),
+            "stop-deadline": options.stop_deadline.as_secs_f64(),
+        });
+        format!("{config:#}\n")
+    }
+
+    /// Each object with data that is not stored yet: its key, and in brackets the reason of the last failed
+    /// attempt.
+    pub fn unsaved_text(&self) -> String {
+        let mut text = String::new();
+        for array in self.engine.unsaved() {
+            let reason = array.last_failure.as_ref().map(|error| format!(" [{error}]")).unwrap_or_default();
+            for key in &array.keys {
+                let _ = writeln!(text, "{}{reason}", key.escape_debug());
+            }
+            let more = array.count.saturating_sub(array.keys.len() as u64);
+            if more > 0 {
+                let _ = writeln!(text, "and {more} more of /{}{reason}", array.path.escape_debug());
+            }
+        }
+        text
+    }
+
+    /// Logs the metrics (SIGUSR1).
+    pub fn log_metrics(&self) {
+        for line in self.metrics_text().lines().filter(|line| !line.starts_with('#')) {
+            log::info!("{line}");
+        }
+    }
+}

@@ -1,0 +1,465 @@
+//! The sidecar: the description of an array or group as one JSON document (`"schema": "zarrfs/1"`).
+//!
+//! It always describes the bytes as they are served, in the mount's order and byte order. For an array that
+//! cannot be served it says which part is not understood. No I/O. Uses `metadata` and the layout of `array`.
+
+use serde_json::{Map, Value, json};
+
+use crate::array::{ByteOrder, Layout, Order};
+use crate::error::Error;
+use crate::metadata::{ArrayMetadata, ChunkGrid, CodecSpec, DataType, GroupMetadata, ZarrFormat};
+use crate::mount::fs::virtual_files::snippets::{self, Subject};
+
+/// Name and version of the schema.
+pub const SCHEMA: &str = "zarrfs/1";
+
+/// CF attributes that are repeated at the top level, since programs need them to interpret the raw values.
+pub(in crate::mount::fs) const LIFTED_ATTRIBUTES: [&str; 3] = ["scale_factor", "add_offset", "units"];
+
+/// The place of an array in the hierarchy and relative to its sidecar.
+#[derive(Clone, Copy, Debug)]
+pub struct SidecarLocation<'a> {
+    /// Path in the hierarchy, without the leading `/` (`""` is the root).
+    pub path: &'a str,
+    /// The name of the array's file.
+    pub name: &'a str,
+    /// The file, relative to the sidecar.
+    pub data_file: &'a str,
+}
+
+/// Whether an array can be read.
+#[derive(Clone, Copy, Debug)]
+pub enum Availability<'a> {
+    /// Yes; one pass over it needs this many bytes of decoded chunks at once.
+    Readable {
+        /// Bytes of a slab.
+        slab_bytes: u64,
+    },
+    /// No.
+    Unreadable {
+        /// The reason.
+        error: &'a Error,
+        /// The file that has its elements as text, as a path from the root of the mount.
+        text_form: Option<&'a str>,
+    },
+}
+
+/// The sidecar of an array.
+pub fn describe(
+    place: SidecarLocation<'_>,
+    metadata: &ArrayMetadata,
+    layout: Layout,
+    availability: Availability<'_>,
+) -> Map<String, Value> {
+    let mut sidecar = head(place);
+    let item_size = metadata.data_type.item_size();
+    let descr = metadata.data_type.numpy_descr(layout.byte_order);
+    sidecar.insert("offset".into(), json!(0));
+    sidecar.insert("nbytes".into(), json!(crate::mount::fs::flat_size(metadata)));
+    sidecar.insert("descr".into(), descr.clone());
+    if let Some(name) = name_beside_descr(&metadata.data_type, &descr) {
+        sidecar.insert("data_type".into(), name);
+    }
+    sidecar.insert("fortran_order".into(), json!(layout.order == Order::F));
+    sidecar.insert("shape".into(), json!(metadata.shape));
+    sidecar.insert("order".into(), json!(if layout.order == Order::F { "F" } else { "C" }));
+    sidecar.insert("itemsize".into(), json!(item_size));
+    sidecar.insert("strides".into(), json!(strides(&metadata.shape, item_size, layout.order)));
+    let byte_order = if layout.byte_order == ByteOrder::Big { "big" } else { "little" };
+    sidecar.insert("byte_order".into(), json!(byte_order));
+    sidecar.insert("dimension_names".into(), json!(metadata.dimension_names));
+    sidecar.insert("fill_value".into(), fill_value(metadata));
+    sidecar.insert("fill_value_hex".into(), json!(fill_value_hex(metadata, layout)));
+    for name in LIFTED_ATTRIBUTES {
+        if let Some(value) = metadata.attributes.get(name) {
+            sidecar.insert(name.into(), value.clone());
+        }
+    }
+    sidecar.insert("zarr".into(), zarr(metadata));
+    if let Availability::Readable { slab_bytes } = availability {
+        let hint = order_hint(metadata, layout.order);
+        sidecar.insert("scan".into(), json!({"slab_bytes": slab_bytes, "order_hint": hint}));
+    }
+    sidecar.insert("attributes".into(), Value::Object(metadata.attributes.clone()));
+    if let Some(error) = &metadata.attributes_error {
+        sidecar.insert("attributes_error".into(), json!(error));
+    }
+    match availability {
+        Availability::Readable { .. } => {
+            let subject = Subject::new(place.data_file, &metadata.data_type, &descr, &metadata.shape, layout);
+            sidecar.insert("snippets".into(), Value::Object(snippets::all(&subject)));
+        }
+        Availability::Unreadable { error, text_form } => {
+            if let Some(file) = text_form {
+                sidecar.insert("text_form".into(), json!(file));
+            }
+            sidecar.insert("error".into(), json!(error.to_string()));
+        }
+    }
+    sidecar
+}
+
+/// The sidecar of an array with a broken document: the error, and the document as it is.
+pub fn describe_broken(
+    place: SidecarLocation<'_>,
+    size_bytes: Option<u64>,
+    document: Option<&Value>,
+    error: &Error,
+) -> Map<String, Value> {
+    let mut sidecar = head(place);
+    sidecar.insert("offset".into(), json!(0));
+    sidecar.insert("nbytes".into(), json!(size_bytes));
+    let mut document = document.cloned().unwrap_or(Value::Null);
+    let attributes = document.as_object_mut().and_then(|members| members.remove("attributes"));
+    sidecar.insert("zarr".into(), document);
+    sidecar.insert("attributes".into(), attributes.unwrap_or_else(|| json!({})));
+    sidecar.insert("error".into(), json!(error.to_string()));
+    sidecar
+}
+
+/// The sidecar of a group: its attributes and their source.
+pub fn describe_group(path: &str, store: &str, metadata: &GroupMetadata) -> Map<String, Value> {
+    let mut sidecar = Map::new();
+    sidecar.insert("schema".into(), json!(SCHEMA));
+    sidecar.insert("name".into(), json!(path.rsplit('/').next().unwrap_or_default()));
+    sidecar.insert("path".into(), json!(format!("/{path}")));
+    let format = metadata.zarr_format.map(format_number);
+    let document = metadata.zarr_format.is_some().then_some(&metadata.document_key);
+    sidecar.insert("zarr".into(), json!({"zarr_format": format, "store": store, "document": document}));
+    sidecar.insert("attributes".into(), Value::Object(metadata.attributes.clone()));
+    if let Some(error) = &metadata.attributes_error {
+        sidecar.insert("attributes_error".into(), json!(error));
+    }
+    sidecar
+}
+
+/// The text of a sidecar: one line per member, so that it can be read and compared.
+pub fn text(sidecar: &Map<String, Value>) -> String {
+    let mut text = String::from("{");
+    for (index, (name, value)) in sidecar.iter().enumerate() {
+        let separator = if index == 0 { "\n " } else { ",\n " };
+        text.push_str(separator);
+        text.push_str(&format!("{}: ", Value::String(name.clone())));
+        match value {
+            Value::Object(members) if name == "snippets" => {
+                text.push('{');
+                for (index, (language, snippet)) in members.iter().enumerate() {
+                    let separator = if index == 0 { "\n  " } else { ",\n  " };
+                    text.push_str(&format!("{separator}{}: {snippet}", Value::String(language.clone())));
+                }
+                text.push('}');
+            }
+            value => text.push_str(&value.to_string()),
+        }
+    }
+    text.push_str("\n}\n");
+    text
+}
+
+fn head(place: SidecarLocation<'_>) -> Map<String, Value> {
+    let mut sidecar = Map::new();
+    sidecar.insert("schema".into(), json!(SCHEMA));
+    sidecar.insert("name".into(), json!(place.name));
+    sidecar.insert("path".into(), json!(format!("/{}", place.path)));
+    sidecar.insert("data_file".into(), json!(place.data_file));
+    sidecar
+}
+
+/// The number of the format, as documents write it.
+pub(in crate::mount::fs) fn format_number(format: ZarrFormat) -> u8 {
+    match format {
+        ZarrFormat::V1 => 1,
+        ZarrFormat::V2 => 2,
+        ZarrFormat::V3 => 3,
+    }
+}
+
+/// Zarr's name of a type that `descr` describes only by its size.
+fn name_beside_descr(data_type: &DataType, descr: &Value) -> Option<Value> {
+    let is_narrow = matches!(data_type, DataType::Int2 | DataType::Int4 | DataType::UInt2 | DataType::UInt4);
+    let is_void = descr.as_str().is_some_and(|descr| descr.starts_with("|V") || descr.starts_with("|O"));
+    let is_raw = matches!(data_type, DataType::Raw(_));
+    (is_narrow || (is_void && !is_raw)).then(|| json!(data_type.name()))
+}
+
+/// Bytes from one index to the next along each axis, as in NumPy; `None` without a fixed item size.
+fn strides(shape: &[u64], item_size: Option<usize>, order: Order) -> Option<Vec<u64>> {
+    let mut step = u64::try_from(item_size?).ok()?;
+    let mut next = |length: u64| {
+        let stride = step;
+        step = step.checked_mul(length.max(1))?;
+        Some(stride)
+    };
+    match order {
+        Order::F => shape.iter().map(|&length| next(length)).collect(),
+        Order::C => {
+            let mut strides: Vec<u64> =
+                shape.iter().rev().map(|&length| next(length)).collect::<Option<_>>()?;
+            strides.reverse();
+            Some(strides)
+        }
+    }
+}
+
+/// The fill value in Zarr v3's JSON form; `null` if it is undefined (v2).
+pub(in crate::mount::fs) fn fill_value(metadata: &ArrayMetadata) -> Value {
+    if metadata.fill_value.is_undefined {
+        return Value::Null;
+    }
+    metadata.fill_value.to_json(&metadata.data_type)
+}
+
+/// The bytes of the fill value, as a missing chunk shows them.
+fn fill_value_hex(metadata: &ArrayMetadata, layout: Layout) -> String {
+    let mut bytes = metadata.fill_value.bytes.clone();
+    if layout.byte_order == ByteOrder::Big {
+        for component in metadata.data_type.components().unwrap_or_default() {
+            let end = component.offset.saturating_add(component.width.saturating_mul(component.count));
+            if let (Some(run), 1..) = (bytes.get_mut(component.offset..end), component.width) {
+                run.chunks_exact_mut(component.width).for_each(<[u8]>::reverse);
+            }
+        }
+    }
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The stored metadata of the array: v1 and v2 as in their document, v3 with chunk and shard shape separated.
+fn zarr(metadata: &ArrayMetadata) -> Value {
+    if metadata.zarr_format != ZarrFormat::V3 {
+        return Value::Object(metadata.document.clone());
+    }
+    let stored = |name: &str| metadata.document.get(name).cloned().unwrap_or(Value::Null);
+    let mut zarr = Map::new();
+    zarr.insert("zarr_format".into(), json!(3));
+    zarr.insert("data_type".into(), stored("data_type"));
+    let (chunk_shape, shard_shape) = chunk_and_shard_shape(metadata);
+    zarr.insert("chunk_shape".into(), chunk_shape);
+    zarr.insert("shard_shape".into(), shard_shape);
+    zarr.insert("codecs".into(), stored("codecs"));
+    Value::Object(zarr)
+}
+
+/// The shape of a chunk and of a shard (`null` without sharding); for a rectilinear grid the lengths along
+/// each axis.
+pub(in crate::mount::fs) fn chunk_and_shard_shape(metadata: &ArrayMetadata) -> (Value, Value) {
+    let grid = match &metadata.chunk_grid {
+        ChunkGrid::Regular(shape) => json!(shape),
+        ChunkGrid::Rectilinear(axes) => axes.iter().map(|axis| runs(axis)).collect(),
+    };
+    match inner_chunk_shape(&metadata.codecs) {
+        None => (grid, Value::Null),
+        Some(inner) => (json!(inner), grid),
+    }
+}
+
+/// The lengths along one axis of a rectilinear grid in the notation of its metadata: a run is `[length,
+/// count]`.
+fn runs(axis: &[(u64, u64)]) -> Value {
+    axis.iter()
+        .map(|&(length, count)| if count == 1 { json!(length) } else { json!([length, count]) })
+        .collect()
+}
+
+/// The shape of a shard's inner chunks, in the order of the array's own axes.
+fn inner_chunk_shape(codecs: &[CodecSpec]) -> Option<Vec<u64>> {
+    let (sharding_at, sharding) =
+        codecs.iter().enumerate().find(|(_, codec)| codec.name == "sharding_indexed")?;
+    let shape = sharding.configuration.get("chunk_shape")?.as_array()?;
+    let mut shape: Vec<u64> = shape.iter().map(Value::as_u64).collect::<Option<_>>()?;
+    for codec in codecs.iter().take(sharding_at).rev().filter(|codec| codec.name == "transpose") {
+        let order = codec.configuration.get("order")?;
+        let mut before = vec![0; shape.len()];
+        for (encoded_axis, length) in shape.iter().enumerate() {
+            let axis = match order {
+                Value::Array(order) => usize::try_from(order.get(encoded_axis)?.as_u64()?).ok()?,
+                Value::String(letter) if letter == "F" => shape.len() - 1 - encoded_axis,
+                _ => encoded_axis,
+            };
+            *before.get_mut(axis)? = *length;
+        }
+        shape = before;
+    }
+    Some(shape)
+}
+
+/// One sentence that says which direction of reading is cheap.
+fn order_hint(metadata: &ArrayMetadata, order: Order) -> String {
+    let rank = metadata.shape.len();
+    if rank == 0 || metadata.shape.contains(&0) {
+        return "any order".to_owned();
+    }
+    let slowest = if order == Order::F { rank - 1 } else { 0 };
+    let thickness = match (&metadata.chunk_grid, inner_chunk_shape(&metadata.codecs)) {
+        (_, Some(inner)) => inner.get(slowest).copied(),
+        (ChunkGrid::Regular(shape), None) => shape.get(slowest).copied(),
+        (ChunkGrid::Rectilinear(axes), None) => {
+            axes.get(slowest).and_then(|axis| axis.iter().map(|run| run.0).max())
+        }
+    };
+    let length = metadata.shape.get(slowest).copied().unwrap_or(1);
+    let thickness = thickness.unwrap_or(length).min(length);
+    let name = metadata.dimension_names.as_ref().and_then(|names| names.get(slowest).cloned().flatten());
+    let axis = name.map_or(format!("axis {slowest}"), |name| format!("axis {slowest} ({name})"));
+    if thickness >= length {
+        format!(
+            "front to back; all chunks lie side by side along {axis}, so one pass touches every one of them"
+        )
+    } else {
+        format!(
+            "front to back, or in slabs of {thickness} along {axis}; a line along {axis} touches {} chunks",
+            length.div_ceil(thickness.max(1))
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+    use super::*;
+    use crate::metadata::{Document, parse_v2_array, parse_v3};
+
+    const PLACE: SidecarLocation<'_> = SidecarLocation { path: "g/t", name: "t", data_file: "t" };
+    const SERVED: Availability<'_> = Availability::Readable { slab_bytes: 64 };
+    const BIG_F: Layout = Layout { order: Order::F, byte_order: ByteOrder::Big };
+
+    fn v3(changes: Value) -> ArrayMetadata {
+        let mut document = json!({
+            "zarr_format": 3, "node_type": "array", "shape": [6, 8, 10], "data_type": "float32", "fill_value": -9999.0,
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2, 4, 10]}},
+            "chunk_key_encoding": {"name": "default"}, "codecs": [{"name": "bytes", "configuration": {"endian": "big"}}],
+            "dimension_names": ["time", null, "lon"],
+            "attributes": {"units": "K", "scale_factor": 0.5, "_FillValue": "NaN", "name": "grün"},
+        });
+        document.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        match parse_v3("g/t/zarr.json", document.to_string().as_bytes()) {
+            Ok(Document::Array(metadata)) => metadata,
+            other => unreachable!("{other:?}"),
+        }
+    }
+
+    fn sidecar(metadata: &ArrayMetadata, layout: Layout) -> Value {
+        Value::Object(describe(PLACE, metadata, layout, SERVED))
+    }
+
+    #[test]
+    fn the_bytes_as_served() {
+        let metadata = v3(json!({}));
+        let little = sidecar(&metadata, Layout::default());
+        assert_eq!(little["schema"], "zarrfs/1");
+        assert_eq!(little["path"], "/g/t");
+        assert_eq!(little["nbytes"], 1920);
+        assert_eq!(little["descr"], "<f4", "whatever the stored order is");
+        assert_eq!(little["strides"], json!([320, 40, 4]));
+        assert_eq!(little["fill_value"], json!(-9999.0));
+        assert_eq!(little["fill_value_hex"], "003c1cc6");
+        assert_eq!(little["dimension_names"], json!(["time", null, "lon"]));
+        assert_eq!(little.get("data_type"), None, "NumPy has this type");
+        let big = sidecar(&metadata, BIG_F);
+        assert_eq!(big["descr"], ">f4");
+        assert_eq!(
+            (&big["order"], &big["fortran_order"], &big["byte_order"]),
+            (&json!("F"), &json!(true), &json!("big"))
+        );
+        assert_eq!(big["strides"], json!([4, 24, 192]));
+        assert_eq!(big["fill_value_hex"], "c61c3c00");
+        assert!(big["snippets"]["numpy"].as_str().unwrap().ends_with("shape=(6,8,10),order='F')"));
+    }
+
+    #[test]
+    fn attributes_are_verbatim_and_some_are_lifted() {
+        let sidecar = sidecar(&v3(json!({})), Layout::default());
+        assert_eq!(sidecar["units"], "K");
+        assert_eq!(sidecar["scale_factor"], 0.5);
+        assert_eq!(sidecar.get("add_offset"), None);
+        assert_eq!(sidecar["attributes"]["_FillValue"], "NaN");
+        assert_eq!(sidecar["attributes"]["name"], "grün");
+    }
+
+    #[test]
+    fn chunks_and_shards() {
+        let plain = sidecar(&v3(json!({})), Layout::default());
+        assert_eq!(plain["zarr"]["chunk_shape"], json!([2, 4, 10]));
+        assert_eq!(plain["zarr"]["shard_shape"], Value::Null);
+        assert_eq!(plain["zarr"]["codecs"], json!([{"name": "bytes", "configuration": {"endian": "big"}}]));
+        assert!(plain["scan"]["order_hint"].as_str().unwrap().contains("slabs of 2 along axis 0 (time)"));
+        let transposed = v3(json!({"codecs": [
+            {"name": "transpose", "configuration": {"order": [2, 0, 1]}},
+            {"name": "sharding_indexed", "configuration": {
+                "chunk_shape": [5, 1, 2], "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
+                "index_codecs": [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}],
+            }},
+        ]}));
+        let sharded = sidecar(&transposed, Layout::default());
+        assert_eq!(sharded["zarr"]["shard_shape"], json!([2, 4, 10]));
+        assert_eq!(sharded["zarr"]["chunk_shape"], json!([1, 2, 5]), "in the order of the array's own axes");
+        let rectilinear = v3(json!({"chunk_grid": {"name": "rectilinear", "configuration": {
+            "kind": "inline", "chunk_shapes": [[1, 2, 3], [[4, 2]], [10]],
+        }}}));
+        let lengths = &sidecar(&rectilinear, Layout::default())["zarr"]["chunk_shape"];
+        assert_eq!(*lengths, json!([[1, 2, 3], [[4, 2]], [10]]));
+    }
+
+    #[test]
+    fn v2_shows_its_own_document() {
+        let zarray = json!({
+            "zarr_format": 2, "shape": [3], "chunks": [2], "dtype": [["a", ">i2"], ["b", "<c8"]], "order": "C",
+            "compressor": null, "filters": null, "fill_value": null,
+        });
+        let metadata = parse_v2_array("t/.zarray", zarray.to_string().as_bytes(), None).unwrap();
+        let sidecar = sidecar(&metadata, BIG_F);
+        assert_eq!(sidecar["zarr"], zarray);
+        assert_eq!(sidecar["descr"], json!([["a", ">i2"], ["b", ">c8"]]));
+        assert_eq!(sidecar["fill_value"], Value::Null);
+        assert_eq!(sidecar["fill_value_hex"], "00".repeat(10));
+    }
+
+    #[test]
+    fn types_that_numpy_lacks_are_named() {
+        for (name, descr) in [("bfloat16", "|V2"), ("float8_e4m3", "|V1"), ("int4", "|i1"), ("uint2", "|u1")]
+        {
+            let metadata = v3(json!({"data_type": name, "fill_value": 0}));
+            let sidecar = sidecar(&metadata, Layout::default());
+            assert_eq!(sidecar["descr"], descr);
+            assert_eq!(sidecar["data_type"], name);
+        }
+    }
+
+    #[test]
+    fn empty_and_scalar_arrays() {
+        let one = |shape: Value| {
+            let chunks: Vec<u64> = shape.as_array().unwrap().iter().map(|_| 1).collect();
+            v3(json!({"shape": shape, "dimension_names": null,
+                "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunks}}}))
+        };
+        let scalar = sidecar(&one(json!([])), BIG_F);
+        assert_eq!((&scalar["nbytes"], &scalar["strides"]), (&json!(4), &json!([])));
+        let empty = sidecar(&one(json!([3, 0, 2])), Layout::default());
+        assert_eq!((&empty["nbytes"], &empty["strides"]), (&json!(0), &json!([8, 8, 4])));
+    }
+
+    #[test]
+    fn unreadable_arrays_give_the_reason() {
+        let error = Error::unsupported("g/t/zarr.json", "codec \"squeeze\"");
+        let unserved = |text_form| {
+            let availability = Availability::Unreadable { error: &error, text_form };
+            describe(PLACE, &v3(json!({})), Layout::default(), availability)
+        };
+        assert_eq!(unserved(Some("there"))["text_form"], "there");
+        let unserved = unserved(None);
+        assert_eq!(unserved["error"], "g/t/zarr.json: not supported: codec \"squeeze\"");
+        assert!(["snippets", "scan", "text_form"].iter().all(|name| !unserved.contains_key(*name)));
+        let document = json!({"shape": [2], "attributes": {"a": 1}});
+        let broken = describe_broken(PLACE, Some(8), Some(&document), &error);
+        assert_eq!(broken["attributes"], json!({"a": 1}));
+        assert_eq!(broken["zarr"], json!({"shape": [2]}));
+        assert_eq!(describe_broken(PLACE, None, None, &error)["nbytes"], Value::Null);
+    }
+
+    #[test]
+    fn the_text_is_json_with_a_line_per_member() {
+        let sidecar = describe(PLACE, &v3(json!({})), Layout::default(), SERVED);
+        let text = text(&sidecar);
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), Value::Object(sidecar));
+        assert!(text.lines().any(|line| line == " \"fill_value_hex\": \"003c1cc6\","));
+    }
+}

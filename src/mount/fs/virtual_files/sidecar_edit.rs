@@ -1,0 +1,312 @@
+//! Editing attributes through a sidecar: it is written in place, then checked and applied at close or fsync.
+//!
+//! Uses `hierarchy::attributes` for the change itself. All writers of one sidecar share a draft, as they
+//! would share a file: they open it with O_TRUNC, write, and close. Invariants: a draft is applied only if it
+//! was written to and is not empty; only `attributes` can change; a refused draft changes nothing, and
+//! close(2), the log and the sidecar's `user.zarrfs.error` report the reason.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use serde_json::{Map, Value};
+
+use crate::error::Error;
+use crate::hierarchy::Node;
+use crate::hierarchy::attributes::{self, Edit};
+use crate::metadata::{MAX_DOCUMENT_BYTES, json, json_spans};
+use crate::mount::fs::error::{Failure, FsResult};
+use crate::mount::fs::inode::{Entity, Inode, InodeTable, Kind};
+use crate::mount::fs::reply_buffer::ReplyBuffer;
+use crate::mount::fs::virtual_files::sidecar::LIFTED_ATTRIBUTES;
+use crate::mount::fs::virtual_files::{Context, node_sidecar};
+
+/// The text of a sidecar that is being written.
+#[derive(Default)]
+pub struct Draft {
+    state: Mutex<State>,
+    /// Held while the draft is applied: one attempt at a time.
+    applying: Mutex<()>,
+}
+
+#[derive(Default)]
+struct State {
+    content: Vec<u8>,
+    /// Written to since it was last applied.
+    is_touched: bool,
+    /// Its length is the size of the file: from the first write or truncation until it is applied.
+    is_shown: bool,
+    /// Why it was refused; every close reports this until the next write.
+    refusal: Option<Failure>,
+}
+
+/// The drafts of a mount, and the errors of earlier ones.
+#[derive(Default)]
+pub struct Drafts {
+    /// By inode; a draft is gone with its last handle.
+    open: Mutex<HashMap<u64, Weak<Draft>>>,
+    /// By path of the node: why the last edit was refused.
+    errors: Mutex<HashMap<Arc<str>, String>>,
+}
+
+impl Drafts {
+    fn get(&self, inode: u64) -> Option<Arc<Draft>> {
+        self.open.lock().get(&inode).and_then(Weak::upgrade)
+    }
+
+    /// Why the last edit of a node's sidecar was refused, if it was.
+    pub fn error(&self, path: &str) -> Option<String> {
+        self.errors.lock().get(path).cloned()
+    }
+}
+
+/// Whether this kind of file shows attributes that can be edited.
+pub(in crate::mount::fs) fn is_sidecar(kind: Kind) -> bool {
+    matches!(kind, Kind::Sidecar | Kind::GroupSidecar | Kind::JsonSidecar | Kind::JsonGroupSidecar)
+}
+
+/// Whether this sidecar is below `__formats__/json/`.
+pub(in crate::mount::fs) fn is_mirrored(kind: Kind) -> bool {
+    matches!(kind, Kind::JsonSidecar | Kind::JsonGroupSidecar)
+}
+
+impl Drafts {
+    /// Opens a sidecar for writing.
+    pub(in crate::mount::fs) fn open(&self, ctx: &Context<'_>, inode: &Inode) -> FsResult<Arc<Draft>> {
+        if ctx.nodes.store().writer().is_none() {
+            return Err(Failure::Errno(libc::EROFS));
+        }
+        let path = &inode.entity.path;
+        let cached = ctx.nodes.current(path)?;
+        if let Some(Node::Broken { .. }) = cached.node {
+            return Err(Failure::Errno(libc::EACCES));
+        }
+        let text = node_sidecar::text(ctx, path, &cached, is_mirrored(inode.entity.kind))?;
+        let mut open = self.open.lock();
+        open.retain(|_, draft| draft.strong_count() > 0);
+        let draft = open.get(&inode.number).and_then(Weak::upgrade).unwrap_or_default();
+        open.insert(inode.number, Arc::downgrade(&draft));
+        drop(open);
+        {
+            let mut state = draft.state.lock();
+            if !state.is_touched {
+                state.content = text.into_bytes();
+            }
+        }
+        Ok(draft)
+    }
+
+    /// The size of a sidecar that is being written.
+    pub(in crate::mount::fs) fn size_bytes(&self, inodes: &InodeTable, entity: &Entity) -> Option<u64> {
+        if !is_sidecar(entity.kind) {
+            return None;
+        }
+        let draft = self.get(inodes.existing(entity)?.number)?;
+        let state = draft.state.lock();
+        state.is_shown.then_some(state.content.len() as u64)
+    }
+
+    /// Sets the length of a draft. Without a writer, length 0 changes nothing: an empty sidecar is no edit.
+    /// By name (which O_TRUNC uses too) no other length is allowed.
+    pub(in crate::mount::fs) fn resize(
+        &self,
+        inode: &Inode,
+        size_bytes: u64,
+        by_handle: bool,
+    ) -> FsResult<()> {
+        if size_bytes != 0 && !by_handle {
+            return Err(Failure::Errno(libc::EINVAL));
+        }
+        let Some(draft) = self.get(inode.number) else {
+            return Ok(());
+        };
+        let size = checked_size(size_bytes)?;
+        let mut state = draft.state.lock();
+        state.content.resize(size, 0);
+        (state.is_touched, state.is_shown, state.refusal) = (true, true, None);
+        Ok(())
+    }
+
+    /// Checks a draft and applies the change of attributes.
+    pub(in crate::mount::fs) fn apply(
+        &self,
+        ctx: &Context<'_>,
+        inode: &Inode,
+        draft: &Draft,
+    ) -> FsResult<()> {
+        let _applying = draft.applying.lock();
+        let content = {
+            let mut state = draft.state.lock();
+            state.is_shown = false;
+            if let Some(refusal) = &state.refusal {
+                return Err(refusal.clone());
+            }
+            if !state.is_touched || state.content.is_empty() {
+                return Ok(());
+            }
+            state.is_touched = false;
+            state.content.clone()
+        };
+        let path = &inode.entity.path;
+        let changed = change_attributes(ctx, &inode.entity, &content);
+        // Whatever happened, the next lookup reads the store.
+        ctx.nodes.forget(path);
+        match changed {
+            Ok(()) => {
+                self.errors.lock().remove(path);
+                Ok(())
+            }
+            Err(failure) => {
+                let reason = match &failure {
+                    Failure::Error(error) => error.to_string(),
+                    _ => std::io::Error::from_raw_os_error(failure.errno()).to_string(),
+                };
+                self.errors.lock().insert(path.clone(), reason);
+                let mut state = draft.state.lock();
+                // Later writes are checked on their own.
+                if !state.is_touched {
+                    state.refusal = Some(failure.clone());
+                }
+                Err(failure)
+            }
+        }
+    }
+}
+
+fn change_attributes(ctx: &Context<'_>, entity: &Entity, written: &[u8]) -> FsResult<()> {
+    let cached = ctx.nodes.current(&entity.path)?;
+    let served = node_sidecar::members(ctx, &entity.path, &cached, is_mirrored(entity.kind))?;
+    if let Some(attributes) = changed_attributes(&served, written)? {
+        attributes::edit(ctx.nodes.store().as_ref(), &entity.path, &Edit::Whole(attributes))?;
+    }
+    Ok(())
+}
+
+impl Draft {
+    /// Length of the text.
+    pub(in crate::mount::fs) fn size_bytes(&self) -> usize {
+        self.state.lock().content.len()
+    }
+
+    /// Writes and returns the number of bytes.
+    pub(in crate::mount::fs) fn write(&self, offset: u64, data: &[u8]) -> FsResult<u32> {
+        let end = checked_size(offset.saturating_add(data.len() as u64))?;
+        let start = end - data.len();
+        let mut state = self.state.lock();
+        if state.content.len() < end {
+            state.content.resize(end, 0);
+        }
+        if let Some(place) = state.content.get_mut(start..end) {
+            place.copy_from_slice(data);
+        }
+        (state.is_touched, state.is_shown, state.refusal) = (true, true, None);
+        Ok(u32::try_from(data.len()).unwrap_or(u32::MAX))
+    }
+
+    /// The bytes from `offset`, at most `size`.
+    pub(in crate::mount::fs) fn read<'a>(
+        &self,
+        offset: u64,
+        size: u32,
+        buffer: &'a mut ReplyBuffer,
+    ) -> &'a [u8] {
+        buffer.copy_part(&self.state.lock().content, offset, size)
+    }
+}
+
+fn checked_size(size_bytes: u64) -> FsResult<usize> {
+    let size = usize::try_from(size_bytes).ok().filter(|_| size_bytes <= MAX_DOCUMENT_BYTES);
+    size.ok_or(Failure::Errno(libc::EFBIG))
+}
+
+/// The text of the attributes in an edited sidecar, if they differ from the served ones. Fails if anything
+/// else changed.
+fn changed_attributes(served: &Map<String, Value>, written: &[u8]) -> Result<Option<String>, Error> {
+    let refused = |reason: String| Err(Error::Usage(reason));
+    let members = match json::parse_object(written) {
+        Ok(members) => members,
+        Err(fault) => return refused(format!("cannot parse the sidecar: {fault}")),
+    };
+    let Some(Value::Object(attributes)) = members.get("attributes") else {
+        return refused("\"attributes\" must be an object".to_owned());
+    };
+    let is_same = |before: Option<&Value>, after: Option<&Value>| match (before, after) {
+        (Some(before), Some(after)) => json_spans::is_same(before, after),
+        (before, after) => before == after,
+    };
+    for name in served.keys().chain(members.keys()).filter(|name| *name != "attributes") {
+        let (before, after) = (served.get(name), members.get(name));
+        let is_lifted = LIFTED_ATTRIBUTES.contains(&name.as_str()) && is_same(attributes.get(name), after);
+        if !is_same(before, after) && !is_lifted {
+            let what = match (before, after) {
+                (_, None) => "was removed",
+                (None, _) => "was added",
+                _ => "was changed",
+            };
+            return refused(format!(
+                "{} {what}: only members of \"attributes\" can change",
+                json::shown_text(name)
+            ));
+        }
+    }
+    if is_same(served.get("attributes"), members.get("attributes")) {
+        return Ok(None);
+    }
+    let text = std::str::from_utf8(written).ok().and_then(|text| json_spans::find(text, &["attributes"]));
+    match text {
+        Some(text) => Ok(Some(text.to_owned())),
+        None => refused("the sidecar is not UTF-8".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    fn judged(written: &str) -> Result<Option<String>, String> {
+        let served =
+            json!({"shape": [4], "units": "K", "fill_value": 1.0, "attributes": {"units": "K", "x": "NaN"}});
+        changed_attributes(served.as_object().unwrap(), written.as_bytes()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn only_attributes_can_change() {
+        let with = |attributes: &str| {
+            format!(r#"{{"shape":[4],"units":"K","attributes":{attributes}, "fill_value":1}}"#)
+        };
+        assert_eq!(judged(&with(r#"{"x":NaN,"units":"K"}"#)), Ok(None));
+        assert_eq!(
+            judged(&with(r#"{"x":NaN,"units":"C"}"#)),
+            Ok(Some(r#"{"x":NaN,"units":"C"}"#.to_owned()))
+        );
+        let both = with(r#"{"units":"C"}"#).replace(r#""units":"K""#, r#""units":"C""#);
+        assert_eq!(judged(&both), Ok(Some(r#"{"units":"C"}"#.to_owned())));
+        for (written, reason) in [
+            (with("{}").replace("[4]", "[5]"), "\"shape\" was changed: only"),
+            (with("{}").replace("\"shape\":[4],", ""), "\"shape\" was removed: only"),
+            (with("{}").replace("\"shape\"", "\"new\": 1, \"shape\""), "\"new\" was added: only"),
+            (with(r#"{"units":"C"}"#).replace(r#""units":"K""#, r#""units":"F""#), "\"units\" was changed"),
+            (with("[]"), "\"attributes\" must be an object"),
+            (r#"{"shape":[4]}"#.to_owned(), "\"attributes\" must be an object"),
+            (with("{}")[..30].to_owned(), "cannot parse the sidecar: not JSON"),
+            ("[]".to_owned(), "cannot parse the sidecar"),
+        ] {
+            let error = judged(&written).unwrap_err();
+            assert!(error.starts_with(reason), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_draft_is_a_file_with_a_limit() {
+        let draft = Draft::default();
+        assert_eq!(draft.write(2, b"abc").unwrap(), 3);
+        assert_eq!(draft.write(0, b"xy").unwrap(), 2);
+        let mut buffer = ReplyBuffer::default();
+        assert_eq!(draft.read(1, 3, &mut buffer), b"yab");
+        assert_eq!(draft.read(9, 3, &mut buffer), b"");
+        assert_eq!(draft.write(MAX_DOCUMENT_BYTES, b"z").unwrap_err().errno(), libc::EFBIG);
+        assert_eq!(draft.write(u64::MAX, b"z").unwrap_err().errno(), libc::EFBIG);
+    }
+}

@@ -1,0 +1,447 @@
+//! Writing to arrays of a writable mount, in place. File sizes are fixed while the metadata stands
+//! (`truncation.rs`).
+//!
+//! Invariants: a failed write changes nothing that was durable; data that could not be stored stays dirty,
+//! and every handle gets the error at its next fsync or close, no matter which operation caused the failed
+//! attempt; fsync reports a failure once.
+
+pub mod ranges;
+pub mod truncation;
+pub mod written_end;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::array::Array;
+use crate::error::Error;
+use crate::mount::fs::FileSystem;
+use crate::mount::fs::error::{Blocking, Failure, FsResult};
+use crate::mount::fs::handle::{Handle, Writer};
+use crate::mount::fs::inode::{Inode, Kind};
+use crate::mount::fs::page_cache::direct_writes::DirectWrites;
+use crate::mount::fs::page_cache::page_drops::PageDrop;
+use crate::mount::fs::virtual_files::sidecar_edit::{Draft, is_sidecar};
+
+/// A write that can no longer fail, as far as can be known.
+#[derive(Debug)]
+pub struct AcceptedWrite {
+    /// The number of bytes.
+    pub length: u32,
+    /// Pages of its range that may have been read before the write: they must be dropped before the reply.
+    pub overtaken: Option<PageDrop>,
+}
+
+impl FileSystem {
+    /// The part of open(2) that makes a handle a writer.
+    pub(super) fn open_writer(&self, array: &Arc<Array>, may_map: bool) -> FsResult<Writer> {
+        array.open_for_writing()?;
+        let reported = array.failures().0;
+        Ok(Writer {
+            array: array.clone(),
+            reported: reported.into(),
+            is_closing: AtomicBool::new(false),
+            may_map,
+            reported_by_close: reported.into(),
+        })
+    }
+
+    /// Whether these flags ask for writing; fails if this kind of file cannot be written.
+    pub(super) fn wants_writing(&self, kind: Kind, flags: i32) -> FsResult<bool> {
+        let wants = flags & libc::O_ACCMODE != libc::O_RDONLY || flags & libc::O_TRUNC != 0;
+        match (wants, kind) {
+            (false, _) => Ok(false),
+            (true, _) if !self.options.writable => Err(Failure::Errno(libc::EROFS)),
+            (true, Kind::Array) => Ok(true),
+            (true, kind) if is_sidecar(kind) => Ok(true),
+            (true, _) => Err(Failure::Errno(libc::EACCES)),
+        }
+    }
+
+    /// A handle that may write, and the current size of its file.
+    pub(super) fn writable(&self, handle: u64) -> FsResult<(Arc<Handle>, u64)> {
+        let handle = self.handles.get(handle).ok_or(Failure::Errno(libc::EBADF))?;
+        let size_bytes = match &*handle {
+            Handle::Array { inode, writer: Some(_), .. } => self.array_of(inode)?.size_bytes(),
+            // On this errno the kernel copies to a sidecar by reading and writing.
+            Handle::Draft { .. } => return Err(Failure::Errno(libc::EOPNOTSUPP)),
+            _ => return Err(Failure::Errno(libc::EBADF)),
+        };
+        Ok((handle, size_bytes))
+    }
+
+    /// Runs a write or flush on the current array, and once more if the array has grown meanwhile.
+    pub(super) fn on_current<T>(
+        &self,
+        inode: &Inode,
+        opened: &Arc<Array>,
+        run: impl Fn(&Array) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let current = || self.array_of(inode).unwrap_or_else(|_| opened.clone());
+        let array = current();
+        let outcome = run(&array);
+        if !matches!(outcome, Err(Error::Stale { .. })) {
+            return outcome;
+        }
+        if let Ok(cached) = self.nodes.current(&inode.entity.path) {
+            let _ = self.reconcile(&inode.entity, &cached, Blocking::Yes);
+        }
+        let now = current();
+        if Arc::ptr_eq(&array, &now) { outcome } else { run(&now) }
+    }
+
+    pub(super) fn array_of(&self, inode: &Inode) -> FsResult<Arc<Array>> {
+        if inode.is_stale() {
+            return Err(Failure::Errno(libc::ESTALE));
+        }
+        let open = inode.open_array().ok_or(Failure::Errno(libc::EBADF))?;
+        Ok(open.array.clone()?)
+    }
+
+    /// Writes and returns the number of bytes. Nothing can be written past the end of the file: EFBIG, or a
+    /// short write. Pages of a memory map (`is_page`) are always accepted. Blocks on the store when too much
+    /// is dirty.
+    pub fn write(&self, handle: u64, offset: u64, data: &[u8], is_page: bool) -> FsResult<u32> {
+        self.write_blocking(handle, offset, data, is_page, |_| ())
+    }
+
+    /// As [`FileSystem::write`]; calls `accept` before it returns.
+    pub fn write_blocking(
+        &self,
+        handle: u64,
+        offset: u64,
+        data: &[u8],
+        is_page: bool,
+        accept: impl FnOnce(AcceptedWrite),
+    ) -> FsResult<u32> {
+        self.write_within(handle, offset, data, is_page, Blocking::Yes, accept)
+    }
+
+    /// As [`FileSystem::write`], but returns `None` where it would block; then the whole write must be
+    /// repeated. Calls `accept` with the number of bytes as soon as the write cannot fail, perhaps before the
+    /// bytes are copied: every operation on the file from then on sees them.
+    pub fn try_write(
+        &self,
+        handle: u64,
+        offset: u64,
+        data: &[u8],
+        is_page: bool,
+        accept: impl FnOnce(AcceptedWrite),
+    ) -> FsResult<Option<u32>> {
+        match self.write_within(handle, offset, data, is_page, Blocking::No, accept) {
+            Ok(length) => Ok(Some(length)),
+            Err(Failure::WouldBlock) => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Whether a write with these flags (those of the file and of the write itself: O_DSYNC for RWF_DSYNC)
+    /// must be stored before the reply. For writes through the page cache the kernel sends an fsync itself.
+    pub fn stores_at_once(&self, handle: u64, flags: i32) -> bool {
+        flags & libc::O_DSYNC != 0
+            && self.handles.get(handle).is_some_and(|handle| match &*handle {
+                Handle::Array { cache_mode, .. } => cache_mode.is_direct() || flags & libc::O_DIRECT != 0,
+                _ => false,
+            })
+    }
+
+    fn write_within(
+        &self,
+        handle: u64,
+        offset: u64,
+        data: &[u8],
+        is_page: bool,
+        blocking: Blocking,
+        accept: impl FnOnce(AcceptedWrite),
+    ) -> FsResult<u32> {
+        let accept = |length, overtaken| accept(AcceptedWrite { length, overtaken });
+        if let Some(Handle::Draft { draft, .. }) = self.handles.get(handle).as_deref() {
+            return draft.write(offset, data).inspect(|&length| accept(length, None));
+        }
+        let (handle, size_bytes) = self.writable(handle)?;
+        let Handle::Array { inode, writer: Some(writer), cache_mode, drop, .. } = &*handle else {
+            return Err(Failure::Errno(libc::EBADF));
+        };
+        drop.note_use();
+        if data.is_empty() {
+            accept(0, None);
+            return Ok(0);
+        }
+        let room = size_bytes.saturating_sub(offset);
+        if room == 0 {
+            return Err(Failure::Errno(libc::EFBIG));
+        }
+        let length = usize::try_from(room).unwrap_or(usize::MAX).min(data.len());
+        let data = data.get(..length).unwrap_or(data);
+        let written = u32::try_from(length).unwrap_or(u32::MAX);
+        if offset == 0 && !is_page {
+            self.refuse_npy_header(inode, data)?;
+        }
+        let (mut end_guard, gap) = self.close_gap(inode, writer, offset, is_page, blocking)?;
+        let accepted = || {
+            if !is_page {
+                self.ensure_serving()?;
+            }
+            writer.is_closing.store(false, Ordering::Relaxed);
+            inode.counters.writes.fetch_add(1, Ordering::Relaxed);
+            inode.counters.bytes_written.fetch_add(length as u64, Ordering::Relaxed);
+            // A page of a memory map is never dropped before it is written.
+            let fills_pages = !is_page && !cache_mode.is_direct();
+            let range = offset..offset + length as u64;
+            let drops = &inode.page_cache_users.drops;
+            let overtaken = if fills_pages { drops.overtaken(range.clone()) } else { None };
+            if let Some(end_guard) = end_guard.as_mut().filter(|end_guard| end_guard.end() >= Some(offset)) {
+                end_guard.advance(range.end, size_bytes);
+            }
+            accept(written, gap.map_or(overtaken, |start| Some(drops.begin(Some(start..range.end)))));
+            Ok(())
+        };
+        let outcome = match (inode.page_cache_users.direct_writes(), blocking) {
+            (None, Blocking::No) => self.try_put(inode, (offset, data), accepted),
+            _ => {
+                self.put_anywhere(inode, writer, (offset, data), is_page, blocking).and_then(|()| accepted())
+            }
+        };
+        outcome.map(|()| written).map_err(|failure| match failure {
+            Failure::Error(error) => {
+                self.write_failure(inode, &format!("write of {length} bytes at {offset}"), error)
+            }
+            failure => failure,
+        })
+    }
+
+    /// Writes bytes into the array, also where the file may be mapped and directly written at the same time.
+    pub(super) fn put_anywhere(
+        &self,
+        inode: &Inode,
+        writer: &Writer,
+        (offset, data): (u64, &[u8]),
+        is_page: bool,
+        blocking: Blocking,
+    ) -> FsResult<()> {
+        let put = |from: u64, data: &[u8]| self.put(inode, writer, (from, data), is_page, blocking);
+        match inode.page_cache_users.direct_writes() {
+            None => put(offset, data),
+            Some(direct_writes) => {
+                self.put_beside_maps(direct_writes, (offset, data), is_page, blocking, put)
+            }
+        }
+    }
+
+    /// Writes bytes into the array.
+    fn put(
+        &self,
+        inode: &Inode,
+        writer: &Writer,
+        (offset, data): (u64, &[u8]),
+        is_page: bool,
+        blocking: Blocking,
+    ) -> FsResult<()> {
+        match blocking {
+            Blocking::No => self.try_put(inode, (offset, data), || Ok(())),
+            Blocking::Yes => Ok(self.on_current(inode, &writer.array, |array| {
+                if is_page { array.write_page(offset, data) } else { array.write_at(offset, data) }
+            })?),
+        }
+    }
+
+    /// Writes bytes into the array unless that would block; calls `accept` once the write cannot fail.
+    fn try_put(
+        &self,
+        inode: &Inode,
+        (offset, data): (u64, &[u8]),
+        accept: impl FnOnce() -> FsResult<()>,
+    ) -> FsResult<()> {
+        let array = self.array_of(inode).map_err(|_| Failure::WouldBlock)?;
+        match array.write_now(offset, data, accept)? {
+            true => Ok(()),
+            false => Err(Failure::WouldBlock),
+        }
+    }
+
+    /// Writes bytes into the array of a file that may be mapped and is directly written too.
+    fn put_beside_maps(
+        &self,
+        direct_writes: &DirectWrites,
+        (offset, data): (u64, &[u8]),
+        is_page: bool,
+        blocking: Blocking,
+        put: impl Fn(u64, &[u8]) -> FsResult<()>,
+    ) -> FsResult<()> {
+        let _writing = match blocking {
+            Blocking::No => direct_writes.writing.try_lock().ok_or(Failure::WouldBlock)?,
+            Blocking::Yes => direct_writes.writing.lock(),
+        };
+        let range = offset..offset + data.len() as u64;
+        if !is_page {
+            direct_writes.insert(range.clone());
+            let outcome = put(offset, data);
+            // A page that was read meanwhile may hold the old or the new bytes.
+            direct_writes.insert(range);
+            return outcome;
+        }
+        direct_writes.outside(range).into_iter().try_for_each(|part| {
+            let (from, to) = ((part.start - offset) as usize, (part.end - offset) as usize);
+            put(part.start, data.get(from..to).unwrap_or_default())
+        })
+    }
+
+    pub(super) fn write_failure(&self, inode: &Inode, request: &str, error: Error) -> Failure {
+        let failure = Failure::from(error);
+        self.note_failure(inode, request, &failure);
+        failure
+    }
+
+    /// close(2) of one descriptor: stores dirty data. A failure that close reports counts as reported for
+    /// later closes, but not for fsync, since the result of close is often ignored: a program that starts
+    /// another one closes all its files in it.
+    pub fn flush(&self, handle: u64) -> FsResult<()> {
+        self.flush_by(handle, 0)
+    }
+
+    /// As [`FileSystem::flush`], for a process id, 0 if unknown: only the process that truncated the file
+    /// must write it to its end.
+    pub fn flush_by(&self, handle: u64, process: u32) -> FsResult<()> {
+        self.store_for_close(handle)?;
+        self.ensure_complete(handle, Some(process))
+    }
+
+    fn store_for_close(&self, handle: u64) -> FsResult<()> {
+        self.store(handle, "close", Array::flush, |writer, now| {
+            let reported_by_close = writer.reported_by_close.swap(now, Ordering::AcqRel);
+            reported_by_close.max(writer.reported.load(Ordering::Acquire))
+        })
+    }
+
+    /// fsync(2): stores dirty data durably.
+    pub fn sync(&self, handle: u64) -> FsResult<()> {
+        self.sync_write(handle)?;
+        self.ensure_complete(handle, None)
+    }
+
+    /// The part of fsync(2) that a synchronous write waits for; succeeds also for a file that is not written
+    /// to its end.
+    pub fn sync_write(&self, handle: u64) -> FsResult<()> {
+        self.store(handle, "fsync", Array::sync, |writer, now| writer.reported.swap(now, Ordering::AcqRel))
+    }
+
+    /// `reported_before` returns the number of failures that were reported on this handle before, and may
+    /// store the new number.
+    fn store(
+        &self,
+        handle: u64,
+        request: &str,
+        store: impl Fn(&Array) -> Result<(), Error>,
+        reported_before: impl Fn(&Writer, u64) -> u64,
+    ) -> FsResult<()> {
+        let handle = self.handles.get(handle).ok_or(Failure::Errno(libc::EBADF))?;
+        if let Handle::Draft { inode, draft } = &*handle {
+            return self.apply_draft(inode, draft, request);
+        }
+        let Handle::Array { inode, writer, drop, .. } = &*handle else { return Ok(()) };
+        drop.note_use();
+        let Some(writer) = writer else {
+            // A reader of a replaced array has nothing to store.
+            let Ok(array) = self.array_of(inode) else { return Ok(()) };
+            if !array.was_written() {
+                return Ok(());
+            }
+            let stored = self.on_current(inode, &array, store);
+            return stored.map_err(|error| self.write_failure(inode, request, error));
+        };
+        let stored = self.on_current(inode, &writer.array, store);
+        if let Err(error @ Error::Stale { .. }) = &stored {
+            writer.array.note_failure(error);
+        }
+        // The array at the time of the open counts the failures, however often it has grown.
+        let (failures, last) = writer.array.failures();
+        let reported = reported_before(writer, failures);
+        match (stored, last) {
+            (Err(error), _) => Err(self.write_failure(inode, request, error)),
+            // This attempt succeeded, but an earlier one failed that was not reported on this handle yet.
+            (Ok(()), Some(error)) if reported < failures => Err(Failure::from(error)),
+            _ => Ok(()),
+        }
+    }
+
+    fn apply_draft(&self, inode: &Inode, draft: &Draft, request: &str) -> FsResult<()> {
+        let applied = self.drafts.apply(&self.context(), inode, draft);
+        applied.inspect_err(|failure| self.note_failure(inode, request, failure))
+    }
+
+    /// The end of a handle that may write: pages of a map that was unmapped after the last close arrive until
+    /// now.
+    pub(super) fn end_writer(&self, handle: &Handle) {
+        if let Handle::Draft { inode, draft } = handle
+            && Arc::strong_count(draft) == 1
+        {
+            let _ = self.apply_draft(inode, draft, "last close");
+        }
+        let Handle::Array { inode, writer: Some(writer), .. } = handle else { return };
+        if writer.array.is_dirty()
+            && let Err(error) = self.on_current(inode, &writer.array, Array::flush)
+        {
+            self.note_failure(inode, "last close", &Failure::from(error));
+        }
+        writer.array.close_for_writing();
+        self.finish_truncation(inode, &writer.array);
+    }
+
+    /// From now on reads fail, and writes fail except for pages of memory maps: exactly the writes with a
+    /// successful reply are stored at the end. A page that the kernel has given up cannot be read again.
+    pub fn end_service(&self) {
+        self.has_ended.store(true, Ordering::SeqCst);
+    }
+
+    /// Fails with ENOTCONN, as every request to a dead daemon does. A write checks this once its chunks are
+    /// dirty: if the check passes, they were dirty before the end began.
+    pub(super) fn ensure_serving(&self) -> FsResult<()> {
+        if self.has_ended.load(Ordering::SeqCst) { Err(Failure::Errno(libc::ENOTCONN)) } else { Ok(()) }
+    }
+
+    /// Whether a handle may write.
+    pub fn is_writer(&self, handle: u64) -> bool {
+        self.handles.get(handle).is_some_and(|handle| {
+            matches!(*handle, Handle::Array { writer: Some(_), .. } | Handle::Draft { .. })
+        })
+    }
+
+    /// The page drop that lossy codecs need: the pages hold what was written, the store holds something else.
+    pub fn lossy_pages(&self, handle: u64) -> Option<PageDrop> {
+        let handle = self.handles.get(handle)?;
+        let Handle::Array { inode, writer: Some(_), .. } = &*handle else { return None };
+        let open = inode.open_array()?;
+        let is_lossy = open.array.as_ref().is_ok_and(|array| !array.is_lossless());
+        is_lossy.then(|| inode.page_cache_users.drops.begin(None))
+    }
+
+    /// Stores chunks that were not written for `settle`. The timer calls this each second.
+    pub fn store_settled(&self, settle: Duration) {
+        self.engine.store_settled(settle);
+    }
+
+    /// Stores everything that is dirty, durably; gives up where nothing is stored for `stall_timeout`.
+    /// Returns the arrays that could not be stored, with the reasons.
+    pub fn store_all(&self, stall_timeout: Duration) -> Vec<(String, Error)> {
+        self.engine.store_all(stall_timeout)
+    }
+
+    /// Chunks and shards stored so far.
+    pub fn stored_objects(&self) -> u64 {
+        self.engine.counters().objects_stored
+    }
+
+    /// Bytes that are written and not stored yet.
+    pub fn dirty_bytes(&self) -> u64 {
+        self.engine.counters().dirty_bytes
+    }
+
+    /// The inodes with pages that may have been written through a memory map.
+    pub fn written_inodes(&self) -> Vec<u64> {
+        let was_written = |inode: &Arc<Inode>| {
+            inode.open_array().is_some_and(|open| open.array.as_ref().is_ok_and(|array| array.was_written()))
+        };
+        let arrays = self.inodes.opened_arrays();
+        arrays.iter().filter(|inode| was_written(inode)).map(|inode| inode.number).collect()
+    }
+}

@@ -1,0 +1,274 @@
+//! Setting the size of a file of fixed size: truncate(2), ftruncate(2), O_TRUNC, and what happens to a
+//! truncated file that is not written to its end (`written_end.rs`).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::array::Array;
+use crate::error::Error;
+use crate::mount::fs::error::{Blocking, Failure, FsResult};
+use crate::mount::fs::handle::{Handle, Writer};
+use crate::mount::fs::inode::{Inode, Kind};
+use crate::mount::fs::page_cache::page_drops::PageDrop;
+use crate::mount::fs::virtual_files::sidecar_edit::is_sidecar;
+use crate::mount::fs::write::written_end::{WrittenEndGuard, npy_shape};
+use crate::mount::fs::{FileSystem, Stat};
+
+/// Bytes zeroed at a time.
+const PART_BYTES: usize = 1 << 20;
+
+/// The changes of a setattr request.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SetAttr {
+    /// chmod
+    pub mode: Option<u32>,
+    /// chown
+    pub uid: Option<u32>,
+    /// chgrp
+    pub gid: Option<u32>,
+    /// truncate
+    pub size_bytes: Option<u64>,
+    /// By ftruncate; otherwise by truncate or open.
+    pub by_handle: bool,
+    /// The id of the calling process, 0 if unknown.
+    pub process: u32,
+}
+
+impl FileSystem {
+    /// setattr: the size of an array's file never changes. A smaller size sets the written end (or, with
+    /// `truncate=zero`, a size of 0 makes every byte zero). Returns the pages that the kernel must drop.
+    pub fn set_attributes(&self, inode: u64, change: SetAttr) -> FsResult<(Stat, Option<PageDrop>)> {
+        if !self.options.writable {
+            return Err(Failure::Errno(libc::EROFS));
+        }
+        let inode = self.inode(inode)?;
+        let found = self.stat_entity(&inode.entity, Blocking::Yes)?;
+        let now = found.attributes;
+        let changes_mode = change.mode.is_some_and(|mode| mode & 0o7777 != u32::from(now.mode));
+        let changes_owner =
+            change.uid.is_some_and(|uid| uid != now.uid) || change.gid.is_some_and(|gid| gid != now.gid);
+        if changes_mode || changes_owner {
+            return Err(Failure::Errno(libc::EPERM));
+        }
+        let Some(size_bytes) = change.size_bytes else { return Ok((found, None)) };
+        if is_sidecar(inode.entity.kind) {
+            self.drafts.resize(&inode, size_bytes, change.by_handle)?;
+            return Ok((self.stat_entity(&inode.entity, Blocking::Yes)?, None));
+        }
+        if inode.entity.kind != Kind::Array {
+            return Err(Failure::Errno(libc::EPERM));
+        }
+        if !self.options.truncate_zeroes {
+            return Ok((found, self.set_written_end(&inode, &change, size_bytes, now.size_bytes)?));
+        }
+        if size_bytes == now.size_bytes {
+            return Ok((found, None));
+        }
+        if size_bytes != 0 {
+            return Err(Failure::Errno(libc::EINVAL));
+        }
+        // If this fails, all bytes are zero nevertheless: what was not stored is stored later.
+        self.zero(&inode).inspect_err(|_| inode.page_cache_users.drops.note_reason())?;
+        self.ensure_serving()?;
+        Ok((found, Some(inode.page_cache_users.drops.begin(None))))
+    }
+
+    /// Sets the written end of an array's file; zeros the gap if it moves forward. Returns the pages to drop.
+    fn set_written_end(
+        &self,
+        inode: &Arc<Inode>,
+        change: &SetAttr,
+        to: u64,
+        size_bytes: u64,
+    ) -> FsResult<Option<PageDrop>> {
+        if to > size_bytes {
+            return Err(Failure::Errno(libc::EFBIG));
+        }
+        let has_writers = |open: &crate::mount::fs::inode::OpenArray| {
+            open.array.as_ref().is_ok_and(|array| array.has_writers())
+        };
+        if !inode.open_array().is_some_and(|open| has_writers(&open)) {
+            // truncate(2) of a file without writers could only destroy data.
+            return if to == size_bytes { Ok(None) } else { Err(Failure::Errno(libc::EINVAL)) };
+        }
+        let mut end_guard = inode.written_end.lock();
+        let end = end_guard.end().unwrap_or(size_bytes);
+        if to < end {
+            end_guard.cut(to, change.process);
+            return Ok(None);
+        }
+        if to == end {
+            return Ok(None);
+        }
+        if end == 0 && to == size_bytes {
+            let result = self.zero(inode);
+            result.inspect_err(|_| inode.page_cache_users.drops.note_reason())?;
+        } else {
+            let array = self.array_of(inode)?;
+            let writer = self.open_writer(&array, false)?;
+            let result = self.zero_gap(inode, &writer, &mut end_guard, to);
+            array.close_for_writing();
+            result?;
+        }
+        end_guard.advance(to, size_bytes);
+        self.ensure_serving()?;
+        Ok(Some(inode.page_cache_users.drops.begin(Some(end..to))))
+    }
+
+    /// Moves the written end of a truncated file up to `to`, as fallocate(2) does. Returns the pages to drop.
+    pub(in crate::mount::fs) fn extend(
+        &self,
+        handle: &Handle,
+        to: u64,
+        size_bytes: u64,
+    ) -> FsResult<Option<PageDrop>> {
+        let Handle::Array { inode, writer: Some(_), .. } = handle else { return Ok(None) };
+        match inode.written_end.get() {
+            Some(end) if end < to => self.set_written_end(inode, &SetAttr::default(), to, size_bytes),
+            _ => Ok(None),
+        }
+    }
+
+    /// Whether a file was truncated and is not written to its end yet.
+    pub fn is_cut_short(&self, handle: u64) -> bool {
+        self.handles.get(handle).is_some_and(
+            |handle| matches!(&*handle, Handle::Array { inode, .. } if inode.written_end.get().is_some()),
+        )
+    }
+
+    /// Whether a write at `offset` leaves a gap that must be zeroed.
+    pub fn has_gap(&self, handle: u64, offset: u64) -> bool {
+        self.handles.get(handle).is_some_and(|handle| {
+            matches!(&*handle, Handle::Array { inode, .. } if inode.written_end.get().is_some_and(|end| end < offset))
+        })
+    }
+
+    /// Fails if a truncated file is not written to its end. This is checked by fsync(2), and by a close(2) of
+    /// the only writer, unless another process has truncated the file, or the file may be mapped and nothing
+    /// was written yet.
+    pub(in crate::mount::fs) fn ensure_complete(&self, handle: u64, closed_by: Option<u32>) -> FsResult<()> {
+        let number = handle;
+        let Some(handle) = self.handles.get(number) else { return Ok(()) };
+        let Handle::Array { inode, writer: Some(writer), .. } = &*handle else { return Ok(()) };
+        writer.is_closing.store(closed_by.is_some(), Ordering::Relaxed);
+        if inode.written_end.get().is_none() {
+            return Ok(());
+        }
+        let is_left_to_others = closed_by.is_some_and(|process| {
+            let end_guard = inode.written_end.lock();
+            // Writes through a map arrive after the close.
+            let may_be_mapped = writer.may_map && end_guard.is_untouched();
+            let cut_by = end_guard.cut_by();
+            may_be_mapped
+                || (process != 0 && cut_by != 0 && cut_by != process)
+                || self.handles.has_other_writer(number, inode.number)
+        });
+        if is_left_to_others { Ok(()) } else { Err(Failure::Errno(libc::EINVAL)) }
+    }
+
+    /// After a writer is gone: a file that the last writer leaves incomplete is whole again, and this is
+    /// logged.
+    pub(in crate::mount::fs) fn finish_truncation(&self, inode: &Inode, array: &Array) {
+        if inode.written_end.get().is_none() {
+            return;
+        }
+        let mut end_guard = inode.written_end.lock();
+        if array.has_writers() {
+            return;
+        }
+        if let Some(written_bytes) = end_guard.forget() {
+            let error = Error::CutShort { written_bytes, size_bytes: array.size_bytes() };
+            self.note_failure(inode, "last close", &Failure::Error(error));
+        }
+    }
+
+    /// A `.npy` file written onto its array would shift the elements by the header: refused before anything
+    /// changes.
+    pub(in crate::mount::fs) fn refuse_npy_header(&self, inode: &Inode, data: &[u8]) -> FsResult<()> {
+        let Some(shape) = npy_shape(data) else { return Ok(()) };
+        let Some(open) = inode.open_array() else { return Ok(()) };
+        let own = &open.metadata.shape;
+        if shape != *own && !shape.iter().eq(own.iter().rev()) {
+            return Ok(());
+        }
+        let sentence = "this is a .npy file with a header, and the array's file has none: write the elements alone, \
+                        as numpy.ndarray.tofile does";
+        Err(self.write_failure(inode, "write", Error::InvalidValue(sentence.to_owned())))
+    }
+
+    /// For a truncated file: locks the written end, zeros a gap before `offset`, and returns where the gap
+    /// began. A page of a memory map after the written end leaves no gap.
+    pub(in crate::mount::fs) fn close_gap<'a>(
+        &self,
+        inode: &'a Inode,
+        writer: &Writer,
+        offset: u64,
+        is_page: bool,
+        blocking: Blocking,
+    ) -> FsResult<(Option<WrittenEndGuard<'a>>, Option<u64>)> {
+        if inode.written_end.get().is_none() {
+            return Ok((None, None));
+        }
+        let mut end_guard = match blocking {
+            Blocking::No => inode.written_end.try_lock().ok_or(Failure::WouldBlock)?,
+            Blocking::Yes => inode.written_end.lock(),
+        };
+        let Some(end) = end_guard.end().filter(|&end| end < offset && !is_page) else {
+            return Ok((Some(end_guard), None));
+        };
+        if blocking == Blocking::No {
+            return Err(Failure::WouldBlock);
+        }
+        self.zero_gap(inode, writer, &mut end_guard, offset)?;
+        Ok((Some(end_guard), Some(end)))
+    }
+
+    /// Zeros the bytes between the written end and `to` and moves the written end; if this fails, as far as
+    /// it got.
+    fn zero_gap(
+        &self,
+        inode: &Inode,
+        writer: &Writer,
+        end_guard: &mut WrittenEndGuard<'_>,
+        to: u64,
+    ) -> FsResult<()> {
+        let zeros = vec![0; PART_BYTES];
+        while let Some(end) = end_guard.end().filter(|&end| end < to) {
+            let length = usize::try_from(to - end).unwrap_or(PART_BYTES).min(PART_BYTES);
+            let zeros = zeros.get(..length).unwrap_or(&zeros);
+            let put = self.put_anywhere(inode, writer, (end, zeros), false, Blocking::Yes);
+            put.map_err(|failure| {
+                // The kernel may still cache bytes that are zero now.
+                inode.page_cache_users.drops.note_reason();
+                match failure {
+                    Failure::Error(error) => {
+                        self.write_failure(inode, "zeroing the gap before a write", error)
+                    }
+                    failure => failure,
+                }
+            })?;
+            end_guard.advance(end + length as u64, u64::MAX);
+        }
+        Ok(())
+    }
+
+    fn zero(&self, inode: &Arc<Inode>) -> FsResult<()> {
+        if inode.open_array().is_none() {
+            // truncate(2) of a file that is not open.
+            let opened = self.open(inode.number, libc::O_WRONLY)?;
+            let result = self.zero(inode).and_then(|()| self.flush(opened.handle));
+            self.release(opened.handle);
+            return result;
+        }
+        let array = self.array_of(inode)?;
+        let has_writers = array.has_writers();
+        array.open_for_writing().map_err(|error| self.write_failure(inode, "truncate", error))?;
+        let mut result = array.zero();
+        if !has_writers {
+            // There is no handle whose close would store it.
+            result = result.and_then(|()| self.on_current(inode, &array, Array::flush));
+        }
+        array.close_for_writing();
+        result.map_err(|error| self.write_failure(inode, "truncate", error))
+    }
+}

@@ -1,0 +1,95 @@
+//! Extended attributes: the metadata of an array or group, one member each, for getfattr(1).
+//!
+//! `user.zarr.shape`, `.dtype`, `.chunks`, `.shards`, `.codecs`, `.fill_value`, `.dimension_names`,
+//! `.zarr_format` and `.attributes` are JSON, except for the data type, which is a bare name.
+//! `user.zarrfs.error` says of a sidecar why its last edit was refused, of an array why it cannot be served.
+//! Attributes that do not apply, or are longer than the kernel accepts, are absent.
+
+use serde_json::{Map, Value, json};
+
+use crate::hierarchy::Node;
+use crate::metadata::{ArrayMetadata, ZarrFormat};
+use crate::mount::fs::FileSystem;
+use crate::mount::fs::error::{Blocking, Failure, FsResult};
+use crate::mount::fs::inode::Kind;
+use crate::mount::fs::virtual_files::sidecar::{chunk_and_shard_shape, fill_value, format_number};
+use crate::mount::fs::virtual_files::sidecar_edit::is_sidecar;
+
+/// The longest value that Linux accepts, in bytes.
+const MAX_VALUE_BYTES: usize = 64 << 10;
+const NAMESPACE: &str = "user.";
+const ERROR: &str = "user.zarrfs.error";
+
+type Facts = Vec<(&'static str, String)>;
+
+impl FileSystem {
+    /// Counts one request for an extended attribute.
+    pub fn note_xattr(&self) {
+        self.metrics.note_xattr();
+    }
+
+    /// The value of an extended attribute. Only the namespace `user.` exists; the kernel asks for others when
+    /// a file is written.
+    pub fn xattr(&self, inode: u64, name: &str, blocking: Blocking) -> FsResult<Vec<u8>> {
+        if !name.starts_with(NAMESPACE) {
+            return Err(Failure::Errno(libc::EOPNOTSUPP));
+        }
+        let found = self.xattrs(inode, blocking)?.into_iter().find(|(other, _)| *other == name);
+        found.map(|(_, value)| value.into_bytes()).ok_or(Failure::Errno(libc::ENODATA))
+    }
+
+    /// The names of all extended attributes, each terminated by NUL.
+    pub fn xattr_names(&self, inode: u64, blocking: Blocking) -> FsResult<Vec<u8>> {
+        let facts = self.xattrs(inode, blocking)?;
+        Ok(facts.iter().flat_map(|(name, _)| name.bytes().chain([0])).collect())
+    }
+
+    fn xattrs(&self, inode: u64, blocking: Blocking) -> FsResult<Facts> {
+        let entity = self.inode(inode)?.entity.clone();
+        let mut facts = match entity.kind {
+            Kind::Array | Kind::Group => match &self.nodes.get(&entity.path, blocking)?.node {
+                Some(Node::Array { metadata, .. }) if entity.kind == Kind::Array => of_array(metadata),
+                Some(Node::Broken { error, .. }) if entity.kind == Kind::Array => {
+                    vec![(ERROR, error.to_string())]
+                }
+                Some(Node::Group { metadata, .. }) => of_node(metadata.zarr_format, &metadata.attributes),
+                _ => Vec::new(),
+            },
+            kind if is_sidecar(kind) => {
+                self.drafts.error(&entity.path).map(|error| (ERROR, error)).into_iter().collect()
+            }
+            _ => Vec::new(),
+        };
+        facts.retain(|(_, value)| value.len() <= MAX_VALUE_BYTES);
+        Ok(facts)
+    }
+}
+
+fn of_node(zarr_format: Option<ZarrFormat>, attributes: &Map<String, Value>) -> Facts {
+    let Some(format) = zarr_format else { return Vec::new() };
+    let attributes = json!(attributes).to_string();
+    vec![("user.zarr.zarr_format", format_number(format).to_string()), ("user.zarr.attributes", attributes)]
+}
+
+fn of_array(metadata: &ArrayMetadata) -> Facts {
+    let (chunks, shards) = chunk_and_shard_shape(metadata);
+    let spec = |codec: &crate::metadata::CodecSpec| json!({"name": codec.name, "configuration": codec.configuration});
+    let codecs = match metadata.document.get("codecs") {
+        Some(stored) if metadata.zarr_format == ZarrFormat::V3 => stored.clone(),
+        _ => metadata.codecs.iter().map(spec).collect(),
+    };
+    let mut facts = vec![
+        ("user.zarr.shape", json!(metadata.shape)),
+        ("user.zarr.chunks", chunks),
+        ("user.zarr.shards", shards),
+        ("user.zarr.codecs", codecs),
+        ("user.zarr.fill_value", fill_value(metadata)),
+        ("user.zarr.dimension_names", json!(metadata.dimension_names)),
+    ];
+    // An undefined fill value (v2) is shown as null; other nulls are absent.
+    facts.retain(|(name, value)| !value.is_null() || *name == "user.zarr.fill_value");
+    let mut facts: Facts = facts.into_iter().map(|(name, value)| (name, value.to_string())).collect();
+    facts.push(("user.zarr.dtype", metadata.data_type.name().into_owned()));
+    facts.extend(of_node(Some(metadata.zarr_format), &metadata.attributes));
+    facts
+}

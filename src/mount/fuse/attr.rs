@@ -1,0 +1,99 @@
+//! Attributes, folder entries and statfs in fuser's terms.
+
+use std::time::SystemTime;
+
+use fuser::{FileAttr, FileType, INodeNo, ReplyStatfs};
+
+use crate::mount::fs::error::Blocking;
+use crate::mount::fs::handle::FolderEntry;
+use crate::mount::fs::readdir::Listing;
+use crate::mount::fs::request::Request;
+use crate::mount::fs::{Attributes, FileSystem, Stat};
+use crate::mount::fuse::Fuse;
+use crate::mount::fuse::executor::Reply;
+use crate::store::Room;
+
+impl Fuse {
+    /// statfs(2): free space of the store's file system.
+    pub(super) fn reply_statfs(&self, inode: INodeNo, reply: ReplyStatfs) {
+        let fs = self.fs.clone();
+        let request = Request::new(inode.0, "statfs");
+        self.executor.submit(request, reply, move |slot| {
+            let room = fs.statfs();
+            let Some(reply) = slot.take() else { return };
+            match room {
+                Ok(Room {
+                    block_bytes,
+                    blocks,
+                    blocks_free,
+                    blocks_available,
+                    files,
+                    files_free,
+                    name_max,
+                }) => reply.statfs(
+                    blocks,
+                    blocks_free,
+                    blocks_available,
+                    files,
+                    files_free,
+                    block_bytes,
+                    name_max,
+                    block_bytes,
+                ),
+                Err(failure) => reply.fail(fs.note_request(request, &failure)),
+            }
+        });
+    }
+}
+
+/// The preferred size of reads, in bytes.
+const PREFERRED_READ_BYTES: u32 = 1 << 20;
+
+/// Attributes as in stat(2).
+pub(super) fn file_attr(attributes: &Attributes) -> FileAttr {
+    FileAttr {
+        ino: INodeNo(attributes.inode),
+        size: attributes.size_bytes,
+        blocks: attributes.size_bytes.div_ceil(512),
+        atime: attributes.mtime,
+        mtime: attributes.mtime,
+        ctime: attributes.mtime,
+        crtime: attributes.mtime,
+        kind: if attributes.is_folder { FileType::Directory } else { FileType::RegularFile },
+        perm: attributes.mode,
+        nlink: 1,
+        uid: attributes.uid,
+        gid: attributes.gid,
+        rdev: 0,
+        blksize: PREFERRED_READ_BYTES,
+        flags: 0,
+    }
+}
+
+/// How many entries readdirplus looks up at a time: about as many as fit into its reply.
+const ENTRIES_AHEAD: usize = 256;
+
+/// The entries from an offset, each with the offset of the next one.
+pub(super) fn from_offset(listing: &Listing, offset: u64) -> impl Iterator<Item = (&FolderEntry, u64)> {
+    let skipped = usize::try_from(offset).unwrap_or(usize::MAX);
+    listing.entries().iter().enumerate().skip(skipped).map(|(index, entry)| (entry, index as u64 + 1))
+}
+
+/// The attributes of the next entries; `None` where the store fails.
+pub(super) fn look_ahead(fs: &FileSystem, listing: &Listing, offset: u64) -> Vec<Option<Stat>> {
+    from_offset(listing, offset)
+        .take(ENTRIES_AHEAD)
+        .map(|(entry, _)| fs.entry_attributes(entry, Blocking::Yes).ok())
+        .collect()
+}
+
+/// A negative entry: it has no inode.
+pub(super) fn no_entry() -> FileAttr {
+    unknown_entry(0, false)
+}
+
+/// An entry without attributes: the kernel asks for them when it needs them.
+pub(super) fn unknown_entry(inode: u64, is_folder: bool) -> FileAttr {
+    let mtime = SystemTime::UNIX_EPOCH;
+    file_attr(&Attributes { inode, is_folder, size_bytes: 0, mode: 0, uid: 0, gid: 0, mtime })
+}

@@ -1,0 +1,73 @@
+//! Drops of kernel pages that must precede a reply.
+//!
+//! A notification returns when the pages are gone, and waits until then for every request that has locked one
+//! of them: reads without a reply, and the page that a WRITE fills in part. So it runs on its own thread, and
+//! no thread that serves reads or writes waits for it. It waits in the kernel, where no signal interrupts it:
+//! a daemon that is killed at that moment stays as one thread until the connection is aborted. So
+//! notifications are only for cases that the reply to an open cannot handle (`page_drops.rs`).
+
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, OnceLock};
+use std::thread::Builder;
+use std::time::Duration;
+
+use fuser::{INodeNo, Notifier};
+
+use crate::mount::fs::page_cache::page_drops::PageDrop;
+
+/// How long a request that has a page locked itself waits for a drop. The pages are dropped in order, and the
+/// locked one is the last of a WRITE's range: after this time the others are gone, and the locked one cannot
+/// be read before the reply.
+const LOCKED_PAGE_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// The channel for notifications; set once there is a session.
+pub type SharedNotifier = Arc<OnceLock<Notifier>>;
+
+/// Drops pages, then replies to a request for which the drop itself may be waiting: the reply is sent when
+/// the drop is done, or when only the missing reply can be delaying it.
+pub fn drop_pages_then(
+    notifier: &SharedNotifier,
+    inode: INodeNo,
+    drop: PageDrop,
+    send_reply: impl FnOnce() + Send + 'static,
+) {
+    let notifier = notifier.clone();
+    start(move || {
+        let drops = drop.drops();
+        let reads = drops.reads();
+        let (sender, done) = channel::<()>();
+        start(move || {
+            drop_pages(&notifier, inode, drop);
+            std::mem::drop(sender);
+        });
+        while done.recv_timeout(LOCKED_PAGE_TIMEOUT) == Err(RecvTimeoutError::Timeout)
+            && drops.has_in_flight(reads)
+        {}
+        drops.note_reply();
+        send_reply();
+    });
+}
+
+/// If the thread cannot be started, the closure is dropped and the request with it fails with EIO.
+fn start(run: impl FnOnce() + Send + 'static) {
+    if let Err(error) = Builder::new().name("page-drop".to_owned()).spawn(run) {
+        log::error!("cannot start the page-drop thread: {error}");
+    }
+}
+
+/// Drops pages and waits. For threads that serve neither reads nor writes.
+pub fn drop_pages(notifier: &SharedNotifier, inode: INodeNo, drop: PageDrop) {
+    let (offset, length) = match &drop.range {
+        Some(range) => (range.start as i64, (range.end - range.start) as i64),
+        None => (0, 0),
+    };
+    if let Some(notifier) = notifier.get()
+        && let Err(error) = notifier.inval_inode(inode, offset, length)
+        // The kernel no longer knows the inode, so it has no pages of it.
+        && error.raw_os_error() != Some(libc::ENOENT)
+    {
+        log::error!("cannot make the kernel drop pages: {error}");
+        return;
+    }
+    drop.done();
+}

@@ -1,0 +1,465 @@
+//! The thin adapter between fuser and [`FileSystem`]: translates, and decides which thread replies.
+//!
+//! The session thread replies at once if memory is enough; otherwise the request moves with its reply to the
+//! executor. Uses `fs`, not `daemon`. Invariants: a session thread never blocks on the store; no panic leaves
+//! a callback; every request gets a reply (fuser replies EIO when a reply is dropped).
+
+pub mod attr;
+pub mod executor;
+pub mod invalidate;
+pub mod lseek;
+pub mod open;
+pub mod passthrough;
+pub mod read;
+pub mod store_executor;
+pub mod write;
+pub mod xattr;
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use fuser::{
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, FileType, Filesystem, FopenFlags,
+    Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
+    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+
+use crate::mount::fs::error::{Blocking, Failure};
+use crate::mount::fs::request::Request as FsRequest;
+use crate::mount::fs::write::truncation::SetAttr;
+use crate::mount::fs::{FileSystem, Stat};
+use crate::mount::fuse::attr::{file_attr, from_offset, look_ahead, no_entry, unknown_entry};
+use crate::mount::fuse::executor::{Executor, Reply, guard};
+use crate::mount::fuse::invalidate::SharedNotifier;
+use crate::mount::fuse::passthrough::Passthrough;
+use crate::mount::fuse::read::{ReadRequest, Turns};
+use crate::mount::fuse::store_executor::StoreExecutor;
+
+/// How many requests the kernel keeps in flight by itself (readahead).
+const MAX_BACKGROUND: u16 = 64;
+/// The longest write, in bytes, and the longest read unless `attach.rs` sets a smaller limit.
+const MAX_REQUEST_BYTES: u32 = 1 << 20;
+
+macro_rules! implement_reply {
+    ($($reply:ty),*) => {$(
+        impl Reply for $reply {
+            fn fail(self, errno: i32) {
+                self.error(Errno::from_i32(errno));
+            }
+        }
+    )*};
+}
+/// Callbacks that always reply with one errno.
+macro_rules! always {
+    ($errno:ident: $($name:ident($($argument:ty),*) -> $reply:ty;)*) => {$(
+        fn $name(&self, _: &Request, $(_: $argument,)* reply: $reply) {
+            reply.error(Errno::$errno);
+        }
+    )*};
+}
+
+/// Callbacks that are refused.
+macro_rules! refused {
+    ($($name:ident($($argument:ty),*) -> $reply:ty;)*) => {$(
+        fn $name(&self, _: &Request, $(_: $argument,)* reply: $reply) {
+            reply.error(self.refusal());
+        }
+    )*};
+}
+
+implement_reply!(
+    ReplyAttr,
+    ReplyData,
+    ReplyDirectoryPlus,
+    ReplyEmpty,
+    ReplyEntry,
+    ReplyLseek,
+    ReplyOpen,
+    ReplyStatfs,
+    ReplyWrite,
+    ReplyXattr
+);
+
+/// A file system as fuser sees it.
+pub struct Fuse {
+    fs: Arc<FileSystem>,
+    executor: Arc<Executor>,
+    /// The channel for page drops; set once there is a session.
+    notifier: SharedNotifier,
+    supports_xattrs: bool,
+    /// Runs requests that store data.
+    store_executor: StoreExecutor,
+    /// Objects that the kernel reads itself.
+    passthrough: Arc<Passthrough>,
+    /// The process of a thread.
+    process_of: fn(u32) -> Option<u32>,
+    /// Which session thread serves reads from the page cache.
+    turns: Turns<ReadRequest>,
+}
+
+impl Fuse {
+    /// An adapter over a file system and the threads that block on its store.
+    pub fn new(
+        fs: Arc<FileSystem>,
+        executor: Arc<Executor>,
+        store_executor: StoreExecutor,
+        notifier: SharedNotifier,
+        passthrough: Passthrough,
+        process_of: fn(u32) -> Option<u32>,
+    ) -> Self {
+        Fuse {
+            fs,
+            executor,
+            notifier,
+            supports_xattrs: false,
+            store_executor,
+            passthrough: Arc::new(passthrough),
+            process_of,
+            turns: Turns::default(),
+        }
+    }
+
+    /// Replies with the result of `operation`: at once if memory is enough, else from the executor.
+    fn reply_with<R: Reply, T>(
+        &self,
+        request: FsRequest,
+        reply: R,
+        operation: impl Fn(&FileSystem, Blocking) -> Result<T, Failure> + Send + 'static,
+        send: impl FnOnce(R, T) + Send + 'static,
+    ) {
+        match operation(&self.fs, Blocking::No) {
+            Ok(value) => send(reply, value),
+            Err(Failure::WouldBlock) => {
+                let fs = self.fs.clone();
+                self.executor.submit(request, reply, move |slot| {
+                    let result = operation(&fs, Blocking::Yes);
+                    let Some(reply) = slot.take() else { return };
+                    match result {
+                        Ok(value) => send(reply, value),
+                        Err(failure) => reply.fail(fs.note_request(request, &failure)),
+                    }
+                });
+            }
+            Err(failure) => reply.fail(self.fs.note_request(request, &failure)),
+        }
+    }
+}
+
+const GENERATION: Generation = Generation(0);
+
+impl Filesystem for Fuse {
+    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        for capability in [
+            InitFlags::FUSE_DO_READDIRPLUS,
+            InitFlags::FUSE_READDIRPLUS_AUTO,
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_ASYNC_DIO,
+            InitFlags::FUSE_CACHE_SYMLINKS,
+        ] {
+            // Features that an older kernel lacks only cost speed.
+            if config.add_capabilities(capability).is_err() {
+                log::debug!("this kernel lacks {capability:?}");
+            }
+        }
+        self.negotiate_cache_modes(config);
+        self.supports_xattrs = self.negotiate_xattrs(config);
+        let _ = config.set_max_background(MAX_BACKGROUND);
+        let _ = config.set_max_write(MAX_REQUEST_BYTES);
+        // The kernel returns its maximum; session.rs raises it later where permitted.
+        if let Err(most) = config.set_max_readahead(MAX_REQUEST_BYTES) {
+            let _ = config.set_max_readahead(most);
+        }
+        Ok(())
+    }
+
+    fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        guard("lookup", || {
+            let Some(name) = name.to_str().map(str::to_owned) else {
+                return reply.error(Errno::ENOENT);
+            };
+            let request = FsRequest::of_name(parent.0, "lookup", &name);
+            let forget_after = self.fs.negative_valid_for();
+            let find = move |fs: &FileSystem, blocking| match fs.lookup(parent.0, &name, blocking) {
+                Ok(found) => Ok(Some(found)),
+                Err(Failure::Errno(libc::ENOENT)) => Ok(None),
+                Err(failure) => Err(failure),
+            };
+            self.reply_with(request, reply, find, move |reply: ReplyEntry, found| match found {
+                Some(Stat { attributes, valid_for }) => {
+                    reply.entry(&valid_for, &file_attr(&attributes), GENERATION);
+                }
+                None => reply.entry(&forget_after, &no_entry(), GENERATION),
+            });
+        });
+    }
+
+    fn getattr(&self, _request: &Request, inode: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
+        guard("getattr", || {
+            let look = move |fs: &FileSystem, blocking| fs.attributes(inode.0, blocking);
+            self.reply_with(FsRequest::new(inode.0, "stat"), reply, look, |reply: ReplyAttr, found| {
+                reply.attr(&found.valid_for, &file_attr(&found.attributes));
+            });
+        });
+    }
+
+    fn open(&self, _request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        guard("open", || self.reply_open(inode, flags, reply));
+    }
+
+    fn read(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        // Only direct reads carry a lock owner.
+        let is_of_pages = lock_owner.is_none();
+        let read = ReadRequest { inode, handle, offset, size, is_of_pages, reply };
+        guard("read", || self.reply_read(read));
+    }
+
+    fn release(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        handle: FileHandle,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        guard("release", || {
+            self.reply_release(inode, handle, reply);
+        });
+    }
+
+    fn opendir(&self, _request: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        guard("opendir", || {
+            let fs = self.fs.clone();
+            let request = FsRequest::new(inode.0, "opendir");
+            self.executor.submit(request, reply, move |slot| {
+                let opened = fs.open_folder(inode.0);
+                match (slot.take(), opened) {
+                    (Some(reply), Ok(handle)) => reply.opened(FileHandle(handle), FopenFlags::empty()),
+                    (Some(reply), Err(failure)) => reply.fail(fs.note_request(request, &failure)),
+                    (None, Ok(handle)) => fs.release(handle),
+                    (None, Err(_)) => {}
+                }
+            });
+        });
+    }
+
+    fn readdir(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        guard("readdir", || {
+            let listing = match self.fs.listing(handle.0) {
+                Ok(listing) => listing,
+                Err(failure) => return reply.error(Errno::from_i32(failure.errno())),
+            };
+            for (entry, next) in from_offset(&listing, offset) {
+                let kind = match entry.entity.kind.is_folder() {
+                    true => FileType::Directory,
+                    false => FileType::RegularFile,
+                };
+                if reply.add(INodeNo(entry.inode), next, kind, &entry.name) {
+                    break;
+                }
+            }
+            reply.ok();
+        });
+    }
+
+    fn readdirplus(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        reply: ReplyDirectoryPlus,
+    ) {
+        guard("readdirplus", || {
+            let fs = self.fs.clone();
+            self.executor.submit(FsRequest::new(inode.0, "readdir"), reply, move |slot| {
+                let listing = match fs.listing(handle.0) {
+                    Ok(listing) => listing,
+                    Err(failure) => {
+                        return slot.take().map_or((), |reply| reply.fail(failure.errno()));
+                    }
+                };
+                // The reply is taken last: looking up the nodes may block.
+                let found = look_ahead(&fs, &listing, offset);
+                let Some(mut reply) = slot.take() else { return };
+                for ((entry, next), found) in from_offset(&listing, offset).zip(found) {
+                    let (attributes, valid_for) = match found {
+                        Some(found) => (file_attr(&found.attributes), found.valid_for),
+                        None => (unknown_entry(entry.inode, entry.entity.kind.is_folder()), Duration::ZERO),
+                    };
+                    let number = attributes.ino;
+                    if reply.add(number, next, &entry.name, &valid_for, &attributes, GENERATION) {
+                        break;
+                    }
+                }
+                reply.ok();
+            });
+        });
+    }
+
+    fn releasedir(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        _flags: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        guard("releasedir", || {
+            self.fs.release(handle.0);
+            reply.ok();
+        });
+    }
+
+    fn statfs(&self, _request: &Request, inode: INodeNo, reply: ReplyStatfs) {
+        guard("statfs", || self.reply_statfs(inode, reply));
+    }
+
+    fn flush(&self, request: &Request, inode: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        self.reply_flush(inode, handle, request.pid(), reply);
+    }
+
+    fn fsync(&self, _: &Request, inode: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.reply_fsync(inode, handle, reply);
+    }
+
+    fn fsyncdir(&self, _: &Request, inode: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.reply_fsyncdir(inode, reply);
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        inode: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size_bytes: Option<u64>,
+        _atime: Option<TimeOrNow>,
+        _mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        handle: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let by_handle = handle.is_some();
+        let change = SetAttr { mode, uid, gid, size_bytes, by_handle, process: 0 };
+        guard("setattr", || self.reply_setattr(inode, request.pid(), change, reply));
+    }
+
+    fn write(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
+        flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let is_page = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        guard("write", || match !is_page && self.fs.stores_at_once(handle.0, flags.0) {
+            true => self.reply_synchronous_write(inode, handle, offset, data, reply),
+            false => self.reply_write(inode, handle, offset, data, is_page, reply),
+        });
+    }
+
+    fn fallocate(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        guard("fallocate", || self.reply_allocate(inode, handle, (offset, length), mode, reply));
+    }
+
+    fn copy_file_range(
+        &self,
+        _request: &Request,
+        _from_inode: INodeNo,
+        from: FileHandle,
+        from_offset: u64,
+        inode: INodeNo,
+        to: FileHandle,
+        to_offset: u64,
+        length: u64,
+        _flags: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        guard("copy_file_range", || {
+            self.reply_copy((from, from_offset), (inode, to, to_offset), length, reply);
+        });
+    }
+
+    fn getxattr(&self, _: &Request, inode: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        guard("getxattr", || self.reply_xattr(inode, name, size, reply));
+    }
+
+    fn listxattr(&self, _: &Request, inode: INodeNo, size: u32, reply: ReplyXattr) {
+        guard("listxattr", || self.reply_xattr_names(inode, size, reply));
+    }
+
+    fn lseek(
+        &self,
+        _: &Request,
+        inode: INodeNo,
+        to: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        guard("lseek", || self.reply_lseek(inode, to, offset, whence, reply));
+    }
+
+    // On ENOSYS the kernel stops asking: setting extended attributes fails with EOPNOTSUPP, and the mode bits
+    // decide access.
+    always!(ENOSYS:
+        setxattr(INodeNo, &OsStr, &[u8], i32, u32) -> ReplyEmpty;
+        removexattr(INodeNo, &OsStr) -> ReplyEmpty;
+        access(INodeNo, AccessFlags) -> ReplyEmpty;
+        ioctl(INodeNo, FileHandle, IoctlFlags, u32, &[u8], u32) -> ReplyIoctl;
+    );
+
+    // The store determines the names: EPERM, or EROFS on a read-only mount.
+    refused!(
+        create(INodeNo, &OsStr, u32, u32, i32) -> ReplyCreate;
+        mknod(INodeNo, &OsStr, u32, u32, u32) -> ReplyEntry;
+        mkdir(INodeNo, &OsStr, u32, u32) -> ReplyEntry;
+        unlink(INodeNo, &OsStr) -> ReplyEmpty;
+        rmdir(INodeNo, &OsStr) -> ReplyEmpty;
+        rename(INodeNo, &OsStr, INodeNo, &OsStr, RenameFlags) -> ReplyEmpty;
+        symlink(INodeNo, &OsStr, &Path) -> ReplyEntry;
+        link(INodeNo, INodeNo, &OsStr) -> ReplyEntry;
+    );
+}

@@ -1,0 +1,68 @@
+//! Opening files, and the negotiation of cache modes with the kernel.
+
+use std::sync::Arc;
+
+use fuser::{FileHandle, FopenFlags, INodeNo, InitFlags, KernelConfig, OpenFlags, ReplyOpen};
+
+use crate::mount::fs::FileSystem;
+use crate::mount::fs::open::OpenReply;
+use crate::mount::fs::request::Request;
+use crate::mount::fuse::Fuse;
+use crate::mount::fuse::executor::Reply;
+use crate::mount::fuse::passthrough::Passthrough;
+
+impl Fuse {
+    /// Negotiates what the kernel can do with open files besides caching them.
+    pub(super) fn negotiate_cache_modes(&self, config: &mut KernelConfig) {
+        // Older kernels lack MAP_SHARED with direct I/O. The same version (Linux 6.6) began to drop cached
+        // pages on direct writes.
+        if config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP).is_ok() {
+            self.fs.allow_direct_writes();
+        }
+        let options = self.fs.options();
+        if !options.writable
+            && !options.direct_io
+            && self.passthrough.is_permitted()
+            && config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
+        {
+            // The stack depth is 1 of at most 2: the mount can still lie below an overlay.
+            self.fs.set_passthrough(config.set_max_stack_depth(1).is_ok());
+        }
+    }
+
+    pub(super) fn reply_open(&self, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let fs = self.fs.clone();
+        let passthrough = self.passthrough.clone();
+        self.executor.submit(Request::new(inode.0, "open"), reply, move |slot| {
+            let opened = fs.open(inode.0, flags.0);
+            match (slot.take(), opened) {
+                (Some(reply), Ok(opened)) => reply_opened(&fs, &passthrough, inode, opened, reply),
+                (Some(reply), Err(failure)) => reply.fail(failure.errno()),
+                (None, Ok(opened)) => fs.cancel_open(opened.handle),
+                (None, Err(_)) => {}
+            }
+        });
+    }
+}
+
+fn reply_opened(
+    fs: &Arc<FileSystem>,
+    passthrough: &Passthrough,
+    inode: INodeNo,
+    opened: OpenReply,
+    reply: ReplyOpen,
+) {
+    if let Some(object) = opened.backing {
+        let fs = fs.clone();
+        let refused = move |error| {
+            log::debug!("FUSE passthrough is not available: {error}");
+            fs.set_passthrough(false);
+        };
+        return passthrough.open(inode.0, opened.handle, object, reply, refused);
+    }
+    let mut flags = FopenFlags::empty();
+    flags.set(FopenFlags::FOPEN_NOFLUSH, !opened.writes);
+    flags.set(FopenFlags::FOPEN_DIRECT_IO, opened.is_direct);
+    flags.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keeps_cache);
+    reply.opened(FileHandle(opened.handle), flags);
+}

@@ -1,0 +1,248 @@
+//! Writing through FUSE. A session thread takes a write if that does not block, and replies as soon as the
+//! write is accepted; all other requests here run on other threads.
+//!
+//! Requests that store data (close, fsync, the last release) run in `store_executor.rs`, without the
+//! executor's deadline: as long as something is stored, their reply must be the true one.
+
+use fuser::{Errno, FileHandle, INodeNo, ReplyAttr, ReplyEmpty, ReplyWrite};
+
+use crate::memory::Buffer;
+use crate::mount::fs::error::{Failure, FsResult};
+use crate::mount::fs::page_cache::page_drops::PageDrop;
+use crate::mount::fs::request::Request;
+use crate::mount::fs::write::AcceptedWrite;
+use crate::mount::fs::write::ranges::CopyResult;
+use crate::mount::fs::write::truncation::SetAttr;
+use crate::mount::fs::{FileSystem, Stat};
+use crate::mount::fuse::Fuse;
+use crate::mount::fuse::attr::file_attr;
+use crate::mount::fuse::executor::Reply;
+use crate::mount::fuse::invalidate::{SharedNotifier, drop_pages, drop_pages_then};
+
+impl Fuse {
+    pub(super) fn reply_write(
+        &self,
+        inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        is_page: bool,
+        reply: ReplyWrite,
+    ) {
+        let mut unsent = Some(reply);
+        let outcome = self.fs.try_write(handle.0, offset, data, is_page, |accepted| {
+            if let Some(reply) = unsent.take() {
+                reply_written(&self.notifier, inode, accepted, reply);
+            }
+        });
+        let Some(reply) = unsent else { return };
+        if let Err(failure) = outcome {
+            return reply.fail(failure.errno());
+        }
+        if !is_page && self.fs.has_gap(handle.0, offset) {
+            return self.reply_stored_write(inode, handle, (offset, data), |_, _| Ok(()), reply);
+        }
+        let fs = self.fs.clone();
+        let notifier = self.notifier.clone();
+        let data = Buffer::from(data);
+        let request = Request::ranged(inode.0, "write", offset, data.len() as u64);
+        self.executor.submit(request, reply, move |slot| {
+            let mut accepted = None;
+            let written = fs.write_blocking(handle.0, offset, &data, is_page, |now| accepted = Some(now));
+            let Some(reply) = slot.take() else { return };
+            match (written, accepted) {
+                (Ok(_), Some(accepted)) => reply_written(&notifier, inode, accepted, reply),
+                (Ok(length), None) => reply.written(length),
+                (Err(failure), _) => reply.fail(failure.errno()),
+            }
+        });
+    }
+
+    /// A direct write with O_SYNC or O_DSYNC: no fsync follows it, so it is stored before the reply.
+    pub(super) fn reply_synchronous_write(
+        &self,
+        inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        reply: ReplyWrite,
+    ) {
+        self.reply_stored_write(inode, handle, (offset, data), FileSystem::sync_write, reply);
+    }
+
+    /// A write without a deadline, since it stores data: `then` runs after it, and a gap before it is zeroed.
+    fn reply_stored_write(
+        &self,
+        inode: INodeNo,
+        handle: FileHandle,
+        (offset, data): (u64, &[u8]),
+        then: impl FnOnce(&FileSystem, u64) -> FsResult<()> + Send + 'static,
+        reply: ReplyWrite,
+    ) {
+        let notifier = self.notifier.clone();
+        let data = Buffer::from(data);
+        let request = Request::ranged(inode.0, "write", offset, data.len() as u64);
+        let store = move |fs: &FileSystem| {
+            let mut overtaken = None;
+            let accept = |accepted: AcceptedWrite| overtaken = accepted.overtaken;
+            let length = fs.write_blocking(handle.0, offset, &data, false, accept)?;
+            then(fs, handle.0)?;
+            Ok(AcceptedWrite { length, overtaken })
+        };
+        let send = move |reply, accepted| reply_written(&notifier, inode, accepted, reply);
+        self.store_executor.run(request, reply, store, send);
+    }
+
+    pub(super) fn reply_flush(&self, inode: INodeNo, handle: FileHandle, thread: u32, reply: ReplyEmpty) {
+        // The thread waits for the reply, but its process may be killed.
+        let is_short = self.fs.is_cut_short(handle.0);
+        let process = if is_short { (self.process_of)(thread).unwrap_or(0) } else { 0 };
+        let notifier = self.notifier.clone();
+        let store = move |fs: &FileSystem| {
+            let stored = fs.flush_by(handle.0, process);
+            drop_lossy_pages(fs, &notifier, inode, handle);
+            stored
+        };
+        self.store_executor.run(Request::new(inode.0, "close"), reply, store, done);
+    }
+
+    pub(super) fn reply_fsync(&self, inode: INodeNo, handle: FileHandle, reply: ReplyEmpty) {
+        let notifier = self.notifier.clone();
+        let store = move |fs: &FileSystem| {
+            let stored = fs.sync(handle.0);
+            drop_lossy_pages(fs, &notifier, inode, handle);
+            stored
+        };
+        self.store_executor.run(Request::new(inode.0, "fsync"), reply, store, done);
+    }
+
+    /// fsync of a folder stores everything of the mount.
+    pub(super) fn reply_fsyncdir(&self, inode: INodeNo, reply: ReplyEmpty) {
+        let stall_timeout = self.fs.options().request_deadline;
+        let store = move |fs: &FileSystem| match fs.store_all(stall_timeout).into_iter().next() {
+            Some((_, error)) => Err(Failure::Error(error)),
+            None => Ok(()),
+        };
+        self.store_executor.run(Request::new(inode.0, "fsync"), reply, store, done);
+    }
+
+    pub(super) fn reply_release(&self, inode: INodeNo, handle: FileHandle, reply: ReplyEmpty) {
+        if !self.fs.is_writer(handle.0) {
+            if self.fs.is_passthrough(handle.0) {
+                self.passthrough.release(inode.0, handle.0);
+            }
+            self.fs.release(handle.0);
+            return reply.ok();
+        }
+        let release = move |fs: &FileSystem| {
+            fs.release(handle.0);
+            Ok(())
+        };
+        self.store_executor.run(Request::new(inode.0, "release"), reply, release, done);
+    }
+
+    pub(super) fn reply_setattr(&self, inode: INodeNo, thread: u32, change: SetAttr, reply: ReplyAttr) {
+        let notifier = self.notifier.clone();
+        let request = Request::new(inode.0, "setattr");
+        let process_of = self.process_of;
+        let make = move |fs: &FileSystem| {
+            let process = change.size_bytes.and_then(|_| process_of(thread)).unwrap_or(0);
+            fs.set_attributes(inode.0, SetAttr { process, ..change })
+        };
+        let send = move |reply: ReplyAttr, (found, drop): (Stat, Option<PageDrop>)| {
+            let send_reply = move || reply.attr(&found.valid_for, &file_attr(&found.attributes));
+            // The size does not change, so the kernel would keep the pages.
+            match drop {
+                Some(drop) => drop_pages_then(&notifier, inode, drop, send_reply),
+                None => send_reply(),
+            }
+        };
+        if change.size_bytes.is_some() {
+            // Zeroing the gap takes as long as the gap is.
+            return self.store_executor.run(request, reply, make, send);
+        }
+        let fs = self.fs.clone();
+        self.executor.submit(request, reply, move |slot| {
+            let changed = make(&fs);
+            let Some(reply) = slot.take() else { return };
+            match changed {
+                Ok(found) => send(reply, found),
+                Err(failure) => reply.fail(failure.errno()),
+            }
+        });
+    }
+
+    pub(super) fn reply_allocate(
+        &self,
+        inode: INodeNo,
+        handle: FileHandle,
+        (offset, length): (u64, u64),
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let fs = self.fs.clone();
+        let notifier = self.notifier.clone();
+        let request = Request::ranged(inode.0, "fallocate", offset, length);
+        self.executor.submit(request, reply, move |slot| {
+            let allocated = fs.allocate(handle.0, offset, length, mode);
+            let Some(reply) = slot.take() else { return };
+            match allocated {
+                // The kernel drops the pages of the range before it unlocks the inode.
+                Ok(None) => reply.ok(),
+                Ok(Some(drop)) => drop_pages_then(&notifier, inode, drop, move || reply.ok()),
+                Err(failure) => reply.fail(failure.errno()),
+            }
+        });
+    }
+
+    pub(super) fn reply_copy(
+        &self,
+        (from, from_offset): (FileHandle, u64),
+        (inode, to, to_offset): (INodeNo, FileHandle, u64),
+        length: u64,
+        reply: ReplyWrite,
+    ) {
+        let fs = self.fs.clone();
+        // What one reply can count, and what fits one deadline.
+        let length = length.min(64 << 20);
+        let notifier = self.notifier.clone();
+        let request = Request::ranged(inode.0, "copy_file_range", to_offset, length);
+        self.executor.submit(request, reply, move |slot| {
+            let copied = fs.copy(from.0, from_offset, to.0, to_offset, length);
+            let Some(reply) = slot.take() else { return };
+            match copied {
+                Ok(CopyResult { length, drop: None }) => reply.written(length as u32),
+                Ok(CopyResult { length, drop: Some(drop) }) => {
+                    drop_pages_then(&notifier, inode, drop, move || reply.written(length as u32));
+                }
+                Err(failure) => reply.fail(failure.errno()),
+            }
+        });
+    }
+
+    /// The errno for requests that would create or remove a name: refused, since the store determines the
+    /// names.
+    pub(super) fn refusal(&self) -> Errno {
+        if self.fs.options().writable { Errno::EPERM } else { Errno::EROFS }
+    }
+}
+
+fn done(reply: ReplyEmpty, (): ()) {
+    reply.ok();
+}
+
+/// Drops kernel pages of data that went through lossy codecs: the pages still hold what was written.
+fn drop_lossy_pages(fs: &FileSystem, notifier: &SharedNotifier, inode: INodeNo, handle: FileHandle) {
+    if let Some(drop) = fs.lossy_pages(handle.0) {
+        drop_pages(notifier, inode, drop);
+    }
+}
+
+/// Replies to a write, once no page of its range is outdated.
+fn reply_written(notifier: &SharedNotifier, inode: INodeNo, accepted: AcceptedWrite, reply: ReplyWrite) {
+    let length = accepted.length;
+    match accepted.overtaken {
+        Some(drop) => drop_pages_then(notifier, inode, drop, move || reply.written(length)),
+        None => reply.written(length),
+    }
+}
