@@ -1,6 +1,6 @@
 //! Calls of the operating system that the standard library lacks, each behind a safe function.
 //!
-//! Besides `codec/blosc.rs` the only place with unsafe code. May be used by every layer, uses nothing of the crate.
+//! Besides `codec/bytes_to_bytes/blosc/mod.rs` the only place with unsafe code. May be used by every layer, uses nothing of the crate.
 //! Files are here; `process.rs` has processes, signals and mounts, `memory.rs` memory, `processor.rs` wide registers. Manual
 //! pages: openat2(2), readdir(3), xattr(7), statvfs(3).
 #![allow(unsafe_code)]

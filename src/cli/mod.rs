@@ -3,26 +3,16 @@
 //! One file per command; each command is a struct of arguments with a `run`. Everything a user may type is defined
 //! once, here and in `options`: help, man page, completions, `-o` words and README's table come from it.
 
-mod attrs;
-mod cat;
-mod check;
-mod completions;
-mod demo;
+mod commands;
 mod exit;
 mod log;
-mod log_file;
-mod ls;
-mod man;
 mod memory;
-mod mount;
+mod mount_options;
 mod open;
 mod options;
 mod output;
 mod progress;
-mod sample;
 mod size;
-mod umount;
-mod words;
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -33,6 +23,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use zarrfs::nearest::nearest;
 
+use commands::{attrs, cat, check, completions, demo, ls, man, mount, umount};
 use exit::{Exit, Outcome};
 
 /// Mounts a Zarr hierarchy so that every array is one flat binary file beside a JSON sidecar.
@@ -75,7 +66,7 @@ fn parse_and_run(arguments: Vec<OsString>) -> Outcome {
     let Some(command_line) = parse(&arguments)? else { return Ok(()) };
     match command_line.command {
         Command::Mount(first) => {
-            let words = words::read(&first.words, &mount_definition(), first.sloppy)?;
+            let words = mount_options::read(&first.words, &mount_definition(), first.sloppy)?;
             let again = arguments.iter().take(2).cloned();
             let again = again.chain(words.flags.iter().map(OsString::from));
             // Flags after words, so that a flag wins over a word.

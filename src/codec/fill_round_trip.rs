@@ -5,7 +5,7 @@
 //! fill value is rarely a whole number to the last bit, and casting it to an integer and scaling it back still
 //! gives the fill value.
 
-use super::real::Format;
+use super::kernels::exact_number::Format;
 use super::{ArrayToArray, CodecError, CodecResult, Representation};
 
 /// Checks the fill value behind the last codec that asks for it, back to `decoded`, or as far back as elements can

@@ -10,62 +10,18 @@
 //! - A codec is built for one [`Representation`] and refuses, when built, what it cannot take.
 //! - Errors here are a [`CodecError`] without a key; the layer above knows the key and adds it.
 
-mod adler32;
-mod array_compressor;
-mod astype;
-mod base64;
-mod bitround;
-mod blosc;
-mod blosc_blocks;
-mod blosc_direct;
-pub mod byte_swap;
-mod bytes;
-mod bz2;
-mod cast_value;
-mod categorize;
-mod checksum;
-pub mod configuration;
-mod crc32;
-mod crc32c;
-mod delta;
-mod element;
+mod array_to_array;
+mod array_to_bytes;
+mod bytes_to_bytes;
+pub mod config;
 mod encoded_bytes;
 mod fill_round_trip;
-mod fixedscaleoffset;
-mod fletcher32;
-mod gzip;
-mod inflate;
-mod inflate_stream;
-mod jenkins_lookup3;
-mod lz4;
-mod lzma;
-mod lzma_filters;
-mod narrow;
-mod numcodecs_packbits;
-mod numeric_dtype;
-mod numeric_filter;
-mod packbits;
-mod part;
-mod pcodec;
-mod permute;
+mod kernels;
+mod numcodecs;
+mod partial;
 pub mod pipeline;
-mod quantize;
-mod real;
-mod region;
 pub mod registry;
-mod reshape;
-mod scale_offset;
 pub mod scratch;
-pub mod shard_index;
-pub mod sharding_indexed;
-mod shuffle;
-mod stream_decoder;
-mod transpose;
-pub mod vlen;
-mod zfp;
-mod zfpy;
-mod zlib;
-mod zstd;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -75,8 +31,11 @@ use serde_json::{Map, Value};
 use crate::metadata::{CodecFamily, DataType, FillValue, MAX_CHUNK_BYTES};
 use sharding_indexed::ShardingIndexed;
 
+pub use array_to_bytes::sharding::{self as sharding_indexed, index as shard_index};
+pub use array_to_bytes::vlen;
 pub use encoded_bytes::EncodedBytes;
-pub use part::{PartStream, StoredBytes};
+pub use kernels::byte_swap;
+pub use partial::{PartStream, StoredBytes};
 pub use pipeline::Pipeline;
 
 /// What a codec says when it cannot be built, cannot decode or cannot encode.

@@ -9,9 +9,9 @@
 //!   codecs lies in the thread's scratch buffers.
 //! - `decode` writes exactly the chunk, or fails; nothing in the encoded bytes decides on an allocation.
 
-use super::byte_swap::SwapPlan;
-use super::sharding_indexed::ShardingIndexed;
-use super::transpose::Transpose;
+use super::array_to_array::transpose::Transpose;
+use super::array_to_bytes::sharding::ShardingIndexed;
+use super::kernels::byte_swap::SwapPlan;
 use super::{
     ArrayToArray, ArrayToBytes, BytesToBytes, Codec, CodecError, CodecResult, EncodedBytes, EncodedSize,
     Input, Items, Representation, fill_round_trip, registry, scratch,

@@ -11,7 +11,8 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::metadata::{self, MAX_DOCUMENT_BYTES, json_spans};
+use crate::metadata::json::edit;
+use crate::metadata::{self, MAX_DOCUMENT_BYTES};
 use crate::store::{Info, Part, Store, Writer, join};
 
 use super::lineage::parent;
@@ -40,8 +41,8 @@ impl Edit {
     fn apply(&self, key: &str, stored: Option<&str>) -> Changed {
         let stored = stored.filter(|text| *text != "null").unwrap_or("{}");
         let changed = match self {
-            Edit::Whole(text) => json_spans::merge(stored, text),
-            Edit::Members(members) => json_spans::set(stored, members),
+            Edit::Whole(text) => edit::merge(stored, text),
+            Edit::Members(members) => edit::set(stored, members),
         };
         let changed = changed.map_err(|fault| fault.within("attributes").into_error(key))?;
         Ok((changed != stored).then_some(changed))
@@ -62,7 +63,7 @@ struct Target {
 impl Target {
     fn attributes(&self) -> Option<&str> {
         let (text, _) = self.stored.as_ref()?;
-        json_spans::find(text, &self.path())
+        edit::find(text, &self.path())
     }
 
     fn path(&self) -> Vec<&str> {
@@ -74,7 +75,7 @@ impl Target {
         let Some(attributes) = edit.apply(&self.key, self.attributes())? else { return Ok(None) };
         let text = match &self.stored {
             None => attributes,
-            Some((text, _)) => json_spans::replace(text, &self.path(), &attributes)
+            Some((text, _)) => edit::replace(text, &self.path(), &attributes)
                 .ok_or_else(|| Error::metadata(&self.key, "the attributes have no place in it"))?,
         };
         let size_bytes = text.len() as u64;
@@ -209,7 +210,7 @@ fn own_document(store: &dyn Store, path: &str) -> Result<Option<Own>> {
             return Ok(Some(Own::V2));
         }
     }
-    let is_v1 = |text: &str| json_spans::find(text, &["zarr_format"]) == Some("1");
+    let is_v1 = |text: &str| edit::find(text, &["zarr_format"]) == Some("1");
     let meta =
         if store.head(&join(path, "meta"))?.is_some() { read(store, &join(path, "meta")).ok() } else { None };
     Ok(meta.flatten().is_some_and(|(text, _)| is_v1(&text)).then_some(Own::V1))
@@ -241,7 +242,7 @@ fn targets(store: &dyn Store, path: &str) -> Result<Vec<Target>> {
             let copy =
                 target(group, "zarr.json", &["consolidated_metadata", "metadata", relative, "attributes"])?;
             let is_known = |(text, _): &(String, Info)| {
-                json_spans::find(text, &["consolidated_metadata", "metadata", relative])
+                edit::find(text, &["consolidated_metadata", "metadata", relative])
                     .is_some_and(|text| text.starts_with('{'))
             };
             if copy.stored.as_ref().is_some_and(is_known) {
@@ -257,8 +258,7 @@ fn targets(store: &dyn Store, path: &str) -> Result<Vec<Target>> {
             }
             other => other?,
         };
-        let knows =
-            |text: &str, name: &str| json_spans::find(text, &["metadata", &join(relative, name)]).is_some();
+        let knows = |text: &str, name: &str| edit::find(text, &["metadata", &join(relative, name)]).is_some();
         let is_known = |(text, _): &(String, Info)| knows(text, ".zarray") || knows(text, ".zgroup");
         if copy.stored.as_ref().is_some_and(is_known) {
             targets.push(copy);

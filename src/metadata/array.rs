@@ -4,8 +4,8 @@
 
 use serde_json::{Map, Value};
 
-use super::fault::{Fault, Parsed};
 use super::json;
+use super::json::fault::{Fault, Parsed};
 use super::{ArrayMetadata, MAX_RANK};
 
 /// Checks `zarr_format`.

@@ -6,8 +6,8 @@
 use serde_json::{Map, Value};
 
 use super::codec_spec::extension;
-use super::fault::{Fault, Parsed};
 use super::json;
+use super::json::fault::{Fault, Parsed};
 use super::{ChunkGrid, MAX_CHUNK_BYTES};
 
 impl ChunkGrid {

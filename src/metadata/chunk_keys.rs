@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 
 use super::ChunkKeyEncoding;
 use super::codec_spec::extension;
-use super::fault::{Fault, Parsed};
 use super::json;
+use super::json::fault::{Fault, Parsed};
 
 impl ChunkKeyEncoding {
     /// The key of the chunk at `index` (one number per dimension), relative to the array. Without dimensions

@@ -6,8 +6,8 @@
 
 use serde_json::{Map, Value};
 
-use super::fault::{Fault, Parsed};
 use super::json;
+use super::json::fault::{Fault, Parsed};
 use super::{CodecFamily, CodecSpec};
 
 /// An extension as v3 names it: an object or a short-hand name.

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::fault::{Fault, Parsed};
+use super::json::fault::{Fault, Parsed};
 use super::{Document, GroupMetadata, ZarrFormat};
 use super::{json, v2, v3};
 use crate::error::Result;

@@ -15,16 +15,8 @@ mod chunk_keys;
 pub mod codec_spec;
 mod consolidated;
 pub mod data_type;
-mod data_type_v2;
-pub mod data_type_v3;
-pub mod decimal;
-pub mod fault;
-mod fill_json;
-mod fill_number;
 pub mod fill_value;
 pub mod json;
-pub mod json_spans;
-pub mod minifloat;
 mod v1;
 mod v2;
 mod v3;
@@ -34,10 +26,11 @@ use serde_json::{Map, Value};
 use crate::error::Result;
 
 pub use consolidated::{consolidated_children, consolidated_node};
+pub use data_type::v2::{Dtype, StoredDataType, parse as parse_dtype_v2};
+pub use data_type::v3::parse as parse_data_type_v3;
 pub use data_type::{ByteOrder, DataType, VariableLength};
-pub use data_type_v2::{Dtype, StoredDataType, parse as parse_dtype_v2};
-pub use data_type_v3::parse as parse_data_type_v3;
 pub use fill_value::FillValue;
+pub use json::edit as json_spans;
 
 /// The most dimensions an array may have.
 pub const MAX_RANK: usize = 32;
@@ -233,10 +226,10 @@ pub fn salvage(document: &[u8]) -> (Option<Value>, Option<u64>) {
 fn flat_size(document: &Value) -> Option<u64> {
     let shape = array::shape(document.get("shape")?).ok()?;
     let data_type = match (document.get("data_type"), document.get("dtype")) {
-        (Some(data_type), _) => data_type_v3::parse(data_type).ok()?,
-        (None, Some(dtype)) => match data_type_v2::parse(dtype).ok()? {
-            data_type_v2::Dtype::Fixed(stored) => stored.data_type,
-            data_type_v2::Dtype::Object => return None,
+        (Some(data_type), _) => data_type::v3::parse(data_type).ok()?,
+        (None, Some(dtype)) => match data_type::v2::parse(dtype).ok()? {
+            data_type::v2::Dtype::Fixed(stored) => stored.data_type,
+            data_type::v2::Dtype::Object => return None,
         },
         (None, None) => return None,
     };

@@ -6,18 +6,18 @@
 
 use serde_json::{Map, Value};
 
-use super::fault::{Fault, Parsed};
+use super::json::fault::{Fault, Parsed};
 use super::v2::{Attributes, Layout, dimension_names};
 use super::{ArrayMetadata, ChunkKeyEncoding, CodecFamily, CodecSpec, FillValue, ZarrFormat};
-use super::{array, data_type_v2, json};
+use super::{array, data_type, json};
 
 /// Reads the members of a `meta`.
 pub fn parse_array(key: &str, members: Map<String, Value>, attributes: Attributes) -> Parsed<ArrayMetadata> {
     array::expect_format(&members, 1)?;
     let dtype = json::required(&members, "dtype")?;
-    let element = match data_type_v2::parse(dtype).map_err(|fault| fault.within("dtype"))? {
-        data_type_v2::Dtype::Fixed(stored) => stored,
-        data_type_v2::Dtype::Object => return Err(Fault::unsupported("dtype: objects in a v1 array")),
+    let element = match data_type::v2::parse(dtype).map_err(|fault| fault.within("dtype"))? {
+        data_type::v2::Dtype::Fixed(stored) => stored,
+        data_type::v2::Dtype::Object => return Err(Fault::unsupported("dtype: objects in a v1 array")),
     };
     let fill_value = match members.get("fill_value") {
         None => FillValue::undefined(&element.data_type),

@@ -11,11 +11,11 @@
 
 use serde_json::{Map, Value, json as object};
 
+use super::data_type::v2::{Dtype, StoredDataType};
 use super::data_type::{ByteOrder, DataType, VariableLength};
-use super::data_type_v2::{Dtype, StoredDataType};
-use super::fault::{Fault, Parsed};
+use super::json::fault::{Fault, Parsed};
 use super::{ArrayMetadata, ChunkGrid, CodecFamily, CodecSpec, FillValue, GroupMetadata, ZarrFormat};
-use super::{array, chunk_keys, codec_spec, data_type_v2, json};
+use super::{array, chunk_keys, codec_spec, data_type, json};
 
 /// The attributes of a node, and why there are none where their document could not be read.
 pub type Attributes = (Map<String, Value>, Option<String>);
@@ -176,7 +176,7 @@ fn codecs_of(filters: Option<&Value>) -> Parsed<Vec<CodecSpec>> {
 /// is the chain's array-to-bytes codec. Objects behind `categorize` are strings of a known list, served as `U` of
 /// the longest one's width.
 fn element(dtype: &Value, filters: &[CodecSpec], compressor: Option<&CodecSpec>) -> Parsed<StoredDataType> {
-    match data_type_v2::parse(dtype)? {
+    match data_type::v2::parse(dtype)? {
         Dtype::Fixed(stored) => Ok(stored),
         Dtype::Object => {
             let first = filters.first().or(compressor);

@@ -9,9 +9,9 @@
 use serde_json::{Map, Value};
 
 use super::data_type::{ByteOrder, DataType};
-use super::fault::{Fault, Parsed};
+use super::json::fault::{Fault, Parsed};
 use super::{ArrayMetadata, Document, FillValue, GroupMetadata, ZarrFormat};
-use super::{array, chunk_grid, chunk_keys, codec_spec, consolidated, data_type_v3, fill_value, json};
+use super::{array, chunk_grid, chunk_keys, codec_spec, consolidated, data_type, fill_value, json};
 
 const ARRAY_MEMBERS: [&str; 11] = [
     "zarr_format",
@@ -62,7 +62,7 @@ fn parse_array(key: &str, mut members: Map<String, Value>) -> Parsed<ArrayMetada
     let attributes = take_attributes(&mut members)?;
     let member = |name: &'static str| json::required(&members, name);
     let shape = array::shape(member("shape")?)?;
-    let data_type = data_type_v3::parse(member("data_type")?).map_err(|fault| fault.within("data_type"))?;
+    let data_type = data_type::v3::parse(member("data_type")?).map_err(|fault| fault.within("data_type"))?;
     let chunk_grid = chunk_grid::parse_v3(member("chunk_grid")?, &shape)
         .and_then(|grid| grid.check(&shape, data_type.item_size()).map(|()| grid))
         .map_err(|fault| fault.within("chunk_grid"))?;
@@ -116,7 +116,7 @@ fn take_attributes(members: &mut Map<String, Value>) -> Parsed<Map<String, Value
 }
 
 /// The byte order of the `bytes` codec.
-fn bytes_order(codecs: &[super::CodecSpec]) -> ByteOrder {
+fn bytes_order(codecs: &[crate::metadata::CodecSpec]) -> ByteOrder {
     let bytes = codecs.iter().find(|codec| codec.name == "bytes");
     match bytes.and_then(|codec| codec.configuration.get("endian")).and_then(Value::as_str) {
         Some("big") => ByteOrder::Big,

@@ -9,20 +9,17 @@
 //! the same stored object, even when the key is replaced meanwhile.
 
 mod directory;
-mod directory_writer;
-mod links;
-mod location;
+mod key;
 mod memory;
-mod output;
+mod open;
 mod readers;
-mod stat;
+mod version;
 mod writer;
 mod zip;
 
 #[cfg(test)]
 mod contract;
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::ops::ControlFlow;
@@ -30,26 +27,16 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 pub use directory::{DirectoryStore, is_temporary_name};
-pub use location::{local_path, open, open_for_others};
+pub use key::{is_key, join};
 pub use memory::MemoryStore;
+pub use open::{local_path, open, open_for_others};
 pub use readers::{Audience, Readers};
+pub use version::Validator;
 pub use writer::{Part, Writer};
 pub use zip::ZipStore;
 
 use crate::error::{Error, Result};
-
-/// What tells one version of an object from another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Validator {
-    /// Device number, or 0.
-    pub device: u64,
-    /// Inode number, or a running number.
-    pub inode: u64,
-    /// Time of last change in nanoseconds since the epoch.
-    pub mtime_ns: i128,
-    /// Size in bytes.
-    pub size_bytes: u64,
-}
+use key::{check_key, is_any_below, names_below};
 
 /// What is known of an object or a folder without opening it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,26 +147,6 @@ pub trait Store: Send + Sync {
     }
 }
 
-/// `folder` and `name` as one key.
-pub fn join(folder: &str, name: &str) -> String {
-    if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") }
-}
-
-/// Whether a string can be a key: `""`, or names that are neither empty nor `.` nor `..`, without NUL.
-pub fn is_key(key: &str) -> bool {
-    let is_name = |name: &str| !matches!(name, "" | "." | "..") && !name.contains('\0');
-    key.is_empty() || key.split('/').all(is_name)
-}
-
-/// Refuses what cannot be a key, whichever kind of store it would be looked up in.
-fn check_key(key: &str, operation: &'static str) -> Result<()> {
-    if is_key(key) {
-        return Ok(());
-    }
-    let reason = io::Error::new(io::ErrorKind::InvalidInput, "this cannot be a key of a store");
-    Err(Error::store(key, operation, reason))
-}
-
 /// All bytes of an object, after a look at its size and before anything is allocated.
 pub(crate) fn read_whole(object: &dyn Object, key: &str, limit_bytes: u64) -> Result<Vec<u8>> {
     let size_bytes = object.size_bytes();
@@ -205,31 +172,4 @@ fn copy_range(content: &[u8], offset: u64, out: &mut [u8], key: &str) -> Result<
         None => return Err(Error::store(key, "read", io::Error::from(io::ErrorKind::UnexpectedEof))),
     }
     Ok(())
-}
-
-/// The names right below `folder` among sorted keys, as [`Store::list`] gives them. `is_folder` tells a key that
-/// itself stands for a folder.
-fn names_below<V>(keys: &BTreeMap<String, V>, folder: &str, is_folder: impl Fn(&V) -> bool) -> Vec<Entry> {
-    let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
-    let mut names = BTreeMap::<&str, bool>::new();
-    let mut from = prefix.clone();
-    while let Some((key, value)) = keys.range(from..).next() {
-        let Some(below) = key.strip_prefix(&prefix) else { break };
-        let (name, deeper) = match below.split_once('/') {
-            Some((name, _)) => (name, true),
-            None => (below, false),
-        };
-        if !name.is_empty() {
-            *names.entry(name).or_default() |= deeper || is_folder(value);
-        }
-        // `0` comes right after `/`: whatever else is in that folder is skipped.
-        from = if deeper { format!("{prefix}{name}0") } else { format!("{key}\0") };
-    }
-    names.into_iter().map(|(name, is_folder)| Entry { name: name.to_owned(), is_folder }).collect()
-}
-
-/// Whether any of the sorted keys is below `folder`.
-fn is_any_below<V>(keys: &BTreeMap<String, V>, folder: &str) -> bool {
-    let prefix = format!("{folder}/");
-    keys.range(prefix.clone()..).next().is_some_and(|(key, _)| key.starts_with(&prefix))
 }

@@ -24,9 +24,10 @@ use parking_lot::Mutex;
 use zip::CompressionMethod;
 use zip::read::{ZipArchive, ZipFileEntry};
 
+use super::directory::posix_stat;
 use super::{
     Entry, Info, Object, Room, Store, Validator, check_key, copy_range, is_any_below, is_key, names_below,
-    read_whole, stat,
+    read_whole,
 };
 use crate::error::{Error, Result};
 
@@ -81,7 +82,7 @@ impl ZipStore {
         }
         let members = read_members(&archive, &path)?;
         drop(archive);
-        let validator = stat::validator(&metadata);
+        let validator = posix_stat::validator(&metadata);
         Ok(ZipStore { file: Arc::new(file), path, validator, members })
     }
 
@@ -93,7 +94,7 @@ impl ZipStore {
             Some(Member::Data(location)) => *location,
         };
         let metadata = self.file.metadata().map_err(|error| Error::store(key, "open", error))?;
-        if stat::validator(&metadata) != self.validator {
+        if posix_stat::validator(&metadata) != self.validator {
             return Err(Error::Stale { key: key.to_owned() });
         }
         let start = self.data_start(&location, key)?;
@@ -218,7 +219,7 @@ impl Store for ZipStore {
     /// Owner, mode and time are those of the archive.
     fn head(&self, key: &str) -> Result<Option<Info>> {
         check_key(key, "look at")?;
-        let info = stat::info(&self.file).map_err(|error| Error::store(key, "look at", error))?;
+        let info = posix_stat::info(&self.file).map_err(|error| Error::store(key, "look at", error))?;
         let member = |size_bytes| Info { validator: Validator { size_bytes, ..info.validator }, ..info };
         let folder = || {
             let validator = Validator { device: 0, inode: 0, size_bytes: 0, ..info.validator };
@@ -239,7 +240,7 @@ impl Store for ZipStore {
     }
 
     fn room(&self) -> Result<Room> {
-        stat::room(&*self.file).map_err(|error| Error::store("", "stat", error))
+        posix_stat::room(&*self.file).map_err(|error| Error::store("", "stat", error))
     }
 
     fn describe(&self) -> String {

@@ -1,0 +1,344 @@
+//! `zarrfs mount STORE MOUNTPOINT`, and `mount.zarrfs` as mount(8) calls it.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::{Args, Parser, ValueEnum};
+use zarrfs::array::{Array, Engine, Layout};
+use zarrfs::hierarchy::{Node, Tree};
+use zarrfs::mount::options::{AllowOther, Options};
+use zarrfs::mount::session;
+use zarrfs::store::{Store, local_path};
+
+use crate::cli::exit::{Exit, Outcome};
+use crate::cli::log::{Log, absolute};
+use crate::cli::mount_options::Words;
+use crate::cli::options::{AccessArguments, EngineArguments, LayoutArguments, LogArguments, Switch};
+use crate::cli::{open, output, size};
+
+/// How long, and over how many nodes, mounting looks for arrays that the cache is too small for.
+const SLAB_SEARCH_TIME: Duration = Duration::from_millis(300);
+const SLAB_SEARCH_NODES: usize = 1000;
+
+/// Who may enter.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum AllowOtherWord {
+    /// Where it is possible.
+    Auto,
+    /// Always.
+    On,
+    /// Never.
+    Off,
+}
+
+/// Mount a store
+///
+/// Returns when the mount answers. Every option is also an -o word: --cache-size 2G is -o cache-size=2G. The words of
+/// mount(8) and fstab(5) are understood. zarrfs umount ends the mount.
+#[derive(Args, Clone, Debug)]
+pub struct Arguments {
+    /// The store: a folder, a file: URL or a zip file
+    #[arg(value_name = "STORE")]
+    pub store: String,
+
+    /// An empty folder, outside the store
+    #[arg(value_name = "MOUNTPOINT")]
+    pub mountpoint: PathBuf,
+
+    /// Options as words, separated by commas
+    #[arg(short = 'o', value_name = "WORDS", allow_hyphen_values = true)]
+    pub words: Vec<String>,
+
+    /// Stay until the mount ends, instead of going on in the background
+    #[arg(long, short = 'f')]
+    pub foreground: bool,
+
+    #[command(flatten)]
+    pub engine: EngineArguments,
+
+    /// Decode ahead of programs that read in order
+    #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_value = "on", default_missing_value = "on", hide_possible_values = true)]
+    pub prefetch: Switch,
+
+    #[command(flatten)]
+    pub layout: LayoutArguments,
+
+    /// Who else may enter: auto is on for root, and where /etc/fuse.conf has user_allow_other
+    #[arg(long, value_name = "auto|on|off", num_args = 0..=1, require_equals = true, default_value = "auto", default_missing_value = "on", hide_possible_values = true)]
+    pub allow_other: AllowOtherWord,
+
+    /// Seconds until metadata is looked at again, to see what others changed in the store
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    pub revalidate: f64,
+
+    #[command(flatten)]
+    pub access: AccessArguments,
+
+    /// Bypass the kernel's page cache: faster for reading everything once, slower for reading again
+    #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_value = "off", default_missing_value = "on", hide_possible_values = true)]
+    pub direct_io: Switch,
+
+    /// Allow writing to the arrays: every mount is read-only without it, also with 'rw'
+    #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_value = "off", default_missing_value = "on", hide_possible_values = true)]
+    pub writable: Switch,
+
+    /// What truncating an array's file does: keep sets how far it is written (what is not written after it keeps its value), zero makes every byte zero
+    #[arg(long, value_name = "keep|zero", default_value = "keep", hide_possible_values = true)]
+    pub truncate: TruncateWord,
+
+    /// Bytes that may wait to be stored before a program that writes has to wait [default: a quarter of cache-size]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub dirty_limit: Option<u64>,
+
+    /// Seconds until a request that the store does not answer fails with EIO
+    #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = deadline)]
+    pub request_deadline: Duration,
+
+    /// Seconds that open files are still served after SIGTERM, and that storing may stand still before it is given up
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = deadline)]
+    pub stop_deadline: Duration,
+
+    #[command(flatten)]
+    pub log: LogArguments,
+
+    #[command(flatten)]
+    pub later: Later,
+
+    /// mount(8)'s -s: unknown words are passed over.
+    #[arg(long, hide = true)]
+    pub sloppy: bool,
+
+    /// mount(8)'s -f: everything but the mounting.
+    #[arg(long, hide = true)]
+    pub fake: bool,
+}
+
+/// `truncate`.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum TruncateWord {
+    /// Sets the written end.
+    Keep,
+    /// Makes every byte zero.
+    Zero,
+}
+
+/// Options that the design has and this version has not: refused with a sentence, never taken in silence.
+#[derive(Args, Clone, Debug)]
+pub struct Later {
+    #[arg(long, hide = true, num_args = 0..=1)]
+    sidecar: Option<Option<String>>,
+    #[arg(long, hide = true, num_args = 0..=1)]
+    formats: Option<Option<String>>,
+}
+
+impl Later {
+    fn refuse(&self) -> Outcome {
+        let sentence = if self.sidecar.is_some() {
+            "'sidecar' is not in this version: every array has its sidecar"
+        } else if self.formats.is_some() {
+            "'formats' is not in this version"
+        } else {
+            return Ok(());
+        };
+        Err(Exit::Usage(sentence.to_owned()))
+    }
+}
+
+/// Seconds, fractions allowed.
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if seconds.is_finite() && seconds >= 0.0 => Ok(seconds),
+        _ => Err(format!("'{text}' is not a number of seconds")),
+    }
+}
+
+/// A time that something may take: a tenth of a second to a day.
+fn deadline(text: &str) -> Result<Duration, String> {
+    match seconds(text) {
+        Ok(seconds) if (0.1..=86_400.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err(format!("'{text}' is not a number of seconds from 0.1 to 86400")),
+    }
+}
+
+impl Arguments {
+    /// Mounts. `words` are those of `-o` that are no long flags; `helper` when mount(8) called.
+    pub fn run(self, words: Words, helper: bool) -> Outcome {
+        self.later.refuse()?;
+        if words.rw && !helper && !self.writable.is_on() {
+            output::note(format_args!(
+                "zarrfs: note: the mount is read-only; 'rw' alone never enables writing, 'writable' does"
+            ));
+        }
+        for word in &words.passed_over {
+            output::note(format_args!("zarrfs: note: unknown option '{word}' passed over"));
+        }
+        let log = Log::new(&self.log)?;
+        let options = self.options(&words, &log);
+        let follow_symlinks = self.access.follow_symlinks.is_on();
+        if self.fake {
+            open::zarr_store(&self.store, follow_symlinks)?;
+            return Ok(());
+        }
+        let location = self.store.clone();
+        let foreground = self.foreground;
+        let (cache_limit_bytes, layout) = (options.cache_limit_bytes, options.layout);
+        // The log file is made only behind the checks of `run`: it must not come to lie in the store.
+        session::run(options, foreground, move |for_others| {
+            // A daemon's standard error is the system log.
+            log.start()?;
+            let store = match for_others {
+                true => open::zarr_store_for_others(&location, follow_symlinks)?,
+                false => open::zarr_store(&location, follow_symlinks)?,
+            };
+            if foreground {
+                warn_of_slabs(&store, cache_limit_bytes, layout);
+            }
+            Ok(store)
+        })?;
+        if !foreground {
+            warn_of_slabs(&zarrfs::store::open(&self.store, follow_symlinks)?, cache_limit_bytes, layout);
+        }
+        Ok(())
+    }
+
+    fn options(&self, words: &Words, log: &Log) -> Options {
+        let mut options = Options::new(
+            words.source_name.clone().unwrap_or_else(|| self.store.clone()),
+            absolute(&self.mountpoint),
+        );
+        options.store_path = local_path(&self.store).ok().map(|path| absolute(&path));
+        options.allow_other = match self.allow_other {
+            AllowOtherWord::Auto => AllowOther::Auto,
+            AllowOtherWord::On => AllowOther::On,
+            AllowOtherWord::Off => AllowOther::Off,
+        };
+        options.cache_limit_bytes = self.engine.cache_limit_bytes();
+        options.writable = self.writable.is_on() && !words.ro;
+        options.truncate_zeroes = matches!(self.truncate, TruncateWord::Zero);
+        options.dirty_limit_bytes = self.dirty_limit.unwrap_or(options.cache_limit_bytes / 4);
+        options.threads = self.engine.threads.number();
+        options.prefetch = self.prefetch.is_on();
+        options.layout = self.layout.layout();
+        options.revalidate_seconds = self.revalidate;
+        options.direct_io = self.direct_io.is_on();
+        options.request_deadline = self.request_deadline;
+        options.stop_deadline = self.stop_deadline;
+        options.kernel_words.clone_from(&words.kernel);
+        options.log_file = log.file().map(Path::to_owned);
+        options
+    }
+}
+
+/// Says so where one pass over an array needs more memory than the cache may take: it still works, but chunks are
+/// decoded more than once. Looks at the first nodes only, for a moment only, so that mounting stays quick.
+fn warn_of_slabs(store: &Arc<dyn Store>, cache_limit_bytes: u64, layout: Layout) {
+    let engine = Engine::new(0, 1);
+    let started = Instant::now();
+    let mut largest: Option<(u64, String)> = None;
+    let mut others = 0usize;
+    let tree = Tree::new(store.clone());
+    for visit in tree.walk("", usize::MAX).take(SLAB_SEARCH_NODES) {
+        if started.elapsed() > SLAB_SEARCH_TIME {
+            break;
+        }
+        let Ok(Node::Array { metadata, .. }) = visit.node else { continue };
+        let Ok(array) = Array::open(&engine, store, &visit.path, metadata, layout) else { continue };
+        let slab_bytes = array.slab_bytes();
+        if slab_bytes > cache_limit_bytes {
+            others += usize::from(largest.is_some());
+            if largest.as_ref().is_none_or(|(bytes, _)| slab_bytes > *bytes) {
+                largest = Some((slab_bytes, visit.path));
+            }
+        }
+    }
+    if let Some((bytes, path)) = largest {
+        let others = if others == 0 { String::new() } else { format!(" (and {others} more like it)") };
+        output::note(format_args!(
+            "zarrfs: warning: to read '{}'{others} from end to end takes {} of decoded chunks at a time, and cache-size is {}: \
+             chunks will be decoded more than once; 'zarrfs ls' shows what each array takes",
+            open::shown(&path),
+            size::show(bytes),
+            size::show(cache_limit_bytes),
+        ));
+    }
+}
+
+/// `mount.zarrfs`, as mount(8) calls it.
+#[derive(Debug, Parser)]
+#[command(name = "mount.zarrfs", version, args_override_self = true)]
+struct Helper {
+    store: OsString,
+    mountpoint: OsString,
+    /// Options, as for zarrfs mount
+    #[arg(short = 'o')]
+    words: Vec<OsString>,
+    /// Pass over unknown options
+    #[arg(short = 's')]
+    sloppy: bool,
+    /// Do everything but mount
+    #[arg(short = 'f')]
+    fake: bool,
+    /// Do not write /etc/mtab, which is never done
+    #[arg(short = 'n')]
+    no_mtab: bool,
+    /// Say what is done
+    #[arg(short = 'v')]
+    verbose: bool,
+    /// The type, which is known
+    #[arg(short = 't')]
+    filesystem_type: Option<OsString>,
+}
+
+/// The command line of `zarrfs mount` that says what mount(8) says.
+pub fn from_helper(arguments: Vec<OsString>) -> Outcome<Vec<OsString>> {
+    let helper = match Helper::try_parse_from(arguments) {
+        Ok(helper) => helper,
+        Err(error) if !error.use_stderr() => {
+            let _ = error.print();
+            return Ok(vec!["zarrfs".into(), "--version".into()]);
+        }
+        Err(error) => return Err(Exit::Usage(crate::cli::sentence(&error))),
+    };
+    let Helper { store, mountpoint, words, sloppy, fake, verbose, .. } = helper;
+    let mut line: Vec<OsString> = vec!["zarrfs".into(), "mount".into()];
+    line.extend(words.into_iter().flat_map(|word| ["-o".into(), word]));
+    line.extend(sloppy.then(|| "--sloppy".into()));
+    line.extend(fake.then(|| "--fake".into()));
+    if verbose {
+        output::note(format_args!(
+            "mount.zarrfs: {} on {}",
+            store.to_string_lossy(),
+            mountpoint.to_string_lossy()
+        ));
+    }
+    line.extend(["--".into(), store, mountpoint]);
+    Ok(line)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn mount_8_is_understood() {
+        let line = ["mount.zarrfs", "/data/a", "/mnt", "-sn", "-o", "rw,cache-size=1G", "-t", "zarrfs"];
+        let line = from_helper(line.iter().map(OsString::from).collect()).unwrap();
+        let expected = ["zarrfs", "mount", "-o", "rw,cache-size=1G", "--sloppy", "--", "/data/a", "/mnt"];
+        assert_eq!(line, expected);
+    }
+
+    #[test]
+    fn seconds_are_read() {
+        assert_eq!(seconds("0.5"), Ok(0.5));
+        for text in ["-1", "inf", "nan", "soon"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+        assert_eq!(deadline("2.5"), Ok(Duration::from_millis(2500)));
+        for text in ["0", "1e300", "soon"] {
+            assert!(deadline(text).is_err(), "{text}");
+        }
+    }
+}
