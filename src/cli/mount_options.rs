@@ -1,6 +1,6 @@
 //! `-o` words: those of mount(8) and fstab(5), and ours, which are the long flags of `zarrfs mount` by another spelling.
 //!
-//! Words become long flags, and clap parses the command line once more with them; so there is one table of options.
+//! MountOptions become long flags, and clap parses the command line once more with them; so there is one table of options.
 
 use clap::{Arg, ArgAction, Command};
 
@@ -12,7 +12,7 @@ use super::exit::{Exit, Outcome};
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Meaning {
     /// For mount(8), systemd or the boot scripts; nothing for us to do.
-    Ignored,
+    Ignore,
     /// For the kernel, as it is.
     Kernel,
     /// What the mount is in any case.
@@ -22,20 +22,20 @@ enum Meaning {
     /// The name that mount(8) and df show.
     SourceName,
     /// Refused, with this sentence.
-    Refused(&'static str),
+    Refuse(&'static str),
 }
 
 /// The words of mount(8), fstab(5), systemd.mount(5) and of every FUSE filesystem.
 #[rustfmt::skip]
 const KNOWN: &[(&str, Meaning)] = &[
-    ("defaults", Meaning::Ignored), ("auto", Meaning::Ignored), ("noauto", Meaning::Ignored),
-    ("nofail", Meaning::Ignored), ("fail", Meaning::Ignored), ("_netdev", Meaning::Ignored), ("_rnetdev", Meaning::Ignored),
-    ("user", Meaning::Ignored), ("nouser", Meaning::Ignored), ("users", Meaning::Ignored), ("nousers", Meaning::Ignored),
-    ("owner", Meaning::Ignored), ("noowner", Meaning::Ignored), ("group", Meaning::Ignored), ("nogroup", Meaning::Ignored),
-    ("comment", Meaning::Ignored), ("uhelper", Meaning::Ignored), ("helper", Meaning::Ignored),
-    ("silent", Meaning::Ignored), ("loud", Meaning::Ignored), ("subtype", Meaning::Ignored),
+    ("defaults", Meaning::Ignore), ("auto", Meaning::Ignore), ("noauto", Meaning::Ignore),
+    ("nofail", Meaning::Ignore), ("fail", Meaning::Ignore), ("_netdev", Meaning::Ignore), ("_rnetdev", Meaning::Ignore),
+    ("user", Meaning::Ignore), ("nouser", Meaning::Ignore), ("users", Meaning::Ignore), ("nousers", Meaning::Ignore),
+    ("owner", Meaning::Ignore), ("noowner", Meaning::Ignore), ("group", Meaning::Ignore), ("nogroup", Meaning::Ignore),
+    ("comment", Meaning::Ignore), ("uhelper", Meaning::Ignore), ("helper", Meaning::Ignore),
+    ("silent", Meaning::Ignore), ("loud", Meaning::Ignore), ("subtype", Meaning::Ignore),
     // On whenever others may enter.
-    ("default_permissions", Meaning::Ignored),
+    ("default_permissions", Meaning::Ignore),
     ("fsname", Meaning::SourceName),
     ("ro", Meaning::ReadOnly), ("rw", Meaning::ReadWrite),
     ("nosuid", Meaning::Kernel), ("suid", Meaning::Kernel), ("nodev", Meaning::Kernel), ("dev", Meaning::Kernel),
@@ -44,7 +44,7 @@ const KNOWN: &[(&str, Meaning)] = &[
     ("relatime", Meaning::Kernel), ("norelatime", Meaning::Kernel), ("strictatime", Meaning::Kernel), ("nostrictatime", Meaning::Kernel),
     ("lazytime", Meaning::Kernel), ("nolazytime", Meaning::Kernel),
     ("sync", Meaning::Kernel), ("async", Meaning::Kernel), ("dirsync", Meaning::Kernel),
-    ("remount", Meaning::Refused("remount is not possible: unmount, then mount again with the new options")),
+    ("remount", Meaning::Refuse("remount is not possible: unmount, then mount again with the new options")),
 ];
 
 /// Flags of mount(8)'s helper protocol, which are no words.
@@ -52,7 +52,7 @@ const HELPER_ONLY: [&str; 2] = ["sloppy", "fake"];
 
 /// What a list of `-o` words comes to.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Words {
+pub struct MountOptions {
     /// Long flags for clap.
     pub flags: Vec<String>,
     /// What the kernel is told: restrictions that stand at the end (`nosuid` unless a later `suid`).
@@ -68,8 +68,8 @@ pub struct Words {
 }
 
 /// Reads the values of `-o`. `mount` is clap's definition of `zarrfs mount`; `sloppy` is mount(8)'s `-s`.
-pub fn read(values: &[String], mount: &Command, sloppy: bool) -> Outcome<Words> {
-    let mut words = Words::default();
+pub fn read(values: &[String], mount: &Command, sloppy: bool) -> Outcome<MountOptions> {
+    let mut words = MountOptions::default();
     for word in values.iter().flat_map(|value| split(value)) {
         let (name, value) = match word.split_once('=') {
             Some((name, value)) => (name, Some(value)),
@@ -91,9 +91,9 @@ pub fn read(values: &[String], mount: &Command, sloppy: bool) -> Outcome<Words> 
     Ok(words)
 }
 
-fn known_word(words: &mut Words, name: &str, value: Option<&str>, meaning: Meaning) -> Outcome {
+fn known_word(words: &mut MountOptions, name: &str, value: Option<&str>, meaning: Meaning) -> Outcome {
     match meaning {
-        Meaning::Ignored => {}
+        Meaning::Ignore => {}
         Meaning::Kernel => {
             let opposite = match name.strip_prefix("no") {
                 Some(positive) => positive.to_owned(),
@@ -111,7 +111,7 @@ fn known_word(words: &mut Words, name: &str, value: Option<&str>, meaning: Meani
         Meaning::ReadOnly => (words.ro, words.rw) = (true, false),
         Meaning::ReadWrite => (words.ro, words.rw) = (false, true),
         Meaning::SourceName => words.source_name = value.map(str::to_owned),
-        Meaning::Refused(sentence) => return Err(Exit::Usage(sentence.to_owned())),
+        Meaning::Refuse(sentence) => return Err(Exit::Usage(sentence.to_owned())),
     }
     Ok(())
 }
@@ -182,7 +182,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn words(values: &[&str]) -> Outcome<Words> {
+    fn words(values: &[&str]) -> Outcome<MountOptions> {
         let values: Vec<String> = values.iter().map(|value| (*value).to_owned()).collect();
         read(&values, &super::super::mount_definition(), false)
     }

@@ -52,7 +52,7 @@ pub struct AccessArguments {
 
 /// Byte order of the served file.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum ByteOrderWord {
+pub enum ByteOrderChoice {
     /// Least significant byte first.
     Little,
     /// Most significant byte first.
@@ -61,7 +61,7 @@ pub enum ByteOrderWord {
 
 /// Which index varies fastest in the served file.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum OrderWord {
+pub enum OrderChoice {
     /// Last index fastest.
     #[value(name = "C")]
     C,
@@ -75,11 +75,11 @@ pub enum OrderWord {
 pub struct LayoutArguments {
     /// Byte order of the elements, whatever the store has
     #[arg(long, value_name = "little|big", default_value = "little", hide_possible_values = true)]
-    pub byte_order: ByteOrderWord,
+    pub byte_order: ByteOrderChoice,
 
     /// C: the last index varies fastest (C, NumPy); F: the first (Fortran, MATLAB, R, Julia, IDL)
     #[arg(long, value_name = "C|F", default_value = "C", ignore_case = true, hide_possible_values = true)]
-    pub order: OrderWord,
+    pub order: OrderChoice,
 }
 
 impl LayoutArguments {
@@ -87,12 +87,12 @@ impl LayoutArguments {
     pub fn layout(&self) -> Layout {
         Layout {
             order: match self.order {
-                OrderWord::C => Order::C,
-                OrderWord::F => Order::F,
+                OrderChoice::C => Order::C,
+                OrderChoice::F => Order::F,
             },
             byte_order: match self.byte_order {
-                ByteOrderWord::Little => ByteOrder::Little,
-                ByteOrderWord::Big => ByteOrder::Big,
+                ByteOrderChoice::Little => ByteOrder::Little,
+                ByteOrderChoice::Big => ByteOrder::Big,
             },
         }
     }

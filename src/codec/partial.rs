@@ -37,18 +37,18 @@ pub trait PartStream: Send {
 const SKIPPED_BYTES: usize = 64 << 10;
 
 /// The stored bytes of a chunk from its beginning on, for a decoder that takes a stream.
-pub(super) struct StoredStream<'a> {
+pub(super) struct StoredReader<'a> {
     stored: &'a dyn StoredBytes,
     at: u64,
 }
 
-impl<'a> StoredStream<'a> {
+impl<'a> StoredReader<'a> {
     pub(super) fn new(stored: &'a dyn StoredBytes) -> Self {
-        StoredStream { stored, at: 0 }
+        StoredReader { stored, at: 0 }
     }
 }
 
-impl std::io::Read for StoredStream<'_> {
+impl std::io::Read for StoredReader<'_> {
     fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
         let rest = usize::try_from(self.stored.size_bytes().saturating_sub(self.at)).unwrap_or(usize::MAX);
         let length = rest.min(out.len());

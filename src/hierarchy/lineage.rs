@@ -33,7 +33,7 @@ enum Kind {
 }
 
 /// A node as a group above it has it in its consolidated metadata.
-pub(super) struct Copy {
+pub(super) struct ConsolidatedCopy {
     /// The node's metadata; `None` for a group that only the nodes below it tell of.
     pub document: Option<Result<Document, Error>>,
     /// The key of the document that holds the copy.
@@ -87,13 +87,13 @@ impl Lineage {
     }
 
     /// The node at `path` in the nearest consolidated metadata that has it.
-    pub fn copy(&self, path: &str) -> Option<Copy> {
+    pub fn copy(&self, path: &str) -> Option<ConsolidatedCopy> {
         self.carriers(path).find_map(|(ancestor, group, relative)| {
             let carrier_key = carrier_key(ancestor, group);
             match metadata::consolidated_node(group, relative) {
-                Some(document) => Some(Copy { document: Some(document), carrier_key }),
+                Some(document) => Some(ConsolidatedCopy { document: Some(document), carrier_key }),
                 None if metadata::consolidated_children(group, relative).is_empty() => None,
-                None => Some(Copy { document: None, carrier_key }),
+                None => Some(ConsolidatedCopy { document: None, carrier_key }),
             }
         })
     }

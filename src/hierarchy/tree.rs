@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use super::documents::{self, Content, DOCUMENT_NAMES, Documents, Fault};
 use super::group_cache::GroupCache;
-use super::lineage::{Copy, Lineage, parent};
+use super::lineage::{ConsolidatedCopy, Lineage, parent};
 use super::walk::Walk;
 use crate::error::{Error, Result};
 use crate::metadata::{ArrayMetadata, Document, GroupMetadata, ZarrFormat};
@@ -76,7 +76,7 @@ pub struct Tree {
 }
 
 /// What makes a path a node.
-struct Found {
+struct NodeSource {
     content: Content,
     /// The document, or the folder of an implicit group.
     key: String,
@@ -182,7 +182,7 @@ impl Tree {
         Lineage::below(path, self.store.as_ref(), &self.groups)
     }
 
-    fn find(&self, path: &str, above: &Lineage) -> Option<Found> {
+    fn find(&self, path: &str, above: &Lineage) -> Option<NodeSource> {
         let name = path.rsplit('/').next().unwrap_or_default();
         let is_root = path.is_empty();
         if !is_key(path) || !above.is_fertile() || !(is_root || is_node_name(name, above.parent_format())) {
@@ -195,10 +195,10 @@ impl Tree {
             {
                 return None;
             }
-            Some(Documents { content, key, .. }) => Found { content, key },
+            Some(Documents { content, key, .. }) => NodeSource { content, key },
             None => match above.copy(path) {
                 Some(copy) => from_copy(copy, path),
-                None => Found { content: self.implicit_group(path, name)?, key: path.to_owned() },
+                None => NodeSource { content: self.implicit_group(path, name)?, key: path.to_owned() },
             },
         };
         if matches!(found.content, Content::Group(_))
@@ -224,14 +224,14 @@ impl Tree {
     }
 }
 
-fn from_copy(copy: Copy, path: &str) -> Found {
+fn from_copy(copy: ConsolidatedCopy, path: &str) -> NodeSource {
     let content = match copy.document {
         Some(Ok(Document::Group(group))) => Content::Group(Arc::new(group)),
         Some(Ok(Document::Array(array))) => Content::Array(Arc::new(array)),
         Some(Err(error)) => Content::Broken(Fault::unread(error)),
         None => Content::Group(Arc::new(group_without_document(path))),
     };
-    Found { content, key: copy.carrier_key }
+    NodeSource { content, key: copy.carrier_key }
 }
 
 fn group_without_document(path: &str) -> GroupMetadata {
@@ -267,7 +267,7 @@ fn is_node_name(name: &str, parent: Option<ZarrFormat>) -> bool {
 /// is not shown, so the array's file must stand for both.
 fn under_folder(document: Info, folder: Option<Info>) -> Info {
     let Some(folder) = folder else { return document };
-    let readers = Readers::of(&document).behind(&Readers::of(&folder));
+    let readers = Readers::of(&document).within(&Readers::of(&folder));
     Info { mode: readers.mode, ..document }
 }
 

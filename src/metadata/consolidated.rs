@@ -10,13 +10,13 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::json::fault::{Fault, Parsed};
+use super::json::fault::{Fault, ParseResult};
 use super::{Document, GroupMetadata, ZarrFormat};
 use super::{json, v2, v3};
 use crate::error::Result;
 
 /// v3's member of a group. A kind that is not known may be skipped where the document says so.
-pub fn inline(value: Value) -> Parsed<Option<Map<String, Value>>> {
+pub fn inline(value: Value) -> ParseResult<Option<Map<String, Value>>> {
     let Value::Object(mut members) = value else {
         return match value {
             Value::Null => Ok(None),
@@ -85,7 +85,7 @@ pub fn consolidated_node(group: &GroupMetadata, relative_path: &str) -> Option<R
     Some(node.map(Document::Group).map_err(|fault| fault.into_error(&key)))
 }
 
-fn members(document: &Value) -> Parsed<Map<String, Value>> {
+fn members(document: &Value) -> ParseResult<Map<String, Value>> {
     json::object(document).cloned().map_err(|fault| fault.within("consolidated metadata"))
 }
 

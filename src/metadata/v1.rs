@@ -6,13 +6,17 @@
 
 use serde_json::{Map, Value};
 
-use super::json::fault::{Fault, Parsed};
+use super::json::fault::{Fault, ParseResult};
 use super::v2::{Attributes, Layout, dimension_names};
 use super::{ArrayMetadata, ChunkKeyEncoding, CodecFamily, CodecSpec, FillValue, ZarrFormat};
 use super::{array, data_type, json};
 
 /// Reads the members of a `meta`.
-pub fn parse_array(key: &str, members: Map<String, Value>, attributes: Attributes) -> Parsed<ArrayMetadata> {
+pub fn parse_array(
+    key: &str,
+    members: Map<String, Value>,
+    attributes: Attributes,
+) -> ParseResult<ArrayMetadata> {
     array::expect_format(&members, 1)?;
     let dtype = json::required(&members, "dtype")?;
     let element = match data_type::v2::parse(dtype).map_err(|fault| fault.within("dtype"))? {
@@ -47,7 +51,7 @@ pub fn parse_array(key: &str, members: Map<String, Value>, attributes: Attribute
     Ok(metadata)
 }
 
-fn compressor(members: &Map<String, Value>) -> Parsed<Option<CodecSpec>> {
+fn compressor(members: &Map<String, Value>) -> ParseResult<Option<CodecSpec>> {
     let name = match members.get("compression") {
         None | Some(Value::Null) => return Ok(None),
         Some(name) => json::name(name).map_err(|fault| fault.within("compression"))?,

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json as object};
 
 use super::data_type::v2::{Dtype, StoredDataType};
 use super::data_type::{ByteOrder, DataType, VariableLength};
-use super::json::fault::{Fault, Parsed};
+use super::json::fault::{Fault, ParseResult};
 use super::{ArrayMetadata, ChunkGrid, CodecFamily, CodecSpec, FillValue, GroupMetadata, ZarrFormat};
 use super::{array, chunk_keys, codec_spec, data_type, json};
 
@@ -21,7 +21,11 @@ use super::{array, chunk_keys, codec_spec, data_type, json};
 pub type Attributes = (Map<String, Value>, Option<String>);
 
 /// Reads the members of a `.zarray`.
-pub fn parse_array(key: &str, members: Map<String, Value>, attributes: Attributes) -> Parsed<ArrayMetadata> {
+pub fn parse_array(
+    key: &str,
+    members: Map<String, Value>,
+    attributes: Attributes,
+) -> ParseResult<ArrayMetadata> {
     array::expect_format(&members, 2)?;
     let member = |name: &'static str| json::required(&members, name);
     let filters = codecs_of(members.get("filters"))?;
@@ -66,7 +70,7 @@ pub fn parse_group(
     members: &Map<String, Value>,
     attributes: Attributes,
     consolidated: Option<Map<String, Value>>,
-) -> Parsed<GroupMetadata> {
+) -> ParseResult<GroupMetadata> {
     array::expect_format(members, 2)?;
     let (attributes, attributes_error) = attributes;
     Ok(GroupMetadata {
@@ -84,7 +88,7 @@ pub fn attributes(key: &str, document: Option<&[u8]>) -> Attributes {
 }
 
 /// As [`attributes`], of a document that is parsed already.
-pub fn attributes_of(key: &str, parsed: Option<Parsed<Map<String, Value>>>) -> Attributes {
+pub fn attributes_of(key: &str, parsed: Option<ParseResult<Map<String, Value>>>) -> Attributes {
     match parsed {
         None => (Map::new(), None),
         Some(Ok(attributes)) => (attributes, None),
@@ -107,7 +111,7 @@ pub struct Layout {
 
 impl Layout {
     /// Reads them.
-    pub fn parse(members: &Map<String, Value>, element: &StoredDataType) -> Parsed<Self> {
+    pub fn parse(members: &Map<String, Value>, element: &StoredDataType) -> ParseResult<Self> {
         let shape = array::shape(json::required(members, "shape")?)?;
         let chunk_grid = json::required(members, "chunks")
             .and_then(json::unsigned_list)
@@ -160,7 +164,7 @@ fn bytes_codec(element: &StoredDataType) -> CodecSpec {
     )
 }
 
-fn codecs_of(filters: Option<&Value>) -> Parsed<Vec<CodecSpec>> {
+fn codecs_of(filters: Option<&Value>) -> ParseResult<Vec<CodecSpec>> {
     let items = match filters {
         None | Some(Value::Null) => return Ok(Vec::new()),
         Some(value) => json::list(value).map_err(|fault| fault.within("filters"))?,
@@ -175,7 +179,11 @@ fn codecs_of(filters: Option<&Value>) -> Parsed<Vec<CodecSpec>> {
 /// The element of an array: of its `dtype`, and for `|O` of the codec that turns objects into bytes, which then
 /// is the chain's array-to-bytes codec. Objects behind `categorize` are strings of a known list, served as `U` of
 /// the longest one's width.
-fn element(dtype: &Value, filters: &[CodecSpec], compressor: Option<&CodecSpec>) -> Parsed<StoredDataType> {
+fn element(
+    dtype: &Value,
+    filters: &[CodecSpec],
+    compressor: Option<&CodecSpec>,
+) -> ParseResult<StoredDataType> {
     match data_type::v2::parse(dtype)? {
         Dtype::Fixed(stored) => Ok(stored),
         Dtype::Object => {

@@ -30,7 +30,7 @@ pub struct Readers {
 }
 
 /// Owner, group and permission bits of what is to be used.
-pub(super) type Owned = Readers;
+pub(super) type Ownership = Readers;
 
 impl Readers {
     /// Of a file or folder.
@@ -44,7 +44,7 @@ impl Readers {
     }
 
     /// Whether `bits` of `other` let the owner through. The owner of a file counts as a member of the file's group.
-    fn owner_may(&self, bits: u32, other: &Owned) -> bool {
+    fn owner_may(&self, bits: u32, other: &Ownership) -> bool {
         let (group, others) = (other.mode >> 3 & bits == bits, other.mode & bits == bits);
         match other.uid == self.uid {
             _ if self.uid == 0 => true,
@@ -55,19 +55,19 @@ impl Readers {
     }
 
     /// Whether `bits` of `other` let all members of the group through.
-    fn group_may(&self, bits: u32, other: &Owned) -> bool {
+    fn group_may(&self, bits: u32, other: &Ownership) -> bool {
         let (group, others) = (other.mode >> 3 & bits == bits, other.mode & bits == bits);
         group && (others || other.gid == self.gid)
     }
 
     /// Whether `bits` of `other` let everyone else through.
-    fn others_may(&self, bits: u32, other: &Owned) -> bool {
+    fn others_may(&self, bits: u32, other: &Ownership) -> bool {
         let (group, others) = (other.mode >> 3 & bits == bits, other.mode & bits == bits);
         others && (group || other.gid == self.gid)
     }
 
     /// Whether all who have the right `needs` here have the rights `bits` there.
-    pub(super) fn all_may(&self, needs: u32, bits: u32, other: &Owned) -> bool {
+    pub(super) fn all_may(&self, needs: u32, bits: u32, other: &Ownership) -> bool {
         let have = |class: u32| self.mode >> class & needs == needs;
         (!have(6) || self.owner_may(bits, other))
             && (!have(3) || self.group_may(bits, other))
@@ -76,7 +76,7 @@ impl Readers {
 
     /// Without those whom a folder does not let through.
     #[must_use]
-    pub fn behind(mut self, folder: &Readers) -> Self {
+    pub fn within(mut self, folder: &Readers) -> Self {
         let mut kept = 0o7000;
         for (class, may) in [
             (6, self.owner_may(SEARCH, folder)),
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn folders_cut() {
-        let cut = |document: Readers, folder: Readers| document.behind(&folder).mode;
+        let cut = |document: Readers, folder: Readers| document.within(&folder).mode;
         assert_eq!(cut(owned(1, 1, 0o644), owned(1, 1, 0o700)), 0o600);
         assert_eq!(cut(owned(2, 2, 0o644), owned(1, 1, 0o700)), 0);
         assert_eq!(cut(owned(2, 1, 0o664), owned(1, 1, 0o770)), 0o660);

@@ -14,7 +14,7 @@ use zarrfs::store::{Store, local_path};
 
 use crate::cli::exit::{Exit, Outcome};
 use crate::cli::log::{Log, absolute};
-use crate::cli::mount_options::Words;
+use crate::cli::mount_options::MountOptions;
 use crate::cli::options::{AccessArguments, EngineArguments, LayoutArguments, LogArguments, Switch};
 use crate::cli::{open, output, size};
 
@@ -24,7 +24,7 @@ const SLAB_SEARCH_NODES: usize = 1000;
 
 /// Who may enter.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum AllowOtherWord {
+pub enum AllowOtherChoice {
     /// Where it is possible.
     Auto,
     /// Always.
@@ -67,7 +67,7 @@ pub struct Arguments {
 
     /// Who else may enter: auto is on for root, and where /etc/fuse.conf has user_allow_other
     #[arg(long, value_name = "auto|on|off", num_args = 0..=1, require_equals = true, default_value = "auto", default_missing_value = "on", hide_possible_values = true)]
-    pub allow_other: AllowOtherWord,
+    pub allow_other: AllowOtherChoice,
 
     /// Seconds until metadata is looked at again, to see what others changed in the store
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
@@ -86,7 +86,7 @@ pub struct Arguments {
 
     /// What truncating an array's file does: keep sets how far it is written (what is not written after it keeps its value), zero makes every byte zero
     #[arg(long, value_name = "keep|zero", default_value = "keep", hide_possible_values = true)]
-    pub truncate: TruncateWord,
+    pub truncate: TruncateChoice,
 
     /// Bytes that may wait to be stored before a program that writes has to wait [default: a quarter of cache-size]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
@@ -117,7 +117,7 @@ pub struct Arguments {
 
 /// `truncate`.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum TruncateWord {
+pub enum TruncateChoice {
     /// Sets the written end.
     Keep,
     /// Makes every byte zero.
@@ -164,7 +164,7 @@ fn deadline(text: &str) -> Result<Duration, String> {
 
 impl Arguments {
     /// Mounts. `words` are those of `-o` that are no long flags; `helper` when mount(8) called.
-    pub fn run(self, words: Words, helper: bool) -> Outcome {
+    pub fn run(self, words: MountOptions, helper: bool) -> Outcome {
         self.later.refuse()?;
         if words.rw && !helper && !self.writable.is_on() {
             output::note(format_args!(
@@ -203,20 +203,20 @@ impl Arguments {
         Ok(())
     }
 
-    fn options(&self, words: &Words, log: &Log) -> Options {
+    fn options(&self, words: &MountOptions, log: &Log) -> Options {
         let mut options = Options::new(
             words.source_name.clone().unwrap_or_else(|| self.store.clone()),
             absolute(&self.mountpoint),
         );
         options.store_path = local_path(&self.store).ok().map(|path| absolute(&path));
         options.allow_other = match self.allow_other {
-            AllowOtherWord::Auto => AllowOther::Auto,
-            AllowOtherWord::On => AllowOther::On,
-            AllowOtherWord::Off => AllowOther::Off,
+            AllowOtherChoice::Auto => AllowOther::Auto,
+            AllowOtherChoice::On => AllowOther::On,
+            AllowOtherChoice::Off => AllowOther::Off,
         };
         options.cache_limit_bytes = self.engine.cache_limit_bytes();
         options.writable = self.writable.is_on() && !words.ro;
-        options.truncate_zeroes = matches!(self.truncate, TruncateWord::Zero);
+        options.truncate_zeroes = matches!(self.truncate, TruncateChoice::Zero);
         options.dirty_limit_bytes = self.dirty_limit.unwrap_or(options.cache_limit_bytes / 4);
         options.threads = self.engine.threads.number();
         options.prefetch = self.prefetch.is_on();

@@ -33,7 +33,9 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
     configuration.finish()?;
     match context.input {
         Input::Array(input) => match Rounding::of(&input.data_type, keep_bits) {
-            Some(rounding) => Ok(Codec::ArrayToArray(Box::new(OfArray { encoded: input.clone(), rounding }))),
+            Some(rounding) => {
+                Ok(Codec::ArrayToArray(Box::new(ArrayBitRound { encoded: input.clone(), rounding })))
+            }
             None => {
                 let name = input.data_type.name();
                 Err(CodecError::new(format_args!(
@@ -46,7 +48,7 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
             let rounding = items.and_then(|items| Rounding::of(&items.data_type, keep_bits));
             // numcodecs rounds floats only.
             let rounding = rounding.filter(|rounding| matches!(rounding.kind, Kind::Float(_)));
-            Ok(Codec::BytesToBytes(Box::new(OfBytes { items: items.cloned(), rounding })))
+            Ok(Codec::BytesToBytes(Box::new(BytesBitRound { items: items.cloned(), rounding })))
         }
     }
 }
@@ -166,7 +168,7 @@ impl Rounding {
 }
 
 /// In v3: between arrays.
-struct OfArray {
+struct ArrayBitRound {
     encoded: Representation,
     rounding: Rounding,
 }
@@ -180,7 +182,7 @@ fn copy(input: &[u8], out: &mut [u8]) -> CodecResult<()> {
     Ok(())
 }
 
-impl ArrayToArray for OfArray {
+impl ArrayToArray for ArrayBitRound {
     fn is_lossless(&self) -> bool {
         self.rounding.keeps_all()
     }
@@ -205,13 +207,13 @@ impl ArrayToArray for OfArray {
 }
 
 /// As a v2 filter: between bytes that are elements, in their stored byte order.
-struct OfBytes {
+struct BytesBitRound {
     items: Option<Items>,
     /// `None` where the bytes are not floats: nothing to do when decoding, and an error when encoding.
     rounding: Option<Rounding>,
 }
 
-impl BytesToBytes for OfBytes {
+impl BytesToBytes for BytesBitRound {
     fn is_lossless(&self) -> bool {
         self.rounding.is_none_or(Rounding::keeps_all)
     }

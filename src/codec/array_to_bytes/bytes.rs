@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::codec::config::Configuration;
 use crate::codec::kernels::byte_swap::SwapPlan;
-use crate::codec::kernels::sub_byte::Narrow;
+use crate::codec::kernels::sub_byte::SubByte;
 use crate::codec::{
     ArrayToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Entry, Items, scratch,
 };
@@ -35,7 +35,7 @@ struct Bytes {
     swap: SwapPlan,
     /// From stored byte order to the other one than decoded.
     other_swap: SwapPlan,
-    narrow: Narrow,
+    narrow: SubByte,
     items: Option<Items>,
 }
 
@@ -69,7 +69,7 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
         size: input.size_bytes()?,
         other_swap: swap.complement(&all),
         swap,
-        narrow: Narrow::of(&input.data_type)?,
+        narrow: SubByte::of(&input.data_type)?,
         items,
     })))
 }

@@ -70,20 +70,20 @@ pub trait ArrayCompressor: Send + Sync + 'static {
 
 /// The compressor as a codec of the family that it was asked for in.
 pub fn build(context: &Context<'_>, compressor: impl ArrayCompressor, size_bytes: usize) -> Codec {
-    let whole = Whole { compressor, size_bytes };
+    let whole = WholeArray { compressor, size_bytes };
     match context.input {
         Input::Array(_) => Codec::ArrayToBytes(Box::new(whole)),
         Input::Bytes { .. } => Codec::BytesToBytes(Box::new(whole)),
     }
 }
 
-struct Whole<C> {
+struct WholeArray<C> {
     compressor: C,
     /// Bytes of the decoded array.
     size_bytes: usize,
 }
 
-impl<C: ArrayCompressor> Whole<C> {
+impl<C: ArrayCompressor> WholeArray<C> {
     fn limit(&self) -> EncodedSize {
         let usual = EncodedSize::Exact(self.size_bytes as u64).compressed().limit_bytes();
         EncodedSize::AtMost(usual.max(self.compressor.limit_bytes()))
@@ -109,7 +109,7 @@ impl<C: ArrayCompressor> Whole<C> {
     }
 }
 
-impl<C: ArrayCompressor> ArrayToBytes for Whole<C> {
+impl<C: ArrayCompressor> ArrayToBytes for WholeArray<C> {
     fn is_lossless(&self) -> bool {
         self.compressor.is_lossless()
     }
@@ -127,7 +127,7 @@ impl<C: ArrayCompressor> ArrayToBytes for Whole<C> {
     }
 }
 
-impl<C: ArrayCompressor> BytesToBytes for Whole<C> {
+impl<C: ArrayCompressor> BytesToBytes for WholeArray<C> {
     fn is_lossless(&self) -> bool {
         self.compressor.is_lossless()
     }

@@ -11,7 +11,7 @@
 use std::borrow::Cow;
 
 use super::deflate::Wrapper;
-use super::deflate::resume::InflateStream;
+use super::deflate::resume::ResumableInflate;
 use crate::codec::config::Configuration;
 use crate::codec::{BytesToBytes, Codec, CodecResult, Context, EncodedSize, Entry, PartStream};
 
@@ -50,7 +50,7 @@ impl BytesToBytes for Zlib {
     }
 
     fn stream(&self, decoded_bytes: usize) -> Option<Box<dyn PartStream>> {
-        Some(Box::new(InflateStream::new(Wrapper::Zlib, decoded_bytes)))
+        Some(Box::new(ResumableInflate::new(Wrapper::Zlib, decoded_bytes)))
     }
 
     fn encoded_bound(&self, decoded_bytes: usize) -> Option<usize> {

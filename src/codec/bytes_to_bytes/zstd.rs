@@ -17,7 +17,7 @@ use zstd::bulk::{Compressor, Decompressor};
 use zstd::zstd_safe::{DCtx, ResetDirective};
 
 use crate::codec::config::Configuration;
-use crate::codec::partial::{StoredBytes, StoredStream};
+use crate::codec::partial::{StoredBytes, StoredReader};
 use crate::codec::{BytesToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Entry, scratch};
 
 /// `zstd` and its numcodecs spelling.
@@ -150,7 +150,7 @@ impl BytesToBytes for Zstd {
             context
                 .reset(ResetDirective::SessionOnly)
                 .map_err(|code| CodecError::new(zstd::zstd_safe::get_error_name(code)))?;
-            let input = BufReader::with_capacity(STREAM_INPUT_BYTES, StoredStream::new(stored));
+            let input = BufReader::with_capacity(STREAM_INPUT_BYTES, StoredReader::new(stored));
             let mut decoder = zstd::stream::read::Decoder::with_context(input, context);
             let skipped = std::io::copy(&mut decoder.by_ref().take(start as u64), &mut std::io::sink());
             if skipped.map_err(failed)? != start as u64 {

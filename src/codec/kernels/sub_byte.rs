@@ -20,7 +20,7 @@ enum Kind {
 
 /// The narrow bytes of an element.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Narrow {
+pub struct SubByte {
     item_size: usize,
     /// (offset of the first byte, bytes in a row, kind).
     runs: Vec<(usize, usize, Kind)>,
@@ -69,11 +69,11 @@ impl Kind {
     }
 }
 
-impl Narrow {
+impl SubByte {
     /// The narrow bytes of a type.
     pub fn of(data_type: &DataType) -> CodecResult<Self> {
         let item_size = data_type.item_size();
-        let mut narrow = Narrow { item_size: item_size.unwrap_or(0), runs: Vec::new() };
+        let mut narrow = SubByte { item_size: item_size.unwrap_or(0), runs: Vec::new() };
         match item_size.and_then(|_| narrow.collect(data_type, 0)) {
             Some(()) => Ok(narrow),
             None => Err(CodecError::unsupported("a data type without a fixed size, or with too many parts")),
@@ -176,7 +176,7 @@ mod tests {
             (DataType::UInt2, [0, 1, 0, 3]),
             (DataType::UInt8, [0, 1, 0x68, 0xff]),
         ] {
-            let narrow = Narrow::of(&data_type).unwrap();
+            let narrow = SubByte::of(&data_type).unwrap();
             let mut data = [0, 1, 0x68, 0xff];
             let stored = data;
             narrow.widen(&mut data);
@@ -193,7 +193,7 @@ mod tests {
             Field { name: "y".into(), data_type: DataType::Bool, shape: vec![2] },
         ]);
         let outer = DataType::Struct(vec![Field { name: "p".into(), data_type: inner, shape: vec![2] }]);
-        let narrow = Narrow::of(&outer).unwrap();
+        let narrow = SubByte::of(&outer).unwrap();
         let mut data = [7; 8];
         narrow.widen(&mut data);
         assert_eq!(data, [7, 7, 1, 1, 7, 7, 1, 1]);

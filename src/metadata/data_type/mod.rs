@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::MAX_RANK;
 use super::json;
-use super::json::fault::{Fault, Parsed};
+use super::json::fault::{Fault, ParseResult};
 
 /// The longest element that is taken, in bytes.
 pub const MAX_ITEM_BYTES: usize = 16 << 20;
@@ -140,7 +140,7 @@ impl Field {
 
 impl TimeUnit {
     /// A unit by NumPy's code (`μs` is `us`) and a scale factor from 1 to 2^31-1.
-    pub fn new(unit: &str, scale_factor: u64) -> Parsed<Self> {
+    pub fn new(unit: &str, scale_factor: u64) -> ParseResult<Self> {
         let unit = if unit == "μs" { "us" } else { unit };
         if !TIME_UNITS.contains(&unit) {
             return Err(Fault::unsupported(format_args!("the time unit {}", json::shown_text(unit))));
@@ -155,7 +155,7 @@ impl TimeUnit {
 impl DataType {
     /// Checks what documents decide: 1 to [`MAX_ITEM_BYTES`] bytes, at most [`MAX_COMPONENTS`] components, no two
     /// fields of one name, fixed sizes inside structs.
-    pub(super) fn check(&self) -> Parsed<()> {
+    pub(super) fn check(&self) -> ParseResult<()> {
         if matches!(self, DataType::VariableLength(_)) {
             return Ok(());
         }
@@ -172,7 +172,7 @@ impl DataType {
         }
     }
 
-    fn check_fields(&self) -> Parsed<()> {
+    fn check_fields(&self) -> ParseResult<()> {
         let DataType::Struct(fields) = self else { return Ok(()) };
         if fields.is_empty() {
             return Err(Fault::invalid("a struct without fields"));

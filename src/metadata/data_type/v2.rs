@@ -9,7 +9,7 @@ use super::v3;
 
 use super::{ByteOrder, Component, DataType, Field, TimeUnit, repeat_components};
 use crate::metadata::json;
-use crate::metadata::json::fault::{Fault, Parsed};
+use crate::metadata::json::fault::{Fault, ParseResult};
 
 /// A data type and how a v1 or v2 array stores it.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,7 +30,7 @@ pub enum Dtype {
 }
 
 /// Reads v1's and v2's `dtype`.
-pub fn parse(value: &Value) -> Parsed<Dtype> {
+pub fn parse(value: &Value) -> ParseResult<Dtype> {
     if value.as_str().is_some_and(|text| text.trim_start_matches(['|', '<', '>', '=']) == "O") {
         return Ok(Dtype::Object);
     }
@@ -53,7 +53,7 @@ impl StoredDataType {
     }
 }
 
-fn any(value: &Value) -> Parsed<StoredDataType> {
+fn any(value: &Value) -> ParseResult<StoredDataType> {
     match value {
         Value::String(text) => simple(text),
         Value::Array(fields) => structure(fields),
@@ -64,7 +64,7 @@ fn any(value: &Value) -> Parsed<StoredDataType> {
     }
 }
 
-fn simple(text: &str) -> Parsed<StoredDataType> {
+fn simple(text: &str) -> ParseResult<StoredDataType> {
     let unknown = || Fault::unsupported(format_args!("the dtype {}", json::shown_text(text)));
     let (order, code) = match text.strip_prefix(['<', '>', '|', '=']) {
         Some(code) => (text.chars().next(), code),
@@ -109,7 +109,7 @@ fn simple(text: &str) -> Parsed<StoredDataType> {
 }
 
 /// `[10ns]`, or nothing for the generic unit.
-fn time_unit(text: &str) -> Parsed<TimeUnit> {
+fn time_unit(text: &str) -> ParseResult<TimeUnit> {
     if text.is_empty() {
         return TimeUnit::new("generic", 1);
     }
@@ -121,7 +121,7 @@ fn time_unit(text: &str) -> Parsed<TimeUnit> {
     TimeUnit::new(unit, scale.ok_or_else(|| Fault::invalid("the multiple of the unit is too large"))?)
 }
 
-fn structure(items: &[Value]) -> Parsed<StoredDataType> {
+fn structure(items: &[Value]) -> ParseResult<StoredDataType> {
     let mut fields = Vec::new();
     let mut big_endian = Vec::new();
     let mut offset = 0usize;
@@ -138,7 +138,7 @@ fn structure(items: &[Value]) -> Parsed<StoredDataType> {
 }
 
 /// A field, and the big-endian components of one of its values.
-fn field(value: &Value) -> Parsed<(Field, Vec<Component>)> {
+fn field(value: &Value) -> ParseResult<(Field, Vec<Component>)> {
     let (name, dtype, shape) = match json::list(value)? {
         [name, dtype] => (name, dtype, None),
         [name, dtype, shape] => (name, dtype, Some(shape)),

@@ -9,17 +9,17 @@ use serde_json::{Map, Value};
 use super::{DataType, Field, TimeUnit, VariableLength};
 use crate::metadata::codec_spec::extension;
 use crate::metadata::json;
-use crate::metadata::json::fault::{Fault, Parsed};
+use crate::metadata::json::fault::{Fault, ParseResult};
 
 /// Reads v3's `data_type`. Types with no fixed size come out as [`DataType::VariableLength`], unknown ones as
 /// unsupported (`must_understand: false` does not help a data type).
-pub fn parse(value: &Value) -> Parsed<DataType> {
+pub fn parse(value: &Value) -> ParseResult<DataType> {
     let data_type = any(value)?;
     data_type.check()?;
     Ok(data_type)
 }
 
-fn any(value: &Value) -> Parsed<DataType> {
+fn any(value: &Value) -> ParseResult<DataType> {
     let extension = extension(value)?;
     let empty = Map::new();
     let configuration = extension.configuration.unwrap_or(&empty);
@@ -30,7 +30,7 @@ fn any(value: &Value) -> Parsed<DataType> {
     })
 }
 
-fn configured(name: &str, configuration: &Map<String, Value>) -> Parsed<DataType> {
+fn configured(name: &str, configuration: &Map<String, Value>) -> ParseResult<DataType> {
     match name {
         "numpy.datetime64" => Ok(DataType::DateTime64(time_unit(configuration)?)),
         "numpy.timedelta64" => Ok(DataType::TimeDelta64(time_unit(configuration)?)),
@@ -44,7 +44,7 @@ fn configured(name: &str, configuration: &Map<String, Value>) -> Parsed<DataType
             json::refuse_unknown(configuration, &["fields"])?;
             let fields = json::required(configuration, "fields")?;
             let items = json::list(fields).map_err(|fault| fault.within("fields"))?;
-            items.iter().map(field).collect::<Parsed<_>>().map(DataType::Struct)
+            items.iter().map(field).collect::<ParseResult<_>>().map(DataType::Struct)
         }
         // What it is an option of stands in a configuration that is nobody's to read here.
         "optional" => Ok(DataType::VariableLength(VariableLength::Other(name.to_owned()))),
@@ -103,14 +103,14 @@ pub fn by_name(name: &str) -> Option<DataType> {
     })
 }
 
-fn length_bytes(configuration: &Map<String, Value>) -> Parsed<usize> {
+fn length_bytes(configuration: &Map<String, Value>) -> ParseResult<usize> {
     json::refuse_unknown(configuration, &["length_bytes"])?;
     let length = json::unsigned(json::required(configuration, "length_bytes")?);
     let length = length.map_err(|fault| fault.within("length_bytes"))?;
     usize::try_from(length).map_err(|_| Fault::invalid("length_bytes: too large"))
 }
 
-fn time_unit(configuration: &Map<String, Value>) -> Parsed<TimeUnit> {
+fn time_unit(configuration: &Map<String, Value>) -> ParseResult<TimeUnit> {
     json::refuse_unknown(configuration, &["unit", "scale_factor"])?;
     let unit = json::text(json::required(configuration, "unit")?).map_err(|fault| fault.within("unit"))?;
     let scale_factor = json::required(configuration, "scale_factor")?;
@@ -119,7 +119,7 @@ fn time_unit(configuration: &Map<String, Value>) -> Parsed<TimeUnit> {
 }
 
 /// A field: `{"name", "data_type"}`, or the older pair.
-fn field(value: &Value) -> Parsed<Field> {
+fn field(value: &Value) -> ParseResult<Field> {
     let (name, data_type) = match value.as_array().map(Vec::as_slice) {
         Some([name, data_type]) => (name, data_type),
         Some(_) => return Err(Fault::invalid("fields: a field must be an object or a pair")),

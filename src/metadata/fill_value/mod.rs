@@ -15,7 +15,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
 use super::data_type::{Component, DataType, Field, VariableLength};
-use super::json::fault::{Fault, Parsed};
+use super::json::fault::{Fault, ParseResult};
 
 /// What a missing chunk holds: the bytes of one element.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,12 +48,12 @@ impl FillValue {
 
     /// From v3's JSON form: a document's `fill_value`, or a scalar in a codec's configuration. Base64 of a whole
     /// struct is little-endian.
-    pub fn from_v3(data_type: &DataType, value: &Value) -> Parsed<Self> {
+    pub fn from_v3(data_type: &DataType, value: &Value) -> ParseResult<Self> {
         Self::from_json(data_type, value, Form::V3)
     }
 
     /// From v2's JSON form. `big_endian` are the components that base64 of the element holds big-endian.
-    pub fn from_v2(data_type: &DataType, big_endian: &[Component], value: &Value) -> Parsed<Self> {
+    pub fn from_v2(data_type: &DataType, big_endian: &[Component], value: &Value) -> ParseResult<Self> {
         let mut fill = Self::from_json(data_type, value, Form::V2)?;
         if matches!(data_type, DataType::Struct(_)) && scalar(value).is_string() {
             swap(&mut fill.bytes, big_endian);
@@ -62,11 +62,11 @@ impl FillValue {
     }
 
     /// From v1's JSON form: as v2's, except that strings stand for themselves.
-    pub fn from_v1(data_type: &DataType, value: &Value) -> Parsed<Self> {
+    pub fn from_v1(data_type: &DataType, value: &Value) -> ParseResult<Self> {
         Self::from_json(data_type, value, Form::V1)
     }
 
-    fn from_json(data_type: &DataType, value: &Value, form: Form) -> Parsed<Self> {
+    fn from_json(data_type: &DataType, value: &Value, form: Form) -> ParseResult<Self> {
         if value.is_null() && form != Form::V3 {
             return Ok(Self::undefined(data_type));
         }
@@ -102,7 +102,7 @@ fn scalar(value: &Value) -> &Value {
 }
 
 /// Appends the canonical bytes of one element.
-fn append(data_type: &DataType, value: &Value, form: Form, bytes: &mut Vec<u8>) -> Parsed<()> {
+fn append(data_type: &DataType, value: &Value, form: Form, bytes: &mut Vec<u8>) -> ParseResult<()> {
     use DataType::*;
     match data_type {
         Raw(size) => append_raw(*size, value, form, bytes),
@@ -123,7 +123,7 @@ fn means_zeros(value: &Value, form: Form) -> bool {
     form != Form::V3 && value.as_f64() == Some(0.0)
 }
 
-fn append_raw(size: usize, value: &Value, form: Form, bytes: &mut Vec<u8>) -> Parsed<()> {
+fn append_raw(size: usize, value: &Value, form: Form, bytes: &mut Vec<u8>) -> ParseResult<()> {
     let content = match scalar(value) {
         Value::String(_) => byte_string(scalar(value), form)?,
         _ if value.is_array() => byte_list(value)?,
@@ -142,7 +142,7 @@ fn append_raw(size: usize, value: &Value, form: Form, bytes: &mut Vec<u8>) -> Pa
 }
 
 /// A list of integers from 0 to 255.
-fn byte_list(value: &Value) -> Parsed<Vec<u8>> {
+fn byte_list(value: &Value) -> ParseResult<Vec<u8>> {
     let byte = |item: &Value| {
         let byte = item.as_u64().and_then(|byte| u8::try_from(byte).ok());
         byte.ok_or_else(|| Fault::invalid(format_args!("{} is no byte", super::json::shown(item))))
@@ -151,7 +151,7 @@ fn byte_list(value: &Value) -> Parsed<Vec<u8>> {
 }
 
 /// The bytes that a string stands for: base64 since v2. A v2 string that cannot be base64 stands for itself.
-fn byte_string(value: &Value, form: Form) -> Parsed<Vec<u8>> {
+fn byte_string(value: &Value, form: Form) -> ParseResult<Vec<u8>> {
     if means_zeros(value, form) {
         return Ok(Vec::new());
     }
@@ -168,7 +168,7 @@ fn byte_string(value: &Value, form: Form) -> Parsed<Vec<u8>> {
     }
 }
 
-fn append_padded(content: &[u8], size: usize, value: &Value, bytes: &mut Vec<u8>) -> Parsed<()> {
+fn append_padded(content: &[u8], size: usize, value: &Value, bytes: &mut Vec<u8>) -> ParseResult<()> {
     let padding = size.checked_sub(content.len()).ok_or_else(|| {
         let (found, shown) = (content.len(), super::json::shown(value));
         Fault::invalid(format_args!("{shown} is {found} bytes, and an element {size}"))
@@ -178,13 +178,13 @@ fn append_padded(content: &[u8], size: usize, value: &Value, bytes: &mut Vec<u8>
     Ok(())
 }
 
-fn append_utf32(points: usize, value: &Value, form: Form, bytes: &mut Vec<u8>) -> Parsed<()> {
+fn append_utf32(points: usize, value: &Value, form: Form, bytes: &mut Vec<u8>) -> ParseResult<()> {
     let text = if means_zeros(value, form) { "" } else { super::json::text(value)? };
     let content: Vec<u8> = text.chars().flat_map(|point| u32::from(point).to_le_bytes()).collect();
     append_padded(&content, points.saturating_mul(4), value, bytes)
 }
 
-fn append_complex(data_type: &DataType, value: &Value, form: Form, bytes: &mut Vec<u8>) -> Parsed<()> {
+fn append_complex(data_type: &DataType, value: &Value, form: Form, bytes: &mut Vec<u8>) -> ParseResult<()> {
     let part = if *data_type == DataType::Complex64 { DataType::Float32 } else { DataType::Float64 };
     let zero = Value::from(0);
     let (real, imaginary) = match value.as_array().map(Vec::as_slice) {
@@ -202,7 +202,7 @@ fn append_complex(data_type: &DataType, value: &Value, form: Form, bytes: &mut V
 
 /// A struct: base64 of the packed element, or an object with a value for each field (a list of them in order,
 /// where there is no other form).
-fn append_struct(fields: &[Field], value: &Value, form: Form, bytes: &mut Vec<u8>) -> Parsed<()> {
+fn append_struct(fields: &[Field], value: &Value, form: Form, bytes: &mut Vec<u8>) -> ParseResult<()> {
     let whole = DataType::Struct(fields.to_vec());
     let size = whole.item_size().unwrap_or(0);
     match value {
@@ -223,7 +223,7 @@ fn append_fields(
     members: &Map<String, Value>,
     form: Form,
     bytes: &mut Vec<u8>,
-) -> Parsed<()> {
+) -> ParseResult<()> {
     if let Some(name) = members.keys().find(|name| !fields.iter().any(|field| field.name == **name)) {
         return Err(Fault::invalid(format_args!("there is no field {}", super::json::shown_text(name))));
     }
@@ -237,7 +237,7 @@ fn append_fields(
     Ok(())
 }
 
-fn append_field(field: &Field, value: &Value, form: Form, bytes: &mut Vec<u8>) -> Parsed<()> {
+fn append_field(field: &Field, value: &Value, form: Form, bytes: &mut Vec<u8>) -> ParseResult<()> {
     append_subarray(&field.data_type, &field.shape, value, form, bytes)
         .map_err(|fault| fault.within(super::json::shown_text(&field.name)))
 }
@@ -248,7 +248,7 @@ fn append_subarray(
     value: &Value,
     form: Form,
     bytes: &mut Vec<u8>,
-) -> Parsed<()> {
+) -> ParseResult<()> {
     let Some((&length, inner)) = shape.split_first() else {
         return append(data_type, value, form, bytes);
     };
@@ -266,7 +266,7 @@ fn append_variable_length(
     value: &Value,
     form: Form,
     bytes: &mut Vec<u8>,
-) -> Parsed<()> {
+) -> ParseResult<()> {
     match (kind, value) {
         (_, Value::Null) | (VariableLength::Other(_), _) => {}
         (VariableLength::Utf8, Value::String(text)) => bytes.extend_from_slice(text.as_bytes()),
@@ -295,13 +295,13 @@ mod tests {
         crate::metadata::json::parse(text.as_bytes()).unwrap()
     }
 
-    fn v3(data_type: Value, fill: &str) -> Parsed<Vec<u8>> {
+    fn v3(data_type: Value, fill: &str) -> ParseResult<Vec<u8>> {
         let fill = FillValue::from_v3(&parse_data_type_v3(&data_type).unwrap(), &parsed(fill))?;
         assert!(!fill.is_undefined);
         Ok(fill.bytes)
     }
 
-    fn v2(dtype: Value, fill: &str) -> Parsed<Vec<u8>> {
+    fn v2(dtype: Value, fill: &str) -> ParseResult<Vec<u8>> {
         let Dtype::Fixed(stored) = parse_dtype_v2(&dtype).unwrap() else { panic!("{dtype}") };
         FillValue::from_v2(&stored.data_type, &stored.big_endian, &parsed(fill)).map(|fill| fill.bytes)
     }

@@ -9,11 +9,11 @@ use super::decimal::Decimal;
 use crate::metadata::data_type::DataType;
 use crate::metadata::data_type::minifloat::Minifloat;
 use crate::metadata::json;
-use crate::metadata::json::fault::{Fault, Parsed};
+use crate::metadata::json::fault::{Fault, ParseResult};
 
 /// Appends the bytes of a number of `data_type`. `is_loose` takes what v1 and v2 writers leave: 0 and 1 for
 /// false and true, and these for numbers.
-pub fn append(data_type: &DataType, value: &Value, is_loose: bool, bytes: &mut Vec<u8>) -> Parsed<()> {
+pub fn append(data_type: &DataType, value: &Value, is_loose: bool, bytes: &mut Vec<u8>) -> ParseResult<()> {
     use DataType::*;
     match data_type {
         Bool => bytes.push(boolean(value, is_loose)?),
@@ -79,14 +79,14 @@ fn not_a(what: &str, value: &Value) -> Fault {
     Fault::invalid(format_args!("{} is no {what}", json::shown(value)))
 }
 
-fn in_range(number: i128, low: i128, high: i128, value: &Value) -> Parsed<i128> {
+fn in_range(number: i128, low: i128, high: i128, value: &Value) -> ParseResult<i128> {
     if (low..=high).contains(&number) {
         return Ok(number);
     }
     Err(Fault::invalid(format_args!("{} is not from {low} to {high}", json::shown(value))))
 }
 
-fn boolean(value: &Value, is_loose: bool) -> Parsed<u8> {
+fn boolean(value: &Value, is_loose: bool) -> ParseResult<u8> {
     match value {
         Value::Bool(truth) => Ok(u8::from(*truth)),
         _ if is_loose => match integer(value, true) {
@@ -98,7 +98,7 @@ fn boolean(value: &Value, is_loose: bool) -> Parsed<u8> {
 }
 
 /// An integer: a JSON number without a fraction, or a string of one.
-fn integer(value: &Value, is_loose: bool) -> Parsed<i128> {
+fn integer(value: &Value, is_loose: bool) -> ParseResult<i128> {
     let text = match value {
         Value::Number(number) => number.as_str(),
         Value::String(text) => text,
@@ -121,7 +121,7 @@ enum Float<'a> {
     Decimal(Decimal<'a>),
 }
 
-fn float(value: &Value) -> Parsed<Float<'_>> {
+fn float(value: &Value) -> ParseResult<Float<'_>> {
     let text = match value {
         Value::Number(number) => number.as_str(),
         Value::String(text) => text.trim(),
@@ -143,7 +143,7 @@ fn float(value: &Value) -> Parsed<Float<'_>> {
 
 /// The bits of a float of `size` bytes, least significant byte first. All digits must be there: zarr-python reads
 /// `"0x7fc00000"` as float32 even in a float64 array, the specification as a tiny float64.
-fn hexadecimal(digits: &str, size: usize, value: &Value) -> Parsed<impl Iterator<Item = u8> + use<>> {
+fn hexadecimal(digits: &str, size: usize, value: &Value) -> ParseResult<impl Iterator<Item = u8> + use<>> {
     let is_hexadecimal = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     if digits.len() != 2 * size || !is_hexadecimal {
         let (shown, needed) = (json::shown(value), 2 * size);
@@ -153,7 +153,7 @@ fn hexadecimal(digits: &str, size: usize, value: &Value) -> Parsed<impl Iterator
     Ok(bits.to_le_bytes().into_iter().take(size))
 }
 
-fn append_minifloat(format: Minifloat, value: &Value, bytes: &mut Vec<u8>) -> Parsed<()> {
+fn append_minifloat(format: Minifloat, value: &Value, bytes: &mut Vec<u8>) -> ParseResult<()> {
     let size = if format.bits() > 8 { 2 } else { 1 };
     let code = match float(value)? {
         Float::Bits(digits) => {
@@ -189,19 +189,19 @@ mod tests {
         json::parse(text.as_bytes()).unwrap()
     }
 
-    fn v3(data_type: Value, fill: &str) -> Parsed<Vec<u8>> {
+    fn v3(data_type: Value, fill: &str) -> ParseResult<Vec<u8>> {
         let fill = FillValue::from_v3(&parse_data_type_v3(&data_type).unwrap(), &parsed(fill))?;
         assert!(!fill.is_undefined);
         Ok(fill.bytes)
     }
 
-    fn v2(dtype: Value, fill: &str) -> Parsed<Vec<u8>> {
+    fn v2(dtype: Value, fill: &str) -> ParseResult<Vec<u8>> {
         let Dtype::Fixed(stored) = parse_dtype_v2(&dtype).unwrap() else { panic!("{dtype}") };
         FillValue::from_v2(&stored.data_type, &stored.big_endian, &parsed(fill)).map(|fill| fill.bytes)
     }
 
     /// The bytes, written as a number of that size.
-    fn number(bytes: Parsed<Vec<u8>>) -> u64 {
+    fn number(bytes: ParseResult<Vec<u8>>) -> u64 {
         bytes.unwrap().iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte))
     }
 

@@ -9,20 +9,20 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use super::fault::{Fault, Parsed};
+use super::fault::{Fault, ParseResult};
 use crate::metadata::json;
 
 /// An object or a list, taken apart.
 struct Container<'t> {
     is_object: bool,
-    parts: Vec<Part<'t>>,
+    parts: Vec<Member<'t>>,
     /// What stands between the last part and the closing bracket.
     tail: &'t str,
 }
 
 /// A member of an object or an item of a list.
 #[derive(Clone)]
-struct Part<'t> {
+struct Member<'t> {
     /// The space before it.
     lead: &'t str,
     /// For members: the name, unescaped.
@@ -135,7 +135,13 @@ impl<'t> Container<'t> {
             if is_last {
                 container.tail = trail;
             }
-            container.parts.push(Part { lead, name, label, value, trail: if is_last { "" } else { trail } });
+            container.parts.push(Member {
+                lead,
+                name,
+                label,
+                value,
+                trail: if is_last { "" } else { trail },
+            });
             if is_last {
                 return Some(container);
             }
@@ -146,7 +152,7 @@ impl<'t> Container<'t> {
     fn text(&self) -> String {
         let (open, close) = if self.is_object { ('{', '}') } else { ('[', ']') };
         let mut text = String::from(open);
-        for (index, Part { lead, label, value, trail, .. }) in self.parts.iter().enumerate() {
+        for (index, Member { lead, label, value, trail, .. }) in self.parts.iter().enumerate() {
             if index > 0 {
                 text.push(',');
             }
@@ -174,7 +180,7 @@ impl<'t> Container<'t> {
         let colon = last.map_or(": ", |part| if part.label.ends_with(':') { ":" } else { ": " });
         let quoted = || Cow::Owned(format!("{}{colon}", Value::from(name)));
         let label = if self.is_object { quoted() } else { Cow::Borrowed("") };
-        self.parts.push(Part { lead, name: name.to_owned(), label, value, trail: "" });
+        self.parts.push(Member { lead, name: name.to_owned(), label, value, trail: "" });
     }
 }
 
@@ -205,11 +211,11 @@ pub fn is_same(stored: &Value, written: &Value) -> bool {
 
 /// The text of a value that is stored, changed to what was written: parts that are the same keep their stored text and
 /// place, others get the written text, new ones come last. Fails where either is not JSON.
-pub fn merge(stored: &str, written: &str) -> Parsed<String> {
+pub fn merge(stored: &str, written: &str) -> ParseResult<String> {
     Ok(merge_value(trimmed(stored), trimmed(written), &parse(stored)?, &parse(written)?))
 }
 
-fn parse(text: &str) -> Parsed<Value> {
+fn parse(text: &str) -> ParseResult<Value> {
     json::parse(text.as_bytes())
 }
 
@@ -243,7 +249,7 @@ fn merge_value(stored: &str, written: &str, before: &Value, after: &Value) -> St
         let before = value(before, &part.name, index).unwrap_or_default();
         let after = value(after, &part.name, index).unwrap_or_default();
         let merged = merge_value(&part.value, &from.value, &before, &after);
-        kept.push(Part { value: Cow::Owned(merged), ..part.clone() });
+        kept.push(Member { value: Cow::Owned(merged), ..part.clone() });
     }
     let added: Vec<(String, String)> = (new.parts.iter().enumerate())
         .filter(|(index, part)| {
@@ -262,7 +268,7 @@ fn merge_value(stored: &str, written: &str, before: &Value, after: &Value) -> St
 }
 
 /// The text of an object with some members set, and those removed that get `None`. Values are JSON.
-pub fn set(stored: &str, changes: &[(String, Option<String>)]) -> Parsed<String> {
+pub fn set(stored: &str, changes: &[(String, Option<String>)]) -> ParseResult<String> {
     let Some(mut object) = Container::parse(stored).filter(|container| container.is_object) else {
         return Err(Fault::invalid("not an object"));
     };

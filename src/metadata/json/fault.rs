@@ -14,7 +14,7 @@ pub enum Fault {
 }
 
 /// The result of reading a part of a document.
-pub type Parsed<T> = std::result::Result<T, Fault>;
+pub type ParseResult<T> = std::result::Result<T, Fault>;
 
 impl Fault {
     /// A rule or a limit broken.

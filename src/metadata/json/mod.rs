@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use serde_json::{Map, Value};
 
 use super::MAX_DOCUMENT_BYTES;
-use fault::{Fault, Parsed};
+use fault::{Fault, ParseResult};
 
 /// The deepest nesting of lists and objects that is read.
 pub const MAX_DEPTH: usize = 64;
@@ -25,7 +25,7 @@ pub const MAX_VALUES: usize = 2 << 20;
 pub const MAX_NAME_BYTES: usize = 4096;
 
 /// Parses a whole document.
-pub fn parse(document: &[u8]) -> Parsed<Value> {
+pub fn parse(document: &[u8]) -> ParseResult<Value> {
     if document.len() as u64 > MAX_DOCUMENT_BYTES {
         return Err(Fault::invalid(format_args!(
             "the document has {} bytes, more than the {MAX_DOCUMENT_BYTES} that are read",
@@ -38,7 +38,7 @@ pub fn parse(document: &[u8]) -> Parsed<Value> {
 }
 
 /// Parses a document that must be an object.
-pub fn parse_object(document: &[u8]) -> Parsed<Map<String, Value>> {
+pub fn parse_object(document: &[u8]) -> ParseResult<Map<String, Value>> {
     match parse(document)? {
         Value::Object(members) => Ok(members),
         other => Err(Fault::invalid(format_args!("the document is {}, not an object", shown(&other)))),
@@ -46,7 +46,7 @@ pub fn parse_object(document: &[u8]) -> Parsed<Map<String, Value>> {
 }
 
 /// Puts the words that JSON lacks between quotes, and enforces [`MAX_DEPTH`] and [`MAX_VALUES`] on the way.
-fn quote_bare_numbers(document: &[u8]) -> Parsed<Cow<'_, [u8]>> {
+fn quote_bare_numbers(document: &[u8]) -> ParseResult<Cow<'_, [u8]>> {
     const WORDS: [&[u8]; 3] = [b"NaN", b"Infinity", b"-Infinity"];
     let mut quoted: Vec<u8> = Vec::new();
     let mut copied = 0; // how much of the document `quoted` holds
@@ -126,17 +126,17 @@ fn shortened(text: &str) -> String {
 }
 
 /// The member `name`, which must be there.
-pub fn required<'a>(members: &'a Map<String, Value>, name: &str) -> Parsed<&'a Value> {
+pub fn required<'a>(members: &'a Map<String, Value>, name: &str) -> ParseResult<&'a Value> {
     members.get(name).ok_or_else(|| Fault::invalid(format_args!("{name} is missing")))
 }
 
 /// An object.
-pub fn object(value: &Value) -> Parsed<&Map<String, Value>> {
+pub fn object(value: &Value) -> ParseResult<&Map<String, Value>> {
     value.as_object().ok_or_else(|| Fault::invalid(format_args!("must be an object, not {}", shown(value))))
 }
 
 /// A list.
-pub fn list(value: &Value) -> Parsed<&[Value]> {
+pub fn list(value: &Value) -> ParseResult<&[Value]> {
     match value {
         Value::Array(items) => Ok(items),
         _ => Err(Fault::invalid(format_args!("must be a list, not {}", shown(value)))),
@@ -144,12 +144,12 @@ pub fn list(value: &Value) -> Parsed<&[Value]> {
 }
 
 /// A string.
-pub fn text(value: &Value) -> Parsed<&str> {
+pub fn text(value: &Value) -> ParseResult<&str> {
     value.as_str().ok_or_else(|| Fault::invalid(format_args!("must be a string, not {}", shown(value))))
 }
 
 /// A string that names something: not longer than [`MAX_NAME_BYTES`].
-pub fn name(value: &Value) -> Parsed<&str> {
+pub fn name(value: &Value) -> ParseResult<&str> {
     let name = text(value)?;
     if name.len() > MAX_NAME_BYTES {
         return Err(Fault::invalid(format_args!(
@@ -161,19 +161,19 @@ pub fn name(value: &Value) -> Parsed<&str> {
 }
 
 /// A number that is not negative and has neither fraction nor exponent.
-pub fn unsigned(value: &Value) -> Parsed<u64> {
+pub fn unsigned(value: &Value) -> ParseResult<u64> {
     value.as_u64().ok_or_else(|| {
         Fault::invalid(format_args!("must be an integer from 0 to 2^64-1, not {}", shown(value)))
     })
 }
 
 /// A list of such numbers.
-pub fn unsigned_list(value: &Value) -> Parsed<Vec<u64>> {
+pub fn unsigned_list(value: &Value) -> ParseResult<Vec<u64>> {
     list(value)?.iter().enumerate().map(|(i, item)| unsigned(item).map_err(|fault| fault.within(i))).collect()
 }
 
 /// Refuses members other than `known`, unless they say that they may be skipped (v3 core, "must_understand").
-pub fn refuse_unknown(members: &Map<String, Value>, known: &[&str]) -> Parsed<()> {
+pub fn refuse_unknown(members: &Map<String, Value>, known: &[&str]) -> ParseResult<()> {
     for (name, value) in members {
         if !known.contains(&name.as_str()) && !may_be_skipped(value) {
             return Err(Fault::unsupported(format_args!(

@@ -26,7 +26,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::{Confinement, DirectoryStore, LOOK, posix_stat};
 use crate::store::Info;
-use crate::store::readers::{Audience, CHANGE, Owned, READ, Readers, SEARCH};
+use crate::store::readers::{Audience, CHANGE, Ownership, READ, Readers, SEARCH};
 use crate::sys;
 
 /// As many links as the kernel follows.
@@ -65,7 +65,7 @@ pub(super) struct ArrayGuard {
     /// Folders below the array's own that were found to be open: when, and how often the array had been opened.
     folders: Mutex<HashMap<String, (Instant, u64)>>,
     /// Folders that were reached through links.
-    reached: Mutex<Vec<Reached>>,
+    reached: Mutex<Vec<LinkedFolder>>,
     /// Held while a folder is made that has not got its owner and mode yet.
     making: Mutex<()>,
     /// Device and inode of the array's folder that is locked for writing.
@@ -73,7 +73,7 @@ pub(super) struct ArrayGuard {
 }
 
 /// A folder that was reached through a link. It is used again until the array is opened the next time, and not for long.
-struct Reached {
+struct LinkedFolder {
     key: String,
     folder: Arc<File>,
     at: Instant,
@@ -82,15 +82,15 @@ struct Reached {
 
 /// How an object or folder was reached.
 #[derive(Default)]
-pub(super) struct Way {
+pub(super) struct PathTrace {
     /// The folders searched since the first link.
-    folders: Vec<Owned>,
+    folders: Vec<Ownership>,
     has_link: bool,
     /// A link below the array's folder was followed.
     has_link_below: bool,
 }
 
-impl Way {
+impl PathTrace {
     /// Whether a link was followed.
     pub fn has_link(&self) -> bool {
         self.has_link
@@ -98,14 +98,14 @@ impl Way {
 
     /// What is known of what was reached, cut to those who could have reached it.
     pub fn cut(&self, info: Info) -> Info {
-        let readers = self.folders.iter().fold(Readers::of(&info), Readers::behind_of);
+        let readers = self.folders.iter().fold(Readers::of(&info), Readers::within_of);
         Info { mode: readers.mode, ..info }
     }
 }
 
 impl Readers {
-    fn behind_of(self, folder: &Owned) -> Self {
-        self.behind(folder)
+    fn within_of(self, folder: &Ownership) -> Self {
+        self.within(folder)
     }
 }
 
@@ -127,7 +127,7 @@ impl ArrayGuard {
     }
 
     /// Whether a folder's owner and mode are as they are to be, also of one that is made at this moment.
-    fn allows(&self, folder: &File, test: impl Fn(&Owned) -> bool) -> io::Result<bool> {
+    fn allows(&self, folder: &File, test: impl Fn(&Ownership) -> bool) -> io::Result<bool> {
         if test(&owned(folder)?) {
             return Ok(true);
         }
@@ -136,12 +136,12 @@ impl ArrayGuard {
     }
 
     fn check_folder(&self, folder: &File) -> io::Result<()> {
-        let is_open = |folder: &Owned| self.audience.all(|readers| readers.all_may(READ, SEARCH, folder));
+        let is_open = |folder: &Ownership| self.audience.all(|readers| readers.all_may(READ, SEARCH, folder));
         if self.allows(folder, is_open)? { Ok(()) } else { Err(refused(FOLDER_IS_CLOSED)) }
     }
 
     /// Whether what is read may be read by all.
-    pub fn check_object(&self, object: &Owned) -> io::Result<()> {
+    pub fn check_object(&self, object: &Ownership) -> io::Result<()> {
         let is_open = self.audience.all(|readers| readers.all_may(READ, READ, object));
         if is_open { Ok(()) } else { Err(refused(OBJECT_IS_CLOSED)) }
     }
@@ -149,7 +149,7 @@ impl ArrayGuard {
     /// Whether the folder of an object may be changed.
     fn check_change(&self, folder: &File) -> io::Result<()> {
         const WRITE: u32 = 0o2;
-        let may = |folder: &Owned| self.audience.all(|readers| readers.all_may(WRITE, CHANGE, folder));
+        let may = |folder: &Ownership| self.audience.all(|readers| readers.all_may(WRITE, CHANGE, folder));
         if self.allows(folder, may)? { Ok(()) } else { Err(refused(NOT_TO_BE_CHANGED)) }
     }
 
@@ -185,8 +185,9 @@ impl ArrayGuard {
         }
         let (folder, name) = key.rsplit_once('/')?;
         let times = self.audience.times();
-        let is_current =
-            |known: &Reached| known.times == times && known.at.elapsed() < FOLDER_TIME && known.key == folder;
+        let is_current = |known: &LinkedFolder| {
+            known.times == times && known.at.elapsed() < FOLDER_TIME && known.key == folder
+        };
         let folder = self.reached.lock().iter().find(|known| is_current(known))?.folder.clone();
         let name = CString::new(name).ok()?;
         match sys::open_at(folder.as_fd(), &name, flags | libc::O_NOFOLLOW).map(File::from) {
@@ -204,7 +205,7 @@ impl ArrayGuard {
             reached.remove(0);
         }
         let (key, folder, at) = (key.to_owned(), Arc::new(folder), Instant::now());
-        reached.push(Reached { key, folder, at, times });
+        reached.push(LinkedFolder { key, folder, at, times });
     }
 
     /// The array's folder was locked for writing.
@@ -222,7 +223,7 @@ impl ArrayGuard {
     }
 }
 
-fn owned(file: &File) -> io::Result<Owned> {
+fn owned(file: &File) -> io::Result<Ownership> {
     Ok(Readers::of(&posix_stat::info(file)?))
 }
 
@@ -250,17 +251,22 @@ struct Walk<'a> {
     /// In reverse.
     steps: Vec<Step>,
     links: usize,
-    way: Way,
+    trace: PathTrace,
 }
 
 impl DirectoryStore {
     /// As the kernel resolves a path, but nothing is reached through a link that is not open to those whom it is meant for.
-    pub(super) fn resolve_guarded(&self, key: &str, flags: i32, guard: &Guard) -> io::Result<(File, Way)> {
+    pub(super) fn resolve_guarded(
+        &self,
+        key: &str,
+        flags: i32,
+        guard: &Guard,
+    ) -> io::Result<(File, PathTrace)> {
         let times = match guard {
             Guard::Nodes => 0,
             Guard::Array(array) => {
                 if let Some(opened) = array.open_in_reached(key, flags) {
-                    return Ok((opened?, Way { has_link: true, ..Way::default() }));
+                    return Ok((opened?, PathTrace { has_link: true, ..PathTrace::default() }));
                 }
                 array.audience.times()
             }
@@ -275,7 +281,7 @@ impl DirectoryStore {
                 if let Guard::Array(array) = guard {
                     array.check_folders_of(self, key)?;
                 }
-                Ok((File::from(opened), Way::default()))
+                Ok((File::from(opened), PathTrace::default()))
             }
             Err(error) if matches!(error.raw_os_error(), Some(libc::ELOOP | libc::ENOSYS | libc::EPERM)) => {
                 let root = File::from(sys::open_at(self.root.as_fd(), c".", LOOK | libc::O_DIRECTORY)?);
@@ -289,29 +295,30 @@ impl DirectoryStore {
                 });
                 let mut steps: Vec<Step> = steps.collect();
                 steps.reverse();
-                let way = Way::default();
-                Walk { store: self, guard, key, times, folders: vec![root], steps, links: 0, way }.run(flags)
+                let trace = PathTrace::default();
+                Walk { store: self, guard, key, times, folders: vec![root], steps, links: 0, trace }
+                    .run(flags)
             }
             Err(error) => Err(error),
         }
     }
 
     /// Whether names in a folder may be changed that was reached so.
-    pub(super) fn check_change(&self, folder: &File, way: &Way) -> io::Result<()> {
+    pub(super) fn check_change(&self, folder: &File, trace: &PathTrace) -> io::Result<()> {
         match &self.guard {
-            Some(Guard::Array(array)) if way.has_link_below => array.check_change(folder),
+            Some(Guard::Array(array)) if trace.has_link_below => array.check_change(folder),
             _ => Ok(()),
         }
     }
 }
 
 impl Walk<'_> {
-    fn run(mut self, flags: i32) -> io::Result<(File, Way)> {
+    fn run(mut self, flags: i32) -> io::Result<(File, PathTrace)> {
         loop {
             let Some(step) = self.steps.pop() else {
                 // The path ends in `..` or `.`.
                 let folder = self.folders.pop().ok_or(io::ErrorKind::NotFound)?;
-                return Ok((self.reopened(&folder, flags)?, self.way));
+                return Ok((self.reopened(&folder, flags)?, self.trace));
             };
             self.enter(&step)?;
             match step.name.as_slice() {
@@ -348,15 +355,16 @@ impl Walk<'_> {
     /// The present folder is about to be searched.
     fn enter(&mut self, step: &Step) -> io::Result<()> {
         let is_below = matches!(self.guard, Guard::Array(array) if step.index > array.depth);
-        if !self.way.has_link && !is_below {
+        if !self.trace.has_link && !is_below {
             return Ok(());
         }
         let folder = self.folders.last().ok_or(io::ErrorKind::NotFound)?;
-        let lends = |rights: &Owned| step.lenders.iter().all(|lender| lender.all_may(READ, SEARCH, rights));
+        let lends =
+            |rights: &Ownership| step.lenders.iter().all(|lender| lender.all_may(READ, SEARCH, rights));
         let is_lent = match self.guard {
             Guard::Nodes => {
                 let rights = owned(folder)?;
-                self.way.folders.push(rights);
+                self.trace.folders.push(rights);
                 lends(&rights)
             }
             Guard::Array(array) => array.check_folder(folder).map(|()| array.allows(folder, lends))??,
@@ -406,8 +414,8 @@ impl Walk<'_> {
             }
             self.folders = vec![File::open("/")?];
         }
-        self.way.has_link = true;
-        self.way.has_link_below |= matches!(self.guard, Guard::Array(array) if step.index >= array.depth);
+        self.trace.has_link = true;
+        self.trace.has_link_below |= matches!(self.guard, Guard::Array(array) if step.index >= array.depth);
         let mut lenders = step.lenders.as_ref().clone();
         // What this program's own user, or root, links to may be had through this program.
         if ![0, sys::effective_ids().0].contains(&metadata.uid()) {
@@ -430,7 +438,7 @@ impl Walk<'_> {
     }
 
     /// The link's owner must have what the link itself names, if that is a file.
-    fn end(mut self, opened: File, step: &Step) -> io::Result<(File, Way)> {
+    fn end(mut self, opened: File, step: &Step) -> io::Result<(File, PathTrace)> {
         if !step.lenders.is_empty() && opened.metadata()?.is_file() {
             let object = owned(&opened)?;
             if !step.lenders.iter().all(|lender| lender.all_may(READ, READ, &object)) {
@@ -438,12 +446,12 @@ impl Walk<'_> {
             }
         }
         if let Guard::Array(array) = self.guard
-            && self.way.has_link
+            && self.trace.has_link
             && !step.is_lent
             && let Some(folder) = self.folders.pop()
         {
             array.note_reached(self.key, folder, self.times);
         }
-        Ok((opened, self.way))
+        Ok((opened, self.trace))
     }
 }

@@ -31,7 +31,7 @@ use std::sync::atomic::AtomicBool;
 use super::{Audience, Entry, Info, Object, Readers, Room, Store, Validator, Writer, check_key, read_whole};
 use crate::error::{Error, Result};
 use crate::sys::{self, NameKind};
-use links::{ArrayGuard, Guard, Way};
+use links::{ArrayGuard, Guard, PathTrace};
 
 /// The longest name that any filesystem of Linux takes, in bytes.
 const NAME_MAX_BYTES: usize = 255;
@@ -101,7 +101,7 @@ impl DirectoryStore {
     }
 
     /// Opens the path of `key`, `None` when it is missing.
-    fn resolve(&self, key: &str, operation: &'static str, flags: i32) -> Result<Option<(File, Way)>> {
+    fn resolve(&self, key: &str, operation: &'static str, flags: i32) -> Result<Option<(File, PathTrace)>> {
         check_key(key, operation)?;
         match self.resolve_raw(key, flags) {
             Ok(found) => Ok(Some(found)),
@@ -117,7 +117,7 @@ impl DirectoryStore {
         }
     }
 
-    fn resolve_raw(&self, key: &str, flags: i32) -> io::Result<(File, Way)> {
+    fn resolve_raw(&self, key: &str, flags: i32) -> io::Result<(File, PathTrace)> {
         if let Some(guard) = &self.guard {
             return self.resolve_guarded(key, flags, guard);
         }
@@ -128,7 +128,7 @@ impl DirectoryStore {
             Confinement::Plain => sys::open_at(root, &path, flags),
             Confinement::Walk => walk(root, key, flags),
         };
-        Ok((File::from(opened?), Way::default()))
+        Ok((File::from(opened?), PathTrace::default()))
     }
 
     /// A path is missing when its name is in none of the folders that lead to it. If what ends the path is a
@@ -183,14 +183,14 @@ impl DirectoryStore {
     fn open_unlinked(&self, key: &str) -> Result<Option<File>> {
         let found = self.resolve(key, "list", READ | libc::O_DIRECTORY)?;
         let is_nodes = matches!(self.guard, Some(Guard::Nodes));
-        Ok(found.filter(|(_, way)| !(is_nodes && way.has_link())).map(|(folder, _)| folder))
+        Ok(found.filter(|(_, trace)| !(is_nodes && trace.has_link())).map(|(folder, _)| folder))
     }
 
     /// Opens a folder whose names are going to be changed.
     fn open_for_change(&self, key: &str, operation: &'static str) -> Result<Option<File>> {
         let found = self.resolve(key, operation, READ | libc::O_DIRECTORY)?;
-        let Some((folder, way)) = found else { return Ok(None) };
-        self.check_change(&folder, &way).map_err(|error| Error::store(key, operation, error))?;
+        let Some((folder, trace)) = found else { return Ok(None) };
+        self.check_change(&folder, &trace).map_err(|error| Error::store(key, operation, error))?;
         Ok(Some(folder))
     }
 
@@ -258,7 +258,7 @@ impl Store for DirectoryStore {
     }
 
     fn head(&self, key: &str) -> Result<Option<Info>> {
-        let Some((file, way)) = self.resolve(key, "look at", LOOK)? else { return Ok(None) };
+        let Some((file, trace)) = self.resolve(key, "look at", LOOK)? else { return Ok(None) };
         let failed = |error| Error::store(key, "look at", error);
         let metadata = file.metadata().map_err(failed)?;
         let info = posix_stat::info_of(&file, &metadata);
@@ -267,7 +267,7 @@ impl Store for DirectoryStore {
         {
             array.check_object(&Readers::of(&info)).map_err(failed)?;
         }
-        Ok(Some(way.cut(info)))
+        Ok(Some(trace.cut(info)))
     }
 
     fn list(&self, folder: &str) -> Result<Vec<Entry>> {

@@ -5,7 +5,7 @@
 //! Values are matched as numbers: any NaN is matched by a NaN key and −0 by 0, as zarr-python does. Of keys that
 //! are the same number the first counts ("MUST use the first occurrence").
 
-use crate::codec::kernels::exact_number::{Format, Real};
+use crate::codec::kernels::exact_number::{ExactNumber, Format};
 
 /// A map that is longer than this is searched by halves.
 const MAX_LINEAR: usize = 8;
@@ -23,9 +23,9 @@ fn canonical(format: Format, code: u64) -> u64 {
     match format {
         Format::Integer(_) => code,
         Format::Float(_) => match format.read(code) {
-            Real::Finite { significand: 0, .. } => 0,
+            ExactNumber::Finite { significand: 0, .. } => 0,
             // No number has the code, whatever the float's width.
-            Real::Nan { .. } => u64::MAX,
+            ExactNumber::Nan { .. } => u64::MAX,
             _ => code,
         },
     }
@@ -66,7 +66,7 @@ impl ScalarMap {
         for &(key, value) in &self.entries {
             match (source, source.read(key)) {
                 (Format::Float(_), _) if key == u64::MAX => {}
-                (Format::Float(_), Real::Finite { significand: 0, .. }) => {
+                (Format::Float(_), ExactNumber::Finite { significand: 0, .. }) => {
                     patches.push((0, value));
                     patches.push((1 << (source.width() * 8 - 1), value));
                 }

@@ -8,7 +8,7 @@ use std::fmt;
 
 use half::f16;
 
-use crate::codec::kernels::exact_number::{Format, OutOfRange, Real, Rounding};
+use crate::codec::kernels::exact_number::{ExactNumber, Format, OutOfRange, Rounding};
 use crate::codec::{CodecError, CodecResult};
 
 /// Elements that are computed before anyone asks whether all of them were representable.
@@ -229,13 +229,15 @@ impl Narrow {
     /// An integer type: `None` where the type lacks the result or a value on the way.
     fn integer(&self, code: u64, direction: Direction) -> Option<u64> {
         let of = |code: u64| match self.format.read(code) {
-            Real::Finite { is_negative: true, significand, .. } => 0i64.checked_sub_unsigned(significand),
-            Real::Finite { significand, .. } => 0i64.checked_add_unsigned(significand),
+            ExactNumber::Finite { is_negative: true, significand, .. } => {
+                0i64.checked_sub_unsigned(significand)
+            }
+            ExactNumber::Finite { significand, .. } => 0i64.checked_add_unsigned(significand),
             _ => None,
         };
         let code_of = |value: i64| {
             let (is_negative, significand) = (value < 0, value.unsigned_abs());
-            let value = Real::Finite { is_negative, significand, exponent: 0 };
+            let value = ExactNumber::Finite { is_negative, significand, exponent: 0 };
             self.format.write(value, Rounding::NearestEven, OutOfRange::Refuse).ok()
         };
         let (value, offset) = (of(code)?, self.offset.map_or(Some(0), of)?);
@@ -262,8 +264,9 @@ impl Narrow {
             let bits = Format::FLOAT64.write(value, Rounding::NearestEven, OutOfRange::Refuse).ok()?;
             Some(f64::from_bits(bits))
         };
-        let code_of =
-            |value: f64| self.format.write(Real::of(value), Rounding::NearestEven, OutOfRange::Refuse).ok();
+        let code_of = |value: f64| {
+            self.format.write(ExactNumber::of(value), Rounding::NearestEven, OutOfRange::Refuse).ok()
+        };
         let then = |code: u64, parameter: Option<u64>, operation: fn(f64, f64) -> f64| match parameter {
             Some(parameter) => code_of(operation(of(code)?, of(parameter)?)),
             None => Some(code),

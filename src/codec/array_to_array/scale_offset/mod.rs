@@ -19,7 +19,7 @@ mod arithmetic;
 use serde_json::Value;
 
 use crate::codec::config::Configuration;
-use crate::codec::kernels::exact_number::{Format, OutOfRange, Real, Rounding};
+use crate::codec::kernels::exact_number::{ExactNumber, Format, OutOfRange, Rounding};
 use crate::codec::{ArrayToArray, Codec, CodecError, CodecResult, Context, Entry, Input, Representation};
 use crate::metadata::{DataType, FillValue};
 use arithmetic::{Arithmetic, Narrow, Native};
@@ -48,7 +48,7 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
     };
     let offset = scalar(&mut configuration, "offset", data_type)?;
     let scale = scalar(&mut configuration, "scale", data_type)?;
-    if scale.is_some_and(|code| matches!(format.read(code), Real::Finite { significand: 0, .. })) {
+    if scale.is_some_and(|code| matches!(format.read(code), ExactNumber::Finite { significand: 0, .. })) {
         return Err(configuration.error("scale", "must not be 0"));
     }
     configuration.finish()?;
@@ -104,7 +104,7 @@ fn arithmetic(
             // The types that have no 0 or 1 do without.
             let or = |code: Option<u64>, number: f64| {
                 let code_of =
-                    |number| format.write(Real::of(number), Rounding::NearestEven, OutOfRange::Refuse);
+                    |number| format.write(ExactNumber::of(number), Rounding::NearestEven, OutOfRange::Refuse);
                 code.or_else(|| code_of(number).ok())
             };
             Box::new(Narrow { name, format, offset: or(offset, 0.0), scale: or(scale, 1.0) })

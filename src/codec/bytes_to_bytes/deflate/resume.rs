@@ -15,17 +15,17 @@ const PIECE_BYTES: usize = 64 << 10;
 const WINDOW_BITS: u8 = 15;
 
 /// A decoder of one member that holds `decoded_bytes`.
-pub struct InflateStream {
+pub struct ResumableInflate {
     wrapper: Wrapper,
     decoded_bytes: usize,
     /// Made when the whole was found to be right.
     inflate: Option<Decompress>,
 }
 
-impl InflateStream {
+impl ResumableInflate {
     /// At the beginning.
     pub fn new(wrapper: Wrapper, decoded_bytes: usize) -> Self {
-        InflateStream { wrapper, decoded_bytes, inflate: None }
+        ResumableInflate { wrapper, decoded_bytes, inflate: None }
     }
 
     fn begin(&self) -> Decompress {
@@ -81,7 +81,7 @@ fn go_on(inflate: &mut Decompress, stored: &dyn StoredBytes, out: &mut [u8]) -> 
     })
 }
 
-impl PartStream for InflateStream {
+impl PartStream for ResumableInflate {
     fn position(&self) -> usize {
         self.inflate.as_ref().map_or(0, |inflate| inflate.total_out() as usize)
     }
@@ -122,7 +122,7 @@ mod tests {
                 stored[at] ^= change;
             }
             let whole = wrapper.decode_into(&stored, &mut vec![0; data.len()]);
-            let mut stream = InflateStream::new(wrapper, data.len());
+            let mut stream = ResumableInflate::new(wrapper, data.len());
             let mut at = 0;
             for length in lengths {
                 let mut out = vec![7; length.min(data.len() - at)];
@@ -144,7 +144,7 @@ mod tests {
     fn several_members_are_not_for_parts() {
         let mut encoded = Wrapper::Gzip.encode(&[1; 1000], 5).unwrap();
         encoded.extend(Wrapper::Gzip.encode(&[2; 1000], 5).unwrap());
-        let (stored, mut stream) = (encoded, InflateStream::new(Wrapper::Gzip, 2000));
+        let (stored, mut stream) = (encoded, ResumableInflate::new(Wrapper::Gzip, 2000));
         assert!(stream.decode_next(&stored, &mut [0; 900]).is_err());
     }
 }

@@ -1,6 +1,6 @@
-//! Real numbers as the numeric data types hold them, and their exact conversion from one type to another.
+//! ExactNumber numbers as the numeric data types hold them, and their exact conversion from one type to another.
 //!
-//! [`Real`] holds every value of every integer and float type without loss (a sign, 64 bits and a power of two),
+//! [`ExactNumber`] holds every value of every integer and float type without loss (a sign, 64 bits and a power of two),
 //! so that a conversion is reading and writing: exact, and rounded once. [`Format`] says how a data type lays
 //! its values out. Used by `cast_value` and `scale_offset`; uses `metadata`.
 //!
@@ -53,7 +53,7 @@ pub enum Refusal {
 
 /// A value of any integer or float type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Real {
+pub enum ExactNumber {
     /// `significand × 2^exponent`, negated if so. Zero has the significand 0 and keeps its sign.
     Finite {
         /// Its sign.
@@ -77,33 +77,33 @@ pub enum Real {
     },
 }
 
-impl Real {
+impl ExactNumber {
     /// The value of a float64.
-    pub fn of(value: f64) -> Real {
+    pub fn of(value: f64) -> ExactNumber {
         Format::FLOAT64.read(value.to_bits())
     }
 
     /// Whether two are the same number: −0 is 0, and a NaN is any other NaN.
-    pub fn is_same_number(self, other: Real) -> bool {
+    pub fn is_same_number(self, other: ExactNumber) -> bool {
         self.normalised() == other.normalised()
     }
 
     /// One form for each number.
-    fn normalised(self) -> Real {
+    fn normalised(self) -> ExactNumber {
         match self {
-            Real::Finite { significand: 0, .. } => {
-                Real::Finite { is_negative: false, significand: 0, exponent: 0 }
+            ExactNumber::Finite { significand: 0, .. } => {
+                ExactNumber::Finite { is_negative: false, significand: 0, exponent: 0 }
             }
-            Real::Finite { is_negative, significand, exponent } => {
+            ExactNumber::Finite { is_negative, significand, exponent } => {
                 let zeros = significand.trailing_zeros();
-                Real::Finite {
+                ExactNumber::Finite {
                     is_negative,
                     significand: significand >> zeros,
                     exponent: exponent + zeros.cast_signed(),
                 }
             }
-            Real::Nan { .. } => Real::Nan { is_negative: false, payload: 0 },
-            Real::Infinity { .. } => self,
+            ExactNumber::Nan { .. } => ExactNumber::Nan { is_negative: false, payload: 0 },
+            ExactNumber::Infinity { .. } => self,
         }
     }
 }
@@ -214,7 +214,7 @@ impl Format {
 
     /// The value that a code stands for.
     #[inline]
-    pub fn read(self, code: u64) -> Real {
+    pub fn read(self, code: u64) -> ExactNumber {
         match self {
             Format::Integer(format) => format.read(code),
             Format::Float(format) => format.read(code),
@@ -223,7 +223,12 @@ impl Format {
 
     /// The code of a value: exact where the type has it, else rounded, else as `out_of_range` says.
     #[inline]
-    pub fn write(self, value: Real, rounding: Rounding, out_of_range: OutOfRange) -> Result<u64, Refusal> {
+    pub fn write(
+        self,
+        value: ExactNumber,
+        rounding: Rounding,
+        out_of_range: OutOfRange,
+    ) -> Result<u64, Refusal> {
         match self {
             Format::Integer(format) => format.write(value, rounding, out_of_range),
             Format::Float(format) => format.write(value, rounding, out_of_range),
@@ -234,7 +239,7 @@ impl Format {
     pub fn text(self, code: u64) -> String {
         let value = self.read(code);
         match (self, value) {
-            (Format::Integer(_), Real::Finite { is_negative, significand, .. }) => {
+            (Format::Integer(_), ExactNumber::Finite { is_negative, significand, .. }) => {
                 format!("{}{significand}", if is_negative { "-" } else { "" })
             }
             _ => match Format::FLOAT64.write(value, Rounding::NearestEven, OutOfRange::Clamp) {
@@ -248,7 +253,7 @@ impl Format {
 
 impl IntegerFormat {
     #[inline]
-    fn read(self, code: u64) -> Real {
+    fn read(self, code: u64) -> ExactNumber {
         let above = 64 - self.bits;
         let (is_negative, significand) = match self.is_signed {
             true => {
@@ -257,15 +262,17 @@ impl IntegerFormat {
             }
             false => (false, (code << above) >> above),
         };
-        Real::Finite { is_negative, significand, exponent: 0 }
+        ExactNumber::Finite { is_negative, significand, exponent: 0 }
     }
 
     #[inline]
-    fn write(self, value: Real, rounding: Rounding, out_of_range: OutOfRange) -> Result<u64, Refusal> {
+    fn write(self, value: ExactNumber, rounding: Rounding, out_of_range: OutOfRange) -> Result<u64, Refusal> {
         let (is_negative, significand, exponent) = match value {
-            Real::Finite { is_negative, significand, exponent } => (is_negative, significand, exponent),
-            Real::Infinity { .. } => return Err(Refusal::Infinity),
-            Real::Nan { .. } => return Err(Refusal::Nan),
+            ExactNumber::Finite { is_negative, significand, exponent } => {
+                (is_negative, significand, exponent)
+            }
+            ExactNumber::Infinity { .. } => return Err(Refusal::Infinity),
+            ExactNumber::Nan { .. } => return Err(Refusal::Nan),
         };
         // The whole number modulo 2^64, and whether it has no more bits than that.
         let (magnitude, fits) = match exponent {
@@ -343,27 +350,27 @@ impl FloatFormat {
     }
 
     #[inline]
-    fn read(self, code: u64) -> Real {
+    fn read(self, code: u64) -> ExactNumber {
         let magnitude = code & self.magnitude_mask();
         let is_negative = code & self.sign(true) != 0;
         let exponent = (magnitude >> self.fraction_bits) as i32;
         let fraction = magnitude & ((1 << self.fraction_bits) - 1);
         match self.specials {
             Specials::Ieee if magnitude >= self.infinity() => match fraction {
-                0 => Real::Infinity { is_negative },
-                _ => Real::Nan { is_negative, payload: fraction << (64 - self.fraction_bits) },
+                0 => ExactNumber::Infinity { is_negative },
+                _ => ExactNumber::Nan { is_negative, payload: fraction << (64 - self.fraction_bits) },
             },
             Specials::NanIsAllOnes if magnitude == self.magnitude_mask() => {
-                Real::Nan { is_negative, payload: 0 }
+                ExactNumber::Nan { is_negative, payload: 0 }
             }
             Specials::NanIsNegativeZero if magnitude == 0 && is_negative => {
-                Real::Nan { is_negative, payload: 0 }
+                ExactNumber::Nan { is_negative, payload: 0 }
             }
             // Subnormal: without the leading 1.
             _ if exponent == 0 && self.is_signed => {
-                Real::Finite { is_negative, significand: fraction, exponent: self.least_place() }
+                ExactNumber::Finite { is_negative, significand: fraction, exponent: self.least_place() }
             }
-            _ => Real::Finite {
+            _ => ExactNumber::Finite {
                 is_negative,
                 significand: fraction | (1 << self.fraction_bits),
                 exponent: self.least_place() + exponent - i32::from(self.is_signed),
@@ -372,20 +379,20 @@ impl FloatFormat {
     }
 
     #[inline]
-    fn write(self, value: Real, rounding: Rounding, out_of_range: OutOfRange) -> Result<u64, Refusal> {
+    fn write(self, value: ExactNumber, rounding: Rounding, out_of_range: OutOfRange) -> Result<u64, Refusal> {
         match value {
-            Real::Finite { is_negative, significand, exponent } => {
+            ExactNumber::Finite { is_negative, significand, exponent } => {
                 match self.magnitude(is_negative, significand, exponent, rounding) {
                     Some(0) if self.specials == Specials::NanIsNegativeZero => Ok(0),
                     Some(magnitude) => Ok(self.sign(is_negative) | magnitude),
                     None => self.beyond(value, out_of_range),
                 }
             }
-            Real::Infinity { is_negative } => match self.specials {
+            ExactNumber::Infinity { is_negative } => match self.specials {
                 Specials::Ieee => Ok(self.sign(is_negative) | self.infinity()),
                 _ => Err(Refusal::Infinity),
             },
-            Real::Nan { is_negative, payload } => match self.specials {
+            ExactNumber::Nan { is_negative, payload } => match self.specials {
                 Specials::Ieee => {
                     let quiet = payload | (1 << 63);
                     Ok(self.sign(is_negative) | self.infinity() | (quiet >> (64 - self.fraction_bits)))
@@ -430,8 +437,8 @@ impl FloatFormat {
     }
 
     /// What stands for a finite number out of range.
-    fn beyond(self, value: Real, out_of_range: OutOfRange) -> Result<u64, Refusal> {
-        let Real::Finite { is_negative, significand, exponent } = value else {
+    fn beyond(self, value: ExactNumber, out_of_range: OutOfRange) -> Result<u64, Refusal> {
+        let ExactNumber::Finite { is_negative, significand, exponent } = value else {
             return Err(Refusal::OutOfRange);
         };
         match (out_of_range, self.specials) {

@@ -46,7 +46,7 @@ fn format(data_type: &DataType) -> Format {
     Format::of(data_type).unwrap()
 }
 
-fn float64(value: Real) -> f64 {
+fn float64(value: ExactNumber) -> f64 {
     let bits = Format::FLOAT64.write(value, Rounding::NearestEven, OutOfRange::Refuse).unwrap();
     f64::from_bits(bits)
 }
@@ -72,7 +72,7 @@ impl Ladder {
         let is_signed = *data_type != DataType::Float8E8M0Fnu;
         let codes = 1u64 << (logical_bits(format) - u32::from(is_signed));
         let mut rungs: Vec<(f64, u64)> = (0..codes)
-            .filter(|&code| matches!(format.read(code), Real::Finite { .. }))
+            .filter(|&code| matches!(format.read(code), ExactNumber::Finite { .. }))
             .map(|code| (float64(format.read(code)), code))
             .collect();
         assert!(rungs.is_sorted_by(|a, b| a.0 < b.0), "{data_type:?}");
@@ -83,7 +83,7 @@ impl Ladder {
         };
         let code = last + 1;
         rungs.push((beyond, code));
-        let has_infinity = matches!(format.read(code), Real::Infinity { .. });
+        let has_infinity = matches!(format.read(code), ExactNumber::Infinity { .. });
         Ladder { has_zero: rungs[0].0 == 0.0, rungs, is_signed, has_infinity }
     }
 
@@ -124,9 +124,9 @@ impl Ladder {
 fn check_float(data_type: &DataType, ladder: &Ladder, value: f64) {
     let target = format(data_type);
     let sign_bit = 1u64 << (logical_bits(target) - 1);
-    let has_negative_zero = matches!(target.read(sign_bit), Real::Finite { significand: 0, .. });
+    let has_negative_zero = matches!(target.read(sign_bit), ExactNumber::Finite { significand: 0, .. });
     for rounding in ROUNDINGS {
-        let got = target.write(Real::of(value), rounding, OutOfRange::Refuse);
+        let got = target.write(ExactNumber::of(value), rounding, OutOfRange::Refuse);
         let expected = if value.is_infinite() {
             match ladder.has_infinity {
                 true => Ok(ladder.rungs.last().unwrap().1 | if value < 0.0 { sign_bit } else { 0 }),
@@ -148,7 +148,7 @@ fn small_floats_agree_with_a_search_among_their_values() {
     let values: Vec<f64> = [DataType::Float16, DataType::BFloat16, DataType::Int16, DataType::UInt16]
         .iter()
         .flat_map(|source| (0..=u64::from(u16::MAX)).step_by(3).map(|code| format(source).read(code)))
-        .filter(|value| !matches!(value, Real::Nan { .. }))
+        .filter(|value| !matches!(value, ExactNumber::Nan { .. }))
         .map(float64)
         .collect();
     for data_type in &SMALL_FLOATS {
@@ -179,7 +179,7 @@ fn every_value_survives_writing_it_back() {
                 let again = format.write(value, rounding, OutOfRange::Refuse).unwrap();
                 let mask = (1 << logical_bits(format)) - 1;
                 match value {
-                    Real::Nan { .. } => assert!(matches!(format.read(again), Real::Nan { .. })),
+                    ExactNumber::Nan { .. } => assert!(matches!(format.read(again), ExactNumber::Nan { .. })),
                     _ => assert_eq!(again & mask, code, "{data_type:?}"),
                 }
             }
@@ -224,7 +224,7 @@ const OUTS: [OutOfRange; 3] = [OutOfRange::Refuse, OutOfRange::Clamp, OutOfRange
 
 fn integer_value(data_type: &DataType, code: u64) -> i128 {
     match format(data_type).read(code) {
-        Real::Finite { is_negative, significand, exponent: 0 } => {
+        ExactNumber::Finite { is_negative, significand, exponent: 0 } => {
             if is_negative {
                 -i128::from(significand)
             } else {
@@ -277,7 +277,7 @@ fn check_float_to_integer(value: f64) {
         }
         for target in &INTEGERS {
             for out in OUTS {
-                let got = format(target).write(Real::of(value), rounding, out);
+                let got = format(target).write(ExactNumber::of(value), rounding, out);
                 let expected = integer_reference(rounded as i128, format(target), out);
                 assert_eq!(got, expected, "{value:?} to {target:?}, {rounding:?}, {out:?}");
             }
@@ -300,7 +300,7 @@ fn floats_become_integers_as_the_rounding_says() {
         check_float_to_integer(top.next_down());
     }
     let int8 = format(&DataType::Int8);
-    let cast = |value: f64, out| int8.write(Real::of(value), Rounding::NearestEven, out);
+    let cast = |value: f64, out| int8.write(ExactNumber::of(value), Rounding::NearestEven, out);
     assert_eq!(cast(128.0, OutOfRange::Refuse), Err(Refusal::OutOfRange));
     assert_eq!(cast(128.0, OutOfRange::Clamp), Ok(127));
     assert_eq!(cast(128.0, OutOfRange::Wrap), Ok(0x80));
@@ -345,7 +345,7 @@ fn float32_has_its_range_whatever_the_rounding() {
     let greatest = f64::from(f32::MAX);
     let half_place = 2f64.powi(103);
     let cast = |value: f64, rounding, out| {
-        float32.write(Real::of(value), rounding, out).map(|b| f32::from_bits(b as u32))
+        float32.write(ExactNumber::of(value), rounding, out).map(|b| f32::from_bits(b as u32))
     };
     for rounding in ROUNDINGS {
         for (value, infinity) in [(1e39, f32::INFINITY), (-1e39, f32::NEG_INFINITY)] {
@@ -375,7 +375,7 @@ fn numbers_are_compared_by_value() {
     let read = |t: DataType, code| format(&t).read(code);
     assert!(read(DataType::Float16, 0x8000).is_same_number(read(DataType::Int8, 0)));
     assert!(read(DataType::Float32, 0x4000_0000).is_same_number(read(DataType::UInt8, 2)));
-    assert!(read(DataType::Float32, 0xffc0_0001).is_same_number(Real::of(f64::NAN)));
+    assert!(read(DataType::Float32, 0xffc0_0001).is_same_number(ExactNumber::of(f64::NAN)));
     assert!(!read(DataType::Float32, 0x4000_0000).is_same_number(read(DataType::Int8, 0xfe)));
     assert!(!read(DataType::Float16, 0x7c00).is_same_number(read(DataType::Float16, 0xfc00)));
 }
@@ -407,10 +407,10 @@ proptest! {
         for value in [f64::from_bits(bits), close] {
             let float32 = format(&DataType::Float32);
             let nearest = value as f32;
-            let got = float32.write(Real::of(value), Rounding::NearestEven, OutOfRange::Clamp).unwrap();
+            let got = float32.write(ExactNumber::of(value), Rounding::NearestEven, OutOfRange::Clamp).unwrap();
             prop_assert!(f32::from_bits(got as u32) == nearest || value.is_nan());
-            let up = float32.write(Real::of(value), Rounding::TowardsPositive, OutOfRange::Clamp).unwrap();
-            let down = float32.write(Real::of(value), Rounding::TowardsNegative, OutOfRange::Clamp).unwrap();
+            let up = float32.write(ExactNumber::of(value), Rounding::TowardsPositive, OutOfRange::Clamp).unwrap();
+            let down = float32.write(ExactNumber::of(value), Rounding::TowardsNegative, OutOfRange::Clamp).unwrap();
             let (up, down) = (f64::from(f32::from_bits(up as u32)), f64::from(f32::from_bits(down as u32)));
             if value.abs() > f64::from(f32::MAX) || value.is_nan() {
                 continue;

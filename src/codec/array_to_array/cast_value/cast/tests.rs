@@ -52,7 +52,7 @@ fn codes(data_type: &DataType) -> Vec<u64> {
         format.write(value, Rounding::NearestEven, OutOfRange::Refuse).ok()
     });
     let halves = (-300..300).filter_map(|halves| {
-        let value = crate::codec::kernels::exact_number::Real::of(f64::from(halves) / 4.0);
+        let value = crate::codec::kernels::exact_number::ExactNumber::of(f64::from(halves) / 4.0);
         format.write(value, Rounding::TowardsZero, OutOfRange::Refuse).ok()
     });
     let above = 64 - 8 * width(data_type) as u32;
