@@ -168,6 +168,9 @@ fn sentence(error: &clap::Error) -> String {
             if !unknown.starts_with('-') {
                 return format!("one argument too many: '{unknown}'");
             }
+            if let Some(sentence) = mount_options::not_in_this_version(unknown.trim_start_matches('-')) {
+                return sentence.to_owned();
+            }
             match context(ContextKind::SuggestedArg) {
                 Some(near) => format!("unknown option '{unknown}': did you mean '{near}'?"),
                 None => format!("unknown option '{unknown}': '--help' lists the options"),
@@ -185,11 +188,12 @@ fn sentence(error: &clap::Error) -> String {
             }
         }
         ErrorKind::MissingRequiredArgument => {
-            let missing = match error.get(ContextKind::InvalidArg) {
-                Some(ContextValue::Strings(names)) => names.join(" and "),
-                _ => "an argument".to_owned(),
+            let (missing, verb) = match error.get(ContextKind::InvalidArg) {
+                Some(ContextValue::Strings(names)) if names.len() > 1 => (names.join(" and "), "are"),
+                Some(ContextValue::Strings(names)) => (names.concat(), "is"),
+                _ => ("an argument".to_owned(), "is"),
             };
-            format!("{missing} is missing: '--help' shows how the command is written")
+            format!("{missing} {verb} missing: '--help' shows how the command is written")
         }
         _ => {
             let text = error.to_string();

@@ -50,6 +50,18 @@ const KNOWN: &[(&str, Meaning)] = &[
 /// Flags of mount(8)'s helper protocol, which are no words.
 const HELPER_ONLY: [&str; 2] = ["sloppy", "fake"];
 
+/// Options of the contract that this version does not have, and what it says to them. clap does not know them, so that
+/// nothing suggests or completes them.
+const NOT_IN_THIS_VERSION: [(&str, &str); 2] = [
+    ("sidecar", "'sidecar' is not in this version: every array has its sidecar"),
+    ("formats", "'formats' is not in this version"),
+];
+
+/// What to say to an option of [`NOT_IN_THIS_VERSION`].
+pub fn not_in_this_version(name: &str) -> Option<&'static str> {
+    NOT_IN_THIS_VERSION.iter().find(|(option, _)| *option == name).map(|(_, sentence)| *sentence)
+}
+
 /// What a list of `-o` words comes to.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct MountOptions {
@@ -82,6 +94,8 @@ pub fn read(values: &[String], mount: &Command, sloppy: bool) -> Outcome<MountOp
             known_word(&mut words, name, value, *meaning)?;
         } else if let Some(option) = option(mount, &name.replace('_', "-")) {
             words.flags.push(flag(option, value)?);
+        } else if let Some(sentence) = not_in_this_version(&name.replace('_', "-")) {
+            return Err(Exit::Usage(sentence.to_owned()));
         } else if sloppy {
             words.passed_over.push(word);
         } else {

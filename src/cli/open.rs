@@ -12,6 +12,8 @@ use super::exit::{Exit, Outcome};
 
 /// Folders looked into for a first trace of Zarr, before a store is taken on trust.
 const MAX_FOLDERS_SEARCHED: usize = 10_000;
+/// The most names of a group that an error sentence lists.
+const MAX_NAMES_SHOWN: usize = 12;
 
 /// Opens a store, and refuses a folder in which nothing is of Zarr.
 pub fn zarr_store(location: &str, follow_symlinks: bool) -> Result<Arc<dyn Store>> {
@@ -64,7 +66,7 @@ pub fn array(tree: &Tree, path: &str) -> Outcome<Arc<ArrayMetadata>> {
     }
 }
 
-/// What to say of a path that is not in the store.
+/// What to say of a path at which there is no array.
 pub fn unknown(tree: &Tree, path: &str) -> Exit {
     let place = tree.store().describe();
     let known: Vec<String> = arrays(tree, "").take(MAX_FOLDERS_SEARCHED).collect();
@@ -72,6 +74,39 @@ pub fn unknown(tree: &Tree, path: &str) -> Exit {
         Some(near) => format!("no array '{path}' in {place}: did you mean '{near}'?"),
         None => format!("no array '{path}' in {place}: 'zarrfs ls {place}' lists what is there"),
     })
+}
+
+/// What to say of a path at which there is neither an array nor a group: what is there instead.
+pub fn unknown_node(tree: &Tree, path: &str) -> Exit {
+    let place = tree.store().describe();
+    if path.contains('=') {
+        return Exit::Usage(format!(
+            "'{path}' stands where the node belongs: write 'zarrfs attrs {place} NODE {path}'"
+        ));
+    }
+    let mut above = path;
+    let node = loop {
+        above = above.rsplit_once('/').map_or("", |(above, _)| above);
+        match tree.node(above) {
+            Ok(None) if !above.is_empty() => {}
+            node => break node,
+        }
+    };
+    let there = match node {
+        Err(error) | Ok(Some(Node::Broken { error, .. })) => return error.into(),
+        Ok(Some(Node::Array { .. })) => format!("'{}' is an array, and nothing is below it", shown(above)),
+        Ok(_) => {
+            let names = tree.children(above).unwrap_or_default();
+            let more = if names.len() > MAX_NAMES_SHOWN { ", …" } else { "" };
+            let names: Vec<String> =
+                names.into_iter().take(MAX_NAMES_SHOWN).map(|child| child.name).collect();
+            match names.is_empty() {
+                true => format!("'{}' is an empty group", shown(above)),
+                false => format!("'{}' holds {}{more}", shown(above), names.join(", ")),
+            }
+        }
+    };
+    Exit::Failed(format!("no array or group '{path}' in {place}: {there}"))
 }
 
 /// The paths of the arrays below a group.

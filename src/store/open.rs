@@ -62,6 +62,10 @@ pub fn local_path(location: &str) -> Result<PathBuf> {
         return file_url_path(location, rest);
     }
     let is_url = rest.starts_with("//") && !scheme.contains('/');
+    if is_url && scheme == "zip" {
+        let path = rest.trim_start_matches("//");
+        return Err(Error::Usage(format!("{location}: name a zip archive by its path: {path}")));
+    }
     if is_url || (REMOTE_SCHEMES.contains(&scheme.as_str()) && !Path::new(location).exists()) {
         return Err(Error::Usage(format!(
             "{location}: {scheme}: stores are not supported yet; copy it to a folder, or mount it with the tool of that service, and name the folder"
@@ -192,6 +196,8 @@ mod tests {
             assert!(sentence(location).contains("not supported yet"), "{location}");
         }
         assert!(sentence("no:such").contains("no such folder"));
+        assert_eq!(sentence("zip://a/x.zip"), "zip://a/x.zip: name a zip archive by its path: a/x.zip");
+        assert_eq!(sentence("zip:///a/x.zip"), "zip:///a/x.zip: name a zip archive by its path: /a/x.zip");
     }
 
     #[test]

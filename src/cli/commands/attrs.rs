@@ -41,7 +41,7 @@ impl Arguments {
         match tree.node(&path)? {
             Some(Node::Broken { error, .. }) => return Err(error.into()),
             Some(_) => {}
-            None => return Err(open::unknown(&tree, &path)),
+            None => return Err(open::unknown_node(&tree, &path)),
         }
         if changes.is_empty() {
             let text = attributes::stored(store.as_ref(), &path)?;
@@ -58,6 +58,9 @@ fn read(change: &str) -> Outcome<(String, Option<String>)> {
     let Some((key, value)) = change.split_once('=') else {
         return Err(Exit::Usage(format!("'{change}' is not of the form KEY=JSON")));
     };
+    if key.is_empty() {
+        return Err(Exit::Usage(format!("'{change}' has no key: write KEY=JSON, or KEY= to remove KEY")));
+    }
     if value.is_empty() {
         return Ok((key.to_owned(), None));
     }

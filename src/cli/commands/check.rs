@@ -88,6 +88,7 @@ impl Findings {
     fn check(&mut self, path: &str, array: &Array, threads: usize) {
         let bar = &self.bar;
         bar.reset();
+        bar.unset_length();
         bar.set_message(open::shown(path).to_owned());
         // A shard is one object, however many of its inner chunks are damaged.
         let damaged: Mutex<HashSet<String>> = Mutex::default();

@@ -55,7 +55,16 @@ struct Row {
     path: String,
     zarr_format: Option<ZarrFormat>,
     array: Option<ArrayRow>,
+    /// Of a node whose document cannot be read.
+    broken: Option<Sizes>,
     error: Option<String>,
+}
+
+/// How many bytes a node has, where that can be told.
+#[derive(Default)]
+struct Sizes {
+    stored_bytes: Option<u64>,
+    flat_bytes: Option<u64>,
 }
 
 /// What is told of one array.
@@ -65,15 +74,14 @@ struct ArrayRow {
     chunk_shape: Value,
     shard_shape: Value,
     codecs: Vec<String>,
-    stored_bytes: Option<u64>,
-    flat_bytes: Option<u64>,
+    sizes: Sizes,
     slab_bytes: Option<u64>,
 }
 
 fn describe(engine: &Arc<Engine>, store: &Arc<dyn Store>, path: String, node: Result<Node>) -> Row {
     match node {
         Ok(Node::Group { metadata, .. }) => {
-            Row { path, zarr_format: metadata.zarr_format, array: None, error: None }
+            Row { path, zarr_format: metadata.zarr_format, array: None, broken: None, error: None }
         }
         Ok(Node::Array { metadata, .. }) => {
             let zarr_format = Some(metadata.zarr_format);
@@ -81,10 +89,15 @@ fn describe(engine: &Arc<Engine>, store: &Arc<dyn Store>, path: String, node: Re
             let stored_bytes = stored_bytes(store.as_ref(), &path).ok();
             let array = Some(describe_array(&metadata, stored_bytes, opened.as_deref().ok()));
             let error = opened.err().map(|error| error.to_string());
-            Row { path, zarr_format, array, error }
+            Row { path, zarr_format, array, broken: None, error }
         }
-        Ok(Node::Broken { error, .. }) | Err(error) => {
-            Row { path, zarr_format: None, array: None, error: Some(error.to_string()) }
+        Ok(Node::Broken { error, size_bytes, .. }) => {
+            let sizes =
+                Sizes { stored_bytes: stored_bytes(store.as_ref(), &path).ok(), flat_bytes: size_bytes };
+            Row { path, zarr_format: None, array: None, broken: Some(sizes), error: Some(error.to_string()) }
+        }
+        Err(error) => {
+            Row { path, zarr_format: None, array: None, broken: None, error: Some(error.to_string()) }
         }
     }
 }
@@ -106,8 +119,7 @@ fn describe_array(metadata: &ArrayMetadata, stored_bytes: Option<u64>, array: Op
         chunk_shape,
         shard_shape,
         codecs: metadata.codecs.iter().map(|codec| codec_name(&codec.name, &codec.configuration)).collect(),
-        stored_bytes,
-        flat_bytes: array.map(Array::size_bytes),
+        sizes: Sizes { stored_bytes, flat_bytes: array.map(Array::size_bytes) },
         slab_bytes: array.map(Array::slab_bytes),
     }
 }
@@ -186,8 +198,12 @@ impl Row {
             members.insert("chunk_shape".into(), array.chunk_shape.clone());
             members.insert("shard_shape".into(), array.shard_shape.clone());
             members.insert("codecs".into(), json!(array.codecs));
-            members.insert("stored_bytes".into(), json!(array.stored_bytes));
-            members.insert("flat_bytes".into(), json!(array.flat_bytes));
+        }
+        if let Some(sizes) = self.sizes() {
+            members.insert("stored_bytes".into(), json!(sizes.stored_bytes));
+            members.insert("flat_bytes".into(), json!(sizes.flat_bytes));
+        }
+        if let Some(array) = &self.array {
             members.insert("slab_bytes".into(), json!(array.slab_bytes));
         }
         if let Some(error) = &self.error {
@@ -196,7 +212,11 @@ impl Row {
         object
     }
 
-    /// The cells behind the name.
+    fn sizes(&self) -> Option<&Sizes> {
+        self.array.as_ref().map(|array| &array.sizes).or(self.broken.as_ref())
+    }
+
+    /// The cells after the name. What cannot be told of a broken node is `?`, as for an array that is not supported.
     fn cells(&self) -> [String; 8] {
         let size = |bytes: Option<u64>| bytes.map_or("?".to_owned(), size::show);
         match &self.array {
@@ -206,11 +226,18 @@ impl Row {
                 tuple(&array.chunk_shape),
                 tuple(&array.shard_shape),
                 array.codecs.join(", "),
-                size(array.stored_bytes),
-                size(array.flat_bytes),
+                size(array.sizes.stored_bytes),
+                size(array.sizes.flat_bytes),
                 size(array.slab_bytes),
             ],
-            None => Default::default(),
+            None => match &self.broken {
+                Some(sizes) => {
+                    let unknown = || "?".to_owned();
+                    let (stored, flat) = (size(sizes.stored_bytes), size(sizes.flat_bytes));
+                    [unknown(), unknown(), unknown(), unknown(), unknown(), stored, flat, unknown()]
+                }
+                None => Default::default(),
+            },
         }
     }
 }
@@ -239,7 +266,7 @@ fn tree(store: &str, rows: &[Row]) -> String {
         let name = if is_group && !row.path.is_empty() { name + "/" } else { name };
         lines.push((name, row.cells(), row.error.as_deref()));
     }
-    let has_arrays = rows.iter().any(|row| row.array.is_some());
+    let has_arrays = rows.iter().any(|row| row.sizes().is_some());
     let mut widths = [0usize; 9];
     if has_arrays {
         widths = HEADER.map(|title| title.len());
@@ -312,7 +339,7 @@ mod tests {
     use super::*;
 
     fn group(path: &str) -> Row {
-        Row { path: path.to_owned(), zarr_format: None, array: None, error: None }
+        Row { path: path.to_owned(), zarr_format: None, array: None, broken: None, error: None }
     }
 
     #[test]

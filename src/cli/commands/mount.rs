@@ -103,9 +103,6 @@ pub struct Arguments {
     #[command(flatten)]
     pub log: LogArguments,
 
-    #[command(flatten)]
-    pub later: Later,
-
     /// mount(8)'s -s: unknown words are passed over.
     #[arg(long, hide = true)]
     pub sloppy: bool,
@@ -122,28 +119,6 @@ pub enum TruncateChoice {
     Keep,
     /// Makes every byte zero.
     Zero,
-}
-
-/// Options that the design has and this version has not: refused with a sentence, never taken in silence.
-#[derive(Args, Clone, Debug)]
-pub struct Later {
-    #[arg(long, hide = true, num_args = 0..=1)]
-    sidecar: Option<Option<String>>,
-    #[arg(long, hide = true, num_args = 0..=1)]
-    formats: Option<Option<String>>,
-}
-
-impl Later {
-    fn refuse(&self) -> Outcome {
-        let sentence = if self.sidecar.is_some() {
-            "'sidecar' is not in this version: every array has its sidecar"
-        } else if self.formats.is_some() {
-            "'formats' is not in this version"
-        } else {
-            return Ok(());
-        };
-        Err(Exit::Usage(sentence.to_owned()))
-    }
 }
 
 /// Seconds, fractions allowed.
@@ -165,7 +140,6 @@ fn deadline(text: &str) -> Result<Duration, String> {
 impl Arguments {
     /// Mounts. `words` are those of `-o` that are no long flags; `helper` when mount(8) called.
     pub fn run(self, words: MountOptions, helper: bool) -> Outcome {
-        self.later.refuse()?;
         if words.rw && !helper && !self.writable.is_on() {
             output::note(format_args!(
                 "zarrfs: note: the mount is read-only; 'rw' alone never enables writing, 'writable' does"

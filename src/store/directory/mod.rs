@@ -75,6 +75,8 @@ impl DirectoryStore {
         } else {
             match sys::open_beneath(root.as_fd(), c".", LOOK) {
                 Ok(_) => Confinement::Kernel,
+                // The system call is there, and the user may not search the folder.
+                Err(error) if error.raw_os_error() == Some(libc::EACCES) => return Err(error),
                 Err(error) => {
                     log::warn!("{}: links are not followed: openat2(2) is missing: {error}", path.display());
                     Confinement::Walk
