@@ -26,7 +26,7 @@ use zarrfs::nearest::nearest;
 use commands::{attrs, cat, check, completions, demo, ls, man, mount, umount};
 use exit::{Exit, Outcome};
 
-/// Mounts a Zarr hierarchy so that every array is one flat binary file beside a JSON sidecar.
+/// Mounts a Zarr hierarchy so that every array is one flat binary file with a JSON sidecar.
 #[derive(Debug, Parser)]
 #[command(name = "zarrfs", version, args_override_self = true)]
 #[command(after_help = "zarrfs STORE MOUNTPOINT [-o WORDS] is short for zarrfs mount.")]
@@ -87,7 +87,7 @@ fn parse_and_run(arguments: Vec<OsString>) -> Outcome {
     }
 }
 
-/// Who called us by another name.
+/// The other names that the program can be called by.
 #[derive(Debug, PartialEq, Eq)]
 enum Helper {
     /// mount(8): `mount.zarrfs` or `mount.fuse.zarrfs`.
@@ -105,7 +105,7 @@ fn helper(arguments: &[OsString]) -> Option<Helper> {
     }
 }
 
-/// Puts `mount` in front where a store was named without a command.
+/// Inserts `mount` where the first argument is a store instead of a command.
 fn with_command(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let mut definition = CommandLine::command();
     definition.build();
@@ -114,7 +114,7 @@ fn with_command(mut arguments: Vec<OsString>) -> Vec<OsString> {
         return arguments;
     };
     let is_help = ["-h", "--help", "-V", "--version"].contains(&first.as_str());
-    // `mnt` is no store, where nothing of that name is here, but a command that does not exist.
+    // A word like `mnt` that does not exist as a path is a mistyped command, not a store.
     let is_store = first.contains(['/', '.', ':', '-']) || Path::new(&first).exists();
     if !is_help && !names.contains(&first.as_str()) && is_store {
         arguments.insert(1, OsString::from("mount"));
@@ -144,7 +144,7 @@ fn parse(arguments: &[OsString]) -> Outcome<Option<CommandLine>> {
     };
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            // A reader that has gone away needs no help.
+            // A reader that has gone does not need the help.
             let _ = error.print();
             Ok(None)
         }
@@ -155,7 +155,7 @@ fn parse(arguments: &[OsString]) -> Outcome<Option<CommandLine>> {
     }
 }
 
-/// clap's complaint as one sentence.
+/// clap's error as one sentence.
 fn sentence(error: &clap::Error) -> String {
     let context = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
@@ -166,7 +166,7 @@ fn sentence(error: &clap::Error) -> String {
         ErrorKind::UnknownArgument => {
             let unknown = context(ContextKind::InvalidArg).unwrap_or_default();
             if !unknown.starts_with('-') {
-                return format!("one argument too many: '{unknown}'");
+                return format!("unexpected argument '{unknown}'");
             }
             if let Some(sentence) = mount_options::not_in_this_version(unknown.trim_start_matches('-')) {
                 return sentence.to_owned();
@@ -182,7 +182,7 @@ fn sentence(error: &clap::Error) -> String {
                 Some(near) => format!("unknown command '{unknown}': did you mean '{near}'?"),
                 None => {
                     format!(
-                        "no command and no store here is called '{unknown}': 'zarrfs --help' lists the commands"
+                        "'{unknown}' is neither a command nor an existing store: 'zarrfs --help' lists the commands"
                     )
                 }
             }
@@ -193,7 +193,7 @@ fn sentence(error: &clap::Error) -> String {
                 Some(ContextValue::Strings(names)) => (names.concat(), "is"),
                 _ => ("an argument".to_owned(), "is"),
             };
-            format!("{missing} {verb} missing: '--help' shows how the command is written")
+            format!("{missing} {verb} missing: '--help' shows the usage")
         }
         _ => {
             let text = error.to_string();

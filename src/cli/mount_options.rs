@@ -1,6 +1,6 @@
-//! `-o` words: those of mount(8) and fstab(5), and ours, which are the long flags of `zarrfs mount` by another spelling.
+//! `-o` options: those of mount(8) and fstab(5), and those of `zarrfs mount`, which are its long flags in another spelling.
 //!
-//! MountOptions become long flags, and clap parses the command line once more with them; so there is one table of options.
+//! Options become long flags, and clap parses the command line once more with them; so there is one table of options.
 
 use clap::{Arg, ArgAction, Command};
 
@@ -8,20 +8,20 @@ use zarrfs::nearest::nearest;
 
 use super::exit::{Exit, Outcome};
 
-/// What is done with a word of mount(8) or fstab(5).
+/// How an option of mount(8) or fstab(5) is treated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Meaning {
-    /// For mount(8), systemd or the boot scripts; nothing for us to do.
+    /// For mount(8), systemd or the boot scripts; ignored here.
     Ignore,
-    /// For the kernel, as it is.
+    /// Passed to the kernel.
     Kernel,
-    /// What the mount is in any case.
+    /// Read-only, which is the default.
     ReadOnly,
-    /// What mount(8) always says; never enables writing.
+    /// mount(8) always passes it; it never enables writing.
     ReadWrite,
     /// The name that mount(8) and df show.
     SourceName,
-    /// Refused, with this sentence.
+    /// An error, with this sentence.
     Refuse(&'static str),
 }
 
@@ -47,7 +47,7 @@ const KNOWN: &[(&str, Meaning)] = &[
     ("remount", Meaning::Refuse("remount is not possible: unmount, then mount again with the new options")),
 ];
 
-/// Flags of mount(8)'s helper protocol, which are no words.
+/// Flags of mount(8)'s helper protocol, which are not `-o` options.
 const HELPER_ONLY: [&str; 2] = ["sloppy", "fake"];
 
 /// Options of the contract that this version does not have, and what it says to them. clap does not know them, so that
@@ -62,21 +62,21 @@ pub fn not_in_this_version(name: &str) -> Option<&'static str> {
     NOT_IN_THIS_VERSION.iter().find(|(option, _)| *option == name).map(|(_, sentence)| *sentence)
 }
 
-/// What a list of `-o` words comes to.
+/// The meaning of a list of `-o` options.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct MountOptions {
     /// Long flags for clap.
     pub flags: Vec<String>,
-    /// What the kernel is told: restrictions that stand at the end (`nosuid` unless a later `suid`).
+    /// Options for the kernel: the restrictions that remain (`nosuid` unless a later `suid`).
     pub kernel: Vec<String>,
     /// `fsname=`.
     pub source_name: Option<String>,
-    /// `ro` was said.
+    /// `ro` was given.
     pub ro: bool,
-    /// `rw` was said.
+    /// `rw` was given.
     pub rw: bool,
-    /// Unknown words that `-s` let pass.
-    pub passed_over: Vec<String>,
+    /// Unknown options that `-s` allows.
+    pub ignored: Vec<String>,
 }
 
 /// Reads the values of `-o`. `mount` is clap's definition of `zarrfs mount`; `sloppy` is mount(8)'s `-s`.
@@ -97,7 +97,7 @@ pub fn read(values: &[String], mount: &Command, sloppy: bool) -> Outcome<MountOp
         } else if let Some(sentence) = not_in_this_version(&name.replace('_', "-")) {
             return Err(Exit::Usage(sentence.to_owned()));
         } else if sloppy {
-            words.passed_over.push(word);
+            words.ignored.push(word);
         } else {
             return Err(Exit::Usage(unknown(name, mount)));
         }
@@ -115,7 +115,7 @@ fn known_word(words: &mut MountOptions, name: &str, value: Option<&str>, meaning
                 None => format!("no{name}"),
             };
             words.kernel.retain(|earlier| *earlier != opposite && earlier != name);
-            // The kernel's defaults need not be said.
+            // The kernel's defaults need not be passed.
             if !["suid", "dev", "exec", "atime", "diratime", "async"].contains(&name)
                 && !is_opposite_of_default(name)
             {
@@ -130,7 +130,7 @@ fn known_word(words: &mut MountOptions, name: &str, value: Option<&str>, meaning
     Ok(())
 }
 
-/// `norelatime` and the like only take back an earlier word.
+/// `norelatime` and the like only cancel an earlier option.
 fn is_opposite_of_default(name: &str) -> bool {
     ["norelatime", "nostrictatime", "nolazytime"].contains(&name)
 }
@@ -152,7 +152,7 @@ fn split(value: &str) -> Vec<String> {
     words
 }
 
-/// The option of `zarrfs mount` that a word names.
+/// The option of `zarrfs mount` with this name.
 fn option<'a>(mount: &'a Command, name: &str) -> Option<&'a Arg> {
     mount
         .get_arguments()
@@ -161,7 +161,7 @@ fn option<'a>(mount: &'a Command, name: &str) -> Option<&'a Arg> {
         .find(|argument| argument.get_long() == Some(name))
 }
 
-/// The long flag for a word.
+/// The long flag for an option.
 fn flag(option: &Arg, value: Option<&str>) -> Outcome<String> {
     let long = option.get_long().unwrap_or_default();
     match value {
@@ -178,7 +178,7 @@ fn flag(option: &Arg, value: Option<&str>) -> Outcome<String> {
     }
 }
 
-/// The sentence for an unknown `-o` word.
+/// The sentence for an unknown `-o` option.
 fn unknown(name: &str, mount: &Command) -> String {
     let shown = mount
         .get_arguments()
@@ -240,6 +240,6 @@ mod tests {
         assert!(words(&["sloppy"]).is_err());
         assert!(matches!(words(&["remount"]), Err(Exit::Usage(sentence)) if sentence.contains("unmount")));
         let sloppy = read(&["zap,ro".to_owned()], &super::super::mount_definition(), true).unwrap();
-        assert_eq!(sloppy.passed_over, ["zap"]);
+        assert_eq!(sloppy.ignored, ["zap"]);
     }
 }

@@ -10,12 +10,12 @@ use zarrfs::store::Store;
 
 use super::exit::{Exit, Outcome};
 
-/// Folders looked into for a first trace of Zarr, before a store is taken on trust.
+/// How many folders are searched for a first trace of Zarr before a store is accepted without one.
 const MAX_FOLDERS_SEARCHED: usize = 10_000;
 /// The most names of a group that an error sentence lists.
 const MAX_NAMES_SHOWN: usize = 12;
 
-/// Opens a store, and refuses a folder in which nothing is of Zarr.
+/// Opens a store; a folder without any Zarr in it is an error.
 pub fn zarr_store(location: &str, follow_symlinks: bool) -> Result<Arc<dyn Store>> {
     with_zarr(zarrfs::store::open(location, follow_symlinks)?)
 }
@@ -41,12 +41,12 @@ fn with_zarr(store: Arc<dyn Store>) -> Result<Arc<dyn Store>> {
     )))
 }
 
-/// A path in the store as people name it.
+/// A path in the store for display.
 pub fn shown(path: &str) -> &str {
     if path.is_empty() { "/" } else { path }
 }
 
-/// The path in the store that a user means; the root by `""`, `.` or `/`.
+/// The path in the store for a user's spelling; `""`, `.` and `/` are the root.
 pub fn path(name: &str) -> String {
     name.split('/').filter(|part| !part.is_empty() && *part != ".").collect::<Vec<_>>().join("/")
 }
@@ -66,7 +66,7 @@ pub fn array(tree: &Tree, path: &str) -> Outcome<Arc<ArrayMetadata>> {
     }
 }
 
-/// What to say of a path at which there is no array.
+/// The error for a path without an array.
 pub fn unknown(tree: &Tree, path: &str) -> Exit {
     let place = tree.store().describe();
     let known: Vec<String> = arrays(tree, "").take(MAX_FOLDERS_SEARCHED).collect();
@@ -76,12 +76,12 @@ pub fn unknown(tree: &Tree, path: &str) -> Exit {
     })
 }
 
-/// What to say of a path at which there is neither an array nor a group: what is there instead.
+/// The error for a path with neither an array nor a group: it says what is there instead.
 pub fn unknown_node(tree: &Tree, path: &str) -> Exit {
     let place = tree.store().describe();
     if path.contains('=') {
         return Exit::Usage(format!(
-            "'{path}' stands where the node belongs: write 'zarrfs attrs {place} NODE {path}'"
+            "'{path}' is in the place of NODE: write 'zarrfs attrs {place} NODE {path}'"
         ));
     }
     let mut above = path;

@@ -1,5 +1,5 @@
-//! The options that several commands share, as clap defines them: the one table behind the command line, `-o` words,
-//! help, the man page, the completions and README's table. Uses `array` and `mount` for what the options turn into.
+//! The options that several commands share, as clap defines them: the one table for the command line, `-o` options,
+//! help, the man page, the completions and README's table. Uses `array` and `mount` for the types of the values.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use super::{memory, size};
 use zarrfs::array::{ByteOrder, Layout, Order};
 
-/// A cache where the machine does not tell how much memory it has.
+/// The cache size where the machine's memory is unknown.
 const CACHE_BYTES_WHERE_MEMORY_IS_UNKNOWN: u64 = 1 << 30;
 /// The most decoding threads.
 const MAX_THREADS: u64 = 1024;
@@ -83,7 +83,7 @@ pub struct LayoutArguments {
 }
 
 impl LayoutArguments {
-    /// As the array layer wants it.
+    /// The layout for the array layer.
     pub fn layout(&self) -> Layout {
         Layout {
             order: match self.order {
@@ -127,7 +127,7 @@ impl ThreadsArguments {
     }
 }
 
-/// What a mount takes whatever its cache (README, "Memory"): where little is allowed, that comes first.
+/// Memory of a mount besides its cache (README, "Memory"); it is subtracted from the memory limit first.
 const BESIDES_THE_CACHE_BYTES: u64 = 64 << 20;
 
 impl EngineArguments {
@@ -139,7 +139,7 @@ impl EngineArguments {
     }
 }
 
-/// Where messages go and which.
+/// Which messages are logged, and where.
 #[derive(Args, Clone, Debug)]
 pub struct LogArguments {
     /// Messages to write: off, error, warn, info, debug or trace; or a filter as in RUST_LOG, which it overrides [default: warn]

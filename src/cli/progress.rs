@@ -9,8 +9,8 @@ pub fn bytes(total: u64, is_wanted: bool) -> ProgressBar {
     bar(Some(total), is_wanted, "{bar:30} {bytes}/{total_bytes}  {bytes_per_sec}  {eta} left")
 }
 
-/// A bar that counts the chunks of one array after another; the message names the array. It begins empty: without a length, of
-/// which 0 would be all.
+/// A bar that counts the chunks of one array after another; the message names the array. It begins without a
+/// length, since 0 of 0 would be drawn full.
 pub fn chunks() -> ProgressBar {
     bar(None, true, "{bar:30} {pos}/{len} chunks  {eta} left  {wide_msg}")
 }

@@ -1,7 +1,7 @@
 //! Typed, strict reading of a codec's configuration.
 //!
 //! A constructor takes a [`Configuration`] of its [`Context`], asks for each member it knows by name and kind, and
-//! ends with [`Configuration::finish`], which refuses any member that nobody asked for: an unknown member may
+//! ends with [`Configuration::finish`], which rejects every member that was not read: an unknown member may
 //! change what the bytes mean. A member that is `null` counts as absent (numcodecs writes `"typesize": null`).
 //! Every error names the codec and the member. Spec: v3 core, "Extension definition"; v2, "compressor", "filters".
 //! Uses `metadata`.
@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use super::{CodecError, CodecResult, Context};
 use crate::metadata::{CodecSpec, codec_spec};
 
-/// The members of one codec's configuration, and which of them were asked for.
+/// The members of one codec's configuration, and which of them were read.
 pub struct Configuration<'a> {
     codec: &'a str,
     members: &'a Map<String, Value>,
@@ -21,7 +21,7 @@ pub struct Configuration<'a> {
 }
 
 impl<'a> Configuration<'a> {
-    /// The configuration that a constructor was handed.
+    /// The configuration in a constructor's context.
     pub fn of(context: &Context<'a>) -> Self {
         Configuration { codec: context.name, members: context.configuration, asked: Vec::new() }
     }
@@ -76,7 +76,7 @@ impl<'a> Configuration<'a> {
         }
     }
 
-    /// A string that is one of `choices`, as what stands beside it.
+    /// A string that is one of `choices`, as the value paired with it.
     pub fn choice<T: Copy>(&mut self, key: &'static str, choices: &[(&str, T)]) -> CodecResult<Option<T>> {
         let Some(text) = self.string(key)? else { return Ok(None) };
         match choices.iter().find(|(name, _)| *name == text) {
@@ -113,12 +113,12 @@ impl<'a> Configuration<'a> {
         codec_spec::v3_list(list).map(Some).map_err(|fault| self.error(key, fault))
     }
 
-    /// The member that was just read, or the error that it is lacking.
+    /// The member that was just read, or the error that it is missing.
     pub fn require<T>(&self, key: &'static str, found: Option<T>) -> CodecResult<T> {
         found.ok_or_else(|| self.error(key, "is required"))
     }
 
-    /// Refuses every member that was not asked for.
+    /// Rejects every member that was not read.
     pub fn finish(self) -> CodecResult<()> {
         match self.members.keys().find(|key| !self.asked.contains(&key.as_str())) {
             Some(key) => Err(self.error(key, "is a member that this program does not know")),

@@ -1,7 +1,7 @@
-//! Decoding a part of a chunk: only what of the stored bytes it needs is read, where a codec can do so.
+//! Decoding a part of a chunk: where the codec can, only the stored bytes that the part needs are read.
 //!
-//! Uses the pipeline. Invariant: a part is byte for byte what decoding all of the chunk gives there; where the stored
-//! bytes outside of it are damaged, it may succeed all the same.
+//! Uses the pipeline. Invariant: a part has the same bytes as that range of the whole decoded chunk; it may succeed although
+//! stored bytes outside of it are damaged.
 
 use super::{CodecError, CodecResult, Pipeline, scratch};
 
@@ -24,19 +24,19 @@ impl StoredBytes for Vec<u8> {
     }
 }
 
-/// A decoder that stands somewhere in a chunk.
+/// A suspended decoder: it resumes a chunk where it stopped.
 pub trait PartStream: Send {
-    /// Decoded bytes before the place where it stands.
+    /// Decoded bytes before the position.
     fn position(&self) -> usize;
-    /// Decodes what comes next, all of `out`; how many bytes had to be decoded. `stored` is the same each time. After an error
-    /// it is of no more use.
+    /// Fills `out` with the bytes that come next; returns how many it had to decode. `stored` is the same each time. After
+    /// an error the decoder is unusable.
     fn decode_next(&mut self, stored: &dyn StoredBytes, out: &mut [u8]) -> CodecResult<usize>;
 }
 
-/// Skipped at a time by a stream.
+/// Bytes that a suspended decoder skips at a time.
 const SKIPPED_BYTES: usize = 64 << 10;
 
-/// The stored bytes of a chunk from its beginning on, for a decoder that takes a stream.
+/// The stored bytes of a chunk from the beginning, for a decoder that takes a `Read`.
 pub(super) struct StoredReader<'a> {
     stored: &'a dyn StoredBytes,
     at: u64,
@@ -60,12 +60,12 @@ impl std::io::Read for StoredReader<'_> {
 }
 
 impl Pipeline {
-    /// A decoder at the beginning of a chunk, where there is one that can be kept between two parts.
+    /// A decoder at the beginning of a chunk, where the codec has one that can be suspended.
     pub fn stream(&self) -> Option<Box<dyn PartStream>> {
         self.lone_decompressor().and_then(|(codec, _)| codec.stream(self.decoded_bytes()))
     }
 
-    /// As [`Pipeline::decode_part`], by a decoder that stands no further than at `start`.
+    /// As [`Pipeline::decode_part`], by a decoder at or before `start`.
     pub fn decode_next(
         &self,
         stream: &mut dyn PartStream,
@@ -91,13 +91,13 @@ impl Pipeline {
         let (size, limit) = (stored.size_bytes(), self.encoded_size().limit_bytes());
         if size > limit {
             return Err(CodecError::new(format_args!(
-                "{size} bytes stored, where a chunk has at most {limit}"
+                "{size} stored bytes, but a chunk has at most {limit}"
             )));
         }
         Ok(())
     }
 
-    /// Whether [`Pipeline::decode_part`] can be had for less than decoding all.
+    /// Whether [`Pipeline::decode_part`] costs less than decoding everything.
     pub fn decodes_parts(&self) -> bool {
         self.lone_decompressor().is_some_and(|(codec, _)| codec.decodes_parts())
     }
@@ -108,7 +108,7 @@ impl Pipeline {
     }
 
     /// Decodes `out.len()` bytes of a chunk from byte `start` on; the range lies in the chunk and begins and ends between
-    /// elements. How many had to be decoded. Only where [`Pipeline::decodes_parts`].
+    /// elements. Returns how many bytes it had to decode. Only where [`Pipeline::decodes_parts`].
     pub fn decode_part(&self, stored: &dyn StoredBytes, start: usize, out: &mut [u8]) -> CodecResult<usize> {
         self.check_stored_size(stored)?;
         let Some((codec, array_to_bytes)) = self.lone_decompressor() else {

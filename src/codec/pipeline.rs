@@ -1,13 +1,13 @@
-//! A chain of codecs, built for one chunk shape: what an array's `codecs` are turned into.
+//! A chain of codecs, built for one chunk shape from an array's `codecs`.
 //!
 //! Spec: v3 core, "Codecs", "Determination of encoded representations", "Encoding procedure", "Decoding procedure".
 //! The order is array → array codecs, exactly one array → bytes codec, bytes → bytes codecs. Uses `metadata`.
 //!
 //! Invariants:
-//! - Neighbouring permutations are one, and a permutation that moves nothing is none.
-//! - A decompressor writes straight into the chunk where only a fix-up in place follows it; what lies between two
-//!   codecs lies in the thread's scratch buffers.
-//! - `decode` writes exactly the chunk, or fails; nothing in the encoded bytes decides on an allocation.
+//! - Adjacent permutations are merged, and a permutation that moves nothing is dropped.
+//! - A decompressor writes straight into the chunk where only a fix-up in place follows it; intermediate results
+//!   are in the thread's scratch buffers.
+//! - `decode` writes exactly the chunk, or fails; no encoded byte sizes an allocation.
 
 use super::array_to_array::transpose::Transpose;
 use super::array_to_bytes::sharding::ShardingIndexed;
@@ -31,26 +31,26 @@ pub struct Pipeline {
     decoded_bytes: usize,
     array_codecs: Vec<Named<dyn ArrayToArray>>,
     array_to_bytes: Named<dyn ArrayToBytes>,
-    /// Bytes of the array that `array_to_bytes` is given.
+    /// Bytes of the input array of `array_to_bytes`.
     array_bytes: usize,
     bytes_codecs: Vec<Named<dyn BytesToBytes>>,
-    /// The size before each of `bytes_codecs`, and behind the last.
+    /// The size before each of `bytes_codecs`, and after the last.
     sizes: Vec<EncodedSize>,
-    /// From canonical to served byte order, where no codec does it on the way.
+    /// From canonical to served byte order, where no codec converts it already.
     served_swap: SwapPlan,
     shard_place: Option<ShardPlace>,
 }
 
-/// Where a sharding codec stands that inner chunks can be served from.
+/// The position of a sharding codec that inner chunks can be served from.
 struct ShardPlace {
     prefix_length: usize,
     permutation: Vec<usize>,
     fill: Vec<u8>,
 }
 
-/// A chain that ends in a shard whose inner chunks can be decoded on their own.
+/// A chain that ends in a shard with inner chunks that can be decoded on their own.
 pub struct Sharded<'a> {
-    /// What stands before the sharding codec: permutations and elementwise codecs. An inner chunk's chain is these,
+    /// The codecs before the sharding codec: permutations and elementwise codecs. An inner chunk's chain is these,
     /// built for the inner chunk's shape in array coordinates, followed by [`ShardingIndexed::inner_specs`].
     pub prefix: &'a [CodecSpec],
     /// The shard's axis i is the array's axis `permutation[i]`.
@@ -58,11 +58,11 @@ pub struct Sharded<'a> {
     /// The sharding codec.
     pub codec: &'a ShardingIndexed,
     /// One element of an empty inner chunk as this chain serves it. Not always the array's own fill value: the
-    /// shard's went forward through `prefix`, and comes back through it.
+    /// shard's fill value is encoded through `prefix`, then decoded through it.
     pub fill: &'a [u8],
 }
 
-/// A chain under construction: the codecs built so far, and what the last of them gives.
+/// A chain under construction: the codecs built so far, and the output of the last one.
 #[derive(Default)]
 struct Builder {
     specs: Vec<CodecSpec>,
@@ -167,7 +167,7 @@ impl Pipeline {
         self.plain_bytes().is_some_and(|codec| codec.is_identity())
     }
 
-    /// Where a chunk is its elements in place behind one bytes → bytes codec: that codec, and the one that fixes up what it
+    /// Where a chunk is its elements in place after one bytes → bytes codec: that codec, and the one that fixes up what it
     /// gives.
     pub(super) fn lone_decompressor(&self) -> Option<(&dyn BytesToBytes, &dyn ArrayToBytes)> {
         let [codec] = self.bytes_codecs.as_slice() else { return None };
@@ -177,7 +177,7 @@ impl Pipeline {
         is_plain.then_some((&*codec.codec, &*self.array_to_bytes.codec))
     }
 
-    /// Where encoded chunks are shards whose inner chunks can be decoded on their own.
+    /// Where encoded chunks are shards with inner chunks that can be decoded on their own.
     pub fn sharding(&self) -> Option<Sharded<'_>> {
         let place = self.shard_place.as_ref()?;
         Some(Sharded {
@@ -271,7 +271,7 @@ impl Pipeline {
         })
     }
 
-    /// Applies the array → bytes codec and all behind it.
+    /// Applies the array → bytes codec and all after it.
     fn encode_bytes(&self, input: &[u8]) -> CodecResult<EncodedBytes> {
         let array_to_bytes = &self.array_to_bytes;
         let blame = |error| array_to_bytes.blame(error);
@@ -336,13 +336,13 @@ impl Builder {
                 self.sizes.push(codec.encoded_size(size));
                 self.bytes_codecs.push(Named { name, codec });
             }
-            _ => return Err(CodecError::new(format_args!("codec \"{name}\" cannot stand here"))),
+            _ => return Err(CodecError::new(format_args!("codec \"{name}\" cannot be at this position"))),
         }
         self.specs.push(spec.clone());
         Ok(())
     }
 
-    /// What the next bytes → bytes codec is given, behind an array → bytes codec that was given `array`.
+    /// The input of the next bytes → bytes codec, after an array → bytes codec with the input `array`.
     fn bytes_input<'a>(&'a self, array: &Representation) -> CodecResult<Input<'a>> {
         let size = self.sizes.last().copied().unwrap_or(EncodedSize::Exact(0));
         let is_v2 = self.specs.last().is_some_and(|spec| spec.family == CodecFamily::V2);
@@ -360,7 +360,7 @@ impl Builder {
 }
 
 impl ShardPlace {
-    /// Looks whether only permutations and elementwise codecs stand before a sharding codec that is last, in a chain with
+    /// Whether only permutations and elementwise codecs precede a sharding codec that is last, in a chain with
     /// `array_count` array → array codecs.
     fn find(
         specs: &[CodecSpec],

@@ -42,12 +42,12 @@ const CODECS: &[&Entry] = &[
     &numcodecs::zfpy::ENTRY,
 ];
 
-/// Every codec that there is.
+/// Every codec.
 pub fn entries() -> impl Iterator<Item = &'static Entry> {
     CODECS.iter().copied()
 }
 
-/// The codec that answers to `name` in a family's table.
+/// The codec named `name` in a family's table.
 pub fn find(family: CodecFamily, name: &str) -> Option<&'static Entry> {
     CODECS.iter().copied().find(|entry| match family {
         CodecFamily::V3 => entry.v3.contains(&name),
@@ -55,7 +55,7 @@ pub fn find(family: CodecFamily, name: &str) -> Option<&'static Entry> {
     })
 }
 
-/// Builds the codec that `spec` describes, for what comes in. A name that is not in the table is an
+/// Builds the codec that `spec` describes, for an input. A name that is not in the table is an
 /// error that is [`CodecError::unsupported`].
 pub fn build(spec: &CodecSpec, input: Input<'_>) -> CodecResult<Codec> {
     let Some(entry) = find(spec.family, &spec.name) else {
@@ -75,14 +75,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_name_is_given_twice() {
+    fn names_are_unique() {
         let mut v3: Vec<&str> = CODECS.iter().flat_map(|entry| entry.v3).copied().collect();
         let mut v2: Vec<&str> = CODECS.iter().flat_map(|entry| entry.v2).copied().collect();
         for names in [&mut v3, &mut v2] {
             names.sort_unstable();
             let total = names.len();
             names.dedup();
-            assert_eq!(names.len(), total, "a codec name stands twice in the table");
+            assert_eq!(names.len(), total, "a codec name is in the table twice");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The groups above a node: what they say of the nodes below them. Uses `documents` and `group_cache`.
+//! The groups above a node: what they say about the nodes below them. Uses `documents` and `group_cache`.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::metadata::{self, Document, GroupMetadata, ZarrFormat};
 use crate::store::{Store, join};
 
-/// The deepest that groups are nested. Bounds what a hostile store can make a reader of it do.
+/// The deepest that groups are nested. Bounds the work that a hostile store can cause.
 pub const MAX_DEPTH: usize = 128;
 
 /// Everything above a node, nearest first; the last is the root. Empty above the root itself.
@@ -26,7 +26,7 @@ struct Ancestor {
 enum Kind {
     /// A group, and the key of the document that holds its consolidated metadata if it has any.
     Group(Arc<GroupMetadata>),
-    /// Nothing has a place below an array or below what cannot be read.
+    /// Below an array, or a node that cannot be read, there are no nodes.
     Barren,
     /// No document of its own.
     Undocumented,
@@ -34,7 +34,7 @@ enum Kind {
 
 /// A node as a group above it has it in its consolidated metadata.
 pub(super) struct ConsolidatedCopy {
-    /// The node's metadata; `None` for a group that only the nodes below it tell of.
+    /// The node's metadata; `None` for a group that only the paths of nodes below it name.
     pub document: Option<Result<Document, Error>>,
     /// The key of the document that holds the copy.
     pub carrier_key: String,
@@ -57,7 +57,7 @@ impl Lineage {
         Lineage { ancestors }
     }
 
-    /// Whether there can be nodes here: all above are groups, and none is met again through a link.
+    /// Whether there can be nodes here: all above are groups, and no link leads back to one of them.
     pub fn is_fertile(&self) -> bool {
         let is_met_again = |(index, ancestor): (usize, &Ancestor)| {
             let above = self.ancestors.iter().skip(index + 1);
@@ -75,7 +75,7 @@ impl Lineage {
         }
     }
 
-    /// Why a group at `path` cannot be gone into, if so.
+    /// Why a group at `path` cannot be entered, if so.
     pub fn objection(&self, store: &dyn Store, path: &str) -> Option<Error> {
         if self.ancestors.len() > MAX_DEPTH {
             return Some(Error::unsupported(path, format!("groups nested more than {MAX_DEPTH} deep")));

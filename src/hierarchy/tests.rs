@@ -135,7 +135,7 @@ fn a_folder_of_stores() {
     );
     let Some(Node::Group { metadata, .. }) = tree.node("year").unwrap() else { panic!() };
     assert_eq!(metadata.zarr_format, None);
-    // An empty store is an empty group: whoever opened it may say that it holds no Zarr.
+    // An empty store is an empty group: the command that opened it may say that it holds no Zarr.
     assert_eq!(outline(&memory(&[])), ["g "]);
 }
 

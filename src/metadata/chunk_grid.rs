@@ -12,7 +12,7 @@ use super::{ChunkGrid, MAX_CHUNK_BYTES};
 
 impl ChunkGrid {
     /// Chunks per axis that hold elements of an array of this `shape` (one of the grid's rank). Chunks of a
-    /// rectilinear grid that lie wholly behind the array do not count.
+    /// rectilinear grid that lie wholly beyond the array do not count.
     pub fn chunk_counts(&self, shape: &[u64]) -> Vec<u64> {
         match self {
             ChunkGrid::Regular(chunk) => {

@@ -34,7 +34,7 @@ impl ChunkKeyEncoding {
 
 /// Reads v3's `chunk_key_encoding`. `must_understand: false` does not help an unknown one.
 pub fn parse_v3(value: &Value) -> ParseResult<ChunkKeyEncoding> {
-    // zarr-python also takes the separator beside the name, as its own function arguments have it.
+    // zarr-python also accepts the separator next to the name, like the arguments of its own functions.
     if let Value::Object(members) = value
         && let Some(separator) = members.get("separator")
     {
@@ -100,8 +100,8 @@ mod tests {
             let encoding = parse_v3(&json!({"name": name, "configuration": configuration})).unwrap();
             assert_eq!((encoding.key(&[1, 23, 45]), encoding.key(&[])), (key.to_owned(), key_0d.to_owned()));
             assert!(!encoding.separator_is_assumed);
-            let beside = parse_v3(&json!({"name": name, "separator": separator})).unwrap();
-            assert_eq!(beside, encoding);
+            let next_to = parse_v3(&json!({"name": name, "separator": separator})).unwrap();
+            assert_eq!(next_to, encoding);
         }
     }
 

@@ -38,7 +38,7 @@ pub fn inline(value: Value) -> ParseResult<Option<Map<String, Value>>> {
     }
 }
 
-/// A v2 `.zmetadata`. It is only a copy: a broken one is logged and left aside.
+/// A v2 `.zmetadata`. It is only a copy: a broken one is logged and ignored.
 pub fn zmetadata(key: &str, document: &[u8]) -> Option<Map<String, Value>> {
     let documents =
         json::parse_object(document).and_then(|mut members| match members.shift_remove("metadata") {
@@ -48,7 +48,7 @@ pub fn zmetadata(key: &str, document: &[u8]) -> Option<Map<String, Value>> {
     match documents {
         Ok(documents) => Some(documents),
         Err(fault) => {
-            log::warn!("{key}: the .zmetadata beside it cannot be read: {fault}");
+            log::warn!("{key}: ignoring the .zmetadata in the same folder: {fault}");
             None
         }
     }

@@ -1,8 +1,8 @@
 //! Metadata documents of Zarr v1, v2 and v3, all turned into one [`ArrayMetadata`].
 //!
 //! No I/O: a document comes in as bytes with its key, a value or an error comes out. v1 and v2 are
-//! rewritten in v3's terms (a chunk grid, a chunk key encoding, a chain of codecs), so that there is
-//! one pipeline behind this module. Spec: v3 core, "Metadata"; v2 and v1, "Metadata". Uses `error` only.
+//! rewritten in v3's terms (a chunk grid, a chunk key encoding, a chain of codecs), so that one
+//! pipeline serves all versions. Spec: v3 core, "Metadata"; v2 and v1, "Metadata". Uses `error` only.
 //!
 //! Invariants of what comes out: `shape`, the grid and `dimension_names` have the same rank (≤
 //! [`MAX_RANK`]); `product(shape) × item size` fits i64; no chunk is longer than [`MAX_CHUNK_BYTES`];
@@ -215,8 +215,8 @@ pub fn parse_array(key: &str, document: &[u8]) -> Result<Option<ArrayMetadata>> 
     }
 }
 
-/// What can be told of an array's document that failed to parse: the JSON, where it is JSON, and the flat
-/// size in bytes, where shape and data type can still be read.
+/// What is known of an array's document that failed to parse: the JSON, where it is JSON, and the flat
+/// size in bytes, where shape and data type can be read.
 pub fn salvage(document: &[u8]) -> (Option<Value>, Option<u64>) {
     let Ok(document) = json::parse(document) else { return (None, None) };
     let size = flat_size(&document);
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_told_of_broken_arrays() {
+    fn sizes_of_broken_arrays() {
         for (document, size) in [
             (r#"{"shape": [4, 6], "data_type": "float64"}"#, Some(192)),
             (r#"{"shape": [4, 6], "dtype": ">f4", "codecs": 5}"#, Some(96)),
@@ -297,8 +297,8 @@ mod tests {
         fn no_damage_panics(which in 0usize..3, at in 0usize..1000, new in "[ -~]{0,3}", cut in 0usize..4) {
             let document = [V3, V2, V1][which];
             let at = at % document.len();
-            let behind = document.get(at + cut..).unwrap_or_default();
-            read_as_everything(format!("{}{new}{behind}", &document[..at]).as_bytes());
+            let after = document.get(at + cut..).unwrap_or_default();
+            read_as_everything(format!("{}{new}{after}", &document[..at]).as_bytes());
         }
 
         /// A value anywhere replaced by any other.

@@ -6,7 +6,7 @@
 //! `order: "F"` becomes a `transpose` codec, `dtype`'s byte order a `bytes` codec, both of the family V2; the filters
 //! and the compressor follow as they are. Members that v2 does not know are ignored, as the text asks.
 //!
-//! Attributes stand in a document of their own, so a broken one costs the attributes alone: the node is served
+//! Attributes have a document of their own, so a broken one costs the attributes alone: the node is served
 //! with none, and says why.
 
 use serde_json::{Map, Value, json as object};
@@ -93,7 +93,7 @@ pub fn attributes_of(key: &str, parsed: Option<ParseResult<Map<String, Value>>>)
         None => (Map::new(), None),
         Some(Ok(attributes)) => (attributes, None),
         Some(Err(fault)) => {
-            log::warn!("{key}: the attributes beside it cannot be read: {fault}");
+            log::warn!("{key}: ignoring the attributes in the same folder: {fault}");
             (Map::new(), Some(fault.to_string()))
         }
     }
@@ -177,7 +177,7 @@ fn codecs_of(filters: Option<&Value>) -> ParseResult<Vec<CodecSpec>> {
 }
 
 /// The element of an array: of its `dtype`, and for `|O` of the codec that turns objects into bytes, which then
-/// is the chain's array-to-bytes codec. Objects behind `categorize` are strings of a known list, served as `U` of
+/// is the chain's array-to-bytes codec. Objects after `categorize` are strings of a known list, served as `U` of
 /// the longest one's width.
 fn element(
     dtype: &Value,
@@ -197,10 +197,10 @@ fn element(
                 Some("vlen-utf8") => VariableLength::Utf8,
                 Some("vlen-bytes") => VariableLength::Bytes,
                 Some("pickle") => VariableLength::Other(
-                    "Python objects behind the filter \"pickle\", which is never unpickled".to_owned(),
+                    "Python objects in the filter \"pickle\", which is never unpickled".to_owned(),
                 ),
                 Some(name) => {
-                    VariableLength::Other(format!("objects behind the codec {}", json::shown_text(name)))
+                    VariableLength::Other(format!("objects in the codec {}", json::shown_text(name)))
                 }
                 None => VariableLength::Other("objects without a filter that stores them".to_owned()),
             });
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_behind_categorize_are_strings_of_the_longest_label() {
+    fn objects_after_categorize_are_strings_of_the_longest_label() {
         let filter = json!({"id": "categorize", "labels": ["é", "male", ""], "dtype": "|O", "astype": "|u1"});
         for fill in [json!(null), json!(""), json!(0)] {
             let array = array(json!({"dtype": "|O", "fill_value": fill, "filters": [filter]}));

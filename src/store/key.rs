@@ -19,17 +19,17 @@ pub fn is_key(key: &str) -> bool {
     key.is_empty() || key.split('/').all(is_name)
 }
 
-/// Refuses what cannot be a key, whichever kind of store it would be looked up in.
+/// Rejects a string that cannot be a key in any kind of store.
 pub(super) fn check_key(key: &str, operation: &'static str) -> Result<()> {
     if is_key(key) {
         return Ok(());
     }
-    let reason = io::Error::new(io::ErrorKind::InvalidInput, "this cannot be a key of a store");
+    let reason = io::Error::new(io::ErrorKind::InvalidInput, "not a valid key");
     Err(Error::store(key, operation, reason))
 }
 
-/// The names right below `folder` among sorted keys, as [`Store::list`] gives them. `is_folder` tells a key that
-/// itself stands for a folder.
+/// The names right below `folder` among sorted keys, as [`Store::list`] gives them. `is_folder` tells whether
+/// a key is itself a folder.
 pub(super) fn names_below<V>(
     keys: &BTreeMap<String, V>,
     folder: &str,
@@ -47,7 +47,7 @@ pub(super) fn names_below<V>(
         if !name.is_empty() {
             *names.entry(name).or_default() |= deeper || is_folder(value);
         }
-        // `0` comes right after `/`: whatever else is in that folder is skipped.
+        // `0` comes right after `/`: this skips the rest of that folder.
         from = if deeper { format!("{prefix}{name}0") } else { format!("{key}\0") };
     }
     names.into_iter().map(|(name, is_folder)| Entry { name: name.to_owned(), is_folder }).collect()

@@ -24,7 +24,7 @@ pub struct MemoryStore {
 #[derive(Default)]
 struct Content {
     objects: BTreeMap<String, MemoryObject>,
-    /// How many objects were ever put: stands for the inode number.
+    /// How many objects were ever put: serves as the inode number.
     puts: u64,
 }
 
@@ -59,7 +59,7 @@ impl MemoryStore {
         Ok(())
     }
 
-    /// Removes an object; tells whether there was one.
+    /// Removes an object; returns whether it existed.
     pub fn delete(&self, key: &str) -> bool {
         self.content.write().objects.remove(key).is_some()
     }
@@ -91,7 +91,7 @@ impl Writer for MemoryStore {
         Ok(())
     }
 
-    /// Nobody else can reach the store.
+    /// No other process can reach the store.
     fn lock(&self, _folder: &str) -> Result<Option<Box<dyn Send + Sync>>> {
         Ok(Some(Box::new(())))
     }
@@ -132,7 +132,7 @@ impl Store for MemoryStore {
         }
     }
 
-    /// A folder has the time of the store's beginning and no inode number.
+    /// A folder has the store's creation time and no inode number.
     fn head(&self, key: &str) -> Result<Option<Info>> {
         check_key(key, "look at")?;
         let content = self.content.read();

@@ -38,7 +38,7 @@ pub use zip::ZipStore;
 use crate::error::{Error, Result};
 use key::{check_key, is_any_below, names_below};
 
-/// What is known of an object or a folder without opening it.
+/// What stat tells of an object or a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Info {
     /// Tells versions apart; holds the size. Folders of stores that have no inodes have 0 there.
@@ -54,7 +54,7 @@ pub struct Info {
 }
 
 impl Info {
-    /// As a folder that holds what this document describes: whoever may read the one may search the other.
+    /// As a folder that holds what this document describes: permission to read the document becomes permission to search the folder.
     pub fn as_folder(mut self) -> Self {
         self.mode |= (self.mode & 0o444) >> 2;
         self
@@ -70,7 +70,7 @@ pub struct Entry {
     pub is_folder: bool,
 }
 
-/// Room of the store's filesystem, as statfs(2) counts it.
+/// Space and inodes of the store's filesystem, as statfs(2) counts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Room {
     /// Unit of the block counts, in bytes.
@@ -99,7 +99,7 @@ pub trait Object: Send + Sync {
     }
     /// Fills `out` from `offset`. Fewer bytes there than asked for is an error (`UnexpectedEof`).
     fn read_exact_at(&self, offset: u64, out: &mut [u8]) -> Result<()>;
-    /// As [`Object::read_exact_at`], if that takes no waiting; `false`, and `out` undefined, otherwise.
+    /// As [`Object::read_exact_at`], if that does not block; otherwise `false`, with `out` undefined.
     fn read_now(&self, _offset: u64, _out: &mut [u8]) -> bool {
         false
     }
@@ -123,20 +123,20 @@ pub trait Store: Send + Sync {
     /// The names directly below a folder, sorted; empty when the folder is missing.
     fn list(&self, folder: &str) -> Result<Vec<Entry>>;
 
-    /// As [`Store::list`], one name after the other and in no order, until `each` says to stop: nobody has to hold all of them.
+    /// As [`Store::list`], one name at a time and unordered, until `each` stops it: the names are never all in memory.
     fn each_name(&self, folder: &str, each: &mut dyn FnMut(Entry) -> ControlFlow<()>) -> Result<()> {
         let _ = self.list(folder)?.into_iter().try_for_each(each);
         Ok(())
     }
 
-    /// Room left where the store is.
+    /// Free space of the filesystem that the store is on.
     fn room(&self) -> Result<Room>;
 
-    /// What the user would call the store: its path or URL.
+    /// The user's name for the store: its path or URL.
     fn describe(&self) -> String;
 
-    /// The store as those are to have it who read the array at `path`: what they could not read themselves is an error
-    /// (`EACCES`). `None` where this program's own rights are all that counts.
+    /// The store with the permissions of the readers of the array at `path`: an object that they could not read themselves is
+    /// an error (`EACCES`). `None` where only this program's own permissions count.
     fn for_audience(&self, _path: &str, _audience: &Arc<Audience>) -> Option<Arc<dyn Store>> {
         None
     }
@@ -147,7 +147,7 @@ pub trait Store: Send + Sync {
     }
 }
 
-/// All bytes of an object, after a look at its size and before anything is allocated.
+/// All bytes of an object; its size is checked before anything is allocated.
 pub(crate) fn read_whole(object: &dyn Object, key: &str, limit_bytes: u64) -> Result<Vec<u8>> {
     let size_bytes = object.size_bytes();
     if size_bytes > limit_bytes {

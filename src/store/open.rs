@@ -1,4 +1,4 @@
-//! From what a user calls a store (STORE on the command line) to the store. Uses the stores beside it and `nearest`.
+//! Opens the store that a user names (STORE on the command line). Uses the stores in this folder and `nearest`.
 
 use std::fs::File;
 use std::io;
@@ -10,11 +10,11 @@ use super::{DirectoryStore, Store, ZipStore};
 use crate::error::{Error, Result};
 use crate::nearest::nearest;
 
-/// Schemes that stand for a store which this program cannot read yet.
+/// Schemes of stores that this program cannot read yet.
 const REMOTE_SCHEMES: [&str; 10] = ["s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "http", "https", "ftp"];
 /// The documents of Zarr v3 and v2.
 const DOCUMENTS: [&str; 5] = ["zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"];
-/// How many names of a folder are looked through for one that is like a misspelt name.
+/// How many names of a folder are compared with a misspelt name.
 const MAX_NAMES_COMPARED: usize = 10_000;
 
 /// The store at `location`: a folder, a zip archive, or a `file:` URL of either. With `follow_symlinks`, links in a
@@ -23,7 +23,7 @@ pub fn open(location: &str, follow_symlinks: bool) -> Result<Arc<dyn Store>> {
     open_folder_or_zip(location, follow_symlinks, false)
 }
 
-/// As [`open`], for a program that serves others than its own user: links give them nothing that they do not have.
+/// As [`open`], for a program that serves other users than its own: links give them no access that they do not have.
 pub fn open_for_others(location: &str, follow_symlinks: bool) -> Result<Arc<dyn Store>> {
     open_folder_or_zip(location, follow_symlinks, true)
 }
@@ -51,7 +51,7 @@ fn open_folder_or_zip(location: &str, follow_symlinks: bool, for_others: bool) -
     }
 }
 
-/// The path that a location names, of a folder or file that need not be there.
+/// The path that a location names; it need not exist.
 pub fn local_path(location: &str) -> Result<PathBuf> {
     if location.is_empty() {
         return Err(Error::Usage("the store's name is empty; name a folder or a zip archive".to_owned()));
@@ -99,7 +99,7 @@ fn file_url_path(location: &str, rest: &str) -> Result<PathBuf> {
         bytes.push((high << 4 | low) as u8);
     }
     if bytes.contains(&0) {
-        return refused("a path holds no NUL");
+        return refused("a path cannot contain NUL");
     }
     Ok(PathBuf::from(std::ffi::OsString::from_vec(bytes)))
 }
@@ -110,9 +110,9 @@ fn cannot_reach(path: &Path, error: &io::Error) -> Error {
         return Error::Usage(format!("{shown}: cannot be reached: {error}"));
     }
     if path.is_symlink() {
-        return Error::Usage(format!("{shown}: is a link, and what it points to is not there"));
+        return Error::Usage(format!("{shown}: is a symbolic link to a path that does not exist"));
     }
-    // The first part of the path that is not there is what was misspelt.
+    // The first part of the path that does not exist is the misspelt one.
     let mut missing = path;
     while let Some(parent) =
         missing.parent().filter(|parent| !parent.as_os_str().is_empty() && !parent.exists())
@@ -134,7 +134,9 @@ fn cannot_reach(path: &Path, error: &io::Error) -> Error {
             missing.with_file_name(name).display()
         ),
         None if missing == path => format!("{shown}: no such folder or zip archive; check the path"),
-        None => format!("{shown}: no such folder or zip archive; there is no {} either", missing.display()),
+        None => {
+            format!("{shown}: no such folder or zip archive; {} does not exist either", missing.display())
+        }
     })
 }
 
@@ -144,7 +146,7 @@ fn not_a_zip(path: &Path, error: &io::Error) -> Error {
     Error::Usage(if DOCUMENTS.contains(&name.as_ref()) {
         format!("{}: is a document inside a store; name its folder, {}", path.display(), parent.display())
     } else if is_empty_or_starts_like_zip(path) {
-        format!("{}: the zip archive cannot be read ({error}); make it anew", path.display())
+        format!("{}: the zip archive cannot be read ({error}); create it again", path.display())
     } else {
         format!(
             "{}: is neither a folder nor a zip archive; name a folder that holds Zarr, or a zip of one",
@@ -187,7 +189,7 @@ mod tests {
         }
         assert!(sentence("file://host/x").contains("absolute path on this machine"));
         assert!(sentence("file:///x%2").contains("two hexadecimal digits"));
-        assert!(sentence("file:///x%00").contains("no NUL"));
+        assert!(sentence("file:///x%00").contains("cannot contain NUL"));
     }
 
     #[test]
@@ -213,7 +215,7 @@ mod tests {
         assert!(sentence(&at("climat.zarr")).contains("did you mean"));
         assert!(sentence(&at("climat.zarr/t")).contains("climate.zarr?"));
         assert!(sentence(&at("climate")).contains("climate.zarr?"));
-        assert!(sentence(&at("quite/different")).contains("there is no"));
+        assert!(sentence(&at("quite/different")).contains("does not exist either"));
         assert!(sentence(&at("climate.zarr/zarr.json")).contains("name its folder"));
         assert!(sentence(&at("notes.txt")).contains("neither a folder nor a zip"));
         assert!(sentence(&at("cut.zip")).contains("cannot be read"));

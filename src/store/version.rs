@@ -1,6 +1,6 @@
 //! What tells two versions of a stored object apart. Uses nothing.
 
-/// What tells one version of an object from another.
+/// Identifies one version of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Validator {
     /// Device number, or 0.

@@ -8,7 +8,7 @@
 //! against the archive's CRC-32.
 //!
 //! An archive made from within a store has the store's names; one made from its parent has them below one folder,
-//! and then that folder is the root. Of members with the same name the last is meant (that is how writers replace
+//! and then that folder is the root. Of members with the same name the last counts (that is how writers replace
 //! one). Members that could not be keys (absolute, `..`, over-long names) are left out and logged. Encrypted members,
 //! other methods and links are errors when they are opened.
 
@@ -31,11 +31,11 @@ use super::{
 };
 use crate::error::{Error, Result};
 
-/// The longest member name that is taken in, in bytes.
+/// The longest member name that is accepted, in bytes.
 const MAX_NAME_BYTES: usize = 4096;
 /// The most bytes of a deflated member that are held in memory so that parts of it can be read.
 const MAX_HELD_BYTES: u64 = 1 << 30;
-/// Deflate makes at most 1032 bytes of one; a size beyond that is a lie.
+/// Deflate makes at most 1032 bytes of one; a larger size is false.
 const MAX_DEFLATE_RATIO: u64 = 1032;
 /// Bytes of a local file header before its name.
 const LOCAL_HEADER_BYTES: usize = 30;
@@ -53,7 +53,7 @@ pub struct ZipStore {
 enum Member {
     Folder,
     Data(Location),
-    /// What stands against reading it.
+    /// Why it cannot be read.
     Refused(&'static str),
 }
 
@@ -108,13 +108,13 @@ impl ZipStore {
         }))
     }
 
-    /// Where the member's bytes begin: behind its local header, whose length only it tells.
+    /// Where the member's bytes begin: after its local header, which alone knows its length.
     fn data_start(&self, location: &Location, key: &str) -> Result<u64> {
         let damaged = |reason: &str| Error::corrupt(key, format!("{reason} in {}", self.path));
         let mut header = [0; LOCAL_HEADER_BYTES];
         self.file
             .read_exact_at(&mut header, location.header_start)
-            .map_err(|error| Error::store(key, "read the archive's header of", error))?;
+            .map_err(|error| Error::store(key, "read the member's header in the archive", error))?;
         let [b'P', b'K', 3, 4, .., name_low, name_high, extra_low, extra_high] = header else {
             return Err(damaged("its local file header is not where the central directory says"));
         };
@@ -145,10 +145,10 @@ fn read_members(archive: &ZipArchive<BufReader<&File>>, path: &str) -> io::Resul
         let name = raw.strip_suffix('/').unwrap_or(&raw);
         if name.len() > MAX_NAME_BYTES || name.is_empty() || !is_key(name) {
             let shown: String = name.chars().take(100).collect();
-            log::warn!("{path}: the name of a member cannot be a key and is left out: {shown:?}");
+            log::warn!("{path}: ignoring a member with a name that cannot be a key: {shown:?}");
             continue;
         }
-        // What macOS adds for its own use.
+        // Files that macOS adds for its own use.
         if name == "__MACOSX" || name.starts_with("__MACOSX/") || name.rsplit('/').next() == Some(".DS_Store")
         {
             continue;
@@ -192,7 +192,7 @@ fn classify(entry: &ZipFileEntry<'_>) -> Member {
     }
 }
 
-/// The one folder that everything is in, if there is one.
+/// The single folder that holds all members, if there is one.
 fn single_parent(members: &BTreeMap<String, Member>) -> Option<String> {
     let (first, _) = members.first_key_value()?;
     let parent = first.split('/').next()?.to_owned();
@@ -256,7 +256,7 @@ struct ZipObject {
     location: Location,
     /// Offset of the member's bytes in the archive.
     start: u64,
-    /// The whole of a deflated member that was read in part.
+    /// A deflated member that was read in part, inflated as a whole.
     inflated: Mutex<Option<Arc<Vec<u8>>>>,
 }
 
@@ -323,7 +323,7 @@ impl ZipObject {
         if crc32fast::hash(bytes) == self.location.crc32 {
             return Ok(());
         }
-        Err(Error::corrupt(&self.key, "its CRC-32 is not the one that the archive names"))
+        Err(Error::corrupt(&self.key, "its CRC-32 differs from the one in the archive"))
     }
 }
 

@@ -11,8 +11,8 @@ use crate::cli::{log, open, output};
 
 /// Print or change the attributes of an array or a group
 ///
-/// Prints them as they are stored, as JSON. With KEY=JSON sets some of them (units='"K"' for a text), with KEY= and nothing
-/// behind it removes one; the others stay as they are. Consolidated metadata in the groups above is changed too.
+/// Prints them as they are stored, as JSON. KEY=JSON sets one of them (units='"K"' for a text), KEY= with no value
+/// removes one; the others stay as they are. Consolidated metadata in the groups above is changed too.
 #[derive(Args, Clone, Debug)]
 pub struct Arguments {
     #[command(flatten)]

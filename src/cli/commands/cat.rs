@@ -35,7 +35,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Writes them. A reader that closes its end early ends it quietly.
+    /// Writes them. If the reader closes its end early, the command ends quietly.
     pub fn run(self) -> Outcome {
         log::start(&self.log)?;
         let store = open::zarr_store(&self.store.store, self.store.access.follow_symlinks.is_on())?;
@@ -44,7 +44,7 @@ impl Arguments {
         let engine = Engine::new(self.engine.cache_limit_bytes(), self.engine.threads.number());
         let array = Array::open(&engine, &store, &path, metadata, self.layout.layout())?;
         let size_bytes = array.size_bytes();
-        // A bar amid bytes on the same terminal would help nobody.
+        // No bar among the bytes on the same terminal.
         let bar = progress::bytes(size_bytes, !std::io::stdout().is_terminal());
         let mut block = vec![0; BLOCK_BYTES.min(size_bytes) as usize];
         let reader = zarrfs::array::Reader::default();

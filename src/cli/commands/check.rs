@@ -110,8 +110,8 @@ impl Findings {
         self.damaged += damaged.into_inner().len() as u64;
     }
 
-    /// A node that could not be opened: damage where its document or the store is at fault, and only a gap in the
-    /// check where this version lacks something.
+    /// A node that could not be opened: damage where its document or the store is at fault, and only not checked
+    /// where this version does not support it.
     fn refused(&mut self, error: &Error) {
         if let Error::Unsupported { .. } = error {
             self.not_checked += 1;

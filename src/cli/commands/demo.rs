@@ -1,4 +1,4 @@
-//! `zarrfs demo DIR`: a small, rich hierarchy to try things on. What is in it stands in `sample`.
+//! `zarrfs demo DIR`: a small, rich hierarchy to try things on. `sample` defines its content.
 //!
 //! Chunks go through the codecs of the library, as any chunk does; the files are written here, because stores are
 //! read-only in this version.
@@ -112,7 +112,7 @@ fn chunks(metadata: &ArrayMetadata, elements: &[u8]) -> Outcome<Vec<(String, Vec
     Ok(chunks)
 }
 
-/// The elements of one chunk in C order, with the fill value behind the array's edge.
+/// The elements of one chunk in C order, with the fill value beyond the array's edge.
 fn cut(metadata: &ArrayMetadata, elements: &[u8], chunk_shape: &[u64], index: &[u64]) -> Vec<u8> {
     let fill_value = &metadata.fill_value.bytes;
     // A row is what lies along the last axis; without axes, the one element.

@@ -50,7 +50,7 @@ impl Arguments {
     }
 }
 
-/// What is told of one node.
+/// What is listed of one node.
 struct Row {
     path: String,
     zarr_format: Option<ZarrFormat>,
@@ -60,14 +60,14 @@ struct Row {
     error: Option<String>,
 }
 
-/// How many bytes a node has, where that can be told.
+/// The sizes of a node, where known.
 #[derive(Default)]
 struct Sizes {
     stored_bytes: Option<u64>,
     flat_bytes: Option<u64>,
 }
 
-/// What is told of one array.
+/// What is listed of one array.
 struct ArrayRow {
     data_type: String,
     shape: Vec<u64>,
@@ -216,7 +216,7 @@ impl Row {
         self.array.as_ref().map(|array| &array.sizes).or(self.broken.as_ref())
     }
 
-    /// The cells after the name. What cannot be told of a broken node is `?`, as for an array that is not supported.
+    /// The cells after the name. What is unknown of a broken node is `?`, as for an array that is not supported.
     fn cells(&self) -> [String; 8] {
         let size = |bytes: Option<u64>| bytes.map_or("?".to_owned(), size::show);
         match &self.array {
@@ -298,7 +298,7 @@ fn tree(store: &str, rows: &[Row]) -> String {
     text
 }
 
-/// The names of the nodes, each behind the lines that lead to it. The rows stand parents first.
+/// The names of the nodes, each after the lines that lead to it. Parents come first in the rows.
 fn branches(rows: &[Row]) -> Vec<String> {
     // Backwards, since whether a line goes on depends on what comes below: `has_later[depth]` says whether the branch
     // at that depth has another node further down.

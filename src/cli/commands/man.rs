@@ -1,6 +1,6 @@
 //! `zarrfs man [PAGE]`: the man pages, for packagers and `scripts/install`.
 //!
-//! What the command line defines is taken from there; the rest stands in `pages/`.
+//! The definition of the command line gives most of them; the rest is in `pages/`.
 
 use std::fmt::Write as _;
 
@@ -31,7 +31,7 @@ impl Arguments {
 
 /// The commands that help shows, with `help` left out.
 fn commands() -> Vec<Command> {
-    // The flags for help are told of once, in the program's page.
+    // Only the program's page lists the flags for help.
     let mut definition = crate::cli::CommandLine::command().disable_help_flag(true);
     definition.build();
     let shown = definition.get_subcommands().filter(|command| !command.is_hide_set());

@@ -18,11 +18,11 @@ use crate::cli::mount_options::MountOptions;
 use crate::cli::options::{AccessArguments, EngineArguments, LayoutArguments, LogArguments, Switch};
 use crate::cli::{open, output, size};
 
-/// How long, and over how many nodes, mounting looks for arrays that the cache is too small for.
+/// The time and the number of nodes for finding arrays that the cache is too small for.
 const SLAB_SEARCH_TIME: Duration = Duration::from_millis(300);
 const SLAB_SEARCH_NODES: usize = 1000;
 
-/// Who may enter.
+/// Which users may enter.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum AllowOtherChoice {
     /// Where it is possible.
@@ -51,7 +51,7 @@ pub struct Arguments {
     #[arg(short = 'o', value_name = "WORDS", allow_hyphen_values = true)]
     pub words: Vec<String>,
 
-    /// Stay until the mount ends, instead of going on in the background
+    /// Stay in the foreground until the mount ends
     #[arg(long, short = 'f')]
     pub foreground: bool,
 
@@ -65,11 +65,11 @@ pub struct Arguments {
     #[command(flatten)]
     pub layout: LayoutArguments,
 
-    /// Who else may enter: auto is on for root, and where /etc/fuse.conf has user_allow_other
+    /// Let other users enter: auto is on for root, and where /etc/fuse.conf has user_allow_other
     #[arg(long, value_name = "auto|on|off", num_args = 0..=1, require_equals = true, default_value = "auto", default_missing_value = "on", hide_possible_values = true)]
     pub allow_other: AllowOtherChoice,
 
-    /// Seconds until metadata is looked at again, to see what others changed in the store
+    /// Seconds until metadata is checked again for changes by other programs
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     pub revalidate: f64,
 
@@ -80,15 +80,15 @@ pub struct Arguments {
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_value = "off", default_missing_value = "on", hide_possible_values = true)]
     pub direct_io: Switch,
 
-    /// Allow writing to the arrays: every mount is read-only without it, also with 'rw'
+    /// Allow writing to the arrays: without it every mount is read-only, even with 'rw'
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_value = "off", default_missing_value = "on", hide_possible_values = true)]
     pub writable: Switch,
 
-    /// What truncating an array's file does: keep sets how far it is written (what is not written after it keeps its value), zero makes every byte zero
+    /// What truncating an array's file does: keep sets its written end (bytes that are not written again keep their values), zero makes every byte zero
     #[arg(long, value_name = "keep|zero", default_value = "keep", hide_possible_values = true)]
     pub truncate: TruncateChoice,
 
-    /// Bytes that may wait to be stored before a program that writes has to wait [default: a quarter of cache-size]
+    /// Dirty bytes above which writers wait [default: a quarter of cache-size]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub dirty_limit: Option<u64>,
 
@@ -96,14 +96,14 @@ pub struct Arguments {
     #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = deadline)]
     pub request_deadline: Duration,
 
-    /// Seconds that open files are still served after SIGTERM, and that storing may stand still before it is given up
+    /// Grace period after SIGTERM; also how long write-back may make no progress before it gives up
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = deadline)]
     pub stop_deadline: Duration,
 
     #[command(flatten)]
     pub log: LogArguments,
 
-    /// mount(8)'s -s: unknown words are passed over.
+    /// mount(8)'s -s: unknown options are ignored.
     #[arg(long, hide = true)]
     pub sloppy: bool,
 
@@ -129,7 +129,7 @@ fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A time that something may take: a tenth of a second to a day.
+/// A time limit: a tenth of a second to a day.
 fn deadline(text: &str) -> Result<Duration, String> {
     match seconds(text) {
         Ok(seconds) if (0.1..=86_400.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
@@ -138,15 +138,15 @@ fn deadline(text: &str) -> Result<Duration, String> {
 }
 
 impl Arguments {
-    /// Mounts. `words` are those of `-o` that are no long flags; `helper` when mount(8) called.
+    /// Mounts. `words` are the `-o` options that are not long flags; `helper` is set when mount(8) called.
     pub fn run(self, words: MountOptions, helper: bool) -> Outcome {
         if words.rw && !helper && !self.writable.is_on() {
             output::note(format_args!(
                 "zarrfs: note: the mount is read-only; 'rw' alone never enables writing, 'writable' does"
             ));
         }
-        for word in &words.passed_over {
-            output::note(format_args!("zarrfs: note: unknown option '{word}' passed over"));
+        for word in &words.ignored {
+            output::note(format_args!("zarrfs: note: ignoring the unknown option '{word}'"));
         }
         let log = Log::new(&self.log)?;
         let options = self.options(&words, &log);
@@ -158,7 +158,7 @@ impl Arguments {
         let location = self.store.clone();
         let foreground = self.foreground;
         let (cache_limit_bytes, layout) = (options.cache_limit_bytes, options.layout);
-        // The log file is made only behind the checks of `run`: it must not come to lie in the store.
+        // The log file is created only after the checks of `run`: it must not be inside the store.
         session::run(options, foreground, move |for_others| {
             // A daemon's standard error is the system log.
             log.start()?;
@@ -205,8 +205,8 @@ impl Arguments {
     }
 }
 
-/// Says so where one pass over an array needs more memory than the cache may take: it still works, but chunks are
-/// decoded more than once. Looks at the first nodes only, for a moment only, so that mounting stays quick.
+/// Warns where one pass over an array needs more memory than the cache may take: chunks are then decoded more than once.
+/// Checks the first nodes only, for a short time, so that mounting stays fast.
 fn warn_of_slabs(store: &Arc<dyn Store>, cache_limit_bytes: u64, layout: Layout) {
     let engine = Engine::new(0, 1);
     let started = Instant::now();
@@ -230,7 +230,7 @@ fn warn_of_slabs(store: &Arc<dyn Store>, cache_limit_bytes: u64, layout: Layout)
     if let Some((bytes, path)) = largest {
         let others = if others == 0 { String::new() } else { format!(" (and {others} more like it)") };
         output::note(format_args!(
-            "zarrfs: warning: to read '{}'{others} from end to end takes {} of decoded chunks at a time, and cache-size is {}: \
+            "zarrfs: warning: to read '{}'{others} from end to end takes {} of decoded chunks at a time, but cache-size is {}: \
              chunks will be decoded more than once; 'zarrfs ls' shows what each array takes",
             open::shown(&path),
             size::show(bytes),
@@ -248,24 +248,24 @@ struct Helper {
     /// Options, as for zarrfs mount
     #[arg(short = 'o')]
     words: Vec<OsString>,
-    /// Pass over unknown options
+    /// Ignore unknown options
     #[arg(short = 's')]
     sloppy: bool,
     /// Do everything but mount
     #[arg(short = 'f')]
     fake: bool,
-    /// Do not write /etc/mtab, which is never done
+    /// Do not write /etc/mtab (it never is)
     #[arg(short = 'n')]
     no_mtab: bool,
-    /// Say what is done
+    /// Be verbose
     #[arg(short = 'v')]
     verbose: bool,
-    /// The type, which is known
+    /// The filesystem type (ignored)
     #[arg(short = 't')]
     filesystem_type: Option<OsString>,
 }
 
-/// The command line of `zarrfs mount` that says what mount(8) says.
+/// The command line of `zarrfs mount` for one of mount(8).
 pub fn from_helper(arguments: Vec<OsString>) -> Outcome<Vec<OsString>> {
     let helper = match Helper::try_parse_from(arguments) {
         Ok(helper) => helper,

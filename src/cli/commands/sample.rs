@@ -301,7 +301,7 @@ fn small() -> Vec<Sample> {
     ]
 }
 
-/// The bytes of the vlen-utf8 codec: the count, then each string behind its length.
+/// The bytes of the vlen-utf8 codec: the count, then each string after its length.
 fn vlen_utf8(strings: &[&str]) -> Vec<u8> {
     let mut bytes = (strings.len() as u32).to_le_bytes().to_vec();
     for string in strings {

@@ -1,4 +1,4 @@
-//! `zarrfs umount MOUNTPOINT`, and `umount.fuse.zarrfs` as umount(8) calls it, which thereby waits until everything is stored.
+//! `zarrfs umount MOUNTPOINT`, and `umount.fuse.zarrfs` as umount(8) calls it: umount(8) then waits until everything is stored.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ pub struct Arguments {
     #[arg(long)]
     force: bool,
 
-    /// Only clean up behind a daemon that died; anything else is left alone and is no error
+    /// Only clean up after a daemon that died; anything else is left alone and is not an error
     #[arg(long, conflicts_with = "force")]
     stale: bool,
 }
@@ -48,24 +48,24 @@ struct Helper {
     /// Detach at once
     #[arg(short = 'f')]
     force: bool,
-    /// Do not write /etc/mtab, which is never done
+    /// Do not write /etc/mtab (it never is)
     #[arg(short = 'n')]
     no_mtab: bool,
-    /// Mount read-only where unmounting fails, which is not possible
+    /// Remount read-only where unmounting fails (not supported)
     #[arg(short = 'r')]
     read_only: bool,
-    /// Say what is done
+    /// Be verbose
     #[arg(short = 'v')]
     verbose: bool,
-    /// The type, which is known
+    /// The filesystem type (ignored)
     #[arg(short = 't')]
     filesystem_type: Option<OsString>,
-    /// Options, none of which count here
+    /// Options (ignored)
     #[arg(short = 'o')]
     words: Vec<OsString>,
 }
 
-/// The command line of `zarrfs umount` that says what umount(8) says.
+/// The command line of `zarrfs umount` for one of umount(8).
 pub fn from_helper(arguments: Vec<OsString>) -> Outcome<Vec<OsString>> {
     let helper = match Helper::try_parse_from(arguments) {
         Ok(helper) => helper,

@@ -1,9 +1,9 @@
-//! The file of `--log-file`: a regular file, a terminal, or a pipe that somebody reads.
+//! The file of `--log-file`: a regular file, a terminal, or a pipe with a reader.
 //!
-//! A daemon of root must not be led to another user's choice of a file, nor wait for one who does not read. Hence:
-//! - The name itself is no link, but for this process's own descriptors (`/dev/stderr`, `/dev/fd/3`). A link on the way is followed if it
-//!   and its folder belong to root or to the daemon's user, and nobody else may write to the folder.
-//! - In a folder that others may write to, a file that is there belongs to the daemon's user and has one name.
+//! A daemon of root must not write to a file that another user chose, nor wait for a reader that does not read. Hence:
+//! - The name itself must not be a link, except to this process's own descriptors (`/dev/stderr`, `/dev/fd/3`). A link in the path
+//!   is followed if it and its folder belong to root or to the daemon's user, and no other user may write to the folder.
+//! - In a folder that others may write to, an existing file must belong to the daemon's user and have one name.
 //! - It is opened and written without waiting; a line that does not fit into a pipe is left out.
 
 use std::collections::VecDeque;
@@ -20,19 +20,19 @@ use zarrfs::sys;
 const FOLDER: i32 = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
 const APPEND: i32 =
     libc::O_WRONLY | libc::O_APPEND | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
-/// Links on the way, as path_resolution(7) has it.
+/// The most links in a path, as in path_resolution(7).
 const MAX_LINKS: usize = 40;
 
-/// A log file that may be moved away under the daemon: the next line then begins a new one (logrotate needs to tell nobody).
+/// A log file that may be moved away under the daemon: the next line then begins a new one (logrotate need not send a signal).
 pub struct LogFile {
     path: PathBuf,
     file: File,
-    /// It is a file by its name.
+    /// Whether it is a file with a name.
     may_move: bool,
 }
 
 impl LogFile {
-    /// Opens it, for appending; what it is not to be is refused with a reason.
+    /// Opens it for appending; the error says why a file is not acceptable.
     pub fn open(path: PathBuf) -> io::Result<Self> {
         let own = own_descriptor(&path);
         let file = match own {
@@ -50,7 +50,7 @@ impl LogFile {
         }
         let file = open_named(&self.path)?;
         if !file.metadata()?.is_file() {
-            return Err(refusal("it is no regular file any more"));
+            return Err(refusal("it is not a regular file any more"));
         }
         self.file = file;
         Ok(())
@@ -134,7 +134,7 @@ fn open_named(path: &Path) -> io::Result<File> {
 fn explain(error: io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(libc::ELOOP) => refusal("it is a symbolic link, which is not followed"),
-        Some(libc::ENXIO) => refusal("nobody reads from this pipe"),
+        Some(libc::ENXIO) => refusal("this pipe has no reader"),
         _ => error,
     }
 }
@@ -145,12 +145,12 @@ fn check_kind(file: &File) -> io::Result<()> {
     let is_null = kind.is_char_device() && found.rdev() == libc::makedev(1, 3);
     match kind.is_file() || kind.is_fifo() || is_null || file.is_terminal() {
         true => Ok(()),
-        false => Err(refusal("it is no regular file, terminal or pipe")),
+        false => Err(refusal("it is not a regular file, terminal or pipe")),
     }
 }
 
-/// Whether others than root and the daemon's user may change what is in a folder. The group of a user's own folder is often his
-/// alone.
+/// Whether others than root and the daemon's user may change what is in a folder. The group of a user's own folder often has no
+/// other member.
 fn may_be_changed(folder: &Metadata) -> bool {
     let (us, _) = sys::effective_ids();
     let others = if us == 0 { 0o022 } else { 0o002 };
@@ -196,7 +196,7 @@ fn resolved(folder: &Path) -> io::Result<PathBuf> {
     Ok(at)
 }
 
-/// Opens a folder by a path without links: one that has come there meanwhile is an error.
+/// Opens a folder by a path without links: one that appeared in the meantime is an error.
 fn open_folder(path: &Path) -> io::Result<File> {
     let mut folder = File::open("/")?;
     for part in path.components() {
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_file_that_was_moved_is_begun_anew() {
+    fn a_moved_log_file_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn links_and_other_peoples_files_are_refused() {
+    fn links_and_files_of_other_users_are_errors() {
         let folder = tempfile::tempdir().unwrap();
         let (at, path) = (|name: &str| folder.path().join(name), folder.path().join("real"));
         std::fs::create_dir(&path).unwrap();
@@ -263,6 +263,6 @@ mod tests {
             assert_eq!(own_descriptor(Path::new(path)), number);
         }
         LogFile::open("/dev/null".into()).unwrap();
-        assert!(refused(Path::new("/dev/zero")).contains("no regular file"));
+        assert!(refused(Path::new("/dev/zero")).contains("not a regular file"));
     }
 }

@@ -23,7 +23,7 @@ use file::LogFile;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// What was asked for, found to make sense. Nothing has been opened or written.
+/// The requested logging, checked. Nothing has been opened or written yet.
 pub struct Log {
     filter: String,
     file: Option<PathBuf>,
@@ -68,7 +68,7 @@ fn is_journal() -> bool {
     stream.is_ok_and(|stream| named == format!("{}:{}", stream.dev(), stream.ino()))
 }
 
-/// The message without line ends and control characters, which names in a store may have.
+/// The message without line ends and control characters, which names in a store may contain.
 fn text(record: &Record<'_>) -> String {
     let mut text = String::new();
     for character in record.args().to_string().chars() {
@@ -77,14 +77,14 @@ fn text(record: &Record<'_>) -> String {
     text
 }
 
-/// Whether fuser complains that the kernel did not know the request that it answered. That is harmless, and happens when a program
-/// is killed: fuser refuses the kernel's FUSE_INTERRUPT, and the request that it was for may have been answered before.
-fn is_late_answer(record: &Record<'_>) -> bool {
+/// Whether fuser reports that the kernel did not know the request of a reply. That is harmless, and happens when a program
+/// is killed: fuser rejects the kernel's FUSE_INTERRUPT, and its request may already have been replied to.
+fn is_late_reply(record: &Record<'_>) -> bool {
     record.target() == "fuser::reply" && record.args().to_string().ends_with("(os error 2)")
 }
 
 fn write_line(out: &mut Formatter, record: &Record<'_>) -> io::Result<()> {
-    if is_late_answer(record) {
+    if is_late_reply(record) {
         return Ok(());
     }
     let style = out.default_level_style(record.level());
@@ -93,7 +93,7 @@ fn write_line(out: &mut Formatter, record: &Record<'_>) -> io::Result<()> {
 }
 
 fn write_journal_line(out: &mut Formatter, record: &Record<'_>) -> io::Result<()> {
-    if is_late_answer(record) {
+    if is_late_reply(record) {
         return Ok(());
     }
     let priority = match record.level() {
@@ -110,7 +110,7 @@ pub fn start(arguments: &LogArguments) -> Outcome {
     Ok(Log::new(arguments)?.start()?)
 }
 
-/// The path seen from the root, as a daemon needs it.
+/// The absolute path, which a daemon needs.
 pub fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
@@ -129,10 +129,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_that_came_too_late_is_nobodys_concern() {
+    fn late_replies_are_not_logged() {
         let is_late = |target: &str, code: i32| {
             let error = io::Error::from_raw_os_error(code);
-            is_late_answer(
+            is_late_reply(
                 &Record::builder()
                     .target(target)
                     .args(format_args!("Failed to send FUSE reply: {error}"))

@@ -6,10 +6,10 @@
 //! {"name": "bitround", "configuration": {"keepbits": 10}}
 //! ```
 //!
-//! - Floats, and the components of complex numbers, keep so many bits of the fraction; the arithmetic is
+//! - Floats, and the components of complex numbers, keep `keepbits` bits of the fraction; the arithmetic is
 //!   numcodecs', on the element's bits. It differs for NaNs alone: numcodecs may carry them over to −0, here
 //!   they stay NaNs.
-//! - Integers keep so many bits from the first one that is set (of a negative number: the sign). Where rounding
+//! - Integers keep `keepbits` bits from the first one that is set (of a negative number: the sign). Where rounding
 //!   up would leave the type or reach the sign, the remaining bits are cleared instead.
 //! - numcodecs refuses to encode with more bits than there are; here that keeps all of them.
 

@@ -6,9 +6,9 @@
 //! {"name": "reshape", "configuration": {"shape": [[0, 1], [2], 3, -1]}}
 //! ```
 //!
-//! A number is a length, a list of dimensions stands for the product of their lengths, −1 for what is left. The
-//! text's rule for what stands before a list is damaged there; it is read as the mirror image of the rule for what
-//! stands after it: the lengths before have the same product in both shapes.
+//! A number is a length, a list of dimensions means the product of their lengths, −1 the remainder. The
+//! text's rule for what precedes a list is garbled; it is read as the mirror image of the rule for what
+//! follows it: the lengths before have the same product in both shapes.
 
 use serde_json::Value;
 

@@ -1,13 +1,13 @@
 //! The `bytes` codec: elements one after the other, in one byte order.
 //!
-//! Spec: v3 "Bytes codec" (`endian` is its older name); v2 "dtype", whose byte order is rewritten to this codec.
+//! Spec: v3 "Bytes codec" (`endian` is its older name); v2 "dtype": its byte order becomes this codec.
 //!
 //! ```json
 //! {"name": "bytes", "configuration": {"endian": "little"}}
 //! ```
 //!
 //! `endian` is required only where something in the element has a byte order. v2 chains may also hold
-//! `{"endian": "mixed", "big": [[offset, width, count], …]}`, written by `metadata::v2` for structs whose fields
+//! `{"endian": "mixed", "big": [[offset, width, count], …]}`, written by `metadata::v2` for structs with fields that
 //! differ in byte order: the listed parts are big-endian. Uses `metadata`.
 //!
 //! Decoding makes bytes canonical: a bool byte that is not 0 becomes 1, int2 and int4 are sign-extended, the
@@ -24,7 +24,7 @@ use crate::codec::{
 use crate::metadata::CodecFamily;
 use crate::metadata::data_type::Component;
 
-/// `bytes`, and `endian` as drafts of v3 called it.
+/// `bytes`, called `endian` in drafts of v3.
 pub const ENTRY: Entry = Entry { v3: &["bytes", "endian"], v2: &["bytes"], build };
 
 /// Elements in place.
@@ -99,7 +99,7 @@ impl Bytes {
 }
 
 impl ArrayToBytes for Bytes {
-    /// What it does not give back it refuses to encode.
+    /// Bytes that it cannot restore are an error when encoding.
     fn is_lossless(&self) -> bool {
         true
     }

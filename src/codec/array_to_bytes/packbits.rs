@@ -7,8 +7,8 @@
 //! {"name": "packbits", "configuration": {"padding_encoding": "first_byte", "first_bit": 0, "last_bit": 3}}
 //! ```
 //!
-//! `padding_encoding` is `none`, `first_byte` or `last_byte`; the schema beside the text says `start_byte` and
-//! `end_byte`, which are taken for the same. The type's bits from `first_bit` to `last_bit` are kept; on decoding
+//! `padding_encoding` is `none`, `first_byte` or `last_byte`; the schema in the same folder says `start_byte` and
+//! `end_byte`, which are aliases here. The type's bits from `first_bit` to `last_bit` are kept; on decoding
 //! the others are 0, or for signed integers those above the last bit are copies of it.
 
 use crate::codec::config::Configuration;
@@ -37,9 +37,9 @@ const PADDING_ENCODINGS: [(&str, PaddingEncoding); 5] = [
 /// A component of an element as this codec sees it.
 #[derive(Clone, Copy)]
 struct Component {
-    /// Its bits, from the least significant on; the rest of its bytes says nothing more.
+    /// Its bits, from the least significant on; the rest of its bytes carries no information.
     bits: u32,
-    /// Bytes it has in memory.
+    /// Bytes in memory.
     width: usize,
     /// Components of an element.
     count: usize,
@@ -118,12 +118,12 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
 
 struct PackBits {
     component: Component,
-    /// In a chunk.
+    /// Elements in a chunk.
     components: usize,
     first_bit: u32,
     kept_bits: u32,
     padding: PaddingEncoding,
-    /// Without the byte for the padding.
+    /// Encoded bytes without the padding byte.
     packed_bytes: usize,
     padding_bits: u8,
 }

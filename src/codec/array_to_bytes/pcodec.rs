@@ -2,14 +2,14 @@
 //!
 //! Format: numcodecs `PCodec`, over the `pco` crate. The data says its own number type; the members of the
 //! configuration only matter to the encoder. Complex numbers are two floats each, as zarrs has them.
-//! Uses `array_compressor`.
+//! Uses `whole_array`.
 //!
 //! ```json
 //! {"name": "numcodecs.pcodec", "configuration": {"level": 8, "mode_spec": "auto", "delta_spec": "auto",
 //!  "paging_spec": "equal_pages_up_to", "delta_encoding_order": null, "equal_pages_up_to": 262144}}
 //! ```
 //!
-//! Invariant: numbers are decoded in small batches, and counts in the data are compared with what is expected.
+//! Invariant: numbers are decoded in small batches, and counts in the data are compared with the expected ones.
 
 use pco::data_types::{Number, NumberType};
 use pco::standalone::{DecompressorItem, FileDecompressor};
@@ -32,7 +32,7 @@ pub const ENTRY: Entry = Entry {
 /// Numbers decoded at a time; Pcodec wants a multiple of its own batch.
 const BATCH: usize = 16 * FULL_BATCH_N;
 
-/// Runs `$body` with `$T` as the Rust type of a kind of number that Pcodec takes, else gives `$other`.
+/// Runs `$body` with `$T` as the Rust type of a kind of number that Pcodec supports, else returns `$other`.
 macro_rules! with_number {
     ($kind:expr, $T:ident => $body:expr, else $other:expr) => {
         match $kind {
@@ -170,7 +170,7 @@ impl ArrayCompressor for Pcodec {
     }
 }
 
-/// What Pcodec says, as an error of ours.
+/// Pcodec's error as a [`CodecError`].
 fn failed(error: pco::errors::PcoError) -> CodecError {
     CodecError::new(error)
 }
@@ -188,7 +188,7 @@ fn kind_of(number_type: NumberType) -> NumericKind {
         NumberType::F16 => NumericKind::F16,
         NumberType::F32 => NumericKind::F32,
         NumberType::F64 => NumericKind::F64,
-        // Pcodec may come to know more; no array of ours has them.
+        // Pcodec may support more types in the future; no array here has them.
         _ => NumericKind::Bool,
     }
 }
@@ -205,7 +205,7 @@ fn decode<T: Number + Element>(
     while let DecompressorItem::Chunk(mut chunk) = file.chunk_decompressor::<T, _>(source).map_err(failed)? {
         let mut left = chunk.n();
         if left > rest.len() / T::SIZE {
-            return Err(CodecError::new(format_args!("more than the {expected} numbers expected")));
+            return Err(CodecError::new(format_args!("more than the expected {expected} numbers")));
         }
         while left > 0 {
             let numbers = batch.get_mut(..left.min(BATCH)).unwrap_or_default();

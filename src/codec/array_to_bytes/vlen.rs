@@ -1,4 +1,4 @@
-//! `vlen-utf8` and `vlen-bytes`: elements of any length, each behind its length. Uses `metadata`.
+//! `vlen-utf8` and `vlen-bytes`: elements of any length, each after its length. Uses `metadata`.
 //!
 //! Spec: zarr-extensions, codecs/vlen-utf8 and codecs/vlen-bytes; numcodecs `VLenUTF8`, `VLenBytes`.
 //!
@@ -6,9 +6,9 @@
 //! {"name": "vlen-utf8"}
 //! ```
 //!
-//! A chunk is the number of elements, then for each the number of its bytes and these; all numbers are 32 bits,
-//! little-endian. Such elements have no flat form, so these are no codecs of the registry: the functions here are for
-//! what gives the elements as text. Elements come in the order they are stored: C order in v3, in v2 that of `order`.
+//! A chunk is the number of elements, then for each the number of its bytes and the bytes; all numbers are 32 bits,
+//! little-endian. Such elements have no flat form, so these codecs are not in the registry: the functions here are for
+//! the elements as text. Elements come in the order they are stored: C order in v3, in v2 that of `order`.
 
 use crate::codec::{CodecError, CodecResult};
 use crate::metadata::CodecFamily;
@@ -26,7 +26,7 @@ pub enum Vlen {
 }
 
 impl Vlen {
-    /// The codec that answers to a name of v3's `codecs`, or an id of v2's `filters`.
+    /// The codec for a name of v3's `codecs`, or an id of v2's `filters`.
     pub fn of(family: CodecFamily, name: &str) -> Option<Vlen> {
         match (family, name) {
             (_, "vlen-utf8") | (CodecFamily::V3, "numcodecs.vlen-utf8") => Some(Vlen::Utf8),
@@ -54,25 +54,25 @@ impl Vlen {
         if count != elements {
             return Err(self.error(format_args!("{count} elements, where {elements} were expected")));
         }
-        // Each element has a length; so the count allocates no more than what is really there.
+        // Each element has a length field, so the count allocates no more than the chunk really holds.
         if rest.len() / NUMBER_BYTES < count {
             return Err(truncated());
         }
         let mut found = Vec::with_capacity(count);
         for index in 0..count {
-            let (length, behind) = take_number(rest).ok_or_else(truncated)?;
-            let (element, behind) = behind.split_at_checked(length).ok_or_else(truncated)?;
+            let (length, after) = take_number(rest).ok_or_else(truncated)?;
+            let (element, after) = after.split_at_checked(length).ok_or_else(truncated)?;
             if self == Vlen::Utf8
                 && let Err(error) = std::str::from_utf8(element)
             {
                 return Err(self.error(format_args!("element {index} is not UTF-8: {error}")));
             }
             found.push(element);
-            rest = behind;
+            rest = after;
         }
         match rest.len() {
             0 => Ok(found),
-            left => Err(self.error(format_args!("{left} bytes behind the last element"))),
+            left => Err(self.error(format_args!("{left} bytes after the last element"))),
         }
     }
 
@@ -111,7 +111,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn strings_behind_their_lengths() {
+    fn strings_follow_their_lengths() {
         let encoded = b"\x03\0\0\0\x02\0\0\0\xc3\xa9\0\0\0\0\x03\0\0\0abc";
         assert_eq!(Vlen::Utf8.encode(&["é", "", "abc"]).unwrap(), encoded);
         assert_eq!(Vlen::Utf8.decode(encoded, 3).unwrap(), [&b"\xc3\xa9"[..], b"", b"abc"]);
@@ -132,7 +132,7 @@ mod tests {
         let error = decode(&encoded, 3).unwrap_err();
         assert_eq!(error, "codec \"vlen-bytes\": 2 elements, where 3 were expected");
         let error = decode(&[encoded.clone(), vec![0]].concat(), 2).unwrap_err();
-        assert_eq!(error, "codec \"vlen-bytes\": 1 bytes behind the last element");
+        assert_eq!(error, "codec \"vlen-bytes\": 1 bytes after the last element");
         // A count or a length that promises more than there is allocates nothing.
         assert!(decode(&[0xff; 4], u32::MAX as usize).unwrap_err().contains("ends within"));
         assert!(decode(&[1, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0], 1).unwrap_err().contains("ends within"));

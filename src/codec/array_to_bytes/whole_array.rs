@@ -1,8 +1,8 @@
 //! Compressors of a whole numeric array (pcodec, zfpy) as codecs of both families.
 //!
-//! In v3 they are array → bytes. In v2 they stand among the compressors or filters and are handed NumPy's array as it
-//! is between two filters: its dtype and, for an array in F order, its dimensions reversed (numcodecs' zfpy refuses
-//! F order when encoding, and reads such an encoding all the same). Uses `numeric_dtype`.
+//! In v3 they are array → bytes. In v2 they are compressors or filters, and their input is NumPy's array between two
+//! filters: its dtype and, for an array in F order, its dimensions reversed (numcodecs' zfpy refuses
+//! F order when encoding, and reads such an encoding all the same). Uses `kernels::dtype`.
 
 use std::borrow::Cow;
 
@@ -15,7 +15,7 @@ use crate::metadata::CodecFamily;
 /// The array that a compressor is built for. Its elements are little-endian.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NumericArray {
-    /// What the elements are.
+    /// The type of the elements.
     pub kind: NumericKind,
     /// Elements per dimension, slowest first.
     pub shape: Vec<u64>,
@@ -24,12 +24,12 @@ pub struct NumericArray {
 }
 
 impl NumericArray {
-    /// The array that comes in; an error where it is not of numbers.
+    /// The input array; an error where its elements are not numbers.
     pub fn of(context: &Context<'_>) -> CodecResult<NumericArray> {
         let name = context.name;
         let lacking = |what: &str| CodecError::unsupported(format_args!("codec \"{name}\" for {what}"));
         let of_type =
-            |data_type| NumericKind::of(data_type).ok_or_else(|| lacking("elements that are no numbers"));
+            |data_type| NumericKind::of(data_type).ok_or_else(|| lacking("elements that are not numbers"));
         match context.input {
             Input::Array(array) => Ok(NumericArray {
                 kind: of_type(&array.data_type)?,
@@ -46,7 +46,7 @@ impl NumericArray {
                     EncodedSize::Exact(bytes) => usize::try_from(bytes).ok(),
                     EncodedSize::AtMost(_) => None,
                 };
-                let size_bytes = size_bytes.ok_or_else(|| lacking("bytes behind a compressor"))?;
+                let size_bytes = size_bytes.ok_or_else(|| lacking("bytes after a compressor"))?;
                 Ok(NumericArray { kind, shape: items.shape.clone(), size_bytes })
             }
             Input::Bytes { .. } => Err(context.array().err().unwrap_or_else(|| lacking("bytes"))),
@@ -54,13 +54,13 @@ impl NumericArray {
     }
 }
 
-/// What such a compressor does, for the array that it was built for.
+/// Such a compressor, built for one array.
 pub trait ArrayCompressor: Send + Sync + 'static {
     /// The most bytes that a well-formed encoding has, where that may be more than a compressor's usual bound.
     fn limit_bytes(&self) -> u64 {
         0
     }
-    /// Whether decoding gives back every byte of whatever can be encoded.
+    /// Whether decoding restores every byte that can be encoded.
     fn is_lossless(&self) -> bool;
     /// Decodes into the array's bytes, exactly.
     fn decode(&self, encoded: &[u8], out: &mut [u8]) -> CodecResult<()>;
@@ -68,7 +68,7 @@ pub trait ArrayCompressor: Send + Sync + 'static {
     fn encode(&self, input: &[u8]) -> CodecResult<Vec<u8>>;
 }
 
-/// The compressor as a codec of the family that it was asked for in.
+/// The compressor as a codec of the requested family.
 pub fn build(context: &Context<'_>, compressor: impl ArrayCompressor, size_bytes: usize) -> Codec {
     let whole = WholeArray { compressor, size_bytes };
     match context.input {
@@ -93,7 +93,7 @@ impl<C: ArrayCompressor> WholeArray<C> {
         match found == self.size_bytes {
             true => Ok(()),
             false => {
-                Err(CodecError::new(format_args!("{found} bytes where the array has {}", self.size_bytes)))
+                Err(CodecError::new(format_args!("{found} bytes, but the array has {}", self.size_bytes)))
             }
         }
     }

@@ -3,7 +3,7 @@
 //! Spec: the registered extension "ZFP codec" (a zfp stream without a header: mode, type and shape are the
 //! metadata's). 8- and 16-bit integers are shifted up to int32; unsigned integers of 32 and 64 bits are stored as
 //! signed ones, as zarrs does. The coder is the `zfp-rs` crate, bit for bit zfp's. `zfpy.rs` is numcodecs' form.
-//! Uses `array_compressor`.
+//! Uses `whole_array`.
 //!
 //! ```json
 //! {"name": "zfp", "configuration": {"mode": "fixed_accuracy", "tolerance": 0.05}}
@@ -91,7 +91,7 @@ struct Zfp {
 }
 
 impl ArrayCompressor for Zfp {
-    /// The reversible mode is, but for one in which integers of 8 and 16 bits are shifted; not told apart here.
+    /// The reversible mode is lossless, except where integers of 8 and 16 bits are shifted; this is not distinguished here.
     fn is_lossless(&self) -> bool {
         false
     }
@@ -123,7 +123,7 @@ pub struct Blocks {
     count: usize,
 }
 
-/// What a stream must be known of.
+/// What decoding a stream requires.
 #[derive(Clone, Copy, Debug)]
 pub struct Header {
     /// As [`Blocks::dims`].
@@ -132,7 +132,7 @@ pub struct Header {
     pub config: ZfpConfig,
 }
 
-/// zfp's words, as an error of ours.
+/// zfp's error as a [`CodecError`].
 fn failed(error: impl std::fmt::Display) -> CodecError {
     CodecError::new(error)
 }
@@ -175,7 +175,7 @@ impl Blocks {
         size(config).max(size(&ZfpConfig::reversible()))
     }
 
-    /// Decodes into exactly `out.len()` bytes; what is not given of the stream it must say in its own header.
+    /// Decodes into exactly `out.len()` bytes; what `known` leaves out must be in the stream's own header.
     pub fn decode(&self, encoded: &[u8], header: Option<Header>, out: &mut [u8]) -> CodecResult<()> {
         let words = match encoded.len() % 8 {
             0 => ZfpBitStreamRef::from_bytes(encoded),
@@ -183,7 +183,7 @@ impl Blocks {
         };
         match words {
             Some(mut stream) => self.decode_stream(&mut stream, header, out),
-            // A part of a word is filled up, and what is not aligned is moved.
+            // A partial word is padded, and unaligned data is moved.
             None => {
                 let mut stream = ZfpBitStream::from_bytes(encoded).map_err(failed)?;
                 self.decode_stream(&mut stream, header, out)

@@ -1,6 +1,6 @@
 //! Compressed streams (bz2, lzma) decoded into memory that the caller bounds.
 //!
-//! What Python's `bz2.decompress` and `lzma.decompress` take is taken: several streams one behind the other, and
+//! It accepts what Python's `bz2.decompress` and `lzma.decompress` accept: several streams one after the other, and
 //! after the first one anything that does not begin a stream. Uses nothing else.
 
 use crate::codec::{CodecError, CodecResult};
@@ -109,7 +109,7 @@ impl<'a, D: StreamDecoder, S: Fn() -> CodecResult<D>> Streams<'a, D, S> {
         Ok(filled)
     }
 
-    /// That nothing comes behind the `length` bytes that were expected.
+    /// Fails if anything follows the expected `length` bytes.
     fn expect_end(&mut self, length: usize) -> CodecResult<()> {
         match self.fill(&mut [0])? {
             0 => Ok(()),

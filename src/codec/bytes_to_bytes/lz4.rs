@@ -1,4 +1,4 @@
-//! `numcodecs.lz4`: one raw LZ4 block behind its decoded size (u32, little-endian). v2 id: `lz4`.
+//! `numcodecs.lz4`: one raw LZ4 block after its decoded size (u32, little-endian). v2 id: `lz4`.
 //!
 //! Format: numcodecs `LZ4`, over LZ4's block format; `acceleration` only matters to the encoder. Uses nothing else.
 //!

@@ -100,7 +100,7 @@ fn unshuffle(planes: &[u8], elements: &mut [u8], size: usize) {
     interleave(planes.chunks_exact(planes.len() / size), size, elements);
 }
 
-/// Makes elements of `size` bytes from as many planes, each of which has one byte of every element.
+/// Makes elements of `size` bytes from `size` planes, each with one byte of every element.
 pub(super) fn interleave<'a>(planes: impl Iterator<Item = &'a [u8]>, size: usize, elements: &mut [u8]) {
     match size {
         2 => interleave_fixed::<2>(planes, elements),

@@ -197,7 +197,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn there_and_back(
+        fn round_trips(
             data in prop::collection::vec(0u8..4, 0..3000),
             level in prop_oneof![Just(-5), Just(0), 1..10],
             checksum: bool,

@@ -8,7 +8,7 @@ use crate::metadata::DataType;
 use crate::metadata::data_type::Component;
 use crate::sys::wide;
 
-/// The parts of every element whose bytes are reversed; its own inverse.
+/// The parts of every element that are byte-reversed; its own inverse.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SwapPlan {
     item_size: usize,

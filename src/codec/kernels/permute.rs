@@ -28,7 +28,7 @@ pub struct Permute {
 }
 
 impl Permute {
-    /// From an array of `shape` in C order to one whose axis i is the source's axis `order[i]`. The product of the
+    /// From an array of `shape` in C order to one with axis i = the source's axis `order[i]`. The product of the
     /// shape and the item size fits usize; `order` is a permutation.
     pub fn new(shape: &[usize], order: &[usize], item_size: usize) -> Permute {
         if item_size == 0 || shape.contains(&0) {

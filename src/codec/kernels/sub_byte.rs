@@ -12,13 +12,13 @@ use crate::metadata::data_type::MAX_COMPONENTS;
 enum Kind {
     /// 0 stays, all else is 1.
     Bool,
-    /// The lowest so many bits, sign-extended.
+    /// The lowest bits, sign-extended.
     Signed(u32),
-    /// The lowest so many bits.
+    /// The lowest bits.
     Unsigned(u32),
 }
 
-/// The narrow bytes of an element.
+/// The bytes of an element that have spare bits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubByte {
     item_size: usize,

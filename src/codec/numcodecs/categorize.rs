@@ -90,7 +90,7 @@ struct Categorize {
 }
 
 impl Categorize {
-    /// Bytes of the strings whose numbers take so many bytes.
+    /// Bytes of the strings for this many bytes of numbers.
     fn decoded_len(&self, encoded_len: usize) -> CodecResult<usize> {
         let code_bytes = self.codes.kind.size();
         match encoded_len.is_multiple_of(code_bytes) {

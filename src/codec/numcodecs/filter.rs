@@ -1,6 +1,6 @@
 //! The numeric filters of numcodecs (delta, fixedscaleoffset, quantize, astype) as codecs of both families.
 //!
-//! One kernel, two wrappers. In v2 a filter is handed the chunk's bytes as they lie, and its own dtypes say what they
+//! One kernel, two wrappers. In v2 a filter gets the chunk's bytes as stored, and its own dtypes say what they
 //! are, byte order included. In v3 (`numcodecs.*`, as zarr-python wraps them) it is array → array: the elements are
 //! canonical, so only the kind of its dtypes counts, and the fill value is cast but not transformed.
 //! Uses `numeric_dtype`, `configuration`.
@@ -36,7 +36,7 @@ pub trait NumericFilter: Send + Sync + 'static {
     ) -> CodecResult<()>;
 }
 
-/// The dtypes of a filter: of what it is handed and of what it gives, when encoding.
+/// The dtypes of a filter's input and output, when encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dtypes {
     /// Of decoded elements.
@@ -67,7 +67,7 @@ impl Dtypes {
         Ok(Dtypes { decoded, encoded: encoded.unwrap_or(decoded), is_explicit: encoded.is_some() })
     }
 
-    /// Encoded bytes for so many decoded ones.
+    /// Encoded bytes for this many decoded ones.
     fn encoded_len(&self, decoded_len: u64) -> u64 {
         let (from, to) = (self.decoded.kind.size() as u64, self.encoded.kind.size() as u64);
         (decoded_len / from).saturating_mul(to)
@@ -142,7 +142,7 @@ pub fn build<F: NumericFilter>(context: &Context<'_>, filter: F, dtypes: Dtypes)
 }
 
 fn wrong_place() -> CodecError {
-    CodecError::new("the codec cannot stand here")
+    CodecError::new("the codec cannot be at this position")
 }
 
 /// Whether elements of the data type can be seen as the kind: the same one, or another integer of its size.
@@ -174,7 +174,7 @@ struct OnBytes<F> {
 }
 
 impl<F: NumericFilter> OnBytes<F> {
-    /// Decoded bytes in so many encoded ones.
+    /// Decoded bytes for this many encoded ones.
     fn decoded_len(&self, encoded_len: usize) -> CodecResult<usize> {
         let (from, to) = (self.dtypes.encoded.kind.size(), self.dtypes.decoded.kind.size());
         match encoded_len.is_multiple_of(from) {

@@ -41,7 +41,7 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
     Ok(Codec::ArrayToArray(Box::new(OnArray { encoded })))
 }
 
-/// Bytes for so many bools.
+/// Bytes for this many bools.
 fn packed_len(bools: u64) -> u64 {
     bools.div_ceil(8) + 1
 }

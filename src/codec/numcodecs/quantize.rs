@@ -1,4 +1,4 @@
-//! `numcodecs.quantize`: floats rounded to so many decimal digits, in binary. v2 id: `quantize`.
+//! `numcodecs.quantize`: floats rounded in binary to a number of decimal digits. v2 id: `quantize`.
 //!
 //! Format: numcodecs `Quantize`: encoding rounds `x` to a multiple of the power of two that is fine enough for
 //! `digits`, in `dtype`, and casts to `astype` (absent: `dtype`); decoding only casts. Uses `numeric_filter`.
@@ -32,7 +32,7 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
     build_filter(context, Quantize { scale: scale(digits) }, dtypes)
 }
 
-/// The power of two whose inverse is the step, by numcodecs' own steps.
+/// The inverse of the step, a power of two, by numcodecs' own steps.
 fn scale(digits: f64) -> f64 {
     let precision = 10f64.powf(-digits);
     let exponent = precision.log10();

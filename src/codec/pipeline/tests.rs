@@ -40,15 +40,15 @@ fn the_order_of_codecs_is_checked() {
         (json!([transpose(&[1, 0])]), "\"codecs\" has no codec that turns the array into bytes"),
         (
             json!([gzip]),
-            "codecs[0]: codec \"gzip\" takes bytes, and no codec before it turns the array into bytes",
+            "codecs[0]: codec \"gzip\" takes bytes, but no codec before it turns the array into bytes",
         ),
         (
             json!([little(), transpose(&[1, 0])]),
-            "codecs[1]: codec \"transpose\" takes an array, and stands behind the codec that turned it into bytes",
+            "codecs[1]: codec \"transpose\" takes an array, but follows the codec that turns the array into bytes",
         ),
         (
             json!([little(), gzip, little()]),
-            "codecs[2]: codec \"bytes\" takes an array, and stands behind the codec that turned it into bytes",
+            "codecs[2]: codec \"bytes\" takes an array, but follows the codec that turns the array into bytes",
         ),
         (
             json!(["bytes"]),

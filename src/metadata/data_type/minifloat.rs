@@ -65,7 +65,7 @@ impl Minifloat {
         u32::from(self.is_signed) + self.exponent_bits + self.mantissa_bits
     }
 
-    /// The code whose bits below the sign are all ones.
+    /// The code with all bits below the sign set.
     fn all_ones(&self) -> u32 {
         (1 << (self.exponent_bits + self.mantissa_bits)) - 1
     }
@@ -165,7 +165,7 @@ impl Minifloat {
         let units = magnitude * power_of_two(self.mantissa_bits as i32 - exponent);
         let floor = units as u32;
         let first_of_exponent = ((exponent + self.bias) as u32) << self.mantissa_bits;
-        // The implicit bit of `floor` stands for one step of the exponent field: add them, less that one.
+        // The implicit bit of `floor` counts as one step of the exponent field: add them, less that one.
         let implicit = 1u32 << self.mantissa_bits;
         let base = match self.is_signed {
             true => (first_of_exponent + floor).saturating_sub(implicit),

@@ -2,7 +2,7 @@
 //!
 //! Spec: v3 "Data types", v2 "Data type encoding". Uses `json` and `fault`.
 //!
-//! The **canonical form** of an element, used everywhere behind the codecs: little-endian, packed, bool as
+//! The **canonical form** of an element, used everywhere after the codecs: little-endian, packed, bool as
 //! one byte 0 or 1, int2/int4 sign-extended to one byte, complex as real then imaginary, struct fields in order.
 
 pub mod minifloat;
@@ -60,9 +60,9 @@ pub struct Field {
 /// Elements with no fixed size: they have no flat form.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum VariableLength {
-    /// v3 `string` (`variable_length_utf8`), v2 `|O` behind `vlen-utf8`.
+    /// v3 `string` (`variable_length_utf8`), v2 `|O` with `vlen-utf8`.
     Utf8,
-    /// v3 `variable_length_bytes` (`bytes`), v2 `|O` behind `vlen-bytes`.
+    /// v3 `variable_length_bytes` (`bytes`), v2 `|O` with `vlen-bytes`.
     Bytes,
     /// Any other, by its stored name.
     Other(String),
@@ -102,11 +102,11 @@ pub enum DataType {
     Float64,
     Complex64,
     Complex128,
-    /// `r*`, `raw_bytes`, v2 `V`: so many bytes, never swapped.
+    /// `r*`, `raw_bytes`, v2 `V`: this many bytes, never swapped.
     Raw(usize),
-    /// v2 `S`, v3 `null_terminated_bytes`: so many bytes, NUL-padded.
+    /// v2 `S`, v3 `null_terminated_bytes`: this many bytes, NUL-padded.
     NullTerminatedBytes(usize),
-    /// v2 `U`, v3 `fixed_length_utf32`: so many code points, 4 bytes each.
+    /// v2 `U`, v3 `fixed_length_utf32`: this many code points, 4 bytes each.
     FixedLengthUtf32(usize),
     DateTime64(TimeUnit),
     TimeDelta64(TimeUnit),
@@ -233,7 +233,7 @@ impl DataType {
         Some(runs)
     }
 
-    /// Appends this type's components from `offset` on; the offset behind them.
+    /// Appends this type's components from `offset` on; returns the offset after them.
     fn append_components(&self, offset: usize, runs: &mut Vec<Component>) -> Option<usize> {
         use DataType::*;
         let end = offset.checked_add(self.item_size()?)?;
@@ -354,7 +354,7 @@ impl DataType {
     }
 
     /// The type in NumPy's terms, the `descr` of an .npy header: `"<f4"`, or a list for a struct. What NumPy
-    /// lacks is void bytes of the same size (`"|V2"`); int2 and int4 are served as `"|i1"`, uint2 and uint4 as `"|u1"`.
+    /// does not have is void bytes of the same size (`"|V2"`); int2 and int4 are served as `"|i1"`, uint2 and uint4 as `"|u1"`.
     pub fn numpy_descr(&self, byte_order: ByteOrder) -> Value {
         use DataType::*;
         let c = match byte_order {

@@ -1,7 +1,7 @@
 //! Data types as v1 and v2 name them: NumPy's `"<f4"`, and `[["x", "<f4"], ["y", ">i2", [2, 2]]]` for structs.
 //!
 //! Spec: v2 "Data type encoding", v1 likewise; NumPy, "The array interface protocol". Uses `data_type`, `json`,
-//! `fault`, and `data_type_v3` for the names that NumPy lacks (tensorstore writes `"bfloat16"`).
+//! `fault`, and `v3` for the names that NumPy does not have (tensorstore writes `"bfloat16"`).
 
 use serde_json::Value;
 
@@ -114,7 +114,7 @@ fn time_unit(text: &str) -> ParseResult<TimeUnit> {
         return TimeUnit::new("generic", 1);
     }
     let inner = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
-    let inner = inner.ok_or_else(|| Fault::invalid("the unit must stand in brackets"))?;
+    let inner = inner.ok_or_else(|| Fault::invalid("the unit must be in brackets"))?;
     let unit = inner.trim_start_matches(|c: char| c.is_ascii_digit());
     let scale = inner.strip_suffix(unit).unwrap_or_default();
     let scale = if scale.is_empty() { Some(1) } else { scale.parse().ok() };

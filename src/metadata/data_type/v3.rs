@@ -46,7 +46,7 @@ fn configured(name: &str, configuration: &Map<String, Value>) -> ParseResult<Dat
             let items = json::list(fields).map_err(|fault| fault.within("fields"))?;
             items.iter().map(field).collect::<ParseResult<_>>().map(DataType::Struct)
         }
-        // What it is an option of stands in a configuration that is nobody's to read here.
+        // The type that this is an option of is in a configuration that is not read here.
         "optional" => Ok(DataType::VariableLength(VariableLength::Other(name.to_owned()))),
         _ => {
             let data_type = by_name(name).ok_or_else(|| {

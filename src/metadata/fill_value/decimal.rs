@@ -56,7 +56,7 @@ impl<'a> Decimal<'a> {
     }
 
     /// The integer that it is, exactly. `None` for a fraction, for what passes 38 digits, and for a number
-    /// above 2^53 written with a fraction or exponent: whoever wrote that had rounded it.
+    /// above 2^53 written with a fraction or exponent: its writer had rounded it.
     pub fn to_integer(&self) -> Option<i128> {
         let places = usize::try_from(self.magnitude).ok().filter(|&places| places <= 38)?;
         let zeros = places.checked_sub(self.digits.len())?;
@@ -79,7 +79,7 @@ impl<'a> Decimal<'a> {
         self.text.parse().ok()
     }
 
-    /// Rounded to odd: the number itself if it is a float64, else that one of its two neighbours whose last
+    /// Rounded to odd: the number itself if it is a float64, else the one of its two neighbours with a last
     /// bit is set. Rounding this to any format of at most 51 significant bits equals rounding the number itself.
     pub fn to_f64_odd(&self) -> Option<f64> {
         let nearest = self.to_f64()?;

@@ -61,7 +61,7 @@ impl FillValue {
         Ok(fill)
     }
 
-    /// From v1's JSON form: as v2's, except that strings stand for themselves.
+    /// From v1's JSON form: as v2's, except that strings are taken literally.
     pub fn from_v1(data_type: &DataType, value: &Value) -> ParseResult<Self> {
         Self::from_json(data_type, value, Form::V1)
     }
@@ -150,7 +150,7 @@ fn byte_list(value: &Value) -> ParseResult<Vec<u8>> {
     super::json::list(value)?.iter().map(byte).collect()
 }
 
-/// The bytes that a string stands for: base64 since v2. A v2 string that cannot be base64 stands for itself.
+/// The bytes that a string means: base64 since v2. A v2 string that cannot be base64 is taken literally.
 fn byte_string(value: &Value, form: Form) -> ParseResult<Vec<u8>> {
     if means_zeros(value, form) {
         return Ok(Vec::new());
@@ -272,7 +272,7 @@ fn append_variable_length(
         (VariableLength::Utf8, Value::String(text)) => bytes.extend_from_slice(text.as_bytes()),
         (VariableLength::Bytes, Value::Array(_)) => bytes.extend(byte_list(value)?),
         (VariableLength::Bytes, _) => bytes.extend(byte_string(value, form)?),
-        // zarr-python, whose default this was, reads its text.
+        // This was zarr-python's default, and zarr-python reads its text.
         (VariableLength::Utf8, Value::Number(number)) if form != Form::V3 => {
             bytes.extend_from_slice(number.to_string().as_bytes());
         }

@@ -1,6 +1,6 @@
 //! Editing a JSON document as text, so that what is not changed keeps its bytes (`1E5`, bare NaN, spacing, order).
 //!
-//! Spec: RFC 8259, relaxed as in `json.rs`, which must have parsed a text before it comes here: the scanner below
+//! Spec: RFC 8259, relaxed as in `json/mod.rs`, which must have parsed a text before it comes here: the scanner below
 //! looks for the ends of values only and checks nothing else. Uses `json` and `fault`.
 //!
 //! Invariant: a container that is taken apart and put together unchanged has the same text.
@@ -16,7 +16,7 @@ use crate::metadata::json;
 struct Container<'t> {
     is_object: bool,
     parts: Vec<Member<'t>>,
-    /// What stands between the last part and the closing bracket.
+    /// The text between the last member and the closing bracket.
     tail: &'t str,
 }
 
@@ -30,7 +30,7 @@ struct Member<'t> {
     /// For members: the name as written, with the colon and the space around it.
     label: Cow<'t, str>,
     value: Cow<'t, str>,
-    /// The space before the comma behind it.
+    /// The space before the comma after it.
     trail: &'t str,
 }
 
@@ -322,8 +322,8 @@ pub fn replace(text: &str, path: &[&str], value: &str) -> Option<String> {
     let start = text.len()
         - text.strip_prefix('\u{feff}').unwrap_or(text).trim_start_matches([' ', '\t', '\n', '\r']).len();
     let before = text.get(..start)?;
-    let behind = text.get(start + inner.len()..)?;
-    Some(format!("{before}{replaced}{behind}"))
+    let after = text.get(start + inner.len()..)?;
+    Some(format!("{before}{replaced}{after}"))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::error::Error;
 pub enum Fault {
     /// The document breaks the rules of its specification, or passes a limit.
     Invalid(String),
-    /// The document asks for something that this program lacks.
+    /// The document requires something that this program does not support.
     Unsupported(String),
 }
 
@@ -22,7 +22,7 @@ impl Fault {
         Fault::Invalid(reason.to_string())
     }
 
-    /// A feature that is lacking.
+    /// A feature that is not supported.
     pub fn unsupported(reason: impl fmt::Display) -> Self {
         Fault::Unsupported(reason.to_string())
     }

@@ -45,7 +45,7 @@ pub fn parse_object(document: &[u8]) -> ParseResult<Map<String, Value>> {
     }
 }
 
-/// Puts the words that JSON lacks between quotes, and enforces [`MAX_DEPTH`] and [`MAX_VALUES`] on the way.
+/// Puts words that are not JSON between quotes, and enforces [`MAX_DEPTH`] and [`MAX_VALUES`] on the way.
 fn quote_bare_numbers(document: &[u8]) -> ParseResult<Cow<'_, [u8]>> {
     const WORDS: [&[u8]; 3] = [b"NaN", b"Infinity", b"-Infinity"];
     let mut quoted: Vec<u8> = Vec::new();
@@ -88,7 +88,7 @@ fn quote_bare_numbers(document: &[u8]) -> ParseResult<Cow<'_, [u8]>> {
     Ok(Cow::Owned(quoted))
 }
 
-/// The position behind the string whose first character is at `at`.
+/// The position after the string that begins at `at`.
 fn end_of_string(document: &[u8], mut at: usize) -> usize {
     while let Some(&byte) = document.get(at) {
         at += 1;

@@ -1,15 +1,15 @@
-//! Links in a folder that several users have in common, where this program can read more than they can.
+//! Symbolic links in a folder that several users share, where this program can read more than they can.
 //!
-//! Uses `readers`, `stat`, `sys`. A path without links is opened in one step, which fails if there is a link in it after all. Else
-//! it is resolved name by name: each descriptor on the way is judged before a name is looked up in it, and what is used in the end
-//! is the descriptor that was judged. So it does not matter what is put in the place of a name meanwhile. Rules:
+//! Uses `readers`, `posix_stat`, `sys`. A path without links is opened in one step, which fails if it has a link after all. Any
+//! other path is resolved name by name: each descriptor is checked before a name is looked up in it, and the descriptor that was
+//! checked is the one that is used. So replacing a name in between has no effect. Rules:
 //!
 //! - A link leads only where its owner could go: the folders that its text leads through, and the file that it names. Where a
 //!   folder belongs to the group of the link, the link's owner counts as a member.
-//! - What is shown of a node that is reached through a link is cut to those who may search every folder since the link.
-//! - What is read of an array must be open to all whom its document lets read, with every folder since the link; and with the
+//! - A node that is reached through a link shows only the permissions of users that can search every folder since the link.
+//! - An array's data must be open to every user that may read its document, and so must every folder since the link, and the
 //!   folders below the array's own.
-//! - Through a link below the array's folder only folders are changed that all may change whom the document lets write.
+//! - Through a link below the array's folder, a folder is changed only if every user that may write the document may change it.
 
 use std::collections::HashMap;
 use std::ffi::{CString, OsStr};
@@ -29,25 +29,26 @@ use crate::store::Info;
 use crate::store::readers::{Audience, CHANGE, Ownership, READ, Readers, SEARCH};
 use crate::sys;
 
-/// As many links as the kernel follows.
+/// The most links in a path, as in the kernel.
 const MAX_LINKS: usize = 40;
-/// A folder of chunks that was found to be open stays so for this long.
+/// How long the check of a folder of chunks stays valid.
 const FOLDER_TIME: Duration = Duration::from_secs(1);
 /// The most folders reached through links that an array keeps open.
 const MAX_REACHED: usize = 4;
 /// The most folders of chunks that are remembered.
 const MAX_FOLDERS: usize = 4096;
 
-const LENDS_NOTHING: &str = "a link on the way leads where its owner may not go (a link gives what its owner has, or what everybody has)";
-const FOLDER_IS_CLOSED: &str = "a folder on the way does not let everyone search it whom the array's document lets read: change its mode, or the document's (chmod)";
-const OBJECT_IS_CLOSED: &str = "not everyone may read it whom the array's document lets read: change its mode, or the document's (chmod)";
-const NOT_TO_BE_CHANGED: &str = "a link leads to a folder that those may not change who may write the array";
+const OWNER_HAS_NO_ACCESS: &str = "a symbolic link in the path leads where its owner has no access (a link gives the access of its owner, or of all users)";
+const FOLDER_IS_CLOSED: &str = "a folder in the path is closed to some users that may read the array's document: change the mode of the folder or of the document (chmod)";
+const OBJECT_IS_CLOSED: &str = "the object is closed to some users that may read the array's document: change the mode of the object or of the document (chmod)";
+const NOT_TO_BE_CHANGED: &str =
+    "a symbolic link leads to a folder that some users that may write the array may not change";
 
 fn refused(reason: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, reason)
 }
 
-/// What is looked after.
+/// What the permissions of other users apply to.
 #[derive(Clone)]
 pub(super) enum Guard {
     /// Documents: each has its own owner and mode, which are shown.
@@ -56,23 +57,23 @@ pub(super) enum Guard {
     Array(Arc<ArrayGuard>),
 }
 
-/// Of an array whose chunks are read.
+/// The state for one array.
 pub(super) struct ArrayGuard {
-    /// How many names its path has.
+    /// Names in its path.
     depth: usize,
     path: String,
     audience: Arc<Audience>,
-    /// Folders below the array's own that were found to be open: when, and how often the array had been opened.
+    /// Folders below the array's own that passed the check: the time, and how often the array had been opened.
     folders: Mutex<HashMap<String, (Instant, u64)>>,
     /// Folders that were reached through links.
     reached: Mutex<Vec<LinkedFolder>>,
-    /// Held while a folder is made that has not got its owner and mode yet.
+    /// Locked while a new folder does not have its owner and mode yet.
     making: Mutex<()>,
     /// Device and inode of the array's folder that is locked for writing.
     home: (AtomicU64, AtomicU64),
 }
 
-/// A folder that was reached through a link. It is used again until the array is opened the next time, and not for long.
+/// A folder that was reached through a link. It is used again until the next open of the array, for [`FOLDER_TIME`] at most.
 struct LinkedFolder {
     key: String,
     folder: Arc<File>,
@@ -96,7 +97,7 @@ impl PathTrace {
         self.has_link
     }
 
-    /// What is known of what was reached, cut to those who could have reached it.
+    /// The stat result of the object, with the permissions of users that could reach it.
     pub fn cut(&self, info: Info) -> Info {
         let readers = self.folders.iter().fold(Readers::of(&info), Readers::within_of);
         Info { mode: readers.mode, ..info }
@@ -121,12 +122,12 @@ impl ArrayGuard {
         &self.path
     }
 
-    /// Makes a folder and gives it owner and mode, unseen by those who judge it.
+    /// Creates a folder and sets its owner and mode; permission checks wait meanwhile.
     pub fn making(&self) -> MutexGuard<'_, ()> {
         self.making.lock()
     }
 
-    /// Whether a folder's owner and mode are as they are to be, also of one that is made at this moment.
+    /// Whether a folder's owner and mode pass `test`, also for a folder that is being created.
     fn allows(&self, folder: &File, test: impl Fn(&Ownership) -> bool) -> io::Result<bool> {
         if test(&owned(folder)?) {
             return Ok(true);
@@ -140,20 +141,20 @@ impl ArrayGuard {
         if self.allows(folder, is_open)? { Ok(()) } else { Err(refused(FOLDER_IS_CLOSED)) }
     }
 
-    /// Whether what is read may be read by all.
+    /// Fails unless the whole audience may read the object.
     pub fn check_object(&self, object: &Ownership) -> io::Result<()> {
         let is_open = self.audience.all(|readers| readers.all_may(READ, READ, object));
         if is_open { Ok(()) } else { Err(refused(OBJECT_IS_CLOSED)) }
     }
 
-    /// Whether the folder of an object may be changed.
+    /// Fails unless the whole audience may change the folder of an object.
     fn check_change(&self, folder: &File) -> io::Result<()> {
         const WRITE: u32 = 0o2;
         let may = |folder: &Ownership| self.audience.all(|readers| readers.all_may(WRITE, CHANGE, folder));
         if self.allows(folder, may)? { Ok(()) } else { Err(refused(NOT_TO_BE_CHANGED)) }
     }
 
-    /// The folders between the array's own and an object without links.
+    /// Checks the folders between the array's own and an object, which have no links.
     fn check_folders_of(&self, store: &DirectoryStore, key: &str) -> io::Result<()> {
         let start = if self.path.is_empty() { 0 } else { self.path.len() + 1 };
         if !key.starts_with(&self.path) {
@@ -178,7 +179,7 @@ impl ArrayGuard {
         Ok(())
     }
 
-    /// Opens an object in a folder that was reached through a link just now; `None` where it has to be reached anew.
+    /// Opens an object in a folder that was reached through a link just before; `None` where the path has to be resolved again.
     fn open_in_reached(&self, key: &str, flags: i32) -> Option<io::Result<File>> {
         if flags & (libc::O_DIRECTORY | libc::O_NOFOLLOW) != 0 {
             return None;
@@ -208,7 +209,7 @@ impl ArrayGuard {
         reached.push(LinkedFolder { key, folder, at, times });
     }
 
-    /// The array's folder was locked for writing.
+    /// Notes the array's folder, which is locked for writing.
     pub fn note_home(&self, key: &str, device: u64, inode: u64) {
         if key == self.path {
             self.home.0.store(device, Ordering::Release);
@@ -231,31 +232,31 @@ fn owned(file: &File) -> io::Result<Ownership> {
 #[derive(Clone)]
 struct Step {
     name: Vec<u8>,
-    /// Which name of the key it is, or stands for.
+    /// The index of the name in the key; of a link's name, for the link's text.
     index: usize,
-    /// It is a name of a link's text.
-    is_lent: bool,
-    /// The owners of the links that it was read from, but for those that may lend anything.
-    lenders: Arc<Vec<Readers>>,
+    /// Whether the name comes from a link's text.
+    is_from_link: bool,
+    /// The owners of the links that it was read from, without those with access to everything.
+    link_owners: Arc<Vec<Readers>>,
 }
 
-/// A path while it is resolved.
+/// A path that is being resolved.
 struct Walk<'a> {
     store: &'a DirectoryStore,
     guard: &'a Guard,
     key: &'a str,
-    /// How often the array had been opened when this began.
+    /// How often the array had been opened when the walk began.
     times: u64,
-    /// The folders that lead to where it is, the last of them the present one.
+    /// The folders from the root to the present one, which is last.
     folders: Vec<File>,
-    /// In reverse.
+    /// The names still to be looked up, in reverse.
     steps: Vec<Step>,
     links: usize,
     trace: PathTrace,
 }
 
 impl DirectoryStore {
-    /// As the kernel resolves a path, but nothing is reached through a link that is not open to those whom it is meant for.
+    /// Resolves a path as the kernel does, and rejects links that give other users access that they do not have.
     pub(super) fn resolve_guarded(
         &self,
         key: &str,
@@ -285,13 +286,13 @@ impl DirectoryStore {
             }
             Err(error) if matches!(error.raw_os_error(), Some(libc::ELOOP | libc::ENOSYS | libc::EPERM)) => {
                 let root = File::from(sys::open_at(self.root.as_fd(), c".", LOOK | libc::O_DIRECTORY)?);
-                let lenders = Arc::new(Vec::new());
+                let link_owners = Arc::new(Vec::new());
                 let names = key.split('/').enumerate();
                 let steps = names.map(|(index, name)| Step {
                     name: name.as_bytes().to_vec(),
                     index,
-                    is_lent: false,
-                    lenders: Arc::clone(&lenders),
+                    is_from_link: false,
+                    link_owners: Arc::clone(&link_owners),
                 });
                 let mut steps: Vec<Step> = steps.collect();
                 steps.reverse();
@@ -303,7 +304,7 @@ impl DirectoryStore {
         }
     }
 
-    /// Whether names in a folder may be changed that was reached so.
+    /// Fails unless names may be changed in a folder that was reached by this path.
     pub(super) fn check_change(&self, folder: &File, trace: &PathTrace) -> io::Result<()> {
         match &self.guard {
             Some(Guard::Array(array)) if trace.has_link_below => array.check_change(folder),
@@ -360,8 +361,8 @@ impl Walk<'_> {
         }
         let folder = self.folders.last().ok_or(io::ErrorKind::NotFound)?;
         let lends =
-            |rights: &Ownership| step.lenders.iter().all(|lender| lender.all_may(READ, SEARCH, rights));
-        let is_lent = match self.guard {
+            |rights: &Ownership| step.link_owners.iter().all(|owner| owner.all_may(READ, SEARCH, rights));
+        let is_from_link = match self.guard {
             Guard::Nodes => {
                 let rights = owned(folder)?;
                 self.trace.folders.push(rights);
@@ -369,7 +370,7 @@ impl Walk<'_> {
             }
             Guard::Array(array) => array.check_folder(folder).map(|()| array.allows(folder, lends))??,
         };
-        if is_lent { Ok(()) } else { Err(refused(LENDS_NOTHING)) }
+        if is_from_link { Ok(()) } else { Err(refused(OWNER_HAS_NO_ACCESS)) }
     }
 
     fn go_up(&mut self) -> io::Result<()> {
@@ -383,7 +384,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// What has a name in the present folder; `None` where that is a link, whose text is looked up next.
+    /// The file with a name in the present folder; `None` for a link: its text is looked up next.
     fn find(&mut self, name: &CString, step: &Step, flags: i32) -> io::Result<Option<File>> {
         let folder = self.folders.last().ok_or(io::ErrorKind::NotFound)?;
         let is_last = self.steps.is_empty();
@@ -416,19 +417,19 @@ impl Walk<'_> {
         }
         self.trace.has_link = true;
         self.trace.has_link_below |= matches!(self.guard, Guard::Array(array) if step.index >= array.depth);
-        let mut lenders = step.lenders.as_ref().clone();
-        // What this program's own user, or root, links to may be had through this program.
+        let mut link_owners = step.link_owners.as_ref().clone();
+        // Links of this program's own user, or of root, may lead anywhere.
         if ![0, sys::effective_ids().0].contains(&metadata.uid()) {
-            lenders.push(Readers::user(metadata.uid(), metadata.gid()));
+            link_owners.push(Readers::user(metadata.uid(), metadata.gid()));
         }
-        let lenders = Arc::new(lenders);
+        let link_owners = Arc::new(link_owners);
         let names = OsStr::as_bytes(&text).split(|byte| *byte == b'/').rev();
         let index = step.index;
         self.steps.extend(names.map(|name| Step {
             name: name.to_vec(),
             index,
-            is_lent: true,
-            lenders: Arc::clone(&lenders),
+            is_from_link: true,
+            link_owners: Arc::clone(&link_owners),
         }));
         Ok(None)
     }
@@ -437,17 +438,17 @@ impl Walk<'_> {
         sys::open_at(folder.as_fd(), c".", flags & !libc::O_NOFOLLOW).map(File::from)
     }
 
-    /// The link's owner must have what the link itself names, if that is a file.
+    /// The link's owner needs access to the file that the link itself names.
     fn end(mut self, opened: File, step: &Step) -> io::Result<(File, PathTrace)> {
-        if !step.lenders.is_empty() && opened.metadata()?.is_file() {
+        if !step.link_owners.is_empty() && opened.metadata()?.is_file() {
             let object = owned(&opened)?;
-            if !step.lenders.iter().all(|lender| lender.all_may(READ, READ, &object)) {
-                return Err(refused(LENDS_NOTHING));
+            if !step.link_owners.iter().all(|owner| owner.all_may(READ, READ, &object)) {
+                return Err(refused(OWNER_HAS_NO_ACCESS));
             }
         }
         if let Guard::Array(array) = self.guard
             && self.trace.has_link
-            && !step.is_lent
+            && !step.is_from_link
             && let Some(folder) = self.folders.pop()
         {
             array.note_reached(self.key, folder, self.times);

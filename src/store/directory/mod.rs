@@ -1,17 +1,17 @@
 //! A folder on disk as a store: a key is a path below the folder. Spec: v3 "File system store". Uses `sys`.
 //!
-//! Every path is resolved from one descriptor of the root, so that renaming the root changes nothing and no key
-//! and no link leads out of it. Links that stay inside are followed; one that leads out is an error, and so is an
-//! absolute one even where its target is inside (openat2(2) RESOLVE_BENEATH cannot tell), unless the store was
+//! Every path is resolved from one descriptor of the root, so that renaming the root changes nothing, and no key
+//! or link leads out of it. Links that stay inside are followed; one that leads out is an error, and so is an
+//! absolute one even where its target is inside (RESOLVE_BENEATH of openat2(2) cannot tell), unless the store was
 //! opened with `follow_symlinks`, which resolves plainly.
 //!
-//! What is **missing** (`None`): a path that is not there, a path below a file (no object can be there), a name
-//! longer than any filesystem takes, a folder where an object was asked for. A link whose target is not there is an
-//! error, because whoever made it meant something to be there. So is everything else: no permission, an I/O
+//! What is **missing** (`None`): a path that does not exist, a path below a file (it cannot exist), a name
+//! longer than any filesystem takes, a folder where an object was asked for. A link to a missing target is an
+//! error, because its author expected the target to exist. So is everything else: no permission, an I/O
 //! error, a FIFO, a device. Objects are opened O_NONBLOCK (a FIFO would hang) and read by pread, never mapped into
 //! memory (a truncation would kill the process).
 //!
-//! Our own writer's temporary files are named `.zarrfs-<anything>.tmp` and never listed.
+//! This program's temporary files are named `.zarrfs-<anything>.tmp` and never listed.
 
 mod links;
 mod output;
@@ -35,18 +35,18 @@ use links::{ArrayGuard, Guard, PathTrace};
 
 /// The longest name that any filesystem of Linux takes, in bytes.
 const NAME_MAX_BYTES: usize = 255;
-/// For reading, whatever it is.
+/// Flags for reading a file of any kind.
 const READ: i32 = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_CLOEXEC | libc::O_NOCTTY;
 const LOOK: i32 = libc::O_PATH | libc::O_CLOEXEC;
 
-/// How paths are kept inside.
+/// How paths are confined to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Confinement {
     /// By the kernel, openat2(2).
     Kernel,
     /// The kernel has no openat2 (before 5.6, or a sandbox): name by name, and no link is followed.
     Walk,
-    /// Not at all: links lead where they lead.
+    /// Not at all: links are followed anywhere.
     Plain,
 }
 
@@ -57,10 +57,10 @@ pub struct DirectoryStore {
     path: String,
     /// Where the folder was found.
     place: PathBuf,
-    /// It was said that another folder is there now.
+    /// Whether it was logged that another folder is there now.
     is_displaced: Arc<AtomicBool>,
     confinement: Confinement,
-    /// Others have what this program reads.
+    /// Set where other users get what this program reads.
     guard: Option<Guard>,
 }
 
@@ -75,10 +75,13 @@ impl DirectoryStore {
         } else {
             match sys::open_beneath(root.as_fd(), c".", LOOK) {
                 Ok(_) => Confinement::Kernel,
-                // The system call is there, and the user may not search the folder.
+                // The system call exists, but the user may not search the folder.
                 Err(error) if error.raw_os_error() == Some(libc::EACCES) => return Err(error),
                 Err(error) => {
-                    log::warn!("{}: links are not followed: openat2(2) is missing: {error}", path.display());
+                    log::warn!(
+                        "{}: not following links, since openat2(2) is missing: {error}",
+                        path.display()
+                    );
                     Confinement::Walk
                 }
             }
@@ -89,7 +92,7 @@ impl DirectoryStore {
         Ok(DirectoryStore { root, path, place, is_displaced, confinement, guard: None })
     }
 
-    /// For a program that serves others than its own user.
+    /// For a program that serves other users than its own.
     pub(super) fn guarded(mut self) -> Self {
         self.guard = Some(Guard::Nodes);
         self
@@ -134,7 +137,7 @@ impl DirectoryStore {
     }
 
     /// A path is missing when its name is in none of the folders that lead to it. If what ends the path is a
-    /// link, its target is missing, which is another thing: fill values must not stand in for it.
+    /// link, its target is missing. That is an error: fill values must not replace it.
     fn missing_unless_link(&self, key: &str, operation: &'static str) -> Result<()> {
         let mut path = key;
         loop {
@@ -144,9 +147,9 @@ impl DirectoryStore {
                         && self.resolve_raw(path, LOOK).is_err() =>
                 {
                     let reason = if path == key {
-                        "it is a link, and what it points to is not there".to_owned()
+                        "it is a link to a path that does not exist".to_owned()
                     } else {
-                        format!("{path} is a link, and what it points to is not there")
+                        format!("{path} is a link to a path that does not exist")
                     };
                     return Err(Error::store(key, operation, io::Error::other(reason)));
                 }
@@ -176,19 +179,19 @@ impl DirectoryStore {
         Ok(Some(DirectoryObject { file, validator, key: key.to_owned() }))
     }
 
-    /// Opens a folder, `None` when it is missing or no folder.
+    /// Opens a folder, `None` when it is missing or not a folder.
     fn open_folder(&self, key: &str, operation: &'static str) -> Result<Option<File>> {
         Ok(self.resolve(key, operation, READ | libc::O_DIRECTORY)?.map(|(folder, _)| folder))
     }
 
-    /// Opens a folder, `None` also where a link leads there and others have what is shown of it.
+    /// Opens a folder, `None` also where a link leads there and other users get what is shown of it.
     fn open_unlinked(&self, key: &str) -> Result<Option<File>> {
         let found = self.resolve(key, "list", READ | libc::O_DIRECTORY)?;
         let is_nodes = matches!(self.guard, Some(Guard::Nodes));
         Ok(found.filter(|(_, trace)| !(is_nodes && trace.has_link())).map(|(folder, _)| folder))
     }
 
-    /// Opens a folder whose names are going to be changed.
+    /// Opens a folder for changing names in it.
     fn open_for_change(&self, key: &str, operation: &'static str) -> Result<Option<File>> {
         let found = self.resolve(key, operation, READ | libc::O_DIRECTORY)?;
         let Some((folder, trace)) = found else { return Ok(None) };
@@ -207,7 +210,7 @@ impl DirectoryStore {
     }
 
     /// Whether a name is a folder where readdir(3) did not say. A link that cannot be followed counts as one,
-    /// so that whoever looks into it is told why it cannot be.
+    /// so that a reader of the folder gets the error.
     fn is_folder(&self, key: &str) -> bool {
         match self.resolve_raw(key, LOOK) {
             Ok((file, _)) => file.metadata().is_ok_and(|metadata| metadata.is_dir()),
@@ -216,7 +219,8 @@ impl DirectoryStore {
     }
 }
 
-const LEADS_OUT: &str = "a link on the way is absolute or leads out of the store (follow-symlinks allows it)";
+const LEADS_OUT: &str =
+    "a link in the path is absolute or leads out of the store (follow-symlinks allows it)";
 
 /// Opens a path name by name. A link anywhere in it is an error.
 fn walk(root: BorrowedFd<'_>, key: &str, flags: i32) -> io::Result<OwnedFd> {
@@ -242,7 +246,7 @@ fn walk(root: BorrowedFd<'_>, key: &str, flags: i32) -> io::Result<OwnedFd> {
     Ok(folder)
 }
 
-/// Whether a name is one that our own writer gives to files it has not finished.
+/// Whether a name is that of an unfinished file of this program's writer.
 pub fn is_temporary_name(name: &str) -> bool {
     name.starts_with(".zarrfs-") && name.ends_with(".tmp")
 }
@@ -288,7 +292,7 @@ impl Store for DirectoryStore {
         };
         sys::read_folder(opened.into(), |name, kind| {
             let Ok(name) = name.into_string() else {
-                log::warn!("{}: a name in {folder:?} is not UTF-8 and is left out", self.path);
+                log::warn!("{}: ignoring a name in {folder:?} that is not UTF-8", self.path);
                 return ControlFlow::Continue(());
             };
             if is_temporary_name(&name) {

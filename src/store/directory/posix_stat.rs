@@ -19,7 +19,7 @@ pub fn validator(metadata: &Metadata) -> Validator {
     }
 }
 
-/// All that is known of an open file or folder. `file` may be an O_PATH descriptor.
+/// The [`Info`] of an open file or folder. `file` may be an O_PATH descriptor.
 pub fn info(file: &File) -> io::Result<Info> {
     Ok(info_of(file, &file.metadata()?))
 }
@@ -36,8 +36,8 @@ pub fn info_of(file: &File, metadata: &Metadata) -> Info {
     }
 }
 
-/// Owner, group and permission bits of a file that was stat'ed. An access control list is not asked for: that would cost
-/// every chunk that is read a call.
+/// Owner, group and permission bits of a file that was stat'ed. The access control list is not read: that would cost
+/// a call for every chunk.
 pub fn owned(metadata: &Metadata) -> Readers {
     Readers { uid: metadata.uid(), gid: metadata.gid(), mode: metadata.mode() & 0o7777 }
 }
@@ -47,7 +47,7 @@ pub fn metadata(file: &impl AsFd) -> io::Result<Metadata> {
     File::from(file.as_fd().try_clone_to_owned()?).metadata()
 }
 
-/// Room of the filesystem that an open file or folder is on.
+/// Space of the filesystem that an open file or folder is on.
 pub fn room(file: &impl AsFd) -> io::Result<Room> {
     let room = sys::filesystem_room(file.as_fd())?;
     Ok(Room {
@@ -61,7 +61,7 @@ pub fn room(file: &impl AsFd) -> io::Result<Room> {
     })
 }
 
-/// Where a list is set, the group bits of stat(2) are its mask and say nothing of the group. What cannot be
+/// Where a list is set, the group bits of stat(2) are its mask and say nothing about the group. A list that cannot be
 /// read grants the group nothing.
 fn restrict_by_acl(file: &File, mode: u32) -> u32 {
     // A list has 4 bytes of header and 8 per entry; this holds more entries than ext4 or xfs store inline.
@@ -74,16 +74,16 @@ fn restrict_by_acl(file: &File, mode: u32) -> u32 {
         },
         Err(error) => {
             log::debug!(
-                "an access control list cannot be read, so group and others are shown no rights: {error}"
+                "cannot read an access control list, so group and others get no permissions: {error}"
             );
             mode & !0o077
         }
     }
 }
 
-/// The permission bits that grant nobody more than the list does: the group gets `group_obj & mask`. Nine bits
-/// cannot say what a named user or group is denied, so whoever falls into the group or other class by those bits
-/// gets no more than the named entries of that class leave to all. `None` for a list that makes no sense.
+/// The permission bits that grant no user more than the list does: the group gets `group_obj & mask`. Nine bits
+/// cannot express what a named user or group is denied, so the group and other classes
+/// get no more than the named entries leave to every user of that class. `None` for a list that makes no sense.
 fn mode_under_acl(mode: u32, list: &[u8]) -> Option<u32> {
     const VERSION: [u8; 4] = 2_u32.to_le_bytes();
     const USER: u16 = 0x02;
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn whom_the_list_denies_gains_nothing_as_group_or_other() {
+    fn a_denied_user_gains_nothing_as_group_or_other() {
         // user:1000:--- would be let in by the bits of group or other.
         let bytes = list(&[(1, 6), (2, 0), (4, 4), (0x10, 4), (0x20, 4)]);
         assert_eq!(mode_under_acl(0o644, &bytes), Some(0o600));
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_no_list() {
+    fn nonsense_is_not_a_list() {
         assert_eq!(mode_under_acl(0o644, &[]), None);
         assert_eq!(mode_under_acl(0o644, &[2, 0, 0, 0, 1]), None);
         assert_eq!(mode_under_acl(0o644, &[3, 0, 0, 0]), None);

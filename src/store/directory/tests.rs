@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 
 use super::*;
 
-/// A store beside a folder that is not its business.
+/// A store next to a folder that is not part of it.
 struct Place {
     folder: tempfile::TempDir,
 }
@@ -59,7 +59,7 @@ fn links_inside_are_followed() {
     assert!(refusal(place.store(false).by_walking().open("folder/b/c")).contains("openat2"));
 }
 
-/// As root, or the links' owner, nobody is refused anything: paths lead where they lead without a guard.
+/// For root, or the links' owner, the guard rejects nothing: paths resolve as without a guard.
 #[test]
 fn a_guard_follows_the_same_links() {
     let place = Place::new();
@@ -108,7 +108,7 @@ fn links_out_are_refused_unless_asked_for() {
             refusal(store.head(key));
         }
         assert!(store.list("folder").is_err());
-        // Whoever looks into it is told why it cannot be looked into.
+        // A reader of the folder gets the error.
         assert!(store.list("").unwrap().iter().any(|entry| entry.name == "folder" && entry.is_folder));
     }
     assert!(refusal(place.store(false).open("file")).contains("follow-symlinks"));

@@ -1,8 +1,8 @@
 //! Writing into a folder on disk. Spec: v3 "File system store", "Store API implementation". Uses `sys`.
 //!
-//! An object is written to a temporary file in the folder `within` (an array's, or a group's), so that what a dead writer
-//! left is found there; fdatasync, then rename. A living writer has its temporary file locked before there is a byte in it: so it is
-//! told from what the dead left. Every path is resolved as in `directory.rs`.
+//! An object is written to a temporary file in the folder `within` (an array's, or a group's), where the leftovers of a dead writer
+//! are found; then come fdatasync and rename. A living writer locks its temporary file before the first byte is in it: that
+//! distinguishes it from a leftover. Every path is resolved as in `mod.rs`.
 
 use std::ffi::CString;
 use std::fs::{File, TryLockError};
@@ -22,7 +22,7 @@ use crate::sys;
 
 static NEXT_TEMPORARY: AtomicU64 = AtomicU64::new(0);
 
-/// A writer that lives has locked the file that it made after so long.
+/// A living writer locks the file that it creates within this time.
 const LOCKED_WITHIN: Duration = Duration::from_secs(60);
 
 /// `a/b/c` as (`a/b`, `c`).
@@ -38,9 +38,9 @@ fn failed<'a>(key: &'a str, operation: &'static str) -> impl Fn(io::Error) -> Er
     move |error| Error::store(key, operation, error)
 }
 
-/// Owner first: changing it takes set-id bits away, and the mode is what is wanted last. Who may not give files away keeps
-/// them, since what matters is that the data are safe; but nobody gains a right by it: the rights that the old group had
-/// are not given to another.
+/// Sets the owner first, since changing it clears set-id bits, then the mode. A process that may not give files away keeps
+/// them, since safe data matter most; but no user gains a permission: another group does not get the permissions of the
+/// old one.
 fn set_owner_and_mode(file: &File, like: &Info, mode: u32) -> io::Result<()> {
     let change = |uid: Option<u32>, gid: Option<u32>| match std::os::unix::fs::fchown(file, uid, gid) {
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => Ok(false),
@@ -57,8 +57,8 @@ fn set_owner_and_mode(file: &File, like: &Info, mode: u32) -> io::Result<()> {
     file.set_permissions(std::fs::Permissions::from_mode(mode))
 }
 
-/// Gives owner and mode to a folder that a writer made and died before it had them: nobody else could read what comes to
-/// lie in it.
+/// Sets the owner and mode of a folder that a dead writer created without them: no other user could read what is written
+/// into it.
 fn finish_folder(folder: &File, like: &Info) -> io::Result<()> {
     let made = folder.metadata()?;
     let mode = like.as_folder().mode | 0o700;
@@ -77,13 +77,13 @@ fn finish_folder(folder: &File, like: &Info) -> io::Result<()> {
 }
 
 impl DirectoryStore {
-    /// The folder of an object, made where it is missing, with those above it up to `within`.
+    /// The folder of an object, created where it is missing, with those above it up to `within`.
     fn folder_for_writing(&self, folder: &str, within: &str, like: &Info) -> Result<File> {
         let is_below =
             within.is_empty() || folder.strip_prefix(within).is_some_and(|rest| rest.starts_with('/'));
         if let Some(found) = self.open_for_change(folder, "write")? {
             if is_below && !folder.is_empty() {
-                finish_folder(&found, like).map_err(failed(folder, "make the folder"))?;
+                finish_folder(&found, like).map_err(failed(folder, "create the folder"))?;
             }
             return Ok(found);
         }
@@ -93,7 +93,7 @@ impl DirectoryStore {
         let (parent, name) = split(folder);
         let parent = self.folder_for_writing(parent, within, like)?;
         let name = c_name(folder, name)?;
-        let make_failed = failed(folder, "make the folder");
+        let make_failed = failed(folder, "create the folder");
         let making = match &self.guard {
             Some(Guard::Array(array)) => Some(array.making()),
             _ => None,
@@ -105,7 +105,7 @@ impl DirectoryStore {
                 let made = sys::open_at(parent.as_fd(), &name, READ | libc::O_DIRECTORY | libc::O_NOFOLLOW);
                 let made = File::from(made.map_err(&make_failed)?);
                 let owner = made.metadata().map_err(&make_failed)?.uid();
-                // Another user, with rights in the folder above, has put another folder there.
+                // Another user, with permissions in the folder above, has put another folder there.
                 if owner != sys::effective_ids().0 && owner != like.uid {
                     return Err(Error::Stale { key: folder.to_owned() });
                 }
@@ -116,7 +116,7 @@ impl DirectoryStore {
         self.open_for_change(folder, "write")?.ok_or_else(|| Error::Stale { key: folder.to_owned() })
     }
 
-    /// The folder that was locked for writing, not one that has come into its place.
+    /// The folder that was locked for writing, not one that has replaced it.
     fn open_home(&self, within: &str) -> Result<File> {
         let stale = || Error::Stale { key: within.to_owned() };
         let home = self.open_folder(within, "write")?.ok_or_else(stale)?;
@@ -129,8 +129,8 @@ impl DirectoryStore {
         Ok(home)
     }
 
-    /// What an object replaces, if it is to have its owner and mode: what another user's object could not be overwritten with
-    /// is not made in that user's name, and a link is not what it leads to.
+    /// The object that is replaced, if the new one gets its owner and mode: not where this program could not overwrite another
+    /// user's object, and not for a link.
     fn replaced(&self, folder: &File, name: &CString, like: &Info) -> io::Result<Option<Info>> {
         let old = match sys::open_at(folder.as_fd(), name, LOOK | libc::O_NOFOLLOW) {
             Ok(old) => File::from(old),
@@ -147,7 +147,7 @@ impl DirectoryStore {
     }
 }
 
-/// A file that has no name yet that readers know; removed when it is dropped before it was renamed.
+/// A file that does not have its final name yet; dropping it before the rename removes it.
 struct Temporary<'a> {
     folder: &'a File,
     name: CString,
@@ -165,9 +165,9 @@ impl<'a> Temporary<'a> {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
                 Err(error) => return Err(error),
             };
-            // Where there are no locks, nothing is removed either.
+            // A filesystem without locks has no removal of leftovers either.
             let _ = file.lock();
-            // Somebody may have taken it for a leftover before it was locked.
+            // Another process may have removed it as a leftover before it was locked.
             if file.metadata()?.nlink() > 0 {
                 return Ok(Temporary { folder, name, file, is_finished: false });
             }
@@ -205,20 +205,20 @@ impl Drop for Temporary<'_> {
     }
 }
 
-/// Whether a temporary file is what a dead writer left; it is locked from now on.
+/// Whether a temporary file is the leftover of a dead writer; locks it.
 fn is_leftover(name: &str, file: &File) -> bool {
     // Locked: its writer lives.
     if file.try_lock().is_err() {
         return false;
     }
-    // Without a name: somebody else has removed it, and the name may be another file's by now.
+    // Without a name: another process has removed it, and another file may have the name now.
     let Ok(found) = file.metadata() else { return false };
     let is_new = || found.modified().is_ok_and(|made| made.elapsed().map_or(true, |age| age < LOCKED_WITHIN));
     // A writer locks its file before it writes the first byte, so this one may be about to.
     found.nlink() > 0 && (found.len() > 0 || !is_new() || has_dead_writer(name))
 }
 
-/// Whether the process that a temporary file is named for is gone. Of one on another machine it only seems so.
+/// Whether the process in the name of a temporary file is gone. A process on another machine only seems gone.
 fn has_dead_writer(name: &str) -> bool {
     let pid = name.strip_prefix(".zarrfs-").and_then(|rest| rest.split('-').next()?.parse().ok());
     let gone = pid.and_then(|pid| sys::open_process(pid).err());
@@ -240,7 +240,7 @@ impl Writer for DirectoryStore {
             set_owner_and_mode(&temporary.file, like, like.mode & 0o777).map_err(failed(key, "write"))?;
             temporary.file.sync_data().map_err(failed(key, "write to the disk"))?;
             match temporary.rename(&folder, &name) {
-                // The object's folder is on another filesystem than its array's: stage it there.
+                // The object's folder is on another filesystem than its array's: write the temporary file there.
                 Err(error)
                     if error.raw_os_error() == Some(libc::EXDEV)
                         && !std::ptr::eq(stage, &raw const folder) =>
@@ -278,7 +278,7 @@ impl Writer for DirectoryStore {
             }
         }
         for key in folders {
-            // A folder that is gone has nothing that could last.
+            // A folder that is gone has nothing to make durable.
             if let Some(folder) = self.open_folder(key, "sync")? {
                 folder.sync_all().map_err(failed(key, "write to the disk"))?;
             }
@@ -295,7 +295,7 @@ impl Writer for DirectoryStore {
             Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Error(error)) => return Err(lock_failed(error)),
         }
-        // What has been replaced meanwhile is nobody's any more.
+        // Skip an object that was replaced in the meantime.
         let locked = opened.metadata().map_err(lock_failed)?;
         let now = self.head(key)?.ok_or_else(gone)?.validator;
         let is_current = (now.device, now.inode) == (locked.dev(), locked.ino());
@@ -318,7 +318,7 @@ impl Writer for DirectoryStore {
                 }
                 Err(Error::Stale { key: self.describe() })
             }
-            // A store that was renamed is what it was.
+            // A renamed store is still the same store.
             Ok(_) | Err(_) => {
                 self.is_displaced.store(false, Ordering::Relaxed);
                 Ok(())
@@ -327,7 +327,7 @@ impl Writer for DirectoryStore {
     }
 
     fn touch(&self, key: &str, version: Validator) -> Result<Option<Validator>> {
-        let touch_failed = failed(key, "set the time of");
+        let touch_failed = failed(key, "set the modification time");
         let Some(file) = self.open_for_touch(key)? else { return Ok(None) };
         if posix_stat::validator(&file.metadata().map_err(&touch_failed)?) != version {
             return Ok(None);
@@ -337,7 +337,7 @@ impl Writer for DirectoryStore {
     }
 
     fn remove_unfinished(&self, folder: &str) -> Result<u64> {
-        // Where only a link leads, another user's files are let be.
+        // Files of another user that only a link reaches stay.
         let Some(opened) = self.open_unlinked(folder)? else { return Ok(0) };
         let listed = opened.try_clone().map_err(failed(folder, "list"))?;
         let mut names = Vec::new();
@@ -394,7 +394,7 @@ mod tests {
         assert_eq!(mode(&made), 0o750);
         narrow();
         store.put("a/c/0", &[Part::Bytes(b"two")], "a", &like).unwrap();
-        assert_eq!(mode(&made), 0o700, "it is not empty, so somebody else wants it so");
+        assert_eq!(mode(&made), 0o700, "it is not empty, so its mode is deliberate");
     }
 
     #[test]
@@ -465,7 +465,7 @@ mod tests {
         assert_eq!(store.lock("a/zarr.json").err().unwrap().errno(), libc::ESTALE);
     }
 
-    /// Who removes leftovers must never remove the file that somebody is just beginning to write.
+    /// Removing leftovers must never remove a file that another process begins to write.
     #[test]
     fn a_new_temporary_file_is_no_leftover() {
         let (_folder, store, like) = place();

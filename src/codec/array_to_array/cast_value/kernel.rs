@@ -9,7 +9,7 @@ use half::f16;
 use crate::codec::kernels::exact_number::{OutOfRange, Rounding};
 use crate::metadata::DataType;
 
-/// Casts as many elements as both slices have. What is in `out` counts only if the answer is true.
+/// Casts the elements of the shorter slice. `out` is valid only if the result is true.
 pub type Kernel = fn(input: &[u8], out: &mut [u8]) -> bool;
 
 /// A loop over elements: `$cast` gives the target's value and whether it was an ordinary case.
@@ -154,7 +154,7 @@ pub fn find(
 /// What the functions below give is right up to here; for greater values they give a greater one, and NaN for NaN.
 const GREATEST_WHOLE: f64 = (1u64 << 50) as f64;
 
-/// Added to a float64 it pushes all digits behind the point out, which rounds to nearest, ties to even.
+/// Adding it to a float64 pushes out all digits after the point, which rounds to nearest, ties to even.
 /// Unlike `round_ties_even` this needs no instruction beyond SSE2, and vectorises.
 const PUSH_OUT: f64 = 1.5 * (1u64 << 52) as f64;
 

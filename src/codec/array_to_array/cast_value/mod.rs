@@ -1,6 +1,6 @@
 //! `cast_value`: the same numbers in another data type, the array's own again on decoding.
 //!
-//! Spec: zarr-extensions, codecs/cast_value; how its text is read stands in `real.rs` and `scalar_map.rs`.
+//! Spec: zarr-extensions, codecs/cast_value; `kernels/exact_number` and `scalar_map.rs` say how its text is read.
 //! Uses `metadata`.
 //!
 //! ```json
@@ -123,7 +123,7 @@ fn pairs(list: &Value, from: &DataType, to: &DataType) -> Result<Pairs, String> 
     list.iter().map(pair).collect()
 }
 
-/// The fill value behind the codec.
+/// The fill value after the codec.
 fn cast_fill_value(fill: &FillValue, target: Format, encode: &Cast) -> CodecResult<FillValue> {
     let mut bytes = vec![0; target.width()];
     if !fill.is_undefined {

@@ -11,7 +11,7 @@ use half::f16;
 use crate::codec::kernels::exact_number::{ExactNumber, Format, OutOfRange, Rounding};
 use crate::codec::{CodecError, CodecResult};
 
-/// Elements that are computed before anyone asks whether all of them were representable.
+/// Elements that are computed between two checks that all of them were representable.
 const BLOCK_ELEMENTS: usize = 1024;
 
 /// Encodes and decodes elements. Input and output have the same length.
@@ -118,7 +118,7 @@ enum Direction {
     Decode,
 }
 
-/// The error for an element whose result its type lacks.
+/// The error for an element with a result that its type cannot hold.
 fn unrepresentable(
     direction: Direction,
     name: &str,
@@ -155,7 +155,7 @@ impl<T: Number> Native<T> {
         Box::new(Native { name, offset: of(offset, T::ZERO), scale: of(scale, T::ONE) })
     }
 
-    /// Applies `operation` to every element; the first one whose result the type lacks is an error.
+    /// Applies `operation` to every element; the first result that the type cannot hold is an error.
     #[inline(always)]
     fn each(
         &self,
@@ -226,7 +226,7 @@ pub struct Narrow {
 }
 
 impl Narrow {
-    /// An integer type: `None` where the type lacks the result or a value on the way.
+    /// An integer type: `None` where the type cannot hold the result or an intermediate value.
     fn integer(&self, code: u64, direction: Direction) -> Option<u64> {
         let of = |code: u64| match self.format.read(code) {
             ExactNumber::Finite { is_negative: true, significand, .. } => {

@@ -7,10 +7,10 @@
 //! ```
 //!
 //! How the text is read here:
-//! - The type is that of the codec's input; behind a `cast_value` it is the cast type. Nothing is promoted.
-//! - Integers: a difference, product, quotient or sum that the type lacks is an error, an intermediate one too,
+//! - The type is that of the codec's input; after a `cast_value` it is the cast type. Nothing is promoted.
+//! - Integers: a difference, product, quotient or sum that the type cannot hold is an error, an intermediate one too,
 //!   and so is a division with a remainder.
-//! - Floats: every operation rounds as IEEE 754 says. Finite numbers whose result is beyond the type's range are
+//! - Floats: every operation rounds as IEEE 754 says. Finite numbers with a result beyond the type's range are
 //!   an error; infinities and NaNs that come in go through.
 //! - An absent offset is 0 and an absent scale 1. With both absent the codec changes nothing, −0 included.
 

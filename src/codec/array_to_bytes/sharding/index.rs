@@ -1,7 +1,7 @@
 //! The index of a shard: where its inner chunks lie.
 //!
-//! Spec: v3 "Sharding codec", "Binary shard format". Nothing in it is believed: each entry is checked against the
-//! object's size when it is asked for, so that a bad entry costs its own inner chunk only. Gaps, overlap and
+//! Spec: v3 "Sharding codec", "Binary shard format". No entry is trusted: each is checked against the
+//! object's size when it is used, so that a bad entry costs its own inner chunk only. Gaps, overlap and
 //! any order are legal. Uses nothing.
 
 use std::ops::Range;
@@ -25,8 +25,8 @@ pub struct ShardIndex {
 }
 
 impl ShardIndex {
-    /// The index with these entries (16 bytes each, little-endian) of an object of `object_size` bytes, whose
-    /// inner chunks have at most `limit_bytes` each.
+    /// The index with these entries (16 bytes each, little-endian) of an object of `object_size` bytes, with
+    /// inner chunks of at most `limit_bytes` each.
     pub fn new(entries: Vec<u8>, object_size: u64, limit_bytes: u64) -> Self {
         ShardIndex { entries, object_size, limit_bytes }
     }
@@ -41,7 +41,7 @@ impl ShardIndex {
         self.len() == 0
     }
 
-    /// Bytes of memory that it takes.
+    /// Bytes of memory.
     pub fn size_bytes(&self) -> usize {
         self.entries.len() + size_of::<Self>()
     }
@@ -73,7 +73,7 @@ impl ShardIndex {
                 bad(format!("bytes {offset} to {end} of an object of {}", self.object_size))
             }
             Some(_) if length > self.limit_bytes => {
-                bad(format!("{length} bytes, where at most {} are possible", self.limit_bytes))
+                bad(format!("{length} bytes, but at most {} are possible", self.limit_bytes))
             }
             Some(end) => Ok(Some(offset..end)),
             None => bad(format!("offset {offset} and length {length} overflow")),

@@ -10,7 +10,7 @@
 //!   "index_location": "end"}}
 //! ```
 //!
-//! Here is the whole shard as an ordinary array → bytes codec, and what the array layer needs to read the index
+//! This file has the whole shard as an ordinary array → bytes codec, and what the array layer needs to read the index
 //! and single inner chunks itself. Offsets are from the start of the object, also where the index comes first.
 
 pub mod index;
@@ -29,8 +29,8 @@ use index::{ENTRY_BYTES, ShardIndex, entry_bytes};
 /// `sharding_indexed`.
 pub const ENTRY: Entry = Entry { v3: &["sharding_indexed"], v2: &[], build };
 
-/// The longest decoded index that is read: 2 Mi inner chunks. Each thread may hold one, so it is kept well below what a
-/// cache is expected to take.
+/// The longest decoded index that is read: 2 Mi inner chunks. Each thread may hold one, so the limit is far below the
+/// size of a cache.
 pub const MAX_INDEX_BYTES: u64 = 32 << 20;
 
 /// Where in the object the index is.
@@ -48,7 +48,7 @@ pub struct ShardingIndexed {
     pub inner_shape: Vec<u64>,
     /// The inner chunks' codecs, as stored.
     pub inner_specs: Vec<CodecSpec>,
-    /// The same, built.
+    /// The same codecs, built.
     pub inner: Pipeline,
     /// The index's codecs, built; always of one encoded size.
     pub index_pipeline: Pipeline,
@@ -150,7 +150,7 @@ impl ShardingIndexed {
         let index_size = self.index_size as u64;
         let Some(before) = object_size.checked_sub(index_size) else {
             return Err(CodecError::new(format_args!(
-                "a shard of {object_size} bytes, where its index alone takes {index_size}"
+                "a shard of {object_size} bytes, but its index alone has {index_size}"
             )));
         };
         Ok(match self.index_location {
@@ -201,7 +201,7 @@ impl ShardingIndexed {
     /// Whether a decoded inner chunk (or any whole number of elements) is all fill value, byte for byte.
     pub fn is_all_fill(&self, elements: &[u8]) -> bool {
         let fill = self.fill.bytes.as_slice();
-        // Equal to itself one element on, and begun by the fill value: all fill value.
+        // It begins with the fill value and equals itself shifted by one element, so all of it is fill value.
         let is_periodic = || elements.get(fill.len()..) == elements.get(..elements.len() - fill.len());
         !self.fill.is_undefined && elements.starts_with(fill) && is_periodic()
     }
@@ -246,7 +246,7 @@ impl ArrayToBytes for ShardingIndexed {
     }
 
     /// Unused space between the inner chunks is legal: as much as three times the chunks, or 1 MiB. No more, since a
-    /// compressor behind the shard may fill all of it (a bomb) before it is told to stop.
+    /// compressor after the shard may fill all of it (a bomb) before the limit stops it.
     fn encoded_size(&self) -> EncodedSize {
         let chunks = self.inner.encoded_size().limit_bytes().saturating_mul(self.chunk_count as u64);
         let with_gaps = chunks.saturating_mul(4).saturating_add(1 << 20);

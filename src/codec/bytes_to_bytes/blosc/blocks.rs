@@ -1,12 +1,12 @@
 //! Decoding some blocks of a blosc buffer, reading nothing of the others.
 //!
 //! Spec: C-Blosc's chunk format: a header of 16 bytes, the start of each block as an i32, the blocks in any order. The blocks
-//! that are wanted become a buffer of their own, which `blosc.rs` checks and decodes like any other.
+//! that are wanted become a buffer of their own, which `mod.rs` checks and decodes like any other.
 
 use super::{HEADER_BYTES, Header, decode};
 use crate::codec::{CodecError, CodecResult, StoredBytes, scratch};
 
-/// Bytes that are read at first: the header and the starts of so many blocks that seldom more are needed.
+/// Bytes that are read at first: the header and enough block starts for nearly every chunk.
 const HEAD_BYTES: usize = 1024;
 
 /// Bytes that one block holds.
@@ -56,7 +56,7 @@ pub(super) fn decode_part(
     let (starts, _) = head.get(HEADER_BYTES..starts_end).unwrap_or_default().as_chunks::<4>();
     let mut first = start / header.block_bytes;
     let last = (end - 1) / header.block_bytes;
-    // A short last block is decoded otherwise than a whole one, and told by not being the first.
+    // A short last block is decoded differently from a whole one; it is recognised by not being the first.
     if first + 1 == blocks && first > 0 && !decoded_bytes.is_multiple_of(header.block_bytes) {
         first -= 1;
     }

@@ -17,7 +17,7 @@ type Decompress = fn(&[u8], &mut [u8]) -> CodecResult<()>;
 const FORMAT_LZ4: u8 = 1;
 const FORMAT_ZSTD: u8 = 4;
 
-/// Decodes all blocks of a buffer to as many bytes as its header says; `None` where C-Blosc has to.
+/// Decodes all blocks of a buffer to the size in its header; `None` where only C-Blosc can.
 pub(super) fn decode(header: &Header, encoded: &[u8], out: &mut [u8]) -> Option<CodecResult<()>> {
     let decompress: Decompress = match header.format() {
         FORMAT_LZ4 => decompress_lz4,
@@ -49,7 +49,7 @@ fn block(encoded: &[u8], start: [u8; 4]) -> CodecResult<&[u8]> {
     start.and_then(|start| encoded.get(start..)).ok_or_else(|| CodecError::new("it begins outside"))
 }
 
-/// The part that is stored where `stored` begins, which then begins behind it.
+/// The part at the beginning of `stored`, which then begins after it.
 fn next_part<'a>(stored: &mut &'a [u8]) -> CodecResult<&'a [u8]> {
     let part = stored.split_first_chunk::<4>().and_then(|(length, rest)| {
         let length = usize::try_from(i32::from_le_bytes(*length)).ok()?;

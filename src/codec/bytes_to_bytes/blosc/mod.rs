@@ -8,8 +8,8 @@
 //!   {"cname": "lz4", "clevel": 1, "shuffle": "shuffle", "typesize": 4, "blocksize": 0}}
 //! ```
 //!
-//! A buffer says itself how it was made; the configuration matters only to encoding. C-Blosc does the work, but what
-//! `blosc_direct.rs` decodes faster, behind a check of the whole structure of the buffer, since it was not written against hostile input.
+//! A buffer says itself how it was made; the configuration matters only to encoding. C-Blosc does the work, except what
+//! `direct.rs` decodes faster. The whole structure of the buffer is checked first, since C-Blosc was not written for hostile input.
 #![allow(unsafe_code)]
 
 mod blocks;
@@ -215,7 +215,7 @@ impl Header {
         self.flags >> 5
     }
 
-    /// Bytes of the elements whose bytes are shuffled, 1 where they are not; `None` where their bits are.
+    /// Bytes per element where bytes are shuffled, 1 where nothing is; `None` where bits are shuffled.
     pub(super) fn shuffled_size(&self) -> Option<usize> {
         match self.flags & 5 {
             0 => Some(1),
@@ -224,7 +224,7 @@ impl Header {
         }
     }
 
-    /// Fails unless the buffer holds so many bytes.
+    /// Fails unless the buffer decodes to `expected` bytes.
     pub(super) fn expect_bytes(&self, expected: usize) -> CodecResult<()> {
         match self.decoded_bytes == expected {
             true => Ok(()),
@@ -334,7 +334,7 @@ fn decompress(encoded: &[u8], block_bytes: usize, out: &mut [u8]) -> CodecResult
     initialize();
     // C-Blosc does not look whether its own buffer, of two blocks, was allocated.
     scratch::probe(2 * block_bytes + 4096)?;
-    // SAFETY: C-Blosc writes at most `out.len()` bytes to `out` (it is told so, and the checked header says exactly so
+    // SAFETY: C-Blosc writes at most `out.len()` bytes to `out` (that limit is passed, and the checked header says exactly so
     // many). It reads the header's `cbytes` from `encoded`, which is `encoded.len()`; every block start and part
     // length inside was followed by `check_blocks` and stays within. `blosc_decompress_ctx` with one thread keeps its
     // state on the stack, and the shuffle routines were chosen by `initialize`. The slices cannot overlap.

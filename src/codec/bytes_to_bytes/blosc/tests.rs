@@ -1,4 +1,4 @@
-//! Tests of `blosc.rs`: there and back, hostile buffers, parts.
+//! Tests of `blosc`: round trips, hostile buffers, parts.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use super::*;
@@ -24,7 +24,7 @@ fn sample(length: usize, state: &mut u64) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn there_and_back(
+    fn round_trips(
         compressor in 0..COMPRESSORS.len(),
         level in 0..10,
         shuffle in 0..3,

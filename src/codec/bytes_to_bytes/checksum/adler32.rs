@@ -1,4 +1,4 @@
-//! `numcodecs.adler32`: an Adler-32 (as in zlib) before the bytes, or behind them. v2 id: `adler32`.
+//! `numcodecs.adler32`: an Adler-32 (as in zlib) before the bytes, or after them. v2 id: `adler32`.
 //!
 //! Format: numcodecs `Adler32`. `location` is `"start"` when absent. Uses `checksum`.
 //!

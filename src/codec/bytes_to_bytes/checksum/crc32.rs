@@ -1,4 +1,4 @@
-//! `numcodecs.crc32`: a CRC-32 (IEEE, as in zlib) before the bytes, or behind them. v2 id: `crc32`.
+//! `numcodecs.crc32`: a CRC-32 (IEEE, as in zlib) before the bytes, or after them. v2 id: `crc32`.
 //!
 //! Format: numcodecs `CRC32`. `location` is `"start"` when absent. Uses `checksum`.
 //!

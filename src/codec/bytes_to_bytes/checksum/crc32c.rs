@@ -1,4 +1,4 @@
-//! The `crc32c` codec: four bytes of checksum behind the data.
+//! The `crc32c` codec: four bytes of checksum after the data.
 //!
 //! Spec: v3 "CRC32C checksum codec" (RFC 3720, little-endian); numcodecs "crc32c", which has a member `location`.
 //! Uses `checksum`.

@@ -1,4 +1,4 @@
-//! `numcodecs.fletcher32`: HDF5's Fletcher-32 behind the bytes. v2 id: `fletcher32`.
+//! `numcodecs.fletcher32`: HDF5's Fletcher-32 after the bytes. v2 id: `fletcher32`.
 //!
 //! Format: numcodecs `Fletcher32`, which is HDF5's `H5_checksum_fletcher32` over big-endian 16-bit words (a last
 //! odd byte counts as the upper half of a word). Uses `checksum`.
@@ -20,7 +20,7 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
     Ok(Codec::BytesToBytes(Box::new(codec)))
 }
 
-/// So many words can be summed before the sums must be reduced to stay within 32 bits.
+/// The most words that can be summed before the sums must be reduced to stay within 32 bits.
 const WORDS_PER_REDUCTION: usize = 360;
 
 /// HDF5's Fletcher-32. The sums are reduced by end-around carry, so 0 and 65535 stay apart as HDF5 has them.

@@ -1,4 +1,4 @@
-//! `numcodecs.jenkins_lookup3`: Bob Jenkins' lookup3 hash behind the bytes, as HDF5 uses it. v2 id: `jenkins_lookup3`.
+//! `numcodecs.jenkins_lookup3`: Bob Jenkins' lookup3 hash after the bytes, as HDF5 uses it. v2 id: `jenkins_lookup3`.
 //!
 //! Format: numcodecs `JenkinsLookup3`, which is HDF5's `H5_checksum_lookup3`. `initval` seeds the hash; `prefix`
 //! (bytes, as a list of numbers) is hashed before the data and not stored. Uses `checksum`.

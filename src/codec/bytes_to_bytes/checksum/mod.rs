@@ -1,7 +1,7 @@
-//! 32-bit checksums beside the bytes they guard: crc32, adler32, fletcher32, jenkins_lookup3.
+//! 32-bit checksums next to the bytes they guard: crc32, adler32, fletcher32, jenkins_lookup3.
 //!
 //! Not in the Zarr specifications; the format is numcodecs' (`checksum32`): the number as 4 bytes, little-endian,
-//! before or behind the bytes. A mismatch is an error. Uses `configuration`.
+//! before or after the bytes. A mismatch is an error. Uses `config`.
 
 pub mod adler32;
 pub mod crc32;
@@ -14,12 +14,12 @@ use std::borrow::Cow;
 use crate::codec::config::Configuration;
 use crate::codec::{BytesToBytes, CodecError, CodecResult, EncodedSize};
 
-/// Where the checksum stands.
+/// The position of the checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Location {
     /// Before the bytes.
     Start,
-    /// Behind the bytes.
+    /// After the bytes.
     End,
 }
 
@@ -34,7 +34,7 @@ impl Location {
 pub struct Checksum<F> {
     /// The algorithm's name, for error texts.
     pub name: &'static str,
-    /// Where the checksum stands.
+    /// The position of the checksum.
     pub location: Location,
     /// The checksum of some bytes.
     pub compute: F,
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn stands_before_or_behind() {
+    fn before_or_after_the_bytes() {
         assert_eq!(sum(Location::Start).encode(&[1, 2]).unwrap(), [3, 0, 0, 0, 1, 2]);
         assert_eq!(sum(Location::End).encode(&[1, 2]).unwrap(), [1, 2, 3, 0, 0, 0]);
         for location in [Location::Start, Location::End] {

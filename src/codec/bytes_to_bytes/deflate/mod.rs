@@ -1,7 +1,7 @@
 //! DEFLATE in its two wrappers, for the `gzip` and `zlib` codecs.
 //!
-//! Spec: RFC 1951, 1950 (zlib), 1952 (gzip). libdeflate does what fits it: one stream whose size is known. The rest is
-//! flate2's: several members one after the other (legal), zero bytes behind the last (Python's gzip module
+//! Spec: RFC 1951, 1950 (zlib), 1952 (gzip). libdeflate decodes one stream of known size. The rest is
+//! flate2's: several members one after the other (legal), zero bytes after the last (Python's gzip module
 //! accepts them), sizes that are only bounded.
 
 pub mod resume;
@@ -68,13 +68,13 @@ impl Wrapper {
         match decoded {
             Ok(decoded) if decoded == out.len() && self.is_all_of(encoded, decoded) => Ok(()),
             Err(libdeflater::DecompressionError::InsufficientSpace) => Err(too_long(out.len())),
-            // A short member, something behind the first one, or bad data: flate2 tells which.
+            // A short member, something after the first one, or bad data: flate2 finds out which.
             _ => self.decode_members(encoded, out),
         }
     }
 
     /// Whether a first stream that gave `decoded` bytes seems to be the whole of `encoded`. A gzip member ends
-    /// with its length. zlib streams are not concatenated by anyone; what is behind one is ignored, as Python does.
+    /// with its length. No program concatenates zlib streams; bytes after one are ignored, as in Python.
     fn is_all_of(self, encoded: &[u8], decoded: usize) -> bool {
         match self {
             Wrapper::Gzip => encoded.last_chunk() == Some(&(decoded as u32).to_le_bytes()),
@@ -131,7 +131,7 @@ impl Wrapper {
         }
     }
 
-    /// What is to be decoded next, of what is left behind a member: nothing, if it is only zero bytes. Behind a
+    /// The bytes to decode next, of those left after a member: none, if they are all zero. After a
     /// zlib stream nothing else counts either, once the data is complete or unless another stream begins.
     fn next_member(self, rest: &[u8], is_complete: bool) -> &[u8] {
         let zeros = rest.iter().take_while(|&&byte| byte == 0).count();
@@ -146,7 +146,7 @@ impl Wrapper {
         }
     }
 
-    /// The longest member that so many bytes become, at any level.
+    /// The longest member for `decoded_bytes`, at any level.
     pub fn encoded_bound(self, decoded_bytes: usize) -> usize {
         // The smallest compressor there is: all of them answer the same.
         let mut compressor = CompressionLvl::new(0).map(Compressor::new);
@@ -193,7 +193,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn there_and_back(data in prop::collection::vec(0u8..4, 0..3000), level in 0i32..10) {
+        fn round_trips(data in prop::collection::vec(0u8..4, 0..3000), level in 0i32..10) {
             for wrapper in BOTH {
                 let encoded = wrapper.encode(&data, level).unwrap();
                 let mut out = vec![9; data.len()];

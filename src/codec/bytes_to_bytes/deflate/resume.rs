@@ -1,7 +1,7 @@
 //! Going on in a DEFLATE stream where an earlier part of it ended.
 //!
-//! Spec: RFC 1951, 1950, 1952. One member only: what has several is decoded as a whole. Uses `inflate.rs`, since the
-//! checksum behind the data holds for all of them: before the first part is given, all are looked at once.
+//! Spec: RFC 1951, 1950, 1952. One member only: what has several is decoded as a whole. Uses `deflate`, since the
+//! checksum after the data covers all of them: before the first part is returned, the whole chunk is decoded once.
 
 use flate2::{Decompress, FlushDecompress, Status};
 

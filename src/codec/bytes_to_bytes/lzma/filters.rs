@@ -118,7 +118,7 @@ fn read_filter(members: &Map<String, Value>) -> Result<Filter, String> {
 }
 
 impl LzmaFilter {
-    /// The options, with a dictionary no larger than `max_dict` (at least the smallest that there is).
+    /// The options, with a dictionary no larger than `max_dict` (at least the smallest possible).
     fn options(&self, max_dict: u32) -> CodecResult<LzmaOptions> {
         let wrong = |key: &str| CodecError::new(format_args!("a filter's \"{key}\" is out of range"));
         let mut options = LzmaOptions::new_preset(self.preset).map_err(|_| wrong("preset"))?;

@@ -1,6 +1,6 @@
 //! `numcodecs.lzma`: xz, .lzma and raw LZMA, with any chain of filters. v2 id: `lzma`.
 //!
-//! Format: numcodecs `LZMA`, whose members are those of Python's `lzma` module, numbers included: `format` 0 detect
+//! Format: numcodecs `LZMA`, with the members of Python's `lzma` module, numbers included: `format` 0 detect
 //! (decoding only), 1 xz, 2 .lzma, 3 raw; `check` -1 default, 0 none, 1 CRC-32, 4 CRC-64, 10 SHA-256; `preset` 0 to 9,
 //! or-ed with 2^31 for "extreme"; `filters` a chain of 1 to 4. Uses `stream_decoder`.
 //!

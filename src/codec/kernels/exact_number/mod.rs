@@ -212,7 +212,7 @@ impl Format {
         }
     }
 
-    /// The value that a code stands for.
+    /// The value of a code.
     #[inline]
     pub fn read(self, code: u64) -> ExactNumber {
         match self {
@@ -436,7 +436,7 @@ impl FloatFormat {
         u64::try_from(code).ok().filter(|&code| code <= self.greatest())
     }
 
-    /// What stands for a finite number out of range.
+    /// The substitute for a finite number out of range.
     fn beyond(self, value: ExactNumber, out_of_range: OutOfRange) -> Result<u64, Refusal> {
         let ExactNumber::Finite { is_negative, significand, exponent } = value else {
             return Err(Refusal::OutOfRange);
