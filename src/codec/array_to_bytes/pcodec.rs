@@ -213,11 +213,11 @@ fn decode<T: Number + Element>(
             if read != numbers.len() {
                 return Err(CodecError::new("a chunk ends too early"));
             }
-            let (bytes, behind) = rest.split_at_mut_checked(read * T::SIZE).unwrap_or_default();
+            let (bytes, after) = rest.split_at_mut_checked(read * T::SIZE).unwrap_or_default();
             for (number, bytes) in numbers.iter().zip(bytes.chunks_exact_mut(T::SIZE)) {
                 number.write(bytes, ByteOrder::Little);
             }
-            rest = behind;
+            rest = after;
             left -= read;
         }
         source = chunk.into_src();

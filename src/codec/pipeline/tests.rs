@@ -209,7 +209,7 @@ proptest! {
         case in cases(),
         is_big: bool,
         serves_big: bool,
-        behind in prop_oneof![
+        after in prop_oneof![
             Just(json!([])),
             Just(json!([{"name": "gzip", "configuration": {"level": 1}}])),
             Just(json!(["crc32c"])),
@@ -221,7 +221,7 @@ proptest! {
         let endian = if is_big { "big" } else { "little" };
         codecs.push(json!({"name": "bytes", "configuration": {"endian": endian}}));
         let plain = specs(json!(codecs));
-        codecs.extend(behind.as_array().unwrap().iter().cloned());
+        codecs.extend(after.as_array().unwrap().iter().cloned());
         let canonical = elements(shape, *item);
         let expected = stored_bytes(&case, is_big, &canonical);
         let served = if serves_big { swapped(&canonical, *width) } else { canonical };
