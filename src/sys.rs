@@ -232,7 +232,7 @@ pub fn direct_alignment(file: BorrowedFd<'_>) -> io::Result<u32> {
 }
 
 /// Fills `out` from `offset` of a file if that does not block on a disk; returns whether it did.
-pub fn read_now(file: BorrowedFd<'_>, offset: u64, out: &mut [u8]) -> bool {
+pub fn try_read_at(file: BorrowedFd<'_>, offset: u64, out: &mut [u8]) -> bool {
     let Ok(offset) = libc::off_t::try_from(offset) else { return false };
     let part = libc::iovec { iov_base: out.as_mut_ptr().cast(), iov_len: out.len() };
     // SAFETY: `part` describes `out`, which is writable for its length.
@@ -251,7 +251,7 @@ pub fn set_direct(file: BorrowedFd<'_>, is_direct: bool) -> io::Result<()> {
 }
 
 /// Size and free space of the filesystem that an open file or folder is on (fstatvfs(3)).
-pub fn filesystem_room(file: BorrowedFd<'_>) -> io::Result<libc::statvfs64> {
+pub fn statvfs(file: BorrowedFd<'_>) -> io::Result<libc::statvfs64> {
     // SAFETY: statvfs is a struct of integers, for which all bytes zero is a value.
     let mut room: libc::statvfs64 = unsafe { std::mem::zeroed() };
     loop {

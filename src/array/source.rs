@@ -18,7 +18,7 @@ use crate::codec::scratch::Reading;
 use crate::codec::{CodecError, CodecResult, StoredBytes};
 use crate::error::{Error, Result};
 use crate::metadata::ChunkKeyEncoding;
-use crate::store::{Object, Store, Validator, join};
+use crate::store::{Object, ObjectVersion, Store, join};
 
 /// The most bytes that one decoded unit may have: it is held in memory as a whole.
 pub const MAX_UNIT_BYTES: u64 = 4 << 30;
@@ -80,7 +80,7 @@ pub trait Source: Send + Sync {
         target: &Target<'_>,
         object: u64,
         encoded: &Encoded,
-    ) -> Result<(String, Option<Validator>)>;
+    ) -> Result<(String, Option<ObjectVersion>)>;
     /// Whether decoding always gives back what was encoded.
     fn is_lossless(&self) -> bool;
     /// The fix-up of raw bytes (whole elements) to served form.
@@ -115,7 +115,7 @@ impl Place<'_> {
     }
 
     /// The version that an object has now, of which something is going to be used.
-    pub fn version(&self, key: &str) -> Result<Option<Validator>> {
+    pub fn version(&self, key: &str) -> Result<Option<ObjectVersion>> {
         self.served.version(self.store, key)
     }
 
@@ -244,7 +244,7 @@ pub fn read_whole<'a>(
     key: &str,
     limit_bytes: u64,
     into: &'a mut Reading,
-) -> Result<Option<(&'a [u8], Validator)>> {
+) -> Result<Option<(&'a [u8], ObjectVersion)>> {
     let Some(object) = at.open(key)? else { return Ok(None) };
     let size = object.size_bytes();
     if size > limit_bytes {
@@ -255,7 +255,7 @@ pub fn read_whole<'a>(
     let size = usize::try_from(size).map_err(|_| Error::corrupt(key, "too large for this machine"))?;
     let bytes = into.bytes(size).map_err(corrupt(key))?;
     object.read_exact_at(0, bytes)?;
-    Ok(Some((bytes, object.validator())))
+    Ok(Some((bytes, object.version())))
 }
 
 /// A codec's error while encoding, with the key of the object that was to be stored.

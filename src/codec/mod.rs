@@ -35,7 +35,7 @@ pub use array_to_bytes::sharding::{self as sharding_indexed, index as shard_inde
 pub use array_to_bytes::vlen;
 pub use encoded_bytes::EncodedBytes;
 pub use kernels::byte_swap;
-pub use partial::{PartStream, StoredBytes};
+pub use partial::{ResumableDecoder, StoredBytes};
 pub use pipeline::Pipeline;
 
 /// Why a codec cannot be built, cannot decode or cannot encode.
@@ -244,7 +244,7 @@ pub trait BytesToBytes: Send + Sync {
         Err(CodecError::new("this codec decodes whole chunks only"))
     }
     /// For a codec with a small decoder: a decoder at the beginning of a chunk of exactly `decoded_bytes`.
-    fn stream(&self, _decoded_bytes: usize) -> Option<Box<dyn PartStream>> {
+    fn resumable_decoder(&self, _decoded_bytes: usize) -> Option<Box<dyn ResumableDecoder>> {
         None
     }
     /// For a codec that encodes into the caller's memory: the longest encoding of `decoded_bytes`.

@@ -25,7 +25,7 @@ impl StoredBytes for Vec<u8> {
 }
 
 /// A suspended decoder: it resumes a chunk where it stopped.
-pub trait PartStream: Send {
+pub trait ResumableDecoder: Send {
     /// Decoded bytes before the position.
     fn position(&self) -> usize;
     /// Fills `out` with the bytes that come next; returns how many it had to decode. `stored` is the same each time. After
@@ -61,14 +61,14 @@ impl std::io::Read for StoredReader<'_> {
 
 impl Pipeline {
     /// A decoder at the beginning of a chunk, where the codec has one that can be suspended.
-    pub fn stream(&self) -> Option<Box<dyn PartStream>> {
-        self.lone_decompressor().and_then(|(codec, _)| codec.stream(self.decoded_bytes()))
+    pub fn resumable_decoder(&self) -> Option<Box<dyn ResumableDecoder>> {
+        self.lone_decompressor().and_then(|(codec, _)| codec.resumable_decoder(self.decoded_bytes()))
     }
 
     /// As [`Pipeline::decode_part`], by a decoder at or before `start`.
     pub fn decode_next(
         &self,
-        stream: &mut dyn PartStream,
+        stream: &mut dyn ResumableDecoder,
         stored: &dyn StoredBytes,
         start: usize,
         out: &mut [u8],

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::metadata::json::edit;
 use crate::metadata::{self, MAX_DOCUMENT_BYTES};
-use crate::store::{Info, Part, Store, Writer, join};
+use crate::store::{Info, ObjectPart, Store, Writer, join};
 
 use super::lineage::parent;
 
@@ -124,12 +124,12 @@ pub fn edit(store: &dyn Store, path: &str, edit: &Edit) -> Result<bool> {
         let like = main_info(store, path, &targets)?;
         let mut is_current = true;
         for (target, text) in &changes {
-            let version = store.head(&target.key)?.map(|info| info.validator);
-            is_current = version == target.stored.as_ref().map(|(_, info)| info.validator);
+            let version = store.head(&target.key)?.map(|info| info.version);
+            is_current = version == target.stored.as_ref().map(|(_, info)| info.version);
             if !is_current {
                 break;
             }
-            writer.put(&target.key, &[Part::Bytes(text.as_bytes())], &target.folder, &like)?;
+            writer.put(&target.key, &[ObjectPart::Bytes(text.as_bytes())], &target.folder, &like)?;
             writer.sync(std::slice::from_ref(&target.key), &target.folder)?;
             has_changed = true;
         }

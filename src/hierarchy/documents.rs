@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 use crate::metadata::{self, ArrayMetadata, Document, GroupMetadata, MAX_DOCUMENT_BYTES};
-use crate::store::{Info, Store, Validator, join, read_whole};
+use crate::store::{Info, ObjectVersion, Store, join, read_whole};
 
 /// Names of documents. No node has such a name.
 pub(super) const DOCUMENT_NAMES: [&str; 5] = ["zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"];
@@ -65,7 +65,7 @@ pub(super) struct Documents {
 /// Which documents were looked for, and the versions found.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
-    versions: Vec<(&'static str, Option<Validator>)>,
+    versions: Vec<(&'static str, Option<ObjectVersion>)>,
 }
 
 impl Seen {
@@ -78,14 +78,14 @@ impl Seen {
     pub fn is_current(&self, store: &dyn Store, path: &str) -> bool {
         self.versions.iter().all(|(name, version)| {
             let info = store.head(&join(path, name));
-            info.is_ok_and(|info| info.map(|info| info.validator) == *version)
+            info.is_ok_and(|info| info.map(|info| info.version) == *version)
         })
     }
 
     /// Whether all are old enough that a later change gets another time stamp.
     pub fn is_settled(&self) -> bool {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as i128;
-        let distance = |version: &Validator| (now - version.mtime_ns).unsigned_abs();
+        let distance = |version: &ObjectVersion| (now - version.mtime_ns).unsigned_abs();
         self.versions
             .iter()
             .flat_map(|(_, version)| version)
@@ -236,7 +236,7 @@ impl Folder<'_> {
     fn document_within(&mut self, name: &'static str, limit_bytes: u64) -> Result<Option<Vec<u8>>> {
         let key = join(self.path, name);
         let object = self.store.open(&key)?;
-        self.seen.versions.push((name, object.as_ref().map(|object| object.validator())));
+        self.seen.versions.push((name, object.as_ref().map(|object| object.version())));
         match object {
             Some(object) => read_whole(object.as_ref(), &key, limit_bytes).map(Some),
             None => Ok(None),

@@ -129,8 +129,8 @@ fn carrier_key(ancestor: &Ancestor, group: &GroupMetadata) -> String {
 }
 
 fn folder_identity(store: &dyn Store, path: &str) -> Option<(u64, u64)> {
-    let validator = store.head(path).ok()??.validator;
-    (validator.inode != 0).then_some((validator.device, validator.inode))
+    let version = store.head(path).ok()??.version;
+    (version.inode != 0).then_some((version.device, version.inode))
 }
 
 /// The path of the group that a node is in; `None` for the root.

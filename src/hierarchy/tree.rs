@@ -25,7 +25,7 @@ use super::lineage::{ConsolidatedCopy, Lineage, parent};
 use super::walk::Walk;
 use crate::error::{Error, Result};
 use crate::metadata::{ArrayMetadata, Document, GroupMetadata, ZarrFormat};
-use crate::store::{Info, Readers, Store, Validator, is_key, join};
+use crate::store::{Info, ObjectVersion, Readers, Store, is_key, join};
 
 /// The longest name that a filesystem can show, in bytes.
 const NAME_MAX_BYTES: usize = 255;
@@ -153,7 +153,7 @@ impl Tree {
     /// The version of the node at a path: the same as long as its documents and its folder have the
     /// same versions, owner and mode. Nearly always opens nothing. `None` when there is nothing; the groups above are
     /// not consulted, so that a folder below an array has a version though it is no node.
-    pub fn version(&self, path: &str) -> Result<Option<Validator>> {
+    pub fn version(&self, path: &str) -> Result<Option<ObjectVersion>> {
         if !is_key(path) {
             return Ok(None);
         }
@@ -272,16 +272,16 @@ fn under_folder(document: Info, folder: Option<Info>) -> Info {
 }
 
 /// One version that differs when any part does.
-fn combined(parts: &[Info], text: &str) -> Validator {
+fn combined(parts: &[Info], text: &str) -> ObjectVersion {
     let mut hasher = DefaultHasher::new();
     for part in parts {
-        (part.validator, part.uid, part.gid, part.mode).hash(&mut hasher);
+        (part.version, part.uid, part.gid, part.mode).hash(&mut hasher);
     }
     text.hash(&mut hasher);
-    Validator {
+    ObjectVersion {
         device: 0,
         inode: hasher.finish(),
-        mtime_ns: parts.iter().map(|part| part.validator.mtime_ns).max().unwrap_or(0),
-        size_bytes: parts.iter().fold(0, |sum, part| part.validator.size_bytes.saturating_add(sum)),
+        mtime_ns: parts.iter().map(|part| part.version.mtime_ns).max().unwrap_or(0),
+        size_bytes: parts.iter().fold(0, |sum, part| part.version.size_bytes.saturating_add(sum)),
     }
 }

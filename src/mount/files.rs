@@ -223,7 +223,7 @@ impl FileSystem {
         // Where looking fails, reading tells why.
         let object = if self.backs_files() { array.sole_object().unwrap_or_default() } else { None };
         let wish = match &object {
-            Some(object) => Wish::Backed(object.validator()),
+            Some(object) => Wish::Backed(object.version()),
             None if only_writes && self.lets_writes_pass() => Wish::PassWrites,
             None if self.options.direct_io => Wish::Direct,
             None => Wish::Cached,

@@ -27,7 +27,7 @@ use crate::mount::outcome::Outcome;
 use crate::mount::permissions::Permissions;
 use crate::mount::sidecar_edit::Drafts;
 use crate::mount::stats::Stats;
-use crate::store::{Info, Room, Store, Validator, join};
+use crate::store::{Info, ObjectVersion, StatFs, Store, join};
 
 /// The folder of this mount's own files, at the root.
 pub const INTERNALS: &str = "__zarrfs__";
@@ -196,8 +196,8 @@ impl FileSystem {
     }
 
     /// Room in the store's filesystem.
-    pub fn room(&self) -> Answer<Room> {
-        Ok(self.nodes.store().room()?)
+    pub fn room(&self) -> Answer<StatFs> {
+        Ok(self.nodes.store().statfs()?)
     }
 
     /// An inode that may be used.
@@ -365,8 +365,8 @@ impl FileSystem {
     /// What is shown of the mount's own files: they belong to the user that runs it. What names arrays is for that user only.
     pub(super) fn own_info(&self, mode: u32) -> Info {
         let (uid, gid) = crate::sys::effective_ids();
-        let validator = Validator { device: 0, inode: 0, mtime_ns: 0, size_bytes: 0 };
-        Info { validator, uid, gid, mode, mtime: self.started }
+        let version = ObjectVersion { device: 0, inode: 0, mtime_ns: 0, size_bytes: 0 };
+        Info { version, uid, gid, mode, mtime: self.started }
     }
 
     /// Brings the inode of an array in line with what the store holds now: unchanged, grown in place, or another

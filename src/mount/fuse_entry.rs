@@ -10,7 +10,7 @@ use crate::mount::fs::{Attributes, FileSystem, Found};
 use crate::mount::fuse::Fuse;
 use crate::mount::handle::FolderEntry;
 use crate::mount::pool::{Answerable, Request};
-use crate::store::Room;
+use crate::store::StatFs;
 
 impl Fuse {
     /// statfs(2): the room of the store's filesystem.
@@ -21,7 +21,7 @@ impl Fuse {
             let room = fs.room();
             let Some(reply) = ticket.take() else { return };
             match room {
-                Ok(Room {
+                Ok(StatFs {
                     block_bytes,
                     blocks,
                     blocks_free,

@@ -19,7 +19,7 @@ use crate::formats::Format;
 use crate::metadata::ArrayMetadata;
 use crate::mount::page_cache::PageCacheUsers;
 use crate::mount::written_end::WrittenEnd;
-use crate::store::{Audience, Validator};
+use crate::store::{Audience, ObjectVersion};
 
 /// The inode of the mount's root.
 pub const ROOT: u64 = 1;
@@ -103,7 +103,7 @@ pub struct OpenArray {
     /// The metadata that it was built from; growth replaces both.
     pub metadata: Arc<ArrayMetadata>,
     /// The document's version then.
-    pub version: Option<Validator>,
+    pub version: Option<ObjectVersion>,
     /// When the metadata was read: what was read earlier never replaces it.
     pub read_at: Instant,
     /// The array, or why it cannot be served.

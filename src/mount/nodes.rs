@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::hierarchy::{Child, Node, Tree};
 use crate::mount::failure::{Answer, Failure, Reach};
-use crate::store::{Info, Store, Validator};
+use crate::store::{Info, ObjectVersion, Store};
 
 /// What is told of a generated file without opening it.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +29,7 @@ pub struct Seen {
     /// The node; `None` where there is none.
     pub node: Option<Node>,
     /// The version of its documents, taken before they were read.
-    pub version: Option<Validator>,
+    pub version: Option<ObjectVersion>,
     /// When the store was asked.
     pub read_at: Instant,
     /// Its sidecar, made when first asked for.
@@ -62,7 +62,7 @@ impl Seen {
     }
 }
 
-fn is_settled(version: Option<Validator>) -> bool {
+fn is_settled(version: Option<ObjectVersion>) -> bool {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as i128;
     version.is_none_or(|version| (now - version.mtime_ns).unsigned_abs() > SETTLING.as_nanos())
 }
@@ -122,7 +122,7 @@ impl NodeCache {
     }
 
     /// The version of the documents behind a path now.
-    pub fn version(&self, path: &str) -> Answer<Option<Validator>> {
+    pub fn version(&self, path: &str) -> Answer<Option<ObjectVersion>> {
         Ok(self.tree.version(path)?)
     }
 

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 
 use crate::mount::overwritten::Overwritten;
 use crate::mount::page_drops::{PageDrop, PageDrops};
-use crate::store::Validator;
+use crate::store::ObjectVersion;
 
 /// The open files of one array, by their way.
 #[derive(Debug, Default)]
@@ -40,7 +40,7 @@ struct Users {
     direct: usize,
     backed: usize,
     /// Of the object behind those.
-    version: Option<Validator>,
+    version: Option<ObjectVersion>,
 }
 
 /// The way of an open file. Dropping it tells that it was closed.
@@ -70,7 +70,7 @@ pub enum Wish {
     /// Past it, whatever it does: it was asked for.
     Direct,
     /// Left to the kernel, which reads this version of an object by itself.
-    Backed(Validator),
+    Backed(ObjectVersion),
 }
 
 impl PageCacheUsers {
@@ -179,7 +179,8 @@ mod tests {
     #[test]
     fn the_kernel_reads_one_object_for_all_files_of_an_inode_or_none() {
         let users = Arc::new(PageCacheUsers::default());
-        let version = |size_bytes| Wish::Backed(Validator { device: 1, inode: 2, mtime_ns: 3, size_bytes });
+        let version =
+            |size_bytes| Wish::Backed(ObjectVersion { device: 1, inode: 2, mtime_ns: 3, size_bytes });
         let open = |wish| Way::new(&users, wish).map(|(way, _)| way);
         let cached = open(Wish::Cached).unwrap();
         assert!(!open(version(4)).unwrap().is_backed());

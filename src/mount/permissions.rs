@@ -99,11 +99,11 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::store::Validator;
+    use crate::store::ObjectVersion;
 
     fn info(gid: u32, mode: u32) -> Info {
-        let validator = Validator { device: 0, inode: 0, mtime_ns: 0, size_bytes: 0 };
-        Info { validator, uid: 7, gid, mode, mtime: SystemTime::UNIX_EPOCH }
+        let version = ObjectVersion { device: 0, inode: 0, mtime_ns: 0, size_bytes: 0 };
+        Info { version, uid: 7, gid, mode, mtime: SystemTime::UNIX_EPOCH }
     }
 
     fn behind(folders: &[(u32, u32)], is_writable: bool) -> Permissions {

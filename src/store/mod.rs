@@ -31,8 +31,8 @@ pub use key::{is_key, join};
 pub use memory::MemoryStore;
 pub use open::{local_path, open, open_for_others};
 pub use readers::{Audience, Readers};
-pub use version::Validator;
-pub use writer::{Part, Writer};
+pub use version::ObjectVersion;
+pub use writer::{ObjectPart, Writer};
 pub use zip::ZipStore;
 
 use crate::error::{Error, Result};
@@ -42,7 +42,7 @@ use key::{check_key, is_any_below, names_below};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Info {
     /// Tells versions apart; holds the size. Folders of stores that have no inodes have 0 there.
-    pub validator: Validator,
+    pub version: ObjectVersion,
     /// Owner.
     pub uid: u32,
     /// Group.
@@ -72,7 +72,7 @@ pub struct Entry {
 
 /// Space and inodes of the store's filesystem, as statfs(2) counts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Room {
+pub struct StatFs {
     /// Unit of the block counts, in bytes.
     pub block_bytes: u32,
     /// All blocks.
@@ -92,15 +92,15 @@ pub struct Room {
 /// One stored object, open: all reads see the same version.
 pub trait Object: Send + Sync {
     /// Size and version at the time of opening.
-    fn validator(&self) -> Validator;
+    fn version(&self) -> ObjectVersion;
     /// Size in bytes.
     fn size_bytes(&self) -> u64 {
-        self.validator().size_bytes
+        self.version().size_bytes
     }
     /// Fills `out` from `offset`. Fewer bytes there than asked for is an error (`UnexpectedEof`).
     fn read_exact_at(&self, offset: u64, out: &mut [u8]) -> Result<()>;
     /// As [`Object::read_exact_at`], if that does not block; otherwise `false`, with `out` undefined.
-    fn read_now(&self, _offset: u64, _out: &mut [u8]) -> bool {
+    fn try_read_at(&self, _offset: u64, _out: &mut [u8]) -> bool {
         false
     }
     /// The open file that has the object's bytes and no others, if it is one.
@@ -130,7 +130,7 @@ pub trait Store: Send + Sync {
     }
 
     /// Free space of the filesystem that the store is on.
-    fn room(&self) -> Result<Room>;
+    fn statfs(&self) -> Result<StatFs>;
 
     /// The user's name for the store: its path or URL.
     fn describe(&self) -> String;

@@ -2,7 +2,7 @@
 
 /// Identifies one version of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Validator {
+pub struct ObjectVersion {
     /// Device number, or 0.
     pub device: u64,
     /// Inode number, or a running number.

@@ -6,23 +6,23 @@
 
 use std::ops::Range;
 
-use super::{Info, Object, Validator};
+use super::{Info, Object, ObjectVersion};
 use crate::error::Result;
 
 /// A part of an object that is assembled.
-pub enum Part<'a> {
+pub enum ObjectPart<'a> {
     /// These bytes.
     Bytes(&'a [u8]),
     /// A range of another object, copied without being decoded.
     Copy(&'a dyn Object, Range<u64>),
 }
 
-impl Part<'_> {
+impl ObjectPart<'_> {
     /// Its length.
     pub fn size_bytes(&self) -> u64 {
         match self {
-            Part::Bytes(bytes) => bytes.len() as u64,
-            Part::Copy(_, range) => range.end - range.start,
+            ObjectPart::Bytes(bytes) => bytes.len() as u64,
+            ObjectPart::Copy(_, range) => range.end - range.start,
         }
     }
 }
@@ -32,7 +32,7 @@ pub trait Writer: Send + Sync {
     /// Puts an object in place of the one at the key, atomically. The bytes are durable when this returns, the
     /// name only after [`Writer::sync`]. Missing folders are created, but none above `within`, which must exist. An object
     /// that is replaced keeps its owner and mode; a new one, and new folders, get those of `like`.
-    fn put(&self, key: &str, parts: &[Part<'_>], within: &str, like: &Info) -> Result<Validator>;
+    fn put(&self, key: &str, parts: &[ObjectPart<'_>], within: &str, like: &Info) -> Result<ObjectVersion>;
 
     /// Removes an object; returns whether it existed. Durable after [`Writer::sync`].
     fn delete(&self, key: &str) -> Result<bool>;
@@ -50,7 +50,7 @@ pub trait Writer: Send + Sync {
     }
 
     /// Sets an object's modification time to now, if it is still this version; `None` where it changed or is gone.
-    fn touch(&self, key: &str, version: Validator) -> Result<Option<Validator>>;
+    fn touch(&self, key: &str, version: ObjectVersion) -> Result<Option<ObjectVersion>>;
 
     /// Removes the unfinished files of dead writers in a folder; returns how many. Files of a living writer stay.
     fn remove_unfinished(&self, folder: &str) -> Result<u64>;

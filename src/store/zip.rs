@@ -26,8 +26,8 @@ use zip::read::{ZipArchive, ZipFileEntry};
 
 use super::directory::posix_stat;
 use super::{
-    Entry, Info, Object, Room, Store, Validator, check_key, copy_range, is_any_below, is_key, names_below,
-    read_whole,
+    Entry, Info, Object, ObjectVersion, StatFs, Store, check_key, copy_range, is_any_below, is_key,
+    names_below, read_whole,
 };
 use crate::error::{Error, Result};
 
@@ -44,7 +44,7 @@ const LOCAL_HEADER_BYTES: usize = 30;
 pub struct ZipStore {
     file: Arc<File>,
     path: String,
-    validator: Validator,
+    version: ObjectVersion,
     members: BTreeMap<String, Member>,
 }
 
@@ -82,8 +82,8 @@ impl ZipStore {
         }
         let members = read_members(&archive, &path)?;
         drop(archive);
-        let validator = posix_stat::validator(&metadata);
-        Ok(ZipStore { file: Arc::new(file), path, validator, members })
+        let version = posix_stat::version(&metadata);
+        Ok(ZipStore { file: Arc::new(file), path, version, members })
     }
 
     fn open_object(&self, key: &str) -> Result<Option<ZipObject>> {
@@ -94,14 +94,14 @@ impl ZipStore {
             Some(Member::Data(location)) => *location,
         };
         let metadata = self.file.metadata().map_err(|error| Error::store(key, "open", error))?;
-        if posix_stat::validator(&metadata) != self.validator {
+        if posix_stat::version(&metadata) != self.version {
             return Err(Error::Stale { key: key.to_owned() });
         }
         let start = self.data_start(&location, key)?;
         Ok(Some(ZipObject {
             file: Arc::clone(&self.file),
             key: key.to_owned(),
-            validator: Validator { size_bytes: location.size_bytes, ..self.validator },
+            version: ObjectVersion { size_bytes: location.size_bytes, ..self.version },
             location,
             start,
             inflated: Mutex::new(None),
@@ -123,7 +123,7 @@ impl ZipStore {
         let start = location.header_start.checked_add(LOCAL_HEADER_BYTES as u64 + name_bytes + extra_bytes);
         let end = start.and_then(|start| start.checked_add(location.compressed_bytes));
         match (start, end) {
-            (Some(start), Some(end)) if end <= self.validator.size_bytes => Ok(start),
+            (Some(start), Some(end)) if end <= self.version.size_bytes => Ok(start),
             _ => Err(damaged("it reaches past the end of the archive")),
         }
     }
@@ -220,10 +220,10 @@ impl Store for ZipStore {
     fn head(&self, key: &str) -> Result<Option<Info>> {
         check_key(key, "look at")?;
         let info = posix_stat::info(&self.file).map_err(|error| Error::store(key, "look at", error))?;
-        let member = |size_bytes| Info { validator: Validator { size_bytes, ..info.validator }, ..info };
+        let member = |size_bytes| Info { version: ObjectVersion { size_bytes, ..info.version }, ..info };
         let folder = || {
-            let validator = Validator { device: 0, inode: 0, size_bytes: 0, ..info.validator };
-            Info { validator, ..info.as_folder() }
+            let version = ObjectVersion { device: 0, inode: 0, size_bytes: 0, ..info.version };
+            Info { version, ..info.as_folder() }
         };
         Ok(match self.members.get(key) {
             Some(Member::Data(location)) => Some(member(location.size_bytes)),
@@ -239,8 +239,8 @@ impl Store for ZipStore {
         Ok(names_below(&self.members, folder, |member| matches!(member, Member::Folder)))
     }
 
-    fn room(&self) -> Result<Room> {
-        posix_stat::room(&*self.file).map_err(|error| Error::store("", "stat", error))
+    fn statfs(&self) -> Result<StatFs> {
+        posix_stat::statfs(&*self.file).map_err(|error| Error::store("", "stat", error))
     }
 
     fn describe(&self) -> String {
@@ -252,7 +252,7 @@ impl Store for ZipStore {
 struct ZipObject {
     file: Arc<File>,
     key: String,
-    validator: Validator,
+    version: ObjectVersion,
     location: Location,
     /// Offset of the member's bytes in the archive.
     start: u64,
@@ -261,8 +261,8 @@ struct ZipObject {
 }
 
 impl Object for ZipObject {
-    fn validator(&self) -> Validator {
-        self.validator
+    fn version(&self) -> ObjectVersion {
+        self.version
     }
 
     fn read_exact_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {

@@ -55,7 +55,7 @@ struct Row {
     path: String,
     zarr_format: Option<ZarrFormat>,
     array: Option<ArrayRow>,
-    /// Of a node whose document cannot be read.
+    /// Of a node with a document that cannot be read.
     broken: Option<Sizes>,
     error: Option<String>,
 }
@@ -170,7 +170,7 @@ fn stored_bytes(store: &dyn Store, array: &str) -> Result<u64> {
             if entry.is_folder {
                 folders.push(key);
             } else if folder != array || !DOCUMENTS.contains(&entry.name.as_str()) {
-                bytes = bytes.saturating_add(store.head(&key)?.map_or(0, |info| info.validator.size_bytes));
+                bytes = bytes.saturating_add(store.head(&key)?.map_or(0, |info| info.version.size_bytes));
             }
         }
     }

@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use super::deflate::Wrapper;
 use super::deflate::resume::ResumableInflate;
 use crate::codec::config::Configuration;
-use crate::codec::{BytesToBytes, Codec, CodecResult, Context, EncodedSize, Entry, PartStream};
+use crate::codec::{BytesToBytes, Codec, CodecResult, Context, EncodedSize, Entry, ResumableDecoder};
 
 /// `gzip` and its numcodecs spelling.
 pub const ENTRY: Entry = Entry { v3: &["gzip", "numcodecs.gzip"], v2: &["gzip"], build };
@@ -49,7 +49,7 @@ impl BytesToBytes for Gzip {
         Wrapper::Gzip.decode_into(encoded, out)
     }
 
-    fn stream(&self, decoded_bytes: usize) -> Option<Box<dyn PartStream>> {
+    fn resumable_decoder(&self, decoded_bytes: usize) -> Option<Box<dyn ResumableDecoder>> {
         Some(Box::new(ResumableInflate::new(Wrapper::Gzip, decoded_bytes)))
     }
 

@@ -28,7 +28,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::{Audience, Entry, Info, Object, Readers, Room, Store, Validator, Writer, check_key, read_whole};
+use super::{
+    Audience, Entry, Info, Object, ObjectVersion, Readers, StatFs, Store, Writer, check_key, read_whole,
+};
 use crate::error::{Error, Result};
 use crate::sys::{self, NameKind};
 use links::{ArrayGuard, Guard, PathTrace};
@@ -175,8 +177,8 @@ impl DirectoryStore {
         if let Some(Guard::Array(array)) = &self.guard {
             array.check_object(&posix_stat::owned(&metadata)).map_err(failed)?;
         }
-        let validator = posix_stat::validator(&metadata);
-        Ok(Some(DirectoryObject { file, validator, key: key.to_owned() }))
+        let version = posix_stat::version(&metadata);
+        Ok(Some(DirectoryObject { file, version, key: key.to_owned() }))
     }
 
     /// Opens a folder, `None` when it is missing or not a folder.
@@ -308,8 +310,8 @@ impl Store for DirectoryStore {
         .map_err(|error| Error::store(folder, "list", error))
     }
 
-    fn room(&self) -> Result<Room> {
-        posix_stat::room(&self.root).map_err(|error| Error::store("", "stat", error))
+    fn statfs(&self) -> Result<StatFs> {
+        posix_stat::statfs(&self.root).map_err(|error| Error::store("", "stat", error))
     }
 
     fn describe(&self) -> String {
@@ -330,21 +332,21 @@ impl Store for DirectoryStore {
 /// An open file of the store.
 struct DirectoryObject {
     file: File,
-    validator: Validator,
+    version: ObjectVersion,
     key: String,
 }
 
 impl Object for DirectoryObject {
-    fn validator(&self) -> Validator {
-        self.validator
+    fn version(&self) -> ObjectVersion {
+        self.version
     }
 
     fn read_exact_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         self.file.read_exact_at(out, offset).map_err(|error| Error::store(&self.key, "read", error))
     }
 
-    fn read_now(&self, offset: u64, out: &mut [u8]) -> bool {
-        sys::read_now(self.file.as_fd(), offset, out)
+    fn try_read_at(&self, offset: u64, out: &mut [u8]) -> bool {
+        sys::try_read_at(self.file.as_fd(), offset, out)
     }
 
     fn file(&self) -> Option<&File> {

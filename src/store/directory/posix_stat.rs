@@ -6,12 +6,12 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::time::SystemTime;
 
-use crate::store::{Info, Readers, Room, Validator};
+use crate::store::{Info, ObjectVersion, Readers, StatFs};
 use crate::sys;
 
-/// The validator of a file that was stat'ed.
-pub fn validator(metadata: &Metadata) -> Validator {
-    Validator {
+/// The version of a file that was stat'ed.
+pub fn version(metadata: &Metadata) -> ObjectVersion {
+    ObjectVersion {
         device: metadata.dev(),
         inode: metadata.ino(),
         mtime_ns: i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec()),
@@ -28,7 +28,7 @@ pub fn info(file: &File) -> io::Result<Info> {
 pub fn info_of(file: &File, metadata: &Metadata) -> Info {
     let mode = metadata.mode() & 0o7777;
     Info {
-        validator: validator(metadata),
+        version: version(metadata),
         uid: metadata.uid(),
         gid: metadata.gid(),
         mode: restrict_by_acl(file, mode),
@@ -48,9 +48,9 @@ pub fn metadata(file: &impl AsFd) -> io::Result<Metadata> {
 }
 
 /// Space of the filesystem that an open file or folder is on.
-pub fn room(file: &impl AsFd) -> io::Result<Room> {
-    let room = sys::filesystem_room(file.as_fd())?;
-    Ok(Room {
+pub fn statfs(file: &impl AsFd) -> io::Result<StatFs> {
+    let room = sys::statvfs(file.as_fd())?;
+    Ok(StatFs {
         block_bytes: u32::try_from(room.f_frsize).unwrap_or(4096),
         blocks: room.f_blocks,
         blocks_free: room.f_bfree,

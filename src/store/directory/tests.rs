@@ -48,10 +48,7 @@ fn links_inside_are_followed() {
     let store = place.store(false);
     for key in ["file", "folder/b/c", "a/up", "folder/up"] {
         assert_eq!(store.get(key, 9).unwrap().unwrap(), b"inside", "{key}");
-        assert_eq!(
-            store.head(key).unwrap().unwrap().validator,
-            store.open(key).unwrap().unwrap().validator()
-        );
+        assert_eq!(store.head(key).unwrap().unwrap().version, store.open(key).unwrap().unwrap().version());
     }
     let listed = store.list("").unwrap();
     let kinds: Vec<_> = listed.iter().map(|entry| (entry.name.as_str(), entry.is_folder)).collect();
@@ -74,7 +71,7 @@ fn a_guard_follows_the_same_links() {
         for key in ["file", "folder/b/c", "a/up", "folder/up", "a/b/c"] {
             assert_eq!(store.get(key, 9).unwrap().unwrap(), b"inside", "{key}");
             let head = store.head(key).unwrap().unwrap();
-            assert_eq!(head.validator, store.open(key).unwrap().unwrap().validator());
+            assert_eq!(head.version, store.open(key).unwrap().unwrap().version());
         }
         assert!(store.head("folder").unwrap().is_some() && store.open("folder").unwrap().is_none());
         assert_eq!(store.list("folder").unwrap().len(), 2);

@@ -17,7 +17,7 @@ use super::links::Guard;
 use super::output::Output;
 use super::{DirectoryStore, LOOK, READ, is_temporary_name, posix_stat};
 use crate::error::{Error, Result};
-use crate::store::{Info, Part, Store, Validator, Writer};
+use crate::store::{Info, ObjectPart, ObjectVersion, Store, Writer};
 use crate::sys;
 
 static NEXT_TEMPORARY: AtomicU64 = AtomicU64::new(0);
@@ -174,17 +174,17 @@ impl<'a> Temporary<'a> {
         }
     }
 
-    fn write(&self, parts: &[Part<'_>], key: &str) -> Result<()> {
-        let length_of = |part: &Part<'_>| match part {
-            Part::Bytes(bytes) => bytes.len() as u64,
-            Part::Copy(_, range) => range.end.saturating_sub(range.start),
+    fn write(&self, parts: &[ObjectPart<'_>], key: &str) -> Result<()> {
+        let length_of = |part: &ObjectPart<'_>| match part {
+            ObjectPart::Bytes(bytes) => bytes.len() as u64,
+            ObjectPart::Copy(_, range) => range.end.saturating_sub(range.start),
         };
         let size_bytes = parts.iter().map(length_of).fold(0, u64::saturating_add);
         let mut output = Output::new(&self.file, size_bytes, key);
         for part in parts {
             match part {
-                Part::Bytes(bytes) => output.bytes(bytes)?,
-                Part::Copy(object, range) => output.copy(*object, range)?,
+                ObjectPart::Bytes(bytes) => output.bytes(bytes)?,
+                ObjectPart::Copy(object, range) => output.copy(*object, range)?,
             }
         }
         output.finish()
@@ -226,7 +226,7 @@ fn has_dead_writer(name: &str) -> bool {
 }
 
 impl Writer for DirectoryStore {
-    fn put(&self, key: &str, parts: &[Part<'_>], within: &str, like: &Info) -> Result<Validator> {
+    fn put(&self, key: &str, parts: &[ObjectPart<'_>], within: &str, like: &Info) -> Result<ObjectVersion> {
         let (folder_key, name) = split(key);
         let name = c_name(key, name)?;
         let home = self.open_home(within)?;
@@ -250,7 +250,7 @@ impl Writer for DirectoryStore {
                 Err(error) => return Err(Error::store(key, "write", error)),
                 Ok(()) => {
                     let metadata = temporary.file.metadata().map_err(failed(key, "look at"))?;
-                    return Ok(posix_stat::validator(&metadata));
+                    return Ok(posix_stat::version(&metadata));
                 }
             }
         }
@@ -297,7 +297,7 @@ impl Writer for DirectoryStore {
         }
         // Skip an object that was replaced in the meantime.
         let locked = opened.metadata().map_err(lock_failed)?;
-        let now = self.head(key)?.ok_or_else(gone)?.validator;
+        let now = self.head(key)?.ok_or_else(gone)?.version;
         let is_current = (now.device, now.inode) == (locked.dev(), locked.ino());
         if let Some(Guard::Array(array)) = self.guard.as_ref().filter(|_| is_current) {
             array.note_home(key, locked.dev(), locked.ino());
@@ -326,14 +326,14 @@ impl Writer for DirectoryStore {
         }
     }
 
-    fn touch(&self, key: &str, version: Validator) -> Result<Option<Validator>> {
+    fn touch(&self, key: &str, version: ObjectVersion) -> Result<Option<ObjectVersion>> {
         let touch_failed = failed(key, "set the modification time");
         let Some(file) = self.open_for_touch(key)? else { return Ok(None) };
-        if posix_stat::validator(&file.metadata().map_err(&touch_failed)?) != version {
+        if posix_stat::version(&file.metadata().map_err(&touch_failed)?) != version {
             return Ok(None);
         }
         file.set_modified(std::time::SystemTime::now()).map_err(&touch_failed)?;
-        Ok(Some(posix_stat::validator(&file.metadata().map_err(&touch_failed)?)))
+        Ok(Some(posix_stat::version(&file.metadata().map_err(&touch_failed)?)))
     }
 
     fn remove_unfinished(&self, folder: &str) -> Result<u64> {
@@ -390,10 +390,10 @@ mod tests {
         fs::create_dir(&made).unwrap();
         let narrow = || fs::set_permissions(&made, fs::Permissions::from_mode(0o700)).unwrap();
         narrow();
-        store.put("a/c/0", &[Part::Bytes(b"one")], "a", &like).unwrap();
+        store.put("a/c/0", &[ObjectPart::Bytes(b"one")], "a", &like).unwrap();
         assert_eq!(mode(&made), 0o750);
         narrow();
-        store.put("a/c/0", &[Part::Bytes(b"two")], "a", &like).unwrap();
+        store.put("a/c/0", &[ObjectPart::Bytes(b"two")], "a", &like).unwrap();
         assert_eq!(mode(&made), 0o700, "it is not empty, so its mode is deliberate");
     }
 
@@ -401,13 +401,17 @@ mod tests {
     fn an_object_is_put_with_its_folders_and_keeps_its_mode() {
         let (folder, store, like) = place();
         let root = folder.path();
-        let version = store.put("a/c/0/1", &[Part::Bytes(b"one"), Part::Bytes(b"two")], "a", &like).unwrap();
+        let version = store
+            .put("a/c/0/1", &[ObjectPart::Bytes(b"one"), ObjectPart::Bytes(b"two")], "a", &like)
+            .unwrap();
         assert_eq!(fs::read(root.join("a/c/0/1")).unwrap(), b"onetwo");
-        assert_eq!(store.head("a/c/0/1").unwrap().unwrap().validator, version);
+        assert_eq!(store.head("a/c/0/1").unwrap().unwrap().version, version);
         assert_eq!((mode(root.join("a/c/0/1")), mode(root.join("a/c"))), (0o640, 0o750));
         fs::set_permissions(root.join("a/c/0/1"), fs::Permissions::from_mode(0o604)).unwrap();
         let old = store.open("a/c/0/1").unwrap().unwrap();
-        store.put("a/c/0/1", &[Part::Copy(old.as_ref(), 1..4), Part::Bytes(b"!")], "a", &like).unwrap();
+        store
+            .put("a/c/0/1", &[ObjectPart::Copy(old.as_ref(), 1..4), ObjectPart::Bytes(b"!")], "a", &like)
+            .unwrap();
         assert_eq!(fs::read(root.join("a/c/0/1")).unwrap(), b"net!");
         assert_eq!(mode(root.join("a/c/0/1")), 0o604);
         let mut before = [0; 6];
@@ -459,7 +463,7 @@ mod tests {
         let lock = store.lock("a/zarr.json").unwrap();
         assert!(lock.is_some() && store.lock("a/zarr.json").unwrap().is_none());
         assert!(store.lock("a").unwrap().is_some(), "its folder is another lock");
-        store.put("a/zarr.json", &[Part::Bytes(b"{}")], "a", &like).unwrap();
+        store.put("a/zarr.json", &[ObjectPart::Bytes(b"{}")], "a", &like).unwrap();
         assert!(store.lock("a/zarr.json").unwrap().is_some(), "the lock was of what is gone");
         fs::remove_file(folder.path().join("a/zarr.json")).unwrap();
         assert_eq!(store.lock("a/zarr.json").err().unwrap().errno(), libc::ESTALE);
@@ -481,7 +485,7 @@ mod tests {
             let home = store.open_folder("a", "write").unwrap().unwrap();
             (0..20_000).for_each(|_| drop(Temporary::new(&home).unwrap()));
             for number in 0..300 {
-                let put = store.put("a/c", &[Part::Bytes(&[number as u8])], "a", &like);
+                let put = store.put("a/c", &[ObjectPart::Bytes(&[number as u8])], "a", &like);
                 assert!(put.is_ok(), "{number}: {put:?}");
             }
             is_done.store(true, Ordering::Relaxed);
@@ -493,7 +497,7 @@ mod tests {
         let (folder, store, like) = place();
         let outside = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink(outside.path(), folder.path().join("a/c")).unwrap();
-        assert!(store.put("a/c/0", &[Part::Bytes(b"x")], "a", &like).is_err());
+        assert!(store.put("a/c/0", &[ObjectPart::Bytes(b"x")], "a", &like).is_err());
         assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
     }
 }

@@ -6,7 +6,7 @@
 use flate2::{Decompress, FlushDecompress, Status};
 
 use super::Wrapper;
-use crate::codec::partial::PartStream;
+use crate::codec::partial::ResumableDecoder;
 use crate::codec::{CodecError, CodecResult, StoredBytes, scratch};
 
 /// Stored bytes read, and decoded bytes looked at, at a time.
@@ -81,7 +81,7 @@ fn go_on(inflate: &mut Decompress, stored: &dyn StoredBytes, out: &mut [u8]) -> 
     })
 }
 
-impl PartStream for ResumableInflate {
+impl ResumableDecoder for ResumableInflate {
     fn position(&self) -> usize {
         self.inflate.as_ref().map_or(0, |inflate| inflate.total_out() as usize)
     }
