@@ -168,10 +168,7 @@ impl Mounted {
                     log::error!("LOST: {line}");
                 }
                 self.fs.outcome.tell(Some(&lost));
-                return Err(Error::Usage(format!(
-                    "changes to {} arrays could not be stored and are lost; the first: {first}",
-                    failed.len()
-                )));
+                return Err(Error::Usage(lost_changes(failed.len(), first)));
             }
             std::thread::sleep(STORE_RETRY);
         }
@@ -197,5 +194,22 @@ impl Mounted {
         if let Ok(Err(error)) = detached {
             log::error!("cannot unmount {}: {error}", self.mountpoint().display());
         }
+    }
+}
+
+fn lost_changes(arrays: usize, first: &Error) -> String {
+    let noun = if arrays == 1 { "array" } else { "arrays" };
+    format!("changes to {arrays} {noun} could not be stored and are lost; the first: {first}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_array_is_singular() {
+        let first = Error::TimedOut { key: "a/c/0".to_owned() };
+        assert!(lost_changes(1, &first).starts_with("changes to 1 array could not be stored"));
+        assert!(lost_changes(2, &first).starts_with("changes to 2 arrays could not be stored"));
     }
 }
