@@ -74,7 +74,7 @@ struct Builder {
 }
 
 impl Pipeline {
-    /// Builds the chain for chunks of `decoded`. Errors name the codec and its place.
+    /// Builds the chain for chunks of `decoded`. Errors name the codec and its position.
     pub fn build(specs: &[CodecSpec], decoded: &Representation) -> CodecResult<Pipeline> {
         Pipeline::build_served(specs, decoded, ByteOrder::Little)
     }
@@ -139,13 +139,13 @@ impl Pipeline {
         self.sizes.last().copied().unwrap_or(EncodedSize::Exact(0))
     }
 
-    /// Names of the codecs that are unknown, carry `"must_understand": false` and were left out. What is encoded
-    /// without them is not what the array's writer means, so such an array is read-only.
+    /// Names of the codecs that are unknown, carry `"must_understand": false` and were left out. Data encoded
+    /// without them would differ from what the array's writer expects, so such an array is read-only.
     pub fn skipped(&self) -> &[String] {
         &self.skipped
     }
 
-    /// Whether decoding gives back every byte of whatever can be encoded: each codec does.
+    /// Whether decoding restores every byte that can be encoded: each codec does.
     pub fn is_lossless(&self) -> bool {
         self.array_codecs.iter().all(|stage| stage.codec.is_lossless())
             && self.array_to_bytes.codec.is_lossless()
@@ -162,7 +162,7 @@ impl Pipeline {
         is_plain.then_some(&*self.array_to_bytes.codec)
     }
 
-    /// Whether what is encoded is what is served.
+    /// Whether encoded and served bytes are the same.
     pub fn is_identity(&self) -> bool {
         self.plain_bytes().is_some_and(|codec| codec.is_identity())
     }
@@ -407,7 +407,7 @@ fn compose(first: &[usize], second: &[usize]) -> Vec<usize> {
     second.iter().filter_map(|&axis| first.get(axis).copied()).collect()
 }
 
-/// Makes one of neighbouring permutations, and none of one that moves nothing.
+/// Merges adjacent permutations, and drops one that moves nothing.
 fn join_permutations(
     stages: Vec<Named<dyn ArrayToArray>>,
     decoded: &Representation,
@@ -447,7 +447,7 @@ fn flush_permutation(
 fn check_length(what: &str, found: usize, expected: usize) -> CodecResult<()> {
     match found == expected {
         true => Ok(()),
-        false => Err(CodecError::new(format_args!("{what} has {found} bytes, and not {expected}"))),
+        false => Err(CodecError::new(format_args!("{what} has {found} bytes instead of {expected}"))),
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the array documents of all versions share: the version, the shape, the limit on the flat size.
 //!
-//! Spec: v1, v2 and v3, "zarr_format" and "shape". Uses `json` and `fault`.
+//! Spec: v1, v2 and v3, "zarr_format" and "shape". Uses `json`.
 
 use serde_json::{Map, Value};
 

@@ -1,7 +1,7 @@
 //! Chunk grids: how a document cuts an array into chunks. The arithmetic on them is the array layer's.
 //!
 //! Spec: v3 "Regular chunk grid", the registered extension "rectilinear"
-//! (`{"kind": "inline", "chunk_shapes": [4, [1, 2, [3, 5]]]}`), v2 "chunks". Uses `json`, `fault`, `codec_spec`.
+//! (`{"kind": "inline", "chunk_shapes": [4, [1, 2, [3, 5]]]}`), v2 "chunks". Uses `json`, `codec_spec`.
 
 use serde_json::{Map, Value};
 

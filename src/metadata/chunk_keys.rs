@@ -1,7 +1,6 @@
 //! Chunk key encodings: the key of a chunk, below its array's.
 //!
-//! Spec: v3 "Default chunk key encoding" (`c/0/1`) and "v2 chunk key encoding" (`0.1`). Uses `json`, `fault`
-//! and `codec_spec`.
+//! Spec: v3 "Default chunk key encoding" (`c/0/1`) and "v2 chunk key encoding" (`0.1`). Uses `json` and `codec_spec`.
 
 use std::fmt::Write as _;
 

@@ -2,7 +2,7 @@
 //!
 //! Spec: v3 core, "Extension definition" (objects, short-hand names, `must_understand`); v2, "compressor" and
 //! "filters". `{"name": "gzip", "configuration": {"level": 5}}` and `"crc32c"` in v3, `{"id": "zlib", "level": 1}` in v2.
-//! Uses `json` and `fault`.
+//! Uses `json`.
 
 use serde_json::{Map, Value};
 

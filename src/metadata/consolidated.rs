@@ -2,7 +2,7 @@
 //!
 //! Spec: none. v2: `.zmetadata`, `{"zarr_consolidated_format": 1, "metadata": {"a/.zarray": {…}, "a/.zattrs": {…}}}`.
 //! v3: `consolidated_metadata` in the group's `zarr.json`, `{"kind": "inline", "must_understand": false,
-//! "metadata": {"a": {…}}}`. Uses `json`, `fault`, `v2` and `v3`.
+//! "metadata": {"a": {…}}}`. Uses `json`, `v2` and `v3`.
 //!
 //! The copy goes stale: where a store can be read node by node, the nodes' own documents win.
 

@@ -7,11 +7,11 @@
 //! ```
 //!
 //! - Floats, and the components of complex numbers, keep `keepbits` bits of the fraction; the arithmetic is
-//!   numcodecs', on the element's bits. It differs for NaNs alone: numcodecs may carry them over to −0, here
+//!   numcodecs', on the element's bits. Only NaNs differ: numcodecs may round them to −0, here
 //!   they stay NaNs.
 //! - Integers keep `keepbits` bits from the first one that is set (of a negative number: the sign). Where rounding
 //!   up would leave the type or reach the sign, the remaining bits are cleared instead.
-//! - numcodecs refuses to encode with more bits than there are; here that keeps all of them.
+//! - numcodecs does not encode with more bits than the type has; here that keeps all of them.
 
 use std::borrow::Cow;
 
@@ -91,7 +91,7 @@ impl Rounding {
         Some(Rounding { kind, width, keep_bits })
     }
 
-    /// Whether there is nothing to round off.
+    /// Whether rounding changes nothing.
     fn keeps_all(self) -> bool {
         match self.kind {
             Kind::Float(fraction_bits) => self.keep_bits >= fraction_bits,

@@ -1,4 +1,4 @@
-//! `reshape`: the same elements in the same order, under another shape.
+//! `reshape`: the same elements in the same order, with another shape.
 //!
 //! Spec: zarr-extensions, codecs/reshape. Uses `metadata`.
 //!

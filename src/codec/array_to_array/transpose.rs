@@ -1,7 +1,7 @@
 //! The `transpose` codec: the dimensions of a chunk in another order.
 //!
 //! Spec: v3 "Transpose codec"; its older draft also allows the strings "C" (the identity) and "F" (all dimensions
-//! reversed). v2's `"order": "F"` is rewritten to it.
+//! reversed). v2's `"order": "F"` becomes this codec.
 //!
 //! ```json
 //! {"name": "transpose", "configuration": {"order": [2, 1, 0]}}

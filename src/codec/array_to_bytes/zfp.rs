@@ -18,7 +18,7 @@ use zfp_rs::{
 use super::whole_array::{ArrayCompressor, NumericArray, build as build_compressor};
 use crate::codec::config::Configuration;
 use crate::codec::kernels::dtype::NumericKind;
-use crate::codec::kernels::element::{Element, Number};
+use crate::codec::kernels::element::{Element, Number, with_element};
 use crate::codec::{Codec, CodecError, CodecResult, Context, Entry, scratch};
 use crate::metadata::ByteOrder;
 
@@ -312,8 +312,7 @@ trait Scalar: Sized {
 
 /// An integer of the kind.
 fn read_integer(kind: NumericKind, bytes: &[u8]) -> i128 {
-    let number =
-        crate::codec::kernels::element::with_element!(kind, T => T::read(bytes, ByteOrder::Little).widen());
+    let number = with_element!(kind, T => T::read(bytes, ByteOrder::Little).widen());
     match number {
         Number::Int(number) => number.into(),
         Number::UInt(number) => number.into(),
@@ -332,7 +331,7 @@ macro_rules! integer_scalar {
                 let (bias, shift) = promotion(kind);
                 let (low, high) = bounds(kind);
                 let number = ((i128::from(self) >> shift) + bias).clamp(low, high);
-                crate::codec::kernels::element::with_element!(kind, T => {
+                with_element!(kind, T => {
                     T::narrow(Number::Int(number as i64)).write(bytes, ByteOrder::Little)
                 });
             }
@@ -384,7 +383,7 @@ float_scalar! { f32 f64 }
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use crate::codec::{ArrayToBytes, Input, Representation};
+    use crate::codec::{ArrayToBytes, Input, Representation, registry};
     use crate::metadata::{CodecFamily, FillValue};
     use proptest::prelude::*;
 
@@ -410,8 +409,8 @@ mod tests {
         };
         let input = Input::Array(&array);
         let context = Context { family: CodecFamily::V3, name, configuration: &configuration, input };
-        let build = if name == "zfp" { build } else { crate::codec::numcodecs::zfpy::ENTRY.build };
-        match build(&context)? {
+        // "zfpy" is numcodecs' form of the codec.
+        match (registry::find(CodecFamily::V3, name).unwrap().build)(&context)? {
             Codec::ArrayToBytes(codec) => Ok(codec),
             _ => panic!(),
         }

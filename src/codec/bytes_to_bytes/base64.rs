@@ -1,7 +1,7 @@
 //! `base64`: the bytes as text. v2 id: `base64`.
 //!
 //! Format: numcodecs `Base64`: RFC 4648's standard alphabet with padding; line breaks and blanks are skipped when
-//! decoding. v3 never had a name for it; `numcodecs.base64` is what it would be. Uses nothing else.
+//! decoding. v3 has no registered name for it; `numcodecs.base64` follows the others. Uses nothing else.
 //!
 //! ```json
 //! {"id": "base64"}

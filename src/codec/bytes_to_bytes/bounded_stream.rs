@@ -1,4 +1,4 @@
-//! Compressed streams (bz2, lzma) decoded into memory that the caller bounds.
+//! Compressed streams (bz2, lzma) decoded into memory that the caller limits.
 //!
 //! It accepts what Python's `bz2.decompress` and `lzma.decompress` accept: several streams one after the other, and
 //! after the first one anything that does not begin a stream. Uses nothing else.
@@ -7,11 +7,11 @@ use crate::codec::{CodecError, CodecResult};
 
 /// One compressed stream being decoded.
 pub trait StreamDecoder {
-    /// Decodes as much of `input` into `output` as goes.
+    /// Decodes as much of `input` into `output` as possible.
     fn step(&mut self, input: &[u8], output: &mut [u8]) -> CodecResult<Step>;
 }
 
-/// How far one step came.
+/// The progress of one step.
 pub struct Step {
     /// Bytes taken from the input.
     pub consumed: usize,
@@ -21,7 +21,7 @@ pub struct Step {
     pub is_end: bool,
 }
 
-/// All the streams of `encoded`, into exactly `out.len()` bytes.
+/// Decodes all the streams of `encoded` into exactly `out.len()` bytes.
 pub fn decode_exact<D: StreamDecoder>(
     start: impl Fn() -> CodecResult<D>,
     encoded: &[u8],
@@ -36,7 +36,7 @@ pub fn decode_exact<D: StreamDecoder>(
     streams.expect_end(out.len())
 }
 
-/// All the streams of `encoded`, at most `limit_bytes`.
+/// Decodes all the streams of `encoded` to at most `limit_bytes`.
 pub fn decode_limited<D: StreamDecoder>(
     start: impl Fn() -> CodecResult<D>,
     encoded: &[u8],
@@ -44,7 +44,7 @@ pub fn decode_limited<D: StreamDecoder>(
 ) -> CodecResult<Vec<u8>> {
     let mut streams = Streams::new(start, encoded)?;
     let mut out = Vec::new();
-    // Grown by what has come out so far, so that memory follows the data and not a promise.
+    // It grows with the decoded data, so that memory follows the data and not a declared size.
     let mut room = encoded.len().saturating_mul(4).max(1 << 16);
     loop {
         let filled = out.len();
@@ -62,15 +62,15 @@ pub fn decode_limited<D: StreamDecoder>(
     }
 }
 
-/// The streams that are left in some bytes.
+/// The streams left in some bytes.
 struct Streams<'a, D, S> {
     start: S,
     /// The present one, `None` between two.
     decoder: Option<D>,
     input: &'a [u8],
-    /// Whether a stream came to its end.
+    /// Whether a stream has ended.
     is_one_complete: bool,
-    /// Whether the present one has given anything.
+    /// Whether the present one has produced any byte.
     has_output: bool,
 }
 

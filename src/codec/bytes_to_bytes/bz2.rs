@@ -1,7 +1,7 @@
 //! `numcodecs.bz2`: bzip2. v2 id: `bz2`.
 //!
 //! Format: bzip2 streams, one or several, as Python's `bz2` module writes and reads them; `level` (1 to 9) only
-//! matters to the encoder. Uses `stream_decoder`.
+//! matters to the encoder. Uses `bounded_stream`.
 //!
 //! ```json
 //! {"name": "numcodecs.bz2", "configuration": {"level": 9}}
@@ -33,7 +33,7 @@ struct Bz2 {
     level: u32,
 }
 
-/// The working buffers of a decoder are at most 4 MB, whatever the stream says.
+/// The working buffers of a decoder are at most 4 MB for any stream.
 struct Stream(Decompress);
 
 fn start() -> CodecResult<Stream> {

@@ -39,7 +39,7 @@ struct Shuffle {
 }
 
 impl Shuffle {
-    /// Checks the length; whether there is anything to shuffle.
+    /// Checks the length; returns whether there is anything to shuffle.
     fn check(&self, bytes: usize) -> CodecResult<bool> {
         match self.element_size {
             0 | 1 => Ok(false),

@@ -6,7 +6,7 @@
 //! {"name": "zlib", "configuration": {"level": 1}}
 //! ```
 //!
-//! Decoding is in `inflate`.
+//! Decoding is in `deflate`.
 
 use std::borrow::Cow;
 

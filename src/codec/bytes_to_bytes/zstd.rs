@@ -6,7 +6,7 @@
 //! {"name": "zstd", "configuration": {"level": 0, "checksum": false}}
 //! ```
 //!
-//! Frames may lack their content size, and there may be several, skippable ones among them. Encoding writes one
+//! Frames may omit their content size, and there may be several, skippable ones among them. Encoding writes one
 //! frame with its size, and a checksum where the configuration says so.
 
 use std::borrow::Cow;
@@ -37,12 +37,12 @@ thread_local! {
     static COMPRESSOR: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
 }
 
-/// Read at a time by a stream.
+/// Bytes that a streaming decoder reads at a time.
 const STREAM_INPUT_BYTES: usize = 128 << 10;
 /// The longest header of a frame.
 const FRAME_HEADER_BYTES: usize = 18;
 
-/// Whether the stored bytes begin with a frame that says itself to hold all of the decoded ones, and has no checksum.
+/// Whether the stored bytes begin with a frame that declares all of the decoded bytes, and has no checksum.
 fn is_one_frame_of(stored: &dyn StoredBytes, decoded_bytes: usize) -> CodecResult<bool> {
     let mut head = [0; FRAME_HEADER_BYTES];
     let available = usize::try_from(stored.size_bytes()).unwrap_or(usize::MAX);
@@ -59,7 +59,7 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
     let level = configuration.integer("level", i32::MIN.into()..=i32::MAX.into())?.unwrap_or(0) as i32;
     let checksum = configuration.boolean("checksum")?.unwrap_or(false);
     configuration.finish()?;
-    // As numcodecs does: a level beyond what there is means the last there is.
+    // As in numcodecs: a level beyond the range means the nearest one.
     let levels = zstd::compression_level_range();
     let level = level.clamp(*levels.start(), *levels.end());
     Ok(Codec::BytesToBytes(Box::new(Zstd { level, checksum })))

@@ -1,4 +1,4 @@
-//! A block of an array: which runs of bytes it is made of.
+//! A block of an array, as runs of bytes.
 //!
 //! Uses nothing.
 

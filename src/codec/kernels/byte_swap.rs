@@ -22,7 +22,7 @@ impl SwapPlan {
         SwapPlan { item_size: 1, runs: Vec::new() }
     }
 
-    /// All that has a byte order in the type: from little-endian to big-endian and back.
+    /// Everything in the type that has a byte order: from little-endian to big-endian and back.
     pub fn all(data_type: &DataType) -> CodecResult<Self> {
         let (Some(item_size), Some(mut runs)) = (data_type.item_size(), data_type.components()) else {
             return Err(CodecError::unsupported("a data type without a fixed size, or with too many parts"));
@@ -85,7 +85,7 @@ impl SwapPlan {
         self.runs.is_empty()
     }
 
-    /// The one width, where the elements are nothing but parts of it.
+    /// The width, where the elements consist of parts of a single width.
     fn uniform_width(&self) -> Option<usize> {
         match self.runs.as_slice() {
             [run] if run.offset == 0 && run.width * run.count == self.item_size => Some(run.width),
@@ -124,7 +124,7 @@ impl SwapPlan {
     }
 }
 
-/// Where a run ends in the element.
+/// The end of a run in the element.
 fn end_of(run: &Component) -> Option<usize> {
     run.width.checked_mul(run.count)?.checked_add(run.offset)
 }

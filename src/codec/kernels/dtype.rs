@@ -25,12 +25,12 @@ pub enum NumericKind {
     C128,
 }
 
-/// A numeric dtype: what the elements are and how they lie.
+/// A numeric dtype: kind and byte order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NumericDtype {
     /// What the elements are.
     pub kind: NumericKind,
-    /// How each one, or each half of a complex one, lies.
+    /// The byte order of each element, or of each half of a complex one.
     pub byte_order: ByteOrder,
 }
 
@@ -46,7 +46,7 @@ impl NumericKind {
         }
     }
 
-    /// Whether it is an integer (bool is none).
+    /// Whether it is an integer (bool is not).
     pub fn is_integer(self) -> bool {
         use NumericKind::*;
         matches!(self, I8 | I16 | I32 | I64 | U8 | U16 | U32 | U64)
@@ -145,7 +145,7 @@ fn promote_integers(one: NumericKind, two: NumericKind) -> NumericKind {
 }
 
 impl NumericDtype {
-    /// The dtype that NumPy makes of `text`; `None` for what is no number.
+    /// The dtype that NumPy makes of `text`; `None` where that is not numeric.
     pub fn parse(text: &str) -> Option<NumericDtype> {
         use NumericKind::*;
         let (byte_order, name) = match text.split_at_checked(1) {

@@ -1,9 +1,9 @@
 //! Elements of NumPy's numeric dtypes, and NumPy's casts between them.
 //!
 //! Casts are those of `ndarray.astype` on x86-64, which C leaves open where a float is out of the integer's range:
-//! there NaN and what does not fit become the lowest i32 or i64, from which narrower integers are cut. (NumPy's u32
-//! has no rule: it depends on the element's place in the array. Here it is cut from the i64, so that it wraps.)
-//! Uses `numeric_dtype`.
+//! there NaN and values that do not fit become the lowest i32 or i64, which is truncated to narrower integers. (NumPy's u32
+//! has no rule: it depends on the element's place in the array. Here the i64 is truncated, so that it wraps.)
+//! Uses `kernels::dtype`.
 
 use half::f16;
 
@@ -328,7 +328,7 @@ complex_element! {
 const BLOCK: usize = 512;
 
 /// Reads elements of `from`, casts them to `W`, lets `work` change them in blocks, in order, casts them to `to` and
-/// writes them. `input` and `out` hold the same number of elements; what is over on either side is left alone.
+/// writes them. `input` and `out` hold the same number of elements; a remainder on either side is left alone.
 pub fn transform<W: Element>(
     input: &[u8],
     from: NumericDtype,
@@ -384,7 +384,7 @@ mod tests {
         NumericDtype::parse(text).unwrap()
     }
 
-    /// What NumPy gives out of range, where C leaves it open.
+    /// NumPy's results out of range, where C leaves them open.
     #[test]
     fn casts_out_of_range() {
         let x = [300.7, -300.7, 2f64.powi(31), 2f64.powi(32) + 5.0, 2f64.powi(64), -1e30, f64::NAN, -1.5];

@@ -1,9 +1,9 @@
 //! Copying an array with its dimensions in another order.
 //!
 //! Dimensions that stay neighbours are joined first, and what is contiguous on both sides becomes one wider
-//! element. What then is left is a transposition of two axes, the one that is contiguous in the source and the one
+//! element. The remainder is a transposition of two axes, the one that is contiguous in the source and the one
 //! that is contiguous in the target, done in square tiles through a small buffer, so that each cache line is
-//! touched once whatever the strides (powers of two would fight for one cache set). Uses nothing.
+//! touched once for any strides (powers of two would share one cache set). Uses nothing.
 
 /// One axis of the copy: its length, and its strides in elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -70,7 +70,7 @@ impl Kind {
 }
 
 impl SubByte {
-    /// The narrow bytes of a type.
+    /// The sub-byte parts of a type.
     pub fn of(data_type: &DataType) -> CodecResult<Self> {
         let item_size = data_type.item_size();
         let mut narrow = SubByte { item_size: item_size.unwrap_or(0), runs: Vec::new() };
@@ -80,7 +80,7 @@ impl SubByte {
         }
     }
 
-    /// Appends the narrow bytes of a type that starts at `offset`; `None` where they are too many.
+    /// Appends the sub-byte parts of a type that starts at `offset`; `None` where they are too many.
     fn collect(&mut self, data_type: &DataType, offset: usize) -> Option<()> {
         if let Some(kind) = Kind::of(data_type) {
             return self.push(offset, 1, kind);
@@ -97,7 +97,7 @@ impl SubByte {
                 for index in 0..size / size_of_one {
                     self.collect(&field.data_type, at + index * size_of_one)?;
                     if self.runs.len() == before {
-                        break; // nothing narrow in one of them, so in none
+                        break; // no sub-byte part in one of them, so in none
                     }
                 }
             }
@@ -113,7 +113,7 @@ impl SubByte {
         (self.runs.len() < MAX_COMPONENTS).then(|| self.runs.push((offset, count, kind)))
     }
 
-    /// Whether no byte is narrow.
+    /// Whether there is no sub-byte part.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
@@ -143,7 +143,7 @@ impl SubByte {
         }
     }
 
-    /// Refuses bytes that are not canonical.
+    /// Fails on bytes that are not canonical.
     pub fn check(&self, data: &[u8]) -> CodecResult<()> {
         if self.is_empty() || self.item_size == 0 {
             return Ok(());

@@ -1,7 +1,7 @@
 //! `numcodecs.astype`: elements stored as another type. v2 id: `astype`.
 //!
 //! Format: numcodecs `AsType`: NumPy's cast from `encode_dtype` to `decode_dtype` and back; v3 takes the array's own
-//! type for an absent `decode_dtype`. Uses `numeric_filter`.
+//! type for an absent `decode_dtype`. Uses `filter`.
 //!
 //! ```json
 //! {"name": "numcodecs.astype", "configuration": {"encode_dtype": "<f4", "decode_dtype": "<f8"}}

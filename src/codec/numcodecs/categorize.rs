@@ -2,7 +2,7 @@
 //!
 //! Format: numcodecs `Categorize`: label i (from 0) is stored as the number i + 1 in `astype` (absent: `u1`), every
 //! other string as 0, which is decoded to the empty string. `dtype` is `U` with its width and byte order, or `O`: an
-//! array of Python strings, served with the width of the longest label. Uses `numeric_dtype`.
+//! array of Python strings, served with the width of the longest label. Uses `kernels::dtype`.
 //!
 //! ```json
 //! {"id": "categorize", "labels": ["female", "male"], "dtype": "<U6", "astype": "|u1"}
@@ -138,7 +138,7 @@ impl Categorize {
 }
 
 impl BytesToBytes for Categorize {
-    /// A string that is no label is stored as no string.
+    /// A string that is not a label is stored as the empty string.
     fn is_lossless(&self) -> bool {
         false
     }

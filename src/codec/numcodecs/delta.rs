@@ -1,14 +1,14 @@
-//! `numcodecs.delta`: differences between neighbours, in the order that the elements lie. v2 id: `delta`.
+//! `numcodecs.delta`: differences between neighbours, in storage order. v2 id: `delta`.
 //!
 //! Format: numcodecs `Delta`: the first element, then `x[i] - x[i-1]` in `dtype`, wrapping, cast to `astype` (absent:
-//! `dtype`); a first element that does not fit is an error. Decoding adds in the type that NumPy finds for both together. Differences of bools are exclusive ors,
-//! and undone as such. Uses `numeric_filter`.
+//! `dtype`); a first element that does not fit is an error. Decoding adds in the type that NumPy promotes both to.
+//! Differences of bools are exclusive ors, and undone as such. Uses `filter`.
 //!
 //! ```json
 //! {"name": "numcodecs.delta", "configuration": {"dtype": "<i4", "astype": "<i2"}}
 //! ```
 //!
-//! numcodecs itself undoes the difference of bools with an or, and so does not get its own data back.
+//! numcodecs itself undoes the difference of bools with an or, and so does not restore its own data.
 
 use half::f16;
 

@@ -3,7 +3,7 @@
 //! One kernel, two wrappers. In v2 a filter gets the chunk's bytes as stored, and its own dtypes say what they
 //! are, byte order included. In v3 (`numcodecs.*`, as zarr-python wraps them) it is array → array: the elements are
 //! canonical, so only the kind of its dtypes counts, and the fill value is cast but not transformed.
-//! Uses `numeric_dtype`, `configuration`.
+//! Uses `kernels::dtype`, `config`.
 
 use std::borrow::Cow;
 
@@ -16,13 +16,13 @@ use crate::codec::{
 };
 use crate::metadata::{ByteOrder, CodecFamily, DataType, FillValue};
 
-/// What a filter does to elements. The slices hold the same number of whole elements.
+/// A filter on elements. The slices hold the same number of whole elements.
 pub trait NumericFilter: Send + Sync + 'static {
     /// Whether each element is coded by itself.
     const IS_ELEMENTWISE: bool;
     /// Whether NumPy's array keeps its shape (it is flattened otherwise).
     const KEEPS_SHAPE: bool;
-    /// Whether decoding gives back every byte of whatever can be encoded, with these dtypes.
+    /// Whether decoding restores every byte that can be encoded, with these dtypes.
     fn is_lossless(&self, dtypes: Dtypes) -> bool;
     /// Undoes the filter.
     fn decode(&self, input: &[u8], encoded: NumericDtype, out: &mut [u8], decoded: NumericDtype);
@@ -89,7 +89,7 @@ pub fn read_dtype(
     }
 }
 
-/// The filter as a codec of the family that it was asked for in.
+/// The filter as a codec of the requested family.
 pub fn build<F: NumericFilter>(context: &Context<'_>, filter: F, dtypes: Dtypes) -> CodecResult<Codec> {
     match (context.family, context.input) {
         (CodecFamily::V2, Input::Bytes { size, items, .. }) => {
@@ -114,7 +114,7 @@ pub fn build<F: NumericFilter>(context: &Context<'_>, filter: F, dtypes: Dtypes)
             Ok(Codec::BytesToBytes(Box::new(OnBytes { filter, dtypes, items })))
         }
         (CodecFamily::V3, Input::Array(array)) => {
-            // zarr-python then takes the stored elements for swapped, and does not read what it has written.
+            // zarr-python then treats the stored elements as swapped, and cannot read its own data.
             if !dtypes.is_explicit
                 && dtypes.decoded.byte_order == ByteOrder::Big
                 && dtypes.decoded.kind.size() > 1

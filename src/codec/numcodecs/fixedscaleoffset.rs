@@ -3,7 +3,7 @@
 //! Format: numcodecs `FixedScaleOffset`: encoding computes in `dtype`, rounds half to even and casts to `astype`
 //! (absent: `dtype`), wrapping; decoding computes `x / scale + offset` in `astype` where that is a float, else in f64,
 //! and casts to `dtype`. Parameters take the type of the elements as Python's numbers do in NumPy, so integers
-//! with a whole `offset` and `scale` are encoded in wrapping integer arithmetic. Uses `numeric_filter`.
+//! with a whole `offset` and `scale` are encoded in wrapping integer arithmetic. Uses `filter`.
 //!
 //! ```json
 //! {"name": "numcodecs.fixedscaleoffset",

@@ -49,7 +49,7 @@ fn packed_len(bools: u64) -> u64 {
 /// Bools in some packed bytes: eight a byte, less the padding.
 fn unpacked_len(packed: &[u8]) -> CodecResult<usize> {
     let Some((&padding, bits)) = packed.split_first() else {
-        return Err(CodecError::new("no bytes, not even the one that counts the padding"));
+        return Err(CodecError::new("no bytes: the padding count is missing"));
     };
     match bits.len().saturating_mul(8).checked_sub(usize::from(padding)) {
         Some(bools) => Ok(bools),

@@ -1,7 +1,7 @@
 //! `numcodecs.quantize`: floats rounded in binary to a number of decimal digits. v2 id: `quantize`.
 //!
 //! Format: numcodecs `Quantize`: encoding rounds `x` to a multiple of the power of two that is fine enough for
-//! `digits`, in `dtype`, and casts to `astype` (absent: `dtype`); decoding only casts. Uses `numeric_filter`.
+//! `digits`, in `dtype`, and casts to `astype` (absent: `dtype`); decoding only casts. Uses `filter`.
 //!
 //! ```json
 //! {"name": "numcodecs.quantize", "configuration": {"digits": 3, "dtype": "<f8", "astype": "<f4"}}

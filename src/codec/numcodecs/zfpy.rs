@@ -52,7 +52,7 @@ struct Zfpy {
 }
 
 impl ArrayCompressor for Zfpy {
-    /// Not even the reversible mode, which is not told apart here.
+    /// The reversible mode is lossless; it is not distinguished here.
     fn is_lossless(&self) -> bool {
         false
     }

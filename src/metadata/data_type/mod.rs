@@ -1,6 +1,6 @@
 //! Data types: the element of an array, its size and the parts of it that have a byte order.
 //!
-//! Spec: v3 "Data types", v2 "Data type encoding". Uses `json` and `fault`.
+//! Spec: v3 "Data types", v2 "Data type encoding". Uses `json`.
 //!
 //! The **canonical form** of an element, used everywhere after the codecs: little-endian, packed, bool as
 //! one byte 0 or 1, int2/int4 sign-extended to one byte, complex as real then imaginary, struct fields in order.

@@ -2,7 +2,7 @@
 //!
 //! Spec: v3 "Data types", and the registered extensions: bfloat16, the float8 family and smaller, int2 to uint4,
 //! numpy.datetime64, numpy.timedelta64, fixed_length_utf32, struct and the older structured, string, bytes. The names
-//! null_terminated_bytes and raw_bytes are zarr-python's. Uses `data_type`, `codec_spec`, `json`, `fault`.
+//! null_terminated_bytes and raw_bytes are zarr-python's. Uses `data_type`, `codec_spec`, `json`.
 
 use serde_json::{Map, Value};
 

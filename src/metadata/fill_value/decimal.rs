@@ -79,8 +79,8 @@ impl<'a> Decimal<'a> {
         self.text.parse().ok()
     }
 
-    /// Rounded to odd: the number itself if it is a float64, else the one of its two neighbours with a last
-    /// bit is set. Rounding this to any format of at most 51 significant bits equals rounding the number itself.
+    /// Rounded to odd: the number itself if it is a float64, else the one of its two neighbours with the last
+    /// bit set. Rounding this to any format of at most 51 significant bits equals rounding the number itself.
     pub fn to_f64_odd(&self) -> Option<f64> {
         let nearest = self.to_f64()?;
         if nearest.to_bits() & 1 == 1 {

@@ -1,7 +1,6 @@
 //! Fill values in v3's JSON form, as the sidecar shows them.
 //!
-//! Spec: v3 "Permitted fill values" and the registered data types' own sections. Uses `data_type`, `minifloat`,
-//! `fill_number`, `fill_value`.
+//! Spec: v3 "Permitted fill values" and the registered data types' own sections. Uses `data_type`, `number`.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -1,10 +1,10 @@
 //! Fill values: one element's bytes, from the JSON forms of v2 and v3.
 //!
 //! Spec: v3 "Permitted fill values" and the registered data types' own sections; v2 "Fill value encoding".
-//! Uses `json`, `fault`, `data_type`, `fill_number`. The way back to JSON is in `fill_json`.
+//! Uses `json`, `data_type`, `number`. The way back to JSON is in `json.rs`.
 //!
-//! What real stores hold is taken besides what the specifications allow: numbers as strings and scalars as lists
-//! of one (NCZarr), integers written `1.0`, `"+Infinity"`. What does not fit the type is refused, never cut.
+//! Besides what the specifications allow, forms in real stores are accepted: numbers as strings and scalars as lists
+//! of one (NCZarr), integers written `1.0`, `"+Infinity"`. A value that does not fit the type is an error, never truncated.
 
 mod decimal;
 mod json;

@@ -1,7 +1,7 @@
 //! Numbers among the fill values: bool, integers, floats, times. From JSON to little-endian bytes.
 //!
 //! Spec: v3 "Permitted fill values" (JSON numbers, `"NaN"`, `"Infinity"`, `"-Infinity"`, `"0x7fc00001"`), the
-//! registered `numpy.datetime64` (`"NaT"`). Uses `json`, `fault`, `data_type`, `decimal`, `minifloat`.
+//! registered `numpy.datetime64` (`"NaT"`). Uses `json`, `data_type`, `decimal`, `minifloat`.
 
 use serde_json::Value;
 
@@ -11,8 +11,8 @@ use crate::metadata::data_type::minifloat::Minifloat;
 use crate::metadata::json;
 use crate::metadata::json::fault::{Fault, ParseResult};
 
-/// Appends the bytes of a number of `data_type`. `is_loose` takes what v1 and v2 writers leave: 0 and 1 for
-/// false and true, and these for numbers.
+/// Appends the bytes of a number of `data_type`. `is_loose` accepts what v1 and v2 writers leave: 0 and 1 for
+/// false and true, and the reverse.
 pub fn append(data_type: &DataType, value: &Value, is_loose: bool, bytes: &mut Vec<u8>) -> ParseResult<()> {
     use DataType::*;
     match data_type {

@@ -1,7 +1,7 @@
 //! Editing a JSON document as text, so that what is not changed keeps its bytes (`1E5`, bare NaN, spacing, order).
 //!
 //! Spec: RFC 8259, relaxed as in `json/mod.rs`, which must have parsed a text before it comes here: the scanner below
-//! looks for the ends of values only and checks nothing else. Uses `json` and `fault`.
+//! looks for the ends of values only and checks nothing else. Uses `json`.
 //!
 //! Invariant: a container that is taken apart and put together unchanged has the same text.
 

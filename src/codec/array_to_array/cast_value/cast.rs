@@ -48,7 +48,7 @@ pub struct Cast {
 }
 
 impl Cast {
-    /// A cast between integer or float types. `out_of_range` is taken as it is: a float target refuses `Wrap`
+    /// A cast between integer or float types. `out_of_range` is not checked here: a float target rejects `Wrap`
     /// value by value.
     pub fn new(
         source: &DataType,

@@ -1,8 +1,8 @@
-//! Casts between the common types at full speed, as long as nothing out of the ordinary is met.
+//! Casts between the common types at full speed, for blocks of ordinary values.
 //!
 //! A [`Kernel`] casts a block and says whether every element was an ordinary one: in range, no NaN, and rounded
-//! as asked for. If not, the block is cast again by way of [`crate::codec::real`], which knows every case and
-//! gives the same for the ordinary ones (a test compares them). Uses `metadata`.
+//! as requested. If not, the block is cast again by [`crate::codec::kernels::exact_number`], which handles every case and
+//! gives the same results for ordinary values (a test compares them). Uses `metadata`.
 
 use half::f16;
 
@@ -151,7 +151,7 @@ pub fn find(
     }
 }
 
-/// What the functions below give is right up to here; for greater values they give a greater one, and NaN for NaN.
+/// The functions below are exact up to this value; a greater value gives a result above it, and NaN gives NaN.
 const GREATEST_WHOLE: f64 = (1u64 << 50) as f64;
 
 /// Adding it to a float64 pushes out all digits after the point, which rounds to nearest, ties to even.

@@ -12,9 +12,9 @@
 //! }}
 //! ```
 //!
-//! `rounding` and `out_of_range` hold in both directions. `wrap` asks for an integer `data_type`; where decoding
+//! `rounding` and `out_of_range` hold in both directions. `wrap` requires an integer `data_type`; where decoding
 //! casts to a float type, nothing wraps, and what is out of range is an error. The fill value is cast as the
-//! elements are; `fill_round_trip.rs` sees to it that it survives.
+//! elements are; `fill_round_trip.rs` checks that it survives.
 
 mod cast;
 mod kernel;
@@ -112,13 +112,13 @@ fn pairs(list: &Value, from: &DataType, to: &DataType) -> Result<Pairs, String> 
         let scalar = FillValue::from_v3(data_type, value);
         scalar.map(|scalar| code_of(&scalar.bytes)).map_err(|fault| {
             let name = data_type.name();
-            format!("holds a scalar that is no {name}: {fault}")
+            format!("holds a scalar that is not a {name}: {fault}")
         })
     };
     let list = list.as_array().ok_or("must be a list")?;
     let pair = |pair: &Value| match pair.as_array().map(Vec::as_slice) {
         Some([input, output]) => Ok((scalar(from, input)?, scalar(to, output)?)),
-        _ => Err("holds something else than pairs".to_owned()),
+        _ => Err("must hold pairs only".to_owned()),
     };
     list.iter().map(pair).collect()
 }

@@ -1,4 +1,4 @@
-//! The scalar map of `cast_value`: values that are replaced before anything else is asked of them.
+//! The scalar map of `cast_value`: values that are replaced before the cast.
 //!
 //! Spec: zarr-extensions, codecs/cast_value, "scalar_map". Uses `metadata`.
 //!
@@ -7,7 +7,7 @@
 
 use crate::codec::kernels::exact_number::{ExactNumber, Format};
 
-/// A map that is longer than this is searched by halves.
+/// A longer map is searched by bisection.
 const MAX_LINEAR: usize = 8;
 
 /// Codes of one data type to codes of another.
@@ -56,8 +56,8 @@ impl ScalarMap {
         self.entries.get(at).map(|entry| entry.1)
     }
 
-    /// The codes that are replaced, each with its replacement, NaNs left out: what has to be set right in a
-    /// block that was cast as if there were no map and that holds no NaN. `None` where that is no gain.
+    /// The codes that are replaced, each with its replacement, NaNs left out: the corrections for a
+    /// block without NaNs that was cast without the map. `None` where that is not faster.
     pub fn patches(&self, source: Format) -> Option<Vec<(u64, u64)>> {
         if self.entries.len() > MAX_LINEAR {
             return None;

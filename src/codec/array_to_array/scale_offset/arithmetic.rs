@@ -111,7 +111,7 @@ float! {
     f64, 0.0, 1.0;
 }
 
-/// Which way a chunk goes, for error messages.
+/// Encoding or decoding, for error messages.
 #[derive(Clone, Copy)]
 enum Direction {
     Encode,
@@ -180,7 +180,7 @@ impl<T: Number> Native<T> {
         Ok(())
     }
 
-    /// Looks at a block with results that are not finite: an error if finite numbers gave one of them.
+    /// Checks a block with results that are not finite: an error if finite numbers gave one of them.
     #[cold]
     fn check(
         &self,
@@ -217,7 +217,7 @@ impl<T: Number> Arithmetic for Native<T> {
 pub struct Narrow {
     /// The type's name.
     pub name: String,
-    /// How its values lie.
+    /// The layout of its values.
     pub format: Format,
     /// Nothing is subtracted or added where there is none: e8m0 has no 0.
     pub offset: Option<u64>,

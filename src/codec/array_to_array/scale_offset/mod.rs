@@ -11,7 +11,7 @@
 //! - Integers: a difference, product, quotient or sum that the type cannot hold is an error, an intermediate one too,
 //!   and so is a division with a remainder.
 //! - Floats: every operation rounds as IEEE 754 says. Finite numbers with a result beyond the type's range are
-//!   an error; infinities and NaNs that come in go through.
+//!   an error; infinities and NaNs of the input stay.
 //! - An absent offset is 0 and an absent scale 1. With both absent the codec changes nothing, −0 included.
 
 mod arithmetic;
@@ -101,7 +101,7 @@ fn arithmetic(
         DataType::Float32 => Native::<f32>::boxed(name, offset, scale),
         DataType::Float64 => Native::<f64>::boxed(name, offset, scale),
         _ => {
-            // The types that have no 0 or 1 do without.
+            // A type without 0 or 1 has no default.
             let or = |code: Option<u64>, number: f64| {
                 let code_of =
                     |number| format.write(ExactNumber::of(number), Rounding::NearestEven, OutOfRange::Refuse);
@@ -113,7 +113,7 @@ fn arithmetic(
 }
 
 impl ArrayToArray for ScaleOffset {
-    /// Floats are rounded; integers that it would change are refused, and not told apart here.
+    /// Floats are rounded; integers that it would change are errors, which is not distinguished here.
     fn is_lossless(&self) -> bool {
         self.arithmetic.is_none()
     }

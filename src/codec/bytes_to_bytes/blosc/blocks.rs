@@ -1,7 +1,7 @@
-//! Decoding some blocks of a blosc buffer, reading nothing of the others.
+//! Decoding some blocks of a blosc buffer without reading the others.
 //!
-//! Spec: C-Blosc's chunk format: a header of 16 bytes, the start of each block as an i32, the blocks in any order. The blocks
-//! that are wanted become a buffer of their own, which `mod.rs` checks and decodes like any other.
+//! Spec: C-Blosc's chunk format: a header of 16 bytes, the start of each block as an i32, the blocks in any order. The requested
+//! blocks become a buffer of their own, which `mod.rs` checks and decodes like any other.
 
 use super::{HEADER_BYTES, Header, decode};
 use crate::codec::{CodecError, CodecResult, StoredBytes, scratch};
@@ -9,18 +9,18 @@ use crate::codec::{CodecError, CodecResult, StoredBytes, scratch};
 /// Bytes that are read at first: the header and enough block starts for nearly every chunk.
 const HEAD_BYTES: usize = 1024;
 
-/// Bytes that one block holds.
+/// Decoded bytes of one block.
 pub(super) fn block_bytes(stored: &dyn StoredBytes) -> CodecResult<Option<u64>> {
     let mut head = [0; HEADER_BYTES];
     let available = available(stored)?;
     let head = head.get_mut(..available.min(HEADER_BYTES)).unwrap_or_default();
     stored.read(0, head)?;
     let header = Header::parse_of(head, available)?;
-    // What is not compressed can be read from anywhere.
+    // Uncompressed bytes can be read from any position.
     Ok(Some(if header.is_copied() { 1 } else { header.block_bytes as u64 }))
 }
 
-/// Decodes `out.len()` bytes from `start` on of a buffer that holds exactly `decoded_bytes`; how many had to be decoded.
+/// Decodes `out.len()` bytes from `start` on of a buffer that holds exactly `decoded_bytes`; returns how many it had to decode.
 pub(super) fn decode_part(
     stored: &dyn StoredBytes,
     decoded_bytes: usize,
@@ -79,7 +79,7 @@ fn available(stored: &dyn StoredBytes) -> CodecResult<usize> {
     usize::try_from(stored.size_bytes()).map_err(CodecError::new)
 }
 
-/// Makes a buffer of the blocks with these numbers and lends it out.
+/// Calls `work` with a buffer of the blocks with these numbers.
 fn with_blocks(
     stored: &dyn StoredBytes,
     header: &Header,

@@ -1,8 +1,8 @@
 //! Decoding blosc blocks of LZ4 and Zstandard without C-Blosc.
 //!
 //! Spec: C-Blosc's chunk format: a block is one part or, if it is split, one for each byte of an element; each has its length
-//! as an i32 before it and is stored as it is where that is its decoded length. What is done otherwise than by C-Blosc: a part that
-//! is stored as it is is not copied before it is unshuffled, which uses all of the processor's registers, and Zstandard's
+//! as an i32 before it and is stored as it is where that is its decoded length. Two things are faster than in C-Blosc: an
+//! uncompressed part is not copied before it is unshuffled, which uses wide registers, and Zstandard's
 //! context is kept from block to block. Uses `blosc`, `zstd`, `shuffle`.
 
 use super::{HEADER_BYTES, Header, MAX_PARTS, decompress_lz4};
@@ -11,7 +11,7 @@ use crate::codec::bytes_to_bytes::zstd;
 use crate::codec::{CodecError, CodecResult, scratch};
 use crate::sys::has_wide_registers;
 
-/// Bytes of the compressed parts of one buffer to exactly the bytes of a part.
+/// Decompresses one part to exactly its bytes.
 type Decompress = fn(&[u8], &mut [u8]) -> CodecResult<()>;
 
 const FORMAT_LZ4: u8 = 1;
@@ -43,7 +43,7 @@ pub(super) fn decode(header: &Header, encoded: &[u8], out: &mut [u8]) -> Option<
     Some(Ok(()))
 }
 
-/// What is stored from where a block begins.
+/// The stored bytes from the beginning of a block.
 fn block(encoded: &[u8], start: [u8; 4]) -> CodecResult<&[u8]> {
     let start = usize::try_from(i32::from_le_bytes(start)).ok();
     start.and_then(|start| encoded.get(start..)).ok_or_else(|| CodecError::new("it begins outside"))
@@ -100,7 +100,7 @@ fn unshuffle(
     let [whole, ..] = found;
     let (planes, rest) = whole.split_at(whole.len() - whole.len() % size);
     let (elements, rest_of_out) = out.split_at_mut(planes.len());
-    // What is less than an element stays where it is.
+    // A rest shorter than an element is not shuffled.
     rest_of_out.copy_from_slice(rest);
     if !elements.is_empty() {
         shuffle::interleave(planes.chunks_exact(planes.len() / size), size, elements);

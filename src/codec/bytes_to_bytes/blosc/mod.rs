@@ -8,7 +8,7 @@
 //!   {"cname": "lz4", "clevel": 1, "shuffle": "shuffle", "typesize": 4, "blocksize": 0}}
 //! ```
 //!
-//! A buffer says itself how it was made; the configuration matters only to encoding. C-Blosc does the work, except what
+//! A buffer describes its own encoding; the configuration matters only to encoding. C-Blosc does the work, except what
 //! `direct.rs` decodes faster. The whole structure of the buffer is checked first, since C-Blosc was not written for hostile input.
 #![allow(unsafe_code)]
 
@@ -37,7 +37,7 @@ const MAX_DECODED_BYTES: usize = i32::MAX as usize - HEADER_BYTES;
 /// [`MIN_PART_BYTES`] (`MIN_BUFFERSIZE`).
 pub(super) const MAX_PARTS: usize = 16;
 const MIN_PART_BYTES: usize = 128;
-/// C-Blosc adds up the bytes of a match's length in 32 bits: so much of them stays below 2^31.
+/// C-Blosc adds up the bytes of a match's length in 32 bits: this many stay below 2^31.
 const MAX_BLOSCLZ_BYTES: usize = 8 << 20;
 
 struct Blosc {
@@ -132,7 +132,7 @@ impl BytesToBytes for Blosc {
     fn encode_into(&self, decoded: &[u8], out: &mut [u8]) -> CodecResult<usize> {
         if decoded.len() > MAX_DECODED_BYTES {
             return Err(CodecError::new(format_args!(
-                "{} bytes, where one buffer holds at most {MAX_DECODED_BYTES}",
+                "{} bytes, but one buffer holds at most {MAX_DECODED_BYTES}",
                 decoded.len()
             )));
         }
@@ -156,7 +156,7 @@ pub(super) fn decode(encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {
     direct::decode(&header, encoded, out).unwrap_or_else(|| decompress(encoded, header.block_bytes, out))
 }
 
-/// What the 16 bytes before every buffer say.
+/// The header: the first 16 bytes of every buffer.
 pub(super) struct Header {
     flags: u8,
     type_size: usize,
@@ -199,14 +199,14 @@ impl Header {
         }
         if encoded_bytes < HEADER_BYTES || encoded_bytes > available {
             return Err(CodecError::new(format_args!(
-                "the blosc header speaks of {encoded_bytes} bytes, and there are {available}"
+                "the blosc header declares {encoded_bytes} bytes, but there are {available}"
             )));
         }
         let fits = header.type_size > 0 && block_bytes > 0 && block_bytes <= decoded_bytes;
         match decoded_bytes <= MAX_DECODED_BYTES && (fits || decoded_bytes == 0) {
             true => Ok(header),
             false => Err(CodecError::new(format_args!(
-                "the blosc header speaks of {decoded_bytes} bytes in blocks of {block_bytes}"
+                "the blosc header declares {decoded_bytes} bytes in blocks of {block_bytes}"
             ))),
         }
     }
@@ -248,7 +248,7 @@ impl Header {
         if is_split { self.type_size } else { 1 }
     }
 
-    /// Follows every offset and length of the buffer, of which `encoded` is all.
+    /// Checks every offset and length of the whole buffer `encoded`.
     fn check_blocks(&self, encoded: &[u8]) -> CodecResult<()> {
         if self.decoded_bytes == 0 {
             return Ok(());
@@ -278,7 +278,7 @@ impl Header {
         Ok(())
     }
 
-    /// Follows the parts of one block, that begins where `encoded` does and decodes to `bytes`.
+    /// Checks the parts of one block, which begins at the start of `encoded` and decodes to `bytes`.
     fn check_block(&self, encoded: &[u8], bytes: usize, is_last_and_short: bool) -> Option<()> {
         let parts = self.parts(bytes, is_last_and_short);
         // Otherwise C-Blosc would leave the end of the block undefined.
@@ -304,7 +304,7 @@ impl Header {
 }
 
 /// C-Blosc chooses its shuffle routines at first use, without a lock; done here once, before any thread
-/// gets there.
+/// needs them.
 fn initialize() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -332,7 +332,7 @@ fn initialize() {
 /// Decompresses a whole buffer that [`Header::check_blocks`] has checked and that holds `out.len()` bytes.
 fn decompress(encoded: &[u8], block_bytes: usize, out: &mut [u8]) -> CodecResult<()> {
     initialize();
-    // C-Blosc does not look whether its own buffer, of two blocks, was allocated.
+    // C-Blosc does not check the allocation of its own buffer of two blocks.
     scratch::probe(2 * block_bytes + 4096)?;
     // SAFETY: C-Blosc writes at most `out.len()` bytes to `out` (that limit is passed, and the checked header says exactly so
     // many). It reads the header's `cbytes` from `encoded`, which is `encoded.len()`; every block start and part
@@ -362,7 +362,7 @@ pub(super) fn decompress_lz4(encoded: &[u8], out: &mut [u8]) -> CodecResult<()> 
     }
 }
 
-/// Compresses into `encoded`, which is longer by a header than `decoded`; the length that was needed.
+/// Compresses into `encoded`, which is longer than `decoded` by a header; returns the encoded length.
 fn compress(codec: &Blosc, decoded: &[u8], encoded: &mut [u8]) -> CodecResult<usize> {
     initialize();
     // SAFETY: pointers and lengths are those of the two slices, which cannot overlap; the name is NUL-terminated;
@@ -384,7 +384,7 @@ fn compress(codec: &Blosc, decoded: &[u8], encoded: &mut [u8]) -> CodecResult<us
     };
     match usize::try_from(length) {
         Ok(length) if length >= HEADER_BYTES && length <= encoded.len() => Ok(length),
-        _ => Err(CodecError::new(format_args!("C-Blosc answered {length}"))),
+        _ => Err(CodecError::new(format_args!("C-Blosc returned {length}"))),
     }
 }
 

@@ -27,7 +27,7 @@ thread_local! {
     static DECOMPRESSOR: RefCell<Decompressor> = RefCell::new(Decompressor::new());
 }
 
-/// One member or stream; gives back what follows it.
+/// One member or stream; returns the bytes after it.
 enum Member<'a> {
     Gzip(GzDecoder<&'a [u8]>),
     Zlib(ZlibDecoder<&'a [u8]>),
@@ -132,7 +132,7 @@ impl Wrapper {
     }
 
     /// The bytes to decode next, of those left after a member: none, if they are all zero. After a
-    /// zlib stream nothing else counts either, once the data is complete or unless another stream begins.
+    /// zlib stream nothing else counts either, once the data is complete, unless another stream begins.
     fn next_member(self, rest: &[u8], is_complete: bool) -> &[u8] {
         let zeros = rest.iter().take_while(|&&byte| byte == 0).count();
         let rest = rest.get(zeros..).unwrap_or_default();
@@ -148,7 +148,7 @@ impl Wrapper {
 
     /// The longest member for `decoded_bytes`, at any level.
     pub fn encoded_bound(self, decoded_bytes: usize) -> usize {
-        // The smallest compressor there is: all of them answer the same.
+        // The smallest compressor: the bound is the same for all levels.
         let mut compressor = CompressionLvl::new(0).map(Compressor::new);
         match (self, &mut compressor) {
             (Wrapper::Gzip, Ok(compressor)) => compressor.gzip_compress_bound(decoded_bytes),
@@ -157,7 +157,7 @@ impl Wrapper {
         }
     }
 
-    /// Encodes one member at `level` (0 to 9); its length.
+    /// Encodes one member at `level` (0 to 9); returns the length.
     pub fn encode_into(self, decoded: &[u8], level: i32, out: &mut [u8]) -> CodecResult<usize> {
         let level = CompressionLvl::new(level).map_err(|_| CodecError::new("bad compression level"))?;
         let mut compressor = Compressor::new(level);
@@ -175,7 +175,7 @@ fn too_long(limit_bytes: usize) -> CodecError {
 
 #[cfg(test)]
 impl Wrapper {
-    /// As [`Wrapper::encode_into`], into memory of its own.
+    /// As [`Wrapper::encode_into`], into memory that it allocates.
     pub fn encode(self, decoded: &[u8], level: i32) -> CodecResult<Vec<u8>> {
         crate::codec::scratch::encoded(self.encoded_bound(decoded.len()), |out| {
             self.encode_into(decoded, level, out)

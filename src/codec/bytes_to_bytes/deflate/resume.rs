@@ -1,6 +1,6 @@
-//! Going on in a DEFLATE stream where an earlier part of it ended.
+//! Resuming a DEFLATE stream where an earlier part of it ended.
 //!
-//! Spec: RFC 1951, 1950, 1952. One member only: what has several is decoded as a whole. Uses `deflate`, since the
+//! Spec: RFC 1951, 1950, 1952. One member only: data with several is decoded as a whole. Uses `deflate`, since the
 //! checksum after the data covers all of them: before the first part is returned, the whole chunk is decoded once.
 
 use flate2::{Decompress, FlushDecompress, Status};
@@ -9,21 +9,21 @@ use super::Wrapper;
 use crate::codec::partial::ResumableDecoder;
 use crate::codec::{CodecError, CodecResult, StoredBytes, scratch};
 
-/// Stored bytes read, and decoded bytes looked at, at a time.
+/// Stored bytes that are read, and decoded bytes that are checked, at a time.
 const PIECE_BYTES: usize = 64 << 10;
-/// The longest window there is, and all that a decoder has to keep.
+/// The longest window, which is all that a suspended decoder keeps.
 const WINDOW_BITS: u8 = 15;
 
 /// A decoder of one member that holds `decoded_bytes`.
 pub struct ResumableInflate {
     wrapper: Wrapper,
     decoded_bytes: usize,
-    /// Made when the whole was found to be right.
+    /// Created after the whole chunk passed its check.
     inflate: Option<Decompress>,
 }
 
 impl ResumableInflate {
-    /// At the beginning.
+    /// A decoder at the beginning.
     pub fn new(wrapper: Wrapper, decoded_bytes: usize) -> Self {
         ResumableInflate { wrapper, decoded_bytes, inflate: None }
     }
@@ -35,7 +35,7 @@ impl ResumableInflate {
         }
     }
 
-    /// Goes through all of it: the checksum and the length must be right, and a gzip member must be the only one.
+    /// Decodes everything once: the checksum and the length must be right, and a gzip member must be the only one.
     fn check(&self, stored: &dyn StoredBytes) -> CodecResult<()> {
         let mut inflate = self.begin();
         let is_right = scratch::with(PIECE_BYTES, |seen| {
@@ -57,7 +57,7 @@ impl ResumableInflate {
     }
 }
 
-/// Decodes what comes next into `out`; how many bytes, fewer only where the member ends, rightly.
+/// Decodes the next bytes into `out`; returns how many, fewer only at the valid end of the member.
 fn go_on(inflate: &mut Decompress, stored: &dyn StoredBytes, out: &mut [u8]) -> CodecResult<usize> {
     let mut filled = 0;
     scratch::with(PIECE_BYTES, |input| {

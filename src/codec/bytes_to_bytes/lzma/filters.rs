@@ -2,7 +2,7 @@
 //!
 //! Members and numbers are those of Python's `lzma` module: `id` 0x4000000000000001 LZMA1, 0x21 LZMA2, 3 delta (`dist`
 //! 1 to 256), 4 to 11 the branch converters x86, PowerPC, IA-64, ARM, ARM-Thumb, SPARC, ARM64, RISC-V (`start_offset`).
-//! Uses `configuration`.
+//! Uses `config`.
 
 use liblzma::stream::{Filters, LzmaOptions, MatchFinder, Mode, PRESET_LEVEL_MASK};
 use serde_json::{Map, Value};

@@ -2,7 +2,7 @@
 //!
 //! Format: numcodecs `LZMA`, with the members of Python's `lzma` module, numbers included: `format` 0 detect
 //! (decoding only), 1 xz, 2 .lzma, 3 raw; `check` -1 default, 0 none, 1 CRC-32, 4 CRC-64, 10 SHA-256; `preset` 0 to 9,
-//! or-ed with 2^31 for "extreme"; `filters` a chain of 1 to 4. Uses `stream_decoder`.
+//! or-ed with 2^31 for "extreme"; `filters` a chain of 1 to 4. Uses `bounded_stream`.
 //!
 //! ```json
 //! {"name": "numcodecs.lzma", "configuration": {"format": 3, "filters": [{"id": 3, "dist": 4}, {"id": 33, "preset": 6}]}}
@@ -25,7 +25,7 @@ use filters::{FilterChain, read_filters};
 /// The codec's names and constructor.
 pub const ENTRY: Entry = Entry { v3: &["numcodecs.lzma", "lzma"], v2: &["lzma"], build };
 
-/// What one decoder may allocate: room for a dictionary of 1 GiB, 16 times that of the highest preset.
+/// The most that one decoder may allocate: room for a dictionary of 1 GiB, 16 times that of the highest preset.
 pub const MEMORY_LIMIT_BYTES: u64 = (1 << 30) + (1 << 20);
 
 /// "Extreme", a flag of presets.
@@ -115,7 +115,7 @@ impl Lzma {
     }
 }
 
-/// What liblzma says, as an error of ours.
+/// liblzma's error as a [`CodecError`].
 fn failed(error: liblzma::stream::Error) -> CodecError {
     CodecError::new(format_args!("{error}"))
 }
@@ -245,7 +245,7 @@ mod tests {
         assert!(impossible.encode(&[0; 10]).is_err());
     }
 
-    /// A .lzma header that asks for a dictionary of 4 GiB.
+    /// A .lzma header that requires a dictionary of 4 GiB.
     #[test]
     fn dictionary_beyond_the_limit() {
         let mut header = vec![0x5d, 0xff, 0xff, 0xff, 0xff];

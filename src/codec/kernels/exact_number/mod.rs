@@ -1,4 +1,4 @@
-//! ExactNumber numbers as the numeric data types hold them, and their exact conversion from one type to another.
+//! Real numbers as the numeric data types hold them, and their exact conversion from one type to another.
 //!
 //! [`ExactNumber`] holds every value of every integer and float type without loss (a sign, 64 bits and a power of two),
 //! so that a conversion is reading and writing: exact, and rounded once. [`Format`] says how a data type lays
@@ -28,15 +28,15 @@ pub enum Rounding {
     NearestAway,
 }
 
-/// What becomes of a value beyond the target's range (`out_of_range`).
+/// The treatment of a value beyond the target's range (`out_of_range`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OutOfRange {
-    /// It is refused.
+    /// It is an error.
     #[default]
     Refuse,
     /// The least or greatest value; ±Infinity where the target has it.
     Clamp,
-    /// Modulo 2 to the number of bits. Integer targets only; a float target refuses.
+    /// Modulo 2 to the number of bits. Integer targets only; an error for a float target.
     Wrap,
 }
 
@@ -114,7 +114,7 @@ fn shift_right(significand: u64, shift: u32, is_negative: bool, rounding: Roundi
     let (quotient, remainder, half) = match shift {
         1..=63 => (significand >> shift, significand & ((1 << shift) - 1), 1 << (shift - 1)),
         64 => (0, significand, 1 << 63),
-        // Less than half, whatever it is: all that counts is whether it is nothing.
+        // Less than half: it only matters whether it is zero.
         _ => (0, u64::from(significand != 0), u64::MAX),
     };
     let is_up = match rounding {
