@@ -12,7 +12,7 @@
 //! | [`error`] | the one error, and its errno; `sys` holds the calls that the standard library lacks |
 //! | [`store`] | objects by key: a folder, a zip file, memory |
 //! | [`metadata`] | documents of v1, v2 and v3, all turned into one `ArrayMetadata`; no I/O |
-//! | [`codec`] | one codec, one file, one line in `registry.rs`; `pipeline.rs` chains them |
+//! | [`codec`] | one codec, one file in the folder of its kind, one line in `registry.rs`; `kernels/` below them, `pipeline.rs` chains them |
 //! | [`array`](mod@array) | grid arithmetic, the chunk cache, chunk sources, reading a flat range |
 //! | [`hierarchy`] | which groups and arrays a store holds, found lazily |
 //! | [`formats`] | companion files: an array in a form that some programs know better, one file per format |

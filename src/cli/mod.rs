@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn mount_helpers_are_told_by_their_name() {
+    fn mount_helpers_have_names_of_their_own() {
         assert_eq!(helper(&["/usr/sbin/mount.zarrfs".into()]), Some(Helper::Mount));
         assert_eq!(helper(&["mount.fuse.zarrfs".into()]), Some(Helper::Mount));
         assert_eq!(helper(&["/sbin/umount.fuse.zarrfs".into()]), Some(Helper::Umount));

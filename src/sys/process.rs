@@ -289,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_wakes_patiently_until_told_otherwise() {
+    fn a_thread_switches_to_batch_and_back() {
         // SAFETY: the call takes a number and gives one.
         let policy = || unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
         let is_ordinary = policy() == libc::c_long::from(libc::SCHED_OTHER);

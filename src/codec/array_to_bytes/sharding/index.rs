@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_go_there_and_back() {
+    fn entries_round_trip() {
         let places = [Some(5..9), None, Some(0..0)];
         let index = ShardIndex::new(entry_bytes(&places), 9, 9);
         let back: Vec<_> = (0..3).map(|chunk| index.chunk(chunk).unwrap()).collect();
