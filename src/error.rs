@@ -14,7 +14,7 @@ pub enum Error {
     Store {
         /// The store key.
         key: String,
-        /// The operation, as a verb: "open", "read", "list".
+        /// The operation, as a verb: "open", "read", "list"; empty where `source` is a sentence of its own.
         operation: &'static str,
         /// What the operating system said.
         source: Arc<std::io::Error>,
@@ -26,7 +26,7 @@ pub enum Error {
         /// The member and what is wrong with it.
         reason: String,
     },
-    /// Something well-formed that this program lacks: a codec, a data type, an extension.
+    /// Something well-formed that this program does not support: a codec, a data type, an extension.
     Unsupported {
         /// The store key of the document that asks for it.
         key: String,
@@ -40,11 +40,11 @@ pub enum Error {
         /// What the decoder found.
         reason: String,
     },
-    /// More than is held in memory for one file.
+    /// More than the limit of memory for one file.
     TooLarge {
         /// The store key of the array's document, or of the object.
         key: String,
-        /// What has how many bytes, and what the limit is.
+        /// The size, and the limit.
         reason: String,
     },
     /// A value that the codec chain of the array cannot encode.
@@ -75,8 +75,7 @@ pub enum Error {
         /// The store key.
         key: String,
     },
-    /// A request that makes no sense to the program's user: a bad option, a wrong path. The text is
-    /// one sentence that says what to do.
+    /// A mistake of the user: a bad option, a wrong path. The text is one sentence that says what to do.
     Usage(String),
 }
 
@@ -84,15 +83,20 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// A failure of the store: what `operation` on `key` got from the operating system.
+    /// A failure of the store: the operating system's error for `operation` on `key`.
     pub fn store(key: impl Into<String>, operation: &'static str, source: std::io::Error) -> Self {
         Error::Store { key: key.into(), operation, source: Arc::new(source) }
+    }
+    /// An object that other writers keep busy (EBUSY), in a sentence of its own.
+    pub fn busy(key: impl Into<String>, reason: impl Into<String>) -> Self {
+        let source = std::io::Error::new(std::io::ErrorKind::ResourceBusy, reason.into());
+        Error::Store { key: key.into(), operation: "", source: Arc::new(source) }
     }
     /// A broken metadata document.
     pub fn metadata(key: impl Into<String>, reason: impl Into<String>) -> Self {
         Error::Metadata { key: key.into(), reason: reason.into() }
     }
-    /// A feature that is lacking.
+    /// A feature that is not supported.
     pub fn unsupported(key: impl Into<String>, reason: impl Into<String>) -> Self {
         Error::Unsupported { key: key.into(), reason: reason.into() }
     }
@@ -101,7 +105,7 @@ impl Error {
         Error::Corrupt { key: key.into(), reason: reason.into() }
     }
 
-    /// The number that the kernel, and so the program that reads, is given.
+    /// The error number for the kernel, and so for the program that reads.
     pub fn errno(&self) -> i32 {
         match self {
             Error::Store { source, .. } => source.raw_os_error().unwrap_or(match source.kind() {
@@ -125,6 +129,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = |key: &str| if key.is_empty() { "(root)".to_owned() } else { key.to_owned() };
         match self {
+            Error::Store { key, operation: "", source } => write!(f, "{}: {source}", name(key)),
             Error::Store { key, operation, source } => {
                 write!(f, "{}: cannot {operation}: {source}", name(key))
             }
@@ -166,9 +171,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_short_file_is_told_in_readable_numbers() {
+    fn messages() {
         let error = Error::CutShort { written_bytes: 1000, size_bytes: 24_000_000 };
         assert_eq!(error.to_string(), "1,000 of 24,000,000 bytes were written; the rest is unchanged");
+        let busy = Error::busy("a", "attributes changed concurrently; gave up after 10 attempts");
+        assert_eq!(busy.to_string(), "a: attributes changed concurrently; gave up after 10 attempts");
+        assert_eq!(busy.errno(), libc::EBUSY);
         assert_eq!(grouped(0) + &grouped(999) + &grouped(123_456), "0999123,456");
     }
 }

@@ -14,7 +14,7 @@
 //! | [`memory`] | the memory of whatever is long, and the one pool that recycles it |
 //! | [`store`] | objects by key: a folder, a zip file, memory |
 //! | [`metadata`] | documents of v1, v2 and v3, all turned into one `ArrayMetadata`; no I/O |
-//! | [`codec`] | one codec, one file, one line in `registry.rs`; `pipeline.rs` chains them |
+//! | [`codec`] | one codec, one file in the folder of its kind, one line in `registry.rs`; `kernels/` below them, `pipeline.rs` chains them |
 //! | [`array`](mod@array) | grid arithmetic, the chunk cache, chunk sources, reading a flat range |
 //! | [`hierarchy`] | which groups and arrays a store holds, found lazily |
 //! | [`formats`] | companion files: an array in a form that some programs know better, one file per format |
@@ -32,7 +32,7 @@
 //! 2. `mount/fs/read.rs` knows what the handle is: an array, a sidecar, a companion file, a generated file.
 //! 3. [`array::Array::read_at`] asks `array/grid.rs` which parts of the **units** (inner chunks of shards, else chunks) the range
 //!    touches: the **bands** of `array/bands.rs`. A band is the unit itself, unless the cache cannot hold a row of units, or a codec
-//!    (blosc, `codec/part.rs`) decodes some rows at the cost of those. The range is cut into boxes and each box into one piece
+//!    (blosc, `codec/partial.rs`) decodes some rows at the cost of those. The range is cut into boxes and each box into one piece
 //!    per band: nested loops over byte runs that are contiguous both in the file and in the unit.
 //! 4. `array/cache.rs` has the band, or one reader loads it and the others wait for that one load. Of a reader that goes from
 //!    one end to the other, `array/prefetch.rs` loads what comes next, but nothing that another such reader was given already
@@ -74,14 +74,14 @@
 //!    metadata document is compared first, and the array's folder and the store's are those that were opened; units are encoded in parallel (`array/encoding.rs`) to where they are written from
 //!    (`codec/encoded_bytes.rs`); all dirty units of one object make one new object (`array/shard_writer.rs` copies the inner chunks that
 //!    did not change, undecoded). What is stored raw is not copied: who writes to it meanwhile gets a copy.
-//! 4. `store/directory_writer.rs` writes a temporary file (`store/output.rs`, past the page cache if long), fdatasyncs it, renames
+//! 4. `store/directory/writer.rs` writes a temporary file (`store/directory/output.rs`, past the page cache if long), fdatasyncs it, renames
 //!    it; fsync(2) then syncs the folders.
 //! 5. A unit is clean if it was not written meanwhile; the array's epoch moves on, so that whatever a reader
 //!    loaded before is compared with the store before it is used again. Where a codec of the array loses something (each says so
 //!    itself, `is_lossless`), the unit leaves the cache, and the kernel drops its pages before fsync and close return.
 //!
 //! A sidecar of a writable mount takes writes too: `mount/fs/virtual_files/sidecar_edit.rs` collects and checks them, and
-//! `hierarchy/attributes.rs` changes the documents, as text (`metadata/json_spans.rs`), so that what is unchanged keeps its bytes.
+//! `hierarchy/attributes.rs` changes the documents, as text (`metadata/json/edit.rs`), so that what is unchanged keeps its bytes.
 //!
 //! # Invariants
 //!
@@ -92,7 +92,7 @@
 //!   all have limits that are compared first. A decoder never gives more than it was told to.
 //! - Nothing outside the store's folder is opened: every path is resolved beneath one descriptor of the root.
 //! - Where others enter the mount, nobody is given what the store would not give them: what an array's readers share is open to all of
-//!   them (`store/readers.rs`), a link gives what its owner has (`store/links.rs`), and what was judged is the descriptor that is used.
+//!   them (`store/readers.rs`), a link gives what its owner has (`store/directory/links.rs`), and what was judged is the descriptor that is used.
 //! - Objects are read, never mapped, so that a file cut short under us is an error and not a signal.
 //! - A broken node costs itself an error and its neighbours nothing.
 //! - Who opens a file is given nothing that was replaced in the store before: loads that have not ended count, too.
@@ -102,7 +102,7 @@
 //! - A request that was answered at its deadline ends: what takes as long as there are chunks asks before each whether its reply is
 //!   still waited for (`request.rs`), and a session thread does no more than a few thousand steps of it.
 //! - No panics: `unwrap`, `expect` and `panic` are denied outside tests; a panic in a library costs one request.
-//! - Unsafe code is in `sys` (with its parts, memory, process and processor) and `codec/blosc.rs` only, each block with its reason.
+//! - Unsafe code is in `sys` (with its parts, memory, process and processor) and `codec/bytes_to_bytes/blosc/mod.rs` only, each block with its reason.
 //!
 //! - A dirty unit leaves memory only when exactly what it holds is in the store (or by the user's truncate, or `--force`).
 //! - A write is answered when nothing can fail any more and its units are dirty and locked, perhaps before its bytes are copied.

@@ -1,15 +1,15 @@
 //! The known word that a mistyped one probably meant, for error sentences of every layer. Uses nothing.
 
-/// How alike two words must be (Jaro-Winkler, 1 is the same) for one to be a slip of the other.
-const ALIKE: f64 = 0.85;
+/// The least similarity (Jaro-Winkler; 1 is equal) of a mistyped word and the word that was meant.
+const MIN_SIMILARITY: f64 = 0.85;
 
-/// The candidate most like `word`, if it is alike enough to be a slip of the fingers.
+/// The candidate most similar to `word`, if similar enough to be a typing error.
 pub fn nearest<S: AsRef<str>>(word: &str, candidates: impl IntoIterator<Item = S>) -> Option<S> {
     let lower = word.to_lowercase();
     candidates
         .into_iter()
         .map(|candidate| (strsim::jaro_winkler(&lower, &candidate.as_ref().to_lowercase()), candidate))
-        .filter(|(alike, _)| *alike >= ALIKE)
+        .filter(|(similarity, _)| *similarity >= MIN_SIMILARITY)
         .max_by(|(one, _), (other, _)| one.total_cmp(other))
         .map(|(_, candidate)| candidate)
 }

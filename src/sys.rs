@@ -1,6 +1,6 @@
-//! Calls of the operating system that the standard library lacks, each behind a safe function.
+//! System calls that the standard library does not have, each as a safe function.
 //!
-//! Besides `codec/blosc.rs` the only place with unsafe code. May be used by every layer, uses nothing of the crate.
+//! The only unsafe code besides `codec/bytes_to_bytes/blosc/mod.rs`. Every layer may use it; it uses nothing of the crate.
 //! Files are here; `process.rs` has processes, signals and mounts, `memory.rs` memory, `processor.rs` wide registers. Manual
 //! pages: openat2(2), readdir(3), xattr(7), statvfs(3).
 #![allow(unsafe_code)]
@@ -23,12 +23,12 @@ pub use process::{
 };
 pub use processor::{has_wide_registers, wide};
 
-/// How often a call is tried again that the kernel gave up on because something was renamed meanwhile.
+/// How often a call is repeated after the kernel gave up on it because of a concurrent rename.
 const RACE_RETRIES: u32 = 256;
 
 /// Opens `path` below `root`, never outside of it: `..` and links are followed while they stay inside, an
 /// absolute link or one that leads out is `EXDEV` (openat2 with RESOLVE_BENEATH). `ENOSYS` or `EPERM` for every
-/// path means that the kernel or a sandbox lacks the call.
+/// path means that the kernel or a sandbox does not have the call.
 pub fn open_beneath(root: BorrowedFd<'_>, path: &CStr, flags: i32) -> io::Result<OwnedFd> {
     open_resolving(root, path, flags, libc::RESOLVE_BENEATH | libc::RESOLVE_NO_MAGICLINKS)
 }
@@ -58,7 +58,7 @@ fn open_resolving(root: BorrowedFd<'_>, path: &CStr, flags: i32, resolve: u64) -
         if let Ok(fd) = i32::try_from(fd)
             && fd >= 0
         {
-            // SAFETY: the kernel has just made this descriptor and nobody else owns it.
+            // SAFETY: the kernel has just made this descriptor and nothing else owns it.
             return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
         }
         let error = io::Error::last_os_error();
@@ -76,7 +76,7 @@ pub fn open_at(folder: BorrowedFd<'_>, path: &CStr, flags: i32) -> io::Result<Ow
         // SAFETY: `path` is NUL-terminated; no mode is needed since O_CREAT is never passed.
         let fd = unsafe { libc::openat(folder.as_raw_fd(), path.as_ptr(), flags) };
         if fd >= 0 {
-            // SAFETY: the kernel has just made this descriptor and nobody else owns it.
+            // SAFETY: the kernel has just made this descriptor and nothing else owns it.
             return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
         }
         let error = io::Error::last_os_error();
@@ -103,7 +103,7 @@ pub fn create_at(folder: BorrowedFd<'_>, name: &CStr, mode: u32) -> io::Result<O
     // SAFETY: `name` is NUL-terminated and the mode that O_CREAT needs is passed.
     let fd = unsafe { libc::openat(folder.as_raw_fd(), name.as_ptr(), flags, mode) };
     check(fd)?;
-    // SAFETY: the kernel has just made this descriptor and nobody else owns it.
+    // SAFETY: the kernel has just made this descriptor and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -113,7 +113,7 @@ pub fn make_folder_at(folder: BorrowedFd<'_>, name: &CStr, mode: u32) -> io::Res
     check(unsafe { libc::mkdirat(folder.as_raw_fd(), name.as_ptr(), mode) })
 }
 
-/// Gives the file `from` in one folder the name `to` in another, in place of what had it (renameat(2)).
+/// Renames the file `from` in one folder to `to` in another, replacing what is there (renameat(2)).
 pub fn rename_at(
     from_folder: BorrowedFd<'_>,
     from: &CStr,
@@ -126,18 +126,18 @@ pub fn rename_at(
     })
 }
 
-/// Takes the name of a file out of `folder` (unlinkat(2)).
+/// Removes the name of a file from `folder` (unlinkat(2)).
 pub fn unlink_at(folder: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
     // SAFETY: `name` is NUL-terminated.
     check(unsafe { libc::unlinkat(folder.as_raw_fd(), name.as_ptr(), 0) })
 }
 
-/// The error of a call that answers with a negative number.
+/// The error of a call that returns a negative number.
 fn check(answer: i32) -> io::Result<()> {
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// What readdir(3) tells of a name.
+/// What readdir(3) says about a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameKind {
     /// A folder.
@@ -148,7 +148,7 @@ pub enum NameKind {
     Unknown,
 }
 
-/// Calls `each` with the names in an open folder, without `.` and `..`, in the filesystem's order, until it says to stop.
+/// Calls `each` with the names in an open folder, without `.` and `..`, in the filesystem's order, until it stops.
 pub fn read_folder(
     folder: OwnedFd,
     mut each: impl FnMut(OsString, NameKind) -> ControlFlow<()>,
@@ -197,7 +197,7 @@ pub fn read_folder(
 }
 
 /// One extended attribute of an open file or folder, O_PATH descriptors included; `None` where it has none or the
-/// filesystem knows none. Needs /proc. Longer than `out` is `ERANGE`.
+/// filesystem supports none. Needs /proc. Longer than `out` is `ERANGE`.
 pub fn extended_attribute(file: BorrowedFd<'_>, name: &CStr, out: &mut [u8]) -> io::Result<Option<usize>> {
     let path = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
     // SAFETY: both strings are NUL-terminated and `out` is writable for its length.
@@ -219,7 +219,7 @@ pub fn set_extended_attribute(file: BorrowedFd<'_>, name: &CStr, value: &[u8]) -
     check(unsafe { libc::fsetxattr(file.as_raw_fd(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0) })
 }
 
-/// What offsets, lengths and addresses of direct I/O are to be multiples of, on this file; 0 where there is none, or nobody knows.
+/// The alignment of offsets, lengths and addresses of direct I/O on this file; 0 where there is none, or it is unknown.
 pub fn direct_alignment(file: BorrowedFd<'_>) -> io::Result<u32> {
     let mut found = std::mem::MaybeUninit::<libc::statx>::zeroed();
     let (flags, mask) = (libc::AT_EMPTY_PATH, libc::STATX_DIOALIGN);
@@ -231,8 +231,8 @@ pub fn direct_alignment(file: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(if is_known { found.stx_dio_mem_align.max(found.stx_dio_offset_align) } else { 0 })
 }
 
-/// Fills `out` from `offset` of a file if that takes no waiting for a disk; whether it did.
-pub fn read_now(file: BorrowedFd<'_>, offset: u64, out: &mut [u8]) -> bool {
+/// Fills `out` from `offset` of a file if that does not block on a disk; returns whether it did.
+pub fn try_read_at(file: BorrowedFd<'_>, offset: u64, out: &mut [u8]) -> bool {
     let Ok(offset) = libc::off_t::try_from(offset) else { return false };
     let part = libc::iovec { iov_base: out.as_mut_ptr().cast(), iov_len: out.len() };
     // SAFETY: `part` describes `out`, which is writable for its length.
@@ -240,9 +240,9 @@ pub fn read_now(file: BorrowedFd<'_>, offset: u64, out: &mut [u8]) -> bool {
     usize::try_from(read).is_ok_and(|read| read == out.len())
 }
 
-/// Lets reads and writes of an open file pass the page cache, or not.
+/// Switches O_DIRECT of an open file on or off.
 pub fn set_direct(file: BorrowedFd<'_>, is_direct: bool) -> io::Result<()> {
-    // SAFETY: F_GETFL and F_SETFL take and give numbers.
+    // SAFETY: F_GETFL and F_SETFL take and return numbers.
     let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
     check(flags)?;
     let flags = if is_direct { flags | libc::O_DIRECT } else { flags & !libc::O_DIRECT };
@@ -250,8 +250,8 @@ pub fn set_direct(file: BorrowedFd<'_>, is_direct: bool) -> io::Result<()> {
     check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags) })
 }
 
-/// Size and room of the filesystem that an open file or folder is on (fstatvfs(3)).
-pub fn filesystem_room(file: BorrowedFd<'_>) -> io::Result<libc::statvfs64> {
+/// Size and free space of the filesystem that an open file or folder is on (fstatvfs(3)).
+pub fn statvfs(file: BorrowedFd<'_>) -> io::Result<libc::statvfs64> {
     // SAFETY: statvfs is a struct of integers, for which all bytes zero is a value.
     let mut room: libc::statvfs64 = unsafe { std::mem::zeroed() };
     loop {
@@ -266,7 +266,7 @@ pub fn filesystem_room(file: BorrowedFd<'_>) -> io::Result<libc::statvfs64> {
     }
 }
 
-/// A file in memory that has no name and goes with its last descriptor.
+/// A file in memory without a name; it ends with its last descriptor.
 pub fn memory_file(name: &CStr) -> io::Result<OwnedFd> {
     // SAFETY: `name` is NUL-terminated and outlives the call.
     let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
@@ -275,7 +275,7 @@ pub fn memory_file(name: &CStr) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// syncfs(2): starts writing what the kernel holds of a filesystem.
+/// syncfs(2): writes the kernel's dirty pages of a filesystem.
 pub fn sync_filesystem(file: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: the descriptor is open.
     check(unsafe { libc::syncfs(file.as_raw_fd()) })

@@ -24,7 +24,7 @@ use super::sync::{Condvar, Mutex};
 use crate::codec::shard_index::ShardIndex;
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
-use crate::store::Validator;
+use crate::store::ObjectVersion;
 
 /// Which unit of which array. `level` tells the units (0) from the indexes of shards (1 for the outermost).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -51,14 +51,14 @@ pub enum Content {
 /// Which stored object the content came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// The object's validator, `None` where it was missing.
-    pub object: Option<Validator>,
+    /// The object's version, `None` where it was missing.
+    pub object: Option<ObjectVersion>,
     /// The array's epoch in which that was seen last.
     pub epoch: u64,
 }
 
 /// What a load brings.
-pub type Loaded = (Content, Option<Validator>);
+pub type Loaded = (Content, Option<ObjectVersion>);
 
 const ENTRY_BYTES: u64 = 160;
 
@@ -164,7 +164,7 @@ impl ChunkCache {
         &self,
         key: Key,
         epoch: u64,
-        unchanged: impl FnOnce(Option<Validator>) -> Result<bool>,
+        unchanged: impl FnOnce(Option<ObjectVersion>) -> Result<bool>,
         load: impl FnOnce() -> Result<Loaded>,
     ) -> Result<Content> {
         let (flight, old) = {
@@ -212,10 +212,10 @@ impl ChunkCache {
     pub fn get_version(
         &self,
         key: Key,
-        version: Validator,
+        version: ObjectVersion,
         load: impl Fn() -> Result<Content>,
     ) -> Result<Content> {
-        let of_this = |object: Option<Validator>| object == Some(version);
+        let of_this = |object: Option<ObjectVersion>| object == Some(version);
         if let Some(entry) = self.state.lock().entries.get(&key)
             && of_this(entry.version.object)
         {

@@ -24,7 +24,7 @@ use super::sync::Mutex;
 use super::sync::atomic::AtomicBool;
 use crate::error::Error;
 use crate::memory::Buffer;
-use crate::store::Validator;
+use crate::store::ObjectVersion;
 
 /// The memory of sparse buffers is counted by these.
 const PAGE_BYTES: usize = 4096;
@@ -47,7 +47,7 @@ pub struct UnitState {
     /// Those that were written.
     pub written: Intervals,
     /// The version of the object that the other bytes are from, once they were filled in.
-    pub base: Option<Option<Validator>>,
+    pub base: Option<Option<ObjectVersion>>,
     /// Counts writes.
     pub generation: u64,
     /// When it was written last.
@@ -87,7 +87,7 @@ pub struct Opened {
     /// The metadata document's bytes, as they were last found to describe this array.
     pub document: Vec<u8>,
     /// Its version then; `None` where it is to be looked at again.
-    pub version: Option<Validator>,
+    pub version: Option<ObjectVersion>,
     /// The number of the array that stores: one that grew is followed by another.
     pub array: u64,
     /// Device and inode of the array's folder, where the store has such.

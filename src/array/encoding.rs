@@ -14,7 +14,7 @@ use crate::codec::pipeline::Pipeline;
 use crate::codec::{CodecResult, EncodedBytes};
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
-use crate::store::Validator;
+use crate::store::ObjectVersion;
 
 /// Units of one object that are to be stored: encoded, `None` for all fill value.
 pub(super) type Encoded = HashMap<u64, Option<EncodedUnit>>;
@@ -57,7 +57,7 @@ impl Inner {
         &self,
         units: &[(u64, Arc<DirtyUnit>)],
         is_zero: bool,
-        old: Option<Validator>,
+        old: Option<ObjectVersion>,
         threads: usize,
     ) -> Result<(Encoded, Generations)> {
         let next = AtomicUsize::new(0);
@@ -92,7 +92,7 @@ impl Inner {
         number: u64,
         unit: &DirtyUnit,
         is_zero: bool,
-        old: Option<Validator>,
+        old: Option<ObjectVersion>,
     ) -> Result<Option<(Option<EncodedUnit>, u64)>> {
         let mut state = unit.state.lock();
         if state.is_retired {

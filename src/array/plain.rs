@@ -20,7 +20,7 @@ use crate::codec::pipeline::Pipeline;
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
 use crate::metadata::{ByteOrder, CodecSpec};
-use crate::store::{Object, Part, Validator};
+use crate::store::{Object, ObjectPart, ObjectVersion};
 
 /// Builds and keeps the pipelines of one chain, one for each shape of chunk (a regular grid has one).
 pub struct Pipelines {
@@ -136,9 +136,9 @@ impl Plain {
         pipeline: &Pipeline,
         part: Range<usize>,
     ) -> Result<Option<(Loaded, usize)>> {
-        let (Some(streams), Some(new)) = (at.streams, pipeline.stream()) else { return Ok(None) };
+        let (Some(streams), Some(new)) = (at.streams, pipeline.resumable_decoder()) else { return Ok(None) };
         let Some(object) = at.open(key)? else { return Ok(Some(((Content::Absent, None), 0))) };
-        let version = object.validator();
+        let version = object.version();
         let number = (at.array, self.object(unit));
         let mut stream = streams.take(number, version, part.start).unwrap_or(new);
         let stored = StoredUnit::new(object.as_ref(), 0, object.size_bytes());
@@ -167,10 +167,10 @@ impl Source for Plain {
         let key = self.key(at, unit)?;
         let pipeline = self.pipeline(unit)?;
         let found = read_whole(at, &key, pipeline.encoded_size().limit_bytes())?;
-        let Some((encoded, validator)) = found else { return Ok((Content::Absent, None)) };
+        let Some((encoded, version)) = found else { return Ok((Content::Absent, None)) };
         let mut unit = at.buffer(pipeline.decoded_bytes());
         pipeline.decode(&encoded, &mut unit).map_err(corrupt(&key))?;
-        Ok((Content::Unit(Arc::new(unit)), Some(validator)))
+        Ok((Content::Unit(Arc::new(unit)), Some(version)))
     }
 
     fn load_part(&self, at: &Place<'_>, unit: &[u64], part: Range<usize>) -> Result<Option<(Loaded, usize)>> {
@@ -183,7 +183,7 @@ impl Source for Plain {
         let stored = StoredUnit::new(object.as_ref(), 0, object.size_bytes());
         let mut out = at.buffer(part.len());
         let decoded_bytes = stored.outcome(pipeline.decode_part(&stored, part.start, &mut out), &key)?;
-        Ok(Some(((Content::Unit(Arc::new(out)), Some(object.validator())), decoded_bytes)))
+        Ok(Some(((Content::Unit(Arc::new(out)), Some(object.version())), decoded_bytes)))
     }
 
     fn block_bytes(&self, at: &Place<'_>, unit: &[u64]) -> Result<Option<u64>> {
@@ -224,17 +224,17 @@ impl Source for Plain {
         target: &Target<'_>,
         object: u64,
         encoded: &Encoded,
-    ) -> Result<(String, Option<Validator>)> {
+    ) -> Result<(String, Option<ObjectVersion>)> {
         let key = self.key(at, &numbers(&self.axes, object))?;
         let version = match encoded.get(&object) {
             Some(Some(bytes)) => {
-                Some(target.writer.put(&key, &[Part::Bytes(bytes)], target.within, target.like)?)
+                Some(target.writer.put(&key, &[ObjectPart::Bytes(bytes)], target.within, target.like)?)
             }
             Some(None) => {
                 target.writer.delete(&key)?;
                 None
             }
-            None => target.store.head(&key)?.map(|info| info.validator),
+            None => target.store.head(&key)?.map(|info| info.version),
         };
         Ok((key, version))
     }

@@ -77,7 +77,7 @@ impl Inner {
                 None => self.engine.objects.get((self.number, piece.chunk), epoch).ok_or(NotNow)?,
             };
             let (_, object) = open.insert((piece.chunk, object));
-            let read = |at, out: &mut [u8]| if object.read_now(at, out) { Ok(()) } else { Err(NotNow) };
+            let read = |at, out: &mut [u8]| if object.try_read_at(at, out) { Ok(()) } else { Err(NotNow) };
             self.read_raw_piece(read, piece, out)
         });
         read.is_ok()

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use super::sync::{Condvar, Mutex};
 use crate::error::Result;
-use crate::store::{Object, Store, Validator};
+use crate::store::{Object, ObjectVersion, Store};
 
 /// The most objects whose versions are remembered between two opens.
 const MAX_OBJECTS: usize = 4096;
@@ -35,7 +35,7 @@ struct State {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Seen {
-    version: Option<Validator>,
+    version: Option<ObjectVersion>,
     /// How often write-back has replaced the object since it was noted first.
     replacements: u64,
 }
@@ -45,7 +45,7 @@ struct Replacing {
     /// How many threads.
     count: usize,
     /// What readers found meanwhile and had not seen before: the new version, if nobody else replaces it, too.
-    found: Vec<Option<Validator>>,
+    found: Vec<Option<ObjectVersion>>,
 }
 
 /// What is known of an object before it is asked for.
@@ -71,7 +71,7 @@ impl State {
     }
 
     /// A reader was given something of this version. If readers have seen another, some of what they hold is old.
-    fn note(&mut self, key: &str, version: Option<Validator>) {
+    fn note(&mut self, key: &str, version: Option<ObjectVersion>) {
         let Some(seen) = self.objects.get(key).copied() else {
             return self.insert(key, Seen { version, replacements: 0 });
         };
@@ -89,8 +89,8 @@ impl State {
     }
 }
 
-fn version_of(store: &dyn Store, key: &str) -> Result<Option<Validator>> {
-    Ok(store.head(key)?.map(|info| info.validator))
+fn version_of(store: &dyn Store, key: &str) -> Result<Option<ObjectVersion>> {
+    Ok(store.head(key)?.map(|info| info.version))
 }
 
 /// A replacement of an object by write-back, from before its put until its new version is noted. What it changes is no
@@ -103,7 +103,7 @@ pub struct Replacement<'a> {
 impl Replacement<'_> {
     /// The object of version `old` was replaced. If readers saw another version before, what another program did in
     /// between is new to them.
-    pub fn note(&self, old: Option<Validator>, new: Option<Validator>) {
+    pub fn note(&self, old: Option<ObjectVersion>, new: Option<ObjectVersion>) {
         let mut state = self.served.state.lock();
         let seen = state.objects.get(self.key).copied();
         let found = state.replacing.get_mut(self.key).map(|replacing| std::mem::take(&mut replacing.found));
@@ -134,12 +134,12 @@ impl Served {
     /// Opens an object for a reader.
     pub fn open(&self, store: &dyn Store, key: &str) -> Result<Option<Box<dyn Object>>> {
         let object =
-            self.ask(store, key, || store.open(key), |object| object.as_ref().map(|o| o.validator()))?;
+            self.ask(store, key, || store.open(key), |object| object.as_ref().map(|o| o.version()))?;
         Ok(object)
     }
 
     /// The version of an object, for a reader that has something of it.
-    pub fn version(&self, store: &dyn Store, key: &str) -> Result<Option<Validator>> {
+    pub fn version(&self, store: &dyn Store, key: &str) -> Result<Option<ObjectVersion>> {
         self.ask(store, key, || version_of(store, key), |version| *version)
     }
 
@@ -149,7 +149,7 @@ impl Served {
         store: &dyn Store,
         key: &str,
         ask: impl Fn() -> Result<T>,
-        version: impl Fn(&T) -> Option<Validator>,
+        version: impl Fn(&T) -> Option<ObjectVersion>,
     ) -> Result<T> {
         loop {
             let before = self.before(key);
@@ -239,7 +239,7 @@ mod tests {
     use super::*;
     use crate::store::MemoryStore;
 
-    fn served_by(store: &MemoryStore) -> Option<Validator> {
+    fn served_by(store: &MemoryStore) -> Option<ObjectVersion> {
         version_of(store, "a").unwrap()
     }
 

@@ -11,7 +11,7 @@ use super::sharded::{Sharded, read_index};
 use super::source::{Place, Source, corrupt, unencodable};
 use super::write_back::Target;
 use crate::error::{Error, Result};
-use crate::store::{Object, Part, Validator};
+use crate::store::{Object, ObjectPart, ObjectVersion};
 
 /// A piece of a new shard.
 enum Piece<'a> {
@@ -70,7 +70,7 @@ impl Sharded {
         target: &Target<'_>,
         object: u64,
         encoded: &Encoded,
-    ) -> Result<(String, Option<Validator>)> {
+    ) -> Result<(String, Option<ObjectVersion>)> {
         let shard = numbers(self.shards(), object);
         let key = self.keys.key(at.store, &shard)?;
         let is_new = target.is_zero || self.is_whole(object, encoded);
@@ -88,9 +88,9 @@ impl Sharded {
                 let mut parts = Vec::with_capacity(pieces.len());
                 for piece in &pieces {
                     parts.push(match (piece, old.as_deref()) {
-                        (Piece::Encoded(bytes), _) => Part::Bytes(bytes),
-                        (Piece::Index(bytes), _) => Part::Bytes(bytes),
-                        (Piece::Kept(range), Some(old)) => Part::Copy(old, range.clone()),
+                        (Piece::Encoded(bytes), _) => ObjectPart::Bytes(bytes),
+                        (Piece::Index(bytes), _) => ObjectPart::Bytes(bytes),
+                        (Piece::Kept(range), Some(old)) => ObjectPart::Copy(old, range.clone()),
                         (Piece::Kept(_), None) => {
                             return Err(Error::corrupt(key, "a part is kept of a shard that is missing"));
                         }

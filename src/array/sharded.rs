@@ -22,7 +22,7 @@ use crate::codec::{CodecError, Representation, scratch};
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
 use crate::metadata::CodecSpec;
-use crate::store::{Object, Validator};
+use crate::store::{Object, ObjectVersion};
 
 /// The deepest nesting of shards in shards.
 const MAX_LEVELS: usize = 8;
@@ -165,7 +165,7 @@ impl Sharded {
     /// Opens the shard of an inner chunk, of which `wanted_bytes` are to be loaded.
     fn enter(&self, at: &Place<'_>, unit: &[u64], key: &str, wanted_bytes: usize) -> Result<Entered> {
         let Some(object) = at.open(key)? else { return Ok(Entered::Known((Content::Absent, None))) };
-        let version = Some(object.validator());
+        let version = Some(object.version());
         let (offset, length) = match self.find(at, object.as_ref(), key, &self.first_elements(unit))? {
             Found::At(offset, length) => (offset, length),
             Found::Empty(fill) if fill == self.fill => return Ok(Entered::Known((Content::Absent, version))),
@@ -212,7 +212,7 @@ pub(super) fn read_index(
         object.read_exact_at(start + range.start, &mut bytes)?;
         Ok(Content::Index(Arc::new(codec.parse_index(&bytes, length).map_err(corrupt(key))?)))
     };
-    match at.cache.get_version(cache_key, object.validator(), load)? {
+    match at.cache.get_version(cache_key, object.version(), load)? {
         Content::Index(index) => Ok(index),
         _ => Err(Error::corrupt(key, "the cache holds no index here")),
     }
@@ -258,7 +258,7 @@ impl Source for Sharded {
         target: &Target<'_>,
         object: u64,
         encoded: &Encoded,
-    ) -> Result<(String, Option<Validator>)> {
+    ) -> Result<(String, Option<ObjectVersion>)> {
         self.store_shard(at, target, object, encoded)
     }
 
@@ -289,7 +289,7 @@ impl Source for Sharded {
         object.read_exact_at(offset, &mut encoded)?;
         let mut decoded = at.buffer(self.inner.decoded_bytes());
         self.inner.decode(&encoded, &mut decoded).map_err(of_inner(unit)).map_err(corrupt(&key))?;
-        Ok((Content::Unit(Arc::new(decoded)), Some(object.validator())))
+        Ok((Content::Unit(Arc::new(decoded)), Some(object.version())))
     }
 
     fn load_part(&self, at: &Place<'_>, unit: &[u64], part: Range<usize>) -> Result<Option<(Loaded, usize)>> {
@@ -305,7 +305,7 @@ impl Source for Sharded {
         let mut out = at.buffer(part.len());
         let decoded = self.inner.decode_part(&stored, part.start, &mut out).map_err(of_inner(unit));
         let decoded_bytes = stored.outcome(decoded, &key)?;
-        Ok(Some(((Content::Unit(Arc::new(out)), Some(object.validator())), decoded_bytes)))
+        Ok(Some(((Content::Unit(Arc::new(out)), Some(object.version())), decoded_bytes)))
     }
 
     fn block_bytes(&self, at: &Place<'_>, unit: &[u64]) -> Result<Option<u64>> {

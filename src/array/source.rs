@@ -17,7 +17,7 @@ use crate::codec::{CodecError, CodecResult, StoredBytes, scratch};
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
 use crate::metadata::ChunkKeyEncoding;
-use crate::store::{Object, Store, Validator, join};
+use crate::store::{Object, ObjectVersion, Store, join};
 
 /// The most bytes that one decoded unit may have: it is held in memory as a whole.
 pub const MAX_UNIT_BYTES: u64 = 4 << 30;
@@ -83,7 +83,7 @@ pub trait Source: Send + Sync {
         target: &Target<'_>,
         object: u64,
         encoded: &Encoded,
-    ) -> Result<(String, Option<Validator>)>;
+    ) -> Result<(String, Option<ObjectVersion>)>;
     /// Whether decoding always gives back what was encoded.
     fn is_lossless(&self) -> bool;
     /// The fix-up of raw bytes (whole elements) to served form.
@@ -116,7 +116,7 @@ impl Place<'_> {
     }
 
     /// The version that an object has now, of which something is going to be used.
-    pub fn version(&self, key: &str) -> Result<Option<Validator>> {
+    pub fn version(&self, key: &str) -> Result<Option<ObjectVersion>> {
         self.served.version(self.store, key)
     }
 
@@ -240,7 +240,7 @@ pub fn corrupt(key: &str) -> impl Fn(CodecError) -> Error + '_ {
 }
 
 /// Reads a whole object of at most `limit_bytes`: its bytes and its version.
-pub fn read_whole(at: &Place<'_>, key: &str, limit_bytes: u64) -> Result<Option<(Buffer, Validator)>> {
+pub fn read_whole(at: &Place<'_>, key: &str, limit_bytes: u64) -> Result<Option<(Buffer, ObjectVersion)>> {
     let Some(object) = at.open(key)? else { return Ok(None) };
     let size = object.size_bytes();
     if size > limit_bytes {
@@ -251,7 +251,7 @@ pub fn read_whole(at: &Place<'_>, key: &str, limit_bytes: u64) -> Result<Option<
     let size = usize::try_from(size).map_err(|_| Error::corrupt(key, "too large for this machine"))?;
     let mut bytes = scratch::transient(size).map_err(corrupt(key))?;
     object.read_exact_at(0, &mut bytes)?;
-    Ok(Some((bytes, object.validator())))
+    Ok(Some((bytes, object.version())))
 }
 
 /// A codec's error while encoding, with the key of the object that was to be stored.

@@ -6,15 +6,15 @@
 use lru::LruCache;
 
 use super::sync::Mutex;
-use crate::codec::PartStream;
-use crate::store::Validator;
+use crate::codec::ResumableDecoder;
+use crate::store::ObjectVersion;
 
 /// The most decoders that are kept. One of DEFLATE takes some 50 KiB.
 pub const MOST_STREAMS: usize = 256;
 
 struct Kept {
-    version: Validator,
-    stream: Box<dyn PartStream>,
+    version: ObjectVersion,
+    stream: Box<dyn ResumableDecoder>,
 }
 
 /// The decoders of one engine, by array and unit.
@@ -30,13 +30,18 @@ impl Default for Streams {
 
 impl Streams {
     /// Takes the decoder of a unit, if it stands no further than at byte `start`.
-    pub fn take(&self, unit: (u64, u64), version: Validator, start: usize) -> Option<Box<dyn PartStream>> {
+    pub fn take(
+        &self,
+        unit: (u64, u64),
+        version: ObjectVersion,
+        start: usize,
+    ) -> Option<Box<dyn ResumableDecoder>> {
         let kept = self.kept.lock().pop(&unit)?;
         (kept.version == version && kept.stream.position() <= start).then_some(kept.stream)
     }
 
     /// Keeps a decoder for the unit's next rows.
-    pub fn keep(&self, unit: (u64, u64), version: Validator, stream: Box<dyn PartStream>) {
+    pub fn keep(&self, unit: (u64, u64), version: ObjectVersion, stream: Box<dyn ResumableDecoder>) {
         let mut kept = self.kept.lock();
         let old = kept.put(unit, Kept { version, stream });
         let oldest = if kept.len() > MOST_STREAMS { kept.pop_lru() } else { None };

@@ -17,7 +17,7 @@ use crate::codec::CodecError;
 use crate::codec::vlen::Vlen;
 use crate::error::{Error, Result};
 use crate::metadata::{ArrayMetadata, DataType, VariableLength};
-use crate::store::{Store, Validator};
+use crate::store::{ObjectVersion, Store};
 
 /// The most chunks (or shards) that one pass looks for.
 const MAX_OBJECTS: u64 = 1 << 20;
@@ -97,7 +97,7 @@ impl VariableArray {
         for row in 0..self.rows() {
             self.for_each_chunk_of(row, |_, key| {
                 let found = self.store.head(key)?;
-                found.map(|info| info.validator).hash(&mut version);
+                found.map(|info| info.version).hash(&mut version);
                 Ok(())
             })?;
         }
@@ -161,7 +161,7 @@ impl VariableArray {
         let mut slab = Slab::new(&self.axes, row, held, document_key)?;
         self.for_each_chunk_of(row, |spans, key| {
             let found = self.read_object(key, held)?;
-            found.as_ref().map(|(_, validator)| *validator).hash(version);
+            found.as_ref().map(|(_, version)| *version).hash(version);
             let Some((encoded, _)) = found else { return Ok(()) };
             let origin: Vec<u64> = spans.iter().map(|span| span.start).collect();
             let shape: Vec<u64> = spans.iter().map(|span| span.length).collect();
@@ -181,7 +181,7 @@ impl VariableArray {
     }
 
     /// A whole object, and its version.
-    fn read_object(&self, key: &str, held: &mut Held) -> Result<Option<(Vec<u8>, Validator)>> {
+    fn read_object(&self, key: &str, held: &mut Held) -> Result<Option<(Vec<u8>, ObjectVersion)>> {
         let Some(object) = self.store.open(key)? else { return Ok(None) };
         let size_bytes = object.size_bytes();
         hold(held, size_bytes, key)?;
@@ -189,7 +189,7 @@ impl VariableArray {
             .map_err(|_| Error::corrupt(key, "more bytes than this machine can address"))?;
         let mut encoded = vec![0; length];
         object.read_exact_at(0, &mut encoded)?;
-        Ok(Some((encoded, object.validator())))
+        Ok(Some((encoded, object.version())))
     }
 }
 

@@ -16,7 +16,7 @@ use super::write_back::DirtyUnits;
 use super::{Array, Inner};
 use crate::error::{Error, Result};
 use crate::metadata::{DataType, MAX_DOCUMENT_BYTES, parse_array};
-use crate::store::{Validator, Writer};
+use crate::store::{ObjectVersion, Writer};
 
 /// The most objects of an array that can be set to zero.
 const MAX_ZEROED_OBJECTS: u64 = 1 << 24;
@@ -84,7 +84,7 @@ impl Array {
             log::warn!("{document_key}: removed {removed} unfinished files of a writer that died");
         }
         inner.writing.is_written.store(true, Ordering::Release);
-        let version = Some(info.validator);
+        let version = Some(info.version);
         *opened = Some(Opened { writers: 1, _lock: lock, document, version, array: inner.number, folder });
         inner.engine.register(&self.inner);
         Ok(())
@@ -218,7 +218,7 @@ fn lock_folder(writer: &dyn Writer, folder: &str) -> Result<Option<Box<dyn Send 
 impl Inner {
     /// Device and inode of the array's folder, where the store has such.
     pub(super) fn folder_identity(&self) -> Result<Option<(u64, u64)>> {
-        let folder = self.store.head(&self.path)?.map(|info| info.validator);
+        let folder = self.store.head(&self.path)?.map(|info| info.version);
         Ok(folder.filter(|folder| folder.inode != 0).map(|folder| (folder.device, folder.inode)))
     }
 
@@ -419,7 +419,7 @@ impl Inner {
                 Some(_) => fill_items(out, &self.fill, gap.start % item),
             }
         }
-        state.base = Some(base.and_then(|(_, version): (Content, Option<Validator>)| version));
+        state.base = Some(base.and_then(|(_, version): (Content, Option<ObjectVersion>)| version));
     }
 
     /// Puts the fill value where a unit at the edge reaches beyond the array.

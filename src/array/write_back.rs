@@ -18,7 +18,7 @@ use super::sync::{self, Mutex};
 use super::{Array, Inner};
 use crate::error::{Error, Result};
 use crate::metadata::MAX_DOCUMENT_BYTES;
-use crate::store::{Info, Store, Validator, Writer};
+use crate::store::{Info, ObjectVersion, Store, Writer};
 
 /// Threads that store: most of them wait for the disk.
 const THREADS_PER_CORE: usize = 4;
@@ -368,7 +368,7 @@ impl Inner {
             return Err(stale());
         }
         let now = self.store.head(key)?.ok_or_else(stale)?;
-        if opened.version != Some(now.validator) {
+        if opened.version != Some(now.version) {
             let document = self.store.get(key, MAX_DOCUMENT_BYTES)?.ok_or_else(stale)?;
             if document != opened.document {
                 if !self.is_described_by(&document) {
@@ -376,7 +376,7 @@ impl Inner {
                 }
                 opened.document = document;
             }
-            opened.version = Some(now.validator);
+            opened.version = Some(now.version);
         }
         Ok(now)
     }
@@ -410,7 +410,7 @@ impl Inner {
             return Ok(());
         };
         let key = self.source.key(&self.place(), &self.grid.index(any))?;
-        let old = self.store.head(&key)?.map(|info| info.validator);
+        let old = self.store.head(&key)?.map(|info| info.version);
         let (mut encoded, generations) = self.encode_units(units, is_zero, old, threads)?;
         if is_zero {
             self.encode_zeros(object, &mut encoded)?;
@@ -483,7 +483,7 @@ impl Inner {
         number: u64,
         state: &mut UnitState,
         is_zero: bool,
-        now: Option<Validator>,
+        now: Option<ObjectVersion>,
     ) -> Result<()> {
         if let Some(base) = state.base
             && !is_zero

@@ -249,7 +249,7 @@ fn a_changed_document_and_a_foreign_change_are_noticed() {
         .unwrap()
         .put(
             "a/c/0/0",
-            &[crate::store::Part::Bytes(&[9; 2048])],
+            &[crate::store::ObjectPart::Bytes(&[9; 2048])],
             "a",
             &store.head("a/zarr.json").unwrap().unwrap(),
         )
@@ -263,7 +263,7 @@ fn a_changed_document_and_a_foreign_change_are_noticed() {
         store
             .writer()
             .unwrap()
-            .put("a/zarr.json", &[crate::store::Part::Bytes(document)], "a", &like)
+            .put("a/zarr.json", &[crate::store::ObjectPart::Bytes(document)], "a", &like)
             .unwrap()
     };
     let document = store.get("a/zarr.json", 1 << 20).unwrap().unwrap();
@@ -321,7 +321,7 @@ fn a_foreign_change_beside_ours_is_seen_at_the_next_open() {
     array.flush().unwrap();
     assert!(array.revalidate().unwrap(), "our own writes are no news");
     let like = store.head("a/zarr.json").unwrap().unwrap();
-    let foreign = [crate::store::Part::Bytes(&[7; 2048])];
+    let foreign = [crate::store::ObjectPart::Bytes(&[7; 2048])];
     store.writer().unwrap().put("a/c/0/0", &foreign, "a", &like).unwrap();
     array.write_at(0, &[3; 2]).unwrap();
     array.flush().unwrap();
@@ -381,7 +381,11 @@ fn memory_is_bounded_while_storing_fails() {
     let document = store.get("a/zarr.json", 1 << 20).unwrap().unwrap();
     let like = store.head("a/zarr.json").unwrap().unwrap();
     let put = |bytes: &[u8]| {
-        store.writer().unwrap().put("a/zarr.json", &[crate::store::Part::Bytes(bytes)], "a", &like).unwrap()
+        store
+            .writer()
+            .unwrap()
+            .put("a/zarr.json", &[crate::store::ObjectPart::Bytes(bytes)], "a", &like)
+            .unwrap()
     };
     put(b"{}");
     let mut taken = 0;
@@ -413,7 +417,11 @@ fn attributes_may_change_and_a_grown_array_goes_on() {
         document["attributes"] = attributes;
         let bytes = document.to_string().into_bytes();
         let like = store.head("a/zarr.json").unwrap().unwrap();
-        store.writer().unwrap().put("a/zarr.json", &[crate::store::Part::Bytes(&bytes)], "a", &like).unwrap();
+        store
+            .writer()
+            .unwrap()
+            .put("a/zarr.json", &[crate::store::ObjectPart::Bytes(&bytes)], "a", &like)
+            .unwrap();
         let Document::Array(metadata) = parse_v3("a/zarr.json", &bytes).unwrap() else { panic!("no array") };
         Arc::new(metadata)
     };
@@ -425,7 +433,7 @@ fn attributes_may_change_and_a_grown_array_goes_on() {
     let mut chunk = store.get("a/c/1/0", 1 << 20).unwrap().unwrap();
     chunk[8..].fill(9);
     let like = store.head("a/zarr.json").unwrap().unwrap();
-    store.writer().unwrap().put("a/c/1/0", &[crate::store::Part::Bytes(&chunk)], "a", &like).unwrap();
+    store.writer().unwrap().put("a/c/1/0", &[crate::store::ObjectPart::Bytes(&chunk)], "a", &like).unwrap();
     let grown = array.grown(metadata, case.layout).unwrap();
     assert!(grown.is_dirty() && grown.has_writers());
     assert_eq!(array.flush().unwrap_err().errno(), libc::ESTALE, "the old one stores nothing any more");

@@ -11,9 +11,9 @@ use super::output;
 pub enum Exit {
     /// The command line makes no sense; the sentence says what to write instead.
     Usage(String),
-    /// It was tried and failed, for this reason.
+    /// The command failed, for this reason.
     Failed(String),
-    /// It failed, and what there was to say has been said.
+    /// The command failed and has printed the reason.
     Reported,
 }
 
@@ -21,7 +21,7 @@ pub enum Exit {
 pub type Outcome<T = ()> = Result<T, Exit>;
 
 impl Exit {
-    /// Prints the reason, and gives the exit code.
+    /// Prints the reason and returns the exit code.
     pub fn report(self) -> ExitCode {
         match self {
             Exit::Usage(sentence) => {

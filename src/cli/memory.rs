@@ -2,12 +2,12 @@
 //!
 //! cgroup v2 gives `memory.max`, v1 `memory.limit_in_bytes`, in each folder from the process's own group up to the
 //! root. Inside a container the path of `/proc/self/cgroup` may not exist; walking up ends at the container's own root,
-//! whose limit is the container's. Uses nothing.
+//! which has the container's limit. Uses nothing.
 
 use std::fs;
 use std::path::Path;
 
-/// Bytes this process may use, `None` where the machine does not tell.
+/// Bytes this process may use, `None` where that is unknown.
 pub fn limit_bytes() -> Option<u64> {
     limit_bytes_below(Path::new("/"))
 }
@@ -32,14 +32,14 @@ fn group_limit_bytes(root: &Path, line: &str) -> Option<u64> {
     } else {
         return None;
     };
-    // `..` stands at the front where the process's group lies outside its cgroup namespace.
+    // The path begins with `..` where the process's group is outside its cgroup namespace.
     let relative: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && *part != "..").collect();
     let limits = tops.iter().flat_map(|top| {
         let relative = &relative;
         (0..=relative.len()).filter_map(move |depth| {
             let mut folder = root.join(top);
             folder.extend(relative.iter().take(depth));
-            // `max` is no number: no limit there.
+            // `max` is not a number: this group has no limit.
             fs::read_to_string(folder.join(file)).ok()?.trim().parse::<u64>().ok()
         })
     });

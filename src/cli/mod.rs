@@ -3,26 +3,16 @@
 //! One file per command; each command is a struct of arguments with a `run`. Everything a user may type is defined
 //! once, here and in `options`: help, man page, completions, `-o` words and README's table come from it.
 
-mod attrs;
-mod cat;
-mod check;
-mod completions;
-mod demo;
+mod commands;
 mod exit;
 mod log;
-mod log_file;
-mod ls;
-mod man;
 mod memory;
-mod mount;
+mod mount_options;
 mod open;
 mod options;
 mod output;
 mod progress;
-mod sample;
 mod size;
-mod umount;
-mod words;
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -33,9 +23,10 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use zarrfs::nearest::nearest;
 
+use commands::{attrs, cat, check, completions, demo, ls, man, mount, umount};
 use exit::{Exit, Outcome};
 
-/// Mounts a Zarr hierarchy so that every array is one flat binary file beside a JSON sidecar.
+/// Mounts a Zarr hierarchy so that every array is one flat binary file with a JSON sidecar.
 #[derive(Debug, Parser)]
 #[command(name = "zarrfs", version, args_override_self = true)]
 #[command(after_help = "zarrfs STORE MOUNTPOINT [-o WORDS] is short for zarrfs mount.")]
@@ -75,7 +66,7 @@ fn parse_and_run(arguments: Vec<OsString>) -> Outcome {
     let Some(command_line) = parse(&arguments)? else { return Ok(()) };
     match command_line.command {
         Command::Mount(first) => {
-            let words = words::read(&first.words, &mount_definition(), first.sloppy)?;
+            let words = mount_options::read(&first.words, &mount_definition(), first.sloppy)?;
             let again = arguments.iter().take(2).cloned();
             let again = again.chain(words.flags.iter().map(OsString::from));
             // Flags after words, so that a flag wins over a word.
@@ -96,7 +87,7 @@ fn parse_and_run(arguments: Vec<OsString>) -> Outcome {
     }
 }
 
-/// Who called us by another name.
+/// The other names that the program can be called by.
 #[derive(Debug, PartialEq, Eq)]
 enum Helper {
     /// mount(8): `mount.zarrfs` or `mount.fuse.zarrfs`.
@@ -114,7 +105,7 @@ fn helper(arguments: &[OsString]) -> Option<Helper> {
     }
 }
 
-/// Puts `mount` in front where a store was named without a command.
+/// Inserts `mount` where the first argument is a store instead of a command.
 fn with_command(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let mut definition = CommandLine::command();
     definition.build();
@@ -123,7 +114,7 @@ fn with_command(mut arguments: Vec<OsString>) -> Vec<OsString> {
         return arguments;
     };
     let is_help = ["-h", "--help", "-V", "--version"].contains(&first.as_str());
-    // `mnt` is no store, where nothing of that name is here, but a command that does not exist.
+    // A word like `mnt` that does not exist as a path is a mistyped command, not a store.
     let is_store = first.contains(['/', '.', ':', '-']) || Path::new(&first).exists();
     if !is_help && !names.contains(&first.as_str()) && is_store {
         arguments.insert(1, OsString::from("mount"));
@@ -153,7 +144,7 @@ fn parse(arguments: &[OsString]) -> Outcome<Option<CommandLine>> {
     };
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            // A reader that has gone away needs no help.
+            // A reader that has gone does not need the help.
             let _ = error.print();
             Ok(None)
         }
@@ -164,7 +155,7 @@ fn parse(arguments: &[OsString]) -> Outcome<Option<CommandLine>> {
     }
 }
 
-/// clap's complaint as one sentence.
+/// clap's error as one sentence.
 fn sentence(error: &clap::Error) -> String {
     let context = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
@@ -175,7 +166,10 @@ fn sentence(error: &clap::Error) -> String {
         ErrorKind::UnknownArgument => {
             let unknown = context(ContextKind::InvalidArg).unwrap_or_default();
             if !unknown.starts_with('-') {
-                return format!("one argument too many: '{unknown}'");
+                return format!("unexpected argument '{unknown}'");
+            }
+            if let Some(sentence) = mount_options::not_in_this_version(unknown.trim_start_matches('-')) {
+                return sentence.to_owned();
             }
             match context(ContextKind::SuggestedArg) {
                 Some(near) => format!("unknown option '{unknown}': did you mean '{near}'?"),
@@ -188,17 +182,18 @@ fn sentence(error: &clap::Error) -> String {
                 Some(near) => format!("unknown command '{unknown}': did you mean '{near}'?"),
                 None => {
                     format!(
-                        "no command and no store here is called '{unknown}': 'zarrfs --help' lists the commands"
+                        "'{unknown}' is neither a command nor an existing store: 'zarrfs --help' lists the commands"
                     )
                 }
             }
         }
         ErrorKind::MissingRequiredArgument => {
-            let missing = match error.get(ContextKind::InvalidArg) {
-                Some(ContextValue::Strings(names)) => names.join(" and "),
-                _ => "an argument".to_owned(),
+            let (missing, verb) = match error.get(ContextKind::InvalidArg) {
+                Some(ContextValue::Strings(names)) if names.len() > 1 => (names.join(" and "), "are"),
+                Some(ContextValue::Strings(names)) => (names.concat(), "is"),
+                _ => ("an argument".to_owned(), "is"),
             };
-            format!("{missing} is missing: '--help' shows how the command is written")
+            format!("{missing} {verb} missing: '--help' shows the usage")
         }
         _ => {
             let text = error.to_string();
@@ -237,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn mount_helpers_are_told_by_their_name() {
+    fn mount_helpers_have_names_of_their_own() {
         assert_eq!(helper(&["/usr/sbin/mount.zarrfs".into()]), Some(Helper::Mount));
         assert_eq!(helper(&["mount.fuse.zarrfs".into()]), Some(Helper::Mount));
         assert_eq!(helper(&["/sbin/umount.fuse.zarrfs".into()]), Some(Helper::Umount));

@@ -10,10 +10,12 @@ use zarrfs::store::Store;
 
 use super::exit::{Exit, Outcome};
 
-/// Folders looked into for a first trace of Zarr, before a store is taken on trust.
+/// How many folders are searched for a first trace of Zarr before a store is accepted without one.
 const MAX_FOLDERS_SEARCHED: usize = 10_000;
+/// The most names of a group that an error sentence lists.
+const MAX_NAMES_SHOWN: usize = 12;
 
-/// Opens a store, and refuses a folder in which nothing is of Zarr.
+/// Opens a store; a folder without any Zarr in it is an error.
 pub fn zarr_store(location: &str, follow_symlinks: bool) -> Result<Arc<dyn Store>> {
     with_zarr(zarrfs::store::open(location, follow_symlinks)?)
 }
@@ -39,12 +41,12 @@ fn with_zarr(store: Arc<dyn Store>) -> Result<Arc<dyn Store>> {
     )))
 }
 
-/// A path in the store as people name it.
+/// A path in the store for display.
 pub fn shown(path: &str) -> &str {
     if path.is_empty() { "/" } else { path }
 }
 
-/// The path in the store that a user means; the root by `""`, `.` or `/`.
+/// The path in the store for a user's spelling; `""`, `.` and `/` are the root.
 pub fn path(name: &str) -> String {
     name.split('/').filter(|part| !part.is_empty() && *part != ".").collect::<Vec<_>>().join("/")
 }
@@ -64,7 +66,7 @@ pub fn array(tree: &Tree, path: &str) -> Outcome<Arc<ArrayMetadata>> {
     }
 }
 
-/// What to say of a path that is not in the store.
+/// The error for a path without an array.
 pub fn unknown(tree: &Tree, path: &str) -> Exit {
     let place = tree.store().describe();
     let known: Vec<String> = arrays(tree, "").take(MAX_FOLDERS_SEARCHED).collect();
@@ -72,6 +74,39 @@ pub fn unknown(tree: &Tree, path: &str) -> Exit {
         Some(near) => format!("no array '{path}' in {place}: did you mean '{near}'?"),
         None => format!("no array '{path}' in {place}: 'zarrfs ls {place}' lists what is there"),
     })
+}
+
+/// The error for a path with neither an array nor a group: it says what is there instead.
+pub fn unknown_node(tree: &Tree, path: &str) -> Exit {
+    let place = tree.store().describe();
+    if path.contains('=') {
+        return Exit::Usage(format!(
+            "'{path}' is in the place of NODE: write 'zarrfs attrs {place} NODE {path}'"
+        ));
+    }
+    let mut above = path;
+    let node = loop {
+        above = above.rsplit_once('/').map_or("", |(above, _)| above);
+        match tree.node(above) {
+            Ok(None) if !above.is_empty() => {}
+            node => break node,
+        }
+    };
+    let there = match node {
+        Err(error) | Ok(Some(Node::Broken { error, .. })) => return error.into(),
+        Ok(Some(Node::Array { .. })) => format!("'{}' is an array, and nothing is below it", shown(above)),
+        Ok(_) => {
+            let names = tree.children(above).unwrap_or_default();
+            let more = if names.len() > MAX_NAMES_SHOWN { ", …" } else { "" };
+            let names: Vec<String> =
+                names.into_iter().take(MAX_NAMES_SHOWN).map(|child| child.name).collect();
+            match names.is_empty() {
+                true => format!("'{}' is an empty group", shown(above)),
+                false => format!("'{}' holds {}{more}", shown(above), names.join(", ")),
+            }
+        }
+    };
+    Exit::Failed(format!("no array or group '{path}' in {place}: {there}"))
 }
 
 /// The paths of the arrays below a group.

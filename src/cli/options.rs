@@ -1,5 +1,5 @@
-//! The options that several commands share, as clap defines them: the one table behind the command line, `-o` words,
-//! help, the man page, the completions and README's table. Uses `array` and `mount` for what the options turn into.
+//! The options that several commands share, as clap defines them: the one table for the command line, `-o` options,
+//! help, the man page, the completions and README's table. Uses `array` and `mount` for the types of the values.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use super::{memory, size};
 use zarrfs::array::{ByteOrder, Layout, Order};
 
-/// A cache where the machine does not tell how much memory it has.
+/// The cache size where the machine's memory is unknown.
 const CACHE_BYTES_WHERE_MEMORY_IS_UNKNOWN: u64 = 1 << 30;
 /// The most decoding threads.
 const MAX_THREADS: u64 = 1024;
@@ -52,7 +52,7 @@ pub struct AccessArguments {
 
 /// Byte order of the served file.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum ByteOrderWord {
+pub enum ByteOrderChoice {
     /// Least significant byte first.
     Little,
     /// Most significant byte first.
@@ -61,7 +61,7 @@ pub enum ByteOrderWord {
 
 /// Which index varies fastest in the served file.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum OrderWord {
+pub enum OrderChoice {
     /// Last index fastest.
     #[value(name = "C")]
     C,
@@ -75,24 +75,24 @@ pub enum OrderWord {
 pub struct LayoutArguments {
     /// Byte order of the elements, whatever the store has
     #[arg(long, value_name = "little|big", default_value = "little", hide_possible_values = true)]
-    pub byte_order: ByteOrderWord,
+    pub byte_order: ByteOrderChoice,
 
     /// C: the last index varies fastest (C, NumPy); F: the first (Fortran, MATLAB, R, Julia, IDL)
     #[arg(long, value_name = "C|F", default_value = "C", ignore_case = true, hide_possible_values = true)]
-    pub order: OrderWord,
+    pub order: OrderChoice,
 }
 
 impl LayoutArguments {
-    /// As the array layer wants it.
+    /// The layout for the array layer.
     pub fn layout(&self) -> Layout {
         Layout {
             order: match self.order {
-                OrderWord::C => Order::C,
-                OrderWord::F => Order::F,
+                OrderChoice::C => Order::C,
+                OrderChoice::F => Order::F,
             },
             byte_order: match self.byte_order {
-                ByteOrderWord::Little => ByteOrder::Little,
-                ByteOrderWord::Big => ByteOrder::Big,
+                ByteOrderChoice::Little => ByteOrder::Little,
+                ByteOrderChoice::Big => ByteOrder::Big,
             },
         }
     }
@@ -127,7 +127,7 @@ impl ThreadsArguments {
     }
 }
 
-/// What a mount takes whatever its cache (README, "Memory"): where little is allowed, that comes first.
+/// Memory of a mount besides its cache (README, "Memory"); it is subtracted from the memory limit first.
 const BESIDES_THE_CACHE_BYTES: u64 = 64 << 20;
 
 impl EngineArguments {
@@ -139,7 +139,7 @@ impl EngineArguments {
     }
 }
 
-/// Where messages go and which.
+/// Which messages are logged, and where.
 #[derive(Args, Clone, Debug)]
 pub struct LogArguments {
     /// Messages to write: off, error, warn, info, debug or trace; or a filter as in RUST_LOG, which it overrides [default: warn]

@@ -1,4 +1,4 @@
-//! Standard output and standard error, of which the reader may have enough before we do (`zarrfs cat … | head`).
+//! Standard output and standard error; the reader may close either early (`zarrfs cat … | head`).
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
@@ -10,7 +10,7 @@ use super::exit::{Exit, Outcome};
 pub enum Reader {
     /// Yes.
     Reads,
-    /// It closed its end: nobody wants the rest, which is no error.
+    /// It closed its end: the rest is not needed, and that is not an error.
     HasGone,
 }
 
@@ -24,7 +24,7 @@ pub fn write(bytes: &[u8]) -> Outcome<Reader> {
     }
 }
 
-/// Writes a line to standard error; where nobody reads that, it is lost.
+/// Writes a line to standard error; if that is closed, the line is lost.
 pub fn note(line: impl Display) {
     let _ = writeln!(io::stderr(), "{line}");
 }

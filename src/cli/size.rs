@@ -1,6 +1,6 @@
-//! Sizes as people write them (`512M`, `2G`, `2GiB`) and as people read them. Uses nothing.
+//! Sizes as users write them (`512M`, `2G`, `2GiB`) and as they are displayed. Uses nothing.
 //!
-//! All units are powers of 1024, with or without `i` and `B`: memory is what they measure here.
+//! All units are powers of 1024, with or without `i` and `B`: they measure memory.
 
 const UNITS: [&str; 5] = ["K", "M", "G", "T", "P"];
 
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_size_is_refused() {
+    fn other_text_is_rejected() {
         for text in ["", "M", "-1", "1X", "2GG", "1.2.3", "nan", "inf", "99999999P", "1e9", "2 G 3", "BB"] {
             assert!(parse(text).is_err(), "{text}");
         }

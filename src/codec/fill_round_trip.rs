@@ -1,14 +1,14 @@
-//! Whether an array's fill value comes back through its codecs as the number it was. Uses `metadata`.
+//! Whether an array's fill value survives its codecs as the same number. Uses `metadata`.
 //!
 //! Spec: zarr-extensions, codecs/cast_value, "data_type": a fill value that cannot survive the cast and the cast
-//! back is an error. It is asked of the whole chain, not of `cast_value` alone: what `scale_offset` makes of a
+//! back is an error. The check covers the whole chain, not `cast_value` alone: what `scale_offset` makes of a
 //! fill value is rarely a whole number to the last bit, and casting it to an integer and scaling it back still
 //! gives the fill value.
 
-use super::real::Format;
+use super::kernels::exact_number::Format;
 use super::{ArrayToArray, CodecError, CodecResult, Representation};
 
-/// Checks the fill value behind the last codec that asks for it, back to `decoded`, or as far back as elements can
+/// Checks the fill value after the last codec that requires it, back to `decoded`, or as far back as elements can
 /// be decoded one by one.
 pub fn check(decoded: &Representation, codecs: &[&dyn ArrayToArray]) -> CodecResult<()> {
     if decoded.fill_value.is_undefined {
@@ -34,7 +34,7 @@ pub fn check(decoded: &Representation, codecs: &[&dyn ArrayToArray]) -> CodecRes
     }
     same(level, &fill)?;
     match left.split_last() {
-        // What stands before the codec that ended the way back is checked for itself.
+        // The codecs before the one that ended the way back are checked separately.
         Some((_, before)) => check(decoded, before),
         None => Ok(()),
     }
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn before_and_behind_a_codec_of_whole_chunks_it_is_checked_apart() {
+    fn a_codec_of_whole_chunks_splits_the_check() {
         let reshape = json!({"name": "reshape", "configuration": {"shape": [6]}});
         let scaled = scale_offset(0.0, 4.0);
         build(DataType::Float64, json!(0.5), json!([scaled, reshape, cast("int8")])).unwrap();

@@ -1,71 +1,27 @@
 //! Codecs: from the elements of a chunk to stored bytes and back.
 //!
 //! Three traits for the three kinds (v3 core, "Codecs"), one file per codec, one line per codec in
-//! `registry.rs`, and `pipeline.rs` that chains them. Uses `error` and `metadata`.
+//! `registry.rs`, and `pipeline.rs`, which chains them. Uses `error` and `metadata`.
 //!
 //! Invariants:
 //! - Array data between codecs is canonical (see `metadata::data_type`): C order, packed, little-endian.
-//! - A decoder never writes or allocates more than it is told to (`out.len()`, `limit_bytes`); a stored size is
-//!   compared with that limit before anything is allocated by it.
-//! - A codec is built for one [`Representation`] and refuses, when built, what it cannot take.
-//! - Errors here are a [`CodecError`] without a key; the layer above knows the key and adds it.
+//! - A decoder never writes or allocates more than its limit (`out.len()`, `limit_bytes`); a stored size is compared
+//!   with that limit before it sizes an allocation.
+//! - A codec is built for one [`Representation`] and rejects at that moment what it does not support.
+//! - Errors are [`CodecError`]s without a key; the layer above knows the key and adds it.
 
-mod adler32;
-mod array_compressor;
-mod astype;
-mod base64;
-mod bitround;
-mod blosc;
-mod blosc_blocks;
-mod blosc_direct;
-pub mod byte_swap;
-mod bytes;
-mod bz2;
-mod cast_value;
-mod categorize;
-mod checksum;
-pub mod configuration;
-mod crc32;
-mod crc32c;
-mod delta;
-mod element;
+mod array_to_array;
+mod array_to_bytes;
+mod bytes_to_bytes;
+pub mod config;
 mod encoded_bytes;
 mod fill_round_trip;
-mod fixedscaleoffset;
-mod fletcher32;
-mod gzip;
-mod inflate;
-mod inflate_stream;
-mod jenkins_lookup3;
-mod lz4;
-mod lzma;
-mod lzma_filters;
-mod narrow;
-mod numcodecs_packbits;
-mod numeric_dtype;
-mod numeric_filter;
-mod packbits;
-mod part;
-mod pcodec;
-mod permute;
+mod kernels;
+mod numcodecs;
+mod partial;
 pub mod pipeline;
-mod quantize;
-mod real;
-mod region;
 pub mod registry;
-mod reshape;
-mod scale_offset;
 pub mod scratch;
-pub mod shard_index;
-pub mod sharding_indexed;
-mod shuffle;
-mod stream_decoder;
-mod transpose;
-pub mod vlen;
-mod zfp;
-mod zfpy;
-mod zlib;
-mod zstd;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -75,16 +31,19 @@ use serde_json::{Map, Value};
 use crate::metadata::{CodecFamily, DataType, FillValue, MAX_CHUNK_BYTES};
 use sharding_indexed::ShardingIndexed;
 
+pub use array_to_bytes::sharding::{self as sharding_indexed, index as shard_index};
+pub use array_to_bytes::vlen;
 pub use encoded_bytes::EncodedBytes;
-pub use part::{PartStream, StoredBytes};
+pub use kernels::byte_swap;
+pub use partial::{ResumableDecoder, StoredBytes};
 pub use pipeline::Pipeline;
 
-/// What a codec says when it cannot be built, cannot decode or cannot encode.
+/// Why a codec cannot be built, cannot decode or cannot encode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CodecError {
     /// One sentence, without a key.
     pub reason: String,
-    /// Whether the request is well-formed and this program lacks what it asks for (EOPNOTSUPP rather than EIO).
+    /// Whether the request is well-formed and this program does not support it (EOPNOTSUPP rather than EIO).
     pub is_unsupported: bool,
 }
 
@@ -94,7 +53,7 @@ impl CodecError {
         CodecError { reason: reason.to_string(), is_unsupported: false }
     }
 
-    /// The stored feature that is lacking, by its stored name.
+    /// A feature that this program does not support, by its stored name.
     pub fn unsupported(feature: impl fmt::Display) -> Self {
         CodecError { reason: feature.to_string(), is_unsupported: true }
     }
@@ -132,7 +91,7 @@ impl Representation {
     /// Elements of the chunk.
     pub fn elements(&self) -> CodecResult<u64> {
         let product = self.shape.iter().try_fold(1u64, |product, &length| product.checked_mul(length));
-        // A length 0 hides no overflow: a product with it is 0 wherever it stands.
+        // A zero length makes the product 0 even where the other lengths overflow.
         let product = if self.shape.contains(&0) { Some(0) } else { product };
         product.ok_or_else(|| CodecError::new(format_args!("a chunk of shape {:?} is too large", self.shape)))
     }
@@ -146,12 +105,12 @@ impl Representation {
     }
 }
 
-/// How many bytes a codec gives for a chunk.
+/// The encoded size of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EncodedSize {
-    /// Always exactly so many.
+    /// Always exactly this many bytes.
     Exact(u64),
-    /// It depends on the data; a well-formed encoding by any writer has at most so many.
+    /// The size depends on the data; no well-formed encoding by any writer is longer than this.
     AtMost(u64),
 }
 
@@ -163,7 +122,7 @@ impl EncodedSize {
         }
     }
 
-    /// What a compressor gives for so many bytes, however badly it compresses: generous, since it only bounds
+    /// The size after a compressor, however badly it compresses: generous, since it only bounds
     /// what is read.
     pub fn compressed(self) -> EncodedSize {
         EncodedSize::AtMost(self.limit_bytes().saturating_mul(2).saturating_add(64 << 10))
@@ -178,19 +137,19 @@ pub trait ArrayToArray: Send + Sync {
     fn decode(&self, input: &[u8], out: &mut [u8]) -> CodecResult<()>;
     /// Applies the codec. `input` has exactly the decoded representation's bytes, `out` the encoded one's.
     fn encode(&self, input: &[u8], out: &mut [u8]) -> CodecResult<()>;
-    /// Whether decoding gives back every byte of whatever can be encoded. `false` only costs: what was written is then read
-    /// from the store again.
+    /// Whether decoding restores every byte that can be encoded. `false` only costs time: data that was written is then
+    /// read from the store again.
     fn is_lossless(&self) -> bool;
     /// For a codec that only permutes dimensions: `order` with encoded axis i = decoded axis `order[i]`.
     fn permutation(&self) -> Option<&[usize]> {
         None
     }
-    /// Whether each element is coded by itself, whatever the chunk's shape, so that the codec can be
-    /// rebuilt for the inner chunks of a shard behind it.
+    /// Whether each element is coded on its own, whatever the chunk's shape, so that the codec can be
+    /// rebuilt for the inner chunks of a shard after it.
     fn is_elementwise(&self) -> bool {
         false
     }
-    /// Whether the codec asks that the array's fill value survive it (cast_value).
+    /// Whether the codec requires the array's fill value to survive it (cast_value).
     fn must_keep_fill_value(&self) -> bool {
         false
     }
@@ -204,12 +163,12 @@ pub trait ArrayToBytes: Send + Sync {
     fn decode(&self, encoded: &[u8], out: &mut [u8]) -> CodecResult<()>;
     /// Encodes canonical elements.
     fn encode(&self, input: &[u8]) -> CodecResult<Vec<u8>>;
-    /// Whether decoding gives back every byte of whatever can be encoded. `false` only costs: what was written is then read
-    /// from the store again.
+    /// Whether decoding restores every byte that can be encoded. `false` only costs time: data that was written is then
+    /// read from the store again.
     fn is_lossless(&self) -> bool;
-    /// For a codec whose encoded bytes are the elements in place, up to a fix-up (byte swap): that
-    /// fix-up, from encoded to canonical, of any whole number of elements. Lets a bytes-to-bytes codec decode
-    /// straight into the chunk, and ranges of a chunk be read alone.
+    /// For a codec that stores the elements in place, up to a fix-up (byte swap): applies that fix-up, from encoded to
+    /// canonical, to any whole number of elements. A bytes-to-bytes codec can then decode straight into the chunk, and
+    /// ranges of a chunk can be read alone.
     fn decode_in_place(&self, _data: &mut [u8]) -> Option<CodecResult<()>> {
         None
     }
@@ -217,7 +176,7 @@ pub trait ArrayToBytes: Send + Sync {
     fn encode_in_place(&self, _data: &mut [u8]) -> Option<CodecResult<()>> {
         None
     }
-    /// Whether [`ArrayToBytes::decode_in_place`] and [`ArrayToBytes::encode_in_place`] answer.
+    /// Whether [`ArrayToBytes::decode_in_place`] and [`ArrayToBytes::encode_in_place`] return something.
     fn is_in_place(&self) -> bool {
         false
     }
@@ -230,11 +189,11 @@ pub trait ArrayToBytes: Send + Sync {
     fn with_big_endian_elements(&self) -> Option<Box<dyn ArrayToBytes>> {
         None
     }
-    /// For the codec whose encoded bytes are a shard.
+    /// For the codec that encodes shards.
     fn as_sharding(&self) -> Option<&ShardingIndexed> {
         None
     }
-    /// In a v2 chain: what the encoded bytes are elements of.
+    /// In a v2 chain: the shape and type of the elements that the encoded bytes hold.
     fn encoded_items(&self) -> Option<&Items> {
         None
     }
@@ -242,12 +201,12 @@ pub trait ArrayToBytes: Send + Sync {
 
 /// A codec from bytes to bytes: compressors, checksums, v2 filters.
 pub trait BytesToBytes: Send + Sync {
-    /// How many bytes come out for `decoded` bytes in, by any well-behaved encoder (be lenient).
+    /// The encoded size for `decoded` bytes, by any well-behaved encoder (be lenient).
     fn encoded_size(&self, decoded: EncodedSize) -> EncodedSize;
-    /// Whether decoding gives back every byte of whatever can be encoded. `false` only costs: what was written is then read
-    /// from the store again.
+    /// Whether decoding restores every byte that can be encoded. `false` only costs time: data that was written is then
+    /// read from the store again.
     fn is_lossless(&self) -> bool;
-    /// Whether [`BytesToBytes::decode`] gives a part of its input and copies nothing (checksums).
+    /// Whether [`BytesToBytes::decode`] returns a part of its input and copies nothing (checksums).
     fn borrows(&self) -> bool {
         false
     }
@@ -266,15 +225,15 @@ pub trait BytesToBytes: Send + Sync {
         out.copy_from_slice(&decoded);
         Ok(())
     }
-    /// Whether [`BytesToBytes::decode_part`] can be had for less than decoding all.
+    /// Whether [`BytesToBytes::decode_part`] costs less than decoding everything.
     fn decodes_parts(&self) -> bool {
         false
     }
-    /// For a codec that compresses in blocks: how many decoded bytes one of them has here.
+    /// For a codec that compresses in blocks: the decoded size of a block of this chunk.
     fn block_bytes(&self, _stored: &dyn StoredBytes) -> CodecResult<Option<u64>> {
         Ok(None)
     }
-    /// Decodes `out.len()` bytes from `start` on of what decodes to exactly `decoded_bytes`; how many had to be decoded.
+    /// Decodes `out.len()` bytes from `start` on of a chunk of exactly `decoded_bytes`; returns how many bytes it had to decode.
     fn decode_part(
         &self,
         _stored: &dyn StoredBytes,
@@ -282,28 +241,28 @@ pub trait BytesToBytes: Send + Sync {
         _start: usize,
         _out: &mut [u8],
     ) -> CodecResult<usize> {
-        Err(CodecError::new("it decodes as a whole only"))
+        Err(CodecError::new("this codec decodes whole chunks only"))
     }
-    /// For a codec whose decoder is small: one at the beginning of what decodes to exactly `decoded_bytes`.
-    fn stream(&self, _decoded_bytes: usize) -> Option<Box<dyn PartStream>> {
+    /// For a codec with a small decoder: a decoder at the beginning of a chunk of exactly `decoded_bytes`.
+    fn resumable_decoder(&self, _decoded_bytes: usize) -> Option<Box<dyn ResumableDecoder>> {
         None
     }
-    /// For a codec that encodes into memory of the caller: the most bytes that so many can become.
+    /// For a codec that encodes into the caller's memory: the longest encoding of `decoded_bytes`.
     fn encoded_bound(&self, _decoded_bytes: usize) -> Option<usize> {
         None
     }
-    /// Encodes into `out`, which has [`BytesToBytes::encoded_bound`] bytes; how many there are.
+    /// Encodes into `out`, which has [`BytesToBytes::encoded_bound`] bytes; returns the encoded length.
     fn encode_into(&self, _decoded: &[u8], _out: &mut [u8]) -> CodecResult<usize> {
-        Err(CodecError::new("it encodes into memory of its own only"))
+        Err(CodecError::new("this codec encodes into its own memory only"))
     }
     /// Encodes.
     fn encode(&self, decoded: &[u8]) -> CodecResult<Vec<u8>> {
         match self.encoded_bound(decoded.len()) {
             Some(bound) => scratch::encoded(bound, |out| self.encode_into(decoded, out)),
-            None => Err(CodecError::new("it does not encode")),
+            None => Err(CodecError::new("this codec does not encode")),
         }
     }
-    /// For a v2 filter that gives elements (delta, astype, …): which. `None` for plain bytes (items of one byte).
+    /// For a v2 filter that returns elements (delta, astype, …): their shape and type. `None` for plain bytes (items of one byte).
     fn encoded_items(&self) -> Option<&Items> {
         None
     }
@@ -319,77 +278,77 @@ pub enum Codec {
     BytesToBytes(Box<dyn BytesToBytes>),
 }
 
-/// What a codec is handed when a chain is built: the output of the codec before it.
+/// A codec's input when a chain is built: the output of the codec before it.
 #[derive(Clone, Copy, Debug)]
 pub enum Input<'a> {
     /// An array (before the array-to-bytes codec).
     Array(&'a Representation),
-    /// Bytes (behind it).
+    /// Bytes (after it).
     Bytes {
         /// How many.
         size: EncodedSize,
-        /// Bytes per item, as blosc and shuffle use it when their configuration does not say: the size of the
-        /// data type that the array-to-bytes codec was given, or of a v2 filter's output type.
+        /// Bytes per item, which blosc and shuffle use when their configuration does not say: the size of the
+        /// array-to-bytes codec's input type, or of a v2 filter's output type.
         item_size: usize,
-        /// What the bytes are elements of, while a v2 chain still knows (None in v3 and behind a compressor).
+        /// The elements that the bytes hold, as long as a v2 chain knows them (None in v3 and after a compressor).
         items: Option<&'a Items>,
     },
 }
 
-/// What the bytes between v2 filters are elements of: the NumPy array that numcodecs hands from filter to filter.
+/// The elements between two v2 filters: the NumPy array that numcodecs passes from filter to filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Items {
-    /// Elements per dimension, slowest first as the bytes lie (a chunk stored in F order: dimensions reversed).
+    /// Elements per dimension, slowest first in storage order (a chunk stored in F order: dimensions reversed).
     pub shape: Vec<u64>,
     /// Type of an element.
     pub data_type: DataType,
-    /// Whether its components lie big-endian.
+    /// Whether its components are big-endian.
     pub is_big_endian: bool,
 }
 
-/// All that a codec's constructor may look at.
+/// Everything that a codec's constructor may read.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
-    /// Which table the name was found in.
+    /// The table that has the name.
     pub family: CodecFamily,
-    /// The name it was found by.
+    /// The name in that table.
     pub name: &'a str,
     /// The stored configuration.
     pub configuration: &'a Map<String, Value>,
-    /// What comes in.
+    /// The codec's input.
     pub input: Input<'a>,
 }
 
 impl<'a> Context<'a> {
-    /// The array that comes in; an error where bytes do.
+    /// The input array; an error where the input is bytes.
     pub fn array(&self) -> CodecResult<&'a Representation> {
         match self.input {
             Input::Array(representation) => Ok(representation),
             Input::Bytes { .. } => Err(CodecError::new(format_args!(
-                "codec \"{}\" takes an array, and stands behind the codec that turned it into bytes",
+                "codec \"{}\" takes an array, but follows the codec that turns the array into bytes",
                 self.name
             ))),
         }
     }
 
-    /// Size and item size of the bytes that come in; an error where an array does.
+    /// Size and item size of the input bytes; an error where the input is an array.
     pub fn bytes(&self) -> CodecResult<(EncodedSize, usize)> {
         match self.input {
             Input::Bytes { size, item_size, .. } => Ok((size, item_size)),
             Input::Array(_) => Err(CodecError::new(format_args!(
-                "codec \"{}\" takes bytes, and no codec before it turns the array into bytes",
+                "codec \"{}\" takes bytes, but no codec before it turns the array into bytes",
                 self.name
             ))),
         }
     }
 }
 
-/// One codec in the registry: the names it answers to, and its constructor.
+/// One codec in the registry: its names and its constructor.
 pub struct Entry {
     /// Names in v3's `codecs`.
     pub v3: &'static [&'static str],
     /// Ids in v2's `filters` and `compressor`.
     pub v2: &'static [&'static str],
-    /// Builds it, or says which member of the configuration is wrong.
+    /// Builds the codec; the error names the member of the configuration that is wrong.
     pub build: fn(&Context<'_>) -> CodecResult<Codec>,
 }

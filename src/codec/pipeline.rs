@@ -1,17 +1,17 @@
-//! A chain of codecs, built for one chunk shape: what an array's `codecs` are turned into.
+//! A chain of codecs, built for one chunk shape from an array's `codecs`.
 //!
 //! Spec: v3 core, "Codecs", "Determination of encoded representations", "Encoding procedure", "Decoding procedure".
 //! The order is array → array codecs, exactly one array → bytes codec, bytes → bytes codecs. Uses `metadata`.
 //!
 //! Invariants:
-//! - Neighbouring permutations are one, and a permutation that moves nothing is none.
-//! - A decompressor writes straight into the chunk where only a fix-up in place follows it; what lies between two
-//!   codecs lies in the thread's scratch buffers.
-//! - `decode` writes exactly the chunk, or fails; nothing in the encoded bytes decides on an allocation.
+//! - Adjacent permutations are merged, and a permutation that moves nothing is dropped.
+//! - A decompressor writes straight into the chunk where only a fix-up in place follows it; intermediate results
+//!   are in the thread's scratch buffers.
+//! - `decode` writes exactly the chunk, or fails; no encoded byte sizes an allocation.
 
-use super::byte_swap::SwapPlan;
-use super::sharding_indexed::ShardingIndexed;
-use super::transpose::Transpose;
+use super::array_to_array::transpose::Transpose;
+use super::array_to_bytes::sharding::ShardingIndexed;
+use super::kernels::byte_swap::SwapPlan;
 use super::{
     ArrayToArray, ArrayToBytes, BytesToBytes, Codec, CodecError, CodecResult, EncodedBytes, EncodedSize,
     Input, Items, Representation, fill_round_trip, registry, scratch,
@@ -31,26 +31,26 @@ pub struct Pipeline {
     decoded_bytes: usize,
     array_codecs: Vec<Named<dyn ArrayToArray>>,
     array_to_bytes: Named<dyn ArrayToBytes>,
-    /// Bytes of the array that `array_to_bytes` is given.
+    /// Bytes of the input array of `array_to_bytes`.
     array_bytes: usize,
     bytes_codecs: Vec<Named<dyn BytesToBytes>>,
-    /// The size before each of `bytes_codecs`, and behind the last.
+    /// The size before each of `bytes_codecs`, and after the last.
     sizes: Vec<EncodedSize>,
-    /// From canonical to served byte order, where no codec does it on the way.
+    /// From canonical to served byte order, where no codec converts it already.
     served_swap: SwapPlan,
     shard_place: Option<ShardPlace>,
 }
 
-/// Where a sharding codec stands that inner chunks can be served from.
+/// The position of a sharding codec that inner chunks can be served from.
 struct ShardPlace {
     prefix_length: usize,
     permutation: Vec<usize>,
     fill: Vec<u8>,
 }
 
-/// A chain that ends in a shard whose inner chunks can be decoded on their own.
+/// A chain that ends in a shard with inner chunks that can be decoded on their own.
 pub struct Sharded<'a> {
-    /// What stands before the sharding codec: permutations and elementwise codecs. An inner chunk's chain is these,
+    /// The codecs before the sharding codec: permutations and elementwise codecs. An inner chunk's chain is these,
     /// built for the inner chunk's shape in array coordinates, followed by [`ShardingIndexed::inner_specs`].
     pub prefix: &'a [CodecSpec],
     /// The shard's axis i is the array's axis `permutation[i]`.
@@ -58,11 +58,11 @@ pub struct Sharded<'a> {
     /// The sharding codec.
     pub codec: &'a ShardingIndexed,
     /// One element of an empty inner chunk as this chain serves it. Not always the array's own fill value: the
-    /// shard's went forward through `prefix`, and comes back through it.
+    /// shard's fill value is encoded through `prefix`, then decoded through it.
     pub fill: &'a [u8],
 }
 
-/// A chain under construction: the codecs built so far, and what the last of them gives.
+/// A chain under construction: the codecs built so far, and the output of the last one.
 #[derive(Default)]
 struct Builder {
     specs: Vec<CodecSpec>,
@@ -74,7 +74,7 @@ struct Builder {
 }
 
 impl Pipeline {
-    /// Builds the chain for chunks of `decoded`. Errors name the codec and its place.
+    /// Builds the chain for chunks of `decoded`. Errors name the codec and its position.
     pub fn build(specs: &[CodecSpec], decoded: &Representation) -> CodecResult<Pipeline> {
         Pipeline::build_served(specs, decoded, ByteOrder::Little)
     }
@@ -139,13 +139,13 @@ impl Pipeline {
         self.sizes.last().copied().unwrap_or(EncodedSize::Exact(0))
     }
 
-    /// Names of the codecs that are unknown, carry `"must_understand": false` and were left out. What is encoded
-    /// without them is not what the array's writer means, so such an array is read-only.
+    /// Names of the codecs that are unknown, carry `"must_understand": false` and were left out. Data encoded
+    /// without them would differ from what the array's writer expects, so such an array is read-only.
     pub fn skipped(&self) -> &[String] {
         &self.skipped
     }
 
-    /// Whether decoding gives back every byte of whatever can be encoded: each codec does.
+    /// Whether decoding restores every byte that can be encoded: each codec does.
     pub fn is_lossless(&self) -> bool {
         self.array_codecs.iter().all(|stage| stage.codec.is_lossless())
             && self.array_to_bytes.codec.is_lossless()
@@ -162,12 +162,12 @@ impl Pipeline {
         is_plain.then_some(&*self.array_to_bytes.codec)
     }
 
-    /// Whether what is encoded is what is served.
+    /// Whether encoded and served bytes are the same.
     pub fn is_identity(&self) -> bool {
         self.plain_bytes().is_some_and(|codec| codec.is_identity())
     }
 
-    /// Where a chunk is its elements in place behind one bytes → bytes codec: that codec, and the one that fixes up what it
+    /// Where a chunk is its elements in place after one bytes → bytes codec: that codec, and the one that fixes up what it
     /// gives.
     pub(super) fn lone_decompressor(&self) -> Option<(&dyn BytesToBytes, &dyn ArrayToBytes)> {
         let [codec] = self.bytes_codecs.as_slice() else { return None };
@@ -177,7 +177,7 @@ impl Pipeline {
         is_plain.then_some((&*codec.codec, &*self.array_to_bytes.codec))
     }
 
-    /// Where encoded chunks are shards whose inner chunks can be decoded on their own.
+    /// Where encoded chunks are shards with inner chunks that can be decoded on their own.
     pub fn sharding(&self) -> Option<Sharded<'_>> {
         let place = self.shard_place.as_ref()?;
         Some(Sharded {
@@ -271,7 +271,7 @@ impl Pipeline {
         })
     }
 
-    /// Applies the array → bytes codec and all behind it.
+    /// Applies the array → bytes codec and all after it.
     fn encode_bytes(&self, input: &[u8]) -> CodecResult<EncodedBytes> {
         let array_to_bytes = &self.array_to_bytes;
         let blame = |error| array_to_bytes.blame(error);
@@ -336,13 +336,13 @@ impl Builder {
                 self.sizes.push(codec.encoded_size(size));
                 self.bytes_codecs.push(Named { name, codec });
             }
-            _ => return Err(CodecError::new(format_args!("codec \"{name}\" cannot stand here"))),
+            _ => return Err(CodecError::new(format_args!("codec \"{name}\" cannot be at this position"))),
         }
         self.specs.push(spec.clone());
         Ok(())
     }
 
-    /// What the next bytes → bytes codec is given, behind an array → bytes codec that was given `array`.
+    /// The input of the next bytes → bytes codec, after an array → bytes codec with the input `array`.
     fn bytes_input<'a>(&'a self, array: &Representation) -> CodecResult<Input<'a>> {
         let size = self.sizes.last().copied().unwrap_or(EncodedSize::Exact(0));
         let is_v2 = self.specs.last().is_some_and(|spec| spec.family == CodecFamily::V2);
@@ -360,7 +360,7 @@ impl Builder {
 }
 
 impl ShardPlace {
-    /// Looks whether only permutations and elementwise codecs stand before a sharding codec that is last, in a chain with
+    /// Whether only permutations and elementwise codecs precede a sharding codec that is last, in a chain with
     /// `array_count` array → array codecs.
     fn find(
         specs: &[CodecSpec],
@@ -407,7 +407,7 @@ fn compose(first: &[usize], second: &[usize]) -> Vec<usize> {
     second.iter().filter_map(|&axis| first.get(axis).copied()).collect()
 }
 
-/// Makes one of neighbouring permutations, and none of one that moves nothing.
+/// Merges adjacent permutations, and drops one that moves nothing.
 fn join_permutations(
     stages: Vec<Named<dyn ArrayToArray>>,
     decoded: &Representation,
@@ -447,7 +447,7 @@ fn flush_permutation(
 fn check_length(what: &str, found: usize, expected: usize) -> CodecResult<()> {
     match found == expected {
         true => Ok(()),
-        false => Err(CodecError::new(format_args!("{what} has {found} bytes, and not {expected}"))),
+        false => Err(CodecError::new(format_args!("{what} has {found} bytes instead of {expected}"))),
     }
 }
 

@@ -1,52 +1,53 @@
-//! The table of codecs: one line each, in alphabetical order.
+//! The table of codecs: one line each, by kind, in alphabetical order.
 //!
 //! A new codec is one file with an [`Entry`] and one line here. Spec: v3 core, "Extension naming"; v2 codec ids
 //! are numcodecs'. Uses `metadata`.
 
 use super::{Codec, CodecError, CodecResult, Context, Entry, Input};
+use super::{array_to_array, array_to_bytes, bytes_to_bytes, numcodecs};
 use crate::metadata::{CodecFamily, CodecSpec};
 
 /// The table.
 const CODECS: &[&Entry] = &[
-    &super::adler32::ENTRY,
-    &super::astype::ENTRY,
-    &super::base64::ENTRY,
-    &super::bitround::ENTRY,
-    &super::blosc::ENTRY,
-    &super::bytes::ENTRY,
-    &super::bz2::ENTRY,
-    &super::cast_value::ENTRY,
-    &super::categorize::ENTRY,
-    &super::crc32::ENTRY,
-    &super::crc32c::ENTRY,
-    &super::delta::ENTRY,
-    &super::fixedscaleoffset::ENTRY,
-    &super::fletcher32::ENTRY,
-    &super::gzip::ENTRY,
-    &super::jenkins_lookup3::ENTRY,
-    &super::lz4::ENTRY,
-    &super::lzma::ENTRY,
-    &super::numcodecs_packbits::ENTRY,
-    &super::packbits::ENTRY,
-    &super::pcodec::ENTRY,
-    &super::quantize::ENTRY,
-    &super::reshape::ENTRY,
-    &super::scale_offset::ENTRY,
-    &super::sharding_indexed::ENTRY,
-    &super::shuffle::ENTRY,
-    &super::transpose::ENTRY,
-    &super::zfp::ENTRY,
-    &super::zfpy::ENTRY,
-    &super::zlib::ENTRY,
-    &super::zstd::ENTRY,
+    &array_to_array::bitround::ENTRY,
+    &array_to_array::cast_value::ENTRY,
+    &array_to_array::reshape::ENTRY,
+    &array_to_array::scale_offset::ENTRY,
+    &array_to_array::transpose::ENTRY,
+    &array_to_bytes::bytes::ENTRY,
+    &array_to_bytes::packbits::ENTRY,
+    &array_to_bytes::pcodec::ENTRY,
+    &array_to_bytes::sharding::ENTRY,
+    &array_to_bytes::zfp::ENTRY,
+    &bytes_to_bytes::base64::ENTRY,
+    &bytes_to_bytes::blosc::ENTRY,
+    &bytes_to_bytes::bz2::ENTRY,
+    &bytes_to_bytes::checksum::adler32::ENTRY,
+    &bytes_to_bytes::checksum::crc32::ENTRY,
+    &bytes_to_bytes::checksum::crc32c::ENTRY,
+    &bytes_to_bytes::checksum::fletcher32::ENTRY,
+    &bytes_to_bytes::checksum::jenkins_lookup3::ENTRY,
+    &bytes_to_bytes::gzip::ENTRY,
+    &bytes_to_bytes::lz4::ENTRY,
+    &bytes_to_bytes::lzma::ENTRY,
+    &bytes_to_bytes::shuffle::ENTRY,
+    &bytes_to_bytes::zlib::ENTRY,
+    &bytes_to_bytes::zstd::ENTRY,
+    &numcodecs::astype::ENTRY,
+    &numcodecs::categorize::ENTRY,
+    &numcodecs::delta::ENTRY,
+    &numcodecs::fixedscaleoffset::ENTRY,
+    &numcodecs::packbits::ENTRY,
+    &numcodecs::quantize::ENTRY,
+    &numcodecs::zfpy::ENTRY,
 ];
 
-/// Every codec that there is.
+/// Every codec.
 pub fn entries() -> impl Iterator<Item = &'static Entry> {
     CODECS.iter().copied()
 }
 
-/// The codec that answers to `name` in a family's table.
+/// The codec named `name` in a family's table.
 pub fn find(family: CodecFamily, name: &str) -> Option<&'static Entry> {
     CODECS.iter().copied().find(|entry| match family {
         CodecFamily::V3 => entry.v3.contains(&name),
@@ -54,7 +55,7 @@ pub fn find(family: CodecFamily, name: &str) -> Option<&'static Entry> {
     })
 }
 
-/// Builds the codec that `spec` describes, for what comes in. A name that is not in the table is an
+/// Builds the codec that `spec` describes, for an input. A name that is not in the table is an
 /// error that is [`CodecError::unsupported`].
 pub fn build(spec: &CodecSpec, input: Input<'_>) -> CodecResult<Codec> {
     let Some(entry) = find(spec.family, &spec.name) else {
@@ -74,14 +75,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_name_is_given_twice() {
+    fn names_are_unique() {
         let mut v3: Vec<&str> = CODECS.iter().flat_map(|entry| entry.v3).copied().collect();
         let mut v2: Vec<&str> = CODECS.iter().flat_map(|entry| entry.v2).copied().collect();
         for names in [&mut v3, &mut v2] {
             names.sort_unstable();
             let total = names.len();
             names.dedup();
-            assert_eq!(names.len(), total, "a codec name stands twice in the table");
+            assert_eq!(names.len(), total, "a codec name is in the table twice");
         }
     }
 }

@@ -3,12 +3,12 @@
 //! Spec: RFC 8259 (JSON), RFC 4648 section 4 (base64), jsonlines.org.
 //!
 //! ```json
-//! "a string stands for itself"
+//! "a string is written as it is"
 //! "Ynl0ZXMgYXMgYmFzZTY0"
 //! ```
 //!
 //! Elements that are not stored are the fill value. Arrays of fixed-size elements have their flat file, and none of these. A
-//! line holds no character that any program takes for the end of a line: U+0085, U+2028 and U+2029 are escaped too.
+//! line holds no character that a program may take for the end of a line: U+0085, U+2028 and U+2029 are escaped too.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub const FORMAT: Format = Format { name: "jsonl", suffix: ".jsonl", is_text: tr
 
 /// The shortest line: `""` and its end.
 const SHORTEST_LINE_BYTES: u64 = 3;
-/// Memory is taken from the cache's in steps of this.
+/// The step in which memory is reserved from the cache's limit.
 const HOLD_STEP_BYTES: u64 = 1 << 20;
 
 fn expresses(metadata: &ArrayMetadata) -> bool {
@@ -53,7 +53,7 @@ impl Companion for Jsonl {
         let metadata = self.array.metadata();
         let is_text = metadata.data_type == DataType::VariableLength(VariableLength::Utf8);
         let mut text = Text { bytes: Vec::new(), held: Held::new(&self.engine), key: &metadata.document_key };
-        // Before anything is read: there may be no more in the store than a document that promises too much.
+        // Checked before anything is read: the document may declare far more than the store holds.
         let shortest = self.array.elements().saturating_mul(SHORTEST_LINE_BYTES);
         if shortest > text.held.limit_bytes() {
             return Err(text.too_large());
@@ -92,8 +92,9 @@ impl Text<'_> {
 
     fn too_large(&self) -> Error {
         let limit = self.held.limit_bytes();
-        let reason =
-            format!("its text form is held in memory, within the cache size of {limit} bytes, and is more");
+        let reason = format!(
+            "its text form is longer than the cache size of {limit} bytes, which bounds it in memory"
+        );
         Error::TooLarge { key: self.key.to_owned(), reason }
     }
 }
@@ -122,7 +123,7 @@ fn push_string(text: &mut Vec<u8>, string: &str) {
     text.push(b'"');
 }
 
-/// Whether JSON, or somebody's notion of a line, does not let a character stand for itself.
+/// Whether a character must be escaped, for JSON or because some program ends a line there.
 fn needs_escape(character: char) -> bool {
     matches!(character, '\0'..='\x1f' | '"' | '\\' | '\x7f' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }
@@ -154,7 +155,7 @@ mod tests {
         }
     }
 
-    /// The file of a v2 array with one chunk of `elements`, within a cache of so many bytes.
+    /// The file of a v2 array with one chunk of `elements`, within a cache of `limit` bytes.
     fn file(id: &str, shape: u64, elements: &[&[u8]], limit_bytes: u64) -> Result<String> {
         let memory = MemoryStore::new();
         let vlen = if id == "vlen-utf8" { Vlen::Utf8 } else { Vlen::Bytes };
@@ -187,7 +188,7 @@ mod tests {
     fn no_more_than_the_cache_size() {
         let error = file("vlen-utf8", 1 << 40, &[b"x"], 1 << 30).unwrap_err();
         assert_eq!(error.errno(), libc::EFBIG);
-        let text = "a/.zarray: too large: its text form is held in memory, within the cache size of 1073741824 bytes, and is more";
+        let text = "a/.zarray: too large: its text form is longer than the cache size of 1073741824 bytes, which bounds it in memory";
         assert_eq!(error.to_string(), text);
         // Escaped, it is six times as long.
         let zeros = vec![0; 1 << 20];

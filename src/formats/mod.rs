@@ -1,8 +1,8 @@
-//! Companion files: an array again, in a form that some programs know better than flat bytes.
+//! Companion files: an array in another form, which some programs read better than flat bytes.
 //!
-//! Uses every layer below; knows nothing of mounts. A format is one file with a [`Format`] and one line in [`FORMATS`].
-//! It is served as `__formats__/NAME/PATH.SUFFIX`, for those arrays that it can express; for others there is no such
-//! file, rather than one that is nearly right.
+//! Uses every layer below, and nothing of mounts. A format is one file with a [`Format`] and one line in [`FORMATS`].
+//! It is served as `__formats__/NAME/PATH.SUFFIX`, for those arrays that it can express; other arrays have no such
+//! file: an approximate one would be wrong.
 
 mod jsonl;
 
@@ -18,14 +18,14 @@ use crate::store::{Store, join};
 /// The folder of all companion files, below the root of what is served.
 pub const FOLDER: &str = "__formats__";
 
-/// Every format that there is, in alphabetical order.
+/// Every format, in alphabetical order.
 pub const FORMATS: &[&Format] = &[&jsonl::FORMAT];
 
 /// One format.
 pub struct Format {
     /// Its folder.
     pub name: &'static str,
-    /// What its files have behind the array's name.
+    /// The suffix after the array's name.
     pub suffix: &'static str,
     /// Whether it is the readable form of arrays that have no flat file.
     pub is_text: bool,
@@ -50,7 +50,7 @@ pub struct Subject<'a> {
 
 /// The companion file of one array.
 pub trait Companion: Send + Sync {
-    /// A number that is another, in all likelihood, when the file is. Looks at the store and reads nothing.
+    /// A number that changes, in all likelihood, when the file does. Calls stat on the store and reads nothing.
     fn version(&self) -> Result<u64>;
     /// Makes the file as it is now.
     fn make(&self) -> Result<Made>;
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_in_order_and_none_is_there_twice() {
+    fn names_are_sorted_and_unique() {
         assert!(FORMATS.iter().map(|format| format.name).is_sorted_by(|a, b| a < b));
         assert!(FORMATS.iter().all(|format| find(format.name) == Some(format)));
         assert_eq!(find("json"), None, "sidecars are not made of arrays alone, and are the mount's own");

@@ -3,32 +3,33 @@
 //! Spec: v3 core "attributes", v2 and v1 "Attributes"; for the copies see `metadata/consolidated.rs`. Uses `store` and
 //! `metadata`.
 //!
-//! Invariants: documents are replaced whole and only if they are what the change was made from; an attribute that is not
-//! changed keeps its text; nothing but attributes changes in any document. Two zarrfs that edit the same documents wait for
-//! each other (each document is locked), whatever part of the store they have mounted.
+//! Invariants: documents are replaced whole and only if they still are the version that the change was made from; an attribute that is
+//! not changed keeps its text; only attributes change in any document. Two zarrfs processes that edit the same documents wait
+//! for each other (each document is locked), whatever part of the store they have mounted.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::metadata::{self, MAX_DOCUMENT_BYTES, json_spans};
-use crate::store::{Info, Part, Store, Writer, join};
+use crate::metadata::json::edit;
+use crate::metadata::{self, MAX_DOCUMENT_BYTES};
+use crate::store::{Info, ObjectPart, Store, Writer, join};
 
 use super::lineage::parent;
 
-/// How long another's edit is waited for.
+/// How long to wait for another edit.
 const LOCK_WITHIN: Duration = Duration::from_secs(10);
-/// How often an edit starts anew because somebody else changed a document meanwhile.
+/// How often an edit starts again because a document changed concurrently.
 const MAX_ATTEMPTS: usize = 10;
-/// What makes a folder a node, in any version.
+/// The documents that make a folder a node, in any version.
 const MAIN_DOCUMENTS: [&str; 4] = ["zarr.json", ".zarray", ".zgroup", "meta"];
 
-/// What becomes of a node's attributes.
+/// A change of a node's attributes.
 #[derive(Clone, Debug)]
 pub enum Edit {
-    /// They become this JSON object; those that are the same keep their stored text.
+    /// The attributes become this JSON object; unchanged ones keep their stored text.
     Whole(String),
-    /// These are set to a JSON value, or removed; the others stay.
+    /// Sets these attributes to a JSON value, or removes them; the others stay.
     Members(Vec<(String, Option<String>)>),
 }
 
@@ -36,12 +37,12 @@ pub enum Edit {
 type Changed = Result<Option<String>>;
 
 impl Edit {
-    /// Makes the change in the text of the stored attributes.
+    /// Applies the change to the text of the stored attributes.
     fn apply(&self, key: &str, stored: Option<&str>) -> Changed {
         let stored = stored.filter(|text| *text != "null").unwrap_or("{}");
         let changed = match self {
-            Edit::Whole(text) => json_spans::merge(stored, text),
-            Edit::Members(members) => json_spans::set(stored, members),
+            Edit::Whole(text) => edit::merge(stored, text),
+            Edit::Members(members) => edit::set(stored, members),
         };
         let changed = changed.map_err(|fault| fault.within("attributes").into_error(key))?;
         Ok((changed != stored).then_some(changed))
@@ -51,30 +52,30 @@ impl Edit {
 /// One document that has the attributes.
 struct Target {
     key: String,
-    /// The folder that it is in.
+    /// The folder of the document.
     folder: String,
-    /// Where in the document.
+    /// The attributes' path in the document.
     path: Vec<String>,
-    /// The document, and owner and mode and version of it; `None` where it is to be made.
+    /// The document, and owner and mode and version of it; `None` where it must be created.
     stored: Option<(String, Info)>,
 }
 
 impl Target {
     fn attributes(&self) -> Option<&str> {
         let (text, _) = self.stored.as_ref()?;
-        json_spans::find(text, &self.path())
+        edit::find(text, &self.path())
     }
 
     fn path(&self) -> Vec<&str> {
         self.path.iter().map(String::as_str).collect()
     }
 
-    /// The document as it is to be; `None` where it stays.
+    /// The new document; `None` where it stays.
     fn changed(&self, edit: &Edit) -> Changed {
         let Some(attributes) = edit.apply(&self.key, self.attributes())? else { return Ok(None) };
         let text = match &self.stored {
             None => attributes,
-            Some((text, _)) => json_spans::replace(text, &self.path(), &attributes)
+            Some((text, _)) => edit::replace(text, &self.path(), &attributes)
                 .ok_or_else(|| Error::metadata(&self.key, "the attributes have no place in it"))?,
         };
         let size_bytes = text.len() as u64;
@@ -83,7 +84,7 @@ impl Target {
                 format!("{size_bytes} bytes with the new attributes, more than {MAX_DOCUMENT_BYTES}");
             return Err(Error::Usage(format!("{}: {reason}", self.key)));
         }
-        // What cannot be read back must not be written.
+        // Never write a document that cannot be read back.
         metadata::json::parse_object(text.as_bytes()).map_err(|fault| fault.into_error(&self.key))?;
         Ok(Some(text))
     }
@@ -97,17 +98,17 @@ pub fn stored(store: &dyn Store, path: &str) -> Result<String> {
     Ok(text.unwrap_or("{}").to_owned())
 }
 
-/// Edits the attributes of the node at a path, in its own document and in every copy of it; whether anything changed. The
-/// change lasts when this returns. Where a copy cannot be written after the node's own document was, that is the error.
+/// Edits the attributes of the node at a path, in its own document and in every copy of it; returns whether anything changed. The
+/// change is durable when this returns. Where a copy cannot be written after the node's own document was, that is the error.
 pub fn edit(store: &dyn Store, path: &str, edit: &Edit) -> Result<bool> {
     let Some(writer) = store.writer() else {
-        return Err(Error::ReadOnly(format!("{} cannot be written to", store.describe())));
+        return Err(Error::ReadOnly(format!("{} is not writable", store.describe())));
     };
     let _locks = lock(store, writer, path)?;
     let mut has_changed = false;
     for _ in 0..MAX_ATTEMPTS {
         let targets = targets(store, path)?;
-        // All is worked out before anything is written.
+        // All changes are computed before anything is written.
         let mut changes = Vec::new();
         for target in &targets {
             if let Some(text) = target.changed(edit)? {
@@ -123,12 +124,12 @@ pub fn edit(store: &dyn Store, path: &str, edit: &Edit) -> Result<bool> {
         let like = main_info(store, path, &targets)?;
         let mut is_current = true;
         for (target, text) in &changes {
-            let version = store.head(&target.key)?.map(|info| info.validator);
-            is_current = version == target.stored.as_ref().map(|(_, info)| info.validator);
+            let version = store.head(&target.key)?.map(|info| info.version);
+            is_current = version == target.stored.as_ref().map(|(_, info)| info.version);
             if !is_current {
                 break;
             }
-            writer.put(&target.key, &[Part::Bytes(text.as_bytes())], &target.folder, &like)?;
+            writer.put(&target.key, &[ObjectPart::Bytes(text.as_bytes())], &target.folder, &like)?;
             writer.sync(std::slice::from_ref(&target.key), &target.folder)?;
             has_changed = true;
         }
@@ -136,11 +137,11 @@ pub fn edit(store: &dyn Store, path: &str, edit: &Edit) -> Result<bool> {
             return Ok(true);
         }
     }
-    let busy = std::io::Error::from_raw_os_error(libc::EBUSY);
-    Err(Error::store(path, "change the attributes, which somebody else keeps changing, of", busy))
+    let reason = format!("attributes changed concurrently; gave up after {MAX_ATTEMPTS} attempts");
+    Err(Error::busy(path, reason))
 }
 
-/// Keeps other edits of the same documents out, also those through a mount of a part of the store.
+/// Excludes other edits of the same documents, also those through a mount of a part of the store.
 fn lock(store: &dyn Store, writer: &dyn Writer, path: &str) -> Result<Vec<Box<dyn Send + Sync>>> {
     let started = Instant::now();
     loop {
@@ -167,7 +168,7 @@ fn lock(store: &dyn Store, writer: &dyn Writer, path: &str) -> Result<Vec<Box<dy
     }
 }
 
-/// The documents that are locked for an edit: the node's main one, which stands for one of attributes that may have to be made,
+/// The documents that are locked for an edit: the node's main one (the document of attributes may not exist yet),
 /// and those with copies.
 fn documents(store: &dyn Store, path: &str) -> Result<BTreeSet<String>> {
     let targets = targets(store, path)?;
@@ -183,12 +184,12 @@ fn documents(store: &dyn Store, path: &str) -> Result<BTreeSet<String>> {
     Ok(keys)
 }
 
-/// Removes what edits that were killed left in a folder. Who cannot, lets them be: nobody sees them.
+/// Removes the leftovers of killed edits in a folder. A failure is only logged: leftovers are invisible.
 pub fn remove_leftovers(writer: &dyn Writer, folder: &str) {
     let place = if folder.is_empty() { "the root" } else { folder };
     match writer.remove_unfinished(folder) {
         Ok(0) => {}
-        Ok(removed) => log::warn!("{place}: removed {removed} unfinished files of a writer that died"),
+        Ok(removed) => log::warn!("{place}: removed {removed} unfinished files of a dead writer"),
         Err(error) => log::debug!("{place}: {error}"),
     }
 }
@@ -209,7 +210,7 @@ fn own_document(store: &dyn Store, path: &str) -> Result<Option<Own>> {
             return Ok(Some(Own::V2));
         }
     }
-    let is_v1 = |text: &str| json_spans::find(text, &["zarr_format"]) == Some("1");
+    let is_v1 = |text: &str| edit::find(text, &["zarr_format"]) == Some("1");
     let meta =
         if store.head(&join(path, "meta"))?.is_some() { read(store, &join(path, "meta")).ok() } else { None };
     Ok(meta.flatten().is_some_and(|(text, _)| is_v1(&text)).then_some(Own::V1))
@@ -241,7 +242,7 @@ fn targets(store: &dyn Store, path: &str) -> Result<Vec<Target>> {
             let copy =
                 target(group, "zarr.json", &["consolidated_metadata", "metadata", relative, "attributes"])?;
             let is_known = |(text, _): &(String, Info)| {
-                json_spans::find(text, &["consolidated_metadata", "metadata", relative])
+                edit::find(text, &["consolidated_metadata", "metadata", relative])
                     .is_some_and(|text| text.starts_with('{'))
             };
             if copy.stored.as_ref().is_some_and(is_known) {
@@ -249,16 +250,15 @@ fn targets(store: &dyn Store, path: &str) -> Result<Vec<Target>> {
             }
         }
         let copy = match target(group, ".zmetadata", &["metadata", &join(relative, ".zattrs")]) {
-            // A copy that nobody can read needs no change.
+            // A copy that cannot be read needs no change.
             Err(error @ Error::Metadata { .. }) => {
-                log::warn!("the consolidated metadata is left aside: {error}");
+                log::warn!("ignoring the consolidated metadata: {error}");
                 above = parent(group);
                 continue;
             }
             other => other?,
         };
-        let knows =
-            |text: &str, name: &str| json_spans::find(text, &["metadata", &join(relative, name)]).is_some();
+        let knows = |text: &str, name: &str| edit::find(text, &["metadata", &join(relative, name)]).is_some();
         let is_known = |(text, _): &(String, Info)| knows(text, ".zarray") || knows(text, ".zgroup");
         if copy.stored.as_ref().is_some_and(is_known) {
             targets.push(copy);
@@ -267,14 +267,14 @@ fn targets(store: &dyn Store, path: &str) -> Result<Vec<Target>> {
     }
     if targets.is_empty() {
         let place = if path.is_empty() { "the root" } else { path };
-        return Err(Error::Usage(format!("{place}: no metadata document, and so no place for attributes")));
+        return Err(Error::Usage(format!("{place}: there is no metadata document to hold attributes")));
     }
     Ok(targets)
 }
 
 /// A document as text, after it was parsed once: what is edited must be JSON.
 fn read(store: &dyn Store, key: &str) -> Result<Option<(String, Info)>> {
-    // The version first: what changes after it was taken is noticed.
+    // The version comes first: a later change is noticed.
     let Some(info) = store.head(key)? else { return Ok(None) };
     let Some(bytes) = store.get(key, MAX_DOCUMENT_BYTES)? else { return Ok(None) };
     metadata::json::parse_object(&bytes).map_err(|fault| fault.into_error(key))?;
@@ -282,7 +282,7 @@ fn read(store: &dyn Store, key: &str) -> Result<Option<(String, Info)>> {
     Ok(Some((text, info)))
 }
 
-/// Owner and mode for a document that is made: those of the node's main one.
+/// Owner and mode of a new document: those of the node's main one.
 fn main_info(store: &dyn Store, path: &str, targets: &[Target]) -> Result<Info> {
     for name in MAIN_DOCUMENTS {
         if let Some(info) = store.head(&join(path, name))? {
@@ -332,7 +332,7 @@ mod tests {
         assert_eq!(text(&store, "g/t/zarr.json"), new);
         assert_eq!(text(&store, "zarr.json"), group.replace(V3_ARRAY, &new));
         assert_eq!(text(&store, "g/zarr.json"), below.replace(V3_ARRAY, &new));
-        // A group's own attributes are absent, and go behind its other members; its copy in the root follows.
+        // A group's own attributes are absent, and go after its other members; its copy in the root follows.
         assert!(edit(&store, "g", &Edit::Members(vec![("a".into(), Some("[1]".into()))])).unwrap());
         assert!(text(&store, "g/zarr.json").ends_with("}},\n  \"attributes\": {\"a\": [1]}\n}\n"));
         assert!(text(&store, "zarr.json").contains(r#""g":{"attributes": {"a": [1]}}"#));

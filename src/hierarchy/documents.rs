@@ -1,9 +1,9 @@
-//! The metadata documents in one folder of the store, and what they make of it.
+//! The metadata documents in one folder of the store, and the node that they describe.
 //!
 //! Spec: v3 core "Metadata", v2 "Metadata", v1 "Metadata". Uses `store` and `metadata`. Where a folder holds documents
 //! of several versions, `zarr.json` wins over `.zarray`, that over `.zgroup`, that over v1's `meta` (which counts only
 //! if it says `zarr_format` 1, since the name is an ordinary one). A document that is there but cannot be read
-//! or understood makes a broken node; it never gives way to the next kind.
+//! or understood makes a broken node; the next kind is not tried.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -12,15 +12,15 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 use crate::metadata::{self, ArrayMetadata, Document, GroupMetadata, MAX_DOCUMENT_BYTES};
-use crate::store::{Info, Store, Validator, join, read_whole};
+use crate::store::{Info, ObjectVersion, Store, join, read_whole};
 
 /// Names of documents. No node has such a name.
 pub(super) const DOCUMENT_NAMES: [&str; 5] = ["zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"];
-/// A v2 group, for a folder whose `.zmetadata` is all it has.
+/// A v2 group, for a folder that has only a `.zmetadata`.
 const V2_GROUP: &[u8] = br#"{"zarr_format":2}"#;
-/// The longest `meta` that is looked into: any program may write files of that name.
+/// The longest `meta` that is read: any program may write files of that name.
 const MAX_V1_BYTES: u64 = 1 << 20;
-/// A document changed this recently may change again without its validator showing it.
+/// A document changed this recently may change again with the same version.
 const SETTLING: Duration = Duration::from_secs(2);
 
 /// What the documents of a node say.
@@ -31,7 +31,7 @@ pub(super) enum Content {
     Broken(Fault),
 }
 
-/// Why a node cannot be served, and what of it can be told all the same.
+/// Why a node cannot be served, and what is known about it nevertheless.
 #[derive(Clone, Debug)]
 pub(super) struct Fault {
     pub error: Error,
@@ -40,7 +40,7 @@ pub(super) struct Fault {
 }
 
 impl Fault {
-    /// A document of which not even the bytes are there.
+    /// A document that could not even be read.
     pub fn unread(error: Error) -> Self {
         Fault { error, size_bytes: None, document: None }
     }
@@ -56,7 +56,7 @@ impl Fault {
 pub(super) struct Documents {
     /// The store key of the main one.
     pub key: String,
-    /// What they say.
+    /// The node that they describe.
     pub content: Content,
     /// Which documents were looked for in this folder, and what was found.
     pub seen: Seen,
@@ -65,7 +65,7 @@ pub(super) struct Documents {
 /// Which documents were looked for, and the versions found.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
-    versions: Vec<(&'static str, Option<Validator>)>,
+    versions: Vec<(&'static str, Option<ObjectVersion>)>,
 }
 
 impl Seen {
@@ -78,14 +78,14 @@ impl Seen {
     pub fn is_current(&self, store: &dyn Store, path: &str) -> bool {
         self.versions.iter().all(|(name, version)| {
             let info = store.head(&join(path, name));
-            info.is_ok_and(|info| info.map(|info| info.validator) == *version)
+            info.is_ok_and(|info| info.map(|info| info.version) == *version)
         })
     }
 
-    /// Whether all are so old that a later change cannot have the same time stamp.
+    /// Whether all are old enough that a later change gets another time stamp.
     pub fn is_settled(&self) -> bool {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as i128;
-        let distance = |version: &Validator| (now - version.mtime_ns).unsigned_abs();
+        let distance = |version: &ObjectVersion| (now - version.mtime_ns).unsigned_abs();
         self.versions
             .iter()
             .flat_map(|(_, version)| version)
@@ -100,8 +100,8 @@ pub(super) fn read(store: &dyn Store, path: &str) -> Option<Documents> {
     Some(Documents { key: join(path, name), content, seen: folder.seen })
 }
 
-/// What the documents in the folder at `path` are known by, without opening any; `None` where that cannot tell what
-/// they are.
+/// Owner, mode and version of the documents in the folder at `path`, without opening any; `None` where that does not
+/// identify them.
 pub(super) fn look(store: &dyn Store, path: &str) -> Result<Option<Vec<Info>>> {
     let families: [&[&str]; 3] =
         [&["zarr.json"], &[".zarray", ".zattrs"], &[".zgroup", ".zattrs", ".zmetadata"]];
@@ -178,14 +178,14 @@ impl Folder<'_> {
         let (zattrs, error) = self.companion(".zattrs");
         let (zmetadata, unread) = self.companion(".zmetadata");
         if let Some(error) = unread {
-            log::warn!("the consolidated metadata is left aside: {error}");
+            log::warn!("ignoring the consolidated metadata: {error}");
         }
         let mut group = metadata::parse_v2_group(key, zgroup, zattrs.as_deref(), zmetadata.as_deref())?;
         group.attributes_error = error.or(group.attributes_error);
         Ok(Content::Group(Arc::new(group)))
     }
 
-    /// The node itself stands only in the consolidated copy beside which its `.zgroup` or `.zarray` should be.
+    /// The node is only in the consolidated copy; its own `.zgroup` or `.zarray` is missing from the folder.
     fn v2_group_of_copy(&mut self, key: &str, zmetadata: &[u8]) -> Result<Content> {
         let mut group = metadata::parse_v2_group(key, V2_GROUP, None, Some(zmetadata))?;
         if group.consolidated.is_none() {
@@ -236,7 +236,7 @@ impl Folder<'_> {
     fn document_within(&mut self, name: &'static str, limit_bytes: u64) -> Result<Option<Vec<u8>>> {
         let key = join(self.path, name);
         let object = self.store.open(&key)?;
-        self.seen.versions.push((name, object.as_ref().map(|object| object.validator())));
+        self.seen.versions.push((name, object.as_ref().map(|object| object.version())));
         match object {
             Some(object) => read_whole(object.as_ref(), &key, limit_bytes).map(Some),
             None => Ok(None),

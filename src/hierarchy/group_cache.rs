@@ -1,7 +1,7 @@
 //! Groups' documents that were read before, so that looking up a name does not parse the consolidated metadata of
 //! every group above it again. Uses `documents`.
 //!
-//! Invariant: what comes out was read from documents that stand in the store unchanged now.
+//! Invariant: a returned group was read from documents that are unchanged in the store now.
 
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ use super::documents::{self, Content, Documents, Seen};
 use crate::metadata::GroupMetadata;
 use crate::store::Store;
 
-/// The most groups that are kept.
+/// The most groups in the cache.
 const MAX_GROUPS: usize = 1024;
-/// The most bytes of documents that are kept (parsed they take several times as much); one longer is kept alone.
+/// The most bytes of documents in the cache (parsed they take several times as much); a longer one is kept alone.
 const MAX_DOCUMENT_BYTES: u64 = 16 << 20;
 
 #[derive(Clone)]

@@ -1,4 +1,4 @@
-//! The groups above a node: what they say of the nodes below them. Uses `documents` and `group_cache`.
+//! The groups above a node: what they say about the nodes below them. Uses `documents` and `group_cache`.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::metadata::{self, Document, GroupMetadata, ZarrFormat};
 use crate::store::{Store, join};
 
-/// The deepest that groups are nested. Bounds what a hostile store can make a reader of it do.
+/// The deepest that groups are nested. Bounds the work that a hostile store can cause.
 pub const MAX_DEPTH: usize = 128;
 
 /// Everything above a node, nearest first; the last is the root. Empty above the root itself.
@@ -26,15 +26,15 @@ struct Ancestor {
 enum Kind {
     /// A group, and the key of the document that holds its consolidated metadata if it has any.
     Group(Arc<GroupMetadata>),
-    /// Nothing has a place below an array or below what cannot be read.
+    /// Below an array, or a node that cannot be read, there are no nodes.
     Barren,
     /// No document of its own.
     Undocumented,
 }
 
 /// A node as a group above it has it in its consolidated metadata.
-pub(super) struct Copy {
-    /// The node's metadata; `None` for a group that only the nodes below it tell of.
+pub(super) struct ConsolidatedCopy {
+    /// The node's metadata; `None` for a group that only the paths of nodes below it name.
     pub document: Option<Result<Document, Error>>,
     /// The key of the document that holds the copy.
     pub carrier_key: String,
@@ -57,7 +57,7 @@ impl Lineage {
         Lineage { ancestors }
     }
 
-    /// Whether there can be nodes here: all above are groups, and none is met again through a link.
+    /// Whether there can be nodes here: all above are groups, and no link leads back to one of them.
     pub fn is_fertile(&self) -> bool {
         let is_met_again = |(index, ancestor): (usize, &Ancestor)| {
             let above = self.ancestors.iter().skip(index + 1);
@@ -75,7 +75,7 @@ impl Lineage {
         }
     }
 
-    /// Why a group at `path` cannot be gone into, if so.
+    /// Why a group at `path` cannot be entered, if so.
     pub fn objection(&self, store: &dyn Store, path: &str) -> Option<Error> {
         if self.ancestors.len() > MAX_DEPTH {
             return Some(Error::unsupported(path, format!("groups nested more than {MAX_DEPTH} deep")));
@@ -87,13 +87,13 @@ impl Lineage {
     }
 
     /// The node at `path` in the nearest consolidated metadata that has it.
-    pub fn copy(&self, path: &str) -> Option<Copy> {
+    pub fn copy(&self, path: &str) -> Option<ConsolidatedCopy> {
         self.carriers(path).find_map(|(ancestor, group, relative)| {
             let carrier_key = carrier_key(ancestor, group);
             match metadata::consolidated_node(group, relative) {
-                Some(document) => Some(Copy { document: Some(document), carrier_key }),
+                Some(document) => Some(ConsolidatedCopy { document: Some(document), carrier_key }),
                 None if metadata::consolidated_children(group, relative).is_empty() => None,
-                None => Some(Copy { document: None, carrier_key }),
+                None => Some(ConsolidatedCopy { document: None, carrier_key }),
             }
         })
     }
@@ -129,8 +129,8 @@ fn carrier_key(ancestor: &Ancestor, group: &GroupMetadata) -> String {
 }
 
 fn folder_identity(store: &dyn Store, path: &str) -> Option<(u64, u64)> {
-    let validator = store.head(path).ok()??.validator;
-    (validator.inode != 0).then_some((validator.device, validator.inode))
+    let version = store.head(path).ok()??.version;
+    (version.inode != 0).then_some((version.device, version.inode))
 }
 
 /// The path of the group that a node is in; `None` for the root.

@@ -2,8 +2,8 @@
 //!
 //! Spec: v3 core "Hierarchy", v2 "Hierarchies". Uses `store` and `metadata`; reads documents, never chunks, and writes
 //! attributes only (`attributes.rs`).
-//! `documents.rs` reads what one folder says, `group_cache.rs` remembers groups, `lineage.rs` knows what the groups
-//! above a node say of it, `tree.rs` puts them together, `walk.rs` goes through it all.
+//! `documents.rs` reads one folder, `group_cache.rs` remembers groups, `lineage.rs` knows what the groups
+//! above a node say about it, `tree.rs` combines them, `walk.rs` visits every node.
 
 pub mod attributes;
 mod documents;

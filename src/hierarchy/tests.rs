@@ -135,7 +135,7 @@ fn a_folder_of_stores() {
     );
     let Some(Node::Group { metadata, .. }) = tree.node("year").unwrap() else { panic!() };
     assert_eq!(metadata.zarr_format, None);
-    // An empty store is an empty group: whoever opened it may say that it holds no Zarr.
+    // An empty store is an empty group: the command that opened it may say that it holds no Zarr.
     assert_eq!(outline(&memory(&[])), ["g "]);
 }
 
@@ -250,7 +250,7 @@ fn links_that_lead_back_or_out() {
     assert_consistent(&tree, &["again", "again/g", "dangling", "g/up", "g/up/g", "out", "same", ".#lock"]);
     assert!(reason(&tree, "g/up").contains("leads back up to the root"));
     assert!(reason(&tree, "out").contains("follow-symlinks"));
-    assert!(reason(&tree, "dangling").contains("what it points to is not there"));
+    assert!(reason(&tree, "dangling").contains("is a link to a path that does not exist"));
 }
 
 #[test]

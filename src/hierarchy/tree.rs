@@ -1,17 +1,17 @@
 //! A lazy tree of nodes over a store.
 //!
-//! Spec: v3 core "Hierarchy" and "Node names", v2 "Hierarchies". Uses the files beside it. Rules:
+//! Spec: v3 core "Hierarchy" and "Node names", v2 "Hierarchies". Uses the files in this folder. Rules:
 //!
 //! - A node's own documents win (`documents.rs` has their order); where it has none, the consolidated metadata of
-//!   the nearest group above that knows the node stands in, also for nodes that have no folder at all.
+//!   the nearest group above that lists the node is used, also for nodes that have no folder at all.
 //! - A folder without documents is an **implicit group** if it has a folder in it; the root always is a group then.
 //!   That mounts a folder full of stores. Names that begin with `.` or `__` are never implicit groups.
 //! - Nothing is below an array. Files are not nodes, zip archives neither.
 //! - Names: in v3 groups none that begin with `__` and none of dots alone; nowhere names of documents, nor names
 //!   over 255 bytes or with NUL, which no filesystem could show (these are logged).
-//! - A node whose documents cannot be read or understood is [`Node::Broken`]; so is a link that leads out of the
-//!   store or back up to a group it is in, and a group nested deeper than [`MAX_DEPTH`](super::MAX_DEPTH). Nothing
-//!   of that touches its neighbours.
+//! - A node with documents that cannot be read or understood is [`Node::Broken`]; so is a link that leads out of the
+//!   store or back up to a group it is in, and a group nested deeper than [`MAX_DEPTH`](super::MAX_DEPTH). Its
+//!   neighbours are not affected.
 //!
 //! Invariant: [`Tree::node`] finds a node if and only if [`Tree::children`] of its parent names it.
 
@@ -21,37 +21,37 @@ use std::sync::Arc;
 
 use super::documents::{self, Content, DOCUMENT_NAMES, Documents, Fault};
 use super::group_cache::GroupCache;
-use super::lineage::{Copy, Lineage, parent};
+use super::lineage::{ConsolidatedCopy, Lineage, parent};
 use super::walk::Walk;
 use crate::error::{Error, Result};
 use crate::metadata::{ArrayMetadata, Document, GroupMetadata, ZarrFormat};
-use crate::store::{Info, Readers, Store, Validator, is_key, join};
+use crate::store::{Info, ObjectVersion, Readers, Store, is_key, join};
 
 /// The longest name that a filesystem can show, in bytes.
 const NAME_MAX_BYTES: usize = 255;
 
-/// One node as it stands in the store now.
+/// One node as it is in the store now.
 #[derive(Clone, Debug)]
 pub enum Node {
     /// A group, with owner, mode and time of its folder.
     Group {
         /// Its document (empty for an implicit group).
         metadata: Arc<GroupMetadata>,
-        /// Its folder; where it has none, the document that tells of it.
+        /// Its folder; where it has none, the document that describes it.
         info: Info,
     },
     /// An array, with owner, mode and time of its metadata document.
     Array {
         /// Its document.
         metadata: Arc<ArrayMetadata>,
-        /// The document's own attributes in the store, rights cut to those of who may search its folder.
+        /// Owner, mode and time of the document, with the permissions of users that may search its folder.
         info: Info,
     },
-    /// A node whose document is there but cannot be served: it stays listed as an array file with an error.
+    /// A node with a document that cannot be served: it stays listed as an array file with an error.
     Broken {
         /// Why, with the key.
         error: Error,
-        /// The document's attributes in the store, or the folder's, or the root's: the first that can be had.
+        /// Owner, mode and time of the document, or of the folder, or of the root: the first that can be read.
         info: Info,
         /// Shape × item size where those two could still be read, so that the size shown is true.
         size_bytes: Option<u64>,
@@ -75,8 +75,8 @@ pub struct Tree {
     groups: GroupCache,
 }
 
-/// What makes a path a node.
-struct Found {
+/// What was found at the path of a node.
+struct NodeSource {
     content: Content,
     /// The document, or the folder of an implicit group.
     key: String,
@@ -88,23 +88,23 @@ impl Tree {
         Tree { store, groups: GroupCache::new() }
     }
 
-    /// The store behind it.
+    /// Its store.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
     }
 
-    /// The node at a path (`""` is the root), as it stands in the store at this moment; `None` when there is none.
+    /// The node at a path (`""` is the root), as it is in the store at this moment; `None` when there is none.
     /// Fails only where not even the root of the store can be looked at.
     pub fn node(&self, path: &str) -> Result<Option<Node>> {
         self.node_under(path, &self.above(parent(path)))
     }
 
-    /// As [`Tree::node`], for who knows what is above already.
+    /// As [`Tree::node`], for a caller that has the lineage already.
     pub(super) fn node_under(&self, path: &str, above: &Lineage) -> Result<Option<Node>> {
         let Some(found) = self.find(path, above) else { return Ok(None) };
         let folder = self.store.head(path);
         let document = self.store.head(&found.key).ok().flatten();
-        // Who may search a folder that cannot be looked at is not known.
+        // Which users may search a folder is unknown if stat failed on it.
         let is_closed = folder.is_err();
         let folder = folder.ok().flatten();
         let under_folder = |info: Info| match is_closed {
@@ -135,7 +135,7 @@ impl Tree {
         self.children_under(path, &self.above(Some(path)))
     }
 
-    /// As [`Tree::children`], for who knows the group and what is above it already.
+    /// As [`Tree::children`], for a caller that has the lineage already.
     pub(super) fn children_under(&self, path: &str, above: &Lineage) -> Result<Vec<Child>> {
         if !above.is_fertile() {
             return Ok(Vec::new());
@@ -150,10 +150,10 @@ impl Tree {
         Ok(names.into_iter().filter_map(child).collect())
     }
 
-    /// Tells whether the node at a path may have changed: the same as long as its documents and its folder have the
-    /// same versions, owner and mode. Only looks, in nearly all cases. `None` when there is nothing; what is above is
-    /// not asked, so that a folder below an array has a version though it is no node.
-    pub fn version(&self, path: &str) -> Result<Option<Validator>> {
+    /// The version of the node at a path: the same as long as its documents and its folder have the
+    /// same versions, owner and mode. Nearly always opens nothing. `None` when there is nothing; the groups above are
+    /// not consulted, so that a folder below an array has a version though it is no node.
+    pub fn version(&self, path: &str) -> Result<Option<ObjectVersion>> {
         if !is_key(path) {
             return Ok(None);
         }
@@ -182,23 +182,23 @@ impl Tree {
         Lineage::below(path, self.store.as_ref(), &self.groups)
     }
 
-    fn find(&self, path: &str, above: &Lineage) -> Option<Found> {
+    fn find(&self, path: &str, above: &Lineage) -> Option<NodeSource> {
         let name = path.rsplit('/').next().unwrap_or_default();
         let is_root = path.is_empty();
         if !is_key(path) || !above.is_fertile() || !(is_root || is_node_name(name, above.parent_format())) {
             return None;
         }
         let mut found = match self.groups.read(self.store.as_ref(), path) {
-            // Many programs keep folders with such names for themselves: without a document they concern nobody.
+            // Many programs have private folders with such names: one without a document is not a node.
             Some(Documents { content: Content::Broken(fault), .. })
                 if is_hidden(name) && matches!(fault.error, Error::Store { .. }) =>
             {
                 return None;
             }
-            Some(Documents { content, key, .. }) => Found { content, key },
+            Some(Documents { content, key, .. }) => NodeSource { content, key },
             None => match above.copy(path) {
                 Some(copy) => from_copy(copy, path),
-                None => Found { content: self.implicit_group(path, name)?, key: path.to_owned() },
+                None => NodeSource { content: self.implicit_group(path, name)?, key: path.to_owned() },
             },
         };
         if matches!(found.content, Content::Group(_))
@@ -224,14 +224,14 @@ impl Tree {
     }
 }
 
-fn from_copy(copy: Copy, path: &str) -> Found {
+fn from_copy(copy: ConsolidatedCopy, path: &str) -> NodeSource {
     let content = match copy.document {
         Some(Ok(Document::Group(group))) => Content::Group(Arc::new(group)),
         Some(Ok(Document::Array(array))) => Content::Array(Arc::new(array)),
         Some(Err(error)) => Content::Broken(Fault::unread(error)),
         None => Content::Group(Arc::new(group_without_document(path))),
     };
-    Found { content, key: copy.carrier_key }
+    NodeSource { content, key: copy.carrier_key }
 }
 
 fn group_without_document(path: &str) -> GroupMetadata {
@@ -255,7 +255,7 @@ fn is_node_name(name: &str, parent: Option<ZarrFormat>) -> bool {
     }
     if name.len() > NAME_MAX_BYTES || name.is_empty() || !is_key(name) {
         log::warn!(
-            "a node's name cannot be that of a file, and it is left out: {:.100}…",
+            "ignoring a node with a name that no file can have: {:.100}…",
             name.escape_debug().to_string()
         );
         return false;
@@ -263,25 +263,25 @@ fn is_node_name(name: &str, parent: Option<ZarrFormat>) -> bool {
     parent != Some(ZarrFormat::V3) || !(name.starts_with("__") || name.bytes().all(|byte| byte == b'.'))
 }
 
-/// The rights of a document, without those of whom the folder it is in does not let through. The folder of an array
-/// is not shown, so the array's file must stand for both.
+/// The permissions of a document, without those of users that cannot search its folder. The folder of an array
+/// is not shown, so the array's file must combine both.
 fn under_folder(document: Info, folder: Option<Info>) -> Info {
     let Some(folder) = folder else { return document };
-    let readers = Readers::of(&document).behind(&Readers::of(&folder));
+    let readers = Readers::of(&document).within(&Readers::of(&folder));
     Info { mode: readers.mode, ..document }
 }
 
-/// One validator that differs when any part does.
-fn combined(parts: &[Info], text: &str) -> Validator {
+/// One version that differs when any part does.
+fn combined(parts: &[Info], text: &str) -> ObjectVersion {
     let mut hasher = DefaultHasher::new();
     for part in parts {
-        (part.validator, part.uid, part.gid, part.mode).hash(&mut hasher);
+        (part.version, part.uid, part.gid, part.mode).hash(&mut hasher);
     }
     text.hash(&mut hasher);
-    Validator {
+    ObjectVersion {
         device: 0,
         inode: hasher.finish(),
-        mtime_ns: parts.iter().map(|part| part.validator.mtime_ns).max().unwrap_or(0),
-        size_bytes: parts.iter().fold(0, |sum, part| part.validator.size_bytes.saturating_add(sum)),
+        mtime_ns: parts.iter().map(|part| part.version.mtime_ns).max().unwrap_or(0),
+        size_bytes: parts.iter().fold(0, |sum, part| part.version.size_bytes.saturating_add(sum)),
     }
 }

@@ -1,4 +1,4 @@
-//! A walk over a tree, for whoever needs every node: `ls`, `check`. Uses `tree`.
+//! A walk over a tree, for commands that need every node: `ls`, `check`. Uses `tree`.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub struct Visit {
 pub struct Walk<'t> {
     tree: &'t Tree,
     max_depth: usize,
-    /// What comes next is last.
+    /// The steps left, the next one last.
     left: Vec<Step>,
 }
 
@@ -78,7 +78,7 @@ impl Iterator for Walk<'_> {
             };
             let node = match self.tree.node_under(&path, &above) {
                 Ok(Some(node)) => Ok(node),
-                // Gone since its name was listed.
+                // Deleted since its name was listed.
                 Ok(None) => continue,
                 Err(error) => Err(error),
             };

@@ -1,15 +1,15 @@
 //! What the array documents of all versions share: the version, the shape, the limit on the flat size.
 //!
-//! Spec: v1, v2 and v3, "zarr_format" and "shape". Uses `json` and `fault`.
+//! Spec: v1, v2 and v3, "zarr_format" and "shape". Uses `json`.
 
 use serde_json::{Map, Value};
 
-use super::fault::{Fault, Parsed};
 use super::json;
+use super::json::fault::{Fault, ParseResult};
 use super::{ArrayMetadata, MAX_RANK};
 
 /// Checks `zarr_format`.
-pub fn expect_format(members: &Map<String, Value>, version: u64) -> Parsed<()> {
+pub fn expect_format(members: &Map<String, Value>, version: u64) -> ParseResult<()> {
     let found = json::required(members, "zarr_format")?;
     match found.as_u64() {
         Some(number) if number == version => Ok(()),
@@ -18,7 +18,7 @@ pub fn expect_format(members: &Map<String, Value>, version: u64) -> Parsed<()> {
 }
 
 /// The lengths of the dimensions, at most [`MAX_RANK`] of them.
-pub fn shape(value: &Value) -> Parsed<Vec<u64>> {
+pub fn shape(value: &Value) -> ParseResult<Vec<u64>> {
     let shape = json::unsigned_list(value).map_err(|fault| fault.within("shape"))?;
     match shape.len() {
         rank if rank <= MAX_RANK => Ok(shape),
@@ -39,7 +39,7 @@ pub fn flat_size(shape: &[u64], item_size: usize) -> Option<u64> {
 }
 
 /// Checks that the flat file's size, and each dimension, fit i64.
-pub fn check_size(metadata: &ArrayMetadata) -> Parsed<()> {
+pub fn check_size(metadata: &ArrayMetadata) -> ParseResult<()> {
     let item_size = metadata.data_type.item_size().unwrap_or(1);
     let axes_fit = metadata.shape.iter().all(|&n| i64::try_from(n).is_ok());
     if axes_fit && flat_size(&metadata.shape, item_size).is_some() {

@@ -1,18 +1,18 @@
 //! Chunk grids: how a document cuts an array into chunks. The arithmetic on them is the array layer's.
 //!
 //! Spec: v3 "Regular chunk grid", the registered extension "rectilinear"
-//! (`{"kind": "inline", "chunk_shapes": [4, [1, 2, [3, 5]]]}`), v2 "chunks". Uses `json`, `fault`, `codec_spec`.
+//! (`{"kind": "inline", "chunk_shapes": [4, [1, 2, [3, 5]]]}`), v2 "chunks". Uses `json`, `codec_spec`.
 
 use serde_json::{Map, Value};
 
 use super::codec_spec::extension;
-use super::fault::{Fault, Parsed};
 use super::json;
+use super::json::fault::{Fault, ParseResult};
 use super::{ChunkGrid, MAX_CHUNK_BYTES};
 
 impl ChunkGrid {
     /// Chunks per axis that hold elements of an array of this `shape` (one of the grid's rank). Chunks of a
-    /// rectilinear grid that lie wholly behind the array do not count.
+    /// rectilinear grid that lie wholly beyond the array do not count.
     pub fn chunk_counts(&self, shape: &[u64]) -> Vec<u64> {
         match self {
             ChunkGrid::Regular(chunk) => {
@@ -36,7 +36,7 @@ impl ChunkGrid {
 
     /// Checks the grid against an array: the rank, that the chunks reach the array's end, that a chunk has a
     /// length wherever the array has one, and that a chunk's bytes stay below [`MAX_CHUNK_BYTES`].
-    pub fn check(&self, shape: &[u64], item_size: Option<usize>) -> Parsed<()> {
+    pub fn check(&self, shape: &[u64], item_size: Option<usize>) -> ParseResult<()> {
         let longest = self.longest_chunk();
         if longest.len() != shape.len() {
             let (grid, array) = (longest.len(), shape.len());
@@ -88,7 +88,7 @@ fn chunks_before(runs: &[(u64, u64)], end: u64) -> u64 {
 }
 
 /// Where the last chunk of an axis ends.
-fn reach(runs: &[(u64, u64)]) -> Parsed<u64> {
+fn reach(runs: &[(u64, u64)]) -> ParseResult<u64> {
     runs.iter()
         .try_fold(0u64, |end, &(length, count)| end.checked_add(length.checked_mul(count)?))
         .filter(|&end| i64::try_from(end).is_ok())
@@ -96,7 +96,7 @@ fn reach(runs: &[(u64, u64)]) -> Parsed<u64> {
 }
 
 /// Reads v3's `chunk_grid` for an array of `shape`. `must_understand: false` does not help an unknown one.
-pub fn parse_v3(value: &Value, shape: &[u64]) -> Parsed<ChunkGrid> {
+pub fn parse_v3(value: &Value, shape: &[u64]) -> ParseResult<ChunkGrid> {
     let extension = extension(value)?;
     let empty = Map::new();
     let configuration = extension.configuration.unwrap_or(&empty);
@@ -133,7 +133,7 @@ pub fn parse_v3(value: &Value, shape: &[u64]) -> Parsed<ChunkGrid> {
     }
 }
 
-fn rectilinear(value: &Value, shape: &[u64]) -> Parsed<ChunkGrid> {
+fn rectilinear(value: &Value, shape: &[u64]) -> ParseResult<ChunkGrid> {
     let axes = json::list(value)?;
     if axes.len() != shape.len() {
         let (grid, array) = (axes.len(), shape.len());
@@ -142,11 +142,11 @@ fn rectilinear(value: &Value, shape: &[u64]) -> Parsed<ChunkGrid> {
     let axis = |(axis, (value, &n)): (usize, (&Value, &u64))| {
         axis_runs(value, n).map_err(|fault| fault.within(format_args!("dimension {axis}")))
     };
-    axes.iter().zip(shape).enumerate().map(axis).collect::<Parsed<_>>().map(ChunkGrid::Rectilinear)
+    axes.iter().zip(shape).enumerate().map(axis).collect::<ParseResult<_>>().map(ChunkGrid::Rectilinear)
 }
 
 /// The runs (length, count) of one axis of length `n`; neighbours of one length are joined.
-fn axis_runs(value: &Value, n: u64) -> Parsed<Vec<(u64, u64)>> {
+fn axis_runs(value: &Value, n: u64) -> ParseResult<Vec<(u64, u64)>> {
     let Value::Array(entries) = value else {
         let length = edge(value)?;
         return Ok(if n == 0 { Vec::new() } else { vec![(length, n.div_ceil(length))] });
@@ -172,7 +172,7 @@ fn axis_runs(value: &Value, n: u64) -> Parsed<Vec<(u64, u64)>> {
 }
 
 /// A chunk's length: a positive integer. zarr-python 3.2 also wrote `true` for 1 and `4.0` for 4.
-fn edge(value: &Value) -> Parsed<u64> {
+fn edge(value: &Value) -> ParseResult<u64> {
     match value {
         Value::Bool(true) => Ok(1),
         Value::Number(number) if number.as_str().ends_with(".0") => {
@@ -184,7 +184,7 @@ fn edge(value: &Value) -> Parsed<u64> {
     }
 }
 
-fn positive(value: &Value) -> Parsed<u64> {
+fn positive(value: &Value) -> ParseResult<u64> {
     value.as_u64().filter(|&number| number > 0).ok_or_else(|| not_positive(value))
 }
 

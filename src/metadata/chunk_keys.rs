@@ -1,7 +1,6 @@
 //! Chunk key encodings: the key of a chunk, below its array's.
 //!
-//! Spec: v3 "Default chunk key encoding" (`c/0/1`) and "v2 chunk key encoding" (`0.1`). Uses `json`, `fault`
-//! and `codec_spec`.
+//! Spec: v3 "Default chunk key encoding" (`c/0/1`) and "v2 chunk key encoding" (`0.1`). Uses `json` and `codec_spec`.
 
 use std::fmt::Write as _;
 
@@ -9,8 +8,8 @@ use serde_json::{Map, Value};
 
 use super::ChunkKeyEncoding;
 use super::codec_spec::extension;
-use super::fault::{Fault, Parsed};
 use super::json;
+use super::json::fault::{Fault, ParseResult};
 
 impl ChunkKeyEncoding {
     /// The key of the chunk at `index` (one number per dimension), relative to the array. Without dimensions
@@ -33,8 +32,8 @@ impl ChunkKeyEncoding {
 }
 
 /// Reads v3's `chunk_key_encoding`. `must_understand: false` does not help an unknown one.
-pub fn parse_v3(value: &Value) -> Parsed<ChunkKeyEncoding> {
-    // zarr-python also takes the separator beside the name, as its own function arguments have it.
+pub fn parse_v3(value: &Value) -> ParseResult<ChunkKeyEncoding> {
+    // zarr-python also accepts the separator next to the name, like the arguments of its own functions.
     if let Value::Object(members) = value
         && let Some(separator) = members.get("separator")
     {
@@ -49,7 +48,7 @@ pub fn parse_v3(value: &Value) -> Parsed<ChunkKeyEncoding> {
     encoding(extension.name, configuration.get("separator"))
 }
 
-fn encoding(name: &str, separator_member: Option<&Value>) -> Parsed<ChunkKeyEncoding> {
+fn encoding(name: &str, separator_member: Option<&Value>) -> ParseResult<ChunkKeyEncoding> {
     let (prefixed, default) = match name {
         "default" => (true, '/'),
         "v2" => (false, '.'),
@@ -66,7 +65,7 @@ fn encoding(name: &str, separator_member: Option<&Value>) -> Parsed<ChunkKeyEnco
 }
 
 /// v2's `dimension_separator`; absent and null mean `.`, and that it was not said.
-pub fn parse_v2(dimension_separator: Option<&Value>) -> Parsed<ChunkKeyEncoding> {
+pub fn parse_v2(dimension_separator: Option<&Value>) -> ParseResult<ChunkKeyEncoding> {
     let (separator, separator_is_assumed) = match dimension_separator {
         None | Some(Value::Null) => ('.', true),
         Some(value) => (separator(value).map_err(|fault| fault.within("dimension_separator"))?, false),
@@ -74,7 +73,7 @@ pub fn parse_v2(dimension_separator: Option<&Value>) -> Parsed<ChunkKeyEncoding>
     Ok(ChunkKeyEncoding { prefixed: false, separator, separator_is_assumed })
 }
 
-fn separator(value: &Value) -> Parsed<char> {
+fn separator(value: &Value) -> ParseResult<char> {
     match value.as_str() {
         Some("/") => Ok('/'),
         Some(".") => Ok('.'),
@@ -100,8 +99,8 @@ mod tests {
             let encoding = parse_v3(&json!({"name": name, "configuration": configuration})).unwrap();
             assert_eq!((encoding.key(&[1, 23, 45]), encoding.key(&[])), (key.to_owned(), key_0d.to_owned()));
             assert!(!encoding.separator_is_assumed);
-            let beside = parse_v3(&json!({"name": name, "separator": separator})).unwrap();
-            assert_eq!(beside, encoding);
+            let next_to = parse_v3(&json!({"name": name, "separator": separator})).unwrap();
+            assert_eq!(next_to, encoding);
         }
     }
 

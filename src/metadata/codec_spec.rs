@@ -2,12 +2,12 @@
 //!
 //! Spec: v3 core, "Extension definition" (objects, short-hand names, `must_understand`); v2, "compressor" and
 //! "filters". `{"name": "gzip", "configuration": {"level": 5}}` and `"crc32c"` in v3, `{"id": "zlib", "level": 1}` in v2.
-//! Uses `json` and `fault`.
+//! Uses `json`.
 
 use serde_json::{Map, Value};
 
-use super::fault::{Fault, Parsed};
 use super::json;
+use super::json::fault::{Fault, ParseResult};
 use super::{CodecFamily, CodecSpec};
 
 /// An extension as v3 names it: an object or a short-hand name.
@@ -22,7 +22,7 @@ pub struct Extension<'a> {
 }
 
 /// Reads an extension. Members other than `name`, `configuration`, `must_understand` are refused.
-pub fn extension(value: &Value) -> Parsed<Extension<'_>> {
+pub fn extension(value: &Value) -> ParseResult<Extension<'_>> {
     let members = match value {
         Value::String(_) => {
             return Ok(Extension { name: json::name(value)?, configuration: None, must_understand: true });
@@ -58,7 +58,7 @@ pub fn extension(value: &Value) -> Parsed<Extension<'_>> {
 
 /// Reads a v3 `codecs` list: an array's, or one inside a codec's configuration (`sharding_indexed`). `endian`,
 /// the name that `bytes` had in drafts, becomes `bytes`.
-pub fn v3_list(value: &Value) -> Parsed<Vec<CodecSpec>> {
+pub fn v3_list(value: &Value) -> ParseResult<Vec<CodecSpec>> {
     let items = json::list(value)?;
     if items.is_empty() {
         return Err(Fault::invalid("the list is empty; it must hold an array-to-bytes codec"));
@@ -66,7 +66,7 @@ pub fn v3_list(value: &Value) -> Parsed<Vec<CodecSpec>> {
     items.iter().enumerate().map(|(i, item)| v3(item, i).map_err(|fault| fault.within(i))).collect()
 }
 
-fn v3(value: &Value, index: usize) -> Parsed<CodecSpec> {
+fn v3(value: &Value, index: usize) -> ParseResult<CodecSpec> {
     let extension = extension(value)?;
     let name = match extension.name {
         "endian" => "bytes",
@@ -82,7 +82,7 @@ fn v3(value: &Value, index: usize) -> Parsed<CodecSpec> {
 }
 
 /// Reads one v2 codec: a filter or a compressor, as `place` says.
-pub fn v2(value: &Value, place: String) -> Parsed<CodecSpec> {
+pub fn v2(value: &Value, place: String) -> ParseResult<CodecSpec> {
     let mut configuration = json::object(value)?.clone();
     let id = json::required(&configuration, "id")?;
     let name = json::name(id).map_err(|fault| fault.within("id"))?.to_owned();

@@ -2,7 +2,7 @@
 //!
 //! Spec: none. v2: `.zmetadata`, `{"zarr_consolidated_format": 1, "metadata": {"a/.zarray": {…}, "a/.zattrs": {…}}}`.
 //! v3: `consolidated_metadata` in the group's `zarr.json`, `{"kind": "inline", "must_understand": false,
-//! "metadata": {"a": {…}}}`. Uses `json`, `fault`, `v2` and `v3`.
+//! "metadata": {"a": {…}}}`. Uses `json`, `v2` and `v3`.
 //!
 //! The copy goes stale: where a store can be read node by node, the nodes' own documents win.
 
@@ -10,13 +10,13 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::fault::{Fault, Parsed};
+use super::json::fault::{Fault, ParseResult};
 use super::{Document, GroupMetadata, ZarrFormat};
 use super::{json, v2, v3};
 use crate::error::Result;
 
 /// v3's member of a group. A kind that is not known may be skipped where the document says so.
-pub fn inline(value: Value) -> Parsed<Option<Map<String, Value>>> {
+pub fn inline(value: Value) -> ParseResult<Option<Map<String, Value>>> {
     let Value::Object(mut members) = value else {
         return match value {
             Value::Null => Ok(None),
@@ -38,7 +38,7 @@ pub fn inline(value: Value) -> Parsed<Option<Map<String, Value>>> {
     }
 }
 
-/// A v2 `.zmetadata`. It is only a copy: a broken one is logged and left aside.
+/// A v2 `.zmetadata`. It is only a copy: a broken one is logged and ignored.
 pub fn zmetadata(key: &str, document: &[u8]) -> Option<Map<String, Value>> {
     let documents =
         json::parse_object(document).and_then(|mut members| match members.shift_remove("metadata") {
@@ -48,7 +48,7 @@ pub fn zmetadata(key: &str, document: &[u8]) -> Option<Map<String, Value>> {
     match documents {
         Ok(documents) => Some(documents),
         Err(fault) => {
-            log::warn!("{key}: the .zmetadata beside it cannot be read: {fault}");
+            log::warn!("{key}: ignoring the .zmetadata in the same folder: {fault}");
             None
         }
     }
@@ -85,7 +85,7 @@ pub fn consolidated_node(group: &GroupMetadata, relative_path: &str) -> Option<R
     Some(node.map(Document::Group).map_err(|fault| fault.into_error(&key)))
 }
 
-fn members(document: &Value) -> Parsed<Map<String, Value>> {
+fn members(document: &Value) -> ParseResult<Map<String, Value>> {
     json::object(document).cloned().map_err(|fault| fault.within("consolidated metadata"))
 }
 

@@ -1,8 +1,8 @@
 //! Metadata documents of Zarr v1, v2 and v3, all turned into one [`ArrayMetadata`].
 //!
 //! No I/O: a document comes in as bytes with its key, a value or an error comes out. v1 and v2 are
-//! rewritten in v3's terms (a chunk grid, a chunk key encoding, a chain of codecs), so that there is
-//! one pipeline behind this module. Spec: v3 core, "Metadata"; v2 and v1, "Metadata". Uses `error` only.
+//! rewritten in v3's terms (a chunk grid, a chunk key encoding, a chain of codecs), so that one
+//! pipeline serves all versions. Spec: v3 core, "Metadata"; v2 and v1, "Metadata". Uses `error` only.
 //!
 //! Invariants of what comes out: `shape`, the grid and `dimension_names` have the same rank (≤
 //! [`MAX_RANK`]); `product(shape) × item size` fits i64; no chunk is longer than [`MAX_CHUNK_BYTES`];
@@ -15,16 +15,8 @@ mod chunk_keys;
 pub mod codec_spec;
 mod consolidated;
 pub mod data_type;
-mod data_type_v2;
-pub mod data_type_v3;
-pub mod decimal;
-pub mod fault;
-mod fill_json;
-mod fill_number;
 pub mod fill_value;
 pub mod json;
-pub mod json_spans;
-pub mod minifloat;
 mod v1;
 mod v2;
 mod v3;
@@ -34,10 +26,11 @@ use serde_json::{Map, Value};
 use crate::error::Result;
 
 pub use consolidated::{consolidated_children, consolidated_node};
+pub use data_type::v2::{Dtype, StoredDataType, parse as parse_dtype_v2};
+pub use data_type::v3::parse as parse_data_type_v3;
 pub use data_type::{ByteOrder, DataType, VariableLength};
-pub use data_type_v2::{Dtype, StoredDataType, parse as parse_dtype_v2};
-pub use data_type_v3::parse as parse_data_type_v3;
 pub use fill_value::FillValue;
+pub use json::edit as json_spans;
 
 /// The most dimensions an array may have.
 pub const MAX_RANK: usize = 32;
@@ -222,8 +215,8 @@ pub fn parse_array(key: &str, document: &[u8]) -> Result<Option<ArrayMetadata>> 
     }
 }
 
-/// What can be told of an array's document that failed to parse: the JSON, where it is JSON, and the flat
-/// size in bytes, where shape and data type can still be read.
+/// What is known of an array's document that failed to parse: the JSON, where it is JSON, and the flat
+/// size in bytes, where shape and data type can be read.
 pub fn salvage(document: &[u8]) -> (Option<Value>, Option<u64>) {
     let Ok(document) = json::parse(document) else { return (None, None) };
     let size = flat_size(&document);
@@ -233,10 +226,10 @@ pub fn salvage(document: &[u8]) -> (Option<Value>, Option<u64>) {
 fn flat_size(document: &Value) -> Option<u64> {
     let shape = array::shape(document.get("shape")?).ok()?;
     let data_type = match (document.get("data_type"), document.get("dtype")) {
-        (Some(data_type), _) => data_type_v3::parse(data_type).ok()?,
-        (None, Some(dtype)) => match data_type_v2::parse(dtype).ok()? {
-            data_type_v2::Dtype::Fixed(stored) => stored.data_type,
-            data_type_v2::Dtype::Object => return None,
+        (Some(data_type), _) => data_type::v3::parse(data_type).ok()?,
+        (None, Some(dtype)) => match data_type::v2::parse(dtype).ok()? {
+            data_type::v2::Dtype::Fixed(stored) => stored.data_type,
+            data_type::v2::Dtype::Object => return None,
         },
         (None, None) => return None,
     };
@@ -276,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_told_of_broken_arrays() {
+    fn sizes_of_broken_arrays() {
         for (document, size) in [
             (r#"{"shape": [4, 6], "data_type": "float64"}"#, Some(192)),
             (r#"{"shape": [4, 6], "dtype": ">f4", "codecs": 5}"#, Some(96)),
@@ -304,8 +297,8 @@ mod tests {
         fn no_damage_panics(which in 0usize..3, at in 0usize..1000, new in "[ -~]{0,3}", cut in 0usize..4) {
             let document = [V3, V2, V1][which];
             let at = at % document.len();
-            let behind = document.get(at + cut..).unwrap_or_default();
-            read_as_everything(format!("{}{new}{behind}", &document[..at]).as_bytes());
+            let after = document.get(at + cut..).unwrap_or_default();
+            read_as_everything(format!("{}{new}{after}", &document[..at]).as_bytes());
         }
 
         /// A value anywhere replaced by any other.

@@ -1,23 +1,27 @@
 //! `meta` and `attrs`: Zarr v1, rewritten in v3's terms.
 //!
 //! Spec: v1, "Metadata", "Chunks", "Attributes". `compression` is a numcodecs id, `compression_opts` its
-//! parameters: an object, or one number whose meaning is the library's (`{"compression": "zlib",
+//! parameters: an object, or one number with a meaning of the library's (`{"compression": "zlib",
 //! "compression_opts": 1}`). Uses `v2` for what the two versions share.
 
 use serde_json::{Map, Value};
 
-use super::fault::{Fault, Parsed};
+use super::json::fault::{Fault, ParseResult};
 use super::v2::{Attributes, Layout, dimension_names};
 use super::{ArrayMetadata, ChunkKeyEncoding, CodecFamily, CodecSpec, FillValue, ZarrFormat};
-use super::{array, data_type_v2, json};
+use super::{array, data_type, json};
 
 /// Reads the members of a `meta`.
-pub fn parse_array(key: &str, members: Map<String, Value>, attributes: Attributes) -> Parsed<ArrayMetadata> {
+pub fn parse_array(
+    key: &str,
+    members: Map<String, Value>,
+    attributes: Attributes,
+) -> ParseResult<ArrayMetadata> {
     array::expect_format(&members, 1)?;
     let dtype = json::required(&members, "dtype")?;
-    let element = match data_type_v2::parse(dtype).map_err(|fault| fault.within("dtype"))? {
-        data_type_v2::Dtype::Fixed(stored) => stored,
-        data_type_v2::Dtype::Object => return Err(Fault::unsupported("dtype: objects in a v1 array")),
+    let element = match data_type::v2::parse(dtype).map_err(|fault| fault.within("dtype"))? {
+        data_type::v2::Dtype::Fixed(stored) => stored,
+        data_type::v2::Dtype::Object => return Err(Fault::unsupported("dtype: objects in a v1 array")),
     };
     let fill_value = match members.get("fill_value") {
         None => FillValue::undefined(&element.data_type),
@@ -47,7 +51,7 @@ pub fn parse_array(key: &str, members: Map<String, Value>, attributes: Attribute
     Ok(metadata)
 }
 
-fn compressor(members: &Map<String, Value>) -> Parsed<Option<CodecSpec>> {
+fn compressor(members: &Map<String, Value>) -> ParseResult<Option<CodecSpec>> {
     let name = match members.get("compression") {
         None | Some(Value::Null) => return Ok(None),
         Some(name) => json::name(name).map_err(|fault| fault.within("compression"))?,

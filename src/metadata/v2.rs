@@ -6,22 +6,26 @@
 //! `order: "F"` becomes a `transpose` codec, `dtype`'s byte order a `bytes` codec, both of the family V2; the filters
 //! and the compressor follow as they are. Members that v2 does not know are ignored, as the text asks.
 //!
-//! Attributes stand in a document of their own, so a broken one costs the attributes alone: the node is served
+//! Attributes have a document of their own, so a broken one costs the attributes alone: the node is served
 //! with none, and says why.
 
 use serde_json::{Map, Value, json as object};
 
+use super::data_type::v2::{Dtype, StoredDataType};
 use super::data_type::{ByteOrder, DataType, VariableLength};
-use super::data_type_v2::{Dtype, StoredDataType};
-use super::fault::{Fault, Parsed};
+use super::json::fault::{Fault, ParseResult};
 use super::{ArrayMetadata, ChunkGrid, CodecFamily, CodecSpec, FillValue, GroupMetadata, ZarrFormat};
-use super::{array, chunk_keys, codec_spec, data_type_v2, json};
+use super::{array, chunk_keys, codec_spec, data_type, json};
 
 /// The attributes of a node, and why there are none where their document could not be read.
 pub type Attributes = (Map<String, Value>, Option<String>);
 
 /// Reads the members of a `.zarray`.
-pub fn parse_array(key: &str, members: Map<String, Value>, attributes: Attributes) -> Parsed<ArrayMetadata> {
+pub fn parse_array(
+    key: &str,
+    members: Map<String, Value>,
+    attributes: Attributes,
+) -> ParseResult<ArrayMetadata> {
     array::expect_format(&members, 2)?;
     let member = |name: &'static str| json::required(&members, name);
     let filters = codecs_of(members.get("filters"))?;
@@ -66,7 +70,7 @@ pub fn parse_group(
     members: &Map<String, Value>,
     attributes: Attributes,
     consolidated: Option<Map<String, Value>>,
-) -> Parsed<GroupMetadata> {
+) -> ParseResult<GroupMetadata> {
     array::expect_format(members, 2)?;
     let (attributes, attributes_error) = attributes;
     Ok(GroupMetadata {
@@ -84,12 +88,12 @@ pub fn attributes(key: &str, document: Option<&[u8]>) -> Attributes {
 }
 
 /// As [`attributes`], of a document that is parsed already.
-pub fn attributes_of(key: &str, parsed: Option<Parsed<Map<String, Value>>>) -> Attributes {
+pub fn attributes_of(key: &str, parsed: Option<ParseResult<Map<String, Value>>>) -> Attributes {
     match parsed {
         None => (Map::new(), None),
         Some(Ok(attributes)) => (attributes, None),
         Some(Err(fault)) => {
-            log::warn!("{key}: the attributes beside it cannot be read: {fault}");
+            log::warn!("{key}: ignoring the attributes in the same folder: {fault}");
             (Map::new(), Some(fault.to_string()))
         }
     }
@@ -107,7 +111,7 @@ pub struct Layout {
 
 impl Layout {
     /// Reads them.
-    pub fn parse(members: &Map<String, Value>, element: &StoredDataType) -> Parsed<Self> {
+    pub fn parse(members: &Map<String, Value>, element: &StoredDataType) -> ParseResult<Self> {
         let shape = array::shape(json::required(members, "shape")?)?;
         let chunk_grid = json::required(members, "chunks")
             .and_then(json::unsigned_list)
@@ -160,7 +164,7 @@ fn bytes_codec(element: &StoredDataType) -> CodecSpec {
     )
 }
 
-fn codecs_of(filters: Option<&Value>) -> Parsed<Vec<CodecSpec>> {
+fn codecs_of(filters: Option<&Value>) -> ParseResult<Vec<CodecSpec>> {
     let items = match filters {
         None | Some(Value::Null) => return Ok(Vec::new()),
         Some(value) => json::list(value).map_err(|fault| fault.within("filters"))?,
@@ -173,10 +177,14 @@ fn codecs_of(filters: Option<&Value>) -> Parsed<Vec<CodecSpec>> {
 }
 
 /// The element of an array: of its `dtype`, and for `|O` of the codec that turns objects into bytes, which then
-/// is the chain's array-to-bytes codec. Objects behind `categorize` are strings of a known list, served as `U` of
+/// is the chain's array-to-bytes codec. Objects after `categorize` are strings of a known list, served as `U` of
 /// the longest one's width.
-fn element(dtype: &Value, filters: &[CodecSpec], compressor: Option<&CodecSpec>) -> Parsed<StoredDataType> {
-    match data_type_v2::parse(dtype)? {
+fn element(
+    dtype: &Value,
+    filters: &[CodecSpec],
+    compressor: Option<&CodecSpec>,
+) -> ParseResult<StoredDataType> {
+    match data_type::v2::parse(dtype)? {
         Dtype::Fixed(stored) => Ok(stored),
         Dtype::Object => {
             let first = filters.first().or(compressor);
@@ -189,10 +197,10 @@ fn element(dtype: &Value, filters: &[CodecSpec], compressor: Option<&CodecSpec>)
                 Some("vlen-utf8") => VariableLength::Utf8,
                 Some("vlen-bytes") => VariableLength::Bytes,
                 Some("pickle") => VariableLength::Other(
-                    "Python objects behind the filter \"pickle\", which is never unpickled".to_owned(),
+                    "Python objects in the filter \"pickle\", which is never unpickled".to_owned(),
                 ),
                 Some(name) => {
-                    VariableLength::Other(format!("objects behind the codec {}", json::shown_text(name)))
+                    VariableLength::Other(format!("objects in the codec {}", json::shown_text(name)))
                 }
                 None => VariableLength::Other("objects without a filter that stores them".to_owned()),
             });
@@ -296,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_behind_categorize_are_strings_of_the_longest_label() {
+    fn objects_after_categorize_are_strings_of_the_longest_label() {
         let filter = json!({"id": "categorize", "labels": ["é", "male", ""], "dtype": "|O", "astype": "|u1"});
         for fill in [json!(null), json!(""), json!(0)] {
             let array = array(json!({"dtype": "|O", "fill_value": fill, "filters": [filter]}));

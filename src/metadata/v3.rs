@@ -9,9 +9,9 @@
 use serde_json::{Map, Value};
 
 use super::data_type::{ByteOrder, DataType};
-use super::fault::{Fault, Parsed};
+use super::json::fault::{Fault, ParseResult};
 use super::{ArrayMetadata, Document, FillValue, GroupMetadata, ZarrFormat};
-use super::{array, chunk_grid, chunk_keys, codec_spec, consolidated, data_type_v3, fill_value, json};
+use super::{array, chunk_grid, chunk_keys, codec_spec, consolidated, data_type, fill_value, json};
 
 const ARRAY_MEMBERS: [&str; 11] = [
     "zarr_format",
@@ -29,7 +29,7 @@ const ARRAY_MEMBERS: [&str; 11] = [
 const GROUP_MEMBERS: [&str; 4] = ["zarr_format", "node_type", "attributes", "consolidated_metadata"];
 
 /// Reads the members of a document.
-pub fn parse(key: &str, members: Map<String, Value>) -> Parsed<Document> {
+pub fn parse(key: &str, members: Map<String, Value>) -> ParseResult<Document> {
     array::expect_format(&members, 3)?;
     match json::text(json::required(&members, "node_type")?).map_err(|fault| fault.within("node_type"))? {
         "array" => parse_array(key, members).map(Document::Array),
@@ -41,7 +41,7 @@ pub fn parse(key: &str, members: Map<String, Value>) -> Parsed<Document> {
     }
 }
 
-fn parse_group(key: &str, mut members: Map<String, Value>) -> Parsed<GroupMetadata> {
+fn parse_group(key: &str, mut members: Map<String, Value>) -> ParseResult<GroupMetadata> {
     json::refuse_unknown(&members, &GROUP_MEMBERS)?;
     let attributes = take_attributes(&mut members)?;
     let consolidated = match members.shift_remove("consolidated_metadata") {
@@ -57,12 +57,12 @@ fn parse_group(key: &str, mut members: Map<String, Value>) -> Parsed<GroupMetada
     })
 }
 
-fn parse_array(key: &str, mut members: Map<String, Value>) -> Parsed<ArrayMetadata> {
+fn parse_array(key: &str, mut members: Map<String, Value>) -> ParseResult<ArrayMetadata> {
     json::refuse_unknown(&members, &ARRAY_MEMBERS)?;
     let attributes = take_attributes(&mut members)?;
     let member = |name: &'static str| json::required(&members, name);
     let shape = array::shape(member("shape")?)?;
-    let data_type = data_type_v3::parse(member("data_type")?).map_err(|fault| fault.within("data_type"))?;
+    let data_type = data_type::v3::parse(member("data_type")?).map_err(|fault| fault.within("data_type"))?;
     let chunk_grid = chunk_grid::parse_v3(member("chunk_grid")?, &shape)
         .and_then(|grid| grid.check(&shape, data_type.item_size()).map(|()| grid))
         .map_err(|fault| fault.within("chunk_grid"))?;
@@ -105,7 +105,7 @@ fn parse_array(key: &str, mut members: Map<String, Value>) -> Parsed<ArrayMetada
 }
 
 /// Takes `attributes` out of a document; absent and null are none.
-fn take_attributes(members: &mut Map<String, Value>) -> Parsed<Map<String, Value>> {
+fn take_attributes(members: &mut Map<String, Value>) -> ParseResult<Map<String, Value>> {
     match members.shift_remove("attributes") {
         None | Some(Value::Null) => Ok(Map::new()),
         Some(Value::Object(attributes)) => Ok(attributes),
@@ -116,7 +116,7 @@ fn take_attributes(members: &mut Map<String, Value>) -> Parsed<Map<String, Value
 }
 
 /// The byte order of the `bytes` codec.
-fn bytes_order(codecs: &[super::CodecSpec]) -> ByteOrder {
+fn bytes_order(codecs: &[crate::metadata::CodecSpec]) -> ByteOrder {
     let bytes = codecs.iter().find(|codec| codec.name == "bytes");
     match bytes.and_then(|codec| codec.configuration.get("endian")).and_then(Value::as_str) {
         Some("big") => ByteOrder::Big,
@@ -125,7 +125,7 @@ fn bytes_order(codecs: &[super::CodecSpec]) -> ByteOrder {
 }
 
 /// Refuses storage transformers by name; the names of those that may be skipped.
-fn storage_transformers(value: Option<&Value>) -> Parsed<Vec<String>> {
+fn storage_transformers(value: Option<&Value>) -> ParseResult<Vec<String>> {
     let items = match value {
         None | Some(Value::Null) => return Ok(Vec::new()),
         Some(value) => json::list(value)?,
@@ -140,7 +140,7 @@ fn storage_transformers(value: Option<&Value>) -> Parsed<Vec<String>> {
     items.iter().map(name).collect()
 }
 
-fn dimension_names(value: &Value, rank: usize) -> Parsed<Vec<Option<String>>> {
+fn dimension_names(value: &Value, rank: usize) -> ParseResult<Vec<Option<String>>> {
     let items = json::list(value)?;
     if items.len() != rank {
         let found = items.len();

@@ -137,15 +137,15 @@ fn lists_and_heads(make: &impl Fn(Objects<'_>) -> Subject) {
     assert_eq!(names("Z"), [("z".to_owned(), true)]);
 
     let file = store.head("a").unwrap().unwrap();
-    assert_eq!(file.validator.size_bytes, 5);
-    assert_eq!(file.validator, store.open("a").unwrap().unwrap().validator());
+    assert_eq!(file.version.size_bytes, 5);
+    assert_eq!(file.version, store.open("a").unwrap().unwrap().version());
     assert_ne!(file.mode & 0o400, 0);
     assert_eq!(file.uid, sys::effective_ids().0);
     for folder in ["", "b", "b/x"] {
         let info = store.head(folder).unwrap().unwrap();
         assert_ne!(info.mode & 0o100, 0, "{folder}");
     }
-    store.room().unwrap();
+    store.statfs().unwrap();
     assert!(!store.describe().is_empty());
 }
 
@@ -187,7 +187,7 @@ fn replaced_while_open(make: &impl Fn(Objects<'_>) -> Subject) {
     object.read_exact_at(0, &mut out).unwrap();
     assert_eq!(out, *b"old");
     assert_eq!(store.get("a/b", 9).unwrap().unwrap(), b"newer");
-    assert_ne!(object.validator(), store.open("a/b").unwrap().unwrap().validator());
+    assert_ne!(object.version(), store.open("a/b").unwrap().unwrap().version());
 }
 
 fn what_cannot_be_a_key(make: &impl Fn(Objects<'_>) -> Subject) {

@@ -9,8 +9,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use parking_lot::RwLock;
 
 use super::{
-    Entry, Info, Object, Part, Room, Store, Validator, Writer, check_key, copy_range, is_any_below,
-    names_below, read_whole,
+    Entry, Info, Object, ObjectPart, ObjectVersion, StatFs, Store, Writer, check_key, copy_range,
+    is_any_below, names_below, read_whole,
 };
 use crate::error::{Error, Result};
 use crate::sys;
@@ -24,7 +24,7 @@ pub struct MemoryStore {
 #[derive(Default)]
 struct Content {
     objects: BTreeMap<String, MemoryObject>,
-    /// How many objects were ever put: stands for the inode number.
+    /// How many objects were ever put: serves as the inode number.
     puts: u64,
 }
 
@@ -32,7 +32,7 @@ struct Content {
 struct MemoryObject {
     key: Arc<str>,
     bytes: Arc<[u8]>,
-    validator: Validator,
+    version: ObjectVersion,
     mtime: SystemTime,
 }
 
@@ -49,29 +49,29 @@ impl MemoryStore {
         let mtime = SystemTime::now();
         let mut content = self.content.write();
         content.puts += 1;
-        let validator = Validator {
+        let version = ObjectVersion {
             device: 0,
             inode: content.puts,
             mtime_ns: mtime.duration_since(UNIX_EPOCH).map_or(0, |age| age.as_nanos() as i128),
             size_bytes: bytes.len() as u64,
         };
-        content.objects.insert(key.to_owned(), MemoryObject { key: key.into(), bytes, validator, mtime });
+        content.objects.insert(key.to_owned(), MemoryObject { key: key.into(), bytes, version, mtime });
         Ok(())
     }
 
-    /// Removes an object; tells whether there was one.
+    /// Removes an object; returns whether it existed.
     pub fn delete(&self, key: &str) -> bool {
         self.content.write().objects.remove(key).is_some()
     }
 }
 
 impl Writer for MemoryStore {
-    fn put(&self, key: &str, parts: &[Part<'_>], _within: &str, _like: &Info) -> Result<Validator> {
+    fn put(&self, key: &str, parts: &[ObjectPart<'_>], _within: &str, _like: &Info) -> Result<ObjectVersion> {
         let mut bytes = Vec::new();
         for part in parts {
             match part {
-                Part::Bytes(part) => bytes.extend_from_slice(part),
-                Part::Copy(object, range) => {
+                ObjectPart::Bytes(part) => bytes.extend_from_slice(part),
+                ObjectPart::Copy(object, range) => {
                     let mut part = vec![0; (range.end - range.start) as usize];
                     object.read_exact_at(range.start, &mut part)?;
                     bytes.extend_from_slice(&part);
@@ -79,8 +79,8 @@ impl Writer for MemoryStore {
             }
         }
         MemoryStore::put(self, key, bytes)?;
-        let validator = self.content.read().objects.get(key).map(|object| object.validator);
-        validator.ok_or_else(|| Error::Stale { key: key.to_owned() })
+        let version = self.content.read().objects.get(key).map(|object| object.version);
+        version.ok_or_else(|| Error::Stale { key: key.to_owned() })
     }
 
     fn delete(&self, key: &str) -> Result<bool> {
@@ -91,16 +91,16 @@ impl Writer for MemoryStore {
         Ok(())
     }
 
-    /// Nobody else can reach the store.
+    /// No other process can reach the store.
     fn lock(&self, _folder: &str) -> Result<Option<Box<dyn Send + Sync>>> {
         Ok(Some(Box::new(())))
     }
 
-    fn touch(&self, key: &str, version: Validator) -> Result<Option<Validator>> {
+    fn touch(&self, key: &str, version: ObjectVersion) -> Result<Option<ObjectVersion>> {
         let object = self.content.read().objects.get(key).cloned();
-        let Some(object) = object.filter(|object| object.validator == version) else { return Ok(None) };
+        let Some(object) = object.filter(|object| object.version == version) else { return Ok(None) };
         MemoryStore::put(self, key, object.bytes)?;
-        Ok(self.content.read().objects.get(key).map(|object| object.validator))
+        Ok(self.content.read().objects.get(key).map(|object| object.version))
     }
 
     fn remove_unfinished(&self, _folder: &str) -> Result<u64> {
@@ -109,8 +109,8 @@ impl Writer for MemoryStore {
 }
 
 impl Object for MemoryObject {
-    fn validator(&self) -> Validator {
-        self.validator
+    fn version(&self) -> ObjectVersion {
+        self.version
     }
 
     fn read_exact_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
@@ -132,20 +132,20 @@ impl Store for MemoryStore {
         }
     }
 
-    /// A folder has the time of the store's beginning and no inode number.
+    /// A folder has the store's creation time and no inode number.
     fn head(&self, key: &str) -> Result<Option<Info>> {
         check_key(key, "look at")?;
         let content = self.content.read();
         let (uid, gid) = sys::effective_ids();
         if let Some(object) = content.objects.get(key) {
-            let MemoryObject { validator, mtime, .. } = *object;
-            return Ok(Some(Info { validator, uid, gid, mode: 0o644, mtime }));
+            let MemoryObject { version, mtime, .. } = *object;
+            return Ok(Some(Info { version, uid, gid, mode: 0o644, mtime }));
         }
         if !key.is_empty() && !is_any_below(&content.objects, key) {
             return Ok(None);
         }
-        let validator = Validator { device: 0, inode: 0, mtime_ns: 0, size_bytes: 0 };
-        Ok(Some(Info { validator, uid, gid, mode: 0o755, mtime: UNIX_EPOCH }))
+        let version = ObjectVersion { device: 0, inode: 0, mtime_ns: 0, size_bytes: 0 };
+        Ok(Some(Info { version, uid, gid, mode: 0o755, mtime: UNIX_EPOCH }))
     }
 
     fn list(&self, folder: &str) -> Result<Vec<Entry>> {
@@ -153,8 +153,8 @@ impl Store for MemoryStore {
         Ok(names_below(&self.content.read().objects, folder, |_| false))
     }
 
-    fn room(&self) -> Result<Room> {
-        Ok(Room { block_bytes: 4096, name_max: 255, ..Room::default() })
+    fn statfs(&self) -> Result<StatFs> {
+        Ok(StatFs { block_bytes: 4096, name_max: 255, ..StatFs::default() })
     }
 
     fn describe(&self) -> String {

@@ -9,20 +9,17 @@
 //! the same stored object, even when the key is replaced meanwhile.
 
 mod directory;
-mod directory_writer;
-mod links;
-mod location;
+mod key;
 mod memory;
-mod output;
+mod open;
 mod readers;
-mod stat;
+mod version;
 mod writer;
 mod zip;
 
 #[cfg(test)]
 mod contract;
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::ops::ControlFlow;
@@ -30,32 +27,22 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 pub use directory::{DirectoryStore, is_temporary_name};
-pub use location::{local_path, open, open_for_others};
+pub use key::{is_key, join};
 pub use memory::MemoryStore;
+pub use open::{local_path, open, open_for_others};
 pub use readers::{Audience, Readers};
-pub use writer::{Part, Writer};
+pub use version::ObjectVersion;
+pub use writer::{ObjectPart, Writer};
 pub use zip::ZipStore;
 
 use crate::error::{Error, Result};
+use key::{check_key, is_any_below, names_below};
 
-/// What tells one version of an object from another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Validator {
-    /// Device number, or 0.
-    pub device: u64,
-    /// Inode number, or a running number.
-    pub inode: u64,
-    /// Time of last change in nanoseconds since the epoch.
-    pub mtime_ns: i128,
-    /// Size in bytes.
-    pub size_bytes: u64,
-}
-
-/// What is known of an object or a folder without opening it.
+/// What stat tells of an object or a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Info {
     /// Tells versions apart; holds the size. Folders of stores that have no inodes have 0 there.
-    pub validator: Validator,
+    pub version: ObjectVersion,
     /// Owner.
     pub uid: u32,
     /// Group.
@@ -67,7 +54,7 @@ pub struct Info {
 }
 
 impl Info {
-    /// As a folder that holds what this document describes: whoever may read the one may search the other.
+    /// As a folder that holds what this document describes: permission to read the document becomes permission to search the folder.
     pub fn as_folder(mut self) -> Self {
         self.mode |= (self.mode & 0o444) >> 2;
         self
@@ -83,9 +70,9 @@ pub struct Entry {
     pub is_folder: bool,
 }
 
-/// Room of the store's filesystem, as statfs(2) counts it.
+/// Space and inodes of the store's filesystem, as statfs(2) counts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Room {
+pub struct StatFs {
     /// Unit of the block counts, in bytes.
     pub block_bytes: u32,
     /// All blocks.
@@ -105,15 +92,15 @@ pub struct Room {
 /// One stored object, open: all reads see the same version.
 pub trait Object: Send + Sync {
     /// Size and version at the time of opening.
-    fn validator(&self) -> Validator;
+    fn version(&self) -> ObjectVersion;
     /// Size in bytes.
     fn size_bytes(&self) -> u64 {
-        self.validator().size_bytes
+        self.version().size_bytes
     }
     /// Fills `out` from `offset`. Fewer bytes there than asked for is an error (`UnexpectedEof`).
     fn read_exact_at(&self, offset: u64, out: &mut [u8]) -> Result<()>;
-    /// As [`Object::read_exact_at`], if that takes no waiting; `false`, and `out` undefined, otherwise.
-    fn read_now(&self, _offset: u64, _out: &mut [u8]) -> bool {
+    /// As [`Object::read_exact_at`], if that does not block; otherwise `false`, with `out` undefined.
+    fn try_read_at(&self, _offset: u64, _out: &mut [u8]) -> bool {
         false
     }
     /// The open file that has the object's bytes and no others, if it is one.
@@ -136,20 +123,20 @@ pub trait Store: Send + Sync {
     /// The names directly below a folder, sorted; empty when the folder is missing.
     fn list(&self, folder: &str) -> Result<Vec<Entry>>;
 
-    /// As [`Store::list`], one name after the other and in no order, until `each` says to stop: nobody has to hold all of them.
+    /// As [`Store::list`], one name at a time and unordered, until `each` stops it: the names are never all in memory.
     fn each_name(&self, folder: &str, each: &mut dyn FnMut(Entry) -> ControlFlow<()>) -> Result<()> {
         let _ = self.list(folder)?.into_iter().try_for_each(each);
         Ok(())
     }
 
-    /// Room left where the store is.
-    fn room(&self) -> Result<Room>;
+    /// Free space of the filesystem that the store is on.
+    fn statfs(&self) -> Result<StatFs>;
 
-    /// What the user would call the store: its path or URL.
+    /// The user's name for the store: its path or URL.
     fn describe(&self) -> String;
 
-    /// The store as those are to have it who read the array at `path`: what they could not read themselves is an error
-    /// (`EACCES`). `None` where this program's own rights are all that counts.
+    /// The store with the permissions of the readers of the array at `path`: an object that they could not read themselves is
+    /// an error (`EACCES`). `None` where only this program's own permissions count.
     fn for_audience(&self, _path: &str, _audience: &Arc<Audience>) -> Option<Arc<dyn Store>> {
         None
     }
@@ -160,27 +147,7 @@ pub trait Store: Send + Sync {
     }
 }
 
-/// `folder` and `name` as one key.
-pub fn join(folder: &str, name: &str) -> String {
-    if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") }
-}
-
-/// Whether a string can be a key: `""`, or names that are neither empty nor `.` nor `..`, without NUL.
-pub fn is_key(key: &str) -> bool {
-    let is_name = |name: &str| !matches!(name, "" | "." | "..") && !name.contains('\0');
-    key.is_empty() || key.split('/').all(is_name)
-}
-
-/// Refuses what cannot be a key, whichever kind of store it would be looked up in.
-fn check_key(key: &str, operation: &'static str) -> Result<()> {
-    if is_key(key) {
-        return Ok(());
-    }
-    let reason = io::Error::new(io::ErrorKind::InvalidInput, "this cannot be a key of a store");
-    Err(Error::store(key, operation, reason))
-}
-
-/// All bytes of an object, after a look at its size and before anything is allocated.
+/// All bytes of an object; its size is checked before anything is allocated.
 pub(crate) fn read_whole(object: &dyn Object, key: &str, limit_bytes: u64) -> Result<Vec<u8>> {
     let size_bytes = object.size_bytes();
     if size_bytes > limit_bytes {
@@ -205,31 +172,4 @@ fn copy_range(content: &[u8], offset: u64, out: &mut [u8], key: &str) -> Result<
         None => return Err(Error::store(key, "read", io::Error::from(io::ErrorKind::UnexpectedEof))),
     }
     Ok(())
-}
-
-/// The names right below `folder` among sorted keys, as [`Store::list`] gives them. `is_folder` tells a key that
-/// itself stands for a folder.
-fn names_below<V>(keys: &BTreeMap<String, V>, folder: &str, is_folder: impl Fn(&V) -> bool) -> Vec<Entry> {
-    let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
-    let mut names = BTreeMap::<&str, bool>::new();
-    let mut from = prefix.clone();
-    while let Some((key, value)) = keys.range(from..).next() {
-        let Some(below) = key.strip_prefix(&prefix) else { break };
-        let (name, deeper) = match below.split_once('/') {
-            Some((name, _)) => (name, true),
-            None => (below, false),
-        };
-        if !name.is_empty() {
-            *names.entry(name).or_default() |= deeper || is_folder(value);
-        }
-        // `0` comes right after `/`: whatever else is in that folder is skipped.
-        from = if deeper { format!("{prefix}{name}0") } else { format!("{key}\0") };
-    }
-    names.into_iter().map(|(name, is_folder)| Entry { name: name.to_owned(), is_folder }).collect()
-}
-
-/// Whether any of the sorted keys is below `folder`.
-fn is_any_below<V>(keys: &BTreeMap<String, V>, folder: &str) -> bool {
-    let prefix = format!("{folder}/");
-    keys.range(prefix.clone()..).next().is_some_and(|(key, _)| key.starts_with(&prefix))
 }

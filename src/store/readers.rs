@@ -1,9 +1,9 @@
-//! Who reads an array, and whether they could read in the store what is read for them.
+//! The readers of an array, and whether they could read in the store what this program reads for them.
 //!
-//! Uses `stat(2)` words only. A mount shows a document's owner, group and mode, and the kernel lets in everyone they let in. What
-//! is read then, with this program's own rights and for a page cache that all share, must be open to all of them.
-//! Permission bits cannot tell which groups a user is in. So a class of users counts as denied unless the bits let every
-//! member of it through, whichever of the classes of the other file each member is in.
+//! Uses `Info` only. A mount shows a document's owner, group and mode, and the kernel admits every user that they admit. This
+//! program then reads with its own permissions, for a page cache that all users share: the data must be open to all of them.
+//! Permission bits do not say which groups a user is in. So a class of users counts as denied unless the bits admit every
+//! member of it, whatever class of the other file each member is in.
 
 use std::sync::{Arc, Weak};
 
@@ -18,7 +18,7 @@ pub(super) const SEARCH: u32 = 0o1;
 /// Permission to make and remove names in a folder.
 pub(super) const CHANGE: u32 = 0o3;
 
-/// Everyone whom a file's owner, group and mode let read it.
+/// All users that a file's owner, group and mode allow to read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Readers {
     /// Its owner.
@@ -29,11 +29,11 @@ pub struct Readers {
     pub mode: u32,
 }
 
-/// Owner, group and permission bits of what is to be used.
-pub(super) type Owned = Readers;
+/// Owner, group and permission bits of an object or folder.
+pub(super) type Ownership = Readers;
 
 impl Readers {
-    /// Of a file or folder.
+    /// The readers of a file or folder.
     pub fn of(info: &Info) -> Self {
         Readers { uid: info.uid, gid: info.gid, mode: info.mode }
     }
@@ -43,8 +43,8 @@ impl Readers {
         Readers { uid, gid, mode: 0o600 }
     }
 
-    /// Whether `bits` of `other` let the owner through. The owner of a file counts as a member of the file's group.
-    fn owner_may(&self, bits: u32, other: &Owned) -> bool {
+    /// Whether `other` grants `bits` to the owner. The owner of a file counts as a member of the file's group.
+    fn owner_may(&self, bits: u32, other: &Ownership) -> bool {
         let (group, others) = (other.mode >> 3 & bits == bits, other.mode & bits == bits);
         match other.uid == self.uid {
             _ if self.uid == 0 => true,
@@ -54,29 +54,29 @@ impl Readers {
         }
     }
 
-    /// Whether `bits` of `other` let all members of the group through.
-    fn group_may(&self, bits: u32, other: &Owned) -> bool {
+    /// Whether `other` grants `bits` to all members of the group.
+    fn group_may(&self, bits: u32, other: &Ownership) -> bool {
         let (group, others) = (other.mode >> 3 & bits == bits, other.mode & bits == bits);
         group && (others || other.gid == self.gid)
     }
 
-    /// Whether `bits` of `other` let everyone else through.
-    fn others_may(&self, bits: u32, other: &Owned) -> bool {
+    /// Whether `other` grants `bits` to all other users.
+    fn others_may(&self, bits: u32, other: &Ownership) -> bool {
         let (group, others) = (other.mode >> 3 & bits == bits, other.mode & bits == bits);
         others && (group || other.gid == self.gid)
     }
 
-    /// Whether all who have the right `needs` here have the rights `bits` there.
-    pub(super) fn all_may(&self, needs: u32, bits: u32, other: &Owned) -> bool {
+    /// Whether every user with the permission `needs` here has the permissions `bits` there.
+    pub(super) fn all_may(&self, needs: u32, bits: u32, other: &Ownership) -> bool {
         let have = |class: u32| self.mode >> class & needs == needs;
         (!have(6) || self.owner_may(bits, other))
             && (!have(3) || self.group_may(bits, other))
             && (!have(0) || self.others_may(bits, other))
     }
 
-    /// Without those whom a folder does not let through.
+    /// Without the users that cannot search a folder.
     #[must_use]
-    pub fn behind(mut self, folder: &Readers) -> Self {
+    pub fn within(mut self, folder: &Readers) -> Self {
         let mut kept = 0o7000;
         for (class, may) in [
             (6, self.owner_may(SEARCH, folder)),
@@ -92,7 +92,7 @@ impl Readers {
     }
 }
 
-/// All who have an array open, or have just opened it.
+/// The users that have an array open, or have just opened it.
 #[derive(Default)]
 pub struct Audience {
     state: Mutex<State>,
@@ -100,16 +100,16 @@ pub struct Audience {
 
 #[derive(Default)]
 struct State {
-    /// Those of the document as it was when it was opened last.
+    /// The document's readers at the latest open.
     latest: Option<Arc<Readers>>,
-    /// Those of each time it was opened, as long as it is open.
+    /// The document's readers at each open that has not been closed.
     open: Vec<Weak<Readers>>,
-    /// How often it was opened.
+    /// How often the array was opened.
     times: u64,
 }
 
 impl Audience {
-    /// The array is opened by one of these. They are counted in until the answer is dropped.
+    /// The array is opened by one of these users. They belong to the audience until the returned value is dropped.
     pub fn admit(&self, readers: Readers) -> Arc<Readers> {
         let mut state = self.state.lock();
         state.open.retain(|open| open.strong_count() > 0);
@@ -124,12 +124,12 @@ impl Audience {
         admitted
     }
 
-    /// How often somebody was admitted: what was found open for all before may not be so now.
+    /// How often the array was opened: after another open, earlier checks no longer hold.
     pub(super) fn times(&self) -> u64 {
         self.state.lock().times
     }
 
-    /// Whether `test` holds for all of them; not where nobody was admitted.
+    /// Whether `test` holds for all of them; `false` for an empty audience.
     pub(super) fn all(&self, test: impl Fn(&Readers) -> bool) -> bool {
         let state = self.state.lock();
         let are_open = state.open.iter().filter_map(Weak::upgrade).all(|readers| test(&readers));
@@ -168,14 +168,14 @@ mod tests {
         assert!(!may((2, 2, 0o600), (1, 1, 0o640)), "another group");
         assert!(may((2, 1, 0o640), (1, 1, 0o640)), "a store that a group shares");
         assert!(!may((2, 1, 0o644), (1, 1, 0o640)));
-        assert!(may((2, 2, 0o644), (1, 1, 0o644)), "everybody's");
+        assert!(may((2, 2, 0o644), (1, 1, 0o644)), "readable by all");
         assert!(may((0, 0, 0o600), (1, 1, 0o600)), "root reads all");
         assert!(!may((2, 2, 0o644), (1, 1, 0o604)), "its group is denied");
     }
 
     #[test]
-    fn folders_cut() {
-        let cut = |document: Readers, folder: Readers| document.behind(&folder).mode;
+    fn folders_restrict_readers() {
+        let cut = |document: Readers, folder: Readers| document.within(&folder).mode;
         assert_eq!(cut(owned(1, 1, 0o644), owned(1, 1, 0o700)), 0o600);
         assert_eq!(cut(owned(2, 2, 0o644), owned(1, 1, 0o700)), 0);
         assert_eq!(cut(owned(2, 1, 0o664), owned(1, 1, 0o770)), 0o660);
@@ -183,14 +183,14 @@ mod tests {
     }
 
     #[test]
-    fn who_has_it_open_stays_in_the_audience() {
+    fn an_open_file_stays_in_the_audience() {
         let audience = Audience::default();
-        let everybody = audience.admit(owned(1, 1, 0o644));
+        let all_users = audience.admit(owned(1, 1, 0o644));
         let all = || audience.all(|readers| readers.mode == 0o600);
         let _owner = audience.admit(owned(1, 1, 0o600));
         assert!(!all());
-        drop(everybody);
+        drop(all_users);
         assert!(all());
-        assert!(!Audience::default().all(|_| true), "nobody was admitted");
+        assert!(!Audience::default().all(|_| true), "an empty audience");
     }
 }

@@ -8,7 +8,7 @@
 //! against the archive's CRC-32.
 //!
 //! An archive made from within a store has the store's names; one made from its parent has them below one folder,
-//! and then that folder is the root. Of members with the same name the last is meant (that is how writers replace
+//! and then that folder is the root. Of members with the same name the last counts (that is how writers replace
 //! one). Members that could not be keys (absolute, `..`, over-long names) are left out and logged. Encrypted members,
 //! other methods and links are errors when they are opened.
 
@@ -24,17 +24,18 @@ use parking_lot::Mutex;
 use zip::CompressionMethod;
 use zip::read::{ZipArchive, ZipFileEntry};
 
+use super::directory::posix_stat;
 use super::{
-    Entry, Info, Object, Room, Store, Validator, check_key, copy_range, is_any_below, is_key, names_below,
-    read_whole, stat,
+    Entry, Info, Object, ObjectVersion, StatFs, Store, check_key, copy_range, is_any_below, is_key,
+    names_below, read_whole,
 };
 use crate::error::{Error, Result};
 
-/// The longest member name that is taken in, in bytes.
+/// The longest member name that is accepted, in bytes.
 const MAX_NAME_BYTES: usize = 4096;
 /// The most bytes of a deflated member that are held in memory so that parts of it can be read.
 const MAX_HELD_BYTES: u64 = 1 << 30;
-/// Deflate makes at most 1032 bytes of one; a size beyond that is a lie.
+/// Deflate makes at most 1032 bytes of one; a larger size is false.
 const MAX_DEFLATE_RATIO: u64 = 1032;
 /// Bytes of a local file header before its name.
 const LOCAL_HEADER_BYTES: usize = 30;
@@ -43,7 +44,7 @@ const LOCAL_HEADER_BYTES: usize = 30;
 pub struct ZipStore {
     file: Arc<File>,
     path: String,
-    validator: Validator,
+    version: ObjectVersion,
     members: BTreeMap<String, Member>,
 }
 
@@ -52,7 +53,7 @@ pub struct ZipStore {
 enum Member {
     Folder,
     Data(Location),
-    /// What stands against reading it.
+    /// Why it cannot be read.
     Refused(&'static str),
 }
 
@@ -81,8 +82,8 @@ impl ZipStore {
         }
         let members = read_members(&archive, &path)?;
         drop(archive);
-        let validator = stat::validator(&metadata);
-        Ok(ZipStore { file: Arc::new(file), path, validator, members })
+        let version = posix_stat::version(&metadata);
+        Ok(ZipStore { file: Arc::new(file), path, version, members })
     }
 
     fn open_object(&self, key: &str) -> Result<Option<ZipObject>> {
@@ -93,27 +94,27 @@ impl ZipStore {
             Some(Member::Data(location)) => *location,
         };
         let metadata = self.file.metadata().map_err(|error| Error::store(key, "open", error))?;
-        if stat::validator(&metadata) != self.validator {
+        if posix_stat::version(&metadata) != self.version {
             return Err(Error::Stale { key: key.to_owned() });
         }
         let start = self.data_start(&location, key)?;
         Ok(Some(ZipObject {
             file: Arc::clone(&self.file),
             key: key.to_owned(),
-            validator: Validator { size_bytes: location.size_bytes, ..self.validator },
+            version: ObjectVersion { size_bytes: location.size_bytes, ..self.version },
             location,
             start,
             inflated: Mutex::new(None),
         }))
     }
 
-    /// Where the member's bytes begin: behind its local header, whose length only it tells.
+    /// Where the member's bytes begin: after its local header, which alone knows its length.
     fn data_start(&self, location: &Location, key: &str) -> Result<u64> {
         let damaged = |reason: &str| Error::corrupt(key, format!("{reason} in {}", self.path));
         let mut header = [0; LOCAL_HEADER_BYTES];
         self.file
             .read_exact_at(&mut header, location.header_start)
-            .map_err(|error| Error::store(key, "read the archive's header of", error))?;
+            .map_err(|error| Error::store(key, "read the member's header in the archive", error))?;
         let [b'P', b'K', 3, 4, .., name_low, name_high, extra_low, extra_high] = header else {
             return Err(damaged("its local file header is not where the central directory says"));
         };
@@ -122,7 +123,7 @@ impl ZipStore {
         let start = location.header_start.checked_add(LOCAL_HEADER_BYTES as u64 + name_bytes + extra_bytes);
         let end = start.and_then(|start| start.checked_add(location.compressed_bytes));
         match (start, end) {
-            (Some(start), Some(end)) if end <= self.validator.size_bytes => Ok(start),
+            (Some(start), Some(end)) if end <= self.version.size_bytes => Ok(start),
             _ => Err(damaged("it reaches past the end of the archive")),
         }
     }
@@ -144,10 +145,10 @@ fn read_members(archive: &ZipArchive<BufReader<&File>>, path: &str) -> io::Resul
         let name = raw.strip_suffix('/').unwrap_or(&raw);
         if name.len() > MAX_NAME_BYTES || name.is_empty() || !is_key(name) {
             let shown: String = name.chars().take(100).collect();
-            log::warn!("{path}: the name of a member cannot be a key and is left out: {shown:?}");
+            log::warn!("{path}: ignoring a member with a name that cannot be a key: {shown:?}");
             continue;
         }
-        // What macOS adds for its own use.
+        // Files that macOS adds for its own use.
         if name == "__MACOSX" || name.starts_with("__MACOSX/") || name.rsplit('/').next() == Some(".DS_Store")
         {
             continue;
@@ -191,7 +192,7 @@ fn classify(entry: &ZipFileEntry<'_>) -> Member {
     }
 }
 
-/// The one folder that everything is in, if there is one.
+/// The single folder that holds all members, if there is one.
 fn single_parent(members: &BTreeMap<String, Member>) -> Option<String> {
     let (first, _) = members.first_key_value()?;
     let parent = first.split('/').next()?.to_owned();
@@ -218,11 +219,11 @@ impl Store for ZipStore {
     /// Owner, mode and time are those of the archive.
     fn head(&self, key: &str) -> Result<Option<Info>> {
         check_key(key, "look at")?;
-        let info = stat::info(&self.file).map_err(|error| Error::store(key, "look at", error))?;
-        let member = |size_bytes| Info { validator: Validator { size_bytes, ..info.validator }, ..info };
+        let info = posix_stat::info(&self.file).map_err(|error| Error::store(key, "look at", error))?;
+        let member = |size_bytes| Info { version: ObjectVersion { size_bytes, ..info.version }, ..info };
         let folder = || {
-            let validator = Validator { device: 0, inode: 0, size_bytes: 0, ..info.validator };
-            Info { validator, ..info.as_folder() }
+            let version = ObjectVersion { device: 0, inode: 0, size_bytes: 0, ..info.version };
+            Info { version, ..info.as_folder() }
         };
         Ok(match self.members.get(key) {
             Some(Member::Data(location)) => Some(member(location.size_bytes)),
@@ -238,8 +239,8 @@ impl Store for ZipStore {
         Ok(names_below(&self.members, folder, |member| matches!(member, Member::Folder)))
     }
 
-    fn room(&self) -> Result<Room> {
-        stat::room(&*self.file).map_err(|error| Error::store("", "stat", error))
+    fn statfs(&self) -> Result<StatFs> {
+        posix_stat::statfs(&*self.file).map_err(|error| Error::store("", "stat", error))
     }
 
     fn describe(&self) -> String {
@@ -251,17 +252,17 @@ impl Store for ZipStore {
 struct ZipObject {
     file: Arc<File>,
     key: String,
-    validator: Validator,
+    version: ObjectVersion,
     location: Location,
     /// Offset of the member's bytes in the archive.
     start: u64,
-    /// The whole of a deflated member that was read in part.
+    /// A deflated member that was read in part, inflated as a whole.
     inflated: Mutex<Option<Arc<Vec<u8>>>>,
 }
 
 impl Object for ZipObject {
-    fn validator(&self) -> Validator {
-        self.validator
+    fn version(&self) -> ObjectVersion {
+        self.version
     }
 
     fn read_exact_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
@@ -322,7 +323,7 @@ impl ZipObject {
         if crc32fast::hash(bytes) == self.location.crc32 {
             return Ok(());
         }
-        Err(Error::corrupt(&self.key, "its CRC-32 is not the one that the archive names"))
+        Err(Error::corrupt(&self.key, "its CRC-32 differs from the one in the archive"))
     }
 }
 

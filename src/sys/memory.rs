@@ -1,4 +1,4 @@
-//! Memory in huge pages, behind a safe type. Part of `sys.rs`, and like it without anything of the crate.
+//! Memory in huge pages, as a safe type. Part of `sys.rs`; like it, it uses nothing of the crate.
 //!
 //! Manual pages: mmap(2), madvise(2).
 
@@ -8,7 +8,7 @@ use std::sync::Arc;
 const PAGE_BYTES: usize = 4096;
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// A mapping of zeros, given back when its last part goes.
+/// A mapping of zeros, unmapped with its last part.
 struct Mapping {
     start: NonNull<libc::c_void>,
     length: usize,
@@ -57,7 +57,7 @@ impl Pages {
         let wanted = step.checked_mul(count)?;
         let mapped = wanted.checked_add(alignment - PAGE_BYTES)?;
         let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a new anonymous mapping at an address that the kernel chooses touches nobody's memory.
+        // SAFETY: a new anonymous mapping at an address that the kernel chooses overlaps no other memory.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), mapped, access, kind, -1, 0) };
         if start == libc::MAP_FAILED {
             return None;
@@ -71,7 +71,7 @@ impl Pages {
             libc::madvise(first.cast(), wanted, advice);
             first
         };
-        // SAFETY: part `number` ends at `step * (number + 1)`, at most `wanted` behind `first`, inside the mapping.
+        // SAFETY: part `number` ends at `step * (number + 1)`, at most `wanted` after `first`, inside the mapping.
         let part = |number: usize| NonNull::new(unsafe { first.add(number * step) });
         let pages = |start| Pages { start, length, _mapping: Arc::clone(&mapping) };
         (0..count).map(|number| part(number).map(pages)).collect()
@@ -83,7 +83,7 @@ impl Pages {
     }
 }
 
-/// The place of some [`Pages`], which others may read and write, or drop, meanwhile.
+/// The address of some [`Pages`], which their owner may read, write or drop at the same time.
 pub struct Untouched {
     start: NonNull<u8>,
     length: usize,
@@ -94,11 +94,11 @@ pub struct Untouched {
 unsafe impl Send for Untouched {}
 
 impl Untouched {
-    /// Has the memory provided, which takes as long as touching it does. Where the system does not know how, nothing happens.
+    /// Has the system provide the memory, which takes as long as touching it. Does nothing on a system without that call.
     pub fn provide(&self) {
         let length = self.length.next_multiple_of(PAGE_BYTES);
         // SAFETY: the range is mapped as long as `_mapping` lives; providing pages changes no content (madvise(2),
-        // MADV_POPULATE_WRITE), whoever uses them.
+        // MADV_POPULATE_WRITE), also while they are in use.
         unsafe { libc::madvise(self.start.as_ptr().cast(), length, libc::MADV_POPULATE_WRITE) };
     }
 }
@@ -123,14 +123,14 @@ impl Drop for Pages {
     fn drop(&mut self) {
         // Other parts may keep the mapping for long.
         let length = self.length.next_multiple_of(PAGE_BYTES);
-        // SAFETY: the bytes up to the next page's end belong to this part alone, and nobody will look at them again.
+        // SAFETY: the bytes up to the next page's end belong to this part alone, and are never read again.
         unsafe { libc::madvise(self.start.as_ptr().cast(), length, libc::MADV_DONTNEED) };
     }
 }
 
-/// Makes the allocator of C keep what codecs allocate for each chunk and free again, instead of mapping and unmapping it, which
+/// Makes the C allocator keep memory that codecs allocate and free for each chunk, instead of mapping and unmapping it, which
 /// costs a page fault per 4 KiB. Blocks up to `kept_bytes` are kept, and a little more than that in each of `arenas` arenas.
-/// Unless told, it has eight arenas a processor, and each grows to the most that threads ever had from it at one time.
+/// By default it has eight arenas for each processor, each of which keeps the most that threads ever took from it at one time.
 pub fn keep_freed_memory(kept_bytes: i32, arenas: i32) {
     #[cfg(target_env = "gnu")]
     // SAFETY: mallopt(3) takes two numbers.

@@ -1,4 +1,4 @@
-//! Processes, signals and mounts. Part of `sys.rs`, and like it without anything of the crate.
+//! Processes, signals and mounts. Part of `sys.rs`; like it, it uses nothing of the crate.
 //!
 //! Manual pages: capabilities(7), fork(2), sched(7), signal(7), mount(2), unix(7).
 
@@ -14,9 +14,8 @@ pub fn effective_ids() -> (u32, u32) {
     unsafe { (libc::geteuid(), libc::getegid()) }
 }
 
-/// Has the calling thread wait for a processor that is free, or for its turn, when it wakes, instead of taking one from who runs
-/// (SCHED_BATCH, sched(7)), or ends that. Threads that it starts begin like it. Whether it does now; one that was given another
-/// policy keeps that.
+/// Switches the calling thread to SCHED_BATCH (sched(7)), so that it does not preempt a running thread when it wakes, or back.
+/// Threads that it starts inherit the policy. Returns whether the thread is SCHED_BATCH now; any other policy stays.
 pub fn wake_patiently(is_patient: bool) -> io::Result<bool> {
     let (from, to) = match is_patient {
         true => (libc::SCHED_OTHER, libc::SCHED_BATCH),
@@ -80,8 +79,8 @@ pub fn capabilities() -> io::Result<Capabilities> {
     })
 }
 
-/// Sets the capabilities of the calling thread, and of those that it starts later. None are handed on to programs that it runs
-/// but by what those programs and their user are.
+/// Sets the capabilities of the calling thread, and of threads that it starts later. Programs that it runs get none of them,
+/// only those of the program file and its user.
 pub fn set_capabilities(capabilities: Capabilities) -> io::Result<()> {
     let mut header = CapabilityHeader { version: CAPABILITY_VERSION, pid: 0 };
     let half = |shift: u32| CapabilityData {
@@ -125,7 +124,7 @@ pub fn leave_session() -> io::Result<()> {
 
 /// Makes descriptor `number` (0 to 2) another name of `file`.
 pub fn redirect(file: BorrowedFd<'_>, number: i32) -> io::Result<()> {
-    // SAFETY: dup2 closes what `number` was, which is one of the standard streams, that nobody owns.
+    // SAFETY: dup2 closes the old `number`, which is one of the standard streams; nothing owns them.
     check(unsafe { libc::dup2(file.as_raw_fd(), number) })
 }
 
@@ -152,7 +151,7 @@ pub fn real_ids() -> (u32, u32) {
     unsafe { (libc::getuid(), libc::getgid()) }
 }
 
-/// Signals that are waited for instead of interrupting.
+/// Signals that a thread waits for instead of being interrupted.
 #[derive(Clone, Copy)]
 pub struct SignalSet(libc::sigset_t);
 
@@ -175,7 +174,7 @@ impl SignalSet {
         }
     }
 
-    /// Waits for one of them and takes it.
+    /// Waits for one of the signals and accepts it.
     pub fn wait(&self) -> io::Result<i32> {
         let mut signal = 0;
         // SAFETY: the set is initialised and `signal` is writable.
@@ -186,13 +185,13 @@ impl SignalSet {
     }
 }
 
-/// A descriptor that stands for a process.
+/// A descriptor of a process (pidfd_open(2)).
 pub fn open_process(pid: u32) -> io::Result<OwnedFd> {
     let pid = libc::pid_t::try_from(pid).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
     // SAFETY: takes two integers.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
     let fd = i32::try_from(fd).ok().filter(|&fd| fd >= 0).ok_or_else(io::Error::last_os_error)?;
-    // SAFETY: the kernel has just made this descriptor and nobody else owns it.
+    // SAFETY: the kernel has just made this descriptor and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -263,7 +262,7 @@ pub fn receive_descriptor(socket: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>>
     }
 }
 
-/// Makes writes to a descriptor fail instead of waiting.
+/// Makes writes to a descriptor fail instead of blocking.
 pub fn never_wait(file: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: reads the flags of an open descriptor.
     let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
@@ -290,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_wakes_patiently_until_told_otherwise() {
+    fn a_thread_switches_to_batch_and_back() {
         // SAFETY: the call takes a number and gives one.
         let policy = || unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
         let is_ordinary = policy() == libc::c_long::from(libc::SCHED_OTHER);

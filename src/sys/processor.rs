@@ -1,17 +1,17 @@
-//! What this processor can do beyond the least of its kind. Part of `sys.rs`, and like it without anything of the crate.
+//! What this processor supports beyond the baseline of its architecture. Part of `sys.rs`; like it, it uses nothing of the crate.
 //!
-//! Programs are built for the oldest x86-64, whose registers have 16 bytes and which cannot reorder bytes within them.
+//! Programs are built for the oldest x86-64, which has registers of 16 bytes and cannot reorder bytes within them.
 
-/// Whether [`wide`] has more to offer than the least of its kind.
+/// Whether [`wide`] uses more than the baseline.
 pub fn has_wide_registers() -> bool {
     #[cfg(target_arch = "x86_64")]
     return std::arch::is_x86_feature_detected!("avx2");
-    // What all of them can do is enough.
+    // The baseline has wide registers.
     #[cfg(not(target_arch = "x86_64"))]
     return cfg!(target_arch = "aarch64");
 }
 
-/// Runs `work`, a loop over bytes, compiled for all that the processor can do. Only what is inlined into `work` gains.
+/// Runs `work`, a loop over bytes, compiled for everything that the processor supports. Only code that is inlined into `work` gains.
 #[inline]
 pub fn wide<T>(work: impl FnOnce() -> T) -> T {
     #[cfg(target_arch = "x86_64")]

@@ -5,7 +5,7 @@
 use std::process::Command;
 
 use serde_json::{Map, Value};
-use zarrfs::metadata::minifloat::Minifloat;
+use zarrfs::metadata::data_type::minifloat::Minifloat;
 use zarrfs::metadata::{self, ArrayMetadata, ByteOrder, DataType, Document};
 
 /// The lines of one part of the script; `None`, loudly, where Python or a package is missing.

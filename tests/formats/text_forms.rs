@@ -211,7 +211,7 @@ fn what_cannot_be_made_is_shown_empty_and_says_why() {
     for (path, expected, text) in [
         ("damaged", libc::EIO, "damaged/c/1: cannot be decoded: codec \"vlen-utf8\""),
         ("unknown", libc::EOPNOTSUPP, "unknown/zarr.json: not supported: codecs[1]: codec \"nonesuch\""),
-        ("vast", libc::EFBIG, "vast/zarr.json: too large: its text form is held in memory"),
+        ("vast", libc::EFBIG, "vast/zarr.json: too large: its text form is longer than the cache size"),
         ("large", libc::EFBIG, "large/c/0: too large: elements of variable length are held in memory"),
     ] {
         let file = text_file(&mount, path);

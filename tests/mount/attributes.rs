@@ -54,7 +54,7 @@ fn by_the_command() {
     let written = fs::read_to_string(folder.path().join("a.zarr/zarr.json")).unwrap();
     assert_eq!(written, document.replace(r#", "b": NaN"#, r#", "c": [1, "x"]"#));
     let (code, _, error) = attrs(&[store, "nothing"]);
-    assert!(code == 1 && error.contains("no array 'nothing'"), "{error}");
+    assert!(code == 1 && error.contains("no array or group 'nothing'"), "{error}");
 }
 
 /// An edit that was killed left its temporary file in the group's folder, where nothing looked for it: those of arrays alone

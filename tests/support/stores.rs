@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use zarrfs::error::{Error, Result};
-use zarrfs::store::{Entry, Info, Object, Room, Store, Validator, Writer};
+use zarrfs::store::{Entry, Info, Object, ObjectVersion, StatFs, Store, Writer};
 
 /// Shows other bytes at one key.
 pub struct Altered {
@@ -19,12 +19,12 @@ pub struct Altered {
 struct AlteredObject {
     key: String,
     bytes: Arc<Vec<u8>>,
-    validator: Validator,
+    version: ObjectVersion,
 }
 
 impl Object for AlteredObject {
-    fn validator(&self) -> Validator {
-        Validator { size_bytes: self.bytes.len() as u64, ..self.validator }
+    fn version(&self) -> ObjectVersion {
+        ObjectVersion { size_bytes: self.bytes.len() as u64, ..self.version }
     }
 
     fn read_exact_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
@@ -46,8 +46,8 @@ impl Store for Altered {
         if key != self.key {
             return Ok(Some(object));
         }
-        let (key, bytes, validator) = (key.to_owned(), self.bytes.clone(), object.validator());
-        Ok(Some(Box::new(AlteredObject { key, bytes, validator })))
+        let (key, bytes, version) = (key.to_owned(), self.bytes.clone(), object.version());
+        Ok(Some(Box::new(AlteredObject { key, bytes, version })))
     }
 
     fn get(&self, key: &str, limit_bytes: u64) -> Result<Option<Vec<u8>>> {
@@ -68,8 +68,8 @@ impl Store for Altered {
         self.store.list(folder)
     }
 
-    fn room(&self) -> Result<Room> {
-        self.store.room()
+    fn statfs(&self) -> Result<StatFs> {
+        self.store.statfs()
     }
 
     fn describe(&self) -> String {
@@ -136,8 +136,8 @@ impl Store for Counting {
         self.store.list(folder)
     }
 
-    fn room(&self) -> Result<Room> {
-        self.store.room()
+    fn statfs(&self) -> Result<StatFs> {
+        self.store.statfs()
     }
 
     fn describe(&self) -> String {

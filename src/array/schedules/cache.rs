@@ -8,14 +8,14 @@ use super::super::sync::thread;
 use super::{explore, schedules};
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
-use crate::store::Validator;
+use crate::store::ObjectVersion;
 
 fn key(number: u64) -> Key {
     Key { array: 1, level: 0, number }
 }
 
-fn version(number: u64) -> Option<Validator> {
-    Some(Validator { device: 0, inode: number, mtime_ns: 0, size_bytes: 1 })
+fn version(number: u64) -> Option<ObjectVersion> {
+    Some(ObjectVersion { device: 0, inode: number, mtime_ns: 0, size_bytes: 1 })
 }
 
 /// What a store that is at some version would give.

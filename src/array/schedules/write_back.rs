@@ -12,7 +12,7 @@ use super::super::{Array, Engine, Layout};
 use super::{explore, schedules};
 use crate::error::{Error, Result};
 use crate::metadata::{Document, parse_v3};
-use crate::store::{Entry, Info, MemoryStore, Object, Part, Room, Store, Validator, Writer};
+use crate::store::{Entry, Info, MemoryStore, Object, ObjectPart, ObjectVersion, StatFs, Store, Writer};
 
 /// Length of an array; its chunks have 4 elements, its shards 8.
 pub(super) const LENGTH: usize = 16;
@@ -38,7 +38,7 @@ pub(super) struct Slow {
 }
 
 impl Writer for Slow {
-    fn put(&self, key: &str, parts: &[Part<'_>], within: &str, like: &Info) -> Result<Validator> {
+    fn put(&self, key: &str, parts: &[ObjectPart<'_>], within: &str, like: &Info) -> Result<ObjectVersion> {
         thread::yield_now();
         let fail = |left: u64| left.checked_sub(1);
         if self.failing.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fail).is_ok() {
@@ -72,7 +72,7 @@ impl Writer for Slow {
         self.now.lock(folder)
     }
 
-    fn touch(&self, key: &str, version: Validator) -> Result<Option<Validator>> {
+    fn touch(&self, key: &str, version: ObjectVersion) -> Result<Option<ObjectVersion>> {
         self.now.touch(key, version)
     }
 
@@ -103,8 +103,8 @@ impl Store for Slow {
         self.now.list(folder)
     }
 
-    fn room(&self) -> Result<Room> {
-        self.now.room()
+    fn statfs(&self) -> Result<StatFs> {
+        self.now.statfs()
     }
 
     fn describe(&self) -> String {
@@ -164,7 +164,7 @@ impl Scene {
         for path in ["a", "b"] {
             store.now.put(&format!("{path}/zarr.json"), document(form)).unwrap();
         }
-        // Room for two units.
+        // StatFs for two units.
         let engine = Engine::new(340, 1);
         engine.set_settle(None);
         engine.set_dirty_limit_bytes(dirty_limit_bytes);

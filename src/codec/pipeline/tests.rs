@@ -40,15 +40,15 @@ fn the_order_of_codecs_is_checked() {
         (json!([transpose(&[1, 0])]), "\"codecs\" has no codec that turns the array into bytes"),
         (
             json!([gzip]),
-            "codecs[0]: codec \"gzip\" takes bytes, and no codec before it turns the array into bytes",
+            "codecs[0]: codec \"gzip\" takes bytes, but no codec before it turns the array into bytes",
         ),
         (
             json!([little(), transpose(&[1, 0])]),
-            "codecs[1]: codec \"transpose\" takes an array, and stands behind the codec that turned it into bytes",
+            "codecs[1]: codec \"transpose\" takes an array, but follows the codec that turns the array into bytes",
         ),
         (
             json!([little(), gzip, little()]),
-            "codecs[2]: codec \"bytes\" takes an array, and stands behind the codec that turned it into bytes",
+            "codecs[2]: codec \"bytes\" takes an array, but follows the codec that turns the array into bytes",
         ),
         (
             json!(["bytes"]),
@@ -209,7 +209,7 @@ proptest! {
         case in cases(),
         is_big: bool,
         serves_big: bool,
-        behind in prop_oneof![
+        after in prop_oneof![
             Just(json!([])),
             Just(json!([{"name": "gzip", "configuration": {"level": 1}}])),
             Just(json!(["crc32c"])),
@@ -221,7 +221,7 @@ proptest! {
         let endian = if is_big { "big" } else { "little" };
         codecs.push(json!({"name": "bytes", "configuration": {"endian": endian}}));
         let plain = specs(json!(codecs));
-        codecs.extend(behind.as_array().unwrap().iter().cloned());
+        codecs.extend(after.as_array().unwrap().iter().cloned());
         let canonical = elements(shape, *item);
         let expected = stored_bytes(&case, is_big, &canonical);
         let served = if serves_big { swapped(&canonical, *width) } else { canonical };

@@ -188,10 +188,7 @@ impl ActiveMount {
                     log::error!("LOST: {line}");
                 }
                 self.exit_status.record(Some(&lost));
-                return Err(Error::Usage(format!(
-                    "changes to {} arrays could not be stored and are lost; first failure: {first}",
-                    failed.len()
-                )));
+                return Err(Error::Usage(lost_changes(failed.len(), first)));
             }
             std::thread::sleep(STORE_RETRY);
         }
@@ -227,4 +224,21 @@ pub(super) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(
         .spawn(run)
         .map(drop)
         .map_err(|error| Error::Usage(format!("cannot start the thread {name}: {error}")))
+}
+
+fn lost_changes(arrays: usize, first: &Error) -> String {
+    let noun = if arrays == 1 { "array" } else { "arrays" };
+    format!("changes to {arrays} {noun} could not be stored and are lost; first failure: {first}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_array_is_singular() {
+        let first = Error::TimedOut { key: "a/c/0".to_owned() };
+        assert!(lost_changes(1, &first).starts_with("changes to 1 array could not be stored"));
+        assert!(lost_changes(2, &first).starts_with("changes to 2 arrays could not be stored"));
+    }
 }

@@ -20,7 +20,7 @@ use crate::metadata::ArrayMetadata;
 use crate::mount::fs::page_cache::cache_mode::PageCacheUsers;
 use crate::mount::fs::write::written_end::WrittenEnd;
 use crate::mount::metrics::ArrayCounters;
-use crate::store::{Audience, Validator};
+use crate::store::{Audience, ObjectVersion};
 
 /// The inode of the mount's root.
 pub const ROOT: u64 = 1;
@@ -89,7 +89,7 @@ pub struct OpenArray {
     /// The metadata that the array was built from; growth replaces both.
     pub metadata: Arc<ArrayMetadata>,
     /// The version of the metadata document.
-    pub version: Option<Validator>,
+    pub version: Option<ObjectVersion>,
     /// When the metadata was read: older metadata never replaces it.
     pub read_at: Instant,
     /// The array, or why it cannot be served.

@@ -50,7 +50,7 @@ use crate::mount::fs::virtual_files::companions::Companions;
 use crate::mount::fs::virtual_files::sidecar_edit::Drafts;
 use crate::mount::metrics::Metrics;
 use crate::mount::options::Options;
-use crate::store::{Room, Store};
+use crate::store::{StatFs, Store};
 
 /// The folder of this mount's own files, at the root.
 pub const INTERNALS: &str = "__zarrfs__";
@@ -231,8 +231,8 @@ impl FileSystem {
     }
 
     /// Free space of the store's file system.
-    pub fn statfs(&self) -> FsResult<Room> {
-        Ok(self.nodes.store().room()?)
+    pub fn statfs(&self) -> FsResult<StatFs> {
+        Ok(self.nodes.store().statfs()?)
     }
 
     /// The inode with this number; fails if it is stale.

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::hierarchy::{Child, Node, Tree};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::store::{Info, Store, Validator};
+use crate::store::{Info, ObjectVersion, Store};
 
 /// Attributes of a sidecar, known without opening it.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +29,7 @@ pub struct CachedNode {
     /// The node; `None` if there is none.
     pub node: Option<Node>,
     /// The version of its documents, taken before they were read.
-    pub version: Option<Validator>,
+    pub version: Option<ObjectVersion>,
     /// When the store was read.
     pub read_at: Instant,
     /// The attributes of its sidecar, made at first use.
@@ -67,7 +67,7 @@ impl CachedNode {
     }
 }
 
-fn is_settled(version: Option<Validator>) -> bool {
+fn is_settled(version: Option<ObjectVersion>) -> bool {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as i128;
     version.is_none_or(|version| (now - version.mtime_ns).unsigned_abs() > SETTLING.as_nanos())
 }
@@ -133,7 +133,7 @@ impl NodeCache {
     }
 
     /// The current version of the documents at a path.
-    pub fn version(&self, path: &str) -> FsResult<Option<Validator>> {
+    pub fn version(&self, path: &str) -> FsResult<Option<ObjectVersion>> {
         Ok(self.tree.version(path)?)
     }
 

@@ -138,7 +138,7 @@ impl FileSystem {
         // If this fails, a read reports the reason.
         let object = if self.uses_passthrough() { array.sole_object().unwrap_or_default() } else { None };
         let requested = match &object {
-            Some(object) => RequestedMode::Passthrough(object.validator()),
+            Some(object) => RequestedMode::Passthrough(object.version()),
             None if only_writes && self.allows_direct_writes() => RequestedMode::DirectWriter,
             None if self.options.direct_io => RequestedMode::Direct,
             None => RequestedMode::Cached,

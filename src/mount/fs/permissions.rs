@@ -11,7 +11,7 @@ use std::time::SystemTime;
 
 use crate::hierarchy::Node;
 use crate::mount::fs::node_cache::CachedNode;
-use crate::store::{Info, Readers, Validator};
+use crate::store::{Info, ObjectVersion, Readers};
 
 /// A folder above the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,8 +100,8 @@ impl Permissions {
 /// The attributes of the mount's own files: owned by the user of the daemon.
 pub fn own_info(mode: u32, mtime: SystemTime) -> Info {
     let (uid, gid) = crate::sys::effective_ids();
-    let validator = Validator { device: 0, inode: 0, mtime_ns: 0, size_bytes: 0 };
-    Info { validator, uid, gid, mode, mtime }
+    let version = ObjectVersion { device: 0, inode: 0, mtime_ns: 0, size_bytes: 0 };
+    Info { version, uid, gid, mode, mtime }
 }
 
 /// Attributes of a file that is made from two documents: owned like the first, no more readable than either.
@@ -121,8 +121,8 @@ mod tests {
     use super::*;
 
     fn info(gid: u32, mode: u32) -> Info {
-        let validator = Validator { device: 0, inode: 0, mtime_ns: 0, size_bytes: 0 };
-        Info { validator, uid: 7, gid, mode, mtime: SystemTime::UNIX_EPOCH }
+        let version = ObjectVersion { device: 0, inode: 0, mtime_ns: 0, size_bytes: 0 };
+        Info { version, uid: 7, gid, mode, mtime: SystemTime::UNIX_EPOCH }
     }
 
     fn below(folders: &[(u32, u32)], is_writable: bool) -> Permissions {

@@ -11,7 +11,7 @@ use crate::mount::fs::request::Request;
 use crate::mount::fs::{Attributes, FileSystem, Stat};
 use crate::mount::fuse::Fuse;
 use crate::mount::fuse::executor::Reply;
-use crate::store::Room;
+use crate::store::StatFs;
 
 impl Fuse {
     /// statfs(2): free space of the store's file system.
@@ -22,7 +22,7 @@ impl Fuse {
             let room = fs.statfs();
             let Some(reply) = slot.take() else { return };
             match room {
-                Ok(Room {
+                Ok(StatFs {
                     block_bytes,
                     blocks,
                     blocks_free,

@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 
 use super::*;
 
-/// A store beside a folder that is not its business.
+/// A store next to a folder that is not part of it.
 struct Place {
     folder: tempfile::TempDir,
 }
@@ -48,10 +48,7 @@ fn links_inside_are_followed() {
     let store = place.store(false);
     for key in ["file", "folder/b/c", "a/up", "folder/up"] {
         assert_eq!(store.get(key, 9).unwrap().unwrap(), b"inside", "{key}");
-        assert_eq!(
-            store.head(key).unwrap().unwrap().validator,
-            store.open(key).unwrap().unwrap().validator()
-        );
+        assert_eq!(store.head(key).unwrap().unwrap().version, store.open(key).unwrap().unwrap().version());
     }
     let listed = store.list("").unwrap();
     let kinds: Vec<_> = listed.iter().map(|entry| (entry.name.as_str(), entry.is_folder)).collect();
@@ -59,7 +56,7 @@ fn links_inside_are_followed() {
     assert!(refusal(place.store(false).by_walking().open("folder/b/c")).contains("openat2"));
 }
 
-/// As root, or the links' owner, nobody is refused anything: paths lead where they lead without a guard.
+/// For root, or the links' owner, the guard rejects nothing: paths resolve as without a guard.
 #[test]
 fn a_guard_follows_the_same_links() {
     let place = Place::new();
@@ -74,7 +71,7 @@ fn a_guard_follows_the_same_links() {
         for key in ["file", "folder/b/c", "a/up", "folder/up", "a/b/c"] {
             assert_eq!(store.get(key, 9).unwrap().unwrap(), b"inside", "{key}");
             let head = store.head(key).unwrap().unwrap();
-            assert_eq!(head.validator, store.open(key).unwrap().unwrap().validator());
+            assert_eq!(head.version, store.open(key).unwrap().unwrap().version());
         }
         assert!(store.head("folder").unwrap().is_some() && store.open("folder").unwrap().is_none());
         assert_eq!(store.list("folder").unwrap().len(), 2);
@@ -108,7 +105,7 @@ fn links_out_are_refused_unless_asked_for() {
             refusal(store.head(key));
         }
         assert!(store.list("folder").is_err());
-        // Whoever looks into it is told why it cannot be looked into.
+        // A reader of the folder gets the error.
         assert!(store.list("").unwrap().iter().any(|entry| entry.name == "folder" && entry.is_folder));
     }
     assert!(refusal(place.store(false).open("file")).contains("follow-symlinks"));

@@ -96,7 +96,7 @@ fn a_cut_archive_is_no_archive() {
 }
 
 #[test]
-fn a_change_of_the_archive_is_told() {
+fn a_changed_archive_is_stale() {
     let file = archive(|writer| add(writer, "a", b"x", CompressionMethod::Stored));
     let store = ZipStore::open(file.path()).unwrap();
     let mut other = file.reopen().unwrap();

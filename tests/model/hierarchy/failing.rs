@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use zarrfs::error::{Error, Result};
-use zarrfs::store::{Entry, Info, Object, Part, Room, Store, Validator, Writer};
+use zarrfs::store::{Entry, Info, Object, ObjectPart, ObjectVersion, StatFs, Store, Writer};
 
 /// Refuses to write, and counts which chunks and folders were refused.
 pub struct Failing {
@@ -77,7 +77,7 @@ impl Failing {
 }
 
 impl Writer for Failing {
-    fn put(&self, key: &str, parts: &[Part<'_>], within: &str, like: &Info) -> Result<Validator> {
+    fn put(&self, key: &str, parts: &[ObjectPart<'_>], within: &str, like: &Info) -> Result<ObjectVersion> {
         self.admit(key, &self.is_full, libc::ENOSPC)?;
         self.note(key);
         self.inner().put(key, parts, within, like)
@@ -100,7 +100,7 @@ impl Writer for Failing {
         self.inner().lock(folder)
     }
 
-    fn touch(&self, key: &str, version: Validator) -> Result<Option<Validator>> {
+    fn touch(&self, key: &str, version: ObjectVersion) -> Result<Option<ObjectVersion>> {
         self.inner().touch(key, version)
     }
 
@@ -126,8 +126,8 @@ impl Store for Failing {
         self.store.list(folder)
     }
 
-    fn room(&self) -> Result<Room> {
-        self.store.room()
+    fn statfs(&self) -> Result<StatFs> {
+        self.store.statfs()
     }
 
     fn describe(&self) -> String {

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 
 use crate::mount::fs::page_cache::direct_writes::DirectWrites;
 use crate::mount::fs::page_cache::page_drops::{PageDrop, PageDrops};
-use crate::store::Validator;
+use crate::store::ObjectVersion;
 
 /// The open handles of one array, counted by cache mode.
 #[derive(Debug, Default)]
@@ -40,7 +40,7 @@ struct UserCounts {
     direct: usize,
     passthrough: usize,
     /// The version of the object that passthrough handles read.
-    version: Option<Validator>,
+    version: Option<ObjectVersion>,
 }
 
 /// The cache mode of a handle. Dropping it counts the handle as closed.
@@ -70,7 +70,7 @@ pub enum RequestedMode {
     /// Bypass it always, as `direct-io` demands.
     Direct,
     /// FUSE passthrough to this version of an object.
-    Passthrough(Validator),
+    Passthrough(ObjectVersion),
 }
 
 impl PageCacheUsers {
@@ -184,7 +184,7 @@ mod tests {
     fn passthrough_is_one_object_for_all_handles_of_an_inode() {
         let users = Arc::new(PageCacheUsers::default());
         let version = |size_bytes| {
-            RequestedMode::Passthrough(Validator { device: 1, inode: 2, mtime_ns: 3, size_bytes })
+            RequestedMode::Passthrough(ObjectVersion { device: 1, inode: 2, mtime_ns: 3, size_bytes })
         };
         let open = |requested| CacheMode::new(&users, requested).map(|(cache_mode, _)| cache_mode);
         let cached = open(RequestedMode::Cached).unwrap();

@@ -1,0 +1,98 @@
+//! `zarrfs umount MOUNTPOINT`, and `umount.fuse.zarrfs` as umount(8) calls it: umount(8) then waits until everything is stored.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser};
+use zarrfs::mount::daemon::session;
+
+use crate::cli::exit::{Exit, Outcome};
+use crate::cli::output;
+
+/// Unmount, and return when the daemon has gone
+#[derive(Args, Clone, Debug)]
+pub struct Arguments {
+    /// Where the store is mounted
+    #[arg(value_name = "MOUNTPOINT")]
+    mountpoint: PathBuf,
+
+    /// Detach at once, even where programs still use the mount
+    #[arg(long)]
+    force: bool,
+
+    /// Only clean up after a daemon that died; anything else is left alone and is not an error
+    #[arg(long, conflicts_with = "force")]
+    stale: bool,
+}
+
+impl Arguments {
+    /// Unmounts.
+    pub fn run(self) -> Outcome {
+        if self.stale {
+            session::unmount_stale(&self.mountpoint)?;
+        } else {
+            session::unmount(&self.mountpoint, self.force)?;
+        }
+        Ok(())
+    }
+}
+
+/// `umount.fuse.zarrfs`, as umount(8) calls it.
+#[derive(Debug, Parser)]
+#[command(name = "umount.fuse.zarrfs", version, args_override_self = true)]
+struct Helper {
+    mountpoint: OsString,
+    /// Detach at once
+    #[arg(short = 'l')]
+    lazy: bool,
+    /// Detach at once
+    #[arg(short = 'f')]
+    force: bool,
+    /// Do not write /etc/mtab (it never is)
+    #[arg(short = 'n')]
+    no_mtab: bool,
+    /// Remount read-only where unmounting fails (not supported)
+    #[arg(short = 'r')]
+    read_only: bool,
+    /// Be verbose
+    #[arg(short = 'v')]
+    verbose: bool,
+    /// The filesystem type (ignored)
+    #[arg(short = 't')]
+    filesystem_type: Option<OsString>,
+    /// Options (ignored)
+    #[arg(short = 'o')]
+    words: Vec<OsString>,
+}
+
+/// The command line of `zarrfs umount` for one of umount(8).
+pub fn from_helper(arguments: Vec<OsString>) -> Outcome<Vec<OsString>> {
+    let helper = match Helper::try_parse_from(arguments) {
+        Ok(helper) => helper,
+        Err(error) if !error.use_stderr() => {
+            let _ = error.print();
+            return Ok(vec!["zarrfs".into(), "--version".into()]);
+        }
+        Err(error) => return Err(Exit::Usage(crate::cli::sentence(&error))),
+    };
+    if helper.verbose {
+        output::note(format_args!("umount.fuse.zarrfs: {}", helper.mountpoint.to_string_lossy()));
+    }
+    let mut line: Vec<OsString> = vec!["zarrfs".into(), "umount".into()];
+    line.extend((helper.lazy || helper.force).then(|| "--force".into()));
+    line.extend(["--".into(), helper.mountpoint]);
+    Ok(line)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn umount_8_is_understood() {
+        let of = |line: &str| from_helper(line.split(' ').map(OsString::from).collect()).unwrap();
+        assert_eq!(of("umount.fuse.zarrfs /mnt -n -v -t fuse.zarrfs"), ["zarrfs", "umount", "--", "/mnt"]);
+        assert_eq!(of("umount.fuse.zarrfs -l /mnt"), ["zarrfs", "umount", "--force", "--", "/mnt"]);
+    }
+}

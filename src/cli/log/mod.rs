@@ -1,0 +1,159 @@
+//! Sets up logging: `--log-level`, `--log-file`, `RUST_LOG`. Messages go to the file, or to standard error; where that is the
+//! journal of systemd, with their priority in front (sd-daemon(3)).
+//!
+//! One message is one line, whatever names it has in it.
+
+mod file;
+
+use std::env;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use env_logger::fmt::Formatter;
+use env_logger::{Builder, Target};
+use log::{Level, Record};
+use zarrfs::error::{Error, Result};
+
+use crate::cli::exit::{Exit, Outcome};
+use crate::cli::options::LogArguments;
+use file::LogFile;
+
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
+/// The requested logging, checked. Nothing has been opened or written yet.
+pub struct Log {
+    filter: String,
+    file: Option<PathBuf>,
+}
+
+impl Log {
+    /// Reads the options.
+    pub fn new(arguments: &LogArguments) -> Outcome<Log> {
+        let filter = match &arguments.log_level {
+            Some(level) => filter(level)?,
+            None => std::env::var("RUST_LOG").unwrap_or_else(|_| "warn".to_owned()),
+        };
+        Ok(Log { filter, file: arguments.log_file.as_deref().map(absolute) })
+    }
+
+    /// The file that messages go to, as an absolute path.
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
+    /// Starts logging.
+    pub fn start(self) -> Result<()> {
+        let mut builder = Builder::new();
+        builder.parse_filters(&self.filter).format(write_line);
+        if let Some(path) = self.file {
+            let shown = path.display().to_string();
+            let refused = |error| Error::Usage(format!("cannot write the log file {shown}: {error}"));
+            builder.target(Target::Pipe(Box::new(LogFile::open(path).map_err(refused)?)));
+        } else if is_journal() {
+            builder.format(write_journal_line);
+        }
+        // A second start in one process (tests) keeps the first.
+        let _ = builder.try_init();
+        Ok(())
+    }
+}
+
+/// Whether standard error leads to the journal: systemd says which file that is.
+fn is_journal() -> bool {
+    let Ok(named) = env::var("JOURNAL_STREAM") else { return false };
+    let stream = io::stderr().as_fd().try_clone_to_owned().and_then(|stream| File::from(stream).metadata());
+    stream.is_ok_and(|stream| named == format!("{}:{}", stream.dev(), stream.ino()))
+}
+
+/// The message without line ends and control characters, which names in a store may contain.
+fn text(record: &Record<'_>) -> String {
+    let mut text = String::new();
+    for character in record.args().to_string().chars() {
+        if character.is_control() { text.extend(character.escape_default()) } else { text.push(character) }
+    }
+    text
+}
+
+/// Whether fuser reports that the kernel did not know the request of a reply. That is harmless, and happens when a program
+/// is killed: fuser rejects the kernel's FUSE_INTERRUPT, and its request may already have been replied to.
+fn is_late_reply(record: &Record<'_>) -> bool {
+    record.target() == "fuser::reply" && record.args().to_string().ends_with("(os error 2)")
+}
+
+fn write_line(out: &mut Formatter, record: &Record<'_>) -> io::Result<()> {
+    if is_late_reply(record) {
+        return Ok(());
+    }
+    let style = out.default_level_style(record.level());
+    let time = out.timestamp();
+    writeln!(out, "[{time} {style}{:<5}{style:#}] {}", record.level(), text(record))
+}
+
+fn write_journal_line(out: &mut Formatter, record: &Record<'_>) -> io::Result<()> {
+    if is_late_reply(record) {
+        return Ok(());
+    }
+    let priority = match record.level() {
+        Level::Error => 3,
+        Level::Warn => 4,
+        Level::Info => 6,
+        Level::Debug | Level::Trace => 7,
+    };
+    writeln!(out, "<{priority}>{}", text(record))
+}
+
+/// For a command without a mount: reads the options and starts.
+pub fn start(arguments: &LogArguments) -> Outcome {
+    Ok(Log::new(arguments)?.start()?)
+}
+
+/// The absolute path, which a daemon needs.
+pub fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// A level by name, or a filter in the syntax of RUST_LOG (`zarrfs::array=debug,info`).
+fn filter(level: &str) -> Outcome<String> {
+    if level.contains('=') || level.contains(',') || LEVELS.contains(&level.to_lowercase().as_str()) {
+        return Ok(level.to_owned());
+    }
+    Err(Exit::Usage(format!("unknown log level '{level}': it is one of {}", LEVELS.join(", "))))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn late_replies_are_not_logged() {
+        let is_late = |target: &str, code: i32| {
+            let error = io::Error::from_raw_os_error(code);
+            is_late_reply(
+                &Record::builder()
+                    .target(target)
+                    .args(format_args!("Failed to send FUSE reply: {error}"))
+                    .build(),
+            )
+        };
+        assert!(is_late("fuser::reply", libc::ENOENT));
+        assert!(!is_late("fuser::reply", libc::EIO) && !is_late("fuser::mnt", libc::ENOENT));
+    }
+
+    #[test]
+    fn a_message_is_one_line() {
+        let record = |text: std::fmt::Arguments<'_>| super::text(&Record::builder().args(text).build());
+        assert_eq!(record(format_args!("a\n<0>b\u{1b}[31m ä")), r"a\n<0>b\u{1b}[31m ä");
+    }
+
+    #[test]
+    fn levels_and_filters() {
+        assert_eq!(filter("debug").unwrap(), "debug");
+        assert_eq!(filter("WARN").unwrap(), "WARN");
+        assert_eq!(filter("zarrfs::array=trace,info").unwrap(), "zarrfs::array=trace,info");
+        assert!(matches!(filter("loud"), Err(Exit::Usage(sentence)) if sentence.contains("'loud'")));
+    }
+}

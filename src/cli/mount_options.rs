@@ -1,0 +1,245 @@
+//! `-o` options: those of mount(8) and fstab(5), and those of `zarrfs mount`, which are its long flags in another spelling.
+//!
+//! Options become long flags, and clap parses the command line once more with them; so there is one table of options.
+
+use clap::{Arg, ArgAction, Command};
+
+use zarrfs::nearest::nearest;
+
+use super::exit::{Exit, Outcome};
+
+/// How an option of mount(8) or fstab(5) is treated.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Meaning {
+    /// For mount(8), systemd or the boot scripts; ignored here.
+    Ignore,
+    /// Passed to the kernel.
+    Kernel,
+    /// Read-only, which is the default.
+    ReadOnly,
+    /// mount(8) always passes it; it never enables writing.
+    ReadWrite,
+    /// The name that mount(8) and df show.
+    SourceName,
+    /// An error, with this sentence.
+    Refuse(&'static str),
+}
+
+/// The words of mount(8), fstab(5), systemd.mount(5) and of every FUSE filesystem.
+#[rustfmt::skip]
+const KNOWN: &[(&str, Meaning)] = &[
+    ("defaults", Meaning::Ignore), ("auto", Meaning::Ignore), ("noauto", Meaning::Ignore),
+    ("nofail", Meaning::Ignore), ("fail", Meaning::Ignore), ("_netdev", Meaning::Ignore), ("_rnetdev", Meaning::Ignore),
+    ("user", Meaning::Ignore), ("nouser", Meaning::Ignore), ("users", Meaning::Ignore), ("nousers", Meaning::Ignore),
+    ("owner", Meaning::Ignore), ("noowner", Meaning::Ignore), ("group", Meaning::Ignore), ("nogroup", Meaning::Ignore),
+    ("comment", Meaning::Ignore), ("uhelper", Meaning::Ignore), ("helper", Meaning::Ignore),
+    ("silent", Meaning::Ignore), ("loud", Meaning::Ignore), ("subtype", Meaning::Ignore),
+    // On whenever others may enter.
+    ("default_permissions", Meaning::Ignore),
+    ("fsname", Meaning::SourceName),
+    ("ro", Meaning::ReadOnly), ("rw", Meaning::ReadWrite),
+    ("nosuid", Meaning::Kernel), ("suid", Meaning::Kernel), ("nodev", Meaning::Kernel), ("dev", Meaning::Kernel),
+    ("noexec", Meaning::Kernel), ("exec", Meaning::Kernel),
+    ("noatime", Meaning::Kernel), ("atime", Meaning::Kernel), ("nodiratime", Meaning::Kernel), ("diratime", Meaning::Kernel),
+    ("relatime", Meaning::Kernel), ("norelatime", Meaning::Kernel), ("strictatime", Meaning::Kernel), ("nostrictatime", Meaning::Kernel),
+    ("lazytime", Meaning::Kernel), ("nolazytime", Meaning::Kernel),
+    ("sync", Meaning::Kernel), ("async", Meaning::Kernel), ("dirsync", Meaning::Kernel),
+    ("remount", Meaning::Refuse("remount is not possible: unmount, then mount again with the new options")),
+];
+
+/// Flags of mount(8)'s helper protocol, which are not `-o` options.
+const HELPER_ONLY: [&str; 2] = ["sloppy", "fake"];
+
+/// Options of the contract that this version does not have, and what it says to them. clap does not know them, so that
+/// nothing suggests or completes them.
+const NOT_IN_THIS_VERSION: [(&str, &str); 2] = [
+    ("sidecar", "'sidecar' is not in this version: every array has its sidecar"),
+    ("formats", "'formats' is not in this version"),
+];
+
+/// What to say to an option of [`NOT_IN_THIS_VERSION`].
+pub fn not_in_this_version(name: &str) -> Option<&'static str> {
+    NOT_IN_THIS_VERSION.iter().find(|(option, _)| *option == name).map(|(_, sentence)| *sentence)
+}
+
+/// The meaning of a list of `-o` options.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct MountOptions {
+    /// Long flags for clap.
+    pub flags: Vec<String>,
+    /// Options for the kernel: the restrictions that remain (`nosuid` unless a later `suid`).
+    pub kernel: Vec<String>,
+    /// `fsname=`.
+    pub source_name: Option<String>,
+    /// `ro` was given.
+    pub ro: bool,
+    /// `rw` was given.
+    pub rw: bool,
+    /// Unknown options that `-s` allows.
+    pub ignored: Vec<String>,
+}
+
+/// Reads the values of `-o`. `mount` is clap's definition of `zarrfs mount`; `sloppy` is mount(8)'s `-s`.
+pub fn read(values: &[String], mount: &Command, sloppy: bool) -> Outcome<MountOptions> {
+    let mut words = MountOptions::default();
+    for word in values.iter().flat_map(|value| split(value)) {
+        let (name, value) = match word.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (word.as_str(), None),
+        };
+        if name.is_empty() || name.starts_with("x-") || name.starts_with("X-") {
+            continue;
+        }
+        if let Some((_, meaning)) = KNOWN.iter().find(|(known, _)| *known == name) {
+            known_word(&mut words, name, value, *meaning)?;
+        } else if let Some(option) = option(mount, &name.replace('_', "-")) {
+            words.flags.push(flag(option, value)?);
+        } else if let Some(sentence) = not_in_this_version(&name.replace('_', "-")) {
+            return Err(Exit::Usage(sentence.to_owned()));
+        } else if sloppy {
+            words.ignored.push(word);
+        } else {
+            return Err(Exit::Usage(unknown(name, mount)));
+        }
+    }
+    Ok(words)
+}
+
+fn known_word(words: &mut MountOptions, name: &str, value: Option<&str>, meaning: Meaning) -> Outcome {
+    match meaning {
+        Meaning::Ignore => {}
+        Meaning::Kernel => {
+            let opposite = match name.strip_prefix("no") {
+                Some(positive) => positive.to_owned(),
+                None if name == "async" => "sync".to_owned(),
+                None => format!("no{name}"),
+            };
+            words.kernel.retain(|earlier| *earlier != opposite && earlier != name);
+            // The kernel's defaults need not be passed.
+            if !["suid", "dev", "exec", "atime", "diratime", "async"].contains(&name)
+                && !is_opposite_of_default(name)
+            {
+                words.kernel.push(name.to_owned());
+            }
+        }
+        Meaning::ReadOnly => (words.ro, words.rw) = (true, false),
+        Meaning::ReadWrite => (words.ro, words.rw) = (false, true),
+        Meaning::SourceName => words.source_name = value.map(str::to_owned),
+        Meaning::Refuse(sentence) => return Err(Exit::Usage(sentence.to_owned())),
+    }
+    Ok(())
+}
+
+/// `norelatime` and the like only cancel an earlier option.
+fn is_opposite_of_default(name: &str) -> bool {
+    ["norelatime", "nostrictatime", "nolazytime"].contains(&name)
+}
+
+/// Splits at commas; `\,` is a comma inside a value.
+fn split(value: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut characters = value.chars().peekable();
+    while let Some(character) = characters.next() {
+        match (character, characters.peek()) {
+            ('\\', Some(',')) => {
+                characters.next();
+                words.last_mut().into_iter().for_each(|word| word.push(','));
+            }
+            (',', _) => words.push(String::new()),
+            _ => words.last_mut().into_iter().for_each(|word| word.push(character)),
+        }
+    }
+    words
+}
+
+/// The option of `zarrfs mount` with this name.
+fn option<'a>(mount: &'a Command, name: &str) -> Option<&'a Arg> {
+    mount
+        .get_arguments()
+        .filter(|argument| !matches!(argument.get_action(), ArgAction::Help | ArgAction::Version))
+        .filter(|argument| !HELPER_ONLY.contains(&argument.get_id().as_str()))
+        .find(|argument| argument.get_long() == Some(name))
+}
+
+/// The long flag for an option.
+fn flag(option: &Arg, value: Option<&str>) -> Outcome<String> {
+    let long = option.get_long().unwrap_or_default();
+    match value {
+        Some(value) => Ok(format!("--{long}={value}")),
+        // Without this, clap would take the next argument for the value.
+        None if option.get_num_args().is_some_and(|values| values.min_values() > 0) => {
+            let value_name = option
+                .get_value_names()
+                .and_then(|names| names.first())
+                .map_or("VALUE", |name| name.as_str());
+            Err(Exit::Usage(format!("option '{long}' after -o has no value: write {long}={value_name}")))
+        }
+        None => Ok(format!("--{long}")),
+    }
+}
+
+/// The sentence for an unknown `-o` option.
+fn unknown(name: &str, mount: &Command) -> String {
+    let shown = mount
+        .get_arguments()
+        .filter(|argument| !argument.is_hide_set())
+        .filter_map(|argument| argument.get_long());
+    let known = shown.chain(KNOWN.iter().map(|(word, _)| *word));
+    match nearest(&name.replace('_', "-"), known) {
+        Some(near) => format!("unknown option '{name}' after -o: did you mean '{near}'?"),
+        None => format!("unknown option '{name}' after -o: 'zarrfs mount --help' lists the options"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn words(values: &[&str]) -> Outcome<MountOptions> {
+        let values: Vec<String> = values.iter().map(|value| (*value).to_owned()).collect();
+        read(&values, &super::super::mount_definition(), false)
+    }
+
+    #[test]
+    fn words_become_flags() {
+        let read = words(&["cache-size=2G,direct_io", "byte_order=big"]).unwrap();
+        assert_eq!(read.flags, ["--cache-size=2G", "--direct-io", "--byte-order=big"]);
+    }
+
+    #[test]
+    fn words_of_fstab_pass() {
+        let read = words(&[concat!(
+            "defaults,noauto,nofail,_netdev,user,users,owner,group,user=ann,x-systemd.automount,X-mount.mkdir=0755,",
+            "comment=my data,ro,rw,auto,default_permissions,fsname=data,subtype=zarrfs,allow_other,,"
+        )])
+        .unwrap();
+        assert_eq!(read.flags, ["--allow-other"]);
+        assert_eq!(read.source_name.as_deref(), Some("data"));
+        assert!(read.rw && !read.ro);
+    }
+
+    #[test]
+    fn later_kernel_words_take_back_earlier_ones() {
+        let read =
+            words(&["nosuid,nodev,noexec,noatime,suid,dirsync,sync,async,relatime,norelatime"]).unwrap();
+        assert_eq!(read.kernel, ["nodev", "noexec", "noatime", "dirsync"]);
+    }
+
+    #[test]
+    fn an_escaped_comma_belongs_to_the_value() {
+        assert_eq!(words(&[r"log-file=/var/log/a\,b"]).unwrap().flags, ["--log-file=/var/log/a,b"]);
+    }
+
+    #[test]
+    fn unknown_words_are_refused_with_the_nearest() {
+        let Err(Exit::Usage(sentence)) = words(&["cache_sise=2G"]) else { unreachable!() };
+        assert_eq!(sentence, "unknown option 'cache_sise' after -o: did you mean 'cache-size'?");
+        let Err(Exit::Usage(sentence)) = words(&["threads"]) else { unreachable!() };
+        assert_eq!(sentence, "option 'threads' after -o has no value: write threads=N");
+        assert!(words(&["sloppy"]).is_err());
+        assert!(matches!(words(&["remount"]), Err(Exit::Usage(sentence)) if sentence.contains("unmount")));
+        let sloppy = read(&["zap,ro".to_owned()], &super::super::mount_definition(), true).unwrap();
+        assert_eq!(sloppy.ignored, ["zap"]);
+    }
+}

@@ -1,0 +1,164 @@
+//! `scale_offset`: `(in − offset) × scale` on encoding, `in / scale + offset` on decoding, in the array's own type.
+//!
+//! Spec: zarr-extensions, codecs/scale_offset. Uses `metadata`.
+//!
+//! ```json
+//! {"name": "scale_offset", "configuration": {"offset": 5, "scale": 0.1}}
+//! ```
+//!
+//! How the text is read here:
+//! - The type is that of the codec's input; after a `cast_value` it is the cast type. Nothing is promoted.
+//! - Integers: a difference, product, quotient or sum that the type cannot hold is an error, an intermediate one too,
+//!   and so is a division with a remainder.
+//! - Floats: every operation rounds as IEEE 754 says. Finite numbers with a result beyond the type's range are
+//!   an error; infinities and NaNs of the input stay.
+//! - An absent offset is 0 and an absent scale 1. With both absent the codec changes nothing, −0 included.
+
+mod arithmetic;
+
+use serde_json::Value;
+
+use crate::codec::config::Configuration;
+use crate::codec::kernels::exact_number::{ExactNumber, Format, OutOfRange, Rounding};
+use crate::codec::{ArrayToArray, Codec, CodecError, CodecResult, Context, Entry, Input, Representation};
+use crate::metadata::{DataType, FillValue};
+use arithmetic::{Arithmetic, Narrow, Native};
+
+/// The codec in the registry.
+pub const ENTRY: Entry = Entry { v3: &["scale_offset"], v2: &[], build };
+
+/// The codec for one representation.
+struct ScaleOffset {
+    encoded: Representation,
+    /// `None` where neither offset nor scale is given.
+    arithmetic: Option<Box<dyn Arithmetic>>,
+}
+
+fn build(context: &Context<'_>) -> CodecResult<Codec> {
+    let Input::Array(input) = context.input else {
+        return Err(CodecError::new("codec \"scale_offset\" needs an array before it, and got bytes"));
+    };
+    let mut configuration = Configuration::of(context);
+    let data_type = &input.data_type;
+    let Some(format) = Format::of(data_type) else {
+        let name = data_type.name();
+        return Err(CodecError::new(format_args!(
+            "codec \"scale_offset\" is for integers and floats, not for {name}"
+        )));
+    };
+    let offset = scalar(&mut configuration, "offset", data_type)?;
+    let scale = scalar(&mut configuration, "scale", data_type)?;
+    if scale.is_some_and(|code| matches!(format.read(code), ExactNumber::Finite { significand: 0, .. })) {
+        return Err(configuration.error("scale", "must not be 0"));
+    }
+    configuration.finish()?;
+    let arithmetic = match (offset, scale) {
+        (None, None) => None,
+        _ => Some(arithmetic(data_type, format, offset, scale)),
+    };
+    let mut codec = ScaleOffset { encoded: input.clone(), arithmetic };
+    if !input.fill_value.is_undefined {
+        let mut bytes = vec![0; input.fill_value.bytes.len()];
+        codec.encode(&input.fill_value.bytes, &mut bytes).map_err(|error| {
+            CodecError::new(format_args!("the fill value does not go through the codecs: {error}"))
+        })?;
+        codec.encoded.fill_value = FillValue { bytes, is_undefined: false };
+    }
+    Ok(Codec::ArrayToArray(Box::new(codec)))
+}
+
+/// A parameter, as a code of the data type.
+fn scalar(
+    configuration: &mut Configuration<'_>,
+    key: &'static str,
+    data_type: &DataType,
+) -> CodecResult<Option<u64>> {
+    let Some(value): Option<&Value> = configuration.value(key) else { return Ok(None) };
+    match FillValue::from_v3(data_type, value) {
+        Ok(scalar) => Ok(Some(scalar.bytes.iter().rev().fold(0, |code, &byte| code << 8 | u64::from(byte)))),
+        Err(fault) => Err(configuration.error(key, format_args!("is not a value of the data type: {fault}"))),
+    }
+}
+
+/// The operations for a data type, with parameters as its codes.
+fn arithmetic(
+    data_type: &DataType,
+    format: Format,
+    offset: Option<u64>,
+    scale: Option<u64>,
+) -> Box<dyn Arithmetic> {
+    let name = data_type.name().into_owned();
+    match data_type {
+        DataType::Int8 => Native::<i8>::boxed(name, offset, scale),
+        DataType::Int16 => Native::<i16>::boxed(name, offset, scale),
+        DataType::Int32 => Native::<i32>::boxed(name, offset, scale),
+        DataType::Int64 => Native::<i64>::boxed(name, offset, scale),
+        DataType::UInt8 => Native::<u8>::boxed(name, offset, scale),
+        DataType::UInt16 => Native::<u16>::boxed(name, offset, scale),
+        DataType::UInt32 => Native::<u32>::boxed(name, offset, scale),
+        DataType::UInt64 => Native::<u64>::boxed(name, offset, scale),
+        DataType::Float16 => Native::<half::f16>::boxed(name, offset, scale),
+        DataType::Float32 => Native::<f32>::boxed(name, offset, scale),
+        DataType::Float64 => Native::<f64>::boxed(name, offset, scale),
+        _ => {
+            // A type without 0 or 1 has no default.
+            let or = |code: Option<u64>, number: f64| {
+                let code_of =
+                    |number| format.write(ExactNumber::of(number), Rounding::NearestEven, OutOfRange::Refuse);
+                code.or_else(|| code_of(number).ok())
+            };
+            Box::new(Narrow { name, format, offset: or(offset, 0.0), scale: or(scale, 1.0) })
+        }
+    }
+}
+
+impl ArrayToArray for ScaleOffset {
+    /// Floats are rounded; integers that it would change are errors, which is not distinguished here.
+    fn is_lossless(&self) -> bool {
+        self.arithmetic.is_none()
+    }
+
+    fn encoded(&self) -> &Representation {
+        &self.encoded
+    }
+
+    fn decode(&self, input: &[u8], out: &mut [u8]) -> CodecResult<()> {
+        same_length(input, out)?;
+        match &self.arithmetic {
+            Some(arithmetic) => arithmetic.decode(input, out),
+            None => {
+                out.copy_from_slice(input);
+                Ok(())
+            }
+        }
+    }
+
+    fn encode(&self, input: &[u8], out: &mut [u8]) -> CodecResult<()> {
+        same_length(input, out)?;
+        match &self.arithmetic {
+            Some(arithmetic) => arithmetic.encode(input, out),
+            None => {
+                out.copy_from_slice(input);
+                Ok(())
+            }
+        }
+    }
+
+    fn is_elementwise(&self) -> bool {
+        true
+    }
+}
+
+fn same_length(input: &[u8], out: &[u8]) -> CodecResult<()> {
+    if input.len() == out.len() {
+        return Ok(());
+    }
+    Err(CodecError::new(format_args!(
+        "codec \"scale_offset\": {} bytes do not become {} bytes",
+        input.len(),
+        out.len()
+    )))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,283 @@
+//! `numcodecs.pcodec`: Pcodec's standalone format for numbers of 8 to 64 bits. v2 id: `pcodec`.
+//!
+//! Format: numcodecs `PCodec`, over the `pco` crate. The data says its own number type; the members of the
+//! configuration only matter to the encoder. Complex numbers are two floats each, as zarrs has them.
+//! Uses `whole_array`.
+//!
+//! ```json
+//! {"name": "numcodecs.pcodec", "configuration": {"level": 8, "mode_spec": "auto", "delta_spec": "auto",
+//!  "paging_spec": "equal_pages_up_to", "delta_encoding_order": null, "equal_pages_up_to": 262144}}
+//! ```
+//!
+//! Invariant: numbers are decoded in small batches, and counts in the data are compared with the expected ones.
+
+use pco::data_types::{Number, NumberType};
+use pco::standalone::{DecompressorItem, FileDecompressor};
+use pco::{ChunkConfig, DeltaSpec, FULL_BATCH_N, ModeSpec, PagingSpec};
+
+use super::whole_array::{ArrayCompressor, NumericArray, build as build_compressor};
+use crate::codec::config::Configuration;
+use crate::codec::kernels::dtype::NumericKind;
+use crate::codec::kernels::element::Element;
+use crate::codec::{Codec, CodecError, CodecResult, Context, Entry};
+use crate::metadata::ByteOrder;
+
+/// The codec's names and constructor.
+pub const ENTRY: Entry = Entry {
+    v3: &["numcodecs.pcodec", "pcodec", "https://codec.zarrs.dev/array_to_bytes/pcodec"],
+    v2: &["pcodec"],
+    build,
+};
+
+/// Numbers decoded at a time; Pcodec wants a multiple of its own batch.
+const BATCH: usize = 16 * FULL_BATCH_N;
+
+/// Runs `$body` with `$T` as the Rust type of a kind of number that Pcodec supports, else returns `$other`.
+macro_rules! with_number {
+    ($kind:expr, $T:ident => $body:expr, else $other:expr) => {
+        match $kind {
+            NumericKind::I8 => {
+                type $T = i8;
+                $body
+            }
+            NumericKind::I16 => {
+                type $T = i16;
+                $body
+            }
+            NumericKind::I32 => {
+                type $T = i32;
+                $body
+            }
+            NumericKind::I64 => {
+                type $T = i64;
+                $body
+            }
+            NumericKind::U8 => {
+                type $T = u8;
+                $body
+            }
+            NumericKind::U16 => {
+                type $T = u16;
+                $body
+            }
+            NumericKind::U32 => {
+                type $T = u32;
+                $body
+            }
+            NumericKind::U64 => {
+                type $T = u64;
+                $body
+            }
+            NumericKind::F16 => {
+                type $T = half::f16;
+                $body
+            }
+            NumericKind::F32 => {
+                type $T = f32;
+                $body
+            }
+            NumericKind::F64 => {
+                type $T = f64;
+                $body
+            }
+            NumericKind::Bool | NumericKind::C64 | NumericKind::C128 => $other,
+        }
+    };
+}
+
+fn build(context: &Context<'_>) -> CodecResult<Codec> {
+    let mut configuration = Configuration::of(context);
+    let config = read_config(&mut configuration)?;
+    configuration.finish()?;
+    let array = NumericArray::of(context)?;
+    let kind = match array.kind {
+        NumericKind::Bool => {
+            return Err(CodecError::unsupported(format_args!("codec \"{}\" for bools", context.name)));
+        }
+        NumericKind::C64 => NumericKind::F32,
+        NumericKind::C128 => NumericKind::F64,
+        kind => kind,
+    };
+    Ok(build_compressor(context, Pcodec { kind, config }, array.size_bytes))
+}
+
+/// The encoder's settings, by numcodecs' rules.
+fn read_config(configuration: &mut Configuration<'_>) -> CodecResult<ChunkConfig> {
+    let level = configuration.integer("level", 0..=12)?.unwrap_or(8);
+    let mode = configuration.choice("mode_spec", &[("auto", true), ("classic", false)])?;
+    let delta = configuration.choice(
+        "delta_spec",
+        &[("auto", 'a'), ("no_op", 'n'), ("none", 'n'), ("try_consecutive", 'c'), ("try_lookback", 'l')],
+    )?;
+    let order = configuration.integer("delta_encoding_order", 0..=7)?;
+    let order = order.and_then(|order| usize::try_from(order).ok());
+    let delta = match (delta.unwrap_or('a'), order) {
+        ('a' | 'c', Some(order)) => DeltaSpec::TryConsecutive(order),
+        (_, Some(_)) => {
+            let reason = "goes with the \"delta_spec\" \"try_consecutive\" only";
+            return Err(configuration.error("delta_encoding_order", reason));
+        }
+        ('c', None) => return Err(configuration.error("delta_encoding_order", "is required")),
+        ('n', None) => DeltaSpec::NoOp,
+        ('l', None) => DeltaSpec::TryLookback,
+        (_, None) => DeltaSpec::Auto,
+    };
+    configuration.choice("paging_spec", &[("equal_pages_up_to", ())])?;
+    let page = configuration.integer("equal_pages_up_to", 1..=i64::MAX)?.unwrap_or(1 << 18);
+    Ok(ChunkConfig::default()
+        .with_compression_level(usize::try_from(level).unwrap_or(8))
+        .with_mode_spec(if mode == Some(false) { ModeSpec::Classic } else { ModeSpec::Auto })
+        .with_delta_spec(delta)
+        .with_paging_spec(PagingSpec::EqualPagesUpTo(usize::try_from(page).unwrap_or(usize::MAX)))
+        .with_enable_8_bit(true))
+}
+
+struct Pcodec {
+    /// Of the array's numbers; never bool or complex.
+    kind: NumericKind,
+    /// Encoder only.
+    config: ChunkConfig,
+}
+
+impl ArrayCompressor for Pcodec {
+    fn is_lossless(&self) -> bool {
+        true
+    }
+
+    fn decode(&self, encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {
+        let (file, source) = FileDecompressor::new(encoded).map_err(failed)?;
+        let stored = match file.peek_number_type_or_termination(source).map_err(failed)? {
+            Some(number_type) => kind_of(number_type),
+            None => self.kind,
+        };
+        // One integer can be seen as another, as NumPy's view does.
+        let is_alike = stored.is_integer() && self.kind.is_integer() && stored.size() == self.kind.size();
+        if stored != self.kind && !is_alike {
+            return Err(CodecError::new(format_args!(
+                "{stored:?} numbers where {:?} were expected",
+                self.kind
+            )));
+        }
+        with_number!(stored, T => decode::<T>(&file, source, out), else Ok(()))
+    }
+
+    fn encode(&self, input: &[u8]) -> CodecResult<Vec<u8>> {
+        with_number!(self.kind, T => {
+            let numbers = input.chunks_exact(T::SIZE).map(|bytes| T::read(bytes, ByteOrder::Little));
+            let numbers: Vec<T> = numbers.collect();
+            pco::standalone::simple_compress(&numbers, &self.config).map_err(failed)
+        }, else Err(CodecError::new("no numbers")))
+    }
+}
+
+/// Pcodec's error as a [`CodecError`].
+fn failed(error: pco::errors::PcoError) -> CodecError {
+    CodecError::new(error)
+}
+
+fn kind_of(number_type: NumberType) -> NumericKind {
+    match number_type {
+        NumberType::I8 => NumericKind::I8,
+        NumberType::I16 => NumericKind::I16,
+        NumberType::I32 => NumericKind::I32,
+        NumberType::I64 => NumericKind::I64,
+        NumberType::U8 => NumericKind::U8,
+        NumberType::U16 => NumericKind::U16,
+        NumberType::U32 => NumericKind::U32,
+        NumberType::U64 => NumericKind::U64,
+        NumberType::F16 => NumericKind::F16,
+        NumberType::F32 => NumericKind::F32,
+        NumberType::F64 => NumericKind::F64,
+        // Pcodec may support more types in the future; no array here has them.
+        _ => NumericKind::Bool,
+    }
+}
+
+/// Decodes all chunks of a file into exactly `out.len()` bytes.
+fn decode<T: Number + Element>(
+    file: &FileDecompressor,
+    mut source: &[u8],
+    out: &mut [u8],
+) -> CodecResult<()> {
+    let expected = out.len() / T::SIZE;
+    let mut batch = vec![T::default(); BATCH.min(expected.max(1))];
+    let mut rest = out;
+    while let DecompressorItem::Chunk(mut chunk) = file.chunk_decompressor::<T, _>(source).map_err(failed)? {
+        let mut left = chunk.n();
+        if left > rest.len() / T::SIZE {
+            return Err(CodecError::new(format_args!("more than the expected {expected} numbers")));
+        }
+        while left > 0 {
+            let numbers = batch.get_mut(..left.min(BATCH)).unwrap_or_default();
+            let read = chunk.read(numbers).map_err(failed)?.n_processed;
+            if read != numbers.len() {
+                return Err(CodecError::new("a chunk ends too early"));
+            }
+            let (bytes, after) = rest.split_at_mut_checked(read * T::SIZE).unwrap_or_default();
+            for (number, bytes) in numbers.iter().zip(bytes.chunks_exact_mut(T::SIZE)) {
+                number.write(bytes, ByteOrder::Little);
+            }
+            rest = after;
+            left -= read;
+        }
+        source = chunk.into_src();
+    }
+    match rest.len() {
+        0 => Ok(()),
+        bytes => Err(CodecError::new(format_args!(
+            "{} numbers where {expected} were expected",
+            expected - bytes / T::SIZE
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use proptest::prelude::*;
+
+    fn codec(kind: NumericKind) -> Pcodec {
+        Pcodec { kind, config: ChunkConfig::default().with_enable_8_bit(true) }
+    }
+
+    #[test]
+    fn counts_and_types_are_checked() {
+        let numbers: Vec<u8> = (0..1000u32).flat_map(u32::to_le_bytes).collect();
+        let encoded = codec(NumericKind::U32).encode(&numbers).unwrap();
+        let mut out = vec![0; 4000];
+        codec(NumericKind::I32).decode(&encoded, &mut out).unwrap();
+        assert_eq!(out, numbers);
+        assert!(codec(NumericKind::F32).decode(&encoded, &mut out).is_err());
+        assert!(codec(NumericKind::U64).decode(&encoded, &mut [0; 8000]).is_err());
+        for wrong in [0, 3996, 4004] {
+            assert!(codec(NumericKind::U32).decode(&encoded, &mut vec![0; wrong]).is_err(), "{wrong}");
+        }
+        let empty = codec(NumericKind::F16).encode(&[]).unwrap();
+        codec(NumericKind::F16).decode(&empty, &mut []).unwrap();
+    }
+
+    proptest! {
+        #[test]
+        fn round_trip_and_damage(
+            bytes in prop::collection::vec(prop_oneof![Just(0u8), 0u8..3, any::<u8>()], 0..6000),
+            flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            for kind in [NumericKind::I8, NumericKind::U16, NumericKind::F32, NumericKind::I64, NumericKind::F64] {
+                let input = &bytes[..bytes.len() / 8 * 8];
+                let mut encoded = codec(kind).encode(input).unwrap();
+                let mut out = vec![0xa5; input.len()];
+                codec(kind).decode(&encoded, &mut out).unwrap();
+                prop_assert_eq!(&out, input);
+                for (at, byte) in &flips {
+                    let at = at.index(encoded.len());
+                    encoded[at] = *byte;
+                }
+                let _ = codec(kind).decode(&encoded, &mut out);
+                encoded.truncate(cut.index(encoded.len() + 1));
+                let _ = codec(kind).decode(&encoded, &mut out);
+            }
+        }
+    }
+}

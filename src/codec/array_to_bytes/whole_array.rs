@@ -1,0 +1,155 @@
+//! Compressors of a whole numeric array (pcodec, zfpy) as codecs of both families.
+//!
+//! In v3 they are array → bytes. In v2 they are compressors or filters, and their input is NumPy's array between two
+//! filters: its dtype and, for an array in F order, its dimensions reversed (numcodecs' zfpy refuses
+//! F order when encoding, and reads such an encoding all the same). Uses `kernels::dtype`.
+
+use std::borrow::Cow;
+
+use crate::codec::kernels::dtype::NumericKind;
+use crate::codec::{
+    ArrayToBytes, BytesToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Input, scratch,
+};
+use crate::metadata::CodecFamily;
+
+/// The array that a compressor is built for. Its elements are little-endian.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NumericArray {
+    /// The type of the elements.
+    pub kind: NumericKind,
+    /// Elements per dimension, slowest first.
+    pub shape: Vec<u64>,
+    /// Bytes of all elements.
+    pub size_bytes: usize,
+}
+
+impl NumericArray {
+    /// The input array; an error where its elements are not numbers.
+    pub fn of(context: &Context<'_>) -> CodecResult<NumericArray> {
+        let name = context.name;
+        let lacking = |what: &str| CodecError::unsupported(format_args!("codec \"{name}\" for {what}"));
+        let of_type =
+            |data_type| NumericKind::of(data_type).ok_or_else(|| lacking("elements that are not numbers"));
+        match context.input {
+            Input::Array(array) => Ok(NumericArray {
+                kind: of_type(&array.data_type)?,
+                shape: array.shape.clone(),
+                size_bytes: array.size_bytes()?,
+            }),
+            Input::Bytes { size, items, .. } if context.family == CodecFamily::V2 => {
+                let items = items.ok_or_else(|| lacking("plain bytes"))?;
+                let kind = of_type(&items.data_type)?;
+                if items.is_big_endian && kind.size() > 1 {
+                    return Err(lacking("big-endian elements"));
+                }
+                let size_bytes = match size {
+                    EncodedSize::Exact(bytes) => usize::try_from(bytes).ok(),
+                    EncodedSize::AtMost(_) => None,
+                };
+                let size_bytes = size_bytes.ok_or_else(|| lacking("bytes after a compressor"))?;
+                Ok(NumericArray { kind, shape: items.shape.clone(), size_bytes })
+            }
+            Input::Bytes { .. } => Err(context.array().err().unwrap_or_else(|| lacking("bytes"))),
+        }
+    }
+}
+
+/// Such a compressor, built for one array.
+pub trait ArrayCompressor: Send + Sync + 'static {
+    /// The most bytes that a well-formed encoding has, where that may be more than a compressor's usual bound.
+    fn limit_bytes(&self) -> u64 {
+        0
+    }
+    /// Whether decoding restores every byte that can be encoded.
+    fn is_lossless(&self) -> bool;
+    /// Decodes into the array's bytes, exactly.
+    fn decode(&self, encoded: &[u8], out: &mut [u8]) -> CodecResult<()>;
+    /// Encodes the array's bytes.
+    fn encode(&self, input: &[u8]) -> CodecResult<Vec<u8>>;
+}
+
+/// The compressor as a codec of the requested family.
+pub fn build(context: &Context<'_>, compressor: impl ArrayCompressor, size_bytes: usize) -> Codec {
+    let whole = WholeArray { compressor, size_bytes };
+    match context.input {
+        Input::Array(_) => Codec::ArrayToBytes(Box::new(whole)),
+        Input::Bytes { .. } => Codec::BytesToBytes(Box::new(whole)),
+    }
+}
+
+struct WholeArray<C> {
+    compressor: C,
+    /// Bytes of the decoded array.
+    size_bytes: usize,
+}
+
+impl<C: ArrayCompressor> WholeArray<C> {
+    fn limit(&self) -> EncodedSize {
+        let usual = EncodedSize::Exact(self.size_bytes as u64).compressed().limit_bytes();
+        EncodedSize::AtMost(usual.max(self.compressor.limit_bytes()))
+    }
+
+    fn check(&self, found: usize) -> CodecResult<()> {
+        match found == self.size_bytes {
+            true => Ok(()),
+            false => {
+                Err(CodecError::new(format_args!("{found} bytes, but the array has {}", self.size_bytes)))
+            }
+        }
+    }
+
+    fn decode_exact(&self, encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {
+        self.check(out.len())?;
+        self.compressor.decode(encoded, out)
+    }
+
+    fn encode_exact(&self, input: &[u8]) -> CodecResult<Vec<u8>> {
+        self.check(input.len())?;
+        self.compressor.encode(input)
+    }
+}
+
+impl<C: ArrayCompressor> ArrayToBytes for WholeArray<C> {
+    fn is_lossless(&self) -> bool {
+        self.compressor.is_lossless()
+    }
+
+    fn encoded_size(&self) -> EncodedSize {
+        self.limit()
+    }
+
+    fn decode(&self, encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {
+        self.decode_exact(encoded, out)
+    }
+
+    fn encode(&self, input: &[u8]) -> CodecResult<Vec<u8>> {
+        self.encode_exact(input)
+    }
+}
+
+impl<C: ArrayCompressor> BytesToBytes for WholeArray<C> {
+    fn is_lossless(&self) -> bool {
+        self.compressor.is_lossless()
+    }
+
+    fn encoded_size(&self, _: EncodedSize) -> EncodedSize {
+        self.limit()
+    }
+
+    fn decode<'a>(&self, encoded: &'a [u8], limit_bytes: usize) -> CodecResult<Cow<'a, [u8]>> {
+        if limit_bytes < self.size_bytes {
+            self.check(limit_bytes)?;
+        }
+        let mut out = scratch::zeroed(self.size_bytes)?;
+        self.decode_exact(encoded, &mut out)?;
+        Ok(Cow::Owned(out))
+    }
+
+    fn decode_into(&self, encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {
+        self.decode_exact(encoded, out)
+    }
+
+    fn encode(&self, decoded: &[u8]) -> CodecResult<Vec<u8>> {
+        self.encode_exact(decoded)
+    }
+}

@@ -1,0 +1,492 @@
+//! `zfp`: numbers of 32 and 64 bits in blocks of 4 to the power of the dimensions, lossy or not.
+//!
+//! Spec: the registered extension "ZFP codec" (a zfp stream without a header: mode, type and shape are the
+//! metadata's). 8- and 16-bit integers are shifted up to int32; unsigned integers of 32 and 64 bits are stored as
+//! signed ones, as zarrs does. The coder is the `zfp-rs` crate, bit for bit zfp's. `zfpy.rs` is numcodecs' form.
+//! Uses `whole_array`.
+//!
+//! ```json
+//! {"name": "zfp", "configuration": {"mode": "fixed_accuracy", "tolerance": 0.05}}
+//! ```
+
+use bytemuck::Pod;
+use zfp_rs::{
+    ZfpBitStream, ZfpBitStreamOps, ZfpBitStreamRef, ZfpConfig, ZfpDimensionality, ZfpField, ZfpFieldMut,
+    ZfpHeaderMask, ZfpScalar, ZfpScalarType, ZfpStreamAlignment,
+};
+
+use super::whole_array::{ArrayCompressor, NumericArray, build as build_compressor};
+use crate::codec::config::Configuration;
+use crate::codec::kernels::dtype::NumericKind;
+use crate::codec::kernels::element::{Element, Number, with_element};
+use crate::codec::{Codec, CodecError, CodecResult, Context, Entry, scratch};
+use crate::metadata::ByteOrder;
+
+/// The codec's names and constructor.
+pub const ENTRY: Entry =
+    Entry { v3: &["zfp", "zarrs.zfp", "https://codec.zarrs.dev/array_to_bytes/zfp"], v2: &[], build };
+
+fn build(context: &Context<'_>) -> CodecResult<Codec> {
+    let mut configuration = Configuration::of(context);
+    let array = NumericArray::of(context)?;
+    let blocks = Blocks::of(context, &array)?;
+    let Some(dims) = blocks.dims else {
+        let rank = array.shape.len();
+        return Err(CodecError::unsupported(format_args!(
+            "codec \"{}\" with chunks of {rank} dimensions",
+            context.name
+        )));
+    };
+    let config = read_config(&mut configuration, &blocks, dims)?;
+    configuration.finish()?;
+    Ok(build_compressor(context, Zfp { blocks, config }, array.size_bytes))
+}
+
+/// The members by `mode`.
+fn read_config(
+    configuration: &mut Configuration<'_>,
+    blocks: &Blocks,
+    dims: [usize; 4],
+) -> CodecResult<ZfpConfig> {
+    let modes = ["reversible", "fixed_accuracy", "fixed_rate", "fixed_precision", "expert"].map(|m| (m, m));
+    let mode = configuration.choice("mode", &modes)?;
+    let mut whole = |key: &'static str, range: std::ops::RangeInclusive<i64>| {
+        let number = configuration.integer(key, range)?;
+        configuration.require(key, number)
+    };
+    let unsigned = 0..=i64::from(u32::MAX);
+    match mode {
+        Some("reversible") => Ok(ZfpConfig::reversible()),
+        Some("fixed_accuracy") => {
+            let tolerance = configuration.number("tolerance")?;
+            Ok(ZfpConfig::fixed_accuracy(configuration.require("tolerance", tolerance)?))
+        }
+        Some("fixed_rate") => {
+            let rate = configuration.number("rate")?;
+            let rate = configuration.require("rate", rate)?;
+            blocks.fixed_rate(rate, dims).map_err(|error| configuration.error("rate", error))
+        }
+        Some("fixed_precision") => {
+            let precision = whole("precision", unsigned)?;
+            Ok(ZfpConfig::fixed_precision(u32::try_from(precision).unwrap_or(u32::MAX)))
+        }
+        Some(_) => {
+            let [min_bits, max_bits, max_prec] = [
+                whole("minbits", unsigned.clone())?,
+                whole("maxbits", unsigned.clone())?,
+                whole("maxprec", unsigned)?,
+            ]
+            .map(|number| u32::try_from(number).unwrap_or(u32::MAX));
+            let min_exp = whole("minexp", i64::from(i32::MIN)..=i64::from(i32::MAX))?;
+            ZfpConfig::expert(min_bits, max_bits, max_prec, i32::try_from(min_exp).unwrap_or(0))
+                .map_err(|error| configuration.error("mode", error))
+        }
+        None => Err(configuration.error("mode", "is required")),
+    }
+}
+
+struct Zfp {
+    blocks: Blocks,
+    config: ZfpConfig,
+}
+
+impl ArrayCompressor for Zfp {
+    /// The reversible mode is lossless, except where integers of 8 and 16 bits are shifted; this is not distinguished here.
+    fn is_lossless(&self) -> bool {
+        false
+    }
+
+    fn limit_bytes(&self) -> u64 {
+        self.blocks.limit_bytes(&self.config)
+    }
+
+    fn decode(&self, encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {
+        let header = self.blocks.dims.map(|dims| Header { dims, config: self.config });
+        self.blocks.decode(encoded, header, out)
+    }
+
+    fn encode(&self, input: &[u8]) -> CodecResult<Vec<u8>> {
+        self.blocks.encode(input, &self.config, false)
+    }
+}
+
+/// An array as zfp sees it.
+#[derive(Clone, Debug)]
+pub struct Blocks {
+    /// Of the array's elements.
+    kind: NumericKind,
+    /// Of the elements that are coded.
+    scalar: ZfpScalarType,
+    /// Lengths, fastest first, 0 where there is no dimension; `None` for more than four dimensions.
+    pub dims: Option<[usize; 4]>,
+    /// Elements of the array.
+    count: usize,
+}
+
+/// What decoding a stream requires.
+#[derive(Clone, Copy, Debug)]
+pub struct Header {
+    /// As [`Blocks::dims`].
+    pub dims: [usize; 4],
+    /// The mode.
+    pub config: ZfpConfig,
+}
+
+/// zfp's error as a [`CodecError`].
+fn failed(error: impl std::fmt::Display) -> CodecError {
+    CodecError::new(error)
+}
+
+impl Blocks {
+    /// The array, if its elements are of a kind that zfp codes.
+    pub fn of(context: &Context<'_>, array: &NumericArray) -> CodecResult<Blocks> {
+        let scalar = match array.kind {
+            NumericKind::I8 | NumericKind::U8 | NumericKind::I16 | NumericKind::U16 => ZfpScalarType::I32,
+            NumericKind::I32 | NumericKind::U32 => ZfpScalarType::I32,
+            NumericKind::I64 | NumericKind::U64 => ZfpScalarType::I64,
+            NumericKind::F32 => ZfpScalarType::F32,
+            NumericKind::F64 => ZfpScalarType::F64,
+            NumericKind::Bool | NumericKind::F16 | NumericKind::C64 | NumericKind::C128 => {
+                let (name, kind) = (context.name, array.kind);
+                return Err(CodecError::unsupported(format_args!("codec \"{name}\" for {kind:?} elements")));
+            }
+        };
+        let count = array.size_bytes / array.kind.size();
+        Ok(Blocks { kind: array.kind, scalar, dims: dims(&array.shape), count })
+    }
+
+    /// Fixed-rate mode.
+    pub fn fixed_rate(&self, rate: f64, dims: [usize; 4]) -> CodecResult<ZfpConfig> {
+        let dimensionality = match dims {
+            [_, 0, _, _] => ZfpDimensionality::D1,
+            [_, _, 0, _] => ZfpDimensionality::D2,
+            [_, _, _, 0] => ZfpDimensionality::D3,
+            _ => ZfpDimensionality::D4,
+        };
+        ZfpConfig::fixed_rate(rate, self.scalar, dimensionality, ZfpStreamAlignment::Unaligned)
+            .map_err(failed)
+    }
+
+    /// The most bytes that the array takes, whatever the mode: blocks at the edges are filled up, so that many short
+    /// dimensions make it longer than the array.
+    pub fn limit_bytes(&self, config: &ZfpConfig) -> u64 {
+        let dims = self.dims.unwrap_or([self.count, 0, 0, 0]);
+        let size = |config: &ZfpConfig| config.maximum_size(self.scalar, dims).unwrap_or(0) as u64;
+        size(config).max(size(&ZfpConfig::reversible()))
+    }
+
+    /// Decodes into exactly `out.len()` bytes; what `known` leaves out must be in the stream's own header.
+    pub fn decode(&self, encoded: &[u8], header: Option<Header>, out: &mut [u8]) -> CodecResult<()> {
+        let words = match encoded.len() % 8 {
+            0 => ZfpBitStreamRef::from_bytes(encoded),
+            _ => None,
+        };
+        match words {
+            Some(mut stream) => self.decode_stream(&mut stream, header, out),
+            // A partial word is padded, and unaligned data is moved.
+            None => {
+                let mut stream = ZfpBitStream::from_bytes(encoded).map_err(failed)?;
+                self.decode_stream(&mut stream, header, out)
+            }
+        }
+    }
+
+    fn decode_stream(
+        &self,
+        stream: &mut impl ZfpBitStreamOps,
+        header: Option<Header>,
+        out: &mut [u8],
+    ) -> CodecResult<()> {
+        let header = match header {
+            Some(header) => header,
+            None => self.read_header(stream)?,
+        };
+        let lengths = header.dims.iter().take_while(|&&length| length > 0);
+        let count = lengths.fold(1usize, |count, &length| count.saturating_mul(length));
+        if count != self.count {
+            let expected = self.count;
+            return Err(CodecError::new(format_args!("{count} elements where {expected} were expected")));
+        }
+        match self.scalar {
+            ZfpScalarType::I32 => self.decode_scalars::<i32>(stream, header, out),
+            ZfpScalarType::I64 => self.decode_scalars::<i64>(stream, header, out),
+            ZfpScalarType::F32 => self.decode_scalars::<f32>(stream, header, out),
+            ZfpScalarType::F64 => self.decode_scalars::<f64>(stream, header, out),
+        }
+    }
+
+    fn read_header(&self, stream: &mut impl ZfpBitStreamOps) -> CodecResult<Header> {
+        let header = stream.read_header(ZfpHeaderMask::FULL).map_err(failed)?;
+        let (Some(field), Some(config)) = (header.metadata, header.config) else {
+            return Err(CodecError::new("the stream has no header"));
+        };
+        if field.scalar_type != self.scalar {
+            let (found, expected) = (field.scalar_type, self.scalar);
+            return Err(CodecError::new(format_args!("{found:?} where {expected:?} was expected")));
+        }
+        Ok(Header { dims: field.dims, config })
+    }
+
+    fn decode_scalars<T: ZfpScalar + Pod + Element + Scalar>(
+        &self,
+        stream: &mut impl ZfpBitStreamOps,
+        header: Header,
+        out: &mut [u8],
+    ) -> CodecResult<()> {
+        let mut decode = |scalars: &mut [T]| {
+            let mut field = ZfpFieldMut::new(scalars, header.dims).map_err(failed)?;
+            stream.decompress(&header.config, &mut field).map_err(failed).map(|_| ())
+        };
+        if T::KIND == self.kind
+            && cfg!(target_endian = "little")
+            && let Ok(scalars) = bytemuck::try_cast_slice_mut(out)
+        {
+            return decode(scalars);
+        }
+        let mut bytes = scratch::zeroed(self.count.saturating_mul(T::SIZE).saturating_add(T::SIZE))?;
+        let (_, scalars, _) = bytemuck::pod_align_to_mut::<u8, T>(&mut bytes);
+        let scalars = scalars.get_mut(..self.count).ok_or_else(|| CodecError::new("no room"))?;
+        decode(scalars)?;
+        for (scalar, out) in scalars.iter().zip(out.chunks_exact_mut(self.kind.size())) {
+            scalar.demote(self.kind, out);
+        }
+        Ok(())
+    }
+
+    /// Encodes the array's bytes.
+    pub fn encode(&self, input: &[u8], config: &ZfpConfig, with_header: bool) -> CodecResult<Vec<u8>> {
+        match self.scalar {
+            ZfpScalarType::I32 => self.encode_scalars::<i32>(input, config, with_header),
+            ZfpScalarType::I64 => self.encode_scalars::<i64>(input, config, with_header),
+            ZfpScalarType::F32 => self.encode_scalars::<f32>(input, config, with_header),
+            ZfpScalarType::F64 => self.encode_scalars::<f64>(input, config, with_header),
+        }
+    }
+
+    fn encode_scalars<T: ZfpScalar + Pod + Element + Scalar>(
+        &self,
+        input: &[u8],
+        config: &ZfpConfig,
+        with_header: bool,
+    ) -> CodecResult<Vec<u8>> {
+        let dims = self.dims.ok_or_else(|| CodecError::new("zfp takes at most 4 dimensions"))?;
+        let elements = input.chunks_exact(self.kind.size());
+        let promoted: Option<Vec<T>> = match T::KIND == self.kind {
+            true => Some(elements.map(|bytes| T::read(bytes, ByteOrder::Little)).collect()),
+            false => elements.map(|bytes| T::promote(self.kind, bytes)).collect(),
+        };
+        let scalars =
+            promoted.ok_or_else(|| CodecError::new("an integer too large for zfp's signed type"))?;
+        let field = ZfpField::new(&scalars, dims).map_err(failed)?;
+        let capacity = config.maximum_size(self.scalar, dims);
+        let capacity = capacity.ok_or_else(|| CodecError::new("the array is too large for zfp"))?;
+        let mut stream = ZfpBitStream::new(capacity).map_err(failed)?;
+        if with_header {
+            stream.write_header(config, &field.metadata(), ZfpHeaderMask::FULL).map_err(failed)?;
+        }
+        stream.compress(config, &field).map_err(failed)?;
+        Ok(stream.as_bytes().to_vec())
+    }
+}
+
+/// Lengths, fastest first; a single element has one dimension.
+fn dims(shape: &[u64]) -> Option<[usize; 4]> {
+    let mut dims = [0; 4];
+    for (to, from) in dims.iter_mut().zip(shape.iter().rev()) {
+        *to = usize::try_from(*from).ok()?;
+    }
+    match shape.len() {
+        0 => Some([1, 0, 0, 0]),
+        1..=4 => Some(dims),
+        _ => None,
+    }
+}
+
+/// From and to the elements that zfp does not code itself: zfp's own promotion for 8 and 16 bits.
+trait Scalar: Sized {
+    /// The scalar for an element of the kind; `None` where it does not fit.
+    fn promote(kind: NumericKind, bytes: &[u8]) -> Option<Self>;
+    /// The element for a scalar, as near as there is one.
+    fn demote(self, kind: NumericKind, bytes: &mut [u8]);
+}
+
+/// An integer of the kind.
+fn read_integer(kind: NumericKind, bytes: &[u8]) -> i128 {
+    let number = with_element!(kind, T => T::read(bytes, ByteOrder::Little).widen());
+    match number {
+        Number::Int(number) => number.into(),
+        Number::UInt(number) => number.into(),
+        Number::Float(_) | Number::Complex(..) => 0,
+    }
+}
+
+macro_rules! integer_scalar {
+    ($($T:ident)*) => {$(
+        impl Scalar for $T {
+            fn promote(kind: NumericKind, bytes: &[u8]) -> Option<Self> {
+                let (bias, shift) = promotion(kind);
+                $T::try_from((read_integer(kind, bytes) - bias) << shift).ok()
+            }
+            fn demote(self, kind: NumericKind, bytes: &mut [u8]) {
+                let (bias, shift) = promotion(kind);
+                let (low, high) = bounds(kind);
+                let number = ((i128::from(self) >> shift) + bias).clamp(low, high);
+                with_element!(kind, T => {
+                    T::narrow(Number::Int(number as i64)).write(bytes, ByteOrder::Little)
+                });
+            }
+        }
+    )*};
+}
+integer_scalar! { i32 i64 }
+
+/// What is subtracted from an integer, and by how many bits the difference is then shifted up.
+fn promotion(kind: NumericKind) -> (i128, u32) {
+    match kind {
+        NumericKind::I8 => (0, 23),
+        NumericKind::U8 => (0x80, 23),
+        NumericKind::I16 => (0, 15),
+        NumericKind::U16 => (0x8000, 15),
+        _ => (0, 0),
+    }
+}
+
+/// The range that decoded integers are clamped to: of the kind, or of the signed type that unsigned ones are stored as.
+fn bounds(kind: NumericKind) -> (i128, i128) {
+    match kind {
+        NumericKind::I8 => (i8::MIN.into(), i8::MAX.into()),
+        NumericKind::U8 => (0, u8::MAX.into()),
+        NumericKind::I16 => (i16::MIN.into(), i16::MAX.into()),
+        NumericKind::U16 => (0, u16::MAX.into()),
+        NumericKind::I32 => (i32::MIN.into(), i32::MAX.into()),
+        NumericKind::U32 => (0, i32::MAX.into()),
+        NumericKind::U64 => (0, i64::MAX.into()),
+        _ => (i64::MIN.into(), i64::MAX.into()),
+    }
+}
+
+macro_rules! float_scalar {
+    ($($T:ident)*) => {$(
+        impl Scalar for $T {
+            fn promote(_: NumericKind, bytes: &[u8]) -> Option<Self> {
+                Some($T::read(bytes, ByteOrder::Little))
+            }
+            fn demote(self, _: NumericKind, bytes: &mut [u8]) {
+                self.write(bytes, ByteOrder::Little);
+            }
+        }
+    )*};
+}
+float_scalar! { f32 f64 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use crate::codec::{ArrayToBytes, Input, Representation, registry};
+    use crate::metadata::{CodecFamily, FillValue};
+    use proptest::prelude::*;
+
+    const KINDS: [NumericKind; 10] = [
+        NumericKind::I8,
+        NumericKind::I16,
+        NumericKind::I32,
+        NumericKind::I64,
+        NumericKind::U8,
+        NumericKind::U16,
+        NumericKind::U32,
+        NumericKind::U64,
+        NumericKind::F32,
+        NumericKind::F64,
+    ];
+
+    fn codec(name: &str, json: &str, kind: NumericKind, shape: &[u64]) -> CodecResult<Box<dyn ArrayToBytes>> {
+        let configuration = serde_json::from_str(json).unwrap();
+        let array = Representation {
+            shape: shape.to_vec(),
+            data_type: kind.data_type(),
+            fill_value: FillValue { bytes: vec![0; kind.size()], is_undefined: false },
+        };
+        let input = Input::Array(&array);
+        let context = Context { family: CodecFamily::V3, name, configuration: &configuration, input };
+        // "zfpy" is numcodecs' form of the codec.
+        match (registry::find(CodecFamily::V3, name).unwrap().build)(&context)? {
+            Codec::ArrayToBytes(codec) => Ok(codec),
+            _ => panic!(),
+        }
+    }
+
+    const REVERSIBLE: &str = r#"{"mode": "reversible"}"#;
+
+    #[test]
+    fn modes() {
+        let data: Vec<u8> = (0..60).flat_map(|i| (i as f32 * 0.3).sin().to_le_bytes()).collect();
+        let floats = |bytes: &[u8]| -> Vec<f32> {
+            bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
+        };
+        for (json, error) in [
+            (REVERSIBLE, 0.0),
+            (r#"{"mode": "fixed_accuracy", "tolerance": 0.01}"#, 0.01),
+            (r#"{"mode": "fixed_rate", "rate": 16}"#, 0.01),
+            (r#"{"mode": "fixed_precision", "precision": 20}"#, 0.001),
+            (r#"{"mode": "expert", "minbits": 1, "maxbits": 16658, "maxprec": 64, "minexp": -10}"#, 0.01),
+        ] {
+            let codec = codec("zfp", json, NumericKind::F32, &[3, 4, 5]).unwrap();
+            let encoded = codec.encode(&data).unwrap();
+            let mut out = vec![0xa5; 240];
+            codec.decode(&encoded, &mut out).unwrap();
+            for (one, two) in floats(&out).into_iter().zip(floats(&data)) {
+                assert!((one - two).abs() <= error, "{json}: {one} {two}");
+            }
+            assert!(codec.decode(&encoded[..8], &mut out).is_err(), "{json}");
+            assert!(codec.decode(&encoded, &mut [0; 236]).is_err(), "{json}");
+        }
+        for json in
+            ["{}", r#"{"mode": "fixed_rate"}"#, r#"{"mode": "fixed_rate", "rate": -1}"#, r#"{"mode": 4}"#]
+        {
+            assert!(codec("zfp", json, NumericKind::F32, &[3]).is_err(), "{json}");
+        }
+        assert!(codec("zfp", REVERSIBLE, NumericKind::F16, &[3]).is_err());
+        assert!(codec("zfp", REVERSIBLE, NumericKind::F32, &[1; 5]).is_err());
+    }
+
+    #[test]
+    fn unsigned_integers_beyond_the_signed_ones() {
+        let codec = codec("zfp", REVERSIBLE, NumericKind::U32, &[1]).unwrap();
+        assert!(codec.encode(&u32::MAX.to_le_bytes()).is_err());
+        assert!(codec.encode(&i32::MAX.to_le_bytes()).is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn reversible_round_trip_and_damage(
+            kind in 0..KINDS.len(),
+            shape in prop::collection::vec(1u64..6, 0..5),
+            bytes in prop::collection::vec(any::<u8>(), 5000),
+            flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            let kind = KINDS[kind];
+            let length = shape.iter().product::<u64>() as usize * kind.size();
+            let mut data = bytes[..length].to_vec();
+            if matches!(kind, NumericKind::U32 | NumericKind::U64) {
+                data.chunks_exact_mut(kind.size()).for_each(|item| item[kind.size() - 1] &= 0x7f);
+            }
+            for (name, json) in [("zfp", REVERSIBLE), ("numcodecs.zfpy", "{}")] {
+                let codec = codec(name, json, kind, &shape).unwrap();
+                let mut encoded = codec.encode(&data).unwrap();
+                prop_assert!(encoded.len() as u64 <= codec.encoded_size().limit_bytes());
+                let mut out = vec![0xa5; length];
+                codec.decode(&encoded, &mut out).unwrap();
+                prop_assert_eq!(&out, &data);
+                for (at, byte) in &flips {
+                    let at = at.index(encoded.len());
+                    encoded[at] = *byte;
+                }
+                let _ = codec.decode(&encoded, &mut out);
+                encoded.truncate(cut.index(encoded.len() + 1));
+                let _ = codec.decode(&encoded, &mut out);
+            }
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! `numcodecs.adler32`: an Adler-32 (as in zlib) before the bytes, or after them. v2 id: `adler32`.
+//!
+//! Format: numcodecs `Adler32`. `location` is `"start"` when absent. Uses `checksum`.
+//!
+//! ```json
+//! {"name": "numcodecs.adler32", "configuration": {}}
+//! ```
+
+use super::{Checksum, Location};
+use crate::codec::config::Configuration;
+use crate::codec::{Codec, CodecResult, Context, Entry};
+
+/// The codec's names and constructor.
+pub const ENTRY: Entry = Entry { v3: &["numcodecs.adler32", "adler32"], v2: &["adler32"], build };
+
+fn build(context: &Context<'_>) -> CodecResult<Codec> {
+    let mut configuration = Configuration::of(context);
+    let location = Location::read(&mut configuration)?.unwrap_or(Location::Start);
+    configuration.finish()?;
+    let compute = |bytes: &[u8]| simd_adler32::adler32(&bytes);
+    Ok(Codec::BytesToBytes(Box::new(Checksum { name: "adler32", location, compute })))
+}

@@ -1,0 +1,16 @@
+//! Codecs that turn bytes into bytes (v3 core, "Codecs"): compressors, checksums, byte shuffles.
+//!
+//! Use `codec`'s traits, `config` and `kernels`, and nothing of the other kinds.
+
+pub mod base64;
+pub mod blosc;
+pub mod bounded_stream;
+pub mod bz2;
+pub mod checksum;
+pub mod deflate;
+pub mod gzip;
+pub mod lz4;
+pub mod lzma;
+pub mod shuffle;
+pub mod zlib;
+pub mod zstd;

@@ -1,0 +1,11 @@
+//! Loops over elements and the arithmetic in them: what several codecs need, without a codec's traits.
+//!
+//! Use `metadata`, `sys` and `CodecError`, and nothing else of `codec`.
+
+pub mod block_copy;
+pub mod byte_swap;
+pub mod dtype;
+pub mod element;
+pub mod exact_number;
+pub mod permute;
+pub mod sub_byte;

@@ -1,0 +1,202 @@
+//! Types that use fewer than the eight bits of their byte: bool, int2, int4, uint2, uint4.
+//!
+//! Spec: v3 "Data types" (bool), the registered extensions int2, int4, uint2, uint4 (the high bits of a stored byte
+//! are ignored). zarr-python views any bool byte but 0 as True. Uses `metadata`.
+
+use crate::codec::{CodecError, CodecResult};
+use crate::metadata::DataType;
+use crate::metadata::data_type::MAX_COMPONENTS;
+
+/// How one byte is made canonical.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// 0 stays, all else is 1.
+    Bool,
+    /// The lowest bits, sign-extended.
+    Signed(u32),
+    /// The lowest bits.
+    Unsigned(u32),
+}
+
+/// The bytes of an element that have spare bits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubByte {
+    item_size: usize,
+    /// (offset of the first byte, bytes in a row, kind).
+    runs: Vec<(usize, usize, Kind)>,
+}
+
+impl Kind {
+    fn of(data_type: &DataType) -> Option<Kind> {
+        match data_type {
+            DataType::Bool => Some(Kind::Bool),
+            DataType::Int2 => Some(Kind::Signed(2)),
+            DataType::Int4 => Some(Kind::Signed(4)),
+            DataType::UInt2 => Some(Kind::Unsigned(2)),
+            DataType::UInt4 => Some(Kind::Unsigned(4)),
+            _ => None,
+        }
+    }
+
+    fn widen(self, bytes: &mut [u8]) {
+        match self {
+            Kind::Bool => bytes.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0)),
+            Kind::Signed(bits) => {
+                let spare = 8 - bits;
+                bytes.iter_mut().for_each(|byte| *byte = (((*byte << spare) as i8) >> spare) as u8);
+            }
+            Kind::Unsigned(bits) => bytes.iter_mut().for_each(|byte| *byte &= (1 << bits) - 1),
+        }
+    }
+
+    fn check(self, bytes: &[u8]) -> CodecResult<()> {
+        let is_canonical = |byte: &u8| {
+            let mut widened = [*byte];
+            self.widen(&mut widened);
+            match self {
+                Kind::Bool => *byte <= 1,
+                _ => widened == [*byte],
+            }
+        };
+        match bytes.iter().find(|byte| !is_canonical(byte)) {
+            None => Ok(()),
+            Some(byte) => Err(CodecError::new(match self {
+                Kind::Bool => format!("a bool is 0 or 1, and not {byte}"),
+                Kind::Signed(bits) => format!("{} is not an int{bits}", *byte as i8),
+                Kind::Unsigned(bits) => format!("{byte} is not a uint{bits}"),
+            })),
+        }
+    }
+}
+
+impl SubByte {
+    /// The sub-byte parts of a type.
+    pub fn of(data_type: &DataType) -> CodecResult<Self> {
+        let item_size = data_type.item_size();
+        let mut narrow = SubByte { item_size: item_size.unwrap_or(0), runs: Vec::new() };
+        match item_size.and_then(|_| narrow.collect(data_type, 0)) {
+            Some(()) => Ok(narrow),
+            None => Err(CodecError::unsupported("a data type without a fixed size, or with too many parts")),
+        }
+    }
+
+    /// Appends the sub-byte parts of a type that starts at `offset`; `None` where they are too many.
+    fn collect(&mut self, data_type: &DataType, offset: usize) -> Option<()> {
+        if let Some(kind) = Kind::of(data_type) {
+            return self.push(offset, 1, kind);
+        }
+        let DataType::Struct(fields) = data_type else { return Some(()) };
+        let mut at = offset;
+        for field in fields {
+            let size = field.size()?;
+            let size_of_one = field.data_type.item_size()?;
+            if let Some(kind) = Kind::of(&field.data_type) {
+                self.push(at, size, kind)?;
+            } else if matches!(field.data_type, DataType::Struct(_)) && size_of_one > 0 {
+                let before = self.runs.len();
+                for index in 0..size / size_of_one {
+                    self.collect(&field.data_type, at + index * size_of_one)?;
+                    if self.runs.len() == before {
+                        break; // no sub-byte part in one of them, so in none
+                    }
+                }
+            }
+            at = at.checked_add(size)?;
+        }
+        Some(())
+    }
+
+    fn push(&mut self, offset: usize, count: usize, kind: Kind) -> Option<()> {
+        if count == 0 {
+            return Some(());
+        }
+        (self.runs.len() < MAX_COMPONENTS).then(|| self.runs.push((offset, count, kind)))
+    }
+
+    /// Whether there is no sub-byte part.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// The slices of `data`'s elements, with their kinds.
+    fn uniform_kind(&self) -> Option<Kind> {
+        match self.runs.as_slice() {
+            [(0, count, kind)] if *count == self.item_size => Some(*kind),
+            _ => None,
+        }
+    }
+
+    /// Makes stored bytes canonical. `data` is a whole number of elements.
+    pub fn widen(&self, data: &mut [u8]) {
+        if self.is_empty() || self.item_size == 0 {
+            return;
+        }
+        if let Some(kind) = self.uniform_kind() {
+            return kind.widen(data);
+        }
+        for item in data.chunks_exact_mut(self.item_size) {
+            for &(offset, count, kind) in &self.runs {
+                if let Some(bytes) = item.get_mut(offset..offset + count) {
+                    kind.widen(bytes);
+                }
+            }
+        }
+    }
+
+    /// Fails on bytes that are not canonical.
+    pub fn check(&self, data: &[u8]) -> CodecResult<()> {
+        if self.is_empty() || self.item_size == 0 {
+            return Ok(());
+        }
+        if let Some(kind) = self.uniform_kind() {
+            return kind.check(data);
+        }
+        for item in data.chunks_exact(self.item_size) {
+            for &(offset, count, kind) in &self.runs {
+                kind.check(item.get(offset..offset + count).unwrap_or_default())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use crate::metadata::data_type::Field;
+
+    #[test]
+    fn stored_bytes_become_canonical() {
+        for (data_type, expected) in [
+            (DataType::Bool, [0, 1, 1, 1]),
+            (DataType::Int4, [0, 1, 0xf8, 0xff]),
+            (DataType::Int2, [0, 1, 0, 0xff]),
+            (DataType::UInt4, [0, 1, 8, 15]),
+            (DataType::UInt2, [0, 1, 0, 3]),
+            (DataType::UInt8, [0, 1, 0x68, 0xff]),
+        ] {
+            let narrow = SubByte::of(&data_type).unwrap();
+            let mut data = [0, 1, 0x68, 0xff];
+            let stored = data;
+            narrow.widen(&mut data);
+            assert_eq!(data, expected, "{data_type:?}");
+            assert_eq!(narrow.check(&data), Ok(()));
+            assert_eq!(narrow.check(&stored).is_ok(), stored == expected, "{data_type:?}");
+        }
+    }
+
+    #[test]
+    fn narrow_fields_of_structs_too() {
+        let inner = DataType::Struct(vec![
+            Field { name: "x".into(), data_type: DataType::Int16, shape: vec![] },
+            Field { name: "y".into(), data_type: DataType::Bool, shape: vec![2] },
+        ]);
+        let outer = DataType::Struct(vec![Field { name: "p".into(), data_type: inner, shape: vec![2] }]);
+        let narrow = SubByte::of(&outer).unwrap();
+        let mut data = [7; 8];
+        narrow.widen(&mut data);
+        assert_eq!(data, [7, 7, 1, 1, 7, 7, 1, 1]);
+        assert!(narrow.check(&[7; 8]).is_err());
+    }
+}

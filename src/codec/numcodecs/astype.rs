@@ -1,0 +1,54 @@
+//! `numcodecs.astype`: elements stored as another type. v2 id: `astype`.
+//!
+//! Format: numcodecs `AsType`: NumPy's cast from `encode_dtype` to `decode_dtype` and back; v3 takes the array's own
+//! type for an absent `decode_dtype`. Uses `filter`.
+//!
+//! ```json
+//! {"name": "numcodecs.astype", "configuration": {"encode_dtype": "<f4", "decode_dtype": "<f8"}}
+//! ```
+
+use super::filter::{Dtypes, NumericFilter, build as build_filter};
+use crate::codec::config::Configuration;
+use crate::codec::kernels::dtype::NumericDtype;
+use crate::codec::kernels::element::cast;
+use crate::codec::{Codec, CodecResult, Context, Entry};
+
+/// The codec's names and constructor.
+pub const ENTRY: Entry = Entry { v3: &["numcodecs.astype", "astype"], v2: &["astype"], build };
+
+fn build(context: &Context<'_>) -> CodecResult<Codec> {
+    let mut configuration = Configuration::of(context);
+    let encode_dtype = configuration.string("encode_dtype")?;
+    configuration.require("encode_dtype", encode_dtype)?;
+    let dtypes = Dtypes::read(&mut configuration, context, "decode_dtype", "encode_dtype")?;
+    configuration.finish()?;
+    build_filter(context, AsType, dtypes)
+}
+
+struct AsType;
+
+impl NumericFilter for AsType {
+    const IS_ELEMENTWISE: bool = true;
+    const KEEPS_SHAPE: bool = true;
+
+    /// Only integers that all fit; a float's NaNs may change.
+    fn is_lossless(&self, dtypes: Dtypes) -> bool {
+        let (decoded, encoded) = (dtypes.decoded.kind, dtypes.encoded.kind);
+        decoded.is_integer() && encoded.is_integer() && decoded.promote(encoded) == encoded
+    }
+
+    fn decode(&self, input: &[u8], encoded: NumericDtype, out: &mut [u8], decoded: NumericDtype) {
+        cast(input, encoded, out, decoded);
+    }
+
+    fn encode(
+        &self,
+        input: &[u8],
+        decoded: NumericDtype,
+        out: &mut [u8],
+        encoded: NumericDtype,
+    ) -> CodecResult<()> {
+        cast(input, decoded, out, encoded);
+        Ok(())
+    }
+}

@@ -1,0 +1,184 @@
+//! `numcodecs.delta`: differences between neighbours, in storage order. v2 id: `delta`.
+//!
+//! Format: numcodecs `Delta`: the first element, then `x[i] - x[i-1]` in `dtype`, wrapping, cast to `astype` (absent:
+//! `dtype`); a first element that does not fit is an error. Decoding adds in the type that NumPy promotes both to.
+//! Differences of bools are exclusive ors, and undone as such. Uses `filter`.
+//!
+//! ```json
+//! {"name": "numcodecs.delta", "configuration": {"dtype": "<i4", "astype": "<i2"}}
+//! ```
+//!
+//! numcodecs itself undoes the difference of bools with an or, and so does not restore its own data.
+
+use half::f16;
+
+use super::filter::{Dtypes, NumericFilter, build as build_filter};
+use crate::codec::config::Configuration;
+use crate::codec::kernels::dtype::{NumericDtype, NumericKind};
+use crate::codec::kernels::element::{Bool, Complex, Element, Number, transform, with_element};
+use crate::codec::{Codec, CodecError, CodecResult, Context, Entry};
+
+/// The codec's names and constructor.
+pub const ENTRY: Entry = Entry { v3: &["numcodecs.delta", "delta"], v2: &["delta"], build };
+
+fn build(context: &Context<'_>) -> CodecResult<Codec> {
+    let mut configuration = Configuration::of(context);
+    let dtypes = Dtypes::read(&mut configuration, context, "dtype", "astype")?;
+    configuration.finish()?;
+    build_filter(context, Delta, dtypes)
+}
+
+struct Delta;
+
+impl NumericFilter for Delta {
+    const IS_ELEMENTWISE: bool = false;
+    const KEEPS_SHAPE: bool = false;
+
+    /// Floats are rounded, and of a narrower type the differences are cut; bools but 0 come back as 1.
+    fn is_lossless(&self, dtypes: Dtypes) -> bool {
+        dtypes.decoded.kind.is_integer() && dtypes.encoded.kind == dtypes.decoded.kind
+    }
+
+    fn decode(&self, input: &[u8], encoded: NumericDtype, out: &mut [u8], decoded: NumericDtype) {
+        let kind = match decoded.kind {
+            NumericKind::Bool => NumericKind::Bool,
+            kind => kind.promote(encoded.kind),
+        };
+        with_element!(kind, W => {
+            // The first element is no sum: 0.0 + -0.0 would lose its sign.
+            let mut sum: Option<W> = None;
+            transform::<W>(input, encoded, out, decoded, |block| {
+                for element in block {
+                    *element = sum.map_or(*element, |sum| sum.plus(*element));
+                    sum = Some(*element);
+                }
+            });
+        });
+    }
+
+    fn encode(
+        &self,
+        input: &[u8],
+        decoded: NumericDtype,
+        out: &mut [u8],
+        encoded: NumericDtype,
+    ) -> CodecResult<()> {
+        with_element!(decoded.kind, W => {
+            let first = input.get(..W::SIZE).map(|bytes| W::read(bytes, decoded.byte_order).widen());
+            if first.is_some_and(|first| !fits(first, encoded.kind)) {
+                return Err(CodecError::new(format_args!(
+                    "the first element, {first:?}, does not fit {:?}", encoded.kind
+                )));
+            }
+            let mut previous = None;
+            transform::<W>(input, decoded, out, encoded, |block| {
+                for element in block {
+                    let present = *element;
+                    if let Some(previous) = previous.replace(present) {
+                        *element = present.minus(previous);
+                    }
+                }
+            });
+        });
+        Ok(())
+    }
+}
+
+/// Whether a number can be stored as the kind. NumPy casts the differences unchecked, but not the first element.
+fn fits(number: Number, kind: NumericKind) -> bool {
+    if !kind.is_integer() {
+        return true;
+    }
+    let bits = kind.size() as u32 * 8;
+    let is_signed = matches!(kind, NumericKind::I8 | NumericKind::I16 | NumericKind::I32 | NumericKind::I64);
+    let (low, high) = match is_signed {
+        true => (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1),
+        false => (0, (1i128 << bits) - 1),
+    };
+    let whole = match number {
+        Number::Int(number) => i128::from(number),
+        Number::UInt(number) => i128::from(number),
+        // A conversion of a float beyond i128 gives its bounds, which are outside as well.
+        Number::Float(number) | Number::Complex(number, _) if !number.is_nan() => number as i128,
+        Number::Float(_) | Number::Complex(..) => return false,
+    };
+    (low..=high).contains(&whole)
+}
+
+/// Sums and differences as NumPy has them.
+trait Additive: Element {
+    fn plus(self, other: Self) -> Self;
+    fn minus(self, other: Self) -> Self;
+}
+
+macro_rules! additive {
+    ($($T:ty: |$one:ident, $two:ident| $plus:expr, $minus:expr;)*) => {$(
+        impl Additive for $T {
+            #[inline(always)]
+            fn plus(self, other: Self) -> Self { let ($one, $two) = (self, other); $plus }
+            #[inline(always)]
+            fn minus(self, other: Self) -> Self { let ($one, $two) = (self, other); $minus }
+        }
+    )*};
+}
+
+additive! {
+    i8: |a, b| a.wrapping_add(b), a.wrapping_sub(b);
+    i16: |a, b| a.wrapping_add(b), a.wrapping_sub(b);
+    i32: |a, b| a.wrapping_add(b), a.wrapping_sub(b);
+    i64: |a, b| a.wrapping_add(b), a.wrapping_sub(b);
+    u8: |a, b| a.wrapping_add(b), a.wrapping_sub(b);
+    u16: |a, b| a.wrapping_add(b), a.wrapping_sub(b);
+    u32: |a, b| a.wrapping_add(b), a.wrapping_sub(b);
+    u64: |a, b| a.wrapping_add(b), a.wrapping_sub(b);
+    f16: |a, b| f16::from_f32(a.to_f32() + b.to_f32()), f16::from_f32(a.to_f32() - b.to_f32());
+    f32: |a, b| a + b, a - b;
+    f64: |a, b| a + b, a - b;
+    Bool: |a, b| Bool(u8::from((a.0 != 0) != (b.0 != 0))), Bool(u8::from((a.0 != 0) != (b.0 != 0)));
+    Complex<f32>: |a, b| Complex { real: a.real + b.real, imaginary: a.imaginary + b.imaginary },
+        Complex { real: a.real - b.real, imaginary: a.imaginary - b.imaginary };
+    Complex<f64>: |a, b| Complex { real: a.real + b.real, imaginary: a.imaginary + b.imaginary },
+        Complex { real: a.real - b.real, imaginary: a.imaginary - b.imaginary };
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use proptest::prelude::*;
+
+    fn dtype(text: &str) -> NumericDtype {
+        NumericDtype::parse(text).unwrap()
+    }
+
+    /// Encodes in both byte orders, decodes, and gives what comes back.
+    fn round_trip(input: &[u8], decoded: &str, encoded: &str) -> CodecResult<Vec<u8>> {
+        let (decoded, encoded) = (dtype(decoded), dtype(encoded));
+        let mut stored = vec![0xa5; input.len() / decoded.kind.size() * encoded.kind.size()];
+        Delta.encode(input, decoded, &mut stored, encoded)?;
+        let mut out = vec![0xa5; input.len()];
+        Delta.decode(&stored, encoded, &mut out, decoded);
+        Ok(out)
+    }
+
+    #[test]
+    fn first_element_must_fit() {
+        assert!(round_trip(&300i16.to_le_bytes(), "<i2", "i1").is_err());
+        assert!(round_trip(&(-1i16).to_le_bytes(), "<i2", "u2").is_err());
+        assert!(round_trip(&f32::NAN.to_le_bytes(), "<f4", "i8").is_err());
+        assert!(round_trip(&1e30f64.to_be_bytes(), ">f8", "i8").is_err());
+        assert_eq!(round_trip(&127i16.to_le_bytes(), "<i2", "i1").unwrap(), 127i16.to_le_bytes());
+        assert_eq!(round_trip(&[], "<i2", "i1").unwrap(), [0u8; 0]);
+    }
+
+    proptest! {
+        /// Integers wrap, so nothing is lost, over the borders of the blocks that they are worked on in too.
+        #[test]
+        fn integers_come_back(bytes in prop::collection::vec(any::<u8>(), 0..9000)) {
+            for text in ["|i1", "|u1", "<i2", ">u2", "<u4", ">i4", "<i8", ">u8"] {
+                let input = &bytes[..bytes.len() / 8 * 8];
+                prop_assert_eq!(&round_trip(input, text, text).unwrap(), input, "{}", text);
+            }
+        }
+    }
+}

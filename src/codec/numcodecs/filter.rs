@@ -1,0 +1,273 @@
+//! The numeric filters of numcodecs (delta, fixedscaleoffset, quantize, astype) as codecs of both families.
+//!
+//! One kernel, two wrappers. In v2 a filter gets the chunk's bytes as stored, and its own dtypes say what they
+//! are, byte order included. In v3 (`numcodecs.*`, as zarr-python wraps them) it is array → array: the elements are
+//! canonical, so only the kind of its dtypes counts, and the fill value is cast but not transformed.
+//! Uses `kernels::dtype`, `config`.
+
+use std::borrow::Cow;
+
+use crate::codec::config::Configuration;
+use crate::codec::kernels::dtype::{NumericDtype, NumericKind};
+use crate::codec::kernels::element::cast;
+use crate::codec::{
+    ArrayToArray, BytesToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Input, Items,
+    Representation, scratch,
+};
+use crate::metadata::{ByteOrder, CodecFamily, DataType, FillValue};
+
+/// A filter on elements. The slices hold the same number of whole elements.
+pub trait NumericFilter: Send + Sync + 'static {
+    /// Whether each element is coded by itself.
+    const IS_ELEMENTWISE: bool;
+    /// Whether NumPy's array keeps its shape (it is flattened otherwise).
+    const KEEPS_SHAPE: bool;
+    /// Whether decoding restores every byte that can be encoded, with these dtypes.
+    fn is_lossless(&self, dtypes: Dtypes) -> bool;
+    /// Undoes the filter.
+    fn decode(&self, input: &[u8], encoded: NumericDtype, out: &mut [u8], decoded: NumericDtype);
+    /// Applies the filter; an error where NumPy raises one.
+    fn encode(
+        &self,
+        input: &[u8],
+        decoded: NumericDtype,
+        out: &mut [u8],
+        encoded: NumericDtype,
+    ) -> CodecResult<()>;
+}
+
+/// The dtypes of a filter's input and output, when encoding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dtypes {
+    /// Of decoded elements.
+    pub decoded: NumericDtype,
+    /// Of encoded elements.
+    pub encoded: NumericDtype,
+    /// Whether the configuration names `encoded`.
+    is_explicit: bool,
+}
+
+impl Dtypes {
+    /// The members `decoded_key` and `encoded_key`. Without the first, v3 takes the array's own data type (v2 needs
+    /// it); without the second, it is the first.
+    pub fn read(
+        configuration: &mut Configuration<'_>,
+        context: &Context<'_>,
+        decoded_key: &'static str,
+        encoded_key: &'static str,
+    ) -> CodecResult<Dtypes> {
+        let decoded = match (read_dtype(configuration, decoded_key)?, context.input) {
+            (Some(dtype), _) => Some(dtype),
+            (None, Input::Array(array)) => NumericKind::of(&array.data_type)
+                .map(|kind| NumericDtype { kind, byte_order: ByteOrder::Little }),
+            (None, Input::Bytes { .. }) => None,
+        };
+        let decoded = configuration.require(decoded_key, decoded)?;
+        let encoded = read_dtype(configuration, encoded_key)?;
+        Ok(Dtypes { decoded, encoded: encoded.unwrap_or(decoded), is_explicit: encoded.is_some() })
+    }
+
+    /// Encoded bytes for this many decoded ones.
+    fn encoded_len(&self, decoded_len: u64) -> u64 {
+        let (from, to) = (self.decoded.kind.size() as u64, self.encoded.kind.size() as u64);
+        (decoded_len / from).saturating_mul(to)
+    }
+}
+
+/// The member `key` as a numeric dtype.
+pub fn read_dtype(
+    configuration: &mut Configuration<'_>,
+    key: &'static str,
+) -> CodecResult<Option<NumericDtype>> {
+    let Some(text) = configuration.string(key)? else { return Ok(None) };
+    match NumericDtype::parse(text) {
+        Some(dtype) => Ok(Some(dtype)),
+        None => {
+            let error = configuration.error(key, format_args!("is \"{text}\", which is no numeric dtype"));
+            Err(CodecError::unsupported(error))
+        }
+    }
+}
+
+/// The filter as a codec of the requested family.
+pub fn build<F: NumericFilter>(context: &Context<'_>, filter: F, dtypes: Dtypes) -> CodecResult<Codec> {
+    match (context.family, context.input) {
+        (CodecFamily::V2, Input::Bytes { size, items, .. }) => {
+            let item_bytes = dtypes.decoded.kind.size();
+            if let EncodedSize::Exact(bytes) = size
+                && !bytes.is_multiple_of(item_bytes as u64)
+            {
+                let name = context.name;
+                return Err(CodecError::new(format_args!(
+                    "codec \"{name}\": {bytes} bytes are not a multiple of its items of {item_bytes} bytes"
+                )));
+            }
+            let count = size.limit_bytes() / item_bytes as u64;
+            let shape = match items {
+                Some(items) if F::KEEPS_SHAPE && items.data_type.item_size() == Some(item_bytes) => {
+                    items.shape.clone()
+                }
+                _ => vec![count],
+            };
+            let is_big_endian = dtypes.encoded.byte_order == ByteOrder::Big;
+            let items = Items { shape, data_type: dtypes.encoded.kind.data_type(), is_big_endian };
+            Ok(Codec::BytesToBytes(Box::new(OnBytes { filter, dtypes, items })))
+        }
+        (CodecFamily::V3, Input::Array(array)) => {
+            // zarr-python then treats the stored elements as swapped, and cannot read its own data.
+            if !dtypes.is_explicit
+                && dtypes.decoded.byte_order == ByteOrder::Big
+                && dtypes.decoded.kind.size() > 1
+            {
+                return Err(CodecError::unsupported(format_args!(
+                    "codec \"{}\" in v3 with a big-endian dtype and no dtype for the encoded elements",
+                    context.name
+                )));
+            }
+            let dtypes =
+                Dtypes { decoded: dtypes.decoded.little(), encoded: dtypes.encoded.little(), ..dtypes };
+            if !fits(&array.data_type, dtypes.decoded.kind) {
+                return Err(CodecError::new(format_args!(
+                    "codec \"{}\": its dtype {:?} does not fit the array's data type",
+                    context.name, dtypes.decoded.kind
+                )));
+            }
+            let encoded = encoded_representation(array, dtypes);
+            let is_bool = array.data_type == DataType::Bool;
+            Ok(Codec::ArrayToArray(Box::new(OnArray { filter, dtypes, encoded, is_bool })))
+        }
+        (CodecFamily::V2, Input::Array(_)) => Err(context.bytes().err().unwrap_or_else(wrong_place)),
+        (CodecFamily::V3, Input::Bytes { .. }) => Err(context.array().err().unwrap_or_else(wrong_place)),
+    }
+}
+
+fn wrong_place() -> CodecError {
+    CodecError::new("the codec cannot be at this position")
+}
+
+/// Whether elements of the data type can be seen as the kind: the same one, or another integer of its size.
+fn fits(data_type: &DataType, kind: NumericKind) -> bool {
+    let is_whole = |kind: NumericKind| kind.is_integer() || kind == NumericKind::Bool;
+    NumericKind::of(data_type)
+        .is_some_and(|own| own == kind || (is_whole(own) && is_whole(kind) && own.size() == kind.size()))
+}
+
+/// zarr-python replaces the data type and leaves shape and fill value as they are.
+fn encoded_representation(array: &Representation, dtypes: Dtypes) -> Representation {
+    if dtypes.encoded.kind == dtypes.decoded.kind {
+        return array.clone();
+    }
+    let mut bytes = vec![0; dtypes.encoded.kind.size()];
+    cast(&array.fill_value.bytes, dtypes.decoded, &mut bytes, dtypes.encoded);
+    Representation {
+        shape: array.shape.clone(),
+        data_type: dtypes.encoded.kind.data_type(),
+        fill_value: FillValue { bytes, ..array.fill_value.clone() },
+    }
+}
+
+/// v2: bytes in storage order and byte order.
+struct OnBytes<F> {
+    filter: F,
+    dtypes: Dtypes,
+    items: Items,
+}
+
+impl<F: NumericFilter> OnBytes<F> {
+    /// Decoded bytes for this many encoded ones.
+    fn decoded_len(&self, encoded_len: usize) -> CodecResult<usize> {
+        let (from, to) = (self.dtypes.encoded.kind.size(), self.dtypes.decoded.kind.size());
+        match encoded_len.is_multiple_of(from) {
+            true => Ok((encoded_len / from).saturating_mul(to)),
+            false => Err(CodecError::new(format_args!(
+                "{encoded_len} bytes are not a multiple of the filter's items of {from} bytes"
+            ))),
+        }
+    }
+}
+
+impl<F: NumericFilter> BytesToBytes for OnBytes<F> {
+    fn is_lossless(&self) -> bool {
+        self.filter.is_lossless(self.dtypes)
+    }
+
+    fn encoded_size(&self, decoded: EncodedSize) -> EncodedSize {
+        match decoded {
+            EncodedSize::Exact(bytes) => EncodedSize::Exact(self.dtypes.encoded_len(bytes)),
+            EncodedSize::AtMost(bytes) => EncodedSize::AtMost(self.dtypes.encoded_len(bytes)),
+        }
+    }
+
+    fn decode<'a>(&self, encoded: &'a [u8], limit_bytes: usize) -> CodecResult<Cow<'a, [u8]>> {
+        let length = self.decoded_len(encoded.len())?;
+        if length > limit_bytes {
+            return Err(CodecError::new(format_args!(
+                "{length} bytes where at most {limit_bytes} were expected"
+            )));
+        }
+        let mut out = scratch::zeroed(length)?;
+        self.decode_into(encoded, &mut out)?;
+        Ok(Cow::Owned(out))
+    }
+
+    fn decode_into(&self, encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {
+        let (length, expected) = (self.decoded_len(encoded.len())?, out.len());
+        if length != expected {
+            return Err(CodecError::new(format_args!("{length} bytes where {expected} were expected")));
+        }
+        self.filter.decode(encoded, self.dtypes.encoded, out, self.dtypes.decoded);
+        Ok(())
+    }
+
+    fn encode(&self, decoded: &[u8]) -> CodecResult<Vec<u8>> {
+        let item_bytes = self.dtypes.decoded.kind.size();
+        if !decoded.len().is_multiple_of(item_bytes) {
+            let found = decoded.len();
+            return Err(CodecError::new(format_args!(
+                "{found} bytes are not a multiple of the filter's items of {item_bytes} bytes"
+            )));
+        }
+        let mut out = vec![0; decoded.len() / item_bytes * self.dtypes.encoded.kind.size()];
+        self.filter.encode(decoded, self.dtypes.decoded, &mut out, self.dtypes.encoded)?;
+        Ok(out)
+    }
+
+    fn encoded_items(&self) -> Option<&Items> {
+        Some(&self.items)
+    }
+}
+
+/// v3: canonical elements.
+struct OnArray<F> {
+    filter: F,
+    dtypes: Dtypes,
+    encoded: Representation,
+    /// Whether the array is of bools, which must come out as 0 and 1 even where the filter takes them for integers.
+    is_bool: bool,
+}
+
+impl<F: NumericFilter> ArrayToArray for OnArray<F> {
+    fn is_lossless(&self) -> bool {
+        self.filter.is_lossless(self.dtypes)
+    }
+
+    fn encoded(&self) -> &Representation {
+        &self.encoded
+    }
+
+    fn decode(&self, input: &[u8], out: &mut [u8]) -> CodecResult<()> {
+        self.filter.decode(input, self.dtypes.encoded, out, self.dtypes.decoded);
+        if self.is_bool {
+            out.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
+        }
+        Ok(())
+    }
+
+    fn encode(&self, input: &[u8], out: &mut [u8]) -> CodecResult<()> {
+        self.filter.encode(input, self.dtypes.decoded, out, self.dtypes.encoded)
+    }
+
+    fn is_elementwise(&self) -> bool {
+        F::IS_ELEMENTWISE
+    }
+}

@@ -1,0 +1,290 @@
+//! `numcodecs.fixedscaleoffset`: `(x - offset) * scale`, rounded and stored as another type. v2 id: `fixedscaleoffset`.
+//!
+//! Format: numcodecs `FixedScaleOffset`: encoding computes in `dtype`, rounds half to even and casts to `astype`
+//! (absent: `dtype`), wrapping; decoding computes `x / scale + offset` in `astype` where that is a float, else in f64,
+//! and casts to `dtype`. Parameters take the type of the elements as Python's numbers do in NumPy, so integers
+//! with a whole `offset` and `scale` are encoded in wrapping integer arithmetic. Uses `filter`.
+//!
+//! ```json
+//! {"name": "numcodecs.fixedscaleoffset",
+//!  "configuration": {"offset": 1000, "scale": 10, "dtype": "<f8", "astype": "|u1"}}
+//! ```
+
+use half::f16;
+use serde_json::Value;
+
+use super::filter::{Dtypes, NumericFilter, build as build_filter};
+use crate::codec::config::Configuration;
+use crate::codec::kernels::dtype::{NumericDtype, NumericKind};
+use crate::codec::kernels::element::{Complex, Element, Number, transform};
+use crate::codec::{Codec, CodecError, CodecResult, Context, Entry};
+use crate::metadata::ByteOrder;
+
+/// The codec's names and constructor.
+pub const ENTRY: Entry =
+    Entry { v3: &["numcodecs.fixedscaleoffset", "fixedscaleoffset"], v2: &["fixedscaleoffset"], build };
+
+fn build(context: &Context<'_>) -> CodecResult<Codec> {
+    let mut configuration = Configuration::of(context);
+    let offset = Parameter::read(&mut configuration, "offset")?;
+    let scale = Parameter::read(&mut configuration, "scale")?;
+    let dtypes = Dtypes::read(&mut configuration, context, "dtype", "astype")?;
+    configuration.finish()?;
+    build_filter(context, FixedScaleOffset { offset, scale }, dtypes)
+}
+
+/// Runs `$body` with `$W` as the type that the kind is computed in: itself for floats, else f64.
+macro_rules! with_float {
+    ($kind:expr, $W:ident => $body:expr) => {
+        match $kind {
+            NumericKind::F16 => {
+                type $W = f16;
+                $body
+            }
+            NumericKind::F32 => {
+                type $W = f32;
+                $body
+            }
+            NumericKind::C64 => {
+                type $W = Complex<f32>;
+                $body
+            }
+            NumericKind::C128 => {
+                type $W = Complex<f64>;
+                $body
+            }
+            _ => {
+                type $W = f64;
+                $body
+            }
+        }
+    };
+}
+
+/// Runs `$body` with `$W` as the Rust type of an integer kind (i64 for any other).
+macro_rules! with_integer {
+    ($kind:expr, $W:ident => $body:expr) => {
+        match $kind {
+            NumericKind::I8 => {
+                type $W = i8;
+                $body
+            }
+            NumericKind::I16 => {
+                type $W = i16;
+                $body
+            }
+            NumericKind::I32 => {
+                type $W = i32;
+                $body
+            }
+            NumericKind::U8 => {
+                type $W = u8;
+                $body
+            }
+            NumericKind::U16 => {
+                type $W = u16;
+                $body
+            }
+            NumericKind::U32 => {
+                type $W = u32;
+                $body
+            }
+            NumericKind::U64 => {
+                type $W = u64;
+                $body
+            }
+            _ => {
+                type $W = i64;
+                $body
+            }
+        }
+    };
+}
+
+/// A number of the configuration: a Python int where it is written as one, else a Python float.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Parameter {
+    float: f64,
+    /// Where it is written as a whole number.
+    whole: Option<i128>,
+}
+
+impl Parameter {
+    fn read(configuration: &mut Configuration<'_>, key: &'static str) -> CodecResult<Parameter> {
+        let whole = match configuration.value(key) {
+            Some(Value::Number(number)) => number.to_string().parse().ok(),
+            _ => None,
+        };
+        let float = configuration.number(key)?;
+        Ok(Parameter { float: configuration.require(key, float)?, whole })
+    }
+}
+
+struct FixedScaleOffset {
+    offset: Parameter,
+    scale: Parameter,
+}
+
+impl NumericFilter for FixedScaleOffset {
+    const IS_ELEMENTWISE: bool = true;
+    const KEEPS_SHAPE: bool = false;
+
+    fn is_lossless(&self, _: Dtypes) -> bool {
+        false
+    }
+
+    fn decode(&self, input: &[u8], encoded: NumericDtype, out: &mut [u8], decoded: NumericDtype) {
+        let (scale, offset) = (self.scale.float, self.offset.float);
+        with_float!(encoded.kind, W => {
+            let (scale, offset) = (W::of(scale), W::of(offset));
+            transform::<W>(input, encoded, out, decoded, |block| {
+                block.iter_mut().for_each(|x| *x = x.over(scale).plus(offset));
+            });
+        });
+    }
+
+    fn encode(
+        &self,
+        input: &[u8],
+        decoded: NumericDtype,
+        out: &mut [u8],
+        encoded: NumericDtype,
+    ) -> CodecResult<()> {
+        let kind = decoded.kind;
+        if kind.is_float() || kind.is_complex() || self.offset.whole.is_none() {
+            self.encode_floats(input, decoded, out, encoded);
+            return Ok(());
+        }
+        // NumPy takes bools with a Python int for its default integer.
+        let kind = if kind == NumericKind::Bool { NumericKind::I64 } else { kind };
+        let offset = self.offset.whole.unwrap_or_default();
+        match self.scale.whole {
+            Some(scale) => with_integer!(kind, W => {
+                let (offset, scale) = (in_range::<W>(offset, "offset")?, in_range::<W>(scale, "scale")?);
+                transform::<W>(input, decoded, out, encoded, |block| {
+                    block.iter_mut().for_each(|x| *x = x.wrapping_sub(offset).wrapping_mul(scale));
+                });
+            }),
+            // An integer difference, then a float product.
+            None => with_integer!(kind, W => {
+                let offset = in_range::<W>(offset, "offset")?;
+                let between = NumericDtype { kind, byte_order: ByteOrder::Little };
+                let mut differences = vec![0; input.len() / decoded.kind.size() * kind.size()];
+                transform::<W>(input, decoded, &mut differences, between, |block| {
+                    block.iter_mut().for_each(|x| *x = x.wrapping_sub(offset));
+                });
+                transform::<f64>(&differences, between, out, encoded, |block| {
+                    block.iter_mut().for_each(|x| *x = x.times(self.scale.float).rounded());
+                });
+            }),
+        }
+        Ok(())
+    }
+}
+
+impl FixedScaleOffset {
+    fn encode_floats(&self, input: &[u8], decoded: NumericDtype, out: &mut [u8], encoded: NumericDtype) {
+        with_float!(decoded.kind, W => {
+            let (scale, offset) = (W::of(self.scale.float), W::of(self.offset.float));
+            transform::<W>(input, decoded, out, encoded, |block| {
+                block.iter_mut().for_each(|x| *x = x.less(offset).times(scale).rounded());
+            });
+        });
+    }
+}
+
+/// A Python int as an element, or NumPy's error that it does not fit.
+fn in_range<W: TryFrom<i128> + Element>(number: i128, key: &str) -> CodecResult<W> {
+    W::try_from(number).map_err(|_| {
+        CodecError::new(format_args!(
+            "fixedscaleoffset: \"{key}\" {number} does not fit {:?} elements",
+            W::KIND
+        ))
+    })
+}
+
+/// Arithmetic in a float type, rounded to it after each operation.
+trait Float: Element {
+    fn of(number: f64) -> Self;
+    fn plus(self, other: Self) -> Self;
+    fn less(self, other: Self) -> Self;
+    fn times(self, other: Self) -> Self;
+    fn over(self, other: Self) -> Self;
+    /// To whole numbers, half to even.
+    fn rounded(self) -> Self;
+}
+
+macro_rules! real_float {
+    ($($T:ident)*) => {$(
+        impl Float for $T {
+            #[inline(always)]
+            fn of(number: f64) -> Self { number as $T }
+            #[inline(always)]
+            fn plus(self, other: Self) -> Self { self + other }
+            #[inline(always)]
+            fn less(self, other: Self) -> Self { self - other }
+            #[inline(always)]
+            fn times(self, other: Self) -> Self { self * other }
+            #[inline(always)]
+            fn over(self, other: Self) -> Self { self / other }
+            #[inline(always)]
+            fn rounded(self) -> Self { self.round_ties_even() }
+        }
+    )*};
+}
+real_float! { f32 f64 }
+
+impl Float for f16 {
+    fn of(number: f64) -> Self {
+        f16::narrow(Number::Float(number))
+    }
+    fn plus(self, other: Self) -> Self {
+        f16::from_f32(self.to_f32() + other.to_f32())
+    }
+    fn less(self, other: Self) -> Self {
+        f16::from_f32(self.to_f32() - other.to_f32())
+    }
+    fn times(self, other: Self) -> Self {
+        f16::from_f32(self.to_f32() * other.to_f32())
+    }
+    fn over(self, other: Self) -> Self {
+        f16::from_f32(self.to_f32() / other.to_f32())
+    }
+    fn rounded(self) -> Self {
+        f16::from_f32(self.to_f32().round_ties_even())
+    }
+}
+
+/// The parameters are real; NumPy still computes with their zero imaginary parts, which shows in signed zeros, NaN
+/// and, in a quotient, in the reciprocal that both parts are multiplied by.
+impl<F: Float> Float for Complex<F>
+where
+    Complex<F>: Element,
+{
+    fn of(number: f64) -> Self {
+        Complex { real: F::of(number), imaginary: F::of(0.0) }
+    }
+    fn plus(self, other: Self) -> Self {
+        Complex { real: self.real.plus(other.real), imaginary: self.imaginary.plus(other.imaginary) }
+    }
+    fn less(self, other: Self) -> Self {
+        Complex { real: self.real.less(other.real), imaginary: self.imaginary.less(other.imaginary) }
+    }
+    fn times(self, other: Self) -> Self {
+        Complex {
+            real: self.real.times(other.real).less(self.imaginary.times(other.imaginary)),
+            imaginary: self.real.times(other.imaginary).plus(self.imaginary.times(other.real)),
+        }
+    }
+    fn over(self, other: Self) -> Self {
+        let ratio = other.imaginary.over(other.real);
+        let reciprocal = F::of(1.0).over(other.real.plus(other.imaginary.times(ratio)));
+        Complex {
+            real: self.real.plus(self.imaginary.times(ratio)).times(reciprocal),
+            imaginary: self.imaginary.less(self.real.times(ratio)).times(reciprocal),
+        }
+    }
+    fn rounded(self) -> Self {
+        Complex { real: self.real.rounded(), imaginary: self.imaginary.rounded() }
+    }
+}

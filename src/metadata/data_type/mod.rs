@@ -1,0 +1,408 @@
+//! Data types: the element of an array, its size and the parts of it that have a byte order.
+//!
+//! Spec: v3 "Data types", v2 "Data type encoding". Uses `json`.
+//!
+//! The **canonical form** of an element, used everywhere after the codecs: little-endian, packed, bool as
+//! one byte 0 or 1, int2/int4 sign-extended to one byte, complex as real then imaginary, struct fields in order.
+
+pub mod minifloat;
+pub mod v2;
+pub mod v3;
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+use serde_json::{Value, json};
+
+use super::MAX_RANK;
+use super::json;
+use super::json::fault::{Fault, ParseResult};
+
+/// The longest element that is taken, in bytes.
+pub const MAX_ITEM_BYTES: usize = 16 << 20;
+/// The most runs of [`Component`]s that a data type may have.
+pub const MAX_COMPONENTS: usize = 1 << 16;
+
+/// NumPy's codes of time units.
+pub const TIME_UNITS: [&str; 14] =
+    ["generic", "Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as"];
+
+/// Byte order of stored or served elements.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ByteOrder {
+    /// Least significant byte first.
+    #[default]
+    Little,
+    /// Most significant byte first.
+    Big,
+}
+
+/// Units of datetime64 and timedelta64, NumPy's codes: `generic Y M W D h m s ms us ns ps fs as`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TimeUnit {
+    /// NumPy's code.
+    pub unit: String,
+    /// Multiple of the unit that one step is (`[10ms]` is 10).
+    pub scale_factor: u32,
+}
+
+/// One field of a struct.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Field {
+    /// Its name; empty for padding.
+    pub name: String,
+    /// Its type.
+    pub data_type: DataType,
+    /// Shape of a subarray field; empty for a scalar.
+    pub shape: Vec<u64>,
+}
+
+/// Elements with no fixed size: they have no flat form.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum VariableLength {
+    /// v3 `string` (`variable_length_utf8`), v2 `|O` with `vlen-utf8`.
+    Utf8,
+    /// v3 `variable_length_bytes` (`bytes`), v2 `|O` with `vlen-bytes`.
+    Bytes,
+    /// Any other, by its stored name.
+    Other(String),
+}
+
+/// The type of an element. Floats below 8 bits and int2/int4 take one byte each.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)] // the variants are the specification's own names
+pub enum DataType {
+    Bool,
+    Int2,
+    Int4,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    UInt2,
+    UInt4,
+    UInt8,
+    UInt16,
+    UInt32,
+    UInt64,
+    Float4E2M1Fn,
+    Float6E2M3Fn,
+    Float6E3M2Fn,
+    Float8E3M4,
+    Float8E4M3,
+    Float8E4M3Fn,
+    Float8E4M3B11Fnuz,
+    Float8E4M3Fnuz,
+    Float8E5M2,
+    Float8E5M2Fnuz,
+    Float8E8M0Fnu,
+    Float16,
+    BFloat16,
+    Float32,
+    Float64,
+    Complex64,
+    Complex128,
+    /// `r*`, `raw_bytes`, v2 `V`: this many bytes, never swapped.
+    Raw(usize),
+    /// v2 `S`, v3 `null_terminated_bytes`: this many bytes, NUL-padded.
+    NullTerminatedBytes(usize),
+    /// v2 `U`, v3 `fixed_length_utf32`: this many code points, 4 bytes each.
+    FixedLengthUtf32(usize),
+    DateTime64(TimeUnit),
+    TimeDelta64(TimeUnit),
+    Struct(Vec<Field>),
+    /// No fixed size; the array is listed but has no flat form.
+    VariableLength(VariableLength),
+}
+
+/// Parts of an element that are each swapped as a whole when the byte order differs: `count` of them in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Component {
+    /// Where the first starts in the element, in bytes.
+    pub offset: usize,
+    /// The length of each in bytes (1 for what is never swapped).
+    pub width: usize,
+    /// How many follow each other.
+    pub count: usize,
+}
+
+impl Field {
+    /// Bytes that the field takes in the element, subarray included; `None` as [`DataType::item_size`].
+    pub fn size(&self) -> Option<usize> {
+        self.count()?.checked_mul(self.data_type.item_size()?)
+    }
+
+    /// Values in the field: the product of its shape, 1 for a scalar.
+    pub(super) fn count(&self) -> Option<usize> {
+        self.shape.iter().try_fold(1usize, |product, &n| product.checked_mul(usize::try_from(n).ok()?))
+    }
+}
+
+impl TimeUnit {
+    /// A unit by NumPy's code (`μs` is `us`) and a scale factor from 1 to 2^31-1.
+    pub fn new(unit: &str, scale_factor: u64) -> ParseResult<Self> {
+        let unit = if unit == "μs" { "us" } else { unit };
+        if !TIME_UNITS.contains(&unit) {
+            return Err(Fault::unsupported(format_args!("the time unit {}", json::shown_text(unit))));
+        }
+        // NumPy reads 0 as 1.
+        let scale_factor = u32::try_from(scale_factor.max(1)).ok().filter(|&scale| scale <= i32::MAX as u32);
+        let scale_factor = scale_factor.ok_or_else(|| Fault::invalid("the scale factor passes 2^31-1"))?;
+        Ok(TimeUnit { unit: unit.to_owned(), scale_factor })
+    }
+}
+
+impl DataType {
+    /// Checks what documents decide: 1 to [`MAX_ITEM_BYTES`] bytes, at most [`MAX_COMPONENTS`] components, no two
+    /// fields of one name, fixed sizes inside structs.
+    pub(super) fn check(&self) -> ParseResult<()> {
+        if matches!(self, DataType::VariableLength(_)) {
+            return Ok(());
+        }
+        self.check_fields()?;
+        match self.item_size() {
+            Some(0) => Err(Fault::unsupported("elements of 0 bytes have no flat form")),
+            Some(size) if size <= MAX_ITEM_BYTES => match self.components() {
+                Some(_) => Ok(()),
+                None => Err(Fault::unsupported(format_args!(
+                    "elements of more than {MAX_COMPONENTS} parts of their own byte order"
+                ))),
+            },
+            _ => Err(Fault::unsupported(format_args!("elements of more than {MAX_ITEM_BYTES} bytes"))),
+        }
+    }
+
+    fn check_fields(&self) -> ParseResult<()> {
+        let DataType::Struct(fields) = self else { return Ok(()) };
+        if fields.is_empty() {
+            return Err(Fault::invalid("a struct without fields"));
+        }
+        let mut names = HashSet::new();
+        for field in fields {
+            let shown = || json::shown_text(&field.name);
+            if !field.name.is_empty() && !names.insert(field.name.as_str()) {
+                return Err(Fault::invalid(format_args!("two fields are named {}", shown())));
+            }
+            if field.shape.len() > MAX_RANK {
+                return Err(Fault::invalid(format_args!("more than {MAX_RANK} dimensions")).within(shown()));
+            }
+            if matches!(field.data_type, DataType::VariableLength(_)) {
+                let reason = "a field of variable length has no flat form";
+                return Err(Fault::unsupported(reason).within(shown()));
+            }
+            field.data_type.check_fields().map_err(|fault| fault.within(shown()))?;
+        }
+        Ok(())
+    }
+
+    /// Bytes of one element; `None` for a type with no fixed size (and where the size passes usize, which no
+    /// parsed type does). May be 0 (`|S0`).
+    pub fn item_size(&self) -> Option<usize> {
+        use DataType::*;
+        Some(match self {
+            Bool | Int2 | Int4 | Int8 | UInt2 | UInt4 | UInt8 | Float4E2M1Fn | Float6E2M3Fn
+            | Float6E3M2Fn | Float8E3M4 | Float8E4M3 | Float8E4M3Fn | Float8E4M3B11Fnuz | Float8E4M3Fnuz
+            | Float8E5M2 | Float8E5M2Fnuz | Float8E8M0Fnu => 1,
+            Int16 | UInt16 | Float16 | BFloat16 => 2,
+            Int32 | UInt32 | Float32 => 4,
+            Int64 | UInt64 | Float64 | Complex64 | DateTime64(_) | TimeDelta64(_) => 8,
+            Complex128 => 16,
+            Raw(bytes) | NullTerminatedBytes(bytes) => *bytes,
+            FixedLengthUtf32(points) => points.checked_mul(4)?,
+            Struct(fields) => fields.iter().try_fold(0usize, |sum, field| sum.checked_add(field.size()?))?,
+            VariableLength(_) => return None,
+        })
+    }
+
+    /// Why an array of this type has no flat form, as a sentence for the user; `None` where it has one.
+    pub fn no_flat_form(&self) -> Option<String> {
+        let what = match self {
+            DataType::VariableLength(VariableLength::Utf8) => "strings of variable length (UTF-8)",
+            DataType::VariableLength(VariableLength::Bytes) => "byte strings of variable length",
+            DataType::VariableLength(VariableLength::Other(name)) => name,
+            _ => return None,
+        };
+        Some(format!("the data type has no fixed element size: {what}"))
+    }
+
+    /// The parts of the element that are swapped, in order and without gaps, neighbours of one width joined.
+    /// `None` for a type with no fixed size or with more than [`MAX_COMPONENTS`] runs.
+    pub fn components(&self) -> Option<Vec<Component>> {
+        let mut runs = Vec::new();
+        self.append_components(0, &mut runs)?;
+        Some(runs)
+    }
+
+    /// Appends this type's components from `offset` on; returns the offset after them.
+    fn append_components(&self, offset: usize, runs: &mut Vec<Component>) -> Option<usize> {
+        use DataType::*;
+        let end = offset.checked_add(self.item_size()?)?;
+        let width = match self {
+            Struct(fields) => {
+                let mut at = offset;
+                for field in fields {
+                    at = field.append_components(at, runs)?;
+                }
+                return Some(at);
+            }
+            Raw(_) | NullTerminatedBytes(_) => 1,
+            FixedLengthUtf32(_) | Complex64 => 4,
+            Complex128 => 8,
+            _ => self.item_size()?,
+        };
+        push_run(runs, Component { offset, width, count: (end - offset) / width })?;
+        Some(end)
+    }
+}
+
+impl Field {
+    fn append_components(&self, offset: usize, runs: &mut Vec<Component>) -> Option<usize> {
+        let (count, size) = (self.count()?, self.data_type.item_size()?);
+        let end = offset.checked_add(count.checked_mul(size)?)?;
+        if count > 0 && size > 0 {
+            let mut of_one = Vec::new();
+            self.data_type.append_components(0, &mut of_one)?;
+            repeat_components(runs, &of_one, offset, count, size)?;
+        }
+        Some(end)
+    }
+}
+
+/// Appends the components of `count` values of `size` bytes each, the first at `offset`, where `of_one` are those
+/// of one value. `None` at [`MAX_COMPONENTS`] or where an offset passes usize.
+pub(super) fn repeat_components(
+    runs: &mut Vec<Component>,
+    of_one: &[Component],
+    offset: usize,
+    count: usize,
+    size: usize,
+) -> Option<()> {
+    offset.checked_add(count.checked_mul(size)?)?;
+    match of_one {
+        [] => Some(()),
+        [only] if only.width * only.count == size => {
+            push_run(runs, Component { offset, width: only.width, count: only.count.checked_mul(count)? })
+        }
+        _ => (0..count).try_for_each(|index| {
+            of_one.iter().try_for_each(|part| {
+                push_run(runs, Component { offset: offset + index * size + part.offset, ..*part })
+            })
+        }),
+    }
+}
+
+/// Appends a run, joined with the one before it where the width is the same; `None` at [`MAX_COMPONENTS`].
+fn push_run(runs: &mut Vec<Component>, run: Component) -> Option<()> {
+    if run.count == 0 {
+        return Some(());
+    }
+    if let Some(last) = runs.last_mut()
+        && last.width == run.width
+        && last.offset + last.count * last.width == run.offset
+    {
+        last.count += run.count;
+        return Some(());
+    }
+    (runs.len() < MAX_COMPONENTS).then(|| runs.push(run))
+}
+
+impl DataType {
+    /// The type's v3 name, without its configuration: `float32`, `r24`, `numpy.datetime64`, `struct`.
+    pub fn name(&self) -> Cow<'_, str> {
+        use DataType::*;
+        Cow::Borrowed(match self {
+            Bool => "bool",
+            Int2 => "int2",
+            Int4 => "int4",
+            Int8 => "int8",
+            Int16 => "int16",
+            Int32 => "int32",
+            Int64 => "int64",
+            UInt2 => "uint2",
+            UInt4 => "uint4",
+            UInt8 => "uint8",
+            UInt16 => "uint16",
+            UInt32 => "uint32",
+            UInt64 => "uint64",
+            Float4E2M1Fn => "float4_e2m1fn",
+            Float6E2M3Fn => "float6_e2m3fn",
+            Float6E3M2Fn => "float6_e3m2fn",
+            Float8E3M4 => "float8_e3m4",
+            Float8E4M3 => "float8_e4m3",
+            Float8E4M3Fn => "float8_e4m3fn",
+            Float8E4M3B11Fnuz => "float8_e4m3b11fnuz",
+            Float8E4M3Fnuz => "float8_e4m3fnuz",
+            Float8E5M2 => "float8_e5m2",
+            Float8E5M2Fnuz => "float8_e5m2fnuz",
+            Float8E8M0Fnu => "float8_e8m0fnu",
+            Float16 => "float16",
+            BFloat16 => "bfloat16",
+            Float32 => "float32",
+            Float64 => "float64",
+            Complex64 => "complex64",
+            Complex128 => "complex128",
+            Raw(bytes) => return Cow::Owned(format!("r{}", *bytes as u128 * 8)),
+            NullTerminatedBytes(_) => "null_terminated_bytes",
+            FixedLengthUtf32(_) => "fixed_length_utf32",
+            DateTime64(_) => "numpy.datetime64",
+            TimeDelta64(_) => "numpy.timedelta64",
+            Struct(_) => "struct",
+            VariableLength(self::VariableLength::Utf8) => "string",
+            VariableLength(self::VariableLength::Bytes) => "variable_length_bytes",
+            VariableLength(self::VariableLength::Other(name)) => name,
+        })
+    }
+
+    /// The type in NumPy's terms, the `descr` of an .npy header: `"<f4"`, or a list for a struct. What NumPy
+    /// does not have is void bytes of the same size (`"|V2"`); int2 and int4 are served as `"|i1"`, uint2 and uint4 as `"|u1"`.
+    pub fn numpy_descr(&self, byte_order: ByteOrder) -> Value {
+        use DataType::*;
+        let c = match byte_order {
+            ByteOrder::Little => '<',
+            ByteOrder::Big => '>',
+        };
+        let time = |code: char, unit: &TimeUnit| match (unit.unit.as_str(), unit.scale_factor) {
+            ("generic", _) => format!("{c}{code}8"),
+            (unit, 1) => format!("{c}{code}8[{unit}]"),
+            (unit, scale) => format!("{c}{code}8[{scale}{unit}]"),
+        };
+        let text = match self {
+            Bool => "|b1".to_owned(),
+            Int2 | Int4 | Int8 => "|i1".to_owned(),
+            UInt2 | UInt4 | UInt8 => "|u1".to_owned(),
+            Int16 => format!("{c}i2"),
+            Int32 => format!("{c}i4"),
+            Int64 => format!("{c}i8"),
+            UInt16 => format!("{c}u2"),
+            UInt32 => format!("{c}u4"),
+            UInt64 => format!("{c}u8"),
+            Float16 => format!("{c}f2"),
+            Float32 => format!("{c}f4"),
+            Float64 => format!("{c}f8"),
+            Complex64 => format!("{c}c8"),
+            Complex128 => format!("{c}c16"),
+            BFloat16 => "|V2".to_owned(),
+            Float4E2M1Fn | Float6E2M3Fn | Float6E3M2Fn | Float8E3M4 | Float8E4M3 | Float8E4M3Fn
+            | Float8E4M3B11Fnuz | Float8E4M3Fnuz | Float8E5M2 | Float8E5M2Fnuz | Float8E8M0Fnu => {
+                "|V1".to_owned()
+            }
+            Raw(bytes) => format!("|V{bytes}"),
+            NullTerminatedBytes(bytes) => format!("|S{bytes}"),
+            FixedLengthUtf32(points) => format!("{c}U{points}"),
+            DateTime64(unit) => time('M', unit),
+            TimeDelta64(unit) => time('m', unit),
+            VariableLength(_) => "|O".to_owned(),
+            Struct(fields) => {
+                let field = |field: &Field| {
+                    let descr = field.data_type.numpy_descr(byte_order);
+                    match field.shape.is_empty() {
+                        true => json!([field.name, descr]),
+                        false => json!([field.name, descr, field.shape]),
+                    }
+                };
+                return Value::Array(fields.iter().map(field).collect());
+            }
+        };
+        Value::String(text)
+    }
+}

@@ -1,0 +1,297 @@
+//! Data types as v3 names them: `"float32"`, `{"name": "numpy.datetime64", "configuration": {…}}`.
+//!
+//! Spec: v3 "Data types", and the registered extensions: bfloat16, the float8 family and smaller, int2 to uint4,
+//! numpy.datetime64, numpy.timedelta64, fixed_length_utf32, struct and the older structured, string, bytes. The names
+//! null_terminated_bytes and raw_bytes are zarr-python's. Uses `data_type`, `codec_spec`, `json`.
+
+use serde_json::{Map, Value};
+
+use super::{DataType, Field, TimeUnit, VariableLength};
+use crate::metadata::codec_spec::extension;
+use crate::metadata::json;
+use crate::metadata::json::fault::{Fault, ParseResult};
+
+/// Reads v3's `data_type`. Types with no fixed size come out as [`DataType::VariableLength`], unknown ones as
+/// unsupported (`must_understand: false` does not help a data type).
+pub fn parse(value: &Value) -> ParseResult<DataType> {
+    let data_type = any(value)?;
+    data_type.check()?;
+    Ok(data_type)
+}
+
+fn any(value: &Value) -> ParseResult<DataType> {
+    let extension = extension(value)?;
+    let empty = Map::new();
+    let configuration = extension.configuration.unwrap_or(&empty);
+    configured(extension.name, configuration).map_err(|fault| match fault {
+        // The refusal of the name itself needs no prefix.
+        Fault::Unsupported(_) => fault,
+        Fault::Invalid(_) => fault.within("configuration").within(json::shown_text(extension.name)),
+    })
+}
+
+fn configured(name: &str, configuration: &Map<String, Value>) -> ParseResult<DataType> {
+    match name {
+        "numpy.datetime64" => Ok(DataType::DateTime64(time_unit(configuration)?)),
+        "numpy.timedelta64" => Ok(DataType::TimeDelta64(time_unit(configuration)?)),
+        "null_terminated_bytes" => Ok(DataType::NullTerminatedBytes(length_bytes(configuration)?)),
+        "raw_bytes" => Ok(DataType::Raw(length_bytes(configuration)?)),
+        "fixed_length_utf32" => match length_bytes(configuration)? {
+            length if length.is_multiple_of(4) => Ok(DataType::FixedLengthUtf32(length / 4)),
+            length => Err(Fault::invalid(format_args!("length_bytes: {length} is no multiple of 4"))),
+        },
+        "struct" | "structured" => {
+            json::refuse_unknown(configuration, &["fields"])?;
+            let fields = json::required(configuration, "fields")?;
+            let items = json::list(fields).map_err(|fault| fault.within("fields"))?;
+            items.iter().map(field).collect::<ParseResult<_>>().map(DataType::Struct)
+        }
+        // The type that this is an option of is in a configuration that is not read here.
+        "optional" => Ok(DataType::VariableLength(VariableLength::Other(name.to_owned()))),
+        _ => {
+            let data_type = by_name(name).ok_or_else(|| {
+                Fault::unsupported(format_args!("the data type {}", json::shown_text(name)))
+            })?;
+            json::refuse_unknown(configuration, &[])?;
+            Ok(data_type)
+        }
+    }
+}
+
+/// A data type that needs no configuration, by its v3 name.
+pub fn by_name(name: &str) -> Option<DataType> {
+    use DataType::*;
+    if let Some(bits) = name.strip_prefix('r') {
+        let is_number = !bits.is_empty() && bits.bytes().all(|byte| byte.is_ascii_digit());
+        let bits: usize = bits.parse().ok().filter(|_| is_number)?;
+        return (bits > 0 && bits.is_multiple_of(8)).then_some(Raw(bits / 8));
+    }
+    Some(match name {
+        "bool" => Bool,
+        "int2" => Int2,
+        "int4" => Int4,
+        "int8" => Int8,
+        "int16" => Int16,
+        "int32" => Int32,
+        "int64" => Int64,
+        "uint2" => UInt2,
+        "uint4" => UInt4,
+        "uint8" => UInt8,
+        "uint16" => UInt16,
+        "uint32" => UInt32,
+        "uint64" => UInt64,
+        "float4_e2m1fn" => Float4E2M1Fn,
+        "float6_e2m3fn" => Float6E2M3Fn,
+        "float6_e3m2fn" => Float6E3M2Fn,
+        "float8_e3m4" => Float8E3M4,
+        "float8_e4m3" => Float8E4M3,
+        "float8_e4m3fn" => Float8E4M3Fn,
+        "float8_e4m3b11fnuz" => Float8E4M3B11Fnuz,
+        "float8_e4m3fnuz" => Float8E4M3Fnuz,
+        "float8_e5m2" => Float8E5M2,
+        "float8_e5m2fnuz" => Float8E5M2Fnuz,
+        "float8_e8m0fnu" => Float8E8M0Fnu,
+        "float16" => Float16,
+        "bfloat16" => BFloat16,
+        "float32" => Float32,
+        "float64" => Float64,
+        "complex64" | "complex_float32" => Complex64,
+        "complex128" | "complex_float64" => Complex128,
+        "string" | "variable_length_utf8" => DataType::VariableLength(self::VariableLength::Utf8),
+        "bytes" | "variable_length_bytes" => DataType::VariableLength(self::VariableLength::Bytes),
+        _ => return None,
+    })
+}
+
+fn length_bytes(configuration: &Map<String, Value>) -> ParseResult<usize> {
+    json::refuse_unknown(configuration, &["length_bytes"])?;
+    let length = json::unsigned(json::required(configuration, "length_bytes")?);
+    let length = length.map_err(|fault| fault.within("length_bytes"))?;
+    usize::try_from(length).map_err(|_| Fault::invalid("length_bytes: too large"))
+}
+
+fn time_unit(configuration: &Map<String, Value>) -> ParseResult<TimeUnit> {
+    json::refuse_unknown(configuration, &["unit", "scale_factor"])?;
+    let unit = json::text(json::required(configuration, "unit")?).map_err(|fault| fault.within("unit"))?;
+    let scale_factor = json::required(configuration, "scale_factor")?;
+    let scale_factor = json::unsigned(scale_factor).map_err(|fault| fault.within("scale_factor"))?;
+    TimeUnit::new(unit, scale_factor)
+}
+
+/// A field: `{"name", "data_type"}`, or the older pair.
+fn field(value: &Value) -> ParseResult<Field> {
+    let (name, data_type) = match value.as_array().map(Vec::as_slice) {
+        Some([name, data_type]) => (name, data_type),
+        Some(_) => return Err(Fault::invalid("fields: a field must be an object or a pair")),
+        None => {
+            let members = json::object(value).map_err(|fault| fault.within("fields"))?;
+            json::refuse_unknown(members, &["name", "data_type"])?;
+            (json::required(members, "name")?, json::required(members, "data_type")?)
+        }
+    };
+    let name = json::name(name).map_err(|fault| fault.within("fields: name"))?;
+    if name.is_empty() {
+        return Err(Fault::invalid("fields: a name is empty"));
+    }
+    let data_type = any(data_type).map_err(|fault| fault.within(json::shown_text(name)))?;
+    Ok(Field { name: name.to_owned(), data_type, shape: Vec::new() })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use crate::metadata::ByteOrder;
+    use serde_json::json;
+
+    const NAMES: [(&str, usize); 30] = [
+        ("bool", 1),
+        ("int2", 1),
+        ("int4", 1),
+        ("int8", 1),
+        ("int16", 2),
+        ("int32", 4),
+        ("int64", 8),
+        ("uint2", 1),
+        ("uint4", 1),
+        ("uint8", 1),
+        ("uint16", 2),
+        ("uint32", 4),
+        ("uint64", 8),
+        ("float4_e2m1fn", 1),
+        ("float6_e2m3fn", 1),
+        ("float6_e3m2fn", 1),
+        ("float8_e3m4", 1),
+        ("float8_e4m3", 1),
+        ("float8_e4m3fn", 1),
+        ("float8_e4m3b11fnuz", 1),
+        ("float8_e4m3fnuz", 1),
+        ("float8_e5m2", 1),
+        ("float8_e5m2fnuz", 1),
+        ("float8_e8m0fnu", 1),
+        ("float16", 2),
+        ("bfloat16", 2),
+        ("float32", 4),
+        ("float64", 8),
+        ("complex64", 8),
+        ("complex128", 16),
+    ];
+
+    #[test]
+    fn names_and_sizes() {
+        for (name, size) in NAMES.into_iter().chain([("r8", 1), ("r24", 3)]) {
+            for value in [json!(name), json!({"name": name}), json!({"name": name, "configuration": {}})] {
+                let data_type = parse(&value).unwrap();
+                assert_eq!((data_type.name().as_ref(), data_type.item_size()), (name, Some(size)));
+                assert_eq!(data_type.no_flat_form(), None);
+            }
+        }
+        assert_eq!(parse(&json!("complex_float32")).unwrap(), DataType::Complex64);
+        assert_eq!(parse(&json!("complex_float64")).unwrap(), DataType::Complex128);
+    }
+
+    #[test]
+    fn what_numpy_calls_them() {
+        for (name, descr) in
+            [("bfloat16", "|V2"), ("float8_e5m2", "|V1"), ("int4", "|i1"), ("uint2", "|u1"), ("r24", "|V3")]
+        {
+            assert_eq!(parse(&json!(name)).unwrap().numpy_descr(ByteOrder::Big), json!(descr));
+        }
+        for (name, descr) in [("complex128", ">c16"), ("bool", "|b1"), ("float16", ">f2")] {
+            assert_eq!(parse(&json!(name)).unwrap().numpy_descr(ByteOrder::Big), json!(descr));
+        }
+    }
+
+    #[test]
+    fn configured_types() {
+        let configured =
+            |name: &str, configuration: Value| parse(&json!({"name": name, "configuration": configuration}));
+        let data_type = configured("numpy.datetime64", json!({"unit": "μs", "scale_factor": 10})).unwrap();
+        assert_eq!(data_type.numpy_descr(ByteOrder::Little), json!("<M8[10us]"));
+        let data_type =
+            configured("numpy.timedelta64", json!({"unit": "generic", "scale_factor": 1})).unwrap();
+        assert_eq!(data_type.numpy_descr(ByteOrder::Little), json!("<m8"));
+        assert_eq!(
+            configured("fixed_length_utf32", json!({"length_bytes": 12})),
+            Ok(DataType::FixedLengthUtf32(3))
+        );
+        assert_eq!(
+            configured("null_terminated_bytes", json!({"length_bytes": 5})),
+            Ok(DataType::NullTerminatedBytes(5))
+        );
+        assert_eq!(configured("raw_bytes", json!({"length_bytes": 4})), Ok(DataType::Raw(4)));
+        for (name, configuration) in [
+            ("fixed_length_utf32", json!({"length_bytes": 13})),
+            ("fixed_length_utf32", json!({})),
+            ("raw_bytes", json!({"length_bytes": -4})),
+            ("raw_bytes", json!({"length_bytes": 0})),
+            ("raw_bytes", json!({"length_bytes": u64::MAX})),
+            ("raw_bytes", json!({"length_bits": 32})),
+            ("numpy.datetime64", json!({"unit": "ns"})),
+            ("numpy.datetime64", json!({"unit": "fortnight", "scale_factor": 1})),
+            ("numpy.datetime64", json!({"unit": "ns", "scale_factor": 1u64 << 31})),
+            ("float32", json!({"endian": "big"})),
+        ] {
+            assert!(configured(name, configuration.clone()).is_err(), "{name} {configuration}");
+        }
+    }
+
+    #[test]
+    fn structs_old_and_new() {
+        let new = json!({"name": "struct", "configuration": {"fields": [
+            {"name": "x", "data_type": "float32"},
+            {"name": "p", "data_type": {"name": "struct", "configuration": {"fields": [{"name": "t", "data_type": "int8"}]}}}]}});
+        let old = json!({"name": "structured", "configuration": {"fields": [
+            ["x", "float32"], ["p", {"name": "structured", "configuration": {"fields": [["t", "int8"]]}}]]}});
+        let data_type = parse(&new).unwrap();
+        assert_eq!(parse(&old).unwrap(), data_type);
+        assert_eq!(data_type.numpy_descr(ByteOrder::Big), json!([["x", ">f4"], ["p", [["t", "|i1"]]]]));
+        for (fields, reason) in [
+            (json!([]), "a struct without fields"),
+            (json!([["x", "int8"], ["x", "int8"]]), "two fields are named \"x\""),
+            (json!([["", "int8"]]), "\"struct\": configuration: fields: a name is empty"),
+            (json!([["x", "string"]]), "\"x\": a field of variable length has no flat form"),
+            (json!([["x", "int7"]]), "\"x\": the data type \"int7\""),
+            (json!([["x"]]), "\"struct\": configuration: fields: a field must be an object or a pair"),
+        ] {
+            let value = json!({"name": "struct", "configuration": {"fields": fields}});
+            assert_eq!(parse(&value).unwrap_err().to_string(), reason);
+        }
+    }
+
+    #[test]
+    fn types_without_a_fixed_size_parse_and_say_so() {
+        for (value, name) in [
+            (json!("string"), "string"),
+            (json!("variable_length_utf8"), "string"),
+            (json!("bytes"), "variable_length_bytes"),
+            (json!("variable_length_bytes"), "variable_length_bytes"),
+            (
+                json!({"name": "optional", "configuration": {"name": "uint8", "configuration": {}}}),
+                "optional",
+            ),
+        ] {
+            let data_type = parse(&value).unwrap();
+            assert_eq!((data_type.name().as_ref(), data_type.item_size()), (name, None));
+            assert!(data_type.no_flat_form().unwrap().contains("no fixed element size"));
+            assert_eq!(data_type.components(), None);
+        }
+    }
+
+    #[test]
+    fn unknown_types_are_unsupported_whatever_they_say() {
+        for value in [
+            json!("float128"),
+            json!("r12"),
+            json!("r"),
+            json!("r0"),
+            json!("r+8"),
+            json!({"name": "zeta", "must_understand": false}),
+        ] {
+            assert!(matches!(parse(&value).unwrap_err(), Fault::Unsupported(_)), "{value}");
+        }
+        for value in [json!(null), json!(["int8"]), json!({"configuration": {}})] {
+            assert!(matches!(parse(&value).unwrap_err(), Fault::Invalid(_)), "{value}");
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! Numbers among the fill values: bool, integers, floats, times. From JSON to little-endian bytes.
+//!
+//! Spec: v3 "Permitted fill values" (JSON numbers, `"NaN"`, `"Infinity"`, `"-Infinity"`, `"0x7fc00001"`), the
+//! registered `numpy.datetime64` (`"NaT"`). Uses `json`, `data_type`, `decimal`, `minifloat`.
+
+use serde_json::Value;
+
+use super::decimal::Decimal;
+use crate::metadata::data_type::DataType;
+use crate::metadata::data_type::minifloat::Minifloat;
+use crate::metadata::json;
+use crate::metadata::json::fault::{Fault, ParseResult};
+
+/// Appends the bytes of a number of `data_type`. `is_loose` accepts what v1 and v2 writers leave: 0 and 1 for
+/// false and true, and the reverse.
+pub fn append(data_type: &DataType, value: &Value, is_loose: bool, bytes: &mut Vec<u8>) -> ParseResult<()> {
+    use DataType::*;
+    match data_type {
+        Bool => bytes.push(boolean(value, is_loose)?),
+        Float32 => match float(value)? {
+            Float::Bits(bits) => bytes.extend(hexadecimal(bits, 4, value)?),
+            Float::Nan => bytes.extend(0x7fc0_0000u32.to_le_bytes()),
+            Float::Infinity(sign) => bytes.extend((sign as f32 * f32::INFINITY).to_le_bytes()),
+            Float::Decimal(decimal) => {
+                bytes.extend(decimal.to_f32().ok_or_else(|| not_a("float", value))?.to_le_bytes())
+            }
+        },
+        Float64 => match float(value)? {
+            Float::Bits(bits) => bytes.extend(hexadecimal(bits, 8, value)?),
+            Float::Nan => bytes.extend(0x7ff8_0000_0000_0000u64.to_le_bytes()),
+            Float::Infinity(sign) => bytes.extend((sign * f64::INFINITY).to_le_bytes()),
+            Float::Decimal(decimal) => {
+                bytes.extend(decimal.to_f64().ok_or_else(|| not_a("float", value))?.to_le_bytes())
+            }
+        },
+        DateTime64(_) | TimeDelta64(_) => {
+            let ticks = if is_nat(value) { i64::MIN.into() } else { integer(value, is_loose)? };
+            bytes.extend(
+                in_range(ticks, i64::MIN.into(), i64::MAX.into(), value)?.to_le_bytes().iter().take(8),
+            );
+        }
+        _ => match (Minifloat::of(data_type), integer_range(data_type)) {
+            (Some(format), _) => append_minifloat(format, value, bytes)?,
+            (None, Some((low, high, size))) => {
+                let number = in_range(integer(value, is_loose)?, low, high, value)?;
+                bytes.extend(number.to_le_bytes().iter().take(size));
+            }
+            (None, None) => return Err(not_a("fill value of this type", value)),
+        },
+    }
+    Ok(())
+}
+
+/// Lowest and highest value of an integer type, and the bytes it takes.
+pub fn integer_range(data_type: &DataType) -> Option<(i128, i128, usize)> {
+    use DataType::*;
+    let (bits, is_signed, size) = match data_type {
+        Int2 => (2, true, 1),
+        Int4 => (4, true, 1),
+        Int8 => (8, true, 1),
+        Int16 => (16, true, 2),
+        Int32 => (32, true, 4),
+        Int64 => (64, true, 8),
+        UInt2 => (2, false, 1),
+        UInt4 => (4, false, 1),
+        UInt8 => (8, false, 1),
+        UInt16 => (16, false, 2),
+        UInt32 => (32, false, 4),
+        UInt64 => (64, false, 8),
+        _ => return None,
+    };
+    Some(match is_signed {
+        true => (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1, size),
+        false => (0, (1i128 << bits) - 1, size),
+    })
+}
+
+fn not_a(what: &str, value: &Value) -> Fault {
+    Fault::invalid(format_args!("{} is no {what}", json::shown(value)))
+}
+
+fn in_range(number: i128, low: i128, high: i128, value: &Value) -> ParseResult<i128> {
+    if (low..=high).contains(&number) {
+        return Ok(number);
+    }
+    Err(Fault::invalid(format_args!("{} is not from {low} to {high}", json::shown(value))))
+}
+
+fn boolean(value: &Value, is_loose: bool) -> ParseResult<u8> {
+    match value {
+        Value::Bool(truth) => Ok(u8::from(*truth)),
+        _ if is_loose => match integer(value, true) {
+            Ok(number @ (0 | 1)) => Ok(number as u8),
+            _ => Err(not_a("bool", value)),
+        },
+        _ => Err(not_a("bool", value)),
+    }
+}
+
+/// An integer: a JSON number without a fraction, or a string of one.
+fn integer(value: &Value, is_loose: bool) -> ParseResult<i128> {
+    let text = match value {
+        Value::Number(number) => number.as_str(),
+        Value::String(text) => text,
+        Value::Bool(truth) if is_loose => return Ok(i128::from(*truth)),
+        _ => return Err(not_a("integer", value)),
+    };
+    Decimal::parse(text).and_then(|decimal| decimal.to_integer()).ok_or_else(|| not_a("integer", value))
+}
+
+fn is_nat(value: &Value) -> bool {
+    value.as_str().is_some_and(|text| text.eq_ignore_ascii_case("NaT"))
+}
+
+enum Float<'a> {
+    /// The hexadecimal digits of the number's bits.
+    Bits(&'a str),
+    Nan,
+    /// 1 or -1.
+    Infinity(f64),
+    Decimal(Decimal<'a>),
+}
+
+fn float(value: &Value) -> ParseResult<Float<'_>> {
+    let text = match value {
+        Value::Number(number) => number.as_str(),
+        Value::String(text) => text.trim(),
+        _ => return Err(not_a("float", value)),
+    };
+    if let Some(digits) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        return Ok(Float::Bits(digits));
+    }
+    let (sign, word) = match text.strip_prefix('-') {
+        Some(word) => (-1.0, word),
+        None => (1.0, text.strip_prefix('+').unwrap_or(text)),
+    };
+    match word.to_ascii_lowercase().as_str() {
+        "nan" => Ok(Float::Nan),
+        "infinity" | "inf" => Ok(Float::Infinity(sign)),
+        _ => Decimal::parse(text).map(Float::Decimal).ok_or_else(|| not_a("float", value)),
+    }
+}
+
+/// The bits of a float of `size` bytes, least significant byte first. All digits must be there: zarr-python reads
+/// `"0x7fc00000"` as float32 even in a float64 array, the specification as a tiny float64.
+fn hexadecimal(digits: &str, size: usize, value: &Value) -> ParseResult<impl Iterator<Item = u8> + use<>> {
+    let is_hexadecimal = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if digits.len() != 2 * size || !is_hexadecimal {
+        let (shown, needed) = (json::shown(value), 2 * size);
+        return Err(Fault::invalid(format_args!("{shown} is not \"0x\" and {needed} hexadecimal digits")));
+    }
+    let bits = u64::from_str_radix(digits, 16).map_err(|_| not_a("float", value))?;
+    Ok(bits.to_le_bytes().into_iter().take(size))
+}
+
+fn append_minifloat(format: Minifloat, value: &Value, bytes: &mut Vec<u8>) -> ParseResult<()> {
+    let size = if format.bits() > 8 { 2 } else { 1 };
+    let code = match float(value)? {
+        Float::Bits(digits) => {
+            let before = bytes.len();
+            bytes.extend(hexadecimal(digits, size, value)?);
+            let last = bytes.last().copied().unwrap_or(0);
+            if format.bits() < 8 && last >> format.bits() != 0 {
+                bytes.truncate(before);
+                let bits = format.bits();
+                return Err(Fault::invalid(format_args!("{} has more than {bits} bits", json::shown(value))));
+            }
+            return Ok(());
+        }
+        Float::Nan => format.nan(),
+        Float::Infinity(sign) => format.encode(sign * f64::INFINITY),
+        Float::Decimal(decimal) => decimal.to_f64_odd().and_then(|number| format.encode(number)),
+    };
+    let code = code.ok_or_else(|| {
+        Fault::invalid(format_args!("the data type has no value near to {}", json::shown(value)))
+    })?;
+    bytes.extend(code.to_le_bytes().iter().take(size));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use crate::metadata::{Dtype, FillValue, parse_data_type_v3, parse_dtype_v2};
+    use serde_json::json;
+
+    fn parsed(text: &str) -> Value {
+        json::parse(text.as_bytes()).unwrap()
+    }
+
+    fn v3(data_type: Value, fill: &str) -> ParseResult<Vec<u8>> {
+        let fill = FillValue::from_v3(&parse_data_type_v3(&data_type).unwrap(), &parsed(fill))?;
+        assert!(!fill.is_undefined);
+        Ok(fill.bytes)
+    }
+
+    fn v2(dtype: Value, fill: &str) -> ParseResult<Vec<u8>> {
+        let Dtype::Fixed(stored) = parse_dtype_v2(&dtype).unwrap() else { panic!("{dtype}") };
+        FillValue::from_v2(&stored.data_type, &stored.big_endian, &parsed(fill)).map(|fill| fill.bytes)
+    }
+
+    /// The bytes, written as a number of that size.
+    fn number(bytes: ParseResult<Vec<u8>>) -> u64 {
+        bytes.unwrap().iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte))
+    }
+
+    #[test]
+    fn floats_in_every_spelling() {
+        for (fill, bits) in [
+            ("1.5", 0x3fc0_0000),
+            ("-0.0", 0x8000_0000),
+            ("-0", 0x8000_0000),
+            ("0.1", 0x3dcc_cccd),
+            ("1e39", 0x7f80_0000),
+            ("\"NaN\"", 0x7fc0_0000),
+            ("NaN", 0x7fc0_0000),
+            ("\"nan\"", 0x7fc0_0000),
+            ("\"Infinity\"", 0x7f80_0000),
+            ("\"+Infinity\"", 0x7f80_0000),
+            ("-Infinity", 0xff80_0000),
+            ("\"0x7fc00001\"", 0x7fc0_0001),
+            ("\"0xffC00001\"", 0xffc0_0001),
+            ("\"1.5\"", 0x3fc0_0000),
+            ("\" -1e0 \"", 0xbf80_0000),
+            ("[1.5]", 0x3fc0_0000),
+            ("[\"NaN\"]", 0x7fc0_0000),
+        ] {
+            assert_eq!(number(v3(json!("float32"), fill)), bits, "{fill}");
+            assert_eq!(number(v2(json!(">f4"), fill)), bits, "{fill}");
+        }
+        assert_eq!(number(v3(json!("float64"), "\"0x7ff8000000000001\"")), 0x7ff8_0000_0000_0001);
+        assert_eq!(number(v3(json!("float64"), "\"NaN\"")), 0x7ff8_0000_0000_0000);
+        assert_eq!(number(v3(json!("float64"), "1e400")), f64::INFINITY.to_bits());
+        for fill in [
+            "\"0x7fc0\"",
+            "\"0x7fc0000g\"",
+            "\"0x+fc00001\"",
+            "\"\"",
+            "\"one\"",
+            "[]",
+            "[1,2]",
+            "{}",
+            "true",
+            "\"0x\"",
+            "\"é\"",
+        ] {
+            assert!(v3(json!("float32"), fill).is_err(), "{fill}");
+        }
+        assert!(v3(json!("float32"), "null").is_err());
+    }
+
+    #[test]
+    fn small_floats_are_rounded_once_to_nearest_even() {
+        // The midpoint of 1 and the next float16 is 1.00048828125: a tie, then a hair above and below.
+        for (fill, bits) in [
+            ("1.00048828125", 0x3c00),
+            ("1.000488281250000000000000000000001", 0x3c01),
+            ("1.00048828124999999999999999999999", 0x3c00),
+            ("1.00146484375", 0x3c02),
+            ("65519.99", 0x7bff),
+            ("65520", 0x7c00),
+            ("\"NaN\"", 0x7e00),
+            ("\"0x7e01\"", 0x7e01),
+        ] {
+            assert_eq!(number(v3(json!("float16"), fill)), bits, "{fill}");
+        }
+        assert_eq!(number(v3(json!("bfloat16"), "3.14159")), 0x4049);
+        assert_eq!(number(v3(json!("bfloat16"), "\"0x7fc1\"")), 0x7fc1);
+        assert_eq!(number(v3(json!("float8_e4m3"), "\"NaN\"")), 0x7c);
+        assert_eq!(number(v3(json!("float8_e4m3fnuz"), "\"NaN\"")), 0x80);
+        assert_eq!(number(v3(json!("float8_e5m2"), "-Infinity")), 0xfc);
+        assert_eq!(number(v3(json!("float8_e8m0fnu"), "2.0")), 128);
+        assert_eq!(number(v3(json!("float4_e2m1fn"), "-6")), 0xf);
+        assert_eq!(number(v3(json!("float6_e2m3fn"), "\"0x3f\"")), 0x3f);
+        for (name, fill) in [
+            ("float4_e2m1fn", "\"NaN\""),
+            ("float4_e2m1fn", "\"0x1f\""),
+            ("float4_e2m1fn", "100"),
+            ("float8_e4m3fn", "Infinity"),
+            ("float8_e8m0fnu", "0.0"),
+            ("float8_e8m0fnu", "-1"),
+        ] {
+            assert!(v3(json!(name), fill).is_err(), "{name} {fill}");
+        }
+    }
+
+    #[test]
+    fn integers_in_every_spelling() {
+        for (name, fill, bits) in [
+            ("int8", "-128", 0x80),
+            ("uint8", "255", 0xff),
+            ("uint8", "1.0", 1),
+            ("uint8", "\"7\"", 7),
+            ("uint8", "[7]", 7),
+            ("int16", "-2", 0xfffe),
+            ("int32", "-9999.0", 0xffff_d8f1),
+            ("uint64", "18446744073709551615", u64::MAX),
+            ("int64", "-9223372036854775808", 1 << 63),
+            ("int2", "-2", 0xfe),
+            ("int4", "-8", 0xf8),
+            ("uint4", "15", 0x0f),
+        ] {
+            assert_eq!(number(v3(json!(name), fill)), bits, "{name} {fill}");
+        }
+        for (name, fill) in [
+            ("uint8", "256"),
+            ("uint8", "-1"),
+            ("int8", "128"),
+            ("uint64", "18446744073709551616"),
+            ("uint64", "1.8446744073709552e19"),
+            ("int64", "-9223372036854775809"),
+            ("int32", "0.5"),
+            ("int32", "NaN"),
+            ("int32", "true"),
+            ("int32", "\"0x10\""),
+            ("int2", "2"),
+            ("uint2", "4"),
+            ("int4", "8"),
+        ] {
+            assert!(v3(json!(name), fill).is_err(), "{name} {fill}");
+        }
+        assert_eq!(number(v2(json!(">i4"), "true")), 1);
+    }
+
+    #[test]
+    fn booleans() {
+        assert_eq!(v3(json!("bool"), "true").unwrap(), [1]);
+        assert!(v3(json!("bool"), "1").is_err());
+        for (fill, byte) in [("false", 0), ("true", 1), ("0", 0), ("1.0", 1), ("[false]", 0)] {
+            assert_eq!(v2(json!("|b1"), fill).unwrap(), [byte], "{fill}");
+        }
+        assert!(v2(json!("|b1"), "2").is_err() && v2(json!("|b1"), "\"yes\"").is_err());
+    }
+
+    #[test]
+    fn times() {
+        let datetime =
+            json!({"name": "numpy.datetime64", "configuration": {"unit": "ns", "scale_factor": 1}});
+        for (fill, ticks) in
+            [("5", 5), ("\"NaT\"", i64::MIN), ("-9223372036854775808", i64::MIN), ("\"-7\"", -7)]
+        {
+            assert_eq!(number(v3(datetime.clone(), fill)), ticks as u64, "{fill}");
+            assert_eq!(number(v2(json!(">m8[s]"), fill)), ticks as u64, "{fill}");
+        }
+        assert!(v3(datetime, "\"2020-01-01\"").is_err());
+    }
+}

@@ -1,0 +1,458 @@
+//! Symbolic links in a folder that several users share, where this program can read more than they can.
+//!
+//! Uses `readers`, `posix_stat`, `sys`. A path without links is opened in one step, which fails if it has a link after all. Any
+//! other path is resolved name by name: each descriptor is checked before a name is looked up in it, and the descriptor that was
+//! checked is the one that is used. So replacing a name in between has no effect. Rules:
+//!
+//! - A link leads only where its owner could go: the folders that its text leads through, and the file that it names. Where a
+//!   folder belongs to the group of the link, the link's owner counts as a member.
+//! - A node that is reached through a link shows only the permissions of users that can search every folder since the link.
+//! - An array's data must be open to every user that may read its document, and so must every folder since the link, and the
+//!   folders below the array's own.
+//! - Through a link below the array's folder, a folder is changed only if every user that may write the document may change it.
+
+use std::collections::HashMap;
+use std::ffi::{CString, OsStr};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
+
+use super::{Confinement, DirectoryStore, LOOK, posix_stat};
+use crate::store::Info;
+use crate::store::readers::{Audience, CHANGE, Ownership, READ, Readers, SEARCH};
+use crate::sys;
+
+/// The most links in a path, as in the kernel.
+const MAX_LINKS: usize = 40;
+/// How long the check of a folder of chunks stays valid.
+const FOLDER_TIME: Duration = Duration::from_secs(1);
+/// The most folders reached through links that an array keeps open.
+const MAX_REACHED: usize = 4;
+/// The most folders of chunks that are remembered.
+const MAX_FOLDERS: usize = 4096;
+
+const OWNER_HAS_NO_ACCESS: &str = "a symbolic link in the path leads where its owner has no access (a link gives the access of its owner, or of all users)";
+const FOLDER_IS_CLOSED: &str = "a folder in the path is closed to some users that may read the array's document: change the mode of the folder or of the document (chmod)";
+const OBJECT_IS_CLOSED: &str = "the object is closed to some users that may read the array's document: change the mode of the object or of the document (chmod)";
+const NOT_TO_BE_CHANGED: &str =
+    "a symbolic link leads to a folder that some users that may write the array may not change";
+
+fn refused(reason: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, reason)
+}
+
+/// What the permissions of other users apply to.
+#[derive(Clone)]
+pub(super) enum Guard {
+    /// Documents: each has its own owner and mode, which are shown.
+    Nodes,
+    /// The chunks of one array.
+    Array(Arc<ArrayGuard>),
+}
+
+/// The state for one array.
+pub(super) struct ArrayGuard {
+    /// Names in its path.
+    depth: usize,
+    path: String,
+    audience: Arc<Audience>,
+    /// Folders below the array's own that passed the check: the time, and how often the array had been opened.
+    folders: Mutex<HashMap<String, (Instant, u64)>>,
+    /// Folders that were reached through links.
+    reached: Mutex<Vec<LinkedFolder>>,
+    /// Locked while a new folder does not have its owner and mode yet.
+    making: Mutex<()>,
+    /// Device and inode of the array's folder that is locked for writing.
+    home: (AtomicU64, AtomicU64),
+}
+
+/// A folder that was reached through a link. It is used again until the next open of the array, for [`FOLDER_TIME`] at most.
+struct LinkedFolder {
+    key: String,
+    folder: Arc<File>,
+    at: Instant,
+    times: u64,
+}
+
+/// How an object or folder was reached.
+#[derive(Default)]
+pub(super) struct PathTrace {
+    /// The folders searched since the first link.
+    folders: Vec<Ownership>,
+    has_link: bool,
+    /// A link below the array's folder was followed.
+    has_link_below: bool,
+}
+
+impl PathTrace {
+    /// Whether a link was followed.
+    pub fn has_link(&self) -> bool {
+        self.has_link
+    }
+
+    /// The stat result of the object, with the permissions of users that could reach it.
+    pub fn cut(&self, info: Info) -> Info {
+        let readers = self.folders.iter().fold(Readers::of(&info), Readers::within_of);
+        Info { mode: readers.mode, ..info }
+    }
+}
+
+impl Readers {
+    fn within_of(self, folder: &Ownership) -> Self {
+        self.within(folder)
+    }
+}
+
+impl ArrayGuard {
+    pub fn new(path: &str, audience: Arc<Audience>) -> Self {
+        let depth = path.split('/').filter(|name| !name.is_empty()).count();
+        let home = (AtomicU64::new(0), AtomicU64::new(0));
+        let (folders, reached, making) = (Mutex::default(), Mutex::default(), Mutex::default());
+        ArrayGuard { depth, path: path.to_owned(), audience, folders, reached, making, home }
+    }
+
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Creates a folder and sets its owner and mode; permission checks wait meanwhile.
+    pub fn making(&self) -> MutexGuard<'_, ()> {
+        self.making.lock()
+    }
+
+    /// Whether a folder's owner and mode pass `test`, also for a folder that is being created.
+    fn allows(&self, folder: &File, test: impl Fn(&Ownership) -> bool) -> io::Result<bool> {
+        if test(&owned(folder)?) {
+            return Ok(true);
+        }
+        let _made = self.making.lock();
+        Ok(test(&owned(folder)?))
+    }
+
+    fn check_folder(&self, folder: &File) -> io::Result<()> {
+        let is_open = |folder: &Ownership| self.audience.all(|readers| readers.all_may(READ, SEARCH, folder));
+        if self.allows(folder, is_open)? { Ok(()) } else { Err(refused(FOLDER_IS_CLOSED)) }
+    }
+
+    /// Fails unless the whole audience may read the object.
+    pub fn check_object(&self, object: &Ownership) -> io::Result<()> {
+        let is_open = self.audience.all(|readers| readers.all_may(READ, READ, object));
+        if is_open { Ok(()) } else { Err(refused(OBJECT_IS_CLOSED)) }
+    }
+
+    /// Fails unless the whole audience may change the folder of an object.
+    fn check_change(&self, folder: &File) -> io::Result<()> {
+        const WRITE: u32 = 0o2;
+        let may = |folder: &Ownership| self.audience.all(|readers| readers.all_may(WRITE, CHANGE, folder));
+        if self.allows(folder, may)? { Ok(()) } else { Err(refused(NOT_TO_BE_CHANGED)) }
+    }
+
+    /// Checks the folders between the array's own and an object, which have no links.
+    fn check_folders_of(&self, store: &DirectoryStore, key: &str) -> io::Result<()> {
+        let start = if self.path.is_empty() { 0 } else { self.path.len() + 1 };
+        if !key.starts_with(&self.path) {
+            return Ok(());
+        }
+        let ends = key.char_indices().filter(|(at, letter)| *at > start && *letter == '/');
+        for folder in ends.map(|(at, _)| key.get(..at).unwrap_or_default()) {
+            let (now, times) = (Instant::now(), self.audience.times());
+            let is_known = |(at, of): &(Instant, u64)| *of == times && now.duration_since(*at) < FOLDER_TIME;
+            if self.folders.lock().get(folder).is_some_and(is_known) {
+                continue;
+            }
+            let path = CString::new(folder)?;
+            let opened = sys::open_beneath_without_links(store.root.as_fd(), &path, LOOK)?;
+            self.check_folder(&File::from(opened))?;
+            let mut folders = self.folders.lock();
+            if folders.len() >= MAX_FOLDERS {
+                folders.clear();
+            }
+            folders.insert(folder.to_owned(), (now, times));
+        }
+        Ok(())
+    }
+
+    /// Opens an object in a folder that was reached through a link just before; `None` where the path has to be resolved again.
+    fn open_in_reached(&self, key: &str, flags: i32) -> Option<io::Result<File>> {
+        if flags & (libc::O_DIRECTORY | libc::O_NOFOLLOW) != 0 {
+            return None;
+        }
+        let (folder, name) = key.rsplit_once('/')?;
+        let times = self.audience.times();
+        let is_current = |known: &LinkedFolder| {
+            known.times == times && known.at.elapsed() < FOLDER_TIME && known.key == folder
+        };
+        let folder = self.reached.lock().iter().find(|known| is_current(known))?.folder.clone();
+        let name = CString::new(name).ok()?;
+        match sys::open_at(folder.as_fd(), &name, flags | libc::O_NOFOLLOW).map(File::from) {
+            Ok(link) if flags & libc::O_PATH != 0 && link.metadata().is_ok_and(|it| it.is_symlink()) => None,
+            Err(error) if error.raw_os_error() == Some(libc::ELOOP) => None,
+            opened => Some(opened),
+        }
+    }
+
+    fn note_reached(&self, key: &str, folder: File, times: u64) {
+        let Some((key, _)) = key.rsplit_once('/') else { return };
+        let mut reached = self.reached.lock();
+        reached.retain(|known| known.times == times && known.at.elapsed() < FOLDER_TIME && known.key != key);
+        if reached.len() >= MAX_REACHED {
+            reached.remove(0);
+        }
+        let (key, folder, at) = (key.to_owned(), Arc::new(folder), Instant::now());
+        reached.push(LinkedFolder { key, folder, at, times });
+    }
+
+    /// Notes the array's folder, which is locked for writing.
+    pub fn note_home(&self, key: &str, device: u64, inode: u64) {
+        if key == self.path {
+            self.home.0.store(device, Ordering::Release);
+            self.home.1.store(inode, Ordering::Release);
+        }
+    }
+
+    /// Whether this is the folder that was locked.
+    pub fn is_home(&self, metadata: &std::fs::Metadata) -> bool {
+        let home = (self.home.0.load(Ordering::Acquire), self.home.1.load(Ordering::Acquire));
+        home == (metadata.dev(), metadata.ino())
+    }
+}
+
+fn owned(file: &File) -> io::Result<Ownership> {
+    Ok(Readers::of(&posix_stat::info(file)?))
+}
+
+/// One name that is still to be looked up.
+#[derive(Clone)]
+struct Step {
+    name: Vec<u8>,
+    /// The index of the name in the key; of a link's name, for the link's text.
+    index: usize,
+    /// Whether the name comes from a link's text.
+    is_from_link: bool,
+    /// The owners of the links that it was read from, without those with access to everything.
+    link_owners: Arc<Vec<Readers>>,
+}
+
+/// A path that is being resolved.
+struct Walk<'a> {
+    store: &'a DirectoryStore,
+    guard: &'a Guard,
+    key: &'a str,
+    /// How often the array had been opened when the walk began.
+    times: u64,
+    /// The folders from the root to the present one, which is last.
+    folders: Vec<File>,
+    /// The names still to be looked up, in reverse.
+    steps: Vec<Step>,
+    links: usize,
+    trace: PathTrace,
+}
+
+impl DirectoryStore {
+    /// Resolves a path as the kernel does, and rejects links that give other users access that they do not have.
+    pub(super) fn resolve_guarded(
+        &self,
+        key: &str,
+        flags: i32,
+        guard: &Guard,
+    ) -> io::Result<(File, PathTrace)> {
+        let times = match guard {
+            Guard::Nodes => 0,
+            Guard::Array(array) => {
+                if let Some(opened) = array.open_in_reached(key, flags) {
+                    return Ok((opened?, PathTrace { has_link: true, ..PathTrace::default() }));
+                }
+                array.audience.times()
+            }
+        };
+        let path = CString::new(if key.is_empty() { "." } else { key })?;
+        let opened = match self.confinement {
+            Confinement::Walk => Err(io::Error::from_raw_os_error(libc::ENOSYS)),
+            _ => sys::open_beneath_without_links(self.root.as_fd(), &path, flags),
+        };
+        match opened {
+            Ok(opened) => {
+                if let Guard::Array(array) = guard {
+                    array.check_folders_of(self, key)?;
+                }
+                Ok((File::from(opened), PathTrace::default()))
+            }
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ELOOP | libc::ENOSYS | libc::EPERM)) => {
+                let root = File::from(sys::open_at(self.root.as_fd(), c".", LOOK | libc::O_DIRECTORY)?);
+                let link_owners = Arc::new(Vec::new());
+                let names = key.split('/').enumerate();
+                let steps = names.map(|(index, name)| Step {
+                    name: name.as_bytes().to_vec(),
+                    index,
+                    is_from_link: false,
+                    link_owners: Arc::clone(&link_owners),
+                });
+                let mut steps: Vec<Step> = steps.collect();
+                steps.reverse();
+                let trace = PathTrace::default();
+                Walk { store: self, guard, key, times, folders: vec![root], steps, links: 0, trace }
+                    .run(flags)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Fails unless names may be changed in a folder that was reached by this path.
+    pub(super) fn check_change(&self, folder: &File, trace: &PathTrace) -> io::Result<()> {
+        match &self.guard {
+            Some(Guard::Array(array)) if trace.has_link_below => array.check_change(folder),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Walk<'_> {
+    fn run(mut self, flags: i32) -> io::Result<(File, PathTrace)> {
+        loop {
+            let Some(step) = self.steps.pop() else {
+                // The path ends in `..` or `.`.
+                let folder = self.folders.pop().ok_or(io::ErrorKind::NotFound)?;
+                return Ok((self.reopened(&folder, flags)?, self.trace));
+            };
+            self.enter(&step)?;
+            match step.name.as_slice() {
+                b"" | b"." => continue,
+                b".." => {
+                    self.go_up()?;
+                    continue;
+                }
+                _ => {}
+            }
+            let name = CString::new(step.name.clone())?;
+            let Some(found) = self.find(&name, &step, flags)? else { continue };
+            if !self.steps.is_empty() {
+                self.folders.push(found);
+                continue;
+            }
+            if flags & libc::O_PATH == 0 || flags & libc::O_DIRECTORY != 0 {
+                let folder = self.folders.last().ok_or(io::ErrorKind::NotFound)?;
+                match sys::open_at(folder.as_fd(), &name, flags | libc::O_NOFOLLOW) {
+                    Ok(opened) => return self.end(File::from(opened), &step),
+                    // It has become a link.
+                    Err(error) if error.raw_os_error() == Some(libc::ELOOP) && self.links < MAX_LINKS => {
+                        self.links += 1;
+                        self.steps.push(step);
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            return self.end(found, &step);
+        }
+    }
+
+    /// The present folder is about to be searched.
+    fn enter(&mut self, step: &Step) -> io::Result<()> {
+        let is_below = matches!(self.guard, Guard::Array(array) if step.index > array.depth);
+        if !self.trace.has_link && !is_below {
+            return Ok(());
+        }
+        let folder = self.folders.last().ok_or(io::ErrorKind::NotFound)?;
+        let lends =
+            |rights: &Ownership| step.link_owners.iter().all(|owner| owner.all_may(READ, SEARCH, rights));
+        let is_from_link = match self.guard {
+            Guard::Nodes => {
+                let rights = owned(folder)?;
+                self.trace.folders.push(rights);
+                lends(&rights)
+            }
+            Guard::Array(array) => array.check_folder(folder).map(|()| array.allows(folder, lends))??,
+        };
+        if is_from_link { Ok(()) } else { Err(refused(OWNER_HAS_NO_ACCESS)) }
+    }
+
+    fn go_up(&mut self) -> io::Result<()> {
+        let last = self.folders.pop().ok_or(io::ErrorKind::NotFound)?;
+        if self.folders.is_empty() {
+            if self.store.confinement != Confinement::Plain {
+                return Err(io::Error::from_raw_os_error(libc::EXDEV));
+            }
+            self.folders.push(File::from(sys::open_at(last.as_fd(), c"..", LOOK | libc::O_DIRECTORY)?));
+        }
+        Ok(())
+    }
+
+    /// The file with a name in the present folder; `None` for a link: its text is looked up next.
+    fn find(&mut self, name: &CString, step: &Step, flags: i32) -> io::Result<Option<File>> {
+        let folder = self.folders.last().ok_or(io::ErrorKind::NotFound)?;
+        let is_last = self.steps.is_empty();
+        if !is_last {
+            // This also mounts what is mounted on demand.
+            match sys::open_at(folder.as_fd(), name, LOOK | libc::O_NOFOLLOW | libc::O_DIRECTORY) {
+                Ok(found) => return Ok(Some(File::from(found))),
+                Err(error) if error.raw_os_error() == Some(libc::ENOTDIR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let found = File::from(sys::open_at(folder.as_fd(), name, LOOK | libc::O_NOFOLLOW)?);
+        let metadata = found.metadata()?;
+        if !metadata.is_symlink() {
+            return if is_last { Ok(Some(found)) } else { Err(io::Error::from_raw_os_error(libc::ENOTDIR)) };
+        }
+        if is_last && flags & libc::O_NOFOLLOW != 0 {
+            return Ok(Some(found));
+        }
+        self.links += 1;
+        if self.links > MAX_LINKS {
+            return Err(io::Error::from_raw_os_error(libc::ELOOP));
+        }
+        let text = sys::read_link(found.as_fd())?;
+        if text.as_bytes().starts_with(b"/") {
+            if self.store.confinement != Confinement::Plain {
+                return Err(io::Error::from_raw_os_error(libc::EXDEV));
+            }
+            self.folders = vec![File::open("/")?];
+        }
+        self.trace.has_link = true;
+        self.trace.has_link_below |= matches!(self.guard, Guard::Array(array) if step.index >= array.depth);
+        let mut link_owners = step.link_owners.as_ref().clone();
+        // Links of this program's own user, or of root, may lead anywhere.
+        if ![0, sys::effective_ids().0].contains(&metadata.uid()) {
+            link_owners.push(Readers::user(metadata.uid(), metadata.gid()));
+        }
+        let link_owners = Arc::new(link_owners);
+        let names = OsStr::as_bytes(&text).split(|byte| *byte == b'/').rev();
+        let index = step.index;
+        self.steps.extend(names.map(|name| Step {
+            name: name.to_vec(),
+            index,
+            is_from_link: true,
+            link_owners: Arc::clone(&link_owners),
+        }));
+        Ok(None)
+    }
+
+    fn reopened(&self, folder: &File, flags: i32) -> io::Result<File> {
+        sys::open_at(folder.as_fd(), c".", flags & !libc::O_NOFOLLOW).map(File::from)
+    }
+
+    /// The link's owner needs access to the file that the link itself names.
+    fn end(mut self, opened: File, step: &Step) -> io::Result<(File, PathTrace)> {
+        if !step.link_owners.is_empty() && opened.metadata()?.is_file() {
+            let object = owned(&opened)?;
+            if !step.link_owners.iter().all(|owner| owner.all_may(READ, READ, &object)) {
+                return Err(refused(OWNER_HAS_NO_ACCESS));
+            }
+        }
+        if let Guard::Array(array) = self.guard
+            && self.trace.has_link
+            && !step.is_from_link
+            && let Some(folder) = self.folders.pop()
+        {
+            array.note_reached(self.key, folder, self.times);
+        }
+        Ok((opened, self.trace))
+    }
+}

@@ -1,0 +1,503 @@
+//! Writing into a folder on disk. Spec: v3 "File system store", "Store API implementation". Uses `sys`.
+//!
+//! An object is written to a temporary file in the folder `within` (an array's, or a group's), where the leftovers of a dead writer
+//! are found; then come fdatasync and rename. A living writer locks its temporary file before the first byte is in it: that
+//! distinguishes it from a leftover. Every path is resolved as in `mod.rs`.
+
+use std::ffi::CString;
+use std::fs::{File, TryLockError};
+use std::io;
+use std::ops::ControlFlow;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::links::Guard;
+use super::output::Output;
+use super::{DirectoryStore, LOOK, READ, is_temporary_name, posix_stat};
+use crate::error::{Error, Result};
+use crate::store::{Info, ObjectPart, ObjectVersion, Store, Writer};
+use crate::sys;
+
+static NEXT_TEMPORARY: AtomicU64 = AtomicU64::new(0);
+
+/// A living writer locks the file that it creates within this time.
+const LOCKED_WITHIN: Duration = Duration::from_secs(60);
+
+/// `a/b/c` as (`a/b`, `c`).
+fn split(key: &str) -> (&str, &str) {
+    key.rsplit_once('/').unwrap_or(("", key))
+}
+
+fn c_name(key: &str, name: &str) -> Result<CString> {
+    CString::new(name).map_err(|error| Error::store(key, "write", error.into()))
+}
+
+fn failed<'a>(key: &'a str, operation: &'static str) -> impl Fn(io::Error) -> Error + 'a {
+    move |error| Error::store(key, operation, error)
+}
+
+/// Sets the owner first, since changing it clears set-id bits, then the mode. A process that may not give files away keeps
+/// them, since safe data matter most; but no user gains a permission: another group does not get the permissions of the
+/// old one.
+fn set_owner_and_mode(file: &File, like: &Info, mode: u32) -> io::Result<()> {
+    let change = |uid: Option<u32>, gid: Option<u32>| match std::os::unix::fs::fchown(file, uid, gid) {
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => Ok(false),
+        other => other.map(|()| true),
+    };
+    let made = file.metadata()?;
+    let mut mode = mode;
+    if made.gid() != like.gid && !change(None, Some(like.gid))? {
+        mode = (mode & !0o070) | (mode & (mode << 3) & 0o070);
+    }
+    if made.uid() != like.uid {
+        change(Some(like.uid), None)?;
+    }
+    file.set_permissions(std::fs::Permissions::from_mode(mode))
+}
+
+/// Sets the owner and mode of a folder that a dead writer created without them: no other user could read what is written
+/// into it.
+fn finish_folder(folder: &File, like: &Info) -> io::Result<()> {
+    let made = folder.metadata()?;
+    let mode = like.as_folder().mode | 0o700;
+    let is_unfinished = made.mode() & 0o7777 == 0o700
+        && mode & 0o7777 != 0o700
+        && [sys::effective_ids().0, like.uid].contains(&made.uid());
+    if !is_unfinished {
+        return Ok(());
+    }
+    let mut is_empty = true;
+    sys::read_folder(folder.try_clone()?.into(), |_, _| {
+        is_empty = false;
+        ControlFlow::Break(())
+    })?;
+    if is_empty { set_owner_and_mode(folder, like, mode) } else { Ok(()) }
+}
+
+impl DirectoryStore {
+    /// The folder of an object, created where it is missing, with those above it up to `within`.
+    fn folder_for_writing(&self, folder: &str, within: &str, like: &Info) -> Result<File> {
+        let is_below =
+            within.is_empty() || folder.strip_prefix(within).is_some_and(|rest| rest.starts_with('/'));
+        if let Some(found) = self.open_for_change(folder, "write")? {
+            if is_below && !folder.is_empty() {
+                finish_folder(&found, like).map_err(failed(folder, "create the folder"))?;
+            }
+            return Ok(found);
+        }
+        if folder.is_empty() || folder == within || !is_below {
+            return Err(Error::Stale { key: folder.to_owned() });
+        }
+        let (parent, name) = split(folder);
+        let parent = self.folder_for_writing(parent, within, like)?;
+        let name = c_name(folder, name)?;
+        let make_failed = failed(folder, "create the folder");
+        let making = match &self.guard {
+            Some(Guard::Array(array)) => Some(array.making()),
+            _ => None,
+        };
+        match sys::make_folder_at(parent.as_fd(), &name, 0o700) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => drop(making),
+            Err(error) => return Err(make_failed(error)),
+            Ok(()) => {
+                let made = sys::open_at(parent.as_fd(), &name, READ | libc::O_DIRECTORY | libc::O_NOFOLLOW);
+                let made = File::from(made.map_err(&make_failed)?);
+                let owner = made.metadata().map_err(&make_failed)?.uid();
+                // Another user, with permissions in the folder above, has put another folder there.
+                if owner != sys::effective_ids().0 && owner != like.uid {
+                    return Err(Error::Stale { key: folder.to_owned() });
+                }
+                set_owner_and_mode(&made, like, like.as_folder().mode | 0o700).map_err(&make_failed)?;
+                return Ok(made);
+            }
+        }
+        self.open_for_change(folder, "write")?.ok_or_else(|| Error::Stale { key: folder.to_owned() })
+    }
+
+    /// The folder that was locked for writing, not one that has replaced it.
+    fn open_home(&self, within: &str) -> Result<File> {
+        let stale = || Error::Stale { key: within.to_owned() };
+        let home = self.open_folder(within, "write")?.ok_or_else(stale)?;
+        if let Some(Guard::Array(array)) = &self.guard {
+            let metadata = home.metadata().map_err(failed(within, "look at"))?;
+            if !array.is_home(&metadata) {
+                return Err(stale());
+            }
+        }
+        Ok(home)
+    }
+
+    /// The object that is replaced, if the new one gets its owner and mode: not where this program could not overwrite another
+    /// user's object, and not for a link.
+    fn replaced(&self, folder: &File, name: &CString, like: &Info) -> io::Result<Option<Info>> {
+        let old = match sys::open_at(folder.as_fd(), name, LOOK | libc::O_NOFOLLOW) {
+            Ok(old) => File::from(old),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let metadata = old.metadata()?;
+        let info = posix_stat::info_of(&old, &metadata);
+        let is_theirs = like.uid == 0
+            || info.uid == like.uid
+            || (info.gid == like.gid && info.mode & 0o020 != 0)
+            || (info.mode & 0o022 == 0o022);
+        Ok((metadata.is_file() && (self.guard.is_none() || is_theirs)).then_some(info))
+    }
+}
+
+/// A file that does not have its final name yet; dropping it before the rename removes it.
+struct Temporary<'a> {
+    folder: &'a File,
+    name: CString,
+    file: File,
+    is_finished: bool,
+}
+
+impl<'a> Temporary<'a> {
+    fn new(folder: &'a File) -> io::Result<Self> {
+        loop {
+            let number = NEXT_TEMPORARY.fetch_add(1, Ordering::Relaxed);
+            let name = CString::new(format!(".zarrfs-{}-{number}.tmp", std::process::id()))?;
+            let file = match sys::create_at(folder.as_fd(), &name, 0o600) {
+                Ok(file) => File::from(file),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                Err(error) => return Err(error),
+            };
+            // A filesystem without locks has no removal of leftovers either.
+            let _ = file.lock();
+            // Another process may have removed it as a leftover before it was locked.
+            if file.metadata()?.nlink() > 0 {
+                return Ok(Temporary { folder, name, file, is_finished: false });
+            }
+        }
+    }
+
+    fn write(&self, parts: &[ObjectPart<'_>], key: &str) -> Result<()> {
+        let length_of = |part: &ObjectPart<'_>| match part {
+            ObjectPart::Bytes(bytes) => bytes.len() as u64,
+            ObjectPart::Copy(_, range) => range.end.saturating_sub(range.start),
+        };
+        let size_bytes = parts.iter().map(length_of).fold(0, u64::saturating_add);
+        let mut output = Output::new(&self.file, size_bytes, key);
+        for part in parts {
+            match part {
+                ObjectPart::Bytes(bytes) => output.bytes(bytes)?,
+                ObjectPart::Copy(object, range) => output.copy(*object, range)?,
+            }
+        }
+        output.finish()
+    }
+
+    fn rename(&mut self, folder: &File, name: &CString) -> io::Result<()> {
+        sys::rename_at(self.folder.as_fd(), &self.name, folder.as_fd(), name)?;
+        self.is_finished = true;
+        Ok(())
+    }
+}
+
+impl Drop for Temporary<'_> {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            let _ = sys::unlink_at(self.folder.as_fd(), &self.name);
+        }
+    }
+}
+
+/// Whether a temporary file is the leftover of a dead writer; locks it.
+fn is_leftover(name: &str, file: &File) -> bool {
+    // Locked: its writer lives.
+    if file.try_lock().is_err() {
+        return false;
+    }
+    // Without a name: another process has removed it, and another file may have the name now.
+    let Ok(found) = file.metadata() else { return false };
+    let is_new = || found.modified().is_ok_and(|made| made.elapsed().map_or(true, |age| age < LOCKED_WITHIN));
+    // A writer locks its file before it writes the first byte, so this one may be about to.
+    found.nlink() > 0 && (found.len() > 0 || !is_new() || has_dead_writer(name))
+}
+
+/// Whether the process in the name of a temporary file is gone. A process on another machine only seems gone.
+fn has_dead_writer(name: &str) -> bool {
+    let pid = name.strip_prefix(".zarrfs-").and_then(|rest| rest.split('-').next()?.parse().ok());
+    let gone = pid.and_then(|pid| sys::open_process(pid).err());
+    gone.is_some_and(|error| error.raw_os_error() == Some(libc::ESRCH))
+}
+
+impl Writer for DirectoryStore {
+    fn put(&self, key: &str, parts: &[ObjectPart<'_>], within: &str, like: &Info) -> Result<ObjectVersion> {
+        let (folder_key, name) = split(key);
+        let name = c_name(key, name)?;
+        let home = self.open_home(within)?;
+        let folder = self.folder_for_writing(folder_key, within, like)?;
+        let old = self.replaced(&folder, &name, like).map_err(failed(key, "look at"))?;
+        let like = old.as_ref().unwrap_or(like);
+        let mut stage = &home;
+        loop {
+            let mut temporary = Temporary::new(stage).map_err(failed(key, "write"))?;
+            temporary.write(parts, key)?;
+            set_owner_and_mode(&temporary.file, like, like.mode & 0o777).map_err(failed(key, "write"))?;
+            temporary.file.sync_data().map_err(failed(key, "write to the disk"))?;
+            match temporary.rename(&folder, &name) {
+                // The object's folder is on another filesystem than its array's: write the temporary file there.
+                Err(error)
+                    if error.raw_os_error() == Some(libc::EXDEV)
+                        && !std::ptr::eq(stage, &raw const folder) =>
+                {
+                    stage = &folder;
+                }
+                Err(error) => return Err(Error::store(key, "write", error)),
+                Ok(()) => {
+                    let metadata = temporary.file.metadata().map_err(failed(key, "look at"))?;
+                    return Ok(posix_stat::version(&metadata));
+                }
+            }
+        }
+    }
+
+    fn delete(&self, key: &str) -> Result<bool> {
+        let (folder, name) = split(key);
+        if let Some(Guard::Array(array)) = &self.guard {
+            self.open_home(array.path())?;
+        }
+        let Some(folder) = self.open_for_change(folder, "delete")? else { return Ok(false) };
+        match sys::unlink_at(folder.as_fd(), &c_name(key, name)?) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(Error::store(key, "delete", error)),
+        }
+    }
+
+    fn sync(&self, keys: &[String], within: &str) -> Result<()> {
+        let mut folders = std::collections::BTreeSet::new();
+        for key in keys {
+            let mut folder = split(key).0;
+            while folders.insert(folder) && folder != within && !folder.is_empty() {
+                folder = split(folder).0;
+            }
+        }
+        for key in folders {
+            // A folder that is gone has nothing to make durable.
+            if let Some(folder) = self.open_folder(key, "sync")? {
+                folder.sync_all().map_err(failed(key, "write to the disk"))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn lock(&self, key: &str) -> Result<Option<Box<dyn Send + Sync>>> {
+        let lock_failed = failed(key, "lock");
+        let gone = || Error::Stale { key: key.to_owned() };
+        let opened = self.open_for_lock(key)?.ok_or_else(gone)?;
+        match opened.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(error)) => return Err(lock_failed(error)),
+        }
+        // Skip an object that was replaced in the meantime.
+        let locked = opened.metadata().map_err(lock_failed)?;
+        let now = self.head(key)?.ok_or_else(gone)?.version;
+        let is_current = (now.device, now.inode) == (locked.dev(), locked.ino());
+        if let Some(Guard::Array(array)) = self.guard.as_ref().filter(|_| is_current) {
+            array.note_home(key, locked.dev(), locked.ino());
+        }
+        Ok(is_current.then(|| Box::new(opened) as Box<dyn Send + Sync>))
+    }
+
+    fn check_place(&self) -> Result<()> {
+        let root = posix_stat::metadata(&self.root).map_err(failed("", "look at"))?;
+        match std::fs::metadata(&self.place) {
+            Ok(now) if (now.dev(), now.ino()) != (root.dev(), root.ino()) => {
+                if !self.is_displaced.swap(true, Ordering::Relaxed) {
+                    log::error!(
+                        "{}: another folder has this name now: the former one is shown, and nothing is stored until it is \
+                         back; unmount, and mount the new one",
+                        self.describe()
+                    );
+                }
+                Err(Error::Stale { key: self.describe() })
+            }
+            // A renamed store is still the same store.
+            Ok(_) | Err(_) => {
+                self.is_displaced.store(false, Ordering::Relaxed);
+                Ok(())
+            }
+        }
+    }
+
+    fn touch(&self, key: &str, version: ObjectVersion) -> Result<Option<ObjectVersion>> {
+        let touch_failed = failed(key, "set the modification time");
+        let Some(file) = self.open_for_touch(key)? else { return Ok(None) };
+        if posix_stat::version(&file.metadata().map_err(&touch_failed)?) != version {
+            return Ok(None);
+        }
+        file.set_modified(std::time::SystemTime::now()).map_err(&touch_failed)?;
+        Ok(Some(posix_stat::version(&file.metadata().map_err(&touch_failed)?)))
+    }
+
+    fn remove_unfinished(&self, folder: &str) -> Result<u64> {
+        // Files of another user that only a link reaches stay.
+        let Some(opened) = self.open_unlinked(folder)? else { return Ok(0) };
+        let listed = opened.try_clone().map_err(failed(folder, "list"))?;
+        let mut names = Vec::new();
+        sys::read_folder(listed.into(), |name, _| {
+            names.extend(name.into_string().ok().filter(|name| is_temporary_name(name)));
+            ControlFlow::Continue(())
+        })
+        .map_err(failed(folder, "list"))?;
+        let mut removed = 0;
+        for name in names {
+            let path = c_name(folder, &name)?;
+            let Ok(leftover) = sys::open_at(opened.as_fd(), &path, READ | libc::O_NOFOLLOW) else {
+                continue;
+            };
+            let leftover = File::from(leftover);
+            if is_leftover(&name, &leftover) && sys::unlink_at(opened.as_fd(), &path).is_ok() {
+                removed += 1;
+            }
+        }
+        Ok(removed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::fs;
+    use std::io::Write;
+
+    use super::*;
+
+    fn place() -> (tempfile::TempDir, DirectoryStore, Info) {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("a")).unwrap();
+        fs::write(folder.path().join("a/zarr.json"), "{}").unwrap();
+        fs::set_permissions(folder.path().join("a/zarr.json"), fs::Permissions::from_mode(0o640)).unwrap();
+        let store = DirectoryStore::open(folder.path(), false).unwrap();
+        let like = store.head("a/zarr.json").unwrap().unwrap();
+        (folder, store, like)
+    }
+
+    fn mode(path: impl AsRef<std::path::Path>) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o7777
+    }
+
+    #[test]
+    fn a_folder_that_a_dead_writer_made_gets_its_mode() {
+        let (folder, store, like) = place();
+        let made = folder.path().join("a/c");
+        fs::create_dir(&made).unwrap();
+        let narrow = || fs::set_permissions(&made, fs::Permissions::from_mode(0o700)).unwrap();
+        narrow();
+        store.put("a/c/0", &[ObjectPart::Bytes(b"one")], "a", &like).unwrap();
+        assert_eq!(mode(&made), 0o750);
+        narrow();
+        store.put("a/c/0", &[ObjectPart::Bytes(b"two")], "a", &like).unwrap();
+        assert_eq!(mode(&made), 0o700, "it is not empty, so its mode is deliberate");
+    }
+
+    #[test]
+    fn an_object_is_put_with_its_folders_and_keeps_its_mode() {
+        let (folder, store, like) = place();
+        let root = folder.path();
+        let version = store
+            .put("a/c/0/1", &[ObjectPart::Bytes(b"one"), ObjectPart::Bytes(b"two")], "a", &like)
+            .unwrap();
+        assert_eq!(fs::read(root.join("a/c/0/1")).unwrap(), b"onetwo");
+        assert_eq!(store.head("a/c/0/1").unwrap().unwrap().version, version);
+        assert_eq!((mode(root.join("a/c/0/1")), mode(root.join("a/c"))), (0o640, 0o750));
+        fs::set_permissions(root.join("a/c/0/1"), fs::Permissions::from_mode(0o604)).unwrap();
+        let old = store.open("a/c/0/1").unwrap().unwrap();
+        store
+            .put("a/c/0/1", &[ObjectPart::Copy(old.as_ref(), 1..4), ObjectPart::Bytes(b"!")], "a", &like)
+            .unwrap();
+        assert_eq!(fs::read(root.join("a/c/0/1")).unwrap(), b"net!");
+        assert_eq!(mode(root.join("a/c/0/1")), 0o604);
+        let mut before = [0; 6];
+        old.read_exact_at(0, &mut before).unwrap();
+        assert_eq!(&before, b"onetwo", "an open object stays what it was");
+        store.sync(&["a/c/0/1".to_owned()], "a").unwrap();
+        assert!(store.delete("a/c/0/1").unwrap() && !store.delete("a/c/0/1").unwrap());
+        assert_eq!(fs::read_dir(root.join("a")).unwrap().count(), 2, "no temporary file is left");
+    }
+
+    #[test]
+    fn no_folder_is_made_above_the_array() {
+        let (folder, store, like) = place();
+        fs::remove_dir_all(folder.path().join("a")).unwrap();
+        assert_eq!(store.put("a/c/0", &[], "a", &like).unwrap_err().errno(), libc::ESTALE);
+        assert_eq!(store.put("b/c/0", &[], "b", &like).unwrap_err().errno(), libc::ESTALE);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn one_writer_at_a_time_and_leftovers_go() {
+        let (folder, store, _) = place();
+        let lock = store.lock("a").unwrap();
+        assert!(lock.is_some());
+        let other = DirectoryStore::open(folder.path(), false).unwrap();
+        assert!(other.lock("a").unwrap().is_none());
+        drop(lock);
+        assert!(other.lock("a").unwrap().is_some());
+        fs::write(folder.path().join("a/.zarrfs-1-2.tmp"), "half").unwrap();
+        let mut of_the_living = File::create(folder.path().join("a/.zarrfs-1-3.tmp")).unwrap();
+        of_the_living.lock().unwrap();
+        assert_eq!(store.remove_unfinished("a").unwrap(), 1);
+        assert_eq!(fs::read_dir(folder.path().join("a")).unwrap().count(), 2);
+        of_the_living.unlock().unwrap();
+        assert_eq!(store.remove_unfinished("a").unwrap(), 0, "it is about to be locked");
+        of_the_living.write_all(b"h").unwrap();
+        assert_eq!(store.remove_unfinished("a").unwrap(), 1);
+        let old = File::create(folder.path().join("a/.zarrfs-1-4.tmp")).unwrap();
+        old.set_modified(std::time::SystemTime::now() - 2 * LOCKED_WITHIN).unwrap();
+        assert_eq!(store.remove_unfinished("a").unwrap(), 1);
+        File::create(folder.path().join("a/.zarrfs-99999999-5.tmp")).unwrap();
+        assert_eq!(store.remove_unfinished("a").unwrap(), 1);
+        assert!(folder.path().join("a/zarr.json").exists());
+    }
+
+    #[test]
+    fn a_document_is_locked_as_it_is_now() {
+        let (folder, store, like) = place();
+        let lock = store.lock("a/zarr.json").unwrap();
+        assert!(lock.is_some() && store.lock("a/zarr.json").unwrap().is_none());
+        assert!(store.lock("a").unwrap().is_some(), "its folder is another lock");
+        store.put("a/zarr.json", &[ObjectPart::Bytes(b"{}")], "a", &like).unwrap();
+        assert!(store.lock("a/zarr.json").unwrap().is_some(), "the lock was of what is gone");
+        fs::remove_file(folder.path().join("a/zarr.json")).unwrap();
+        assert_eq!(store.lock("a/zarr.json").err().unwrap().errno(), libc::ESTALE);
+    }
+
+    /// Removing leftovers must never remove a file that another process begins to write.
+    #[test]
+    fn a_new_temporary_file_is_no_leftover() {
+        let (_folder, store, like) = place();
+        let is_done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut removed = 0;
+                while !is_done.load(Ordering::Relaxed) {
+                    removed += store.remove_unfinished("a").unwrap();
+                }
+                assert_eq!(removed, 0, "its writer lives");
+            });
+            let home = store.open_folder("a", "write").unwrap().unwrap();
+            (0..20_000).for_each(|_| drop(Temporary::new(&home).unwrap()));
+            for number in 0..300 {
+                let put = store.put("a/c", &[ObjectPart::Bytes(&[number as u8])], "a", &like);
+                assert!(put.is_ok(), "{number}: {put:?}");
+            }
+            is_done.store(true, Ordering::Relaxed);
+        });
+    }
+
+    #[test]
+    fn a_link_out_is_not_written_through() {
+        let (folder, store, like) = place();
+        let outside = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(outside.path(), folder.path().join("a/c")).unwrap();
+        assert!(store.put("a/c/0", &[ObjectPart::Bytes(b"x")], "a", &like).is_err());
+        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
+    }
+}

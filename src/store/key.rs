@@ -1,0 +1,60 @@
+//! Keys: how they are joined and checked, and which of a sorted set are below a folder.
+//!
+//! Spec: v3 core, "Stores". Uses `error` only.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use super::Entry;
+use crate::error::{Error, Result};
+
+/// `folder` and `name` as one key.
+pub fn join(folder: &str, name: &str) -> String {
+    if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") }
+}
+
+/// Whether a string can be a key: `""`, or names that are neither empty nor `.` nor `..`, without NUL.
+pub fn is_key(key: &str) -> bool {
+    let is_name = |name: &str| !matches!(name, "" | "." | "..") && !name.contains('\0');
+    key.is_empty() || key.split('/').all(is_name)
+}
+
+/// Rejects a string that cannot be a key in any kind of store.
+pub(super) fn check_key(key: &str, operation: &'static str) -> Result<()> {
+    if is_key(key) {
+        return Ok(());
+    }
+    let reason = io::Error::new(io::ErrorKind::InvalidInput, "not a valid key");
+    Err(Error::store(key, operation, reason))
+}
+
+/// The names right below `folder` among sorted keys, as [`Store::list`] gives them. `is_folder` tells whether
+/// a key is itself a folder.
+pub(super) fn names_below<V>(
+    keys: &BTreeMap<String, V>,
+    folder: &str,
+    is_folder: impl Fn(&V) -> bool,
+) -> Vec<Entry> {
+    let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+    let mut names = BTreeMap::<&str, bool>::new();
+    let mut from = prefix.clone();
+    while let Some((key, value)) = keys.range(from..).next() {
+        let Some(below) = key.strip_prefix(&prefix) else { break };
+        let (name, deeper) = match below.split_once('/') {
+            Some((name, _)) => (name, true),
+            None => (below, false),
+        };
+        if !name.is_empty() {
+            *names.entry(name).or_default() |= deeper || is_folder(value);
+        }
+        // `0` comes right after `/`: this skips the rest of that folder.
+        from = if deeper { format!("{prefix}{name}0") } else { format!("{key}\0") };
+    }
+    names.into_iter().map(|(name, is_folder)| Entry { name: name.to_owned(), is_folder }).collect()
+}
+
+/// Whether any of the sorted keys is below `folder`.
+pub(super) fn is_any_below<V>(keys: &BTreeMap<String, V>, folder: &str) -> bool {
+    let prefix = format!("{folder}/");
+    keys.range(prefix.clone()..).next().is_some_and(|(key, _)| key.starts_with(&prefix))
+}

@@ -1,0 +1,225 @@
+//! Opens the store that a user names (STORE on the command line). Uses the stores in this folder and `nearest`.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::{DirectoryStore, Store, ZipStore};
+use crate::error::{Error, Result};
+use crate::nearest::nearest;
+
+/// Schemes of stores that this program cannot read yet.
+const REMOTE_SCHEMES: [&str; 10] = ["s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "http", "https", "ftp"];
+/// The documents of Zarr v3 and v2.
+const DOCUMENTS: [&str; 5] = ["zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"];
+/// How many names of a folder are compared with a misspelt name.
+const MAX_NAMES_COMPARED: usize = 10_000;
+
+/// The store at `location`: a folder, a zip archive, or a `file:` URL of either. With `follow_symlinks`, links in a
+/// folder may lead out of it. Every failure is [`Error::Usage`], one sentence that says what to do.
+pub fn open(location: &str, follow_symlinks: bool) -> Result<Arc<dyn Store>> {
+    open_folder_or_zip(location, follow_symlinks, false)
+}
+
+/// As [`open`], for a program that serves other users than its own: links give them no access that they do not have.
+pub fn open_for_others(location: &str, follow_symlinks: bool) -> Result<Arc<dyn Store>> {
+    open_folder_or_zip(location, follow_symlinks, true)
+}
+
+fn open_folder_or_zip(location: &str, follow_symlinks: bool, for_others: bool) -> Result<Arc<dyn Store>> {
+    let path = local_path(location)?;
+    let metadata = match std::fs::metadata(&path) {
+        Ok(metadata) => metadata,
+        Err(error) => return Err(cannot_reach(&path, &error)),
+    };
+    let refused = |error: io::Error| Error::Usage(format!("{}: cannot be opened: {error}", path.display()));
+    if metadata.is_dir() {
+        let store = DirectoryStore::open(&path, follow_symlinks).map_err(refused)?;
+        return Ok(Arc::new(if for_others { store.guarded() } else { store }));
+    }
+    if !metadata.is_file() {
+        let kind = if metadata.file_type().is_fifo() { "a FIFO" } else { "not a regular file" };
+        let sentence = format!("{}: is {kind}; a store is a folder or a zip archive", path.display());
+        return Err(Error::Usage(sentence));
+    }
+    match ZipStore::open(&path) {
+        Ok(store) => Ok(Arc::new(store)),
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => Err(not_a_zip(&path, &error)),
+        Err(error) => Err(refused(error)),
+    }
+}
+
+/// The path that a location names; it need not exist.
+pub fn local_path(location: &str) -> Result<PathBuf> {
+    if location.is_empty() {
+        return Err(Error::Usage("the store's name is empty; name a folder or a zip archive".to_owned()));
+    }
+    let Some((scheme, rest)) = location.split_once(':') else { return Ok(PathBuf::from(location)) };
+    let scheme = scheme.to_ascii_lowercase();
+    if scheme == "file" {
+        return file_url_path(location, rest);
+    }
+    let is_url = rest.starts_with("//") && !scheme.contains('/');
+    if is_url && scheme == "zip" {
+        let path = rest.trim_start_matches("//");
+        return Err(Error::Usage(format!("{location}: name a zip archive by its path: {path}")));
+    }
+    if is_url || (REMOTE_SCHEMES.contains(&scheme.as_str()) && !Path::new(location).exists()) {
+        return Err(Error::Usage(format!(
+            "{location}: {scheme}: stores are not supported yet; copy it to a folder, or mount it with the tool of that service, and name the folder"
+        )));
+    }
+    Ok(PathBuf::from(location))
+}
+
+/// `file:///a/b`, `file://localhost/a/b` and `file:/a/b`, percent-decoded.
+fn file_url_path(location: &str, rest: &str) -> Result<PathBuf> {
+    use std::os::unix::ffi::OsStringExt;
+    let refused = |reason| Err(Error::Usage(format!("{location}: {reason}; write file:///folder")));
+    let path = match rest.strip_prefix("//") {
+        None => rest,
+        Some(rest) => rest.strip_prefix("localhost").unwrap_or(rest),
+    };
+    if !path.starts_with('/') {
+        return refused("a file: URL names an absolute path on this machine");
+    }
+    let mut bytes = Vec::with_capacity(path.len());
+    let mut left = path.bytes();
+    while let Some(byte) = left.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
+        let (Some(high), Some(low)) = (digit(left.next()), digit(left.next())) else {
+            return refused("a % in a URL is followed by two hexadecimal digits");
+        };
+        bytes.push((high << 4 | low) as u8);
+    }
+    if bytes.contains(&0) {
+        return refused("a path cannot contain NUL");
+    }
+    Ok(PathBuf::from(std::ffi::OsString::from_vec(bytes)))
+}
+
+fn cannot_reach(path: &Path, error: &io::Error) -> Error {
+    let shown = path.display();
+    if error.kind() != io::ErrorKind::NotFound {
+        return Error::Usage(format!("{shown}: cannot be reached: {error}"));
+    }
+    if path.is_symlink() {
+        return Error::Usage(format!("{shown}: is a symbolic link to a path that does not exist"));
+    }
+    // The first part of the path that does not exist is the misspelt one.
+    let mut missing = path;
+    while let Some(parent) =
+        missing.parent().filter(|parent| !parent.as_os_str().is_empty() && !parent.exists())
+    {
+        missing = parent;
+    }
+    let parent = missing.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let names: Vec<String> = std::fs::read_dir(parent).map_or_else(
+        |_| Vec::new(),
+        |entries| {
+            let names = entries.take(MAX_NAMES_COMPARED).flatten();
+            names.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+        },
+    );
+    let wanted = missing.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    Error::Usage(match nearest(&wanted, &names) {
+        Some(name) => format!(
+            "{shown}: no such folder or zip archive; did you mean {}?",
+            missing.with_file_name(name).display()
+        ),
+        None if missing == path => format!("{shown}: no such folder or zip archive; check the path"),
+        None => {
+            format!("{shown}: no such folder or zip archive; {} does not exist either", missing.display())
+        }
+    })
+}
+
+fn not_a_zip(path: &Path, error: &io::Error) -> Error {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Error::Usage(if DOCUMENTS.contains(&name.as_ref()) {
+        format!("{}: is a document inside a store; name its folder, {}", path.display(), parent.display())
+    } else if is_empty_or_starts_like_zip(path) {
+        format!("{}: the zip archive cannot be read ({error}); create it again", path.display())
+    } else {
+        format!(
+            "{}: is neither a folder nor a zip archive; name a folder that holds Zarr, or a zip of one",
+            path.display()
+        )
+    })
+}
+
+fn is_empty_or_starts_like_zip(path: &Path) -> bool {
+    use std::os::unix::fs::FileExt;
+    let mut start = [0; 2];
+    File::open(path).and_then(|file| file.read_exact_at(&mut start, 0)).is_ok_and(|()| start == *b"PK")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use super::*;
+
+    fn sentence(location: &str) -> String {
+        match open(location, false) {
+            Err(Error::Usage(sentence)) => sentence,
+            Err(other) => panic!("{other:?}"),
+            Ok(_) => panic!("{location} opened"),
+        }
+    }
+
+    #[test]
+    fn folders_and_file_urls() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("a b%.zarr")).unwrap();
+        let path = folder.path().display();
+        for location in [
+            format!("{path}/a b%.zarr"),
+            format!("file://{path}/a b%25.zarr"),
+            format!("file:{path}/a%20b%25.zarr/"),
+            format!("FILE://localhost{path}/a%20b%25.zarr"),
+        ] {
+            assert!(open(&location, false).is_ok(), "{location}");
+        }
+        assert!(sentence("file://host/x").contains("absolute path on this machine"));
+        assert!(sentence("file:///x%2").contains("two hexadecimal digits"));
+        assert!(sentence("file:///x%00").contains("cannot contain NUL"));
+    }
+
+    #[test]
+    fn other_schemes_say_so() {
+        for location in ["s3://bucket/x", "gs://b/x", "az:b/x", "https://host/x.zarr", "ipfs://x", "s3:b"] {
+            assert!(sentence(location).contains("not supported yet"), "{location}");
+        }
+        assert!(sentence("no:such").contains("no such folder"));
+        assert_eq!(sentence("zip://a/x.zip"), "zip://a/x.zip: name a zip archive by its path: a/x.zip");
+        assert_eq!(sentence("zip:///a/x.zip"), "zip:///a/x.zip: name a zip archive by its path: /a/x.zip");
+    }
+
+    #[test]
+    fn what_is_no_store_says_what_to_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name).display().to_string();
+        std::fs::create_dir_all(folder.path().join("climate.zarr/t")).unwrap();
+        std::fs::write(folder.path().join("climate.zarr/zarr.json"), "{}").unwrap();
+        std::fs::write(folder.path().join("notes.txt"), "text").unwrap();
+        std::fs::write(folder.path().join("cut.zip"), "PK\x03\x04 and nothing more").unwrap();
+        std::os::unix::fs::symlink("nowhere", folder.path().join("dangling")).unwrap();
+        assert!(sentence("").contains("empty"));
+        assert!(sentence(&at("climat.zarr")).contains("did you mean"));
+        assert!(sentence(&at("climat.zarr/t")).contains("climate.zarr?"));
+        assert!(sentence(&at("climate")).contains("climate.zarr?"));
+        assert!(sentence(&at("quite/different")).contains("does not exist either"));
+        assert!(sentence(&at("climate.zarr/zarr.json")).contains("name its folder"));
+        assert!(sentence(&at("notes.txt")).contains("neither a folder nor a zip"));
+        assert!(sentence(&at("cut.zip")).contains("cannot be read"));
+        assert!(sentence(&at("dangling")).contains("link"));
+        assert!(sentence("/dev/null").contains("not a regular file"));
+    }
+}

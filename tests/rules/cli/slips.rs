@@ -1,0 +1,101 @@
+//! Slips of the user and what the program says to them: a path that is nearly right, a store that may not be entered.
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+
+use super::*;
+
+#[test]
+fn cat_says_what_it_cannot_find() {
+    let (_folder, store) = sample();
+    let store = store.to_str().unwrap();
+    let in_store = |sentence: &str| sentence.replace("STORE", store);
+    for (array, sentence) in [
+        ("climate/temprature", "no array 'climate/temprature' in STORE: did you mean 'climate/temperature'?"),
+        ("xyzzy", "no array 'xyzzy' in STORE: 'zarrfs ls STORE' lists what is there"),
+        ("climate", "'climate' is a group, not an array; 'climate/lat' is an array in it"),
+    ] {
+        refused(&["cat", store, array], 1, &in_store(sentence));
+    }
+    let (code, stdout, stderr) = outcome(&run(&["cat", store, "small/station_names"]));
+    assert_eq!((code, stdout.as_str()), (1, ""));
+    assert!(stderr.contains("small/station_names/zarr.json: not supported"), "{stderr}");
+}
+
+#[test]
+fn attrs_says_what_is_there() {
+    let (_folder, store) = sample();
+    let store = store.to_str().unwrap();
+    for (node, there) in [
+        ("climate/temp", "'climate' holds lat, lon, packed_temperature, temperature, time"),
+        ("climate/temperature/units", "'climate/temperature' is an array, and nothing is below it"),
+        ("weather", "'/' holds climate, microscope, small, version_2"),
+    ] {
+        refused(&["attrs", store, node], 1, &format!("no array or group '{node}' in {store}: {there}"));
+    }
+    refused(
+        &["attrs", store, "units=1"],
+        2,
+        &format!("'units=1' is in the place of NODE: write 'zarrfs attrs {store} NODE units=1'"),
+    );
+    refused(&["attrs", store, "climate", "time"], 2, "'time' is not of the form KEY=JSON");
+}
+
+#[test]
+fn what_is_not_in_this_version_is_not_suggested() {
+    let (code, _, stderr) = outcome(&run(&["mount", "a", "b", "--format", "npy"]));
+    assert!(code == 2 && !stderr.contains("--formats"), "{stderr}");
+    let (code, _, stderr) = outcome(&run(&["mount", "a", "b", "-o", "format=npy"]));
+    assert!(code == 2 && !stderr.contains("'formats'"), "{stderr}");
+}
+
+#[test]
+fn ls_lists_sizes_of_broken_nodes_like_those_of_others() {
+    let (_folder, store) = sample();
+    fs::write(store.join("small/answer/zarr.json"), r#"{"shape": [4], "data_type": "int16"}"#).unwrap();
+    fs::write(store.join("small/spiral/zarr.json"), "{ not JSON").unwrap();
+    let (_, text, _) = outcome(&run(&["ls", store.to_str().unwrap()]));
+    // The last three columns: STORED, FLAT, ONE PASS.
+    let cells = |name: &str| {
+        let line = text.lines().find(|line| line.contains(name)).unwrap();
+        let cells: Vec<&str> = line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
+        cells[cells.len() - 3..].to_vec()
+    };
+    assert_eq!(cells("── answer"), ["8 B", "8 B", "?"], "{text}");
+    assert_eq!(cells("── spiral"), ["18.8 KiB", "?", "?"], "{text}");
+    assert_eq!(cells("── station_names"), ["48 B", "?", "?"], "{text}");
+    let (_, text, _) = outcome(&run(&["ls", "--json", store.to_str().unwrap()]));
+    let nodes: Vec<Value> = serde_json::from_str(&text).unwrap();
+    let answer = nodes.iter().find(|node| node["path"] == "/small/answer").unwrap();
+    assert_eq!((&answer["kind"], &answer["flat_bytes"]), (&json!("broken"), &json!(8)));
+}
+
+/// Root is denied nothing: there the program runs as another user.
+#[test]
+fn a_store_that_may_not_be_entered_is_permission_denied() {
+    const NOBODY: u32 = 54_321;
+    let (folder, store) = sample();
+    let is_root =
+        fs::metadata("/proc/self").map(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0).unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    for mode in [0o000, 0o600] {
+        fs::set_permissions(&store, fs::Permissions::from_mode(mode)).unwrap();
+        for arguments in [&["ls"][..], &["cat", "climate/lat"], &["check"]] {
+            let mut command = zarrfs();
+            command.arg(arguments[0]).arg(&store).args(&arguments[1..]).current_dir("/");
+            if is_root {
+                command.uid(NOBODY).gid(NOBODY);
+            }
+            let Ok(output) = command.output() else {
+                eprintln!("SKIPPED: another user cannot run the program where it was built");
+                return;
+            };
+            let (code, stdout, stderr) = outcome(&output);
+            assert_eq!((code, stdout.as_str()), (1, ""), "{arguments:?}: {stderr}");
+            let expected =
+                format!("zarrfs: {}: cannot be opened: Permission denied (os error 13)", store.display());
+            assert_eq!(stderr.trim_end(), expected, "{arguments:?}");
+        }
+    }
+    fs::set_permissions(&store, fs::Permissions::from_mode(0o755)).unwrap();
+}
