@@ -1,8 +1,8 @@
 //! The threads that may block on the store, so that session threads never do.
 //!
-//! A job belongs to a lane (an inode). A lane runs at most [`Limits::lane_threads`] jobs at once, so that an
-//! array whose store hangs leaves threads to the others. A watchdog fails every request that has no reply by
-//! its deadline; the thread that hangs is written off and another one started in its place.
+//! A job belongs to a lane (an inode). A lane runs at most [`Limits::lane_threads`] jobs at once, so that the
+//! hanging store of one array leaves threads to the others. A watchdog fails every request that has no reply
+//! by its deadline; the thread that hangs is written off and another one started in its place.
 //!
 //! No FUSE types. Uses `fs` only for the description of a request. Invariants: every reply is taken exactly
 //! once; a lane's `offered` is how often the lane is in `ready`: the minimum of its queued jobs and the jobs
@@ -107,7 +107,7 @@ struct State {
     last_number: u64,
     threads: usize,
     idle: usize,
-    /// Threads whose job the watchdog failed and that have not returned.
+    /// Threads with a job that the watchdog failed, and that have not returned.
     written_off: usize,
     is_closed: bool,
 }
