@@ -244,7 +244,7 @@ user ./zarrfs mount store.zarr mnt
 user umount mnt
 mkdir roots && ./zarrfs mount store.zarr roots
 user ./zarrfs umount roots 2> not-yours && exit 1
-grep -q "only who mounted it" not-yours
+grep -q "the user that mounted it" not-yours
 ./zarrfs umount roots
 if grep -q "$PWD/mnt " /proc/self/mountinfo; then echo 'still mounted'; exit 1; fi
 user env PATH=/nonexistent ./zarrfs mount store.zarr mnt 2> no-helper && exit 1

@@ -36,8 +36,8 @@ fn refuse<T>(sentence: String) -> Result<T> {
 
 /// Unmounts, and returns when the daemon has written everything and exited. Fails with the reason when
 /// something cannot be written, when the mount is busy (naming the programs that use it), and when the daemon
-/// does not reply; `force` detaches at once. A mount whose daemon has crashed is detached; this is a failure
-/// if the mount was writable.
+/// does not reply; `force` detaches at once. The mount of a crashed daemon is detached; this is a failure if
+/// the mount was writable.
 pub fn unmount(mountpoint: &Path, force: bool) -> Result<()> {
     let entry = find(mountpoint)?;
     let shown = mountpoint.display();
@@ -166,7 +166,7 @@ fn unmount_dead(mountpoint: &Path, entry: &MountEntry) -> Result<()> {
     ))
 }
 
-/// Detaches a mount whose daemon has crashed (it replies ENOTCONN); leaves any other mount alone, without an
+/// Detaches the mount of a crashed daemon (it replies ENOTCONN); leaves any other mount alone, without an
 /// error.
 pub fn unmount_stale(mountpoint: &Path) -> Result<()> {
     let Ok(entry) = find(mountpoint) else { return Ok(()) };

@@ -163,7 +163,7 @@ fn serve(started: ReadySession, signals: SignalSet, report: Option<PipeWriter>) 
     mount.store_all()?;
     match ended {
         // A session thread that is just receiving a request when the last user leaves gets ECONNABORTED; so
-        // does one whose connection the administrator aborts, but then the mount is still attached.
+        // does one with a connection that the administrator aborts, but then the mount is still attached.
         Err(error) if error.raw_os_error() == Some(libc::ECONNABORTED) && mount.is_detached() => Ok(()),
         Err(error) => {
             // The kernel still shows a mount without a daemon.
@@ -179,7 +179,7 @@ fn block_signals() -> Result<SignalSet> {
         .map_err(|error| Error::Usage(format!("cannot block signals: {error}")))
 }
 
-/// A mount whose session does not run yet.
+/// A mount without a running session.
 struct ReadySession {
     session: Session<Fuse>,
     mount: ActiveMount,

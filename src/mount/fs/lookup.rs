@@ -93,7 +93,7 @@ impl FileSystem {
         Ok(is_group.then(|| Entity::new(Kind::JsonFolder, path)))
     }
 
-    /// The path of the array whose sidecar is called `name`.
+    /// The path of the array with the sidecar `name`.
     fn array_of_sidecar(&self, group: &str, name: &str, blocking: Blocking) -> FsResult<Option<String>> {
         let Some(stem) = name.strip_suffix(SIDECAR_SUFFIX).filter(|stem| !stem.is_empty()) else {
             return Ok(None);

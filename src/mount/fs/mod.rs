@@ -7,7 +7,7 @@
 //! `daemon`.
 //!
 //! Invariants: a real node wins over a generated name; an operation with [`Blocking::No`] never touches the
-//! store; an inode whose array was replaced replies ESTALE for ever.
+//! store; the inode of a replaced array replies ESTALE for ever.
 
 pub mod arrays;
 pub mod error;

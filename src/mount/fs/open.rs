@@ -80,7 +80,7 @@ impl FileSystem {
         }
     }
 
-    /// Undoes an open whose reply was not sent.
+    /// Undoes an open that got no reply.
     pub fn cancel_open(&self, handle: u64) {
         if let Some(Handle::Array { drop, .. }) = self.handles.get(handle).as_deref() {
             drop.cancel();

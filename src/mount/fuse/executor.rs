@@ -1,8 +1,9 @@
 //! The threads that may block on the store, so that session threads never do.
 //!
-//! A job belongs to a lane (an inode; its reads have a lane of their own). A lane runs at most [`Limits::lane_threads`] jobs at once, so that an
-//! array whose store hangs leaves threads to the others. A watchdog fails every request that has no reply by
-//! its deadline; the thread that hangs is written off and another one started in its place.
+//! A job belongs to a lane (an inode; its reads have a lane of their own). A lane runs at most
+//! [`Limits::lane_threads`] jobs at once, so that the hanging store of one array leaves threads to the others. A
+//! watchdog fails every request that has no reply by its deadline; the thread that hangs is written off and
+//! another one started in its place.
 //!
 //! No FUSE types. Uses `fs` only for the description of a request, and `request`, which tells the work whether its
 //! reply is still waited for. Invariants: every reply is taken exactly
@@ -110,7 +111,7 @@ struct State {
     last_number: u64,
     threads: usize,
     idle: usize,
-    /// Threads whose job the watchdog failed and that have not returned.
+    /// Threads with a job that the watchdog failed, and that have not returned.
     written_off: usize,
     is_closed: bool,
 }

@@ -13,7 +13,7 @@
 //!
 //! Invariants: a drop is recorded from before it begins until after it has ended. A drop by an open has ended
 //! when the kernel uses the handle, and at the latest after a second. Because of the inode's lock a drop
-//! concerns at most one WRITE: the one whose pages were filled before the drop ended. If pages of its range
+//! concerns at most one WRITE: the one that filled its pages before the drop ended. If pages of its range
 //! were read since the drop began, that range is dropped once more, after its bytes are in the array and
 //! before the reply.
 
@@ -35,7 +35,7 @@ const OPEN_TIME: Duration = Duration::from_secs(1);
 /// The drops of one file's pages.
 #[derive(Debug, Default)]
 pub struct PageDrops {
-    /// A WRITE may arrive whose pages were dropped.
+    /// A WRITE may arrive after its pages were dropped.
     is_doubtful: AtomicBool,
     state: Mutex<State>,
 }
@@ -81,7 +81,7 @@ pub struct OpenDrop {
 }
 
 impl OpenDrop {
-    /// For an open whose reply is about to be sent.
+    /// For an open, just before its reply is sent.
     pub fn new(drop: Option<PageDrop>) -> Self {
         OpenDrop { is_pending: drop.is_some().into(), drop: Mutex::new(drop.map(Box::new)) }
     }

@@ -1,6 +1,6 @@
 //! Files that have no counterpart in the store: sidecars, companion files, metrics and configuration.
 //!
-//! Uses `hierarchy`, `formats` and `array` through a [`Context`], the parts of a file system that these files
+//! Uses `hierarchy`, `formats` and `array` through a `Context`, the parts of a file system that these files
 //! are made from.
 
 pub mod companions;

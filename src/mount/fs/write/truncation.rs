@@ -265,7 +265,7 @@ impl FileSystem {
         array.open_for_writing().map_err(|error| self.write_failure(inode, "truncate", error))?;
         let mut result = array.zero();
         if !has_writers {
-            // There is no handle whose close would store it.
+            // No close of a handle would store it.
             result = result.and_then(|()| self.on_current(inode, &array, Array::flush));
         }
         array.close_for_writing();

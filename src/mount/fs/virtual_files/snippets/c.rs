@@ -64,8 +64,8 @@ fn integer(bytes: usize, is_signed: bool) -> &'static str {
     }
 }
 
-/// A C string. Control characters are three octal digits, so that a digit behind them stays apart; `??` would be a
-/// trigraph.
+/// A C string. Control characters are three octal digits, so that a digit after them stays apart; `??` would
+/// be a trigraph.
 fn quote(text: &str) -> String {
     let mut quoted = String::from("\"");
     for character in text.chars() {
