@@ -23,8 +23,11 @@ use super::intervals::Intervals;
 use super::sync::Mutex;
 use super::sync::atomic::AtomicBool;
 use crate::error::Error;
-use crate::memory::Buffer;
+use crate::memory::{Buffer, MIN_PAGES_BYTES};
 use crate::store::ObjectVersion;
+
+/// What a dirty unit takes beside its bytes. Of a long one it is nothing; of one byte it is nearly all.
+const UNIT_BYTES: usize = 768;
 
 /// The memory of sparse buffers is counted by these.
 const PAGE_BYTES: usize = 4096;
@@ -198,7 +201,8 @@ impl UnitState {
     pub fn memory_bytes(&self) -> u64 {
         let is_sparse = self.bytes.is_sparse() && self.base.is_none();
         let bytes = if is_sparse { self.touched.total() * PAGE_BYTES } else { self.bytes.len() };
-        (bytes + self.written.memory_bytes()) as u64
+        let beside = if self.bytes.len() < MIN_PAGES_BYTES { UNIT_BYTES } else { 0 };
+        (bytes + self.written.memory_bytes() + beside) as u64
     }
 }
 
@@ -226,6 +230,6 @@ mod tests {
         let mut scattered = UnitState::new(Buffer::new(MIB));
         (0..MIB).step_by(2).for_each(|at| scattered.insert(at..at + 1));
         assert!(scattered.memory_bytes() >= (MIB + MIB / 8 - 64) as u64, "and which bytes were written");
-        assert_eq!(UnitState::new(Buffer::sparse(100)).memory_bytes(), 100, "too short to be sparse");
+        assert_eq!(UnitState::new(Buffer::sparse(100)).memory_bytes(), 868, "too short to be sparse");
     }
 }
