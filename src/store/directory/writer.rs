@@ -1,8 +1,7 @@
 //! Writing into a folder on disk. Spec: v3 "File system store", "Store API implementation". Uses `sys`.
 //!
-//! An object is written to a temporary file in the folder `within` (an array's, or a group's), where the leftovers of a dead writer
-//! are found; then come fdatasync and rename. A living writer locks its temporary file before the first byte is in it: that
-//! distinguishes it from a leftover. Every path is resolved as in `mod.rs`.
+//! An object is written to a temporary file in the folder `within` (an array's, or a group's), fdatasynced and renamed. A living
+//! writer locks its file before the first byte is in it, unlike a dead writer's leftover. Paths resolve as in `mod.rs`.
 
 use std::ffi::CString;
 use std::fs::{File, TryLockError};
@@ -38,9 +37,8 @@ fn failed<'a>(key: &'a str, operation: &'static str) -> impl Fn(io::Error) -> Er
     move |error| Error::store(key, operation, error)
 }
 
-/// Sets the owner first, since changing it clears set-id bits, then the mode. A process that may not give files away keeps
-/// them, since safe data matter most; but no user gains a permission: another group does not get the permissions of the
-/// old one.
+/// Sets the owner first, since changing it clears set-id bits. A process that may not give files away keeps them, since safe
+/// data matter most; but another group does not get the permissions of the old one.
 fn set_owner_and_mode(file: &File, like: &Info, mode: u32) -> io::Result<()> {
     let change = |uid: Option<u32>, gid: Option<u32>| match std::os::unix::fs::fchown(file, uid, gid) {
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => Ok(false),
@@ -362,142 +360,4 @@ impl Writer for DirectoryStore {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use std::fs;
-    use std::io::Write;
-
-    use super::*;
-
-    fn place() -> (tempfile::TempDir, DirectoryStore, Info) {
-        let folder = tempfile::tempdir().unwrap();
-        fs::create_dir(folder.path().join("a")).unwrap();
-        fs::write(folder.path().join("a/zarr.json"), "{}").unwrap();
-        fs::set_permissions(folder.path().join("a/zarr.json"), fs::Permissions::from_mode(0o640)).unwrap();
-        let store = DirectoryStore::open(folder.path(), false).unwrap();
-        let like = store.head("a/zarr.json").unwrap().unwrap();
-        (folder, store, like)
-    }
-
-    fn mode(path: impl AsRef<std::path::Path>) -> u32 {
-        fs::metadata(path).unwrap().permissions().mode() & 0o7777
-    }
-
-    #[test]
-    fn a_folder_that_a_dead_writer_made_gets_its_mode() {
-        let (folder, store, like) = place();
-        let made = folder.path().join("a/c");
-        fs::create_dir(&made).unwrap();
-        let narrow = || fs::set_permissions(&made, fs::Permissions::from_mode(0o700)).unwrap();
-        narrow();
-        store.put("a/c/0", &[ObjectPart::Bytes(b"one")], "a", &like).unwrap();
-        assert_eq!(mode(&made), 0o750);
-        narrow();
-        store.put("a/c/0", &[ObjectPart::Bytes(b"two")], "a", &like).unwrap();
-        assert_eq!(mode(&made), 0o700, "it is not empty, so its mode is deliberate");
-    }
-
-    #[test]
-    fn an_object_is_put_with_its_folders_and_keeps_its_mode() {
-        let (folder, store, like) = place();
-        let root = folder.path();
-        let version = store
-            .put("a/c/0/1", &[ObjectPart::Bytes(b"one"), ObjectPart::Bytes(b"two")], "a", &like)
-            .unwrap();
-        assert_eq!(fs::read(root.join("a/c/0/1")).unwrap(), b"onetwo");
-        assert_eq!(store.head("a/c/0/1").unwrap().unwrap().version, version);
-        assert_eq!((mode(root.join("a/c/0/1")), mode(root.join("a/c"))), (0o640, 0o750));
-        fs::set_permissions(root.join("a/c/0/1"), fs::Permissions::from_mode(0o604)).unwrap();
-        let old = store.open("a/c/0/1").unwrap().unwrap();
-        store
-            .put("a/c/0/1", &[ObjectPart::Copy(old.as_ref(), 1..4), ObjectPart::Bytes(b"!")], "a", &like)
-            .unwrap();
-        assert_eq!(fs::read(root.join("a/c/0/1")).unwrap(), b"net!");
-        assert_eq!(mode(root.join("a/c/0/1")), 0o604);
-        let mut before = [0; 6];
-        old.read_exact_at(0, &mut before).unwrap();
-        assert_eq!(&before, b"onetwo", "an open object stays what it was");
-        store.sync(&["a/c/0/1".to_owned()], "a").unwrap();
-        assert!(store.delete("a/c/0/1").unwrap() && !store.delete("a/c/0/1").unwrap());
-        assert_eq!(fs::read_dir(root.join("a")).unwrap().count(), 2, "no temporary file is left");
-    }
-
-    #[test]
-    fn no_folder_is_made_above_the_array() {
-        let (folder, store, like) = place();
-        fs::remove_dir_all(folder.path().join("a")).unwrap();
-        assert_eq!(store.put("a/c/0", &[], "a", &like).unwrap_err().errno(), libc::ESTALE);
-        assert_eq!(store.put("b/c/0", &[], "b", &like).unwrap_err().errno(), libc::ESTALE);
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-    }
-
-    #[test]
-    fn one_writer_at_a_time_and_leftovers_go() {
-        let (folder, store, _) = place();
-        let lock = store.lock("a").unwrap();
-        assert!(lock.is_some());
-        let other = DirectoryStore::open(folder.path(), false).unwrap();
-        assert!(other.lock("a").unwrap().is_none());
-        drop(lock);
-        assert!(other.lock("a").unwrap().is_some());
-        fs::write(folder.path().join("a/.zarrfs-1-2.tmp"), "half").unwrap();
-        let mut of_the_living = File::create(folder.path().join("a/.zarrfs-1-3.tmp")).unwrap();
-        of_the_living.lock().unwrap();
-        assert_eq!(store.remove_unfinished("a").unwrap(), 1);
-        assert_eq!(fs::read_dir(folder.path().join("a")).unwrap().count(), 2);
-        of_the_living.unlock().unwrap();
-        assert_eq!(store.remove_unfinished("a").unwrap(), 0, "it is about to be locked");
-        of_the_living.write_all(b"h").unwrap();
-        assert_eq!(store.remove_unfinished("a").unwrap(), 1);
-        let old = File::create(folder.path().join("a/.zarrfs-1-4.tmp")).unwrap();
-        old.set_modified(std::time::SystemTime::now() - 2 * LOCKED_WITHIN).unwrap();
-        assert_eq!(store.remove_unfinished("a").unwrap(), 1);
-        File::create(folder.path().join("a/.zarrfs-99999999-5.tmp")).unwrap();
-        assert_eq!(store.remove_unfinished("a").unwrap(), 1);
-        assert!(folder.path().join("a/zarr.json").exists());
-    }
-
-    #[test]
-    fn a_document_is_locked_as_it_is_now() {
-        let (folder, store, like) = place();
-        let lock = store.lock("a/zarr.json").unwrap();
-        assert!(lock.is_some() && store.lock("a/zarr.json").unwrap().is_none());
-        assert!(store.lock("a").unwrap().is_some(), "its folder is another lock");
-        store.put("a/zarr.json", &[ObjectPart::Bytes(b"{}")], "a", &like).unwrap();
-        assert!(store.lock("a/zarr.json").unwrap().is_some(), "the lock was of what is gone");
-        fs::remove_file(folder.path().join("a/zarr.json")).unwrap();
-        assert_eq!(store.lock("a/zarr.json").err().unwrap().errno(), libc::ESTALE);
-    }
-
-    /// Removing leftovers must never remove a file that another process begins to write.
-    #[test]
-    fn a_new_temporary_file_is_no_leftover() {
-        let (_folder, store, like) = place();
-        let is_done = std::sync::atomic::AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let mut removed = 0;
-                while !is_done.load(Ordering::Relaxed) {
-                    removed += store.remove_unfinished("a").unwrap();
-                }
-                assert_eq!(removed, 0, "its writer lives");
-            });
-            let home = store.open_folder("a", "write").unwrap().unwrap();
-            (0..20_000).for_each(|_| drop(Temporary::new(&home).unwrap()));
-            for number in 0..300 {
-                let put = store.put("a/c", &[ObjectPart::Bytes(&[number as u8])], "a", &like);
-                assert!(put.is_ok(), "{number}: {put:?}");
-            }
-            is_done.store(true, Ordering::Relaxed);
-        });
-    }
-
-    #[test]
-    fn a_link_out_is_not_written_through() {
-        let (folder, store, like) = place();
-        let outside = tempfile::tempdir().unwrap();
-        std::os::unix::fs::symlink(outside.path(), folder.path().join("a/c")).unwrap();
-        assert!(store.put("a/c/0", &[ObjectPart::Bytes(b"x")], "a", &like).is_err());
-        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
-    }
-}
+mod tests;

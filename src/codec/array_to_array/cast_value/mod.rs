@@ -112,7 +112,7 @@ fn pairs(list: &Value, from: &DataType, to: &DataType) -> Result<Pairs, String> 
         let scalar = FillValue::from_v3(data_type, value);
         scalar.map(|scalar| code_of(&scalar.bytes)).map_err(|fault| {
             let name = data_type.name();
-            format!("holds a scalar that is not a {name}: {fault}")
+            format!("holds a scalar that is not of type {name}: {fault}")
         })
     };
     let list = list.as_array().ok_or("must be a list")?;

@@ -118,10 +118,10 @@ fn bad_configurations_are_refused() {
         (json!({"data_type": "int8", "scalar_map": []}), "\"scalar_map\" must be an object"),
         (json!({"data_type": "int8", "scalar_map": {"both": []}}), "has a member \"both\""),
         (json!({"data_type": "int8", "scalar_map": {"encode": {}}}), "in \"encode\" must be a list"),
-        (json!({"data_type": "int8", "scalar_map": {"decode": [[1]]}}), "in \"decode\" holds something else"),
-        (json!({"data_type": "int8", "scalar_map": {"decode": [["NaN", 1]]}}), "is no int8"),
-        (json!({"data_type": "int8", "scalar_map": {"encode": [[1, 128]]}}), "is no int8"),
-        (json!({"data_type": "int8", "scalar_map": {"encode": [["x", 1]]}}), "is no float32"),
+        (json!({"data_type": "int8", "scalar_map": {"decode": [[1]]}}), "in \"decode\" must hold pairs only"),
+        (json!({"data_type": "int8", "scalar_map": {"decode": [["NaN", 1]]}}), "is not of type int8"),
+        (json!({"data_type": "int8", "scalar_map": {"encode": [[1, 128]]}}), "is not of type int8"),
+        (json!({"data_type": "int8", "scalar_map": {"encode": [["x", 1]]}}), "is not of type float32"),
     ];
     for (configuration, reason) in bad {
         let error = refused(DataType::Float32, json!(0), configuration);
