@@ -30,32 +30,32 @@
 //!    nothing is decoded, session threads wake without preempting others, and one of them copies (`mount/fuse/read.rs`), since
 //!    the reader after the page cache still copies the previous data.
 //! 2. `mount/fs/read.rs` knows what the handle is: an array, a sidecar, a companion file, a generated file.
-//! 3. [`array::Array::read_at`] asks `array/grid.rs` which parts of the **units** (inner chunks of shards, else chunks) the range
-//!    touches: the **bands** of `array/bands.rs`. A band is the unit itself, unless the cache cannot hold a row of units, or a codec
+//! 3. [`array::Array::read_at`] asks `array/geometry/grid.rs` which parts of the **units** (inner chunks of shards, else chunks) the range
+//!    touches: the **bands** of `array/geometry/strips.rs`. A band is the unit itself, unless the cache cannot hold a row of units, or a codec
 //!    (blosc, `codec/partial.rs`) decodes some rows at the cost of those. The range is cut into boxes and each box into one piece
 //!    per band: nested loops over byte runs that are contiguous both in the file and in the unit.
-//! 4. `array/cache.rs` has the band, or one reader loads it and the others wait for that one load. Of a reader that goes from
-//!    one end to the other, `array/prefetch.rs` loads what comes next, but nothing that another such reader was given already
-//!    (`array/passed.rs`), and leaves what lies behind to be used again; where such a reader comes back to a unit for its next rows, DEFLATE goes on where it was (`array/streams.rs`).
-//! 5. A chunk source loads it: `array/plain.rs` gets the whole object; `array/sharded.rs` enters the shard through its
+//! 4. `array/cache/mod.rs` has the band, or one reader loads it and the others wait for that one load. Of a reader that goes from
+//!    one end to the other, `array/readahead.rs` loads what comes next, but nothing that another such reader was given already
+//!    (`array/readahead/consumed.rs`), and leaves what lies behind to be used again; where such a reader comes back to a unit for its next rows, DEFLATE goes on where it was (`array/source/resumable_decoders.rs`).
+//! 5. A chunk source loads it: `array/source/unsharded.rs` gets the whole object; `array/source/sharded.rs` enters the shard through its
 //!    index (read once, kept while the object's version is the same) and reads one range.
 //! 6. `codec/pipeline.rs` decodes into a recycled buffer (`memory`), which holds the unit in served order and byte order.
 //! 7. The pieces are copied into the reply, short runs of a row of units together; units that are missing in the store become fill
 //!    value.
 //!    Of a sequential reader past the page cache, whose requests come one after the other, the next replies are put together while
-//!    the kernel takes this one (`array/gathered.rs`).
+//!    the kernel takes this one (`array/readahead/replies.rs`).
 //!
-//! Chunks stored raw (bytes only) skip the cache: `array/raw.rs` reads ranges of the object, which stays open
-//! (`array/open_objects.rs`), and puts them in place; a session thread does so where the system has the bytes in memory.
+//! Chunks stored raw (bytes only) skip the cache: `array/read/uncompressed.rs` reads ranges of the object, which stays open
+//! (`array/source/open_objects.rs`), and puts them in place; a session thread does so where the system has the bytes in memory.
 //!
-//! open(2) compares the objects that were read, or are being read (`array/served.rs`), with the store: changed objects leave the
+//! open(2) compares the objects that were read, or are being read (`array/source/versions.rs`), with the store: changed objects leave the
 //! caches, the kernel's included, one open of a file after the other (`mount/fs/page_cache/page_drops.rs`). Objects that write-back
 //! itself replaced are unchanged. open(2) also chooses the cache mode (`mount/fs/page_cache/cache_mode.rs`): the kernel reads through its
 //! page cache; reads and writes bypass it, where the file is open for writing only, or beside such a writer; or, as root and on
 //! read-only mounts, the kernel reads the object itself (`mount/fuse/passthrough.rs`), where an array is exactly one raw object. Such
 //! reads skip all of this and appear in no metric.
 //!
-//! SEEK_HOLE and SEEK_DATA go through `mount/fs/seek.rs` to `array/holes.rs`, which looks for missing rows of chunks.
+//! SEEK_HOLE and SEEK_DATA go through `mount/fs/seek.rs` to `array/read/holes.rs`, which looks for missing rows of chunks.
 //!
 //! Order F is no second path: the served array has its axes reversed and a transpose before its codec chain, so
 //! that everything behind [`array::Array::open`] knows C order only.
@@ -65,14 +65,14 @@
 //! 1. `mount/fuse/write.rs` takes the request on the session thread if that does not block, else on the executor;
 //!    `mount/fs/write` cuts it at the end of the file. Of a memory map's page it stores only bytes that were not written directly
 //!    since the page was read (`mount/fs/page_cache/direct_writes.rs`).
-//! 2. [`array::Array::write_at`] copies the pieces into **dirty units** (`array/dirty.rs`), each with the set of byte intervals that
+//! 2. [`array::Array::write_at`] copies the pieces into **dirty units** (`array/write/dirty.rs`), each with the set of byte intervals that
 //!    were written (a write may split elements). A unit that is written in full is never read from the store; one written in part is
 //!    completed when somebody reads it or when it is stored. Readers of a dirty unit read it from there.
 //!    A session thread locks all of a write's units, answers, and copies then: whoever looks for the bytes meanwhile waits for those locks.
-//!    A stream of full units is stored beside its writer (`array/full_units.rs`), who gets no further ahead than two slabs.
-//! 3. close, fsync, the dirty limit, a timer, and the end of the mount store dirty units (`array/write_back.rs`): the
-//!    metadata document is compared first, and the array's folder and the store's are those that were opened; units are encoded in parallel (`array/encoding.rs`) to where they are written from
-//!    (`codec/encoded_bytes.rs`); all dirty units of one object make one new object (`array/shard_writer.rs` copies the inner chunks that
+//!    A stream of full units is stored beside its writer (`array/write/streaming.rs`), who gets no further ahead than two slabs.
+//! 3. close, fsync, the dirty limit, a timer, and the end of the mount store dirty units (`array/write/write_back.rs`): the
+//!    metadata document is compared first, and the array's folder and the store's are those that were opened; units are encoded in parallel (`array/write/encode.rs`) to where they are written from
+//!    (`codec/encoded_bytes.rs`); all dirty units of one object make one new object (`array/source/shard_rewrite.rs` copies the inner chunks that
 //!    did not change, undecoded). What is stored raw is not copied: who writes to it meanwhile gets a copy.
 //! 4. `store/directory/writer.rs` writes a temporary file (`store/directory/output.rs`, past the page cache if long), fdatasyncs it, renames
 //!    it; fsync(2) then syncs the folders.
@@ -117,7 +117,7 @@
 //! command line). `cargo test --test mount page_cache::` runs one file of one.
 //!
 //! - Any sequence of reads, writes, truncations, failures and remounts: `tests/model/fs_model.rs`, against a byte vector for each file.
-//! - Any interleaving of writers, readers, flushers, the timer and the store: `array/schedules`. The locks, atomics and threads
+//! - Any interleaving of writers, readers, flushers, the timer and the store: `array/interleavings`. The locks, atomics and threads
 //!   of `array` come from `array/sync.rs`; with the feature `shuttle` they are that library's, and this layer's own code runs over
 //!   a store in memory under schedules drawn at random: one load at a time, nothing that was written is lost or seen to go back,
 //!   what was synced lasts, a unit is clean only if nothing changed meanwhile. Weak memory orders are not modelled.

@@ -6,16 +6,16 @@ use std::collections::HashSet;
 use std::sync::{Arc, Once, Weak};
 use std::time::Duration;
 
-use super::Inner;
-use super::cache::ChunkCache;
-use super::gathered::GatheredBytes;
-use super::open_objects::OpenObjects;
-use super::permits::Permits;
-use super::rounds::store_each;
-use super::streams::Streams;
-use super::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use super::sync::{self, Mutex};
-use super::workers::Workers;
+use crate::array::Inner;
+use crate::array::cache::ChunkCache;
+use crate::array::readahead::replies::GatheredBytes;
+use crate::array::source::open_objects::OpenObjects;
+use crate::array::source::resumable_decoders::Streams;
+use crate::array::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::array::sync::{self, Mutex};
+use crate::array::workers::Workers;
+use crate::array::write::flush_all::store_each;
+use crate::array::write::semaphore::Permits;
 use crate::error::Error;
 use crate::sys::keep_freed_memory;
 

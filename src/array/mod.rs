@@ -4,59 +4,36 @@
 //!
 //! [`Array::open`] turns metadata into a *served* array: order F is served by reversing the axes and putting a
 //! transpose before the codec chain, so that everything behind it knows C order only; big-endian elements are the
-//! pipeline's last fix-up. `grid.rs` says which units a range touches, `cache.rs` holds them, `source.rs` with
-//! `plain.rs` and `sharded.rs` loads them, `view.rs` reads through all of it, `prefetch.rs` decodes ahead. Writing goes
-//! from `write.rs` into dirty units (`dirty.rs`) and from there by `write_back.rs` to the store.
+//! pipeline's last fix-up.
+//!
+//! | room | what lives there |
+//! |---|---|
+//! | `geometry/` | index arithmetic: which chunks a range touches, and how their bytes lie in it |
+//! | `cache/` | decoded chunks in memory |
+//! | `source/` | where chunks are stored: keys, shards and their indexes, versions of objects |
+//! | `write/` | from write(2) to the store: dirty chunks, encoding, write-back |
+//! | `read/` | from read(2) to chunks |
+//! | `readahead/` | what is decoded and copied ahead of sequential readers |
+//! | `variable/` | arrays of strings and bytes, element by element |
+//! | `engine.rs`, `workers.rs`, `sync.rs` | what all arrays share: the cache, the decoding threads, locks |
+//! | `verify.rs` | decodes everything and reports what is damaged |
+//!
+//! Each room uses only those above it; the methods of [`Inner`] are in the room that they belong to.
 
-mod bands;
 mod cache;
-mod check;
-mod dirty;
-mod encoding;
 mod engine;
-mod full_units;
-mod gathered;
-mod grid;
-#[cfg(test)]
-#[allow(clippy::expect_used)]
-mod grid_tests;
-mod held;
-mod holes;
-mod intervals;
-#[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::panic)]
-mod large_tests;
-mod open_objects;
-mod passed;
-mod permits;
-mod piece;
-mod plain;
-mod prefetch;
-mod raw;
-mod rounds;
+mod geometry;
 #[cfg(all(test, feature = "shuttle"))]
 #[allow(clippy::unwrap_used, clippy::panic)]
-mod schedules;
-mod served;
-mod shard_writer;
-mod sharded;
+mod interleavings;
+mod read;
+mod readahead;
 mod source;
-mod stored_objects;
-mod streams;
 mod sync;
-mod unsaved;
-mod variable_array;
-mod variable_chain;
-#[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::panic)]
-mod variable_tests;
-mod view;
+mod variable;
+mod verify;
 mod workers;
 mod write;
-mod write_back;
-#[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::panic)]
-mod write_tests;
 
 use std::sync::Arc;
 
@@ -69,23 +46,23 @@ use crate::metadata::{ArrayMetadata, CodecFamily, CodecSpec, ZarrFormat};
 use crate::store::Store;
 
 pub use crate::metadata::ByteOrder;
-use bands::Bands;
-use dirty::WriteState;
+pub use cache::reservation::Held;
 pub use engine::{Engine, EngineCounters};
-pub use gathered::Gathered;
-use grid::Grid;
-pub use held::Held;
-use passed::Passed;
-use plain::{Parts, Pipelines, Plain};
-pub use prefetch::Reader;
-use served::Served;
-use sharded::Sharded;
+use geometry::grid::{self, Grid};
+use geometry::strips::Bands;
+pub use read::Lent;
+pub use readahead::Reader;
+use readahead::consumed::Passed;
+pub use readahead::replies::Gathered;
+use source::sharded::Sharded;
+use source::unsharded::{Parts, Pipelines, Plain};
+use source::versions::Served;
 use source::{Keys, Place, Source};
 use sync::OnceLock;
 use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-pub use unsaved::Unsaved;
-pub use variable_array::VariableArray;
-pub use view::Lent;
+pub use variable::VariableArray;
+use write::dirty::WriteState;
+pub use write::dirty_report::Unsaved;
 
 /// Which index varies fastest in the served file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

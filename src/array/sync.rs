@@ -1,7 +1,7 @@
 //! Locks, condition variables, atomics and threads of this layer. Uses nothing of the crate.
 //!
 //! Those of parking_lot and the standard library. With the feature `shuttle` those of shuttle, under the same names: then the tests
-//! of `schedules.rs` decide after each operation on one of them which thread goes on.
+//! of `interleavings` decide after each operation on one of them which thread goes on.
 
 use std::io;
 

@@ -7,9 +7,9 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use super::sync::atomic::{AtomicUsize, Ordering};
-use super::sync::thread::{self, JoinHandle};
-use super::sync::{self, Condvar, Mutex};
+use crate::array::sync::atomic::{AtomicUsize, Ordering};
+use crate::array::sync::thread::{self, JoinHandle};
+use crate::array::sync::{self, Condvar, Mutex};
 
 /// What is shared among threads: so much for each, at least.
 const MIN_SHARE: usize = 64;

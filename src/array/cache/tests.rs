@@ -2,7 +2,7 @@
 
 use std::sync::Barrier;
 
-use super::*;
+use crate::array::cache::*;
 use crate::memory::Buffer;
 
 fn unit(bytes: usize) -> Loaded {

@@ -9,7 +9,13 @@ use super::rust::{line_of, module_of, occurrences, used_paths};
 
 /// The modules of a folder of `src`, from the bottom to the top: each may use itself and those before it. Every
 /// folder in it must be listed. A file that is not listed, and the folder's own `mod.rs`, may use all of them.
-pub const ORDERS: [(&str, &[&str]); 1] = [("mount", &["options", "metrics", "fs", "fuse", "daemon"])];
+pub const ORDERS: [(&str, &[&str]); 2] = [
+    (
+        "array",
+        &["sync", "geometry", "cache", "source", "write", "read", "readahead", "variable", "interleavings"],
+    ),
+    ("mount", &["options", "metrics", "fs", "fuse", "daemon"]),
+];
 
 /// Crates that only some folders may use.
 const CRATES: [(&str, &[&str]); 1] = [("fuser", &["mount/fuse/", "mount/daemon/"])];

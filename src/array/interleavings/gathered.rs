@@ -1,0 +1,66 @@
+//! What is gathered ahead of a reader, beside a writer who begins.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use crate::array::interleavings::write_back::{FILL, LENGTH, Scene, each_form, open, write_and_tell};
+use crate::array::sync::thread;
+use crate::array::{Array, Gathered, Reader};
+use crate::store::Store;
+
+/// As the mount does for a reader past the page cache.
+fn read(array: &Array, reader: &Reader, offset: u64) -> [u8; 4] {
+    let mut out = [0; 4];
+    match array.gathered(reader, offset..offset + 4, offset.is_multiple_of(8)) {
+        Gathered::Ready(lent) => out.copy_from_slice(&lent),
+        Gathered::Blocks | Gathered::None => {
+            if !array.read_cached(offset, &mut out) {
+                array.read_by(reader, offset, &mut out).unwrap();
+            }
+        }
+    }
+    array.note_lone_read(reader, offset, offset + 4);
+    out
+}
+
+/// A write that returned is seen by every read that begins later, though the bytes were gathered before.
+#[test]
+fn what_is_gathered_never_goes_back() {
+    each_form(|form| {
+        let scene = Scene::new(form, 100);
+        let store: Arc<dyn Store> = scene.store.clone();
+        let (array, done) = (open(&scene.engine, &store, "b"), AtomicU8::new(0));
+        let readers = [Reader::default(), Reader::default()];
+        for reader in &readers {
+            for offset in [0, 4] {
+                assert_eq!(read(&array, reader, offset), [FILL; 4]);
+            }
+        }
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                array.open_for_writing().unwrap();
+                for value in 1..=3 {
+                    write_and_tell(&array, 13, &[value], || done.store(value, Ordering::SeqCst));
+                    if value == 2 {
+                        array.flush().unwrap();
+                    }
+                }
+                array.sync().unwrap();
+                array.close_for_writing();
+            });
+            for reader in &readers {
+                let (array, done) = (&array, &done);
+                scope.spawn(move || {
+                    assert_eq!(read(array, reader, 8), [FILL; 4]);
+                    let floor = done.load(Ordering::SeqCst);
+                    let [first, second, rest @ ..] = read(array, reader, 12);
+                    assert_eq!((first, rest), (FILL, [FILL; 2]));
+                    let is_written = (1..=3).contains(&second) && second >= floor;
+                    assert!(is_written || (second == FILL && floor == 0), "{second} after {floor}");
+                });
+            }
+        });
+        drop(array);
+        scene.end(&[FILL; LENGTH]);
+    });
+}

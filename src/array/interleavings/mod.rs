@@ -1,0 +1,31 @@
+//! The cache and the write-back under schedules of shuttle's choice: after each operation on a lock, an atomic or the store,
+//! another thread may go on.
+//!
+//! `cargo test --features shuttle --lib array::interleavings`; `ZARRFS_SCHEDULES=100000` for that many schedules of each test
+//! (300 otherwise). What runs is this layer's own code over a store in memory, with `sync.rs` as the only stand-in.
+
+mod accepted;
+mod cache;
+mod gathered;
+mod served;
+mod write_back;
+
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
+use shuttle::{Config, Runner};
+
+/// Decoding and encoding in a debug build.
+const STACK_BYTES: usize = 1 << 19;
+/// How many places of a schedule the second half of the runs picks to change its mind at.
+const CHANGES: usize = 4;
+
+fn schedules() -> usize {
+    std::env::var("ZARRFS_SCHEDULES").ok().map_or(300, |count| count.parse().unwrap())
+}
+
+/// Runs a test under many schedules, drawn in two ways.
+fn explore(count: usize, test: impl Fn() + Send + Sync + Copy + 'static) {
+    let mut config = Config::new();
+    config.stack_size = STACK_BYTES;
+    Runner::new(RandomScheduler::new(count.div_ceil(2)), config.clone()).run(test);
+    Runner::new(PctScheduler::new(CHANGES, count.div_ceil(2)), config).run(test);
+}

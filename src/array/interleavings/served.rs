@@ -1,0 +1,42 @@
+//! Opens that compare what readers were given with the store, beside a write-back that replaces objects there.
+
+use std::time::Duration;
+
+use crate::array::interleavings::write_back::{FILL, LENGTH, Scene, each_form};
+use crate::array::sync::thread;
+
+/// Readers, writers and the timer of one mount: nothing of what they do looks like another program's change.
+#[test]
+fn our_own_objects_are_no_change() {
+    each_form(|form| {
+        let scene = Scene::new(form, 3);
+        let array = &scene.array;
+        array.revalidate().unwrap();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                for value in 1..=3 {
+                    array.write_at(3, &[value; 6]).unwrap();
+                    if value == 2 {
+                        array.flush().unwrap();
+                    }
+                }
+            });
+            for _ in 0..2 {
+                scope.spawn(move || {
+                    let mut out = [0; LENGTH];
+                    array.read_at(0, &mut out).unwrap();
+                });
+            }
+            scope.spawn(move || {
+                for _ in 0..3 {
+                    assert!(array.revalidate().unwrap(), "pages are dropped without a reason");
+                }
+            });
+            scope.spawn(|| scene.engine.store_settled(Duration::ZERO));
+        });
+        assert!(array.revalidate().unwrap(), "pages are dropped without a reason");
+        let mut expected = [FILL; LENGTH];
+        expected[3..9].fill(3);
+        scene.end(&expected);
+    });
+}

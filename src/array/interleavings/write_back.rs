@@ -1,0 +1,478 @@
+//! Whole arrays: writers, readers, flushers, the timer and the store, each between any two steps of the others.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::array::interleavings::{explore, schedules};
+use crate::array::sync::thread;
+use crate::array::{Array, Engine, Layout};
+use crate::error::{Error, Result};
+use crate::metadata::{Document, parse_v3};
+use crate::store::{Entry, Info, MemoryStore, Object, ObjectPart, ObjectVersion, StatFs, Store, Writer};
+
+/// Length of an array; its chunks have 4 elements, its shards 8.
+pub(in crate::array) const LENGTH: usize = 16;
+/// What was never written.
+pub(in crate::array) const FILL: u8 = 9;
+
+/// How an array is stored: read by ranges, through the cache, in shards.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::array) enum Form {
+    Raw,
+    Checked,
+    Sharded,
+}
+
+/// A store that takes its time, forgets what was not synced when asked for it, and is full for a while.
+#[derive(Default)]
+pub(in crate::array) struct Slow {
+    now: MemoryStore,
+    /// Objects by key as they were when they were synced last.
+    lasting: Mutex<HashMap<String, Vec<u8>>>,
+    /// How many more puts fail.
+    failing: AtomicU64,
+}
+
+impl Writer for Slow {
+    fn put(&self, key: &str, parts: &[ObjectPart<'_>], within: &str, like: &Info) -> Result<ObjectVersion> {
+        thread::yield_now();
+        let fail = |left: u64| left.checked_sub(1);
+        if self.failing.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fail).is_ok() {
+            return Err(Error::store(key, "write", std::io::Error::from_raw_os_error(libc::ENOSPC)));
+        }
+        let version = Writer::put(&self.now, key, parts, within, like)?;
+        thread::yield_now();
+        Ok(version)
+    }
+
+    fn delete(&self, key: &str) -> Result<bool> {
+        thread::yield_now();
+        Ok(self.now.delete(key))
+    }
+
+    fn sync(&self, keys: &[String], _within: &str) -> Result<()> {
+        thread::yield_now();
+        for key in keys {
+            let now = self.now.get(key, 1 << 20)?;
+            let mut lasting = self.lasting.lock().unwrap();
+            match now {
+                Some(bytes) => lasting.insert(key.clone(), bytes),
+                None => lasting.remove(key),
+            };
+        }
+        thread::yield_now();
+        Ok(())
+    }
+
+    fn lock(&self, folder: &str) -> Result<Option<Box<dyn Send + Sync>>> {
+        self.now.lock(folder)
+    }
+
+    fn touch(&self, key: &str, version: ObjectVersion) -> Result<Option<ObjectVersion>> {
+        self.now.touch(key, version)
+    }
+
+    fn remove_unfinished(&self, _folder: &str) -> Result<u64> {
+        Ok(0)
+    }
+}
+
+impl Store for Slow {
+    fn open(&self, key: &str) -> Result<Option<Box<dyn Object>>> {
+        thread::yield_now();
+        let object = self.now.open(key);
+        thread::yield_now();
+        object
+    }
+
+    fn get(&self, key: &str, limit_bytes: u64) -> Result<Option<Vec<u8>>> {
+        self.now.get(key, limit_bytes)
+    }
+
+    fn head(&self, key: &str) -> Result<Option<Info>> {
+        let info = self.now.head(key);
+        thread::yield_now();
+        info
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<Entry>> {
+        self.now.list(folder)
+    }
+
+    fn statfs(&self) -> Result<StatFs> {
+        self.now.statfs()
+    }
+
+    fn describe(&self) -> String {
+        self.now.describe()
+    }
+
+    fn writer(&self) -> Option<&dyn Writer> {
+        Some(self)
+    }
+}
+
+fn document(form: Form) -> Vec<u8> {
+    let checked = json!(["bytes", "crc32c"]);
+    let (chunk, codecs): (u64, Value) = match form {
+        Form::Raw => (4, json!(["bytes"])),
+        Form::Checked => (4, checked),
+        Form::Sharded => (
+            8,
+            json!([{"name": "sharding_indexed", "configuration": {"chunk_shape": [4], "codecs": checked,
+                "index_codecs": [{"name": "bytes", "configuration": {"endian": "little"}}]}}]),
+        ),
+    };
+    let document = json!({
+        "zarr_format": 3, "node_type": "array", "shape": [LENGTH], "data_type": "uint8", "fill_value": FILL,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [chunk]}},
+        "chunk_key_encoding": {"name": "default"}, "codecs": codecs,
+    });
+    document.to_string().into_bytes()
+}
+
+pub(in crate::array) fn open(engine: &Arc<Engine>, store: &Arc<dyn Store>, path: &str) -> Arc<Array> {
+    let key = format!("{path}/zarr.json");
+    let document = store.get(&key, 1 << 20).unwrap().unwrap();
+    let Document::Array(metadata) = parse_v3(&key, &document).unwrap() else { panic!("no array") };
+    Array::open(engine, store, path, Arc::new(metadata), Layout::default()).unwrap()
+}
+
+/// What another program reads of a store.
+fn content(store: Arc<dyn Store>, path: &str) -> Vec<u8> {
+    let engine = Engine::new(0, 1);
+    let mut out = vec![0; LENGTH];
+    open(&engine, &store, path).read_at(0, &mut out).unwrap();
+    out
+}
+
+pub(in crate::array) struct Scene {
+    form: Form,
+    pub(in crate::array) store: Arc<Slow>,
+    pub(in crate::array) engine: Arc<Engine>,
+    /// Open for writing.
+    pub(in crate::array) array: Arc<Array>,
+}
+
+impl Scene {
+    pub(in crate::array) fn new(form: Form, dirty_limit_bytes: u64) -> Scene {
+        let store = Arc::new(Slow::default());
+        for path in ["a", "b"] {
+            store.now.put(&format!("{path}/zarr.json"), document(form)).unwrap();
+        }
+        // StatFs for two units.
+        let engine = Engine::new(340, 1);
+        engine.set_settle(None);
+        engine.set_dirty_limit_bytes(dirty_limit_bytes);
+        let array = open(&engine, &(store.clone() as Arc<dyn Store>), "a");
+        array.open_for_writing().unwrap();
+        Scene { form, store, engine, array }
+    }
+
+    /// The bytes that would be left if the machine lost its power now.
+    pub(in crate::array) fn lasting(&self) -> Vec<u8> {
+        let store = MemoryStore::new();
+        store.put("a/zarr.json", document(self.form)).unwrap();
+        for (key, bytes) in self.store.lasting.lock().unwrap().iter() {
+            store.put(key, bytes.clone()).unwrap();
+        }
+        content(Arc::new(store), "a")
+    }
+
+    /// Everything is stored, and nothing else.
+    pub(in crate::array) fn end(self, expected: &[u8]) {
+        self.array.sync().unwrap();
+        assert!(!self.array.is_dirty());
+        assert_eq!(self.engine.counters().dirty_bytes, 0);
+        let mut out = vec![0; LENGTH];
+        self.array.read_at(0, &mut out).unwrap();
+        assert_eq!(out, expected, "read");
+        assert_eq!(content(self.store.clone(), "a"), expected, "stored");
+        assert_eq!(self.lasting(), expected, "synced");
+        self.array.close_for_writing();
+    }
+}
+
+pub(in crate::array) fn each_form(test: impl Fn(Form) + Send + Sync + Copy + 'static) {
+    for form in [Form::Raw, Form::Checked, Form::Sharded] {
+        explore(schedules().div_ceil(3), move || test(form));
+    }
+}
+
+/// As the adapter to FUSE does: at once, or else with patience.
+pub(in crate::array) fn write(array: &Array, offset: u64, data: &[u8]) {
+    write_and_tell(array, offset, data, || ());
+}
+
+/// The same; the writer is told as early as the adapter tells him.
+pub(in crate::array) fn write_and_tell(array: &Array, offset: u64, data: &[u8], tell: impl Fn()) {
+    let accept = || {
+        tell();
+        Ok::<(), Error>(())
+    };
+    if !array.write_now(offset, data, accept).unwrap() {
+        array.write_at(offset, data).unwrap();
+        tell();
+    }
+}
+
+#[test]
+fn writers_of_one_chunk_lose_nothing() {
+    each_form(|form| {
+        let scene = Scene::new(form, 6);
+        let mut expected = [FILL; LENGTH];
+        thread::scope(|scope| {
+            for writer in 0..3usize {
+                let array = &scene.array;
+                scope.spawn(move || {
+                    for at in (writer..9).step_by(3) {
+                        write(&array, at as u64, &[writer as u8 + 1]);
+                    }
+                });
+                (writer..9).step_by(3).for_each(|at| expected[at] = writer as u8 + 1);
+            }
+            scope.spawn(|| scene.array.flush().unwrap());
+            scope.spawn(|| scene.engine.store_settled(Duration::ZERO));
+        });
+        scene.end(&expected);
+    });
+}
+
+/// A write that returned is seen by every read that begins later, wherever the unit is by then: dirty, on its way to the store,
+/// in the cache or out of it.
+#[test]
+fn a_reader_never_goes_back() {
+    each_form(|form| {
+        let scene = Scene::new(form, 2);
+        let (array, done) = (&scene.array, &AtomicU8::new(0));
+        scene.array.write_at(5, &[0]).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                for value in 1..=4 {
+                    write_and_tell(array, 5, &[value], || done.store(value, Ordering::SeqCst));
+                    if value % 2 == 0 {
+                        array.flush().unwrap();
+                    }
+                }
+            });
+            for reader in 0..2 {
+                scope.spawn(move || {
+                    let mut floor = 0;
+                    for _ in 0..4 {
+                        floor = floor.max(done.load(Ordering::SeqCst));
+                        let mut out = [0; 2];
+                        if reader == 0 || !array.read_cached(4, &mut out) {
+                            array.read_at(4, &mut out).unwrap();
+                        }
+                        assert!(out[1] >= floor && out[0] == FILL, "{out:?} after {floor}");
+                        floor = out[1];
+                    }
+                });
+            }
+            scope.spawn(move || {
+                // What makes entries of the cache go, and others be looked at again.
+                let mut out = [0; 8];
+                array.read_at(8, &mut out).unwrap();
+                array.revalidate().unwrap();
+                array.read_at(0, &mut out).unwrap();
+            });
+            scope.spawn(|| scene.engine.store_settled(Duration::ZERO));
+        });
+        let mut expected = [FILL; LENGTH];
+        expected[5] = 4;
+        scene.end(&expected);
+    });
+}
+
+/// Another program replaces an object and opens the file, while others read it: where what the kernel holds may be kept, they
+/// were given what the object holds now.
+#[test]
+fn what_may_be_kept_is_what_is_stored() {
+    each_form(|form| {
+        let scene = Scene::new(form, 100);
+        let [old, new] = [1, 2].map(|value| {
+            scene.array.write_at(0, &[value; 4]).unwrap();
+            scene.array.sync().unwrap();
+            let objects = scene.store.lasting.lock().unwrap().clone();
+            objects.into_iter().next().unwrap()
+        });
+        let (key, old) = old;
+        scene.store.now.put(&key, old).unwrap();
+        let store: Arc<dyn Store> = scene.store.clone();
+        let array = open(&scene.engine, &store, "a");
+        assert!(!array.revalidate().unwrap() && array.revalidate().unwrap());
+        let read = || {
+            let mut out = [0; 2];
+            array.read_at(0, &mut out).unwrap();
+            out[1]
+        };
+        thread::scope(|scope| {
+            let early = scope.spawn(read);
+            let opener = scope.spawn(|| {
+                scene.store.now.put(&key, new.1).unwrap();
+                (array.revalidate().unwrap(), read())
+            });
+            let (is_kept, late) = opener.join().unwrap();
+            assert_eq!(late, 2);
+            assert!(!is_kept || early.join().unwrap() == 2, "the kernel holds what is no longer stored");
+        });
+        scene.array.close_for_writing();
+    });
+}
+
+/// After sync returned, what was written before it survives a power cut, whoever stored or synced it.
+#[test]
+fn what_was_synced_lasts() {
+    each_form(|form| {
+        let scene = Scene::new(form, 100);
+        let mut expected = [FILL; LENGTH];
+        thread::scope(|scope| {
+            for writer in 0..2usize {
+                let scene = &scene;
+                scope.spawn(move || {
+                    for value in 1..=2u8 {
+                        scene.array.write_at(writer as u64 * 4, &[value]).unwrap();
+                        scene.array.sync().unwrap();
+                        assert!(scene.lasting()[writer * 4] == value, "{value} of {writer} was synced");
+                    }
+                });
+                expected[writer * 4] = 2;
+            }
+            scope.spawn(|| scene.engine.store_settled(Duration::ZERO));
+        });
+        scene.end(&expected);
+    });
+}
+
+/// Puts fail for a while: each failure is counted, nothing is lost, and it goes through afterwards.
+#[test]
+fn failures_lose_nothing() {
+    each_form(|form| {
+        let scene = Scene::new(form, 3);
+        scene.store.failing.store(3, Ordering::SeqCst);
+        let mut expected = [FILL; LENGTH];
+        let told = AtomicU64::new(0);
+        thread::scope(|scope| {
+            for writer in 0..2usize {
+                let (scene, told) = (&scene, &told);
+                scope.spawn(move || {
+                    for at in (writer..8).step_by(2) {
+                        // A write is taken as a whole or not at all.
+                        while scene.array.write_at(at as u64, &[at as u8]).is_err() {
+                            told.fetch_add(1, Ordering::SeqCst);
+                        }
+                    }
+                    if scene.array.flush().is_err() {
+                        told.fetch_add(1, Ordering::SeqCst);
+                    }
+                });
+                (writer..8).step_by(2).for_each(|at| expected[at] = at as u8);
+            }
+            scope.spawn(|| scene.array.write_page(15, &[7]).unwrap());
+        });
+        expected[15] = 7;
+        while scene.array.flush().is_err() {}
+        assert_eq!(scene.store.failing.load(Ordering::SeqCst), 0);
+        let counted = scene.array.failures().0;
+        assert!(counted > 0 && counted >= told.load(Ordering::SeqCst), "{counted} counted");
+        scene.end(&expected);
+    });
+}
+
+/// The size is set to 0 while others flush and read: what was before is never seen again, what came after is not lost.
+#[test]
+fn a_zeroed_array_stays_zero() {
+    each_form(|form| {
+        let scene = Scene::new(form, 100);
+        let (array, step) = (&scene.array, &AtomicU8::new(0));
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                array.write_at(0, &[5; 6]).unwrap();
+                array.zero().unwrap();
+                step.store(1, Ordering::SeqCst);
+                array.write_at(2, &[7]).unwrap();
+                step.store(2, Ordering::SeqCst);
+            });
+            scope.spawn(move || {
+                for _ in 0..3 {
+                    let done = step.load(Ordering::SeqCst);
+                    let mut out = [0; 4];
+                    if !array.read_cached(0, &mut out) {
+                        array.read_at(0, &mut out).unwrap();
+                    }
+                    assert!(done == 0 || out[0] == 0, "{out:?} after {done}");
+                    assert!(done < 2 || out[2] == 7, "{out:?} after {done}");
+                    assert!([0, 5, FILL].contains(&out[0]) && [0, 5, 7, FILL].contains(&out[2]), "{out:?}");
+                }
+            });
+            scope.spawn(move || array.flush().unwrap());
+            scope.spawn(|| scene.engine.store_settled(Duration::ZERO));
+        });
+        let mut expected = [0; LENGTH];
+        expected[2] = 7;
+        scene.end(&expected);
+    });
+}
+
+/// Two arrays share a dirty limit that is too small for both.
+#[test]
+fn writers_of_two_arrays_make_room_for_each_other() {
+    each_form(|form| {
+        let scene = Scene::new(form, 4);
+        let other = open(&scene.engine, &(scene.store.clone() as Arc<dyn Store>), "b");
+        other.open_for_writing().unwrap();
+        let data: Vec<u8> = (0..LENGTH as u8).collect();
+        thread::scope(|scope| {
+            for array in [&scene.array, &other] {
+                let data = &data;
+                scope.spawn(move || {
+                    for from in (0..LENGTH).step_by(5) {
+                        let to = (from + 5).min(LENGTH);
+                        write(&array, from as u64, &data[from..to]);
+                    }
+                });
+            }
+        });
+        other.sync().unwrap();
+        other.close_for_writing();
+        assert_eq!(content(scene.store.clone(), "b"), data);
+        scene.end(&data);
+    });
+}
+
+/// The last writer goes while another comes and the timer looks: whatever is dirty then is known to the end of the mount.
+#[test]
+fn writers_come_and_go() {
+    each_form(|form| {
+        let scene = Scene::new(form, 100);
+        let mut expected = [FILL; LENGTH];
+        thread::scope(|scope| {
+            for writer in 0..2usize {
+                let array = &scene.array;
+                scope.spawn(move || {
+                    for round in 0..2usize {
+                        array.open_for_writing().unwrap();
+                        write(&array, (writer * 4 + round) as u64, &[round as u8]);
+                        array.close_for_writing();
+                    }
+                });
+                expected[writer * 4..writer * 4 + 2].copy_from_slice(&[0, 1]);
+            }
+            scope.spawn(|| {
+                scene.array.close_for_writing();
+                scene.engine.store_settled(Duration::ZERO);
+                scene.engine.store_settled(Duration::ZERO);
+            });
+        });
+        assert!(scene.engine.store_all(Duration::from_secs(60)).is_empty());
+        assert_eq!(content(scene.store.clone(), "a"), expected);
+        assert_eq!(scene.lasting(), expected);
+        assert!(!scene.array.has_writers());
+        scene.array.open_for_writing().unwrap();
+        scene.end(&expected);
+    });
+}

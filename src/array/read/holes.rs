@@ -1,0 +1,223 @@
+//! Which parts of the flat file are missing chunks, for SEEK_HOLE and SEEK_DATA.
+//!
+//! Uses its neighbours in `array`. The file is cut into tiles of whole rows of chunks; a tile whose objects are all
+//! missing is part of a hole. What is not told as a hole may still be one: that is always allowed, the other way round
+//! never.
+//!
+//! Invariant: a hole begins and ends between pages (or at the file's end), whatever offset was asked for.
+
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::ops::Range;
+
+use crate::array::geometry::strips::{Slab, slab};
+use crate::array::{Array, Inner};
+use crate::error::Result;
+use crate::request;
+
+/// Holes are told from this length on.
+const MIN_HOLE_BYTES: u64 = 1 << 20;
+const PAGE_BYTES: u64 = 4096;
+/// So many objects are looked for in one call; what lies behind them counts as data.
+const MAX_LOOKS: u64 = 1 << 16;
+/// The same of units, of which an object may have many.
+const MAX_UNITS: u64 = 1 << 22;
+
+/// The rows of chunks over a file.
+struct Tiles<'a> {
+    inner: &'a Inner,
+    /// Chunks of one row.
+    slab: Slab,
+    /// Rows of one tile.
+    slabs: u64,
+    looks: Cell<u64>,
+    /// Units that were looked at, whatever objects they are in.
+    units: Cell<u64>,
+}
+
+impl Array {
+    /// The first byte from `offset` on that may be other than zero; `None` where there is none before the end of the
+    /// file. Blocks on the store.
+    pub fn next_data(&self, offset: u64) -> Result<Option<u64>> {
+        let size = self.size_bytes();
+        if offset >= size {
+            return Ok(None);
+        }
+        let Some(tiles) = self.tiles() else { return Ok(Some(offset)) };
+        let mut at = offset;
+        while at < size {
+            match tiles.hole(tiles.tile_of(at))? {
+                Some(hole) if hole.contains(&at) => at = hole.end,
+                _ => return Ok(Some(at)),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The first byte from `offset` on that lies in a hole, or the end of the file, where there always is one; `None`
+    /// behind that. Blocks on the store.
+    pub fn next_hole(&self, offset: u64) -> Result<Option<u64>> {
+        let size = self.size_bytes();
+        if offset >= size {
+            return Ok(None);
+        }
+        let Some(tiles) = self.tiles() else { return Ok(Some(size)) };
+        for tile in tiles.tile_of(offset)..tiles.count() {
+            if let Some(hole) = tiles.hole(tile)?
+                && offset < hole.end
+            {
+                return Ok(Some(offset.max(hole.start)));
+            }
+        }
+        Ok(Some(size))
+    }
+
+    /// `None` where no hole may be told: a missing chunk is not zero, or somebody writes. Pages of a memory map that
+    /// the kernel holds are not known here.
+    fn tiles(&self) -> Option<Tiles<'_>> {
+        let inner = &*self.inner;
+        if self.has_writers() || self.is_dirty() || inner.fill.iter().any(|&byte| byte != 0) {
+            return None;
+        }
+        let slab = slab(&inner.grid)?;
+        let mut tiles = Tiles { inner, slab, slabs: 1, looks: Cell::new(0), units: Cell::new(0) };
+        let row_bytes = tiles.slab_range(0).end.max(1);
+        tiles.slabs = (MIN_HOLE_BYTES + 2 * PAGE_BYTES).div_ceil(row_bytes);
+        Some(tiles)
+    }
+}
+
+impl Tiles<'_> {
+    fn rows(&self) -> u64 {
+        self.inner.grid.chunks() / self.slab.bands.max(1)
+    }
+
+    fn count(&self) -> u64 {
+        self.rows().div_ceil(self.slabs)
+    }
+
+    /// The bytes of the file that a row of chunks covers, which are contiguous.
+    fn slab_range(&self, row: u64) -> Range<u64> {
+        let grid = &self.inner.grid;
+        let index = grid.index(row.saturating_mul(self.slab.bands));
+        let mut stride = grid.size_bytes();
+        let mut start = 0;
+        for (axis, &number) in grid.axes().iter().zip(&index) {
+            stride /= axis.extent().max(1);
+            let span = axis.span(number);
+            start += span.start * stride;
+            if axis.longest() > 1 && axis.extent() > 1 {
+                let end = axis.extent().min(span.start.saturating_add(span.length));
+                return start..start + (end - span.start) * stride;
+            }
+        }
+        start..start + stride
+    }
+
+    fn range(&self, tile: u64) -> Range<u64> {
+        let (first, end) = (tile * self.slabs, ((tile + 1) * self.slabs).min(self.rows()));
+        self.slab_range(first).start..self.slab_range(end.saturating_sub(1)).end
+    }
+
+    fn tile_of(&self, offset: u64) -> u64 {
+        let chunk = self.inner.grid.chunk_at(offset).unwrap_or(0);
+        chunk / self.slab.bands.max(1) / self.slabs
+    }
+
+    /// The part of a tile that is a hole: whole pages, but up to a neighbour that is missing, too.
+    fn hole(&self, tile: u64) -> Result<Option<Range<u64>>> {
+        if !self.is_missing(tile)? {
+            return Ok(None);
+        }
+        let Range { mut start, mut end } = self.range(tile);
+        if start % PAGE_BYTES != 0 && !self.is_missing(tile - 1)? {
+            start = start.next_multiple_of(PAGE_BYTES);
+        }
+        let is_last = tile + 1 == self.count();
+        if end % PAGE_BYTES != 0 && !is_last && !self.is_missing(tile + 1)? {
+            end = end / PAGE_BYTES * PAGE_BYTES;
+        }
+        Ok(Some(start..end))
+    }
+
+    fn is_missing(&self, tile: u64) -> Result<bool> {
+        let source = &self.inner.source;
+        let rows = tile * self.slabs..((tile + 1) * self.slabs).min(self.rows());
+        let mut seen = HashSet::new();
+        for unit in rows.start * self.slab.bands..rows.end * self.slab.bands {
+            let units = self.units.get();
+            self.units.set(units + 1);
+            if units >= MAX_UNITS {
+                return Ok(false);
+            }
+            let index = self.inner.grid.index(unit);
+            if !seen.insert(source.object(&index)) {
+                continue;
+            }
+            let looks = self.looks.get();
+            self.looks.set(looks + 1);
+            let key = source.key(&self.inner.place(), &index)?;
+            request::check(&key)?;
+            if looks >= MAX_LOOKS || self.inner.store.head(&key)?.is_some() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::array::{Engine, Layout};
+    use crate::metadata::{Document, parse_v3};
+    use crate::store::{MemoryStore, Store};
+
+    /// 40 rows of 100,000 bytes in chunks of (8, 50,000): a tile is two rows of chunks, 1.6 MB.
+    fn array(fill_value: u8, present: &[&str]) -> Arc<Array> {
+        let store = MemoryStore::new();
+        let document = json!({"zarr_format": 3, "node_type": "array", "shape": [40, 100_000], "data_type": "uint8",
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [8, 50_000]}}, "fill_value": fill_value,
+            "chunk_key_encoding": {"name": "default"}, "codecs": [{"name": "bytes"}]});
+        for key in present {
+            store.put(key, vec![1; 400_000]).unwrap();
+        }
+        let Document::Array(metadata) = parse_v3("zarr.json", document.to_string().as_bytes()).unwrap()
+        else {
+            panic!("an array")
+        };
+        let store: Arc<dyn Store> = Arc::new(store);
+        Array::open(&Engine::new(1 << 20, 1), &store, "", Arc::new(metadata), Layout::default()).unwrap()
+    }
+
+    #[test]
+    fn missing_rows_of_chunks_are_holes_of_whole_pages() {
+        let array = array(0, &["c/2/1"]);
+        // Rows of chunks 2 and 3 are the second tile: 1.6 to 3.2 MB, which no page begins or ends with.
+        assert_eq!(array.next_hole(0).unwrap(), Some(0));
+        assert_eq!(array.next_data(0).unwrap(), Some(1_597_440));
+        assert_eq!(array.next_data(1_597_440).unwrap(), Some(1_597_440));
+        assert_eq!(array.next_hole(1_597_440).unwrap(), Some(3_203_072));
+        assert_eq!(array.next_hole(2_000_000).unwrap(), Some(3_203_072));
+        assert_eq!(array.next_data(3_203_072).unwrap(), None, "the hole reaches the end");
+        assert_eq!(array.next_hole(3_999_999).unwrap(), Some(3_999_999));
+        assert_eq!((array.next_hole(4_000_000).unwrap(), array.next_data(4_000_000).unwrap()), (None, None));
+    }
+
+    #[test]
+    fn what_is_not_zero_is_data() {
+        let array = array(1, &[]);
+        assert_eq!((array.next_data(5).unwrap(), array.next_hole(5).unwrap()), (Some(5), Some(4_000_000)));
+    }
+
+    #[test]
+    fn an_array_without_chunks_is_one_hole() {
+        let array = array(0, &[]);
+        assert_eq!((array.next_data(0).unwrap(), array.next_hole(7).unwrap()), (None, Some(7)));
+    }
+}

@@ -1,0 +1,128 @@
+//! Arrays large enough for what small ones never start: full units stored beside their writer, and bands of blosc blocks
+//! and of small caches.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::array::{Array, Engine, Layout, Reader};
+use crate::metadata::{Document, parse_v3};
+use crate::store::{MemoryStore, Store};
+
+/// Units of 8 MiB in a slab of 64 MiB, which is all of the array.
+const SHAPE: [u64; 3] = [16, 2048, 1024];
+const CHUNK: [u64; 3] = [16, 512, 512];
+const SIZE_BYTES: usize = 64 << 20;
+
+fn open(store: &Arc<dyn Store>, cache_limit_bytes: u64, dirty_limit_bytes: u64) -> (Arc<Engine>, Arc<Array>) {
+    let bytes = store.get("zarr.json", 1 << 16).unwrap().unwrap();
+    let Document::Array(metadata) = parse_v3("zarr.json", &bytes).unwrap() else { panic!("an array") };
+    let engine = Engine::new(cache_limit_bytes, 2);
+    engine.set_dirty_limit_bytes(dirty_limit_bytes);
+    engine.let_readers_keep();
+    let array = Array::open(&engine, store, "", Arc::new(metadata), Layout::default()).unwrap();
+    (engine, array)
+}
+
+fn content() -> Vec<u8> {
+    (0..SIZE_BYTES / 2).flat_map(|at| (((at * at) >> 7) as u16 & 0x3ff).to_le_bytes()).collect()
+}
+
+fn document(codecs: Value) -> Vec<u8> {
+    let document = json!({"zarr_format": 3, "node_type": "array", "shape": SHAPE, "data_type": "uint16", "fill_value": 0,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": CHUNK}},
+        "chunk_key_encoding": {"name": "default"}, "codecs": codecs});
+    document.to_string().into_bytes()
+}
+
+/// Writes all in pieces of 1 MiB, then reads through engines with room and without, in order and at random.
+fn there_and_back(compressor: Value) {
+    let store = MemoryStore::new();
+    let little = json!({"name": "bytes", "configuration": {"endian": "little"}});
+    store.put("zarr.json", document(json!([little, compressor]))).unwrap();
+    let store: Arc<dyn Store> = Arc::new(store);
+    let content = content();
+    let (engine, array) = open(&store, 256 << 20, 64 << 20);
+    array.open_for_writing().unwrap();
+    for (number, piece) in content.chunks(1 << 20).enumerate() {
+        array.write_at((number << 20) as u64, piece).unwrap();
+    }
+    let is_storing = || engine.counters().units_encoded < 8;
+    for _ in 0..600 {
+        if is_storing() {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+    }
+    assert!(!is_storing(), "full units are stored without a flush");
+    array.flush().unwrap();
+    let counted = engine.counters();
+    assert_eq!((counted.units_encoded, counted.bases_read, counted.dirty_bytes), (8, 0, 0));
+    array.close_for_writing();
+    for cache_limit_bytes in [256 << 20, 24 << 20, 0] {
+        let (engine, array) = open(&store, cache_limit_bytes, 0);
+        let reader = Reader::default();
+        let mut out = vec![0; 1 << 20];
+        for (number, piece) in
+            content.chunks(1 << 20).enumerate().take(if cache_limit_bytes == 0 { 2 } else { 64 })
+        {
+            let offset = (number << 20) as u64;
+            array.read_by(&reader, offset, &mut out).unwrap();
+            assert!(out == piece, "{offset} with a cache of {cache_limit_bytes}");
+            array.note_read(&reader, offset, offset + out.len() as u64);
+        }
+        let amplification = engine.counters().decoded_bytes / SIZE_BYTES as u64;
+        assert!(cache_limit_bytes == 0 || amplification <= 8, "{amplification}");
+        for number in 0..20 {
+            let (from, length) = (number * 3_333_331, 1 + number * 977);
+            array.read_at(from as u64, &mut out[..length]).unwrap();
+            assert!(out[..length] == content[from..from + length], "{length} at {from}, {cache_limit_bytes}");
+        }
+    }
+}
+
+#[test]
+fn blosc_blocks() {
+    there_and_back(json!({"name": "blosc", "configuration":
+        {"cname": "lz4", "clevel": 5, "shuffle": "shuffle", "typesize": 2, "blocksize": 0}}));
+}
+
+#[test]
+fn streams_that_go_on() {
+    there_and_back(json!({"name": "gzip", "configuration": {"level": 1}}));
+}
+
+#[test]
+fn whole_chunks() {
+    there_and_back(json!({"name": "zstd", "configuration": {"level": 1, "checksum": false}}));
+}
+
+/// Of what one reader was given, another who comes near decodes nothing ahead once more.
+#[test]
+fn parts_of_several_readers() {
+    let store = MemoryStore::new();
+    let little = json!({"name": "bytes", "configuration": {"endian": "little"}});
+    let blosc = json!({"name": "blosc", "configuration":
+        {"cname": "lz4", "clevel": 1, "shuffle": "shuffle", "typesize": 2, "blocksize": 65536}});
+    store.put("zarr.json", document(json!([little, blosc]))).unwrap();
+    let store: Arc<dyn Store> = Arc::new(store);
+    let (_engine, array) = open(&store, 256 << 20, 256 << 20);
+    array.open_for_writing().unwrap();
+    array.write_at(0, &content()).unwrap();
+    array.flush().unwrap();
+    array.close_for_writing();
+    // Room for a few slabs of 4 MiB.
+    let (engine, array) = open(&store, 24 << 20, 0);
+    let mut out = vec![0; 1 << 20];
+    for part in [48..64, 16..32, 32..48, 0..16] {
+        let reader = Reader::default();
+        for number in part {
+            let offset = number << 20;
+            array.read_by(&reader, offset, &mut out).unwrap();
+            array.note_read(&reader, offset, offset + (1 << 20));
+        }
+    }
+    let more = engine.counters().decoded_bytes - SIZE_BYTES as u64;
+    // A thread that is kept from running between looking for a band and decoding it may find it read and gone.
+    const BAND_BYTES: u64 = 512 << 10;
+    assert!(more <= engine.workers.count() as u64 * BAND_BYTES, "{more} bytes decoded once more");
+}

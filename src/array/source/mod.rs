@@ -1,0 +1,278 @@
+//! Where units come from: a chunk source loads and decodes one unit of an array.
+//!
+//! Two kinds: `unsharded.rs`, whose units are whole chunks, and `sharded.rs`, where a shard is a source whose units
+//! are its inner chunks. Uses `store`, `metadata`, `codec`.
+
+pub mod open_objects;
+pub mod replacement;
+pub mod resumable_decoders;
+pub mod shard_rewrite;
+pub mod sharded;
+pub mod stored_objects;
+pub mod unsharded;
+pub mod versions;
+
+use std::cell::Cell;
+use std::ops::{ControlFlow, Range};
+use std::sync::{Arc, OnceLock};
+
+use crate::array::cache::{ChunkCache, Loaded};
+use crate::array::geometry::grid::Axis;
+use crate::array::source::replacement::Target;
+use crate::array::source::replacement::{Encoded, EncodedUnit};
+use crate::array::source::resumable_decoders::Streams;
+use crate::array::source::versions::Served;
+use crate::codec::{CodecError, CodecResult, StoredBytes, scratch};
+use crate::error::{Error, Result};
+use crate::memory::Buffer;
+use crate::metadata::ChunkKeyEncoding;
+use crate::store::{Object, ObjectVersion, Store, join};
+
+/// The most bytes that one decoded unit may have: it is held in memory as a whole.
+pub const MAX_UNIT_BYTES: u64 = 4 << 30;
+
+/// Loads and decodes units.
+pub trait Source: Send + Sync {
+    /// The axes of the grid of units, in served order.
+    fn axes(&self) -> &[Axis];
+    /// Loads the unit with these per-axis numbers.
+    fn load(&self, at: &Place<'_>, unit: &[u64]) -> Result<Loaded>;
+    /// Loads these bytes of the decoded unit, which begin and end between elements, and tells how many had to be decoded;
+    /// `None` where only a whole unit can be loaded.
+    fn load_part(&self, at: &Place<'_>, unit: &[u64], part: Range<usize>) -> Result<Option<(Loaded, usize)>>;
+    /// How many bytes of the decoded unit can be had at their own cost; `None` where only all, or where it is missing.
+    fn block_bytes(&self, at: &Place<'_>, unit: &[u64]) -> Result<Option<u64>>;
+    /// The store key of the object that holds the unit.
+    fn key(&self, at: &Place<'_>, unit: &[u64]) -> Result<String>;
+    /// For units whose stored bytes are their elements in place: opens the object for reading ranges of it.
+    /// `None` when the unit is missing.
+    fn open_raw(&self, _at: &Place<'_>, _unit: &[u64]) -> Result<Option<Box<dyn Object>>> {
+        Ok(None)
+    }
+    /// Whether ranges are to be read by [`Source::open_raw`] rather than through the cache.
+    fn is_raw(&self) -> bool {
+        false
+    }
+    /// Whether raw units are stored in served form.
+    fn is_stored_as_served(&self) -> bool {
+        false
+    }
+    /// Where the objects are.
+    fn keys(&self) -> &Keys;
+    /// The axes of the grid of objects, in served order.
+    fn object_axes(&self) -> &[Axis] {
+        self.axes()
+    }
+    /// The number of the object that holds the unit.
+    fn object(&self, unit: &[u64]) -> u64;
+    /// How many objects the array has, stored or not.
+    fn objects(&self) -> u64;
+    /// The numbers on each axis of the units in an object.
+    fn unit_ranges(&self, object: u64) -> Vec<Range<u64>>;
+    /// How many units an object has.
+    fn unit_count(&self, object: u64) -> u64 {
+        self.unit_ranges(object).into_iter().map(|range| range.end - range.start).product()
+    }
+    /// The numbers of the units in an object.
+    fn units_of(&self, object: u64) -> Vec<u64> {
+        let ranges = self.unit_ranges(object);
+        self.axes().iter().zip(ranges).fold(vec![0], |units, (axis, range)| {
+            units
+                .iter()
+                .flat_map(|&unit| range.clone().map(move |number| unit * axis.count() + number))
+                .collect()
+        })
+    }
+    /// Encodes a unit; `None` where it is all fill value and need not be stored.
+    fn encode(&self, at: &Place<'_>, unit: &[u64], bytes: &Arc<Buffer>) -> Result<Option<EncodedUnit>>;
+    /// Puts an object with these of its units replaced, or deletes it where nothing is left in it. Its key and new version.
+    fn store(
+        &self,
+        at: &Place<'_>,
+        target: &Target<'_>,
+        object: u64,
+        encoded: &Encoded,
+    ) -> Result<(String, Option<ObjectVersion>)>;
+    /// Whether decoding always gives back what was encoded.
+    fn is_lossless(&self) -> bool;
+    /// The fix-up of raw bytes (whole elements) to served form.
+    fn fix_raw(&self, _elements: &mut [u8]) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// What a source may use while it loads.
+#[derive(Clone, Copy)]
+pub struct Place<'a> {
+    /// The store.
+    pub store: &'a dyn Store,
+    /// Notes what is read of it.
+    pub served: &'a Served,
+    /// For shard indexes.
+    pub cache: &'a ChunkCache,
+    /// For units that are decoded in parts, if not too many of them take turns.
+    pub streams: Option<&'a Streams>,
+    /// The array's number in the engine.
+    pub array: u64,
+    /// The array's present epoch.
+    pub epoch: u64,
+}
+
+impl Place<'_> {
+    /// Opens an object to read some of it.
+    pub fn open(&self, key: &str) -> Result<Option<Box<dyn Object>>> {
+        self.served.open(self.store, key)
+    }
+
+    /// The version that an object has now, of which something is going to be used.
+    pub fn version(&self, key: &str) -> Result<Option<ObjectVersion>> {
+        self.served.version(self.store, key)
+    }
+
+    /// A buffer of exactly `length` bytes with undefined content, if possible one that was used before.
+    pub fn buffer(&self, length: usize) -> Buffer {
+        let recycled = Buffer::recycled(length).or_else(|| self.cache.reclaim(length));
+        recycled.unwrap_or_else(|| Buffer::new(length))
+    }
+}
+
+/// The stored bytes of one unit in its object.
+pub struct StoredUnit<'a> {
+    object: &'a dyn Object,
+    start: u64,
+    size_bytes: u64,
+    /// Why a read failed.
+    failure: Cell<Option<Error>>,
+}
+
+impl<'a> StoredUnit<'a> {
+    /// `size_bytes` of an object from `start`.
+    pub fn new(object: &'a dyn Object, start: u64, size_bytes: u64) -> Self {
+        StoredUnit { object, start, size_bytes, failure: Cell::new(None) }
+    }
+
+    /// What became of decoding it: the store's own error rather than the codec's, where there is one.
+    pub fn outcome<T>(&self, decoded: CodecResult<T>, key: &str) -> Result<T> {
+        decoded.map_err(|error| self.failure.take().unwrap_or_else(|| corrupt(key)(error)))
+    }
+}
+
+impl StoredBytes for StoredUnit<'_> {
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> CodecResult<()> {
+        self.object.read_exact_at(self.start + offset, out).map_err(|error| {
+            let reason = error.to_string();
+            self.failure.set(Some(error));
+            CodecError::new(reason)
+        })
+    }
+}
+
+/// Turns per-axis chunk numbers, in served order, into store keys below the array.
+pub struct Keys {
+    /// Path of the array, `""` for the root.
+    path: String,
+    encoding: ChunkKeyEncoding,
+    /// The served axes are the array's in reverse.
+    is_reversed: bool,
+    /// The separator found by looking, where the document names none.
+    probed: OnceLock<char>,
+}
+
+impl Keys {
+    /// Keys below the array at `path`.
+    pub fn new(path: &str, encoding: ChunkKeyEncoding, is_reversed: bool) -> Self {
+        Keys { path: path.to_owned(), encoding, is_reversed, probed: OnceLock::new() }
+    }
+
+    /// Path of the array.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Whether the served axes are the array's in reverse.
+    pub fn is_reversed(&self) -> bool {
+        self.is_reversed
+    }
+
+    /// The key of a chunk.
+    pub fn key(&self, store: &dyn Store, chunk: &[u64]) -> Result<String> {
+        let mut index = chunk.to_vec();
+        if self.is_reversed {
+            index.reverse();
+        }
+        let name = self.encoding(store, index.len())?.key(&index);
+        Ok(join(&self.path, &name))
+    }
+
+    /// The encoding of chunks with so many numbers. Looks into the array's folder once where v2 left the separator open: nested
+    /// keys are meant only if no `.` key exists.
+    pub fn encoding(&self, store: &dyn Store, rank: usize) -> Result<ChunkKeyEncoding> {
+        let mut encoding = self.encoding.clone();
+        if encoding.separator_is_assumed && rank > 1 {
+            encoding.separator = match self.probed.get() {
+                Some(separator) => *separator,
+                None => {
+                    let found = probe_separator(store, &self.path)?;
+                    *self.probed.get_or_init(|| found)
+                }
+            };
+        }
+        Ok(encoding)
+    }
+}
+
+/// `.` unless the folder holds folders with numbers as names and no `0.1`-like object.
+fn probe_separator(store: &dyn Store, folder: &str) -> Result<char> {
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    let (mut nested, mut flat) = (false, false);
+    store.each_name(folder, &mut |entry| {
+        nested |= entry.is_folder && is_number(&entry.name);
+        flat = !entry.is_folder && entry.name.contains('.') && entry.name.split('.').all(is_number);
+        if flat { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    Ok(if nested && !flat { '/' } else { '.' })
+}
+
+/// A codec's error, with the key of the object that it met.
+pub fn corrupt(key: &str) -> impl Fn(CodecError) -> Error + '_ {
+    move |error| {
+        if error.is_unsupported {
+            Error::unsupported(key, error.reason)
+        } else {
+            Error::corrupt(key, error.reason)
+        }
+    }
+}
+
+/// Reads a whole object of at most `limit_bytes`: its bytes and its version.
+pub fn read_whole(at: &Place<'_>, key: &str, limit_bytes: u64) -> Result<Option<(Buffer, ObjectVersion)>> {
+    let Some(object) = at.open(key)? else { return Ok(None) };
+    let size = object.size_bytes();
+    if size > limit_bytes {
+        let reason = format!("{size} bytes stored, where a chunk has at most {limit_bytes}");
+        return Err(Error::corrupt(key, reason));
+    }
+    // The size is the store's own word about an object that exists, and below the limit.
+    let size = usize::try_from(size).map_err(|_| Error::corrupt(key, "too large for this machine"))?;
+    let mut bytes = scratch::transient(size).map_err(corrupt(key))?;
+    object.read_exact_at(0, &mut bytes)?;
+    Ok(Some((bytes, object.version())))
+}
+
+/// A codec's error while encoding, with the key of the object that was to be stored.
+pub fn unencodable(key: &str) -> impl Fn(CodecError) -> Error + '_ {
+    move |error| Error::Unencodable { key: key.to_owned(), reason: error.reason }
+}
+
+/// Whether `bytes` are `fill` again and again.
+pub fn is_all(fill: &[u8], bytes: &[u8]) -> bool {
+    let is_periodic = || match bytes.len().checked_sub(fill.len()) {
+        Some(rest) => bytes.get(fill.len()..) == bytes.get(..rest),
+        None => false,
+    };
+    bytes.starts_with(fill) && is_periodic()
+}

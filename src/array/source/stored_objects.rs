@@ -1,0 +1,119 @@
+//! Which objects of an array are stored: the store's keys below the array, listed rather than asked for one by one.
+//!
+//! Uses its neighbours in `array`, and `store`. A document may declare more chunks than any store can have; what is listed is what
+//! somebody wrote. Names that are no key of the grid are passed over.
+
+use std::ops::ControlFlow;
+
+use crate::array::Inner;
+use crate::array::geometry::grid::Axis;
+use crate::error::{Error, Result};
+use crate::store::{Entry, Store, join};
+
+/// A walk through the folders of an array.
+struct Walk<'a> {
+    store: &'a dyn Store,
+    /// Of the grid of objects, in the order of the keys.
+    axes: Vec<&'a Axis>,
+    /// Whether the keys' numbers are those of the served axes in reverse.
+    is_reversed: bool,
+    /// `c` stands before the numbers.
+    is_prefixed: bool,
+    separator: char,
+    found: &'a mut dyn FnMut(u64) -> ControlFlow<()>,
+    failed: &'a mut dyn FnMut(&str, &Error),
+}
+
+impl Inner {
+    /// Calls `found` with the number of each object that is stored, in no order, until it says to stop; `failed` with each folder that
+    /// cannot be listed.
+    pub(in crate::array) fn each_stored_object(
+        &self,
+        found: &mut dyn FnMut(u64) -> ControlFlow<()>,
+        failed: &mut dyn FnMut(&str, &Error),
+    ) {
+        let keys = self.source.keys();
+        let mut axes: Vec<&Axis> = self.source.object_axes().iter().collect();
+        if keys.is_reversed() {
+            axes.reverse();
+        }
+        let encoding = match keys.encoding(self.store.as_ref(), axes.len()) {
+            Ok(encoding) => encoding,
+            Err(error) => return failed(keys.path(), &error),
+        };
+        let mut walk = Walk {
+            store: self.store.as_ref(),
+            axes,
+            is_reversed: keys.is_reversed(),
+            is_prefixed: encoding.prefixed,
+            separator: encoding.separator,
+            found,
+            failed,
+        };
+        let _ = walk.folder(keys.path(), &[]);
+    }
+}
+
+impl Walk<'_> {
+    /// The objects in a folder whose own name, below the array's, has these parts.
+    fn folder(&mut self, folder: &str, parts: &[String]) -> ControlFlow<()> {
+        let store = self.store;
+        let mut flow = ControlFlow::Continue(());
+        let listed: Result<()> = store.each_name(folder, &mut |entry| {
+            flow = self.entry(folder, parts, entry);
+            flow
+        });
+        if let Err(error) = listed {
+            (self.failed)(folder, &error);
+        }
+        flow
+    }
+
+    fn entry(&mut self, folder: &str, parts: &[String], entry: Entry) -> ControlFlow<()> {
+        let mut parts = parts.to_vec();
+        match self.separator {
+            '/' => parts.push(entry.name.clone()),
+            separator => parts.extend(entry.name.split(separator).map(str::to_owned)),
+        }
+        let Some(index) = self.index(&parts) else { return ControlFlow::Continue(()) };
+        let is_whole = index.len() == self.axes.len();
+        match (entry.is_folder, is_whole, self.separator) {
+            (true, false, '/') => self.folder(&join(folder, &entry.name), &parts),
+            // What stands where a folder should be: the store tells of the first object below what is the matter.
+            (false, true, _) | (false, false, '/') => {
+                let number = self.number(index);
+                (self.found)(number)
+            }
+            _ => ControlFlow::Continue(()),
+        }
+    }
+
+    /// The numbers, of the first axes at least, that these parts of a key say; `None` where no key of the grid begins so.
+    fn index(&self, parts: &[String]) -> Option<Vec<u64>> {
+        let numbers = match (self.is_prefixed, parts.split_first()) {
+            (true, Some((prefix, numbers))) => (prefix == "c").then_some(numbers)?,
+            (true, None) => return None,
+            (false, _) if self.axes.is_empty() => (parts == ["0"]).then_some(&[])?,
+            (false, _) => parts,
+        };
+        if numbers.len() > self.axes.len() {
+            return None;
+        }
+        let number = |(part, axis): (&String, &&Axis)| {
+            let number: u64 = part.parse().ok()?;
+            // No sign, no leading zero.
+            (number < axis.count() && number.to_string() == *part).then_some(number)
+        };
+        numbers.iter().zip(&self.axes).map(number).collect()
+    }
+
+    /// The number of the object; of numbers that are not said, the first is meant.
+    fn number(&self, mut index: Vec<u64>) -> u64 {
+        index.resize(self.axes.len(), 0);
+        let of = |n: u64, (axis, number): (&&Axis, u64)| n * axis.count() + number;
+        match self.is_reversed {
+            true => self.axes.iter().zip(index).rev().fold(0, of),
+            false => self.axes.iter().zip(index).fold(0, of),
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Arrays whose units are whole chunks, one object each.
+//!
+//! Spec: v3 core "Chunk storage". Uses `store`, `metadata`, `codec`.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::array::cache::{Content, Loaded};
+use crate::array::geometry::grid::{Axis, numbers};
+use crate::array::source::replacement::Target;
+use crate::array::source::replacement::{Encoded, EncodedUnit};
+use crate::array::source::{
+    Keys, MAX_UNIT_BYTES, Place, Source, StoredUnit, corrupt, is_all, read_whole, unencodable,
+};
+use crate::codec::Representation;
+use crate::codec::pipeline::Pipeline;
+use crate::error::{Error, Result};
+use crate::memory::Buffer;
+use crate::metadata::{ByteOrder, CodecSpec};
+use crate::store::{Object, ObjectPart, ObjectVersion};
+
+/// Builds and keeps the pipelines of one chain, one for each shape of chunk (a regular grid has one).
+pub struct Pipelines {
+    /// The chain, as stored.
+    pub specs: Vec<CodecSpec>,
+    /// What it encodes, with the shape of the largest chunk.
+    pub decoded: Representation,
+    /// Byte order of the decoded elements.
+    pub byte_order: ByteOrder,
+    /// The key of the document that asks for it.
+    pub document_key: String,
+    built: Mutex<HashMap<Vec<u64>, Arc<Pipeline>>>,
+}
+
+/// Distinct chunk shapes whose pipelines are kept; a rectilinear grid may have more.
+const KEPT_PIPELINES: usize = 64;
+
+impl Pipelines {
+    /// Pipelines of `specs`; `decoded` with the shape of the largest chunk, whose pipeline is built now.
+    pub fn new(
+        specs: Vec<CodecSpec>,
+        decoded: Representation,
+        byte_order: ByteOrder,
+        document_key: &str,
+    ) -> Result<Self> {
+        let document_key = document_key.to_owned();
+        let pipelines = Pipelines { specs, decoded, byte_order, document_key, built: Mutex::default() };
+        pipelines.of_shape(&pipelines.decoded.shape)?;
+        Ok(pipelines)
+    }
+
+    /// The pipeline of the largest chunk.
+    pub fn largest(&self) -> Result<Arc<Pipeline>> {
+        self.of_shape(&self.decoded.shape)
+    }
+
+    /// The pipeline of chunks of this shape.
+    pub fn of_shape(&self, shape: &[u64]) -> Result<Arc<Pipeline>> {
+        if let Some(pipeline) = self.built.lock().get(shape) {
+            return Ok(Arc::clone(pipeline));
+        }
+        let decoded = Representation { shape: shape.to_vec(), ..self.decoded.clone() };
+        let built = Pipeline::build_served(&self.specs, &decoded, self.byte_order).map_err(|error| {
+            if error.is_unsupported {
+                Error::unsupported(&self.document_key, error.reason)
+            } else {
+                Error::metadata(&self.document_key, error.reason)
+            }
+        })?;
+        let built = Arc::new(built);
+        let mut kept = self.built.lock();
+        if kept.len() >= KEPT_PIPELINES {
+            kept.clear();
+        }
+        kept.insert(shape.to_vec(), Arc::clone(&built));
+        Ok(built)
+    }
+}
+
+/// What a source is made of.
+pub struct Parts {
+    /// The axes of the grid of objects, in served order.
+    pub axes: Vec<Axis>,
+    /// Where the objects are.
+    pub keys: Keys,
+    /// What decodes them.
+    pub pipelines: Pipelines,
+    /// One element of a missing object, as served.
+    pub fill: Vec<u8>,
+}
+
+/// A source of whole chunks.
+pub struct Plain {
+    axes: Vec<Axis>,
+    keys: Keys,
+    pipelines: Pipelines,
+    is_raw: bool,
+    is_lossless: bool,
+    /// One element of a missing chunk, as served.
+    fill: Vec<u8>,
+    /// A chunk that is all fill value is stored nevertheless: the fill value is undefined.
+    keeps_fill: bool,
+}
+
+impl Plain {
+    /// A source over `axes`. Refuses chunks that are too large to be held in memory, unless they are stored raw.
+    pub fn new(parts: Parts) -> Result<Self> {
+        let Parts { axes, keys, pipelines, fill } = parts;
+        let largest = pipelines.largest()?;
+        let (is_raw, is_lossless) = (largest.plain_bytes().is_some(), largest.is_lossless());
+        if !is_raw && largest.decoded_bytes() as u64 > MAX_UNIT_BYTES {
+            let reason = format!(
+                "chunks of {} bytes (at most {MAX_UNIT_BYTES} are decoded as one)",
+                largest.decoded_bytes()
+            );
+            return Err(Error::unsupported(&pipelines.document_key, reason));
+        }
+        let keeps_fill = pipelines.decoded.fill_value.is_undefined;
+        Ok(Plain { axes, keys, pipelines, is_raw, is_lossless, fill, keeps_fill })
+    }
+
+    fn pipeline(&self, unit: &[u64]) -> Result<Arc<Pipeline>> {
+        let shape: Vec<u64> = self.axes.iter().zip(unit).map(|(axis, &i)| axis.span(i).length).collect();
+        self.pipelines.of_shape(&shape)
+    }
+
+    /// Loads what comes next of a unit by a decoder that was kept, or is from now on.
+    fn load_next(
+        &self,
+        at: &Place<'_>,
+        unit: &[u64],
+        key: &str,
+        pipeline: &Pipeline,
+        part: Range<usize>,
+    ) -> Result<Option<(Loaded, usize)>> {
+        let (Some(streams), Some(new)) = (at.streams, pipeline.resumable_decoder()) else { return Ok(None) };
+        let Some(object) = at.open(key)? else { return Ok(Some(((Content::Absent, None), 0))) };
+        let version = object.version();
+        let number = (at.array, self.object(unit));
+        let mut stream = streams.take(number, version, part.start).unwrap_or(new);
+        let stored = StoredUnit::new(object.as_ref(), 0, object.size_bytes());
+        let mut out = at.buffer(part.len());
+        // What cannot be had in parts, or is damaged, is decoded as a whole, which tells.
+        let Ok(decoded_bytes) = pipeline.decode_next(stream.as_mut(), &stored, part.start, &mut out) else {
+            return Ok(None);
+        };
+        if stream.position() < pipeline.decoded_bytes() {
+            streams.keep(number, version, stream);
+        }
+        Ok(Some(((Content::Unit(Arc::new(out)), Some(version)), decoded_bytes)))
+    }
+}
+
+impl Source for Plain {
+    fn axes(&self) -> &[Axis] {
+        &self.axes
+    }
+
+    fn key(&self, at: &Place<'_>, unit: &[u64]) -> Result<String> {
+        self.keys.key(at.store, unit)
+    }
+
+    fn load(&self, at: &Place<'_>, unit: &[u64]) -> Result<Loaded> {
+        let key = self.key(at, unit)?;
+        let pipeline = self.pipeline(unit)?;
+        let found = read_whole(at, &key, pipeline.encoded_size().limit_bytes())?;
+        let Some((encoded, version)) = found else { return Ok((Content::Absent, None)) };
+        let mut unit = at.buffer(pipeline.decoded_bytes());
+        pipeline.decode(&encoded, &mut unit).map_err(corrupt(&key))?;
+        Ok((Content::Unit(Arc::new(unit)), Some(version)))
+    }
+
+    fn load_part(&self, at: &Place<'_>, unit: &[u64], part: Range<usize>) -> Result<Option<(Loaded, usize)>> {
+        let key = self.key(at, unit)?;
+        let pipeline = self.pipeline(unit)?;
+        if !pipeline.decodes_parts() {
+            return self.load_next(at, unit, &key, &pipeline, part);
+        }
+        let Some(object) = at.open(&key)? else { return Ok(Some(((Content::Absent, None), 0))) };
+        let stored = StoredUnit::new(object.as_ref(), 0, object.size_bytes());
+        let mut out = at.buffer(part.len());
+        let decoded_bytes = stored.outcome(pipeline.decode_part(&stored, part.start, &mut out), &key)?;
+        Ok(Some(((Content::Unit(Arc::new(out)), Some(object.version())), decoded_bytes)))
+    }
+
+    fn block_bytes(&self, at: &Place<'_>, unit: &[u64]) -> Result<Option<u64>> {
+        let key = self.key(at, unit)?;
+        let pipeline = self.pipeline(unit)?;
+        let Some(object) = at.open(&key)?.filter(|_| pipeline.decodes_parts()) else { return Ok(None) };
+        let stored = StoredUnit::new(object.as_ref(), 0, object.size_bytes());
+        stored.outcome(pipeline.block_bytes(&stored), &key)
+    }
+
+    fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
+    fn object(&self, unit: &[u64]) -> u64 {
+        self.axes.iter().zip(unit).fold(0, |n, (axis, &i)| n * axis.count() + i)
+    }
+
+    fn objects(&self) -> u64 {
+        self.axes.iter().map(Axis::count).product()
+    }
+
+    fn unit_ranges(&self, object: u64) -> Vec<Range<u64>> {
+        numbers(&self.axes, object).into_iter().map(|number| number..number + 1).collect()
+    }
+
+    fn encode(&self, at: &Place<'_>, unit: &[u64], bytes: &Arc<Buffer>) -> Result<Option<EncodedUnit>> {
+        if !self.keeps_fill && is_all(&self.fill, bytes) {
+            return Ok(None);
+        }
+        let key = self.key(at, unit)?;
+        EncodedUnit::new(&*self.pipeline(unit)?, bytes).map(Some).map_err(unencodable(&key))
+    }
+
+    fn store(
+        &self,
+        at: &Place<'_>,
+        target: &Target<'_>,
+        object: u64,
+        encoded: &Encoded,
+    ) -> Result<(String, Option<ObjectVersion>)> {
+        let key = self.key(at, &numbers(&self.axes, object))?;
+        let version = match encoded.get(&object) {
+            Some(Some(bytes)) => {
+                Some(target.writer.put(&key, &[ObjectPart::Bytes(bytes)], target.within, target.like)?)
+            }
+            Some(None) => {
+                target.writer.delete(&key)?;
+                None
+            }
+            None => target.store.head(&key)?.map(|info| info.version),
+        };
+        Ok((key, version))
+    }
+
+    fn is_lossless(&self) -> bool {
+        self.is_lossless
+    }
+
+    fn is_raw(&self) -> bool {
+        self.is_raw
+    }
+
+    fn is_stored_as_served(&self) -> bool {
+        self.pipelines.largest().is_ok_and(|pipeline| pipeline.is_identity())
+    }
+
+    fn open_raw(&self, at: &Place<'_>, unit: &[u64]) -> Result<Option<Box<dyn Object>>> {
+        let key = self.key(at, unit)?;
+        let Some(object) = at.open(&key)? else { return Ok(None) };
+        let (stored, expected) = (object.size_bytes(), self.pipeline(unit)?.decoded_bytes() as u64);
+        if stored != expected {
+            return Err(Error::corrupt(key, format!("{stored} bytes stored where a chunk has {expected}")));
+        }
+        Ok(Some(object))
+    }
+
+    fn fix_raw(&self, elements: &mut [u8]) -> Result<()> {
+        let pipeline = self.pipelines.largest()?;
+        let fixed = pipeline.plain_bytes().and_then(|codec| codec.decode_in_place(elements));
+        fixed.unwrap_or(Ok(())).map_err(corrupt(&self.pipelines.document_key))
+    }
+}

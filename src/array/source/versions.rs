@@ -1,0 +1,284 @@
+//! Which versions of objects readers were given something of, as open(2) compares them with the store.
+//!
+//! Uses `store` and `error`.
+//!
+//! Invariants: an object is noted when it is opened, before any of its bytes are used, so that what is still being loaded is
+//! compared, too. Every object that a cached unit came from is noted, or it shows that not all of them are.
+
+use std::collections::HashMap;
+
+use crate::array::sync::{Condvar, Mutex};
+use crate::error::Result;
+use crate::store::{Object, ObjectVersion, Store};
+
+/// The most objects whose versions are remembered between two opens.
+const MAX_OBJECTS: usize = 4096;
+
+/// The versions of the objects of an array that were served; `None` for one that was missing.
+#[derive(Default)]
+pub struct Served {
+    state: Mutex<State>,
+    /// A replacement of ours has ended.
+    replaced: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    objects: HashMap<String, Seen>,
+    /// Objects that write-back is replacing at this moment.
+    replacing: HashMap<String, Replacing>,
+    /// All that readers hold came from `objects` as noted there.
+    is_complete: bool,
+    /// How often they were asked for.
+    looks: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Seen {
+    version: Option<ObjectVersion>,
+    /// How often write-back has replaced the object since it was noted first.
+    replacements: u64,
+}
+
+#[derive(Debug, Default)]
+struct Replacing {
+    /// How many threads.
+    count: usize,
+    /// What readers found meanwhile and had not seen before: the new version, if nobody else replaces it, too.
+    found: Vec<Option<ObjectVersion>>,
+}
+
+/// What is known of an object before it is asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Before {
+    looks: u64,
+    replacements: u64,
+}
+
+impl State {
+    fn replacements(&self, key: &str) -> u64 {
+        self.objects.get(key).map_or(0, |seen| seen.replacements)
+    }
+
+    fn insert(&mut self, key: &str, seen: Seen) {
+        if let Some(known) = self.objects.get_mut(key) {
+            *known = seen;
+        } else if self.objects.len() < MAX_OBJECTS {
+            self.objects.insert(key.to_owned(), seen);
+        } else {
+            self.is_complete = false;
+        }
+    }
+
+    /// A reader was given something of this version. If readers have seen another, some of what they hold is old.
+    fn note(&mut self, key: &str, version: Option<ObjectVersion>) {
+        let Some(seen) = self.objects.get(key).copied() else {
+            return self.insert(key, Seen { version, replacements: 0 });
+        };
+        if seen.version == version {
+            return;
+        }
+        match self.replacing.get_mut(key) {
+            Some(replacing) if !replacing.found.contains(&version) => replacing.found.push(version),
+            Some(_) => {}
+            None => {
+                self.is_complete = false;
+                self.insert(key, Seen { version, ..seen });
+            }
+        }
+    }
+}
+
+fn version_of(store: &dyn Store, key: &str) -> Result<Option<ObjectVersion>> {
+    Ok(store.head(key)?.map(|info| info.version))
+}
+
+/// A replacement of an object by write-back, from before its put until its new version is noted. What it changes is no
+/// change to readers. Dropping it ends it.
+pub struct Replacement<'a> {
+    served: &'a Served,
+    key: &'a str,
+}
+
+impl Replacement<'_> {
+    /// The object of version `old` was replaced. If readers saw another version before, what another program did in
+    /// between is new to them.
+    pub fn note(&self, old: Option<ObjectVersion>, new: Option<ObjectVersion>) {
+        let mut state = self.served.state.lock();
+        let seen = state.objects.get(self.key).copied();
+        let found = state.replacing.get_mut(self.key).map(|replacing| std::mem::take(&mut replacing.found));
+        let mut versions = found.unwrap_or_default().into_iter().chain(seen.map(|seen| seen.version));
+        state.is_complete &= versions.all(|version| version == old || version == new);
+        let replacements = seen.map_or(0, |seen| seen.replacements) + 1;
+        state.insert(self.key, Seen { version: new, replacements });
+    }
+}
+
+impl Drop for Replacement<'_> {
+    fn drop(&mut self) {
+        let mut state = self.served.state.lock();
+        if let Some(replacing) = state.replacing.get_mut(self.key) {
+            replacing.count -= 1;
+            if replacing.count == 0 && state.replacing.remove(self.key).is_some_and(|it| !it.found.is_empty())
+            {
+                // It failed, and perhaps not before the object was another.
+                state.is_complete = false;
+            }
+        }
+        drop(state);
+        self.served.replaced.notify_all();
+    }
+}
+
+impl Served {
+    /// Opens an object for a reader.
+    pub fn open(&self, store: &dyn Store, key: &str) -> Result<Option<Box<dyn Object>>> {
+        let object =
+            self.ask(store, key, || store.open(key), |object| object.as_ref().map(|o| o.version()))?;
+        Ok(object)
+    }
+
+    /// The version of an object, for a reader that has something of it.
+    pub fn version(&self, store: &dyn Store, key: &str) -> Result<Option<ObjectVersion>> {
+        self.ask(store, key, || version_of(store, key), |version| *version)
+    }
+
+    /// Asks the store for an object and notes the version that it gives.
+    fn ask<T>(
+        &self,
+        store: &dyn Store,
+        key: &str,
+        ask: impl Fn() -> Result<T>,
+        version: impl Fn(&T) -> Option<ObjectVersion>,
+    ) -> Result<T> {
+        loop {
+            let before = self.before(key);
+            let found = ask()?;
+            let version = version(&found);
+            let mut state = self.state.lock();
+            let now = Before { looks: state.looks, replacements: state.replacements(key) };
+            if now.replacements != before.replacements {
+                // Write-back has replaced it since; what was found may be from before, and must not be noted after.
+                continue;
+            }
+            state.note(key, version);
+            drop(state);
+            // An open that looked in between did not see it, but was not wrong if it is the same now.
+            if now.looks == before.looks || version_of(store, key)? == version {
+                return Ok(found);
+            }
+        }
+    }
+
+    fn before(&self, key: &str) -> Before {
+        let state = self.state.lock();
+        Before { looks: state.looks, replacements: state.replacements(key) }
+    }
+
+    /// Write-back is about to replace an object.
+    pub fn replace<'a>(&'a self, key: &'a str) -> Replacement<'a> {
+        self.state.lock().replacing.entry(key.to_owned()).or_default().count += 1;
+        Replacement { served: self, key }
+    }
+
+    /// What readers and writers have seen is not what a reader gets now.
+    pub fn note_change(&self) {
+        self.state.lock().is_complete = false;
+    }
+
+    /// The keys of all objects that readers have something of; `None` where that is not known, and forgotten from now on.
+    pub fn look(&self) -> Option<Vec<String>> {
+        let mut state = self.state.lock();
+        state.looks += 1;
+        if std::mem::replace(&mut state.is_complete, true) {
+            return Some(state.objects.keys().cloned().collect());
+        }
+        state.objects.clear();
+        None
+    }
+
+    /// Whether all that was noted since the last look is still what readers hold.
+    pub fn is_complete(&self) -> bool {
+        self.state.lock().is_complete
+    }
+
+    /// Whether the store has the version of an object that readers have seen, or one that write-back has put there since.
+    /// Waits for a replacement that has begun.
+    pub fn is_unchanged(&self, store: &dyn Store, key: &str) -> Result<bool> {
+        loop {
+            let seen = {
+                let mut state = self.state.lock();
+                while state.replacing.contains_key(key) {
+                    self.replaced.wait(&mut state);
+                }
+                state.objects.get(key).copied()
+            };
+            let Some(seen) = seen else { return Ok(true) };
+            if version_of(store, key)? == seen.version {
+                return Ok(true);
+            }
+            let state = self.state.lock();
+            if !state.replacing.contains_key(key) && state.objects.get(key) == Some(&seen) {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Forgets objects that are no longer what readers were given.
+    pub fn forget(&self, keys: &[String]) {
+        let mut state = self.state.lock();
+        for key in keys {
+            state.objects.remove(key);
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::store::MemoryStore;
+
+    fn served_by(store: &MemoryStore) -> Option<ObjectVersion> {
+        version_of(store, "a").unwrap()
+    }
+
+    #[test]
+    fn what_is_looked_at_is_all_or_nothing() {
+        let store = MemoryStore::new();
+        store.put("a", vec![1]).unwrap();
+        let served = Served::default();
+        served.open(&store, "a").unwrap().unwrap();
+        assert!(served.look().is_none(), "what came before is not known");
+        assert!(served.look().unwrap().is_empty());
+        assert!(
+            served.open(&store, "a").unwrap().is_some() && served.version(&store, "b").unwrap().is_none()
+        );
+        assert_eq!(served.look().unwrap().len(), 2);
+        let (old, new) = (served.version(&store, "a").unwrap(), None);
+        served.replace("a").note(old, new);
+        assert!(served.look().is_some(), "ours");
+        served.replace("a").note(old, old);
+        assert!(served.look().is_none(), "another program's before");
+        assert!(served.version(&store, "a").unwrap() == old && served.look().is_some());
+        let replacement = served.replace("a");
+        store.put("a", vec![2]).unwrap();
+        let new = served.version(&store, "a").unwrap();
+        assert!(new != old);
+        replacement.note(old, new);
+        drop(replacement);
+        assert!(served.look().is_some(), "ours, which a reader found before it was noted");
+        assert!(served.is_unchanged(&store, "a").unwrap());
+        let replacement = served.replace("a");
+        store.put("a", vec![3]).unwrap();
+        served.version(&store, "a").unwrap();
+        store.put("a", vec![4]).unwrap();
+        replacement.note(new, served_by(&store));
+        drop(replacement);
+        assert!(served.look().is_none(), "another program's in between");
+        for number in 0..=MAX_OBJECTS {
+            served.version(&store, &number.to_string()).unwrap();
+        }
+        assert!(served.look().is_none() && served.look().unwrap().is_empty());
+    }
+}

@@ -1,0 +1,275 @@
+//! The codec chain of an array whose elements have no fixed size: from stored bytes to elements.
+//!
+//! Spec: v3 core "Codecs"; zarr-extensions vlen-utf8 and vlen-bytes; v3 "Sharding codec". Uses `metadata` and `codec`.
+//!
+//! A chain is transposes, then `vlen-utf8` or `vlen-bytes`, or `sharding_indexed` with such a chain inside, then codecs from bytes
+//! to bytes. A transpose moves nothing here: it says where in its chunk an element is stored. A shard is taken apart in
+//! memory, its index being that of `sharding_indexed` over elements of one byte, which knows all the rules for it.
+
+use serde_json::json;
+
+use crate::array::cache::reservation::Held;
+use crate::array::source::corrupt;
+use crate::array::variable::Slab;
+use crate::codec::shard_index::ShardIndex;
+use crate::codec::vlen::Vlen;
+use crate::codec::{
+    ArrayToBytes, BytesToBytes, Codec, CodecError, CodecResult, EncodedSize, Input, Representation, registry,
+};
+use crate::error::{Error, Result};
+use crate::metadata::{CodecFamily, CodecSpec, DataType, FillValue, codec_spec};
+
+/// The deepest nesting of shards in shards.
+const MAX_LEVELS: usize = 8;
+
+/// The chain, built for one shape of chunk.
+pub struct Chain {
+    inside: Inside,
+    bytes_codecs: Vec<(String, Box<dyn BytesToBytes>)>,
+}
+
+enum Inside {
+    /// The elements of the chunk.
+    Elements { vlen: Vlen, chunk: ChunkLayout },
+    /// Inner chunks, all of one shape.
+    Shard {
+        /// `sharding_indexed` over elements of one byte.
+        codec: Box<dyn ArrayToBytes>,
+        /// Where each inner chunk begins, from the shard's first element, in array coordinates: steps per stored axis.
+        steps: Vec<(usize, u64)>,
+        inner: Box<Chain>,
+    },
+}
+
+/// Where the elements of a chunk are among those stored.
+pub struct ChunkLayout {
+    /// Elements of the chunk along each axis of the array.
+    pub lengths: Vec<u64>,
+    /// Stored elements from one index to the next along each axis of the array.
+    pub strides: Vec<u64>,
+    /// Elements of the chunk.
+    count: usize,
+}
+
+/// What a chunk is being decoded for.
+pub struct Reading<'a> {
+    /// The key of the object.
+    pub key: &'a str,
+    /// Where the elements go.
+    pub slab: &'a mut Slab,
+    /// The memory for all of it.
+    pub held: &'a mut Held,
+}
+
+impl Chain {
+    /// The chain of chunks of this shape, for elements of `vlen`.
+    pub fn build(specs: &[CodecSpec], shape: &[u64], vlen: Vlen) -> CodecResult<Chain> {
+        let axes: Vec<usize> = (0..shape.len()).collect();
+        Chain::build_level(specs, shape, axes, vlen, 0)
+    }
+
+    /// `axes[i]` is the array's axis that is axis i here; `shape` is in the order here.
+    fn build_level(
+        specs: &[CodecSpec],
+        shape: &[u64],
+        mut axes: Vec<usize>,
+        vlen: Vlen,
+        level: usize,
+    ) -> CodecResult<Chain> {
+        let mut shape = shape.to_vec();
+        let mut inside = None;
+        let mut bytes_codecs = Vec::new();
+        for spec in specs {
+            let is_known = registry::find(spec.family, &spec.name).is_some();
+            if inside.is_some() {
+                if is_known || spec.must_understand {
+                    bytes_codecs.push((spec.name.clone(), bytes_codec(spec).map_err(at(spec))?));
+                }
+            } else if let Some(found) = Vlen::of(spec.family, &spec.name) {
+                if found != vlen {
+                    let reason = format!("codec \"{}\" for elements of another kind", spec.name);
+                    return Err(at(spec)(CodecError::unsupported(reason)));
+                }
+                inside = Some(Inside::Elements { vlen, chunk: ChunkLayout::new(&shape, &axes)? });
+            } else if spec.family == CodecFamily::V3 && spec.name == "sharding_indexed" {
+                inside = Some(shard(spec, &shape, &axes, vlen, level).map_err(at(spec))?);
+            } else if is_known || spec.must_understand {
+                let order = permutation(spec, &shape).map_err(at(spec))?;
+                shape = order.iter().filter_map(|&axis| shape.get(axis).copied()).collect();
+                axes = order.iter().filter_map(|&axis| axes.get(axis).copied()).collect();
+            }
+        }
+        let inside = inside.ok_or_else(|| {
+            CodecError::new("\"codecs\" has no codec that turns elements of variable length into bytes")
+        })?;
+        Ok(Chain { inside, bytes_codecs })
+    }
+
+    /// Decodes a chunk whose first element is at `origin`. Elements outside of the slab are left out.
+    pub fn decode(&self, encoded: &[u8], origin: &[u64], into: &mut Reading<'_>) -> Result<()> {
+        self.undo(self.bytes_codecs.len(), encoded, origin, into)
+    }
+
+    /// Undoes the last `stages` codecs from bytes to bytes, and what is inside of them.
+    fn undo(&self, stages: usize, bytes: &[u8], origin: &[u64], into: &mut Reading<'_>) -> Result<()> {
+        let Some(before) = stages.checked_sub(1) else { return self.place(bytes, origin, into) };
+        let Some((name, codec)) = self.bytes_codecs.get(before) else {
+            return Err(Error::corrupt(into.key, "no such codec"));
+        };
+        let limit_bytes = usize::try_from(into.held.limit_bytes()).unwrap_or(usize::MAX);
+        let decoded = codec.decode(bytes, limit_bytes).map_err(|error| {
+            let reason = format!("codec \"{name}\": {}", error.reason);
+            corrupt(into.key)(CodecError { reason, ..error })
+        })?;
+        into.hold(decoded.len())?;
+        self.undo(before, &decoded, origin, into)?;
+        into.held.shrink(decoded.len() as u64);
+        Ok(())
+    }
+
+    fn place(&self, bytes: &[u8], origin: &[u64], into: &mut Reading<'_>) -> Result<()> {
+        match &self.inside {
+            Inside::Elements { vlen, chunk } => {
+                let elements = vlen.decode(bytes, chunk.count).map_err(corrupt(into.key))?;
+                into.slab.put(origin, chunk, &elements, into.held, into.key)
+            }
+            Inside::Shard { codec, steps, inner } => {
+                let Some(sharding) = codec.as_sharding() else {
+                    return Err(Error::corrupt(into.key, "this is no shard"));
+                };
+                let place = sharding.index_range(bytes.len() as u64).map_err(corrupt(into.key))?;
+                // Both ends are at most `bytes.len()`.
+                let encoded = bytes.get(place.start as usize..place.end as usize).unwrap_or_default();
+                let index_bytes = sharding.index_pipeline.decoded_bytes();
+                into.hold(index_bytes)?;
+                let mut entries = vec![0; index_bytes];
+                let decoded = sharding.index_pipeline.decode(encoded, &mut entries);
+                decoded.map_err(|error| {
+                    let reason = format!("shard index: {}", error.reason);
+                    corrupt(into.key)(CodecError { reason, ..error })
+                })?;
+                let index = ShardIndex::new(entries, bytes.len() as u64, u64::MAX);
+                let mut number = vec![0; sharding.chunks_per_shard.len()];
+                for chunk in 0..sharding.chunk_count() {
+                    let mut start = origin.to_vec();
+                    for (&(axis, step), &position) in steps.iter().zip(&number) {
+                        if let Some(start) = start.get_mut(axis) {
+                            *start += step * position;
+                        }
+                    }
+                    // What lies in the padding of the array's edge may be anything.
+                    if into.slab.holds(&start)
+                        && let Some(range) = index.chunk(chunk).map_err(corrupt(into.key))?
+                    {
+                        let encoded = bytes.get(range.start as usize..range.end as usize);
+                        inner.decode(encoded.unwrap_or_default(), &start, into)?;
+                    }
+                    step(&mut number, &sharding.chunks_per_shard);
+                }
+                drop(index);
+                into.held.shrink(index_bytes as u64);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Reading<'_> {
+    /// Holds the memory for so many bytes.
+    pub fn hold(&mut self, bytes: usize) -> Result<()> {
+        hold(self.held, bytes as u64, self.key)
+    }
+}
+
+/// Takes so many bytes, or fails as the elements at `key` are too large together.
+pub fn hold(held: &mut Held, bytes: u64, key: &str) -> Result<()> {
+    if held.grow(bytes) {
+        return Ok(());
+    }
+    let reason = format!(
+        "elements of variable length are held in memory, within the cache size of {} bytes, and this is more",
+        held.limit_bytes()
+    );
+    Err(Error::TooLarge { key: key.to_owned(), reason })
+}
+
+/// The next index in C order over `counts`; `false` behind the last, where it begins anew.
+pub fn step(index: &mut [u64], counts: &[u64]) -> bool {
+    for (position, &count) in index.iter_mut().zip(counts).rev() {
+        *position += 1;
+        if *position < count {
+            return true;
+        }
+        *position = 0;
+    }
+    false
+}
+
+impl ChunkLayout {
+    /// Of a chunk that is stored in C order over `shape`, where axis i is the array's axis `axes[i]`.
+    fn new(shape: &[u64], axes: &[usize]) -> CodecResult<ChunkLayout> {
+        let count = stand_in(shape).size_bytes()?;
+        let (mut lengths, mut strides) = (vec![0; axes.len()], vec![0; axes.len()]);
+        let mut stride = 1;
+        for (&axis, &length) in axes.iter().zip(shape).rev() {
+            if let (Some(to_length), Some(to_stride)) = (lengths.get_mut(axis), strides.get_mut(axis)) {
+                (*to_length, *to_stride) = (length, stride);
+            }
+            // At most `count`, unless there is no element.
+            stride = length.saturating_mul(stride);
+        }
+        Ok(ChunkLayout { lengths, strides, count })
+    }
+}
+
+/// A chunk of this shape with elements of one byte, for codecs that move elements and do not look at them.
+fn stand_in(shape: &[u64]) -> Representation {
+    let data_type = DataType::UInt8;
+    Representation { shape: shape.to_vec(), fill_value: FillValue::zeros(&data_type), data_type }
+}
+
+/// An error, with where the codec stands in the document.
+fn at(spec: &CodecSpec) -> impl Fn(CodecError) -> CodecError + '_ {
+    |error| CodecError { reason: format!("{}: {}", spec.place, error.reason), ..error }
+}
+
+fn misplaced(spec: &CodecSpec) -> CodecError {
+    CodecError::unsupported(format!("codec \"{}\" for elements of variable length", spec.name))
+}
+
+/// The order of a transpose: axis i behind it is axis `order[i]` before it.
+fn permutation(spec: &CodecSpec, shape: &[u64]) -> CodecResult<Vec<usize>> {
+    // Of a chunk that has no element more than needed: nothing is moved.
+    let order = match registry::build(spec, Input::Array(&stand_in(&vec![1; shape.len()])))? {
+        Codec::ArrayToArray(codec) => codec.permutation().map(<[usize]>::to_vec),
+        _ => None,
+    };
+    order.ok_or_else(|| misplaced(spec))
+}
+
+fn bytes_codec(spec: &CodecSpec) -> CodecResult<Box<dyn BytesToBytes>> {
+    let input = Input::Bytes { size: EncodedSize::AtMost(u64::MAX), item_size: 1, items: None };
+    match registry::build(spec, input)? {
+        Codec::BytesToBytes(codec) => Ok(codec),
+        _ => Err(misplaced(spec)),
+    }
+}
+
+fn shard(spec: &CodecSpec, shape: &[u64], axes: &[usize], vlen: Vlen, level: usize) -> CodecResult<Inside> {
+    if level == MAX_LEVELS {
+        return Err(CodecError::unsupported(format!("shards nested more than {MAX_LEVELS} deep")));
+    }
+    let mut of_bytes = spec.clone();
+    let stored = of_bytes.configuration.insert("codecs".to_owned(), json!(["bytes"]));
+    let Codec::ArrayToBytes(codec) = registry::build(&of_bytes, Input::Array(&stand_in(shape)))? else {
+        return Err(misplaced(spec));
+    };
+    let sharding = codec.as_sharding().ok_or_else(|| misplaced(spec))?;
+    let stored =
+        stored.ok_or_else(|| CodecError::new("codec \"sharding_indexed\": \"codecs\" is required"))?;
+    let inner_specs = codec_spec::v3_list(&stored)
+        .map_err(|fault| CodecError::new(format!("codec \"sharding_indexed\": \"codecs\" {fault}")))?;
+    let inner = Chain::build_level(&inner_specs, &sharding.inner_shape, axes.to_vec(), vlen, level + 1)?;
+    let steps = axes.iter().copied().zip(sharding.inner_shape.iter().copied()).collect();
+    Ok(Inside::Shard { steps, inner: Box::new(inner), codec })
+}

@@ -1,0 +1,310 @@
+//! Arrays whose elements have no fixed size: read from front to back.
+//!
+//! Spec: v3 core "Chunk storage"; v2 "Chunk encoding". Uses `store`, `metadata`, `codec`. `codec_chain.rs` decodes a chunk.
+//!
+//! There is no flat file to read a part of, so there are no units and nothing is cached: a pass goes through the
+//! array in C order, one row of chunks along the first axis after the other. Such a row is held in memory as a
+//! [`Slab`], within the limit of the chunk cache.
+
+pub mod codec_chain;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod variable_tests;
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use crate::array::cache::reservation::Held;
+use crate::array::geometry::grid::{self, Axis, Span};
+use crate::array::source::{Keys, corrupt};
+use crate::array::variable::codec_chain::{Chain, ChunkLayout, Reading, hold, step};
+use crate::codec::CodecError;
+use crate::codec::vlen::Vlen;
+use crate::error::{Error, Result};
+use crate::metadata::{ArrayMetadata, DataType, VariableLength};
+use crate::store::{ObjectVersion, Store};
+
+/// The most chunks (or shards) that one pass looks for.
+const MAX_OBJECTS: u64 = 1 << 20;
+
+/// An array of strings or of bytes.
+pub struct VariableArray {
+    store: Arc<dyn Store>,
+    metadata: Arc<ArrayMetadata>,
+    keys: Keys,
+    axes: Vec<Axis>,
+    vlen: Vlen,
+    /// The chain of the largest chunk; of every one in a regular grid.
+    chain: Chain,
+    chain_shape: Vec<u64>,
+}
+
+/// A row of chunks: the elements of the array in a part of its first axis.
+pub struct Slab {
+    /// Its first element.
+    origin: Vec<u64>,
+    /// Elements per axis.
+    shape: Vec<u64>,
+    /// Elements from one index to the next along each axis.
+    strides: Vec<u64>,
+    /// For each element in C order where it is in `bytes`, or [`MISSING`].
+    places: Vec<u64>,
+    /// Elements in any order, each behind the number of its bytes (u32, native).
+    bytes: Vec<u8>,
+}
+
+/// The place of an element that is not stored.
+const MISSING: u64 = u64::MAX;
+
+impl VariableArray {
+    /// Builds the codec chain of an array at `path` (`""` is the root). Fails with `Unsupported` or `Metadata`, naming
+    /// the document and the member.
+    pub fn open(store: &Arc<dyn Store>, path: &str, metadata: &Arc<ArrayMetadata>) -> Result<VariableArray> {
+        let document_key = metadata.document_key.as_str();
+        let vlen = match &metadata.data_type {
+            DataType::VariableLength(VariableLength::Utf8) => Vlen::Utf8,
+            DataType::VariableLength(VariableLength::Bytes) => Vlen::Bytes,
+            DataType::VariableLength(VariableLength::Other(name)) => {
+                return Err(Error::unsupported(document_key, format!("a text form of {name}")));
+            }
+            fixed => {
+                let reason = format!("elements of variable length in data type {}", fixed.name());
+                return Err(Error::unsupported(document_key, reason));
+            }
+        };
+        let Some(axes) = grid::axes(&metadata.shape, &metadata.chunk_grid) else {
+            return Err(Error::metadata(document_key, "the chunk grid ends before the array does"));
+        };
+        let chain_shape: Vec<u64> = axes.iter().map(Axis::longest).collect();
+        let chain = Chain::build(&metadata.codecs, &chain_shape, vlen).map_err(of_document(document_key))?;
+        let keys = Keys::new(path, metadata.chunk_keys.clone(), false);
+        let (store, metadata) = (store.clone(), metadata.clone());
+        Ok(VariableArray { store, metadata, keys, axes, vlen, chain, chain_shape })
+    }
+
+    /// Its metadata.
+    pub fn metadata(&self) -> &ArrayMetadata {
+        &self.metadata
+    }
+
+    /// How many elements it has.
+    pub fn elements(&self) -> u64 {
+        if self.metadata.shape.contains(&0) {
+            return 0;
+        }
+        self.metadata.shape.iter().fold(1, |product, &length| product.saturating_mul(length))
+    }
+
+    /// A number that is another, in all likelihood, when any chunk was written, replaced or deleted. Only looks.
+    pub fn version(&self) -> Result<u64> {
+        self.check_objects()?;
+        let mut version = DefaultHasher::new();
+        for row in 0..self.rows() {
+            self.for_each_chunk_of(row, |_, key| {
+                let found = self.store.head(key)?;
+                found.map(|info| info.version).hash(&mut version);
+                Ok(())
+            })?;
+        }
+        Ok(version.finish())
+    }
+
+    /// Calls `visit` with each element in C order, missing ones as the fill value. The memory for it is taken with
+    /// `held`. The [`VariableArray::version`] that was read.
+    pub fn read(&self, held: &mut Held, visit: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<u64> {
+        self.check_objects()?;
+        let mut version = DefaultHasher::new();
+        for row in 0..self.rows() {
+            let before = held.bytes();
+            self.read_row(row, held, &mut version)?.visit(&self.metadata.fill_value.bytes, visit)?;
+            held.shrink(held.bytes() - before);
+        }
+        Ok(version.finish())
+    }
+
+    /// Chunks along the first axis.
+    fn rows(&self) -> u64 {
+        self.axes.first().map_or(1, Axis::count)
+    }
+
+    fn check_objects(&self) -> Result<()> {
+        let objects = self.axes.iter().fold(1, |product: u64, axis| product.saturating_mul(axis.count()));
+        if objects <= MAX_OBJECTS {
+            return Ok(());
+        }
+        let reason = format!("{objects} chunks, where a text form is made of at most {MAX_OBJECTS}");
+        Err(Error::TooLarge { key: self.metadata.document_key.clone(), reason })
+    }
+
+    /// Calls `visit` with the place and the key of each chunk of a row, in C order.
+    fn for_each_chunk_of(&self, row: u64, mut visit: impl FnMut(&[Span], &str) -> Result<()>) -> Result<()> {
+        let mut counts: Vec<u64> = self.axes.iter().map(Axis::count).collect();
+        if counts.contains(&0) {
+            return Ok(());
+        }
+        if let Some(first) = counts.first_mut() {
+            *first = 1;
+        }
+        let mut number = vec![0; counts.len()];
+        loop {
+            let mut index = number.clone();
+            if let Some(first) = index.first_mut() {
+                *first = row;
+            }
+            let key = self.keys.key(self.store.as_ref(), &index)?;
+            let spans: Vec<Span> =
+                self.axes.iter().zip(&index).map(|(axis, &number)| axis.span(number)).collect();
+            visit(&spans, &key)?;
+            if !step(&mut number, &counts) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn read_row(&self, row: u64, held: &mut Held, version: &mut DefaultHasher) -> Result<Slab> {
+        let document_key = self.metadata.document_key.as_str();
+        let mut slab = Slab::new(&self.axes, row, held, document_key)?;
+        self.for_each_chunk_of(row, |spans, key| {
+            let found = self.read_object(key, held)?;
+            found.as_ref().map(|(_, version)| *version).hash(version);
+            let Some((encoded, _)) = found else { return Ok(()) };
+            let origin: Vec<u64> = spans.iter().map(|span| span.start).collect();
+            let shape: Vec<u64> = spans.iter().map(|span| span.length).collect();
+            let of_this_shape;
+            let chain = if shape == self.chain_shape {
+                &self.chain
+            } else {
+                let built = Chain::build(&self.metadata.codecs, &shape, self.vlen);
+                of_this_shape = built.map_err(of_document(document_key))?;
+                &of_this_shape
+            };
+            chain.decode(&encoded, &origin, &mut Reading { key, slab: &mut slab, held })?;
+            held.shrink(encoded.len() as u64);
+            Ok(())
+        })?;
+        Ok(slab)
+    }
+
+    /// A whole object, and its version.
+    fn read_object(&self, key: &str, held: &mut Held) -> Result<Option<(Vec<u8>, ObjectVersion)>> {
+        let Some(object) = self.store.open(key)? else { return Ok(None) };
+        let size_bytes = object.size_bytes();
+        hold(held, size_bytes, key)?;
+        let length = usize::try_from(size_bytes)
+            .map_err(|_| Error::corrupt(key, "more bytes than this machine can address"))?;
+        let mut encoded = vec![0; length];
+        object.read_exact_at(0, &mut encoded)?;
+        Ok(Some((encoded, object.version())))
+    }
+}
+
+/// A codec's error while its chain is built.
+fn of_document(key: &str) -> impl Fn(CodecError) -> Error + '_ {
+    move |error| match error.is_unsupported {
+        true => corrupt(key)(error),
+        false => Error::metadata(key, error.reason),
+    }
+}
+
+impl Slab {
+    /// One with no element in it yet.
+    fn new(axes: &[Axis], row: u64, held: &mut Held, document_key: &str) -> Result<Slab> {
+        let mut shape: Vec<u64> = axes.iter().map(Axis::extent).collect();
+        let mut origin = vec![0; shape.len()];
+        if let (Some(axis), Some(length), Some(start)) = (axes.first(), shape.first_mut(), origin.first_mut())
+        {
+            let span = axis.span(row);
+            *start = span.start;
+            *length = span.length.min(axis.extent() - span.start);
+        }
+        let mut strides = vec![0; shape.len()];
+        let mut count: u64 = 1;
+        for (stride, &length) in strides.iter_mut().zip(&shape).rev() {
+            *stride = count;
+            count = count.saturating_mul(length);
+        }
+        let elements = if shape.contains(&0) { 0 } else { count };
+        hold(held, elements.saturating_mul(size_of::<u64>() as u64), document_key)?;
+        // It was held, so that it is less than the memory there is.
+        let places = vec![MISSING; elements as usize];
+        Ok(Slab { origin, shape, strides, places, bytes: Vec::new() })
+    }
+
+    /// Elements of each axis from `start` on.
+    fn left<'a>(&'a self, start: &'a [u64]) -> impl Iterator<Item = u64> + 'a {
+        let ends = self.origin.iter().zip(&self.shape).map(|(origin, length)| origin + length);
+        ends.zip(start).map(|(end, &start)| end.saturating_sub(start))
+    }
+
+    /// Whether the element at `start` is one of it, where none is before it.
+    pub(in crate::array) fn holds(&self, start: &[u64]) -> bool {
+        self.left(start).all(|left| left > 0)
+    }
+
+    /// Puts the elements of a chunk that begins at `start`; those outside of the slab are left out.
+    pub(in crate::array) fn put(
+        &mut self,
+        start: &[u64],
+        chunk: &ChunkLayout,
+        elements: &[&[u8]],
+        held: &mut Held,
+        key: &str,
+    ) -> Result<()> {
+        let mut counts: Vec<u64> =
+            self.left(start).zip(&chunk.lengths).map(|(left, &length)| left.min(length)).collect();
+        if counts.contains(&0) {
+            return Ok(());
+        }
+        let first: u64 =
+            dot(start.iter().zip(&self.origin).map(|(start, origin)| start - origin), &self.strides);
+        // The last axis is a loop of its own.
+        let run = counts.pop().unwrap_or(1);
+        let place_step = self.strides.last().copied().unwrap_or(1);
+        let element_step = chunk.strides.last().copied().unwrap_or(1);
+        let mut index = vec![0; counts.len()];
+        let before = self.bytes.len();
+        let at_most = elements.iter().map(|element| size_of::<u32>() + element.len()).sum::<usize>();
+        hold(held, at_most as u64, key)?;
+        loop {
+            let place = first + dot(index.iter().copied(), &self.strides);
+            let element = dot(index.iter().copied(), &chunk.strides);
+            for number in 0..run {
+                let (place, element) = (place + number * place_step, element + number * element_step);
+                let (Some(place), Some(element)) =
+                    (self.places.get_mut(place as usize), elements.get(element as usize))
+                else {
+                    return Err(Error::corrupt(key, "an element outside of its chunk"));
+                };
+                let length = u32::try_from(element.len())
+                    .map_err(|_| Error::corrupt(key, "an element of more than 4 GiB"))?;
+                *place = self.bytes.len() as u64;
+                self.bytes.extend_from_slice(&length.to_ne_bytes());
+                self.bytes.extend_from_slice(element);
+            }
+            if !step(&mut index, &counts) {
+                held.shrink((at_most - (self.bytes.len() - before)) as u64);
+                return Ok(());
+            }
+        }
+    }
+
+    /// Calls `visit` with each element in C order.
+    fn visit(&self, fill: &[u8], visit: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        for &place in &self.places {
+            let stored = || {
+                let (length, rest) = self.bytes.get(place as usize..)?.split_first_chunk()?;
+                rest.get(..u32::from_ne_bytes(*length) as usize)
+            };
+            match if place == MISSING { Some(fill) } else { stored() } {
+                Some(element) => visit(element)?,
+                None => return Err(Error::corrupt("", "an element outside of what was read")),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The sum of the products.
+fn dot(index: impl Iterator<Item = u64>, strides: &[u64]) -> u64 {
+    index.zip(strides).map(|(position, stride)| position * stride).sum()
+}

@@ -1,0 +1,134 @@
+//! Checking: every stored unit of an array decoded once, damage reported by key.
+//!
+//! Uses its neighbours in `array`. Nothing is kept in the cache. What to look at is what the store lists, as `stored_objects.rs`
+//! finds it, a little ahead of the threads that decode: neither what is declared nor what is stored is ever held as a whole.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::sync_channel;
+
+use parking_lot::Mutex;
+
+use crate::array::Array;
+use crate::array::cache::Content;
+use crate::error::{Error, Result};
+use crate::store::Object;
+
+/// Units that were listed and wait for a thread.
+const UNITS_AHEAD: usize = 4096;
+
+/// How far a check is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Units looked at.
+    pub done: u64,
+    /// Units of the objects that are stored.
+    pub total: u64,
+}
+
+/// What a check found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CheckOutcome {
+    /// Units that are stored and decode.
+    pub sound: u64,
+    /// Units that are not stored (fill value).
+    pub missing: u64,
+    /// Units that cannot be read.
+    pub damaged: u64,
+}
+
+impl Array {
+    /// Decodes every stored unit on `threads` threads. `report` is told of each one that cannot be read, with the key of its
+    /// object, and of each folder that cannot be listed; `progress` now and then, from any of the threads.
+    pub fn check(
+        &self,
+        threads: usize,
+        progress: &(dyn Fn(Progress) + Sync),
+        report: &(dyn Fn(&str, &Error) + Sync),
+    ) -> CheckOutcome {
+        let inner = &self.inner;
+        let total = self.stored_units();
+        let done = AtomicU64::new(0);
+        let outcome = Mutex::new(CheckOutcome::default());
+        let (sender, receiver) = sync_channel::<u64>(UNITS_AHEAD);
+        let receiver = Mutex::new(receiver);
+        std::thread::scope(|scope| {
+            for _ in 0..threads.max(1) {
+                scope.spawn(|| {
+                    loop {
+                        let next = receiver.lock().recv();
+                        let Ok(unit) = next else { return };
+                        self.check_unit(unit, &outcome, report);
+                        progress(Progress { done: done.fetch_add(1, Ordering::Relaxed) + 1, total });
+                    }
+                });
+            }
+            let mut found = |object| {
+                // A shard of shards may have more units than memory has room for their numbers.
+                inner.grid.each_index(
+                    &inner.source.unit_ranges(object),
+                    &mut |unit| match sender.send(unit) {
+                        Ok(()) => ControlFlow::Continue(()),
+                        Err(_) => ControlFlow::Break(()),
+                    },
+                )
+            };
+            inner.each_stored_object(&mut found, &mut |folder, error| report(folder, error));
+            drop(sender);
+        });
+        let mut outcome = outcome.into_inner();
+        outcome.missing = inner.grid.chunks().saturating_sub(outcome.sound + outcome.damaged);
+        outcome
+    }
+
+    /// Units of the objects that are stored now.
+    fn stored_units(&self) -> u64 {
+        let source = &self.inner.source;
+        let mut units = 0;
+        let mut found = |object| {
+            let ranges = source.unit_ranges(object);
+            units += ranges.into_iter().map(|range| range.end - range.start).product::<u64>();
+            ControlFlow::Continue(())
+        };
+        self.inner.each_stored_object(&mut found, &mut |_, _| {});
+        units
+    }
+
+    fn check_unit(&self, unit: u64, outcome: &Mutex<CheckOutcome>, report: &(dyn Fn(&str, &Error) + Sync)) {
+        let inner = &self.inner;
+        let place = inner.place();
+        let index = inner.grid.index(unit);
+        let found = if inner.source.is_raw() {
+            inner.source.open_raw(&place, &index).and_then(|object| match object {
+                Some(object) => read_through(object.as_ref()).map(|()| true),
+                None => Ok(false),
+            })
+        } else {
+            inner.source.load(&place, &index).map(|(content, _)| !matches!(content, Content::Absent))
+        };
+        let mut outcome = outcome.lock();
+        match found {
+            Ok(false) => {}
+            Ok(true) => outcome.sound += 1,
+            Err(error) => {
+                outcome.damaged += 1;
+                drop(outcome);
+                let key = inner.source.key(&place, &index).unwrap_or_default();
+                report(&key, &error);
+            }
+        }
+    }
+}
+
+/// Reads all of an object, to see whether the store gives it.
+fn read_through(object: &dyn Object) -> Result<()> {
+    let mut part = vec![0; 1 << 20];
+    let mut offset = 0;
+    while offset < object.size_bytes() {
+        let length = (object.size_bytes() - offset).min(part.len() as u64);
+        let Some(out) = part.get_mut(..length as usize) else { break };
+        object.read_exact_at(offset, out)?;
+        offset += length;
+    }
+    Ok(())
+}

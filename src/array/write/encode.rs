@@ -1,0 +1,89 @@
+//! Encoding the dirty units of one object, several at once, and what comes of it.
+//!
+//! Uses its neighbours in `array`, `store` and `error`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::array::Inner;
+use crate::array::source::replacement::{Encoded, EncodedUnit};
+use crate::array::sync::atomic::{AtomicUsize, Ordering};
+use crate::array::sync::{self, Mutex};
+use crate::array::write::dirty::DirtyUnit;
+use crate::error::{Error, Result};
+use crate::memory::Buffer;
+use crate::store::ObjectVersion;
+
+/// What each of those held when it was encoded.
+pub(in crate::array) type Generations = HashMap<u64, u64>;
+
+impl Inner {
+    /// Encodes dirty units of an object, which is all zero elsewhere or has this version now; those that were retired
+    /// meanwhile are left out. The first failure ends it.
+    pub(in crate::array) fn encode_units(
+        &self,
+        units: &[(u64, Arc<DirtyUnit>)],
+        is_zero: bool,
+        old: Option<ObjectVersion>,
+        threads: usize,
+    ) -> Result<(Encoded, Generations)> {
+        let next = AtomicUsize::new(0);
+        let done = Mutex::new((Encoded::new(), Generations::new()));
+        let failure: Mutex<Option<Error>> = Mutex::default();
+        let run = || {
+            while let Some((number, unit)) = units.get(next.fetch_add(1, Ordering::Relaxed)) {
+                match self.encode_unit(*number, unit, is_zero, old) {
+                    Ok(Some((encoded, generation))) => {
+                        let mut done = done.lock();
+                        done.0.insert(*number, encoded);
+                        done.1.insert(*number, generation);
+                    }
+                    Ok(None) => {}
+                    Err(error) => {
+                        next.store(units.len(), Ordering::Relaxed);
+                        failure.lock().get_or_insert(error);
+                    }
+                }
+            }
+        };
+        sync::on_threads(threads.min(units.len()), "encode", run);
+        match failure.into_inner() {
+            Some(error) => Err(error),
+            None => Ok(done.into_inner()),
+        }
+    }
+
+    /// A unit encoded, and its generation; `None` where it was retired.
+    fn encode_unit(
+        &self,
+        number: u64,
+        unit: &DirtyUnit,
+        is_zero: bool,
+        old: Option<ObjectVersion>,
+    ) -> Result<Option<(Option<EncodedUnit>, u64)>> {
+        let mut state = unit.state.lock();
+        if state.is_retired {
+            return Ok(None);
+        }
+        let index = self.grid.index(number);
+        self.complete_for_storing(number, &mut state, is_zero, old)?;
+        let bytes = Arc::make_mut(&mut state.bytes);
+        self.fill_padding(&index, bytes);
+        let _permit = self.engine.encoders.take();
+        Ok(Some((self.source.encode(&self.place(), &index, &state.bytes)?, state.generation)))
+    }
+
+    /// Adds the units of a zeroed object that nobody wrote since.
+    pub(in crate::array) fn encode_zeros(&self, object: u64, encoded: &mut Encoded) -> Result<()> {
+        for number in self.source.units_of(object) {
+            if let std::collections::hash_map::Entry::Vacant(entry) = encoded.entry(number) {
+                let index = self.grid.index(number);
+                let length = self.unit_shape(&index).iter().product::<u64>() as usize * self.fill.len();
+                let mut zeros = Buffer::sparse(length);
+                self.fill_padding(&index, &mut zeros);
+                entry.insert(self.source.encode(&self.place(), &index, &Arc::new(zeros))?);
+            }
+        }
+        Ok(())
+    }
+}

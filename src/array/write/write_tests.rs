@@ -1,0 +1,464 @@
+//! Random writing and reading against a plain byte vector, with write-backs and new openings in between.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use crate::array::{Array, ByteOrder, Engine, Layout, Order};
+use crate::metadata::{Document, parse_v3};
+use crate::store::{MemoryStore, Store};
+
+/// One thing that a program does with the file.
+#[derive(Clone, Debug)]
+enum Step {
+    Write(f64, usize, u8),
+    Read(f64, usize),
+    Flush,
+    Sync,
+    Settle,
+    Zero,
+    Reopen,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => (0.0f64..1.0, 0usize..700, any::<u8>()).prop_map(|(at, length, seed)| Step::Write(at, length, seed)),
+        6 => (0.0f64..1.0, 0usize..900).prop_map(|(at, length)| Step::Read(at, length)),
+        1 => Just(Step::Flush),
+        1 => Just(Step::Sync),
+        1 => Just(Step::Settle),
+        1 => Just(Step::Zero),
+        2 => Just(Step::Reopen),
+    ]
+}
+
+#[derive(Clone, Debug)]
+struct Case {
+    shape: Vec<u64>,
+    chunk: Vec<u64>,
+    codecs: serde_json::Value,
+    fill: i16,
+    layout: Layout,
+}
+
+fn case() -> impl Strategy<Value = Case> {
+    let axis = (1u64..13, 1u64..4, 1u64..3, 1u64..3);
+    let axes = proptest::collection::vec(axis, 0..4);
+    let layout = (any::<bool>(), any::<bool>());
+    (axes, 0usize..6, layout, prop_oneof![Just(0i16), Just(-7i16)]).prop_map(
+        |(axes, kind, (f, big), fill)| {
+            let shape: Vec<u64> = axes.iter().map(|axis| axis.0).collect();
+            let inner: Vec<u64> = axes.iter().map(|axis| axis.1).collect();
+            let middle: Vec<u64> = axes.iter().map(|axis| axis.1 * axis.2).collect();
+            let outer: Vec<u64> = axes.iter().map(|axis| axis.1 * axis.2 * axis.3).collect();
+            let bytes = json!({"name":"bytes","configuration":{"endian":"big"}});
+            let little = json!({"name":"bytes","configuration":{"endian":"little"}});
+            let zstd = json!({"name":"zstd","configuration":{"level":1,"checksum":true}});
+            let crc = json!({"name":"crc32c"});
+            let order: Vec<usize> = (0..shape.len()).rev().collect();
+            let transpose = json!({"name":"transpose","configuration":{"order":order}});
+            let reversed = |shape: &[u64]| shape.iter().rev().copied().collect::<Vec<u64>>();
+            let shard = |inner: &[u64], codecs: serde_json::Value, location: &str| {
+                json!({"name":"sharding_indexed","configuration":{"chunk_shape":inner,"codecs":codecs,
+                "index_codecs":[little, crc],"index_location":location}})
+            };
+            let (chunk, codecs) = match kind {
+                0 => (outer, json!([bytes])),
+                1 => (outer, json!([bytes, zstd, crc])),
+                2 => (outer, json!([transpose, little, zstd])),
+                3 => (outer, json!([shard(&inner, json!([bytes, zstd]), "start")])),
+                4 => {
+                    let nested = shard(&reversed(&inner), json!([bytes]), "end");
+                    (outer, json!([transpose, shard(&reversed(&middle), json!([nested]), "start")]))
+                }
+                _ => (outer, json!([shard(&inner, json!([bytes]), "end"), crc])),
+            };
+            let order = if f { Order::F } else { Order::C };
+            let byte_order = if big { ByteOrder::Big } else { ByteOrder::Little };
+            Case { shape, chunk, codecs, fill, layout: Layout { order, byte_order } }
+        },
+    )
+}
+
+fn open(case: &Case, store: &Arc<dyn Store>) -> (Arc<Engine>, Arc<Array>) {
+    let document = store.get("a/zarr.json", 1 << 20).unwrap().unwrap();
+    let Document::Array(metadata) = parse_v3("a/zarr.json", &document).unwrap() else { panic!("no array") };
+    let engine = Engine::new(4000, 2);
+    engine.set_dirty_limit_bytes(600);
+    let array = Array::open(&engine, store, "a", Arc::new(metadata), case.layout).unwrap();
+    array.open_for_writing().unwrap();
+    (engine, array)
+}
+
+fn make(case: &Case) -> Arc<dyn Store> {
+    let store = MemoryStore::new();
+    let document = json!({
+        "zarr_format":3,"node_type":"array","shape":case.shape,"data_type":"int16",
+        "chunk_grid":{"name":"regular","configuration":{"chunk_shape":case.chunk}},
+        "chunk_key_encoding":{"name":"default"},"fill_value":case.fill,"codecs":case.codecs,
+    });
+    store.put("a/zarr.json", document.to_string().into_bytes()).unwrap();
+    Arc::new(store)
+}
+
+fn run(case: &Case, steps: &[Step]) {
+    let store = make(case);
+    let (mut engine, mut array) = open(case, &store);
+    let length = array.size_bytes() as usize;
+    let item = match case.layout.byte_order {
+        ByteOrder::Little => case.fill.to_le_bytes(),
+        ByteOrder::Big => case.fill.to_be_bytes(),
+    };
+    let mut model: Vec<u8> = item.iter().copied().cycle().take(length).collect();
+    let place = |at: f64, wanted: usize| {
+        let from = (at * length as f64) as usize;
+        from..(from + wanted).min(length)
+    };
+    for step in steps {
+        match step {
+            Step::Write(at, wanted, seed) => {
+                let range = place(*at, *wanted);
+                let data: Vec<u8> = range.clone().map(|i| (i as u8).wrapping_mul(31) ^ seed).collect();
+                array.write_at(range.start as u64, &data).unwrap();
+                model[range].copy_from_slice(&data);
+            }
+            Step::Read(at, wanted) => {
+                let range = place(*at, *wanted);
+                let mut out = vec![0xAA; range.len()];
+                if !array.read_cached(range.start as u64, &mut out) {
+                    array.read_at(range.start as u64, &mut out).unwrap();
+                }
+                assert_eq!(out, model[range.clone()], "{range:?}");
+            }
+            Step::Flush => array.flush().unwrap(),
+            Step::Sync => array.sync().unwrap(),
+            Step::Settle => array.inner.store_settled(std::time::Duration::from_secs(5)),
+            Step::Zero => {
+                array.zero().unwrap();
+                model.fill(0);
+            }
+            Step::Reopen => {
+                assert!(engine.store_all(std::time::Duration::from_secs(60)).is_empty());
+                assert_eq!(engine.counters().dirty_bytes, 0);
+                array.close_for_writing();
+                drop(array);
+                (engine, array) = open(case, &store);
+            }
+        }
+    }
+    array.flush().unwrap();
+    assert!(!array.is_dirty());
+    let (_engine, again) = open(case, &store);
+    let mut out = vec![0; length];
+    again.read_at(0, &mut out).unwrap();
+    assert_eq!(out, model);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    #[test]
+    fn as_a_byte_vector(case in case(), steps in proptest::collection::vec(step(), 1..40)) {
+        run(&case, &steps);
+    }
+}
+
+fn simple(codecs: serde_json::Value) -> Case {
+    Case { shape: vec![64, 64], chunk: vec![32, 32], codecs, fill: 0, layout: Layout::default() }
+}
+
+#[test]
+fn writing_all_of_an_array_reads_nothing() {
+    let case = simple(json!(["bytes"]));
+    let case = Case {
+        codecs: json!([{"name":"bytes","configuration":{"endian":"little"}}, {"name":"gzip","configuration":{"level":1}}]),
+        ..case
+    };
+    let store = make(&case);
+    let (engine, array) = open(&case, &store);
+    engine.set_dirty_limit_bytes(1 << 20);
+    for row in 0..64 * 64 * 2 / 100 {
+        array.write_at(row * 100, &[row as u8 | 1; 100]).unwrap();
+    }
+    let rest = 64 * 64 * 2 / 100 * 100;
+    array.write_at(rest, &vec![9; 64 * 64 * 2 - rest as usize]).unwrap();
+    array.flush().unwrap();
+    let counters = engine.counters();
+    assert_eq!((counters.bases_read, counters.decoded_units, counters.objects_stored), (0, 0, 4));
+}
+
+#[test]
+fn rewriting_an_inner_chunk_decodes_only_that_one() {
+    let shard = json!([{"name":"sharding_indexed","configuration":{"chunk_shape":[8,8],
+        "codecs":[{"name":"bytes","configuration":{"endian":"little"}},{"name":"zstd","configuration":{"level":1,"checksum":false}}],
+        "index_codecs":[{"name":"bytes","configuration":{"endian":"little"}}]}}]);
+    let case = simple(shard);
+    let store = make(&case);
+    let (_engine, array) = open(&case, &store);
+    array.write_at(0, &vec![1; 64 * 64 * 2]).unwrap();
+    array.flush().unwrap();
+    drop(array);
+    let (engine, array) = open(&case, &store);
+    array.write_at(10, &[5; 4]).unwrap();
+    array.flush().unwrap();
+    let counters = engine.counters();
+    assert_eq!((counters.bases_read, counters.units_encoded, counters.objects_stored), (1, 1, 1));
+    let mut out = vec![0; 64 * 64 * 2];
+    array.read_at(0, &mut out).unwrap();
+    let mut expected = vec![1; 64 * 64 * 2];
+    expected[10..14].fill(5);
+    assert_eq!(out, expected);
+}
+
+#[test]
+fn many_writers_of_one_chunk_lose_nothing() {
+    let case = simple(json!([{"name":"bytes","configuration":{"endian":"little"}}]));
+    let store = make(&case);
+    let (_engine, array) = open(&case, &store);
+    std::thread::scope(|scope| {
+        for writer in 0..16u64 {
+            let array = &array;
+            scope.spawn(move || {
+                for at in (writer..2048).step_by(16) {
+                    array.write_at(at, &[writer as u8 + 1]).unwrap();
+                    if at % 256 == writer {
+                        array.flush().unwrap();
+                    }
+                }
+            });
+        }
+    });
+    array.sync().unwrap();
+    let (_engine, again) = open(&case, &store);
+    let mut out = vec![0; 2048];
+    again.read_at(0, &mut out).unwrap();
+    assert!(out.iter().enumerate().all(|(at, &byte)| byte == (at % 16) as u8 + 1));
+}
+
+#[test]
+fn a_changed_document_and_a_foreign_change_are_noticed() {
+    let case = simple(json!([{"name":"bytes","configuration":{"endian":"little"}}]));
+    let store = make(&case);
+    let (_engine, array) = open(&case, &store);
+    let mut byte = [0];
+    array.write_at(0, &[1]).unwrap();
+    array.read_at(1, &mut byte).unwrap(); // the unit is complete now, from a missing chunk
+    store
+        .writer()
+        .unwrap()
+        .put(
+            "a/c/0/0",
+            &[crate::store::ObjectPart::Bytes(&[9; 2048])],
+            "a",
+            &store.head("a/zarr.json").unwrap().unwrap(),
+        )
+        .unwrap();
+    array.flush().unwrap();
+    let chunk = store.get("a/c/0/0", 1 << 20).unwrap().unwrap();
+    assert_eq!(chunk[..3], [1, 9, 9], "what another program wrote is merged, not overwritten");
+    array.write_at(0, &[2]).unwrap();
+    let like = store.head("a/zarr.json").unwrap().unwrap();
+    let put = |document: &[u8]| {
+        store
+            .writer()
+            .unwrap()
+            .put("a/zarr.json", &[crate::store::ObjectPart::Bytes(document)], "a", &like)
+            .unwrap()
+    };
+    let document = store.get("a/zarr.json", 1 << 20).unwrap().unwrap();
+    let mut document: serde_json::Value = serde_json::from_slice(&document).unwrap();
+    document["attributes"] = json!({"new": 1});
+    put(document.to_string().as_bytes());
+    array.flush().unwrap(); // other attributes do not matter
+    array.write_at(0, &[2]).unwrap();
+    put(b"{}");
+    assert_eq!(array.flush().unwrap_err().errno(), libc::ESTALE);
+    assert!(array.is_dirty());
+    assert_eq!(array.flush().unwrap_err().errno(), libc::ESTALE, "again and again");
+}
+
+fn little() -> serde_json::Value {
+    json!([{"name":"bytes","configuration":{"endian":"little"}}])
+}
+
+/// A session thread that met a unit under somebody else's hands took it for clean and answered from the cache.
+#[test]
+fn a_dirty_unit_in_use_is_not_answered_from_the_cache() {
+    let case = simple(
+        json!([{"name":"bytes","configuration":{"endian":"little"}}, {"name":"gzip","configuration":{"level":1}}]),
+    );
+    let store = make(&case);
+    let (engine, array) = open(&case, &store);
+    engine.set_dirty_limit_bytes(1 << 20);
+    let mut out = [9; 4];
+    array.read_at(0, &mut out).unwrap();
+    assert!(array.read_cached(0, &mut out));
+    array.write_at(0, &[1; 4]).unwrap();
+    let unit = Arc::clone(&array.inner.writing.units.lock().dirty[&0]);
+    let held = unit.state.lock();
+    assert!(!array.read_cached(0, &mut out), "it would have to wait");
+    drop(held);
+    array.read_at(0, &mut out).unwrap();
+    assert_eq!(out, [1; 4]);
+    assert!(array.read_cached(0, &mut out));
+}
+
+/// Another program changes one inner chunk, we store another of the same shard: what the kernel holds of the first is
+/// old, though the shard is ours.
+#[test]
+fn a_foreign_change_beside_ours_is_seen_at_the_next_open() {
+    let case = simple(little());
+    let store = make(&case);
+    let (_engine, array) = open(&case, &store);
+    assert!(!array.revalidate().unwrap(), "what the kernel holds may be from before");
+    array.write_at(0, &vec![1; 64 * 64 * 2]).unwrap();
+    array.flush().unwrap();
+    let mut out = vec![0; 64 * 64 * 2];
+    array.read_at(0, &mut out).unwrap();
+    assert!(array.revalidate().unwrap());
+    array.write_at(0, &[2; 2]).unwrap();
+    array.flush().unwrap();
+    assert!(array.revalidate().unwrap(), "our own writes are no news");
+    let like = store.head("a/zarr.json").unwrap().unwrap();
+    let foreign = [crate::store::ObjectPart::Bytes(&[7; 2048])];
+    store.writer().unwrap().put("a/c/0/0", &foreign, "a", &like).unwrap();
+    array.write_at(0, &[3; 2]).unwrap();
+    array.flush().unwrap();
+    assert!(!array.revalidate().unwrap(), "the kernel must drop what it holds");
+    array.read_at(0, &mut out).unwrap();
+    assert_eq!(out[..4], [3, 3, 7, 7]);
+}
+
+/// A dirty unit was completed from the store, another program changed the rest of it, and a reader who opened the file then
+/// was given what had been there before. And a reader who met a chunk's new version by himself hid from the next open that the kernel
+/// holds another.
+#[test]
+fn a_foreign_change_is_seen_in_a_dirty_unit_and_in_what_the_kernel_holds() {
+    let zstd = json!([{"name":"bytes","configuration":{"endian":"little"}},
+        {"name":"zstd","configuration":{"level":1,"checksum":false}}]);
+    let case = simple(zstd);
+    let store = make(&case);
+    let foreign = |from: u64, data: &[u8]| {
+        let (_engine, other) = open(&case, &store);
+        other.write_at(from, data).unwrap();
+        other.flush().unwrap();
+        other.close_for_writing();
+    };
+    let (_engine, array) = open(&case, &store);
+    array.revalidate().unwrap();
+    let mut out = [9; 4];
+    array.write_at(0, &[1]).unwrap();
+    array.read_at(0, &mut out).unwrap();
+    foreign(2, &[5]);
+    assert!(!array.revalidate().unwrap(), "the kernel must drop what it holds");
+    array.read_at(0, &mut out).unwrap();
+    assert_eq!(out, [1, 0, 5, 0]);
+    // Chunk (0, 1) begins at byte 64.
+    array.flush().unwrap();
+    array.read_at(64, &mut out).unwrap();
+    assert!(array.revalidate().unwrap());
+    foreign(64, &[7]);
+    array.write_at(0, &[2]).unwrap();
+    array.flush().unwrap();
+    array.read_at(68, &mut out).unwrap();
+    assert!(!array.revalidate().unwrap(), "the kernel must drop what it holds");
+    array.read_at(64, &mut out).unwrap();
+    assert_eq!(out, [7, 0, 0, 0]);
+}
+
+/// While nothing can be stored, writes are refused once the limit is reached, and what was refused was not taken.
+#[test]
+fn memory_is_bounded_while_storing_fails() {
+    let case = simple(little());
+    let store = make(&case);
+    let (engine, array) = open(&case, &store);
+    // Two of the four chunks. Each takes its whole memory, whatever is written to it.
+    const CHUNK_BYTES: u64 = 2048 + 768;
+    engine.set_dirty_limit_bytes(2 * CHUNK_BYTES);
+    array.write_at(0, &[1; 128]).unwrap();
+    assert_eq!(engine.counters().dirty_bytes, 2 * CHUNK_BYTES);
+    let document = store.get("a/zarr.json", 1 << 20).unwrap().unwrap();
+    let like = store.head("a/zarr.json").unwrap().unwrap();
+    let put = |bytes: &[u8]| {
+        store
+            .writer()
+            .unwrap()
+            .put("a/zarr.json", &[crate::store::ObjectPart::Bytes(bytes)], "a", &like)
+            .unwrap()
+    };
+    put(b"{}");
+    let mut taken = 0;
+    for at in (0..8192).step_by(128) {
+        taken += u64::from(array.write_at(at, &[2; 128]).is_ok());
+    }
+    // The upper half, and the write that passes the limit.
+    assert_eq!((taken, engine.counters().dirty_bytes), (33, 4 * CHUNK_BYTES));
+    array.write_page(8000, &[3; 128]).unwrap(); // a page is always taken
+    put(&document);
+    array.write_at(4096, &[4; 128]).unwrap();
+    array.sync().unwrap();
+    let mut out = [0; 128];
+    array.read_at(8000, &mut out).unwrap();
+    assert_eq!(out, [3; 128]);
+}
+
+/// Attributes are nobody's business here; a grown array goes on in its successor.
+#[test]
+fn attributes_may_change_and_a_grown_array_goes_on() {
+    let case = Case { shape: vec![5, 4], chunk: vec![4, 4], ..simple(little()) };
+    let store = make(&case);
+    let (_engine, array) = open(&case, &store);
+    array.write_at(0, &[1; 40]).unwrap();
+    let change = |shape: &[u64], attributes: serde_json::Value| {
+        let mut document: serde_json::Value =
+            serde_json::from_slice(&store.get("a/zarr.json", 1 << 20).unwrap().unwrap()).unwrap();
+        document["shape"] = json!(shape);
+        document["attributes"] = attributes;
+        let bytes = document.to_string().into_bytes();
+        let like = store.head("a/zarr.json").unwrap().unwrap();
+        store
+            .writer()
+            .unwrap()
+            .put("a/zarr.json", &[crate::store::ObjectPart::Bytes(&bytes)], "a", &like)
+            .unwrap();
+        let Document::Array(metadata) = parse_v3("a/zarr.json", &bytes).unwrap() else { panic!("no array") };
+        Arc::new(metadata)
+    };
+    change(&[5, 4], json!({"units": "K"}));
+    array.flush().unwrap();
+    array.write_at(36, &[2; 4]).unwrap(); // the last row, in the chunk that the other program fills up
+    let metadata = change(&[8, 4], json!({}));
+    assert_eq!(array.flush().unwrap_err().errno(), libc::ESTALE);
+    let mut chunk = store.get("a/c/1/0", 1 << 20).unwrap().unwrap();
+    chunk[8..].fill(9);
+    let like = store.head("a/zarr.json").unwrap().unwrap();
+    store.writer().unwrap().put("a/c/1/0", &[crate::store::ObjectPart::Bytes(&chunk)], "a", &like).unwrap();
+    let grown = array.grown(metadata, case.layout).unwrap();
+    assert!(grown.is_dirty() && grown.has_writers());
+    assert_eq!(array.flush().unwrap_err().errno(), libc::ESTALE, "the old one stores nothing any more");
+    assert_eq!(array.failures().0, 0, "and that is nobody's loss");
+    grown.write_at(62, &[3; 2]).unwrap();
+    grown.flush().unwrap();
+    let expected = [vec![1; 36], vec![2; 4], vec![9; 22], vec![3; 2]].concat();
+    let (_engine, again) = open(&case, &store);
+    let mut out = vec![0; 64];
+    again.read_at(0, &mut out).unwrap();
+    assert_eq!(out, expected);
+    grown.close_for_writing();
+    assert!(!array.has_writers());
+}
+
+/// The mark of an emptied file and another program's growth cannot be told apart: the old handles get ESTALE.
+#[test]
+fn a_zeroed_array_does_not_grow() {
+    let case = Case { shape: vec![5, 4], chunk: vec![4, 4], ..simple(little()) };
+    let store = make(&case);
+    let (_engine, array) = open(&case, &store);
+    array.zero().unwrap();
+    let longer = Case { shape: vec![8, 4], ..case.clone() };
+    let other = make(&longer);
+    let document = other.get("a/zarr.json", 1 << 20).unwrap().unwrap();
+    let Document::Array(metadata) = parse_v3("a/zarr.json", &document).unwrap() else { panic!("no array") };
+    assert_eq!(array.grown(Arc::new(metadata), case.layout).err().unwrap().errno(), libc::ESTALE);
+}
