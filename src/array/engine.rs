@@ -10,40 +10,40 @@ use crate::array::Inner;
 use crate::array::cache::ChunkCache;
 use crate::array::readahead::replies::GatheredBytes;
 use crate::array::source::open_objects::OpenObjects;
-use crate::array::source::resumable_decoders::Streams;
+use crate::array::source::resumable_decoders::ResumableDecoders;
 use crate::array::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::array::sync::{self, Mutex};
 use crate::array::workers::Workers;
 use crate::array::write::flush_all::store_each;
-use crate::array::write::semaphore::Permits;
+use crate::array::write::semaphore::Semaphore;
 use crate::error::Error;
 use crate::sys::keep_freed_memory;
 
 /// The chunk cache and the threads behind every array of a mount.
 pub struct Engine {
-    /// Decoded units.
+    /// Decoded chunks.
     pub(super) cache: ChunkCache,
     /// Raw chunks that are read.
     pub(super) objects: OpenObjects,
-    /// Decoders between two parts of a unit.
-    pub(super) streams: Streams,
+    /// Decoders between two parts of a chunk.
+    pub(super) streams: ResumableDecoders,
     /// What is gathered ahead of readers.
     pub(super) gathered_bytes: GatheredBytes,
     /// Decoding threads.
     pub(super) workers: Workers,
     /// To encode; as many as there are decoding threads.
-    pub(super) encoders: Permits,
+    pub(super) encoders: Semaphore,
     next_array: AtomicU64,
-    pub(super) decoded_units: AtomicU64,
+    pub(super) decoded_chunks: AtomicU64,
     pub(super) decoded_bytes: AtomicU64,
     /// Readers are given each byte once, and keep it themselves.
     pub(super) readers_keep: AtomicBool,
     dirty_limit_bytes: AtomicU64,
     /// Bytes written and not yet stored.
     pub(super) dirty_bytes: AtomicU64,
-    /// Units read because they were written in part.
+    /// DirtyMap read because they were written in part.
     pub(super) bases_read: AtomicU64,
-    pub(super) units_encoded: AtomicU64,
+    pub(super) chunks_encoded: AtomicU64,
     pub(super) objects_stored: AtomicU64,
     /// Arrays that are written, or have something dirty that could not be stored yet: kept alive until it is.
     written: Mutex<Vec<Arc<Inner>>>,
@@ -57,14 +57,14 @@ pub struct Engine {
 /// What the engine has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EngineCounters {
-    /// Units found in the cache.
+    /// DirtyMap found in the cache.
     pub hits: u64,
-    /// Units that had to be loaded.
+    /// DirtyMap that had to be loaded.
     pub misses: u64,
-    /// Units dropped to make room.
+    /// DirtyMap dropped to make room.
     pub evictions: u64,
-    /// Units decoded.
-    pub decoded_units: u64,
+    /// DirtyMap decoded.
+    pub decoded_chunks: u64,
     /// Their bytes.
     pub decoded_bytes: u64,
     /// Bytes in the cache now.
@@ -73,15 +73,15 @@ pub struct EngineCounters {
     pub cache_limit_bytes: u64,
     /// Bytes written and not yet stored.
     pub dirty_bytes: u64,
-    /// Units read because they were written in part.
+    /// DirtyMap read because they were written in part.
     pub bases_read: u64,
-    /// Units encoded.
-    pub units_encoded: u64,
+    /// DirtyMap encoded.
+    pub chunks_encoded: u64,
     /// Objects put or deleted.
     pub objects_stored: u64,
 }
 
-/// A unit that was written this recently is left to gather more by the timer.
+/// A chunk that was written this recently is left to gather more by the timer.
 const SETTLE: Duration = Duration::from_secs(5);
 
 /// How often the timer looks for what has settled.
@@ -109,22 +109,22 @@ impl Engine {
     pub fn new(cache_limit_bytes: u64, threads: usize) -> Arc<Self> {
         let workers = Workers::new(threads);
         keep_freed_memory(KEPT_BY_ALLOCATOR_BYTES, ARENAS);
-        let encoders = Permits::new(workers.count());
+        let encoders = Semaphore::new(workers.count());
         Arc::new(Engine {
             cache: ChunkCache::new(cache_limit_bytes),
             objects: OpenObjects::default(),
-            streams: Streams::default(),
+            streams: ResumableDecoders::default(),
             gathered_bytes: GatheredBytes::new(cache_limit_bytes),
             workers,
             encoders,
             next_array: AtomicU64::new(1),
-            decoded_units: AtomicU64::new(0),
+            decoded_chunks: AtomicU64::new(0),
             decoded_bytes: AtomicU64::new(0),
             readers_keep: AtomicBool::new(false),
             dirty_limit_bytes: AtomicU64::new(cache_limit_bytes / 4),
             dirty_bytes: AtomicU64::new(0),
             bases_read: AtomicU64::new(0),
-            units_encoded: AtomicU64::new(0),
+            chunks_encoded: AtomicU64::new(0),
             objects_stored: AtomicU64::new(0),
             written: Mutex::default(),
             settle: Mutex::new(Some(SETTLE)),
@@ -143,8 +143,8 @@ impl Engine {
         self.dirty_limit_bytes.store(limit_bytes, Ordering::Relaxed);
     }
 
-    /// Sets how long a unit is left to gather more (5 seconds, unless set); `None`, before anything is written: no timer.
-    pub fn set_settle(&self, settle: Option<Duration>) {
+    /// Sets how long a chunk is left to gather more (5 seconds, unless set); `None`, before anything is written: no timer.
+    pub fn set_writeback_delay(&self, settle: Option<Duration>) {
         *self.settle.lock() = settle;
     }
 
@@ -236,13 +236,13 @@ impl Engine {
             hits: cache.hits.load(Ordering::Relaxed),
             misses: cache.misses.load(Ordering::Relaxed),
             evictions: cache.evictions.load(Ordering::Relaxed),
-            decoded_units: self.decoded_units.load(Ordering::Relaxed),
+            decoded_chunks: self.decoded_chunks.load(Ordering::Relaxed),
             decoded_bytes: self.decoded_bytes.load(Ordering::Relaxed),
             cached_bytes: self.cache.weight_bytes(),
             cache_limit_bytes: self.cache.limit_bytes(),
             dirty_bytes: self.dirty_bytes.load(Ordering::Relaxed),
             bases_read: self.bases_read.load(Ordering::Relaxed),
-            units_encoded: self.units_encoded.load(Ordering::Relaxed),
+            chunks_encoded: self.chunks_encoded.load(Ordering::Relaxed),
             objects_stored: self.objects_stored.load(Ordering::Relaxed),
         }
     }

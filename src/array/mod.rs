@@ -46,23 +46,23 @@ use crate::metadata::{ArrayMetadata, CodecFamily, CodecSpec, ZarrFormat};
 use crate::store::Store;
 
 pub use crate::metadata::ByteOrder;
-pub use cache::reservation::Held;
+pub use cache::reservation::Reservation;
 pub use engine::{Engine, EngineCounters};
 use geometry::grid::{self, Grid};
-use geometry::strips::Bands;
-pub use read::Lent;
+use geometry::strips::Strips;
+pub use read::CachedSlice;
 pub use readahead::Reader;
-use readahead::consumed::Passed;
-pub use readahead::replies::Gathered;
+use readahead::consumed::Consumed;
+pub use readahead::replies::ReadyReply;
 use source::sharded::Sharded;
 use source::unsharded::{Parts, Pipelines, Plain};
-use source::versions::Served;
-use source::{Keys, Place, Source};
+use source::versions::SeenVersions;
+use source::{Keys, LoadContext, Source};
 use sync::OnceLock;
 use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 pub use variable::VariableArray;
 use write::dirty::WriteState;
-pub use write::dirty_report::Unsaved;
+pub use write::dirty_report::DirtyReport;
 
 /// Which index varies fastest in the served file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -99,21 +99,21 @@ struct Inner {
     epoch: AtomicU64,
     /// Shared with the arrays that this one grew out of.
     writing: Arc<WriteState>,
-    /// The grid of units.
+    /// The grid of chunks.
     grid: Grid,
-    /// What of the units is read and cached by itself; chosen when the first of them is read.
-    bands: OnceLock<Bands>,
+    /// What of the chunks is read and cached by itself; chosen when the first of them is read.
+    strips: OnceLock<Strips>,
     source: Box<dyn Source>,
-    /// Shape of the shards in array order, where units are inner chunks.
+    /// Shape of the shards in array order, where chunks are inner chunks.
     shard_shape: Option<Vec<u64>>,
     /// One element as served.
     fill: Vec<u8>,
     skipped_codecs: Vec<String>,
-    served: Served,
+    served: SeenVersions,
     /// Readers that go through it in served order.
     streams: AtomicUsize,
-    /// Slabs of bands that such readers were given, and keep.
-    passed: Passed,
+    /// Slabs of strips that such readers were given, and keep.
+    passed: Consumed,
 }
 
 impl Array {
@@ -129,7 +129,7 @@ impl Array {
         Array::build(engine, store, path, metadata, layout, Arc::default())
     }
 
-    /// The array that another program made of `self` by making it longer along its slowest served axis: dirty units,
+    /// The array that another program made of `self` by making it longer along its slowest served axis: dirty chunks,
     /// writers and the lock go over to it, and `self` stores nothing any more. `Stale` where that cannot be.
     pub fn grown(&self, metadata: Arc<ArrayMetadata>, layout: Layout) -> Result<Arc<Array>> {
         let inner = &self.inner;
@@ -190,14 +190,14 @@ impl Array {
             epoch: AtomicU64::new(0),
             writing,
             grid,
-            bands: OnceLock::new(),
+            strips: OnceLock::new(),
             source,
             shard_shape,
             fill,
             skipped_codecs,
-            served: Served::default(),
+            served: SeenVersions::default(),
             streams: AtomicUsize::new(0),
-            passed: Passed::default(),
+            passed: Consumed::default(),
             metadata,
         };
         Ok(Arc::new(Array { inner: Arc::new(inner) }))
@@ -230,8 +230,8 @@ impl Array {
 }
 
 impl Inner {
-    fn place(&self) -> Place<'_> {
-        Place {
+    fn place(&self) -> LoadContext<'_> {
+        LoadContext {
             store: self.store.as_ref(),
             served: &self.served,
             cache: &self.engine.cache,
@@ -241,7 +241,7 @@ impl Inner {
         }
     }
 
-    fn unit_bytes(&self) -> u64 {
+    fn chunk_bytes(&self) -> u64 {
         self.grid.largest_chunk_shape().iter().product::<u64>().saturating_mul(self.fill.len() as u64)
     }
 }
@@ -257,7 +257,7 @@ impl Drop for Array {
 /// A source, and the shape of its shards.
 type SourceAndShards = (Box<dyn Source>, Option<Vec<u64>>);
 
-/// The source of an array's units, and the served shape of its shards where units are inner chunks.
+/// The source of an array's chunks, and the served shape of its shards where chunks are inner chunks.
 fn source(parts: Parts) -> Result<SourceAndShards> {
     Ok(match Sharded::new(parts)? {
         Ok(sharded) => {

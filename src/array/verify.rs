@@ -1,4 +1,4 @@
-//! Checking: every stored unit of an array decoded once, damage reported by key.
+//! Checking: every stored chunk of an array decoded once, damage reported by key.
 //!
 //! Uses its neighbours in `array`. Nothing is kept in the cache. What to look at is what the store lists, as `stored_objects.rs`
 //! finds it, a little ahead of the threads that decode: neither what is declared nor what is stored is ever held as a whole.
@@ -14,31 +14,31 @@ use crate::array::cache::Content;
 use crate::error::{Error, Result};
 use crate::store::Object;
 
-/// Units that were listed and wait for a thread.
+/// DirtyMap that were listed and wait for a thread.
 const UNITS_AHEAD: usize = 4096;
 
 /// How far a check is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Units looked at.
+    /// DirtyMap looked at.
     pub done: u64,
-    /// Units of the objects that are stored.
+    /// DirtyMap of the objects that are stored.
     pub total: u64,
 }
 
 /// What a check found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckOutcome {
-    /// Units that are stored and decode.
+    /// DirtyMap that are stored and decode.
     pub sound: u64,
-    /// Units that are not stored (fill value).
+    /// DirtyMap that are not stored (fill value).
     pub missing: u64,
-    /// Units that cannot be read.
+    /// DirtyMap that cannot be read.
     pub damaged: u64,
 }
 
 impl Array {
-    /// Decodes every stored unit on `threads` threads. `report` is told of each one that cannot be read, with the key of its
+    /// Decodes every stored chunk on `threads` threads. `report` is told of each one that cannot be read, with the key of its
     /// object, and of each folder that cannot be listed; `progress` now and then, from any of the threads.
     pub fn check(
         &self,
@@ -47,7 +47,7 @@ impl Array {
         report: &(dyn Fn(&str, &Error) + Sync),
     ) -> CheckOutcome {
         let inner = &self.inner;
-        let total = self.stored_units();
+        let total = self.stored_chunks();
         let done = AtomicU64::new(0);
         let outcome = Mutex::new(CheckOutcome::default());
         let (sender, receiver) = sync_channel::<u64>(UNITS_AHEAD);
@@ -57,21 +57,20 @@ impl Array {
                 scope.spawn(|| {
                     loop {
                         let next = receiver.lock().recv();
-                        let Ok(unit) = next else { return };
-                        self.check_unit(unit, &outcome, report);
+                        let Ok(chunk) = next else { return };
+                        self.check_chunk(chunk, &outcome, report);
                         progress(Progress { done: done.fetch_add(1, Ordering::Relaxed) + 1, total });
                     }
                 });
             }
             let mut found = |object| {
-                // A shard of shards may have more units than memory has room for their numbers.
-                inner.grid.each_index(
-                    &inner.source.unit_ranges(object),
-                    &mut |unit| match sender.send(unit) {
-                        Ok(()) => ControlFlow::Continue(()),
-                        Err(_) => ControlFlow::Break(()),
-                    },
-                )
+                // A shard of shards may have more chunks than memory has room for their numbers.
+                inner.grid.each_index(&inner.source.chunk_ranges(object), &mut |chunk| match sender
+                    .send(chunk)
+                {
+                    Ok(()) => ControlFlow::Continue(()),
+                    Err(_) => ControlFlow::Break(()),
+                })
             };
             inner.each_stored_object(&mut found, &mut |folder, error| report(folder, error));
             drop(sender);
@@ -81,23 +80,23 @@ impl Array {
         outcome
     }
 
-    /// Units of the objects that are stored now.
-    fn stored_units(&self) -> u64 {
+    /// DirtyMap of the objects that are stored now.
+    fn stored_chunks(&self) -> u64 {
         let source = &self.inner.source;
-        let mut units = 0;
+        let mut chunks = 0;
         let mut found = |object| {
-            let ranges = source.unit_ranges(object);
-            units += ranges.into_iter().map(|range| range.end - range.start).product::<u64>();
+            let ranges = source.chunk_ranges(object);
+            chunks += ranges.into_iter().map(|range| range.end - range.start).product::<u64>();
             ControlFlow::Continue(())
         };
         self.inner.each_stored_object(&mut found, &mut |_, _| {});
-        units
+        chunks
     }
 
-    fn check_unit(&self, unit: u64, outcome: &Mutex<CheckOutcome>, report: &(dyn Fn(&str, &Error) + Sync)) {
+    fn check_chunk(&self, chunk: u64, outcome: &Mutex<CheckOutcome>, report: &(dyn Fn(&str, &Error) + Sync)) {
         let inner = &self.inner;
         let place = inner.place();
-        let index = inner.grid.index(unit);
+        let index = inner.grid.index(chunk);
         let found = if inner.source.is_raw() {
             inner.source.open_raw(&place, &index).and_then(|object| match object {
                 Some(object) => read_through(object.as_ref()).map(|()| true),

@@ -1,4 +1,4 @@
-//! The decoding threads: demanded units first, then what is decoded ahead.
+//! The decoding threads: demanded chunks first, then what is decoded ahead.
 //!
 //! Uses `sync.rs` alone. Invariant: a task never waits for another task of the queue, so that the
 //! threads cannot lock each other out.

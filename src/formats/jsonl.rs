@@ -17,7 +17,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::{Companion, Format, Made, Subject};
-use crate::array::{Engine, Held, VariableArray};
+use crate::array::{Engine, Reservation, VariableArray};
 use crate::error::{Error, Result};
 use crate::metadata::{ArrayMetadata, DataType, VariableLength};
 
@@ -52,13 +52,14 @@ impl Companion for Jsonl {
     fn make(&self) -> Result<Made> {
         let metadata = self.array.metadata();
         let is_text = metadata.data_type == DataType::VariableLength(VariableLength::Utf8);
-        let mut text = Text { bytes: Vec::new(), held: Held::new(&self.engine), key: &metadata.document_key };
+        let mut text =
+            Text { bytes: Vec::new(), held: Reservation::new(&self.engine), key: &metadata.document_key };
         // Checked before anything is read: the document may declare far more than the store holds.
         let shortest = self.array.elements().saturating_mul(SHORTEST_LINE_BYTES);
         if shortest > text.held.limit_bytes() {
             return Err(text.too_large());
         }
-        let mut held = Held::new(&self.engine);
+        let mut held = Reservation::new(&self.engine);
         let version = self.array.read(&mut held, &mut |element| text.push(element, is_text))?;
         let Text { mut bytes, mut held, .. } = text;
         bytes.shrink_to_fit();
@@ -69,7 +70,7 @@ impl Companion for Jsonl {
 
 struct Text<'a> {
     bytes: Vec<u8>,
-    held: Held,
+    held: Reservation,
     key: &'a str,
 }
 

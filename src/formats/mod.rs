@@ -10,7 +10,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use crate::array::{Engine, Held};
+use crate::array::{Engine, Reservation};
 use crate::error::Result;
 use crate::metadata::ArrayMetadata;
 use crate::store::{Store, join};
@@ -63,7 +63,7 @@ pub struct Made {
     /// All of it.
     pub bytes: Vec<u8>,
     /// The memory that it takes.
-    pub held: Held,
+    pub held: Reservation,
 }
 
 /// The format with this name.

@@ -1,11 +1,11 @@
-//! The chunk cache: decoded chunks by (array, unit), weighted by their bytes, least recently used first out.
+//! The chunk cache: decoded chunks by (array, chunk), weighted by their bytes, least recently used first out.
 //!
-//! A **unit** is the smallest part of an array that decodes on its own: an inner chunk of a shard, else a
+//! A **chunk** is the smallest part of an array that decodes on its own: an inner chunk of a shard, else a
 //! chunk. Uses `error`, `store` (for versions) and the `lru` crate for the order of eviction.
 //!
 //! Invariants:
-//! - Single flight: however many readers miss one unit at the same time, it is loaded once; the others wait for it.
-//! - The weight of all entries, and what [`ChunkCache::hold`] gave away, never exceed the limit. A unit heavier than
+//! - Single flight: however many readers miss one chunk at the same time, it is loaded once; the others wait for it.
+//! - The weight of all entries, and what [`ChunkCache::hold`] gave away, never exceed the limit. A chunk heavier than
 //!   that is handed out and not kept.
 //! - An absent chunk has the weight of its entry only.
 //! - An entry is used without a look at the store while it was validated in the array's present epoch; see
@@ -28,14 +28,14 @@ use crate::error::{Error, Result};
 use crate::memory::Buffer;
 use crate::store::ObjectVersion;
 
-/// Which unit of which array. `level` tells the units (0) from the indexes of shards (1 for the outermost).
+/// Which chunk of which array. `level` tells the chunks (0) from the indexes of shards (1 for the outermost).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     /// The array's number in this engine.
     pub array: u64,
     /// What `number` counts.
     pub level: u32,
-    /// The unit's number in C order over the served grid, or the shard's.
+    /// The chunk's number in C order over the served grid, or the shard's.
     pub number: u64,
 }
 
@@ -44,8 +44,8 @@ pub struct Key {
 pub enum Content {
     /// No such chunk in the store: it is all fill value.
     Absent,
-    /// The decoded unit, in served order and byte order.
-    Unit(Arc<Buffer>),
+    /// The decoded chunk, in served order and byte order.
+    Chunk(Arc<Buffer>),
     /// The index of a shard.
     Index(Arc<ShardIndex>),
 }
@@ -69,7 +69,7 @@ impl Content {
         ENTRY_BYTES
             + match self {
                 Content::Absent => 0,
-                Content::Unit(buffer) => buffer.len() as u64,
+                Content::Chunk(buffer) => buffer.len() as u64,
                 Content::Index(index) => index.size_bytes() as u64,
             }
     }
@@ -102,9 +102,9 @@ struct State {
 /// What the cache has done so far.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Units found.
+    /// DirtyMap found.
     pub hits: AtomicU64,
-    /// Units that had to be loaded.
+    /// DirtyMap that had to be loaded.
     pub misses: AtomicU64,
     /// Entries dropped to make room.
     pub evictions: AtomicU64,
@@ -256,7 +256,7 @@ impl ChunkCache {
         self.insert(key, content, version);
     }
 
-    /// Tells that readers were given all of these units and are not expected to ask again: they are the first to go,
+    /// Tells that readers were given all of these chunks and are not expected to ask again: they are the first to go,
     /// and their memory the first to be used again.
     pub fn demote(&self, keys: impl Iterator<Item = Key>) {
         let mut state = self.state.lock();
@@ -269,18 +269,18 @@ impl ChunkCache {
         }
     }
 
-    /// The memory of a unit of exactly so many bytes that was left behind.
+    /// The memory of a chunk of exactly so many bytes that was left behind.
     pub fn reclaim(&self, length: usize) -> Option<Buffer> {
         let mut state = self.state.lock();
         while let Some(key) = state.left_behind.pop_front() {
             let is_free = state.entries.peek(&key).is_some_and(|entry| {
-                let Content::Unit(buffer) = &entry.content else { return false };
+                let Content::Chunk(buffer) = &entry.content else { return false };
                 entry.is_left_behind && buffer.len() == length && Arc::strong_count(buffer) == 1
             });
             if is_free && let Some(entry) = state.entries.pop(&key) {
                 state.weight_bytes -= entry.content.weight_bytes();
                 self.counters.evictions.fetch_add(1, Ordering::Relaxed);
-                let Content::Unit(buffer) = entry.content else { continue };
+                let Content::Chunk(buffer) = entry.content else { continue };
                 // Nobody else can have taken it: whoever looks for an entry holds the lock.
                 return Arc::into_inner(buffer);
             }

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use crate::array::Engine;
 
 /// Some of the cache's limit, taken from the chunks.
-pub struct Held {
+pub struct Reservation {
     engine: Arc<Engine>,
     bytes: u64,
 }
 
-impl Held {
+impl Reservation {
     /// Nothing yet.
-    pub fn new(engine: &Arc<Engine>) -> Held {
-        Held { engine: engine.clone(), bytes: 0 }
+    pub fn new(engine: &Arc<Engine>) -> Reservation {
+        Reservation { engine: engine.clone(), bytes: 0 }
     }
 
     /// The most that can be held, by all together.
@@ -46,7 +46,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for Reservation {
     fn drop(&mut self) {
         self.shrink(self.bytes);
     }

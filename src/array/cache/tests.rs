@@ -5,8 +5,8 @@ use std::sync::Barrier;
 use crate::array::cache::*;
 use crate::memory::Buffer;
 
-fn unit(bytes: usize) -> Loaded {
-    (Content::Unit(Arc::new(Buffer::new(bytes))), None)
+fn chunk(bytes: usize) -> Loaded {
+    (Content::Chunk(Arc::new(Buffer::new(bytes))), None)
 }
 
 fn key(number: u64) -> Key {
@@ -14,7 +14,7 @@ fn key(number: u64) -> Key {
 }
 
 #[test]
-fn many_readers_of_one_missing_unit_load_it_once() {
+fn many_readers_of_one_missing_chunk_load_it_once() {
     let cache = ChunkCache::new(1 << 20);
     let loads = AtomicU64::new(0);
     let barrier = Barrier::new(8);
@@ -30,7 +30,7 @@ fn many_readers_of_one_missing_unit_load_it_once() {
                         || {
                             loads.fetch_add(1, Ordering::SeqCst);
                             std::thread::sleep(std::time::Duration::from_millis(20));
-                            Ok(unit(10))
+                            Ok(chunk(10))
                         },
                     )
                     .unwrap();
@@ -47,10 +47,10 @@ fn a_load_from_before_a_change_is_neither_joined_nor_kept() {
     let content = |byte: u8| {
         let mut buffer = Buffer::new(1);
         buffer.fill(byte);
-        Ok((Content::Unit(Arc::new(buffer)), None))
+        Ok((Content::Chunk(Arc::new(buffer)), None))
     };
     let byte = |content: Content| match content {
-        Content::Unit(buffer) => buffer[0],
+        Content::Chunk(buffer) => buffer[0],
         _ => 0,
     };
     let (begun, old_may_land) = (Barrier::new(2), Barrier::new(2));
@@ -79,19 +79,19 @@ fn a_load_from_before_a_change_is_neither_joined_nor_kept() {
 fn the_weight_stays_within_the_limit_and_the_oldest_goes_first() {
     let cache = ChunkCache::new(3 * (1000 + ENTRY_BYTES));
     for number in 0..10 {
-        cache.get(key(number), 0, |_| Ok(true), || Ok(unit(1000))).unwrap();
+        cache.get(key(number), 0, |_| Ok(true), || Ok(chunk(1000))).unwrap();
         assert!(cache.weight_bytes() <= cache.limit_bytes());
     }
     assert!(matches!(cache.peek(key(9), 0), Peek::Fresh(_)));
     assert!(matches!(cache.peek(key(6), 0), Peek::Missing));
-    cache.get(key(50), 0, |_| Ok(true), || Ok(unit(100_000))).unwrap();
+    cache.get(key(50), 0, |_| Ok(true), || Ok(chunk(100_000))).unwrap();
     assert!(matches!(cache.peek(key(50), 0), Peek::Missing));
 }
 
 #[test]
 fn what_is_held_takes_the_place_of_chunks() {
     let cache = ChunkCache::new(3 * (1000 + ENTRY_BYTES));
-    let load = |number| cache.get(key(number), 0, |_| Ok(true), || Ok(unit(1000))).map(drop).unwrap();
+    let load = |number| cache.get(key(number), 0, |_| Ok(true), || Ok(chunk(1000))).map(drop).unwrap();
     (0..3).for_each(load);
     assert!(cache.hold(1500));
     assert_eq!(cache.weight_bytes(), 1000 + ENTRY_BYTES);
@@ -120,7 +120,7 @@ fn absent_chunks_weigh_next_to_nothing() {
 fn a_failed_load_is_tried_again_and_an_old_entry_is_validated() {
     let cache = ChunkCache::new(1 << 20);
     assert!(cache.get(key(1), 0, |_| Ok(true), || Err(Error::corrupt("a", "b"))).is_err());
-    cache.get(key(1), 0, |_| Ok(true), || Ok(unit(8))).unwrap();
+    cache.get(key(1), 0, |_| Ok(true), || Ok(chunk(8))).unwrap();
     let unread = || -> Result<Loaded> { Err(Error::corrupt("x", "must not load")) };
     cache.get(key(1), 1, |_| Ok(true), unread).unwrap();
     assert!(matches!(cache.peek(key(1), 1), Peek::Fresh(_)));
@@ -131,7 +131,7 @@ fn a_failed_load_is_tried_again_and_an_old_entry_is_validated() {
 fn what_was_left_behind_is_used_again_unless_asked_for() {
     let cache = ChunkCache::new(1 << 20);
     for number in 0..4 {
-        cache.get(key(number), 0, |_| Ok(true), || Ok(unit(1000))).unwrap();
+        cache.get(key(number), 0, |_| Ok(true), || Ok(chunk(1000))).unwrap();
     }
     cache.demote((0..3).map(key));
     assert!(matches!(cache.peek(key(1), 0), Peek::Fresh(_)));

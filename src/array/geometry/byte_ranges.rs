@@ -1,6 +1,6 @@
-//! Sets of bytes: which bytes of a dirty unit were written.
+//! Sets of bytes: which bytes of a dirty chunk were written.
 //!
-//! Uses nothing. A few intervals are kept as such; a unit that is written byte by byte here and there would have as many of
+//! Uses nothing. A few intervals are kept as such; a chunk that is written byte by byte here and there would have as many of
 //! them as bytes, so beyond [`MAX_RANGES`] a bit per byte is kept instead.
 
 use std::ops::Range;
@@ -12,7 +12,7 @@ const WORD: usize = u64::BITS as usize;
 
 /// A set of positions.
 #[derive(Clone, Debug)]
-pub struct Intervals {
+pub struct ByteRanges {
     positions: Positions,
     total: usize,
 }
@@ -25,13 +25,13 @@ enum Positions {
     Bits(Vec<u64>),
 }
 
-impl Default for Intervals {
+impl Default for ByteRanges {
     fn default() -> Self {
-        Intervals { positions: Positions::Ranges(Vec::new()), total: 0 }
+        ByteRanges { positions: Positions::Ranges(Vec::new()), total: 0 }
     }
 }
 
-impl Intervals {
+impl ByteRanges {
     /// Adds a range.
     pub fn insert(&mut self, new: Range<usize>) {
         if new.is_empty() {
@@ -103,7 +103,7 @@ impl Intervals {
     }
 }
 
-impl Intervals {
+impl ByteRanges {
     /// Calls `with` for each range below `length` that is in it, in order.
     pub fn each(&self, length: usize, mut with: impl FnMut(Range<usize>)) {
         let mut at = 0;
@@ -155,7 +155,7 @@ mod tests {
 
     /// Compares with a list of flags, in both forms.
     fn compare(ranges: &[(usize, usize)], as_bits: bool) {
-        let mut set = Intervals::default();
+        let mut set = ByteRanges::default();
         if as_bits {
             set.positions = Positions::Bits(Vec::new());
         }
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn many_small_writes_cost_no_more_than_a_bit_per_byte() {
-        let mut set = Intervals::default();
+        let mut set = ByteRanges::default();
         for at in (0..1 << 20).step_by(2) {
             set.insert(at..at + 1);
         }

@@ -4,7 +4,7 @@
 //!
 //! An axis is a list of runs of equally long chunks, so that a regular grid is one run and a
 //! rectilinear grid is several: there is one arithmetic for both. A range of the flat file is cut into
-//! at most `2 × rank - 1` boxes, a box into one [`Piece`] per chunk, and a piece is copied by two or more
+//! at most `2 × rank - 1` boxes, a box into one [`StridedCopy`] per chunk, and a piece is copied by two or more
 //! nested loops over byte runs that are contiguous in file and chunk.
 //!
 //! Invariants: all offsets fit u64 because `product(shape) × item size` fits i64 (checked by `metadata`); a
@@ -14,7 +14,7 @@ use std::cell::Cell;
 use std::collections::HashSet;
 use std::ops::{ControlFlow, Range};
 
-use crate::array::geometry::strided_copy::Piece;
+use crate::array::geometry::strided_copy::StridedCopy;
 use crate::metadata::ChunkGrid;
 use walk::Walk;
 
@@ -262,7 +262,7 @@ impl Grid {
     pub fn chunks_of(&self, offset: u64, length: u64, most: usize) -> Vec<u64> {
         let mut chunks: Vec<u64> = Vec::new();
         let mut seen = HashSet::new();
-        let _ = self.for_each_piece(offset, length, &mut |piece: &Piece<'_>| {
+        let _ = self.for_each_piece(offset, length, &mut |piece: &StridedCopy<'_>| {
             if chunks.len() == most {
                 return Err(());
             }
@@ -284,7 +284,7 @@ impl Grid {
     pub fn lowest_chunks(&self, offset: u64, length: u64, first: u64, most: usize) -> Vec<u64> {
         let mut chunks: Vec<u64> = Vec::new();
         let end = Cell::new(u64::MAX);
-        let _ = self.walk(offset, length, (first, &end), &mut |piece: &Piece<'_>| {
+        let _ = self.walk(offset, length, (first, &end), &mut |piece: &StridedCopy<'_>| {
             // Each box of the range has its chunks in order; the boxes have some of them in common.
             if chunks.last().is_none_or(|&last| last < piece.chunk) {
                 chunks.push(piece.chunk);
@@ -306,7 +306,7 @@ impl Grid {
         &self,
         offset: u64,
         length: u64,
-        visit: &mut dyn FnMut(&Piece<'_>) -> Result<(), E>,
+        visit: &mut dyn FnMut(&StridedCopy<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         self.walk(offset, length, (0, &Cell::new(u64::MAX)), visit)
     }
@@ -317,7 +317,7 @@ impl Grid {
         offset: u64,
         length: u64,
         chunks: Range<u64>,
-        visit: &mut dyn FnMut(&Piece<'_>) -> Result<(), E>,
+        visit: &mut dyn FnMut(&StridedCopy<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         self.walk(offset, length, (chunks.start, &Cell::new(chunks.end)), visit)
     }
@@ -328,7 +328,7 @@ impl Grid {
         offset: u64,
         length: u64,
         (first, end): (u64, &Cell<u64>),
-        visit: &mut dyn FnMut(&Piece<'_>) -> Result<(), E>,
+        visit: &mut dyn FnMut(&StridedCopy<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         if length == 0 {
             return Ok(());

@@ -5,7 +5,7 @@ use std::ops::Range;
 use proptest::prelude::*;
 
 use crate::array::geometry::grid::{Axis, Grid, axes};
-use crate::array::geometry::strided_copy::{Piece, fill_items};
+use crate::array::geometry::strided_copy::{StridedCopy, fill_items};
 use crate::metadata::ChunkGrid;
 
 /// Per file byte: (chunk number, byte in the chunk).
@@ -46,7 +46,7 @@ fn naive(shape: &[u64], cuts: &[Vec<u64>], item: u64) -> Vec<(u64, u64)> {
 
 fn by_pieces(grid: &Grid, from: u64, length: u64) -> Vec<(u64, u64)> {
     let mut bytes = vec![(u64::MAX, u64::MAX); length as usize];
-    grid.for_each_piece(from, length, &mut |piece: &Piece<'_>| {
+    grid.for_each_piece(from, length, &mut |piece: &StridedCopy<'_>| {
         piece.for_each_run(|inside, to| {
             assert!(inside + piece.run <= piece.chunk_offset + piece.chunk_extent());
             for i in 0..piece.run {
@@ -107,7 +107,7 @@ proptest! {
         let (from, length) = (a.min(b), a.max(b) - a.min(b));
         let pieces = |numbers: Range<u64>| {
             let mut pieces = Vec::new();
-            grid.for_each_piece_in(from, length, numbers, &mut |piece: &Piece<'_>| {
+            grid.for_each_piece_in(from, length, numbers, &mut |piece: &StridedCopy<'_>| {
                 pieces.push((piece.chunk, piece.range_offset, piece.chunk_offset, piece.total_bytes()));
                 Ok::<(), ()>(())
             })

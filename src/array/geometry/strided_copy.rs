@@ -4,7 +4,7 @@
 
 /// The part of one chunk that lies in one box of the file: nested loops over byte runs.
 #[derive(Debug)]
-pub struct Piece<'a> {
+pub struct StridedCopy<'a> {
     /// Number of the chunk in C order over the grid.
     pub chunk: u64,
     /// Where the piece begins in the decoded chunk.
@@ -28,7 +28,7 @@ pub struct Loop {
     pub range_stride: usize,
 }
 
-impl Piece<'_> {
+impl StridedCopy<'_> {
     /// Calls `copy(chunk offset, range offset)` for every run.
     pub fn for_each_run(&self, mut copy: impl FnMut(usize, usize)) {
         fn nest(loops: &[Loop], chunk: usize, range: usize, copy: &mut impl FnMut(usize, usize)) {
@@ -92,16 +92,16 @@ const MOST_ALIKE: usize = 8;
 /// Pieces that differ only in where they begin, such as those of the chunks in a row: gathered together, run by run of each, so
 /// that short runs fill the range from its beginning to its end.
 #[derive(Default)]
-pub struct Alike<'a> {
+pub struct CopyBatch<'a> {
     run: usize,
     loops: Vec<Loop>,
     /// Of each: the decoded chunk, where the piece begins in it, where in the range.
     pieces: Vec<(&'a [u8], usize, usize)>,
 }
 
-impl<'a> Alike<'a> {
-    /// Copies a piece out of a decoded chunk, now or when [`Alike::finish`] is called at the latest.
-    pub fn gather(&mut self, piece: &Piece<'_>, chunk: &'a [u8], range: &mut [u8]) {
+impl<'a> CopyBatch<'a> {
+    /// Copies a piece out of a decoded chunk, now or when [`CopyBatch::finish`] is called at the latest.
+    pub fn gather(&mut self, piece: &StridedCopy<'_>, chunk: &'a [u8], range: &mut [u8]) {
         if piece.run > MOST_BYTES_OF_A_SHORT_RUN || piece.loops.is_empty() {
             return piece.gather(chunk, 0, range);
         }
@@ -118,7 +118,7 @@ impl<'a> Alike<'a> {
     /// Copies those that were not yet.
     pub fn finish(&mut self, range: &mut [u8]) {
         let run = self.run;
-        let all = Piece { chunk: 0, chunk_offset: 0, range_offset: 0, run, loops: &self.loops };
+        let all = StridedCopy { chunk: 0, chunk_offset: 0, range_offset: 0, run, loops: &self.loops };
         all.for_each_run(|from, to| {
             for (chunk, chunk_offset, range_offset) in &self.pieces {
                 let (from, to) = (chunk_offset + from, range_offset + to);
@@ -167,11 +167,11 @@ mod tests {
                 .map(|chunk| (0..rows * (run + 1)).map(|byte| (chunk * 31 + byte * 7) as u8).collect())
                 .collect();
             let (mut together, mut one_by_one) = (vec![0; chunks * rows * run], vec![0; chunks * rows * run]);
-            let mut alike = Alike::default();
+            let mut alike = CopyBatch::default();
             for (number, chunk) in decoded.iter().enumerate() {
                 let rows = Loop { count: rows, chunk_stride: rows_of(number), range_stride: chunks * run };
                 let (chunk_offset, range_offset) = (0, number * run);
-                let piece = Piece { chunk: number as u64, chunk_offset, range_offset, run, loops: &[rows] };
+                let piece = StridedCopy { chunk: number as u64, chunk_offset, range_offset, run, loops: &[rows] };
                 alike.gather(&piece, chunk, &mut together);
                 piece.gather(chunk, 0, &mut one_by_one);
             }

@@ -1,112 +1,113 @@
-//! Bands: the parts of units that are read and cached by themselves.
+//! Strips: the parts of chunks that are read and cached by themselves.
 //!
-//! A pass in served order revisits a row of units, a *slab*, once for each of their rows. Where the cache cannot hold
-//! the slab, or a codec decodes part of a unit at the cost of that part, a unit is cut into bands of rows that are
-//! contiguous in it, so that the slab of bands fits. Elsewhere a band is a unit. Uses `grid`; no I/O.
+//! A pass in served order revisits a row of chunks, a *slab*, once for each of their rows. Where the cache cannot hold
+//! the slab, or a codec decodes part of a chunk at the cost of that part, a chunk is cut into strips of rows that are
+//! contiguous in it, so that the slab of strips fits. Elsewhere a strip is a chunk. Uses `grid`; no I/O.
 //!
-//! Invariant: every element of the array is in exactly one band, and a band is contiguous in one unit.
+//! Invariant: every element of the array is in exactly one strip, and a strip is contiguous in one chunk.
 
 use std::ops::Range;
 
 use crate::array::geometry::grid::{Axis, Grid, numbers};
 
-/// What a slab of bands may take where any band costs only itself: a few of them fit into a processor's cache and the
+/// What a slab of strips may take where any strip costs only itself: a few of them fit into a processor's cache and the
 /// memory behind them is used again and again.
 const CHEAP_SLAB_BYTES: u64 = 32 << 20;
-/// Smaller units are not worth cutting for speed alone.
+/// Smaller chunks are not worth cutting for speed alone.
 const MIN_CHEAP_UNIT_BYTES: u64 = 1 << 20;
 
-/// A band takes at least this part of the cache.
-const MOST_BANDS: u64 = 1024;
+/// A strip takes at least this part of the cache.
+const MAX_STRIPS: u64 = 1024;
 
-/// The grid of bands over an array.
-pub struct Bands {
+/// The grid of strips over an array.
+pub struct Strips {
     grid: Grid,
-    units: Vec<Axis>,
+    chunks: Vec<Axis>,
     is_cut: bool,
     is_cheap: bool,
 }
 
-/// Where a band lies.
+/// Where a strip lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BandPlace {
-    /// Number of its unit.
-    pub unit: u64,
-    /// Its bytes in the decoded unit.
+pub struct StripExtent {
+    /// Number of its chunk.
+    pub chunk: u64,
+    /// Its bytes in the decoded chunk.
     pub bytes: Range<usize>,
 }
 
-/// A row of bands that one pass revisits: consecutive numbers.
+/// A row of strips that one pass revisits: consecutive numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slab {
-    /// How many bands.
-    pub bands: u64,
+    /// How many strips.
+    pub strips: u64,
     /// Their bytes.
     pub bytes: u64,
 }
 
-impl Bands {
-    /// Bands over a grid of units for a cache of `limit_bytes`. `block_bytes`: what decodes on its own, where that is
-    /// less than a unit.
-    pub fn new(units: &Grid, limit_bytes: u64, block_bytes: Option<u64>) -> Bands {
-        let unit_bytes = unit_bytes(units);
-        let slab_bytes = slab(units).map_or(0, |slab| slab.bytes);
-        // A block of more than half a unit would be decoded for two bands.
-        let block_bytes = block_bytes.filter(|&block| block <= unit_bytes / 2);
-        let is_cheap = block_bytes.is_some() && unit_bytes >= MIN_CHEAP_UNIT_BYTES;
+impl Strips {
+    /// Strips over a grid of chunks for a cache of `limit_bytes`. `block_bytes`: what decodes on its own, where that is
+    /// less than a chunk.
+    pub fn new(chunks: &Grid, limit_bytes: u64, block_bytes: Option<u64>) -> Strips {
+        let chunk_bytes = chunk_bytes(chunks);
+        let slab_bytes = slab(chunks).map_or(0, |slab| slab.bytes);
+        // A block of more than half a chunk would be decoded for two strips.
+        let block_bytes = block_bytes.filter(|&block| block <= chunk_bytes / 2);
+        let is_cheap = block_bytes.is_some() && chunk_bytes >= MIN_CHEAP_UNIT_BYTES;
         // The slab that is read, and the beginning of the next.
         let target_bytes = limit_bytes / 8 * 5;
         let cut = match block_bytes.filter(|_| is_cheap) {
             Some(block) if slab_bytes > CHEAP_SLAB_BYTES.min(target_bytes) && block <= limit_bytes / 4 => {
-                Some(cut(units, CHEAP_SLAB_BYTES.min(limit_bytes / 4), block))
+                Some(cut(chunks, CHEAP_SLAB_BYTES.min(limit_bytes / 4), block))
             }
-            // What the cache cannot keep anyway is better decoded as a whole, and a band must be worth its entry.
-            None if slab_bytes > target_bytes && unit_bytes <= limit_bytes / 2 => {
-                Some(cut(units, target_bytes, (limit_bytes / MOST_BANDS).max(1)))
+            // What the cache cannot keep anyway is better decoded as a whole, and a strip must be worth its entry.
+            None if slab_bytes > target_bytes && chunk_bytes <= limit_bytes / 2 => {
+                Some(cut(chunks, target_bytes, (limit_bytes / MAX_STRIPS).max(1)))
             }
             _ => None,
         };
-        let axes = cut.unwrap_or_else(|| units.axes().to_vec());
-        let is_cut = axes != units.axes();
-        let grid = Grid::new(axes, units.item_bytes());
-        Bands { grid, units: units.axes().to_vec(), is_cut, is_cheap }
+        let axes = cut.unwrap_or_else(|| chunks.axes().to_vec());
+        let is_cut = axes != chunks.axes();
+        let grid = Grid::new(axes, chunks.item_bytes());
+        Strips { grid, chunks: chunks.axes().to_vec(), is_cut, is_cheap }
     }
 
-    /// The grid whose chunks are the bands.
+    /// The grid whose chunks are the strips.
     pub fn grid(&self) -> &Grid {
         &self.grid
     }
 
-    /// Whether bands are less than units.
+    /// Whether strips are less than chunks.
     pub fn is_cut(&self) -> bool {
         self.is_cut
     }
 
-    /// Whether a band costs no more than itself.
+    /// Whether a strip costs no more than itself.
     pub fn is_cheap(&self) -> bool {
         self.is_cheap
     }
 
-    /// Where a band lies.
-    pub fn place(&self, band: u64) -> BandPlace {
-        let (mut unit, mut start, mut length) = (0, 0, 1);
+    /// Where a strip lies.
+    pub fn place(&self, strip: u64) -> StripExtent {
+        let (mut chunk, mut start, mut length) = (0, 0, 1);
         for ((axis, whole), i) in
-            self.grid.axes().iter().zip(&self.units).zip(numbers(self.grid.axes(), band))
+            self.grid.axes().iter().zip(&self.chunks).zip(numbers(self.grid.axes(), strip))
         {
             let span = axis.span(i);
             let outer = whole.locate(span.start);
-            unit = unit * whole.count() + outer.index;
+            chunk = chunk * whole.count() + outer.index;
             start = start * outer.length + (span.start - outer.start);
             length *= span.length;
         }
         let item = self.grid.item_bytes();
-        BandPlace { unit, bytes: (start * item) as usize..((start + length) * item) as usize }
+        StripExtent { chunk, bytes: (start * item) as usize..((start + length) * item) as usize }
     }
 
-    /// The numbers and places of all bands of a unit.
-    pub fn of_unit(&self, unit: u64) -> Vec<(u64, BandPlace)> {
+    /// The numbers and places of all strips of a chunk.
+    pub fn of_chunk(&self, chunk: u64) -> Vec<(u64, StripExtent)> {
         let mut found: Vec<u64> = vec![0];
-        for ((axis, whole), i) in self.grid.axes().iter().zip(&self.units).zip(numbers(&self.units, unit)) {
+        for ((axis, whole), i) in self.grid.axes().iter().zip(&self.chunks).zip(numbers(&self.chunks, chunk))
+        {
             let outer = whole.span(i);
             let first = axis.locate(outer.start).index;
             let last = axis.locate((outer.start + outer.length).min(axis.extent()).saturating_sub(1)).index;
@@ -115,25 +116,25 @@ impl Bands {
                 .flat_map(|number| (first..=last).map(move |i| number * axis.count() + i))
                 .collect();
         }
-        found.into_iter().map(|band| (band, self.place(band))).collect()
+        found.into_iter().map(|strip| (strip, self.place(strip))).collect()
     }
 
-    /// The row of bands that one pass revisits; `None` of an empty array.
+    /// The row of strips that one pass revisits; `None` of an empty array.
     pub fn slab(&self) -> Option<Slab> {
         slab(&self.grid)
     }
 
     /// The number of the slab, of those like `slab`, that holds a byte of the file; at the end and behind it, how many there are.
     pub fn slab_at(&self, slab: Slab, offset: u64) -> u64 {
-        let band = if offset < self.grid.size_bytes() { self.grid.chunk_at(offset) } else { None };
-        match band {
-            Some(band) => band / slab.bands,
-            None => self.grid.chunks().div_ceil(slab.bands),
+        let strip = if offset < self.grid.size_bytes() { self.grid.chunk_at(offset) } else { None };
+        match strip {
+            Some(strip) => strip / slab.strips,
+            None => self.grid.chunks().div_ceil(slab.strips),
         }
     }
 }
 
-fn unit_bytes(grid: &Grid) -> u64 {
+fn chunk_bytes(grid: &Grid) -> u64 {
     grid.largest_chunk_shape().iter().product::<u64>().saturating_mul(grid.item_bytes())
 }
 
@@ -145,22 +146,22 @@ pub fn slab(grid: &Grid) -> Option<Slab> {
     // Up to the first axis whose chunks are longer than one element, every chunk is passed once.
     let first = grid.axes().iter().position(|axis| axis.longest() > 1 && axis.extent() > 1);
     let behind = first.map_or(&[][..], |first| grid.axes().get(first + 1..).unwrap_or(&[]));
-    let bands: u64 = behind.iter().map(|axis| axis.count()).product();
-    Some(Slab { bands, bytes: bands.saturating_mul(unit_bytes(grid)) })
+    let strips: u64 = behind.iter().map(|axis| axis.count()).product();
+    Some(Slab { strips, bytes: strips.saturating_mul(chunk_bytes(grid)) })
 }
 
-/// The axes, cut so that a slab takes at most `target_bytes` where that is possible, in bands of whole blocks.
-fn cut(units: &Grid, target_bytes: u64, block_bytes: u64) -> Vec<Axis> {
-    let axes = units.axes();
+/// The axes, cut so that a slab takes at most `target_bytes` where that is possible, in strips of whole blocks.
+fn cut(chunks: &Grid, target_bytes: u64, block_bytes: u64) -> Vec<Axis> {
+    let axes = chunks.axes();
     let mut cut = axes.to_vec();
     for (at, axis) in axes.iter().enumerate() {
         if axis.longest() <= 1 {
             continue;
         }
         let behind = axes.get(at + 1..).unwrap_or(&[]);
-        let row_bytes = behind.iter().map(Axis::longest).product::<u64>() * units.item_bytes();
-        let row_of_units = behind.iter().map(Axis::count).product::<u64>().saturating_mul(row_bytes);
-        let mut rows = target_bytes / row_of_units.max(1);
+        let row_bytes = behind.iter().map(Axis::longest).product::<u64>() * chunks.item_bytes();
+        let row_of_chunks = behind.iter().map(Axis::count).product::<u64>().saturating_mul(row_bytes);
+        let mut rows = target_bytes / row_of_chunks.max(1);
         if rows == 0 && block_bytes <= row_bytes && at + 1 < axes.len() {
             // Not even one row of each: cut the rows, too.
             if let Some(slot) = cut.get_mut(at) {
@@ -187,57 +188,58 @@ mod tests {
 
     use super::*;
 
-    fn grid(shape: &[u64], chunk: &[u64], item: u64) -> Grid {
-        let axes = shape.iter().zip(chunk).map(|(&n, &c)| Axis::new(n, &[(c, u64::MAX)]).unwrap()).collect();
+    fn grid(shape: &[u64], chunk_shape: &[u64], item: u64) -> Grid {
+        let axes =
+            shape.iter().zip(chunk_shape).map(|(&n, &c)| Axis::new(n, &[(c, u64::MAX)]).unwrap()).collect();
         Grid::new(axes, item)
     }
 
     #[test]
-    fn the_slab_of_bands_fits() {
-        let units = grid(&[128, 1024, 1024], &[64, 128, 128], 4);
-        let whole = Bands::new(&units, 1 << 30, None);
+    fn the_slab_of_strips_fits() {
+        let chunks = grid(&[128, 1024, 1024], &[64, 128, 128], 4);
+        let whole = Strips::new(&chunks, 1 << 30, None);
         assert!(!whole.is_cut());
-        assert_eq!(whole.slab().unwrap(), Slab { bands: 64, bytes: 256 << 20 });
-        let quarter = Bands::new(&units, 64 << 20, None);
+        assert_eq!(whole.slab().unwrap(), Slab { strips: 64, bytes: 256 << 20 });
+        let quarter = Strips::new(&chunks, 64 << 20, None);
         assert!(quarter.is_cut() && quarter.slab().unwrap().bytes == 40 << 20);
-        assert_eq!(quarter.place(1), BandPlace { unit: 1, bytes: 0..quarter.place(0).bytes.end });
-        let blocks = Bands::new(&units, 1 << 30, Some(512 << 10));
+        assert_eq!(quarter.place(1), StripExtent { chunk: 1, bytes: 0..quarter.place(0).bytes.end });
+        let blocks = Strips::new(&chunks, 1 << 30, Some(512 << 10));
         assert!(blocks.is_cut() && blocks.is_cheap());
         assert_eq!(blocks.slab().unwrap().bytes, 32 << 20);
-        assert!(!Bands::new(&units, 0, None).is_cut());
-        assert!(!Bands::new(&units, 0, Some(512 << 10)).is_cut());
-        let small = Bands::new(&units, 8 << 20, None);
+        assert!(!Strips::new(&chunks, 0, None).is_cut());
+        assert!(!Strips::new(&chunks, 0, Some(512 << 10)).is_cut());
+        let small = Strips::new(&chunks, 8 << 20, None);
         assert!(small.is_cut() && small.slab().unwrap().bytes <= 5 << 20);
     }
 
     proptest! {
         #[test]
-        fn bands_cover_every_unit_once(
+        fn strips_cover_every_chunk_once(
             shape in prop::collection::vec(1u64..9, 1..4),
-            chunk in prop::collection::vec(1u64..9, 3),
+            chunk_shape in prop::collection::vec(1u64..9, 3),
             item in 1u64..5,
             limit_bytes in 1u64..4000,
             block_bytes in prop::option::of(1u64..100),
         ) {
-            let units = grid(&shape, &chunk, item);
-            let bands = Bands::new(&units, limit_bytes, block_bytes);
+            let chunks = grid(&shape, &chunk_shape, item);
+            let strips = Strips::new(&chunks, limit_bytes, block_bytes);
             let mut seen = 0;
-            for unit in 0..units.chunks() {
-                let of_unit = bands.of_unit(unit);
+            for chunk in 0..chunks.chunks() {
+                let of_chunk = strips.of_chunk(chunk);
                 let mut end = 0;
-                for (band, place) in &of_unit {
-                    prop_assert_eq!(&bands.place(*band), place);
-                    prop_assert_eq!(place.unit, unit);
+                for (strip, place) in &of_chunk {
+                    prop_assert_eq!(&strips.place(*strip), place);
+                    prop_assert_eq!(place.chunk, chunk);
                     // Between them lies at most what is outside of the array.
                     prop_assert!(place.bytes.start >= end);
                     end = place.bytes.end;
                 }
-                seen += of_unit.len() as u64;
-                // Bands that lie behind the array's end are not there.
-                let size: u64 = chunk.iter().take(shape.len()).product::<u64>() * item;
+                seen += of_chunk.len() as u64;
+                // Strips that lie behind the array's end are not there.
+                let size: u64 = chunk_shape.iter().take(shape.len()).product::<u64>() * item;
                 prop_assert!(end as u64 <= size);
             }
-            prop_assert_eq!(seen, bands.grid().chunks());
+            prop_assert_eq!(seen, strips.grid().chunks());
         }
     }
 }

@@ -22,13 +22,13 @@ fn version(number: u64) -> Option<ObjectVersion> {
 fn loaded(number: u64) -> Loaded {
     let mut buffer = Buffer::new(1);
     buffer[0] = u8::try_from(number).unwrap();
-    (Content::Unit(Arc::new(buffer)), version(number))
+    (Content::Chunk(Arc::new(buffer)), version(number))
 }
 
 fn number(content: &Content) -> u64 {
     match content {
-        Content::Unit(buffer) => u64::from(buffer[0]),
-        _ => panic!("no unit"),
+        Content::Chunk(buffer) => u64::from(buffer[0]),
+        _ => panic!("no chunk"),
     }
 }
 
@@ -44,7 +44,7 @@ fn one_load_at_a_time_and_failures_are_told() {
                 0,
                 |_| Ok(true),
                 || {
-                    assert_eq!(under_way.fetch_add(1, Ordering::SeqCst), 0, "two loads of one unit");
+                    assert_eq!(under_way.fetch_add(1, Ordering::SeqCst), 0, "two loads of one chunk");
                     thread::yield_now();
                     let earlier = loads.fetch_add(1, Ordering::SeqCst);
                     thread::yield_now();

@@ -5,16 +5,16 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::array::interleavings::write_back::{FILL, LENGTH, Scene, each_form, open, write_and_tell};
 use crate::array::sync::thread;
-use crate::array::{Array, Gathered, Reader};
+use crate::array::{Array, Reader, ReadyReply};
 use crate::store::Store;
 
 /// As the mount does for a reader past the page cache.
 fn read(array: &Array, reader: &Reader, offset: u64) -> [u8; 4] {
     let mut out = [0; 4];
     match array.gathered(reader, offset..offset + 4, offset.is_multiple_of(8)) {
-        Gathered::Ready(lent) => out.copy_from_slice(&lent),
-        Gathered::Blocks | Gathered::None => {
-            if !array.read_cached(offset, &mut out) {
+        ReadyReply::Ready(lent) => out.copy_from_slice(&lent),
+        ReadyReply::Blocks | ReadyReply::None => {
+            if !array.try_read(offset, &mut out) {
                 array.read_by(reader, offset, &mut out).unwrap();
             }
         }

@@ -164,9 +164,9 @@ impl Scene {
         for path in ["a", "b"] {
             store.now.put(&format!("{path}/zarr.json"), document(form)).unwrap();
         }
-        // StatFs for two units.
+        // StatFs for two chunks.
         let engine = Engine::new(340, 1);
-        engine.set_settle(None);
+        engine.set_writeback_delay(None);
         engine.set_dirty_limit_bytes(dirty_limit_bytes);
         let array = open(&engine, &(store.clone() as Arc<dyn Store>), "a");
         array.open_for_writing().unwrap();
@@ -214,7 +214,7 @@ pub(in crate::array) fn write_and_tell(array: &Array, offset: u64, data: &[u8], 
         tell();
         Ok::<(), Error>(())
     };
-    if !array.write_now(offset, data, accept).unwrap() {
+    if !array.try_write(offset, data, accept).unwrap() {
         array.write_at(offset, data).unwrap();
         tell();
     }
@@ -242,7 +242,7 @@ fn writers_of_one_chunk_lose_nothing() {
     });
 }
 
-/// A write that returned is seen by every read that begins later, wherever the unit is by then: dirty, on its way to the store,
+/// A write that returned is seen by every read that begins later, wherever the chunk is by then: dirty, on its way to the store,
 /// in the cache or out of it.
 #[test]
 fn a_reader_never_goes_back() {
@@ -265,7 +265,7 @@ fn a_reader_never_goes_back() {
                     for _ in 0..4 {
                         floor = floor.max(done.load(Ordering::SeqCst));
                         let mut out = [0; 2];
-                        if reader == 0 || !array.read_cached(4, &mut out) {
+                        if reader == 0 || !array.try_read(4, &mut out) {
                             array.read_at(4, &mut out).unwrap();
                         }
                         assert!(out[1] >= floor && out[0] == FILL, "{out:?} after {floor}");
@@ -401,7 +401,7 @@ fn a_zeroed_array_stays_zero() {
                 for _ in 0..3 {
                     let done = step.load(Ordering::SeqCst);
                     let mut out = [0; 4];
-                    if !array.read_cached(0, &mut out) {
+                    if !array.try_read(0, &mut out) {
                         array.read_at(0, &mut out).unwrap();
                     }
                     assert!(done == 0 || out[0] == 0, "{out:?} after {done}");

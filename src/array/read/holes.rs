@@ -20,7 +20,7 @@ const MIN_HOLE_BYTES: u64 = 1 << 20;
 const PAGE_BYTES: u64 = 4096;
 /// So many objects are looked for in one call; what lies behind them counts as data.
 const MAX_LOOKS: u64 = 1 << 16;
-/// The same of units, of which an object may have many.
+/// The same of chunks, of which an object may have many.
 const MAX_UNITS: u64 = 1 << 22;
 
 /// The rows of chunks over a file.
@@ -31,8 +31,8 @@ struct Tiles<'a> {
     /// Rows of one tile.
     slabs: u64,
     looks: Cell<u64>,
-    /// Units that were looked at, whatever objects they are in.
-    units: Cell<u64>,
+    /// DirtyMap that were looked at, whatever objects they are in.
+    chunks: Cell<u64>,
 }
 
 impl Array {
@@ -80,7 +80,7 @@ impl Array {
             return None;
         }
         let slab = slab(&inner.grid)?;
-        let mut tiles = Tiles { inner, slab, slabs: 1, looks: Cell::new(0), units: Cell::new(0) };
+        let mut tiles = Tiles { inner, slab, slabs: 1, looks: Cell::new(0), chunks: Cell::new(0) };
         let row_bytes = tiles.slab_range(0).end.max(1);
         tiles.slabs = (MIN_HOLE_BYTES + 2 * PAGE_BYTES).div_ceil(row_bytes);
         Some(tiles)
@@ -89,7 +89,7 @@ impl Array {
 
 impl Tiles<'_> {
     fn rows(&self) -> u64 {
-        self.inner.grid.chunks() / self.slab.bands.max(1)
+        self.inner.grid.chunks() / self.slab.strips.max(1)
     }
 
     fn count(&self) -> u64 {
@@ -99,7 +99,7 @@ impl Tiles<'_> {
     /// The bytes of the file that a row of chunks covers, which are contiguous.
     fn slab_range(&self, row: u64) -> Range<u64> {
         let grid = &self.inner.grid;
-        let index = grid.index(row.saturating_mul(self.slab.bands));
+        let index = grid.index(row.saturating_mul(self.slab.strips));
         let mut stride = grid.size_bytes();
         let mut start = 0;
         for (axis, &number) in grid.axes().iter().zip(&index) {
@@ -121,7 +121,7 @@ impl Tiles<'_> {
 
     fn tile_of(&self, offset: u64) -> u64 {
         let chunk = self.inner.grid.chunk_at(offset).unwrap_or(0);
-        chunk / self.slab.bands.max(1) / self.slabs
+        chunk / self.slab.strips.max(1) / self.slabs
     }
 
     /// The part of a tile that is a hole: whole pages, but up to a neighbour that is missing, too.
@@ -144,13 +144,13 @@ impl Tiles<'_> {
         let source = &self.inner.source;
         let rows = tile * self.slabs..((tile + 1) * self.slabs).min(self.rows());
         let mut seen = HashSet::new();
-        for unit in rows.start * self.slab.bands..rows.end * self.slab.bands {
-            let units = self.units.get();
-            self.units.set(units + 1);
-            if units >= MAX_UNITS {
+        for chunk in rows.start * self.slab.strips..rows.end * self.slab.strips {
+            let chunks = self.chunks.get();
+            self.chunks.set(chunks + 1);
+            if chunks >= MAX_UNITS {
                 return Ok(false);
             }
-            let index = self.inner.grid.index(unit);
+            let index = self.inner.grid.index(chunk);
             if !seen.insert(source.object(&index)) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Arrays large enough for what small ones never start: full units stored beside their writer, and bands of blosc blocks
+//! Arrays large enough for what small ones never start: full chunks stored beside their writer, and strips of blosc blocks
 //! and of small caches.
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::array::{Array, Engine, Layout, Reader};
 use crate::metadata::{Document, parse_v3};
 use crate::store::{MemoryStore, Store};
 
-/// Units of 8 MiB in a slab of 64 MiB, which is all of the array.
+/// DirtyMap of 8 MiB in a slab of 64 MiB, which is all of the array.
 const SHAPE: [u64; 3] = [16, 2048, 1024];
 const CHUNK: [u64; 3] = [16, 512, 512];
 const SIZE_BYTES: usize = 64 << 20;
@@ -47,16 +47,16 @@ fn there_and_back(compressor: Value) {
     for (number, piece) in content.chunks(1 << 20).enumerate() {
         array.write_at((number << 20) as u64, piece).unwrap();
     }
-    let is_storing = || engine.counters().units_encoded < 8;
+    let is_storing = || engine.counters().chunks_encoded < 8;
     for _ in 0..600 {
         if is_storing() {
             std::thread::sleep(std::time::Duration::from_millis(100));
         }
     }
-    assert!(!is_storing(), "full units are stored without a flush");
+    assert!(!is_storing(), "full chunks are stored without a flush");
     array.flush().unwrap();
     let counted = engine.counters();
-    assert_eq!((counted.units_encoded, counted.bases_read, counted.dirty_bytes), (8, 0, 0));
+    assert_eq!((counted.chunks_encoded, counted.bases_read, counted.dirty_bytes), (8, 0, 0));
     array.close_for_writing();
     for cache_limit_bytes in [256 << 20, 24 << 20, 0] {
         let (engine, array) = open(&store, cache_limit_bytes, 0);
@@ -122,7 +122,7 @@ fn parts_of_several_readers() {
         }
     }
     let more = engine.counters().decoded_bytes - SIZE_BYTES as u64;
-    // A thread that is kept from running between looking for a band and decoding it may find it read and gone.
+    // A thread that is kept from running between looking for a strip and decoding it may find it read and gone.
     const BAND_BYTES: u64 = 512 << 10;
     assert!(more <= engine.workers.count() as u64 * BAND_BYTES, "{more} bytes decoded once more");
 }

@@ -1,9 +1,9 @@
-//! Reading: from a range of the flat file to bands of units, and back with their bytes.
+//! Reading: from a range of the flat file to strips of chunks, and back with their bytes.
 //!
 //! Uses its neighbours in `array`, `store` and `error`.
 //!
 //! Invariants: a read is answered in full or fails as a whole; a chunk that cannot be read is an error, only a missing
-//! one is fill value. A read holds at most [`Inner::batch_bands`] bands at a time.
+//! one is fill value. A read holds at most [`Inner::batch_strips`] strips at a time.
 
 pub mod holes;
 #[cfg(test)]
@@ -16,9 +16,9 @@ use std::ops::{ControlFlow, Deref, Range};
 use std::sync::{Arc, Weak};
 
 use crate::array::cache::{Content, Key, Loaded, Peek, Version};
-use crate::array::geometry::strided_copy::{Alike, Piece};
-use crate::array::geometry::strips::{BandPlace, Bands};
-use crate::array::source::Place;
+use crate::array::geometry::strided_copy::{CopyBatch, StridedCopy};
+use crate::array::geometry::strips::{StripExtent, Strips};
+use crate::array::source::LoadContext;
 use crate::array::source::resumable_decoders::MOST_STREAMS;
 use crate::array::sync::Mutex;
 use crate::array::sync::atomic::Ordering;
@@ -28,19 +28,19 @@ use crate::error::{Error, Result};
 use crate::memory::Buffer;
 use crate::request;
 
-/// Bytes of a cached band, kept from being evicted while they are on loan.
-pub struct Lent {
+/// Bytes of a cached strip, kept from being evicted while they are on loan.
+pub struct CachedSlice {
     buffer: Arc<Buffer>,
     range: Range<usize>,
 }
 
-impl Lent {
+impl CachedSlice {
     pub(in crate::array) fn new(buffer: Arc<Buffer>, range: Range<usize>) -> Self {
-        Lent { buffer, range }
+        CachedSlice { buffer, range }
     }
 }
 
-impl Deref for Lent {
+impl Deref for CachedSlice {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         self.buffer.get(self.range.clone()).unwrap_or_default()
@@ -50,8 +50,8 @@ impl Deref for Lent {
 /// A range of more pieces is read by a thread that may wait: a session thread has others to answer.
 pub(in crate::array) const MOST_PIECES_NOW: usize = 4096;
 
-/// Marks keys of bands that are less than units; shards are never nested so deep.
-const BAND_LEVEL: u32 = u32::MAX;
+/// Marks keys of strips that are less than chunks; shards are never nested so deep.
+const STRIP_LEVEL: u32 = u32::MAX;
 
 impl Array {
     /// Fills `out` from `offset`; the range must lie in the file. Blocks on the store; any failure inside the
@@ -77,21 +77,21 @@ impl Array {
         if inner.source.is_raw() && !(inner.writing.is_written.load(Ordering::Acquire) && inner.is_dirty()) {
             return inner.read_raw(offset, out);
         }
-        let grid = inner.bands_at(offset).grid();
-        let most = inner.batch_bands();
+        let grid = inner.strips_at(offset).grid();
+        let most = inner.batch_strips();
         let mut next = 0;
         loop {
-            let bands = grid.lowest_chunks(offset, out.len() as u64, next, most);
-            let (Some(&first), Some(&last)) = (bands.first(), bands.last()) else { return Ok(()) };
+            let strips = grid.lowest_chunks(offset, out.len() as u64, next, most);
+            let (Some(&first), Some(&last)) = (strips.first(), strips.last()) else { return Ok(()) };
             next = last + 1;
-            // A unit that is stored between the look and the copy is in the cache or the store afterwards.
+            // A chunk that is stored between the look and the copy is in the cache or the store afterwards.
             loop {
-                let contents = Inner::fetch(inner, &bands, is_sequential)?;
-                if inner.copy_out((offset, first..next), out, |band| contents.get(&band), true) {
+                let contents = Inner::fetch(inner, &strips, is_sequential)?;
+                if inner.copy_out((offset, first..next), out, |strip| contents.get(&strip), true) {
                     break;
                 }
             }
-            if bands.len() < most {
+            if strips.len() < most {
                 return Ok(());
             }
         }
@@ -99,34 +99,34 @@ impl Array {
 
     /// As [`Array::read_at`], but only if every chunk needed is in the cache now, or as raw bytes in the system's: `false` (and
     /// `out` undefined) otherwise. Never blocks on the store.
-    pub fn read_cached(&self, offset: u64, out: &mut [u8]) -> bool {
-        self.inner.read_cached(offset, out)
+    pub fn try_read(&self, offset: u64, out: &mut [u8]) -> bool {
+        self.inner.try_read(offset, out)
     }
 
-    /// The bytes of a range where they are contiguous in one band that is in the cache now, without copying them. Never
+    /// The bytes of a range where they are contiguous in one strip that is in the cache now, without copying them. Never
     /// blocks on the store.
-    pub fn lend(&self, offset: u64, length: u64) -> Option<Lent> {
+    pub fn lend(&self, offset: u64, length: u64) -> Option<CachedSlice> {
         let inner = &self.inner;
-        let bands = inner.bands.get()?;
+        let strips = inner.strips.get()?;
         let mut found = None;
         // The first piece tells: it has all of the range, or there are more.
-        let _ = bands.grid().for_each_piece(offset, length, &mut |piece: &Piece<'_>| {
+        let _ = strips.grid().for_each_piece(offset, length, &mut |piece: &StridedCopy<'_>| {
             if piece.loops.is_empty() && piece.run as u64 == length {
                 found = Some((piece.chunk, piece.chunk_offset..piece.chunk_offset + piece.run));
             }
             Err(())
         });
-        let (band, range) = found?;
+        let (strip, range) = found?;
         if inner.writing.is_written.load(Ordering::Acquire)
-            && inner.present_dirty(bands.place(band).unit).is_some()
+            && inner.present_dirty(strips.place(strip).chunk).is_some()
         {
             return None;
         }
         let epoch = inner.epoch.load(Ordering::Acquire);
-        match inner.engine.cache.peek(inner.band_key(band), epoch) {
-            Peek::Fresh(Content::Unit(buffer)) if range.end <= buffer.len() => {
+        match inner.engine.cache.peek(inner.strip_key(strip), epoch) {
+            Peek::Fresh(Content::Chunk(buffer)) if range.end <= buffer.len() => {
                 inner.engine.cache.counters.hits.fetch_add(1, Ordering::Relaxed);
-                Some(Lent { buffer, range })
+                Some(CachedSlice { buffer, range })
             }
             _ => None,
         }
@@ -134,7 +134,7 @@ impl Array {
 
     /// Compares every object served so far with the store, as open(2) wants it. `true`: nothing that any reader has
     /// seen has changed, and what the kernel keeps of the file is still right. `false`: something changed, or there
-    /// were too many objects to tell; from now on every cached unit is compared with the store before it is used.
+    /// were too many objects to tell; from now on every cached chunk is compared with the store before it is used.
     pub fn revalidate(&self) -> Result<bool> {
         let inner = &self.inner;
         let Some(keys) = inner.served.look() else {
@@ -153,8 +153,8 @@ impl Array {
 }
 
 impl Inner {
-    /// As [`Array::read_cached`].
-    pub(in crate::array) fn read_cached(&self, offset: u64, out: &mut [u8]) -> bool {
+    /// As [`Array::try_read`].
+    pub(in crate::array) fn try_read(&self, offset: u64, out: &mut [u8]) -> bool {
         let end = offset.checked_add(out.len() as u64);
         if end.is_none_or(|end| end > self.grid.size_bytes()) {
             return false;
@@ -162,40 +162,41 @@ impl Inner {
         if self.source.is_raw() {
             return !self.writing.is_written.load(Ordering::Acquire) && self.read_raw_now(offset, out);
         }
-        let Some(bands) = self.bands.get() else { return false };
+        let Some(strips) = self.strips.get() else { return false };
         let is_written = self.writing.is_written.load(Ordering::Acquire);
         let mut found: Vec<(u64, Present)> = Vec::new();
         let mut pieces = 0;
-        let looked = bands.grid().for_each_piece(offset, out.len() as u64, &mut |piece: &Piece<'_>| {
-            let band = piece.chunk;
-            pieces += 1;
-            if pieces > MOST_PIECES_NOW {
-                return Err(());
-            }
-            if found.last().is_some_and(|(last, _)| *last == band) {
-                return Ok(());
-            }
-            if is_written && let Some(dirty) = self.present_dirty(bands.place(band).unit) {
-                found.push((band, dirty.ok_or(())?));
-                return Ok(());
-            }
-            // Read after the look at the dirty units: what was stored before that look has moved the epoch by now.
-            let epoch = self.epoch.load(Ordering::Acquire);
-            match self.engine.cache.peek(self.band_key(band), epoch) {
-                Peek::Fresh(content) => found.push((band, Present::Stored(content))),
-                Peek::Old | Peek::Missing => return Err(()),
-            }
-            Ok(())
-        });
+        let looked =
+            strips.grid().for_each_piece(offset, out.len() as u64, &mut |piece: &StridedCopy<'_>| {
+                let strip = piece.chunk;
+                pieces += 1;
+                if pieces > MOST_PIECES_NOW {
+                    return Err(());
+                }
+                if found.last().is_some_and(|(last, _)| *last == strip) {
+                    return Ok(());
+                }
+                if is_written && let Some(dirty) = self.present_dirty(strips.place(strip).chunk) {
+                    found.push((strip, dirty.ok_or(())?));
+                    return Ok(());
+                }
+                // Read after the look at the dirty chunks: what was stored before that look has moved the epoch by now.
+                let epoch = self.epoch.load(Ordering::Acquire);
+                match self.engine.cache.peek(self.strip_key(strip), epoch) {
+                    Peek::Fresh(content) => found.push((strip, Present::Stored(content))),
+                    Peek::Old | Peek::Missing => return Err(()),
+                }
+                Ok(())
+            });
         if looked.is_err() {
             return false;
         }
         self.engine.cache.counters.hits.fetch_add(found.len() as u64, Ordering::Relaxed);
         // The pieces come in the same order again.
         let mut rest = found.as_slice();
-        let next = |band: u64| {
+        let next = |strip: u64| {
             while let [(number, present), others @ ..] = rest {
-                if *number == band {
+                if *number == strip {
                     return Some(present);
                 }
                 rest = others;
@@ -242,146 +243,148 @@ impl Inner {
         self.forget_bases();
     }
 
-    /// The key of a unit in the cache, where bands are units.
-    pub(in crate::array) fn unit_key(&self, number: u64) -> Key {
+    /// The key of a chunk in the cache, where strips are chunks.
+    pub(in crate::array) fn chunk_key(&self, number: u64) -> Key {
         Key { array: self.number, level: 0, number }
     }
 
-    pub(in crate::array) fn band_key(&self, number: u64) -> Key {
-        let is_cut = self.bands.get().is_some_and(Bands::is_cut);
-        Key { array: self.number, level: if is_cut { BAND_LEVEL } else { 0 }, number }
+    pub(in crate::array) fn strip_key(&self, number: u64) -> Key {
+        let is_cut = self.strips.get().is_some_and(Strips::is_cut);
+        Key { array: self.number, level: if is_cut { STRIP_LEVEL } else { 0 }, number }
     }
 
-    /// The bands, chosen now if this is the first read, by how the unit at `offset` is compressed.
-    pub(in crate::array) fn bands_at(&self, offset: u64) -> &Bands {
-        self.bands.get_or_init(|| {
-            let unit = self.grid.chunk_at(offset).unwrap_or(0);
-            // A unit that is missing or damaged says nothing; whoever reads it is told.
-            let block = self.source.block_bytes(&self.place(), &self.grid.index(unit)).ok().flatten();
-            Bands::new(&self.grid, self.engine.cache.limit_bytes(), block)
+    /// The strips, chosen now if this is the first read, by how the chunk at `offset` is compressed.
+    pub(in crate::array) fn strips_at(&self, offset: u64) -> &Strips {
+        self.strips.get_or_init(|| {
+            let chunk = self.grid.chunk_at(offset).unwrap_or(0);
+            // A chunk that is missing or damaged says nothing; whoever reads it is told.
+            let block = self.source.block_bytes(&self.place(), &self.grid.index(chunk)).ok().flatten();
+            Strips::new(&self.grid, self.engine.cache.limit_bytes(), block)
         })
     }
 
-    /// Bytes of the largest band.
-    pub(in crate::array) fn band_bytes(&self) -> u64 {
-        let grid = self.bands.get().map_or(&self.grid, Bands::grid);
+    /// Bytes of the largest strip.
+    pub(in crate::array) fn strip_bytes(&self) -> u64 {
+        let grid = self.strips.get().map_or(&self.grid, Strips::grid);
         grid.largest_chunk_shape().iter().product::<u64>().saturating_mul(self.fill.len() as u64)
     }
 
-    /// How many bands one read holds at a time.
-    fn batch_bands(&self) -> usize {
-        let share = self.engine.cache.limit_bytes() / 4 / self.band_bytes().max(1);
+    /// How many strips one read holds at a time.
+    fn batch_strips(&self) -> usize {
+        let share = self.engine.cache.limit_bytes() / 4 / self.strip_bytes().max(1);
         (share as usize).clamp(2 * self.engine.workers.count().max(1), 256)
     }
 
-    /// The contents of bands, those that are missing loaded in parallel.
+    /// The contents of strips, those that are missing loaded in parallel.
     fn fetch(inner: &Arc<Inner>, numbers: &[u64], is_sequential: bool) -> Result<HashMap<u64, Present>> {
         let epoch = inner.epoch.load(Ordering::Acquire);
-        let missing =
-            numbers.iter().copied().filter(|&band| !inner.engine.cache.is_known(inner.band_key(band), epoch));
+        let missing = numbers
+            .iter()
+            .copied()
+            .filter(|&strip| !inner.engine.cache.is_known(inner.strip_key(strip), epoch));
         // This thread loads the first itself. Of a zeroed array nothing is to be loaded.
         let is_written = inner.writing.is_written.load(Ordering::Acquire);
-        let unit_of = |band: u64| inner.bands.get().map_or(band, |bands| bands.place(band).unit);
+        let chunk_of = |strip: u64| inner.strips.get().map_or(strip, |strips| strips.place(strip).chunk);
         let asking = Arc::new(());
-        for band in missing.skip(1) {
-            if !(is_written && inner.present_dirty(unit_of(band)).is_some()) {
-                Inner::demand(inner, band, is_sequential, Arc::downgrade(&asking));
+        for strip in missing.skip(1) {
+            if !(is_written && inner.present_dirty(chunk_of(strip)).is_some()) {
+                Inner::demand(inner, strip, is_sequential, Arc::downgrade(&asking));
             }
         }
-        let present = |band: u64| match is_written {
-            true => inner.present(unit_of(band), || inner.band(band, is_sequential)),
-            false => inner.band(band, is_sequential).map(Present::Stored),
+        let present = |strip: u64| match is_written {
+            true => inner.present(chunk_of(strip), || inner.strip(strip, is_sequential)),
+            false => inner.strip(strip, is_sequential).map(Present::Stored),
         };
         let key = inner.metadata.document_key.as_str();
-        let present = |&band: &u64| request::check(key).and_then(|()| Ok((band, present(band)?)));
+        let present = |&strip: &u64| request::check(key).and_then(|()| Ok((strip, present(strip)?)));
         numbers.iter().map(present).collect()
     }
 
-    /// Has a band loaded for a reader who keeps `asking` alive until he has it.
-    fn demand(inner: &Arc<Inner>, band: u64, is_sequential: bool, asking: Weak<()>) {
+    /// Has a strip loaded for a reader who keeps `asking` alive until he has it.
+    fn demand(inner: &Arc<Inner>, strip: u64, is_sequential: bool, asking: Weak<()>) {
         let task_inner = Arc::clone(inner);
         inner.engine.workers.demand(Box::new(move || {
             if asking.strong_count() > 0 {
-                // A failure is seen by the reader when it asks for the band itself.
-                drop(task_inner.band(band, is_sequential));
+                // A failure is seen by the reader when it asks for the strip itself.
+                drop(task_inner.strip(strip, is_sequential));
             }
         }));
     }
 
-    /// One band, from the cache or the store. A reader that is not `is_sequential` is expected to want the unit's other
-    /// bands, too.
-    pub(in crate::array) fn band(&self, number: u64, is_sequential: bool) -> Result<Content> {
+    /// One strip, from the cache or the store. A reader that is not `is_sequential` is expected to want the chunk's other
+    /// strips, too.
+    pub(in crate::array) fn strip(&self, number: u64, is_sequential: bool) -> Result<Content> {
         let place = self.place();
-        let band = self.bands.get().map(|bands| (bands, bands.place(number)));
-        let index = self.grid.index(band.as_ref().map_or(number, |(_, band)| band.unit));
+        let strip = self.strips.get().map(|strips| (strips, strips.place(number)));
+        let index = self.grid.index(strip.as_ref().map_or(number, |(_, strip)| strip.chunk));
         self.engine.cache.get(
-            self.band_key(number),
+            self.strip_key(number),
             place.epoch,
             |object| {
                 let key = self.source.key(&place, &index)?;
                 Ok(place.version(&key)? == object)
             },
-            || match &band {
-                Some((bands, band)) if bands.is_cut() => {
-                    self.load_band(&place, &index, bands, band, is_sequential)
+            || match &strip {
+                Some((strips, strip)) if strips.is_cut() => {
+                    self.load_strip(&place, &index, strips, strip, is_sequential)
                 }
                 _ => self.load(&place, &index),
             },
         )
     }
 
-    fn load(&self, place: &Place<'_>, index: &[u64]) -> Result<Loaded> {
+    fn load(&self, place: &LoadContext<'_>, index: &[u64]) -> Result<Loaded> {
         let loaded = self.source.load(place, index)?;
-        let decoded_bytes = if let Content::Unit(buffer) = &loaded.0 { buffer.len() } else { 0 };
+        let decoded_bytes = if let Content::Chunk(buffer) = &loaded.0 { buffer.len() } else { 0 };
         self.note_loaded(&loaded, decoded_bytes);
         Ok(loaded)
     }
 
-    /// Loads one band of a unit; the other bands go into the cache where all had to be decoded and are likely wanted.
-    fn load_band(
+    /// Loads one strip of a chunk; the other strips go into the cache where all had to be decoded and are likely wanted.
+    fn load_strip(
         &self,
-        place: &Place<'_>,
+        place: &LoadContext<'_>,
         index: &[u64],
-        bands: &Bands,
-        band: &BandPlace,
+        strips: &Strips,
+        strip: &StripExtent,
         is_sequential: bool,
     ) -> Result<Loaded> {
-        let has_few = bands.slab().is_some_and(|slab| slab.bands <= MOST_STREAMS as u64);
-        let part_place = Place { streams: place.streams.filter(|_| has_few), ..*place };
-        if (is_sequential || bands.is_cheap())
+        let has_few = strips.slab().is_some_and(|slab| slab.strips <= MOST_STREAMS as u64);
+        let part_place = LoadContext { streams: place.streams.filter(|_| has_few), ..*place };
+        if (is_sequential || strips.is_cheap())
             && let Some((loaded, decoded_bytes)) =
-                self.source.load_part(&part_place, index, band.bytes.clone())?
+                self.source.load_part(&part_place, index, strip.bytes.clone())?
         {
             self.note_loaded(&loaded, decoded_bytes);
             return Ok(loaded);
         }
         let (content, object) = self.load(place, index)?;
-        let Content::Unit(unit) = &content else { return Ok((content, object)) };
-        let part = |band: &BandPlace| {
-            let bytes = unit.get(band.bytes.clone()).unwrap_or_default();
+        let Content::Chunk(chunk) = &content else { return Ok((content, object)) };
+        let part = |strip: &StripExtent| {
+            let bytes = chunk.get(strip.bytes.clone()).unwrap_or_default();
             let mut buffer = place.buffer(bytes.len());
             buffer.copy_from_slice(bytes);
-            Content::Unit(Arc::new(buffer))
+            Content::Chunk(Arc::new(buffer))
         };
         if !is_sequential {
             let version = Version { object, epoch: place.epoch };
-            for (number, other) in bands.of_unit(band.unit) {
-                if other != *band {
-                    self.engine.cache.put(self.band_key(number), part(&other), version);
+            for (number, other) in strips.of_chunk(strip.chunk) {
+                if other != *strip {
+                    self.engine.cache.put(self.strip_key(number), part(&other), version);
                 }
             }
         }
-        Ok((part(band), object))
+        Ok((part(strip), object))
     }
 
     fn note_loaded(&self, loaded: &Loaded, decoded_bytes: usize) {
-        if let Content::Unit(_) = &loaded.0 {
-            self.engine.decoded_units.fetch_add(1, Ordering::Relaxed);
+        if let Content::Chunk(_) = &loaded.0 {
+            self.engine.decoded_chunks.fetch_add(1, Ordering::Relaxed);
             self.engine.decoded_bytes.fetch_add(decoded_bytes as u64, Ordering::Relaxed);
         }
     }
 
-    /// Copies what the range from `offset` on wants of these bands, as `contents` knows them; `false` where a dirty one was stored meanwhile, or
+    /// Copies what the range from `offset` on wants of these strips, as `contents` knows them; `false` where a dirty one was stored meanwhile, or
     /// would have to be waited for without `may_wait`.
     fn copy_out<'a>(
         &self,
@@ -391,27 +394,28 @@ impl Inner {
         may_wait: bool,
     ) -> bool {
         let length = out.len() as u64;
-        let Some(bands) = self.bands.get() else { return false };
-        let mut alike = Alike::default();
-        let copied = bands.grid().for_each_piece_in(offset, length, numbers, &mut |piece: &Piece<'_>| {
-            match contents(piece.chunk) {
-                Some(Present::Stored(Content::Unit(buffer))) => alike.gather(piece, buffer, out),
-                Some(Present::Stored(_)) => piece.fill(offset, &self.fill, out),
-                Some(Present::Zero) => piece.fill(offset, &[0], out),
-                Some(Present::Dirty(unit)) => {
-                    let state = if may_wait { Some(unit.state.lock()) } else { unit.state.try_lock() };
-                    match state.filter(|state| !state.is_retired) {
-                        Some(state) => {
-                            let of_band = state.bytes.get(bands.place(piece.chunk).bytes.start..);
-                            piece.gather(of_band.unwrap_or_default(), 0, out);
+        let Some(strips) = self.strips.get() else { return false };
+        let mut alike = CopyBatch::default();
+        let copied =
+            strips.grid().for_each_piece_in(offset, length, numbers, &mut |piece: &StridedCopy<'_>| {
+                match contents(piece.chunk) {
+                    Some(Present::Stored(Content::Chunk(buffer))) => alike.gather(piece, buffer, out),
+                    Some(Present::Stored(_)) => piece.fill(offset, &self.fill, out),
+                    Some(Present::Zero) => piece.fill(offset, &[0], out),
+                    Some(Present::Dirty(chunk)) => {
+                        let state = if may_wait { Some(chunk.state.lock()) } else { chunk.state.try_lock() };
+                        match state.filter(|state| !state.is_retired) {
+                            Some(state) => {
+                                let of_strip = state.bytes.get(strips.place(piece.chunk).bytes.start..);
+                                piece.gather(of_strip.unwrap_or_default(), 0, out);
+                            }
+                            None => return Err(()),
                         }
-                        None => return Err(()),
                     }
+                    None => {}
                 }
-                None => {}
-            }
-            Ok(())
-        });
+                Ok(())
+            });
         alike.finish(out);
         copied.is_ok()
     }

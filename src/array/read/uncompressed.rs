@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
-use crate::array::geometry::strided_copy::Piece;
+use crate::array::geometry::strided_copy::StridedCopy;
 use crate::array::read::MOST_PIECES_NOW;
-use crate::array::source::{Place, corrupt};
+use crate::array::source::{LoadContext, corrupt};
 use crate::array::sync::atomic::Ordering;
 use crate::array::{Array, Inner};
 use crate::codec::scratch;
@@ -44,7 +44,7 @@ impl Inner {
         let place = self.place();
         let mut open: Option<(u64, Option<Arc<dyn Object>>)> = None;
         let length = out.len() as u64;
-        self.grid.for_each_piece(offset, length, &mut |piece: &Piece<'_>| {
+        self.grid.for_each_piece(offset, length, &mut |piece: &StridedCopy<'_>| {
             if open.as_ref().is_none_or(|(chunk, _)| *chunk != piece.chunk) {
                 request::check(&self.metadata.document_key)?;
                 open = Some((piece.chunk, self.raw_object(&place, piece.chunk)?));
@@ -67,7 +67,7 @@ impl Inner {
         let epoch = self.epoch.load(Ordering::Acquire);
         let mut open: Option<(u64, Arc<dyn Object>)> = None;
         let (length, mut pieces) = (out.len() as u64, 0);
-        let read = self.grid.for_each_piece(offset, length, &mut |piece: &Piece<'_>| {
+        let read = self.grid.for_each_piece(offset, length, &mut |piece: &StridedCopy<'_>| {
             pieces += 1;
             if pieces > MOST_PIECES_NOW {
                 return Err(NotNow);
@@ -84,7 +84,7 @@ impl Inner {
     }
 
     /// The object of a raw chunk, kept open while the array's epoch lasts.
-    fn raw_object(&self, place: &Place<'_>, chunk: u64) -> Result<Option<Arc<dyn Object>>> {
+    fn raw_object(&self, place: &LoadContext<'_>, chunk: u64) -> Result<Option<Arc<dyn Object>>> {
         if let Some(object) = self.engine.objects.get((self.number, chunk), place.epoch) {
             return Ok(Some(object));
         }
@@ -100,7 +100,7 @@ impl Inner {
     fn read_raw_piece<E: From<Error>>(
         &self,
         read: impl Fn(u64, &mut [u8]) -> std::result::Result<(), E>,
-        piece: &Piece<'_>,
+        piece: &StridedCopy<'_>,
         out: &mut [u8],
     ) -> std::result::Result<(), E> {
         let item = self.fill.len();

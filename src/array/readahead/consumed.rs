@@ -2,7 +2,7 @@
 //! will ask for them, so nothing of them is decoded ahead.
 //!
 //! Uses nothing. It is a guess and no more: whoever asks for such a slab all the same is served, and shows that the guess is
-//! over ([`Passed::forget_if_asked`]).
+//! over ([`Consumed::forget_if_asked`]).
 
 use std::ops::Range;
 
@@ -13,12 +13,12 @@ const MAX_RANGES: usize = 64;
 
 /// Slabs by their numbers.
 #[derive(Default)]
-pub struct Passed {
+pub struct Consumed {
     /// Not empty; they neither overlap nor touch. The one that grew last is the last.
     ranges: Mutex<Vec<Range<u64>>>,
 }
 
-impl Passed {
+impl Consumed {
     /// Adds slabs.
     pub fn add(&self, mut new: Range<u64>) {
         if new.is_empty() {
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn ranges_grow_together_and_are_forgotten_together() {
-        let passed = Passed::default();
+        let passed = Consumed::default();
         for range in [4..6, 0..2, 3..3, 8..9] {
             passed.add(range);
         }

@@ -1,6 +1,6 @@
 //! Decoding ahead of a sequential reader.
 //!
-//! Uses its neighbours in `array`. A pass in served order revisits one row of bands, a *slab*, again and again before
+//! Uses its neighbours in `array`. A pass in served order revisits one row of strips, a *slab*, again and again before
 //! it goes on to the next; the first read in a slab queues all of it, and those after it as far as there is room. What
 //! lies behind the reader is the first to leave the cache.
 //!
@@ -30,7 +30,7 @@ const WINDOW_BYTES: u64 = 8 << 20;
 /// So much is decoded ahead for each decoding thread, for all readers together, where there is room, and the next
 /// slab at least.
 const AHEAD_BYTES_PER_THREAD: u64 = 32 << 20;
-/// A slab of more bands is not queued as a whole: what asks for one of them would do nothing else for long. Neither are more queued
+/// A slab of more strips is not queued as a whole: what asks for one of them would do nothing else for long. Neither are more queued
 /// with no room for a slab.
 const MOST_QUEUED: u64 = 4096;
 
@@ -73,7 +73,7 @@ struct Stream {
     end: u64,
     /// Part of that one was queued, too.
     is_begun: bool,
-    /// The first slab that is not among those that were [`Passed`](crate::array::readahead::consumed::Passed) by this reader; the largest
+    /// The first slab that is not among those that were [`Consumed`](crate::array::readahead::consumed::Consumed) by this reader; the largest
     /// number where none ever are.
     unpassed: u64,
     array: Arc<Inner>,
@@ -97,8 +97,8 @@ impl Pass {
     fn end(&mut self) -> bool {
         let Some(stream) = self.stream.take() else { return false };
         let inner = &stream.array;
-        if let Some((bands, slab)) = inner.bands.get().and_then(|bands| Some((bands, bands.slab()?))) {
-            inner.note_passed(stream.unpassed..bands.slab_at(slab, self.next_offset));
+        if let Some((strips, slab)) = inner.strips.get().and_then(|strips| Some((strips, strips.slab()?))) {
+            inner.note_passed(stream.unpassed..strips.slab_at(slab, self.next_offset));
         }
         true
     }
@@ -161,18 +161,18 @@ impl Array {
         if inner.source.is_raw() || offset >= self.size_bytes() {
             return;
         }
-        let Some(bands) = inner.bands.get() else { return };
-        let Some(slab) = bands.slab() else { return };
+        let Some(strips) = inner.strips.get() else { return };
+        let Some(slab) = strips.slab() else { return };
         let limit = inner.engine.cache.limit_bytes();
         let wanted = &reader.wanted;
-        if slab.bytes > limit / 4 * 3 || slab.bands > MOST_QUEUED {
+        if slab.bytes > limit / 4 * 3 || slab.strips > MOST_QUEUED {
             let length = WINDOW_BYTES.min(self.size_bytes() - offset);
-            let room = (limit / 4).checked_div(inner.band_bytes()).unwrap_or(1).min(MOST_QUEUED) as usize;
-            let bands = bands.grid().chunks_of(offset, length, room);
+            let room = (limit / 4).checked_div(inner.strip_bytes()).unwrap_or(1).min(MOST_QUEUED) as usize;
+            let strips = strips.grid().chunks_of(offset, length, room);
             pass.stream.get_or_insert_with(|| Stream::new(inner, u64::MAX));
-            return Inner::queue(inner, bands.into_iter(), wanted, u64::MAX);
+            return Inner::queue(inner, strips.into_iter(), wanted, u64::MAX);
         }
-        let slab_at = |offset| bands.slab_at(slab, offset);
+        let slab_at = |offset| strips.slab_at(slab, offset);
         let now = slab_at(offset);
         let is_asked_again = inner.passed.forget_if_asked(slab_at(asked.saturating_sub(1)));
         let stream = match pass.stream.take() {
@@ -184,14 +184,14 @@ impl Array {
         wanted.first_slab.store(behind.max(stream.first), Ordering::Relaxed);
         if stream.first < behind {
             let left = stream.first..behind;
-            inner.leave_behind(left.flat_map(|n| slab_bands(slab, n, bands.grid().chunks())));
+            inner.leave_behind(left.flat_map(|n| slab_strips(slab, n, strips.grid().chunks())));
             stream.first = behind;
         }
         let ahead_bytes = AHEAD_BYTES_PER_THREAD.saturating_mul(inner.engine.workers.count() as u64)
             / inner.streams.load(Ordering::Relaxed).max(1) as u64;
         let ahead = (ahead_bytes / slab.bytes.max(1)).max(1);
         while stream.end <= now + ahead {
-            let bands_of_it = slab_bands(slab, stream.end, bands.grid().chunks());
+            let strips_of_it = slab_strips(slab, stream.end, strips.grid().chunks());
             if stream.end > now && inner.passed.contains(stream.end) {
                 (stream.end, stream.is_begun) = (stream.end + 1, false);
                 continue;
@@ -204,17 +204,17 @@ impl Array {
                 let taken = slab.bytes.saturating_mul(stream.end - now);
                 let room = (limit / 16 * 15).saturating_sub(held);
                 let room =
-                    room.min((ahead_bytes + slab.bytes).saturating_sub(taken)) / inner.band_bytes().max(1);
-                if inner.engine.workers.waiting_ahead() > 0 || (stream.is_begun && room < slab.bands) {
+                    room.min((ahead_bytes + slab.bytes).saturating_sub(taken)) / inner.strip_bytes().max(1);
+                if inner.engine.workers.waiting_ahead() > 0 || (stream.is_begun && room < slab.strips) {
                     break;
                 }
-                if room < slab.bands {
+                if room < slab.strips {
                     stream.is_begun = true;
-                    Inner::queue(inner, bands_of_it.take(room as usize), wanted, stream.end);
+                    Inner::queue(inner, strips_of_it.take(room as usize), wanted, stream.end);
                     break;
                 }
             }
-            Inner::queue(inner, bands_of_it, wanted, stream.end);
+            Inner::queue(inner, strips_of_it, wanted, stream.end);
             (stream.end, stream.is_begun) = (stream.end + 1, false);
         }
         let passed = stream.unpassed..slab_at(offset.saturating_sub(SEQUENTIAL_WINDOW_BYTES));
@@ -223,24 +223,24 @@ impl Array {
         }
     }
 
-    /// Bytes of decoded units that one pass in served order revisits before it goes on.
+    /// Bytes of decoded chunks that one pass in served order revisits before it goes on.
     pub fn slab_bytes(&self) -> u64 {
         crate::array::geometry::strips::slab(&self.inner.grid).map_or(0, |slab| slab.bytes)
     }
 }
 
-fn slab_bands(slab: Slab, number: u64, bands: u64) -> std::ops::Range<u64> {
-    let from = number.saturating_mul(slab.bands).min(bands);
-    from..from.saturating_add(slab.bands).min(bands)
+fn slab_strips(slab: Slab, number: u64, strips: u64) -> std::ops::Range<u64> {
+    let from = number.saturating_mul(slab.strips).min(strips);
+    from..from.saturating_add(slab.strips).min(strips)
 }
 
 impl Inner {
-    /// Has bands of a slab decoded, if they are still wanted when it is their turn.
-    fn queue(inner: &Arc<Inner>, bands: impl Iterator<Item = u64>, wanted: &Arc<Wanted>, slab: u64) {
+    /// Has strips of a slab decoded, if they are still wanted when it is their turn.
+    fn queue(inner: &Arc<Inner>, strips: impl Iterator<Item = u64>, wanted: &Arc<Wanted>, slab: u64) {
         let generation = wanted.generation.load(Ordering::Relaxed);
         let epoch = inner.place().epoch;
-        for band in bands {
-            if inner.engine.cache.is_known(inner.band_key(band), epoch) {
+        for strip in strips {
+            if inner.engine.cache.is_known(inner.strip_key(strip), epoch) {
                 continue;
             }
             let (task_inner, wanted) = (Arc::clone(inner), Arc::clone(wanted));
@@ -248,9 +248,9 @@ impl Inner {
                 let epoch = task_inner.place().epoch;
                 let is_wanted = wanted.generation.load(Ordering::Relaxed) == generation
                     && slab >= wanted.first_slab.load(Ordering::Relaxed);
-                if is_wanted && !task_inner.engine.cache.is_known(task_inner.band_key(band), epoch) {
-                    // A failure is reported to the reader that asks for the band.
-                    drop(task_inner.band(band, true));
+                if is_wanted && !task_inner.engine.cache.is_known(task_inner.strip_key(strip), epoch) {
+                    // A failure is reported to the reader that asks for the strip.
+                    drop(task_inner.strip(strip, true));
                 }
             }));
         }
@@ -261,7 +261,7 @@ impl Inner {
         self.engine.readers_keep.load(Ordering::Relaxed) && !self.writing.is_written.load(Ordering::Relaxed)
     }
 
-    /// A reader was given these slabs in full; whether they count as [`Passed`](crate::array::readahead::consumed::Passed).
+    /// A reader was given these slabs in full; whether they count as [`Consumed`](crate::array::readahead::consumed::Consumed).
     fn note_passed(&self, slabs: std::ops::Range<u64>) -> bool {
         let is_passed = !slabs.is_empty() && self.is_kept_by_readers();
         if is_passed {
@@ -273,12 +273,12 @@ impl Inner {
     /// Tells the cache what a sequential reader was given in full. The kernel holds it for all of them, unless reads pass it
     /// by: then another such reader may still need it, a small array stays, and of a large one the memory is worth more than
     /// what it holds.
-    fn leave_behind(&self, bands: impl Iterator<Item = u64>) {
+    fn leave_behind(&self, strips: impl Iterator<Item = u64>) {
         let is_kept = !self.engine.readers_keep.load(Ordering::Relaxed)
             && (self.grid.size_bytes() <= self.engine.cache.limit_bytes() / STAYING_PART
                 || self.streams.load(Ordering::Relaxed) > 1);
         if !is_kept {
-            self.engine.cache.demote(bands.map(|band| self.band_key(band)));
+            self.engine.cache.demote(strips.map(|strip| self.strip_key(strip)));
         }
     }
 }

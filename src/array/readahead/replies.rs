@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::array::read::Lent;
+use crate::array::read::CachedSlice;
 use crate::array::sync::atomic::{AtomicU64, Ordering};
 use crate::array::sync::{Condvar, Mutex};
 use crate::array::{Array, Inner, Reader};
@@ -67,9 +67,9 @@ enum State {
 }
 
 /// What a reader gets of what was gathered for him.
-pub enum Gathered {
+pub enum ReadyReply {
     /// The bytes of a span.
-    Ready(Lent),
+    Ready(CachedSlice),
     /// They will be there soon, but wait for the store.
     Blocks,
     /// Nothing.
@@ -128,7 +128,7 @@ impl Span {
         let epoch = array.epoch.load(Ordering::Acquire);
         let Ok(length) = usize::try_from(self.length()) else { return };
         let mut bytes = Buffer::new(length);
-        let is_gathered = array.read_cached(self.range.start, &mut bytes) || {
+        let is_gathered = array.try_read(self.range.start, &mut bytes) || {
             *self.state.lock() = State::Begun { may_block: true };
             self.is_over.notify_all();
             // A failure is told to the reader who asks for the bytes.
@@ -156,7 +156,7 @@ impl Drop for Ending<'_> {
 impl Array {
     /// A range that was gathered ahead for a reader, while it is what [`Array::read_at`] gives. Waits while another thread copies it;
     /// for the store only if it `may_block`.
-    pub fn gathered(&self, reader: &Reader, range: Range<u64>, may_block: bool) -> Gathered {
+    pub fn gathered(&self, reader: &Reader, range: Range<u64>, may_block: bool) -> ReadyReply {
         self.inner.take_gathered(&reader.gathered, range, may_block)
     }
 }
@@ -168,25 +168,25 @@ impl Inner {
         spans: &Mutex<Spans>,
         wanted: Range<u64>,
         may_block: bool,
-    ) -> Gathered {
-        let Some(span) = spans.lock().find(&wanted) else { return Gathered::None };
+    ) -> ReadyReply {
+        let Some(span) = spans.lock().find(&wanted) else { return ReadyReply::None };
         let mut state = span.state.lock();
         loop {
             match &*state {
-                State::Begun { may_block: true } if !may_block => return Gathered::Blocks,
+                State::Begun { may_block: true } if !may_block => return ReadyReply::Blocks,
                 State::Begun { .. } => span.is_over.wait(&mut state),
                 State::Waiting => *state = State::Void,
-                State::Void => return Gathered::None,
+                State::Void => return ReadyReply::None,
                 State::Ready { bytes, epoch } => {
                     let is_as_read = span.array == self.number
                         && !self.writing.is_written.load(Ordering::Acquire)
                         && *epoch == self.epoch.load(Ordering::Acquire);
                     if !is_as_read {
-                        return Gathered::None;
+                        return ReadyReply::None;
                     }
                     let from = (wanted.start - span.range.start) as usize;
                     let to = (wanted.end - span.range.start) as usize;
-                    return Gathered::Ready(Lent::new(Arc::clone(bytes), from..to));
+                    return ReadyReply::Ready(CachedSlice::new(Arc::clone(bytes), from..to));
                 }
             }
         }
@@ -283,9 +283,9 @@ mod tests {
 
     fn taken(array: &Array, reader: &Reader, range: Range<u64>) -> Option<Vec<u8>> {
         match array.gathered(reader, range, true) {
-            Gathered::Ready(lent) => Some(lent.to_vec()),
-            Gathered::Blocks => panic!("it may block"),
-            Gathered::None => None,
+            ReadyReply::Ready(lent) => Some(lent.to_vec()),
+            ReadyReply::Blocks => panic!("it may block"),
+            ReadyReply::None => None,
         }
     }
 

@@ -1,6 +1,6 @@
-//! Where units come from: a chunk source loads and decodes one unit of an array.
+//! Where chunks come from: a chunk source loads and decodes one chunk of an array.
 //!
-//! Two kinds: `unsharded.rs`, whose units are whole chunks, and `sharded.rs`, where a shard is a source whose units
+//! Two kinds: `unsharded.rs`, whose chunks are whole chunks, and `sharded.rs`, where a shard is a source whose chunks
 //! are its inner chunks. Uses `store`, `metadata`, `codec`.
 
 pub mod open_objects;
@@ -19,41 +19,46 @@ use std::sync::{Arc, OnceLock};
 use crate::array::cache::{ChunkCache, Loaded};
 use crate::array::geometry::grid::Axis;
 use crate::array::source::replacement::Target;
-use crate::array::source::replacement::{Encoded, EncodedUnit};
-use crate::array::source::resumable_decoders::Streams;
-use crate::array::source::versions::Served;
+use crate::array::source::replacement::{Encoded, EncodedChunk};
+use crate::array::source::resumable_decoders::ResumableDecoders;
+use crate::array::source::versions::SeenVersions;
 use crate::codec::{CodecError, CodecResult, StoredBytes, scratch};
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
 use crate::metadata::ChunkKeyEncoding;
 use crate::store::{Object, ObjectVersion, Store, join};
 
-/// The most bytes that one decoded unit may have: it is held in memory as a whole.
-pub const MAX_UNIT_BYTES: u64 = 4 << 30;
+/// The most bytes that one decoded chunk may have: it is held in memory as a whole.
+pub const MAX_CHUNK_BYTES: u64 = 4 << 30;
 
-/// Loads and decodes units.
+/// Loads and decodes chunks.
 pub trait Source: Send + Sync {
-    /// The axes of the grid of units, in served order.
+    /// The axes of the grid of chunks, in served order.
     fn axes(&self) -> &[Axis];
-    /// Loads the unit with these per-axis numbers.
-    fn load(&self, at: &Place<'_>, unit: &[u64]) -> Result<Loaded>;
-    /// Loads these bytes of the decoded unit, which begin and end between elements, and tells how many had to be decoded;
-    /// `None` where only a whole unit can be loaded.
-    fn load_part(&self, at: &Place<'_>, unit: &[u64], part: Range<usize>) -> Result<Option<(Loaded, usize)>>;
-    /// How many bytes of the decoded unit can be had at their own cost; `None` where only all, or where it is missing.
-    fn block_bytes(&self, at: &Place<'_>, unit: &[u64]) -> Result<Option<u64>>;
-    /// The store key of the object that holds the unit.
-    fn key(&self, at: &Place<'_>, unit: &[u64]) -> Result<String>;
-    /// For units whose stored bytes are their elements in place: opens the object for reading ranges of it.
-    /// `None` when the unit is missing.
-    fn open_raw(&self, _at: &Place<'_>, _unit: &[u64]) -> Result<Option<Box<dyn Object>>> {
+    /// Loads the chunk with these per-axis numbers.
+    fn load(&self, at: &LoadContext<'_>, chunk: &[u64]) -> Result<Loaded>;
+    /// Loads these bytes of the decoded chunk, which begin and end between elements, and tells how many had to be decoded;
+    /// `None` where only a whole chunk can be loaded.
+    fn load_part(
+        &self,
+        at: &LoadContext<'_>,
+        chunk: &[u64],
+        part: Range<usize>,
+    ) -> Result<Option<(Loaded, usize)>>;
+    /// How many bytes of the decoded chunk can be had at their own cost; `None` where only all, or where it is missing.
+    fn block_bytes(&self, at: &LoadContext<'_>, chunk: &[u64]) -> Result<Option<u64>>;
+    /// The store key of the object that holds the chunk.
+    fn key(&self, at: &LoadContext<'_>, chunk: &[u64]) -> Result<String>;
+    /// For chunks whose stored bytes are their elements in place: opens the object for reading ranges of it.
+    /// `None` when the chunk is missing.
+    fn open_raw(&self, _at: &LoadContext<'_>, _chunk: &[u64]) -> Result<Option<Box<dyn Object>>> {
         Ok(None)
     }
     /// Whether ranges are to be read by [`Source::open_raw`] rather than through the cache.
     fn is_raw(&self) -> bool {
         false
     }
-    /// Whether raw units are stored in served form.
+    /// Whether raw chunks are stored in served form.
     fn is_stored_as_served(&self) -> bool {
         false
     }
@@ -63,32 +68,37 @@ pub trait Source: Send + Sync {
     fn object_axes(&self) -> &[Axis] {
         self.axes()
     }
-    /// The number of the object that holds the unit.
-    fn object(&self, unit: &[u64]) -> u64;
+    /// The number of the object that holds the chunk.
+    fn object(&self, chunk: &[u64]) -> u64;
     /// How many objects the array has, stored or not.
     fn objects(&self) -> u64;
-    /// The numbers on each axis of the units in an object.
-    fn unit_ranges(&self, object: u64) -> Vec<Range<u64>>;
-    /// How many units an object has.
-    fn unit_count(&self, object: u64) -> u64 {
-        self.unit_ranges(object).into_iter().map(|range| range.end - range.start).product()
+    /// The numbers on each axis of the chunks in an object.
+    fn chunk_ranges(&self, object: u64) -> Vec<Range<u64>>;
+    /// How many chunks an object has.
+    fn chunk_count(&self, object: u64) -> u64 {
+        self.chunk_ranges(object).into_iter().map(|range| range.end - range.start).product()
     }
-    /// The numbers of the units in an object.
-    fn units_of(&self, object: u64) -> Vec<u64> {
-        let ranges = self.unit_ranges(object);
-        self.axes().iter().zip(ranges).fold(vec![0], |units, (axis, range)| {
-            units
+    /// The numbers of the chunks in an object.
+    fn chunks_of(&self, object: u64) -> Vec<u64> {
+        let ranges = self.chunk_ranges(object);
+        self.axes().iter().zip(ranges).fold(vec![0], |chunks, (axis, range)| {
+            chunks
                 .iter()
-                .flat_map(|&unit| range.clone().map(move |number| unit * axis.count() + number))
+                .flat_map(|&chunk| range.clone().map(move |number| chunk * axis.count() + number))
                 .collect()
         })
     }
-    /// Encodes a unit; `None` where it is all fill value and need not be stored.
-    fn encode(&self, at: &Place<'_>, unit: &[u64], bytes: &Arc<Buffer>) -> Result<Option<EncodedUnit>>;
-    /// Puts an object with these of its units replaced, or deletes it where nothing is left in it. Its key and new version.
+    /// Encodes a chunk; `None` where it is all fill value and need not be stored.
+    fn encode(
+        &self,
+        at: &LoadContext<'_>,
+        chunk: &[u64],
+        bytes: &Arc<Buffer>,
+    ) -> Result<Option<EncodedChunk>>;
+    /// Puts an object with these of its chunks replaced, or deletes it where nothing is left in it. Its key and new version.
     fn store(
         &self,
-        at: &Place<'_>,
+        at: &LoadContext<'_>,
         target: &Target<'_>,
         object: u64,
         encoded: &Encoded,
@@ -103,22 +113,22 @@ pub trait Source: Send + Sync {
 
 /// What a source may use while it loads.
 #[derive(Clone, Copy)]
-pub struct Place<'a> {
+pub struct LoadContext<'a> {
     /// The store.
     pub store: &'a dyn Store,
     /// Notes what is read of it.
-    pub served: &'a Served,
+    pub served: &'a SeenVersions,
     /// For shard indexes.
     pub cache: &'a ChunkCache,
-    /// For units that are decoded in parts, if not too many of them take turns.
-    pub streams: Option<&'a Streams>,
+    /// For chunks that are decoded in parts, if not too many of them take turns.
+    pub streams: Option<&'a ResumableDecoders>,
     /// The array's number in the engine.
     pub array: u64,
     /// The array's present epoch.
     pub epoch: u64,
 }
 
-impl Place<'_> {
+impl LoadContext<'_> {
     /// Opens an object to read some of it.
     pub fn open(&self, key: &str) -> Result<Option<Box<dyn Object>>> {
         self.served.open(self.store, key)
@@ -136,8 +146,8 @@ impl Place<'_> {
     }
 }
 
-/// The stored bytes of one unit in its object.
-pub struct StoredUnit<'a> {
+/// The stored bytes of one chunk in its object.
+pub struct StoredChunk<'a> {
     object: &'a dyn Object,
     start: u64,
     size_bytes: u64,
@@ -145,10 +155,10 @@ pub struct StoredUnit<'a> {
     failure: Cell<Option<Error>>,
 }
 
-impl<'a> StoredUnit<'a> {
+impl<'a> StoredChunk<'a> {
     /// `size_bytes` of an object from `start`.
     pub fn new(object: &'a dyn Object, start: u64, size_bytes: u64) -> Self {
-        StoredUnit { object, start, size_bytes, failure: Cell::new(None) }
+        StoredChunk { object, start, size_bytes, failure: Cell::new(None) }
     }
 
     /// What became of decoding it: the store's own error rather than the codec's, where there is one.
@@ -157,7 +167,7 @@ impl<'a> StoredUnit<'a> {
     }
 }
 
-impl StoredBytes for StoredUnit<'_> {
+impl StoredBytes for StoredChunk<'_> {
     fn size_bytes(&self) -> u64 {
         self.size_bytes
     }
@@ -249,7 +259,11 @@ pub fn corrupt(key: &str) -> impl Fn(CodecError) -> Error + '_ {
 }
 
 /// Reads a whole object of at most `limit_bytes`: its bytes and its version.
-pub fn read_whole(at: &Place<'_>, key: &str, limit_bytes: u64) -> Result<Option<(Buffer, ObjectVersion)>> {
+pub fn read_whole(
+    at: &LoadContext<'_>,
+    key: &str,
+    limit_bytes: u64,
+) -> Result<Option<(Buffer, ObjectVersion)>> {
     let Some(object) = at.open(key)? else { return Ok(None) };
     let size = object.size_bytes();
     if size > limit_bytes {

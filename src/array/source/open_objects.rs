@@ -1,6 +1,6 @@
 //! Objects of raw chunks that are kept open between reads: opening one costs more than reading a few rows of it.
 //!
-//! Uses `store`. Invariant: an object is used in the epoch in which it was opened only, like a cached unit that nobody
+//! Uses `store`. Invariant: an object is used in the epoch in which it was opened only, like a cached chunk that nobody
 //! compared with the store since.
 
 use std::num::NonZeroUsize;

@@ -1,6 +1,6 @@
-//! What replaces a stored object: its units as they are to be stored, and where they go.
+//! What replaces a stored object: its chunks as they are to be stored, and where they go.
 //!
-//! Uses `codec`, `memory` and `store`. `write/encode.rs` makes the encoded units; the sources store them.
+//! Uses `codec`, `memory` and `store`. `write/encode.rs` makes the encoded chunks; the sources store them.
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -25,33 +25,33 @@ pub(in crate::array) struct Target<'a> {
     pub is_zero: bool,
 }
 
-/// Units of one object that are to be stored: encoded, `None` for all fill value.
-pub(in crate::array) type Encoded = HashMap<u64, Option<EncodedUnit>>;
+/// DirtyMap of one object that are to be stored: encoded, `None` for all fill value.
+pub(in crate::array) type Encoded = HashMap<u64, Option<EncodedChunk>>;
 
-/// A unit's bytes as they are to be stored.
-pub enum EncodedUnit {
+/// A chunk's bytes as they are to be stored.
+pub enum EncodedChunk {
     /// Those that are served: a writer who comes meanwhile gets a copy of them to write to.
     AsServed(Arc<Buffer>),
     /// What codecs made of them.
     ByCodecs(EncodedBytes),
 }
 
-impl EncodedUnit {
-    /// Encodes a unit.
+impl EncodedChunk {
+    /// Encodes a chunk.
     pub fn new(pipeline: &Pipeline, bytes: &Arc<Buffer>) -> CodecResult<Self> {
         match pipeline.is_identity() {
-            true => Ok(EncodedUnit::AsServed(Arc::clone(bytes))),
-            false => pipeline.encode(bytes).map(EncodedUnit::ByCodecs),
+            true => Ok(EncodedChunk::AsServed(Arc::clone(bytes))),
+            false => pipeline.encode(bytes).map(EncodedChunk::ByCodecs),
         }
     }
 }
 
-impl Deref for EncodedUnit {
+impl Deref for EncodedChunk {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         match self {
-            EncodedUnit::AsServed(bytes) => bytes,
-            EncodedUnit::ByCodecs(bytes) => bytes,
+            EncodedChunk::AsServed(bytes) => bytes,
+            EncodedChunk::ByCodecs(bytes) => bytes,
         }
     }
 }

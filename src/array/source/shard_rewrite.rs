@@ -9,7 +9,7 @@ use crate::array::geometry::grid::numbers;
 use crate::array::source::replacement::Encoded;
 use crate::array::source::replacement::Target;
 use crate::array::source::sharded::{Sharded, read_index};
-use crate::array::source::{Place, Source, corrupt, unencodable};
+use crate::array::source::{LoadContext, Source, corrupt, unencodable};
 use crate::error::{Error, Result};
 use crate::store::{Object, ObjectPart, ObjectVersion};
 
@@ -35,18 +35,18 @@ impl Piece<'_> {
 
 /// What the shards of one object are rebuilt from.
 struct Rebuild<'a> {
-    at: &'a Place<'a>,
+    at: &'a LoadContext<'a>,
     key: &'a str,
     /// The object as it is now.
     old: Option<&'a dyn Object>,
     encoded: &'a Encoded,
-    /// First elements of the units that changed.
+    /// First elements of the chunks that changed.
     changed: Vec<Vec<u64>>,
 }
 
 impl Sharded {
-    /// The numbers on each axis of the units in a shard of the outermost level.
-    pub(in crate::array) fn units_of_shard(&self, object: u64) -> Vec<Range<u64>> {
+    /// The numbers on each axis of the chunks in a shard of the outermost level.
+    pub(in crate::array) fn chunks_of_shard(&self, object: u64) -> Vec<Range<u64>> {
         let shard = numbers(self.shards(), object);
         let axes = self.axes.iter().zip(self.shards()).zip(&shard);
         axes.map(|((axis, outer), &number)| {
@@ -57,16 +57,16 @@ impl Sharded {
         .collect()
     }
 
-    /// Whether nothing of a shard that anybody reads is left when these of its units are replaced. What lies beyond the array goes
+    /// Whether nothing of a shard that anybody reads is left when these of its chunks are replaced. What lies beyond the array goes
     /// with it, as the elements of a chunk do that lie there.
     fn is_whole(&self, object: u64, encoded: &Encoded) -> bool {
-        self.units_of(object).iter().all(|unit| encoded.contains_key(unit))
+        self.chunks_of(object).iter().all(|chunk| encoded.contains_key(chunk))
     }
 
     /// Puts a shard with these of its inner chunks replaced, or deletes it where all are empty.
     pub(in crate::array) fn store_shard(
         &self,
-        at: &Place<'_>,
+        at: &LoadContext<'_>,
         target: &Target<'_>,
         object: u64,
         encoded: &Encoded,
@@ -75,7 +75,7 @@ impl Sharded {
         let key = self.keys.key(at.store, &shard)?;
         let is_new = target.is_zero || self.is_whole(object, encoded);
         let old = if is_new { None } else { target.store.open(&key)? };
-        let changed = encoded.keys().map(|&unit| self.first_elements(&numbers(&self.axes, unit))).collect();
+        let changed = encoded.keys().map(|&chunk| self.first_elements(&numbers(&self.axes, chunk))).collect();
         let rebuild = Rebuild { at, key: &key, old: old.as_deref(), encoded, changed };
         let extent = old.as_ref().map(|object| 0..object.size_bytes());
         let pieces = self.rebuild(&rebuild, 0, &shard, extent)?;
@@ -164,7 +164,7 @@ impl Sharded {
         Ok(Some(pieces))
     }
 
-    /// The pieces of one inner chunk, which is a unit or a shard of the next level.
+    /// The pieces of one inner chunk, which is a chunk or a shard of the next level.
     fn inner_pieces<'a>(
         &self,
         from: &Rebuild<'a>,
@@ -174,8 +174,8 @@ impl Sharded {
     ) -> Result<Option<Vec<Piece<'a>>>> {
         match self.levels.get(depth + 1) {
             None => {
-                let unit = self.axes.iter().zip(inner).fold(0, |n, (axis, &i)| n * axis.count() + i);
-                Ok(match from.encoded.get(&unit) {
+                let chunk = self.axes.iter().zip(inner).fold(0, |n, (axis, &i)| n * axis.count() + i);
+                Ok(match from.encoded.get(&chunk) {
                     Some(encoded) => encoded.as_deref().map(|bytes| vec![Piece::Encoded(bytes)]),
                     None => kept.map(|range| vec![Piece::Kept(range)]),
                 })

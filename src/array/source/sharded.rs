@@ -1,4 +1,4 @@
-//! Arrays whose units are the inner chunks of shards.
+//! Arrays whose chunks are the inner chunks of shards.
 //!
 //! Spec: v3 "Sharding codec". One inner chunk costs its shard's index once and one range read. Shards may be
 //! nested: each level is a [`Level`], and the object is entered level by level through the indexes. Transposes and
@@ -12,9 +12,11 @@ use crate::array::cache::{Content, Key, Loaded};
 use crate::array::geometry::grid::Axis;
 use crate::array::geometry::strided_copy::fill_items;
 use crate::array::source::replacement::Target;
-use crate::array::source::replacement::{Encoded, EncodedUnit};
+use crate::array::source::replacement::{Encoded, EncodedChunk};
 use crate::array::source::unsharded::{Parts, Pipelines};
-use crate::array::source::{Keys, MAX_UNIT_BYTES, Place, Source, StoredUnit, corrupt, is_all, unencodable};
+use crate::array::source::{
+    Keys, LoadContext, MAX_CHUNK_BYTES, Source, StoredChunk, corrupt, is_all, unencodable,
+};
 use crate::codec::pipeline::Pipeline;
 use crate::codec::shard_index::ShardIndex;
 use crate::codec::sharding_indexed::ShardingIndexed;
@@ -50,9 +52,9 @@ pub struct Sharded {
     pub(in crate::array) fills_agree: bool,
 }
 
-/// What the indexes say of a unit.
+/// What the indexes say of a chunk.
 enum Found {
-    /// Offset and length of the encoded unit in its object.
+    /// Offset and length of the encoded chunk in its object.
     At(u64, u64),
     /// An empty inner chunk: one element of it as served.
     Empty(Vec<u8>),
@@ -96,9 +98,9 @@ impl Sharded {
             return Ok(Err(Parts { axes: shards, keys, pipelines, fill }));
         }
         let inner = pipelines.largest()?;
-        if inner.decoded_bytes() as u64 > MAX_UNIT_BYTES {
+        if inner.decoded_bytes() as u64 > MAX_CHUNK_BYTES {
             let reason =
-                format!("inner chunks of {} bytes (at most {MAX_UNIT_BYTES})", inner.decoded_bytes());
+                format!("inner chunks of {} bytes (at most {MAX_CHUNK_BYTES})", inner.decoded_bytes());
             return Err(Error::unsupported(&document_key, reason));
         }
         Ok(Ok(Sharded { levels, axes: shards, keys, inner, fill, empty_fill, fills_agree }))
@@ -114,12 +116,12 @@ impl Sharded {
         level.shards.iter().zip(elements).map(|(axis, &element)| axis.locate(element).index).collect()
     }
 
-    pub(in crate::array) fn first_elements(&self, unit: &[u64]) -> Vec<u64> {
-        self.axes.iter().zip(unit).map(|(axis, &i)| axis.span(i).start).collect()
+    pub(in crate::array) fn first_elements(&self, chunk: &[u64]) -> Vec<u64> {
+        self.axes.iter().zip(chunk).map(|(axis, &i)| axis.span(i).start).collect()
     }
 
-    /// Enters the object level by level: where the unit at `elements` lies.
-    fn find(&self, at: &Place<'_>, object: &dyn Object, key: &str, elements: &[u64]) -> Result<Found> {
+    /// Enters the object level by level: where the chunk at `elements` lies.
+    fn find(&self, at: &LoadContext<'_>, object: &dyn Object, key: &str, elements: &[u64]) -> Result<Found> {
         let mut extent = (0, object.size_bytes());
         for (depth, level) in self.levels.iter().enumerate() {
             let shard = Self::shard_of(level, elements);
@@ -163,22 +165,22 @@ enum Entered {
 
 impl Sharded {
     /// Opens the shard of an inner chunk, of which `wanted_bytes` are to be loaded.
-    fn enter(&self, at: &Place<'_>, unit: &[u64], key: &str, wanted_bytes: usize) -> Result<Entered> {
+    fn enter(&self, at: &LoadContext<'_>, chunk: &[u64], key: &str, wanted_bytes: usize) -> Result<Entered> {
         let Some(object) = at.open(key)? else { return Ok(Entered::Known((Content::Absent, None))) };
         let version = Some(object.version());
-        let (offset, length) = match self.find(at, object.as_ref(), key, &self.first_elements(unit))? {
+        let (offset, length) = match self.find(at, object.as_ref(), key, &self.first_elements(chunk))? {
             Found::At(offset, length) => (offset, length),
             Found::Empty(fill) if fill == self.fill => return Ok(Entered::Known((Content::Absent, version))),
             Found::Empty(fill) => {
                 // The fill value went through codecs that do not give it back: the elements are what comes back.
                 let mut decoded = at.buffer(wanted_bytes);
                 fill_items(&mut decoded, &fill, 0);
-                return Ok(Entered::Known((Content::Unit(Arc::new(decoded)), version)));
+                return Ok(Entered::Known((Content::Chunk(Arc::new(decoded)), version)));
             }
         };
         let limit = self.inner.encoded_size().limit_bytes();
         if length > limit {
-            let reason = format!("inner chunk {unit:?} has {length} bytes stored, at most {limit} expected");
+            let reason = format!("inner chunk {chunk:?} has {length} bytes stored, at most {limit} expected");
             return Err(Error::corrupt(key, reason));
         }
         Ok(Entered::At(object, offset, length))
@@ -199,7 +201,7 @@ fn inner_shape(sharded: &crate::codec::pipeline::Sharded<'_>) -> Vec<u64> {
 /// The index of the shard that lies at `(start, length)` of an object, from the cache if it was read from this
 /// version of the object: an index and its inner chunks always come from the same one.
 pub(in crate::array) fn read_index(
-    at: &Place<'_>,
+    at: &LoadContext<'_>,
     object: &dyn Object,
     key: &str,
     cache_key: Key,
@@ -227,9 +229,9 @@ impl Source for Sharded {
         self.shards()
     }
 
-    fn object(&self, unit: &[u64]) -> u64 {
+    fn object(&self, chunk: &[u64]) -> u64 {
         let shards = self.shards();
-        let elements = self.first_elements(unit);
+        let elements = self.first_elements(chunk);
         shards
             .iter()
             .zip(elements)
@@ -240,21 +242,26 @@ impl Source for Sharded {
         self.shards().iter().map(Axis::count).product()
     }
 
-    fn unit_ranges(&self, object: u64) -> Vec<Range<u64>> {
-        self.units_of_shard(object)
+    fn chunk_ranges(&self, object: u64) -> Vec<Range<u64>> {
+        self.chunks_of_shard(object)
     }
 
-    fn encode(&self, at: &Place<'_>, unit: &[u64], bytes: &Arc<Buffer>) -> Result<Option<EncodedUnit>> {
+    fn encode(
+        &self,
+        at: &LoadContext<'_>,
+        chunk: &[u64],
+        bytes: &Arc<Buffer>,
+    ) -> Result<Option<EncodedChunk>> {
         if is_all(&self.empty_fill, bytes) {
             return Ok(None);
         }
-        let key = self.key(at, unit)?;
-        EncodedUnit::new(&self.inner, bytes).map(Some).map_err(unencodable(&key))
+        let key = self.key(at, chunk)?;
+        EncodedChunk::new(&self.inner, bytes).map(Some).map_err(unencodable(&key))
     }
 
     fn store(
         &self,
-        at: &Place<'_>,
+        at: &LoadContext<'_>,
         target: &Target<'_>,
         object: u64,
         encoded: &Encoded,
@@ -270,17 +277,17 @@ impl Source for Sharded {
         &self.axes
     }
 
-    fn key(&self, at: &Place<'_>, unit: &[u64]) -> Result<String> {
-        let elements = self.first_elements(unit);
+    fn key(&self, at: &LoadContext<'_>, chunk: &[u64]) -> Result<String> {
+        let elements = self.first_elements(chunk);
         match self.levels.first() {
             Some(level) => self.keys.key(at.store, &Self::shard_of(level, &elements)),
-            None => self.keys.key(at.store, unit),
+            None => self.keys.key(at.store, chunk),
         }
     }
 
-    fn load(&self, at: &Place<'_>, unit: &[u64]) -> Result<Loaded> {
-        let key = self.key(at, unit)?;
-        let (object, offset, length) = match self.enter(at, unit, &key, self.inner.decoded_bytes())? {
+    fn load(&self, at: &LoadContext<'_>, chunk: &[u64]) -> Result<Loaded> {
+        let key = self.key(at, chunk)?;
+        let (object, offset, length) = match self.enter(at, chunk, &key, self.inner.decoded_bytes())? {
             Entered::Known(loaded) => return Ok(loaded),
             Entered::At(object, offset, length) => (object, offset, length),
         };
@@ -288,35 +295,40 @@ impl Source for Sharded {
         let mut encoded = scratch::transient(length as usize).map_err(corrupt(&key))?;
         object.read_exact_at(offset, &mut encoded)?;
         let mut decoded = at.buffer(self.inner.decoded_bytes());
-        self.inner.decode(&encoded, &mut decoded).map_err(of_inner(unit)).map_err(corrupt(&key))?;
-        Ok((Content::Unit(Arc::new(decoded)), Some(object.version())))
+        self.inner.decode(&encoded, &mut decoded).map_err(of_inner(chunk)).map_err(corrupt(&key))?;
+        Ok((Content::Chunk(Arc::new(decoded)), Some(object.version())))
     }
 
-    fn load_part(&self, at: &Place<'_>, unit: &[u64], part: Range<usize>) -> Result<Option<(Loaded, usize)>> {
+    fn load_part(
+        &self,
+        at: &LoadContext<'_>,
+        chunk: &[u64],
+        part: Range<usize>,
+    ) -> Result<Option<(Loaded, usize)>> {
         if !self.inner.decodes_parts() {
             return Ok(None);
         }
-        let key = self.key(at, unit)?;
-        let (object, offset, length) = match self.enter(at, unit, &key, part.len())? {
+        let key = self.key(at, chunk)?;
+        let (object, offset, length) = match self.enter(at, chunk, &key, part.len())? {
             Entered::Known(loaded) => return Ok(Some((loaded, part.len()))),
             Entered::At(object, offset, length) => (object, offset, length),
         };
-        let stored = StoredUnit::new(object.as_ref(), offset, length);
+        let stored = StoredChunk::new(object.as_ref(), offset, length);
         let mut out = at.buffer(part.len());
-        let decoded = self.inner.decode_part(&stored, part.start, &mut out).map_err(of_inner(unit));
+        let decoded = self.inner.decode_part(&stored, part.start, &mut out).map_err(of_inner(chunk));
         let decoded_bytes = stored.outcome(decoded, &key)?;
-        Ok(Some(((Content::Unit(Arc::new(out)), Some(object.version())), decoded_bytes)))
+        Ok(Some(((Content::Chunk(Arc::new(out)), Some(object.version())), decoded_bytes)))
     }
 
-    fn block_bytes(&self, at: &Place<'_>, unit: &[u64]) -> Result<Option<u64>> {
-        let key = self.key(at, unit)?;
+    fn block_bytes(&self, at: &LoadContext<'_>, chunk: &[u64]) -> Result<Option<u64>> {
+        let key = self.key(at, chunk)?;
         if !self.inner.decodes_parts() {
             return Ok(None);
         }
-        match self.enter(at, unit, &key, 0)? {
+        match self.enter(at, chunk, &key, 0)? {
             Entered::Known(_) => Ok(None),
             Entered::At(object, offset, length) => {
-                let stored = StoredUnit::new(object.as_ref(), offset, length);
+                let stored = StoredChunk::new(object.as_ref(), offset, length);
                 stored.outcome(self.inner.block_bytes(&stored), &key)
             }
         }
@@ -324,6 +336,6 @@ impl Source for Sharded {
 }
 
 /// A codec's error, with the inner chunk that it met.
-fn of_inner(unit: &[u64]) -> impl Fn(CodecError) -> CodecError + '_ {
-    move |error| CodecError { reason: format!("inner chunk {unit:?}: {}", error.reason), ..error }
+fn of_inner(chunk: &[u64]) -> impl Fn(CodecError) -> CodecError + '_ {
+    move |error| CodecError { reason: format!("inner chunk {chunk:?}: {}", error.reason), ..error }
 }

@@ -1,4 +1,4 @@
-//! Arrays whose units are whole chunks, one object each.
+//! Arrays whose chunks are whole chunks, one object each.
 //!
 //! Spec: v3 core "Chunk storage". Uses `store`, `metadata`, `codec`.
 
@@ -11,9 +11,9 @@ use parking_lot::Mutex;
 use crate::array::cache::{Content, Loaded};
 use crate::array::geometry::grid::{Axis, numbers};
 use crate::array::source::replacement::Target;
-use crate::array::source::replacement::{Encoded, EncodedUnit};
+use crate::array::source::replacement::{Encoded, EncodedChunk};
 use crate::array::source::{
-    Keys, MAX_UNIT_BYTES, Place, Source, StoredUnit, corrupt, is_all, read_whole, unencodable,
+    Keys, LoadContext, MAX_CHUNK_BYTES, Source, StoredChunk, corrupt, is_all, read_whole, unencodable,
 };
 use crate::codec::Representation;
 use crate::codec::pipeline::Pipeline;
@@ -111,9 +111,9 @@ impl Plain {
         let Parts { axes, keys, pipelines, fill } = parts;
         let largest = pipelines.largest()?;
         let (is_raw, is_lossless) = (largest.plain_bytes().is_some(), largest.is_lossless());
-        if !is_raw && largest.decoded_bytes() as u64 > MAX_UNIT_BYTES {
+        if !is_raw && largest.decoded_bytes() as u64 > MAX_CHUNK_BYTES {
             let reason = format!(
-                "chunks of {} bytes (at most {MAX_UNIT_BYTES} are decoded as one)",
+                "chunks of {} bytes (at most {MAX_CHUNK_BYTES} are decoded as one)",
                 largest.decoded_bytes()
             );
             return Err(Error::unsupported(&pipelines.document_key, reason));
@@ -122,16 +122,16 @@ impl Plain {
         Ok(Plain { axes, keys, pipelines, is_raw, is_lossless, fill, keeps_fill })
     }
 
-    fn pipeline(&self, unit: &[u64]) -> Result<Arc<Pipeline>> {
-        let shape: Vec<u64> = self.axes.iter().zip(unit).map(|(axis, &i)| axis.span(i).length).collect();
+    fn pipeline(&self, chunk: &[u64]) -> Result<Arc<Pipeline>> {
+        let shape: Vec<u64> = self.axes.iter().zip(chunk).map(|(axis, &i)| axis.span(i).length).collect();
         self.pipelines.of_shape(&shape)
     }
 
-    /// Loads what comes next of a unit by a decoder that was kept, or is from now on.
+    /// Loads what comes next of a chunk by a decoder that was kept, or is from now on.
     fn load_next(
         &self,
-        at: &Place<'_>,
-        unit: &[u64],
+        at: &LoadContext<'_>,
+        chunk: &[u64],
         key: &str,
         pipeline: &Pipeline,
         part: Range<usize>,
@@ -139,9 +139,9 @@ impl Plain {
         let (Some(streams), Some(new)) = (at.streams, pipeline.resumable_decoder()) else { return Ok(None) };
         let Some(object) = at.open(key)? else { return Ok(Some(((Content::Absent, None), 0))) };
         let version = object.version();
-        let number = (at.array, self.object(unit));
+        let number = (at.array, self.object(chunk));
         let mut stream = streams.take(number, version, part.start).unwrap_or(new);
-        let stored = StoredUnit::new(object.as_ref(), 0, object.size_bytes());
+        let stored = StoredChunk::new(object.as_ref(), 0, object.size_bytes());
         let mut out = at.buffer(part.len());
         // What cannot be had in parts, or is damaged, is decoded as a whole, which tells.
         let Ok(decoded_bytes) = pipeline.decode_next(stream.as_mut(), &stored, part.start, &mut out) else {
@@ -150,7 +150,7 @@ impl Plain {
         if stream.position() < pipeline.decoded_bytes() {
             streams.keep(number, version, stream);
         }
-        Ok(Some(((Content::Unit(Arc::new(out)), Some(version)), decoded_bytes)))
+        Ok(Some(((Content::Chunk(Arc::new(out)), Some(version)), decoded_bytes)))
     }
 }
 
@@ -159,38 +159,43 @@ impl Source for Plain {
         &self.axes
     }
 
-    fn key(&self, at: &Place<'_>, unit: &[u64]) -> Result<String> {
-        self.keys.key(at.store, unit)
+    fn key(&self, at: &LoadContext<'_>, chunk: &[u64]) -> Result<String> {
+        self.keys.key(at.store, chunk)
     }
 
-    fn load(&self, at: &Place<'_>, unit: &[u64]) -> Result<Loaded> {
-        let key = self.key(at, unit)?;
-        let pipeline = self.pipeline(unit)?;
+    fn load(&self, at: &LoadContext<'_>, chunk: &[u64]) -> Result<Loaded> {
+        let key = self.key(at, chunk)?;
+        let pipeline = self.pipeline(chunk)?;
         let found = read_whole(at, &key, pipeline.encoded_size().limit_bytes())?;
         let Some((encoded, version)) = found else { return Ok((Content::Absent, None)) };
-        let mut unit = at.buffer(pipeline.decoded_bytes());
-        pipeline.decode(&encoded, &mut unit).map_err(corrupt(&key))?;
-        Ok((Content::Unit(Arc::new(unit)), Some(version)))
+        let mut chunk = at.buffer(pipeline.decoded_bytes());
+        pipeline.decode(&encoded, &mut chunk).map_err(corrupt(&key))?;
+        Ok((Content::Chunk(Arc::new(chunk)), Some(version)))
     }
 
-    fn load_part(&self, at: &Place<'_>, unit: &[u64], part: Range<usize>) -> Result<Option<(Loaded, usize)>> {
-        let key = self.key(at, unit)?;
-        let pipeline = self.pipeline(unit)?;
+    fn load_part(
+        &self,
+        at: &LoadContext<'_>,
+        chunk: &[u64],
+        part: Range<usize>,
+    ) -> Result<Option<(Loaded, usize)>> {
+        let key = self.key(at, chunk)?;
+        let pipeline = self.pipeline(chunk)?;
         if !pipeline.decodes_parts() {
-            return self.load_next(at, unit, &key, &pipeline, part);
+            return self.load_next(at, chunk, &key, &pipeline, part);
         }
         let Some(object) = at.open(&key)? else { return Ok(Some(((Content::Absent, None), 0))) };
-        let stored = StoredUnit::new(object.as_ref(), 0, object.size_bytes());
+        let stored = StoredChunk::new(object.as_ref(), 0, object.size_bytes());
         let mut out = at.buffer(part.len());
         let decoded_bytes = stored.outcome(pipeline.decode_part(&stored, part.start, &mut out), &key)?;
-        Ok(Some(((Content::Unit(Arc::new(out)), Some(object.version())), decoded_bytes)))
+        Ok(Some(((Content::Chunk(Arc::new(out)), Some(object.version())), decoded_bytes)))
     }
 
-    fn block_bytes(&self, at: &Place<'_>, unit: &[u64]) -> Result<Option<u64>> {
-        let key = self.key(at, unit)?;
-        let pipeline = self.pipeline(unit)?;
+    fn block_bytes(&self, at: &LoadContext<'_>, chunk: &[u64]) -> Result<Option<u64>> {
+        let key = self.key(at, chunk)?;
+        let pipeline = self.pipeline(chunk)?;
         let Some(object) = at.open(&key)?.filter(|_| pipeline.decodes_parts()) else { return Ok(None) };
-        let stored = StoredUnit::new(object.as_ref(), 0, object.size_bytes());
+        let stored = StoredChunk::new(object.as_ref(), 0, object.size_bytes());
         stored.outcome(pipeline.block_bytes(&stored), &key)
     }
 
@@ -198,29 +203,34 @@ impl Source for Plain {
         &self.keys
     }
 
-    fn object(&self, unit: &[u64]) -> u64 {
-        self.axes.iter().zip(unit).fold(0, |n, (axis, &i)| n * axis.count() + i)
+    fn object(&self, chunk: &[u64]) -> u64 {
+        self.axes.iter().zip(chunk).fold(0, |n, (axis, &i)| n * axis.count() + i)
     }
 
     fn objects(&self) -> u64 {
         self.axes.iter().map(Axis::count).product()
     }
 
-    fn unit_ranges(&self, object: u64) -> Vec<Range<u64>> {
+    fn chunk_ranges(&self, object: u64) -> Vec<Range<u64>> {
         numbers(&self.axes, object).into_iter().map(|number| number..number + 1).collect()
     }
 
-    fn encode(&self, at: &Place<'_>, unit: &[u64], bytes: &Arc<Buffer>) -> Result<Option<EncodedUnit>> {
+    fn encode(
+        &self,
+        at: &LoadContext<'_>,
+        chunk: &[u64],
+        bytes: &Arc<Buffer>,
+    ) -> Result<Option<EncodedChunk>> {
         if !self.keeps_fill && is_all(&self.fill, bytes) {
             return Ok(None);
         }
-        let key = self.key(at, unit)?;
-        EncodedUnit::new(&*self.pipeline(unit)?, bytes).map(Some).map_err(unencodable(&key))
+        let key = self.key(at, chunk)?;
+        EncodedChunk::new(&*self.pipeline(chunk)?, bytes).map(Some).map_err(unencodable(&key))
     }
 
     fn store(
         &self,
-        at: &Place<'_>,
+        at: &LoadContext<'_>,
         target: &Target<'_>,
         object: u64,
         encoded: &Encoded,
@@ -251,10 +261,10 @@ impl Source for Plain {
         self.pipelines.largest().is_ok_and(|pipeline| pipeline.is_identity())
     }
 
-    fn open_raw(&self, at: &Place<'_>, unit: &[u64]) -> Result<Option<Box<dyn Object>>> {
-        let key = self.key(at, unit)?;
+    fn open_raw(&self, at: &LoadContext<'_>, chunk: &[u64]) -> Result<Option<Box<dyn Object>>> {
+        let key = self.key(at, chunk)?;
         let Some(object) = at.open(&key)? else { return Ok(None) };
-        let (stored, expected) = (object.size_bytes(), self.pipeline(unit)?.decoded_bytes() as u64);
+        let (stored, expected) = (object.size_bytes(), self.pipeline(chunk)?.decoded_bytes() as u64);
         if stored != expected {
             return Err(Error::corrupt(key, format!("{stored} bytes stored where a chunk has {expected}")));
         }

@@ -3,7 +3,7 @@
 //! Uses `store` and `error`.
 //!
 //! Invariants: an object is noted when it is opened, before any of its bytes are used, so that what is still being loaded is
-//! compared, too. Every object that a cached unit came from is noted, or it shows that not all of them are.
+//! compared, too. Every object that a cached chunk came from is noted, or it shows that not all of them are.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ const MAX_OBJECTS: usize = 4096;
 
 /// The versions of the objects of an array that were served; `None` for one that was missing.
 #[derive(Default)]
-pub struct Served {
+pub struct SeenVersions {
     state: Mutex<State>,
     /// A replacement of ours has ended.
     replaced: Condvar,
@@ -96,7 +96,7 @@ fn version_of(store: &dyn Store, key: &str) -> Result<Option<ObjectVersion>> {
 /// A replacement of an object by write-back, from before its put until its new version is noted. What it changes is no
 /// change to readers. Dropping it ends it.
 pub struct Replacement<'a> {
-    served: &'a Served,
+    served: &'a SeenVersions,
     key: &'a str,
 }
 
@@ -130,7 +130,7 @@ impl Drop for Replacement<'_> {
     }
 }
 
-impl Served {
+impl SeenVersions {
     /// Opens an object for a reader.
     pub fn open(&self, store: &dyn Store, key: &str) -> Result<Option<Box<dyn Object>>> {
         let object =
@@ -247,7 +247,7 @@ mod tests {
     fn what_is_looked_at_is_all_or_nothing() {
         let store = MemoryStore::new();
         store.put("a", vec![1]).unwrap();
-        let served = Served::default();
+        let served = SeenVersions::default();
         served.open(&store, "a").unwrap().unwrap();
         assert!(served.look().is_none(), "what came before is not known");
         assert!(served.look().unwrap().is_empty());

@@ -8,7 +8,7 @@
 
 use serde_json::json;
 
-use crate::array::cache::reservation::Held;
+use crate::array::cache::reservation::Reservation;
 use crate::array::source::corrupt;
 use crate::array::variable::Slab;
 use crate::codec::shard_index::ShardIndex;
@@ -58,7 +58,7 @@ pub struct Reading<'a> {
     /// Where the elements go.
     pub slab: &'a mut Slab,
     /// The memory for all of it.
-    pub held: &'a mut Held,
+    pub held: &'a mut Reservation,
 }
 
 impl Chain {
@@ -182,7 +182,7 @@ impl Reading<'_> {
 }
 
 /// Takes so many bytes, or fails as the elements at `key` are too large together.
-pub fn hold(held: &mut Held, bytes: u64, key: &str) -> Result<()> {
+pub fn hold(held: &mut Reservation, bytes: u64, key: &str) -> Result<()> {
     if held.grow(bytes) {
         return Ok(());
     }

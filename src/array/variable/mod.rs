@@ -2,7 +2,7 @@
 //!
 //! Spec: v3 core "Chunk storage"; v2 "Chunk encoding". Uses `store`, `metadata`, `codec`. `codec_chain.rs` decodes a chunk.
 //!
-//! There is no flat file to read a part of, so there are no units and nothing is cached: a pass goes through the
+//! There is no flat file to read a part of, so there are no chunks and nothing is cached: a pass goes through the
 //! array in C order, one row of chunks along the first axis after the other. Such a row is held in memory as a
 //! [`Slab`], within the limit of the chunk cache.
 
@@ -14,7 +14,7 @@ mod variable_tests;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use crate::array::cache::reservation::Held;
+use crate::array::cache::reservation::Reservation;
 use crate::array::geometry::grid::{self, Axis, Span};
 use crate::array::source::{Keys, corrupt};
 use crate::array::variable::codec_chain::{Chain, ChunkLayout, Reading, hold, step};
@@ -111,7 +111,7 @@ impl VariableArray {
 
     /// Calls `visit` with each element in C order, missing ones as the fill value. The memory for it is taken with
     /// `held`. The [`VariableArray::version`] that was read.
-    pub fn read(&self, held: &mut Held, visit: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<u64> {
+    pub fn read(&self, held: &mut Reservation, visit: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<u64> {
         self.check_objects()?;
         let mut version = DefaultHasher::new();
         for row in 0..self.rows() {
@@ -161,7 +161,7 @@ impl VariableArray {
         }
     }
 
-    fn read_row(&self, row: u64, held: &mut Held, version: &mut DefaultHasher) -> Result<Slab> {
+    fn read_row(&self, row: u64, held: &mut Reservation, version: &mut DefaultHasher) -> Result<Slab> {
         let document_key = self.metadata.document_key.as_str();
         let mut slab = Slab::new(&self.axes, row, held, document_key)?;
         self.for_each_chunk_of(row, |spans, key| {
@@ -186,7 +186,7 @@ impl VariableArray {
     }
 
     /// A whole object, and its version.
-    fn read_object(&self, key: &str, held: &mut Held) -> Result<Option<(Vec<u8>, ObjectVersion)>> {
+    fn read_object(&self, key: &str, held: &mut Reservation) -> Result<Option<(Vec<u8>, ObjectVersion)>> {
         let Some(object) = self.store.open(key)? else { return Ok(None) };
         let size_bytes = object.size_bytes();
         hold(held, size_bytes, key)?;
@@ -208,7 +208,7 @@ fn of_document(key: &str) -> impl Fn(CodecError) -> Error + '_ {
 
 impl Slab {
     /// One with no element in it yet.
-    fn new(axes: &[Axis], row: u64, held: &mut Held, document_key: &str) -> Result<Slab> {
+    fn new(axes: &[Axis], row: u64, held: &mut Reservation, document_key: &str) -> Result<Slab> {
         let mut shape: Vec<u64> = axes.iter().map(Axis::extent).collect();
         let mut origin = vec![0; shape.len()];
         if let (Some(axis), Some(length), Some(start)) = (axes.first(), shape.first_mut(), origin.first_mut())
@@ -247,7 +247,7 @@ impl Slab {
         start: &[u64],
         chunk: &ChunkLayout,
         elements: &[&[u8]],
-        held: &mut Held,
+        held: &mut Reservation,
         key: &str,
     ) -> Result<()> {
         let mut counts: Vec<u64> =

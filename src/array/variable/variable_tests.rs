@@ -5,7 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::array::{Engine, Held, VariableArray};
+use crate::array::{Engine, Reservation, VariableArray};
 use crate::codec::vlen::Vlen;
 use crate::error::Error;
 use crate::metadata::{ArrayMetadata, Document, parse_v2_array, parse_v3};
@@ -29,7 +29,7 @@ fn metadata(document: &Value) -> ArrayMetadata {
 
 fn read_within(array: &VariableArray, limit_bytes: u64) -> Result<Elements, Error> {
     let engine = Engine::new(limit_bytes, 1);
-    let mut held = Held::new(&engine);
+    let mut held = Reservation::new(&engine);
     let mut elements = Vec::new();
     let version = array.read(&mut held, &mut |element| {
         elements.push(element.to_vec());

@@ -1,16 +1,16 @@
-//! Dirty units: what was written and is not yet in the store.
+//! Dirty chunks: what was written and is not yet in the store.
 //!
 //! Uses its neighbours in `array`.
 //!
 //! Invariants:
-//! - Only bytes in `written` were given by a writer; the others of a unit are its **base** (what the store has), or
-//!   undefined until they are needed. A unit written in full is never read first.
-//! - A unit leaves the map only when what was stored is what it holds (its generation has not moved), or by
+//! - Only bytes in `written` were given by a writer; the others of a chunk are its **base** (what the store has), or
+//!   undefined until they are needed. A chunk written in full is never read first.
+//! - A chunk leaves the map only when what was stored is what it holds (its generation has not moved), or by
 //!   [`WriteState::zero`]. From then on it is *retired*: whoever still has it looks in the map again.
-//! - Who holds the states of several units (a write that is accepted) waits for nothing, and before only briefly for the next of them.
-//! - The units' map is never held while waiting for the state of a unit, which may be held during a read of the store.
+//! - Who holds the states of several chunks (a write that is accepted) waits for nothing, and before only briefly for the next of them.
+//! - The chunks' map is never held while waiting for the state of a chunk, which may be held during a read of the store.
 //! - An array that grew in place goes on with its predecessor's [`WriteState`]; the predecessor stores nothing any more.
-//! - The memory counted for a unit is what it takes: the pages that were written to where its buffer is sparse, else the whole
+//! - The memory counted for a chunk is what it takes: the pages that were written to where its buffer is sparse, else the whole
 //!   buffer, and what says which bytes were written.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -18,16 +18,16 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::array::geometry::byte_ranges::Intervals;
+use crate::array::geometry::byte_ranges::ByteRanges;
 use crate::array::sync::Mutex;
 use crate::array::sync::atomic::AtomicBool;
-use crate::array::write::streaming::FullUnits;
+use crate::array::write::streaming::FullChunks;
 use crate::error::Error;
 use crate::memory::{Buffer, MIN_PAGES_BYTES};
 use crate::store::ObjectVersion;
 
-/// What a dirty unit takes beside its bytes. Of a long one it is nothing; of one byte it is nearly all.
-const UNIT_BYTES: usize = 768;
+/// What a dirty chunk takes beside its bytes. Of a long one it is nothing; of one byte it is nearly all.
+const CHUNK_OVERHEAD_BYTES: usize = 768;
 
 /// The memory of sparse buffers is counted by these.
 const PAGE_BYTES: usize = 4096;
@@ -36,19 +36,19 @@ const PAGE_BYTES: usize = 4096;
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(30);
 
-/// One unit with bytes that are not in the store.
-pub struct DirtyUnit {
-    /// Its content. Held while the unit is encoded, so that a stored unit is never half of a write, and from before a write is
+/// One chunk with bytes that are not in the store.
+pub struct DirtyChunk {
+    /// Its content. Locked while the chunk is encoded, so that a stored chunk is never half of a write, and from before a write is
     /// answered until it is copied.
-    pub state: Mutex<UnitState>,
+    pub state: Mutex<ChunkState>,
 }
 
-/// The content of a dirty unit.
-pub struct UnitState {
-    /// The unit's bytes, as served. Shared while they are being stored as they are.
+/// The content of a dirty chunk.
+pub struct ChunkState {
+    /// The chunk's bytes, as served. Shared while they are being stored as they are.
     pub bytes: Arc<Buffer>,
     /// Those that were written.
-    pub written: Intervals,
+    pub written: ByteRanges,
     /// The version of the object that the other bytes are from, once they were filled in.
     pub base: Option<Option<ObjectVersion>>,
     /// Counts writes.
@@ -58,7 +58,7 @@ pub struct UnitState {
     /// It is no longer in the map.
     pub is_retired: bool,
     /// The pages of a sparse buffer that were written to.
-    pub touched: Intervals,
+    pub touched: ByteRanges,
     /// Bytes counted for it in the engine.
     pub counted: u64,
 }
@@ -70,11 +70,11 @@ pub struct ZeroMark {
     pub settled: HashSet<u64>,
 }
 
-/// The dirty units of an array.
+/// The dirty chunks of an array.
 #[derive(Default)]
-pub struct Units {
+pub struct DirtyMap {
     /// By number.
-    pub dirty: HashMap<u64, Arc<DirtyUnit>>,
+    pub dirty: HashMap<u64, Arc<DirtyChunk>>,
     /// Set by [`WriteState::zero`].
     pub zero: Option<ZeroMark>,
     /// Keys put or deleted since the last sync.
@@ -117,16 +117,16 @@ pub struct Failures {
 pub struct WriteState {
     /// Present while somebody writes or something is dirty.
     pub opened: Mutex<Option<Opened>>,
-    /// The dirty units.
-    pub units: Mutex<Units>,
-    /// Held by whoever stores units: one at a time.
+    /// The dirty chunks.
+    pub chunks: Mutex<DirtyMap>,
+    /// Serialises write-back: one thread stores chunks at a time.
     pub storing: Mutex<()>,
-    /// Held by whoever makes names last: who comes second must not return before the first.
+    /// Serialises directory fsyncs: a second fsync(2) waits for the first.
     pub syncing: Mutex<()>,
-    /// It was opened for writing at some time: readers look for dirty units first.
+    /// It was opened for writing at some time: readers look for dirty chunks first.
     pub is_written: AtomicBool,
-    /// Units that were written in full.
-    pub full: FullUnits,
+    /// DirtyMap that were written in full.
+    pub full: FullChunks,
     /// What went wrong.
     pub failures: Mutex<Failures>,
 }
@@ -155,18 +155,18 @@ impl WriteState {
         }
     }
 
-    /// Forgets all dirty units and marks the array as zero. Gives the bytes that they were counted with.
+    /// Forgets all dirty chunks and marks the array as zero. Gives the bytes that they were counted with.
     pub fn zero(&self) -> u64 {
         let _storing = self.storing.lock();
         let forgotten: Vec<_> = {
-            let mut units = self.units.lock();
-            units.zero = Some(ZeroMark::default());
-            units.dirty.drain().collect()
+            let mut chunks = self.chunks.lock();
+            chunks.zero = Some(ZeroMark::default());
+            chunks.dirty.drain().collect()
         };
         // A write that reached one of them by now came before the zeros.
         let mut counted = 0;
-        for (_, unit) in forgotten {
-            let mut state = unit.state.lock();
+        for (_, chunk) in forgotten {
+            let mut state = chunk.state.lock();
             state.is_retired = true;
             counted += std::mem::take(&mut state.counted);
         }
@@ -174,13 +174,13 @@ impl WriteState {
     }
 }
 
-impl UnitState {
-    /// A unit of which nothing is written yet.
+impl ChunkState {
+    /// A chunk of which nothing is written yet.
     pub fn new(bytes: Buffer) -> Self {
-        UnitState {
+        ChunkState {
             bytes: Arc::new(bytes),
-            written: Intervals::default(),
-            touched: Intervals::default(),
+            written: ByteRanges::default(),
+            touched: ByteRanges::default(),
             base: None,
             generation: 0,
             last_write: Instant::now(),
@@ -201,12 +201,12 @@ impl UnitState {
     pub fn memory_bytes(&self) -> u64 {
         let is_sparse = self.bytes.is_sparse() && self.base.is_none();
         let bytes = if is_sparse { self.touched.total() * PAGE_BYTES } else { self.bytes.len() };
-        let beside = if self.bytes.len() < MIN_PAGES_BYTES { UNIT_BYTES } else { 0 };
+        let beside = if self.bytes.len() < MIN_PAGES_BYTES { CHUNK_OVERHEAD_BYTES } else { 0 };
         (bytes + self.written.memory_bytes() + beside) as u64
     }
 }
 
-impl Units {
+impl DirtyMap {
     /// Whether an object's bytes are zero rather than what the store has.
     pub fn is_zero(&self, object: u64) -> bool {
         self.zero.as_ref().is_some_and(|mark| !mark.settled.contains(&object))
@@ -218,18 +218,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_unit_counts_the_memory_that_it_takes() {
+    fn a_chunk_counts_the_memory_that_it_takes() {
         const MIB: usize = 1 << 20;
-        let mut sparse = UnitState::new(Buffer::sparse(MIB));
+        let mut sparse = ChunkState::new(Buffer::sparse(MIB));
         assert_eq!(sparse.memory_bytes(), 0);
         sparse.insert(10..20);
         sparse.insert(3 * PAGE_BYTES - 1..3 * PAGE_BYTES + 1);
         assert_eq!(sparse.memory_bytes(), 3 * PAGE_BYTES as u64);
         sparse.base = Some(None);
         assert_eq!(sparse.memory_bytes(), MIB as u64, "once it is complete");
-        let mut scattered = UnitState::new(Buffer::new(MIB));
+        let mut scattered = ChunkState::new(Buffer::new(MIB));
         (0..MIB).step_by(2).for_each(|at| scattered.insert(at..at + 1));
         assert!(scattered.memory_bytes() >= (MIB + MIB / 8 - 64) as u64, "and which bytes were written");
-        assert_eq!(UnitState::new(Buffer::sparse(100)).memory_bytes(), 868, "too short to be sparse");
+        assert_eq!(ChunkState::new(Buffer::sparse(100)).memory_bytes(), 868, "too short to be sparse");
     }
 }

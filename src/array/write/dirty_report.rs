@@ -7,7 +7,7 @@ use crate::error::Error;
 
 /// Objects of one array that hold less than what was written.
 #[derive(Clone, Debug)]
-pub struct Unsaved {
+pub struct DirtyReport {
     /// The array's path.
     pub path: String,
     /// Their keys, not all where there are very many.
@@ -23,23 +23,23 @@ const MAX_KEYS: usize = 10_000;
 
 impl Engine {
     /// All that is not in the store yet.
-    pub fn unsaved(&self) -> Vec<Unsaved> {
+    pub fn unsaved(&self) -> Vec<DirtyReport> {
         self.written().iter().filter_map(|array| array.unsaved()).collect()
     }
 }
 
 impl Inner {
-    fn unsaved(&self) -> Option<Unsaved> {
-        // One unit of each object, since that is what keys are made of.
+    fn unsaved(&self) -> Option<DirtyReport> {
+        // One chunk of each object, since that is what keys are made of.
         let mut objects = BTreeMap::new();
         let mut zeroed = 0;
         {
-            let units = self.writing.units.lock();
-            for &number in units.dirty.keys() {
+            let chunks = self.writing.chunks.lock();
+            for &number in chunks.dirty.keys() {
                 objects.entry(self.object_of(number)).or_insert(Some(number));
             }
-            if units.zero.is_some() {
-                for object in (0..self.source.objects()).filter(|object| units.is_zero(*object)) {
+            if chunks.zero.is_some() {
+                for object in (0..self.source.objects()).filter(|object| chunks.is_zero(*object)) {
                     zeroed += u64::from(!objects.contains_key(&object));
                     if objects.len() < MAX_KEYS {
                         objects.entry(object).or_insert(None);
@@ -47,17 +47,17 @@ impl Inner {
                 }
             }
         }
-        let marked = objects.values().filter(|unit| unit.is_none()).count() as u64;
+        let marked = objects.values().filter(|chunk| chunk.is_none()).count() as u64;
         let count = objects.len() as u64 - marked + zeroed;
-        let key = |(&object, &unit): (&u64, &Option<u64>)| {
-            let unit = unit.or_else(|| self.source.units_of(object).first().copied())?;
-            self.source.key(&self.place(), &self.grid.index(unit)).ok()
+        let key = |(&object, &chunk): (&u64, &Option<u64>)| {
+            let chunk = chunk.or_else(|| self.source.chunks_of(object).first().copied())?;
+            self.source.key(&self.place(), &self.grid.index(chunk)).ok()
         };
         let keys = objects.iter().take(MAX_KEYS).filter_map(key).collect();
         let last_failure = {
             let failures = self.writing.failures.lock();
             failures.last.clone().filter(|_| failures.logged_at.is_some())
         };
-        (count > 0).then(|| Unsaved { path: self.path.clone(), keys, count, last_failure })
+        (count > 0).then(|| DirtyReport { path: self.path.clone(), keys, count, last_failure })
     }
 }

@@ -1,4 +1,4 @@
-//! Encoding the dirty units of one object, several at once, and what comes of it.
+//! Encoding the dirty chunks of one object, several at once, and what comes of it.
 //!
 //! Uses its neighbours in `array`, `store` and `error`.
 
@@ -6,10 +6,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::array::Inner;
-use crate::array::source::replacement::{Encoded, EncodedUnit};
+use crate::array::source::replacement::{Encoded, EncodedChunk};
 use crate::array::sync::atomic::{AtomicUsize, Ordering};
 use crate::array::sync::{self, Mutex};
-use crate::array::write::dirty::DirtyUnit;
+use crate::array::write::dirty::DirtyChunk;
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
 use crate::store::ObjectVersion;
@@ -18,11 +18,11 @@ use crate::store::ObjectVersion;
 pub(in crate::array) type Generations = HashMap<u64, u64>;
 
 impl Inner {
-    /// Encodes dirty units of an object, which is all zero elsewhere or has this version now; those that were retired
+    /// Encodes dirty chunks of an object, which is all zero elsewhere or has this version now; those that were retired
     /// meanwhile are left out. The first failure ends it.
-    pub(in crate::array) fn encode_units(
+    pub(in crate::array) fn encode_chunks(
         &self,
-        units: &[(u64, Arc<DirtyUnit>)],
+        chunks: &[(u64, Arc<DirtyChunk>)],
         is_zero: bool,
         old: Option<ObjectVersion>,
         threads: usize,
@@ -31,8 +31,8 @@ impl Inner {
         let done = Mutex::new((Encoded::new(), Generations::new()));
         let failure: Mutex<Option<Error>> = Mutex::default();
         let run = || {
-            while let Some((number, unit)) = units.get(next.fetch_add(1, Ordering::Relaxed)) {
-                match self.encode_unit(*number, unit, is_zero, old) {
+            while let Some((number, chunk)) = chunks.get(next.fetch_add(1, Ordering::Relaxed)) {
+                match self.encode_chunk(*number, chunk, is_zero, old) {
                     Ok(Some((encoded, generation))) => {
                         let mut done = done.lock();
                         done.0.insert(*number, encoded);
@@ -40,28 +40,28 @@ impl Inner {
                     }
                     Ok(None) => {}
                     Err(error) => {
-                        next.store(units.len(), Ordering::Relaxed);
+                        next.store(chunks.len(), Ordering::Relaxed);
                         failure.lock().get_or_insert(error);
                     }
                 }
             }
         };
-        sync::on_threads(threads.min(units.len()), "encode", run);
+        sync::on_threads(threads.min(chunks.len()), "encode", run);
         match failure.into_inner() {
             Some(error) => Err(error),
             None => Ok(done.into_inner()),
         }
     }
 
-    /// A unit encoded, and its generation; `None` where it was retired.
-    fn encode_unit(
+    /// A chunk encoded, and its generation; `None` where it was retired.
+    fn encode_chunk(
         &self,
         number: u64,
-        unit: &DirtyUnit,
+        chunk: &DirtyChunk,
         is_zero: bool,
         old: Option<ObjectVersion>,
-    ) -> Result<Option<(Option<EncodedUnit>, u64)>> {
-        let mut state = unit.state.lock();
+    ) -> Result<Option<(Option<EncodedChunk>, u64)>> {
+        let mut state = chunk.state.lock();
         if state.is_retired {
             return Ok(None);
         }
@@ -73,12 +73,12 @@ impl Inner {
         Ok(Some((self.source.encode(&self.place(), &index, &state.bytes)?, state.generation)))
     }
 
-    /// Adds the units of a zeroed object that nobody wrote since.
+    /// Adds the chunks of a zeroed object that nobody wrote since.
     pub(in crate::array) fn encode_zeros(&self, object: u64, encoded: &mut Encoded) -> Result<()> {
-        for number in self.source.units_of(object) {
+        for number in self.source.chunks_of(object) {
             if let std::collections::hash_map::Entry::Vacant(entry) = encoded.entry(number) {
                 let index = self.grid.index(number);
-                let length = self.unit_shape(&index).iter().product::<u64>() as usize * self.fill.len();
+                let length = self.chunk_shape(&index).iter().product::<u64>() as usize * self.fill.len();
                 let mut zeros = Buffer::sparse(length);
                 self.fill_padding(&index, &mut zeros);
                 entry.insert(self.source.encode(&self.place(), &index, &Arc::new(zeros))?);

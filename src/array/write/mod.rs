@@ -1,4 +1,4 @@
-//! Writing: from a range of the flat file to dirty units, and reading what is dirty.
+//! Writing: from a range of the flat file to dirty chunks, and reading what is dirty.
 //!
 //! Uses its neighbours in `array`, `store` and `error`. The way back to the store is in `write_back.rs`.
 
@@ -18,12 +18,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::array::cache::{Content, Loaded};
-use crate::array::geometry::strided_copy::{Piece, fill_items};
-use crate::array::source::MAX_UNIT_BYTES;
+use crate::array::geometry::strided_copy::{StridedCopy, fill_items};
+use crate::array::source::MAX_CHUNK_BYTES;
 use crate::array::sync::MutexGuard;
 use crate::array::sync::atomic::Ordering;
-use crate::array::write::dirty::{DirtyUnit, Opened, UnitState};
-use crate::array::write::write_back::DirtyUnits;
+use crate::array::write::dirty::{ChunkState, DirtyChunk, Opened};
+use crate::array::write::write_back::DirtyChunks;
 use crate::array::{Array, Inner};
 use crate::error::{Error, Result};
 use crate::metadata::{DataType, MAX_DOCUMENT_BYTES, parse_array};
@@ -32,22 +32,22 @@ use crate::store::{ObjectVersion, Writer};
 /// The most objects of an array that can be set to zero.
 const MAX_ZEROED_OBJECTS: u64 = 1 << 24;
 
-/// How long a session thread waits for the states of units: another may just be copying to them, which it has accepted.
+/// How long a session thread waits for the states of chunks: another may just be copying to them, which it has accepted.
 /// Who holds one while the store is asked is waited for no longer either.
 const STATE_PATIENCE: Duration = Duration::from_micros(200);
 
-/// A write to more units is taken by a thread that may wait: their states are all locked while it is copied.
+/// A write to more chunks is taken by a thread that may wait: their states are all locked while it is copied.
 const MOST_UNITS_NOW: usize = 1024;
 
 /// How long another writer is waited for.
 const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 
-/// Where the bytes of a unit are for a reader.
+/// Where the bytes of a chunk are for a reader.
 pub(in crate::array) enum Present {
     /// In the cache or the store.
     Stored(Content),
-    /// In a dirty unit, whose other bytes were filled in.
-    Dirty(Arc<DirtyUnit>),
+    /// In a dirty chunk, whose other bytes were filled in.
+    Dirty(Arc<DirtyChunk>),
     /// Nowhere: all zero since the size was set to 0.
     Zero,
 }
@@ -70,8 +70,9 @@ impl Array {
             let reason = format!("writing: codec \"{codec}\" is unknown and was skipped for reading");
             return Err(Error::unsupported(document_key, reason));
         }
-        if inner.unit_bytes() > MAX_UNIT_BYTES {
-            let reason = format!("writing chunks of {} bytes (at most {MAX_UNIT_BYTES})", inner.unit_bytes());
+        if inner.chunk_bytes() > MAX_CHUNK_BYTES {
+            let reason =
+                format!("writing chunks of {} bytes (at most {MAX_CHUNK_BYTES})", inner.chunk_bytes());
             return Err(Error::unsupported(document_key, reason));
         }
         let Some(lock) = lock_folder(writer, &inner.path)? else {
@@ -138,7 +139,7 @@ impl Array {
     ///
     /// `accept` is called when nothing can fail any more, and before the bytes are copied: who writes goes on meanwhile, and
     /// whoever asks for them waits until they are. Nothing is taken either if it fails.
-    pub fn write_now<E: From<Error>>(
+    pub fn try_write<E: From<Error>>(
         &self,
         offset: u64,
         data: &[u8],
@@ -149,13 +150,13 @@ impl Array {
         if inner.is_crowded() {
             return Ok(false);
         }
-        let Some(units) = inner.units_to_write(offset, data.len() as u64) else { return Ok(false) };
-        let Some(mut states) = lock_soon(&units) else { return Ok(false) };
+        let Some(chunks) = inner.chunks_to_write(offset, data.len() as u64) else { return Ok(false) };
+        let Some(mut states) = lock_soon(&chunks) else { return Ok(false) };
         accept()?;
         let mut full_bytes = 0;
-        let _ = inner.grid.for_each_piece(offset, data.len() as u64, &mut |piece: &Piece<'_>| {
-            let unit = units.binary_search_by_key(&piece.chunk, |(number, _)| *number);
-            if let Some(state) = unit.ok().and_then(|at| states.get_mut(at)) {
+        let _ = inner.grid.for_each_piece(offset, data.len() as u64, &mut |piece: &StridedCopy<'_>| {
+            let chunk = chunks.binary_search_by_key(&piece.chunk, |(number, _)| *number);
+            if let Some(state) = chunk.ok().and_then(|at| states.get_mut(at)) {
                 full_bytes += inner.put_piece(piece, data, state);
             }
             Ok::<(), ()>(())
@@ -198,19 +199,19 @@ impl Array {
 
     fn take(&self, offset: u64, data: &[u8]) {
         let inner = &self.inner;
-        let _ = inner.grid.for_each_piece(offset, data.len() as u64, &mut |piece: &Piece<'_>| {
+        let _ = inner.grid.for_each_piece(offset, data.len() as u64, &mut |piece: &StridedCopy<'_>| {
             Inner::take_piece(inner, piece, data);
             Ok::<(), ()>(())
         });
     }
 }
 
-/// The states of units, all of them or none: `None` where one is in use for long, or retired.
-fn lock_soon(units: &DirtyUnits) -> Option<Vec<MutexGuard<'_, UnitState>>> {
+/// The states of chunks, all of them or none: `None` where one is in use for long, or retired.
+fn lock_soon(chunks: &DirtyChunks) -> Option<Vec<MutexGuard<'_, ChunkState>>> {
     let deadline = Instant::now() + STATE_PATIENCE;
-    units
+    chunks
         .iter()
-        .map(|(_, unit)| unit.state.try_lock_until(deadline).filter(|state| !state.is_retired))
+        .map(|(_, chunk)| chunk.state.try_lock_until(deadline).filter(|state| !state.is_retired))
         .collect()
 }
 
@@ -241,21 +242,21 @@ impl Inner {
         })
     }
 
-    /// The units of a range, dirty from now on, by number; `None`, and nothing is dirty, where there are too many.
-    fn units_to_write(&self, offset: u64, length: u64) -> Option<DirtyUnits> {
+    /// The chunks of a range, dirty from now on, by number; `None`, and nothing is dirty, where there are too many.
+    fn chunks_to_write(&self, offset: u64, length: u64) -> Option<DirtyChunks> {
         let mut brought: BTreeMap<u64, usize> = BTreeMap::new();
-        let counted = self.grid.for_each_piece(offset, length, &mut |piece: &Piece<'_>| {
+        let counted = self.grid.for_each_piece(offset, length, &mut |piece: &StridedCopy<'_>| {
             *brought.entry(piece.chunk).or_default() += piece.total_bytes();
             if brought.len() > MOST_UNITS_NOW { Err(()) } else { Ok(()) }
         });
         counted.ok()?;
-        Some(brought.into_iter().map(|(number, bytes)| (number, self.dirty_unit(number, bytes))).collect())
+        Some(brought.into_iter().map(|(number, bytes)| (number, self.dirty_chunk(number, bytes))).collect())
     }
 
-    fn take_piece(inner: &Arc<Inner>, piece: &Piece<'_>, data: &[u8]) {
+    fn take_piece(inner: &Arc<Inner>, piece: &StridedCopy<'_>, data: &[u8]) {
         loop {
-            let unit = inner.dirty_unit(piece.chunk, piece.total_bytes());
-            let mut state = unit.state.lock();
+            let chunk = inner.dirty_chunk(piece.chunk, piece.total_bytes());
+            let mut state = chunk.state.lock();
             if state.is_retired {
                 continue;
             }
@@ -265,14 +266,14 @@ impl Inner {
         }
     }
 
-    /// Copies a piece of `data` to its unit; the unit's bytes if that made it full, and 0 if not.
-    fn put_piece(&self, piece: &Piece<'_>, data: &[u8], state: &mut UnitState) -> u64 {
+    /// Copies a piece of `data` to its chunk; the chunk's bytes if that made it full, and 0 if not.
+    fn put_piece(&self, piece: &StridedCopy<'_>, data: &[u8], state: &mut ChunkState) -> u64 {
         let was_written = state.written.total();
         let bytes = Arc::make_mut(&mut state.bytes);
         piece.for_each_run(|inside, from| {
             bytes[inside..inside + piece.run].copy_from_slice(&data[from..from + piece.run]);
         });
-        // Runs that follow one another in the unit are one interval.
+        // Runs that follow one another in the chunk are one interval.
         let mut joined = 0..0;
         piece.for_each_run(|inside, _| {
             if joined.end != inside {
@@ -290,8 +291,8 @@ impl Inner {
         if became_full { inside_bytes as u64 } else { 0 }
     }
 
-    /// Counts what a unit takes of the dirty limit.
-    fn count(&self, state: &mut UnitState) {
+    /// Counts what a chunk takes of the dirty limit.
+    fn count(&self, state: &mut ChunkState) {
         let now = state.memory_bytes();
         if now >= state.counted {
             self.engine.dirty_bytes.fetch_add(now - state.counted, Ordering::AcqRel);
@@ -301,22 +302,22 @@ impl Inner {
         state.counted = now;
     }
 
-    fn dirty_unit(&self, number: u64, piece_bytes: usize) -> Arc<DirtyUnit> {
-        let mut units = self.writing.units.lock();
-        let unit = units.dirty.entry(number).or_insert_with(|| {
-            let shape = self.unit_shape(&self.grid.index(number));
+    fn dirty_chunk(&self, number: u64, piece_bytes: usize) -> Arc<DirtyChunk> {
+        let mut chunks = self.writing.chunks.lock();
+        let chunk = chunks.dirty.entry(number).or_insert_with(|| {
+            let shape = self.chunk_shape(&self.grid.index(number));
             let length = shape.iter().product::<u64>() as usize * self.fill.len();
-            let state = UnitState::new(self.first_buffer(length, piece_bytes));
-            Arc::new(DirtyUnit { state: state.into() })
+            let state = ChunkState::new(self.first_buffer(length, piece_bytes));
+            Arc::new(DirtyChunk { state: state.into() })
         });
-        Arc::clone(unit)
+        Arc::clone(chunk)
     }
 
-    pub(in crate::array) fn unit_shape(&self, index: &[u64]) -> Vec<u64> {
+    pub(in crate::array) fn chunk_shape(&self, index: &[u64]) -> Vec<u64> {
         self.grid.axes().iter().zip(index).map(|(axis, &i)| axis.span(i).length).collect()
     }
 
-    /// Where a reader finds a unit; what is not dirty comes from `stored`.
+    /// Where a reader finds a chunk; what is not dirty comes from `stored`.
     pub(in crate::array) fn present(
         &self,
         number: u64,
@@ -324,47 +325,47 @@ impl Inner {
     ) -> Result<Present> {
         loop {
             let (dirty, is_zero) = {
-                let units = self.writing.units.lock();
-                let is_zero = units.zero.is_some() && units.is_zero(self.object_of(number));
-                (units.dirty.get(&number).cloned(), is_zero)
+                let chunks = self.writing.chunks.lock();
+                let is_zero = chunks.zero.is_some() && chunks.is_zero(self.object_of(number));
+                (chunks.dirty.get(&number).cloned(), is_zero)
             };
             match dirty {
                 None if is_zero => return Ok(Present::Zero),
                 None => return stored().map(Present::Stored),
-                Some(unit) => {
-                    let mut state = unit.state.lock();
+                Some(chunk) => {
+                    let mut state = chunk.state.lock();
                     if state.is_retired {
                         continue;
                     }
                     self.complete(number, &mut state, is_zero)?;
                     drop(state);
-                    return Ok(Present::Dirty(unit));
+                    return Ok(Present::Dirty(chunk));
                 }
             }
         }
     }
 
-    /// Whether a reader needs nothing of the store for a unit that may be dirty: `None` where it is not dirty,
+    /// Whether a reader needs nothing of the store for a chunk that may be dirty: `None` where it is not dirty,
     /// `Some(None)` where it is and a reader would have to wait.
     pub(in crate::array) fn present_dirty(&self, number: u64) -> Option<Option<Present>> {
-        let units = self.writing.units.lock();
-        if let Some(unit) = units.dirty.get(&number) {
-            let Some(state) = unit.state.try_lock() else { return Some(None) };
+        let chunks = self.writing.chunks.lock();
+        if let Some(chunk) = chunks.dirty.get(&number) {
+            let Some(state) = chunk.state.try_lock() else { return Some(None) };
             let is_ready = !state.is_retired && self.is_complete(number, &state);
-            return Some(is_ready.then(|| Present::Dirty(Arc::clone(unit))));
+            return Some(is_ready.then(|| Present::Dirty(Arc::clone(chunk))));
         }
-        (units.zero.is_some() && units.is_zero(self.object_of(number))).then_some(Some(Present::Zero))
+        (chunks.zero.is_some() && chunks.is_zero(self.object_of(number))).then_some(Some(Present::Zero))
     }
 
     pub(in crate::array) fn object_of(&self, number: u64) -> u64 {
         self.source.object(&self.grid.index(number))
     }
 
-    fn is_complete(&self, number: u64, state: &UnitState) -> bool {
+    fn is_complete(&self, number: u64, state: &ChunkState) -> bool {
         state.base.is_some() || state.written.total() >= self.inside_bytes(number)
     }
 
-    /// Bytes of a unit that lie in the array.
+    /// Bytes of a chunk that lie in the array.
     pub(in crate::array) fn inside_bytes(&self, number: u64) -> usize {
         let inside = self.grid.axes().iter().zip(self.grid.index(number)).map(|(axis, i)| {
             let span = axis.span(i);
@@ -373,8 +374,13 @@ impl Inner {
         inside.product::<u64>() as usize * self.fill.len()
     }
 
-    /// Fills in the bytes of a unit that nobody wrote, from what the store has now.
-    pub(in crate::array) fn complete(&self, number: u64, state: &mut UnitState, is_zero: bool) -> Result<()> {
+    /// Fills in the bytes of a chunk that nobody wrote, from what the store has now.
+    pub(in crate::array) fn complete(
+        &self,
+        number: u64,
+        state: &mut ChunkState,
+        is_zero: bool,
+    ) -> Result<()> {
         if self.is_complete(number, state) {
             return Ok(());
         }
@@ -385,17 +391,17 @@ impl Inner {
         Ok(())
     }
 
-    /// The unit as stored now, around the cache.
+    /// The chunk as stored now, around the cache.
     pub(in crate::array) fn load_base(&self, index: &[u64]) -> Result<Loaded> {
         self.engine.bases_read.fetch_add(1, Ordering::Relaxed);
         self.source.load(&self.place(), index)
     }
 
-    /// What dirty units hold besides what was written to them is read again when it is needed.
+    /// What dirty chunks hold besides what was written to them is read again when it is needed.
     pub(in crate::array) fn forget_bases(&self) {
-        let units: Vec<_> = self.writing.units.lock().dirty.values().cloned().collect();
-        for unit in units {
-            let mut state = unit.state.lock();
+        let chunks: Vec<_> = self.writing.chunks.lock().dirty.values().cloned().collect();
+        for chunk in chunks {
+            let mut state = chunk.state.lock();
             if !state.is_retired && state.base.take().is_some() {
                 self.count(&mut state);
             }
@@ -403,14 +409,14 @@ impl Inner {
     }
 
     /// Puts the base's bytes where nobody wrote. `None` is zeros.
-    pub(in crate::array) fn merge(&self, state: &mut UnitState, mut base: Option<Loaded>) {
-        let UnitState { bytes, written, .. } = &mut *state;
+    pub(in crate::array) fn merge(&self, state: &mut ChunkState, mut base: Option<Loaded>) {
+        let ChunkState { bytes, written, .. } = &mut *state;
         if bytes.is_sparse()
-            && let Some((Content::Unit(base), version)) = &mut base
+            && let Some((Content::Chunk(base), version)) = &mut base
             && base.len() == bytes.len()
             && let Some(whole) = Arc::get_mut(base)
         {
-            // The base becomes the unit: less is copied, and the sparse buffer's pages go back.
+            // The base becomes the chunk: less is copied, and the sparse buffer's pages go back.
             written.each(bytes.len(), |range| {
                 if let (Some(to), Some(from)) = (whole.get_mut(range.clone()), bytes.get(range)) {
                     to.copy_from_slice(from);
@@ -426,7 +432,7 @@ impl Inner {
             let Some(out) = bytes.get_mut(gap.clone()) else { continue };
             match &base {
                 None => out.fill(0),
-                Some((Content::Unit(base), _)) => {
+                Some((Content::Chunk(base), _)) => {
                     if let Some(from) = base.get(gap) {
                         out.copy_from_slice(from);
                     }
@@ -437,7 +443,7 @@ impl Inner {
         state.base = Some(base.and_then(|(_, version): (Content, Option<ObjectVersion>)| version));
     }
 
-    /// Puts the fill value where a unit at the edge reaches beyond the array.
+    /// Puts the fill value where a chunk at the edge reaches beyond the array.
     pub(in crate::array) fn fill_padding(&self, index: &[u64], bytes: &mut [u8]) {
         let axes = self.grid.axes();
         let item = self.fill.len();

@@ -5,18 +5,18 @@
 use crate::array::sync::{Condvar, Mutex};
 
 /// The permits.
-pub struct Permits {
+pub struct Semaphore {
     free: Mutex<usize>,
     returned: Condvar,
 }
 
 /// One permit, given back when it is dropped.
-pub struct Permit<'a>(&'a Permits);
+pub struct Permit<'a>(&'a Semaphore);
 
-impl Permits {
+impl Semaphore {
     /// So many, at least one.
     pub fn new(count: usize) -> Self {
-        Permits { free: Mutex::new(count.max(1)), returned: Condvar::new() }
+        Semaphore { free: Mutex::new(count.max(1)), returned: Condvar::new() }
     }
 
     /// Waits for one.
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn no_more_at_once_than_there_are() {
-        let (permits, now, most) = (Permits::new(2), AtomicUsize::new(0), AtomicUsize::new(0));
+        let (permits, now, most) = (Semaphore::new(2), AtomicUsize::new(0), AtomicUsize::new(0));
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {

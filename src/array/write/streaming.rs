@@ -1,8 +1,8 @@
-//! Storing units while others are still being written: whoever writes an array from end to end has its chunks encoded
+//! Storing chunks while others are still being written: whoever writes an array from end to end has its chunks encoded
 //! beside the stream.
 //!
-//! Uses its neighbours in `array`. A unit that was written in full will not get better by waiting; once enough of them have
-//! come together, a thread stores the objects that consist of such units only. What fails stays dirty and is counted
+//! Uses its neighbours in `array`. A chunk that was written in full will not get better by waiting; once enough of them have
+//! come together, a thread stores the objects that consist of such chunks only. What fails stays dirty and is counted
 //! like any other failure.
 
 use std::collections::{HashMap, HashSet};
@@ -13,13 +13,13 @@ use crate::array::Inner;
 use crate::array::geometry::strips;
 use crate::array::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::array::sync::{self, thread};
-use crate::array::write::dirty::UnitState;
-use crate::array::write::write_back::{DirtyUnits, Which};
+use crate::array::write::dirty::ChunkState;
+use crate::array::write::write_back::{DirtyChunks, Which};
 use crate::memory::Buffer;
 
 /// So much is stored at a time, at least.
 const ENOUGH_BYTES: u64 = 8 << 20;
-/// A writer gets so far ahead of the units that are being stored, beyond a slab, or by another slab: while the disk has one, the
+/// A writer gets so far ahead of the chunks that are being stored, beyond a slab, or by another slab: while the disk has one, the
 /// next is filled.
 const LEAD_BYTES: u64 = 32 << 20;
 /// How often a writer that waits for room looks whether there is some.
@@ -27,12 +27,12 @@ const ROOM_INTERVAL: Duration = Duration::from_millis(1);
 /// So often a writer waits that could go on: a store that hangs costs it the wait, not the write.
 const LEAD_INTERVALS: u32 = 2000;
 
-/// Pieces of a unit this long come from writers that write the whole of it.
+/// Pieces of a chunk this long come from writers that write the whole of it.
 const MIN_PIECE_BYTES: usize = 16 << 10;
 
-/// The units of an array that were written in full.
+/// The chunks of an array that were written in full.
 #[derive(Default)]
-pub struct FullUnits {
+pub struct FullChunks {
     /// Bytes of those that became full since it was looked last.
     bytes: AtomicU64,
     /// A thread stores them.
@@ -49,7 +49,7 @@ impl Drop for Storing {
 }
 
 impl Inner {
-    /// Notes that units of so many bytes became full; enough of them are stored by a thread of their own.
+    /// Notes that chunks of so many bytes became full; enough of them are stored by a thread of their own.
     pub(in crate::array) fn note_full(inner: &Arc<Inner>, bytes: u64) {
         let full = &inner.writing.full;
         if bytes == 0 {
@@ -69,12 +69,12 @@ impl Inner {
             {}
         };
         // Without a thread the timer, a close or the limit stores them.
-        if let Err(error) = sync::spawn("full-units".to_owned(), run) {
-            log::debug!("no thread to store units beside their writer: {error}");
+        if let Err(error) = sync::spawn("full-chunks".to_owned(), run) {
+            log::debug!("no thread to store chunks beside their writer: {error}");
         }
     }
 
-    /// Whether a writer is to wait for units that are being stored, or has to store some itself: what they leave is used
+    /// Whether a writer is to wait for chunks that are being stored, or has to store some itself: what they leave is used
     /// again, and nobody is faster in the end by being far ahead of them.
     pub(in crate::array) fn is_crowded(&self) -> bool {
         let dirty_bytes = self.engine.dirty_bytes.load(Ordering::Acquire);
@@ -103,18 +103,20 @@ impl Inner {
         strips::slab(&self.grid).map_or(u64::MAX, |slab| slab.bytes)
     }
 
-    /// Whether all units of an object are dirty, and written in full.
-    pub(in crate::array) fn is_full(&self, object: u64, units: &DirtyUnits) -> bool {
-        let is_full = |number: u64, state: &UnitState| state.written.total() >= self.inside_bytes(number);
-        units.iter().all(|(number, unit)| unit.state.try_lock().is_some_and(|state| is_full(*number, &state)))
-            && self.source.unit_count(object) == units.len() as u64
+    /// Whether all chunks of an object are dirty, and written in full.
+    pub(in crate::array) fn is_full(&self, object: u64, chunks: &DirtyChunks) -> bool {
+        let is_full = |number: u64, state: &ChunkState| state.written.total() >= self.inside_bytes(number);
+        chunks
+            .iter()
+            .all(|(number, chunk)| chunk.state.try_lock().is_some_and(|state| is_full(*number, &state)))
+            && self.source.chunk_count(object) == chunks.len() as u64
     }
 
     /// Leaves of objects that are to make room those that are full, if there are any.
-    pub(in crate::array) fn prefer_full(&self, objects: &mut HashMap<u64, DirtyUnits>) {
+    pub(in crate::array) fn prefer_full(&self, objects: &mut HashMap<u64, DirtyChunks>) {
         let full: HashSet<u64> = objects
             .iter()
-            .filter(|(object, units)| self.is_full(**object, units))
+            .filter(|(object, chunks)| self.is_full(**object, chunks))
             .map(|(&object, _)| object)
             .collect();
         if !full.is_empty() {
@@ -122,9 +124,9 @@ impl Inner {
         }
     }
 
-    /// A buffer for a unit that is written for the first time, by a request that brings `piece_bytes` of it.
+    /// A buffer for a chunk that is written for the first time, by a request that brings `piece_bytes` of it.
     ///
-    /// A writer of long pieces, whose slab may be dirty as a whole, fills the unit: it gets a used buffer. Others get one
+    /// A writer of long pieces, whose slab may be dirty as a whole, fills the chunk: it gets a used buffer. Others get one
     /// that takes memory only where it is touched.
     pub(in crate::array) fn first_buffer(&self, length: usize, piece_bytes: usize) -> Buffer {
         let is_filled = piece_bytes >= length.min(MIN_PIECE_BYTES)

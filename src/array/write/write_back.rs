@@ -1,9 +1,9 @@
-//! Write-back: from dirty units to the store.
+//! Write-back: from dirty chunks to the store.
 //!
-//! Uses its neighbours in `array`, `store` and `error`. All dirty units of one object are stored in one replacement of it.
+//! Uses its neighbours in `array`, `store` and `error`. All dirty chunks of one object are stored in one replacement of it.
 //!
-//! Invariants: a unit is clean only when exactly what it holds is in the store; a failure leaves it dirty and is counted,
-//! so that every handle hears of it; an object that changed since its unit's base was read gives a new base.
+//! Invariants: a chunk is clean only when exactly what it holds is in the store; a failure leaves it dirty and is counted,
+//! so that every handle hears of it; an object that changed since its chunk's base was read gives a new base.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::array::cache::{Content, Version};
-use crate::array::geometry::strips::Bands;
+use crate::array::geometry::strips::Strips;
 use crate::array::source::replacement::Target;
 use crate::array::sync::atomic::{AtomicUsize, Ordering};
 use crate::array::sync::{self, Mutex};
-use crate::array::write::dirty::{DirtyUnit, UnitState};
+use crate::array::write::dirty::{ChunkState, DirtyChunk};
 use crate::array::{Array, Inner};
 use crate::error::{Error, Result};
 use crate::metadata::MAX_DOCUMENT_BYTES;
@@ -27,7 +27,7 @@ const THREADS_PER_CORE: usize = 4;
 /// What these threads encode at one time takes no more than this, where at least one a core stores.
 const ENCODED_BYTES: u64 = 16 << 20;
 
-/// So many objects are looked up while writers wait for the map of dirty units.
+/// So many objects are looked up while writers wait for the map of dirty chunks.
 const LOOKS_PER_LOCK: usize = 4096;
 
 /// Failures of one attempt that are logged one by one.
@@ -36,7 +36,7 @@ const LOGGED_FAILURES: usize = 8;
 /// Failures of one array are logged this often at most, while nothing gets through.
 const LOG_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Which dirty units are to be stored.
+/// Which dirty chunks are to be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::array) enum Which {
     /// All, and the rest of a zeroed array.
@@ -49,8 +49,8 @@ pub(in crate::array) enum Which {
     Settled(Duration),
 }
 
-/// Dirty units of one object, by number.
-pub(in crate::array) type DirtyUnits = Vec<(u64, Arc<DirtyUnit>)>;
+/// Dirty chunks of one object, by number.
+pub(in crate::array) type DirtyChunks = Vec<(u64, Arc<DirtyChunk>)>;
 
 impl Array {
     /// Stores all that is dirty, as close(2) does. The first failure is the answer; what failed stays dirty.
@@ -88,11 +88,11 @@ impl Array {
 
 impl Inner {
     pub(in crate::array) fn is_dirty(&self) -> bool {
-        let units = self.writing.units.lock();
-        !units.dirty.is_empty() || units.zero.is_some()
+        let chunks = self.writing.chunks.lock();
+        !chunks.dirty.is_empty() || chunks.zero.is_some()
     }
 
-    /// Stores units that have settled, and makes last what is stored; the timer's part. Failures are counted, and logged.
+    /// Stores chunks that have settled, and makes last what is stored; the timer's part. Failures are counted, and logged.
     pub(in crate::array) fn store_settled(&self, settle: Duration) {
         let now = Instant::now();
         if !self.writing.waits(now) {
@@ -147,7 +147,7 @@ impl Inner {
         }
         // Names that are being made last may turn out not to.
         let Some(_syncing) = self.writing.syncing.try_lock() else { return };
-        if opened.is_none() && self.writing.units.lock().unsynced.is_empty() {
+        if opened.is_none() && self.writing.chunks.lock().unsynced.is_empty() {
             self.engine.unregister(self);
         }
     }
@@ -158,7 +158,7 @@ impl Inner {
         let _storing = self.writing.storing.lock();
         let mut opened = self.writing.opened.lock();
         // What is zero by the mark alone is not told from what the other program added.
-        if self.writing.units.lock().zero.is_some() {
+        if self.writing.chunks.lock().zero.is_some() {
             return stale();
         }
         if let Some(opened) = opened.as_mut() {
@@ -177,14 +177,14 @@ impl Inner {
         let _syncing = self.writing.syncing.lock();
         let Some(writer) = self.store.writer() else { return Ok(()) };
         // Taken out first: what is put again meanwhile has to be synced again.
-        let keys = std::mem::take(&mut self.writing.units.lock().unsynced);
+        let keys = std::mem::take(&mut self.writing.chunks.lock().unsynced);
         if keys.is_empty() {
             return Ok(());
         }
         let keys: Vec<String> = keys.into_iter().collect();
         writer.sync(&keys, &self.path).inspect_err(|error| {
             log::error!("{error}");
-            self.writing.units.lock().unsynced.extend(keys.iter().cloned());
+            self.writing.chunks.lock().unsynced.extend(keys.iter().cloned());
             self.writing.fail(error);
         })
     }
@@ -247,7 +247,7 @@ impl Inner {
     }
 
     /// Stores objects in parallel; what failed.
-    fn store_objects(&self, objects: &[(u64, DirtyUnits)], like: &Info) -> Vec<Error> {
+    fn store_objects(&self, objects: &[(u64, DirtyChunks)], like: &Info) -> Vec<Error> {
         let next = AtomicUsize::new(0);
         let failures: Mutex<Vec<Error>> = Mutex::default();
         let cores = self.engine.workers.count();
@@ -255,10 +255,10 @@ impl Inner {
         // Few shards keep all processors busy, too.
         let threads_of_object = cores.saturating_mul(2).div_ceil(threads).min(cores);
         let run = || {
-            while let Some((object, units)) = objects.get(next.fetch_add(1, Ordering::Relaxed)) {
+            while let Some((object, chunks)) = objects.get(next.fetch_add(1, Ordering::Relaxed)) {
                 // A panic in a codec library costs one object's write-back, not the write-back of all others.
                 let stored = catch_unwind(AssertUnwindSafe(|| {
-                    self.store_object(*object, units, like, threads_of_object)
+                    self.store_object(*object, chunks, like, threads_of_object)
                 }));
                 let panicked = |_| {
                     let reason = std::io::Error::other("a codec panicked, which is a bug");
@@ -274,39 +274,39 @@ impl Inner {
     }
 
     /// How many threads store: as many as keep the disk busy, and fewer where what they encode at one time takes much memory.
-    fn storing_threads(&self, objects: &[(u64, DirtyUnits)]) -> usize {
+    fn storing_threads(&self, objects: &[(u64, DirtyChunks)]) -> usize {
         let cores = self.engine.workers.count().max(1);
         let most = THREADS_PER_CORE.saturating_mul(cores);
         if self.source.is_raw() {
-            return most; // stored from where the units are
+            return most; // stored from where the chunks are
         }
-        let units = objects.iter().map(|(_, units)| units.len()).max().unwrap_or(0) as u64;
-        let object_bytes = self.unit_bytes().saturating_mul(units).max(1);
+        let chunks = objects.iter().map(|(_, chunks)| chunks.len()).max().unwrap_or(0) as u64;
+        let object_bytes = self.chunk_bytes().saturating_mul(chunks).max(1);
         usize::try_from(ENCODED_BYTES / object_bytes).unwrap_or(most).clamp(cores, most)
     }
 
-    /// The objects to store with their dirty units, by number.
-    fn objects_to_store(&self, which: Which) -> Vec<(u64, DirtyUnits)> {
+    /// The objects to store with their dirty chunks, by number.
+    fn objects_to_store(&self, which: Which) -> Vec<(u64, DirtyChunks)> {
         // Writers wait for the map: no more is done under its lock than to copy it.
         let (dirty, is_zeroed) = {
-            let units = self.writing.units.lock();
-            let dirty: DirtyUnits =
-                units.dirty.iter().map(|(&number, unit)| (number, Arc::clone(unit))).collect();
-            (dirty, units.zero.is_some())
+            let chunks = self.writing.chunks.lock();
+            let dirty: DirtyChunks =
+                chunks.dirty.iter().map(|(&number, chunk)| (number, Arc::clone(chunk))).collect();
+            (dirty, chunks.zero.is_some())
         };
-        let mut objects: HashMap<u64, DirtyUnits> = HashMap::new();
-        for (number, unit) in dirty {
-            objects.entry(self.object_of(number)).or_default().push((number, unit));
+        let mut objects: HashMap<u64, DirtyChunks> = HashMap::new();
+        for (number, chunk) in dirty {
+            objects.entry(self.object_of(number)).or_default().push((number, chunk));
         }
         if let Which::Settled(settle) = which {
             let now = Instant::now();
-            let is_settled = |unit: &Arc<DirtyUnit>| {
-                unit.state.try_lock().is_some_and(|state| now.duration_since(state.last_write) >= settle)
+            let is_settled = |chunk: &Arc<DirtyChunk>| {
+                chunk.state.try_lock().is_some_and(|state| now.duration_since(state.last_write) >= settle)
             };
-            objects.retain(|_, units| units.iter().all(|(_, unit)| is_settled(unit)));
+            objects.retain(|_, chunks| chunks.iter().all(|(_, chunk)| is_settled(chunk)));
         }
         if which == Which::Full {
-            objects.retain(|object, units| self.is_full(*object, units));
+            objects.retain(|object, chunks| self.is_full(*object, chunks));
         }
         if which == Which::ToMakeRoom {
             self.prefer_full(&mut objects);
@@ -314,9 +314,9 @@ impl Inner {
         if which == Which::Everything && is_zeroed {
             // Nobody else changes the mark while this thread stores.
             for first in (0..self.source.objects()).step_by(LOOKS_PER_LOCK) {
-                let units = self.writing.units.lock();
+                let chunks = self.writing.chunks.lock();
                 for object in (first..self.source.objects()).take(LOOKS_PER_LOCK) {
-                    if units.is_zero(object) {
+                    if chunks.is_zero(object) {
                         objects.entry(object).or_default();
                     }
                 }
@@ -330,13 +330,13 @@ impl Inner {
     /// After everything was stored, nothing is zero by the mark alone.
     fn end_zero(&self, which: Which) {
         if which == Which::Everything {
-            let mut units = self.writing.units.lock();
+            let mut chunks = self.writing.chunks.lock();
             let all_settled = {
                 let objects = self.source.objects();
-                units.zero.as_ref().is_some_and(|mark| mark.settled.len() as u64 >= objects)
+                chunks.zero.as_ref().is_some_and(|mark| mark.settled.len() as u64 >= objects)
             };
             if all_settled {
-                units.zero = None;
+                chunks.zero = None;
             }
         }
     }
@@ -384,21 +384,21 @@ impl Inner {
     fn store_object(
         &self,
         object: u64,
-        units: &[(u64, Arc<DirtyUnit>)],
+        chunks: &[(u64, Arc<DirtyChunk>)],
         like: &Info,
         threads: usize,
     ) -> Result<()> {
         let Some(writer) = self.store.writer() else {
             return Err(Error::ReadOnly(self.store.describe()));
         };
-        let is_zero = self.writing.units.lock().is_zero(object);
-        let Some(any) = units.first().map(|(number, _)| *number).or_else(|| self.first_unit_of(object))
+        let is_zero = self.writing.chunks.lock().is_zero(object);
+        let Some(any) = chunks.first().map(|(number, _)| *number).or_else(|| self.first_chunk_of(object))
         else {
             return Ok(());
         };
         let key = self.source.key(&self.place(), &self.grid.index(any))?;
         let old = self.store.head(&key)?.map(|info| info.version);
-        let (mut encoded, generations) = self.encode_units(units, is_zero, old, threads)?;
+        let (mut encoded, generations) = self.encode_chunks(chunks, is_zero, old, threads)?;
         if is_zero {
             self.encode_zeros(object, &mut encoded)?;
         }
@@ -406,20 +406,20 @@ impl Inner {
         let replacement = self.served.replace(&key);
         let (_, version) = self.source.store(&self.place(), &target, object, &encoded)?;
         self.engine.objects_stored.fetch_add(1, Ordering::Relaxed);
-        self.engine.units_encoded.fetch_add(encoded.len() as u64, Ordering::Relaxed);
+        self.engine.chunks_encoded.fetch_add(encoded.len() as u64, Ordering::Relaxed);
         drop(encoded);
         // Whatever a reader loads from before this moment is compared with the store before it is used again.
         let epoch = self.epoch.fetch_add(1, Ordering::AcqRel) + 1;
         {
-            // Before any unit retires: whoever then looks for it must find what was stored.
-            let mut all = self.writing.units.lock();
+            // Before any chunk retires: whoever then looks for it must find what was stored.
+            let mut all = self.writing.chunks.lock();
             all.unsynced.insert(key.clone());
             if let Some(mark) = all.zero.as_mut() {
                 mark.settled.insert(object);
             }
         }
-        for (number, unit) in units {
-            let mut state = unit.state.lock();
+        for (number, chunk) in chunks {
+            let mut state = chunk.state.lock();
             match generations.get(number) {
                 Some(generation) if *generation == state.generation => {
                     self.retire(*number, &mut state, Version { object: version, epoch });
@@ -437,38 +437,38 @@ impl Inner {
         Ok(())
     }
 
-    fn first_unit_of(&self, object: u64) -> Option<u64> {
-        self.source.units_of(object).first().copied()
+    fn first_chunk_of(&self, object: u64) -> Option<u64> {
+        self.source.chunks_of(object).first().copied()
     }
 
-    /// A unit whose bytes are all in the store: clean from now on.
-    fn retire(&self, number: u64, state: &mut UnitState, version: Version) {
+    /// A chunk whose bytes are all in the store: clean from now on.
+    fn retire(&self, number: u64, state: &mut ChunkState, version: Version) {
         self.engine.dirty_bytes.fetch_sub(state.counted, Ordering::AcqRel);
         state.counted = 0;
         let bytes = std::mem::replace(&mut state.bytes, Arc::default());
         // Through a lossy codec the store gives back other bytes than were written; raw chunks are not cached, and where
-        // bands are less than units their old entries are of another version.
-        let is_cut = self.bands.get().is_some_and(Bands::is_cut);
+        // strips are less than chunks their old entries are of another version.
+        let is_cut = self.strips.get().is_some_and(Strips::is_cut);
         if self.source.is_lossless() && !self.source.is_raw() && !is_cut {
-            let key = self.unit_key(number);
-            self.engine.cache.put(key, Content::Unit(bytes), version);
+            let key = self.chunk_key(number);
+            self.engine.cache.put(key, Content::Chunk(bytes), version);
             if self.engine.readers_keep.load(Ordering::Relaxed) {
                 // The kernel holds what it was given to write; the memory is of more use to what is written next.
                 self.engine.cache.demote(std::iter::once(key));
             }
         } else {
-            self.engine.cache.forget(self.unit_key(number));
+            self.engine.cache.forget(self.chunk_key(number));
         }
         // Who waits for the state finds it retired and looks again; by then it is out of the map.
         state.is_retired = true;
-        self.writing.units.lock().dirty.remove(&number);
+        self.writing.chunks.lock().dirty.remove(&number);
     }
 
     /// Fills in what nobody wrote, from the object as it is now, in version `now`.
     pub(in crate::array) fn complete_for_storing(
         &self,
         number: u64,
-        state: &mut UnitState,
+        state: &mut ChunkState,
         is_zero: bool,
         now: Option<ObjectVersion>,
     ) -> Result<()> {

@@ -126,7 +126,7 @@ fn run(case: &Case, steps: &[Step]) {
             Step::Read(at, wanted) => {
                 let range = place(*at, *wanted);
                 let mut out = vec![0xAA; range.len()];
-                if !array.read_cached(range.start as u64, &mut out) {
+                if !array.try_read(range.start as u64, &mut out) {
                     array.read_at(range.start as u64, &mut out).unwrap();
                 }
                 assert_eq!(out, model[range.clone()], "{range:?}");
@@ -185,7 +185,7 @@ fn writing_all_of_an_array_reads_nothing() {
     array.write_at(rest, &vec![9; 64 * 64 * 2 - rest as usize]).unwrap();
     array.flush().unwrap();
     let counters = engine.counters();
-    assert_eq!((counters.bases_read, counters.decoded_units, counters.objects_stored), (0, 0, 4));
+    assert_eq!((counters.bases_read, counters.decoded_chunks, counters.objects_stored), (0, 0, 4));
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn rewriting_an_inner_chunk_decodes_only_that_one() {
     array.write_at(10, &[5; 4]).unwrap();
     array.flush().unwrap();
     let counters = engine.counters();
-    assert_eq!((counters.bases_read, counters.units_encoded, counters.objects_stored), (1, 1, 1));
+    assert_eq!((counters.bases_read, counters.chunks_encoded, counters.objects_stored), (1, 1, 1));
     let mut out = vec![0; 64 * 64 * 2];
     array.read_at(0, &mut out).unwrap();
     let mut expected = vec![1; 64 * 64 * 2];
@@ -243,7 +243,7 @@ fn a_changed_document_and_a_foreign_change_are_noticed() {
     let (_engine, array) = open(&case, &store);
     let mut byte = [0];
     array.write_at(0, &[1]).unwrap();
-    array.read_at(1, &mut byte).unwrap(); // the unit is complete now, from a missing chunk
+    array.read_at(1, &mut byte).unwrap(); // the chunk is complete now, from a missing chunk
     store
         .writer()
         .unwrap()
@@ -282,9 +282,9 @@ fn little() -> serde_json::Value {
     json!([{"name":"bytes","configuration":{"endian":"little"}}])
 }
 
-/// A session thread that met a unit under somebody else's hands took it for clean and answered from the cache.
+/// A session thread that met a chunk under somebody else's hands took it for clean and answered from the cache.
 #[test]
-fn a_dirty_unit_in_use_is_not_answered_from_the_cache() {
+fn a_dirty_chunk_in_use_is_not_answered_from_the_cache() {
     let case = simple(
         json!([{"name":"bytes","configuration":{"endian":"little"}}, {"name":"gzip","configuration":{"level":1}}]),
     );
@@ -293,15 +293,15 @@ fn a_dirty_unit_in_use_is_not_answered_from_the_cache() {
     engine.set_dirty_limit_bytes(1 << 20);
     let mut out = [9; 4];
     array.read_at(0, &mut out).unwrap();
-    assert!(array.read_cached(0, &mut out));
+    assert!(array.try_read(0, &mut out));
     array.write_at(0, &[1; 4]).unwrap();
-    let unit = Arc::clone(&array.inner.writing.units.lock().dirty[&0]);
-    let held = unit.state.lock();
-    assert!(!array.read_cached(0, &mut out), "it would have to wait");
+    let chunk = Arc::clone(&array.inner.writing.chunks.lock().dirty[&0]);
+    let held = chunk.state.lock();
+    assert!(!array.try_read(0, &mut out), "it would have to wait");
     drop(held);
     array.read_at(0, &mut out).unwrap();
     assert_eq!(out, [1; 4]);
-    assert!(array.read_cached(0, &mut out));
+    assert!(array.try_read(0, &mut out));
 }
 
 /// Another program changes one inner chunk, we store another of the same shard: what the kernel holds of the first is
@@ -330,11 +330,11 @@ fn a_foreign_change_beside_ours_is_seen_at_the_next_open() {
     assert_eq!(out[..4], [3, 3, 7, 7]);
 }
 
-/// A dirty unit was completed from the store, another program changed the rest of it, and a reader who opened the file then
+/// A dirty chunk was completed from the store, another program changed the rest of it, and a reader who opened the file then
 /// was given what had been there before. And a reader who met a chunk's new version by himself hid from the next open that the kernel
 /// holds another.
 #[test]
-fn a_foreign_change_is_seen_in_a_dirty_unit_and_in_what_the_kernel_holds() {
+fn a_foreign_change_is_seen_in_a_dirty_chunk_and_in_what_the_kernel_holds() {
     let zstd = json!([{"name":"bytes","configuration":{"endian":"little"}},
         {"name":"zstd","configuration":{"level":1,"checksum":false}}]);
     let case = simple(zstd);
@@ -425,7 +425,7 @@ fn attributes_may_change_and_a_grown_array_goes_on() {
         let Document::Array(metadata) = parse_v3("a/zarr.json", &bytes).unwrap() else { panic!("no array") };
         Arc::new(metadata)
     };
-    change(&[5, 4], json!({"units": "K"}));
+    change(&[5, 4], json!({"chunks": "K"}));
     array.flush().unwrap();
     array.write_at(36, &[2; 4]).unwrap(); // the last row, in the chunk that the other program fills up
     let metadata = change(&[8, 4], json!({}));

@@ -43,7 +43,7 @@ pub enum Kind {
     /// `__zarrfs__/config.json`
     Config,
     /// `__zarrfs__/unsaved`
-    Unsaved,
+    DirtyReport,
     /// `__zarrfs__/last_error`
     LastError,
     /// `__formats__/`

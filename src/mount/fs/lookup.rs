@@ -42,7 +42,7 @@ impl FileSystem {
             Kind::Internals => Ok(match name {
                 STATS => Some(Entity::new(Kind::Stats, "")),
                 CONFIG => Some(Entity::new(Kind::Config, "")),
-                UNSAVED => Some(Entity::new(Kind::Unsaved, "")),
+                UNSAVED => Some(Entity::new(Kind::DirtyReport, "")),
                 LAST_ERROR => Some(Entity::new(Kind::LastError, "")),
                 _ => None,
             }),
@@ -177,7 +177,7 @@ impl FileSystem {
             // Files that name arrays are readable by the user of the daemon only.
             Kind::Stats => Ok((own_info(0o400, self.started), self.metrics_text().len() as u64)),
             Kind::Config => Ok((own_info(0o444, self.started), self.config_text().len() as u64)),
-            Kind::Unsaved => Ok((own_info(0o400, self.started), self.unsaved_text().len() as u64)),
+            Kind::DirtyReport => Ok((own_info(0o400, self.started), self.unsaved_text().len() as u64)),
             Kind::LastError => Ok((own_info(0o400, self.started), self.failures.text().len() as u64)),
         }
     }

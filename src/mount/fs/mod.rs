@@ -144,7 +144,7 @@ impl FileSystem {
         let engine = Engine::new(options.cache_limit_bytes, options.threads);
         engine.set_dirty_limit_bytes(options.dirty_limit_bytes);
         limit_idle_bytes(options.cache_limit_bytes);
-        engine.set_settle(options.settle);
+        engine.set_writeback_delay(options.settle);
         if !options.direct_io {
             engine.let_readers_keep();
         }

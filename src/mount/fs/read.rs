@@ -5,7 +5,7 @@
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
 
-use crate::array::{Gathered, Lent, Reader};
+use crate::array::{CachedSlice, Reader, ReadyReply};
 use crate::error::Error;
 use crate::mount::fs::FileSystem;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
@@ -19,7 +19,7 @@ pub enum ReadData<'a> {
     /// A slice of the caller's buffer.
     Copied(&'a [u8]),
     /// A slice of the chunk cache.
-    Cached(Lent),
+    Cached(CachedSlice),
 }
 
 impl Deref for ReadData<'_> {
@@ -144,19 +144,19 @@ impl FileSystem {
         let slice = array.lend(offset, length).filter(|_| blocking == Blocking::No);
         let is_one_run = slice.is_some();
         let gathered = match slice {
-            Some(slice) => Gathered::Ready(slice),
-            None if !is_direct => Gathered::None,
+            Some(slice) => ReadyReply::Ready(slice),
+            None if !is_direct => ReadyReply::None,
             None => array.gathered(reader, offset..offset + length, blocking == Blocking::Yes),
         };
         let data = match gathered {
-            Gathered::Ready(slice) => ReadData::Cached(slice),
-            Gathered::Blocks => return Err(Failure::WouldBlock),
-            Gathered::None => {
+            ReadyReply::Ready(slice) => ReadData::Cached(slice),
+            ReadyReply::Blocks => return Err(Failure::WouldBlock),
+            ReadyReply::None => {
                 let length = usize::try_from(length).unwrap_or(usize::MAX);
                 let out = buffer.bytes(length);
                 match blocking {
                     _ if out.is_empty() => {}
-                    Blocking::No if !array.read_cached(offset, out) => return Err(Failure::WouldBlock),
+                    Blocking::No if !array.try_read(offset, out) => return Err(Failure::WouldBlock),
                     Blocking::No => {}
                     Blocking::Yes => array.read_by(reader, offset, out)?,
                 }

@@ -43,7 +43,7 @@ impl FileSystem {
             Kind::Internals => vec![
                 (STATS.to_owned(), Entity::new(Kind::Stats, "")),
                 (CONFIG.to_owned(), Entity::new(Kind::Config, "")),
-                (UNSAVED.to_owned(), Entity::new(Kind::Unsaved, "")),
+                (UNSAVED.to_owned(), Entity::new(Kind::DirtyReport, "")),
                 (LAST_ERROR.to_owned(), Entity::new(Kind::LastError, "")),
             ],
             _ => return Err(Failure::Errno(libc::ENOTDIR)),

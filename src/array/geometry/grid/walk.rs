@@ -5,7 +5,7 @@
 use std::cell::Cell;
 
 use crate::array::geometry::grid::{Axis, Dimension, Grid, Span};
-use crate::array::geometry::strided_copy::{Loop, Piece};
+use crate::array::geometry::strided_copy::{Loop, StridedCopy};
 
 /// One walk over the pieces of a range.
 pub(in crate::array) struct Walk<'a, E> {
@@ -22,7 +22,7 @@ pub(in crate::array) struct Walk<'a, E> {
     /// The chunk under way, per axis.
     spans: Vec<Span>,
     loops: Vec<Loop>,
-    visit: &'a mut dyn FnMut(&Piece<'_>) -> Result<(), E>,
+    visit: &'a mut dyn FnMut(&StridedCopy<'_>) -> Result<(), E>,
 }
 
 impl<'a, E> Walk<'a, E> {
@@ -31,7 +31,7 @@ impl<'a, E> Walk<'a, E> {
         grid: &'a Grid,
         start: u64,
         (first, end): (u64, &'a Cell<u64>),
-        visit: &'a mut dyn FnMut(&Piece<'_>) -> Result<(), E>,
+        visit: &'a mut dyn FnMut(&StridedCopy<'_>) -> Result<(), E>,
     ) -> Self {
         let chunks_below =
             |dimension: &Dimension| grid.axes.iter().skip(dimension.axis + 1).map(Axis::count).product();
@@ -64,7 +64,7 @@ impl<'a, E> Walk<'a, E> {
             if self.first > 0 || self.end.get() == 0 {
                 return Ok(());
             }
-            let piece = Piece {
+            let piece = StridedCopy {
                 chunk: 0,
                 chunk_offset: from as usize,
                 range_offset: 0,
@@ -123,11 +123,11 @@ impl<'a, E> Walk<'a, E> {
         let Some(dimension) = self.grid.dimensions.get(level) else {
             return self.piece(before, file_offset);
         };
-        let unit = self.unit(level);
+        let chunk = self.chunk(level);
         let axis = &self.grid.axes[dimension.axis];
         let before = before * axis.count();
         let below = self.chunks_below[level].max(1);
-        let mut span = axis.locate(self.low[level] / unit);
+        let mut span = axis.locate(self.low[level] / chunk);
         let first = (self.first / below).saturating_sub(before);
         if first >= axis.count() {
             return Ok(());
@@ -135,7 +135,7 @@ impl<'a, E> Walk<'a, E> {
         if span.index < first {
             span = axis.span(first);
         }
-        while span.start * unit < self.high[level] && (before + span.index) * below < self.end.get() {
+        while span.start * chunk < self.high[level] && (before + span.index) * below < self.end.get() {
             self.spans[dimension.axis] = span;
             self.chunks(level + 1, before + span.index, file_offset)?;
             if span.index + 1 >= axis.count() {
@@ -146,8 +146,8 @@ impl<'a, E> Walk<'a, E> {
         Ok(())
     }
 
-    /// Box units per element of the axis: bytes in the last dimension, elements elsewhere.
-    fn unit(&self, level: usize) -> u64 {
+    /// Box chunks per element of the axis: bytes in the last dimension, elements elsewhere.
+    fn chunk(&self, level: usize) -> u64 {
         if level + 1 == self.grid.dimensions.len() { self.grid.dimensions[level].step } else { 1 }
     }
 
@@ -159,10 +159,10 @@ impl<'a, E> Walk<'a, E> {
         let (mut chunk_offset, mut file_offset, mut run) = (0u64, box_offset, 0u64);
         for (level, dimension) in grid.dimensions.iter().enumerate() {
             let span = self.spans[dimension.axis];
-            let unit = self.unit(level);
-            let low = self.low[level].max(span.start * unit);
-            let high = self.high[level].min((span.start + span.length).saturating_mul(unit));
-            let inside = low - span.start * unit;
+            let chunk = self.chunk(level);
+            let low = self.low[level].max(span.start * chunk);
+            let high = self.high[level].min((span.start + span.length).saturating_mul(chunk));
+            let inside = low - span.start * chunk;
             if level == last {
                 chunk_offset += inside;
                 file_offset += low - self.low[level];
@@ -180,7 +180,7 @@ impl<'a, E> Walk<'a, E> {
                 }
             }
         }
-        let piece = Piece {
+        let piece = StridedCopy {
             chunk,
             chunk_offset: chunk_offset as usize,
             range_offset: (file_offset - self.start) as usize,

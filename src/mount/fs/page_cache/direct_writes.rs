@@ -18,7 +18,7 @@ const MAX_RANGES: usize = 4096;
 /// The ranges of one file.
 #[derive(Debug, Default)]
 pub struct DirectWrites {
-    /// Held from the check of the ranges until the bytes are in the array.
+    /// Locked from the check of the ranges until the bytes are in the array.
     pub writing: Mutex<()>,
     /// Sorted, disjoint and not adjacent.
     ranges: Mutex<Vec<Range<u64>>>,

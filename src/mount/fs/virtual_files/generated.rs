@@ -18,7 +18,7 @@ impl FileSystem {
         match entity.kind {
             Kind::Stats => Ok(self.metrics_text().into_bytes()),
             Kind::Config => Ok(self.config_text().into_bytes()),
-            Kind::Unsaved => Ok(self.unsaved_text().into_bytes()),
+            Kind::DirtyReport => Ok(self.unsaved_text().into_bytes()),
             Kind::LastError => Ok(self.failures.text().into_bytes()),
             _ => {
                 let cached = self.nodes.current(&entity.path)?;
@@ -45,7 +45,7 @@ impl FileSystem {
             counter("zarrfs_cache_hits_total", "Chunks found in the cache.", engine.hits),
             counter("zarrfs_cache_misses_total", "Chunks that were not in the cache.", engine.misses),
             counter("zarrfs_cache_evictions_total", "Chunks dropped to make room.", engine.evictions),
-            counter("zarrfs_decoded_chunks_total", "Chunks decoded.", engine.decoded_units),
+            counter("zarrfs_decoded_chunks_total", "Chunks decoded.", engine.decoded_chunks),
             counter("zarrfs_decoded_bytes_total", "Bytes of the chunks decoded.", engine.decoded_bytes),
             gauge("zarrfs_decode_amplification", "Bytes decoded for each byte served.", amplification),
             gauge("zarrfs_cache_bytes", "Bytes in the cache.", engine.cached_bytes as f64),
@@ -54,7 +54,7 @@ impl FileSystem {
                 "Chunks and shards put or deleted.",
                 engine.objects_stored,
             ),
-            counter("zarrfs_encoded_chunks_total", "Chunks encoded.", engine.units_encoded),
+            counter("zarrfs_encoded_chunks_total", "Chunks encoded.", engine.chunks_encoded),
             counter(
                 "zarrfs_read_modify_writes_total",
                 "Chunks read because they were written in part.",

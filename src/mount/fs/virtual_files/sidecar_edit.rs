@@ -25,7 +25,7 @@ use crate::mount::fs::virtual_files::{Context, node_sidecar};
 #[derive(Default)]
 pub struct Draft {
     state: Mutex<State>,
-    /// Held while the draft is applied: one attempt at a time.
+    /// Locked while the draft is applied: one attempt at a time.
     applying: Mutex<()>,
 }
 

@@ -253,7 +253,7 @@ impl FileSystem {
         accept: impl FnOnce() -> FsResult<()>,
     ) -> FsResult<()> {
         let array = self.array_of(inode).map_err(|_| Failure::WouldBlock)?;
-        match array.write_now(offset, data, accept)? {
+        match array.try_write(offset, data, accept)? {
             true => Ok(()),
             false => Err(Failure::WouldBlock),
         }
