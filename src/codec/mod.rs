@@ -166,23 +166,9 @@ pub trait ArrayToBytes: Send + Sync {
     /// Whether decoding restores every byte that can be encoded. `false` only costs time: data that was written is then
     /// read from the store again.
     fn is_lossless(&self) -> bool;
-    /// For a codec that stores the elements in place, up to a fix-up (byte swap): applies that fix-up, from encoded to
-    /// canonical, to any whole number of elements. A bytes-to-bytes codec can then decode straight into the chunk, and
-    /// ranges of a chunk can be read alone.
-    fn decode_in_place(&self, _data: &mut [u8]) -> Option<CodecResult<()>> {
+    /// For a codec that stores the elements in place, up to a fix-up.
+    fn in_place(&self) -> Option<&dyn InPlace> {
         None
-    }
-    /// The reverse of [`ArrayToBytes::decode_in_place`].
-    fn encode_in_place(&self, _data: &mut [u8]) -> Option<CodecResult<()>> {
-        None
-    }
-    /// Whether [`ArrayToBytes::decode_in_place`] and [`ArrayToBytes::encode_in_place`] return something.
-    fn is_in_place(&self) -> bool {
-        false
-    }
-    /// Whether encoded and canonical bytes are the same, without any fix-up or check.
-    fn is_identity(&self) -> bool {
-        false
     }
     /// The same codec with the components of the decoded elements in big-endian order, where that costs no
     /// more than a fix-up it already makes.
@@ -197,6 +183,39 @@ pub trait ArrayToBytes: Send + Sync {
     fn encoded_items(&self) -> Option<&Items> {
         None
     }
+}
+
+/// Elements that are stored in place, up to a fix-up such as a byte swap. A bytes-to-bytes codec can then decode straight into the
+/// chunk, and ranges of a chunk can be read alone.
+pub trait InPlace {
+    /// Turns any whole number of encoded elements into canonical ones.
+    fn decode(&self, data: &mut [u8]) -> CodecResult<()>;
+    /// The reverse.
+    fn encode(&self, data: &mut [u8]) -> CodecResult<()>;
+    /// Whether encoded and canonical bytes are the same, without any fix-up or check.
+    fn is_identity(&self) -> bool;
+}
+
+/// A codec that decodes a range of a chunk at less cost than the whole.
+pub trait PartialDecoder {
+    /// For a codec that compresses in blocks: the decoded size of a block of this chunk.
+    fn block_bytes(&self, stored: &dyn StoredBytes) -> CodecResult<Option<u64>>;
+    /// Decodes `out.len()` bytes from `start` on of a chunk of exactly `decoded_bytes`; returns how many bytes it had to decode.
+    fn decode_part(
+        &self,
+        stored: &dyn StoredBytes,
+        decoded_bytes: usize,
+        start: usize,
+        out: &mut [u8],
+    ) -> CodecResult<usize>;
+}
+
+/// A codec that encodes into the caller's memory.
+pub trait BoundedEncoder {
+    /// The longest encoding of `decoded_bytes`.
+    fn bound(&self, decoded_bytes: usize) -> usize;
+    /// Encodes into `out`, which has [`BoundedEncoder::bound`] bytes; returns the encoded length.
+    fn encode_into(&self, decoded: &[u8], out: &mut [u8]) -> CodecResult<usize>;
 }
 
 /// A codec from bytes to bytes: compressors, checksums, v2 filters.
@@ -225,40 +244,24 @@ pub trait BytesToBytes: Send + Sync {
         out.copy_from_slice(&decoded);
         Ok(())
     }
-    /// Whether [`BytesToBytes::decode_part`] costs less than decoding everything.
-    fn decodes_parts(&self) -> bool {
-        false
-    }
-    /// For a codec that compresses in blocks: the decoded size of a block of this chunk.
-    fn block_bytes(&self, _stored: &dyn StoredBytes) -> CodecResult<Option<u64>> {
-        Ok(None)
-    }
-    /// Decodes `out.len()` bytes from `start` on of a chunk of exactly `decoded_bytes`; returns how many bytes it had to decode.
-    fn decode_part(
-        &self,
-        _stored: &dyn StoredBytes,
-        _decoded_bytes: usize,
-        _start: usize,
-        _out: &mut [u8],
-    ) -> CodecResult<usize> {
-        Err(CodecError::new("this codec decodes whole chunks only"))
+    /// For a codec that decodes a range of a chunk at less cost than the whole.
+    fn partial(&self) -> Option<&dyn PartialDecoder> {
+        None
     }
     /// For a codec with a small decoder: a decoder at the beginning of a chunk of exactly `decoded_bytes`.
-    fn resumable_decoder(&self, _decoded_bytes: usize) -> Option<Box<dyn ResumableDecoder>> {
+    fn resumable(&self, _decoded_bytes: usize) -> Option<Box<dyn ResumableDecoder>> {
         None
     }
-    /// For a codec that encodes into the caller's memory: the longest encoding of `decoded_bytes`.
-    fn encoded_bound(&self, _decoded_bytes: usize) -> Option<usize> {
+    /// For a codec that encodes into the caller's memory.
+    fn bounded(&self) -> Option<&dyn BoundedEncoder> {
         None
-    }
-    /// Encodes into `out`, which has [`BytesToBytes::encoded_bound`] bytes; returns the encoded length.
-    fn encode_into(&self, _decoded: &[u8], _out: &mut [u8]) -> CodecResult<usize> {
-        Err(CodecError::new("this codec encodes into its own memory only"))
     }
     /// Encodes.
     fn encode(&self, decoded: &[u8]) -> CodecResult<Vec<u8>> {
-        match self.encoded_bound(decoded.len()) {
-            Some(bound) => scratch::encoded(bound, |out| self.encode_into(decoded, out)),
+        match self.bounded() {
+            Some(encoder) => {
+                scratch::encoded(encoder.bound(decoded.len()), |out| encoder.encode_into(decoded, out))
+            }
             None => Err(CodecError::new("this codec does not encode")),
         }
     }

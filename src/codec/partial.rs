@@ -3,7 +3,7 @@
 //! Uses the pipeline. Invariant: a part has the same bytes as that range of the whole decoded chunk; it may succeed although
 //! stored bytes outside of it are damaged.
 
-use super::{CodecError, CodecResult, Pipeline, scratch};
+use super::{CodecError, CodecResult, InPlace, PartialDecoder, Pipeline, scratch};
 
 /// The stored bytes of one chunk, read by ranges.
 pub trait StoredBytes {
@@ -62,7 +62,7 @@ impl std::io::Read for StoredReader<'_> {
 impl Pipeline {
     /// A decoder at the beginning of a chunk, where the codec has one that can be suspended.
     pub fn resumable_decoder(&self) -> Option<Box<dyn ResumableDecoder>> {
-        self.lone_decompressor().and_then(|(codec, _)| codec.resumable_decoder(self.decoded_bytes()))
+        self.lone_decompressor().and_then(|(codec, _)| codec.resumable(self.decoded_bytes()))
     }
 
     /// As [`Pipeline::decode_part`], by a decoder at or before `start`.
@@ -74,7 +74,7 @@ impl Pipeline {
         out: &mut [u8],
     ) -> CodecResult<usize> {
         self.check_stored_size(stored)?;
-        let Some((_, array_to_bytes)) = self.lone_decompressor() else {
+        let Some((_, in_place)) = self.lone_decompressor() else {
             return Err(CodecError::new("this chain decodes whole chunks only"));
         };
         let mut decoded_bytes = 0;
@@ -83,7 +83,7 @@ impl Pipeline {
             decoded_bytes += scratch::with(length, |skipped| stream.decode_next(stored, skipped))?;
         }
         decoded_bytes += stream.decode_next(stored, out)?;
-        array_to_bytes.decode_in_place(out).unwrap_or(Ok(()))?;
+        in_place.decode(out)?;
         Ok(decoded_bytes)
     }
 
@@ -97,25 +97,31 @@ impl Pipeline {
         Ok(())
     }
 
+    /// The lone decompressor, if it decodes parts of a chunk, and what fixes up the elements that it gives.
+    fn partial(&self) -> Option<(&dyn PartialDecoder, &dyn InPlace)> {
+        let (codec, in_place) = self.lone_decompressor()?;
+        Some((codec.partial()?, in_place))
+    }
+
     /// Whether [`Pipeline::decode_part`] costs less than decoding everything.
     pub fn decodes_parts(&self) -> bool {
-        self.lone_decompressor().is_some_and(|(codec, _)| codec.decodes_parts())
+        self.partial().is_some()
     }
 
     /// Bytes of this stored chunk that decode on their own.
     pub fn block_bytes(&self, stored: &dyn StoredBytes) -> CodecResult<Option<u64>> {
-        self.lone_decompressor().map_or(Ok(None), |(codec, _)| codec.block_bytes(stored))
+        self.partial().map_or(Ok(None), |(codec, _)| codec.block_bytes(stored))
     }
 
     /// Decodes `out.len()` bytes of a chunk from byte `start` on; the range lies in the chunk and begins and ends between
     /// elements. Returns how many bytes it had to decode. Only where [`Pipeline::decodes_parts`].
     pub fn decode_part(&self, stored: &dyn StoredBytes, start: usize, out: &mut [u8]) -> CodecResult<usize> {
         self.check_stored_size(stored)?;
-        let Some((codec, array_to_bytes)) = self.lone_decompressor() else {
+        let Some((codec, in_place)) = self.partial() else {
             return Err(CodecError::new("this chain decodes whole chunks only"));
         };
         let decoded_bytes = codec.decode_part(stored, self.decoded_bytes(), start, out)?;
-        array_to_bytes.decode_in_place(out).unwrap_or(Ok(()))?;
+        in_place.decode(out)?;
         Ok(decoded_bytes)
     }
 }

@@ -14,7 +14,7 @@ use super::array_to_bytes::sharding::ShardingIndexed;
 use super::kernels::byte_swap::SwapPlan;
 use super::{
     ArrayToArray, ArrayToBytes, BytesToBytes, Codec, CodecError, CodecResult, EncodedBytes, EncodedSize,
-    Input, Items, Representation, fill_round_trip, registry, scratch,
+    InPlace, Input, Items, Representation, fill_round_trip, registry, scratch,
 };
 use crate::metadata::{ByteOrder, CodecFamily, CodecSpec};
 
@@ -153,13 +153,11 @@ impl Pipeline {
     }
 
     /// Where encoded chunks are the decoded elements in place: the codec that fixes any whole number of them
-    /// up with [`ArrayToBytes::decode_in_place`], so that ranges can be read alone.
-    pub fn plain_bytes(&self) -> Option<&dyn ArrayToBytes> {
-        let is_plain = self.array_codecs.is_empty()
-            && self.bytes_codecs.is_empty()
-            && self.served_swap.is_empty()
-            && self.array_to_bytes.codec.is_in_place();
-        is_plain.then_some(&*self.array_to_bytes.codec)
+    /// up, so that ranges can be read alone.
+    pub fn plain_bytes(&self) -> Option<&dyn InPlace> {
+        let is_plain =
+            self.array_codecs.is_empty() && self.bytes_codecs.is_empty() && self.served_swap.is_empty();
+        is_plain.then(|| self.array_to_bytes.codec.in_place())?
     }
 
     /// Whether encoded and served bytes are the same.
@@ -169,12 +167,11 @@ impl Pipeline {
 
     /// Where a chunk is its elements in place after one bytes → bytes codec: that codec, and the one that fixes up what it
     /// gives.
-    pub(super) fn lone_decompressor(&self) -> Option<(&dyn BytesToBytes, &dyn ArrayToBytes)> {
+    pub(super) fn lone_decompressor(&self) -> Option<(&dyn BytesToBytes, &dyn InPlace)> {
         let [codec] = self.bytes_codecs.as_slice() else { return None };
-        let is_plain = self.array_codecs.is_empty()
-            && self.served_swap.is_empty()
-            && self.array_to_bytes.codec.is_in_place();
-        is_plain.then_some((&*codec.codec, &*self.array_to_bytes.codec))
+        let is_plain = self.array_codecs.is_empty() && self.served_swap.is_empty();
+        let in_place = self.array_to_bytes.codec.in_place().filter(|_| is_plain)?;
+        Some((&*codec.codec, in_place))
     }
 
     /// Where encoded chunks are shards with inner chunks that can be decoded on their own.
@@ -193,7 +190,7 @@ impl Pipeline {
         check_length("the chunk's buffer", out.len(), self.decoded_bytes)?;
         if self.array_codecs.is_empty() {
             self.decode_bytes(self.bytes_codecs.len(), encoded, out)?;
-        } else if self.bytes_codecs.is_empty() && self.array_to_bytes.codec.is_identity() {
+        } else if self.bytes_codecs.is_empty() && is_identity(&*self.array_to_bytes.codec) {
             check_length("the stored chunk", encoded.len(), self.array_bytes)?;
             self.decode_array(self.array_codecs.len(), encoded, out)?;
         } else {
@@ -216,10 +213,11 @@ impl Pipeline {
             return Err(CodecError::new("no such codec"));
         };
         let blame = |error| stage.blame(error);
-        if before == 0 && self.array_to_bytes.codec.is_in_place() {
+        if before == 0
+            && let Some(in_place) = self.array_to_bytes.codec.in_place()
+        {
             stage.codec.decode_into(encoded, out).map_err(blame)?;
-            let fixed = self.array_to_bytes.codec.decode_in_place(out).unwrap_or(Ok(()));
-            return fixed.map_err(|error| self.array_to_bytes.blame(error));
+            return in_place.decode(out).map_err(|error| self.array_to_bytes.blame(error));
         }
         let too_long = |_| CodecError::new(format_args!("{} bytes are too many", size.limit_bytes()));
         let limit = usize::try_from(size.limit_bytes()).map_err(too_long)?;
@@ -279,12 +277,12 @@ impl Pipeline {
             return array_to_bytes.codec.encode(input).map_err(blame).map(Into::into);
         };
         let encode_first = |bytes: &[u8]| first.encode(bytes);
-        let mut encoded = if array_to_bytes.codec.is_identity() {
+        let mut encoded = if is_identity(&*array_to_bytes.codec) {
             encode_first(input)?
-        } else if array_to_bytes.codec.is_in_place() {
+        } else if let Some(in_place) = array_to_bytes.codec.in_place() {
             scratch::with(input.len(), |bytes| {
                 bytes.copy_from_slice(input);
-                array_to_bytes.codec.encode_in_place(bytes).unwrap_or(Ok(())).map_err(blame)?;
+                in_place.encode(bytes).map_err(blame)?;
                 encode_first(bytes)
             })?
         } else {
@@ -297,10 +295,16 @@ impl Pipeline {
     }
 }
 
+fn is_identity(codec: &dyn ArrayToBytes) -> bool {
+    codec.in_place().is_some_and(|codec| codec.is_identity())
+}
+
 impl Named<dyn BytesToBytes> {
     fn encode(&self, decoded: &[u8]) -> CodecResult<EncodedBytes> {
-        let encoded = match self.codec.encoded_bound(decoded.len()) {
-            Some(bound) => EncodedBytes::of(bound, |out| self.codec.encode_into(decoded, out)),
+        let encoded = match self.codec.bounded() {
+            Some(encoder) => {
+                EncodedBytes::of(encoder.bound(decoded.len()), |out| encoder.encode_into(decoded, out))
+            }
             None => self.codec.encode(decoded).map(Into::into),
         };
         encoded.map_err(|error| self.blame(error))

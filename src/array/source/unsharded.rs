@@ -273,7 +273,7 @@ impl Source for Plain {
 
     fn fix_raw(&self, elements: &mut [u8]) -> Result<()> {
         let pipeline = self.pipelines.largest()?;
-        let fixed = pipeline.plain_bytes().and_then(|codec| codec.decode_in_place(elements));
-        fixed.unwrap_or(Ok(())).map_err(corrupt(&self.pipelines.document_key))
+        let fixed = pipeline.plain_bytes().map_or(Ok(()), |codec| codec.decode(elements));
+        fixed.map_err(corrupt(&self.pipelines.document_key))
     }
 }

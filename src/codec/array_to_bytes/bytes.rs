@@ -19,7 +19,7 @@ use crate::codec::config::Configuration;
 use crate::codec::kernels::byte_swap::SwapPlan;
 use crate::codec::kernels::sub_byte::SubByte;
 use crate::codec::{
-    ArrayToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Entry, Items, scratch,
+    ArrayToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Entry, InPlace, Items, scratch,
 };
 use crate::metadata::CodecFamily;
 use crate::metadata::data_type::Component;
@@ -98,6 +98,24 @@ impl Bytes {
     }
 }
 
+impl InPlace for Bytes {
+    fn decode(&self, data: &mut [u8]) -> CodecResult<()> {
+        self.swap.apply(data);
+        self.narrow.widen(data);
+        Ok(())
+    }
+
+    fn encode(&self, data: &mut [u8]) -> CodecResult<()> {
+        self.narrow.check(data)?;
+        self.swap.apply(data);
+        Ok(())
+    }
+
+    fn is_identity(&self) -> bool {
+        self.swap.is_empty() && self.narrow.is_empty()
+    }
+}
+
 impl ArrayToBytes for Bytes {
     /// Bytes that it cannot restore are an error when encoding.
     fn is_lossless(&self) -> bool {
@@ -124,26 +142,8 @@ impl ArrayToBytes for Bytes {
         Ok(encoded)
     }
 
-    fn is_in_place(&self) -> bool {
-        true
-    }
-
-    fn decode_in_place(&self, data: &mut [u8]) -> Option<CodecResult<()>> {
-        self.swap.apply(data);
-        self.narrow.widen(data);
-        Some(Ok(()))
-    }
-
-    fn encode_in_place(&self, data: &mut [u8]) -> Option<CodecResult<()>> {
-        let checked = self.narrow.check(data);
-        if checked.is_ok() {
-            self.swap.apply(data);
-        }
-        Some(checked)
-    }
-
-    fn is_identity(&self) -> bool {
-        self.swap.is_empty() && self.narrow.is_empty()
+    fn in_place(&self) -> Option<&dyn InPlace> {
+        Some(self)
     }
 
     fn with_big_endian_elements(&self) -> Option<Box<dyn ArrayToBytes>> {

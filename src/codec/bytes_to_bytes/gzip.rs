@@ -13,7 +13,9 @@ use std::borrow::Cow;
 use super::deflate::Wrapper;
 use super::deflate::resume::ResumableInflate;
 use crate::codec::config::Configuration;
-use crate::codec::{BytesToBytes, Codec, CodecResult, Context, EncodedSize, Entry, ResumableDecoder};
+use crate::codec::{
+    BoundedEncoder, BytesToBytes, Codec, CodecResult, Context, EncodedSize, Entry, ResumableDecoder,
+};
 
 /// `gzip` and its numcodecs spelling.
 pub const ENTRY: Entry = Entry { v3: &["gzip", "numcodecs.gzip"], v2: &["gzip"], build };
@@ -49,12 +51,18 @@ impl BytesToBytes for Gzip {
         Wrapper::Gzip.decode_into(encoded, out)
     }
 
-    fn resumable_decoder(&self, decoded_bytes: usize) -> Option<Box<dyn ResumableDecoder>> {
+    fn resumable(&self, decoded_bytes: usize) -> Option<Box<dyn ResumableDecoder>> {
         Some(Box::new(ResumableInflate::new(Wrapper::Gzip, decoded_bytes)))
     }
 
-    fn encoded_bound(&self, decoded_bytes: usize) -> Option<usize> {
-        Some(Wrapper::Gzip.encoded_bound(decoded_bytes))
+    fn bounded(&self) -> Option<&dyn BoundedEncoder> {
+        Some(self)
+    }
+}
+
+impl BoundedEncoder for Gzip {
+    fn bound(&self, decoded_bytes: usize) -> usize {
+        Wrapper::Gzip.encoded_bound(decoded_bytes)
     }
 
     fn encode_into(&self, decoded: &[u8], out: &mut [u8]) -> CodecResult<usize> {

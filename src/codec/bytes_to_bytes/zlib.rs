@@ -13,7 +13,9 @@ use std::borrow::Cow;
 use super::deflate::Wrapper;
 use super::deflate::resume::ResumableInflate;
 use crate::codec::config::Configuration;
-use crate::codec::{BytesToBytes, Codec, CodecResult, Context, EncodedSize, Entry, ResumableDecoder};
+use crate::codec::{
+    BoundedEncoder, BytesToBytes, Codec, CodecResult, Context, EncodedSize, Entry, ResumableDecoder,
+};
 
 /// `zlib` and its numcodecs spelling.
 pub const ENTRY: Entry = Entry { v3: &["zlib", "numcodecs.zlib"], v2: &["zlib"], build };
@@ -49,12 +51,18 @@ impl BytesToBytes for Zlib {
         Wrapper::Zlib.decode_into(encoded, out)
     }
 
-    fn resumable_decoder(&self, decoded_bytes: usize) -> Option<Box<dyn ResumableDecoder>> {
+    fn resumable(&self, decoded_bytes: usize) -> Option<Box<dyn ResumableDecoder>> {
         Some(Box::new(ResumableInflate::new(Wrapper::Zlib, decoded_bytes)))
     }
 
-    fn encoded_bound(&self, decoded_bytes: usize) -> Option<usize> {
-        Some(Wrapper::Zlib.encoded_bound(decoded_bytes))
+    fn bounded(&self) -> Option<&dyn BoundedEncoder> {
+        Some(self)
+    }
+}
+
+impl BoundedEncoder for Zlib {
+    fn bound(&self, decoded_bytes: usize) -> usize {
+        Wrapper::Zlib.encoded_bound(decoded_bytes)
     }
 
     fn encode_into(&self, decoded: &[u8], out: &mut [u8]) -> CodecResult<usize> {

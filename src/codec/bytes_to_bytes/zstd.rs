@@ -18,7 +18,10 @@ use zstd::zstd_safe::{DCtx, ResetDirective};
 
 use crate::codec::config::Configuration;
 use crate::codec::partial::{StoredBytes, StoredReader};
-use crate::codec::{BytesToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Entry, scratch};
+use crate::codec::{
+    BoundedEncoder, BytesToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Entry,
+    PartialDecoder, scratch,
+};
 
 /// `zstd` and its numcodecs spelling.
 pub const ENTRY: Entry = Entry { v3: &["zstd", "numcodecs.zstd"], v2: &["zstd"], build };
@@ -131,9 +134,19 @@ impl BytesToBytes for Zstd {
         decompress(encoded, out)
     }
 
-    // A checksum is of the whole frame.
-    fn decodes_parts(&self) -> bool {
-        !self.checksum
+    fn partial(&self) -> Option<&dyn PartialDecoder> {
+        // A checksum is of the whole frame.
+        (!self.checksum).then_some(self as _)
+    }
+
+    fn bounded(&self) -> Option<&dyn BoundedEncoder> {
+        Some(self)
+    }
+}
+
+impl PartialDecoder for Zstd {
+    fn block_bytes(&self, _stored: &dyn StoredBytes) -> CodecResult<Option<u64>> {
+        Ok(None)
     }
 
     fn decode_part(
@@ -170,9 +183,11 @@ impl BytesToBytes for Zstd {
         STREAMS.with(|| Ok(DCtx::create()), decode)?;
         Ok(end)
     }
+}
 
-    fn encoded_bound(&self, decoded_bytes: usize) -> Option<usize> {
-        Some(zstd::zstd_safe::compress_bound(decoded_bytes))
+impl BoundedEncoder for Zstd {
+    fn bound(&self, decoded_bytes: usize) -> usize {
+        zstd::zstd_safe::compress_bound(decoded_bytes)
     }
 
     fn encode_into(&self, decoded: &[u8], out: &mut [u8]) -> CodecResult<usize> {

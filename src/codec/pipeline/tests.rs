@@ -90,7 +90,7 @@ fn plain_bytes_are_found() {
         Pipeline::build_served(&specs(json!([little()])), &array(&[4], DataType::Float64), ByteOrder::Big);
     let pipeline = pipeline.unwrap();
     let mut data = [1, 2, 3, 4, 5, 6, 7, 8];
-    pipeline.plain_bytes().unwrap().decode_in_place(&mut data).unwrap().unwrap();
+    pipeline.plain_bytes().unwrap().decode(&mut data).unwrap();
     assert_eq!(data, [8, 7, 6, 5, 4, 3, 2, 1]);
 }
 

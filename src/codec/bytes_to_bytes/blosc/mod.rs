@@ -23,7 +23,8 @@ use serde_json::Value;
 
 use crate::codec::config::Configuration;
 use crate::codec::{
-    BytesToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Entry, StoredBytes, scratch,
+    BoundedEncoder, BytesToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Entry,
+    PartialDecoder, StoredBytes, scratch,
 };
 
 /// `blosc` and its numcodecs spelling.
@@ -107,10 +108,16 @@ impl BytesToBytes for Blosc {
         decode(encoded, out)
     }
 
-    fn decodes_parts(&self) -> bool {
-        true
+    fn partial(&self) -> Option<&dyn PartialDecoder> {
+        Some(self)
     }
 
+    fn bounded(&self) -> Option<&dyn BoundedEncoder> {
+        Some(self)
+    }
+}
+
+impl PartialDecoder for Blosc {
     fn block_bytes(&self, stored: &dyn StoredBytes) -> CodecResult<Option<u64>> {
         blocks::block_bytes(stored)
     }
@@ -124,9 +131,11 @@ impl BytesToBytes for Blosc {
     ) -> CodecResult<usize> {
         blocks::decode_part(stored, decoded_bytes, start, out)
     }
+}
 
-    fn encoded_bound(&self, decoded_bytes: usize) -> Option<usize> {
-        Some(decoded_bytes.saturating_add(HEADER_BYTES))
+impl BoundedEncoder for Blosc {
+    fn bound(&self, decoded_bytes: usize) -> usize {
+        decoded_bytes.saturating_add(HEADER_BYTES)
     }
 
     fn encode_into(&self, decoded: &[u8], out: &mut [u8]) -> CodecResult<usize> {
