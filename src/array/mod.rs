@@ -18,7 +18,7 @@
 //! | `engine.rs`, `workers.rs`, `sync.rs` | what all arrays share: the cache, the decoding threads, locks |
 //! | `verify.rs` | decodes everything and reports what is damaged |
 //!
-//! Each room uses only those above it; the methods of [`Inner`] are in the room that they belong to.
+//! Each room uses only those above it; the methods of `Inner` are in the room that they belong to.
 
 mod cache;
 mod engine;
