@@ -2,12 +2,19 @@
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::pool::{self, Fit};
 use crate::sys::{Pages, Untouched};
 
 /// Shorter buffers come from the allocator.
 pub const MIN_PAGES_BYTES: usize = 64 << 10;
+
+/// Shorter buffers take two pages at most: nothing is to be saved.
+const MIN_SPARSE_BYTES: usize = 8 << 10;
+/// The system has a limit of mapped areas (65,530 by default, of which each buffer may take three).
+const MAX_SPARSE_BUFFERS: usize = 16 << 10;
+static SPARSE_BUFFERS: AtomicUsize = AtomicUsize::new(0);
 
 /// The memory of shorter buffers is provided as it is touched: several share a huge page.
 const MIN_PROVIDED_BYTES: usize = 2 << 20;
@@ -48,9 +55,15 @@ impl Buffer {
 
     /// `length` zeros that take memory only where they are touched, in small pages, for what is written here and there.
     pub fn sparse(length: usize) -> Buffer {
-        let pages = if length < MIN_PAGES_BYTES { None } else { Pages::small(length) };
-        let memory = pages.map_or_else(|| Memory::Allocated(vec![0; length]), Memory::Sparse);
-        Buffer { memory, length }
+        let is_possible =
+            length >= MIN_SPARSE_BYTES && SPARSE_BUFFERS.load(Ordering::Relaxed) < MAX_SPARSE_BUFFERS;
+        match is_possible.then(|| Pages::small(length)).flatten() {
+            Some(pages) => {
+                SPARSE_BUFFERS.fetch_add(1, Ordering::Relaxed);
+                Buffer { memory: Memory::Sparse(pages), length }
+            }
+            None => Buffer::allocated(vec![0; length]),
+        }
     }
 
     fn of(length: usize, fit: Fit) -> Option<Buffer> {
@@ -143,8 +156,12 @@ impl DerefMut for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if let Memory::Pooled(pages) = std::mem::replace(&mut self.memory, Memory::Allocated(Vec::new())) {
-            pool::give_back(pages);
+        match std::mem::replace(&mut self.memory, Memory::Allocated(Vec::new())) {
+            Memory::Pooled(pages) => pool::give_back(pages),
+            Memory::Sparse(_) => {
+                SPARSE_BUFFERS.fetch_sub(1, Ordering::Relaxed);
+            }
+            Memory::Allocated(_) => {}
         }
     }
 }

@@ -214,7 +214,8 @@ fn writes_are_refused_and_pages_are_not() {
         }
     }
     let bytes = taken.iter().filter(|taken| **taken).count();
-    assert!((4000..12_000).contains(&bytes), "{bytes} bytes were taken");
+    // A dirty chunk counts the memory that it takes, not what was written to it.
+    assert!((500..12_000).contains(&bytes), "{bytes} bytes were taken");
     let fill = 7i32.to_le_bytes();
     let expected: Vec<u8> =
         (0..taken.len()).map(|at| if taken[at] { new[at] } else { fill[at % 4] }).collect();

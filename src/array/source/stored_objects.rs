@@ -1,7 +1,7 @@
 //! Which objects of an array are stored: the store's keys below the array, listed rather than asked for one by one.
 //!
 //! Uses its neighbours in `array`, and `store`. A document may declare more chunks than any store can have; what is listed is what
-//! somebody wrote. Names that are no key of the grid are passed over.
+//! was written. Names that are no key of the grid are ignored.
 
 use std::ops::ControlFlow;
 
