@@ -17,6 +17,7 @@ mod page_cache;
 mod programs;
 mod replaced;
 mod scale;
+mod semantics;
 mod systemd;
 mod truncation;
 mod unmounting;
