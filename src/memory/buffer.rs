@@ -1,4 +1,4 @@
-//! The memory of one long thing, given back to the pool when it is dropped. Uses its neighbour `pool` and `sys`.
+//! A long buffer. Dropping it returns its memory to the pool. Uses its neighbour `pool` and `sys`.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -9,36 +9,36 @@ use crate::sys::{Pages, Untouched};
 /// Shorter buffers come from the allocator.
 pub const MIN_PAGES_BYTES: usize = 64 << 10;
 
-/// The memory of shorter buffers is provided as it is touched: several share a huge page.
+/// The memory of shorter buffers is provided when it is touched, because several share a huge page.
 const MIN_PROVIDED_BYTES: usize = 2 << 20;
 
-/// Bytes in memory of their own; those of at least 64 KiB begin on a page.
+/// Bytes in memory of their own. A buffer of at least 64 KiB begins on a page.
 pub struct Buffer {
     memory: Memory,
-    /// As many of the memory's bytes as there are.
+    /// How many bytes of the memory the buffer uses.
     length: usize,
 }
 
 enum Memory {
     Allocated(Vec<u8>),
     Pooled(Pages),
-    /// Small pages, which go back to the system one by one or all together.
+    /// Small pages. They return to the system one by one or all together.
     Sparse(Pages),
 }
 
 impl Buffer {
-    /// `length` bytes of undefined (stale or zero) content, for what stays in memory.
+    /// `length` bytes of undefined (stale or zero) content, for a buffer that lives long.
     pub fn new(length: usize) -> Buffer {
         Buffer::of(length, Fit::Close).unwrap_or_else(|| Buffer::allocated(vec![0; length]))
     }
 
-    /// `length` bytes of undefined content for a moment: often in memory that was used before, which may be longer. `None` where
-    /// the system has no more.
+    /// `length` bytes of undefined content, for a buffer that lives briefly. Its memory is often recycled and may be
+    /// longer. `None` if the system has no more memory.
     pub fn transient(length: usize) -> Option<Buffer> {
         Buffer::of(length, Fit::Loose)
     }
 
-    /// As [`Buffer::new`], if there is memory that was used before.
+    /// Like [`Buffer::new`], but only from recycled memory.
     pub fn recycled(length: usize) -> Option<Buffer> {
         let is_pooled = length >= MIN_PAGES_BYTES;
         is_pooled
@@ -46,7 +46,7 @@ impl Buffer {
             .map(|pages| Buffer { memory: Memory::Pooled(pages), length })
     }
 
-    /// `length` zeros that take memory only where they are touched, in small pages, for what is written here and there.
+    /// `length` zeros in small pages that take memory only where they are touched, for scattered writes.
     pub fn sparse(length: usize) -> Buffer {
         let pages = if length < MIN_PAGES_BYTES { None } else { Pages::small(length) };
         let memory = pages.map_or_else(|| Memory::Allocated(vec![0; length]), Memory::Sparse);
@@ -72,12 +72,12 @@ impl Buffer {
         matches!(self.memory, Memory::Sparse(_))
     }
 
-    /// Forgets the bytes from `length` on. They still take memory.
+    /// Drops the bytes from `length` on. They still take memory.
     pub fn truncate(&mut self, length: usize) {
         self.length = self.length.min(length);
     }
 
-    /// How much memory it takes, used or not.
+    /// The memory that the buffer takes, used or not.
     pub fn capacity(&self) -> usize {
         match &self.memory {
             Memory::Allocated(bytes) => bytes.capacity(),
@@ -85,7 +85,7 @@ impl Buffer {
         }
     }
 
-    /// What has its memory provided beside the thread that fills it, where that is worth a task.
+    /// A handle for another thread to provide the memory before it is filled, if that is worth a task.
     pub fn untouched(&self) -> Option<Untouched> {
         match &self.memory {
             Memory::Pooled(pages) if pages.len() >= MIN_PROVIDED_BYTES => Some(pages.untouched()),
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buffers_of_all_lengths_are_apart() {
+    fn buffers_do_not_overlap() {
         let lengths =
             [0, 1, MIN_PAGES_BYTES - 1, MIN_PAGES_BYTES, MIN_PAGES_BYTES + 1, 100_000, 100_000, 3 << 20];
         let kinds: [fn(usize) -> Buffer; 3] =
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_takes_memory_until_the_buffer_goes() {
+    fn truncation_keeps_the_capacity() {
         let mut buffer = Buffer::new(1 << 20);
         buffer.fill(5);
         buffer.truncate(10);
