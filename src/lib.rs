@@ -1,135 +1,161 @@
-//! zarrfs mounts a Zarr hierarchy (v1, v2, v3) so that every array is one flat binary file and a JSON sidecar.
+//! zarrfs mounts a Zarr hierarchy (v1, v2, v3). Every array is one flat binary file and a JSON sidecar.
 //!
-//! A program that has never heard of Zarr opens the file and sees the elements in order; each read becomes chunk
-//! and shard decodes through a cache. This page is the map of the code and the rules that hold everywhere in it.
+//! A program that has never heard of Zarr opens the file and sees the elements in order. Each read decodes chunks
+//! through a cache. This page is the map of the code, and the rules that hold everywhere in it.
 //!
 //! # Map
 //!
-//! Each layer may use only those above it in this list; `tests/rules/layers` fails on anything else, and on folders of
-//! a layer that use each other in a circle.
+//! A layer uses only the layers above it in this list. `tests/rules/layers` enforces that, and that folders of a layer
+//! do not use each other in a circle.
 //!
 //! | layer | what lives there |
 //! |---|---|
-//! | [`error`] | the one error, and its errno; `sys` holds the calls that the standard library lacks; [`request`]: whether a reply is still waited for |
-//! | [`memory`] | the memory of whatever is long, and the one pool that recycles it |
+//! | [`error`], `sys`, [`request`], [`nearest`] | the one error and its errno; system calls that the standard library lacks; whether a request still waits for its reply; suggestions for misspelled names |
+//! | [`memory`] | long buffers, and the one pool that recycles them |
 //! | [`store`] | objects by key: a folder, a zip file, memory |
 //! | [`metadata`] | documents of v1, v2 and v3, all turned into one `ArrayMetadata`; no I/O |
-//! | [`codec`] | one codec, one file in the folder of its kind, one line in `registry.rs`; `kernels/` below them, `pipeline.rs` chains them |
-//! | [`array`](mod@array) | grid arithmetic, the chunk cache, chunk sources, reading a flat range |
-//! | [`hierarchy`] | which groups and arrays a store holds, found lazily |
+//! | [`codec`] | one codec: one file in the folder of its kind, and one line in `codec/registry.rs`; `codec/kernels/` below them, `codec/pipeline.rs` chains them |
+//! | [`array`](mod@array) | the flat file of one array: from ranges of bytes to chunks and back |
+//! | [`hierarchy`] | the groups and arrays of a store, found lazily |
 //! | [`formats`] | companion files: an array in a form that some programs know better, one file per format |
 //! | `mount` | the hierarchy as files: semantics without FUSE types (`fs/`), a thin adapter to FUSE (`fuse/`), the life of the process (`daemon/`) |
 //! | `main.rs`, `cli/` | the command line, nothing else |
 //!
 //! `mount` is a cargo feature: `cargo check --lib --no-default-features` proves that the Zarr half needs no FUSE.
 //!
-//! # The way of a read
+//! The rooms of `array`, each of which uses only those before it: `geometry/` (index arithmetic), `cache/` (decoded
+//! chunks in memory), `source/` (where chunks are stored), `write/` (from write(2) to the store), `read/` (from read(2)
+//! to chunks), `readahead/` (ahead of sequential readers), `variable/` (strings and bytes). `array/mod.rs` defines
+//! **chunk**: the smallest part that decodes on its own.
 //!
-//! 1. `mount/fuse/mod.rs` receives the kernel's request on a session thread. Session threads reply if the data is in the cache
-//!    and never block on the store; all other requests move, with their reply, to the executor (`mount/fuse/executor.rs`). While
-//!    nothing is decoded, session threads wake without preempting others, and one of them copies (`mount/fuse/read.rs`), since
-//!    the reader after the page cache still copies the previous data.
+//! # The life of a read
+//!
+//! 1. `mount/fuse/mod.rs` receives the kernel's request on a session thread. A session thread replies if the data is in
+//!    the cache. It never blocks on the store: any other request moves, with its reply, to the executor
+//!    (`mount/fuse/executor.rs`). When nothing is decoded, session threads wake without preempting the reader, and one of
+//!    them copies (`mount/fuse/read.rs`): the reader still copies the previous data out of the page cache.
 //! 2. `mount/fs/read.rs` knows what the handle is: an array, a sidecar, a companion file, a generated file.
-//! 3. [`array::Array::read_at`] asks `array/geometry/grid.rs` which parts of the **units** (inner chunks of shards, else chunks) the range
-//!    touches: the **bands** of `array/geometry/strips.rs`. A band is the unit itself, unless the cache cannot hold a row of units, or a codec
-//!    (blosc, `codec/partial.rs`) decodes some rows at the cost of those. The range is cut into boxes and each box into one piece
-//!    per band: nested loops over byte runs that are contiguous both in the file and in the unit.
-//! 4. `array/cache/mod.rs` has the band, or one reader loads it and the others wait for that one load. Of a reader that goes from
-//!    one end to the other, `array/readahead.rs` loads what comes next, but nothing that another such reader was given already
-//!    (`array/readahead/consumed.rs`), and leaves what lies behind to be used again; where such a reader comes back to a unit for its next rows, DEFLATE goes on where it was (`array/source/resumable_decoders.rs`).
-//! 5. A chunk source loads it: `array/source/unsharded.rs` gets the whole object; `array/source/sharded.rs` enters the shard through its
-//!    index (read once, kept while the object's version is the same) and reads one range.
-//! 6. `codec/pipeline.rs` decodes into a recycled buffer (`memory`), which holds the unit in served order and byte order.
-//! 7. The pieces are copied into the reply, short runs of a row of units together; units that are missing in the store become fill
-//!    value.
-//!    Of a sequential reader past the page cache, whose requests come one after the other, the next replies are put together while
-//!    the kernel takes this one (`array/readahead/replies.rs`).
+//! 3. [`array::Array::read_at`] asks `array/geometry/grid.rs` for the parts of chunks that the range touches: the **strips**
+//!    of `array/geometry/strips.rs`. A strip is a whole chunk, unless the cache cannot hold a row of chunks, or a codec
+//!    (blosc, `codec/partial.rs`) decodes some rows at their own cost. The range is cut into boxes, and each box into one
+//!    copy per strip (`array/geometry/strided_copy.rs`): nested loops over byte runs that are contiguous both in the file
+//!    and in the chunk.
+//! 4. `array/cache/mod.rs` has the strip, or one reader loads it and the others wait for that load. For a sequential
+//!    reader `array/readahead/mod.rs` decodes what comes next, but nothing that another such reader has received already
+//!    (`array/readahead/consumed.rs`). The memory of chunks that the reader has passed is used again. If a sequential reader
+//!    comes back to a chunk for its next rows, DEFLATE resumes where it stopped (`array/source/resumable_decoders.rs`).
+//! 5. A source loads the chunk. `array/source/unsharded.rs` reads the whole object. `array/source/sharded.rs` looks into the
+//!    shard's index, which is read once and kept while the object's version is the same, and reads one range.
+//! 6. `codec/pipeline.rs` decodes into a recycled buffer (`memory`), in served order and byte order.
+//! 7. The bytes are copied into the reply, short runs of a row of chunks together. A chunk that is missing in the store
+//!    becomes fill value. For a sequential reader that bypasses the page cache and sends one request at a time, the next
+//!    replies are prepared while the kernel takes this one (`array/readahead/replies.rs`).
 //!
-//! Chunks stored raw (bytes only) skip the cache: `array/read/uncompressed.rs` reads ranges of the object, which stays open
-//! (`array/source/open_objects.rs`), and puts them in place; a session thread does so where the system has the bytes in memory.
+//! Uncompressed chunks skip the cache: `array/read/uncompressed.rs` reads ranges of the object, which stays open
+//! (`array/source/open_objects.rs`), into the reply. A session thread does so if the system has the bytes in memory.
 //!
-//! open(2) compares the objects that were read, or are being read (`array/source/versions.rs`), with the store: changed objects leave the
-//! caches, the kernel's included, one open of a file after the other (`mount/fs/page_cache/page_drops.rs`). Objects that write-back
-//! itself replaced are unchanged. open(2) also chooses the cache mode (`mount/fs/page_cache/cache_mode.rs`): the kernel reads through its
-//! page cache; reads and writes bypass it, where the file is open for writing only, or beside such a writer; or, as root and on
-//! read-only mounts, the kernel reads the object itself (`mount/fuse/passthrough.rs`), where an array is exactly one raw object. Such
-//! reads skip all of this and appear in no metric.
+//! open(2) compares the objects that readers have seen, or are loading (`array/source/versions.rs`), with the store. Changed
+//! objects leave the caches, the kernel's included, one open of a file after the other
+//! (`mount/fs/page_cache/page_drops.rs`). An object that write-back itself replaced counts as unchanged. open(2) also
+//! chooses the cache mode (`mount/fs/page_cache/cache_mode.rs`). Usually the kernel reads through its page cache. Reads and
+//! writes bypass it if the file is open for writing only, or beside such a writer. As root and on a read-only mount, the
+//! kernel reads the object itself (`mount/fuse/passthrough.rs`) if an array is exactly one uncompressed object; such reads
+//! skip all of the above and appear in no metric.
 //!
 //! SEEK_HOLE and SEEK_DATA go through `mount/fs/seek.rs` to `array/read/holes.rs`, which looks for missing rows of chunks.
 //!
-//! Order F is no second path: the served array has its axes reversed and a transpose before its codec chain, so
-//! that everything behind [`array::Array::open`] knows C order only.
+//! Order F is no second path: the served array has its axes reversed, and a transpose before its codec chain, so all
+//! code after [`array::Array::open`] knows order C only.
 //!
-//! # The way of a write
+//! # The life of a write
 //!
-//! 1. `mount/fuse/write.rs` takes the request on the session thread if that does not block, else on the executor;
-//!    `mount/fs/write` cuts it at the end of the file. Of a memory map's page it stores only bytes that were not written directly
-//!    since the page was read (`mount/fs/page_cache/direct_writes.rs`).
-//! 2. [`array::Array::write_at`] copies the pieces into **dirty units** (`array/write/dirty.rs`), each with the set of byte intervals that
-//!    were written (a write may split elements). A unit that is written in full is never read from the store; one written in part is
-//!    completed when somebody reads it or when it is stored. Readers of a dirty unit read it from there.
-//!    A session thread locks all of a write's units, answers, and copies then: whoever looks for the bytes meanwhile waits for those locks.
-//!    A stream of full units is stored beside its writer (`array/write/streaming.rs`), who gets no further ahead than two slabs.
-//! 3. close, fsync, the dirty limit, a timer, and the end of the mount store dirty units (`array/write/write_back.rs`): the
-//!    metadata document is compared first, and the array's folder and the store's are those that were opened; units are encoded in parallel (`array/write/encode.rs`) to where they are written from
-//!    (`codec/encoded_bytes.rs`); all dirty units of one object make one new object (`array/source/shard_rewrite.rs` copies the inner chunks that
-//!    did not change, undecoded). What is stored raw is not copied: who writes to it meanwhile gets a copy.
-//! 4. `store/directory/writer.rs` writes a temporary file (`store/directory/output.rs`, past the page cache if long), fdatasyncs it, renames
-//!    it; fsync(2) then syncs the folders.
-//! 5. A unit is clean if it was not written meanwhile; the array's epoch moves on, so that whatever a reader
-//!    loaded before is compared with the store before it is used again. Where a codec of the array loses something (each says so
-//!    itself, `is_lossless`), the unit leaves the cache, and the kernel drops its pages before fsync and close return.
+//! 1. `mount/fuse/write.rs` handles the request on the session thread if that does not block, else on the executor.
+//!    `mount/fs/write` cuts it at the end of the file. Of a memory map's page it stores only the bytes that were not
+//!    written directly since the page was read (`mount/fs/page_cache/direct_writes.rs`).
+//! 2. [`array::Array::write_at`] copies the bytes into **dirty chunks** (`array/write/dirty.rs`). Each one has the set of its
+//!    written byte ranges, because a write may split elements. A chunk that is written in full is never read from the
+//!    store. A chunk that is written in part is completed when a reader needs it, or when it is stored. Readers of a dirty
+//!    chunk read it from there. A session thread locks all chunks of a write, replies, and then copies: a reader of these
+//!    bytes waits for the locks. Full chunks are stored beside their writer (`array/write/streaming.rs`), which gets no
+//!    further ahead than two slabs.
+//! 3. close, fsync, the dirty limit, a timer and the end of the mount store dirty chunks (`array/write/write_back.rs`). First
+//!    it checks that the metadata document still describes the array, and that the folders of the array and of the store
+//!    are those that were opened. Chunks are encoded in parallel (`array/write/encode.rs`) into the memory from which they
+//!    are written (`codec/encoded_bytes.rs`). All dirty chunks of one object make one new object;
+//!    `array/source/shard_rewrite.rs` copies the inner chunks that did not change, without decoding them. An uncompressed
+//!    chunk is not copied: a writer that comes meanwhile gets its own copy.
+//! 4. `store/directory/writer.rs` writes a temporary file (`store/directory/output.rs`, past the page cache if long),
+//!    fdatasyncs it and renames it. fsync(2) then syncs the folders.
+//! 5. A chunk becomes clean if no write reached it meanwhile. The array's epoch advances, so content that readers loaded
+//!    before is compared with the store before it is used again. If a codec of the array is lossy (`is_lossless` of each
+//!    codec), the chunk leaves the cache, and the kernel drops its pages before fsync and close return.
 //!
-//! A sidecar of a writable mount takes writes too: `mount/fs/virtual_files/sidecar_edit.rs` collects and checks them, and
-//! `hierarchy/attributes.rs` changes the documents, as text (`metadata/json/edit.rs`), so that what is unchanged keeps its bytes.
+//! A sidecar of a writable mount takes writes, too. `mount/fs/virtual_files/sidecar_edit.rs` collects and checks them.
+//! `hierarchy/attributes.rs` changes the documents as text (`metadata/json/edit.rs`), so unchanged members keep their bytes.
 //!
 //! # Invariants
 //!
-//! - A chunk that is missing reads as the fill value. A chunk that cannot be read or decoded is an error for the whole
-//!   request that needs it, never fill value, never zeros.
-//! - `None` from a store means missing, and nothing but ENOENT means that. No permission, link or I/O error does.
-//! - Nothing is allocated by a number that was not checked: documents, objects, decoded sizes, shard indexes and ranks
-//!   all have limits that are compared first. A decoder never gives more than it was told to.
-//! - Nothing outside the store's folder is opened: every path is resolved beneath one descriptor of the root.
-//! - Where others enter the mount, nobody is given what the store would not give them: what an array's readers share is open to all of
-//!   them (`store/readers.rs`), a link gives what its owner has (`store/directory/links.rs`), and what was judged is the descriptor that is used.
-//! - Objects are read, never mapped, so that a file cut short under us is an error and not a signal.
-//! - A broken node costs itself an error and its neighbours nothing.
-//! - Who opens a file is given nothing that was replaced in the store before: loads that have not ended count, too.
-//! - An index of a shard and the inner chunks found through it come from the same version of the object.
-//! - What is idle of long memory has one limit, for all threads, arrays and codecs together; what a dirty unit counts is the memory
-//!   that it takes.
-//! - A request that was answered at its deadline ends: what takes as long as there are chunks asks before each whether its reply is
-//!   still waited for (`request.rs`), and a session thread does no more than a few thousand steps of it.
-//! - No panics: `unwrap`, `expect` and `panic` are denied outside tests; a panic in a library costs one request.
-//! - Unsafe code is in `sys` (with its parts, memory, process and processor) and `codec/bytes_to_bytes/blosc/mod.rs` only, each block with its reason.
+//! Reading:
 //!
-//! - A dirty unit leaves memory only when exactly what it holds is in the store (or by the user's truncate, or `--force`).
-//! - A write is answered when nothing can fail any more and its units are dirty and locked, perhaps before its bytes are copied.
-//! - Pages are dropped for a reason, and until the drop is known to have ended, a write whose pages were read meanwhile has its
-//!   range dropped once more before it is answered.
-//! - An object gets its name only after its bytes are on the disk; every failure to store is told to every open descriptor.
+//! - A missing chunk reads as the fill value. A chunk that cannot be read or decoded is an error for every request that
+//!   needs it, never fill value, never zeros.
+//! - `None` from a store means missing, and only ENOENT means that. A permission, link or I/O error does not.
+//! - A shard's index and the inner chunks found through it come from the same version of the object.
+//! - An open file shows nothing that was replaced in the store before the open, not even through a load that was already
+//!   running.
+//! - Objects are read, never mapped, so a file that is cut short meanwhile is an error and not a signal.
+//! - A broken node costs itself an error, and its neighbours nothing.
+//!
+//! Writing:
+//!
+//! - A dirty chunk leaves memory only when exactly its content is in the store (or by the user's truncation, or
+//!   `--force`).
+//! - A write gets its reply when nothing can fail any more and its chunks are dirty and locked, perhaps before its bytes
+//!   are copied.
+//! - Pages are dropped only for a reason. A write to pages that were read while a drop was running drops its range once more
+//!   before its reply.
+//! - An object gets its name only after its bytes are on the disk. Every failure to store is reported to every open
+//!   descriptor.
+//!
+//! Safety:
+//!
+//! - No allocation depends on an unchecked number: documents, objects, decoded sizes, shard indexes and ranks have limits
+//!   that are checked first. A decoder never returns more than it was asked for.
+//! - Nothing outside the store's folder is opened: every path is resolved beneath one descriptor of the root.
+//! - If other users may enter the mount, no user gets what the store would refuse. An array's readers share only what all
+//!   of them may read (`store/readers.rs`), a link gives what its owner has (`store/directory/links.rs`), and the
+//!   descriptor that was checked is the one that is used.
+//! - Idle long memory has one limit for all threads, arrays and codecs together. A dirty chunk counts the memory that it
+//!   takes.
+//! - A request that has its reply at its deadline ends: every loop over chunks asks before each step whether the reply is
+//!   still waited for (`request.rs`). A session thread makes no more than a few thousand steps.
+//! - No panics: `unwrap`, `expect` and `panic` are denied outside tests. A panic in a library costs one request.
+//! - Unsafe code is in `sys` (with its parts memory, process and processor) and in
+//!   `codec/bytes_to_bytes/blosc/mod.rs` only. Each block gives its reason.
 //!
 //! # What is checked how
 //!
-//! `tests/` has five binaries, each a folder: `formats` (against other implementations and their files), `model` (random programs
-//! against plain models), `mount` (the program on a real mount), `faults` (damage, failures, crashes), `rules` (the sources and the
-//! command line). `cargo test --test mount page_cache::` runs one file of one.
+//! `tests/` has five binaries, each a folder: `formats` (other implementations and their files), `model` (random programs
+//! against plain models), `mount` (the program on a real mount), `faults` (damage, failures, crashes), `rules` (the sources
+//! and the command line). `cargo test --test mount page_cache::` runs one file of one.
 //!
-//! - Any sequence of reads, writes, truncations, failures and remounts: `tests/model/fs_model.rs`, against a byte vector for each file.
-//! - Any interleaving of writers, readers, flushers, the timer and the store: `array/interleavings`. The locks, atomics and threads
-//!   of `array` come from `array/sync.rs`; with the feature `shuttle` they are that library's, and this layer's own code runs over
-//!   a store in memory under schedules drawn at random: one load at a time, nothing that was written is lost or seen to go back,
-//!   what was synced lasts, a unit is clean only if nothing changed meanwhile. Weak memory orders are not modelled.
+//! - Any sequence of reads, writes, truncations, failures and remounts: `tests/model/fs_model.rs`, against a byte vector
+//!   for each file.
+//! - Any interleaving of writers, readers, flushers, the timer and the store: `array/interleavings`. The locks, atomics and
+//!   threads of `array` come from `array/sync.rs`. With the feature `shuttle` they are that library's, and this layer's own
+//!   code runs over a store in memory under random schedules. Checked: one load at a time; no write is lost or seen to go
+//!   back; synced writes are durable; a chunk is clean only if nothing changed meanwhile. Weak memory orders are not
+//!   modelled.
 //! - The kernel's half, with its page cache and memory maps: `tests/mount/exercisers.rs` on a real mount.
+//! - Crashes and power cuts: `tests/faults/crash.rs` and `tests/faults/power_loss.rs`.
 //!
 //! # What is absent
 //!
-//! - Nothing makes or removes nodes: no create, no rename, no resize. Metadata documents are never written by data.
-//! - No journal: what was not yet stored when the daemon dies is lost, and nothing was promised about it.
-//! - No own thread pool per array, no async runtime: `array/workers.rs` is all the concurrency that decoding has.
+//! - Nothing makes or removes nodes: no create, no rename, no resize. Writing data never writes metadata documents.
+//! - No journal: if the daemon dies, writes that were not yet stored are lost. No promise covers them before fsync.
+//! - No thread pool per array, no async runtime: `array/workers.rs` is all the concurrency of decoding.
 //! - No FUSE type outside `mount`, and none in `mount/fs`.
-//! - No codec knows a store key: errors get their key from the layer that knows it.
+//! - No codec knows a store key: the layer that knows the key adds it to the error.
 
 pub mod array;
 pub mod codec;

@@ -1,42 +1,43 @@
-//! Whether the request that a thread works for still waits for its reply. Uses `error`.
+//! Whether the request that a thread serves still waits for its reply. Uses `error`.
 //!
-//! At its deadline a request is answered with an error, and what its thread still does is of no use to anybody. The store is asked once
-//! more at most: every loop whose length is a number of chunks calls [`check`] before each of them. A thread that works
-//! for no request, such as one that stores, is never told to stop.
+//! At its deadline a request gets an error, and further work for it is useless. Every loop over a number of
+//! chunks calls [`check`] before each step, so a request asks the store at most once more after its deadline. A thread
+//! that serves no request, such as a write-back thread, is never told to stop.
 
 use std::cell::RefCell;
 
 use crate::error::{Error, Result};
 
-/// Tells whether a request waits.
+/// Tells whether a request still waits.
 type Waits = Box<dyn Fn() -> bool>;
 
 thread_local! {
     static PRESENT: RefCell<Option<Waits>> = const { RefCell::new(None) };
 }
 
-/// Ends the work for a request, also where it panics.
-struct Ending;
+/// Ends the work for a request, also if it panics.
+struct FinishGuard;
 
-impl Drop for Ending {
+impl Drop for FinishGuard {
     fn drop(&mut self) {
         PRESENT.take();
     }
 }
 
-/// Does `work` for a request, or for a reader who asks for it next; `is_waiting` tells whether it is still wanted.
+/// Does `work` for a request, or ahead of a reader's next request. `is_waiting` tells whether the result is still
+/// wanted.
 pub fn work_for(is_waiting: impl Fn() -> bool + 'static, work: impl FnOnce()) {
     PRESENT.set(Some(Box::new(is_waiting)));
-    let _ending = Ending;
+    let _guard = FinishGuard;
     work();
 }
 
-/// Whether this thread's request waits for its reply. Always, where it works for none.
+/// Whether this thread's request still waits for its reply. Always `true` for a thread that serves no request.
 pub fn is_waiting() -> bool {
     PRESENT.with_borrow(|present| present.as_ref().is_none_or(|is_waiting| is_waiting()))
 }
 
-/// Fails where this thread's request was answered meanwhile; `key` is what it asks the store for.
+/// Fails if this thread's request already has its reply. `key` is the key that the thread is about to read.
 pub fn check(key: &str) -> Result<()> {
     if is_waiting() { Ok(()) } else { Err(Error::TimedOut { key: key.to_owned() }) }
 }
@@ -48,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_ends_when_its_request_was_answered() {
+    fn work_ends_after_its_reply() {
         assert!(check("a").is_ok(), "this thread works for no request");
         let waits = Rc::new(std::cell::Cell::new(true));
         let asked = Rc::clone(&waits);

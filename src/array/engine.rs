@@ -1,6 +1,6 @@
-//! What all arrays of one process share: the chunk cache, the decoding threads.
+//! The parts that all arrays of one process share: the chunk cache, the decoding threads, the write-back timer.
 //!
-//! Uses nothing but its neighbours in `array`.
+//! Uses the rest of `array`, and `error` and `sys`.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Once, Weak};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::array::Inner;
 use crate::array::cache::ChunkCache;
-use crate::array::readahead::replies::GatheredBytes;
+use crate::array::readahead::replies::ReplyBudget;
 use crate::array::source::open_objects::OpenObjects;
 use crate::array::source::resumable_decoders::ResumableDecoders;
 use crate::array::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,51 +19,51 @@ use crate::array::write::semaphore::Semaphore;
 use crate::error::Error;
 use crate::sys::keep_freed_memory;
 
-/// The chunk cache and the threads behind every array of a mount.
+/// The chunk cache and the threads of every array of a mount.
 pub struct Engine {
     /// Decoded chunks.
     pub(super) cache: ChunkCache,
-    /// Raw chunks that are read.
+    /// Open objects of uncompressed chunks.
     pub(super) objects: OpenObjects,
-    /// Decoders between two parts of a chunk.
-    pub(super) streams: ResumableDecoders,
-    /// What is gathered ahead of readers.
-    pub(super) gathered_bytes: GatheredBytes,
+    /// Suspended decoders.
+    pub(super) decoders: ResumableDecoders,
+    /// The memory of replies that are prepared ahead of readers.
+    pub(super) reply_budget: ReplyBudget,
     /// Decoding threads.
     pub(super) workers: Workers,
-    /// To encode; as many as there are decoding threads.
+    /// Limits the threads that encode; as many as there are decoding threads.
     pub(super) encoders: Semaphore,
     next_array: AtomicU64,
     pub(super) decoded_chunks: AtomicU64,
     pub(super) decoded_bytes: AtomicU64,
-    /// Readers are given each byte once, and keep it themselves.
+    /// Readers receive each byte once and keep it themselves.
     pub(super) readers_keep: AtomicBool,
     dirty_limit_bytes: AtomicU64,
     /// Bytes written and not yet stored.
     pub(super) dirty_bytes: AtomicU64,
-    /// DirtyMap read because they were written in part.
+    /// Chunks loaded because a write covered only a part of them.
     pub(super) bases_read: AtomicU64,
     pub(super) chunks_encoded: AtomicU64,
     pub(super) objects_stored: AtomicU64,
-    /// Arrays that are written, or have something dirty that could not be stored yet: kept alive until it is.
+    /// Arrays that have writers, or dirty chunks that could not be stored yet. The list keeps them alive.
     written: Mutex<Vec<Arc<Inner>>>,
-    /// The timer stores what was not written for so long; `None`: there is no timer.
+    /// The timer stores a chunk after this time without a write. `None`: there is no timer.
     settle: Mutex<Option<Duration>>,
-    /// The arrays, by number, that hang in the store while they are stored: left alone but by who asks for them.
+    /// Numbers of the arrays that hang in the store during write-back. Only explicit requests store them.
     pub(super) hanging: Mutex<HashSet<u64>>,
     timer: Once,
 }
 
-/// What the engine has done so far.
+/// Counts since the engine started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EngineCounters {
-    /// DirtyMap found in the cache.
+    /// Chunks found in the cache.
     pub hits: u64,
-    /// DirtyMap that had to be loaded.
+    /// Chunks loaded.
     pub misses: u64,
-    /// DirtyMap dropped to make room.
+    /// Chunks evicted.
     pub evictions: u64,
-    /// DirtyMap decoded.
+    /// Chunks decoded.
     pub decoded_chunks: u64,
     /// Their bytes.
     pub decoded_bytes: u64,
@@ -73,21 +73,21 @@ pub struct EngineCounters {
     pub cache_limit_bytes: u64,
     /// Bytes written and not yet stored.
     pub dirty_bytes: u64,
-    /// DirtyMap read because they were written in part.
+    /// Chunks loaded because a write covered only a part of them.
     pub bases_read: u64,
-    /// DirtyMap encoded.
+    /// Chunks encoded.
     pub chunks_encoded: u64,
     /// Objects put or deleted.
     pub objects_stored: u64,
 }
 
-/// A chunk that was written this recently is left to gather more by the timer.
+/// Default write-back delay: a chunk that was written more recently may still collect writes.
 const SETTLE: Duration = Duration::from_secs(5);
 
-/// How often the timer looks for what has settled.
+/// How often the timer looks for chunks to store.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Where one array's storing hangs, the others' wait no longer than this.
+/// When one array's write-back hangs, the others wait no longer than this.
 const QUIET: Duration = Duration::from_secs(2);
 
 fn tick(engine: &Weak<Engine>) {
@@ -99,13 +99,13 @@ fn tick(engine: &Weak<Engine>) {
     }
 }
 
-/// What codec libraries allocate for one chunk, up to this, is kept by the allocator for the next.
+/// The allocator keeps allocations of codec libraries up to this size for the next chunk.
 const KEPT_BY_ALLOCATOR_BYTES: i32 = 4 << 20;
-/// The allocator's arenas: what is long comes from `memory`, and what is short seldom keeps threads waiting for each other.
+/// The allocator's arenas. Long buffers come from `memory`, and short ones seldom make threads wait for each other.
 const ARENAS: i32 = 2;
 
 impl Engine {
-    /// An engine whose cache holds at most `cache_limit_bytes` and that decodes on `threads` threads.
+    /// An engine with a cache of at most `cache_limit_bytes` that decodes on `threads` threads.
     pub fn new(cache_limit_bytes: u64, threads: usize) -> Arc<Self> {
         let workers = Workers::new(threads);
         keep_freed_memory(KEPT_BY_ALLOCATOR_BYTES, ARENAS);
@@ -113,8 +113,8 @@ impl Engine {
         Arc::new(Engine {
             cache: ChunkCache::new(cache_limit_bytes),
             objects: OpenObjects::default(),
-            streams: ResumableDecoders::default(),
-            gathered_bytes: GatheredBytes::new(cache_limit_bytes),
+            decoders: ResumableDecoders::default(),
+            reply_budget: ReplyBudget::new(cache_limit_bytes),
             workers,
             encoders,
             next_array: AtomicU64::new(1),
@@ -138,17 +138,17 @@ impl Engine {
         self.workers.are_idle()
     }
 
-    /// Sets how many bytes may be dirty before a writer has to wait (a quarter of the cache's limit, unless set).
+    /// Sets how many bytes may be dirty before writers wait (default: a quarter of the cache limit).
     pub fn set_dirty_limit_bytes(&self, limit_bytes: u64) {
         self.dirty_limit_bytes.store(limit_bytes, Ordering::Relaxed);
     }
 
-    /// Sets how long a chunk is left to gather more (5 seconds, unless set); `None`, before anything is written: no timer.
+    /// Sets the write-back delay (default: 5 seconds). `None`, before the first write, means no timer.
     pub fn set_writeback_delay(&self, settle: Option<Duration>) {
         *self.settle.lock() = settle;
     }
 
-    /// Stores what was not written for as long as `settle`: what the timer does each second.
+    /// Stores the chunks that no write has touched for `settle`. The timer calls this each second.
     pub fn store_settled(self: &Arc<Self>, settle: Duration) {
         store_each(self, self.answering(), QUIET, move |array| {
             array.store_settled(settle);
@@ -156,7 +156,7 @@ impl Engine {
         });
     }
 
-    /// Tells that what a reader was given it keeps itself, as the kernel's page cache does.
+    /// States that readers keep what they receive, as the kernel's page cache does.
     pub fn let_readers_keep(&self) {
         self.readers_keep.store(true, Ordering::Relaxed);
     }
@@ -169,10 +169,10 @@ impl Engine {
         self.dirty_bytes.load(Ordering::Acquire) > self.dirty_limit_bytes()
     }
 
-    /// Remembers an array that is written, and starts the timer that stores what has settled.
+    /// Adds an array to the written arrays, and starts the timer.
     pub(super) fn register(self: &Arc<Self>, array: &Arc<Inner>) {
         let mut written = self.written.lock();
-        // One that grew takes its predecessor's place.
+        // An array that grew replaces its predecessor.
         written.retain(|known| !Arc::ptr_eq(&known.writing, &array.writing));
         written.push(Arc::clone(array));
         drop(written);
@@ -189,12 +189,12 @@ impl Engine {
         });
     }
 
-    /// Forgets an array that nobody writes and that has nothing dirty.
+    /// Removes an array that has no writer and no dirty chunk.
     pub(super) fn unregister(&self, array: &Inner) {
         self.written.lock().retain(|known| !Arc::ptr_eq(&known.writing, &array.writing));
     }
 
-    /// Whether an array is among those that are written.
+    /// Whether an array is among the written arrays.
     pub(super) fn is_registered(&self, array: &Inner) -> bool {
         self.written.lock().iter().any(|known| Arc::ptr_eq(&known.writing, &array.writing))
     }
@@ -203,7 +203,7 @@ impl Engine {
         self.written.lock().clone()
     }
 
-    /// The written arrays that do not hang.
+    /// The written arrays that do not hang in the store.
     fn answering(&self) -> Vec<Arc<Inner>> {
         let mut arrays = self.written();
         let hanging = self.hanging.lock();
@@ -211,15 +211,16 @@ impl Engine {
         arrays
     }
 
-    /// Stores what other arrays than `but` have dirty, until there is room. What fails is told to those who wrote it.
+    /// Stores dirty chunks of all arrays but `but`, until dirty bytes are below the limit. Each array counts its own
+    /// failures.
     pub(super) fn make_others_store(self: &Arc<Self>, but: &Inner) {
         let mut others = self.answering();
         others.retain(|array| !Arc::ptr_eq(&array.writing, &but.writing) && array.is_dirty());
         store_each(self, others, QUIET, Inner::store_now);
     }
 
-    /// Stores everything that is dirty and makes it last. Gives up on what hangs when nothing was stored for `quiet`. What could
-    /// not be stored: by array, why.
+    /// Stores all dirty chunks and makes them durable. Gives up on arrays that hang after `quiet` without a stored
+    /// object. Returns the path and the error of each array that failed.
     pub fn store_all(self: &Arc<Self>, quiet: Duration) -> Vec<(String, Error)> {
         store_each(self, self.written(), quiet, Inner::store_all)
     }

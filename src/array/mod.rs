@@ -1,24 +1,29 @@
-//! Arrays as flat bytes: grid arithmetic, the chunk cache, and reading through both.
+//! Arrays as flat files.
 //!
-//! Uses `error`, `store`, `metadata`, `codec`.
+//! A **chunk** is the smallest part of an array that decodes on its own: an inner chunk of a shard, or a chunk of the
+//! chunk grid where the array is not sharded. All of this layer uses the word in this sense. A **stored object** holds
+//! one shard or one such chunk.
 //!
-//! [`Array::open`] turns metadata into a *served* array: order F is served by reversing the axes and putting a
-//! transpose before the codec chain, so that everything behind it knows C order only; big-endian elements are the
-//! pipeline's last fix-up.
+//! [`Array::open`] turns metadata into the *served* array: the elements in the order in which the file shows them. For
+//! order F it reverses the axes and puts a transpose before the codec chain, so all later code knows order C only.
+//! Big-endian elements are a last fix-up of the pipeline.
+//!
+//! Uses `error`, `memory`, `metadata`, `store`, `codec`, `request` and `sys`.
 //!
 //! | room | what lives there |
 //! |---|---|
-//! | `geometry/` | index arithmetic: which chunks a range touches, and how their bytes lie in it |
+//! | `geometry/` | index arithmetic: the chunks that a range touches, and where their bytes lie in it |
 //! | `cache/` | decoded chunks in memory |
 //! | `source/` | where chunks are stored: keys, shards and their indexes, versions of objects |
 //! | `write/` | from write(2) to the store: dirty chunks, encoding, write-back |
 //! | `read/` | from read(2) to chunks |
-//! | `readahead/` | what is decoded and copied ahead of sequential readers |
+//! | `readahead/` | decoding and copying ahead of sequential readers |
 //! | `variable/` | arrays of strings and bytes, element by element |
+//! | `interleavings/` | tests under random schedules |
 //! | `engine.rs`, `workers.rs`, `sync.rs` | what all arrays share: the cache, the decoding threads, locks |
-//! | `verify.rs` | decodes everything and reports what is damaged |
+//! | `verify.rs` | decodes every stored chunk and reports damage |
 //!
-//! Each room uses only those above it; the methods of `Inner` are in the room that they belong to.
+//! A folder uses only the folders above it in this list. The methods of `Inner` live in the folder of their subject.
 
 mod cache;
 mod engine;
@@ -83,12 +88,12 @@ pub struct Layout {
     pub byte_order: ByteOrder,
 }
 
-/// One array, open for reading as a flat file.
+/// One array, served as a flat file.
 pub struct Array {
     inner: Arc<Inner>,
 }
 
-/// What the tasks of the decoding threads share with the array.
+/// The part of an array that tasks of the decoding threads share.
 struct Inner {
     engine: Arc<Engine>,
     store: Arc<dyn Store>,
@@ -97,28 +102,28 @@ struct Inner {
     path: String,
     number: u64,
     epoch: AtomicU64,
-    /// Shared with the arrays that this one grew out of.
+    /// Shared with the arrays from which this one grew.
     writing: Arc<WriteState>,
     /// The grid of chunks.
     grid: Grid,
-    /// What of the chunks is read and cached by itself; chosen when the first of them is read.
+    /// The parts of chunks that are read and cached by themselves. Set by the first read.
     strips: OnceLock<Strips>,
     source: Box<dyn Source>,
-    /// Shape of the shards in array order, where chunks are inner chunks.
+    /// Shape of the shards in array order, where the array is sharded.
     shard_shape: Option<Vec<u64>>,
     /// One element as served.
     fill: Vec<u8>,
     skipped_codecs: Vec<String>,
     served: SeenVersions,
-    /// Readers that go through it in served order.
-    streams: AtomicUsize,
-    /// Slabs of strips that such readers were given, and keep.
-    passed: Consumed,
+    /// How many readers go through the array sequentially.
+    sequential_readers: AtomicUsize,
+    /// Slabs that such readers received in full and keep themselves.
+    consumed: Consumed,
 }
 
 impl Array {
-    /// Builds the codec chain of an array at `path` (`""` is the root). Fails with `Unsupported` or `Metadata`,
-    /// naming the document and the member.
+    /// Builds the codec chain of an array at `path` (`""` is the root). Fails with `Unsupported` or `Metadata`, and
+    /// names the document and the member.
     pub fn open(
         engine: &Arc<Engine>,
         store: &Arc<dyn Store>,
@@ -129,14 +134,15 @@ impl Array {
         Array::build(engine, store, path, metadata, layout, Arc::default())
     }
 
-    /// The array that another program made of `self` by making it longer along its slowest served axis: dirty chunks,
-    /// writers and the lock go over to it, and `self` stores nothing any more. `Stale` where that cannot be.
+    /// The array after another program has made `self` longer along its slowest served axis. The dirty chunks, the
+    /// writers and the lock move to the new array; `self` stores nothing from then on. Fails with `Stale` where the new
+    /// array cannot continue the old one.
     pub fn grown(&self, metadata: Arc<ArrayMetadata>, layout: Layout) -> Result<Arc<Array>> {
         let inner = &self.inner;
         let writing = Arc::clone(&inner.writing);
         let grown = Array::build(&inner.engine, &inner.store, &inner.path, metadata, layout, writing)?;
         grown.inner.take_over(inner)?;
-        // What readers hold was served by `self`, and is not compared with anything here.
+        // Readers hold data that `self` served. The new array has no versions to compare with it.
         grown.inner.served.note_change();
         Ok(grown)
     }
@@ -196,19 +202,19 @@ impl Array {
             fill,
             skipped_codecs,
             served: SeenVersions::default(),
-            streams: AtomicUsize::new(0),
-            passed: Consumed::default(),
+            sequential_readers: AtomicUsize::new(0),
+            consumed: Consumed::default(),
             metadata,
         };
         Ok(Arc::new(Array { inner: Arc::new(inner) }))
     }
 
-    /// Its metadata.
+    /// The array's metadata.
     pub fn metadata(&self) -> &Arc<ArrayMetadata> {
         &self.inner.metadata
     }
 
-    /// Whether what is read after it was stored is always what was written.
+    /// Whether a read after write-back always returns what was written.
     pub fn is_lossless(&self) -> bool {
         self.inner.source.is_lossless()
     }
@@ -218,24 +224,30 @@ impl Array {
         self.inner.grid.size_bytes()
     }
 
-    /// Shape of the shards, where inner chunks are decoded on their own.
+    /// The error for a range that does not lie in the file.
+    fn past_the_end(&self, offset: u64, length: usize) -> Error {
+        let (end, size) = (offset.saturating_add(length as u64), self.size_bytes());
+        Error::InvalidValue(format!("range {offset}..{end} is past the end of the file ({size} bytes)"))
+    }
+
+    /// Shape of the shards, where the array is sharded.
     pub fn shard_shape(&self) -> Option<&[u64]> {
         self.inner.shard_shape.as_deref()
     }
 
-    /// Codecs that were skipped because they need not be understood: such an array is never written.
+    /// Unknown codecs that were skipped because the document allows it. Such an array is never written.
     pub fn skipped_codecs(&self) -> &[String] {
         &self.inner.skipped_codecs
     }
 }
 
 impl Inner {
-    fn place(&self) -> LoadContext<'_> {
+    fn load_context(&self) -> LoadContext<'_> {
         LoadContext {
             store: self.store.as_ref(),
             served: &self.served,
             cache: &self.engine.cache,
-            streams: Some(&self.engine.streams),
+            decoders: Some(&self.engine.decoders),
             array: self.number,
             epoch: self.epoch.load(Ordering::Acquire),
         }
@@ -250,14 +262,14 @@ impl Drop for Array {
     fn drop(&mut self) {
         self.inner.engine.cache.forget_array(self.inner.number);
         self.inner.engine.objects.forget_array(self.inner.number);
-        self.inner.engine.streams.forget_array(self.inner.number);
+        self.inner.engine.decoders.forget_array(self.inner.number);
     }
 }
 
 /// A source, and the shape of its shards.
 type SourceAndShards = (Box<dyn Source>, Option<Vec<u64>>);
 
-/// The source of an array's chunks, and the served shape of its shards where chunks are inner chunks.
+/// The source of an array's chunks, and the served shape of its shards if it is sharded.
 fn source(parts: Parts) -> Result<SourceAndShards> {
     Ok(match Sharded::new(parts)? {
         Ok(sharded) => {
@@ -268,7 +280,7 @@ fn source(parts: Parts) -> Result<SourceAndShards> {
     })
 }
 
-/// Why an array has no flat form.
+/// The reason why an array has no flat form.
 fn no_item_size(metadata: &ArrayMetadata) -> String {
     let stored = |member: &str| metadata.document.get(member).map(ToString::to_string).unwrap_or_default();
     let member = match metadata.zarr_format {

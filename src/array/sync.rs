@@ -1,7 +1,7 @@
 //! Locks, condition variables, atomics and threads of this layer. Uses nothing of the crate.
 //!
-//! Those of parking_lot and the standard library. With the feature `shuttle` those of shuttle, under the same names: then the tests
-//! of `interleavings` decide after each operation on one of them which thread goes on.
+//! They are those of parking_lot and the standard library. With the feature `shuttle` they are shuttle's, under the
+//! same names: after each operation on one of them, the tests in `interleavings` choose the thread that runs next.
 
 use std::io;
 
@@ -22,8 +22,8 @@ pub fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> io::Result<th
     thread::Builder::new().name(name).spawn(run)
 }
 
-/// Has up to `count` threads do the same work, and waits for all of them. This thread is one of them; where others cannot be
-/// started, the work takes longer.
+/// Runs the same work on up to `count` threads, this thread included, and waits for all of them. If threads cannot be
+/// started, fewer do the work.
 pub fn on_threads(count: usize, name: &str, work: impl Fn() + Sync) {
     thread::scope(|scope| {
         for _ in 1..count {
@@ -34,7 +34,8 @@ pub fn on_threads(count: usize, name: &str, work: impl Fn() + Sync) {
         }
         #[cfg(not(feature = "shuttle"))]
         work();
-        // shuttle wakes the owner of a scope whose threads have ended, whatever it waits for: here for nothing else.
+        // shuttle wakes the owner of a scope when its threads end, whatever the owner waits for. So the owner does no
+        // work itself.
         #[cfg(feature = "shuttle")]
         drop(scope.spawn(&work));
     });
@@ -51,13 +52,13 @@ mod scheduled {
     #[derive(Debug, Default)]
     pub struct Mutex<T>(InnerMutex<T>);
 
-    /// Empty only while its thread waits for a condition.
+    /// Empty only while its thread waits on a condition variable.
     pub struct MutexGuard<'a, T>(Option<InnerGuard<'a, T>>);
 
     #[derive(Debug, Default)]
     pub struct Condvar(Inner);
 
-    /// Whoever comes while another makes the value makes one, too.
+    /// A thread that comes while another makes the value makes one, too; the first value stays.
     #[derive(Debug, Default)]
     pub struct OnceLock<T>(std::sync::OnceLock<T>);
 
@@ -94,7 +95,7 @@ mod scheduled {
             self.0.try_lock().ok().map(|guard| MutexGuard(Some(guard)))
         }
 
-        /// Nothing is waited for here.
+        /// Does not wait.
         pub fn try_lock_until(&self, _deadline: std::time::Instant) -> Option<MutexGuard<'_, T>> {
             self.try_lock()
         }
@@ -114,14 +115,14 @@ mod scheduled {
     impl<T> Deref for MutexGuard<'_, T> {
         type Target = T;
         fn deref(&self) -> &T {
-            self.0.as_ref().expect("its thread waits")
+            self.0.as_ref().expect("the guard is empty only during a wait")
         }
     }
 
     #[allow(clippy::expect_used)]
     impl<T> DerefMut for MutexGuard<'_, T> {
         fn deref_mut(&mut self) -> &mut T {
-            self.0.as_mut().expect("its thread waits")
+            self.0.as_mut().expect("the guard is empty only during a wait")
         }
     }
 
@@ -136,7 +137,7 @@ mod scheduled {
             }
         }
 
-        /// Nothing times out here.
+        /// Never times out.
         pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _timeout: std::time::Duration) {
             self.wait(guard);
         }

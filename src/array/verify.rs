@@ -1,7 +1,8 @@
-//! Checking: every stored chunk of an array decoded once, damage reported by key.
+//! Verification: decodes every stored chunk of an array once and reports damage by key.
 //!
-//! Uses its neighbours in `array`. Nothing is kept in the cache. What to look at is what the store lists, as `stored_objects.rs`
-//! finds it, a little ahead of the threads that decode: neither what is declared nor what is stored is ever held as a whole.
+//! Uses its neighbours in `array`, `store` and `error`. Leaves nothing in the cache. The store's listing says which
+//! chunks to decode (`source/stored_objects.rs`). The listing runs a little ahead of the decoding threads, so neither
+//! the declared nor the stored chunks are ever all in memory.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,32 +15,33 @@ use crate::array::cache::Content;
 use crate::error::{Error, Result};
 use crate::store::Object;
 
-/// DirtyMap that were listed and wait for a thread.
-const UNITS_AHEAD: usize = 4096;
+/// Chunks that are listed and wait for a thread.
+const CHUNKS_AHEAD: usize = 4096;
 
-/// How far a check is.
+/// The progress of a check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// DirtyMap looked at.
+    /// Chunks checked.
     pub done: u64,
-    /// DirtyMap of the objects that are stored.
+    /// Chunks of all stored objects.
     pub total: u64,
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckOutcome {
-    /// DirtyMap that are stored and decode.
+    /// Stored chunks that decode.
     pub sound: u64,
-    /// DirtyMap that are not stored (fill value).
+    /// Chunks that are not stored (fill value).
     pub missing: u64,
-    /// DirtyMap that cannot be read.
+    /// Chunks that cannot be read.
     pub damaged: u64,
 }
 
 impl Array {
-    /// Decodes every stored chunk on `threads` threads. `report` is told of each one that cannot be read, with the key of its
-    /// object, and of each folder that cannot be listed; `progress` now and then, from any of the threads.
+    /// Decodes every stored chunk on `threads` threads. Calls `report` for each chunk that cannot be read, with the key
+    /// of its object, and for each folder that cannot be listed. Calls `progress` after each chunk, from any of the
+    /// threads.
     pub fn check(
         &self,
         threads: usize,
@@ -50,7 +52,7 @@ impl Array {
         let total = self.stored_chunks();
         let done = AtomicU64::new(0);
         let outcome = Mutex::new(CheckOutcome::default());
-        let (sender, receiver) = sync_channel::<u64>(UNITS_AHEAD);
+        let (sender, receiver) = sync_channel::<u64>(CHUNKS_AHEAD);
         let receiver = Mutex::new(receiver);
         std::thread::scope(|scope| {
             for _ in 0..threads.max(1) {
@@ -64,7 +66,7 @@ impl Array {
                 });
             }
             let mut found = |object| {
-                // A shard of shards may have more chunks than memory has room for their numbers.
+                // A shard of shards may have more chunks than a list of numbers in memory could hold.
                 inner.grid.each_index(&inner.source.chunk_ranges(object), &mut |chunk| match sender
                     .send(chunk)
                 {
@@ -80,7 +82,7 @@ impl Array {
         outcome
     }
 
-    /// DirtyMap of the objects that are stored now.
+    /// Chunks of all objects that are stored now.
     fn stored_chunks(&self) -> u64 {
         let source = &self.inner.source;
         let mut chunks = 0;
@@ -95,15 +97,15 @@ impl Array {
 
     fn check_chunk(&self, chunk: u64, outcome: &Mutex<CheckOutcome>, report: &(dyn Fn(&str, &Error) + Sync)) {
         let inner = &self.inner;
-        let place = inner.place();
+        let ctx = inner.load_context();
         let index = inner.grid.index(chunk);
         let found = if inner.source.is_raw() {
-            inner.source.open_raw(&place, &index).and_then(|object| match object {
+            inner.source.open_raw(&ctx, &index).and_then(|object| match object {
                 Some(object) => read_through(object.as_ref()).map(|()| true),
                 None => Ok(false),
             })
         } else {
-            inner.source.load(&place, &index).map(|(content, _)| !matches!(content, Content::Absent))
+            inner.source.load(&ctx, &index).map(|(content, _)| !matches!(content, Content::Absent))
         };
         let mut outcome = outcome.lock();
         match found {
@@ -112,14 +114,14 @@ impl Array {
             Err(error) => {
                 outcome.damaged += 1;
                 drop(outcome);
-                let key = inner.source.key(&place, &index).unwrap_or_default();
+                let key = inner.source.key(&ctx, &index).unwrap_or_default();
                 report(&key, &error);
             }
         }
     }
 }
 
-/// Reads all of an object, to see whether the store gives it.
+/// Reads all of an object, to check that the store can.
 fn read_through(object: &dyn Object) -> Result<()> {
     let mut part = vec![0; 1 << 20];
     let mut offset = 0;

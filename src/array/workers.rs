@@ -1,7 +1,6 @@
-//! The decoding threads: demanded chunks first, then what is decoded ahead.
+//! The decoding threads. They take demanded tasks first, then tasks of readahead.
 //!
-//! Uses `sync.rs` alone. Invariant: a task never waits for another task of the queue, so that the
-//! threads cannot lock each other out.
+//! Uses `sync.rs` alone. Invariant: a task never waits for another task of the queue, so the threads cannot deadlock.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -11,7 +10,7 @@ use crate::array::sync::atomic::{AtomicUsize, Ordering};
 use crate::array::sync::thread::{self, JoinHandle};
 use crate::array::sync::{self, Condvar, Mutex};
 
-/// What is shared among threads: so much for each, at least.
+/// A thread joins shared work only if its share is at least this long.
 const MIN_SHARE: usize = 64;
 
 /// Work for a thread.
@@ -28,7 +27,7 @@ struct Queue {
 struct Shared {
     queue: Mutex<Queue>,
     filled: Condvar,
-    /// Tasks that wait or run.
+    /// Tasks that are queued or run.
     unfinished: AtomicUsize,
 }
 
@@ -39,7 +38,7 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// Starts `threads` threads (at least 1). Fewer, if the system gives no more.
+    /// Starts `threads` threads (at least 1), or fewer if the system refuses some.
     pub fn new(threads: usize) -> Self {
         let shared = Arc::new(Shared::default());
         let threads = (0..threads.max(1))
@@ -62,26 +61,26 @@ impl Workers {
         self.threads.len()
     }
 
-    /// Queues work that a reader waits for.
+    /// Queues a task that a reader waits for.
     pub fn demand(&self, task: Task) {
         self.shared.unfinished.fetch_add(1, Ordering::Relaxed);
         self.shared.queue.lock().demanded.push_back(task);
         self.shared.filled.notify_one();
     }
 
-    /// Queues work that nobody waits for yet.
+    /// Queues a task of readahead, for which no reader waits yet.
     pub fn ahead(&self, task: Task) {
         self.shared.unfinished.fetch_add(1, Ordering::Relaxed);
         self.shared.queue.lock().ahead.push_back(task);
         self.shared.filled.notify_one();
     }
 
-    /// Calls `run` with each number below `count`, on this thread and on those that have nothing else to do, until it says that it is
-    /// enough. Returns when no call is under way any more.
+    /// Calls `run` with each number below `count`, on this thread and on idle decoding threads, until `run` breaks.
+    /// Returns when no call runs any more.
     pub fn share(&self, count: usize, run: impl Fn(usize) -> ControlFlow<()> + Send + Sync + 'static) {
         let taken = AtomicUsize::new(0);
         let share = Arc::new(Share { count, run, taken, under_way: Mutex::new(0), ended: Condvar::new() });
-        // A thread that comes when nothing is left has no part in it, so that this one never waits for the queue.
+        // A thread that finds no number left does not join, so this thread never waits for the queue.
         for _ in 1..self.count().min(count / MIN_SHARE) {
             let share = Arc::clone(&share);
             self.demand(Box::new(move || share.work()));
@@ -93,12 +92,12 @@ impl Workers {
         }
     }
 
-    /// Whether no task waits or runs.
+    /// Whether no task is queued or runs.
     pub fn are_idle(&self) -> bool {
         self.shared.unfinished.load(Ordering::Relaxed) == 0
     }
 
-    /// Tasks of the second queue that have not begun.
+    /// How many tasks of readahead have not started.
     pub fn waiting_ahead(&self) -> usize {
         self.shared.queue.lock().ahead.len()
     }
@@ -110,22 +109,22 @@ struct Share<F> {
     run: F,
     /// The lowest number that no thread has taken.
     taken: AtomicUsize,
-    /// Threads that are at it.
+    /// Threads that take part now.
     under_way: Mutex<usize>,
     ended: Condvar,
 }
 
 impl<F: Fn(usize) -> ControlFlow<()>> Share<F> {
     fn work(&self) {
-        struct Ending<'a>(&'a Mutex<usize>, &'a Condvar);
-        impl Drop for Ending<'_> {
+        struct FinishGuard<'a>(&'a Mutex<usize>, &'a Condvar);
+        impl Drop for FinishGuard<'_> {
             fn drop(&mut self) {
                 *self.0.lock() -= 1;
                 self.1.notify_all();
             }
         }
         *self.under_way.lock() += 1;
-        let _ending = Ending(&self.under_way, &self.ended);
+        let _guard = FinishGuard(&self.under_way, &self.ended);
         loop {
             let number = self.taken.fetch_add(1, Ordering::Relaxed);
             if number >= self.count {
@@ -156,9 +155,9 @@ fn work(shared: &Shared) {
                 shared.filled.wait(&mut queue);
             }
         };
-        // A panic in a codec library costs its reader an error, not the mount a thread.
+        // A panic in a codec library fails one request. It does not end a thread of the mount.
         if std::panic::catch_unwind(std::panic::AssertUnwindSafe(task)).is_err() {
-            log::error!("a decoding task panicked; the request that needed it fails");
+            log::error!("a decoding task panicked; its request fails");
         }
         shared.unfinished.fetch_sub(1, Ordering::Relaxed);
     }

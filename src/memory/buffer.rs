@@ -1,4 +1,4 @@
-//! The memory of one long thing, given back to the pool when it is dropped. Uses its neighbour `pool` and `sys`.
+//! A long buffer. Dropping it returns its memory to the pool. Uses its neighbour `pool` and `sys`.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -16,36 +16,36 @@ const MIN_SPARSE_BYTES: usize = 8 << 10;
 const MAX_SPARSE_BUFFERS: usize = 16 << 10;
 static SPARSE_BUFFERS: AtomicUsize = AtomicUsize::new(0);
 
-/// The memory of shorter buffers is provided as it is touched: several share a huge page.
+/// The memory of shorter buffers is provided when it is touched, because several share a huge page.
 const MIN_PROVIDED_BYTES: usize = 2 << 20;
 
-/// Bytes in memory of their own; those of at least 64 KiB begin on a page.
+/// Bytes in memory of their own. A buffer of at least 64 KiB begins on a page.
 pub struct Buffer {
     memory: Memory,
-    /// As many of the memory's bytes as there are.
+    /// How many bytes of the memory the buffer uses.
     length: usize,
 }
 
 enum Memory {
     Allocated(Vec<u8>),
     Pooled(Pages),
-    /// Small pages, which go back to the system one by one or all together.
+    /// Small pages. They return to the system one by one or all together.
     Sparse(Pages),
 }
 
 impl Buffer {
-    /// `length` bytes of undefined (stale or zero) content, for what stays in memory.
+    /// `length` bytes of undefined (stale or zero) content, for a buffer that lives long.
     pub fn new(length: usize) -> Buffer {
         Buffer::of(length, Fit::Close).unwrap_or_else(|| Buffer::allocated(vec![0; length]))
     }
 
-    /// `length` bytes of undefined content for a moment: often in memory that was used before, which may be longer. `None` where
-    /// the system has no more.
+    /// `length` bytes of undefined content, for a buffer that lives briefly. Its memory is often recycled and may be
+    /// longer. `None` if the system has no more memory.
     pub fn transient(length: usize) -> Option<Buffer> {
         Buffer::of(length, Fit::Loose)
     }
 
-    /// As [`Buffer::new`], if there is memory that was used before.
+    /// Like [`Buffer::new`], but only from recycled memory.
     pub fn recycled(length: usize) -> Option<Buffer> {
         let is_pooled = length >= MIN_PAGES_BYTES;
         is_pooled
@@ -53,7 +53,7 @@ impl Buffer {
             .map(|pages| Buffer { memory: Memory::Pooled(pages), length })
     }
 
-    /// `length` zeros that take memory only where they are touched, in small pages, for what is written here and there.
+    /// `length` zeros in small pages that take memory only where they are touched, for scattered writes.
     pub fn sparse(length: usize) -> Buffer {
         let is_possible =
             length >= MIN_SPARSE_BYTES && SPARSE_BUFFERS.load(Ordering::Relaxed) < MAX_SPARSE_BUFFERS;
@@ -85,12 +85,12 @@ impl Buffer {
         matches!(self.memory, Memory::Sparse(_))
     }
 
-    /// Forgets the bytes from `length` on. They still take memory.
+    /// Drops the bytes from `length` on. They still take memory.
     pub fn truncate(&mut self, length: usize) {
         self.length = self.length.min(length);
     }
 
-    /// How much memory it takes, used or not.
+    /// The memory that the buffer takes, used or not.
     pub fn capacity(&self) -> usize {
         match &self.memory {
             Memory::Allocated(bytes) => bytes.capacity(),
@@ -98,7 +98,7 @@ impl Buffer {
         }
     }
 
-    /// What has its memory provided beside the thread that fills it, where that is worth a task.
+    /// A handle for another thread to provide the memory before it is filled, if that is worth a task.
     pub fn untouched(&self) -> Option<Untouched> {
         match &self.memory {
             Memory::Pooled(pages) if pages.len() >= MIN_PROVIDED_BYTES => Some(pages.untouched()),
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buffers_of_all_lengths_are_apart() {
+    fn buffers_do_not_overlap() {
         let lengths =
             [0, 1, MIN_PAGES_BYTES - 1, MIN_PAGES_BYTES, MIN_PAGES_BYTES + 1, 100_000, 100_000, 3 << 20];
         let kinds: [fn(usize) -> Buffer; 3] =
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_takes_memory_until_the_buffer_goes() {
+    fn truncation_keeps_the_capacity() {
         let mut buffer = Buffer::new(1 << 20);
         buffer.fill(5);
         buffer.truncate(10);

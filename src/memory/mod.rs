@@ -1,11 +1,11 @@
-//! The memory of everything that is long: decoded and encoded chunks, what codecs hand to one another, pieces of objects on
-//! their way into a file.
+//! The memory of long buffers: decoded and encoded chunks, buffers between codecs, parts of objects on their way into a
+//! file.
 //!
-//! [`Buffer`] is the memory of one of them; `pool.rs` keeps what is idle, with one limit for the whole process. Uses `sys`.
+//! [`Buffer`] is one such buffer. `pool.rs` keeps idle memory under one limit for the whole process. Uses `sys`.
 //!
 //! Invariants:
-//! - What is idle never takes more than the limit, however many threads, arrays and codecs there are.
-//! - A recycled buffer holds stale bytes: the caller overwrites all of it before anything reads it.
+//! - Idle memory never exceeds the limit, however many threads, arrays and codecs there are.
+//! - A recycled buffer holds stale bytes: the caller overwrites all of them before anything reads them.
 
 mod buffer;
 mod pool;

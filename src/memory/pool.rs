@@ -1,7 +1,7 @@
-//! The pages that nothing uses at the moment, kept for what comes next.
+//! Pages that are not in use, kept for the next buffer.
 //!
-//! Touching fresh pages costs more than a fast decoder, so a dropped buffer's pages are kept. There is one pool for the process,
-//! since what one stage gives back another takes: a decoded chunk's pages become an encoded chunk's. Uses `sys`.
+//! Touching fresh pages costs more than a fast decoder, so the pages of a dropped buffer are kept. The process has one
+//! pool, because one stage reuses the pages of another: a decoded chunk's pages become an encoded chunk's. Uses `sys`.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -9,21 +9,21 @@ use parking_lot::Mutex;
 
 use crate::sys::Pages;
 
-/// The most that is kept, unless a small cache shows that memory is scarce.
+/// The limit of idle bytes, unless a small cache shows that memory is scarce.
 const MAX_IDLE_BYTES: usize = 32 << 20;
-/// What is kept however small the cache is.
+/// The limit for the smallest cache.
 const MIN_IDLE_BYTES: usize = 2 << 20;
-/// The part of the cache's limit that may be idle beside it.
+/// One part in this many of the cache limit may be idle.
 const PART_OF_CACHE: u64 = 4;
-/// Shorter blocks are mapped several at once, so that they share huge pages.
+/// Several shorter blocks are mapped at once, so that they share huge pages.
 const MAPPED_AT_ONCE_BYTES: usize = 4 << 20;
-/// Lengths between two powers of two, so that blocks of nearly the same length take each other's place.
+/// Lengths between two powers of two, so that blocks of similar length replace each other.
 const CLASSES_PER_DOUBLING: usize = 8;
 const PAGE_BYTES: usize = 4096;
 
 static POOL: Pool = Pool::new();
 
-/// Blocks that are not in use, the one that was given back last at the end.
+/// Idle blocks, in the order in which they were returned.
 struct Pool {
     blocks: Mutex<Blocks>,
     limit_bytes: AtomicUsize,
@@ -34,37 +34,37 @@ struct Blocks {
     bytes: usize,
 }
 
-/// How close a block's length is to what is asked for.
+/// How closely a block's length fits the requested length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fit {
-    /// For what stays: an eighth longer at most.
+    /// For long-lived buffers: at most an eighth longer.
     Close,
-    /// For what is used for a moment: up to twice as long.
+    /// For short-lived buffers: at most twice as long.
     Loose,
 }
 
-/// Keeps at most a part of a chunk cache's limit, between 2 and 32 MiB, for the next use.
+/// Limits idle memory to a quarter of a chunk cache's limit, but at least 2 and at most 32 MiB.
 pub fn limit_idle_bytes(cache_limit_bytes: u64) {
     let part = usize::try_from(cache_limit_bytes / PART_OF_CACHE).unwrap_or(usize::MAX);
     POOL.set_limit(part.clamp(MIN_IDLE_BYTES, MAX_IDLE_BYTES));
 }
 
-/// Pages of at least `length` bytes with stale or zero content; `None` where the system refuses.
+/// Pages of at least `length` bytes with stale or zero content. `None` if the system refuses.
 pub(super) fn take(length: usize, fit: Fit) -> Option<Pages> {
     POOL.recycled(length, fit).or_else(|| POOL.fresh(length))
 }
 
-/// As [`take`], if some were used before.
+/// Like [`take`], but only recycled pages.
 pub(super) fn recycled(length: usize) -> Option<Pages> {
     POOL.recycled(length, Fit::Close)
 }
 
-/// Keeps pages for the next use.
+/// Keeps pages for the next buffer.
 pub(super) fn give_back(pages: Pages) {
     POOL.give_back(pages);
 }
 
-/// The length of the blocks that serve `length` bytes: whole pages, few lengths.
+/// The length of the blocks that serve `length` bytes: whole pages, and few distinct lengths.
 fn class_bytes(length: usize) -> Option<usize> {
     let step = (length.checked_next_power_of_two()? / 2 / CLASSES_PER_DOUBLING).max(PAGE_BYTES);
     length.checked_next_multiple_of(step)
@@ -90,7 +90,7 @@ impl Pool {
             let longer = longer.filter(|(_, pages)| (length..=2 * class).contains(&pages.len()));
             found = longer.min_by_key(|(_, pages)| pages.len()).map(|(at, _)| at);
         }
-        // In the order in which they came back: the oldest goes first where there are too many.
+        // The order of return is kept, because the oldest blocks are freed first.
         let pages = blocks.idle.remove(found?);
         blocks.bytes -= pages.len();
         Some(pages)
@@ -125,7 +125,7 @@ impl Pool {
             blocks.bytes -= oldest.len();
             gone.push(oldest);
         }
-        drop(blocks); // memory is given back outside the lock
+        drop(blocks); // pages are freed outside the lock
     }
 }
 
@@ -137,7 +137,7 @@ mod tests {
     const MIB: usize = 1 << 20;
 
     #[test]
-    fn what_is_given_back_is_taken_again_within_the_limit() {
+    fn pages_are_recycled_within_the_limit() {
         let pool = Pool::new();
         pool.set_limit(4 * MIB);
         let mut first = pool.fresh(MIB).unwrap();
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_fits_closely_and_what_does_not_may_be_longer() {
+    fn long_lived_buffers_fit_closely() {
         let pool = Pool::new();
         pool.give_back(Pages::new(class_bytes(3 * MIB).unwrap(), 1).unwrap().pop().unwrap());
         assert!(pool.recycled(2 * MIB, Fit::Close).is_none());

@@ -1,17 +1,16 @@
-//! The chunk cache: decoded chunks by (array, chunk), weighted by their bytes, least recently used first out.
+//! The chunk cache: decoded chunks by array and number, weighted by their bytes, with LRU eviction.
 //!
-//! A **chunk** is the smallest part of an array that decodes on its own: an inner chunk of a shard, else a
-//! chunk. Uses `error`, `store` (for versions) and the `lru` crate for the order of eviction.
+//! Uses `error`, `memory`, `codec` (for shard indexes), `store` (for versions) and the `lru` crate for the order of
+//! eviction.
 //!
 //! Invariants:
-//! - Single flight: however many readers miss one chunk at the same time, it is loaded once; the others wait for it.
-//! - The weight of all entries, and what [`ChunkCache::hold`] gave away, never exceed the limit. A chunk heavier than
-//!   that is handed out and not kept.
-//! - An absent chunk has the weight of its entry only.
-//! - An entry is used without a look at the store while it was validated in the array's present epoch; see
-//!   [`Version`].
-//! - Nobody joins a load that began in an earlier epoch than his own: it may bring what was there before. Nor does
-//!   its result take the place of what is known from a later epoch.
+//! - Single flight: if several readers miss one chunk at the same time, one loads it and the others wait for that load.
+//! - The weight of all entries and the bytes reserved by [`ChunkCache::hold`] together never exceed the limit. A chunk
+//!   heavier than that goes to its reader and is not kept.
+//! - An absent chunk weighs only its entry.
+//! - An entry is used without asking the store only if it was validated in the array's present epoch; see [`Version`].
+//! - A reader never joins a load that began in an earlier epoch than its own: that load may return old data. The result
+//!   of such a load does not replace an entry of a later epoch.
 //! - A load that fails leaves no entry: the next reader tries again.
 
 pub mod reservation;
@@ -28,21 +27,21 @@ use crate::error::{Error, Result};
 use crate::memory::Buffer;
 use crate::store::ObjectVersion;
 
-/// Which chunk of which array. `level` tells the chunks (0) from the indexes of shards (1 for the outermost).
+/// A chunk or shard index of an array. `level` is 0 for chunks, and 1 for indexes of the outermost shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     /// The array's number in this engine.
     pub array: u64,
-    /// What `number` counts.
+    /// Says what `number` counts.
     pub level: u32,
-    /// The chunk's number in C order over the served grid, or the shard's.
+    /// The number of the chunk, or shard, in C order over the served grid.
     pub number: u64,
 }
 
-/// What is cached.
+/// A cached value.
 #[derive(Clone)]
 pub enum Content {
-    /// No such chunk in the store: it is all fill value.
+    /// The store has no such chunk: all of it is fill value.
     Absent,
     /// The decoded chunk, in served order and byte order.
     Chunk(Arc<Buffer>),
@@ -50,16 +49,16 @@ pub enum Content {
     Index(Arc<ShardIndex>),
 }
 
-/// Which stored object the content came from.
+/// The version of the stored object that the content came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// The object's version, `None` where it was missing.
+    /// The object's version, `None` if it was missing.
     pub object: Option<ObjectVersion>,
-    /// The array's epoch in which that was seen last.
+    /// The array's epoch in which this version was last validated.
     pub epoch: u64,
 }
 
-/// What a load brings.
+/// The result of a load.
 pub type Loaded = (Content, Option<ObjectVersion>);
 
 const ENTRY_BYTES: u64 = 160;
@@ -78,13 +77,13 @@ impl Content {
 struct Entry {
     content: Content,
     version: Version,
-    /// Its readers were given all of it, and nobody asked since.
-    is_left_behind: bool,
+    /// Its readers received all of it, and no reader has asked for it since.
+    is_demoted: bool,
 }
 
-/// A load under way: the readers that wait for it sleep here.
+/// A load that is running. Its readers wait here.
 struct Flight {
-    /// The epoch in which it began.
+    /// The epoch in which the load began.
     epoch: u64,
     outcome: Mutex<Option<Result<Loaded>>>,
     landed: Condvar,
@@ -95,18 +94,18 @@ struct State {
     weight_bytes: u64,
     held_bytes: u64,
     flights: HashMap<Key, Arc<Flight>>,
-    /// What was left behind, oldest first; some of it may be gone or asked for again.
-    left_behind: VecDeque<Key>,
+    /// Keys of demoted entries, oldest first. Some entries may be gone or in use again.
+    demoted: VecDeque<Key>,
 }
 
-/// What the cache has done so far.
+/// Counts since the start.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// DirtyMap found.
+    /// Chunks found.
     pub hits: AtomicU64,
-    /// DirtyMap that had to be loaded.
+    /// Chunks loaded.
     pub misses: AtomicU64,
-    /// Entries dropped to make room.
+    /// Entries evicted.
     pub evictions: AtomicU64,
 }
 
@@ -114,17 +113,17 @@ pub struct Counters {
 pub struct ChunkCache {
     state: Mutex<State>,
     limit_bytes: u64,
-    /// Counts for the statistics.
+    /// The counts.
     pub counters: Counters,
 }
 
-/// The answer of [`ChunkCache::peek`].
+/// The result of [`ChunkCache::peek`].
 pub enum Peek {
-    /// There, and validated in this epoch.
+    /// Cached, and validated in this epoch.
     Fresh(Content),
-    /// There, but to be compared with the store first.
+    /// Cached, but not compared with the store in this epoch.
     Old,
-    /// Not there.
+    /// Not cached.
     Missing,
 }
 
@@ -132,8 +131,8 @@ impl ChunkCache {
     /// A cache that holds at most `limit_bytes`.
     pub fn new(limit_bytes: u64) -> Self {
         let (entries, flights) = (LruCache::unbounded(), HashMap::new());
-        let left_behind = VecDeque::new();
-        let state = State { entries, weight_bytes: 0, held_bytes: 0, flights, left_behind };
+        let demoted = VecDeque::new();
+        let state = State { entries, weight_bytes: 0, held_bytes: 0, flights, demoted };
         ChunkCache { state: Mutex::new(state), limit_bytes, counters: Counters::default() }
     }
 
@@ -142,16 +141,16 @@ impl ChunkCache {
         self.limit_bytes
     }
 
-    /// Bytes held now.
+    /// Bytes of all entries.
     pub fn weight_bytes(&self) -> u64 {
         self.state.lock().weight_bytes
     }
 
-    /// Looks without loading; a fresh entry becomes the most recently used.
+    /// Looks without loading. A fresh entry becomes the most recently used.
     pub fn peek(&self, key: Key, epoch: u64) -> Peek {
         match self.state.lock().entries.get_mut(&key) {
             Some(entry) if entry.version.epoch >= epoch => {
-                entry.is_left_behind = false;
+                entry.is_demoted = false;
                 Peek::Fresh(entry.content.clone())
             }
             Some(_) => Peek::Old,
@@ -159,9 +158,9 @@ impl ChunkCache {
         }
     }
 
-    /// The content of a key: from the cache, from a load that is under way, or by `load`.
+    /// The content of a key: from the cache, from a running load, or by `load`.
     ///
-    /// `unchanged` is asked whether the object of an entry from an earlier epoch is still the same.
+    /// For an entry of an earlier epoch, `unchanged` says whether its object still has this version.
     pub fn get(
         &self,
         key: Key,
@@ -173,7 +172,7 @@ impl ChunkCache {
             let mut state = self.state.lock();
             let old = match state.entries.get_mut(&key) {
                 Some(entry) if entry.version.epoch >= epoch => {
-                    entry.is_left_behind = false;
+                    entry.is_demoted = false;
                     self.counters.hits.fetch_add(1, Ordering::Relaxed);
                     return Ok(entry.content.clone());
                 }
@@ -209,8 +208,8 @@ impl ChunkCache {
         outcome.map(|(content, _)| content)
     }
 
-    /// The content of a key as it is in one version of its object, whatever the epoch: what is cached of
-    /// another version is loaded anew.
+    /// The content of a key in one version of its object, whatever the epoch. An entry of another version is loaded
+    /// again.
     pub fn get_version(
         &self,
         key: Key,
@@ -223,7 +222,7 @@ impl ChunkCache {
         {
             return Ok(entry.content.clone());
         }
-        // An epoch that no entry has reached makes `get` ask whether the entry's version is this one.
+        // No entry reaches this epoch, so `get` always asks whether the entry has this version.
         let mut loaded_here = false;
         let content = self.get(
             key,
@@ -237,58 +236,58 @@ impl ChunkCache {
         if loaded_here {
             return Ok(content);
         }
-        // It came from a load that another reader began, perhaps of another version.
+        // Another reader's load gave the content, perhaps of another version.
         match self.state.lock().entries.peek(&key) {
             Some(entry) if of_this(entry.version.object) => Ok(entry.content.clone()),
             _ => load(),
         }
     }
 
-    /// Whether a load of the key is under way or done.
+    /// Whether the key is cached or a load of it runs, in this epoch.
     pub fn is_known(&self, key: Key, epoch: u64) -> bool {
         let state = self.state.lock();
         state.flights.get(&key).is_some_and(|flight| flight.epoch >= epoch)
             || state.entries.peek(&key).is_some_and(|entry| entry.version.epoch >= epoch)
     }
 
-    /// Puts what was just stored.
+    /// Inserts content that was just stored.
     pub fn put(&self, key: Key, content: Content, version: Version) {
         self.insert(key, content, version);
     }
 
-    /// Tells that readers were given all of these chunks and are not expected to ask again: they are the first to go,
-    /// and their memory the first to be used again.
+    /// Marks chunks that readers received in full and are not expected to ask for again. They are evicted first, and
+    /// their memory is reused first.
     pub fn demote(&self, keys: impl Iterator<Item = Key>) {
         let mut state = self.state.lock();
         for key in keys {
             let Some(entry) = state.entries.peek_mut(&key) else { continue };
-            if !std::mem::replace(&mut entry.is_left_behind, true) {
+            if !std::mem::replace(&mut entry.is_demoted, true) {
                 state.entries.demote(&key);
-                state.left_behind.push_back(key);
+                state.demoted.push_back(key);
             }
         }
     }
 
-    /// The memory of a chunk of exactly so many bytes that was left behind.
+    /// The memory of a demoted chunk of exactly this length.
     pub fn reclaim(&self, length: usize) -> Option<Buffer> {
         let mut state = self.state.lock();
-        while let Some(key) = state.left_behind.pop_front() {
+        while let Some(key) = state.demoted.pop_front() {
             let is_free = state.entries.peek(&key).is_some_and(|entry| {
                 let Content::Chunk(buffer) = &entry.content else { return false };
-                entry.is_left_behind && buffer.len() == length && Arc::strong_count(buffer) == 1
+                entry.is_demoted && buffer.len() == length && Arc::strong_count(buffer) == 1
             });
             if is_free && let Some(entry) = state.entries.pop(&key) {
                 state.weight_bytes -= entry.content.weight_bytes();
                 self.counters.evictions.fetch_add(1, Ordering::Relaxed);
                 let Content::Chunk(buffer) = entry.content else { continue };
-                // Nobody else can have taken it: whoever looks for an entry holds the lock.
+                // No other thread can have taken it: looking up an entry needs the lock.
                 return Arc::into_inner(buffer);
             }
         }
         None
     }
 
-    /// Forgets one key.
+    /// Removes one key.
     pub fn forget(&self, key: Key) {
         let mut state = self.state.lock();
         if let Some(entry) = state.entries.pop(&key) {
@@ -312,12 +311,12 @@ impl ChunkCache {
         }
         dropped.extend(self.make_room(&mut state, weight));
         state.weight_bytes += weight;
-        state.entries.put(key, Entry { content, version, is_left_behind: false });
+        state.entries.put(key, Entry { content, version, is_demoted: false });
         drop(state); // buffers are freed outside the lock
         drop(dropped);
     }
 
-    /// Drops the oldest entries until there is room for `bytes`, which the limit allows for.
+    /// Evicts the oldest entries until `bytes` fit. The caller has checked that the limit allows them.
     fn make_room(&self, state: &mut State, bytes: u64) -> Vec<Entry> {
         let mut dropped = Vec::new();
         while state.weight_bytes + state.held_bytes + bytes > self.limit_bytes {
@@ -329,7 +328,8 @@ impl ChunkCache {
         dropped
     }
 
-    /// Gives away some of the limit to what is no chunk; `false`, and nothing, where that is more than is left of it.
+    /// Reserves a part of the limit for something else than chunks. Returns `false`, and reserves nothing, if less is
+    /// left.
     pub fn hold(&self, bytes: u64) -> bool {
         let mut state = self.state.lock();
         if bytes > self.limit_bytes - state.held_bytes {
@@ -342,13 +342,13 @@ impl ChunkCache {
         true
     }
 
-    /// Takes back what [`ChunkCache::hold`] gave.
+    /// Returns bytes that [`ChunkCache::hold`] reserved.
     pub fn release(&self, bytes: u64) {
         let mut state = self.state.lock();
         state.held_bytes = state.held_bytes.saturating_sub(bytes);
     }
 
-    /// Forgets all that belongs to an array.
+    /// Removes all entries of an array.
     pub fn forget_array(&self, array: u64) {
         let mut state = self.state.lock();
         let keys: Vec<Key> =
@@ -373,7 +373,7 @@ impl Flight {
     }
 }
 
-/// Ends a flight, also when the load panics or returns early: nobody waits for ever.
+/// Ends a flight, also when the load panics or returns early, so no reader waits for ever.
 struct Landing<'a> {
     cache: &'a ChunkCache,
     key: Key,
@@ -385,13 +385,13 @@ impl Drop for Landing<'_> {
     fn drop(&mut self) {
         {
             let mut state = self.cache.state.lock();
-            // A reader of a later epoch may have begun another.
+            // A reader of a later epoch may have started another load.
             if state.flights.get(&self.key).is_some_and(|flight| Arc::ptr_eq(flight, &self.flight)) {
                 state.flights.remove(&self.key);
             }
         }
         let failed =
-            || Err(Error::store("", "load", std::io::Error::other("the load of a chunk was abandoned")));
+            || Err(Error::store("", "load the chunk", std::io::Error::other("the load stopped early")));
         *self.flight.outcome.lock() = Some(self.outcome.take().unwrap_or_else(failed));
         self.flight.landed.notify_all();
     }

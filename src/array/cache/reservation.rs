@@ -1,34 +1,34 @@
-//! Memory that something other than decoded chunks takes from the limit of the chunk cache.
+//! Memory from the chunk cache's limit for something else than decoded chunks.
 //!
-//! Uses its neighbours in `array`. Invariant: what is held goes back when it is dropped.
+//! Uses its neighbours in `array`. Invariant: a drop returns the reserved bytes.
 
 use std::sync::Arc;
 
 use crate::array::Engine;
 
-/// Some of the cache's limit, taken from the chunks.
+/// Bytes reserved from the cache's limit.
 pub struct Reservation {
     engine: Arc<Engine>,
     bytes: u64,
 }
 
 impl Reservation {
-    /// Nothing yet.
+    /// An empty reservation.
     pub fn new(engine: &Arc<Engine>) -> Reservation {
         Reservation { engine: engine.clone(), bytes: 0 }
     }
 
-    /// The most that can be held, by all together.
+    /// The cache's limit, which all reservations and chunks share.
     pub fn limit_bytes(&self) -> u64 {
         self.engine.cache.limit_bytes()
     }
 
-    /// How much this is.
+    /// How many bytes are reserved.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Takes more; `false`, and no more, where the limit does not allow for it.
+    /// Reserves more. Returns `false`, and reserves nothing, if the limit does not allow it.
     #[must_use]
     pub fn grow(&mut self, bytes: u64) -> bool {
         let is_taken = self.engine.cache.hold(bytes);
@@ -38,7 +38,7 @@ impl Reservation {
         is_taken
     }
 
-    /// Gives some back.
+    /// Returns some of the bytes.
     pub fn shrink(&mut self, bytes: u64) {
         let bytes = bytes.min(self.bytes);
         self.engine.cache.release(bytes);

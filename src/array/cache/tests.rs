@@ -1,4 +1,4 @@
-//! Tests of the chunk cache: single flight, epochs, weight, what is left behind.
+//! Tests of the chunk cache: single flight, epochs, weight, demotion.
 
 use std::sync::Barrier;
 
@@ -14,7 +14,7 @@ fn key(number: u64) -> Key {
 }
 
 #[test]
-fn many_readers_of_one_missing_chunk_load_it_once() {
+fn concurrent_misses_load_once() {
     let cache = ChunkCache::new(1 << 20);
     let loads = AtomicU64::new(0);
     let barrier = Barrier::new(8);
@@ -40,9 +40,9 @@ fn many_readers_of_one_missing_chunk_load_it_once() {
     assert_eq!(loads.load(Ordering::SeqCst), 1);
 }
 
-/// A program that has fsynced and reads again must not be given what a slow load brings that began before.
+/// After an fsync, a reader must not receive the result of a slow load that began before it.
 #[test]
-fn a_load_from_before_a_change_is_neither_joined_nor_kept() {
+fn loads_of_earlier_epochs_are_not_joined() {
     let cache = ChunkCache::new(1 << 20);
     let content = |byte: u8| {
         let mut buffer = Buffer::new(1);
@@ -76,7 +76,7 @@ fn a_load_from_before_a_change_is_neither_joined_nor_kept() {
 }
 
 #[test]
-fn the_weight_stays_within_the_limit_and_the_oldest_goes_first() {
+fn the_oldest_entries_are_evicted_first() {
     let cache = ChunkCache::new(3 * (1000 + ENTRY_BYTES));
     for number in 0..10 {
         cache.get(key(number), 0, |_| Ok(true), || Ok(chunk(1000))).unwrap();
@@ -89,7 +89,7 @@ fn the_weight_stays_within_the_limit_and_the_oldest_goes_first() {
 }
 
 #[test]
-fn what_is_held_takes_the_place_of_chunks() {
+fn reservations_evict_chunks() {
     let cache = ChunkCache::new(3 * (1000 + ENTRY_BYTES));
     let load = |number| cache.get(key(number), 0, |_| Ok(true), || Ok(chunk(1000))).map(drop).unwrap();
     (0..3).for_each(load);
@@ -117,7 +117,7 @@ fn absent_chunks_weigh_next_to_nothing() {
 }
 
 #[test]
-fn a_failed_load_is_tried_again_and_an_old_entry_is_validated() {
+fn failed_loads_retry_and_old_entries_revalidate() {
     let cache = ChunkCache::new(1 << 20);
     assert!(cache.get(key(1), 0, |_| Ok(true), || Err(Error::corrupt("a", "b"))).is_err());
     cache.get(key(1), 0, |_| Ok(true), || Ok(chunk(8))).unwrap();
@@ -128,7 +128,7 @@ fn a_failed_load_is_tried_again_and_an_old_entry_is_validated() {
 }
 
 #[test]
-fn what_was_left_behind_is_used_again_unless_asked_for() {
+fn demoted_memory_is_reclaimed() {
     let cache = ChunkCache::new(1 << 20);
     for number in 0..4 {
         cache.get(key(number), 0, |_| Ok(true), || Ok(chunk(1000))).unwrap();

@@ -1,13 +1,13 @@
-//! Sets of bytes: which bytes of a dirty chunk were written.
+//! Sets of byte positions: the bytes of a dirty chunk that were written.
 //!
-//! Uses nothing. A few intervals are kept as such; a chunk that is written byte by byte here and there would have as many of
-//! them as bytes, so beyond [`MAX_RANGES`] a bit per byte is kept instead.
+//! Uses nothing. A small set is a list of ranges. Scattered writes of single bytes would make as many ranges as bytes,
+//! so a set of more than [`MAX_RANGES`] ranges becomes one bit per byte.
 
 use std::ops::Range;
 
-/// The most intervals that are kept as such.
+/// A set of more ranges is stored as bits.
 const MAX_RANGES: usize = 256;
-/// Positions in a word of bits.
+/// Positions per word of bits.
 const WORD: usize = u64::BITS as usize;
 
 /// A set of positions.
@@ -19,9 +19,9 @@ pub struct ByteRanges {
 
 #[derive(Clone, Debug)]
 enum Positions {
-    /// Sorted, not empty; they neither overlap nor touch.
+    /// Sorted and not empty; they neither overlap nor touch.
     Ranges(Vec<Range<usize>>),
-    /// Bit `i % 64` of word `i / 64`; words that are not there are 0.
+    /// Bit `i % 64` of word `i / 64`. Words past the end are 0.
     Bits(Vec<u64>),
 }
 
@@ -40,15 +40,15 @@ impl ByteRanges {
         match &mut self.positions {
             Positions::Bits(words) => self.total += set_bits(words, new),
             Positions::Ranges(ranges) => {
-                // Those that overlap or touch it become one with it.
+                // Ranges that overlap or touch the new one merge with it.
                 let first = ranges.partition_point(|range| range.end < new.start);
-                let behind = ranges.partition_point(|range| range.start <= new.end);
-                let joined = ranges.get(first..behind).unwrap_or_default();
+                let last = ranges.partition_point(|range| range.start <= new.end);
+                let joined = ranges.get(first..last).unwrap_or_default();
                 let start = joined.first().map_or(new.start, |range| range.start.min(new.start));
                 let end = joined.last().map_or(new.end, |range| range.end.max(new.end));
                 let before: usize = joined.iter().map(Range::len).sum();
                 self.total = self.total - before + (end - start);
-                ranges.splice(first..behind, std::iter::once(start..end));
+                ranges.splice(first..last, std::iter::once(start..end));
                 if ranges.len() > MAX_RANGES {
                     let mut words = Vec::new();
                     for range in ranges.drain(..) {
@@ -60,7 +60,7 @@ impl ByteRanges {
         }
     }
 
-    /// The memory that they take beside the set itself.
+    /// The memory that the set takes beside the struct itself.
     pub fn memory_bytes(&self) -> usize {
         match &self.positions {
             Positions::Ranges(_) => 0, // a page at most
@@ -68,12 +68,12 @@ impl ByteRanges {
         }
     }
 
-    /// How many positions are in it.
+    /// How many positions the set has.
     pub fn total(&self) -> usize {
         self.total
     }
 
-    /// The ranges below `length` that are not in it, in order.
+    /// The ranges below `length` that are not in the set, in order.
     pub fn gaps(&self, length: usize) -> impl Iterator<Item = Range<usize>> + '_ {
         let mut at = 0;
         let mut next_range = 0;
@@ -104,7 +104,7 @@ impl ByteRanges {
 }
 
 impl ByteRanges {
-    /// Calls `with` for each range below `length` that is in it, in order.
+    /// Calls `with` for each range of the set below `length`, in order.
     pub fn each(&self, length: usize, mut with: impl FnMut(Range<usize>)) {
         let mut at = 0;
         for gap in self.gaps(length) {
@@ -115,7 +115,7 @@ impl ByteRanges {
     }
 }
 
-/// Sets the bits of a range; how many were not.
+/// Sets the bits of a range. Returns how many were clear before.
 fn set_bits(words: &mut Vec<u64>, range: Range<usize>) -> usize {
     let needed = range.end.div_ceil(WORD);
     if words.len() < needed {
@@ -133,7 +133,7 @@ fn set_bits(words: &mut Vec<u64>, range: Range<usize>) -> usize {
     added
 }
 
-/// The first position from `from` on whose bit is as `is_set` says; `length` where there is none before it.
+/// The first position from `from` on with a bit equal to `is_set`; `length` if there is none.
 fn find(words: &[u64], from: usize, length: usize, is_set: bool) -> usize {
     let mut at = from;
     while at < length {
@@ -153,7 +153,7 @@ mod tests {
 
     use super::*;
 
-    /// Compares with a list of flags, in both forms.
+    /// Compares a set with a list of flags, in both forms.
     fn compare(ranges: &[(usize, usize)], as_bits: bool) {
         let mut set = ByteRanges::default();
         if as_bits {
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn many_small_writes_cost_no_more_than_a_bit_per_byte() {
+    fn scattered_writes_cost_a_bit_per_byte() {
         let mut set = ByteRanges::default();
         for at in (0..1 << 20).step_by(2) {
             set.insert(at..at + 1);

@@ -1,14 +1,14 @@
-//! Index arithmetic: which chunks a range of the flat file touches, and where its bytes lie in them.
+//! Index arithmetic: the chunks that a range of the flat file touches, and where its bytes lie in them.
 //!
-//! Spec: v3 core "Chunk grids", v3 "Regular chunk grid". Uses `error` and `metadata`; no I/O.
+//! Spec: v3 core "Chunk grids", v3 "Regular chunk grid". Uses `error`, `metadata` and `strided_copy`; no I/O.
 //!
-//! An axis is a list of runs of equally long chunks, so that a regular grid is one run and a
-//! rectilinear grid is several: there is one arithmetic for both. A range of the flat file is cut into
-//! at most `2 × rank - 1` boxes, a box into one [`StridedCopy`] per chunk, and a piece is copied by two or more
-//! nested loops over byte runs that are contiguous in file and chunk.
+//! An axis is a list of runs of equally long chunks. A regular grid has one run per axis, a rectilinear grid has
+//! several, and one arithmetic covers both. A range of the flat file is cut into at most `2 × rank - 1` boxes, and a
+//! box into one [`StridedCopy`] per chunk: nested loops over byte runs that are contiguous in the file and in the
+//! chunk.
 //!
-//! Invariants: all offsets fit u64 because `product(shape) × item size` fits i64 (checked by `metadata`); a
-//! chunk in memory always has its full nominal shape, also at the edge of the array.
+//! Invariants: all offsets fit u64, because `product(shape) × item size` fits i64 (`metadata` checks it). A chunk in
+//! memory always has its full nominal shape, also at the edge of the array.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -20,18 +20,18 @@ use walk::Walk;
 
 mod walk;
 
-/// Chunks of equal length that follow one another on an axis.
+/// Consecutive chunks of equal length on an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {
-    /// Number of the first of them on the axis.
+    /// Number of the first chunk.
     first: u64,
-    /// Where the first of them begins, in elements.
+    /// First element of the first chunk.
     start: u64,
-    /// Length of each in elements, at least 1.
+    /// Length of each chunk in elements, at least 1.
     length: u64,
 }
 
-/// One axis of a grid: its extent and how it is cut.
+/// One axis of a grid: its extent, and its chunks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axis {
     extent: u64,
@@ -39,10 +39,10 @@ pub struct Axis {
     runs: Vec<Run>,
 }
 
-/// An axis of more chunks is cut into even pieces only.
+/// An axis with more chunks is only cut evenly.
 const MAX_UNEVEN_CHUNKS: u64 = 4096;
 
-/// One chunk's place on an axis.
+/// The position of a chunk on an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// Number of the chunk on the axis.
@@ -54,8 +54,8 @@ pub struct Span {
 }
 
 impl Axis {
-    /// An axis of `extent` elements cut into chunks given as runs of (length, count). Chunks that begin behind
-    /// the extent are left out; `None` when the chunks end before it.
+    /// An axis of `extent` elements with chunks given as runs of (length, count). Chunks that begin after the extent
+    /// are left out. `None` if the chunks end before the extent.
     pub fn new(extent: u64, lengths: &[(u64, u64)]) -> Option<Axis> {
         let mut runs: Vec<Run> = Vec::new();
         let (mut start, mut count) = (0u64, 0u64);
@@ -74,7 +74,7 @@ impl Axis {
         (start >= extent).then_some(Axis { extent, count, runs })
     }
 
-    /// The same extent with every chunk cut into pieces of `length`, which must divide each.
+    /// The same extent, with every chunk cut into parts of `length`, which must divide each chunk.
     pub fn subdivided(&self, length: u64) -> Option<Axis> {
         if self.runs.iter().any(|run| length == 0 || run.length % length != 0) {
             return None;
@@ -85,8 +85,8 @@ impl Axis {
         Axis::new(self.extent, &[(length, self.extent.div_ceil(length))])
     }
 
-    /// The same extent with every chunk cut into pieces of at most `length`, the last of a chunk shorter where it must
-    /// be. Where that would need many runs, `length` is rounded down to what divides the chunks.
+    /// The same extent, with every chunk cut into parts of at most `length`; the last part of a chunk may be shorter.
+    /// If that would need many runs, `length` is rounded down to a divisor of the chunks.
     pub fn cut(&self, length: u64) -> Axis {
         let length = length.max(1);
         let is_even = self.runs.iter().all(|run| run.length.is_multiple_of(length));
@@ -98,8 +98,8 @@ impl Axis {
         for (at, run) in self.runs.iter().enumerate() {
             let chunks = self.runs.get(at + 1).map_or(self.count, |next| next.first) - run.first;
             match (run.length / length, run.length % length) {
-                (pieces, 0) => lengths.push((length, pieces * chunks)),
-                (pieces, rest) => (0..chunks).for_each(|_| lengths.extend([(length, pieces), (rest, 1)])),
+                (copies, 0) => lengths.push((length, copies * chunks)),
+                (copies, rest) => (0..chunks).for_each(|_| lengths.extend([(length, copies), (rest, 1)])),
             }
         }
         Axis::new(self.extent, &lengths).unwrap_or_else(|| self.clone())
@@ -115,7 +115,7 @@ impl Axis {
         self.count
     }
 
-    /// The longest chunk, 0 where there is none.
+    /// The length of the longest chunk, 0 if there is none.
     pub fn longest(&self) -> u64 {
         self.runs.iter().map(|run| run.length).max().unwrap_or(0)
     }
@@ -139,7 +139,7 @@ impl Axis {
         })
     }
 
-    /// Whether one chunk covers the axis exactly.
+    /// Whether one chunk covers exactly the axis.
     fn is_whole(&self) -> bool {
         self.count == 1 && self.longest() == self.extent
     }
@@ -156,7 +156,7 @@ pub fn numbers(axes: &[Axis], number: u64) -> Vec<u64> {
     index
 }
 
-/// [`Grid::each_index`], after the axes whose numbers `before` stands for.
+/// [`Grid::each_index`] over the remaining axes; `before` is the number that the axes before them make.
 fn each_number(
     axes: &[(&Axis, &Range<u64>)],
     before: u64,
@@ -166,7 +166,7 @@ fn each_number(
     (*range).clone().try_for_each(|number| each_number(rest, before * axis.count() + number, each))
 }
 
-/// The axes of an array's chunk grid, `None` when the chunks do not cover the array.
+/// The axes of an array's chunk grid. `None` if the chunks do not cover the array.
 pub fn axes(shape: &[u64], grid: &ChunkGrid) -> Option<Vec<Axis>> {
     match grid {
         ChunkGrid::Regular(chunk) => shape
@@ -180,14 +180,14 @@ pub fn axes(shape: &[u64], grid: &ChunkGrid) -> Option<Vec<Axis>> {
     }
 }
 
-/// Merged dimensions of the flat file: axes that one chunk covers exactly are folded into the one before.
+/// Merged dimensions of the flat file: an axis that one chunk covers exactly is merged into the axis before it.
 #[derive(Clone, Debug)]
 struct Dimension {
-    /// The axis that is cut.
+    /// The axis that has several chunks.
     axis: usize,
     /// Bytes of the file per step of that axis.
     file_stride: u64,
-    /// Bytes per step that are contiguous in file and chunk.
+    /// Bytes per step that are contiguous in the file and in the chunk.
     step: u64,
 }
 
@@ -209,7 +209,7 @@ impl Grid {
             dimensions.push(Dimension { axis, file_stride: stride, step });
             stride = stride.saturating_mul(cut.extent());
             if cut.is_whole() && dimensions.len() == 1 && axis > 0 {
-                // Fold: the whole axis is one contiguous step of the axis before it.
+                // The whole axis is one contiguous step of the axis before it.
                 step = stride;
                 dimensions.clear();
             }
@@ -218,7 +218,7 @@ impl Grid {
         Grid { axes, item_bytes, dimensions }
     }
 
-    /// Calls `each` with the numbers of the chunks that have these numbers on each axis, until it says to stop.
+    /// Calls `each` with the numbers of the chunks in these per-axis ranges, until it breaks.
     pub fn each_index(
         &self,
         ranges: &[Range<u64>],
@@ -238,7 +238,7 @@ impl Grid {
         self.axes.iter().map(Axis::extent).product::<u64>().saturating_mul(self.item_bytes)
     }
 
-    /// Bytes of an item.
+    /// Bytes per item.
     pub fn item_bytes(&self) -> u64 {
         self.item_bytes
     }
@@ -258,38 +258,38 @@ impl Grid {
         self.axes.iter().map(Axis::longest).collect()
     }
 
-    /// The first chunks that a range touches, each once, in the order in which the range needs them: at most `most`.
+    /// The first chunks that a range touches, each once, in the order in which the range needs them; at most `most`.
     pub fn chunks_of(&self, offset: u64, length: u64, most: usize) -> Vec<u64> {
         let mut chunks: Vec<u64> = Vec::new();
         let mut seen = HashSet::new();
-        let _ = self.for_each_piece(offset, length, &mut |piece: &StridedCopy<'_>| {
+        let _ = self.for_each_copy(offset, length, &mut |copy: &StridedCopy<'_>| {
             if chunks.len() == most {
                 return Err(());
             }
-            if chunks.last() != Some(&piece.chunk) && seen.insert(piece.chunk) {
-                chunks.push(piece.chunk);
+            if chunks.last() != Some(&copy.chunk) && seen.insert(copy.chunk) {
+                chunks.push(copy.chunk);
             }
             Ok(())
         });
         chunks
     }
 
-    /// The chunk that has a byte of the file.
+    /// The chunk that holds a byte of the file.
     pub fn chunk_at(&self, offset: u64) -> Option<u64> {
         self.chunks_of(offset, 1, 1).first().copied()
     }
 
-    /// The chunks with the lowest numbers, from `first` on, that a range touches, in order: at most `most`. Takes as long as there are
-    /// of these, however many the range touches.
+    /// The chunks with the lowest numbers, from `first` on, that a range touches, in order; at most `most`. The time
+    /// depends on `most`, not on how many chunks the range touches.
     pub fn lowest_chunks(&self, offset: u64, length: u64, first: u64, most: usize) -> Vec<u64> {
         let mut chunks: Vec<u64> = Vec::new();
         let end = Cell::new(u64::MAX);
-        let _ = self.walk(offset, length, (first, &end), &mut |piece: &StridedCopy<'_>| {
-            // Each box of the range has its chunks in order; the boxes have some of them in common.
-            if chunks.last().is_none_or(|&last| last < piece.chunk) {
-                chunks.push(piece.chunk);
-            } else if let Err(at) = chunks.binary_search(&piece.chunk) {
-                chunks.insert(at, piece.chunk);
+        let _ = self.walk(offset, length, (first, &end), &mut |copy: &StridedCopy<'_>| {
+            // Each box visits its chunks in order. Boxes may have chunks in common.
+            if chunks.last().is_none_or(|&last| last < copy.chunk) {
+                chunks.push(copy.chunk);
+            } else if let Err(at) = chunks.binary_search(&copy.chunk) {
+                chunks.insert(at, copy.chunk);
             }
             chunks.truncate(most);
             if chunks.len() == most {
@@ -300,9 +300,9 @@ impl Grid {
         chunks
     }
 
-    /// Calls `visit` for each piece of the file's bytes `[offset, offset + length)`, which must lie in the file, until
+    /// Calls `visit` for each copy of the file's bytes `[offset, offset + length)`, which must lie in the file, until
     /// it fails.
-    pub fn for_each_piece<E>(
+    pub fn for_each_copy<E>(
         &self,
         offset: u64,
         length: u64,
@@ -311,8 +311,8 @@ impl Grid {
         self.walk(offset, length, (0, &Cell::new(u64::MAX)), visit)
     }
 
-    /// As [`Grid::for_each_piece`], of the chunks with these numbers alone. Takes as long as there are of these.
-    pub fn for_each_piece_in<E>(
+    /// Like [`Grid::for_each_copy`], but only for chunks with these numbers. The time depends on how many these are.
+    pub fn for_each_copy_in<E>(
         &self,
         offset: u64,
         length: u64,
@@ -322,7 +322,7 @@ impl Grid {
         self.walk(offset, length, (chunks.start, &Cell::new(chunks.end)), visit)
     }
 
-    /// Visits the pieces of the chunks from one number on, up to another, which `visit` may lower.
+    /// Visits the copies of the chunks from number `first` up to the end number, which `visit` may lower.
     fn walk<E>(
         &self,
         offset: u64,

@@ -1,4 +1,4 @@
-//! Grid arithmetic against a version that looks at every byte.
+//! Tests of the grid arithmetic against a version that looks at every byte.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use crate::array::geometry::grid::{Axis, Grid, axes};
 use crate::array::geometry::strided_copy::{StridedCopy, fill_items};
 use crate::metadata::ChunkGrid;
 
-/// Per file byte: (chunk number, byte in the chunk).
+/// For each byte of the file: (chunk number, byte in the chunk).
 fn naive(shape: &[u64], cuts: &[Vec<u64>], item: u64) -> Vec<(u64, u64)> {
     let total: u64 = shape.iter().product::<u64>() * item;
     (0..total)
@@ -46,28 +46,28 @@ fn naive(shape: &[u64], cuts: &[Vec<u64>], item: u64) -> Vec<(u64, u64)> {
 
 fn by_pieces(grid: &Grid, from: u64, length: u64) -> Vec<(u64, u64)> {
     let mut bytes = vec![(u64::MAX, u64::MAX); length as usize];
-    grid.for_each_piece(from, length, &mut |piece: &StridedCopy<'_>| {
-        piece.for_each_run(|inside, to| {
-            assert!(inside + piece.run <= piece.chunk_offset + piece.chunk_extent());
-            for i in 0..piece.run {
+    grid.for_each_copy(from, length, &mut |copy: &StridedCopy<'_>| {
+        copy.for_each_run(|inside, to| {
+            assert!(inside + copy.run <= copy.chunk_offset + copy.chunk_extent());
+            for i in 0..copy.run {
                 assert_eq!(bytes[to + i], (u64::MAX, u64::MAX), "a byte given twice");
-                bytes[to + i] = (piece.chunk, (inside + i) as u64);
+                bytes[to + i] = (copy.chunk, (inside + i) as u64);
             }
         });
         Ok::<(), ()>(())
     })
-    .expect("no piece fails");
+    .expect("no copy fails");
     bytes
 }
 
 fn axis_cut() -> impl Strategy<Value = (u64, Vec<u64>)> {
     prop_oneof![
-        // regular, perhaps with an edge chunk or a chunk longer than the axis
+        // A regular axis, perhaps with an edge chunk or a chunk longer than the axis.
         (1u64..9, 1u64..11)
             .prop_map(|(extent, length)| { (extent, vec![length; extent.div_ceil(length) as usize]) }),
-        // the whole axis in one chunk
+        // The whole axis in one chunk.
         (1u64..9).prop_map(|extent| (extent, vec![extent])),
-        // irregular
+        // An irregular axis.
         proptest::collection::vec(1u64..5, 1..5).prop_map(|cuts| (cuts.iter().sum(), cuts)),
     ]
 }
@@ -76,7 +76,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn pieces_are_the_naive_bytes(
+    fn copies_match_the_naive_bytes(
         cuts in proptest::collection::vec(axis_cut(), 0..5),
         item in 1u64..9,
         window in (0.0f64..1.0, 0.0f64..1.0),
@@ -95,7 +95,7 @@ proptest! {
     }
 
     #[test]
-    fn batches_of_chunks_have_each_piece_once(
+    fn batches_of_chunks_visit_each_copy_once(
         cuts in proptest::collection::vec(axis_cut(), 0..5),
         window in (0.0f64..1.0, 0.0f64..1.0),
         most in 1usize..7,
@@ -105,28 +105,28 @@ proptest! {
         let grid = Grid::new(axes(&shape, &ChunkGrid::Rectilinear(runs)).expect("covered"), 2);
         let (a, b) = ((window.0 * grid.size_bytes() as f64) as u64, (window.1 * grid.size_bytes() as f64) as u64);
         let (from, length) = (a.min(b), a.max(b) - a.min(b));
-        let pieces = |numbers: Range<u64>| {
-            let mut pieces = Vec::new();
-            grid.for_each_piece_in(from, length, numbers, &mut |piece: &StridedCopy<'_>| {
-                pieces.push((piece.chunk, piece.range_offset, piece.chunk_offset, piece.total_bytes()));
+        let copies = |numbers: Range<u64>| {
+            let mut copies = Vec::new();
+            grid.for_each_copy_in(from, length, numbers, &mut |copy: &StridedCopy<'_>| {
+                copies.push((copy.chunk, copy.range_offset, copy.chunk_offset, copy.total_bytes()));
                 Ok::<(), ()>(())
             })
-            .expect("no piece fails");
-            pieces
+            .expect("no copy fails");
+            copies
         };
         let (mut found, mut next) = (Vec::new(), 0);
         loop {
             let chunks = grid.lowest_chunks(from, length, next, most);
             let Some(last) = chunks.last() else { break };
-            let of_batch = pieces(next..last + 1);
-            let mut of_pieces: Vec<u64> = of_batch.iter().map(|piece| piece.0).collect();
-            of_pieces.sort_unstable();
-            of_pieces.dedup();
-            prop_assert_eq!(&of_pieces, &chunks);
+            let of_batch = copies(next..last + 1);
+            let mut of_copies: Vec<u64> = of_batch.iter().map(|copy| copy.0).collect();
+            of_copies.sort_unstable();
+            of_copies.dedup();
+            prop_assert_eq!(&of_copies, &chunks);
             found.extend(of_batch);
             next = last + 1;
         }
-        let mut all = pieces(0..u64::MAX);
+        let mut all = copies(0..u64::MAX);
         all.sort_unstable();
         found.sort_unstable();
         prop_assert_eq!(found, all);
@@ -165,7 +165,7 @@ fn a_grid_that_ends_before_the_array_is_refused() {
     assert!(axes(&[10], &ChunkGrid::Rectilinear(vec![vec![(3, 2)]])).is_none());
     assert!(axes(&[10], &ChunkGrid::Regular(vec![0])).is_none());
     assert_eq!(axes(&[0], &ChunkGrid::Regular(vec![0])).map(|axes| axes[0].count()), Some(0));
-    // A huge chunk and a huge repeat count overflow nothing.
+    // A huge chunk and a huge repeat count do not overflow.
     let axis = Axis::new(1 << 62, &[(1, 5), (1 << 61, u64::MAX)]).expect("covered");
     assert_eq!(axis.locate((1 << 62) - 1).index, 6);
 }

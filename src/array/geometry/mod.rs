@@ -1,7 +1,8 @@
 //! Index arithmetic of a flat file and its chunks. No I/O, and no state.
 //!
-//! [`grid`] says which chunks a range touches, [`strips`] which part of them is read and cached by itself, [`strided_copy`] how their
-//! bytes lie in the range, [`byte_ranges`] which bytes of a chunk were written. Uses nothing else of `array`.
+//! [`grid`] finds the chunks that a range touches. [`strips`] cuts chunks into the parts that are read and cached by
+//! themselves. [`strided_copy`] copies between a chunk and a range. [`byte_ranges`] records which bytes of a chunk were
+//! written. Uses nothing else of `array`.
 
 pub mod byte_ranges;
 pub mod grid;

@@ -1,8 +1,9 @@
 //! Strips: the parts of chunks that are read and cached by themselves.
 //!
-//! A pass in served order revisits a row of chunks, a *slab*, once for each of their rows. Where the cache cannot hold
-//! the slab, or a codec decodes part of a chunk at the cost of that part, a chunk is cut into strips of rows that are
-//! contiguous in it, so that the slab of strips fits. Elsewhere a strip is a chunk. Uses `grid`; no I/O.
+//! A sequential read visits a row of chunks, a *slab*, once for each row of elements in it. A chunk is cut into strips
+//! if the cache cannot hold the slab, or if a codec can decode a part of a chunk at the cost of that part. Strips are
+//! rows that are contiguous in the chunk, and a slab of strips fits into the cache. Otherwise a strip is a chunk. Uses
+//! `grid`; no I/O.
 //!
 //! Invariant: every element of the array is in exactly one strip, and a strip is contiguous in one chunk.
 
@@ -10,13 +11,13 @@ use std::ops::Range;
 
 use crate::array::geometry::grid::{Axis, Grid, numbers};
 
-/// What a slab of strips may take where any strip costs only itself: a few of them fit into a processor's cache and the
-/// memory behind them is used again and again.
+/// The size of a slab of strips that decode at their own cost. A few such strips fit into a processor's cache, and
+/// their memory is reused quickly.
 const CHEAP_SLAB_BYTES: u64 = 32 << 20;
-/// Smaller chunks are not worth cutting for speed alone.
-const MIN_CHEAP_UNIT_BYTES: u64 = 1 << 20;
+/// Smaller chunks are not cut for speed alone.
+const MIN_CHEAP_CHUNK_BYTES: u64 = 1 << 20;
 
-/// A strip takes at least this part of the cache.
+/// A strip takes at least this fraction of the cache.
 const MAX_STRIPS: u64 = 1024;
 
 /// The grid of strips over an array.
@@ -27,7 +28,7 @@ pub struct Strips {
     is_cheap: bool,
 }
 
-/// Where a strip lies.
+/// The position of a strip.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StripExtent {
     /// Number of its chunk.
@@ -36,7 +37,7 @@ pub struct StripExtent {
     pub bytes: Range<usize>,
 }
 
-/// A row of strips that one pass revisits: consecutive numbers.
+/// A row of strips that a sequential read visits repeatedly. Their numbers are consecutive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slab {
     /// How many strips.
@@ -46,21 +47,21 @@ pub struct Slab {
 }
 
 impl Strips {
-    /// Strips over a grid of chunks for a cache of `limit_bytes`. `block_bytes`: what decodes on its own, where that is
-    /// less than a chunk.
+    /// Strips over a grid of chunks for a cache of `limit_bytes`. `block_bytes` is the size of a block that decodes on
+    /// its own, if that is less than a chunk.
     pub fn new(chunks: &Grid, limit_bytes: u64, block_bytes: Option<u64>) -> Strips {
         let chunk_bytes = chunk_bytes(chunks);
         let slab_bytes = slab(chunks).map_or(0, |slab| slab.bytes);
         // A block of more than half a chunk would be decoded for two strips.
         let block_bytes = block_bytes.filter(|&block| block <= chunk_bytes / 2);
-        let is_cheap = block_bytes.is_some() && chunk_bytes >= MIN_CHEAP_UNIT_BYTES;
-        // The slab that is read, and the beginning of the next.
+        let is_cheap = block_bytes.is_some() && chunk_bytes >= MIN_CHEAP_CHUNK_BYTES;
+        // Room for the slab that is read and the beginning of the next.
         let target_bytes = limit_bytes / 8 * 5;
         let cut = match block_bytes.filter(|_| is_cheap) {
             Some(block) if slab_bytes > CHEAP_SLAB_BYTES.min(target_bytes) && block <= limit_bytes / 4 => {
                 Some(cut(chunks, CHEAP_SLAB_BYTES.min(limit_bytes / 4), block))
             }
-            // What the cache cannot keep anyway is better decoded as a whole, and a strip must be worth its entry.
+            // A chunk that the cache cannot keep is decoded as a whole. A strip must be worth its cache entry.
             None if slab_bytes > target_bytes && chunk_bytes <= limit_bytes / 2 => {
                 Some(cut(chunks, target_bytes, (limit_bytes / MAX_STRIPS).max(1)))
             }
@@ -72,23 +73,23 @@ impl Strips {
         Strips { grid, chunks: chunks.axes().to_vec(), is_cut, is_cheap }
     }
 
-    /// The grid whose chunks are the strips.
+    /// The grid of the strips.
     pub fn grid(&self) -> &Grid {
         &self.grid
     }
 
-    /// Whether strips are less than chunks.
+    /// Whether strips are smaller than chunks.
     pub fn is_cut(&self) -> bool {
         self.is_cut
     }
 
-    /// Whether a strip costs no more than itself.
+    /// Whether decoding a strip costs no more than the strip.
     pub fn is_cheap(&self) -> bool {
         self.is_cheap
     }
 
-    /// Where a strip lies.
-    pub fn place(&self, strip: u64) -> StripExtent {
+    /// The position of a strip.
+    pub fn extent_of(&self, strip: u64) -> StripExtent {
         let (mut chunk, mut start, mut length) = (0, 0, 1);
         for ((axis, whole), i) in
             self.grid.axes().iter().zip(&self.chunks).zip(numbers(self.grid.axes(), strip))
@@ -103,7 +104,7 @@ impl Strips {
         StripExtent { chunk, bytes: (start * item) as usize..((start + length) * item) as usize }
     }
 
-    /// The numbers and places of all strips of a chunk.
+    /// The numbers and positions of all strips of a chunk.
     pub fn of_chunk(&self, chunk: u64) -> Vec<(u64, StripExtent)> {
         let mut found: Vec<u64> = vec![0];
         for ((axis, whole), i) in self.grid.axes().iter().zip(&self.chunks).zip(numbers(&self.chunks, chunk))
@@ -116,15 +117,15 @@ impl Strips {
                 .flat_map(|number| (first..=last).map(move |i| number * axis.count() + i))
                 .collect();
         }
-        found.into_iter().map(|strip| (strip, self.place(strip))).collect()
+        found.into_iter().map(|strip| (strip, self.extent_of(strip))).collect()
     }
 
-    /// The row of strips that one pass revisits; `None` of an empty array.
+    /// The slab of this grid; `None` for an empty array.
     pub fn slab(&self) -> Option<Slab> {
         slab(&self.grid)
     }
 
-    /// The number of the slab, of those like `slab`, that holds a byte of the file; at the end and behind it, how many there are.
+    /// The number of the slab that holds a byte of the file. From the end of the file on, the number of slabs.
     pub fn slab_at(&self, slab: Slab, offset: u64) -> u64 {
         let strip = if offset < self.grid.size_bytes() { self.grid.chunk_at(offset) } else { None };
         match strip {
@@ -138,19 +139,19 @@ fn chunk_bytes(grid: &Grid) -> u64 {
     grid.largest_chunk_shape().iter().product::<u64>().saturating_mul(grid.item_bytes())
 }
 
-/// The row of a grid's chunks that one pass revisits.
+/// The row of a grid's chunks that a sequential read visits repeatedly.
 pub fn slab(grid: &Grid) -> Option<Slab> {
     if grid.chunks() == 0 {
         return None;
     }
-    // Up to the first axis whose chunks are longer than one element, every chunk is passed once.
+    // Before the first axis with chunks longer than one element, each chunk is visited once.
     let first = grid.axes().iter().position(|axis| axis.longest() > 1 && axis.extent() > 1);
-    let behind = first.map_or(&[][..], |first| grid.axes().get(first + 1..).unwrap_or(&[]));
-    let strips: u64 = behind.iter().map(|axis| axis.count()).product();
+    let later = first.map_or(&[][..], |first| grid.axes().get(first + 1..).unwrap_or(&[]));
+    let strips: u64 = later.iter().map(|axis| axis.count()).product();
     Some(Slab { strips, bytes: strips.saturating_mul(chunk_bytes(grid)) })
 }
 
-/// The axes, cut so that a slab takes at most `target_bytes` where that is possible, in strips of whole blocks.
+/// The axes, cut into strips of whole blocks so that a slab takes at most `target_bytes` if possible.
 fn cut(chunks: &Grid, target_bytes: u64, block_bytes: u64) -> Vec<Axis> {
     let axes = chunks.axes();
     let mut cut = axes.to_vec();
@@ -158,12 +159,12 @@ fn cut(chunks: &Grid, target_bytes: u64, block_bytes: u64) -> Vec<Axis> {
         if axis.longest() <= 1 {
             continue;
         }
-        let behind = axes.get(at + 1..).unwrap_or(&[]);
-        let row_bytes = behind.iter().map(Axis::longest).product::<u64>() * chunks.item_bytes();
-        let row_of_chunks = behind.iter().map(Axis::count).product::<u64>().saturating_mul(row_bytes);
+        let later = axes.get(at + 1..).unwrap_or(&[]);
+        let row_bytes = later.iter().map(Axis::longest).product::<u64>() * chunks.item_bytes();
+        let row_of_chunks = later.iter().map(Axis::count).product::<u64>().saturating_mul(row_bytes);
         let mut rows = target_bytes / row_of_chunks.max(1);
         if rows == 0 && block_bytes <= row_bytes && at + 1 < axes.len() {
-            // Not even one row of each: cut the rows, too.
+            // Not even one row of each chunk fits: cut the rows, too.
             if let Some(slot) = cut.get_mut(at) {
                 *slot = axis.cut(1);
             }
@@ -202,7 +203,7 @@ mod tests {
         assert_eq!(whole.slab().unwrap(), Slab { strips: 64, bytes: 256 << 20 });
         let quarter = Strips::new(&chunks, 64 << 20, None);
         assert!(quarter.is_cut() && quarter.slab().unwrap().bytes == 40 << 20);
-        assert_eq!(quarter.place(1), StripExtent { chunk: 1, bytes: 0..quarter.place(0).bytes.end });
+        assert_eq!(quarter.extent_of(1), StripExtent { chunk: 1, bytes: 0..quarter.extent_of(0).bytes.end });
         let blocks = Strips::new(&chunks, 1 << 30, Some(512 << 10));
         assert!(blocks.is_cut() && blocks.is_cheap());
         assert_eq!(blocks.slab().unwrap().bytes, 32 << 20);
@@ -227,15 +228,15 @@ mod tests {
             for chunk in 0..chunks.chunks() {
                 let of_chunk = strips.of_chunk(chunk);
                 let mut end = 0;
-                for (strip, place) in &of_chunk {
-                    prop_assert_eq!(&strips.place(*strip), place);
-                    prop_assert_eq!(place.chunk, chunk);
-                    // Between them lies at most what is outside of the array.
-                    prop_assert!(place.bytes.start >= end);
-                    end = place.bytes.end;
+                for (strip, extent) in &of_chunk {
+                    prop_assert_eq!(&strips.extent_of(*strip), extent);
+                    prop_assert_eq!(extent.chunk, chunk);
+                    // Bytes outside the array may lie between two strips.
+                    prop_assert!(extent.bytes.start >= end);
+                    end = extent.bytes.end;
                 }
                 seen += of_chunk.len() as u64;
-                // Strips that lie behind the array's end are not there.
+                // There are no strips past the end of the array.
                 let size: u64 = chunk_shape.iter().take(shape.len()).product::<u64>() * item;
                 prop_assert!(end as u64 <= size);
             }

@@ -1,14 +1,14 @@
-//! Writes that are accepted before their bytes are copied, beside whoever comes then.
+//! Writes that are accepted before their bytes are copied, beside a later write, sync or truncation.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::array::interleavings::write_back::{FILL, LENGTH, Scene, each_form, write, write_and_tell};
 use crate::array::sync::thread;
 
-/// A write that was accepted, and perhaps not copied yet, is under what is written later, is stored by who syncs later, and
-/// does not survive what makes all zero later.
+/// A write that is accepted, and perhaps not copied yet, lies under later writes, is stored by a later sync, and does
+/// not survive a later truncation.
 #[test]
-fn what_was_accepted_is_there_for_all() {
+fn accepted_writes_are_visible_to_all() {
     for then in 0..3 {
         each_form(move |form| {
             let scene = Scene::new(form, 6);

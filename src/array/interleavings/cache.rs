@@ -18,7 +18,7 @@ fn version(number: u64) -> Option<ObjectVersion> {
     Some(ObjectVersion { device: 0, inode: number, mtime_ns: 0, size_bytes: 1 })
 }
 
-/// What a store that is at some version would give.
+/// The content that a store in this version gives.
 fn loaded(number: u64) -> Loaded {
     let mut buffer = Buffer::new(1);
     buffer[0] = u8::try_from(number).unwrap();
@@ -32,9 +32,9 @@ fn number(content: &Content) -> u64 {
     }
 }
 
-/// One load at a time; who waits for one that fails is told, and the next tries again.
+/// Only one load runs at a time. Readers that wait for a failed load receive its error; the next reader tries again.
 #[test]
-fn one_load_at_a_time_and_failures_are_told() {
+fn one_load_runs_at_a_time() {
     explore(schedules(), || {
         let cache = ChunkCache::new(1000);
         let (loads, under_way) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -67,9 +67,9 @@ fn one_load_at_a_time_and_failures_are_told() {
     });
 }
 
-/// Whoever knows of a change is not given what was there before, by an entry or by a load that began before.
+/// A reader that knows of a change does not receive older content, from an entry or from an older load.
 #[test]
-fn an_epoch_is_never_answered_with_what_was_before_it() {
+fn an_epoch_never_gets_older_content() {
     explore(schedules(), || {
         let cache = ChunkCache::new(400);
         let (stored, epoch) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -120,9 +120,9 @@ fn an_epoch_is_never_answered_with_what_was_before_it() {
     });
 }
 
-/// What is asked for in one version of its object comes from that version, whoever loads which meanwhile.
+/// A request for one version receives that version, whichever versions other readers load meanwhile.
 #[test]
-fn a_version_is_never_answered_with_another() {
+fn a_request_for_a_version_gets_it() {
     explore(schedules(), || {
         let cache = ChunkCache::new(400);
         thread::scope(|scope| {

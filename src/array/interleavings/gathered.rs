@@ -1,4 +1,4 @@
-//! What is gathered ahead of a reader, beside a writer who begins.
+//! Replies that are prepared ahead of a reader, beside a writer that starts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -8,11 +8,11 @@ use crate::array::sync::thread;
 use crate::array::{Array, Reader, ReadyReply};
 use crate::store::Store;
 
-/// As the mount does for a reader past the page cache.
+/// Reads as the mount does for a reader that bypasses the page cache.
 fn read(array: &Array, reader: &Reader, offset: u64) -> [u8; 4] {
     let mut out = [0; 4];
     match array.gathered(reader, offset..offset + 4, offset.is_multiple_of(8)) {
-        ReadyReply::Ready(lent) => out.copy_from_slice(&lent),
+        ReadyReply::Ready(slice) => out.copy_from_slice(&slice),
         ReadyReply::Blocks | ReadyReply::None => {
             if !array.try_read(offset, &mut out) {
                 array.read_by(reader, offset, &mut out).unwrap();
@@ -23,9 +23,9 @@ fn read(array: &Array, reader: &Reader, offset: u64) -> [u8; 4] {
     out
 }
 
-/// A write that returned is seen by every read that begins later, though the bytes were gathered before.
+/// A read that begins after a write returned sees that write, although its reply was prepared before.
 #[test]
-fn what_is_gathered_never_goes_back() {
+fn prepared_replies_never_go_back() {
     each_form(|form| {
         let scene = Scene::new(form, 100);
         let store: Arc<dyn Store> = scene.store.clone();

@@ -1,8 +1,9 @@
-//! The cache and the write-back under schedules of shuttle's choice: after each operation on a lock, an atomic or the store,
-//! another thread may go on.
+//! The cache and the write-back under schedules that shuttle chooses: after each operation on a lock, an atomic or the
+//! store, another thread may run.
 //!
-//! `cargo test --features shuttle --lib array::interleavings`; `ZARRFS_SCHEDULES=100000` for that many schedules of each test
-//! (300 otherwise). What runs is this layer's own code over a store in memory, with `sync.rs` as the only stand-in.
+//! Run `cargo test --features shuttle --lib array::interleavings`. `ZARRFS_SCHEDULES=100000` sets the number of
+//! schedules of each test (300 by default). The tests run this layer's own code over a store in memory; `sync.rs` is
+//! the only stand-in.
 
 mod accepted;
 mod cache;
@@ -13,9 +14,9 @@ mod write_back;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, Runner};
 
-/// Decoding and encoding in a debug build.
+/// Enough for decoding and encoding in a debug build.
 const STACK_BYTES: usize = 1 << 19;
-/// How many places of a schedule the second half of the runs picks to change its mind at.
+/// At how many points of a schedule the second half of the runs changes thread priorities.
 const CHANGES: usize = 4;
 
 fn schedules() -> usize {

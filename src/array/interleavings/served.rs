@@ -1,13 +1,13 @@
-//! Opens that compare what readers were given with the store, beside a write-back that replaces objects there.
+//! Opens that compare what readers received with the store, beside a write-back that replaces objects.
 
 use std::time::Duration;
 
 use crate::array::interleavings::write_back::{FILL, LENGTH, Scene, each_form};
 use crate::array::sync::thread;
 
-/// Readers, writers and the timer of one mount: nothing of what they do looks like another program's change.
+/// Readers, writers and the timer of one mount: none of their work looks like another program's change.
 #[test]
-fn our_own_objects_are_no_change() {
+fn own_replacements_are_no_change() {
     each_form(|form| {
         let scene = Scene::new(form, 3);
         let array = &scene.array;

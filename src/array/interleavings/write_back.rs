@@ -1,4 +1,4 @@
-//! Whole arrays: writers, readers, flushers, the timer and the store, each between any two steps of the others.
+//! Whole arrays: writers, readers, flushers, the timer and the store, interleaved at every step.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -16,10 +16,10 @@ use crate::store::{Entry, Info, MemoryStore, Object, ObjectPart, ObjectVersion, 
 
 /// Length of an array; its chunks have 4 elements, its shards 8.
 pub(in crate::array) const LENGTH: usize = 16;
-/// What was never written.
+/// The value of bytes that no writer has written.
 pub(in crate::array) const FILL: u8 = 9;
 
-/// How an array is stored: read by ranges, through the cache, in shards.
+/// How an array is stored: read by ranges, through the cache, or in shards.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::array) enum Form {
     Raw,
@@ -27,13 +27,13 @@ pub(in crate::array) enum Form {
     Sharded,
 }
 
-/// A store that takes its time, forgets what was not synced when asked for it, and is full for a while.
+/// A store that yields to other threads, loses what was not synced, and is full for a while.
 #[derive(Default)]
 pub(in crate::array) struct Slow {
     now: MemoryStore,
-    /// Objects by key as they were when they were synced last.
+    /// Objects by key, as they were when they were last synced.
     lasting: Mutex<HashMap<String, Vec<u8>>>,
-    /// How many more puts fail.
+    /// How many further puts fail.
     failing: AtomicU64,
 }
 
@@ -142,7 +142,7 @@ pub(in crate::array) fn open(engine: &Arc<Engine>, store: &Arc<dyn Store>, path:
     Array::open(engine, store, path, Arc::new(metadata), Layout::default()).unwrap()
 }
 
-/// What another program reads of a store.
+/// What another program reads from a store.
 fn content(store: Arc<dyn Store>, path: &str) -> Vec<u8> {
     let engine = Engine::new(0, 1);
     let mut out = vec![0; LENGTH];
@@ -164,7 +164,7 @@ impl Scene {
         for path in ["a", "b"] {
             store.now.put(&format!("{path}/zarr.json"), document(form)).unwrap();
         }
-        // StatFs for two chunks.
+        // The cache has room for two chunks.
         let engine = Engine::new(340, 1);
         engine.set_writeback_delay(None);
         engine.set_dirty_limit_bytes(dirty_limit_bytes);
@@ -173,7 +173,7 @@ impl Scene {
         Scene { form, store, engine, array }
     }
 
-    /// The bytes that would be left if the machine lost its power now.
+    /// The bytes that remain if the machine loses power now.
     pub(in crate::array) fn lasting(&self) -> Vec<u8> {
         let store = MemoryStore::new();
         store.put("a/zarr.json", document(self.form)).unwrap();
@@ -183,7 +183,7 @@ impl Scene {
         content(Arc::new(store), "a")
     }
 
-    /// Everything is stored, and nothing else.
+    /// Checks that the store holds exactly the expected bytes.
     pub(in crate::array) fn end(self, expected: &[u8]) {
         self.array.sync().unwrap();
         assert!(!self.array.is_dirty());
@@ -203,12 +203,12 @@ pub(in crate::array) fn each_form(test: impl Fn(Form) + Send + Sync + Copy + 'st
     }
 }
 
-/// As the adapter to FUSE does: at once, or else with patience.
+/// Writes as the FUSE adapter does: without blocking if possible, else blocking.
 pub(in crate::array) fn write(array: &Array, offset: u64, data: &[u8]) {
     write_and_tell(array, offset, data, || ());
 }
 
-/// The same; the writer is told as early as the adapter tells him.
+/// Does the same, and calls `tell` as early as the adapter replies.
 pub(in crate::array) fn write_and_tell(array: &Array, offset: u64, data: &[u8], tell: impl Fn()) {
     let accept = || {
         tell();
@@ -242,8 +242,8 @@ fn writers_of_one_chunk_lose_nothing() {
     });
 }
 
-/// A write that returned is seen by every read that begins later, wherever the chunk is by then: dirty, on its way to the store,
-/// in the cache or out of it.
+/// A read that begins after a write returned sees that write, wherever the chunk is by then: dirty, on its way to the
+/// store, in the cache or evicted.
 #[test]
 fn a_reader_never_goes_back() {
     each_form(|form| {
@@ -274,7 +274,7 @@ fn a_reader_never_goes_back() {
                 });
             }
             scope.spawn(move || {
-                // What makes entries of the cache go, and others be looked at again.
+                // These reads evict entries and validate others again.
                 let mut out = [0; 8];
                 array.read_at(8, &mut out).unwrap();
                 array.revalidate().unwrap();
@@ -288,10 +288,10 @@ fn a_reader_never_goes_back() {
     });
 }
 
-/// Another program replaces an object and opens the file, while others read it: where what the kernel holds may be kept, they
-/// were given what the object holds now.
+/// Another program replaces an object and opens the file while others read it. If the kernel may keep its pages,
+/// readers have received what the object holds now.
 #[test]
-fn what_may_be_kept_is_what_is_stored() {
+fn kept_pages_match_the_store() {
     each_form(|form| {
         let scene = Scene::new(form, 100);
         let [old, new] = [1, 2].map(|value| {
@@ -324,9 +324,9 @@ fn what_may_be_kept_is_what_is_stored() {
     });
 }
 
-/// After sync returned, what was written before it survives a power cut, whoever stored or synced it.
+/// After sync returned, earlier writes survive a power cut, whichever thread stored or synced them.
 #[test]
-fn what_was_synced_lasts() {
+fn synced_writes_survive_power_loss() {
     each_form(|form| {
         let scene = Scene::new(form, 100);
         let mut expected = [FILL; LENGTH];
@@ -348,7 +348,7 @@ fn what_was_synced_lasts() {
     });
 }
 
-/// Puts fail for a while: each failure is counted, nothing is lost, and it goes through afterwards.
+/// Puts fail for a while: each failure is counted, nothing is lost, and a later attempt succeeds.
 #[test]
 fn failures_lose_nothing() {
     each_form(|form| {
@@ -361,7 +361,7 @@ fn failures_lose_nothing() {
                 let (scene, told) = (&scene, &told);
                 scope.spawn(move || {
                     for at in (writer..8).step_by(2) {
-                        // A write is taken as a whole or not at all.
+                        // A write is accepted as a whole or not at all.
                         while scene.array.write_at(at as u64, &[at as u8]).is_err() {
                             told.fetch_add(1, Ordering::SeqCst);
                         }
@@ -383,7 +383,7 @@ fn failures_lose_nothing() {
     });
 }
 
-/// The size is set to 0 while others flush and read: what was before is never seen again, what came after is not lost.
+/// A truncation to 0 runs while others flush and read: older bytes never return, later bytes are not lost.
 #[test]
 fn a_zeroed_array_stays_zero() {
     each_form(|form| {
@@ -444,7 +444,7 @@ fn writers_of_two_arrays_make_room_for_each_other() {
     });
 }
 
-/// The last writer goes while another comes and the timer looks: whatever is dirty then is known to the end of the mount.
+/// The last writer closes while another opens and the timer runs: the end of the mount still finds all dirty chunks.
 #[test]
 fn writers_come_and_go() {
     each_form(|form| {

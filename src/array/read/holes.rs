@@ -1,10 +1,9 @@
-//! Which parts of the flat file are missing chunks, for SEEK_HOLE and SEEK_DATA.
+//! Holes of the flat file, for SEEK_HOLE and SEEK_DATA.
 //!
-//! Uses its neighbours in `array`. The file is cut into tiles of whole rows of chunks; a tile whose objects are all
-//! missing is part of a hole. What is not told as a hole may still be one: that is always allowed, the other way round
-//! never.
+//! Uses its neighbours in `array`, `error` and `request`. The file is cut into tiles of whole rows of chunks. A tile
+//! with no stored object is part of a hole. Reporting a hole as data is always allowed; the reverse never is.
 //!
-//! Invariant: a hole begins and ends between pages (or at the file's end), whatever offset was asked for.
+//! Invariant: a hole begins and ends at page boundaries (or at the end of the file), whatever offset was asked for.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -15,15 +14,15 @@ use crate::array::{Array, Inner};
 use crate::error::Result;
 use crate::request;
 
-/// Holes are told from this length on.
+/// Shorter holes are not reported.
 const MIN_HOLE_BYTES: u64 = 1 << 20;
 const PAGE_BYTES: u64 = 4096;
-/// So many objects are looked for in one call; what lies behind them counts as data.
+/// How many objects one call looks up. All later ones count as data.
 const MAX_LOOKS: u64 = 1 << 16;
-/// The same of chunks, of which an object may have many.
-const MAX_UNITS: u64 = 1 << 22;
+/// How many chunks one call looks at; an object may have many.
+const MAX_CHUNKS: u64 = 1 << 22;
 
-/// The rows of chunks over a file.
+/// The file as tiles of rows of chunks.
 struct Tiles<'a> {
     inner: &'a Inner,
     /// Chunks of one row.
@@ -31,13 +30,13 @@ struct Tiles<'a> {
     /// Rows of one tile.
     slabs: u64,
     looks: Cell<u64>,
-    /// DirtyMap that were looked at, whatever objects they are in.
+    /// Chunks looked at, in whatever objects they are.
     chunks: Cell<u64>,
 }
 
 impl Array {
-    /// The first byte from `offset` on that may be other than zero; `None` where there is none before the end of the
-    /// file. Blocks on the store.
+    /// The first byte from `offset` on that may differ from zero. `None` if there is none before the end of the file.
+    /// Blocks on the store.
     pub fn next_data(&self, offset: u64) -> Result<Option<u64>> {
         let size = self.size_bytes();
         if offset >= size {
@@ -54,8 +53,8 @@ impl Array {
         Ok(None)
     }
 
-    /// The first byte from `offset` on that lies in a hole, or the end of the file, where there always is one; `None`
-    /// behind that. Blocks on the store.
+    /// The first byte from `offset` on that lies in a hole, or the end of the file, which counts as a hole. `None` past
+    /// the end. Blocks on the store.
     pub fn next_hole(&self, offset: u64) -> Result<Option<u64>> {
         let size = self.size_bytes();
         if offset >= size {
@@ -72,8 +71,8 @@ impl Array {
         Ok(Some(size))
     }
 
-    /// `None` where no hole may be told: a missing chunk is not zero, or somebody writes. Pages of a memory map that
-    /// the kernel holds are not known here.
+    /// `None` if no hole may be reported: a missing chunk is not zero, or the array has a writer. Pages of a memory map
+    /// that the kernel holds are not known here.
     fn tiles(&self) -> Option<Tiles<'_>> {
         let inner = &*self.inner;
         if self.has_writers() || self.is_dirty() || inner.fill.iter().any(|&byte| byte != 0) {
@@ -96,7 +95,7 @@ impl Tiles<'_> {
         self.rows().div_ceil(self.slabs)
     }
 
-    /// The bytes of the file that a row of chunks covers, which are contiguous.
+    /// The contiguous bytes of the file that a row of chunks covers.
     fn slab_range(&self, row: u64) -> Range<u64> {
         let grid = &self.inner.grid;
         let index = grid.index(row.saturating_mul(self.slab.strips));
@@ -124,7 +123,7 @@ impl Tiles<'_> {
         chunk / self.slab.strips.max(1) / self.slabs
     }
 
-    /// The part of a tile that is a hole: whole pages, but up to a neighbour that is missing, too.
+    /// The part of a tile that is a hole: whole pages, but up to the boundary if the neighbour is missing, too.
     fn hole(&self, tile: u64) -> Result<Option<Range<u64>>> {
         if !self.is_missing(tile)? {
             return Ok(None);
@@ -147,7 +146,7 @@ impl Tiles<'_> {
         for chunk in rows.start * self.slab.strips..rows.end * self.slab.strips {
             let chunks = self.chunks.get();
             self.chunks.set(chunks + 1);
-            if chunks >= MAX_UNITS {
+            if chunks >= MAX_CHUNKS {
                 return Ok(false);
             }
             let index = self.inner.grid.index(chunk);
@@ -156,7 +155,7 @@ impl Tiles<'_> {
             }
             let looks = self.looks.get();
             self.looks.set(looks + 1);
-            let key = source.key(&self.inner.place(), &index)?;
+            let key = source.key(&self.inner.load_context(), &index)?;
             request::check(&key)?;
             if looks >= MAX_LOOKS || self.inner.store.head(&key)?.is_some() {
                 return Ok(false);
@@ -178,7 +177,7 @@ mod tests {
     use crate::metadata::{Document, parse_v3};
     use crate::store::{MemoryStore, Store};
 
-    /// 40 rows of 100,000 bytes in chunks of (8, 50,000): a tile is two rows of chunks, 1.6 MB.
+    /// 40 rows of 100,000 bytes in chunks of (8, 50,000). A tile is two rows of chunks, 1.6 MB.
     fn array(fill_value: u8, present: &[&str]) -> Arc<Array> {
         let store = MemoryStore::new();
         let document = json!({"zarr_format": 3, "node_type": "array", "shape": [40, 100_000], "data_type": "uint8",
@@ -196,9 +195,9 @@ mod tests {
     }
 
     #[test]
-    fn missing_rows_of_chunks_are_holes_of_whole_pages() {
+    fn missing_rows_are_page_aligned_holes() {
         let array = array(0, &["c/2/1"]);
-        // Rows of chunks 2 and 3 are the second tile: 1.6 to 3.2 MB, which no page begins or ends with.
+        // Rows of chunks 2 and 3 are the second tile: 1.6 to 3.2 MB, not aligned to pages.
         assert_eq!(array.next_hole(0).unwrap(), Some(0));
         assert_eq!(array.next_data(0).unwrap(), Some(1_597_440));
         assert_eq!(array.next_data(1_597_440).unwrap(), Some(1_597_440));
@@ -210,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_zero_is_data() {
+    fn a_nonzero_fill_value_is_data() {
         let array = array(1, &[]);
         assert_eq!((array.next_data(5).unwrap(), array.next_hole(5).unwrap()), (Some(5), Some(4_000_000)));
     }

@@ -1,5 +1,5 @@
-//! Arrays large enough for what small ones never start: full chunks stored beside their writer, and strips of blosc blocks
-//! and of small caches.
+//! Arrays large enough for code that small ones never reach: full chunks stored beside their writer, strips of blosc
+//! blocks, and strips for small caches.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::array::{Array, Engine, Layout, Reader};
 use crate::metadata::{Document, parse_v3};
 use crate::store::{MemoryStore, Store};
 
-/// DirtyMap of 8 MiB in a slab of 64 MiB, which is all of the array.
+/// Chunks of 8 MiB in one slab of 64 MiB, which is the whole array.
 const SHAPE: [u64; 3] = [16, 2048, 1024];
 const CHUNK: [u64; 3] = [16, 512, 512];
 const SIZE_BYTES: usize = 64 << 20;
@@ -35,8 +35,8 @@ fn document(codecs: Value) -> Vec<u8> {
     document.to_string().into_bytes()
 }
 
-/// Writes all in pieces of 1 MiB, then reads through engines with room and without, in order and at random.
-fn there_and_back(compressor: Value) {
+/// Writes everything in requests of 1 MiB, then reads through large and small caches, in order and at random.
+fn write_and_read_back(compressor: Value) {
     let store = MemoryStore::new();
     let little = json!({"name": "bytes", "configuration": {"endian": "little"}});
     store.put("zarr.json", document(json!([little, compressor]))).unwrap();
@@ -82,23 +82,23 @@ fn there_and_back(compressor: Value) {
 
 #[test]
 fn blosc_blocks() {
-    there_and_back(json!({"name": "blosc", "configuration":
+    write_and_read_back(json!({"name": "blosc", "configuration":
         {"cname": "lz4", "clevel": 5, "shuffle": "shuffle", "typesize": 2, "blocksize": 0}}));
 }
 
 #[test]
-fn streams_that_go_on() {
-    there_and_back(json!({"name": "gzip", "configuration": {"level": 1}}));
+fn resumed_decoders() {
+    write_and_read_back(json!({"name": "gzip", "configuration": {"level": 1}}));
 }
 
 #[test]
 fn whole_chunks() {
-    there_and_back(json!({"name": "zstd", "configuration": {"level": 1, "checksum": false}}));
+    write_and_read_back(json!({"name": "zstd", "configuration": {"level": 1, "checksum": false}}));
 }
 
-/// Of what one reader was given, another who comes near decodes nothing ahead once more.
+/// After one reader received slabs, readahead for another nearby reader does not decode them again.
 #[test]
-fn parts_of_several_readers() {
+fn consumed_slabs_are_not_decoded_again() {
     let store = MemoryStore::new();
     let little = json!({"name": "bytes", "configuration": {"endian": "little"}});
     let blosc = json!({"name": "blosc", "configuration":
@@ -122,7 +122,7 @@ fn parts_of_several_readers() {
         }
     }
     let more = engine.counters().decoded_bytes - SIZE_BYTES as u64;
-    // A thread that is kept from running between looking for a strip and decoding it may find it read and gone.
-    const BAND_BYTES: u64 = 512 << 10;
-    assert!(more <= engine.workers.count() as u64 * BAND_BYTES, "{more} bytes decoded once more");
+    // A thread that is preempted between looking for a strip and decoding it may find it read and evicted.
+    const STRIP_BYTES: u64 = 512 << 10;
+    assert!(more <= engine.workers.count() as u64 * STRIP_BYTES, "{more} bytes decoded once more");
 }

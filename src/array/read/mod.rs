@@ -1,9 +1,9 @@
 //! Reading: from a range of the flat file to strips of chunks, and back with their bytes.
 //!
-//! Uses its neighbours in `array`, `store` and `error`.
+//! Uses its neighbours in `array`, `store`, `error`, `memory` and `request`.
 //!
-//! Invariants: a read is answered in full or fails as a whole; a chunk that cannot be read is an error, only a missing
-//! one is fill value. A read holds at most [`Inner::batch_strips`] strips at a time.
+//! Invariants: a read returns all of its range or fails. A chunk that cannot be read is an error; only a missing chunk
+//! is fill value. A read holds at most [`Inner::batch_strips`] strips at a time.
 
 pub mod holes;
 #[cfg(test)]
@@ -19,7 +19,7 @@ use crate::array::cache::{Content, Key, Loaded, Peek, Version};
 use crate::array::geometry::strided_copy::{CopyBatch, StridedCopy};
 use crate::array::geometry::strips::{StripExtent, Strips};
 use crate::array::source::LoadContext;
-use crate::array::source::resumable_decoders::MOST_STREAMS;
+use crate::array::source::resumable_decoders::MAX_DECODERS;
 use crate::array::sync::Mutex;
 use crate::array::sync::atomic::Ordering;
 use crate::array::write::Present;
@@ -28,7 +28,7 @@ use crate::error::{Error, Result};
 use crate::memory::Buffer;
 use crate::request;
 
-/// Bytes of a cached strip, kept from being evicted while they are on loan.
+/// Bytes of a cached strip. They stay in memory while this value lives.
 pub struct CachedSlice {
     buffer: Arc<Buffer>,
     range: Range<usize>,
@@ -47,20 +47,20 @@ impl Deref for CachedSlice {
     }
 }
 
-/// A range of more pieces is read by a thread that may wait: a session thread has others to answer.
-pub(in crate::array) const MOST_PIECES_NOW: usize = 4096;
+/// A read of more copies goes to a thread that may wait: a session thread has other requests to serve.
+pub(in crate::array) const MAX_COPIES_WITHOUT_WAITING: usize = 4096;
 
-/// Marks keys of strips that are less than chunks; shards are never nested so deep.
+/// Marks cache keys of strips that are smaller than chunks. Shards are never nested so deep.
 const STRIP_LEVEL: u32 = u32::MAX;
 
 impl Array {
-    /// Fills `out` from `offset`; the range must lie in the file. Blocks on the store; any failure inside the
-    /// range fails the whole of it.
+    /// Fills `out` from `offset`. The range must lie in the file. Blocks on the store. A failure anywhere in the range
+    /// fails the read.
     pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         self.read(offset, out, false)
     }
 
-    /// As [`Array::read_at`], for a reader that [`Array::note_read`] knows.
+    /// Like [`Array::read_at`], for a reader that [`Array::note_read`] follows.
     pub fn read_by(&self, reader: &Reader, offset: u64, out: &mut [u8]) -> Result<()> {
         self.read(offset, out, reader.is_sequential())
     }
@@ -68,7 +68,7 @@ impl Array {
     fn read(&self, offset: u64, out: &mut [u8], is_sequential: bool) -> Result<()> {
         let end = offset.checked_add(out.len() as u64);
         if end.is_none_or(|end| end > self.size_bytes()) {
-            return Err(Error::InvalidValue(format!("{} bytes from {offset} lie behind the end", out.len())));
+            return Err(self.past_the_end(offset, out.len()));
         }
         if out.is_empty() {
             return Ok(()); // of an array without chunks, perhaps
@@ -84,7 +84,7 @@ impl Array {
             let strips = grid.lowest_chunks(offset, out.len() as u64, next, most);
             let (Some(&first), Some(&last)) = (strips.first(), strips.last()) else { return Ok(()) };
             next = last + 1;
-            // A chunk that is stored between the look and the copy is in the cache or the store afterwards.
+            // A chunk that is stored between the lookup and the copy is in the cache or the store afterwards.
             loop {
                 let contents = Inner::fetch(inner, &strips, is_sequential)?;
                 if inner.copy_out((offset, first..next), out, |strip| contents.get(&strip), true) {
@@ -97,28 +97,27 @@ impl Array {
         }
     }
 
-    /// As [`Array::read_at`], but only if every chunk needed is in the cache now, or as raw bytes in the system's: `false` (and
-    /// `out` undefined) otherwise. Never blocks on the store.
+    /// Like [`Array::read_at`], but only if the cache has every chunk, or the system's page cache has the uncompressed
+    /// bytes. Otherwise returns `false`, and `out` is undefined. Never blocks on the store.
     pub fn try_read(&self, offset: u64, out: &mut [u8]) -> bool {
         self.inner.try_read(offset, out)
     }
 
-    /// The bytes of a range where they are contiguous in one strip that is in the cache now, without copying them. Never
-    /// blocks on the store.
+    /// The bytes of a range without a copy, if they are contiguous in one cached strip. Never blocks on the store.
     pub fn lend(&self, offset: u64, length: u64) -> Option<CachedSlice> {
         let inner = &self.inner;
         let strips = inner.strips.get()?;
         let mut found = None;
-        // The first piece tells: it has all of the range, or there are more.
-        let _ = strips.grid().for_each_piece(offset, length, &mut |piece: &StridedCopy<'_>| {
-            if piece.loops.is_empty() && piece.run as u64 == length {
-                found = Some((piece.chunk, piece.chunk_offset..piece.chunk_offset + piece.run));
+        // The first copy decides: it covers the whole range, or there are more.
+        let _ = strips.grid().for_each_copy(offset, length, &mut |copy: &StridedCopy<'_>| {
+            if copy.loops.is_empty() && copy.run as u64 == length {
+                found = Some((copy.chunk, copy.chunk_offset..copy.chunk_offset + copy.run));
             }
             Err(())
         });
         let (strip, range) = found?;
         if inner.writing.is_written.load(Ordering::Acquire)
-            && inner.present_dirty(strips.place(strip).chunk).is_some()
+            && inner.present_dirty(strips.extent_of(strip).chunk).is_some()
         {
             return None;
         }
@@ -132,9 +131,9 @@ impl Array {
         }
     }
 
-    /// Compares every object served so far with the store, as open(2) wants it. `true`: nothing that any reader has
-    /// seen has changed, and what the kernel keeps of the file is still right. `false`: something changed, or there
-    /// were too many objects to tell; from now on every cached chunk is compared with the store before it is used.
+    /// Compares every object that readers have seen with the store, for open(2). `true`: nothing has changed, and the
+    /// kernel's pages of the file are still right. `false`: something changed, or too many objects were read to tell;
+    /// from now on every cached chunk is compared with the store before use.
     pub fn revalidate(&self) -> Result<bool> {
         let inner = &self.inner;
         let Some(keys) = inner.served.look() else {
@@ -142,7 +141,7 @@ impl Array {
             return Ok(false);
         };
         let changed = Inner::changed(inner, keys)?;
-        // Write-back, or a reader, may have met another program's version meanwhile.
+        // Write-back or a reader may have found another program's version meanwhile.
         if changed.is_empty() && inner.served.is_complete() {
             return Ok(true);
         }
@@ -153,7 +152,7 @@ impl Array {
 }
 
 impl Inner {
-    /// As [`Array::try_read`].
+    /// See the method of [`Array`].
     pub(in crate::array) fn try_read(&self, offset: u64, out: &mut [u8]) -> bool {
         let end = offset.checked_add(out.len() as u64);
         if end.is_none_or(|end| end > self.grid.size_bytes()) {
@@ -165,34 +164,34 @@ impl Inner {
         let Some(strips) = self.strips.get() else { return false };
         let is_written = self.writing.is_written.load(Ordering::Acquire);
         let mut found: Vec<(u64, Present)> = Vec::new();
-        let mut pieces = 0;
-        let looked =
-            strips.grid().for_each_piece(offset, out.len() as u64, &mut |piece: &StridedCopy<'_>| {
-                let strip = piece.chunk;
-                pieces += 1;
-                if pieces > MOST_PIECES_NOW {
-                    return Err(());
-                }
-                if found.last().is_some_and(|(last, _)| *last == strip) {
-                    return Ok(());
-                }
-                if is_written && let Some(dirty) = self.present_dirty(strips.place(strip).chunk) {
-                    found.push((strip, dirty.ok_or(())?));
-                    return Ok(());
-                }
-                // Read after the look at the dirty chunks: what was stored before that look has moved the epoch by now.
-                let epoch = self.epoch.load(Ordering::Acquire);
-                match self.engine.cache.peek(self.strip_key(strip), epoch) {
-                    Peek::Fresh(content) => found.push((strip, Present::Stored(content))),
-                    Peek::Old | Peek::Missing => return Err(()),
-                }
-                Ok(())
-            });
+        let mut copies = 0;
+        let looked = strips.grid().for_each_copy(offset, out.len() as u64, &mut |copy: &StridedCopy<'_>| {
+            let strip = copy.chunk;
+            copies += 1;
+            if copies > MAX_COPIES_WITHOUT_WAITING {
+                return Err(());
+            }
+            if found.last().is_some_and(|(last, _)| *last == strip) {
+                return Ok(());
+            }
+            if is_written && let Some(dirty) = self.present_dirty(strips.extent_of(strip).chunk) {
+                found.push((strip, dirty.ok_or(())?));
+                return Ok(());
+            }
+            // The epoch is read after the dirty chunks were looked up: a chunk stored before that has already
+            // advanced the epoch.
+            let epoch = self.epoch.load(Ordering::Acquire);
+            match self.engine.cache.peek(self.strip_key(strip), epoch) {
+                Peek::Fresh(content) => found.push((strip, Present::Stored(content))),
+                Peek::Old | Peek::Missing => return Err(()),
+            }
+            Ok(())
+        });
         if looked.is_err() {
             return false;
         }
         self.engine.cache.counters.hits.fetch_add(found.len() as u64, Ordering::Relaxed);
-        // The pieces come in the same order again.
+        // The copies come in the same order again.
         let mut rest = found.as_slice();
         let next = |strip: u64| {
             while let [(number, present), others @ ..] = rest {
@@ -206,7 +205,7 @@ impl Inner {
         self.copy_out((offset, 0..u64::MAX), out, next, false)
     }
 
-    /// Those of the objects that are not what readers were given. Asks for several at a time.
+    /// The keys of objects that differ from what readers received. Asks for several at a time.
     fn changed(inner: &Arc<Inner>, keys: Vec<String>) -> Result<Vec<String>> {
         let (array, count) = (Arc::clone(inner), keys.len());
         let outcome = Arc::new(Mutex::new((0, Ok(Vec::new()))));
@@ -215,7 +214,7 @@ impl Inner {
             let Some(key) = keys.get(number) else { return ControlFlow::Break(()) };
             let is_unchanged = request::check(key)
                 .and_then(|()| array.served.is_unchanged(array.store.as_ref(), key))
-                // A user that opens it now may not have it: what is in memory is not given out either.
+                // A user without access to an object must not get it from memory either.
                 .or_else(|error| if error.errno() == libc::EACCES { Ok(false) } else { Err(error) });
             let (looked, changed) = &mut *of_all.lock();
             *looked += 1;
@@ -231,19 +230,19 @@ impl Inner {
         });
         let (looked, changed) = std::mem::replace(&mut *outcome.lock(), (0, Ok(Vec::new())));
         if looked < count && changed.is_ok() {
-            let abandoned = std::io::Error::other("looking at a chunk was abandoned");
-            return Err(Error::store(inner.path.as_str(), "look at", abandoned));
+            let stopped = std::io::Error::other("the comparison stopped early");
+            return Err(Error::store(inner.path.as_str(), "compare objects with the store", stopped));
         }
         changed
     }
 
-    /// From now on, what was read of the store before is compared with it, or read again.
+    /// Makes later reads compare all earlier content with the store, or load it again.
     fn look_afresh(&self) {
         self.epoch.fetch_add(1, Ordering::AcqRel);
         self.forget_bases();
     }
 
-    /// The key of a chunk in the cache, where strips are chunks.
+    /// The cache key of a chunk, where strips are chunks.
     pub(in crate::array) fn chunk_key(&self, number: u64) -> Key {
         Key { array: self.number, level: 0, number }
     }
@@ -253,12 +252,12 @@ impl Inner {
         Key { array: self.number, level: if is_cut { STRIP_LEVEL } else { 0 }, number }
     }
 
-    /// The strips, chosen now if this is the first read, by how the chunk at `offset` is compressed.
+    /// The strips. The first read chooses them by the compression of the chunk at `offset`.
     pub(in crate::array) fn strips_at(&self, offset: u64) -> &Strips {
         self.strips.get_or_init(|| {
             let chunk = self.grid.chunk_at(offset).unwrap_or(0);
-            // A chunk that is missing or damaged says nothing; whoever reads it is told.
-            let block = self.source.block_bytes(&self.place(), &self.grid.index(chunk)).ok().flatten();
+            // A missing or damaged chunk gives no block size. A reader of that chunk gets the error.
+            let block = self.source.block_bytes(&self.load_context(), &self.grid.index(chunk)).ok().flatten();
             Strips::new(&self.grid, self.engine.cache.limit_bytes(), block)
         })
     }
@@ -275,16 +274,16 @@ impl Inner {
         (share as usize).clamp(2 * self.engine.workers.count().max(1), 256)
     }
 
-    /// The contents of strips, those that are missing loaded in parallel.
+    /// The contents of strips. Missing ones are loaded in parallel.
     fn fetch(inner: &Arc<Inner>, numbers: &[u64], is_sequential: bool) -> Result<HashMap<u64, Present>> {
         let epoch = inner.epoch.load(Ordering::Acquire);
         let missing = numbers
             .iter()
             .copied()
             .filter(|&strip| !inner.engine.cache.is_known(inner.strip_key(strip), epoch));
-        // This thread loads the first itself. Of a zeroed array nothing is to be loaded.
+        // This thread loads the first one itself. A zeroed chunk needs no load.
         let is_written = inner.writing.is_written.load(Ordering::Acquire);
-        let chunk_of = |strip: u64| inner.strips.get().map_or(strip, |strips| strips.place(strip).chunk);
+        let chunk_of = |strip: u64| inner.strips.get().map_or(strip, |strips| strips.extent_of(strip).chunk);
         let asking = Arc::new(());
         for strip in missing.skip(1) {
             if !(is_written && inner.present_dirty(chunk_of(strip)).is_some()) {
@@ -300,74 +299,75 @@ impl Inner {
         numbers.iter().map(present).collect()
     }
 
-    /// Has a strip loaded for a reader who keeps `asking` alive until he has it.
+    /// Queues the load of a strip for a reader, which keeps `asking` alive until it has the strip.
     fn demand(inner: &Arc<Inner>, strip: u64, is_sequential: bool, asking: Weak<()>) {
         let task_inner = Arc::clone(inner);
         inner.engine.workers.demand(Box::new(move || {
             if asking.strong_count() > 0 {
-                // A failure is seen by the reader when it asks for the strip itself.
+                // The reader sees a failure when it asks for the strip itself.
                 drop(task_inner.strip(strip, is_sequential));
             }
         }));
     }
 
-    /// One strip, from the cache or the store. A reader that is not `is_sequential` is expected to want the chunk's other
-    /// strips, too.
+    /// One strip, from the cache or the store. A reader that is not `is_sequential` will probably want the chunk's
+    /// other strips, too.
     pub(in crate::array) fn strip(&self, number: u64, is_sequential: bool) -> Result<Content> {
-        let place = self.place();
-        let strip = self.strips.get().map(|strips| (strips, strips.place(number)));
+        let ctx = self.load_context();
+        let strip = self.strips.get().map(|strips| (strips, strips.extent_of(number)));
         let index = self.grid.index(strip.as_ref().map_or(number, |(_, strip)| strip.chunk));
         self.engine.cache.get(
             self.strip_key(number),
-            place.epoch,
+            ctx.epoch,
             |object| {
-                let key = self.source.key(&place, &index)?;
-                Ok(place.version(&key)? == object)
+                let key = self.source.key(&ctx, &index)?;
+                Ok(ctx.version(&key)? == object)
             },
             || match &strip {
                 Some((strips, strip)) if strips.is_cut() => {
-                    self.load_strip(&place, &index, strips, strip, is_sequential)
+                    self.load_strip(&ctx, &index, strips, strip, is_sequential)
                 }
-                _ => self.load(&place, &index),
+                _ => self.load(&ctx, &index),
             },
         )
     }
 
-    fn load(&self, place: &LoadContext<'_>, index: &[u64]) -> Result<Loaded> {
-        let loaded = self.source.load(place, index)?;
+    fn load(&self, ctx: &LoadContext<'_>, index: &[u64]) -> Result<Loaded> {
+        let loaded = self.source.load(ctx, index)?;
         let decoded_bytes = if let Content::Chunk(buffer) = &loaded.0 { buffer.len() } else { 0 };
         self.note_loaded(&loaded, decoded_bytes);
         Ok(loaded)
     }
 
-    /// Loads one strip of a chunk; the other strips go into the cache where all had to be decoded and are likely wanted.
+    /// Loads one strip of a chunk. If the whole chunk had to be decoded and is likely wanted, its other strips go into
+    /// the cache.
     fn load_strip(
         &self,
-        place: &LoadContext<'_>,
+        ctx: &LoadContext<'_>,
         index: &[u64],
         strips: &Strips,
         strip: &StripExtent,
         is_sequential: bool,
     ) -> Result<Loaded> {
-        let has_few = strips.slab().is_some_and(|slab| slab.strips <= MOST_STREAMS as u64);
-        let part_place = LoadContext { streams: place.streams.filter(|_| has_few), ..*place };
+        let has_few = strips.slab().is_some_and(|slab| slab.strips <= MAX_DECODERS as u64);
+        let part_ctx = LoadContext { decoders: ctx.decoders.filter(|_| has_few), ..*ctx };
         if (is_sequential || strips.is_cheap())
             && let Some((loaded, decoded_bytes)) =
-                self.source.load_part(&part_place, index, strip.bytes.clone())?
+                self.source.load_part(&part_ctx, index, strip.bytes.clone())?
         {
             self.note_loaded(&loaded, decoded_bytes);
             return Ok(loaded);
         }
-        let (content, object) = self.load(place, index)?;
+        let (content, object) = self.load(ctx, index)?;
         let Content::Chunk(chunk) = &content else { return Ok((content, object)) };
         let part = |strip: &StripExtent| {
             let bytes = chunk.get(strip.bytes.clone()).unwrap_or_default();
-            let mut buffer = place.buffer(bytes.len());
+            let mut buffer = ctx.buffer(bytes.len());
             buffer.copy_from_slice(bytes);
             Content::Chunk(Arc::new(buffer))
         };
         if !is_sequential {
-            let version = Version { object, epoch: place.epoch };
+            let version = Version { object, epoch: ctx.epoch };
             for (number, other) in strips.of_chunk(strip.chunk) {
                 if other != *strip {
                     self.engine.cache.put(self.strip_key(number), part(&other), version);
@@ -384,8 +384,8 @@ impl Inner {
         }
     }
 
-    /// Copies what the range from `offset` on wants of these strips, as `contents` knows them; `false` where a dirty one was stored meanwhile, or
-    /// would have to be waited for without `may_wait`.
+    /// Copies the bytes of these strips, as `contents` gives them, to the range from `offset` on. Returns `false` if a
+    /// dirty chunk was stored meanwhile, or if its lock is taken and `may_wait` is false.
     fn copy_out<'a>(
         &self,
         (offset, numbers): (u64, Range<u64>),
@@ -395,19 +395,19 @@ impl Inner {
     ) -> bool {
         let length = out.len() as u64;
         let Some(strips) = self.strips.get() else { return false };
-        let mut alike = CopyBatch::default();
+        let mut batch = CopyBatch::default();
         let copied =
-            strips.grid().for_each_piece_in(offset, length, numbers, &mut |piece: &StridedCopy<'_>| {
-                match contents(piece.chunk) {
-                    Some(Present::Stored(Content::Chunk(buffer))) => alike.gather(piece, buffer, out),
-                    Some(Present::Stored(_)) => piece.fill(offset, &self.fill, out),
-                    Some(Present::Zero) => piece.fill(offset, &[0], out),
+            strips.grid().for_each_copy_in(offset, length, numbers, &mut |copy: &StridedCopy<'_>| {
+                match contents(copy.chunk) {
+                    Some(Present::Stored(Content::Chunk(buffer))) => batch.gather(copy, buffer, out),
+                    Some(Present::Stored(_)) => copy.fill(offset, &self.fill, out),
+                    Some(Present::Zero) => copy.fill(offset, &[0], out),
                     Some(Present::Dirty(chunk)) => {
                         let state = if may_wait { Some(chunk.state.lock()) } else { chunk.state.try_lock() };
                         match state.filter(|state| !state.is_retired) {
                             Some(state) => {
-                                let of_strip = state.bytes.get(strips.place(piece.chunk).bytes.start..);
-                                piece.gather(of_strip.unwrap_or_default(), 0, out);
+                                let of_strip = state.bytes.get(strips.extent_of(copy.chunk).bytes.start..);
+                                copy.gather(of_strip.unwrap_or_default(), 0, out);
                             }
                             None => return Err(()),
                         }
@@ -416,7 +416,7 @@ impl Inner {
                 }
                 Ok(())
             });
-        alike.finish(out);
+        batch.finish(out);
         copied.is_ok()
     }
 }

@@ -1,20 +1,20 @@
-//! Which slabs sequential readers were given in full, where those keep what they are given (the kernel's page cache): nobody
-//! will ask for them, so nothing of them is decoded ahead.
+//! Slabs that sequential readers received in full and keep themselves (in the kernel's page cache). No reader is
+//! expected to ask for them, so readahead does not decode them.
 //!
-//! Uses nothing. It is a guess and no more: whoever asks for such a slab all the same is served, and shows that the guess is
-//! over ([`Consumed::forget_if_asked`]).
+//! Uses `sync.rs`. This is only a guess: a reader that asks for such a slab all the same gets it, and shows that the
+//! guess no longer holds ([`Consumed::forget_if_asked`]).
 
 use std::ops::Range;
 
 use crate::array::sync::Mutex;
 
-/// The most ranges that are remembered; the oldest go first.
+/// The most ranges that are kept. The oldest go first.
 const MAX_RANGES: usize = 64;
 
 /// Slabs by their numbers.
 #[derive(Default)]
 pub struct Consumed {
-    /// Not empty; they neither overlap nor touch. The one that grew last is the last.
+    /// Not empty; they neither overlap nor touch. The range that grew last is the last.
     ranges: Mutex<Vec<Range<u64>>>,
 }
 
@@ -43,14 +43,15 @@ impl Consumed {
         self.ranges.lock().iter().any(|range| range.contains(&slab))
     }
 
-    /// A reader asks for a slab. If it is among them, they are no longer kept, and all are forgotten; whether that was so.
+    /// Notes that a reader asks for a slab. If the slab is in the set, readers no longer keep them: clears the set and
+    /// returns `true`.
     pub fn forget_if_asked(&self, slab: u64) -> bool {
         let mut ranges = self.ranges.lock();
-        let was_passed = ranges.iter().any(|range| range.contains(&slab));
-        if was_passed {
+        let was_consumed = ranges.iter().any(|range| range.contains(&slab));
+        if was_consumed {
             ranges.clear();
         }
-        was_passed
+        was_consumed
     }
 }
 
@@ -59,21 +60,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_grow_together_and_are_forgotten_together() {
-        let passed = Consumed::default();
+    fn ranges_merge_and_are_cleared_together() {
+        let consumed = Consumed::default();
         for range in [4..6, 0..2, 3..3, 8..9] {
-            passed.add(range);
+            consumed.add(range);
         }
-        let found: Vec<u64> = (0..10).filter(|&slab| passed.contains(slab)).collect();
+        let found: Vec<u64> = (0..10).filter(|&slab| consumed.contains(slab)).collect();
         assert_eq!(found, [0, 1, 4, 5, 8]);
-        passed.add(2..4);
-        assert_eq!(*passed.ranges.lock(), [8..9, 0..6]);
-        assert!(!passed.forget_if_asked(7) && passed.contains(5));
-        assert!(passed.forget_if_asked(5) && !passed.contains(8));
+        consumed.add(2..4);
+        assert_eq!(*consumed.ranges.lock(), [8..9, 0..6]);
+        assert!(!consumed.forget_if_asked(7) && consumed.contains(5));
+        assert!(consumed.forget_if_asked(5) && !consumed.contains(8));
         for slab in 0..200 {
-            passed.add(2 * slab..2 * slab + 1);
+            consumed.add(2 * slab..2 * slab + 1);
         }
-        assert_eq!(passed.ranges.lock().len(), MAX_RANGES);
-        assert!(passed.contains(398) && !passed.contains(0));
+        assert_eq!(consumed.ranges.lock().len(), MAX_RANGES);
+        assert!(consumed.contains(398) && !consumed.contains(0));
     }
 }

@@ -1,10 +1,10 @@
 //! Decoding ahead of a sequential reader.
 //!
-//! Uses its neighbours in `array`. A pass in served order revisits one row of strips, a *slab*, again and again before
-//! it goes on to the next; the first read in a slab queues all of it, and those after it as far as there is room. What
-//! lies behind the reader is the first to leave the cache.
+//! Uses its neighbours in `array`. A sequential read visits one row of strips, a *slab*, again and again before it
+//! moves on. The first read in a slab queues all of it, and then as many of the next slabs as there is room for. Slabs
+//! behind the reader are the first to leave the cache.
 //!
-//! Invariant: what was queued for a reader that has gone elsewhere, or closed, or has it behind him, is not begun any more.
+//! Invariant: a queued strip is not decoded if its reader has meanwhile moved elsewhere, closed, or passed the strip.
 
 pub mod consumed;
 pub mod replies;
@@ -19,39 +19,38 @@ use crate::array::{Array, Inner};
 
 /// How far apart requests of one sequential reader may arrive: the kernel sends readahead from several threads.
 const SEQUENTIAL_WINDOW_BYTES: u64 = 4 << 20;
-/// The same as [`SEQUENTIAL_WINDOW_BYTES`] in lengths of a request, for one that was not sequential so far.
+/// The same for a reader that was not sequential so far, in lengths of a request.
 const SEQUENTIAL_WINDOW_REQUESTS: u64 = 2;
-/// Where only this cache keeps what was read: an array that takes at most this part of it stays.
+/// If only this cache keeps what was read, an array of at most this fraction of the cache stays in it.
 const STAYING_PART: u64 = 16;
-/// So far behind the reader, requests that came later than others still want something.
+/// Late requests may still want bytes this far behind the reader.
 const BEHIND_BYTES: u64 = 1 << 20;
-/// With no room for a slab, so many bytes of the file are decoded ahead.
+/// If the cache has no room for a slab, readahead covers this many bytes of the file.
 const WINDOW_BYTES: u64 = 8 << 20;
-/// So much is decoded ahead for each decoding thread, for all readers together, where there is room, and the next
-/// slab at least.
+/// Readahead for each decoding thread, shared by all readers, if there is room. At least the next slab.
 const AHEAD_BYTES_PER_THREAD: u64 = 32 << 20;
-/// A slab of more strips is not queued as a whole: what asks for one of them would do nothing else for long. Neither are more queued
-/// with no room for a slab.
+/// A slab of more strips is not queued as a whole, because that would delay the request that queues it. The same limit
+/// holds if the cache has no room for a slab.
 const MOST_QUEUED: u64 = 4096;
 
-/// One reader of an array, and how it goes through it.
+/// One reader of an array, and its access pattern.
 #[derive(Default)]
 pub struct Reader {
     pass: Mutex<Pass>,
-    wanted: Arc<Wanted>,
+    wanted: Arc<Interest>,
     pub(in crate::array) gathered: Mutex<Spans>,
 }
 
-/// What of the queued is still of use to a reader.
+/// The queued strips that a reader still wants.
 #[derive(Default)]
-struct Wanted {
-    /// Moves when nothing of what was queued is.
+struct Interest {
+    /// Changes when the reader wants none of the queued strips any more.
     generation: AtomicU64,
-    /// The first slab that was not left behind.
+    /// The first slab that the reader has not passed.
     first_slab: AtomicU64,
 }
 
-impl Wanted {
+impl Interest {
     fn end(&self) {
         self.generation.fetch_add(1, Ordering::Relaxed);
     }
@@ -59,46 +58,53 @@ impl Wanted {
 
 #[derive(Default)]
 struct Pass {
-    /// Where a sequential reader would go on.
+    /// Where a sequential reader is expected to continue.
     next_offset: u64,
-    /// The slabs that were queued and not left behind, while the reader is sequential.
-    stream: Option<Stream>,
+    /// The slabs that are queued and not passed, if the reader is sequential.
+    sequence: Option<SequentialState>,
 }
 
-/// A sequential reader's place.
-struct Stream {
-    /// The first slab that was not left behind.
+/// The position of a sequential reader.
+struct SequentialState {
+    /// The first slab that the reader has not passed.
     first: u64,
-    /// The first slab that was not queued, or not all of it.
+    /// The first slab that is not queued, or only in part.
     end: u64,
-    /// Part of that one was queued, too.
-    is_begun: bool,
-    /// The first slab that is not among those that were [`Consumed`](crate::array::readahead::consumed::Consumed) by this reader; the largest
-    /// number where none ever are.
-    unpassed: u64,
+    /// A part of that slab is queued.
+    is_partly_queued: bool,
+    /// The first slab that this reader has not added to [`Consumed`](crate::array::readahead::consumed::Consumed); the
+    /// largest number if it never adds any.
+    first_unconsumed: u64,
     array: Arc<Inner>,
 }
 
-impl Stream {
+impl SequentialState {
     fn new(array: &Arc<Inner>, slab: u64) -> Self {
-        array.streams.fetch_add(1, Ordering::Relaxed);
-        Stream { first: slab, end: slab, is_begun: false, unpassed: slab, array: Arc::clone(array) }
+        array.sequential_readers.fetch_add(1, Ordering::Relaxed);
+        SequentialState {
+            first: slab,
+            end: slab,
+            is_partly_queued: false,
+            first_unconsumed: slab,
+            array: Arc::clone(array),
+        }
     }
 }
 
-impl Drop for Stream {
+impl Drop for SequentialState {
     fn drop(&mut self) {
-        self.array.streams.fetch_sub(1, Ordering::Relaxed);
+        self.array.sequential_readers.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Pass {
-    /// The reader goes elsewhere, or closes: nothing that it was given is on its way any more. Whether it was sequential.
+    /// Ends a sequential read: the reader moves elsewhere or closes, and has received everything up to here. Returns
+    /// whether it was sequential.
     fn end(&mut self) -> bool {
-        let Some(stream) = self.stream.take() else { return false };
-        let inner = &stream.array;
+        let Some(sequence) = self.sequence.take() else { return false };
+        let inner = &sequence.array;
         if let Some((strips, slab)) = inner.strips.get().and_then(|strips| Some((strips, strips.slab()?))) {
-            inner.note_passed(stream.unpassed..strips.slab_at(slab, self.next_offset));
+            inner.note_consumed(sequence.first_unconsumed..strips.slab_at(slab, self.next_offset));
         }
         true
     }
@@ -112,32 +118,32 @@ impl Drop for Reader {
 }
 
 impl Reader {
-    /// Whether it goes through the array in served order.
+    /// Whether the reader goes through the array sequentially.
     pub(in crate::array) fn is_sequential(&self) -> bool {
-        self.pass.lock().stream.is_some()
+        self.pass.lock().sequence.is_some()
     }
 }
 
 impl Array {
-    /// Tells that a reader was given the bytes from `offset` to `end`: if that is where it was expected, what follows is
-    /// decoded in the background.
+    /// Notes that a reader received the bytes from `offset` to `end`. If it was expected there, the following chunks
+    /// are decoded in the background.
     pub fn note_read(&self, reader: &Reader, offset: u64, end: u64) {
         self.note(reader, offset, end);
     }
 
-    /// As [`Array::note_read`], for a reader whose requests come one after the other: what a sequential one asks for next is put
-    /// together in the background, too.
+    /// Like [`Array::note_read`], for a reader that sends one request at a time: the next replies are also
+    /// prepared in the background.
     pub fn note_lone_read(&self, reader: &Reader, offset: u64, end: u64) {
         if let Some(next) = self.note(reader, offset, end) {
             Inner::gather_ahead(&self.inner, &reader.gathered, next, end - offset);
         }
     }
 
-    /// Where a sequential reader goes on, what follows being queued; `None` of another.
+    /// Queues what follows and returns where a sequential reader continues; `None` for any other reader.
     fn note(&self, reader: &Reader, offset: u64, end: u64) -> Option<u64> {
         let mut pass = reader.pass.lock();
         let expected = pass.next_offset;
-        let window_bytes = match pass.stream {
+        let window_bytes = match pass.sequence {
             Some(_) => SEQUENTIAL_WINDOW_BYTES,
             None => (end - offset).saturating_mul(SEQUENTIAL_WINDOW_REQUESTS),
         };
@@ -154,7 +160,7 @@ impl Array {
         Some(pass.next_offset)
     }
 
-    /// Queues what a sequential reader needs next, who has just asked for what ends at `asked`.
+    /// Queues what a sequential reader needs next. Its last request ended at `asked`.
     fn go_on(&self, reader: &Reader, pass: &mut Pass, asked: u64) {
         let inner = &self.inner;
         let offset = pass.next_offset;
@@ -169,61 +175,63 @@ impl Array {
             let length = WINDOW_BYTES.min(self.size_bytes() - offset);
             let room = (limit / 4).checked_div(inner.strip_bytes()).unwrap_or(1).min(MOST_QUEUED) as usize;
             let strips = strips.grid().chunks_of(offset, length, room);
-            pass.stream.get_or_insert_with(|| Stream::new(inner, u64::MAX));
+            pass.sequence.get_or_insert_with(|| SequentialState::new(inner, u64::MAX));
             return Inner::queue(inner, strips.into_iter(), wanted, u64::MAX);
         }
         let slab_at = |offset| strips.slab_at(slab, offset);
         let now = slab_at(offset);
-        let is_asked_again = inner.passed.forget_if_asked(slab_at(asked.saturating_sub(1)));
-        let stream = match pass.stream.take() {
-            Some(stream) if (stream.first..=stream.end).contains(&now) && !is_asked_again => stream,
-            _ => Stream::new(inner, now),
+        let is_asked_again = inner.consumed.forget_if_asked(slab_at(asked.saturating_sub(1)));
+        let sequence = match pass.sequence.take() {
+            Some(sequence) if (sequence.first..=sequence.end).contains(&now) && !is_asked_again => sequence,
+            _ => SequentialState::new(inner, now),
         };
-        let stream = pass.stream.insert(stream);
+        let sequence = pass.sequence.insert(sequence);
         let behind = slab_at(offset.saturating_sub(BEHIND_BYTES));
-        wanted.first_slab.store(behind.max(stream.first), Ordering::Relaxed);
-        if stream.first < behind {
-            let left = stream.first..behind;
+        wanted.first_slab.store(behind.max(sequence.first), Ordering::Relaxed);
+        if sequence.first < behind {
+            let left = sequence.first..behind;
             inner.leave_behind(left.flat_map(|n| slab_strips(slab, n, strips.grid().chunks())));
-            stream.first = behind;
+            sequence.first = behind;
         }
         let ahead_bytes = AHEAD_BYTES_PER_THREAD.saturating_mul(inner.engine.workers.count() as u64)
-            / inner.streams.load(Ordering::Relaxed).max(1) as u64;
+            / inner.sequential_readers.load(Ordering::Relaxed).max(1) as u64;
         let ahead = (ahead_bytes / slab.bytes.max(1)).max(1);
-        while stream.end <= now + ahead {
-            let strips_of_it = slab_strips(slab, stream.end, strips.grid().chunks());
-            if stream.end > now && inner.passed.contains(stream.end) {
-                (stream.end, stream.is_begun) = (stream.end + 1, false);
+        while sequence.end <= now + ahead {
+            let strips_of_it = slab_strips(slab, sequence.end, strips.grid().chunks());
+            if sequence.end > now && inner.consumed.contains(sequence.end) {
+                (sequence.end, sequence.is_partly_queued) = (sequence.end + 1, false);
                 continue;
             }
-            if stream.end > now {
-                // Of those further ahead one is queued when all before it are under way, and no more of it than the
-                // cache takes beside them and what was not left behind: that was used later than they were decoded,
-                // and they would leave first. What is left behind in time gives its memory to the rest.
-                let held = slab.bytes.saturating_mul(stream.end - stream.first);
-                let taken = slab.bytes.saturating_mul(stream.end - now);
+            if sequence.end > now {
+                // A later slab is queued only when all before it are being decoded. No more of it is queued than the
+                // cache can take beside the slabs that are queued and not passed: those were used later than they were
+                // decoded, and would be evicted first. Slabs that the reader passes give their memory to the rest.
+                let held = slab.bytes.saturating_mul(sequence.end - sequence.first);
+                let taken = slab.bytes.saturating_mul(sequence.end - now);
                 let room = (limit / 16 * 15).saturating_sub(held);
                 let room =
                     room.min((ahead_bytes + slab.bytes).saturating_sub(taken)) / inner.strip_bytes().max(1);
-                if inner.engine.workers.waiting_ahead() > 0 || (stream.is_begun && room < slab.strips) {
+                if inner.engine.workers.waiting_ahead() > 0
+                    || (sequence.is_partly_queued && room < slab.strips)
+                {
                     break;
                 }
                 if room < slab.strips {
-                    stream.is_begun = true;
-                    Inner::queue(inner, strips_of_it.take(room as usize), wanted, stream.end);
+                    sequence.is_partly_queued = true;
+                    Inner::queue(inner, strips_of_it.take(room as usize), wanted, sequence.end);
                     break;
                 }
             }
-            Inner::queue(inner, strips_of_it, wanted, stream.end);
-            (stream.end, stream.is_begun) = (stream.end + 1, false);
+            Inner::queue(inner, strips_of_it, wanted, sequence.end);
+            (sequence.end, sequence.is_partly_queued) = (sequence.end + 1, false);
         }
-        let passed = stream.unpassed..slab_at(offset.saturating_sub(SEQUENTIAL_WINDOW_BYTES));
-        if inner.note_passed(passed.clone()) {
-            stream.unpassed = passed.end;
+        let consumed = sequence.first_unconsumed..slab_at(offset.saturating_sub(SEQUENTIAL_WINDOW_BYTES));
+        if inner.note_consumed(consumed.clone()) {
+            sequence.first_unconsumed = consumed.end;
         }
     }
 
-    /// Bytes of decoded chunks that one pass in served order revisits before it goes on.
+    /// Bytes of decoded chunks that a sequential read visits repeatedly before it moves on.
     pub fn slab_bytes(&self) -> u64 {
         crate::array::geometry::strips::slab(&self.inner.grid).map_or(0, |slab| slab.bytes)
     }
@@ -235,55 +243,56 @@ fn slab_strips(slab: Slab, number: u64, strips: u64) -> std::ops::Range<u64> {
 }
 
 impl Inner {
-    /// Has strips of a slab decoded, if they are still wanted when it is their turn.
-    fn queue(inner: &Arc<Inner>, strips: impl Iterator<Item = u64>, wanted: &Arc<Wanted>, slab: u64) {
+    /// Queues the strips of a slab. A strip that is no longer wanted when its turn comes is skipped.
+    fn queue(inner: &Arc<Inner>, strips: impl Iterator<Item = u64>, wanted: &Arc<Interest>, slab: u64) {
         let generation = wanted.generation.load(Ordering::Relaxed);
-        let epoch = inner.place().epoch;
+        let epoch = inner.load_context().epoch;
         for strip in strips {
             if inner.engine.cache.is_known(inner.strip_key(strip), epoch) {
                 continue;
             }
             let (task_inner, wanted) = (Arc::clone(inner), Arc::clone(wanted));
             inner.engine.workers.ahead(Box::new(move || {
-                let epoch = task_inner.place().epoch;
+                let epoch = task_inner.load_context().epoch;
                 let is_wanted = wanted.generation.load(Ordering::Relaxed) == generation
                     && slab >= wanted.first_slab.load(Ordering::Relaxed);
                 if is_wanted && !task_inner.engine.cache.is_known(task_inner.strip_key(strip), epoch) {
-                    // A failure is reported to the reader that asks for the strip.
+                    // The reader that asks for the strip gets the error.
                     drop(task_inner.strip(strip, true));
                 }
             }));
         }
     }
 
-    /// Whether what a reader was given is not asked for again. Beside a writer some readers go past the page cache.
+    /// Whether readers keep what they receive. Beside a writer some readers bypass the page cache.
     fn is_kept_by_readers(&self) -> bool {
         self.engine.readers_keep.load(Ordering::Relaxed) && !self.writing.is_written.load(Ordering::Relaxed)
     }
 
-    /// A reader was given these slabs in full; whether they count as [`Consumed`](crate::array::readahead::consumed::Consumed).
-    fn note_passed(&self, slabs: std::ops::Range<u64>) -> bool {
-        let is_passed = !slabs.is_empty() && self.is_kept_by_readers();
-        if is_passed {
-            self.passed.add(slabs);
+    /// Notes that a reader received these slabs in full. Returns whether they count as
+    /// [`Consumed`](crate::array::readahead::consumed::Consumed).
+    fn note_consumed(&self, slabs: std::ops::Range<u64>) -> bool {
+        let is_consumed = !slabs.is_empty() && self.is_kept_by_readers();
+        if is_consumed {
+            self.consumed.add(slabs);
         }
-        is_passed
+        is_consumed
     }
 
-    /// Tells the cache what a sequential reader was given in full. The kernel holds it for all of them, unless reads pass it
-    /// by: then another such reader may still need it, a small array stays, and of a large one the memory is worth more than
-    /// what it holds.
+    /// Demotes strips that a sequential reader received in full. Usually the kernel keeps them for all readers. If
+    /// reads bypass the page cache, another sequential reader may still need them and a small array stays; the memory
+    /// of a large array is worth more than its content.
     fn leave_behind(&self, strips: impl Iterator<Item = u64>) {
         let is_kept = !self.engine.readers_keep.load(Ordering::Relaxed)
             && (self.grid.size_bytes() <= self.engine.cache.limit_bytes() / STAYING_PART
-                || self.streams.load(Ordering::Relaxed) > 1);
+                || self.sequential_readers.load(Ordering::Relaxed) > 1);
         if !is_kept {
             self.engine.cache.demote(strips.map(|strip| self.strip_key(strip)));
         }
     }
 }
 
-/// Whether a read at `offset` continues one whose reader was expected at `expected`.
+/// Whether a read at `offset` continues a sequence that was expected at `expected`.
 fn is_sequential(expected: u64, offset: u64, window_bytes: u64) -> bool {
     offset.abs_diff(expected) <= window_bytes && expected > 0
 }

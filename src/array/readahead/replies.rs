@@ -1,11 +1,12 @@
-//! Spans of the file that are gathered ahead of a sequential reader whose requests come one after the other (direct I/O): while
-//! the kernel takes one answer, another thread makes the next.
+//! Replies prepared ahead of a sequential reader that sends one request at a time (direct I/O): while the kernel
+//! copies one reply, another thread prepares the next.
 //!
-//! Uses its neighbours in `array`, and `request`. Spans are gathered from what is in memory; of raw chunks they are read, too.
+//! Uses its neighbours in `array`, `memory` and `request`. A span of the file is gathered from memory; for uncompressed
+//! chunks it is read from the store.
 //!
-//! Invariants: a span is given only while it is what a read would find: the array was never written here, and its epoch is the
-//! same. Nobody waits for a span that was not begun, and a session thread for none that waits for the store. All spans of
-//! an engine together have a limit.
+//! Invariants: a span is used only if a read would return the same: the array was never written here, and its epoch is
+//! the same. No reader waits for a span that is only queued, and no session thread for a span that waits for the store.
+//! All spans of an engine share one limit.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -20,26 +21,26 @@ use crate::request;
 
 /// Shorter requests share a span of about this length.
 const SPAN_BYTES: u64 = 1 << 20;
-/// So far ahead of a reader spans are gathered.
+/// How far ahead of a reader spans are prepared.
 const AHEAD_BYTES: u64 = 4 << 20;
-/// The most that the spans of all readers take; with a small cache, this part of it.
+/// The limit for the spans of all readers. For a small cache, this fraction of it.
 const MOST_BYTES: u64 = 16 << 20;
 const PART_OF_CACHE: u64 = 8;
 
-/// What the spans of all readers take.
-pub struct GatheredBytes {
+/// The memory of the spans of all readers.
+pub struct ReplyBudget {
     taken: Arc<AtomicU64>,
     limit: u64,
 }
 
-impl GatheredBytes {
-    /// For an engine whose cache holds so much.
+impl ReplyBudget {
+    /// The limit for an engine with this cache limit.
     pub fn new(cache_limit_bytes: u64) -> Self {
-        GatheredBytes { taken: Arc::default(), limit: MOST_BYTES.min(cache_limit_bytes / PART_OF_CACHE) }
+        ReplyBudget { taken: Arc::default(), limit: MOST_BYTES.min(cache_limit_bytes / PART_OF_CACHE) }
     }
 }
 
-/// The spans of one reader, those that come first in front.
+/// The spans of one reader, in file order.
 #[derive(Default)]
 pub struct Spans(VecDeque<Arc<Span>>);
 
@@ -53,26 +54,26 @@ struct Span {
 
 enum State {
     /// In the queue.
-    Waiting,
-    /// A thread is at it, and waits for the store or not.
-    Begun {
+    Queued,
+    /// A thread fills it. `may_block`: that thread may wait for the store.
+    Filling {
         may_block: bool,
     },
     Ready {
         bytes: Arc<Buffer>,
         epoch: u64,
     },
-    /// Not in memory, failed, or not wanted any more.
+    /// Not in memory, failed, or no longer wanted.
     Void,
 }
 
-/// What a reader gets of what was gathered for him.
+/// The reply that was prepared for a reader.
 pub enum ReadyReply {
     /// The bytes of a span.
     Ready(CachedSlice),
-    /// They will be there soon, but wait for the store.
+    /// A thread reads them from the store.
     Blocks,
-    /// Nothing.
+    /// No reply was prepared.
     None,
 }
 
@@ -89,17 +90,17 @@ impl Drop for Span {
 }
 
 impl Spans {
-    /// Forgets all of them: the reader has gone elsewhere.
+    /// Drops all spans: the reader has moved elsewhere.
     pub fn clear(&mut self) {
         for span in self.0.drain(..) {
             let mut state = span.state.lock();
-            if let State::Waiting = *state {
+            if let State::Queued = *state {
                 *state = State::Void;
             }
         }
     }
 
-    /// The span that has a range. What ends before the range is not kept.
+    /// The span that covers a range. Drops spans that end before the range.
     fn find(&mut self, wanted: &Range<u64>) -> Option<Arc<Span>> {
         while self.0.front().is_some_and(|span| span.range.end <= wanted.start) {
             self.0.pop_front();
@@ -114,24 +115,24 @@ impl Span {
         self.range.end - self.range.start
     }
 
-    /// Gathers it, if it is still wanted.
+    /// Fills the span, if it is still wanted.
     fn gather(&self, array: &Inner) {
         {
             let mut state = self.state.lock();
-            if !matches!(*state, State::Waiting) {
+            if !matches!(*state, State::Queued) {
                 return;
             }
-            *state = State::Begun { may_block: false };
+            *state = State::Filling { may_block: false };
         }
-        // Also where a library panics, who waits for it goes on.
-        let _ending = Ending(self);
+        // Wakes the waiting reader also if a library panics.
+        let _guard = FillGuard(self);
         let epoch = array.epoch.load(Ordering::Acquire);
         let Ok(length) = usize::try_from(self.length()) else { return };
         let mut bytes = Buffer::new(length);
         let is_gathered = array.try_read(self.range.start, &mut bytes) || {
-            *self.state.lock() = State::Begun { may_block: true };
+            *self.state.lock() = State::Filling { may_block: true };
             self.is_over.notify_all();
-            // A failure is told to the reader who asks for the bytes.
+            // The reader that asks for the bytes gets the error.
             array.source.is_raw() && array.read_raw(self.range.start, &mut bytes).is_ok()
         };
         if is_gathered {
@@ -140,12 +141,12 @@ impl Span {
     }
 }
 
-struct Ending<'a>(&'a Span);
+struct FillGuard<'a>(&'a Span);
 
-impl Drop for Ending<'_> {
+impl Drop for FillGuard<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
-        if let State::Begun { .. } = *state {
+        if let State::Filling { .. } = *state {
             *state = State::Void;
         }
         drop(state);
@@ -154,15 +155,15 @@ impl Drop for Ending<'_> {
 }
 
 impl Array {
-    /// A range that was gathered ahead for a reader, while it is what [`Array::read_at`] gives. Waits while another thread copies it;
-    /// for the store only if it `may_block`.
+    /// A prepared reply for a range, if it equals what [`Array::read_at`] returns. Waits while another thread fills it;
+    /// waits for the store only if `may_block`.
     pub fn gathered(&self, reader: &Reader, range: Range<u64>, may_block: bool) -> ReadyReply {
         self.inner.take_gathered(&reader.gathered, range, may_block)
     }
 }
 
 impl Inner {
-    /// A range that was gathered for a reader. Waits while it is gathered; for the store only if it `may_block`.
+    /// A prepared reply for a range. Waits while a thread fills it; waits for the store only if `may_block`.
     pub(in crate::array) fn take_gathered(
         &self,
         spans: &Mutex<Spans>,
@@ -173,9 +174,9 @@ impl Inner {
         let mut state = span.state.lock();
         loop {
             match &*state {
-                State::Begun { may_block: true } if !may_block => return ReadyReply::Blocks,
-                State::Begun { .. } => span.is_over.wait(&mut state),
-                State::Waiting => *state = State::Void,
+                State::Filling { may_block: true } if !may_block => return ReadyReply::Blocks,
+                State::Filling { .. } => span.is_over.wait(&mut state),
+                State::Queued => *state = State::Void,
                 State::Void => return ReadyReply::None,
                 State::Ready { bytes, epoch } => {
                     let is_as_read = span.array == self.number
@@ -192,7 +193,7 @@ impl Inner {
         }
     }
 
-    /// Has what a sequential reader asks for next, in requests of `request_bytes` from `next` on, gathered.
+    /// Prepares what a sequential reader asks for next, in requests of `request_bytes` from `next` on.
     pub(in crate::array) fn gather_ahead(
         inner: &Arc<Inner>,
         spans: &Mutex<Spans>,
@@ -206,7 +207,7 @@ impl Inner {
         let size_bytes = inner.grid.size_bytes();
         let mut spans = spans.lock();
         let mut from = spans.0.back().map_or(next, |last| last.range.end.max(next));
-        let GatheredBytes { taken, limit } = &inner.engine.gathered_bytes;
+        let ReplyBudget { taken, limit } = &inner.engine.reply_budget;
         while from < size_bytes.min(next.saturating_add(AHEAD_BYTES)) {
             let range = from..from.saturating_add(step).min(size_bytes);
             let length = range.end - range.start;
@@ -215,13 +216,13 @@ impl Inner {
                 return;
             }
             from = range.end;
-            let (state, is_over) = (Mutex::new(State::Waiting), Condvar::new());
+            let (state, is_over) = (Mutex::new(State::Queued), Condvar::new());
             let span = Span { array: inner.number, range, state, is_over, taken: Arc::clone(taken) };
             let (span, array) = (Arc::new(span), Arc::clone(inner));
             spans.0.push_back(Arc::clone(&span));
             let known = Arc::downgrade(&span);
             inner.engine.workers.demand(Box::new(move || {
-                // Only this thread has it once its reader has gone elsewhere.
+                // Once the reader has moved elsewhere, only this task holds the span.
                 request::work_for(move || known.strong_count() > 1, || span.gather(&array));
             }));
         }
@@ -240,7 +241,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// 16 MiB of bytes in planes of 4 MiB, each in chunks of 2 MiB.
+    /// 16 MiB in planes of 4 MiB, each in chunks of 2 MiB.
     fn open(codecs: Value) -> (Arc<Engine>, Arc<Array>, Vec<u8>) {
         let content: Vec<u8> = (0..16 * MIB).map(|at| ((at * at) >> 9) as u8 & 0x3f).collect();
         let document = json!({"zarr_format": 3, "node_type": "array", "shape": [4, 2048, 2048], "data_type": "uint8",
@@ -274,7 +275,7 @@ mod tests {
     fn settle(reader: &Reader) {
         let is_under_way = || {
             let spans = reader.gathered.lock();
-            spans.0.iter().any(|span| matches!(*span.state.lock(), State::Waiting | State::Begun { .. }))
+            spans.0.iter().any(|span| matches!(*span.state.lock(), State::Queued | State::Filling { .. }))
         };
         while is_under_way() {
             std::thread::yield_now();
@@ -283,7 +284,7 @@ mod tests {
 
     fn taken(array: &Array, reader: &Reader, range: Range<u64>) -> Option<Vec<u8>> {
         match array.gathered(reader, range, true) {
-            ReadyReply::Ready(lent) => Some(lent.to_vec()),
+            ReadyReply::Ready(slice) => Some(slice.to_vec()),
             ReadyReply::Blocks => panic!("it may block"),
             ReadyReply::None => None,
         }
@@ -295,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_next_is_there_and_is_what_a_read_gives() {
+    fn prepared_replies_equal_reads() {
         for codecs in raw_and_compressed() {
             for length in [MIB, 96 << 10, 4096] {
                 let (engine, array, content) = open(codecs.clone());
@@ -313,17 +314,17 @@ mod tests {
                         None => read(&array, &reader, range.start, range.end - range.start),
                     }
                     settle(&reader);
-                    assert!(engine.gathered_bytes.taken.load(Ordering::Relaxed) <= 6 * MIB);
+                    assert!(engine.reply_budget.taken.load(Ordering::Relaxed) <= 6 * MIB);
                 }
                 assert!(found > 0, "requests of {length} bytes");
                 drop(reader);
-                assert_eq!(engine.gathered_bytes.taken.load(Ordering::Relaxed), 0);
+                assert_eq!(engine.reply_budget.taken.load(Ordering::Relaxed), 0);
             }
         }
     }
 
     #[test]
-    fn nothing_is_given_behind_a_write_a_change_in_the_store_or_a_seek() {
+    fn writes_changes_and_seeks_discard_replies() {
         for codecs in raw_and_compressed() {
             let prepared = || {
                 let (engine, array, _) = open(codecs.clone());
@@ -353,22 +354,22 @@ mod tests {
             let (engine, array, reader) = prepared();
             read(&array, &reader, 12 * MIB, MIB);
             assert!(taken(&array, &reader, next).is_none());
-            assert_eq!(engine.gathered_bytes.taken.load(Ordering::Relaxed), 0);
+            assert_eq!(engine.reply_budget.taken.load(Ordering::Relaxed), 0);
         }
     }
 
     #[test]
-    fn all_readers_together_keep_to_the_limit() {
+    fn all_readers_share_one_limit() {
         let (engine, array, _) = open(json!([{"name": "bytes"}]));
         let readers: Vec<Reader> = (0..8).map(|_| Reader::default()).collect();
         for reader in &readers {
             read(&array, reader, 0, MIB);
             read(&array, reader, MIB, MIB);
         }
-        assert_eq!(engine.gathered_bytes.taken.load(Ordering::Relaxed), 8 * MIB, "of a cache of 64 MiB");
+        assert_eq!(engine.reply_budget.taken.load(Ordering::Relaxed), 8 * MIB, "of a cache of 64 MiB");
         drop(readers);
         drop(array);
-        while engine.gathered_bytes.taken.load(Ordering::Relaxed) > 0 {
+        while engine.reply_budget.taken.load(Ordering::Relaxed) > 0 {
             std::thread::yield_now();
         }
     }

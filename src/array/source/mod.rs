@@ -1,7 +1,8 @@
-//! Where chunks come from: a chunk source loads and decodes one chunk of an array.
+//! Where chunks come from: a source loads and decodes one chunk of an array.
 //!
-//! Two kinds: `unsharded.rs`, whose chunks are whole chunks, and `sharded.rs`, where a shard is a source whose chunks
-//! are its inner chunks. Uses `store`, `metadata`, `codec`.
+//! There are two kinds: `unsharded.rs`, where each chunk is an object, and `sharded.rs`, where each shard is an object
+//! and its inner chunks are the chunks. Uses `store`, `metadata`, `codec`, `memory`, and in `array` `cache` and
+//! `geometry`.
 
 pub mod open_objects;
 pub mod replacement;
@@ -28,41 +29,41 @@ use crate::memory::Buffer;
 use crate::metadata::ChunkKeyEncoding;
 use crate::store::{Object, ObjectVersion, Store, join};
 
-/// The most bytes that one decoded chunk may have: it is held in memory as a whole.
+/// The most bytes of a decoded chunk, which memory holds as a whole.
 pub const MAX_CHUNK_BYTES: u64 = 4 << 30;
 
-/// Loads and decodes chunks.
+/// Loads, decodes, encodes and stores chunks.
 pub trait Source: Send + Sync {
     /// The axes of the grid of chunks, in served order.
     fn axes(&self) -> &[Axis];
     /// Loads the chunk with these per-axis numbers.
-    fn load(&self, at: &LoadContext<'_>, chunk: &[u64]) -> Result<Loaded>;
-    /// Loads these bytes of the decoded chunk, which begin and end between elements, and tells how many had to be decoded;
-    /// `None` where only a whole chunk can be loaded.
+    fn load(&self, ctx: &LoadContext<'_>, chunk: &[u64]) -> Result<Loaded>;
+    /// Loads these bytes of the decoded chunk, which begin and end between elements. Also returns how many bytes were
+    /// decoded for them. `None` if only a whole chunk can be loaded.
     fn load_part(
         &self,
-        at: &LoadContext<'_>,
+        ctx: &LoadContext<'_>,
         chunk: &[u64],
         part: Range<usize>,
     ) -> Result<Option<(Loaded, usize)>>;
-    /// How many bytes of the decoded chunk can be had at their own cost; `None` where only all, or where it is missing.
-    fn block_bytes(&self, at: &LoadContext<'_>, chunk: &[u64]) -> Result<Option<u64>>;
+    /// The size of a block of the decoded chunk that decodes on its own. `None` if there are no blocks, or the chunk is
+    /// missing.
+    fn block_bytes(&self, ctx: &LoadContext<'_>, chunk: &[u64]) -> Result<Option<u64>>;
     /// The store key of the object that holds the chunk.
-    fn key(&self, at: &LoadContext<'_>, chunk: &[u64]) -> Result<String>;
-    /// For chunks whose stored bytes are their elements in place: opens the object for reading ranges of it.
-    /// `None` when the chunk is missing.
-    fn open_raw(&self, _at: &LoadContext<'_>, _chunk: &[u64]) -> Result<Option<Box<dyn Object>>> {
+    fn key(&self, ctx: &LoadContext<'_>, chunk: &[u64]) -> Result<String>;
+    /// Opens the object of an uncompressed chunk, for reading ranges. `None` if the chunk is missing.
+    fn open_raw(&self, _ctx: &LoadContext<'_>, _chunk: &[u64]) -> Result<Option<Box<dyn Object>>> {
         Ok(None)
     }
-    /// Whether ranges are to be read by [`Source::open_raw`] rather than through the cache.
+    /// Whether chunks are uncompressed, so reads use [`Source::open_raw`] rather than the cache.
     fn is_raw(&self) -> bool {
         false
     }
-    /// Whether raw chunks are stored in served form.
+    /// Whether uncompressed chunks are stored exactly as they are served.
     fn is_stored_as_served(&self) -> bool {
         false
     }
-    /// Where the objects are.
+    /// The keys of the objects.
     fn keys(&self) -> &Keys;
     /// The axes of the grid of objects, in served order.
     fn object_axes(&self) -> &[Axis] {
@@ -72,7 +73,7 @@ pub trait Source: Send + Sync {
     fn object(&self, chunk: &[u64]) -> u64;
     /// How many objects the array has, stored or not.
     fn objects(&self) -> u64;
-    /// The numbers on each axis of the chunks in an object.
+    /// The per-axis numbers of the chunks in an object.
     fn chunk_ranges(&self, object: u64) -> Vec<Range<u64>>;
     /// How many chunks an object has.
     fn chunk_count(&self, object: u64) -> u64 {
@@ -88,40 +89,41 @@ pub trait Source: Send + Sync {
                 .collect()
         })
     }
-    /// Encodes a chunk; `None` where it is all fill value and need not be stored.
+    /// Encodes a chunk. `None` if all of it is fill value and it need not be stored.
     fn encode(
         &self,
-        at: &LoadContext<'_>,
+        ctx: &LoadContext<'_>,
         chunk: &[u64],
         bytes: &Arc<Buffer>,
     ) -> Result<Option<EncodedChunk>>;
-    /// Puts an object with these of its chunks replaced, or deletes it where nothing is left in it. Its key and new version.
+    /// Replaces these chunks of an object. Deletes the object if nothing is left in it. Returns its key and new
+    /// version.
     fn store(
         &self,
-        at: &LoadContext<'_>,
+        ctx: &LoadContext<'_>,
         target: &Target<'_>,
         object: u64,
         encoded: &Encoded,
     ) -> Result<(String, Option<ObjectVersion>)>;
-    /// Whether decoding always gives back what was encoded.
+    /// Whether decoding always returns what was encoded.
     fn is_lossless(&self) -> bool;
-    /// The fix-up of raw bytes (whole elements) to served form.
+    /// Turns uncompressed bytes (whole elements) into their served form.
     fn fix_raw(&self, _elements: &mut [u8]) -> Result<()> {
         Ok(())
     }
 }
 
-/// What a source may use while it loads.
+/// What a source may use during a load.
 #[derive(Clone, Copy)]
 pub struct LoadContext<'a> {
     /// The store.
     pub store: &'a dyn Store,
-    /// Notes what is read of it.
+    /// Records the versions of the objects that are read.
     pub served: &'a SeenVersions,
-    /// For shard indexes.
+    /// Holds shard indexes.
     pub cache: &'a ChunkCache,
-    /// For chunks that are decoded in parts, if not too many of them take turns.
-    pub streams: Option<&'a ResumableDecoders>,
+    /// Suspended decoders, for chunks that are decoded in parts; `None` if too many chunks take turns.
+    pub decoders: Option<&'a ResumableDecoders>,
     /// The array's number in the engine.
     pub array: u64,
     /// The array's present epoch.
@@ -129,17 +131,17 @@ pub struct LoadContext<'a> {
 }
 
 impl LoadContext<'_> {
-    /// Opens an object to read some of it.
+    /// Opens an object for reading parts of it.
     pub fn open(&self, key: &str) -> Result<Option<Box<dyn Object>>> {
         self.served.open(self.store, key)
     }
 
-    /// The version that an object has now, of which something is going to be used.
+    /// The present version of an object, of which the caller uses something.
     pub fn version(&self, key: &str) -> Result<Option<ObjectVersion>> {
         self.served.version(self.store, key)
     }
 
-    /// A buffer of exactly `length` bytes with undefined content, if possible one that was used before.
+    /// A buffer of exactly `length` bytes with undefined content, recycled if possible.
     pub fn buffer(&self, length: usize) -> Buffer {
         let recycled = Buffer::recycled(length).or_else(|| self.cache.reclaim(length));
         recycled.unwrap_or_else(|| Buffer::new(length))
@@ -151,7 +153,7 @@ pub struct StoredChunk<'a> {
     object: &'a dyn Object,
     start: u64,
     size_bytes: u64,
-    /// Why a read failed.
+    /// The error of a read that failed.
     failure: Cell<Option<Error>>,
 }
 
@@ -161,7 +163,7 @@ impl<'a> StoredChunk<'a> {
         StoredChunk { object, start, size_bytes, failure: Cell::new(None) }
     }
 
-    /// What became of decoding it: the store's own error rather than the codec's, where there is one.
+    /// The outcome of decoding. If the store failed, its error replaces the codec's.
     pub fn outcome<T>(&self, decoded: CodecResult<T>, key: &str) -> Result<T> {
         decoded.map_err(|error| self.failure.take().unwrap_or_else(|| corrupt(key)(error)))
     }
@@ -181,14 +183,14 @@ impl StoredBytes for StoredChunk<'_> {
     }
 }
 
-/// Turns per-axis chunk numbers, in served order, into store keys below the array.
+/// Turns per-axis chunk numbers in served order into store keys.
 pub struct Keys {
     /// Path of the array, `""` for the root.
     path: String,
     encoding: ChunkKeyEncoding,
     /// The served axes are the array's in reverse.
     is_reversed: bool,
-    /// The separator found by looking, where the document names none.
+    /// The separator found in the store, if the document names none.
     probed: OnceLock<char>,
 }
 
@@ -218,8 +220,8 @@ impl Keys {
         Ok(join(&self.path, &name))
     }
 
-    /// The encoding of chunks with so many numbers. Looks into the array's folder once where v2 left the separator open: nested
-    /// keys are meant only if no `.` key exists.
+    /// The chunk key encoding for this many numbers. If v2 leaves the separator open, looks into the array's folder
+    /// once: nested keys count only if no `.` key exists.
     pub fn encoding(&self, store: &dyn Store, rank: usize) -> Result<ChunkKeyEncoding> {
         let mut encoding = self.encoding.clone();
         if encoding.separator_is_assumed && rank > 1 {
@@ -235,7 +237,7 @@ impl Keys {
     }
 }
 
-/// `.` unless the folder holds folders with numbers as names and no `0.1`-like object.
+/// `.`, unless the folder has folders with numbers as names and no object like `0.1`.
 fn probe_separator(store: &dyn Store, folder: &str) -> Result<char> {
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
     let (mut nested, mut flat) = (false, false);
@@ -247,7 +249,7 @@ fn probe_separator(store: &dyn Store, folder: &str) -> Result<char> {
     Ok(if nested && !flat { '/' } else { '.' })
 }
 
-/// A codec's error, with the key of the object that it met.
+/// Adds the key of the object to a codec's error.
 pub fn corrupt(key: &str) -> impl Fn(CodecError) -> Error + '_ {
     move |error| {
         if error.is_unsupported {
@@ -258,31 +260,31 @@ pub fn corrupt(key: &str) -> impl Fn(CodecError) -> Error + '_ {
     }
 }
 
-/// Reads a whole object of at most `limit_bytes`: its bytes and its version.
+/// Reads a whole object of at most `limit_bytes`. Returns its bytes and version.
 pub fn read_whole(
-    at: &LoadContext<'_>,
+    ctx: &LoadContext<'_>,
     key: &str,
     limit_bytes: u64,
 ) -> Result<Option<(Buffer, ObjectVersion)>> {
-    let Some(object) = at.open(key)? else { return Ok(None) };
+    let Some(object) = ctx.open(key)? else { return Ok(None) };
     let size = object.size_bytes();
     if size > limit_bytes {
-        let reason = format!("{size} bytes stored, where a chunk has at most {limit_bytes}");
+        let reason = format!("{size} bytes stored; a chunk has at most {limit_bytes}");
         return Err(Error::corrupt(key, reason));
     }
-    // The size is the store's own word about an object that exists, and below the limit.
+    // The store says that an object of this size exists, and the size is within the limit.
     let size = usize::try_from(size).map_err(|_| Error::corrupt(key, "too large for this machine"))?;
     let mut bytes = scratch::transient(size).map_err(corrupt(key))?;
     object.read_exact_at(0, &mut bytes)?;
     Ok(Some((bytes, object.version())))
 }
 
-/// A codec's error while encoding, with the key of the object that was to be stored.
+/// Adds the key of the object to a codec's error while encoding.
 pub fn unencodable(key: &str) -> impl Fn(CodecError) -> Error + '_ {
     move |error| Error::Unencodable { key: key.to_owned(), reason: error.reason }
 }
 
-/// Whether `bytes` are `fill` again and again.
+/// Whether `bytes` repeat `fill`.
 pub fn is_all(fill: &[u8], bytes: &[u8]) -> bool {
     let is_periodic = || match bytes.len().checked_sub(fill.len()) {
         Some(rest) => bytes.get(fill.len()..) == bytes.get(..rest),

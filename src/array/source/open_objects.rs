@@ -1,7 +1,7 @@
-//! Objects of raw chunks that are kept open between reads: opening one costs more than reading a few rows of it.
+//! Objects of uncompressed chunks that stay open between reads, because opening one costs more than reading a few rows.
 //!
-//! Uses `store`. Invariant: an object is used in the epoch in which it was opened only, like a cached chunk that nobody
-//! compared with the store since.
+//! Uses `store`. Invariant: an object is used only in the epoch in which it was opened, like a cached chunk that was
+//! not compared with the store since.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -11,18 +11,18 @@ use lru::LruCache;
 use crate::array::sync::Mutex;
 use crate::store::Object;
 
-/// How many are kept open; each is a descriptor.
+/// How many objects stay open. Each needs a descriptor.
 const LIMIT: NonZeroUsize = NonZeroUsize::new(128).unwrap();
 
-/// An array's number, and its chunk's.
+/// The numbers of an array and of a chunk.
 type Key = (u64, u64);
 
-/// The epoch in which an object was opened, and the object.
-type Opened = (u64, Arc<dyn Object>);
+/// An object, after the epoch in which it was opened.
+type OpenObject = (u64, Arc<dyn Object>);
 
-/// The least recently used go first.
+/// Open objects. The least recently used is closed first.
 pub struct OpenObjects {
-    objects: Mutex<LruCache<Key, Opened>>,
+    objects: Mutex<LruCache<Key, OpenObject>>,
 }
 
 impl Default for OpenObjects {
@@ -32,7 +32,7 @@ impl Default for OpenObjects {
 }
 
 impl OpenObjects {
-    /// One that was opened in this epoch.
+    /// The object, if it was opened in this epoch.
     pub fn get(&self, key: Key, epoch: u64) -> Option<Arc<dyn Object>> {
         self.objects
             .lock()
@@ -41,13 +41,13 @@ impl OpenObjects {
             .map(|(_, object)| Arc::clone(object))
     }
 
-    /// Keeps one.
+    /// Adds an object.
     pub fn put(&self, key: Key, epoch: u64, object: Arc<dyn Object>) {
         let replaced = self.objects.lock().push(key, (epoch, object));
         drop(replaced); // closed outside the lock
     }
 
-    /// Closes those of an array.
+    /// Closes the objects of an array.
     pub fn forget_array(&self, array: u64) {
         let mut objects = self.objects.lock();
         let keys: Vec<Key> = objects.iter().map(|(key, _)| *key).filter(|(of, _)| *of == array).collect();

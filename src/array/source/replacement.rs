@@ -1,4 +1,4 @@
-//! What replaces a stored object: its chunks as they are to be stored, and where they go.
+//! The replacement of a stored object: its encoded chunks, and where they go.
 //!
 //! Uses `codec`, `memory` and `store`. `write/encode.rs` makes the encoded chunks; the sources store them.
 
@@ -11,28 +11,28 @@ use crate::codec::{CodecResult, EncodedBytes};
 use crate::memory::Buffer;
 use crate::store::{Info, Store, Writer};
 
-/// What a source is given to store an object with.
+/// Where and how a source stores an object.
 pub(in crate::array) struct Target<'a> {
-    /// The store, for what the object holds now.
+    /// The store, for the object's present content.
     pub store: &'a dyn Store,
-    /// Its writing half.
+    /// The store's writer.
     pub writer: &'a dyn Writer,
     /// The array's folder.
     pub within: &'a str,
-    /// Owner and mode of what is new.
+    /// Owner and mode for new objects.
     pub like: &'a Info,
-    /// The array is zero where nothing was written: what the object holds now does not count.
+    /// The array is zero where nothing was written: the object's present content does not count.
     pub is_zero: bool,
 }
 
-/// DirtyMap of one object that are to be stored: encoded, `None` for all fill value.
+/// Encoded chunks of one object, by number. `None` for a chunk that is all fill value.
 pub(in crate::array) type Encoded = HashMap<u64, Option<EncodedChunk>>;
 
-/// A chunk's bytes as they are to be stored.
+/// The bytes of a chunk as they are stored.
 pub enum EncodedChunk {
-    /// Those that are served: a writer who comes meanwhile gets a copy of them to write to.
+    /// The served bytes themselves. A writer that comes meanwhile gets its own copy.
     AsServed(Arc<Buffer>),
-    /// What codecs made of them.
+    /// The output of the codecs.
     ByCodecs(EncodedBytes),
 }
 

@@ -1,7 +1,8 @@
-//! Decoders that stand in the middle of a chunk: who reads an array from end to end with a cache smaller than a slab comes back
-//! to each chunk for its next rows, and a codec whose decoder is small goes on where it was.
+//! Suspended decoders: a sequential read resumes a chunk where it stopped. With a cache smaller than a slab, a reader
+//! comes back to each chunk for its next rows; a codec with a small decoder need not start again.
 //!
-//! Uses its neighbours in `array`, `codec`. Invariant: a decoder goes on with the version of the object that it began with.
+//! Uses `codec`, `store` and `sync.rs`. Invariant: a decoder continues only on the version of the object on which it
+//! started.
 
 use lru::LruCache;
 
@@ -9,8 +10,8 @@ use crate::array::sync::Mutex;
 use crate::codec::ResumableDecoder;
 use crate::store::ObjectVersion;
 
-/// The most decoders that are kept. One of DEFLATE takes some 50 KiB.
-pub const MOST_STREAMS: usize = 256;
+/// The most decoders that are kept. One of DEFLATE takes about 50 KiB.
+pub const MAX_DECODERS: usize = 256;
 
 struct Kept {
     version: ObjectVersion,
@@ -29,7 +30,7 @@ impl Default for ResumableDecoders {
 }
 
 impl ResumableDecoders {
-    /// Takes the decoder of a chunk, if it stands no further than at byte `start`.
+    /// Takes the decoder of a chunk, if its position is not past byte `start`.
     pub fn take(
         &self,
         chunk: (u64, u64),
@@ -40,16 +41,16 @@ impl ResumableDecoders {
         (kept.version == version && kept.stream.position() <= start).then_some(kept.stream)
     }
 
-    /// Keeps a decoder for the chunk's next rows.
+    /// Keeps a decoder for the next rows of its chunk.
     pub fn keep(&self, chunk: (u64, u64), version: ObjectVersion, stream: Box<dyn ResumableDecoder>) {
         let mut kept = self.kept.lock();
         let old = kept.put(chunk, Kept { version, stream });
-        let oldest = if kept.len() > MOST_STREAMS { kept.pop_lru() } else { None };
-        drop(kept); // memory is given back outside the lock
+        let oldest = if kept.len() > MAX_DECODERS { kept.pop_lru() } else { None };
+        drop(kept); // memory is freed outside the lock
         drop((old, oldest));
     }
 
-    /// Forgets all that belongs to an array.
+    /// Drops the decoders of an array.
     pub fn forget_array(&self, array: u64) {
         let mut kept = self.kept.lock();
         let chunks: Vec<_> = kept.iter().map(|(chunk, _)| *chunk).filter(|chunk| chunk.0 == array).collect();

@@ -1,6 +1,6 @@
-//! Storing shards: the inner chunks that changed are replaced, the others copied as bytes, in one new object.
+//! Rewriting shards: one new object with the changed inner chunks, and with the encoded bytes of the others copied.
 //!
-//! Spec: v3 "Sharding codec", "Implementation notes", Encoding. Uses `store` and `codec`.
+//! Spec: v3 "Sharding codec", "Implementation notes", Encoding. Uses its neighbours, `store` and `codec`.
 
 use std::ops::Range;
 
@@ -13,86 +13,86 @@ use crate::array::source::{LoadContext, Source, corrupt, unencodable};
 use crate::error::{Error, Result};
 use crate::store::{Object, ObjectPart, ObjectVersion};
 
-/// A piece of a new shard.
-enum Piece<'a> {
+/// A part of a new shard.
+enum ShardPart<'a> {
     /// An inner chunk that changed.
     Encoded(&'a [u8]),
     /// An index.
     Index(Vec<u8>),
-    /// What the old object has there.
-    Kept(Range<u64>),
+    /// A copy of these bytes of the old object.
+    Copy(Range<u64>),
 }
 
-impl Piece<'_> {
+impl ShardPart<'_> {
     fn size_bytes(&self) -> u64 {
         match self {
-            Piece::Encoded(bytes) => bytes.len() as u64,
-            Piece::Index(bytes) => bytes.len() as u64,
-            Piece::Kept(range) => range.end - range.start,
+            ShardPart::Encoded(bytes) => bytes.len() as u64,
+            ShardPart::Index(bytes) => bytes.len() as u64,
+            ShardPart::Copy(range) => range.end - range.start,
         }
     }
 }
 
-/// What the shards of one object are rebuilt from.
+/// The input of a rewrite of one object.
 struct Rebuild<'a> {
-    at: &'a LoadContext<'a>,
+    ctx: &'a LoadContext<'a>,
     key: &'a str,
-    /// The object as it is now.
+    /// The object's present content.
     old: Option<&'a dyn Object>,
     encoded: &'a Encoded,
-    /// First elements of the chunks that changed.
+    /// First elements of the changed chunks.
     changed: Vec<Vec<u64>>,
 }
 
 impl Sharded {
-    /// The numbers on each axis of the chunks in a shard of the outermost level.
+    /// The per-axis numbers of the chunks in a shard of the outermost level.
     pub(in crate::array) fn chunks_of_shard(&self, object: u64) -> Vec<Range<u64>> {
         let shard = numbers(self.shards(), object);
         let axes = self.axes.iter().zip(self.shards()).zip(&shard);
         axes.map(|((axis, outer), &number)| {
             let span = outer.span(number);
-            let behind = (span.start + span.length).min(axis.extent());
-            axis.locate(span.start).index..axis.locate(behind.saturating_sub(1)).index + 1
+            let end = (span.start + span.length).min(axis.extent());
+            axis.locate(span.start).index..axis.locate(end.saturating_sub(1)).index + 1
         })
         .collect()
     }
 
-    /// Whether nothing of a shard that anybody reads is left when these of its chunks are replaced. What lies beyond the array goes
-    /// with it, as the elements of a chunk do that lie there.
+    /// Whether these chunks replace everything in the shard that lies in the array. Chunks past the array's edge are
+    /// dropped, like the elements past the edge inside a chunk.
     fn is_whole(&self, object: u64, encoded: &Encoded) -> bool {
         self.chunks_of(object).iter().all(|chunk| encoded.contains_key(chunk))
     }
 
-    /// Puts a shard with these of its inner chunks replaced, or deletes it where all are empty.
+    /// Replaces these inner chunks of a shard. Deletes the shard if all its inner chunks are empty.
     pub(in crate::array) fn store_shard(
         &self,
-        at: &LoadContext<'_>,
+        ctx: &LoadContext<'_>,
         target: &Target<'_>,
         object: u64,
         encoded: &Encoded,
     ) -> Result<(String, Option<ObjectVersion>)> {
         let shard = numbers(self.shards(), object);
-        let key = self.keys.key(at.store, &shard)?;
+        let key = self.keys.key(ctx.store, &shard)?;
         let is_new = target.is_zero || self.is_whole(object, encoded);
         let old = if is_new { None } else { target.store.open(&key)? };
         let changed = encoded.keys().map(|&chunk| self.first_elements(&numbers(&self.axes, chunk))).collect();
-        let rebuild = Rebuild { at, key: &key, old: old.as_deref(), encoded, changed };
+        let rebuild = Rebuild { ctx, key: &key, old: old.as_deref(), encoded, changed };
         let extent = old.as_ref().map(|object| 0..object.size_bytes());
-        let pieces = self.rebuild(&rebuild, 0, &shard, extent)?;
-        let version = match pieces {
+        let shard_parts = self.rebuild(&rebuild, 0, &shard, extent)?;
+        let version = match shard_parts {
             None => {
                 target.writer.delete(&key)?;
                 None
             }
-            Some(pieces) => {
-                let mut parts = Vec::with_capacity(pieces.len());
-                for piece in &pieces {
-                    parts.push(match (piece, old.as_deref()) {
-                        (Piece::Encoded(bytes), _) => ObjectPart::Bytes(bytes),
-                        (Piece::Index(bytes), _) => ObjectPart::Bytes(bytes),
-                        (Piece::Kept(range), Some(old)) => ObjectPart::Copy(old, range.clone()),
-                        (Piece::Kept(_), None) => {
-                            return Err(Error::corrupt(key, "a part is kept of a shard that is missing"));
+            Some(shard_parts) => {
+                let mut parts = Vec::with_capacity(shard_parts.len());
+                for part in &shard_parts {
+                    parts.push(match (part, old.as_deref()) {
+                        (ShardPart::Encoded(bytes), _) => ObjectPart::Bytes(bytes),
+                        (ShardPart::Index(bytes), _) => ObjectPart::Bytes(bytes),
+                        (ShardPart::Copy(range), Some(old)) => ObjectPart::Copy(old, range.clone()),
+                        (ShardPart::Copy(_), None) => {
+                            return Err(Error::corrupt(key, "the shard disappeared during its rewrite"));
                         }
                     });
                 }
@@ -102,35 +102,35 @@ impl Sharded {
         Ok((key, version))
     }
 
-    /// The pieces of one shard of a level, `None` where it holds nothing. `old` is where it lies in the old object.
+    /// The parts of one shard of a level; `None` if it is empty. `old` is its range in the old object.
     fn rebuild<'a>(
         &self,
         from: &Rebuild<'a>,
         depth: usize,
         shard: &[u64],
         old: Option<Range<u64>>,
-    ) -> Result<Option<Vec<Piece<'a>>>> {
+    ) -> Result<Option<Vec<ShardPart<'a>>>> {
         let key = from.key;
         let Some(level) = self.levels.get(depth) else {
-            return Err(Error::corrupt(key, "no such level of shards"));
+            return Err(Error::corrupt(key, "the array has no shards at this level"));
         };
         let shape: Vec<u64> = level.shards.iter().zip(shard).map(|(a, &i)| a.span(i).length).collect();
         let chain = level.pipelines.of_shape(&shape)?;
         let Some(sharded) = chain.sharding() else {
-            return Err(Error::corrupt(key, "the chain of this shard's shape is another"));
+            return Err(Error::corrupt(key, "the codec chain for this shard's shape has no sharding codec"));
         };
         let index = match (from.old, &old) {
             (Some(object), Some(range)) => {
                 let number = level.shards.iter().zip(shard).fold(0, |n, (axis, &i)| n * axis.count() + i);
-                let cache_key = Key { array: from.at.array, level: depth as u32 + 1, number };
+                let cache_key = Key { array: from.ctx.array, level: depth as u32 + 1, number };
                 let extent = (range.start, range.end - range.start);
-                Some(read_index(from.at, object, key, cache_key, sharded.codec, extent)?)
+                Some(read_index(from.ctx, object, key, cache_key, sharded.codec, extent)?)
             }
             _ => None,
         };
         let index_size = sharded.codec.index_size_bytes() as u64;
         let is_first = sharded.codec.index_location == crate::codec::sharding_indexed::IndexLocation::Start;
-        let mut pieces = Vec::new();
+        let mut shard_parts = Vec::new();
         let mut places = Vec::with_capacity(sharded.codec.chunk_count());
         let mut offset = if is_first { index_size } else { 0 };
         for number in 0..sharded.codec.chunk_count() {
@@ -142,42 +142,42 @@ impl Sharded {
             let kept = kept.map(|range| base + range.start..base + range.end);
             let inner = self.inner_of(depth, shard, &sharded, number);
             let new = match inner {
-                // Beyond the array: nobody reads it, but it is not ours to drop.
-                None => kept.map(|range| vec![Piece::Kept(range)]),
-                Some(inner) => self.inner_pieces(from, depth, &inner, kept)?,
+                // Past the array's edge: no reader sees it, but this program must not drop it.
+                None => kept.map(|range| vec![ShardPart::Copy(range)]),
+                Some(inner) => self.inner_parts(from, depth, &inner, kept)?,
             };
-            let length: Option<u64> = new.as_ref().map(|new| new.iter().map(Piece::size_bytes).sum());
+            let length: Option<u64> = new.as_ref().map(|new| new.iter().map(ShardPart::size_bytes).sum());
             places.push(length.map(|length| offset..offset + length));
             offset += length.unwrap_or(0);
-            pieces.extend(new.into_iter().flatten());
+            shard_parts.extend(new.into_iter().flatten());
         }
         let reads_as_missing = if depth == 0 { sharded.fill == self.fill } else { self.fills_agree };
-        if pieces.is_empty() && reads_as_missing {
+        if shard_parts.is_empty() && reads_as_missing {
             return Ok(None);
         }
-        let index = Piece::Index(sharded.codec.encode_index(&places).map_err(unencodable(key))?);
+        let index = ShardPart::Index(sharded.codec.encode_index(&places).map_err(unencodable(key))?);
         if is_first {
-            pieces.insert(0, index);
+            shard_parts.insert(0, index);
         } else {
-            pieces.push(index);
+            shard_parts.push(index);
         }
-        Ok(Some(pieces))
+        Ok(Some(shard_parts))
     }
 
-    /// The pieces of one inner chunk, which is a chunk or a shard of the next level.
-    fn inner_pieces<'a>(
+    /// The parts of one inner chunk, which is a chunk or a shard of the next level.
+    fn inner_parts<'a>(
         &self,
         from: &Rebuild<'a>,
         depth: usize,
         inner: &[u64],
         kept: Option<Range<u64>>,
-    ) -> Result<Option<Vec<Piece<'a>>>> {
+    ) -> Result<Option<Vec<ShardPart<'a>>>> {
         match self.levels.get(depth + 1) {
             None => {
                 let chunk = self.axes.iter().zip(inner).fold(0, |n, (axis, &i)| n * axis.count() + i);
                 Ok(match from.encoded.get(&chunk) {
-                    Some(encoded) => encoded.as_deref().map(|bytes| vec![Piece::Encoded(bytes)]),
-                    None => kept.map(|range| vec![Piece::Kept(range)]),
+                    Some(encoded) => encoded.as_deref().map(|bytes| vec![ShardPart::Encoded(bytes)]),
+                    None => kept.map(|range| vec![ShardPart::Copy(range)]),
                 })
             }
             Some(next) => {
@@ -188,14 +188,14 @@ impl Sharded {
                 if is_changed {
                     self.rebuild(from, depth + 1, inner, kept)
                 } else {
-                    Ok(kept.map(|range| vec![Piece::Kept(range)]))
+                    Ok(kept.map(|range| vec![ShardPart::Copy(range)]))
                 }
             }
         }
     }
 
-    /// Per-axis numbers, over the whole array, of inner chunk `number` (in stored order) of a shard; `None` where it lies
-    /// beyond the array.
+    /// Per-axis numbers, over the whole array, of inner chunk `number` (in stored order) of a shard. `None` if it lies
+    /// past the array's edge.
     fn inner_of(
         &self,
         depth: usize,

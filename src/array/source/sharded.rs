@@ -1,9 +1,9 @@
-//! Arrays whose chunks are the inner chunks of shards.
+//! Sharded arrays: each chunk is an inner chunk of a shard.
 //!
-//! Spec: v3 "Sharding codec". One inner chunk costs its shard's index once and one range read. Shards may be
-//! nested: each level is a [`Level`], and the object is entered level by level through the indexes. Transposes and
-//! elementwise codecs before the sharding codec are applied to each inner chunk instead of to the shard.
-//! Uses `store`, `metadata`, `codec`.
+//! Spec: v3 "Sharding codec". Reading an inner chunk needs the shard's index, which is read once, and one range of the
+//! object. Shards may be nested: each level is a [`Level`], and the indexes lead from level to level. Transposes and
+//! elementwise codecs before the sharding codec apply to each inner chunk instead of to the shard.
+//! Uses its neighbours, `store`, `metadata`, `codec` and `memory`.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -33,13 +33,13 @@ const MAX_LEVELS: usize = 8;
 pub(in crate::array) struct Level {
     /// The shards of this level over the whole array.
     pub(in crate::array) shards: Vec<Axis>,
-    /// The chain that ends in this level's sharding codec.
+    /// The codec chain that ends in this level's sharding codec.
     pub(in crate::array) pipelines: Pipelines,
 }
 
 /// A source of inner chunks.
 pub struct Sharded {
-    /// From the outermost, whose shards are objects, inwards.
+    /// From the outermost level inwards. The shards of the outermost level are objects.
     pub(in crate::array) levels: Vec<Level>,
     pub(in crate::array) axes: Vec<Axis>,
     pub(in crate::array) keys: Keys,
@@ -48,12 +48,12 @@ pub struct Sharded {
     pub(in crate::array) fill: Vec<u8>,
     /// One element of an empty inner chunk, as served.
     empty_fill: Vec<u8>,
-    /// Whether an empty inner shard reads as its own empty inner chunks do.
+    /// Whether an empty inner shard reads like its own empty inner chunks.
     pub(in crate::array) fills_agree: bool,
 }
 
-/// What the indexes say of a chunk.
-enum Found {
+/// The location of a chunk according to the indexes.
+enum Location {
     /// Offset and length of the encoded chunk in its object.
     At(u64, u64),
     /// An empty inner chunk: one element of it as served.
@@ -61,7 +61,7 @@ enum Found {
 }
 
 impl Sharded {
-    /// A source of inner chunks, if the chain allows them to be read on their own; else the parts come back.
+    /// A source of inner chunks if the chain lets them be read on their own. Otherwise returns the parts.
     pub fn new(parts: Parts) -> Result<std::result::Result<Self, Parts>> {
         let Parts { axes, keys, pipelines, fill } = parts;
         let Pipelines { decoded, byte_order, document_key, .. } = &pipelines;
@@ -111,7 +111,7 @@ impl Sharded {
         self.levels.first().map_or(&[], |level| &level.shards)
     }
 
-    /// Per-axis numbers of the shard of a level that holds an element.
+    /// Per-axis numbers of the shard that holds an element.
     fn shard_of(level: &Level, elements: &[u64]) -> Vec<u64> {
         level.shards.iter().zip(elements).map(|(axis, &element)| axis.locate(element).index).collect()
     }
@@ -120,8 +120,14 @@ impl Sharded {
         self.axes.iter().zip(chunk).map(|(axis, &i)| axis.span(i).start).collect()
     }
 
-    /// Enters the object level by level: where the chunk at `elements` lies.
-    fn find(&self, at: &LoadContext<'_>, object: &dyn Object, key: &str, elements: &[u64]) -> Result<Found> {
+    /// Follows the indexes, level by level, to the chunk that holds `elements`.
+    fn find(
+        &self,
+        ctx: &LoadContext<'_>,
+        object: &dyn Object,
+        key: &str,
+        elements: &[u64],
+    ) -> Result<Location> {
         let mut extent = (0, object.size_bytes());
         for (depth, level) in self.levels.iter().enumerate() {
             let shard = Self::shard_of(level, elements);
@@ -129,7 +135,10 @@ impl Sharded {
             let shape: Vec<u64> = level.shards.iter().zip(&shard).map(|(a, &i)| a.span(i).length).collect();
             let chain = level.pipelines.of_shape(&shape)?;
             let Some(sharded) = chain.sharding() else {
-                return Err(Error::corrupt(key, "the chain of this shard's shape is another"));
+                return Err(Error::corrupt(
+                    key,
+                    "the codec chain for this shard's shape has no sharding codec",
+                ));
             };
             // Number of the inner chunk in the shard, in stored order.
             let mut number = 0;
@@ -138,44 +147,52 @@ impl Sharded {
                 let (Some(&element), Some(cut), Some(outer)) =
                     (elements.get(axis), inner_axes.get(axis), level.shards.get(axis))
                 else {
-                    return Err(Error::corrupt(key, "a shard of another rank than its array"));
+                    return Err(Error::corrupt(key, "the shard's rank differs from the array's"));
                 };
                 let inside = element - outer.locate(element).start;
                 number = number * count + inside / cut.longest().max(1);
             }
             let level_number = level.shards.iter().zip(&shard).fold(0, |n, (axis, &i)| n * axis.count() + i);
-            let cache_key = Key { array: at.array, level: depth as u32 + 1, number: level_number };
-            let index = read_index(at, object, key, cache_key, sharded.codec, extent)?;
+            let cache_key = Key { array: ctx.array, level: depth as u32 + 1, number: level_number };
+            let index = read_index(ctx, object, key, cache_key, sharded.codec, extent)?;
             match index.chunk(number as usize).map_err(corrupt(key))? {
                 Some(range) => extent = (extent.0 + range.start, range.end - range.start),
-                None => return Ok(Found::Empty(sharded.fill.to_vec())),
+                None => return Ok(Location::Empty(sharded.fill.to_vec())),
             }
         }
-        Ok(Found::At(extent.0, extent.1))
+        Ok(Location::At(extent.0, extent.1))
     }
 }
 
-/// What opening a shard for one inner chunk brings.
-enum Entered {
+/// The result of opening a shard for one inner chunk.
+enum ShardEntry {
     /// The inner chunk is empty, or its shard is missing.
-    Known(Loaded),
+    Content(Loaded),
     /// The object, and offset and length of the encoded inner chunk in it.
     At(Box<dyn Object>, u64, u64),
 }
 
 impl Sharded {
-    /// Opens the shard of an inner chunk, of which `wanted_bytes` are to be loaded.
-    fn enter(&self, at: &LoadContext<'_>, chunk: &[u64], key: &str, wanted_bytes: usize) -> Result<Entered> {
-        let Some(object) = at.open(key)? else { return Ok(Entered::Known((Content::Absent, None))) };
+    /// Opens the shard of an inner chunk, of which the caller loads `wanted_bytes`.
+    fn enter(
+        &self,
+        ctx: &LoadContext<'_>,
+        chunk: &[u64],
+        key: &str,
+        wanted_bytes: usize,
+    ) -> Result<ShardEntry> {
+        let Some(object) = ctx.open(key)? else { return Ok(ShardEntry::Content((Content::Absent, None))) };
         let version = Some(object.version());
-        let (offset, length) = match self.find(at, object.as_ref(), key, &self.first_elements(chunk))? {
-            Found::At(offset, length) => (offset, length),
-            Found::Empty(fill) if fill == self.fill => return Ok(Entered::Known((Content::Absent, version))),
-            Found::Empty(fill) => {
-                // The fill value went through codecs that do not give it back: the elements are what comes back.
-                let mut decoded = at.buffer(wanted_bytes);
+        let (offset, length) = match self.find(ctx, object.as_ref(), key, &self.first_elements(chunk))? {
+            Location::At(offset, length) => (offset, length),
+            Location::Empty(fill) if fill == self.fill => {
+                return Ok(ShardEntry::Content((Content::Absent, version)));
+            }
+            Location::Empty(fill) => {
+                // Codecs changed the fill value, so the decoded form of it fills the chunk.
+                let mut decoded = ctx.buffer(wanted_bytes);
                 fill_items(&mut decoded, &fill, 0);
-                return Ok(Entered::Known((Content::Chunk(Arc::new(decoded)), version)));
+                return Ok(ShardEntry::Content((Content::Chunk(Arc::new(decoded)), version)));
             }
         };
         let limit = self.inner.encoded_size().limit_bytes();
@@ -183,11 +200,11 @@ impl Sharded {
             let reason = format!("inner chunk {chunk:?} has {length} bytes stored, at most {limit} expected");
             return Err(Error::corrupt(key, reason));
         }
-        Ok(Entered::At(object, offset, length))
+        Ok(ShardEntry::At(object, offset, length))
     }
 }
 
-/// The shape of the inner chunks in array coordinates: the permutation of the codecs before is undone.
+/// The shape of the inner chunks in array coordinates: undoes the permutation of the codecs before.
 fn inner_shape(sharded: &crate::codec::pipeline::Sharded<'_>) -> Vec<u64> {
     let mut shape = vec![0; sharded.permutation.len()];
     for (&axis, &length) in sharded.permutation.iter().zip(&sharded.codec.inner_shape) {
@@ -198,10 +215,10 @@ fn inner_shape(sharded: &crate::codec::pipeline::Sharded<'_>) -> Vec<u64> {
     shape
 }
 
-/// The index of the shard that lies at `(start, length)` of an object, from the cache if it was read from this
-/// version of the object: an index and its inner chunks always come from the same one.
+/// The index of the shard at `(start, length)` of an object. The cache's copy counts only if it is from this version of
+/// the object, so an index and its inner chunks always come from the same version.
 pub(in crate::array) fn read_index(
-    at: &LoadContext<'_>,
+    ctx: &LoadContext<'_>,
     object: &dyn Object,
     key: &str,
     cache_key: Key,
@@ -214,9 +231,9 @@ pub(in crate::array) fn read_index(
         object.read_exact_at(start + range.start, &mut bytes)?;
         Ok(Content::Index(Arc::new(codec.parse_index(&bytes, length).map_err(corrupt(key))?)))
     };
-    match at.cache.get_version(cache_key, object.version(), load)? {
+    match ctx.cache.get_version(cache_key, object.version(), load)? {
         Content::Index(index) => Ok(index),
-        _ => Err(Error::corrupt(key, "the cache holds no index here")),
+        _ => Err(Error::corrupt(key, "the cached entry is not a shard index")),
     }
 }
 
@@ -248,25 +265,25 @@ impl Source for Sharded {
 
     fn encode(
         &self,
-        at: &LoadContext<'_>,
+        ctx: &LoadContext<'_>,
         chunk: &[u64],
         bytes: &Arc<Buffer>,
     ) -> Result<Option<EncodedChunk>> {
         if is_all(&self.empty_fill, bytes) {
             return Ok(None);
         }
-        let key = self.key(at, chunk)?;
+        let key = self.key(ctx, chunk)?;
         EncodedChunk::new(&self.inner, bytes).map(Some).map_err(unencodable(&key))
     }
 
     fn store(
         &self,
-        at: &LoadContext<'_>,
+        ctx: &LoadContext<'_>,
         target: &Target<'_>,
         object: u64,
         encoded: &Encoded,
     ) -> Result<(String, Option<ObjectVersion>)> {
-        self.store_shard(at, target, object, encoded)
+        self.store_shard(ctx, target, object, encoded)
     }
 
     fn is_lossless(&self) -> bool {
@@ -277,57 +294,57 @@ impl Source for Sharded {
         &self.axes
     }
 
-    fn key(&self, at: &LoadContext<'_>, chunk: &[u64]) -> Result<String> {
+    fn key(&self, ctx: &LoadContext<'_>, chunk: &[u64]) -> Result<String> {
         let elements = self.first_elements(chunk);
         match self.levels.first() {
-            Some(level) => self.keys.key(at.store, &Self::shard_of(level, &elements)),
-            None => self.keys.key(at.store, chunk),
+            Some(level) => self.keys.key(ctx.store, &Self::shard_of(level, &elements)),
+            None => self.keys.key(ctx.store, chunk),
         }
     }
 
-    fn load(&self, at: &LoadContext<'_>, chunk: &[u64]) -> Result<Loaded> {
-        let key = self.key(at, chunk)?;
-        let (object, offset, length) = match self.enter(at, chunk, &key, self.inner.decoded_bytes())? {
-            Entered::Known(loaded) => return Ok(loaded),
-            Entered::At(object, offset, length) => (object, offset, length),
+    fn load(&self, ctx: &LoadContext<'_>, chunk: &[u64]) -> Result<Loaded> {
+        let key = self.key(ctx, chunk)?;
+        let (object, offset, length) = match self.enter(ctx, chunk, &key, self.inner.decoded_bytes())? {
+            ShardEntry::Content(loaded) => return Ok(loaded),
+            ShardEntry::At(object, offset, length) => (object, offset, length),
         };
-        // The index was checked against the object's size.
+        // The range was checked against the object's size.
         let mut encoded = scratch::transient(length as usize).map_err(corrupt(&key))?;
         object.read_exact_at(offset, &mut encoded)?;
-        let mut decoded = at.buffer(self.inner.decoded_bytes());
+        let mut decoded = ctx.buffer(self.inner.decoded_bytes());
         self.inner.decode(&encoded, &mut decoded).map_err(of_inner(chunk)).map_err(corrupt(&key))?;
         Ok((Content::Chunk(Arc::new(decoded)), Some(object.version())))
     }
 
     fn load_part(
         &self,
-        at: &LoadContext<'_>,
+        ctx: &LoadContext<'_>,
         chunk: &[u64],
         part: Range<usize>,
     ) -> Result<Option<(Loaded, usize)>> {
         if !self.inner.decodes_parts() {
             return Ok(None);
         }
-        let key = self.key(at, chunk)?;
-        let (object, offset, length) = match self.enter(at, chunk, &key, part.len())? {
-            Entered::Known(loaded) => return Ok(Some((loaded, part.len()))),
-            Entered::At(object, offset, length) => (object, offset, length),
+        let key = self.key(ctx, chunk)?;
+        let (object, offset, length) = match self.enter(ctx, chunk, &key, part.len())? {
+            ShardEntry::Content(loaded) => return Ok(Some((loaded, part.len()))),
+            ShardEntry::At(object, offset, length) => (object, offset, length),
         };
         let stored = StoredChunk::new(object.as_ref(), offset, length);
-        let mut out = at.buffer(part.len());
+        let mut out = ctx.buffer(part.len());
         let decoded = self.inner.decode_part(&stored, part.start, &mut out).map_err(of_inner(chunk));
         let decoded_bytes = stored.outcome(decoded, &key)?;
         Ok(Some(((Content::Chunk(Arc::new(out)), Some(object.version())), decoded_bytes)))
     }
 
-    fn block_bytes(&self, at: &LoadContext<'_>, chunk: &[u64]) -> Result<Option<u64>> {
-        let key = self.key(at, chunk)?;
+    fn block_bytes(&self, ctx: &LoadContext<'_>, chunk: &[u64]) -> Result<Option<u64>> {
+        let key = self.key(ctx, chunk)?;
         if !self.inner.decodes_parts() {
             return Ok(None);
         }
-        match self.enter(at, chunk, &key, 0)? {
-            Entered::Known(_) => Ok(None),
-            Entered::At(object, offset, length) => {
+        match self.enter(ctx, chunk, &key, 0)? {
+            ShardEntry::Content(_) => Ok(None),
+            ShardEntry::At(object, offset, length) => {
                 let stored = StoredChunk::new(object.as_ref(), offset, length);
                 stored.outcome(self.inner.block_bytes(&stored), &key)
             }
@@ -335,7 +352,7 @@ impl Source for Sharded {
     }
 }
 
-/// A codec's error, with the inner chunk that it met.
+/// Adds the inner chunk to a codec's error.
 fn of_inner(chunk: &[u64]) -> impl Fn(CodecError) -> CodecError + '_ {
     move |error| CodecError { reason: format!("inner chunk {chunk:?}: {}", error.reason), ..error }
 }

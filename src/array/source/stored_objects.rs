@@ -1,7 +1,7 @@
-//! Which objects of an array are stored: the store's keys below the array, listed rather than asked for one by one.
+//! The stored objects of an array, from listing the store's keys below it rather than asking for each.
 //!
-//! Uses its neighbours in `array`, and `store`. A document may declare more chunks than any store can have; what is listed is what
-//! was written. Names that are no key of the grid are ignored.
+//! Uses its neighbours in `array`, and `store`. A document may declare more chunks than any store can have; a listing
+//! has only what was written. Names that are not keys of the grid are skipped.
 
 use std::ops::ControlFlow;
 
@@ -13,11 +13,11 @@ use crate::store::{Entry, Store, join};
 /// A walk through the folders of an array.
 struct Walk<'a> {
     store: &'a dyn Store,
-    /// Of the grid of objects, in the order of the keys.
+    /// The axes of the grid of objects, in the order of the keys.
     axes: Vec<&'a Axis>,
-    /// Whether the keys' numbers are those of the served axes in reverse.
+    /// Whether the numbers in keys are in the reverse order of the served axes.
     is_reversed: bool,
-    /// `c` stands before the numbers.
+    /// Whether `c` precedes the numbers.
     is_prefixed: bool,
     separator: char,
     found: &'a mut dyn FnMut(u64) -> ControlFlow<()>,
@@ -25,8 +25,8 @@ struct Walk<'a> {
 }
 
 impl Inner {
-    /// Calls `found` with the number of each object that is stored, in no order, until it says to stop; `failed` with each folder that
-    /// cannot be listed.
+    /// Calls `found` with the number of each stored object, in no order, until it breaks. Calls `failed` with each
+    /// folder that cannot be listed.
     pub(in crate::array) fn each_stored_object(
         &self,
         found: &mut dyn FnMut(u64) -> ControlFlow<()>,
@@ -55,7 +55,7 @@ impl Inner {
 }
 
 impl Walk<'_> {
-    /// The objects in a folder whose own name, below the array's, has these parts.
+    /// Visits the objects in a folder; `parts` are the parts of its name below the array.
     fn folder(&mut self, folder: &str, parts: &[String]) -> ControlFlow<()> {
         let store = self.store;
         let mut flow = ControlFlow::Continue(());
@@ -79,7 +79,7 @@ impl Walk<'_> {
         let is_whole = index.len() == self.axes.len();
         match (entry.is_folder, is_whole, self.separator) {
             (true, false, '/') => self.folder(&join(folder, &entry.name), &parts),
-            // What stands where a folder should be: the store tells of the first object below what is the matter.
+            // A file is where a folder should be. The store reports the problem for the first object below it.
             (false, true, _) | (false, false, '/') => {
                 let number = self.number(index);
                 (self.found)(number)
@@ -88,7 +88,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The numbers, of the first axes at least, that these parts of a key say; `None` where no key of the grid begins so.
+    /// The numbers of the first axes that these parts of a key give. `None` if no key of the grid begins with them.
     fn index(&self, parts: &[String]) -> Option<Vec<u64>> {
         let numbers = match (self.is_prefixed, parts.split_first()) {
             (true, Some((prefix, numbers))) => (prefix == "c").then_some(numbers)?,
@@ -101,13 +101,13 @@ impl Walk<'_> {
         }
         let number = |(part, axis): (&String, &&Axis)| {
             let number: u64 = part.parse().ok()?;
-            // No sign, no leading zero.
+            // A number has no sign and no leading zero.
             (number < axis.count() && number.to_string() == *part).then_some(number)
         };
         numbers.iter().zip(&self.axes).map(number).collect()
     }
 
-    /// The number of the object; of numbers that are not said, the first is meant.
+    /// The number of the object. Missing numbers count as 0.
     fn number(&self, mut index: Vec<u64>) -> u64 {
         index.resize(self.axes.len(), 0);
         let of = |n: u64, (axis, number): (&&Axis, u64)| n * axis.count() + number;

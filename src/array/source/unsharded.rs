@@ -1,6 +1,6 @@
-//! Arrays whose chunks are whole chunks, one object each.
+//! Unsharded arrays: each chunk is one object.
 //!
-//! Spec: v3 core "Chunk storage". Uses `store`, `metadata`, `codec`.
+//! Spec: v3 core "Chunk storage". Uses its neighbours, `store`, `metadata`, `codec` and `memory`.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -22,24 +22,24 @@ use crate::memory::Buffer;
 use crate::metadata::{ByteOrder, CodecSpec};
 use crate::store::{Object, ObjectPart, ObjectVersion};
 
-/// Builds and keeps the pipelines of one chain, one for each shape of chunk (a regular grid has one).
+/// The pipelines of one codec chain, one for each shape of chunk. A regular grid has one shape.
 pub struct Pipelines {
     /// The chain, as stored.
     pub specs: Vec<CodecSpec>,
-    /// What it encodes, with the shape of the largest chunk.
+    /// What the chain encodes, with the shape of the largest chunk.
     pub decoded: Representation,
     /// Byte order of the decoded elements.
     pub byte_order: ByteOrder,
-    /// The key of the document that asks for it.
+    /// The key of the metadata document.
     pub document_key: String,
     built: Mutex<HashMap<Vec<u64>, Arc<Pipeline>>>,
 }
 
-/// Distinct chunk shapes whose pipelines are kept; a rectilinear grid may have more.
+/// How many pipelines are kept. A rectilinear grid may have more chunk shapes.
 const KEPT_PIPELINES: usize = 64;
 
 impl Pipelines {
-    /// Pipelines of `specs`; `decoded` with the shape of the largest chunk, whose pipeline is built now.
+    /// Pipelines of `specs`. `decoded` has the shape of the largest chunk. Its pipeline is built now.
     pub fn new(
         specs: Vec<CodecSpec>,
         decoded: Representation,
@@ -80,19 +80,19 @@ impl Pipelines {
     }
 }
 
-/// What a source is made of.
+/// The parts from which a source is built.
 pub struct Parts {
     /// The axes of the grid of objects, in served order.
     pub axes: Vec<Axis>,
-    /// Where the objects are.
+    /// The keys of the objects.
     pub keys: Keys,
-    /// What decodes them.
+    /// Decodes the objects.
     pub pipelines: Pipelines,
     /// One element of a missing object, as served.
     pub fill: Vec<u8>,
 }
 
-/// A source of whole chunks.
+/// A source of unsharded chunks.
 pub struct Plain {
     axes: Vec<Axis>,
     keys: Keys,
@@ -101,12 +101,12 @@ pub struct Plain {
     is_lossless: bool,
     /// One element of a missing chunk, as served.
     fill: Vec<u8>,
-    /// A chunk that is all fill value is stored nevertheless: the fill value is undefined.
+    /// A chunk of fill value is stored all the same, because the fill value is undefined.
     keeps_fill: bool,
 }
 
 impl Plain {
-    /// A source over `axes`. Refuses chunks that are too large to be held in memory, unless they are stored raw.
+    /// A source over `axes`. Refuses chunks that are too large for memory, unless they are uncompressed.
     pub fn new(parts: Parts) -> Result<Self> {
         let Parts { axes, keys, pipelines, fill } = parts;
         let largest = pipelines.largest()?;
@@ -127,28 +127,30 @@ impl Plain {
         self.pipelines.of_shape(&shape)
     }
 
-    /// Loads what comes next of a chunk by a decoder that was kept, or is from now on.
+    /// Loads the next part of a chunk with a suspended decoder, or with a new one that is kept.
     fn load_next(
         &self,
-        at: &LoadContext<'_>,
+        ctx: &LoadContext<'_>,
         chunk: &[u64],
         key: &str,
         pipeline: &Pipeline,
         part: Range<usize>,
     ) -> Result<Option<(Loaded, usize)>> {
-        let (Some(streams), Some(new)) = (at.streams, pipeline.resumable_decoder()) else { return Ok(None) };
-        let Some(object) = at.open(key)? else { return Ok(Some(((Content::Absent, None), 0))) };
-        let version = object.version();
-        let number = (at.array, self.object(chunk));
-        let mut stream = streams.take(number, version, part.start).unwrap_or(new);
-        let stored = StoredChunk::new(object.as_ref(), 0, object.size_bytes());
-        let mut out = at.buffer(part.len());
-        // What cannot be had in parts, or is damaged, is decoded as a whole, which tells.
-        let Ok(decoded_bytes) = pipeline.decode_next(stream.as_mut(), &stored, part.start, &mut out) else {
+        let (Some(decoders), Some(new)) = (ctx.decoders, pipeline.resumable_decoder()) else {
             return Ok(None);
         };
-        if stream.position() < pipeline.decoded_bytes() {
-            streams.keep(number, version, stream);
+        let Some(object) = ctx.open(key)? else { return Ok(Some(((Content::Absent, None), 0))) };
+        let version = object.version();
+        let number = (ctx.array, self.object(chunk));
+        let mut decoder = decoders.take(number, version, part.start).unwrap_or(new);
+        let stored = StoredChunk::new(object.as_ref(), 0, object.size_bytes());
+        let mut out = ctx.buffer(part.len());
+        // If decoding in parts fails, the chunk is decoded as a whole, which reports the error.
+        let Ok(decoded_bytes) = pipeline.decode_next(decoder.as_mut(), &stored, part.start, &mut out) else {
+            return Ok(None);
+        };
+        if decoder.position() < pipeline.decoded_bytes() {
+            decoders.keep(number, version, decoder);
         }
         Ok(Some(((Content::Chunk(Arc::new(out)), Some(version)), decoded_bytes)))
     }
@@ -159,42 +161,42 @@ impl Source for Plain {
         &self.axes
     }
 
-    fn key(&self, at: &LoadContext<'_>, chunk: &[u64]) -> Result<String> {
-        self.keys.key(at.store, chunk)
+    fn key(&self, ctx: &LoadContext<'_>, chunk: &[u64]) -> Result<String> {
+        self.keys.key(ctx.store, chunk)
     }
 
-    fn load(&self, at: &LoadContext<'_>, chunk: &[u64]) -> Result<Loaded> {
-        let key = self.key(at, chunk)?;
+    fn load(&self, ctx: &LoadContext<'_>, chunk: &[u64]) -> Result<Loaded> {
+        let key = self.key(ctx, chunk)?;
         let pipeline = self.pipeline(chunk)?;
-        let found = read_whole(at, &key, pipeline.encoded_size().limit_bytes())?;
+        let found = read_whole(ctx, &key, pipeline.encoded_size().limit_bytes())?;
         let Some((encoded, version)) = found else { return Ok((Content::Absent, None)) };
-        let mut chunk = at.buffer(pipeline.decoded_bytes());
+        let mut chunk = ctx.buffer(pipeline.decoded_bytes());
         pipeline.decode(&encoded, &mut chunk).map_err(corrupt(&key))?;
         Ok((Content::Chunk(Arc::new(chunk)), Some(version)))
     }
 
     fn load_part(
         &self,
-        at: &LoadContext<'_>,
+        ctx: &LoadContext<'_>,
         chunk: &[u64],
         part: Range<usize>,
     ) -> Result<Option<(Loaded, usize)>> {
-        let key = self.key(at, chunk)?;
+        let key = self.key(ctx, chunk)?;
         let pipeline = self.pipeline(chunk)?;
         if !pipeline.decodes_parts() {
-            return self.load_next(at, chunk, &key, &pipeline, part);
+            return self.load_next(ctx, chunk, &key, &pipeline, part);
         }
-        let Some(object) = at.open(&key)? else { return Ok(Some(((Content::Absent, None), 0))) };
+        let Some(object) = ctx.open(&key)? else { return Ok(Some(((Content::Absent, None), 0))) };
         let stored = StoredChunk::new(object.as_ref(), 0, object.size_bytes());
-        let mut out = at.buffer(part.len());
+        let mut out = ctx.buffer(part.len());
         let decoded_bytes = stored.outcome(pipeline.decode_part(&stored, part.start, &mut out), &key)?;
         Ok(Some(((Content::Chunk(Arc::new(out)), Some(object.version())), decoded_bytes)))
     }
 
-    fn block_bytes(&self, at: &LoadContext<'_>, chunk: &[u64]) -> Result<Option<u64>> {
-        let key = self.key(at, chunk)?;
+    fn block_bytes(&self, ctx: &LoadContext<'_>, chunk: &[u64]) -> Result<Option<u64>> {
+        let key = self.key(ctx, chunk)?;
         let pipeline = self.pipeline(chunk)?;
-        let Some(object) = at.open(&key)?.filter(|_| pipeline.decodes_parts()) else { return Ok(None) };
+        let Some(object) = ctx.open(&key)?.filter(|_| pipeline.decodes_parts()) else { return Ok(None) };
         let stored = StoredChunk::new(object.as_ref(), 0, object.size_bytes());
         stored.outcome(pipeline.block_bytes(&stored), &key)
     }
@@ -217,25 +219,25 @@ impl Source for Plain {
 
     fn encode(
         &self,
-        at: &LoadContext<'_>,
+        ctx: &LoadContext<'_>,
         chunk: &[u64],
         bytes: &Arc<Buffer>,
     ) -> Result<Option<EncodedChunk>> {
         if !self.keeps_fill && is_all(&self.fill, bytes) {
             return Ok(None);
         }
-        let key = self.key(at, chunk)?;
+        let key = self.key(ctx, chunk)?;
         EncodedChunk::new(&*self.pipeline(chunk)?, bytes).map(Some).map_err(unencodable(&key))
     }
 
     fn store(
         &self,
-        at: &LoadContext<'_>,
+        ctx: &LoadContext<'_>,
         target: &Target<'_>,
         object: u64,
         encoded: &Encoded,
     ) -> Result<(String, Option<ObjectVersion>)> {
-        let key = self.key(at, &numbers(&self.axes, object))?;
+        let key = self.key(ctx, &numbers(&self.axes, object))?;
         let version = match encoded.get(&object) {
             Some(Some(bytes)) => {
                 Some(target.writer.put(&key, &[ObjectPart::Bytes(bytes)], target.within, target.like)?)
@@ -261,12 +263,12 @@ impl Source for Plain {
         self.pipelines.largest().is_ok_and(|pipeline| pipeline.is_identity())
     }
 
-    fn open_raw(&self, at: &LoadContext<'_>, chunk: &[u64]) -> Result<Option<Box<dyn Object>>> {
-        let key = self.key(at, chunk)?;
-        let Some(object) = at.open(&key)? else { return Ok(None) };
+    fn open_raw(&self, ctx: &LoadContext<'_>, chunk: &[u64]) -> Result<Option<Box<dyn Object>>> {
+        let key = self.key(ctx, chunk)?;
+        let Some(object) = ctx.open(&key)? else { return Ok(None) };
         let (stored, expected) = (object.size_bytes(), self.pipeline(chunk)?.decoded_bytes() as u64);
         if stored != expected {
-            return Err(Error::corrupt(key, format!("{stored} bytes stored where a chunk has {expected}")));
+            return Err(Error::corrupt(key, format!("{stored} bytes stored; a chunk has {expected}")));
         }
         Ok(Some(object))
     }

@@ -1,9 +1,10 @@
-//! Which versions of objects readers were given something of, as open(2) compares them with the store.
+//! The versions of the objects that readers have seen. open(2) compares them with the store.
 //!
-//! Uses `store` and `error`.
+//! Uses `store`, `error` and `sync.rs`.
 //!
-//! Invariants: an object is noted when it is opened, before any of its bytes are used, so that what is still being loaded is
-//! compared, too. Every object that a cached chunk came from is noted, or it shows that not all of them are.
+//! Invariants: an object is recorded when it is opened, before any of its bytes are used, so running loads are
+//! compared, too. Either every object that a cached chunk came from is recorded, or the record says that it is
+//! incomplete.
 
 use std::collections::HashMap;
 
@@ -11,46 +12,47 @@ use crate::array::sync::{Condvar, Mutex};
 use crate::error::Result;
 use crate::store::{Object, ObjectVersion, Store};
 
-/// The most objects whose versions are remembered between two opens.
+/// The most objects that are recorded between two opens.
 const MAX_OBJECTS: usize = 4096;
 
-/// The versions of the objects of an array that were served; `None` for one that was missing.
+/// The versions of an array's objects that readers have seen; `None` for an object that was missing.
 #[derive(Default)]
 pub struct SeenVersions {
     state: Mutex<State>,
-    /// A replacement of ours has ended.
+    /// Signals the end of a replacement.
     replaced: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    objects: HashMap<String, Seen>,
-    /// Objects that write-back is replacing at this moment.
-    replacing: HashMap<String, Replacing>,
-    /// All that readers hold came from `objects` as noted there.
+    objects: HashMap<String, SeenObject>,
+    /// Objects that write-back is replacing now.
+    replacing: HashMap<String, OngoingReplacements>,
+    /// Everything that readers hold came from `objects` in the recorded versions.
     is_complete: bool,
-    /// How often they were asked for.
+    /// How many times [`SeenVersions::look`] was called.
     looks: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Seen {
+struct SeenObject {
     version: Option<ObjectVersion>,
-    /// How often write-back has replaced the object since it was noted first.
+    /// How many times write-back has replaced the object since it was first recorded.
     replacements: u64,
 }
 
 #[derive(Debug, Default)]
-struct Replacing {
-    /// How many threads.
+struct OngoingReplacements {
+    /// How many threads replace it.
     count: usize,
-    /// What readers found meanwhile and had not seen before: the new version, if nobody else replaces it, too.
+    /// Versions that readers found meanwhile and had not seen before: the new version, unless another program replaces
+    /// the object, too.
     found: Vec<Option<ObjectVersion>>,
 }
 
-/// What is known of an object before it is asked for.
+/// The state of the record before the store is asked for an object.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Before {
+struct Snapshot {
     looks: u64,
     replacements: u64,
 }
@@ -60,7 +62,7 @@ impl State {
         self.objects.get(key).map_or(0, |seen| seen.replacements)
     }
 
-    fn insert(&mut self, key: &str, seen: Seen) {
+    fn insert(&mut self, key: &str, seen: SeenObject) {
         if let Some(known) = self.objects.get_mut(key) {
             *known = seen;
         } else if self.objects.len() < MAX_OBJECTS {
@@ -70,10 +72,11 @@ impl State {
         }
     }
 
-    /// A reader was given something of this version. If readers have seen another, some of what they hold is old.
+    /// Records that a reader received something of this version. If readers have seen another version, some of what
+    /// they hold is old.
     fn note(&mut self, key: &str, version: Option<ObjectVersion>) {
         let Some(seen) = self.objects.get(key).copied() else {
-            return self.insert(key, Seen { version, replacements: 0 });
+            return self.insert(key, SeenObject { version, replacements: 0 });
         };
         if seen.version == version {
             return;
@@ -83,7 +86,7 @@ impl State {
             Some(_) => {}
             None => {
                 self.is_complete = false;
-                self.insert(key, Seen { version, ..seen });
+                self.insert(key, SeenObject { version, ..seen });
             }
         }
     }
@@ -93,16 +96,16 @@ fn version_of(store: &dyn Store, key: &str) -> Result<Option<ObjectVersion>> {
     Ok(store.head(key)?.map(|info| info.version))
 }
 
-/// A replacement of an object by write-back, from before its put until its new version is noted. What it changes is no
-/// change to readers. Dropping it ends it.
+/// A replacement of an object by write-back, from before its put until its new version is recorded. Readers do not
+/// count it as a change. Dropping it ends it.
 pub struct Replacement<'a> {
     served: &'a SeenVersions,
     key: &'a str,
 }
 
 impl Replacement<'_> {
-    /// The object of version `old` was replaced. If readers saw another version before, what another program did in
-    /// between is new to them.
+    /// Records that the object was replaced in version `old`. If readers saw another version before, they have not seen
+    /// what another program did in between.
     pub fn note(&self, old: Option<ObjectVersion>, new: Option<ObjectVersion>) {
         let mut state = self.served.state.lock();
         let seen = state.objects.get(self.key).copied();
@@ -110,7 +113,7 @@ impl Replacement<'_> {
         let mut versions = found.unwrap_or_default().into_iter().chain(seen.map(|seen| seen.version));
         state.is_complete &= versions.all(|version| version == old || version == new);
         let replacements = seen.map_or(0, |seen| seen.replacements) + 1;
-        state.insert(self.key, Seen { version: new, replacements });
+        state.insert(self.key, SeenObject { version: new, replacements });
     }
 }
 
@@ -121,7 +124,7 @@ impl Drop for Replacement<'_> {
             replacing.count -= 1;
             if replacing.count == 0 && state.replacing.remove(self.key).is_some_and(|it| !it.found.is_empty())
             {
-                // It failed, and perhaps not before the object was another.
+                // The put failed, perhaps after the object had changed.
                 state.is_complete = false;
             }
         }
@@ -138,12 +141,12 @@ impl SeenVersions {
         Ok(object)
     }
 
-    /// The version of an object, for a reader that has something of it.
+    /// The version of an object for a reader that holds something of it.
     pub fn version(&self, store: &dyn Store, key: &str) -> Result<Option<ObjectVersion>> {
         self.ask(store, key, || version_of(store, key), |version| *version)
     }
 
-    /// Asks the store for an object and notes the version that it gives.
+    /// Asks the store for an object and records the version that it returns.
     fn ask<T>(
         &self,
         store: &dyn Store,
@@ -156,37 +159,39 @@ impl SeenVersions {
             let found = ask()?;
             let version = version(&found);
             let mut state = self.state.lock();
-            let now = Before { looks: state.looks, replacements: state.replacements(key) };
+            let now = Snapshot { looks: state.looks, replacements: state.replacements(key) };
             if now.replacements != before.replacements {
-                // Write-back has replaced it since; what was found may be from before, and must not be noted after.
+                // Write-back has replaced the object since. The result may be older, and must not be recorded now.
                 continue;
             }
             state.note(key, version);
             drop(state);
-            // An open that looked in between did not see it, but was not wrong if it is the same now.
+            // A comparison for open(2) in between missed this object. That does no harm if its version is still the
+            // same.
             if now.looks == before.looks || version_of(store, key)? == version {
                 return Ok(found);
             }
         }
     }
 
-    fn before(&self, key: &str) -> Before {
+    fn before(&self, key: &str) -> Snapshot {
         let state = self.state.lock();
-        Before { looks: state.looks, replacements: state.replacements(key) }
+        Snapshot { looks: state.looks, replacements: state.replacements(key) }
     }
 
-    /// Write-back is about to replace an object.
+    /// Announces that write-back replaces an object.
     pub fn replace<'a>(&'a self, key: &'a str) -> Replacement<'a> {
         self.state.lock().replacing.entry(key.to_owned()).or_default().count += 1;
         Replacement { served: self, key }
     }
 
-    /// What readers and writers have seen is not what a reader gets now.
+    /// Records that what readers and writers have seen differs from what a read returns now.
     pub fn note_change(&self) {
         self.state.lock().is_complete = false;
     }
 
-    /// The keys of all objects that readers have something of; `None` where that is not known, and forgotten from now on.
+    /// The keys of all objects of which readers hold something. `None` if that is unknown; the record then starts
+    /// afresh.
     pub fn look(&self) -> Option<Vec<String>> {
         let mut state = self.state.lock();
         state.looks += 1;
@@ -197,13 +202,13 @@ impl SeenVersions {
         None
     }
 
-    /// Whether all that was noted since the last look is still what readers hold.
+    /// Whether readers hold only what was recorded since the last look.
     pub fn is_complete(&self) -> bool {
         self.state.lock().is_complete
     }
 
-    /// Whether the store has the version of an object that readers have seen, or one that write-back has put there since.
-    /// Waits for a replacement that has begun.
+    /// Whether the object in the store has the version that readers have seen, or one that write-back has put since.
+    /// Waits for running replacements.
     pub fn is_unchanged(&self, store: &dyn Store, key: &str) -> Result<bool> {
         loop {
             let seen = {
@@ -224,7 +229,7 @@ impl SeenVersions {
         }
     }
 
-    /// Forgets objects that are no longer what readers were given.
+    /// Removes objects that are no longer what readers received.
     pub fn forget(&self, keys: &[String]) {
         let mut state = self.state.lock();
         for key in keys {
@@ -244,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_looked_at_is_all_or_nothing() {
+    fn a_look_is_complete_or_none() {
         let store = MemoryStore::new();
         store.put("a", vec![1]).unwrap();
         let served = SeenVersions::default();

@@ -1,10 +1,12 @@
-//! The codec chain of an array whose elements have no fixed size: from stored bytes to elements.
+//! The codec chain of an array with elements of no fixed size: from stored bytes to elements.
 //!
-//! Spec: v3 core "Codecs"; zarr-extensions vlen-utf8 and vlen-bytes; v3 "Sharding codec". Uses `metadata` and `codec`.
+//! Spec: v3 core "Codecs"; zarr-extensions vlen-utf8 and vlen-bytes; v3 "Sharding codec". Uses `metadata`, `codec`, and
+//! in `array` `cache` and `source`.
 //!
-//! A chain is transposes, then `vlen-utf8` or `vlen-bytes`, or `sharding_indexed` with such a chain inside, then codecs from bytes
-//! to bytes. A transpose moves nothing here: it says where in its chunk an element is stored. A shard is taken apart in
-//! memory, its index being that of `sharding_indexed` over elements of one byte, which knows all the rules for it.
+//! A chain has transposes, then `vlen-utf8`, `vlen-bytes` or a `sharding_indexed` with such a chain inside, then
+//! bytes-to-bytes codecs. A transpose moves nothing here: it says where in its chunk an element is stored. A shard is
+//! split in memory. Its index is that of a `sharding_indexed` over elements of one byte, so that codec applies all the
+//! rules.
 
 use serde_json::json;
 
@@ -22,7 +24,7 @@ use crate::metadata::{CodecFamily, CodecSpec, DataType, FillValue, codec_spec};
 /// The deepest nesting of shards in shards.
 const MAX_LEVELS: usize = 8;
 
-/// The chain, built for one shape of chunk.
+/// A codec chain for one shape of chunk.
 pub struct Chain {
     inside: Inside,
     bytes_codecs: Vec<(String, Box<dyn BytesToBytes>)>,
@@ -35,40 +37,40 @@ enum Inside {
     Shard {
         /// `sharding_indexed` over elements of one byte.
         codec: Box<dyn ArrayToBytes>,
-        /// Where each inner chunk begins, from the shard's first element, in array coordinates: steps per stored axis.
+        /// The step from one inner chunk to the next, in array coordinates, for each stored axis.
         steps: Vec<(usize, u64)>,
         inner: Box<Chain>,
     },
 }
 
-/// Where the elements of a chunk are among those stored.
+/// The order of a chunk's elements in its stored bytes.
 pub struct ChunkLayout {
     /// Elements of the chunk along each axis of the array.
     pub lengths: Vec<u64>,
     /// Stored elements from one index to the next along each axis of the array.
     pub strides: Vec<u64>,
-    /// Elements of the chunk.
+    /// Number of elements in the chunk.
     count: usize,
 }
 
-/// What a chunk is being decoded for.
-pub struct Reading<'a> {
+/// Where a decoded chunk goes.
+pub struct DecodeTarget<'a> {
     /// The key of the object.
     pub key: &'a str,
-    /// Where the elements go.
+    /// Receives the elements.
     pub slab: &'a mut Slab,
-    /// The memory for all of it.
+    /// The reservation for all the memory.
     pub held: &'a mut Reservation,
 }
 
 impl Chain {
-    /// The chain of chunks of this shape, for elements of `vlen`.
+    /// The chain for chunks of this shape, with elements of `vlen`.
     pub fn build(specs: &[CodecSpec], shape: &[u64], vlen: Vlen) -> CodecResult<Chain> {
         let axes: Vec<usize> = (0..shape.len()).collect();
         Chain::build_level(specs, shape, axes, vlen, 0)
     }
 
-    /// `axes[i]` is the array's axis that is axis i here; `shape` is in the order here.
+    /// `axes[i]` is the axis of the array that is axis i at this level. `shape` is in the order of this level.
     fn build_level(
         specs: &[CodecSpec],
         shape: &[u64],
@@ -87,7 +89,7 @@ impl Chain {
                 }
             } else if let Some(found) = Vlen::of(spec.family, &spec.name) {
                 if found != vlen {
-                    let reason = format!("codec \"{}\" for elements of another kind", spec.name);
+                    let reason = format!("codec \"{}\" does not match the data type", spec.name);
                     return Err(at(spec)(CodecError::unsupported(reason)));
                 }
                 inside = Some(Inside::Elements { vlen, chunk: ChunkLayout::new(&shape, &axes)? });
@@ -105,13 +107,13 @@ impl Chain {
         Ok(Chain { inside, bytes_codecs })
     }
 
-    /// Decodes a chunk whose first element is at `origin`. Elements outside of the slab are left out.
-    pub fn decode(&self, encoded: &[u8], origin: &[u64], into: &mut Reading<'_>) -> Result<()> {
+    /// Decodes a chunk that begins at element `origin`. Skips elements outside the slab.
+    pub fn decode(&self, encoded: &[u8], origin: &[u64], into: &mut DecodeTarget<'_>) -> Result<()> {
         self.undo(self.bytes_codecs.len(), encoded, origin, into)
     }
 
-    /// Undoes the last `stages` codecs from bytes to bytes, and what is inside of them.
-    fn undo(&self, stages: usize, bytes: &[u8], origin: &[u64], into: &mut Reading<'_>) -> Result<()> {
+    /// Undoes the last `stages` bytes-to-bytes codecs, then decodes what is inside.
+    fn undo(&self, stages: usize, bytes: &[u8], origin: &[u64], into: &mut DecodeTarget<'_>) -> Result<()> {
         let Some(before) = stages.checked_sub(1) else { return self.place(bytes, origin, into) };
         let Some((name, codec)) = self.bytes_codecs.get(before) else {
             return Err(Error::corrupt(into.key, "no such codec"));
@@ -127,7 +129,7 @@ impl Chain {
         Ok(())
     }
 
-    fn place(&self, bytes: &[u8], origin: &[u64], into: &mut Reading<'_>) -> Result<()> {
+    fn place(&self, bytes: &[u8], origin: &[u64], into: &mut DecodeTarget<'_>) -> Result<()> {
         match &self.inside {
             Inside::Elements { vlen, chunk } => {
                 let elements = vlen.decode(bytes, chunk.count).map_err(corrupt(into.key))?;
@@ -135,7 +137,7 @@ impl Chain {
             }
             Inside::Shard { codec, steps, inner } => {
                 let Some(sharding) = codec.as_sharding() else {
-                    return Err(Error::corrupt(into.key, "this is no shard"));
+                    return Err(Error::corrupt(into.key, "the codec is not a sharding codec"));
                 };
                 let place = sharding.index_range(bytes.len() as u64).map_err(corrupt(into.key))?;
                 // Both ends are at most `bytes.len()`.
@@ -157,7 +159,7 @@ impl Chain {
                             *start += step * position;
                         }
                     }
-                    // What lies in the padding of the array's edge may be anything.
+                    // The padding past the array's edge may hold anything.
                     if into.slab.holds(&start)
                         && let Some(range) = index.chunk(chunk).map_err(corrupt(into.key))?
                     {
@@ -174,26 +176,26 @@ impl Chain {
     }
 }
 
-impl Reading<'_> {
-    /// Holds the memory for so many bytes.
+impl DecodeTarget<'_> {
+    /// Reserves memory for this many bytes.
     pub fn hold(&mut self, bytes: usize) -> Result<()> {
         hold(self.held, bytes as u64, self.key)
     }
 }
 
-/// Takes so many bytes, or fails as the elements at `key` are too large together.
+/// Reserves bytes. Fails if the elements at `key` together are too large.
 pub fn hold(held: &mut Reservation, bytes: u64, key: &str) -> Result<()> {
     if held.grow(bytes) {
         return Ok(());
     }
     let reason = format!(
-        "elements of variable length are held in memory, within the cache size of {} bytes, and this is more",
+        "elements of variable length are held in memory and take more than the cache size of {} bytes",
         held.limit_bytes()
     );
     Err(Error::TooLarge { key: key.to_owned(), reason })
 }
 
-/// The next index in C order over `counts`; `false` behind the last, where it begins anew.
+/// Advances to the next index in C order over `counts`. After the last one returns `false` and starts again.
 pub fn step(index: &mut [u64], counts: &[u64]) -> bool {
     for (position, &count) in index.iter_mut().zip(counts).rev() {
         *position += 1;
@@ -206,7 +208,7 @@ pub fn step(index: &mut [u64], counts: &[u64]) -> bool {
 }
 
 impl ChunkLayout {
-    /// Of a chunk that is stored in C order over `shape`, where axis i is the array's axis `axes[i]`.
+    /// The layout of a chunk in C order over `shape`, where axis i is the array's axis `axes[i]`.
     fn new(shape: &[u64], axes: &[usize]) -> CodecResult<ChunkLayout> {
         let count = stand_in(shape).size_bytes()?;
         let (mut lengths, mut strides) = (vec![0; axes.len()], vec![0; axes.len()]);
@@ -222,24 +224,24 @@ impl ChunkLayout {
     }
 }
 
-/// A chunk of this shape with elements of one byte, for codecs that move elements and do not look at them.
+/// A chunk of this shape with elements of one byte, for codecs that move elements without looking at them.
 fn stand_in(shape: &[u64]) -> Representation {
     let data_type = DataType::UInt8;
     Representation { shape: shape.to_vec(), fill_value: FillValue::zeros(&data_type), data_type }
 }
 
-/// An error, with where the codec stands in the document.
+/// Adds the codec's place in the document to an error.
 fn at(spec: &CodecSpec) -> impl Fn(CodecError) -> CodecError + '_ {
     |error| CodecError { reason: format!("{}: {}", spec.place, error.reason), ..error }
 }
 
 fn misplaced(spec: &CodecSpec) -> CodecError {
-    CodecError::unsupported(format!("codec \"{}\" for elements of variable length", spec.name))
+    CodecError::unsupported(format!("codec \"{}\" does not accept elements of variable length", spec.name))
 }
 
-/// The order of a transpose: axis i behind it is axis `order[i]` before it.
+/// The order of a transpose: axis i after it is axis `order[i]` before it.
 fn permutation(spec: &CodecSpec, shape: &[u64]) -> CodecResult<Vec<usize>> {
-    // Of a chunk that has no element more than needed: nothing is moved.
+    // The smallest chunk will do: nothing is moved.
     let order = match registry::build(spec, Input::Array(&stand_in(&vec![1; shape.len()])))? {
         Codec::ArrayToArray(codec) => codec.permutation().map(<[usize]>::to_vec),
         _ => None,

@@ -1,10 +1,11 @@
-//! Arrays whose elements have no fixed size: read from front to back.
+//! Arrays with elements of no fixed size, read from front to back.
 //!
-//! Spec: v3 core "Chunk storage"; v2 "Chunk encoding". Uses `store`, `metadata`, `codec`. `codec_chain.rs` decodes a chunk.
+//! Spec: v3 core "Chunk storage"; v2 "Chunk encoding". Uses `store`, `metadata`, `codec`, and in `array` `cache`,
+//! `geometry` and `source`. `codec_chain.rs` decodes a chunk.
 //!
-//! There is no flat file to read a part of, so there are no chunks and nothing is cached: a pass goes through the
-//! array in C order, one row of chunks along the first axis after the other. Such a row is held in memory as a
-//! [`Slab`], within the limit of the chunk cache.
+//! Such an array has no flat file of which a part could be read, so no chunk is cached. A read goes through the array
+//! in C order, row of chunks by row of chunks along the first axis. Memory holds one such row as a [`Slab`], within the
+//! limit of the chunk cache.
 
 pub mod codec_chain;
 #[cfg(test)]
@@ -17,14 +18,14 @@ use std::sync::Arc;
 use crate::array::cache::reservation::Reservation;
 use crate::array::geometry::grid::{self, Axis, Span};
 use crate::array::source::{Keys, corrupt};
-use crate::array::variable::codec_chain::{Chain, ChunkLayout, Reading, hold, step};
+use crate::array::variable::codec_chain::{Chain, ChunkLayout, DecodeTarget, hold, step};
 use crate::codec::CodecError;
 use crate::codec::vlen::Vlen;
 use crate::error::{Error, Result};
 use crate::metadata::{ArrayMetadata, DataType, VariableLength};
 use crate::store::{ObjectVersion, Store};
 
-/// The most chunks (or shards) that one pass looks for.
+/// The most chunks (or shards) that one read looks for.
 const MAX_OBJECTS: u64 = 1 << 20;
 
 /// An array of strings or of bytes.
@@ -34,7 +35,7 @@ pub struct VariableArray {
     keys: Keys,
     axes: Vec<Axis>,
     vlen: Vlen,
-    /// The chain of the largest chunk; of every one in a regular grid.
+    /// The chain of the largest chunk. In a regular grid, of every chunk.
     chain: Chain,
     chain_shape: Vec<u64>,
 }
@@ -47,18 +48,18 @@ pub struct Slab {
     shape: Vec<u64>,
     /// Elements from one index to the next along each axis.
     strides: Vec<u64>,
-    /// For each element in C order where it is in `bytes`, or [`MISSING`].
+    /// For each element in C order, its offset in `bytes`, or [`MISSING`].
     places: Vec<u64>,
-    /// Elements in any order, each behind the number of its bytes (u32, native).
+    /// Elements in any order, each after its length in bytes (u32, native).
     bytes: Vec<u8>,
 }
 
-/// The place of an element that is not stored.
+/// The offset of an element that is not stored.
 const MISSING: u64 = u64::MAX;
 
 impl VariableArray {
-    /// Builds the codec chain of an array at `path` (`""` is the root). Fails with `Unsupported` or `Metadata`, naming
-    /// the document and the member.
+    /// Builds the codec chain of an array at `path` (`""` is the root). Fails with `Unsupported` or `Metadata`, and
+    /// names the document and the member.
     pub fn open(store: &Arc<dyn Store>, path: &str, metadata: &Arc<ArrayMetadata>) -> Result<VariableArray> {
         let document_key = metadata.document_key.as_str();
         let vlen = match &metadata.data_type {
@@ -82,7 +83,7 @@ impl VariableArray {
         Ok(VariableArray { store, metadata, keys, axes, vlen, chain, chain_shape })
     }
 
-    /// Its metadata.
+    /// The array's metadata.
     pub fn metadata(&self) -> &ArrayMetadata {
         &self.metadata
     }
@@ -95,7 +96,7 @@ impl VariableArray {
         self.metadata.shape.iter().fold(1, |product, &length| product.saturating_mul(length))
     }
 
-    /// A number that is another, in all likelihood, when any chunk was written, replaced or deleted. Only looks.
+    /// A number that changes, in all likelihood, when a chunk is written, replaced or deleted. Reads no chunk.
     pub fn version(&self) -> Result<u64> {
         self.check_objects()?;
         let mut version = DefaultHasher::new();
@@ -109,8 +110,8 @@ impl VariableArray {
         Ok(version.finish())
     }
 
-    /// Calls `visit` with each element in C order, missing ones as the fill value. The memory for it is taken with
-    /// `held`. The [`VariableArray::version`] that was read.
+    /// Calls `visit` with each element in C order; a missing one is the fill value. `held` reserves the memory. Returns
+    /// the [`VariableArray::version`] that was read.
     pub fn read(&self, held: &mut Reservation, visit: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<u64> {
         self.check_objects()?;
         let mut version = DefaultHasher::new();
@@ -122,7 +123,7 @@ impl VariableArray {
         Ok(version.finish())
     }
 
-    /// Chunks along the first axis.
+    /// How many chunks the first axis has.
     fn rows(&self) -> u64 {
         self.axes.first().map_or(1, Axis::count)
     }
@@ -132,11 +133,11 @@ impl VariableArray {
         if objects <= MAX_OBJECTS {
             return Ok(());
         }
-        let reason = format!("{objects} chunks, where a text form is made of at most {MAX_OBJECTS}");
+        let reason = format!("{objects} chunks; a text form is made of at most {MAX_OBJECTS}");
         Err(Error::TooLarge { key: self.metadata.document_key.clone(), reason })
     }
 
-    /// Calls `visit` with the place and the key of each chunk of a row, in C order.
+    /// Calls `visit` with the position and the key of each chunk of a row, in C order.
     fn for_each_chunk_of(&self, row: u64, mut visit: impl FnMut(&[Span], &str) -> Result<()>) -> Result<()> {
         let mut counts: Vec<u64> = self.axes.iter().map(Axis::count).collect();
         if counts.contains(&0) {
@@ -178,14 +179,14 @@ impl VariableArray {
                 of_this_shape = built.map_err(of_document(document_key))?;
                 &of_this_shape
             };
-            chain.decode(&encoded, &origin, &mut Reading { key, slab: &mut slab, held })?;
+            chain.decode(&encoded, &origin, &mut DecodeTarget { key, slab: &mut slab, held })?;
             held.shrink(encoded.len() as u64);
             Ok(())
         })?;
         Ok(slab)
     }
 
-    /// A whole object, and its version.
+    /// Reads a whole object and its version.
     fn read_object(&self, key: &str, held: &mut Reservation) -> Result<Option<(Vec<u8>, ObjectVersion)>> {
         let Some(object) = self.store.open(key)? else { return Ok(None) };
         let size_bytes = object.size_bytes();
@@ -198,7 +199,7 @@ impl VariableArray {
     }
 }
 
-/// A codec's error while its chain is built.
+/// Adds the document's key to a codec's error while a chain is built.
 fn of_document(key: &str) -> impl Fn(CodecError) -> Error + '_ {
     move |error| match error.is_unsupported {
         true => corrupt(key)(error),
@@ -207,7 +208,7 @@ fn of_document(key: &str) -> impl Fn(CodecError) -> Error + '_ {
 }
 
 impl Slab {
-    /// One with no element in it yet.
+    /// A slab without elements.
     fn new(axes: &[Axis], row: u64, held: &mut Reservation, document_key: &str) -> Result<Slab> {
         let mut shape: Vec<u64> = axes.iter().map(Axis::extent).collect();
         let mut origin = vec![0; shape.len()];
@@ -225,23 +226,23 @@ impl Slab {
         }
         let elements = if shape.contains(&0) { 0 } else { count };
         hold(held, elements.saturating_mul(size_of::<u64>() as u64), document_key)?;
-        // It was held, so that it is less than the memory there is.
+        // The reservation succeeded, so the memory exists.
         let places = vec![MISSING; elements as usize];
         Ok(Slab { origin, shape, strides, places, bytes: Vec::new() })
     }
 
-    /// Elements of each axis from `start` on.
+    /// Elements on each axis from `start` on.
     fn left<'a>(&'a self, start: &'a [u64]) -> impl Iterator<Item = u64> + 'a {
         let ends = self.origin.iter().zip(&self.shape).map(|(origin, length)| origin + length);
         ends.zip(start).map(|(end, &start)| end.saturating_sub(start))
     }
 
-    /// Whether the element at `start` is one of it, where none is before it.
+    /// Whether the slab has the element at `start`, which no element of the slab precedes.
     pub(in crate::array) fn holds(&self, start: &[u64]) -> bool {
         self.left(start).all(|left| left > 0)
     }
 
-    /// Puts the elements of a chunk that begins at `start`; those outside of the slab are left out.
+    /// Adds the elements of a chunk that begins at `start`. Skips elements outside the slab.
     pub(in crate::array) fn put(
         &mut self,
         start: &[u64],
@@ -257,7 +258,7 @@ impl Slab {
         }
         let first: u64 =
             dot(start.iter().zip(&self.origin).map(|(start, origin)| start - origin), &self.strides);
-        // The last axis is a loop of its own.
+        // The last axis is the innermost loop.
         let run = counts.pop().unwrap_or(1);
         let place_step = self.strides.last().copied().unwrap_or(1);
         let element_step = chunk.strides.last().copied().unwrap_or(1);
@@ -273,10 +274,10 @@ impl Slab {
                 let (Some(place), Some(element)) =
                     (self.places.get_mut(place as usize), elements.get(element as usize))
                 else {
-                    return Err(Error::corrupt(key, "an element outside of its chunk"));
+                    return Err(Error::corrupt(key, "an element lies outside its chunk"));
                 };
                 let length = u32::try_from(element.len())
-                    .map_err(|_| Error::corrupt(key, "an element of more than 4 GiB"))?;
+                    .map_err(|_| Error::corrupt(key, "an element has more than 4 GiB"))?;
                 *place = self.bytes.len() as u64;
                 self.bytes.extend_from_slice(&length.to_ne_bytes());
                 self.bytes.extend_from_slice(element);
@@ -297,14 +298,14 @@ impl Slab {
             };
             match if place == MISSING { Some(fill) } else { stored() } {
                 Some(element) => visit(element)?,
-                None => return Err(Error::corrupt("", "an element outside of what was read")),
+                None => return Err(Error::corrupt("", "an element lies outside the bytes that were read")),
             }
         }
         Ok(())
     }
 }
 
-/// The sum of the products.
+/// The sum of products.
 fn dot(index: impl Iterator<Item = u64>, strides: &[u64]) -> u64 {
     index.zip(strides).map(|(position, stride)| position * stride).sum()
 }

@@ -1,4 +1,4 @@
-//! Arrays of strings, encoded here by the specification's words, against the elements they were made of.
+//! Tests of arrays of strings: encoded here by the text of the specification, then compared with the original elements.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ fn document(shape: &[u64], chunk: &[u64], codecs: &Value) -> Value {
         "chunk_key_encoding": {"name": "default"}, "codecs": codecs})
 }
 
-/// All indices below `counts` in C order; one where there is no axis.
+/// All indices below `counts` in C order. Without an axis there is one.
 fn indices(counts: &[u64]) -> Vec<Vec<u64>> {
     let mut all = vec![vec![]];
     for &count in counts {
@@ -60,7 +60,7 @@ fn indices(counts: &[u64]) -> Vec<Vec<u64>> {
 
 fn name(index: &[u64]) -> Vec<u8> {
     let name = format!("{index:?}é");
-    // Of many lengths, none included.
+    // Lengths vary and include 0.
     let length = index.iter().sum::<u64>() as usize % (name.chars().count() + 1);
     name.chars().take(length).collect::<String>().into_bytes()
 }
@@ -70,7 +70,7 @@ fn is_missing(number: u64) -> bool {
     number % 5 == 3
 }
 
-/// A chunk whose first element is at `origin`, of the shape that the axes have in the order here.
+/// A chunk that begins at element `origin`. `shape` and `axes` are in stored order.
 fn chunk(origin: &[u64], shape: &[u64], axes: &[usize]) -> Vec<u8> {
     let elements = indices(shape).into_iter().map(|stored| {
         let mut index = origin.to_vec();
@@ -124,13 +124,13 @@ fn permuted<T: Copy>(list: &[T], order: &[usize]) -> Vec<T> {
     order.iter().map(|&axis| list[axis]).collect()
 }
 
-/// What a reader should see: names where the chunk and the inner chunk are stored, else the fill value.
+/// What a reader should see: names where the chunk and the inner chunk are stored, otherwise the fill value.
 #[derive(Clone, Debug)]
 struct Case {
     shape: Vec<u64>,
     inner: Vec<u64>,
     chunk: Vec<u64>,
-    /// Before the shard, or before the elements where there is none.
+    /// The transpose before the shard, or before the elements if there is no shard.
     outer_order: Vec<usize>,
     inner_order: Vec<usize>,
     is_sharded: bool,
@@ -157,7 +157,7 @@ fn case() -> impl Strategy<Value = Case> {
 }
 
 impl Case {
-    /// The document, and the elements that the stored chunks and the document mean.
+    /// The document, and the elements that it and the stored chunks represent.
     fn build(&self, store: &MemoryStore) -> (Value, Elements) {
         let stored_axes = &self.outer_order;
         let shard_shape = permuted(&self.chunk, stored_axes);
@@ -263,21 +263,21 @@ fn chunks_of_different_lengths_and_shards_in_shards() {
 }
 
 #[test]
-fn what_cannot_be_read_is_refused_by_name() {
+fn unsupported_codecs_are_refused_by_name() {
     let open = |codecs: Value| array(MemoryStore::new(), &document(&[4], &[4], &codecs)).err().unwrap();
     for (codecs, text) in [
         (json!(["vlen-utf8", "nonesuch"]), "a/zarr.json: not supported: codecs[1]: codec \"nonesuch\""),
         (
             json!(["vlen-bytes"]),
-            "a/zarr.json: not supported: codecs[0]: codec \"vlen-bytes\" for elements of another kind",
+            "a/zarr.json: not supported: codecs[0]: codec \"vlen-bytes\" does not match the data type",
         ),
         (
             json!(["bytes"]),
-            "a/zarr.json: not supported: codecs[0]: codec \"bytes\" for elements of variable length",
+            "a/zarr.json: not supported: codecs[0]: codec \"bytes\" does not accept elements of variable length",
         ),
         (
             json!([{"name": "cast_value", "configuration": {"data_type": "int8"}}, "vlen-utf8"]),
-            "a/zarr.json: not supported: codecs[0]: codec \"cast_value\" for elements of variable length",
+            "a/zarr.json: not supported: codecs[0]: codec \"cast_value\" does not accept elements of variable length",
         ),
         (
             json!([transpose(&[0])]),
@@ -294,7 +294,7 @@ fn what_cannot_be_read_is_refused_by_name() {
 }
 
 #[test]
-fn what_is_too_large_is_not_read() {
+fn oversized_arrays_are_not_read() {
     let codecs = json!(["vlen-utf8"]);
     for (shape, chunk) in [([1u64 << 40, 1], [1u64 << 40, 1]), ([1 << 20, 1 << 20], [1, 1])] {
         let array = array(MemoryStore::new(), &document(&shape, &chunk, &codecs)).unwrap();
@@ -308,7 +308,7 @@ fn what_is_too_large_is_not_read() {
 }
 
 #[test]
-fn a_version_for_every_content() {
+fn every_content_has_its_version() {
     let store = Arc::new(MemoryStore::new());
     let shared: Arc<dyn Store> = store.clone();
     let metadata = Arc::new(metadata(&document(&[2], &[1], &json!(["vlen-utf8"]))));

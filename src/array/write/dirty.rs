@@ -1,17 +1,19 @@
-//! Dirty chunks: what was written and is not yet in the store.
+//! Dirty chunks: written, and not yet in the store.
 //!
-//! Uses its neighbours in `array`.
+//! Uses its neighbours in `array`, `error`, `memory` and `store`.
 //!
 //! Invariants:
-//! - Only bytes in `written` were given by a writer; the others of a chunk are its **base** (what the store has), or
-//!   undefined until they are needed. A chunk written in full is never read first.
-//! - A chunk leaves the map only when what was stored is what it holds (its generation has not moved), or by
-//!   [`WriteState::zero`]. From then on it is *retired*: whoever still has it looks in the map again.
-//! - Who holds the states of several chunks (a write that is accepted) waits for nothing, and before only briefly for the next of them.
-//! - The chunks' map is never held while waiting for the state of a chunk, which may be held during a read of the store.
-//! - An array that grew in place goes on with its predecessor's [`WriteState`]; the predecessor stores nothing any more.
-//! - The memory counted for a chunk is what it takes: the pages that were written to where its buffer is sparse, else the whole
-//!   buffer, and what says which bytes were written.
+//! - Only the bytes in `written` come from a writer. The others are the chunk's **base** (what the store has), or
+//!   undefined until they are needed. A chunk that is written in full is never read first.
+//! - A chunk leaves the map only when exactly its content was stored (its generation has not changed), or by
+//!   [`WriteState::zero`]. It is then *retired*: a thread that still holds it looks in the map again.
+//! - A thread that holds the locks of several chunks (for a write that it accepts) waits for nothing. While it takes
+//!   them, it waits only briefly for the next one.
+//! - No thread holds the map's lock while it waits for a chunk's lock, which another thread may hold during a read of
+//!   the store.
+//! - An array that grew continues with its predecessor's [`WriteState`]; the predecessor stores nothing any more.
+//! - A chunk counts with the memory that it takes: the written pages of a sparse buffer, else the whole buffer; and the
+//!   record of which bytes were written.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
@@ -26,54 +28,54 @@ use crate::error::Error;
 use crate::memory::{Buffer, MIN_PAGES_BYTES};
 use crate::store::ObjectVersion;
 
-/// What a dirty chunk takes beside its bytes. Of a long one it is nothing; of one byte it is nearly all.
+/// The memory of a dirty chunk beside its bytes. It does not matter for a long chunk; for one byte it is nearly all.
 const CHUNK_OVERHEAD_BYTES: usize = 768;
 
-/// The memory of sparse buffers is counted by these.
+/// The memory of a sparse buffer is counted in these.
 const PAGE_BYTES: usize = 4096;
 
-/// How long the timer waits after its first failure, and at most.
+/// The timer's shortest and longest wait after failures.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(30);
 
-/// One chunk with bytes that are not in the store.
+/// A chunk with bytes that are not in the store.
 pub struct DirtyChunk {
-    /// Its content. Locked while the chunk is encoded, so that a stored chunk is never half of a write, and from before a write is
-    /// answered until it is copied.
+    /// The content. It is locked while the chunk is encoded, so that half a write is never stored. A write locks it
+    /// before the reply, and until the bytes are copied.
     pub state: Mutex<ChunkState>,
 }
 
 /// The content of a dirty chunk.
 pub struct ChunkState {
-    /// The chunk's bytes, as served. Shared while they are being stored as they are.
+    /// The chunk's bytes, as served. Shared while they are stored uncompressed.
     pub bytes: Arc<Buffer>,
-    /// Those that were written.
+    /// The bytes that were written.
     pub written: ByteRanges,
-    /// The version of the object that the other bytes are from, once they were filled in.
+    /// The version of the object from which the other bytes come, once they are loaded.
     pub base: Option<Option<ObjectVersion>>,
-    /// Counts writes.
+    /// Counts the writes.
     pub generation: u64,
-    /// When it was written last.
+    /// The time of the last write.
     pub last_write: Instant,
-    /// It is no longer in the map.
+    /// The chunk is no longer in the map.
     pub is_retired: bool,
-    /// The pages of a sparse buffer that were written to.
+    /// The written pages of a sparse buffer.
     pub touched: ByteRanges,
-    /// Bytes counted for it in the engine.
+    /// The bytes that the engine counts for this chunk.
     pub counted: u64,
 }
 
-/// Every byte of the array is zero unless it was written since (what setting the size to 0 means here).
+/// Every byte of the array is zero unless it was written since: the effect of truncating the file to 0.
 #[derive(Default)]
 pub struct ZeroMark {
-    /// Objects that have been stored since.
+    /// Objects that were stored since.
     pub settled: HashSet<u64>,
 }
 
 /// The dirty chunks of an array.
 #[derive(Default)]
 pub struct DirtyMap {
-    /// By number.
+    /// Dirty chunks by number.
     pub dirty: HashMap<u64, Arc<DirtyChunk>>,
     /// Set by [`WriteState::zero`].
     pub zero: Option<ZeroMark>,
@@ -81,53 +83,53 @@ pub struct DirtyMap {
     pub unsynced: BTreeSet<String>,
 }
 
-/// What a writer found when it opened the array.
-pub struct Opened {
-    /// How many handles write.
+/// What the array looked like when it was opened for writing.
+pub struct WriteSession {
+    /// How many handles have it open for writing.
     pub writers: usize,
-    /// Keeps other writers out for as long as it is held.
+    /// Excludes other writers while it lives.
     pub _lock: Box<dyn Send + Sync>,
-    /// The metadata document's bytes, as they were last found to describe this array.
+    /// The bytes of the metadata document, when it last described this array.
     pub document: Vec<u8>,
-    /// Its version then; `None` where it is to be looked at again.
+    /// The document's version at that time; `None` if it must be read again.
     pub version: Option<ObjectVersion>,
-    /// The number of the array that stores: one that grew is followed by another.
+    /// The number of the array that stores. It changes when the array grows.
     pub array: u64,
-    /// Device and inode of the array's folder, where the store has such.
+    /// Device and inode of the array's folder, if the store has them.
     pub folder: Option<(u64, u64)>,
 }
 
-/// A failed write-back, counted, so that every handle is told once (as errseq_t in the kernel).
+/// Failed write-backs, counted so that each handle reports them once (like errseq_t in the kernel).
 #[derive(Default)]
 pub struct Failures {
-    /// How many there were.
+    /// How many failures there were.
     pub count: u64,
-    /// The last.
+    /// The last failure.
     pub last: Option<Error>,
-    /// How often in a row the timer has failed.
+    /// How many times in a row the timer has failed.
     pub in_a_row: u32,
-    /// When they were logged last, if nothing got through since.
+    /// When failures were last logged; reset by a success.
     pub logged_at: Option<Instant>,
-    /// The timer tries no earlier than this.
+    /// The timer does not try again before this time.
     pub retry_at: Option<Instant>,
 }
 
 /// The writing half of an array.
 #[derive(Default)]
 pub struct WriteState {
-    /// Present while somebody writes or something is dirty.
-    pub opened: Mutex<Option<Opened>>,
+    /// Present while the array has a writer or a dirty chunk.
+    pub opened: Mutex<Option<WriteSession>>,
     /// The dirty chunks.
     pub chunks: Mutex<DirtyMap>,
     /// Serialises write-back: one thread stores chunks at a time.
     pub storing: Mutex<()>,
     /// Serialises directory fsyncs: a second fsync(2) waits for the first.
     pub syncing: Mutex<()>,
-    /// It was opened for writing at some time: readers look for dirty chunks first.
+    /// The array was once opened for writing, so readers look for dirty chunks first.
     pub is_written: AtomicBool,
-    /// DirtyMap that were written in full.
+    /// Chunks that were written in full.
     pub full: FullChunks,
-    /// What went wrong.
+    /// Failures of write-back.
     pub failures: Mutex<Failures>,
 }
 
@@ -139,12 +141,12 @@ impl WriteState {
         failures.last = Some(error.clone());
     }
 
-    /// Whether the timer should leave it for now.
+    /// Whether the timer should skip the array for now.
     pub fn waits(&self, now: Instant) -> bool {
         self.failures.lock().retry_at.is_some_and(|at| now < at)
     }
 
-    /// Notes how the timer fared: after each failure it waits longer.
+    /// Records a success or failure of the timer. The timer waits longer after each failure.
     pub fn note_timer(&self, succeeded: bool, now: Instant) {
         let mut failures = self.failures.lock();
         if succeeded {
@@ -155,7 +157,7 @@ impl WriteState {
         }
     }
 
-    /// Forgets all dirty chunks and marks the array as zero. Gives the bytes that they were counted with.
+    /// Drops all dirty chunks and marks the array as zero. Returns the bytes that were counted for the chunks.
     pub fn zero(&self) -> u64 {
         let _storing = self.storing.lock();
         let forgotten: Vec<_> = {
@@ -163,7 +165,7 @@ impl WriteState {
             chunks.zero = Some(ZeroMark::default());
             chunks.dirty.drain().collect()
         };
-        // A write that reached one of them by now came before the zeros.
+        // A write that still reaches one of these chunks precedes the zeros.
         let mut counted = 0;
         for (_, chunk) in forgotten {
             let mut state = chunk.state.lock();
@@ -175,7 +177,7 @@ impl WriteState {
 }
 
 impl ChunkState {
-    /// A chunk of which nothing is written yet.
+    /// A chunk without writes.
     pub fn new(bytes: Buffer) -> Self {
         ChunkState {
             bytes: Arc::new(bytes),
@@ -189,7 +191,7 @@ impl ChunkState {
         }
     }
 
-    /// Notes bytes that were written.
+    /// Records written bytes.
     pub fn insert(&mut self, range: Range<usize>) {
         if self.bytes.is_sparse() && !range.is_empty() {
             self.touched.insert(range.start / PAGE_BYTES..range.end.div_ceil(PAGE_BYTES));
@@ -197,7 +199,7 @@ impl ChunkState {
         self.written.insert(range);
     }
 
-    /// The memory that it takes.
+    /// The memory that the chunk takes.
     pub fn memory_bytes(&self) -> u64 {
         let is_sparse = self.bytes.is_sparse() && self.base.is_none();
         let bytes = if is_sparse { self.touched.total() * PAGE_BYTES } else { self.bytes.len() };
@@ -207,7 +209,7 @@ impl ChunkState {
 }
 
 impl DirtyMap {
-    /// Whether an object's bytes are zero rather than what the store has.
+    /// Whether an object is zero, whatever the store has.
     pub fn is_zero(&self, object: u64) -> bool {
         self.zero.as_ref().is_some_and(|mark| !mark.settled.contains(&object))
     }
@@ -218,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_chunk_counts_the_memory_that_it_takes() {
+    fn a_dirty_chunk_counts_its_memory() {
         const MIB: usize = 1 << 20;
         let mut sparse = ChunkState::new(Buffer::sparse(MIB));
         assert_eq!(sparse.memory_bytes(), 0);

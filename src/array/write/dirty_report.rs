@@ -1,28 +1,29 @@
-//! What is not in the store yet, by key: for who is told that it cannot be stored. Uses its neighbours in `array`.
+//! What is not in the store yet, by key, for reports that it cannot be stored. Uses its neighbours in `array`, and
+//! `error`.
 
 use std::collections::BTreeMap;
 
 use crate::array::{Engine, Inner};
 use crate::error::Error;
 
-/// Objects of one array that hold less than what was written.
+/// Objects of one array for which dirty chunks are not stored.
 #[derive(Clone, Debug)]
 pub struct DirtyReport {
     /// The array's path.
     pub path: String,
-    /// Their keys, not all where there are very many.
+    /// Their keys; not all if there are very many.
     pub keys: Vec<String>,
     /// How many there are.
     pub count: u64,
-    /// Why the last attempt to store failed, if it did.
+    /// The error of the last attempt to store, if it failed.
     pub last_failure: Option<Error>,
 }
 
-/// The most keys that are given for one array.
+/// The most keys that are reported for one array.
 const MAX_KEYS: usize = 10_000;
 
 impl Engine {
-    /// All that is not in the store yet.
+    /// Everything that is not in the store yet.
     pub fn unsaved(&self) -> Vec<DirtyReport> {
         self.written().iter().filter_map(|array| array.unsaved()).collect()
     }
@@ -30,7 +31,7 @@ impl Engine {
 
 impl Inner {
     fn unsaved(&self) -> Option<DirtyReport> {
-        // One chunk of each object, since that is what keys are made of.
+        // One chunk of each object, because keys are made from chunks.
         let mut objects = BTreeMap::new();
         let mut zeroed = 0;
         {
@@ -51,7 +52,7 @@ impl Inner {
         let count = objects.len() as u64 - marked + zeroed;
         let key = |(&object, &chunk): (&u64, &Option<u64>)| {
             let chunk = chunk.or_else(|| self.source.chunks_of(object).first().copied())?;
-            self.source.key(&self.place(), &self.grid.index(chunk)).ok()
+            self.source.key(&self.load_context(), &self.grid.index(chunk)).ok()
         };
         let keys = objects.iter().take(MAX_KEYS).filter_map(key).collect();
         let last_failure = {

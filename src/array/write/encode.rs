@@ -1,6 +1,6 @@
-//! Encoding the dirty chunks of one object, several at once, and what comes of it.
+//! Encodes the dirty chunks of one object, several at once.
 //!
-//! Uses its neighbours in `array`, `store` and `error`.
+//! Uses its neighbours in `array`, `store`, `memory` and `error`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use crate::error::{Error, Result};
 use crate::memory::Buffer;
 use crate::store::ObjectVersion;
 
-/// What each of those held when it was encoded.
+/// The generation of each chunk when it was encoded.
 pub(in crate::array) type Generations = HashMap<u64, u64>;
 
 impl Inner {
-    /// Encodes dirty chunks of an object, which is all zero elsewhere or has this version now; those that were retired
-    /// meanwhile are left out. The first failure ends it.
+    /// Encodes dirty chunks of an object. Elsewhere the object is zero (`is_zero`), or has the version `old` now.
+    /// Leaves out chunks that are retired. The first failure ends the work.
     pub(in crate::array) fn encode_chunks(
         &self,
         chunks: &[(u64, Arc<DirtyChunk>)],
@@ -53,7 +53,7 @@ impl Inner {
         }
     }
 
-    /// A chunk encoded, and its generation; `None` where it was retired.
+    /// Encodes a chunk. Returns its generation, too; `None` if the chunk is retired.
     fn encode_chunk(
         &self,
         number: u64,
@@ -70,10 +70,10 @@ impl Inner {
         let bytes = Arc::make_mut(&mut state.bytes);
         self.fill_padding(&index, bytes);
         let _permit = self.engine.encoders.take();
-        Ok(Some((self.source.encode(&self.place(), &index, &state.bytes)?, state.generation)))
+        Ok(Some((self.source.encode(&self.load_context(), &index, &state.bytes)?, state.generation)))
     }
 
-    /// Adds the chunks of a zeroed object that nobody wrote since.
+    /// Adds the chunks of a zeroed object that no writer has written since.
     pub(in crate::array) fn encode_zeros(&self, object: u64, encoded: &mut Encoded) -> Result<()> {
         for number in self.source.chunks_of(object) {
             if let std::collections::hash_map::Entry::Vacant(entry) = encoded.entry(number) {
@@ -81,7 +81,7 @@ impl Inner {
                 let length = self.chunk_shape(&index).iter().product::<u64>() as usize * self.fill.len();
                 let mut zeros = Buffer::sparse(length);
                 self.fill_padding(&index, &mut zeros);
-                entry.insert(self.source.encode(&self.place(), &index, &Arc::new(zeros))?);
+                entry.insert(self.source.encode(&self.load_context(), &index, &Arc::new(zeros))?);
             }
         }
         Ok(())

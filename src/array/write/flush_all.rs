@@ -1,7 +1,7 @@
-//! A round: storing several arrays, of which some may hang in the store.
+//! Stores several arrays, some of which may hang in the store.
 //!
-//! One array after the other, since each is stored in parallel by itself; but one that takes long no longer holds up the
-//! next. Uses its neighbours in `array`.
+//! Arrays follow one another, because storing one array is parallel already. An array that takes long does not hold up
+//! the next. Uses its neighbours in `array`, and `error`.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -12,26 +12,27 @@ use crate::array::engine::Engine;
 use crate::array::sync::{self, Condvar, Mutex};
 use crate::error::{Error, Result};
 
-/// With no array in the making the next is begun at once, behind one after this time, behind two after twice this time: where all
-/// are slow, few run together, and where some hang, the others get through.
+/// If no array is being stored, the next starts at once; if one is, after this time; if two are, after twice this time.
+/// So few slow arrays run together, and arrays that hang do not stop the others.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 struct State {
     waiting: VecDeque<Arc<Inner>>,
-    /// By the array's number: since when.
+    /// The arrays being stored, by number, and when each started.
     running: HashMap<u64, (Arc<Inner>, Instant)>,
     failed: Vec<(String, Error)>,
-    /// Whoever started the round has gone on.
+    /// The caller has stopped waiting.
     is_over: bool,
 }
 
-struct Round {
+struct FlushAll {
     state: Mutex<State>,
     finished: Condvar,
 }
 
-/// Runs `store` for each array. An array that is not through when nothing has been stored anywhere for `quiet` is given up as
-/// timed out (its thread goes on, should the store come back). What failed: the array's path, and why.
+/// Calls `store` for each array. If nothing is stored anywhere for `quiet`, gives up: the arrays that are left count as
+/// timed out (their threads continue if the store comes back). Returns the path and the error of each array that
+/// failed.
 pub(in crate::array) fn store_each(
     engine: &Arc<Engine>,
     arrays: Vec<Arc<Inner>>,
@@ -39,13 +40,13 @@ pub(in crate::array) fn store_each(
     store: impl Fn(&Inner) -> Result<()> + Copy + Send + 'static,
 ) -> Vec<(String, Error)> {
     let state = State { waiting: arrays.into(), running: HashMap::new(), failed: Vec::new(), is_over: false };
-    let round = Arc::new(Round { state: Mutex::new(state), finished: Condvar::new() });
-    let mut state = round.state.lock();
+    let flush = Arc::new(FlushAll { state: Mutex::new(state), finished: Condvar::new() });
+    let mut state = flush.state.lock();
     let mut stored = engine.counters().objects_stored;
     let mut last_news = Instant::now();
     loop {
         while let Some(array) = state.next(Instant::now()) {
-            start(&round, &mut state, engine, array, store);
+            start(&flush, &mut state, engine, array, store);
         }
         if state.waiting.is_empty() && state.running.is_empty() {
             return std::mem::take(&mut state.failed);
@@ -57,12 +58,12 @@ pub(in crate::array) fn store_each(
         if last_news.elapsed() >= quiet {
             return state.give_up(engine);
         }
-        round.finished.wait_for(&mut state, PATIENCE.min(quiet));
+        flush.finished.wait_for(&mut state, PATIENCE.min(quiet));
     }
 }
 
 impl State {
-    /// The array to begin with now.
+    /// The array to start now.
     fn next(&mut self, now: Instant) -> Option<Arc<Inner>> {
         let running = u32::try_from(self.running.len()).unwrap_or(u32::MAX);
         let last_begun = self.running.values().map(|(_, since)| *since).max();
@@ -71,7 +72,7 @@ impl State {
         if is_time { self.waiting.pop_front() } else { None }
     }
 
-    /// Leaves what is not through to itself.
+    /// Stops waiting for the arrays that are left.
     fn give_up(&mut self, engine: &Engine) -> Vec<(String, Error)> {
         self.is_over = true;
         let mut failed = std::mem::take(&mut self.failed);
@@ -87,14 +88,14 @@ impl State {
 }
 
 fn start(
-    round: &Arc<Round>,
+    flush: &Arc<FlushAll>,
     state: &mut State,
     engine: &Arc<Engine>,
     array: Arc<Inner>,
     store: impl FnOnce(&Inner) -> Result<()> + Send + 'static,
 ) {
     state.running.insert(array.number, (array.clone(), Instant::now()));
-    let (of_thread, engine, ours) = (round.clone(), engine.clone(), array.clone());
+    let (of_thread, engine, ours) = (flush.clone(), engine.clone(), array.clone());
     let run = move || {
         let outcome = store(&ours);
         let mut state = of_thread.state.lock();
@@ -107,8 +108,9 @@ fn start(
     };
     if let Err(error) = sync::spawn("store".to_owned(), run) {
         state.running.remove(&array.number);
-        state
-            .failed
-            .push((array.path.clone(), Error::store(array.path.as_str(), "start a thread for", error)));
+        state.failed.push((
+            array.path.clone(),
+            Error::store(array.path.as_str(), "start the write-back thread", error),
+        ));
     }
 }

@@ -1,6 +1,6 @@
-//! Writing: from a range of the flat file to dirty chunks, and reading what is dirty.
+//! Writing: from a range of the flat file to dirty chunks, and reading dirty chunks.
 //!
-//! Uses its neighbours in `array`, `store` and `error`. The way back to the store is in `write_back.rs`.
+//! Uses its neighbours in `array`, `codec`, `memory`, `store` and `error`. `write_back.rs` stores the dirty chunks.
 
 pub mod dirty;
 pub mod dirty_report;
@@ -22,39 +22,39 @@ use crate::array::geometry::strided_copy::{StridedCopy, fill_items};
 use crate::array::source::MAX_CHUNK_BYTES;
 use crate::array::sync::MutexGuard;
 use crate::array::sync::atomic::Ordering;
-use crate::array::write::dirty::{ChunkState, DirtyChunk, Opened};
+use crate::array::write::dirty::{ChunkState, DirtyChunk, WriteSession};
 use crate::array::write::write_back::DirtyChunks;
 use crate::array::{Array, Inner};
 use crate::error::{Error, Result};
 use crate::metadata::{DataType, MAX_DOCUMENT_BYTES, parse_array};
 use crate::store::{ObjectVersion, Writer};
 
-/// The most objects of an array that can be set to zero.
+/// The most objects of an array that can be zeroed.
 const MAX_ZEROED_OBJECTS: u64 = 1 << 24;
 
-/// How long a session thread waits for the states of chunks: another may just be copying to them, which it has accepted.
-/// Who holds one while the store is asked is waited for no longer either.
+/// How long a session thread waits for the locks of chunks. Another thread may just be copying an accepted write. A
+/// thread that holds a lock while it reads the store is not waited for longer.
 const STATE_PATIENCE: Duration = Duration::from_micros(200);
 
-/// A write to more chunks is taken by a thread that may wait: their states are all locked while it is copied.
-const MOST_UNITS_NOW: usize = 1024;
+/// A write to more chunks goes to a thread that may wait, because all their locks are held during the copy.
+const MAX_CHUNKS_WITHOUT_WAITING: usize = 1024;
 
-/// How long another writer is waited for.
+/// How long an open waits for another writer's lock.
 const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 
-/// Where the bytes of a chunk are for a reader.
+/// Where a reader finds the bytes of a chunk.
 pub(in crate::array) enum Present {
     /// In the cache or the store.
     Stored(Content),
-    /// In a dirty chunk, whose other bytes were filled in.
+    /// In a dirty chunk with its base loaded.
     Dirty(Arc<DirtyChunk>),
-    /// Nowhere: all zero since the size was set to 0.
+    /// Nowhere: all of it is zero since a truncation to 0.
     Zero,
 }
 
 impl Array {
-    /// Makes the array ready for one more writer: takes the lock that keeps other writers out, and removes what
-    /// a writer that died left unfinished. To be paired with [`Array::close_for_writing`].
+    /// Prepares the array for one more writer: takes the lock that excludes other writers, and removes the unfinished
+    /// files of dead writers. Pair it with [`Array::close_for_writing`].
     pub fn open_for_writing(&self) -> Result<()> {
         let inner = &self.inner;
         let document_key = inner.metadata.document_key.as_str();
@@ -64,7 +64,7 @@ impl Array {
             return Ok(());
         }
         let Some(writer) = inner.store.writer() else {
-            return Err(Error::ReadOnly(format!("{} cannot be written to", inner.store.describe())));
+            return Err(Error::ReadOnly(format!("{} does not support writing", inner.store.describe())));
         };
         if let Some(codec) = inner.skipped_codecs.first().or(inner.metadata.skipped.first()) {
             let reason = format!("writing: codec \"{codec}\" is unknown and was skipped for reading");
@@ -84,7 +84,7 @@ impl Array {
         };
         let Some(info) = inner.store.head(document_key)? else {
             let reason =
-                format!("{document_key} is missing: an array without a document of its own is not written");
+                format!("{document_key} is missing: an array is written only if it has its own document");
             return Err(Error::ReadOnly(reason));
         };
         let document = inner.store.get(document_key, MAX_DOCUMENT_BYTES)?;
@@ -93,16 +93,17 @@ impl Array {
         let folder = inner.folder_identity()?;
         let removed = writer.remove_unfinished(&inner.path)?;
         if removed > 0 {
-            log::warn!("{document_key}: removed {removed} unfinished files of a writer that died");
+            log::warn!("{document_key}: removed {removed} unfinished files of a dead writer");
         }
         inner.writing.is_written.store(true, Ordering::Release);
         let version = Some(info.version);
-        *opened = Some(Opened { writers: 1, _lock: lock, document, version, array: inner.number, folder });
+        *opened =
+            Some(WriteSession { writers: 1, _lock: lock, document, version, array: inner.number, folder });
         inner.engine.register(&self.inner);
         Ok(())
     }
 
-    /// One writer less; the last one lets the lock go once nothing is dirty.
+    /// Ends one writer. After the last one, the lock is released once nothing is dirty.
     pub fn close_for_writing(&self) {
         if let Some(opened) = self.inner.writing.opened.lock().as_mut() {
             opened.writers = opened.writers.saturating_sub(1);
@@ -110,24 +111,24 @@ impl Array {
         self.inner.let_go_if_idle();
     }
 
-    /// Whether anybody has it open for writing.
+    /// Whether the array is open for writing.
     pub fn has_writers(&self) -> bool {
         self.writers() > 0
     }
 
-    /// How many have it open for writing.
+    /// How many handles have it open for writing.
     pub fn writers(&self) -> usize {
         self.inner.writing.opened.lock().as_ref().map_or(0, |opened| opened.writers)
     }
 
-    /// Whether another folder has come into the place of the one that is written to.
+    /// Whether another folder has replaced the one that is written to.
     pub fn is_displaced(&self) -> bool {
         let written = self.inner.writing.opened.lock().as_ref().map(|opened| opened.folder);
         written.is_some_and(|folder| self.inner.folder_identity().is_ok_and(|now| now != folder))
     }
 
-    /// Writes `data` at `offset`; the range must lie in the file. The bytes are dirty until [`Array::flush`]. When more is
-    /// dirty than the limit, some of it is stored first; if that fails and leaves no room, nothing is taken.
+    /// Writes `data` at `offset`. The range must lie in the file. The bytes are dirty until [`Array::flush`]. If more
+    /// than the limit is dirty, stores some of it first; if that fails and leaves no room, the write fails as a whole.
     pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
         self.check_write(offset, data)?;
         self.inner.make_room()?;
@@ -135,10 +136,10 @@ impl Array {
         Ok(())
     }
 
-    /// As [`Array::write_at`], but only if nothing has to be waited for: `false` otherwise, and nothing is taken.
+    /// Like [`Array::write_at`], but only without waiting. Otherwise returns `false`, and writes nothing.
     ///
-    /// `accept` is called when nothing can fail any more, and before the bytes are copied: who writes goes on meanwhile, and
-    /// whoever asks for them waits until they are. Nothing is taken either if it fails.
+    /// Calls `accept` when nothing can fail any more, before the bytes are copied: the writer may continue, and readers
+    /// of the bytes wait until they are copied. If `accept` fails, nothing is written.
     pub fn try_write<E: From<Error>>(
         &self,
         offset: u64,
@@ -154,10 +155,10 @@ impl Array {
         let Some(mut states) = lock_soon(&chunks) else { return Ok(false) };
         accept()?;
         let mut full_bytes = 0;
-        let _ = inner.grid.for_each_piece(offset, data.len() as u64, &mut |piece: &StridedCopy<'_>| {
-            let chunk = chunks.binary_search_by_key(&piece.chunk, |(number, _)| *number);
+        let _ = inner.grid.for_each_copy(offset, data.len() as u64, &mut |copy: &StridedCopy<'_>| {
+            let chunk = chunks.binary_search_by_key(&copy.chunk, |(number, _)| *number);
             if let Some(state) = chunk.ok().and_then(|at| states.get_mut(at)) {
-                full_bytes += inner.put_piece(piece, data, state);
+                full_bytes += inner.put_copy(copy, data, state);
             }
             Ok::<(), ()>(())
         });
@@ -166,8 +167,8 @@ impl Array {
         Ok(true)
     }
 
-    /// As [`Array::write_at`], for pages of a memory map: never refused because storing fails, since the kernel would
-    /// drop the page for good. The failure is counted and told by the next flush.
+    /// Like [`Array::write_at`], for pages of a memory map. Never fails because storing fails, since the kernel would
+    /// drop the page for good. The failure is counted, and the next flush reports it.
     pub fn write_page(&self, offset: u64, data: &[u8]) -> Result<()> {
         self.check_write(offset, data)?;
         let _ = self.inner.make_room();
@@ -175,7 +176,7 @@ impl Array {
         Ok(())
     }
 
-    /// Makes every byte zero and keeps the size. Refused where the array has more objects than can be kept track of.
+    /// Makes every byte zero and keeps the size. Fails if the array has too many objects to keep track of.
     pub fn zero(&self) -> Result<()> {
         if self.inner.source.objects() > MAX_ZEROED_OBJECTS {
             let reason = format!("setting an array of more than {MAX_ZEROED_OBJECTS} objects to zero");
@@ -189,7 +190,7 @@ impl Array {
     fn check_write(&self, offset: u64, data: &[u8]) -> Result<()> {
         let end = offset.checked_add(data.len() as u64);
         if end.is_none_or(|end| end > self.size_bytes()) {
-            return Err(Error::InvalidValue(format!("{} bytes at {offset} lie behind the end", data.len())));
+            return Err(self.past_the_end(offset, data.len()));
         }
         if self.inner.metadata.data_type == DataType::Bool && data.iter().any(|&byte| byte > 1) {
             return Err(Error::InvalidValue("a bool is one byte, 0 or 1".to_owned()));
@@ -199,14 +200,14 @@ impl Array {
 
     fn take(&self, offset: u64, data: &[u8]) {
         let inner = &self.inner;
-        let _ = inner.grid.for_each_piece(offset, data.len() as u64, &mut |piece: &StridedCopy<'_>| {
-            Inner::take_piece(inner, piece, data);
+        let _ = inner.grid.for_each_copy(offset, data.len() as u64, &mut |copy: &StridedCopy<'_>| {
+            Inner::take_copy(inner, copy, data);
             Ok::<(), ()>(())
         });
     }
 }
 
-/// The states of chunks, all of them or none: `None` where one is in use for long, or retired.
+/// The locks of all these chunks; `None` if one is held for long, or a chunk is retired.
 fn lock_soon(chunks: &DirtyChunks) -> Option<Vec<MutexGuard<'_, ChunkState>>> {
     let deadline = Instant::now() + STATE_PATIENCE;
     chunks
@@ -215,8 +216,8 @@ fn lock_soon(chunks: &DirtyChunks) -> Option<Vec<MutexGuard<'_, ChunkState>>> {
         .collect()
 }
 
-/// Locks a folder. Who has just closed the last file there lets go in a moment: the kernel tells of the end of a file behind its
-/// close(2).
+/// Locks a folder. Waits a moment for a writer that has just closed its last file: the kernel reports the release of a
+/// file only after close(2).
 fn lock_folder(writer: &dyn Writer, folder: &str) -> Result<Option<Box<dyn Send + Sync>>> {
     let deadline = Instant::now() + LOCK_PATIENCE;
     loop {
@@ -228,13 +229,13 @@ fn lock_folder(writer: &dyn Writer, folder: &str) -> Result<Option<Box<dyn Send 
 }
 
 impl Inner {
-    /// Device and inode of the array's folder, where the store has such.
+    /// Device and inode of the array's folder, if the store has them.
     pub(in crate::array) fn folder_identity(&self) -> Result<Option<(u64, u64)>> {
         let folder = self.store.head(&self.path)?.map(|info| info.version);
         Ok(folder.filter(|folder| folder.inode != 0).map(|folder| (folder.device, folder.inode)))
     }
 
-    /// Whether a document still describes the array as it was opened; its attributes do not matter.
+    /// Whether a document still describes the array as it was opened. Its attributes do not matter.
     pub(in crate::array) fn is_described_by(&self, document: &[u8]) -> bool {
         let key = self.metadata.document_key.as_str();
         parse_array(key, document).is_ok_and(|parsed| {
@@ -242,56 +243,58 @@ impl Inner {
         })
     }
 
-    /// The chunks of a range, dirty from now on, by number; `None`, and nothing is dirty, where there are too many.
+    /// Makes the chunks of a range dirty and returns them by number. `None` if there are too many; then none becomes
+    /// dirty.
     fn chunks_to_write(&self, offset: u64, length: u64) -> Option<DirtyChunks> {
         let mut brought: BTreeMap<u64, usize> = BTreeMap::new();
-        let counted = self.grid.for_each_piece(offset, length, &mut |piece: &StridedCopy<'_>| {
-            *brought.entry(piece.chunk).or_default() += piece.total_bytes();
-            if brought.len() > MOST_UNITS_NOW { Err(()) } else { Ok(()) }
+        let counted = self.grid.for_each_copy(offset, length, &mut |copy: &StridedCopy<'_>| {
+            *brought.entry(copy.chunk).or_default() += copy.total_bytes();
+            if brought.len() > MAX_CHUNKS_WITHOUT_WAITING { Err(()) } else { Ok(()) }
         });
         counted.ok()?;
         Some(brought.into_iter().map(|(number, bytes)| (number, self.dirty_chunk(number, bytes))).collect())
     }
 
-    fn take_piece(inner: &Arc<Inner>, piece: &StridedCopy<'_>, data: &[u8]) {
+    fn take_copy(inner: &Arc<Inner>, copy: &StridedCopy<'_>, data: &[u8]) {
         loop {
-            let chunk = inner.dirty_chunk(piece.chunk, piece.total_bytes());
+            let chunk = inner.dirty_chunk(copy.chunk, copy.total_bytes());
             let mut state = chunk.state.lock();
             if state.is_retired {
                 continue;
             }
-            let full_bytes = inner.put_piece(piece, data, &mut state);
+            let full_bytes = inner.put_copy(copy, data, &mut state);
             drop(state);
             return Inner::note_full(inner, full_bytes);
         }
     }
 
-    /// Copies a piece of `data` to its chunk; the chunk's bytes if that made it full, and 0 if not.
-    fn put_piece(&self, piece: &StridedCopy<'_>, data: &[u8], state: &mut ChunkState) -> u64 {
+    /// Copies a part of `data` to its chunk. Returns the chunk's size in bytes if this write completes the chunk, else
+    /// 0.
+    fn put_copy(&self, copy: &StridedCopy<'_>, data: &[u8], state: &mut ChunkState) -> u64 {
         let was_written = state.written.total();
         let bytes = Arc::make_mut(&mut state.bytes);
-        piece.for_each_run(|inside, from| {
-            bytes[inside..inside + piece.run].copy_from_slice(&data[from..from + piece.run]);
+        copy.for_each_run(|inside, from| {
+            bytes[inside..inside + copy.run].copy_from_slice(&data[from..from + copy.run]);
         });
-        // Runs that follow one another in the chunk are one interval.
+        // Runs that are adjacent in the chunk form one range.
         let mut joined = 0..0;
-        piece.for_each_run(|inside, _| {
+        copy.for_each_run(|inside, _| {
             if joined.end != inside {
                 state.insert(joined.clone());
                 joined.start = inside;
             }
-            joined.end = inside + piece.run;
+            joined.end = inside + copy.run;
         });
         state.insert(joined);
         state.generation += 1;
         state.last_write = Instant::now();
         self.count(state);
-        let inside_bytes = self.inside_bytes(piece.chunk);
+        let inside_bytes = self.inside_bytes(copy.chunk);
         let became_full = was_written < inside_bytes && state.written.total() >= inside_bytes;
         if became_full { inside_bytes as u64 } else { 0 }
     }
 
-    /// Counts what a chunk takes of the dirty limit.
+    /// Counts the chunk's memory toward the dirty limit.
     fn count(&self, state: &mut ChunkState) {
         let now = state.memory_bytes();
         if now >= state.counted {
@@ -302,12 +305,12 @@ impl Inner {
         state.counted = now;
     }
 
-    fn dirty_chunk(&self, number: u64, piece_bytes: usize) -> Arc<DirtyChunk> {
+    fn dirty_chunk(&self, number: u64, copy_bytes: usize) -> Arc<DirtyChunk> {
         let mut chunks = self.writing.chunks.lock();
         let chunk = chunks.dirty.entry(number).or_insert_with(|| {
             let shape = self.chunk_shape(&self.grid.index(number));
             let length = shape.iter().product::<u64>() as usize * self.fill.len();
-            let state = ChunkState::new(self.first_buffer(length, piece_bytes));
+            let state = ChunkState::new(self.first_buffer(length, copy_bytes));
             Arc::new(DirtyChunk { state: state.into() })
         });
         Arc::clone(chunk)
@@ -317,7 +320,7 @@ impl Inner {
         self.grid.axes().iter().zip(index).map(|(axis, &i)| axis.span(i).length).collect()
     }
 
-    /// Where a reader finds a chunk; what is not dirty comes from `stored`.
+    /// Where a reader finds a chunk. `stored` gives a chunk that is not dirty.
     pub(in crate::array) fn present(
         &self,
         number: u64,
@@ -345,8 +348,8 @@ impl Inner {
         }
     }
 
-    /// Whether a reader needs nothing of the store for a chunk that may be dirty: `None` where it is not dirty,
-    /// `Some(None)` where it is and a reader would have to wait.
+    /// Like [`Inner::present`], without the store: `None` if the chunk is not dirty, `Some(None)` if it is and a reader
+    /// would have to wait.
     pub(in crate::array) fn present_dirty(&self, number: u64) -> Option<Option<Present>> {
         let chunks = self.writing.chunks.lock();
         if let Some(chunk) = chunks.dirty.get(&number) {
@@ -365,7 +368,7 @@ impl Inner {
         state.base.is_some() || state.written.total() >= self.inside_bytes(number)
     }
 
-    /// Bytes of a chunk that lie in the array.
+    /// How many bytes of a chunk lie in the array.
     pub(in crate::array) fn inside_bytes(&self, number: u64) -> usize {
         let inside = self.grid.axes().iter().zip(self.grid.index(number)).map(|(axis, i)| {
             let span = axis.span(i);
@@ -374,7 +377,7 @@ impl Inner {
         inside.product::<u64>() as usize * self.fill.len()
     }
 
-    /// Fills in the bytes of a chunk that nobody wrote, from what the store has now.
+    /// Loads the bytes of a chunk that no writer has written from the store.
     pub(in crate::array) fn complete(
         &self,
         number: u64,
@@ -391,13 +394,13 @@ impl Inner {
         Ok(())
     }
 
-    /// The chunk as stored now, around the cache.
+    /// Loads the stored chunk without the cache.
     pub(in crate::array) fn load_base(&self, index: &[u64]) -> Result<Loaded> {
         self.engine.bases_read.fetch_add(1, Ordering::Relaxed);
-        self.source.load(&self.place(), index)
+        self.source.load(&self.load_context(), index)
     }
 
-    /// What dirty chunks hold besides what was written to them is read again when it is needed.
+    /// Drops the bases of dirty chunks; they are loaded again when needed.
     pub(in crate::array) fn forget_bases(&self) {
         let chunks: Vec<_> = self.writing.chunks.lock().dirty.values().cloned().collect();
         for chunk in chunks {
@@ -408,7 +411,7 @@ impl Inner {
         }
     }
 
-    /// Puts the base's bytes where nobody wrote. `None` is zeros.
+    /// Copies the base's bytes where no writer has written. `None` means zeros.
     pub(in crate::array) fn merge(&self, state: &mut ChunkState, mut base: Option<Loaded>) {
         let ChunkState { bytes, written, .. } = &mut *state;
         if bytes.is_sparse()
@@ -416,7 +419,7 @@ impl Inner {
             && base.len() == bytes.len()
             && let Some(whole) = Arc::get_mut(base)
         {
-            // The base becomes the chunk: less is copied, and the sparse buffer's pages go back.
+            // The base's buffer becomes the chunk's: that copies less, and frees the sparse buffer's pages.
             written.each(bytes.len(), |range| {
                 if let (Some(to), Some(from)) = (whole.get_mut(range.clone()), bytes.get(range)) {
                     to.copy_from_slice(from);
@@ -443,7 +446,7 @@ impl Inner {
         state.base = Some(base.and_then(|(_, version): (Content, Option<ObjectVersion>)| version));
     }
 
-    /// Puts the fill value where a chunk at the edge reaches beyond the array.
+    /// Fills the part of an edge chunk past the array with the fill value.
     pub(in crate::array) fn fill_padding(&self, index: &[u64], bytes: &mut [u8]) {
         let axes = self.grid.axes();
         let item = self.fill.len();

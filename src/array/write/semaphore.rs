@@ -1,25 +1,25 @@
-//! A number of permits: so many threads at once do what needs a processor, while others of the same round wait for the disk.
+//! A counting semaphore for CPU-bound work. Other threads of the same write-back wait for the disk meanwhile.
 //!
-//! Uses `sync.rs` alone. Invariant: who holds a permit waits for nothing but a processor, so that permits always come back.
+//! Uses `sync.rs` alone. Invariant: a thread with a permit waits for nothing but a processor, so every permit returns.
 
 use crate::array::sync::{Condvar, Mutex};
 
-/// The permits.
+/// A counting semaphore.
 pub struct Semaphore {
     free: Mutex<usize>,
     returned: Condvar,
 }
 
-/// One permit, given back when it is dropped.
+/// One permit. Dropping it returns it.
 pub struct Permit<'a>(&'a Semaphore);
 
 impl Semaphore {
-    /// So many, at least one.
+    /// A semaphore of `count` permits, at least one.
     pub fn new(count: usize) -> Self {
         Semaphore { free: Mutex::new(count.max(1)), returned: Condvar::new() }
     }
 
-    /// Waits for one.
+    /// Waits for a permit.
     pub fn take(&self) -> Permit<'_> {
         let mut free = self.free.lock();
         while *free == 0 {
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_at_once_than_there_are() {
+    fn permits_limit_concurrency() {
         let (permits, now, most) = (Semaphore::new(2), AtomicUsize::new(0), AtomicUsize::new(0));
         std::thread::scope(|scope| {
             for _ in 0..8 {

@@ -1,9 +1,9 @@
-//! Storing chunks while others are still being written: whoever writes an array from end to end has its chunks encoded
-//! beside the stream.
+//! Stores full chunks beside their writer: while a program writes an array from end to end, its full chunks are encoded
+//! already.
 //!
-//! Uses its neighbours in `array`. A chunk that was written in full will not get better by waiting; once enough of them have
-//! come together, a thread stores the objects that consist of such chunks only. What fails stays dirty and is counted
-//! like any other failure.
+//! Uses its neighbours in `array`, and `memory`. A chunk that is written in full gains nothing by waiting. When enough
+//! of them are dirty, a thread stores the objects that have only such chunks. A failure leaves them dirty and is
+//! counted like any other failure.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -17,39 +17,39 @@ use crate::array::write::dirty::ChunkState;
 use crate::array::write::write_back::{DirtyChunks, Which};
 use crate::memory::Buffer;
 
-/// So much is stored at a time, at least.
+/// How much is stored at a time, at least.
 const ENOUGH_BYTES: u64 = 8 << 20;
-/// A writer gets so far ahead of the chunks that are being stored, beyond a slab, or by another slab: while the disk has one, the
-/// next is filled.
+/// How far a writer gets ahead of the chunks that are being stored, beyond a slab; at least another slab, so that one
+/// fills while the disk takes the other.
 const LEAD_BYTES: u64 = 32 << 20;
-/// How often a writer that waits for room looks whether there is some.
+/// How often a writer that waits for room looks for it.
 const ROOM_INTERVAL: Duration = Duration::from_millis(1);
-/// So often a writer waits that could go on: a store that hangs costs it the wait, not the write.
+/// How many times a writer below the limit waits. A store that hangs delays the write, but does not fail it.
 const LEAD_INTERVALS: u32 = 2000;
 
-/// Pieces of a chunk this long come from writers that write the whole of it.
-const MIN_PIECE_BYTES: usize = 16 << 10;
+/// Requests of this length come from programs that write whole chunks.
+const MIN_FULL_REQUEST_BYTES: usize = 16 << 10;
 
-/// The chunks of an array that were written in full.
+/// The full chunks of an array.
 #[derive(Default)]
 pub struct FullChunks {
-    /// Bytes of those that became full since it was looked last.
+    /// Bytes of chunks that became full since the last look.
     bytes: AtomicU64,
-    /// A thread stores them.
+    /// A thread is storing them.
     is_storing: AtomicBool,
 }
 
-/// A thread that stores them; however it ends, writers do not wait for it any more.
-struct Storing(Arc<Inner>);
+/// Clears `is_storing` however the thread ends, so that writers stop waiting for it.
+struct StoringGuard(Arc<Inner>);
 
-impl Drop for Storing {
+impl Drop for StoringGuard {
     fn drop(&mut self) {
         self.0.writing.full.is_storing.store(false, Ordering::Release);
     }
 }
 
 impl Inner {
-    /// Notes that chunks of so many bytes became full; enough of them are stored by a thread of their own.
+    /// Records that chunks with this many bytes became full. When they are enough, a new thread stores them.
     pub(in crate::array) fn note_full(inner: &Arc<Inner>, bytes: u64) {
         let full = &inner.writing.full;
         if bytes == 0 {
@@ -60,22 +60,22 @@ impl Inner {
         {
             return;
         }
-        let storing = Storing(Arc::clone(inner));
+        let storing = StoringGuard(Arc::clone(inner));
         let run = move || {
             let task_inner = &storing.0;
-            // A failure is counted, and told by the next close or fsync.
+            // A failure is counted. The next close or fsync reports it.
             while task_inner.writing.full.bytes.swap(0, Ordering::AcqRel) >= ENOUGH_BYTES
                 && task_inner.store_dirty(Which::Full).is_ok()
             {}
         };
-        // Without a thread the timer, a close or the limit stores them.
+        // Without this thread, the timer, a close or the dirty limit stores them.
         if let Err(error) = sync::spawn("full-chunks".to_owned(), run) {
-            log::debug!("no thread to store chunks beside their writer: {error}");
+            log::debug!("cannot start the thread that stores full chunks: {error}");
         }
     }
 
-    /// Whether a writer is to wait for chunks that are being stored, or has to store some itself: what they leave is used
-    /// again, and nobody is faster in the end by being far ahead of them.
+    /// Whether a writer should wait for chunks that are being stored, or store some itself. Their memory is then used
+    /// again, and a writer far ahead of the store gains nothing in the end.
     pub(in crate::array) fn is_crowded(&self) -> bool {
         let dirty_bytes = self.engine.dirty_bytes.load(Ordering::Acquire);
         let is_storing = self.writing.full.is_storing.load(Ordering::Acquire);
@@ -86,7 +86,7 @@ impl Inner {
         dirty_bytes > self.engine.dirty_limit_bytes() || (is_storing && dirty_bytes > most_beside_storing())
     }
 
-    /// Waits while what others store makes room; whether there is any.
+    /// Waits while other threads store and make room. Returns whether there is room.
     pub(in crate::array) fn waits_for_room(&self) -> bool {
         let mut left = LEAD_INTERVALS;
         while self.is_crowded()
@@ -103,7 +103,7 @@ impl Inner {
         strips::slab(&self.grid).map_or(u64::MAX, |slab| slab.bytes)
     }
 
-    /// Whether all chunks of an object are dirty, and written in full.
+    /// Whether all chunks of an object are dirty and full.
     pub(in crate::array) fn is_full(&self, object: u64, chunks: &DirtyChunks) -> bool {
         let is_full = |number: u64, state: &ChunkState| state.written.total() >= self.inside_bytes(number);
         chunks
@@ -112,7 +112,7 @@ impl Inner {
             && self.source.chunk_count(object) == chunks.len() as u64
     }
 
-    /// Leaves of objects that are to make room those that are full, if there are any.
+    /// Keeps only the full objects among those to store, if there are any.
     pub(in crate::array) fn prefer_full(&self, objects: &mut HashMap<u64, DirtyChunks>) {
         let full: HashSet<u64> = objects
             .iter()
@@ -124,19 +124,19 @@ impl Inner {
         }
     }
 
-    /// A buffer for a chunk that is written for the first time, by a request that brings `piece_bytes` of it.
+    /// A buffer for a chunk's first write, which brings `request_bytes` of it.
     ///
-    /// A writer of long pieces, whose slab may be dirty as a whole, fills the chunk: it gets a used buffer. Others get one
-    /// that takes memory only where it is touched.
-    pub(in crate::array) fn first_buffer(&self, length: usize, piece_bytes: usize) -> Buffer {
-        let is_filled = piece_bytes >= length.min(MIN_PIECE_BYTES)
+    /// A writer of long requests with a slab within the dirty limit fills the chunk, so it gets a recycled buffer. Other
+    /// writers get a buffer that takes memory only where it is touched.
+    pub(in crate::array) fn first_buffer(&self, length: usize, request_bytes: usize) -> Buffer {
+        let is_filled = request_bytes >= length.min(MIN_FULL_REQUEST_BYTES)
             && self.slab_bytes() <= self.engine.dirty_limit_bytes();
         if !is_filled {
             return Buffer::sparse(length);
         }
-        let buffer = self.place().buffer(length);
+        let buffer = self.load_context().buffer(length);
         if let Some(untouched) = buffer.untouched() {
-            // Beside the writer, who waits for each answer and leaves a processor idle.
+            // Provides the memory on another thread: the writer waits for each reply and leaves a processor idle.
             self.engine.workers.ahead(Box::new(move || untouched.provide()));
         }
         buffer

@@ -1,9 +1,10 @@
 //! Write-back: from dirty chunks to the store.
 //!
-//! Uses its neighbours in `array`, `store` and `error`. All dirty chunks of one object are stored in one replacement of it.
+//! Uses its neighbours in `array`, `store` and `error`. One replacement stores all dirty chunks of an object.
 //!
-//! Invariants: a chunk is clean only when exactly what it holds is in the store; a failure leaves it dirty and is counted,
-//! so that every handle hears of it; an object that changed since its chunk's base was read gives a new base.
+//! Invariants: a chunk becomes clean only when exactly its content is in the store. A failure leaves it dirty and is
+//! counted, so that every handle reports it. If an object changed since a chunk's base was loaded, the base is loaded
+//! again.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,31 +22,31 @@ use crate::error::{Error, Result};
 use crate::metadata::MAX_DOCUMENT_BYTES;
 use crate::store::{Info, ObjectVersion};
 
-/// Threads that store: most of them wait for the disk.
+/// Threads that store, per processor: most of them wait for the disk.
 const THREADS_PER_CORE: usize = 4;
 
-/// What these threads encode at one time takes no more than this, where at least one a core stores.
+/// The most bytes that these threads encode at one time, unless that leaves less than one thread per processor.
 const ENCODED_BYTES: u64 = 16 << 20;
 
-/// So many objects are looked up while writers wait for the map of dirty chunks.
+/// How many objects are looked up per lock of the map, for which writers wait.
 const LOOKS_PER_LOCK: usize = 4096;
 
-/// Failures of one attempt that are logged one by one.
+/// How many failures of one attempt are logged one by one.
 const LOGGED_FAILURES: usize = 8;
 
-/// Failures of one array are logged this often at most, while nothing gets through.
+/// The shortest time between logs of one array's failures while nothing succeeds.
 const LOG_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Which dirty chunks are to be stored.
+/// Selects the dirty chunks to store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::array) enum Which {
-    /// All, and the rest of a zeroed array.
+    /// All of them, and the rest of a zeroed array.
     Everything,
-    /// If more is dirty than the limit: those that were written in full, or else all that are dirty.
+    /// If the dirty limit is exceeded: the full chunks, or all dirty chunks if none is full.
     ToMakeRoom,
-    /// Those that were written in full.
+    /// The full chunks.
     Full,
-    /// Those that were not written for so long.
+    /// The chunks without a write for this long.
     Settled(Duration),
 }
 
@@ -53,24 +54,24 @@ pub(in crate::array) enum Which {
 pub(in crate::array) type DirtyChunks = Vec<(u64, Arc<DirtyChunk>)>;
 
 impl Array {
-    /// Stores all that is dirty, as close(2) does. The first failure is the answer; what failed stays dirty.
+    /// Stores everything that is dirty, as close(2) does. Returns the first failure; what failed stays dirty.
     pub fn flush(&self) -> Result<()> {
         self.inner.store_dirty(Which::Everything)
     }
 
-    /// Stores all that is dirty and makes it last, as fsync(2) does.
+    /// Stores everything that is dirty and makes it durable, as fsync(2) does.
     pub fn sync(&self) -> Result<()> {
         self.flush()?;
         self.inner.sync_names()
     }
 
-    /// How many write-backs have failed so far, and the last failure: a handle that has seen fewer is to report it.
+    /// How many write-backs have failed, and the last failure. A handle that has seen fewer reports it.
     pub fn failures(&self) -> (u64, Option<Error>) {
         let failures = self.inner.writing.failures.lock();
         (failures.count, failures.last.clone())
     }
 
-    /// Counts a write-back that failed before anything was tried: the array is no longer what was opened.
+    /// Counts a write-back that fails before it starts, because the array is no longer the one that was opened.
     pub fn note_failure(&self, error: &Error) {
         self.inner.writing.fail(error);
     }
@@ -80,7 +81,7 @@ impl Array {
         self.inner.is_dirty()
     }
 
-    /// Whether it was opened for writing at some time.
+    /// Whether the array was ever opened for writing.
     pub fn was_written(&self) -> bool {
         self.inner.writing.is_written.load(Ordering::Acquire)
     }
@@ -92,36 +93,37 @@ impl Inner {
         !chunks.dirty.is_empty() || chunks.zero.is_some()
     }
 
-    /// Stores chunks that have settled, and makes last what is stored; the timer's part. Failures are counted, and logged.
+    /// The timer's task: stores the chunks that have had no write for `settle`, and makes stored objects durable.
+    /// Counts and logs failures.
     pub(in crate::array) fn store_settled(&self, settle: Duration) {
         let now = Instant::now();
         if !self.writing.waits(now) {
             let has_writers = self.writing.opened.lock().as_ref().is_some_and(|opened| opened.writers > 0);
             let stored = match (self.is_dirty(), has_writers) {
                 (true, true) => self.store_dirty(Which::Settled(settle)),
-                // Nobody is left to do it.
+                // There is no writer left to store the rest.
                 (true, false) => self.store_dirty(Which::Everything),
                 (false, _) => self.sync_names(),
             };
             if let Err(error @ Error::Stale { .. }) = &stored
                 && self.writing.failures.lock().in_a_row == 0
             {
-                log::error!("{error}; the changes are kept and tried again");
+                log::error!("{error}; the changes stay in memory and write-back tries again");
             }
             self.writing.note_timer(stored.is_ok(), now);
         }
         self.let_go_if_idle();
     }
 
-    /// Stores everything and makes it last; unmounting's part.
+    /// The task of unmounting: stores everything and makes it durable.
     pub(in crate::array) fn store_all(&self) -> Result<()> {
         let stored = self.store_dirty(Which::Everything).and_then(|()| self.sync_names());
         self.let_go_if_idle();
         stored
     }
 
-    /// Stores what is dirty when more is dirty than the limit. Fails where that leaves no room. What others have dirty
-    /// and cannot store is no reason to refuse this array's writes: it has nothing dirty then but what comes next.
+    /// Stores dirty chunks if the dirty limit is exceeded. Fails if that leaves no room. Dirty chunks of other arrays
+    /// that cannot be stored are no reason to refuse writes to this array, which then has only these writes dirty.
     pub(in crate::array) fn make_room(&self) -> Result<()> {
         if !self.is_crowded() || self.waits_for_room() {
             return Ok(());
@@ -133,31 +135,31 @@ impl Inner {
         if self.engine.is_over_dirty_limit() { stored } else { Ok(()) }
     }
 
-    /// Stores what is dirty, if more is dirty than the limit.
+    /// Stores dirty chunks if the dirty limit is exceeded.
     pub(in crate::array) fn store_now(&self) -> Result<()> {
         self.store_dirty(Which::ToMakeRoom)
     }
 
-    /// Lets the lock go when nobody writes and nothing is dirty. What is not yet sure to last keeps the array known, so
-    /// that the end of the mount finds it.
+    /// Releases the lock when there is no writer and nothing is dirty. An array with objects that are not durable yet stays
+    /// in the list of written arrays, so the end of the mount finds it.
     pub(in crate::array) fn let_go_if_idle(&self) {
         let mut opened = self.writing.opened.lock();
         if opened.as_ref().is_some_and(|opened| opened.writers == 0) && !self.is_dirty() {
             *opened = None;
         }
-        // Names that are being made last may turn out not to.
+        // A directory fsync that is running may still fail.
         let Some(_syncing) = self.writing.syncing.try_lock() else { return };
         if opened.is_none() && self.writing.chunks.lock().unsynced.is_empty() {
             self.engine.unregister(self);
         }
     }
 
-    /// Takes over from the array that this one grew out of: from now on this one stores.
+    /// Takes over from the array from which this one grew: from now on this one stores.
     pub(in crate::array) fn take_over(self: &Arc<Self>, old: &Inner) -> Result<()> {
         let stale = || Err(Error::Stale { key: self.metadata.document_key.clone() });
         let _storing = self.writing.storing.lock();
         let mut opened = self.writing.opened.lock();
-        // What is zero by the mark alone is not told from what the other program added.
+        // The zero mark does not say which chunks the other program has added.
         if self.writing.chunks.lock().zero.is_some() {
             return stale();
         }
@@ -176,7 +178,7 @@ impl Inner {
     fn sync_names(&self) -> Result<()> {
         let _syncing = self.writing.syncing.lock();
         let Some(writer) = self.store.writer() else { return Ok(()) };
-        // Taken out first: what is put again meanwhile has to be synced again.
+        // The keys are taken first: an object that is put again meanwhile needs another sync.
         let keys = std::mem::take(&mut self.writing.chunks.lock().unsynced);
         if keys.is_empty() {
             return Ok(());
@@ -192,7 +194,7 @@ impl Inner {
     pub(in crate::array) fn store_dirty(&self, which: Which) -> Result<()> {
         let _storing = self.writing.storing.lock();
         if which == Which::ToMakeRoom && !self.engine.is_over_dirty_limit() {
-            // Somebody else made room while this writer waited.
+            // Another thread made room while this writer waited.
             return Ok(());
         }
         let objects = self.objects_to_store(which);
@@ -201,7 +203,8 @@ impl Inner {
             return Ok(());
         }
         let failures = match self.check_document() {
-            // It may have grown, and its successor may go on: who asked finds that out, and counts it if not.
+            // The array may have grown, and its successor may continue. The caller finds out, and counts the failure if
+            // not.
             Err(error @ Error::Stale { .. }) => return Err(error),
             Err(error) => vec![error],
             Ok(like) => {
@@ -225,7 +228,7 @@ impl Inner {
         }
     }
 
-    /// Not each time: a program that writes on while nothing can be stored must not fill the disk with it.
+    /// Not each time: a program that keeps writing while storing fails must not fill the disk with the log.
     fn log_failures(&self, failures: &[Error]) {
         let mut counted = self.writing.failures.lock();
         if failures.is_empty() {
@@ -239,29 +242,29 @@ impl Inner {
         counted.logged_at = Some(now);
         drop(counted);
         for error in failures.iter().take(LOGGED_FAILURES) {
-            log::error!("{error}; the changes are kept and tried again");
+            log::error!("{error}; the changes stay in memory and write-back tries again");
         }
         if failures.len() > LOGGED_FAILURES {
-            log::error!("and {} more like it", failures.len() - LOGGED_FAILURES);
+            log::error!("and {} more failures", failures.len() - LOGGED_FAILURES);
         }
     }
 
-    /// Stores objects in parallel; what failed.
+    /// Stores objects in parallel. Returns the failures.
     fn store_objects(&self, objects: &[(u64, DirtyChunks)], like: &Info) -> Vec<Error> {
         let next = AtomicUsize::new(0);
         let failures: Mutex<Vec<Error>> = Mutex::default();
         let cores = self.engine.workers.count();
         let threads = self.storing_threads(objects).min(objects.len());
-        // Few shards keep all processors busy, too.
+        // A few shards, too, keep all processors busy.
         let threads_of_object = cores.saturating_mul(2).div_ceil(threads).min(cores);
         let run = || {
             while let Some((object, chunks)) = objects.get(next.fetch_add(1, Ordering::Relaxed)) {
-                // A panic in a codec library costs one object's write-back, not the write-back of all others.
+                // A panic in a codec library fails the write-back of one object, not of all.
                 let stored = catch_unwind(AssertUnwindSafe(|| {
                     self.store_object(*object, chunks, like, threads_of_object)
                 }));
                 let panicked = |_| {
-                    let reason = std::io::Error::other("a codec panicked, which is a bug");
+                    let reason = std::io::Error::other("a codec panicked; this is a bug");
                     Err(Error::store(self.path.as_str(), "encode", reason))
                 };
                 if let Err(error) = stored.unwrap_or_else(panicked) {
@@ -273,7 +276,7 @@ impl Inner {
         failures.into_inner()
     }
 
-    /// How many threads store: as many as keep the disk busy, and fewer where what they encode at one time takes much memory.
+    /// How many threads store: enough to keep the disk busy, but fewer if the chunks they encode take much memory.
     fn storing_threads(&self, objects: &[(u64, DirtyChunks)]) -> usize {
         let cores = self.engine.workers.count().max(1);
         let most = THREADS_PER_CORE.saturating_mul(cores);
@@ -285,9 +288,9 @@ impl Inner {
         usize::try_from(ENCODED_BYTES / object_bytes).unwrap_or(most).clamp(cores, most)
     }
 
-    /// The objects to store with their dirty chunks, by number.
+    /// The objects to store, with their dirty chunks by number.
     fn objects_to_store(&self, which: Which) -> Vec<(u64, DirtyChunks)> {
-        // Writers wait for the map: no more is done under its lock than to copy it.
+        // Writers wait for the map, so only a copy is made under its lock.
         let (dirty, is_zeroed) = {
             let chunks = self.writing.chunks.lock();
             let dirty: DirtyChunks =
@@ -312,7 +315,7 @@ impl Inner {
             self.prefer_full(&mut objects);
         }
         if which == Which::Everything && is_zeroed {
-            // Nobody else changes the mark while this thread stores.
+            // No other thread changes the mark while this thread stores.
             for first in (0..self.source.objects()).step_by(LOOKS_PER_LOCK) {
                 let chunks = self.writing.chunks.lock();
                 for object in (first..self.source.objects()).take(LOOKS_PER_LOCK) {
@@ -327,7 +330,7 @@ impl Inner {
         objects
     }
 
-    /// After everything was stored, nothing is zero by the mark alone.
+    /// Once everything is stored, the zero mark is no longer needed.
     fn end_zero(&self, which: Which) {
         if which == Which::Everything {
             let mut chunks = self.writing.chunks.lock();
@@ -341,7 +344,7 @@ impl Inner {
         }
     }
 
-    /// The metadata document's owner and mode, if it still describes this array.
+    /// The metadata document's owner and mode, if the document still describes this array.
     fn check_document(&self) -> Result<Info> {
         let key = self.metadata.document_key.as_str();
         let stale = || Error::Stale { key: key.to_owned() };
@@ -368,15 +371,15 @@ impl Inner {
         Ok(now)
     }
 
-    /// Sets the document's time, so that make and rsync see that the array changed.
+    /// Updates the document's modification time, so that make and rsync see the change.
     fn touch_document(&self) {
         let mut opened = self.writing.opened.lock();
         let (Some(writer), Some(opened)) = (self.store.writer(), opened.as_mut()) else { return };
         let Some(version) = opened.version else { return };
         match writer.touch(&self.metadata.document_key, version) {
-            // `None`: another program has just changed it, which the next flush will look at.
+            // `None`: another program has just changed it. The next flush reads it.
             Ok(touched) => opened.version = touched,
-            // The data are stored; a document that belongs to somebody else keeps its time.
+            // The data are stored. A document of another owner keeps its time.
             Err(error) => log::debug!("{error}"),
         }
     }
@@ -396,7 +399,7 @@ impl Inner {
         else {
             return Ok(());
         };
-        let key = self.source.key(&self.place(), &self.grid.index(any))?;
+        let key = self.source.key(&self.load_context(), &self.grid.index(any))?;
         let old = self.store.head(&key)?.map(|info| info.version);
         let (mut encoded, generations) = self.encode_chunks(chunks, is_zero, old, threads)?;
         if is_zero {
@@ -404,14 +407,14 @@ impl Inner {
         }
         let target = Target { store: self.store.as_ref(), writer, within: &self.path, like, is_zero };
         let replacement = self.served.replace(&key);
-        let (_, version) = self.source.store(&self.place(), &target, object, &encoded)?;
+        let (_, version) = self.source.store(&self.load_context(), &target, object, &encoded)?;
         self.engine.objects_stored.fetch_add(1, Ordering::Relaxed);
         self.engine.chunks_encoded.fetch_add(encoded.len() as u64, Ordering::Relaxed);
         drop(encoded);
-        // Whatever a reader loads from before this moment is compared with the store before it is used again.
+        // Content that readers loaded before this moment is compared with the store before use.
         let epoch = self.epoch.fetch_add(1, Ordering::AcqRel) + 1;
         {
-            // Before any chunk retires: whoever then looks for it must find what was stored.
+            // This precedes retiring any chunk: a reader that looks afterwards must find the stored object.
             let mut all = self.writing.chunks.lock();
             all.unsynced.insert(key.clone());
             if let Some(mark) = all.zero.as_mut() {
@@ -424,14 +427,14 @@ impl Inner {
                 Some(generation) if *generation == state.generation => {
                     self.retire(*number, &mut state, Version { object: version, epoch });
                 }
-                // Written to meanwhile. What nobody wrote is what was just stored.
+                // A writer has written to the chunk meanwhile. Its other bytes are those that were just stored.
                 Some(_) if state.base.is_some() && self.source.is_lossless() => state.base = Some(version),
                 _ => {}
             }
         }
         replacement.note(old, version);
         if !self.source.is_lossless() {
-            // The kernel holds what was written; what is read from now on is what came through the codecs.
+            // The kernel's pages have the bytes as written. From now on reads return them as the codecs changed them.
             self.served.note_change();
         }
         Ok(())
@@ -441,30 +444,30 @@ impl Inner {
         self.source.chunks_of(object).first().copied()
     }
 
-    /// A chunk whose bytes are all in the store: clean from now on.
+    /// Makes a chunk clean: all its bytes are in the store.
     fn retire(&self, number: u64, state: &mut ChunkState, version: Version) {
         self.engine.dirty_bytes.fetch_sub(state.counted, Ordering::AcqRel);
         state.counted = 0;
         let bytes = std::mem::replace(&mut state.bytes, Arc::default());
-        // Through a lossy codec the store gives back other bytes than were written; raw chunks are not cached, and where
-        // strips are less than chunks their old entries are of another version.
+        // A lossy codec returns other bytes than were written. Uncompressed chunks are not cached. Where strips are
+        // smaller than chunks, their cached entries have an older version.
         let is_cut = self.strips.get().is_some_and(Strips::is_cut);
         if self.source.is_lossless() && !self.source.is_raw() && !is_cut {
             let key = self.chunk_key(number);
             self.engine.cache.put(key, Content::Chunk(bytes), version);
             if self.engine.readers_keep.load(Ordering::Relaxed) {
-                // The kernel holds what it was given to write; the memory is of more use to what is written next.
+                // The kernel keeps what it wrote, and the next writes need the memory more.
                 self.engine.cache.demote(std::iter::once(key));
             }
         } else {
             self.engine.cache.forget(self.chunk_key(number));
         }
-        // Who waits for the state finds it retired and looks again; by then it is out of the map.
+        // A thread that waits for this lock finds the chunk retired and looks again; by then the map no longer has it.
         state.is_retired = true;
         self.writing.chunks.lock().dirty.remove(&number);
     }
 
-    /// Fills in what nobody wrote, from the object as it is now, in version `now`.
+    /// Loads what no writer has written from the object as it is now, in version `now`.
     pub(in crate::array) fn complete_for_storing(
         &self,
         number: u64,

@@ -1,4 +1,4 @@
-//! Random writing and reading against a plain byte vector, with write-backs and new openings in between.
+//! Random reads and writes against a plain byte vector, with write-backs and reopens in between.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::array::{Array, ByteOrder, Engine, Layout, Order};
 use crate::metadata::{Document, parse_v3};
 use crate::store::{MemoryStore, Store};
 
-/// One thing that a program does with the file.
+/// One step of a program.
 #[derive(Clone, Debug)]
 enum Step {
     Write(f64, usize, u8),
@@ -159,7 +159,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn as_a_byte_vector(case in case(), steps in proptest::collection::vec(step(), 1..40)) {
+    fn random_steps_match_a_byte_vector(case in case(), steps in proptest::collection::vec(step(), 1..40)) {
         run(&case, &steps);
     }
 }
@@ -169,7 +169,7 @@ fn simple(codecs: serde_json::Value) -> Case {
 }
 
 #[test]
-fn writing_all_of_an_array_reads_nothing() {
+fn writing_a_whole_array_reads_nothing() {
     let case = simple(json!(["bytes"]));
     let case = Case {
         codecs: json!([{"name":"bytes","configuration":{"endian":"little"}}, {"name":"gzip","configuration":{"level":1}}]),
@@ -189,7 +189,7 @@ fn writing_all_of_an_array_reads_nothing() {
 }
 
 #[test]
-fn rewriting_an_inner_chunk_decodes_only_that_one() {
+fn rewriting_an_inner_chunk_decodes_only_it() {
     let shard = json!([{"name":"sharding_indexed","configuration":{"chunk_shape":[8,8],
         "codecs":[{"name":"bytes","configuration":{"endian":"little"}},{"name":"zstd","configuration":{"level":1,"checksum":false}}],
         "index_codecs":[{"name":"bytes","configuration":{"endian":"little"}}]}}]);
@@ -237,13 +237,13 @@ fn many_writers_of_one_chunk_lose_nothing() {
 }
 
 #[test]
-fn a_changed_document_and_a_foreign_change_are_noticed() {
+fn foreign_changes_are_merged_or_refused() {
     let case = simple(json!([{"name":"bytes","configuration":{"endian":"little"}}]));
     let store = make(&case);
     let (_engine, array) = open(&case, &store);
     let mut byte = [0];
     array.write_at(0, &[1]).unwrap();
-    array.read_at(1, &mut byte).unwrap(); // the chunk is complete now, from a missing chunk
+    array.read_at(1, &mut byte).unwrap(); // this loads the base of the chunk, which is missing
     store
         .writer()
         .unwrap()
@@ -270,7 +270,7 @@ fn a_changed_document_and_a_foreign_change_are_noticed() {
     let mut document: serde_json::Value = serde_json::from_slice(&document).unwrap();
     document["attributes"] = json!({"new": 1});
     put(document.to_string().as_bytes());
-    array.flush().unwrap(); // other attributes do not matter
+    array.flush().unwrap(); // attributes do not matter
     array.write_at(0, &[2]).unwrap();
     put(b"{}");
     assert_eq!(array.flush().unwrap_err().errno(), libc::ESTALE);
@@ -282,9 +282,9 @@ fn little() -> serde_json::Value {
     json!([{"name":"bytes","configuration":{"endian":"little"}}])
 }
 
-/// A session thread that met a chunk under somebody else's hands took it for clean and answered from the cache.
+/// A session thread that finds a chunk locked must not take it for clean and read from the cache.
 #[test]
-fn a_dirty_chunk_in_use_is_not_answered_from_the_cache() {
+fn a_locked_dirty_chunk_bypasses_the_cache() {
     let case = simple(
         json!([{"name":"bytes","configuration":{"endian":"little"}}, {"name":"gzip","configuration":{"level":1}}]),
     );
@@ -304,10 +304,10 @@ fn a_dirty_chunk_in_use_is_not_answered_from_the_cache() {
     assert!(array.try_read(0, &mut out));
 }
 
-/// Another program changes one inner chunk, we store another of the same shard: what the kernel holds of the first is
-/// old, though the shard is ours.
+/// Another program changes one inner chunk, and this mount stores another one of the same shard. The kernel's pages of
+/// the first are old, although this mount wrote the shard.
 #[test]
-fn a_foreign_change_beside_ours_is_seen_at_the_next_open() {
+fn an_open_sees_foreign_changes_beside_ours() {
     let case = simple(little());
     let store = make(&case);
     let (_engine, array) = open(&case, &store);
@@ -330,11 +330,11 @@ fn a_foreign_change_beside_ours_is_seen_at_the_next_open() {
     assert_eq!(out[..4], [3, 3, 7, 7]);
 }
 
-/// A dirty chunk was completed from the store, another program changed the rest of it, and a reader who opened the file then
-/// was given what had been there before. And a reader who met a chunk's new version by himself hid from the next open that the kernel
-/// holds another.
+/// Another program changes the rest of a dirty chunk after its base was loaded: a reader that opens the file afterwards
+/// sees the change. A reader that finds a chunk's new version must not hide from the next open that the kernel holds
+/// another.
 #[test]
-fn a_foreign_change_is_seen_in_a_dirty_chunk_and_in_what_the_kernel_holds() {
+fn an_open_sees_foreign_changes_under_dirty_chunks() {
     let zstd = json!([{"name":"bytes","configuration":{"endian":"little"}},
         {"name":"zstd","configuration":{"level":1,"checksum":false}}]);
     let case = simple(zstd);
@@ -367,13 +367,13 @@ fn a_foreign_change_is_seen_in_a_dirty_chunk_and_in_what_the_kernel_holds() {
     assert_eq!(out, [7, 0, 0, 0]);
 }
 
-/// While nothing can be stored, writes are refused once the limit is reached, and what was refused was not taken.
+/// While storing fails, writes are refused once the limit is reached, and a refused write changes nothing.
 #[test]
 fn memory_is_bounded_while_storing_fails() {
     let case = simple(little());
     let store = make(&case);
     let (engine, array) = open(&case, &store);
-    // Two of the four chunks. Each takes its whole memory, whatever is written to it.
+    // Two of the four chunks. Each takes its whole memory from the first write on.
     const CHUNK_BYTES: u64 = 2048 + 768;
     engine.set_dirty_limit_bytes(2 * CHUNK_BYTES);
     array.write_at(0, &[1; 128]).unwrap();
@@ -392,9 +392,9 @@ fn memory_is_bounded_while_storing_fails() {
     for at in (0..8192).step_by(128) {
         taken += u64::from(array.write_at(at, &[2; 128]).is_ok());
     }
-    // The upper half, and the write that passes the limit.
+    // All writes to the upper half, and the write that exceeds the limit.
     assert_eq!((taken, engine.counters().dirty_bytes), (33, 4 * CHUNK_BYTES));
-    array.write_page(8000, &[3; 128]).unwrap(); // a page is always taken
+    array.write_page(8000, &[3; 128]).unwrap(); // a page is always accepted
     put(&document);
     array.write_at(4096, &[4; 128]).unwrap();
     array.sync().unwrap();
@@ -403,9 +403,9 @@ fn memory_is_bounded_while_storing_fails() {
     assert_eq!(out, [3; 128]);
 }
 
-/// Attributes are nobody's business here; a grown array goes on in its successor.
+/// A change of attributes does not matter. The dirty chunks of an array that grew move to its successor.
 #[test]
-fn attributes_may_change_and_a_grown_array_goes_on() {
+fn dirty_chunks_move_to_a_grown_array() {
     let case = Case { shape: vec![5, 4], chunk: vec![4, 4], ..simple(little()) };
     let store = make(&case);
     let (_engine, array) = open(&case, &store);
@@ -427,7 +427,7 @@ fn attributes_may_change_and_a_grown_array_goes_on() {
     };
     change(&[5, 4], json!({"chunks": "K"}));
     array.flush().unwrap();
-    array.write_at(36, &[2; 4]).unwrap(); // the last row, in the chunk that the other program fills up
+    array.write_at(36, &[2; 4]).unwrap(); // the last row, in the chunk that the other program fills
     let metadata = change(&[8, 4], json!({}));
     assert_eq!(array.flush().unwrap_err().errno(), libc::ESTALE);
     let mut chunk = store.get("a/c/1/0", 1 << 20).unwrap().unwrap();
@@ -437,7 +437,7 @@ fn attributes_may_change_and_a_grown_array_goes_on() {
     let grown = array.grown(metadata, case.layout).unwrap();
     assert!(grown.is_dirty() && grown.has_writers());
     assert_eq!(array.flush().unwrap_err().errno(), libc::ESTALE, "the old one stores nothing any more");
-    assert_eq!(array.failures().0, 0, "and that is nobody's loss");
+    assert_eq!(array.failures().0, 0, "and no write was lost");
     grown.write_at(62, &[3; 2]).unwrap();
     grown.flush().unwrap();
     let expected = [vec![1; 36], vec![2; 4], vec![9; 22], vec![3; 2]].concat();
@@ -449,7 +449,7 @@ fn attributes_may_change_and_a_grown_array_goes_on() {
     assert!(!array.has_writers());
 }
 
-/// The mark of an emptied file and another program's growth cannot be told apart: the old handles get ESTALE.
+/// The zero mark does not say what another program added, so the old handles get ESTALE.
 #[test]
 fn a_zeroed_array_does_not_grow() {
     let case = Case { shape: vec![5, 4], chunk: vec![4, 4], ..simple(little()) };

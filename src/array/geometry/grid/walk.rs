@@ -1,32 +1,32 @@
-//! Walks over the pieces of a range of the flat file: the range is cut into boxes, a box into one piece per chunk.
+//! Walks over the copies of a range of the flat file: cuts the range into boxes, and a box into one copy per chunk.
 //!
-//! Uses `grid.rs`, whose part it is, and `strided_copy.rs`.
+//! Uses `grid.rs`, of which it is a part, and `strided_copy.rs`.
 
 use std::cell::Cell;
 
 use crate::array::geometry::grid::{Axis, Dimension, Grid, Span};
 use crate::array::geometry::strided_copy::{Loop, StridedCopy};
 
-/// One walk over the pieces of a range.
+/// One walk over the copies of a range.
 pub(in crate::array) struct Walk<'a, E> {
     grid: &'a Grid,
     start: u64,
-    /// The numbers of the chunks to visit: from the first to before the end.
+    /// The numbers of the chunks to visit: from `first` to before `end`.
     first: u64,
     end: &'a Cell<u64>,
-    /// Chunks per step of each merged dimension's chunks.
+    /// For each merged dimension, how many chunks one step of its chunk index skips.
     chunks_below: Vec<u64>,
-    /// The box, per merged dimension: in elements of its axis, but the last in bytes.
+    /// The box, per merged dimension: in elements of its axis, in the last dimension in bytes.
     low: Vec<u64>,
     high: Vec<u64>,
-    /// The chunk under way, per axis.
+    /// The current chunk, per axis.
     spans: Vec<Span>,
     loops: Vec<Loop>,
     visit: &'a mut dyn FnMut(&StridedCopy<'_>) -> Result<(), E>,
 }
 
 impl<'a, E> Walk<'a, E> {
-    /// Over a range that begins at `start`, to the chunks with numbers from `first` to before `end`.
+    /// A walk over a range that begins at `start`, for chunks with numbers from `first` to before `end`.
     pub(in crate::array) fn new(
         grid: &'a Grid,
         start: u64,
@@ -44,19 +44,19 @@ impl<'a, E> Walk<'a, E> {
             chunks_below: grid.dimensions.iter().map(chunks_below).collect(),
             low: vec![0; dimensions],
             high: vec![0; dimensions],
-            // Axes folded into a later one are covered by their only chunk.
+            // Merged axes have one chunk, which covers them.
             spans: grid.axes.iter().map(|axis| axis.span(0)).collect(),
             loops: Vec::with_capacity(dimensions),
             visit,
         }
     }
 
-    /// Visits the pieces of the range, which is not empty and ends there.
+    /// Visits the copies of the range `start..end`, which is not empty.
     pub(in crate::array) fn range(&mut self, start: u64, end: u64) -> Result<(), E> {
         self.cut(0, start, end, 0)
     }
 
-    /// Cuts `[from, to)`, relative to the sub-block of dimension `level`, into boxes. `base` is where that sub-block
+    /// Cuts `[from, to)`, relative to a sub-block of dimension `level`, into boxes. `base` is where that sub-block
     /// begins in the file.
     fn cut(&mut self, level: usize, from: u64, to: u64, base: u64) -> Result<(), E> {
         let Some(dimension) = self.grid.dimensions.get(level) else {
@@ -64,14 +64,14 @@ impl<'a, E> Walk<'a, E> {
             if self.first > 0 || self.end.get() == 0 {
                 return Ok(());
             }
-            let piece = StridedCopy {
+            let copy = StridedCopy {
                 chunk: 0,
                 chunk_offset: from as usize,
                 range_offset: 0,
                 run: (to - from) as usize,
                 loops: &[],
             };
-            return (self.visit)(&piece);
+            return (self.visit)(&copy);
         };
         if level + 1 == self.grid.dimensions.len() {
             self.low[level] = from;
@@ -117,11 +117,11 @@ impl<'a, E> Walk<'a, E> {
         }
     }
 
-    /// Visits the chunks that the box touches, in the order of their numbers, from dimension `level` on; `before` is what the
-    /// numbers on the axes before it make. `file_offset` is where the box begins.
+    /// Visits the chunks that the box touches in the order of their numbers, from dimension `level` on. `before` is the
+    /// number that the axes before it make; `file_offset` is where the box begins.
     fn chunks(&mut self, level: usize, before: u64, file_offset: u64) -> Result<(), E> {
         let Some(dimension) = self.grid.dimensions.get(level) else {
-            return self.piece(before, file_offset);
+            return self.copy(before, file_offset);
         };
         let chunk = self.chunk(level);
         let axis = &self.grid.axes[dimension.axis];
@@ -146,13 +146,13 @@ impl<'a, E> Walk<'a, E> {
         Ok(())
     }
 
-    /// Box chunks per element of the axis: bytes in the last dimension, elements elsewhere.
+    /// Units of the box per element of the axis: bytes in the last dimension, elements elsewhere.
     fn chunk(&self, level: usize) -> u64 {
         if level + 1 == self.grid.dimensions.len() { self.grid.dimensions[level].step } else { 1 }
     }
 
-    /// The piece of the present box in the present chunk, which has this number.
-    fn piece(&mut self, chunk: u64, box_offset: u64) -> Result<(), E> {
+    /// The copy between the current box and the current chunk, which has this number.
+    fn copy(&mut self, chunk: u64, box_offset: u64) -> Result<(), E> {
         let grid = self.grid;
         let last = grid.dimensions.len() - 1;
         self.loops.clear();
@@ -180,17 +180,17 @@ impl<'a, E> Walk<'a, E> {
                 }
             }
         }
-        let piece = StridedCopy {
+        let copy = StridedCopy {
             chunk,
             chunk_offset: chunk_offset as usize,
             range_offset: (file_offset - self.start) as usize,
             run: run as usize,
             loops: &self.loops,
         };
-        (self.visit)(&piece)
+        (self.visit)(&copy)
     }
 
-    /// Bytes in the present chunk per element of the dimension's axis.
+    /// Bytes in the current chunk per element of the dimension's axis.
     fn chunk_stride(&self, level: usize) -> u64 {
         let axis = self.grid.dimensions[level].axis;
         self.spans[axis + 1..].iter().map(|span| span.length).product::<u64>() * self.grid.item_bytes
