@@ -26,9 +26,7 @@
 //! # The way of a read
 //!
 //! 1. `mount/fuse/mod.rs` receives the kernel's request on a session thread. Session threads reply if the data is in the cache
-//!    and never block on the store; all other requests move, with their reply, to the executor (`mount/fuse/executor.rs`). While
-//!    nothing is decoded, session threads wake without preempting others, and one of them copies (`mount/fuse/read.rs`), since
-//!    the reader after the page cache still copies the previous data.
+//!    and never block on the store; all other requests move, with their reply, to the executor (`mount/fuse/executor.rs`).
 //! 2. `mount/fs/read.rs` knows what the handle is: an array, a sidecar, a companion file, a generated file.
 //! 3. [`array::Array::read_at`] asks `array/geometry/grid.rs` which parts of the **units** (inner chunks of shards, else chunks) the range
 //!    touches: the **bands** of `array/geometry/strips.rs`. A band is the unit itself, unless the cache cannot hold a row of units, or a codec

@@ -133,11 +133,6 @@ impl Engine {
         })
     }
 
-    /// Whether the decoding threads have nothing to do.
-    pub fn is_idle(&self) -> bool {
-        self.workers.are_idle()
-    }
-
     /// Sets how many bytes may be dirty before a writer has to wait (a quarter of the cache's limit, unless set).
     pub fn set_dirty_limit_bytes(&self, limit_bytes: u64) {
         self.dirty_limit_bytes.store(limit_bytes, Ordering::Relaxed);

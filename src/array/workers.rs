@@ -28,8 +28,6 @@ struct Queue {
 struct Shared {
     queue: Mutex<Queue>,
     filled: Condvar,
-    /// Tasks that wait or run.
-    unfinished: AtomicUsize,
 }
 
 /// A fixed number of threads with two queues.
@@ -64,14 +62,12 @@ impl Workers {
 
     /// Queues work that a reader waits for.
     pub fn demand(&self, task: Task) {
-        self.shared.unfinished.fetch_add(1, Ordering::Relaxed);
         self.shared.queue.lock().demanded.push_back(task);
         self.shared.filled.notify_one();
     }
 
     /// Queues work that nobody waits for yet.
     pub fn ahead(&self, task: Task) {
-        self.shared.unfinished.fetch_add(1, Ordering::Relaxed);
         self.shared.queue.lock().ahead.push_back(task);
         self.shared.filled.notify_one();
     }
@@ -91,11 +87,6 @@ impl Workers {
         while *under_way > 0 {
             share.ended.wait(&mut under_way);
         }
-    }
-
-    /// Whether no task waits or runs.
-    pub fn are_idle(&self) -> bool {
-        self.shared.unfinished.load(Ordering::Relaxed) == 0
     }
 
     /// Tasks of the second queue that have not begun.
@@ -160,7 +151,6 @@ fn work(shared: &Shared) {
         if std::panic::catch_unwind(std::panic::AssertUnwindSafe(task)).is_err() {
             log::error!("a decoding task panicked; the request that needed it fails");
         }
-        shared.unfinished.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
