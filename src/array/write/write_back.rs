@@ -444,8 +444,9 @@ impl Inner {
     /// A unit whose bytes are all in the store: clean from now on.
     fn retire(&self, number: u64, state: &mut UnitState, version: Version) {
         self.engine.dirty_bytes.fetch_sub(state.counted, Ordering::AcqRel);
+        self.engine.room.notify();
         state.counted = 0;
-        let bytes = std::mem::replace(&mut state.bytes, Arc::default());
+        let bytes = std::mem::take(&mut state.bytes);
         // Through a lossy codec the store gives back other bytes than were written; raw chunks are not cached, and where
         // bands are less than units their old entries are of another version.
         let is_cut = self.bands.get().is_some_and(Bands::is_cut);
