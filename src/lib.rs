@@ -32,8 +32,7 @@
 //!
 //! 1. `mount/fuse/mod.rs` receives the kernel's request on a session thread. A session thread replies if the data is in
 //!    the cache. It never blocks on the store: any other request moves, with its reply, to the executor
-//!    (`mount/fuse/executor.rs`). When nothing is decoded, session threads wake without preempting the reader, and one of
-//!    them copies (`mount/fuse/read.rs`): the reader still copies the previous data out of the page cache.
+//!    (`mount/fuse/executor.rs`).
 //! 2. `mount/fs/read.rs` knows what the handle is: an array, a sidecar, a companion file, a generated file.
 //! 3. [`array::Array::read_at`] asks `array/geometry/grid.rs` for the parts of chunks that the range touches: the **strips**
 //!    of `array/geometry/strips.rs`. A strip is a whole chunk, unless the cache cannot hold a row of chunks, or a codec

@@ -19,7 +19,7 @@ pub use memory::{Pages, Untouched, keep_freed_memory};
 pub use process::{
     Capabilities, Fork, SignalSet, capabilities, effective_ids, fork, keep_on_exec, leave_session,
     log_to_system, make_room_for_descriptors, mount, never_wait, open_process, real_ids, receive_descriptor,
-    redirect, set_capabilities, unmount, wait_readable, wake_patiently,
+    redirect, set_capabilities, unmount, wait_readable,
 };
 pub use processor::{has_wide_registers, wide};
 

@@ -16,6 +16,7 @@ use crate::array::sync::{self, Mutex};
 use crate::array::workers::Workers;
 use crate::array::write::flush_all::store_each;
 use crate::array::write::semaphore::Semaphore;
+use crate::array::write::streaming::RoomSignal;
 use crate::error::Error;
 use crate::sys::keep_freed_memory;
 
@@ -41,6 +42,8 @@ pub struct Engine {
     dirty_limit_bytes: AtomicU64,
     /// Bytes written and not yet stored.
     pub(super) dirty_bytes: AtomicU64,
+    /// Tells when those become fewer.
+    pub(super) room: RoomSignal,
     /// Chunks loaded because a write covered only a part of them.
     pub(super) bases_read: AtomicU64,
     pub(super) chunks_encoded: AtomicU64,
@@ -123,6 +126,7 @@ impl Engine {
             readers_keep: AtomicBool::new(false),
             dirty_limit_bytes: AtomicU64::new(cache_limit_bytes / 4),
             dirty_bytes: AtomicU64::new(0),
+            room: RoomSignal::default(),
             bases_read: AtomicU64::new(0),
             chunks_encoded: AtomicU64::new(0),
             objects_stored: AtomicU64::new(0),
@@ -131,11 +135,6 @@ impl Engine {
             hanging: Mutex::default(),
             timer: Once::new(),
         })
-    }
-
-    /// Whether the decoding threads have nothing to do.
-    pub fn is_idle(&self) -> bool {
-        self.workers.are_idle()
     }
 
     /// Sets how many bytes may be dirty before writers wait (default: a quarter of the cache limit).

@@ -27,8 +27,6 @@ struct Queue {
 struct Shared {
     queue: Mutex<Queue>,
     filled: Condvar,
-    /// Tasks that are queued or run.
-    unfinished: AtomicUsize,
 }
 
 /// A fixed number of threads with two queues.
@@ -63,14 +61,12 @@ impl Workers {
 
     /// Queues a task that a reader waits for.
     pub fn demand(&self, task: Task) {
-        self.shared.unfinished.fetch_add(1, Ordering::Relaxed);
         self.shared.queue.lock().demanded.push_back(task);
         self.shared.filled.notify_one();
     }
 
     /// Queues a task of readahead, for which no reader waits yet.
     pub fn ahead(&self, task: Task) {
-        self.shared.unfinished.fetch_add(1, Ordering::Relaxed);
         self.shared.queue.lock().ahead.push_back(task);
         self.shared.filled.notify_one();
     }
@@ -90,11 +86,6 @@ impl Workers {
         while *under_way > 0 {
             share.ended.wait(&mut under_way);
         }
-    }
-
-    /// Whether no task is queued or runs.
-    pub fn are_idle(&self) -> bool {
-        self.shared.unfinished.load(Ordering::Relaxed) == 0
     }
 
     /// How many tasks of readahead have not started.
@@ -159,7 +150,6 @@ fn work(shared: &Shared) {
         if std::panic::catch_unwind(std::panic::AssertUnwindSafe(task)).is_err() {
             log::error!("a decoding task panicked; its request fails");
         }
-        shared.unfinished.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

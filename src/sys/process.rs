@@ -1,6 +1,6 @@
 //! Processes, signals and mounts. Part of `sys.rs`; like it, it uses nothing of the crate.
 //!
-//! Manual pages: capabilities(7), fork(2), sched(7), signal(7), mount(2), unix(7).
+//! Manual pages: capabilities(7), fork(2), signal(7), mount(2), unix(7).
 
 use std::ffi::CStr;
 use std::io;
@@ -12,29 +12,6 @@ use super::check;
 pub fn effective_ids() -> (u32, u32) {
     // SAFETY: these calls take nothing and cannot fail.
     unsafe { (libc::geteuid(), libc::getegid()) }
-}
-
-/// Switches the calling thread to SCHED_BATCH (sched(7)), so that it does not preempt a running thread when it wakes, or back.
-/// Threads that it starts inherit the policy. Returns whether the thread is SCHED_BATCH now; any other policy stays.
-pub fn wake_patiently(is_patient: bool) -> io::Result<bool> {
-    let (from, to) = match is_patient {
-        true => (libc::SCHED_OTHER, libc::SCHED_BATCH),
-        false => (libc::SCHED_BATCH, libc::SCHED_OTHER),
-    };
-    let this_thread = 0;
-    // SAFETY: the call takes a number and gives one.
-    let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, this_thread) };
-    check_call(policy)?;
-    if policy != libc::c_long::from(from) {
-        return Ok(false);
-    }
-    // SAFETY: sched_param is made of integers, for which all bytes zero is a value, and the only one for these policies.
-    let parameters: libc::sched_param = unsafe { std::mem::zeroed() };
-    // SAFETY: `parameters` is readable.
-    check_call(unsafe {
-        libc::syscall(libc::SYS_sched_setscheduler, this_thread, to, &raw const parameters)
-    })?;
-    Ok(is_patient)
 }
 
 /// Capabilities of a thread, one bit each (capabilities(7)).
@@ -287,20 +264,6 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
-
-    #[test]
-    fn a_thread_switches_to_batch_and_back() {
-        // SAFETY: the call takes a number and gives one.
-        let policy = || unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
-        let is_ordinary = policy() == libc::c_long::from(libc::SCHED_OTHER);
-        assert_eq!(wake_patiently(true).unwrap(), is_ordinary);
-        if is_ordinary {
-            assert_eq!(policy(), libc::c_long::from(libc::SCHED_BATCH));
-            assert!(!wake_patiently(true).unwrap(), "it has another policy than the ordinary one");
-            assert!(!wake_patiently(false).unwrap());
-            assert_eq!(policy(), libc::c_long::from(libc::SCHED_OTHER));
-        }
-    }
 
     #[test]
     fn room_for_descriptors_is_there_before_they_are() {

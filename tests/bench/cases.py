@@ -123,8 +123,7 @@ class Bench:
         return Mount([self.binaries["zarrfs"], "mount", store, "@", *options], self.binaries["zarrfs"])
 
     def ceiling(self, *options):
-        policy = [] if "direct-io" in options else ["chrt", "--batch", "0"]
-        return Mount([*policy, self.binaries["ceiling"], "@", str(SIZE_BYTES), *options], "fusermount")
+        return Mount([self.binaries["ceiling"], "@", str(SIZE_BYTES), *options], "fusermount")
 
     def alternate(self, ways, *read):
         """Seconds of every way: `runs` rounds of all of them, each round in another order. A way is called with what it calls when

@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::support::mounted::Mount;
 use crate::support::place::*;
 
 #[test]
@@ -273,4 +274,25 @@ fn a_plain_user_mounts_and_unmounts() {
     assert!(fs::read(place.folder.path().join("lon")).unwrap() == place.cat("climate/lon"));
     let sentence = fs::read(place.folder.path().join("sentence")).unwrap_or_default();
     assert!(sentence.is_empty() || text(&sentence).contains("user_allow_other"), "{}", text(&sentence));
+}
+
+#[test]
+fn session_threads_are_by_cores_or_as_many_as_were_asked_for() {
+    let place = Place::demo();
+    for (options, expected) in
+        [(&[][..], 2..=8), (&["-o", "session_threads=1"], 1..=1), (&["--session-threads=5"], 5..=5)]
+    {
+        let Some(mount) = Mount::new(&place.store(), options, "session threads") else { return };
+        assert_eq!(fs::read(mount.path("climate/temperature")).unwrap().len(), 12 * 180 * 360 * 4);
+        let is_session_thread = |task: &fs::DirEntry| {
+            fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.starts_with("fuser-"))
+        };
+        let tasks = fs::read_dir(format!("/proc/{}/task", mount.pid())).unwrap();
+        let count = tasks.map(Result::unwrap).filter(is_session_thread).count();
+        assert!(expected.contains(&count), "{options:?}: {count}");
+        let config: serde_json::Value =
+            serde_json::from_slice(&fs::read(mount.path("__zarrfs__/config.json")).unwrap()).unwrap();
+        assert_eq!(config["session-threads"], count);
+        mount.unmount();
+    }
 }

@@ -191,35 +191,6 @@ fn a_refused_writer_leaves_no_old_pages_to_readers() {
     }
 }
 
-/// How many threads of a process have the policy SCHED_BATCH (sched(7)), which /proc/PID/task/TID/stat tells of as number 41.
-fn patient_threads(pid: u32) -> usize {
-    let is_patient = |thread: &fs::DirEntry| {
-        // It may have ended meanwhile.
-        let Ok(line) = fs::read_to_string(thread.path().join("stat")) else { return false };
-        let (_, behind_name) = line.rsplit_once(')').unwrap();
-        behind_name.split_ascii_whitespace().nth(41 - 3) == Some("3")
-    };
-    fs::read_dir(format!("/proc/{pid}/task")).unwrap().map(Result::unwrap).filter(is_patient).count()
-}
-
-/// Session threads let the reader go on while they only copy for the page cache; a read past it waits for its answer.
-#[test]
-fn who_only_copies_pages_takes_the_processor_from_nobody() {
-    let what = "threads that only copy";
-    if patient_threads(std::process::id()) > 0 {
-        return skip(what, "this is a batch job itself", false);
-    }
-    let store = tempfile::Builder::new().suffix(".zarr").tempdir().unwrap();
-    write_document(&store.path().join("a"), BYTES, SIZE_BYTES / 4, r#"{"name": "bytes"}"#);
-    for (options, are_patient) in [(&[][..], true), (&["--direct-io"], false)] {
-        let Some(mount) = Mount::new(store.path(), options, what) else { return };
-        assert_eq!(patient_threads(mount.pid()), 0, "before anything is read");
-        assert!(fs::read(mount.path("a")).unwrap() == vec![0; SIZE_BYTES]);
-        assert_eq!(patient_threads(mount.pid()) > 0, are_patient, "{options:?}");
-        mount.unmount();
-    }
-}
-
 /// Seconds for which rows are written: `ZARRFS_ROWS_SECONDS=1800` for the long run.
 fn seconds() -> String {
     std::env::var("ZARRFS_ROWS_SECONDS").unwrap_or_else(|_| "6".to_owned())

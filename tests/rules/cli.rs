@@ -85,6 +85,10 @@ fn what_makes_no_sense_is_one_sentence_and_exit_code_2() {
         ("mount a b -o order=G", "invalid value 'G' for '--order <C|F>' [possible values: C, F]"),
         ("mount a b --threads 0", "invalid value '0' for '--threads <N>': 0 is not in 1..=1024"),
         (
+            "mount a b -o session-threads=65",
+            "invalid value '65' for '--session-threads <N>': 65 is not in 1..=64",
+        ),
+        (
             "mount a b --revalidate=-1",
             "invalid value '-1' for '--revalidate <SECONDS>': '-1' is not a number of seconds",
         ),

@@ -184,6 +184,7 @@ impl Array {
         }
         let counted = self.inner.writing.zero();
         self.inner.engine.dirty_bytes.fetch_sub(counted, Ordering::AcqRel);
+        self.inner.engine.room.notify();
         Ok(())
     }
 
@@ -301,6 +302,7 @@ impl Inner {
             self.engine.dirty_bytes.fetch_add(now - state.counted, Ordering::AcqRel);
         } else {
             self.engine.dirty_bytes.fetch_sub(state.counted - now, Ordering::AcqRel);
+            self.engine.room.notify();
         }
         state.counted = now;
     }

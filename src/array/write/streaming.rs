@@ -7,12 +7,12 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::array::Inner;
 use crate::array::geometry::strips;
 use crate::array::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::array::sync::{self, thread};
+use crate::array::sync::{self, Condvar, Mutex};
 use crate::array::write::dirty::ChunkState;
 use crate::array::write::write_back::{DirtyChunks, Which};
 use crate::memory::Buffer;
@@ -22,10 +22,8 @@ const ENOUGH_BYTES: u64 = 8 << 20;
 /// How far a writer gets ahead of the chunks that are being stored, beyond a slab; at least another slab, so that one
 /// fills while the disk takes the other.
 const LEAD_BYTES: u64 = 32 << 20;
-/// How often a writer that waits for room looks for it.
-const ROOM_INTERVAL: Duration = Duration::from_millis(1);
-/// How many times a writer below the limit waits. A store that hangs delays the write, but does not fail it.
-const LEAD_INTERVALS: u32 = 2000;
+/// A writer below the limit waits this long for room. A store that hangs delays the write, but does not fail it.
+const LEAD_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Requests of this length come from programs that write whole chunks.
 const MIN_FULL_REQUEST_BYTES: usize = 16 << 10;
@@ -39,12 +37,29 @@ pub struct FullChunks {
     is_storing: AtomicBool,
 }
 
+/// Wakes writers that wait for room: after each change that may end a wait (fewer dirty bytes of any array, the end of a thread
+/// that stores full units), [`RoomSignal::notify`] is called.
+#[derive(Default)]
+pub struct RoomSignal {
+    /// Held while a writer looks whether there is room, so that no change is missed.
+    lock: Mutex<()>,
+    changed: Condvar,
+}
+
+impl RoomSignal {
+    pub(in crate::array) fn notify(&self) {
+        drop(self.lock.lock());
+        self.changed.notify_all();
+    }
+}
+
 /// Clears `is_storing` however the thread ends, so that writers stop waiting for it.
 struct StoringGuard(Arc<Inner>);
 
 impl Drop for StoringGuard {
     fn drop(&mut self) {
         self.0.writing.full.is_storing.store(false, Ordering::Release);
+        self.0.engine.room.notify();
     }
 }
 
@@ -88,14 +103,20 @@ impl Inner {
 
     /// Waits while other threads store and make room. Returns whether there is room.
     pub(in crate::array) fn waits_for_room(&self) -> bool {
-        let mut left = LEAD_INTERVALS;
-        while self.is_crowded()
-            && self.writing.full.is_storing.load(Ordering::Acquire)
-            && (left > 0 || self.engine.is_over_dirty_limit())
-        {
-            left = left.saturating_sub(1);
-            thread::sleep(ROOM_INTERVAL);
+        let started = Instant::now();
+        let room = &self.engine.room;
+        let mut lock = room.lock.lock();
+        while self.is_crowded() && self.writing.full.is_storing.load(Ordering::Acquire) {
+            let left = LEAD_TIMEOUT.saturating_sub(started.elapsed());
+            if self.engine.is_over_dirty_limit() {
+                room.changed.wait(&mut lock);
+            } else if left.is_zero() {
+                break;
+            } else {
+                let _ = room.changed.wait_for(&mut lock, left);
+            }
         }
+        drop(lock);
         !self.engine.is_over_dirty_limit()
     }
 

@@ -447,8 +447,9 @@ impl Inner {
     /// Makes a chunk clean: all its bytes are in the store.
     fn retire(&self, number: u64, state: &mut ChunkState, version: Version) {
         self.engine.dirty_bytes.fetch_sub(state.counted, Ordering::AcqRel);
+        self.engine.room.notify();
         state.counted = 0;
-        let bytes = std::mem::replace(&mut state.bytes, Arc::default());
+        let bytes = std::mem::take(&mut state.bytes);
         // A lossy codec returns other bytes than were written. Uncompressed chunks are not cached. Where strips are
         // smaller than chunks, their cached entries have an older version.
         let is_cut = self.strips.get().is_some_and(Strips::is_cut);

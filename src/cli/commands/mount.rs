@@ -22,6 +22,9 @@ use crate::cli::{open, output, size};
 const SLAB_SEARCH_TIME: Duration = Duration::from_millis(300);
 const SLAB_SEARCH_NODES: usize = 1000;
 
+/// The most session threads: they reply from memory only, and more would wait for each other.
+const MAX_SESSION_THREADS: u64 = 64;
+
 /// Which users may enter.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum AllowOtherChoice {
@@ -57,6 +60,10 @@ pub struct Arguments {
 
     #[command(flatten)]
     pub engine: EngineArguments,
+
+    /// Threads that take requests from the kernel [default: one per core, at least 2 and at most 8]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_SESSION_THREADS))]
+    pub session_threads: Option<u64>,
 
     /// Decode ahead of programs that read in order
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_value = "on", default_missing_value = "on", hide_possible_values = true)]
@@ -193,6 +200,9 @@ impl Arguments {
         options.truncate_zeroes = matches!(self.truncate, TruncateChoice::Zero);
         options.dirty_limit_bytes = self.dirty_limit.unwrap_or(options.cache_limit_bytes / 4);
         options.threads = self.engine.threads.number();
+        if let Some(threads) = self.session_threads {
+            options.session_threads = threads as usize;
+        }
         options.prefetch = self.prefetch.is_on();
         options.layout = self.layout.layout();
         options.revalidate_seconds = self.revalidate;

@@ -31,8 +31,6 @@ use crate::sys::{self, Fork, SignalSet};
 
 pub use crate::mount::daemon::detach::{unmount, unmount_stale};
 
-/// Threads that take requests from the kernel. They reply from memory only, so few are enough.
-const SESSION_THREADS: usize = 2;
 /// The initial size of the descriptor table.
 const DESCRIPTORS: i32 = 1024;
 /// The kernel's read-ahead for sequential readers, where we may set it: a few requests, so that one is
@@ -205,7 +203,7 @@ fn start(options: Options, open_store: impl FnOnce(bool) -> Result<Arc<dyn Store
     let mounted = options.clone();
     let device = mount_thread.run(move || attach::mount(&mounted))??;
     let mut config = Config::default();
-    config.n_threads = Some(SESSION_THREADS);
+    config.n_threads = Some(options.session_threads);
     let notifier = Arc::new(OnceLock::new());
     let may_register = mount_thread.run(|| has_capability(CAP_SYS_ADMIN)).unwrap_or(false);
     let registering = mount_thread.clone();

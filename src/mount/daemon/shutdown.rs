@@ -100,7 +100,7 @@ impl ActiveMount {
         let deadline = Instant::now() + self.fs.options().stop_deadline;
         // The process exits when the session ends.
         while let Some(rest) = deadline.checked_duration_since(Instant::now()) {
-            std::thread::sleep(rest.min(Duration::from_millis(100)));
+            std::thread::sleep(rest);
         }
         log::warn!("{} files were still open at the deadline", self.fs.open_handles());
         self.exit();

@@ -83,14 +83,6 @@ impl FileSystem {
         )
     }
 
-    /// Whether this handle reads through the page cache while no chunk is being decoded.
-    pub fn only_copies(&self, handle: u64) -> bool {
-        self.engine.is_idle()
-            && self.handles.get(handle).is_some_and(
-                |handle| matches!(&*handle, Handle::Array { cache_mode, .. } if !cache_mode.is_direct()),
-            )
-    }
-
     fn read_within<'a>(
         &self,
         handle: u64,

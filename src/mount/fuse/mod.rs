@@ -36,7 +36,7 @@ use crate::mount::fuse::attr::{file_attr, from_offset, look_ahead, no_entry, unk
 use crate::mount::fuse::executor::{Executor, Reply, guard};
 use crate::mount::fuse::invalidate::SharedNotifier;
 use crate::mount::fuse::passthrough::Passthrough;
-use crate::mount::fuse::read::{ReadRequest, Turns};
+use crate::mount::fuse::read::ReadRequest;
 use crate::mount::fuse::store_executor::StoreExecutor;
 
 /// How many requests the kernel keeps in flight by itself (readahead).
@@ -97,8 +97,6 @@ pub struct Fuse {
     passthrough: Arc<Passthrough>,
     /// The process of a thread.
     process_of: fn(u32) -> Option<u32>,
-    /// Which session thread serves reads from the page cache.
-    turns: Turns<ReadRequest>,
 }
 
 impl Fuse {
@@ -119,7 +117,6 @@ impl Fuse {
             store_executor,
             passthrough: Arc::new(passthrough),
             process_of,
-            turns: Turns::default(),
         }
     }
 

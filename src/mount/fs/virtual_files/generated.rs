@@ -85,6 +85,7 @@ impl FileSystem {
             "allow-other": options.allow_other.word(),
             "cache-size": options.cache_limit_bytes,
             "threads": options.threads,
+            "session-threads": options.session_threads,
             "prefetch": options.prefetch,
             "byte-order": if options.layout.byte_order == ByteOrder::Big { "big" } else { "little" },
             "order": if options.layout.order == Order::F { "F" } else { "C" },

@@ -2,9 +2,8 @@
 //!
 //!     ceiling MOUNTPOINT SIZE_BYTES [direct-io]
 //!
-//! Serves until it is unmounted. As in zarrfs: two session threads, requests of up to 512 KiB through the page cache and of 1 MiB
-//! past it, KEEP_CACHE. Who mounts it raises the read-ahead and, but for direct-io, runs it under SCHED_BATCH, which the threads
-//! of zarrfs have while they only copy.
+//! Serves until it is unmounted. As in zarrfs: a session thread per core, at least 2 and at most 8, requests of up to 512 KiB through
+//! the page cache and of 1 MiB past it, KEEP_CACHE. The caller raises the read-ahead.
 
 use std::ffi::OsStr;
 use std::time::{Duration, UNIX_EPOCH};
@@ -95,7 +94,7 @@ fn main() {
     let (mountpoint, size_bytes) = (&arguments[1], arguments[2].parse().expect("SIZE_BYTES is a number"));
     let is_direct = arguments.get(3).is_some_and(|word| word == "direct-io");
     let mut config = Config::default();
-    config.n_threads = Some(2);
+    config.n_threads = Some(std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 8));
     config.mount_options = vec![MountOption::RO, MountOption::FSName("ceiling".to_owned())];
     if !is_direct {
         config.mount_options.push(MountOption::CUSTOM("max_read=524288".to_owned()));
