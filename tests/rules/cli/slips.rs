@@ -124,3 +124,25 @@ fn a_number_for_a_bool_is_read_and_noted() {
     }
     assert!(stderr.trim_end().ends_with("0 damaged"), "{stderr}");
 }
+
+#[test]
+fn links_and_fifos_are_no_zarr() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::create_dir_all(at("etc/sub")).unwrap();
+    for (target, link) in [("/proc/self", "out"), ("nowhere", "dangling"), ("loop", "loop"), (".", "again")] {
+        std::os::unix::fs::symlink(target, at("etc").join(link)).unwrap();
+    }
+    assert!(Command::new("mkfifo").arg(at("etc/fifo")).arg(at("etc/sub/fifo")).status().unwrap().success());
+    let store = at("etc").to_str().unwrap().to_owned();
+    for arguments in [&["ls"][..], &["check"], &["cat", "a"]] {
+        let arguments = [&[arguments[0], &store], &arguments[1..]].concat();
+        let (code, stdout, stderr) = outcome(&run(&arguments));
+        assert_eq!((code, stdout.as_str()), (1, ""), "{arguments:?}: {stderr}");
+        assert!(stderr.contains("not a Zarr store") && stderr.contains("again: "), "{stderr}");
+    }
+    // A document that cannot be read is Zarr.
+    fs::create_dir(at("etc/broken")).unwrap();
+    std::os::unix::fs::symlink("nowhere", at("etc/broken/zarr.json")).unwrap();
+    assert_eq!(outcome(&run(&["ls", &store])).0, 0);
+}
