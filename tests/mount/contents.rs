@@ -224,3 +224,29 @@ fn missing_chunks_are_holes_while_nobody_writes() {
     drop(writer);
     assert!(place.umount().status.success());
 }
+
+/// A lab folder: stores, and links to stores that may not or cannot be followed. Each sidecar says why.
+#[test]
+fn links_that_cannot_be_followed_are_listed_with_a_reason() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::demo();
+    for (target, link) in [("/proc/self", "out"), ("nowhere", "dangling"), ("loop", "loop"), (".", "again")] {
+        std::os::unix::fs::symlink(target, place.store().join(link)).unwrap();
+    }
+    place.mount(&[]);
+    for (link, reason) in [
+        ("out", "--follow-symlinks"),
+        ("dangling", "does not exist"),
+        ("loop", "symbolic"),
+        ("again", "back up"),
+    ] {
+        let sidecar = place.path(&format!("{link}.json"));
+        assert!(fs::metadata(&sidecar).unwrap().len() > 0, "{link}");
+        let sidecar: serde_json::Value = serde_json::from_slice(&fs::read(&sidecar).unwrap()).unwrap();
+        assert!(sidecar["error"].as_str().unwrap().contains(reason), "{sidecar}");
+        assert!(fs::metadata(place.path(link)).is_ok() && File::open(place.path(link)).is_err(), "{link}");
+    }
+    assert!(place.umount().status.success());
+}
