@@ -250,3 +250,22 @@ fn links_that_cannot_be_followed_are_listed_with_a_reason() {
     }
     assert!(place.umount().status.success());
 }
+
+/// A background mount where no system log listens says so once, and how to keep the reasons.
+#[test]
+fn a_mount_without_a_system_log_says_so() {
+    if !can_mount() {
+        return;
+    }
+    let hears = std::path::Path::new("/dev/log").exists();
+    let place = Place::demo();
+    let log = tempfile::NamedTempFile::new().unwrap();
+    for (options, warns) in [(vec![], !hears), (vec!["--log-file", log.path().to_str().unwrap()], false)] {
+        let output = place.mount_command(&options).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{text}");
+        assert_eq!(text.matches("no system log listens").count(), usize::from(warns), "{text}");
+        assert_eq!(text.contains("--log-file"), warns, "{text}");
+        assert!(place.umount().status.success());
+    }
+}
