@@ -70,7 +70,7 @@ gone
 fails mount -t zarrfs -o cache_sise=1G "$store" mnt
 says "did you mean 'cache-size'"
 mount -v -n -s -t zarrfs -o cache_sise=1G "$store" mnt 2>said
-says "unknown option 'cache_sise=1G' passed over"
+says "ignoring the unknown option 'cache_sise=1G'"
 fails mount -t zarrfs "$store" mnt
 says "is busy"
 exec 3<mnt/small/answer
