@@ -105,6 +105,25 @@ impl Error {
         Error::Corrupt { key: key.into(), reason: reason.into() }
     }
 
+    /// Why the objects at `key` could not be stored when this was the last failure of their array: without the key where it
+    /// is the reason for all of them, `None` where it concerns another object only.
+    pub fn reason_for(&self, key: &str) -> Option<String> {
+        let text = self.to_string();
+        let (failed, is_of_one) = match self {
+            Error::Store { key, .. } | Error::Stale { key } | Error::TimedOut { key } => (key, false),
+            Error::Metadata { key, .. }
+            | Error::Unsupported { key, .. }
+            | Error::Corrupt { key, .. }
+            | Error::TooLarge { key, .. }
+            | Error::Unencodable { key, .. } => (key, true),
+            Error::InvalidValue(_) | Error::CutShort { .. } | Error::ReadOnly(_) | Error::Usage(_) => {
+                return Some(text);
+            }
+        };
+        let reason = text.strip_prefix(failed.as_str()).and_then(|rest| rest.strip_prefix(": "));
+        (failed == key || !is_of_one).then(|| reason.unwrap_or(&text).to_owned())
+    }
+
     /// The error number for the kernel, and so for the program that reads.
     pub fn errno(&self) -> i32 {
         match self {
@@ -177,6 +196,12 @@ mod tests {
         let busy = Error::busy("a", "attributes changed concurrently; gave up after 10 attempts");
         assert_eq!(busy.to_string(), "a: attributes changed concurrently; gave up after 10 attempts");
         assert_eq!(busy.errno(), libc::EBUSY);
+        let full = Error::store("a/c/0", "rename", std::io::Error::from_raw_os_error(libc::ENOSPC));
+        let reason = Some("cannot rename: No space left on device (os error 28)".to_owned());
+        assert_eq!((full.reason_for("a/c/0"), full.reason_for("a/c/1")), (reason.clone(), reason));
+        let value = Error::Unencodable { key: "a/c/0".to_owned(), reason: "300".to_owned() };
+        assert_eq!(value.reason_for("a/c/0").as_deref(), Some("cannot be encoded: 300"));
+        assert_eq!(value.reason_for("a/c/1"), None, "the value is not in that chunk");
         assert_eq!(grouped(0) + &grouped(999) + &grouped(123_456), "0999123,456");
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use zarrfs::error::{Error, Result};
-use zarrfs::hierarchy::{Node, Tree};
+use zarrfs::hierarchy::{DOCUMENT_NAMES, Node, Tree};
 use zarrfs::metadata::ArrayMetadata;
 use zarrfs::nearest::nearest;
 use zarrfs::store::Store;
@@ -26,19 +26,45 @@ pub fn zarr_store_for_others(location: &str, follow_symlinks: bool) -> Result<Ar
 }
 
 fn with_zarr(store: Arc<dyn Store>) -> Result<Arc<dyn Store>> {
+    let mut not_entered: Option<Error> = None;
     for (folders, visit) in Tree::new(store.clone()).walk("", usize::MAX).enumerate() {
         let is_trace = match visit.node {
             Ok(Node::Group { metadata, .. }) => metadata.zarr_format.is_some(),
-            Ok(_) | Err(_) => true,
+            Ok(Node::Array { .. }) => true,
+            Ok(Node::Broken { error, .. }) | Err(error) => {
+                let is_document = is_of_document(store.as_ref(), &error);
+                not_entered = not_entered.or(Some(error));
+                is_document
+            }
         };
         if is_trace || folders > MAX_FOLDERS_SEARCHED {
             return Ok(store);
         }
     }
+    let not_entered = not_entered.map(|error| format!("; not all of these can be entered: {error}"));
     Err(Error::Usage(format!(
-        "{}: not a Zarr store: no zarr.json (Zarr v3), .zgroup or .zarray (v2) or meta (v1) is in it or in the folders below it",
-        store.describe()
+        "{}: not a Zarr store: no zarr.json (Zarr v3), .zgroup or .zarray (v2) or meta (v1) is in it or in the folders below it{}",
+        store.describe(),
+        not_entered.unwrap_or_default()
     )))
+}
+
+/// Whether a node is broken by a document that is there, and not because its folder cannot be entered: many folders
+/// without any Zarr in them have links that cannot be followed.
+fn is_of_document(store: &dyn Store, error: &Error) -> bool {
+    match error {
+        Error::Store { key, .. } => {
+            let (folder, document) = key.rsplit_once('/').unwrap_or(("", key));
+            DOCUMENT_NAMES.contains(&document)
+                && store.list(folder).is_ok_and(|names| names.iter().any(|entry| entry.name == document))
+        }
+        // A link that leads back up, or a folder that is nested too deep.
+        Error::Unsupported { key, .. } => {
+            let document = key.rsplit('/').next().unwrap_or(key);
+            DOCUMENT_NAMES.contains(&document) || document == "meta"
+        }
+        _ => true,
+    }
 }
 
 /// A path in the store for display.

@@ -15,7 +15,7 @@ use crate::metadata::{self, ArrayMetadata, Document, GroupMetadata, MAX_DOCUMENT
 use crate::store::{Info, ObjectVersion, Store, join, read_whole};
 
 /// Names of documents. No node has such a name.
-pub(super) const DOCUMENT_NAMES: [&str; 5] = ["zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"];
+pub const DOCUMENT_NAMES: [&str; 5] = ["zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"];
 /// A v2 group, for a folder that has only a `.zmetadata`.
 const V2_GROUP: &[u8] = br#"{"zarr_format":2}"#;
 /// The longest `meta` that is read: any program may write files of that name.

@@ -15,6 +15,7 @@ mod walk;
 #[cfg(test)]
 mod tests;
 
+pub use documents::DOCUMENT_NAMES;
 pub use lineage::MAX_DEPTH;
 pub use tree::{Child, Node, Tree};
 pub use walk::{Visit, Walk};

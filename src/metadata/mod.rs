@@ -138,6 +138,15 @@ impl ArrayMetadata {
             && self.chunk_keys == other.chunk_keys
             && self.codecs == other.codecs
     }
+
+    /// What the document says against the specification and is read nevertheless, and how.
+    pub fn deviation(&self) -> Option<String> {
+        let fill = self.document.get("fill_value")?;
+        let is_number_for_bool =
+            self.zarr_format == ZarrFormat::V3 && self.data_type == DataType::Bool && fill.is_number();
+        let truth = self.fill_value.bytes.first() == Some(&1);
+        is_number_for_bool.then(|| format!("fill_value: {fill} is no bool of Zarr v3; it is read as {truth}"))
+    }
 }
 
 /// A group's document.

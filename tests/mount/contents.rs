@@ -224,3 +224,48 @@ fn missing_chunks_are_holes_while_nobody_writes() {
     drop(writer);
     assert!(place.umount().status.success());
 }
+
+/// A lab folder: stores, and links to stores that may not or cannot be followed. Each sidecar says why.
+#[test]
+fn links_that_cannot_be_followed_are_listed_with_a_reason() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::demo();
+    for (target, link) in [("/proc/self", "out"), ("nowhere", "dangling"), ("loop", "loop"), (".", "again")] {
+        std::os::unix::fs::symlink(target, place.store().join(link)).unwrap();
+    }
+    place.mount(&[]);
+    for (link, reason) in [
+        ("out", "--follow-symlinks"),
+        ("dangling", "does not exist"),
+        ("loop", "symbolic"),
+        ("again", "back up"),
+    ] {
+        let sidecar = place.path(&format!("{link}.json"));
+        assert!(fs::metadata(&sidecar).unwrap().len() > 0, "{link}");
+        let sidecar: serde_json::Value = serde_json::from_slice(&fs::read(&sidecar).unwrap()).unwrap();
+        assert!(sidecar["error"].as_str().unwrap().contains(reason), "{sidecar}");
+        assert!(fs::metadata(place.path(link)).is_ok() && File::open(place.path(link)).is_err(), "{link}");
+    }
+    assert!(place.umount().status.success());
+}
+
+/// A background mount where no system log listens says so once, and how to keep the reasons.
+#[test]
+fn a_mount_without_a_system_log_says_so() {
+    if !can_mount() {
+        return;
+    }
+    let hears = std::path::Path::new("/dev/log").exists();
+    let place = Place::demo();
+    let log = tempfile::NamedTempFile::new().unwrap();
+    for (options, warns) in [(vec![], !hears), (vec!["--log-file", log.path().to_str().unwrap()], false)] {
+        let output = place.mount_command(&options).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{text}");
+        assert_eq!(text.matches("no system log listens").count(), usize::from(warns), "{text}");
+        assert_eq!(text.contains("--log-file"), warns, "{text}");
+        assert!(place.umount().status.success());
+    }
+}

@@ -86,12 +86,34 @@ fn umount_refuses_and_force_goes_through() {
         text.contains("not unmounted") && text.contains("plain/c/0/0") && text.contains("No space"),
         "{text}"
     );
+    // The reason is the array's, and names no other chunk than the one it stands beside.
+    for line in text.lines().filter(|line| line.contains('[')) {
+        assert_eq!(line.matches("plain/c/").count(), 1, "{text}");
+    }
     assert!(stuck.mount.is_mounted());
     assert!(fs::read(stuck.mount.path("plain")).unwrap() == stuck.written);
     let forced = stuck.mount.umount(&["--force"]);
     let text = String::from_utf8_lossy(&forced.stderr).into_owned();
-    assert!(forced.status.success(), "{text}");
+    assert_eq!(forced.status.code(), Some(1), "{text}");
+    assert!(text.contains("could not be stored") && text.contains("plain/c/0/0"), "{text}");
     stuck.assert_lost();
+}
+
+/// The daemon goes on trying, and the command says what is not stored and until when.
+#[test]
+fn force_names_what_is_not_stored() {
+    if own_process::has_run() {
+        return;
+    }
+    let Some(stuck) = Stuck::new(LONG) else { return };
+    let forced = stuck.mount.umount(&["--force"]);
+    let text = String::from_utf8_lossy(&forced.stderr).into_owned();
+    assert_eq!(forced.status.code(), Some(1), "{text}");
+    assert!(!stuck.mount.is_mounted());
+    let daemon = format!("(process {}) tries to store them until 20", stuck.mount.pid());
+    assert!(text.contains("plain/c/0/0") && text.contains(&daemon), "{text}");
+    stuck.faults.clear();
+    stuck.assert_stored();
 }
 
 #[test]

@@ -14,6 +14,7 @@ pub mod uncompressed;
 use std::collections::HashMap;
 use std::ops::{ControlFlow, Deref, Range};
 use std::sync::{Arc, Weak};
+use std::time::SystemTime;
 
 use crate::array::cache::{Content, Key, Loaded, Peek, Version};
 use crate::array::geometry::strided_copy::{CopyBatch, StridedCopy};
@@ -148,6 +149,11 @@ impl Array {
         inner.look_afresh();
         inner.served.forget(&changed);
         Ok(false)
+    }
+
+    /// When another program made the newest change of chunks that was seen, by a reader or by [`Array::revalidate`].
+    pub fn changed_at(&self) -> Option<SystemTime> {
+        self.inner.served.changed_at()
     }
 }
 

@@ -7,6 +7,7 @@
 //! incomplete.
 
 use std::collections::HashMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::array::sync::{Condvar, Mutex};
 use crate::error::Result;
@@ -32,6 +33,8 @@ struct State {
     is_complete: bool,
     /// How many times [`SeenVersions::look`] was called.
     looks: u64,
+    /// When another program made the newest change that was seen.
+    changed_at: Option<SystemTime>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,6 +75,14 @@ impl State {
         }
     }
 
+    /// Another program changed an object: at the time of the new one, or about now where that is no newer than the old.
+    fn note_change_of(&mut self, old: Option<ObjectVersion>, new: Option<ObjectVersion>) {
+        let newer = new.filter(|new| old.is_none_or(|old| old.mtime_ns < new.mtime_ns));
+        let at = newer.and_then(|new| u64::try_from(new.mtime_ns).ok()).map(Duration::from_nanos);
+        let at = at.and_then(|at| UNIX_EPOCH.checked_add(at)).unwrap_or_else(SystemTime::now);
+        self.changed_at = self.changed_at.max(Some(at));
+    }
+
     /// Records that a reader received something of this version. If readers have seen another version, some of what
     /// they hold is old.
     fn note(&mut self, key: &str, version: Option<ObjectVersion>) {
@@ -81,6 +92,7 @@ impl State {
         if seen.version == version {
             return;
         }
+        self.note_change_of(seen.version, version);
         match self.replacing.get_mut(key) {
             Some(replacing) if !replacing.found.contains(&version) => replacing.found.push(version),
             Some(_) => {}
@@ -219,14 +231,21 @@ impl SeenVersions {
                 state.objects.get(key).copied()
             };
             let Some(seen) = seen else { return Ok(true) };
-            if version_of(store, key)? == seen.version {
+            let now = version_of(store, key)?;
+            if now == seen.version {
                 return Ok(true);
             }
-            let state = self.state.lock();
+            let mut state = self.state.lock();
             if !state.replacing.contains_key(key) && state.objects.get(key) == Some(&seen) {
+                state.note_change_of(seen.version, now);
                 return Ok(false);
             }
         }
+    }
+
+    /// When another program made the newest change that was seen; `None` if none was.
+    pub fn changed_at(&self) -> Option<SystemTime> {
+        self.state.lock().changed_at
     }
 
     /// Removes objects that are no longer what readers received.

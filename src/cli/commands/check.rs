@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use zarrfs::array::{Array, Engine, Layout};
 use zarrfs::error::Error;
 use zarrfs::hierarchy::{Node, Tree};
+use zarrfs::metadata::ArrayMetadata;
 
 use crate::cli::exit::{Exit, Outcome};
 use crate::cli::options::{LogArguments, StoreArguments, ThreadsArguments};
@@ -72,6 +73,7 @@ impl Arguments {
             match visit.node {
                 Ok(Node::Group { .. }) => {}
                 Ok(Node::Array { metadata, .. }) => {
+                    findings.note_deviation(&metadata);
                     match Array::open(&engine, &store, path, metadata, Layout::default()) {
                         Ok(array) => findings.check(path, &array, self.threads.number()),
                         Err(error) => findings.refused(&error),
@@ -108,6 +110,14 @@ impl Findings {
         self.chunks += outcome.sound + outcome.damaged;
         self.missing += u128::from(outcome.missing);
         self.damaged += damaged.into_inner().len() as u64;
+    }
+
+    /// What is read though the specification does not allow it is no damage.
+    fn note_deviation(&self, metadata: &ArrayMetadata) {
+        if let Some(deviation) = metadata.deviation() {
+            let key = &metadata.document_key;
+            self.bar.suspend(|| output::note(format_args!("zarrfs: note: {key}: {deviation}")));
+        }
     }
 
     /// A node that could not be opened: damage where its document or the store is at fault, and only not checked

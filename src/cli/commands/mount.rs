@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, Parser, ValueEnum};
 use zarrfs::array::{Array, Engine, Layout};
 use zarrfs::hierarchy::{Node, Tree};
-use zarrfs::mount::daemon::session;
+use zarrfs::mount::daemon::{session, syslog};
 use zarrfs::mount::options::{AllowOther, Options};
 use zarrfs::store::{Store, local_path};
 
@@ -164,6 +164,7 @@ impl Arguments {
         }
         let location = self.store.clone();
         let foreground = self.foreground;
+        let is_unheard = !foreground && log.needs_system_log() && !syslog::is_heard();
         let (cache_limit_bytes, layout) = (options.cache_limit_bytes, options.layout);
         // The log file is created only after the checks of `run`: it must not be inside the store.
         session::run(options, foreground, move |for_others| {
@@ -180,6 +181,11 @@ impl Arguments {
         })?;
         if !foreground {
             warn_of_slabs(&zarrfs::store::open(&self.store, follow_symlinks)?, cache_limit_bytes, layout);
+        }
+        if is_unheard {
+            output::note(format_args!(
+                "zarrfs: warning: no system log listens here, so that the reasons of failures go nowhere: name a file with --log-file"
+            ));
         }
         Ok(())
     }

@@ -44,6 +44,11 @@ impl Log {
         self.file.as_deref()
     }
 
+    /// Whether messages go to standard error, which of a daemon is the system log.
+    pub fn needs_system_log(&self) -> bool {
+        self.file.is_none() && self.filter != "off"
+    }
+
     /// Starts logging.
     pub fn start(self) -> Result<()> {
         let mut builder = Builder::new();

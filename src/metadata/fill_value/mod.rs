@@ -4,7 +4,7 @@
 //! Uses `json`, `data_type`, `number`. The way back to JSON is in `json.rs`.
 //!
 //! Besides what the specifications allow, forms in real stores are accepted: numbers as strings and scalars as lists
-//! of one (NCZarr), integers written `1.0`, `"+Infinity"`. A value that does not fit the type is an error, never truncated.
+//! of one (NCZarr), integers written `1.0`, `"+Infinity"`, 0 and 1 for a bool. A value that does not fit the type is an error, never truncated.
 
 mod decimal;
 mod json;

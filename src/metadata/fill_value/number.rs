@@ -11,8 +11,8 @@ use crate::metadata::data_type::minifloat::Minifloat;
 use crate::metadata::json;
 use crate::metadata::json::fault::{Fault, ParseResult};
 
-/// Appends the bytes of a number of `data_type`. `is_loose` accepts what v1 and v2 writers leave: 0 and 1 for
-/// false and true, and the reverse.
+/// Appends the bytes of a number of `data_type`. A bool may be 0 or 1. `is_loose` accepts what else v1 and v2
+/// writers leave: these as strings, and a bool for a number.
 pub fn append(data_type: &DataType, value: &Value, is_loose: bool, bytes: &mut Vec<u8>) -> ParseResult<()> {
     use DataType::*;
     match data_type {
@@ -89,7 +89,8 @@ fn in_range(number: i128, low: i128, high: i128, value: &Value) -> ParseResult<i
 fn boolean(value: &Value, is_loose: bool) -> ParseResult<u8> {
     match value {
         Value::Bool(truth) => Ok(u8::from(*truth)),
-        _ if is_loose => match integer(value, true) {
+        // zarrita wrote 0 and 1 into v3 documents, and zarr-python and tensorstore read them.
+        _ if is_loose || value.is_number() => match integer(value, is_loose) {
             Ok(number @ (0 | 1)) => Ok(number as u8),
             _ => Err(not_a("bool", value)),
         },
@@ -326,7 +327,11 @@ mod tests {
     #[test]
     fn booleans() {
         assert_eq!(v3(json!("bool"), "true").unwrap(), [1]);
-        assert!(v3(json!("bool"), "1").is_err());
+        assert_eq!(v3(json!("bool"), "1").unwrap(), [1]);
+        assert_eq!(v3(json!("bool"), "0").unwrap(), [0]);
+        for fill in ["2", "-1", "0.5", "\"1\"", "null"] {
+            assert!(v3(json!("bool"), fill).is_err(), "{fill}");
+        }
         for (fill, byte) in [("false", 0), ("true", 1), ("0", 0), ("1.0", 1), ("[false]", 0)] {
             assert_eq!(v2(json!("|b1"), fill).unwrap(), [byte], "{fill}");
         }

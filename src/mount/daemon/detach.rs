@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
+
 use crate::error::{Error, Result};
 use crate::mount::daemon::exit_status::read_lost;
 use crate::mount::daemon::procfs::{
@@ -36,8 +38,8 @@ fn refuse<T>(sentence: String) -> Result<T> {
 
 /// Unmounts, and returns when the daemon has written everything and exited. Fails with the reason when
 /// something cannot be written, when the mount is busy (naming the programs that use it), and when the daemon
-/// does not reply; `force` detaches at once. The mount of a crashed daemon is detached; this is a failure if
-/// the mount was writable.
+/// does not reply; `force` detaches at once, and fails with a list of what is not stored by then. The mount of a
+/// crashed daemon is detached; this is a failure if the mount was writable.
 pub fn unmount(mountpoint: &Path, force: bool) -> Result<()> {
     let entry = find(mountpoint)?;
     let shown = mountpoint.display();
@@ -52,7 +54,11 @@ pub fn unmount(mountpoint: &Path, force: bool) -> Result<()> {
             "not unmounted: the daemon of {shown} does not respond; wait for its store, or detach it with --force"
         ));
     }
-    let mut tries = 0;
+    let (mut tries, mut not_stored) = (0, String::new());
+    if force && !entry.is_read_only && matches!(daemon, DaemonState::Running(..)) {
+        // Nobody can ask for it once the mount is detached.
+        not_stored = unsaved_text(&entry.mountpoint).unwrap_or_default();
+    }
     loop {
         // Again for each attempt: the programs that held the mount may have written meanwhile.
         if stores {
@@ -75,21 +81,20 @@ pub fn unmount(mountpoint: &Path, force: bool) -> Result<()> {
             Err(error) => return refuse(format!("cannot unmount {shown}: {error}")),
         }
     }
-    let DaemonState::Running(daemon, outcome) = daemon else {
+    let DaemonState::Running(daemon) = daemon else {
         log::warn!("{shown} is detached; cannot wait for its daemon from here");
         return Ok(());
     };
     let timeout_ms = if force { FORCED_END_MS } else { DAEMON_END_MS };
-    match sys::wait_readable(daemon.as_fd(), timeout_ms) {
-        Ok(true) => match outcome.and_then(read_lost) {
+    match sys::wait_readable(daemon.process.as_fd(), timeout_ms) {
+        Ok(true) => match daemon.outcome.and_then(read_lost) {
             None => Ok(()),
             Some(_) if entry.is_read_only => Ok(()),
-            Some(lost) if force => {
-                log::warn!("{}", loss_report(mountpoint, &lost));
-                Ok(())
-            }
             Some(lost) => refuse(loss_report(mountpoint, &lost)),
         },
+        Ok(false) if force && !not_stored.is_empty() => {
+            refuse(delay_report(mountpoint, &daemon, &not_stored))
+        }
         Ok(false) if force => {
             log::warn!("{shown} is detached; its daemon exits when programs have closed their files there");
             Ok(())
@@ -105,6 +110,20 @@ fn loss_report(mountpoint: &Path, lost: &str) -> String {
         return format!("{shown} is unmounted, but its daemon crashed; writes that were not synced are lost");
     }
     format!("{shown} is unmounted, but some writes could not be stored. Lost{}", as_list(lost))
+}
+
+/// What is not stored when a mount was detached by force, and how long its daemon goes on trying.
+fn delay_report(mountpoint: &Path, daemon: &RunningDaemon, not_stored: &str) -> String {
+    let until = SignedDuration::try_from(daemon.stop_deadline).ok();
+    let until = until.and_then(|grace| Timestamp::now().checked_add(grace).ok());
+    format!(
+        "{} is detached, but some writes were not stored by then{}Its daemon (process {}) tries to store them until {}, \
+         longer only while it makes progress or programs have files open there, and then exits: what is not stored then is lost",
+        mountpoint.display(),
+        as_list(not_stored),
+        daemon.pid,
+        until.map_or_else(|| "its stop-deadline".to_owned(), |until| format!("{until:.0}")),
+    )
 }
 
 /// Lets the daemon store everything before the mount is detached, so that the cause of a failure can still be
@@ -132,11 +151,13 @@ fn store_all(entry: &MountEntry) -> Result<()> {
 
 /// A list of the keys that are not stored, for an error.
 fn unsaved(mountpoint: &Path) -> String {
+    unsaved_text(mountpoint).map(|text| as_list(&text)).unwrap_or_default()
+}
+
+/// The keys that are not stored, one a line; `None` if the daemon does not say.
+fn unsaved_text(mountpoint: &Path) -> Option<String> {
     let path = mountpoint.join(INTERNALS).join(UNSAVED);
-    let Some(Ok(text)) = with_timeout(DAEMON_TIMEOUT, move || fs::read_to_string(path)) else {
-        return String::new();
-    };
-    as_list(&text)
+    with_timeout(DAEMON_TIMEOUT, move || fs::read_to_string(path))?.ok()
 }
 
 /// Lines as a list at the end of a sentence.
@@ -220,8 +241,8 @@ fn is_daemon_gone(error: &io::Error) -> bool {
 
 /// The state of a mount's daemon.
 enum DaemonState {
-    /// It runs as this process, and reports its exit status in this file, if that is readable.
-    Running(OwnedFd, Option<fs::File>),
+    /// It runs as a process that this command can wait for.
+    Running(RunningDaemon),
     /// It replies, but this command cannot wait for it: it does not admit this user, or its process id
     /// belongs to another process here.
     Unknown,
@@ -229,6 +250,16 @@ enum DaemonState {
     Silent,
     /// It has crashed.
     Dead,
+}
+
+/// A daemon that replies.
+struct RunningDaemon {
+    process: OwnedFd,
+    pid: u32,
+    /// The file that it reports its exit status in, if that is readable.
+    outcome: Option<fs::File>,
+    /// How long it goes on trying to store what it cannot store.
+    stop_deadline: Duration,
 }
 
 /// The state of a mount's daemon, as the mount itself reports it.
@@ -254,7 +285,10 @@ fn process_of(config: &str) -> Option<DaemonState> {
     let ticks = config.get("process_start_ticks")?.as_u64()?;
     let process = sys::open_process(pid).ok()?;
     let outcome = config.get("outcome").and_then(|path| fs::File::open(path.as_str()?).ok());
-    (start_ticks(pid) == Some(ticks)).then_some(DaemonState::Running(process, outcome))
+    let stop_deadline = config.get("stop-deadline").and_then(serde_json::Value::as_f64);
+    let stop_deadline = Duration::try_from_secs_f64(stop_deadline.unwrap_or_default()).unwrap_or_default();
+    let daemon = RunningDaemon { process, pid, outcome, stop_deadline };
+    (start_ticks(pid) == Some(ticks)).then_some(DaemonState::Running(daemon))
 }
 
 fn busy(mountpoint: &Path, entry: &MountEntry) -> String {

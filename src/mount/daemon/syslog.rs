@@ -8,6 +8,7 @@ use std::ffi::CString;
 use std::fs;
 use std::io::{self, BufRead, BufReader, PipeReader};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -20,8 +21,17 @@ use crate::sys;
 const LAST_LINES: Duration = Duration::from_secs(1);
 const STANDARD_ERROR: i32 = 2;
 
+/// Where syslog(3) sends messages to.
+const SYSTEM_LOG: &str = "/dev/log";
+
 /// Signals that everything has been forwarded.
 static FORWARDED: OnceLock<Mutex<Receiver<()>>> = OnceLock::new();
+
+/// Whether a system log listens: in many containers there is none, and what is sent to it goes nowhere.
+pub fn is_heard() -> bool {
+    let takes_datagrams = UnixDatagram::unbound().and_then(|socket| socket.connect(SYSTEM_LOG));
+    takes_datagrams.is_ok() || UnixStream::connect(SYSTEM_LOG).is_ok()
+}
 
 /// Redirects standard error to the system log.
 pub fn take_standard_error() -> io::Result<()> {

@@ -130,6 +130,13 @@ impl FileSystem {
         Ok(Stat { attributes, valid_for })
     }
 
+    /// The attributes of an array's file: its time moves when another program is seen to have changed chunks.
+    fn as_new_as_chunks(&self, path: &str, info: Info) -> Info {
+        let open = self.inodes.existing(&Entity::new(Kind::Array, path)).and_then(|inode| inode.open_array());
+        let changed_at = open.and_then(|open| open.array.as_ref().ok()?.changed_at());
+        Info { mtime: changed_at.map_or(info.mtime, |at| at.max(info.mtime)), ..info }
+    }
+
     /// Owner, mode, time and size of an entity.
     fn facts(&self, entity: &Entity, cached: &CachedNode, blocking: Blocking) -> FsResult<(Info, u64)> {
         const GONE: Failure = Failure::Errno(libc::ENOENT);
@@ -143,13 +150,16 @@ impl FileSystem {
                 _ => Err(GONE),
             },
             Kind::Array => match &cached.node {
-                Some(Node::Array { metadata, info }) => Ok((*info, flat_size(metadata).unwrap_or(0))),
+                Some(Node::Array { metadata, info }) => {
+                    Ok((self.as_new_as_chunks(&entity.path, *info), flat_size(metadata).unwrap_or(0)))
+                }
                 Some(Node::Broken { info, size_bytes, .. }) => Ok((*info, size_bytes.unwrap_or(0))),
                 _ => Err(GONE),
             },
             Kind::Companion(format) => match (expressed(format, cached), &cached.node) {
                 (Some(metadata), Some(Node::Array { info, .. })) => {
-                    Ok((*info, self.companions.size(&self.context(), format, entity, metadata, blocking)?))
+                    let size = self.companions.size(&self.context(), format, entity, metadata, blocking)?;
+                    Ok((self.as_new_as_chunks(&entity.path, *info), size))
                 }
                 _ => Err(GONE),
             },

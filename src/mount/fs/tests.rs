@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -362,4 +363,22 @@ fn without_blocking_only_cached_data_is_returned() {
     mount.put("u/zarr.json", array(&[4, 3], 9).to_string());
     mount.fs.expire();
     assert!(would_block(mount.fs.lookup(ROOT, "t", Blocking::No)));
+}
+
+#[test]
+fn the_time_moves_when_chunks_are_seen_to_change() {
+    let mount = Mount::sample();
+    mount.read("t").unwrap();
+    let before = mount.find("t").unwrap().mtime;
+    mount.read("t").unwrap();
+    assert_eq!(mount.find("t").unwrap().mtime, before, "chunks newer than the document are no change");
+    std::thread::sleep(Duration::from_millis(5));
+    mount.put("t/c/0/0", chunk(&[5, 4, 3, 2, 1, 0]));
+    assert_eq!(mount.find("t").unwrap().mtime, before, "not seen yet");
+    mount.read("t").unwrap();
+    let changed = mount.find("t").unwrap().mtime;
+    assert!(changed > before);
+    mount.store.delete("t/c/1/0");
+    mount.read("t").unwrap();
+    assert!(mount.find("t").unwrap().mtime > changed, "a chunk that went has no time of its own");
 }

@@ -222,7 +222,7 @@ impl DirectoryStore {
 }
 
 const LEADS_OUT: &str =
-    "a link in the path is absolute or leads out of the store (follow-symlinks allows it)";
+    "a link in the path is absolute or leads out of the store (--follow-symlinks allows it)";
 
 /// Opens a path name by name. A link anywhere in it is an error.
 fn walk(root: BorrowedFd<'_>, key: &str, flags: i32) -> io::Result<OwnedFd> {

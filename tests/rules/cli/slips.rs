@@ -99,3 +99,50 @@ fn a_store_that_may_not_be_entered_is_permission_denied() {
     }
     fs::set_permissions(&store, fs::Permissions::from_mode(0o755)).unwrap();
 }
+
+/// zarrita wrote such documents, and zarr-python and tensorstore read them.
+#[test]
+fn a_number_for_a_bool_is_read_and_noted() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, fill) in [("no", 0), ("yes", 1)] {
+        let document = json!({"zarr_format": 3, "node_type": "array", "shape": [3], "data_type": "bool", "fill_value": fill,
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [3]}},
+            "chunk_key_encoding": {"name": "default"}, "codecs": [{"name": "bytes"}]});
+        fs::create_dir(folder.path().join(name)).unwrap();
+        fs::write(folder.path().join(name).join("zarr.json"), document.to_string()).unwrap();
+    }
+    let store = folder.path().to_str().unwrap();
+    assert_eq!(run(&["cat", store, "no"]).stdout, [0; 3]);
+    assert_eq!(run(&["cat", store, "yes"]).stdout, [1; 3]);
+    let (code, stdout, stderr) = outcome(&run(&["check", store]));
+    assert_eq!((code, stdout.as_str()), (0, ""), "{stderr}");
+    for note in ["no/zarr.json: fill_value: 0 is", "yes/zarr.json: fill_value: 1 is"] {
+        assert!(
+            stderr.contains(&format!("zarrfs: note: {note} no bool of Zarr v3; it is read as ")),
+            "{stderr}"
+        );
+    }
+    assert!(stderr.trim_end().ends_with("0 damaged"), "{stderr}");
+}
+
+#[test]
+fn links_and_fifos_are_no_zarr() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::create_dir_all(at("etc/sub")).unwrap();
+    for (target, link) in [("/proc/self", "out"), ("nowhere", "dangling"), ("loop", "loop"), (".", "again")] {
+        std::os::unix::fs::symlink(target, at("etc").join(link)).unwrap();
+    }
+    assert!(Command::new("mkfifo").arg(at("etc/fifo")).arg(at("etc/sub/fifo")).status().unwrap().success());
+    let store = at("etc").to_str().unwrap().to_owned();
+    for arguments in [&["ls"][..], &["check"], &["cat", "a"]] {
+        let arguments = [&[arguments[0], &store], &arguments[1..]].concat();
+        let (code, stdout, stderr) = outcome(&run(&arguments));
+        assert_eq!((code, stdout.as_str()), (1, ""), "{arguments:?}: {stderr}");
+        assert!(stderr.contains("not a Zarr store") && stderr.contains("again: "), "{stderr}");
+    }
+    // A document that cannot be read is Zarr.
+    fs::create_dir(at("etc/broken")).unwrap();
+    std::os::unix::fs::symlink("nowhere", at("etc/broken/zarr.json")).unwrap();
+    assert_eq!(outcome(&run(&["ls", &store])).0, 0);
+}

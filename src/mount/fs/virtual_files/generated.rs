@@ -104,13 +104,16 @@ impl FileSystem {
     pub fn unsaved_text(&self) -> String {
         let mut text = String::new();
         for array in self.engine.unsaved() {
-            let reason = array.last_failure.as_ref().map(|error| format!(" [{error}]")).unwrap_or_default();
+            let reason = |key: &str| {
+                let reason = array.last_failure.as_ref().and_then(|error| error.reason_for(key));
+                reason.map(|reason| format!(" [{reason}]")).unwrap_or_default()
+            };
             for key in &array.keys {
-                let _ = writeln!(text, "{}{reason}", key.escape_debug());
+                let _ = writeln!(text, "{}{}", key.escape_debug(), reason(key));
             }
             let more = array.count.saturating_sub(array.keys.len() as u64);
             if more > 0 {
-                let _ = writeln!(text, "and {more} more of /{}{reason}", array.path.escape_debug());
+                let _ = writeln!(text, "and {more} more of /{}", array.path.escape_debug());
             }
         }
         text

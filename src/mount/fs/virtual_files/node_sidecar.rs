@@ -126,8 +126,10 @@ fn info(ctx: &Context<'_>, path: &str, cached: &CachedNode) -> FsResult<Info> {
         Some(folder) if folder.is_empty() || folder.ends_with('/') => join(path, "attrs"),
         _ => join(path, ".zattrs"),
     };
-    Ok(match store.head(&attributes)? {
-        Some(of_attributes) => intersect_documents(&info, &of_attributes),
-        None => info,
-    })
+    let of_attributes = match (store.head(&attributes), &cached.node) {
+        // The sidecar says why the node cannot be read, and shows no attributes of it.
+        (Err(_), Some(Node::Broken { .. })) => None,
+        (of_attributes, _) => of_attributes?,
+    };
+    Ok(of_attributes.map_or(info, |of_attributes| intersect_documents(&info, &of_attributes)))
 }
