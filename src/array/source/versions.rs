@@ -92,12 +92,12 @@ impl State {
         if seen.version == version {
             return;
         }
-        self.note_change_of(seen.version, version);
         match self.replacing.get_mut(key) {
             Some(replacing) if !replacing.found.contains(&version) => replacing.found.push(version),
             Some(_) => {}
             None => {
                 self.is_complete = false;
+                self.note_change_of(seen.version, version);
                 self.insert(key, SeenObject { version, ..seen });
             }
         }
