@@ -17,8 +17,6 @@ const MIN_IDLE_BYTES: usize = 2 << 20;
 const PART_OF_CACHE: u64 = 4;
 /// Several shorter blocks are mapped at once, so that they share huge pages.
 const MAPPED_AT_ONCE_BYTES: usize = 4 << 20;
-/// What is used for a moment takes blocks of at least this length, and of powers of two, so that a few serve all.
-const MIN_LOOSE_BYTES: usize = 256 << 10;
 /// Lengths between two powers of two, so that blocks of similar length replace each other.
 const CLASSES_PER_DOUBLING: usize = 8;
 const PAGE_BYTES: usize = 4096;
@@ -53,13 +51,12 @@ pub fn limit_idle_bytes(cache_limit_bytes: u64) {
 
 /// Pages of at least `length` bytes with stale or zero content. `None` if the system refuses.
 pub(super) fn take(length: usize, fit: Fit) -> Option<Pages> {
-    let class = class_bytes(length, fit)?;
-    POOL.recycled(class, fit).or_else(|| POOL.fresh(class))
+    POOL.recycled(length, fit).or_else(|| POOL.fresh(length))
 }
 
 /// Like [`take`], but only recycled pages.
 pub(super) fn recycled(length: usize) -> Option<Pages> {
-    POOL.recycled(class_bytes(length, Fit::Close)?, Fit::Close)
+    POOL.recycled(length, Fit::Close)
 }
 
 /// Keeps pages for the next buffer.
@@ -68,10 +65,7 @@ pub(super) fn give_back(pages: Pages) {
 }
 
 /// The length of the blocks that serve `length` bytes: whole pages, and few distinct lengths.
-fn class_bytes(length: usize, fit: Fit) -> Option<usize> {
-    if fit == Fit::Loose {
-        return length.max(MIN_LOOSE_BYTES).checked_next_power_of_two();
-    }
+fn class_bytes(length: usize) -> Option<usize> {
     let step = (length.checked_next_power_of_two()? / 2 / CLASSES_PER_DOUBLING).max(PAGE_BYTES);
     length.checked_next_multiple_of(step)
 }
@@ -87,12 +81,13 @@ impl Pool {
         self.keep_limit();
     }
 
-    fn recycled(&self, class: usize, fit: Fit) -> Option<Pages> {
+    fn recycled(&self, length: usize, fit: Fit) -> Option<Pages> {
+        let class = class_bytes(length)?;
         let mut blocks = self.blocks.lock();
         let mut found = blocks.idle.iter().rposition(|pages| pages.len() == class);
         if found.is_none() && fit == Fit::Loose {
             let longer = blocks.idle.iter().enumerate();
-            let longer = longer.filter(|(_, pages)| (class..=2 * class).contains(&pages.len()));
+            let longer = longer.filter(|(_, pages)| (length..=2 * class).contains(&pages.len()));
             found = longer.min_by_key(|(_, pages)| pages.len()).map(|(at, _)| at);
         }
         // The order of return is kept, because the oldest blocks are freed first.
@@ -101,18 +96,14 @@ impl Pool {
         Some(pages)
     }
 
-    fn fresh(&self, class: usize) -> Option<Pages> {
+    fn fresh(&self, length: usize) -> Option<Pages> {
+        let class = class_bytes(length)?;
+        // Untouched blocks take no memory yet, but count as idle.
         let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
         let count = (MAPPED_AT_ONCE_BYTES / class).clamp(1, limit_bytes / 2 / class + 1);
         let mut mapped = Pages::new(class, count)?;
         let first = mapped.pop();
-        // Untouched blocks take no memory yet, but count as idle. They are the first to go.
-        {
-            let mut blocks = self.blocks.lock();
-            blocks.bytes += mapped.iter().map(|pages| pages.len()).sum::<usize>();
-            blocks.idle.splice(0..0, mapped);
-        }
-        self.keep_limit();
+        mapped.into_iter().for_each(|pages| self.give_back(pages));
         first
     }
 
@@ -152,7 +143,7 @@ mod tests {
         let mut first = pool.fresh(MIB).unwrap();
         first[0] = 7;
         pool.give_back(first);
-        assert_eq!(pool.recycled(MIB, Fit::Close).unwrap()[0], 7, "the one that came back last");
+        assert_eq!(pool.recycled(MIB - 5, Fit::Close).unwrap()[0], 7, "the one that came back last");
         for length in [MIB, 3 * MIB, 100_000, 9 * MIB] {
             let blocks: Vec<Pages> = (0..6).filter_map(|_| pool.fresh(length)).collect();
             blocks.into_iter().for_each(|pages| pool.give_back(pages));
@@ -167,15 +158,15 @@ mod tests {
     #[test]
     fn long_lived_buffers_fit_closely() {
         let pool = Pool::new();
-        pool.give_back(Pages::new(3 * MIB, 1).unwrap().pop().unwrap());
+        pool.give_back(Pages::new(class_bytes(3 * MIB).unwrap(), 1).unwrap().pop().unwrap());
         assert!(pool.recycled(2 * MIB, Fit::Close).is_none());
         assert!(pool.recycled(MIB, Fit::Loose).is_none());
         assert!(pool.recycled(2 * MIB, Fit::Loose).is_some());
         for length in [65_536, 65_537, MIB - 1, MIB, MIB + 1, 5 * MIB / 2, 100 * MIB + 17] {
-            let class = class_bytes(length, Fit::Close).unwrap();
+            let class = class_bytes(length).unwrap();
             assert!((length..=length / 8 * 9 + PAGE_BYTES).contains(&class), "{length}: {class}");
             assert!(class.is_multiple_of(PAGE_BYTES));
         }
-        assert!(class_bytes(usize::MAX, Fit::Loose).is_none());
+        assert!(class_bytes(usize::MAX).is_none());
     }
 }

@@ -26,7 +26,7 @@ use crate::store::{Info, ObjectVersion};
 const THREADS_PER_CORE: usize = 4;
 
 /// The most bytes that these threads encode at one time, unless that leaves less than one thread per processor.
-const ENCODED_BYTES: u64 = 32 << 20;
+const ENCODED_BYTES: u64 = 16 << 20;
 
 /// How many objects are looked up per lock of the map, for which writers wait.
 const LOOKS_PER_LOCK: usize = 4096;
