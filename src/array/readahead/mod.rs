@@ -2,7 +2,7 @@
 //!
 //! Uses its neighbours in `array`. A sequential read visits one row of strips, a *slab*, again and again before it
 //! moves on. The first read in a slab queues all of it, and then as many of the next slabs as there is room for. Slabs
-//! behind the reader are the first to leave the cache.
+//! that the reader has passed are the first to leave the cache.
 //!
 //! Invariant: a queued strip is not decoded if its reader has meanwhile moved elsewhere, closed, or passed the strip.
 
@@ -23,7 +23,7 @@ const SEQUENTIAL_WINDOW_BYTES: u64 = 4 << 20;
 const SEQUENTIAL_WINDOW_REQUESTS: u64 = 2;
 /// If only this cache keeps what was read, an array of at most this fraction of the cache stays in it.
 const STAYING_PART: u64 = 16;
-/// Late requests may still want bytes this far behind the reader.
+/// Late requests may still want bytes this far before the reader's place.
 const BEHIND_BYTES: u64 = 1 << 20;
 /// If the cache has no room for a slab, readahead covers this many bytes of the file.
 const WINDOW_BYTES: u64 = 8 << 20;
