@@ -45,14 +45,6 @@ impl Buffer {
         Buffer::of(length, Fit::Loose)
     }
 
-    /// Like [`Buffer::new`], but only from recycled memory.
-    pub fn recycled(length: usize) -> Option<Buffer> {
-        let is_pooled = length >= MIN_PAGES_BYTES;
-        is_pooled
-            .then(|| pool::recycled(length))?
-            .map(|pages| Buffer { memory: Memory::Pooled(pages), length })
-    }
-
     /// `length` zeros in small pages that take memory only where they are touched, for scattered writes.
     pub fn sparse(length: usize) -> Buffer {
         let is_possible =

@@ -54,11 +54,6 @@ pub(super) fn take(length: usize, fit: Fit) -> Option<Pages> {
     POOL.recycled(length, fit).or_else(|| POOL.fresh(length))
 }
 
-/// Like [`take`], but only recycled pages.
-pub(super) fn recycled(length: usize) -> Option<Pages> {
-    POOL.recycled(length, Fit::Close)
-}
-
 /// Keeps pages for the next buffer.
 pub(super) fn give_back(pages: Pages) {
     POOL.give_back(pages);

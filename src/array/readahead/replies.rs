@@ -128,7 +128,7 @@ impl Span {
         let _guard = FillGuard(self);
         let epoch = array.epoch.load(Ordering::Acquire);
         let Ok(length) = usize::try_from(self.length()) else { return };
-        let mut bytes = Buffer::new(length);
+        let mut bytes = array.load_context().buffer(length);
         let is_gathered = array.try_read(self.range.start, &mut bytes) || {
             *self.state.lock() = State::Filling { may_block: true };
             self.is_over.notify_all();

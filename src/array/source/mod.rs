@@ -143,8 +143,8 @@ impl LoadContext<'_> {
 
     /// A buffer of exactly `length` bytes with undefined content, recycled if possible.
     pub fn buffer(&self, length: usize) -> Buffer {
-        let recycled = Buffer::recycled(length).or_else(|| self.cache.reclaim(length));
-        recycled.unwrap_or_else(|| Buffer::new(length))
+        // Idle memory is left to buffers that return it: what goes into the cache does not come back soon.
+        self.cache.reclaim(length).unwrap_or_else(|| Buffer::new(length))
     }
 }
 
