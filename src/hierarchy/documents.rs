@@ -6,13 +6,13 @@
 //! or understood makes a broken node; the next kind is not tried.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
 use crate::error::{Error, Result};
 use crate::metadata::{self, ArrayMetadata, Document, GroupMetadata, MAX_DOCUMENT_BYTES};
-use crate::store::{Info, ObjectVersion, Store, join, read_whole};
+use crate::store::{Info, Store, join, read_whole};
 
 /// Names of documents. No node has such a name.
 pub const DOCUMENT_NAMES: [&str; 5] = ["zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"];
@@ -62,35 +62,40 @@ pub(super) struct Documents {
     pub seen: Seen,
 }
 
-/// Which documents were looked for, and the versions found.
+/// Which documents were looked for, and what was found.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
-    versions: Vec<(&'static str, Option<ObjectVersion>)>,
+    documents: Vec<(&'static str, Option<Info>)>,
 }
 
 impl Seen {
     /// Bytes of all of them.
     pub fn size_bytes(&self) -> u64 {
-        self.versions.iter().flat_map(|(_, version)| version).map(|version| version.size_bytes).sum()
+        self.documents.iter().flat_map(|(_, info)| info).map(|info| info.size_bytes).sum()
     }
 
     /// Whether reading the folder again would find the same. Looks at each document, opens none.
     pub fn is_current(&self, store: &dyn Store, path: &str) -> bool {
-        self.versions.iter().all(|(name, version)| {
+        self.documents.iter().all(|(name, known)| {
             let info = store.head(&join(path, name));
-            info.is_ok_and(|info| info.map(|info| info.version) == *version)
+            info.is_ok_and(|info| info.map(|info| info.version) == known.map(|known| known.version))
         })
     }
 
     /// Whether all are old enough that a later change gets another time stamp.
     pub fn is_settled(&self) -> bool {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as i128;
-        let distance = |version: &ObjectVersion| (now - version.mtime_ns).unsigned_abs();
-        self.versions
-            .iter()
-            .flat_map(|(_, version)| version)
-            .all(|version| distance(version) > SETTLING.as_nanos())
+        self.documents.iter().flat_map(|(_, info)| info).all(|info| is_settled(info.modified))
     }
+}
+
+/// Whether what was changed at this time is old enough that a later change gets another time. A store that tells no times
+/// has versions that do not depend on them.
+pub fn is_settled(modified: Option<SystemTime>) -> bool {
+    let now = SystemTime::now();
+    modified.is_none_or(|modified| {
+        let distance = now.duration_since(modified).unwrap_or_else(|ahead| ahead.duration());
+        distance > SETTLING
+    })
 }
 
 /// Reads the documents in the folder at `path`; `None` when it has none.
@@ -236,7 +241,7 @@ impl Folder<'_> {
     fn document_within(&mut self, name: &'static str, limit_bytes: u64) -> Result<Option<Vec<u8>>> {
         let key = join(self.path, name);
         let object = self.store.open(&key)?;
-        self.seen.versions.push((name, object.as_ref().map(|object| object.version())));
+        self.seen.documents.push((name, object.as_ref().map(|object| object.info())));
         match object {
             Some(object) => read_whole(object.as_ref(), &key, limit_bytes).map(Some),
             None => Ok(None),

@@ -6,7 +6,7 @@ use super::documents::{Content, Documents};
 use super::group_cache::GroupCache;
 use crate::error::Error;
 use crate::metadata::{self, Document, GroupMetadata, ZarrFormat};
-use crate::store::{Store, join};
+use crate::store::{FileId, Store, join};
 
 /// The deepest that groups are nested. Bounds the work that a hostile store can cause.
 pub const MAX_DEPTH: usize = 128;
@@ -19,8 +19,8 @@ pub(super) struct Lineage {
 struct Ancestor {
     path: String,
     kind: Kind,
-    /// Device and inode of the folder, where the store has such.
-    folder: Option<(u64, u64)>,
+    /// What the folder is, where the store can tell.
+    folder: Option<FileId>,
 }
 
 enum Kind {
@@ -128,9 +128,8 @@ fn carrier_key(ancestor: &Ancestor, group: &GroupMetadata) -> String {
     }
 }
 
-fn folder_identity(store: &dyn Store, path: &str) -> Option<(u64, u64)> {
-    let version = store.head(path).ok()??.version;
-    (version.inode != 0).then_some((version.device, version.inode))
+fn folder_identity(store: &dyn Store, path: &str) -> Option<FileId> {
+    store.head(path).ok()??.file()
 }
 
 /// The path of the group that a node is in; `None` for the root.

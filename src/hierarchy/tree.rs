@@ -16,8 +16,8 @@
 //! Invariant: [`Tree::node`] finds a node if and only if [`Tree::children`] of its parent names it.
 
 use std::collections::BTreeSet;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use super::documents::{self, Content, DOCUMENT_NAMES, Documents, Fault};
 use super::group_cache::GroupCache;
@@ -69,6 +69,22 @@ pub struct Child {
     pub is_group: bool,
 }
 
+/// The version of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeVersion {
+    /// Differs when any of its documents does, or its folder.
+    pub version: ObjectVersion,
+    /// When the newest of them was changed, if known.
+    modified: Option<SystemTime>,
+}
+
+impl NodeVersion {
+    /// Whether all of them are old enough that any later change gives another version.
+    pub fn is_settled(&self) -> bool {
+        documents::is_settled(self.modified)
+    }
+}
+
 /// The hierarchy of one store.
 pub struct Tree {
     store: Arc<dyn Store>,
@@ -108,7 +124,7 @@ impl Tree {
         let is_closed = folder.is_err();
         let folder = folder.ok().flatten();
         let under_folder = |info: Info| match is_closed {
-            true => Info { mode: info.mode & 0o700, ..info },
+            true => info.with_mode(|posix| posix.mode & 0o700),
             false => under_folder(info, folder),
         };
         let info = match (document, folder) {
@@ -153,7 +169,7 @@ impl Tree {
     /// The version of the node at a path: the same as long as its documents and its folder have the
     /// same versions, owner and mode. Nearly always opens nothing. `None` when there is nothing; the groups above are
     /// not consulted, so that a folder below an array has a version though it is no node.
-    pub fn version(&self, path: &str) -> Result<Option<ObjectVersion>> {
+    pub fn version(&self, path: &str) -> Result<Option<NodeVersion>> {
         if !is_key(path) {
             return Ok(None);
         }
@@ -266,22 +282,14 @@ fn is_node_name(name: &str, parent: Option<ZarrFormat>) -> bool {
 /// The permissions of a document, without those of users that cannot search its folder. The folder of an array
 /// is not shown, so the array's file must combine both.
 fn under_folder(document: Info, folder: Option<Info>) -> Info {
-    let Some(folder) = folder else { return document };
-    let readers = Readers::of(&document).within(&Readers::of(&folder));
-    Info { mode: readers.mode, ..document }
+    let Some(folder) = folder.and_then(|folder| folder.posix) else { return document };
+    document.with_mode(|document| Readers::of(document).within(&Readers::of(&folder)).mode)
 }
 
 /// One version that differs when any part does.
-fn combined(parts: &[Info], text: &str) -> ObjectVersion {
-    let mut hasher = DefaultHasher::new();
-    for part in parts {
-        (part.version, part.uid, part.gid, part.mode).hash(&mut hasher);
-    }
-    text.hash(&mut hasher);
-    ObjectVersion {
-        device: 0,
-        inode: hasher.finish(),
-        mtime_ns: parts.iter().map(|part| part.version.mtime_ns).max().unwrap_or(0),
-        size_bytes: parts.iter().fold(0, |sum, part| part.version.size_bytes.saturating_add(sum)),
-    }
+fn combined(parts: &[Info], text: &str) -> NodeVersion {
+    let owner = |part: &Info| part.posix.map(|posix| (posix.uid, posix.gid, posix.mode));
+    let parts_of_version: Vec<_> = parts.iter().map(|part| (part.version, owner(part))).collect();
+    let version = ObjectVersion::of_tag((parts_of_version, text));
+    NodeVersion { version, modified: parts.iter().filter_map(|part| part.modified).max() }
 }

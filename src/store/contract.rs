@@ -64,7 +64,7 @@ fn zip_archive(objects: Objects<'_>, prefix: &str, method: ::zip::CompressionMet
     Subject { store, replace: None, _keep: Box::new(file) }
 }
 
-/// What every store promises.
+/// What every store promises: the core.
 fn contract(make: impl Fn(Objects<'_>) -> Subject) {
     missing_is_none(&make);
     ranges_and_limits(&make);
@@ -137,13 +137,10 @@ fn lists_and_heads(make: &impl Fn(Objects<'_>) -> Subject) {
     assert_eq!(names("Z"), [("z".to_owned(), true)]);
 
     let file = store.head("a").unwrap().unwrap();
-    assert_eq!(file.version.size_bytes, 5);
-    assert_eq!(file.version, store.open("a").unwrap().unwrap().version());
-    assert_ne!(file.mode & 0o400, 0);
-    assert_eq!(file.uid, sys::effective_ids().0);
+    assert_eq!(file.size_bytes, 5);
+    assert_eq!(Info { posix: None, ..file }, store.open("a").unwrap().unwrap().info());
     for folder in ["", "b", "b/x"] {
-        let info = store.head(folder).unwrap().unwrap();
-        assert_ne!(info.mode & 0o100, 0, "{folder}");
+        assert!(store.head(folder).unwrap().is_some(), "{folder}");
     }
     store.statfs().unwrap();
     assert!(!store.describe().is_empty());
@@ -200,32 +197,58 @@ fn what_cannot_be_a_key(make: &impl Fn(Objects<'_>) -> Subject) {
     }
 }
 
+/// What a store with owners and modes promises besides.
+fn posix_contract(make: impl Fn(Objects<'_>) -> Subject) {
+    let Subject { store, _keep, .. } = make(&[("b/x/1", b"1"), ("a", b"12345")]);
+    let posix = |key: &str| store.head(key).unwrap().unwrap().posix.unwrap();
+    assert_ne!(posix("a").mode & 0o400, 0);
+    for folder in ["", "b", "b/x"] {
+        assert_ne!(posix(folder).mode & 0o100, 0, "{folder}");
+        assert_eq!(posix(folder).uid, sys::effective_ids().0);
+    }
+    let files: Vec<_> = ["a", "", "b", "b/x"].into_iter().filter_map(|key| posix(key).file).collect();
+    let different: std::collections::HashSet<_> = files.iter().collect();
+    assert!([0, 4].contains(&files.len()) && different.len() == files.len(), "{files:?}");
+    assert_eq!(posix("b").file, store.head("b").unwrap().unwrap().file());
+}
+
 #[test]
 fn memory_store() {
     contract(memory);
+    let store = memory(&[("a/b", b"")]).store;
+    assert!(["a/b", "a", ""].iter().all(|key| store.head(key).unwrap().unwrap().posix.is_none()));
 }
 
 #[test]
 fn directory_store_confined_by_the_kernel() {
-    contract(|objects| directory_store(objects, |root| DirectoryStore::open(root, false).unwrap()));
+    let make =
+        |objects: Objects<'_>| directory_store(objects, |root| DirectoryStore::open(root, false).unwrap());
+    contract(make);
+    posix_contract(make);
 }
 
 #[test]
 fn directory_store_that_follows_links() {
-    contract(|objects| directory_store(objects, |root| DirectoryStore::open(root, true).unwrap()));
+    let make =
+        |objects: Objects<'_>| directory_store(objects, |root| DirectoryStore::open(root, true).unwrap());
+    contract(make);
+    posix_contract(make);
 }
 
 #[test]
 fn directory_store_without_openat2() {
-    contract(|objects| {
+    let make = |objects: Objects<'_>| {
         directory_store(objects, |root| DirectoryStore::open(root, false).unwrap().by_walking())
-    });
+    };
+    contract(make);
+    posix_contract(make);
 }
 
 #[test]
 fn zip_store() {
     for method in [::zip::CompressionMethod::Stored, ::zip::CompressionMethod::Deflated] {
         contract(|objects| zip_archive(objects, "", method));
+        posix_contract(|objects| zip_archive(objects, "", method));
         contract(|objects| zip_archive(objects, "parent.zarr/", method));
     }
 }

@@ -1,10 +1,10 @@
-//! A store in memory, for tests and for what is made at run time. Uses `sys` for the owner it shows.
+//! A store in memory, for tests and for what is made at run time. It has no owners and modes, like an object store.
 //!
 //! An open object is a snapshot: replacing or deleting its key leaves it as it was.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use parking_lot::RwLock;
 
@@ -13,7 +13,6 @@ use super::{
     is_any_below, names_below, read_whole,
 };
 use crate::error::{Error, Result};
-use crate::sys;
 
 /// A store in memory.
 #[derive(Default)]
@@ -24,7 +23,7 @@ pub struct MemoryStore {
 #[derive(Default)]
 struct Content {
     objects: BTreeMap<String, MemoryObject>,
-    /// How many objects were ever put: serves as the inode number.
+    /// How many objects were ever put. The number of the put is the object's version.
     puts: u64,
 }
 
@@ -49,12 +48,7 @@ impl MemoryStore {
         let mtime = SystemTime::now();
         let mut content = self.content.write();
         content.puts += 1;
-        let version = ObjectVersion {
-            device: 0,
-            inode: content.puts,
-            mtime_ns: mtime.duration_since(UNIX_EPOCH).map_or(0, |age| age.as_nanos() as i128),
-            size_bytes: bytes.len() as u64,
-        };
+        let version = ObjectVersion::of_number(content.puts);
         content.objects.insert(key.to_owned(), MemoryObject { key: key.into(), bytes, version, mtime });
         Ok(())
     }
@@ -113,6 +107,14 @@ impl Object for MemoryObject {
         self.version
     }
 
+    fn size_bytes(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn modified(&self) -> Option<SystemTime> {
+        Some(self.mtime)
+    }
+
     fn read_exact_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         copy_range(&self.bytes, offset, out, &self.key)
     }
@@ -132,20 +134,16 @@ impl Store for MemoryStore {
         }
     }
 
-    /// A folder has the store's creation time and no inode number.
     fn head(&self, key: &str) -> Result<Option<Info>> {
         check_key(key, "look at")?;
         let content = self.content.read();
-        let (uid, gid) = sys::effective_ids();
         if let Some(object) = content.objects.get(key) {
-            let MemoryObject { version, mtime, .. } = *object;
-            return Ok(Some(Info { version, uid, gid, mode: 0o644, mtime }));
+            return Ok(Some(object.info()));
         }
         if !key.is_empty() && !is_any_below(&content.objects, key) {
             return Ok(None);
         }
-        let version = ObjectVersion { device: 0, inode: 0, mtime_ns: 0, size_bytes: 0 };
-        Ok(Some(Info { version, uid, gid, mode: 0o755, mtime: UNIX_EPOCH }))
+        Ok(Some(Info { size_bytes: 0, modified: None, version: ObjectVersion::of_number(0), posix: None }))
     }
 
     fn list(&self, folder: &str) -> Result<Vec<Entry>> {

@@ -9,6 +9,7 @@
 //! the same stored object, even when the key is replaced meanwhile.
 
 mod directory;
+mod info;
 mod key;
 mod memory;
 mod open;
@@ -27,6 +28,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 pub use directory::{DirectoryStore, is_temporary_name};
+pub use info::{FileId, Info, Posix};
 pub use key::{is_key, join};
 pub use memory::MemoryStore;
 pub use open::{local_path, open, open_for_others};
@@ -37,29 +39,6 @@ pub use zip::ZipStore;
 
 use crate::error::{Error, Result};
 use key::{check_key, is_any_below, names_below};
-
-/// What stat tells of an object or a folder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Info {
-    /// Tells versions apart; holds the size. Folders of stores that have no inodes have 0 there.
-    pub version: ObjectVersion,
-    /// Owner.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// Permission bits (0o7777), with `group_obj & mask` as group bits where a POSIX ACL is set.
-    pub mode: u32,
-    /// Time of last change.
-    pub mtime: SystemTime,
-}
-
-impl Info {
-    /// As a folder that holds what this document describes: permission to read the document becomes permission to search the folder.
-    pub fn as_folder(mut self) -> Self {
-        self.mode |= (self.mode & 0o444) >> 2;
-        self
-    }
-}
 
 /// One name in a folder of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,11 +70,16 @@ pub struct StatFs {
 
 /// One stored object, open: all reads see the same version.
 pub trait Object: Send + Sync {
-    /// Size and version at the time of opening.
+    /// The version that is open.
     fn version(&self) -> ObjectVersion;
     /// Size in bytes.
-    fn size_bytes(&self) -> u64 {
-        self.version().size_bytes
+    fn size_bytes(&self) -> u64;
+    /// Time of last change before it was opened, if known.
+    fn modified(&self) -> Option<SystemTime>;
+    /// The three, as [`Store::head`] tells them. Owner and mode are left out: they cost further calls.
+    fn info(&self) -> Info {
+        let (size_bytes, modified, version) = (self.size_bytes(), self.modified(), self.version());
+        Info { size_bytes, modified, version, posix: None }
     }
     /// Fills `out` from `offset`. Fewer bytes there than asked for is an error (`UnexpectedEof`).
     fn read_exact_at(&self, offset: u64, out: &mut [u8]) -> Result<()>;
@@ -117,7 +101,7 @@ pub trait Store: Send + Sync {
     /// The whole object; more than `limit_bytes` is an error, before anything is allocated.
     fn get(&self, key: &str, limit_bytes: u64) -> Result<Option<Vec<u8>>>;
 
-    /// Size, owner, mode and time of an object or a folder (`""` is the root).
+    /// Size, time and version of an object or a folder (`""` is the root), with owner and mode where there are such.
     fn head(&self, key: &str) -> Result<Option<Info>>;
 
     /// The names directly below a folder, sorted; empty when the folder is missing.

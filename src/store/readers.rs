@@ -1,6 +1,6 @@
 //! The readers of an array, and whether they could read in the store what this program reads for them.
 //!
-//! Uses `Info` only. A mount shows a document's owner, group and mode, and the kernel admits every user that they admit. This
+//! Uses `Posix` only. A mount shows a document's owner, group and mode, and the kernel admits every user that they admit. This
 //! program then reads with its own permissions, for a page cache that all users share: the data must be open to all of them.
 //! Permission bits do not say which groups a user is in. So a class of users counts as denied unless the bits admit every
 //! member of it, whatever class of the other file each member is in.
@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::Info;
+use super::Posix;
 
 /// Permission to read, as the lowest three bits of a mode have it.
 pub(super) const READ: u32 = 0o4;
@@ -34,8 +34,8 @@ pub(super) type Ownership = Readers;
 
 impl Readers {
     /// The readers of a file or folder.
-    pub fn of(info: &Info) -> Self {
-        Readers { uid: info.uid, gid: info.gid, mode: info.mode }
+    pub fn of(posix: &Posix) -> Self {
+        Readers { uid: posix.uid, gid: posix.gid, mode: posix.mode }
     }
 
     /// One user, also as a member of a group.

@@ -1,14 +1,101 @@
 //! What tells two versions of a stored object apart. Uses nothing.
 
-/// Identifies one version of an object.
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// Identifies one version of an object. Stores make it; everything else compares it. Size and time of an object are not in
+/// it: [`Info`](super::Info) has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ObjectVersion {
-    /// Device number, or 0.
+pub struct ObjectVersion(Kind);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Kind {
+    /// A file, compared exactly.
+    File(FileVersion),
+    /// 128 bits of a hash, in two halves: a tag may have any length, and a version is copied freely.
+    Digest(u64, u64),
+    /// A running number.
+    Number(u64),
+}
+
+/// The state of a file that changes whenever another program replaces or rewrites it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct FileVersion {
+    /// Device number.
     pub device: u64,
-    /// Inode number, or a running number.
+    /// Inode number.
     pub inode: u64,
-    /// Time of last change in nanoseconds since the epoch.
-    pub mtime_ns: i128,
     /// Size in bytes.
     pub size_bytes: u64,
+    /// Time of last change: seconds since the epoch.
+    pub seconds: i64,
+    /// And the nanoseconds after them.
+    pub nanoseconds: u32,
+}
+
+impl ObjectVersion {
+    /// The version of a file.
+    pub(super) fn of_file(file: FileVersion) -> Self {
+        ObjectVersion(Kind::File(file))
+    }
+
+    /// The version with this number, in a store that counts its changes.
+    pub fn of_number(number: u64) -> Self {
+        ObjectVersion(Kind::Number(number))
+    }
+
+    /// The version of an object with this tag: an ETag, a version id, a generation; or of something that is made from
+    /// several objects, with all that tells its versions apart.
+    pub fn of_tag(tag: impl Hash) -> Self {
+        let half = |number: u8| {
+            let mut hasher = DefaultHasher::new();
+            number.hash(&mut hasher);
+            tag.hash(&mut hasher);
+            hasher.finish()
+        };
+        ObjectVersion(Kind::Digest(half(0), half(1)))
+    }
+}
+
+impl fmt::Display for ObjectVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Kind::File(file) => {
+                let FileVersion { device, inode, size_bytes, seconds, nanoseconds } = file;
+                write!(f, "{device}:{inode}, {size_bytes} bytes, {seconds}.{nanoseconds:09}")
+            }
+            Kind::Digest(high, low) => write!(f, "{high:016x}{low:016x}"),
+            Kind::Number(number) => write!(f, "{number}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_differ_where_a_part_does() {
+        let file = FileVersion { device: 1, inode: 2, size_bytes: 3, seconds: -4, nanoseconds: 5 };
+        let others = [
+            FileVersion { device: 9, ..file },
+            FileVersion { inode: 9, ..file },
+            FileVersion { size_bytes: 9, ..file },
+            FileVersion { seconds: 9, ..file },
+            FileVersion { nanoseconds: 9, ..file },
+        ];
+        let version = ObjectVersion::of_file(file);
+        assert!(others.iter().all(|other| ObjectVersion::of_file(*other) != version));
+        assert_eq!(version.to_string(), "1:2, 3 bytes, -4.000000005");
+        let tag = ObjectVersion::of_tag("\"5d41402abc4b2a76b9719d911017c592-38\"");
+        assert_eq!(tag, ObjectVersion::of_tag("\"5d41402abc4b2a76b9719d911017c592-38\""));
+        assert_ne!(tag, ObjectVersion::of_tag("\"5d41402abc4b2a76b9719d911017c592-39\""));
+        assert_eq!(tag.to_string().len(), 32);
+        assert_ne!(ObjectVersion::of_number(1), ObjectVersion::of_number(2));
+    }
+
+    #[test]
+    fn a_version_is_small() {
+        assert!(size_of::<ObjectVersion>() <= 48);
+    }
 }

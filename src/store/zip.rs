@@ -13,11 +13,12 @@
 //! other methods and links are errors when they are opened.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, BufReader, Read};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use flate2::read::DeflateDecoder;
 use parking_lot::Mutex;
@@ -26,7 +27,7 @@ use zip::read::{ZipArchive, ZipFileEntry};
 
 use super::directory::posix_stat;
 use super::{
-    Entry, Info, Object, ObjectVersion, StatFs, Store, check_key, copy_range, is_any_below, is_key,
+    Entry, Info, Object, ObjectVersion, Posix, StatFs, Store, check_key, copy_range, is_any_below, is_key,
     names_below, read_whole,
 };
 use crate::error::{Error, Result};
@@ -44,7 +45,7 @@ const LOCAL_HEADER_BYTES: usize = 30;
 pub struct ZipStore {
     file: Arc<File>,
     path: String,
-    version: ObjectVersion,
+    metadata: Metadata,
     members: BTreeMap<String, Member>,
 }
 
@@ -82,8 +83,7 @@ impl ZipStore {
         }
         let members = read_members(&archive, &path)?;
         drop(archive);
-        let version = posix_stat::version(&metadata);
-        Ok(ZipStore { file: Arc::new(file), path, version, members })
+        Ok(ZipStore { file: Arc::new(file), path, metadata, members })
     }
 
     fn open_object(&self, key: &str) -> Result<Option<ZipObject>> {
@@ -94,14 +94,15 @@ impl ZipStore {
             Some(Member::Data(location)) => *location,
         };
         let metadata = self.file.metadata().map_err(|error| Error::store(key, "open", error))?;
-        if posix_stat::version(&metadata) != self.version {
+        if posix_stat::version(&metadata) != posix_stat::version(&self.metadata) {
             return Err(Error::Stale { key: key.to_owned() });
         }
         let start = self.data_start(&location, key)?;
         Ok(Some(ZipObject {
             file: Arc::clone(&self.file),
             key: key.to_owned(),
-            version: ObjectVersion { size_bytes: location.size_bytes, ..self.version },
+            version: posix_stat::version_with_size(&metadata, location.size_bytes),
+            modified: metadata.modified().ok(),
             location,
             start,
             inflated: Mutex::new(None),
@@ -123,7 +124,7 @@ impl ZipStore {
         let start = location.header_start.checked_add(LOCAL_HEADER_BYTES as u64 + name_bytes + extra_bytes);
         let end = start.and_then(|start| start.checked_add(location.compressed_bytes));
         match (start, end) {
-            (Some(start), Some(end)) if end <= self.version.size_bytes => Ok(start),
+            (Some(start), Some(end)) if end <= self.metadata.len() => Ok(start),
             _ => Err(damaged("it reaches past the end of the archive")),
         }
     }
@@ -219,12 +220,15 @@ impl Store for ZipStore {
     /// Owner, mode and time are those of the archive.
     fn head(&self, key: &str) -> Result<Option<Info>> {
         check_key(key, "look at")?;
-        let info = posix_stat::info(&self.file).map_err(|error| Error::store(key, "look at", error))?;
-        let member = |size_bytes| Info { version: ObjectVersion { size_bytes, ..info.version }, ..info };
-        let folder = || {
-            let version = ObjectVersion { device: 0, inode: 0, size_bytes: 0, ..info.version };
-            Info { version, ..info.as_folder() }
+        let metadata = self.file.metadata().map_err(|error| Error::store(key, "look at", error))?;
+        let info = posix_stat::info_of(&self.file, &metadata);
+        let member = |size_bytes| Info {
+            size_bytes,
+            version: posix_stat::version_with_size(&metadata, size_bytes),
+            posix: info.posix.map(|posix| Posix { file: None, ..posix }),
+            ..info
         };
+        let folder = || member(0).as_folder();
         Ok(match self.members.get(key) {
             Some(Member::Data(location)) => Some(member(location.size_bytes)),
             Some(Member::Refused(_)) => Some(member(0)),
@@ -253,6 +257,7 @@ struct ZipObject {
     file: Arc<File>,
     key: String,
     version: ObjectVersion,
+    modified: Option<SystemTime>,
     location: Location,
     /// Offset of the member's bytes in the archive.
     start: u64,
@@ -263,6 +268,14 @@ struct ZipObject {
 impl Object for ZipObject {
     fn version(&self) -> ObjectVersion {
         self.version
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.location.size_bytes
+    }
+
+    fn modified(&self) -> Option<SystemTime> {
+        self.modified
     }
 
     fn read_exact_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
 
 use zarrfs::error::{Error, Result};
 use zarrfs::store::{Entry, Info, Object, ObjectVersion, StatFs, Store, Writer};
@@ -24,7 +25,15 @@ struct AlteredObject {
 
 impl Object for AlteredObject {
     fn version(&self) -> ObjectVersion {
-        ObjectVersion { size_bytes: self.bytes.len() as u64, ..self.version }
+        self.version
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn modified(&self) -> Option<SystemTime> {
+        None
     }
 
     fn read_exact_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {

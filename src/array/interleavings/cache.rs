@@ -15,7 +15,7 @@ fn key(number: u64) -> Key {
 }
 
 fn version(number: u64) -> Option<ObjectVersion> {
-    Some(ObjectVersion { device: 0, inode: number, mtime_ns: 0, size_bytes: 1 })
+    Some(ObjectVersion::of_number(number))
 }
 
 /// The content that a store in this version gives.

@@ -7,11 +7,11 @@
 //! incomplete.
 
 use std::collections::HashMap;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use crate::array::sync::{Condvar, Mutex};
 use crate::error::Result;
-use crate::store::{Object, ObjectVersion, Store};
+use crate::store::{Info, Object, ObjectVersion, Store};
 
 /// The most objects that are recorded between two opens.
 const MAX_OBJECTS: usize = 4096;
@@ -40,6 +40,8 @@ struct State {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct SeenObject {
     version: Option<ObjectVersion>,
+    /// The time of last change of this version, if known.
+    modified: Option<SystemTime>,
     /// How many times write-back has replaced the object since it was first recorded.
     replacements: u64,
 }
@@ -76,18 +78,18 @@ impl State {
     }
 
     /// Another program changed an object: at the time of the new one, or about now where that is no newer than the old.
-    fn note_change_of(&mut self, old: Option<ObjectVersion>, new: Option<ObjectVersion>) {
-        let newer = new.filter(|new| old.is_none_or(|old| old.mtime_ns < new.mtime_ns));
-        let at = newer.and_then(|new| u64::try_from(new.mtime_ns).ok()).map(Duration::from_nanos);
-        let at = at.and_then(|at| UNIX_EPOCH.checked_add(at)).unwrap_or_else(SystemTime::now);
+    fn note_change_of(&mut self, old: Option<SystemTime>, new: Option<SystemTime>) {
+        let newer = new.filter(|new| old.is_none_or(|old| old < *new));
+        let at = newer.unwrap_or_else(SystemTime::now);
         self.changed_at = self.changed_at.max(Some(at));
     }
 
     /// Records that a reader received something of this version. If readers have seen another version, some of what
     /// they hold is old.
-    fn note(&mut self, key: &str, version: Option<ObjectVersion>) {
+    fn note(&mut self, key: &str, found: Option<Info>) {
+        let (version, modified) = (found.map(|info| info.version), found.and_then(|info| info.modified));
         let Some(seen) = self.objects.get(key).copied() else {
-            return self.insert(key, SeenObject { version, replacements: 0 });
+            return self.insert(key, SeenObject { version, modified, replacements: 0 });
         };
         if seen.version == version {
             return;
@@ -97,15 +99,11 @@ impl State {
             Some(_) => {}
             None => {
                 self.is_complete = false;
-                self.note_change_of(seen.version, version);
-                self.insert(key, SeenObject { version, ..seen });
+                self.note_change_of(seen.modified, modified);
+                self.insert(key, SeenObject { version, modified, ..seen });
             }
         }
     }
-}
-
-fn version_of(store: &dyn Store, key: &str) -> Result<Option<ObjectVersion>> {
-    Ok(store.head(key)?.map(|info| info.version))
 }
 
 /// A replacement of an object by write-back, from before its put until its new version is recorded. Readers do not
@@ -125,7 +123,8 @@ impl Replacement<'_> {
         let mut versions = found.unwrap_or_default().into_iter().chain(seen.map(|seen| seen.version));
         state.is_complete &= versions.all(|version| version == old || version == new);
         let replacements = seen.map_or(0, |seen| seen.replacements) + 1;
-        state.insert(self.key, SeenObject { version: new, replacements });
+        let modified = new.map(|_| SystemTime::now());
+        state.insert(self.key, SeenObject { version: new, modified, replacements });
     }
 }
 
@@ -148,14 +147,13 @@ impl Drop for Replacement<'_> {
 impl SeenVersions {
     /// Opens an object for a reader.
     pub fn open(&self, store: &dyn Store, key: &str) -> Result<Option<Box<dyn Object>>> {
-        let object =
-            self.ask(store, key, || store.open(key), |object| object.as_ref().map(|o| o.version()))?;
-        Ok(object)
+        self.ask(store, key, || store.open(key), |object| object.as_ref().map(|object| object.info()))
     }
 
     /// The version of an object for a reader that holds something of it.
     pub fn version(&self, store: &dyn Store, key: &str) -> Result<Option<ObjectVersion>> {
-        self.ask(store, key, || version_of(store, key), |version| *version)
+        let found = self.ask(store, key, || store.head(key), |info| *info)?;
+        Ok(found.map(|info| info.version))
     }
 
     /// Asks the store for an object and records the version that it returns.
@@ -164,23 +162,24 @@ impl SeenVersions {
         store: &dyn Store,
         key: &str,
         ask: impl Fn() -> Result<T>,
-        version: impl Fn(&T) -> Option<ObjectVersion>,
+        info: impl Fn(&T) -> Option<Info>,
     ) -> Result<T> {
         loop {
             let before = self.before(key);
             let found = ask()?;
-            let version = version(&found);
+            let info = info(&found);
             let mut state = self.state.lock();
             let now = Snapshot { looks: state.looks, replacements: state.replacements(key) };
             if now.replacements != before.replacements {
                 // Write-back has replaced the object since. The result may be older, and must not be recorded now.
                 continue;
             }
-            state.note(key, version);
+            state.note(key, info);
             drop(state);
             // A comparison for open(2) in between missed this object. That does no harm if its version is still the
             // same.
-            if now.looks == before.looks || version_of(store, key)? == version {
+            let is_same = |now: Option<Info>| now.map(|now| now.version) == info.map(|info| info.version);
+            if now.looks == before.looks || is_same(store.head(key)?) {
                 return Ok(found);
             }
         }
@@ -231,13 +230,13 @@ impl SeenVersions {
                 state.objects.get(key).copied()
             };
             let Some(seen) = seen else { return Ok(true) };
-            let now = version_of(store, key)?;
-            if now == seen.version {
+            let now = store.head(key)?;
+            if now.map(|now| now.version) == seen.version {
                 return Ok(true);
             }
             let mut state = self.state.lock();
             if !state.replacing.contains_key(key) && state.objects.get(key) == Some(&seen) {
-                state.note_change_of(seen.version, now);
+                state.note_change_of(seen.modified, now.and_then(|now| now.modified));
                 return Ok(false);
             }
         }
@@ -264,7 +263,7 @@ mod tests {
     use crate::store::MemoryStore;
 
     fn served_by(store: &MemoryStore) -> Option<ObjectVersion> {
-        version_of(store, "a").unwrap()
+        store.head("a").unwrap().map(|info| info.version)
     }
 
     #[test]

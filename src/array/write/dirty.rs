@@ -26,7 +26,7 @@ use crate::array::sync::atomic::AtomicBool;
 use crate::array::write::streaming::FullChunks;
 use crate::error::Error;
 use crate::memory::{Buffer, MIN_PAGES_BYTES};
-use crate::store::ObjectVersion;
+use crate::store::{FileId, ObjectVersion};
 
 /// The memory of a dirty chunk beside its bytes. It does not matter for a long chunk; for one byte it is nearly all.
 const CHUNK_OVERHEAD_BYTES: usize = 768;
@@ -96,7 +96,7 @@ pub struct WriteSession {
     /// The number of the array that stores. It changes when the array grows.
     pub array: u64,
     /// Device and inode of the array's folder, if the store has them.
-    pub folder: Option<(u64, u64)>,
+    pub folder: Option<FileId>,
 }
 
 /// Failed write-backs, counted so that each handle reports them once (like errseq_t in the kernel).

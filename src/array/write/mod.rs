@@ -27,7 +27,7 @@ use crate::array::write::write_back::DirtyChunks;
 use crate::array::{Array, Inner};
 use crate::error::{Error, Result};
 use crate::metadata::{DataType, MAX_DOCUMENT_BYTES, parse_array};
-use crate::store::{ObjectVersion, Writer};
+use crate::store::{FileId, ObjectVersion, Writer};
 
 /// The most objects of an array that can be zeroed.
 const MAX_ZEROED_OBJECTS: u64 = 1 << 24;
@@ -230,10 +230,9 @@ fn lock_folder(writer: &dyn Writer, folder: &str) -> Result<Option<Box<dyn Send 
 }
 
 impl Inner {
-    /// Device and inode of the array's folder, if the store has them.
-    pub(in crate::array) fn folder_identity(&self) -> Result<Option<(u64, u64)>> {
-        let folder = self.store.head(&self.path)?.map(|info| info.version);
-        Ok(folder.filter(|folder| folder.inode != 0).map(|folder| (folder.device, folder.inode)))
+    /// What the array's folder is, if the store can tell.
+    pub(in crate::array) fn folder_identity(&self) -> Result<Option<FileId>> {
+        Ok(self.store.head(&self.path)?.and_then(|folder| folder.file()))
     }
 
     /// Whether a document still describes the array as it was opened. Its attributes do not matter.

@@ -14,7 +14,7 @@ use crate::mount::fs::{
     Attributes, CONFIG, FORMATS, FileSystem, GROUP_SIDECAR, INTERNALS, LAST_ERROR, SIDECAR_SUFFIX, STATS,
     Stat, UNSAVED, flat_size,
 };
-use crate::store::{Info, join};
+use crate::store::{Info, Posix, join};
 
 impl FileSystem {
     /// Looks up a name in a folder.
@@ -111,6 +111,7 @@ impl FileSystem {
         }
         let (info, size_bytes) = self.facts(entity, &cached, blocking)?;
         let draft = self.drafts.size_bytes(&self.inodes, entity);
+        let owner = info.posix.unwrap_or_else(Posix::of_object);
         let mode = match entity.kind.is_folder() {
             true => self.permissions.of_folder(&info),
             false => self.permissions.of_file(&info),
@@ -120,9 +121,9 @@ impl FileSystem {
             is_folder: entity.kind.is_folder(),
             size_bytes: draft.unwrap_or(size_bytes),
             mode,
-            uid: info.uid,
-            gid: info.gid,
-            mtime: info.mtime,
+            uid: owner.uid,
+            gid: owner.gid,
+            mtime: info.modified.unwrap_or(self.started),
         };
         // The size of a file that is being written changes at any time.
         let valid_for =
@@ -134,7 +135,7 @@ impl FileSystem {
     fn as_new_as_chunks(&self, path: &str, info: Info) -> Info {
         let open = self.inodes.existing(&Entity::new(Kind::Array, path)).and_then(|inode| inode.open_array());
         let changed_at = open.and_then(|open| open.array.as_ref().ok()?.changed_at());
-        Info { mtime: changed_at.map_or(info.mtime, |at| at.max(info.mtime)), ..info }
+        Info { modified: info.modified.max(changed_at), ..info }
     }
 
     /// Owner, mode, time and size of an entity.

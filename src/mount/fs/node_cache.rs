@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -40,9 +40,6 @@ pub struct CachedNode {
     is_settled: bool,
 }
 
-/// A document that was written more recently may change again within the same time stamp.
-const SETTLING: Duration = Duration::from_secs(2);
-
 impl CachedNode {
     /// How long this entry may still be used.
     pub fn valid_for(&self, revalidate: Duration) -> Duration {
@@ -65,11 +62,6 @@ impl CachedNode {
             is_settled: self.is_settled,
         }
     }
-}
-
-fn is_settled(version: Option<ObjectVersion>) -> bool {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as i128;
-    version.is_none_or(|version| (now - version.mtime_ns).unsigned_abs() > SETTLING.as_nanos())
 }
 
 /// How many paths are cached before expired ones are removed.
@@ -134,7 +126,7 @@ impl NodeCache {
 
     /// The current version of the documents at a path.
     pub fn version(&self, path: &str) -> FsResult<Option<ObjectVersion>> {
-        Ok(self.tree.version(path)?)
+        Ok(self.tree.version(path)?.map(|found| found.version))
     }
 
     /// The children of a group, as the store lists them now.
@@ -155,11 +147,12 @@ impl NodeCache {
     /// Reads a node, unless the cached one is unchanged.
     fn look(&self, path: &str, previous: Option<Arc<CachedNode>>) -> FsResult<Arc<CachedNode>> {
         let read_at = Instant::now();
-        let version = self.tree.version(path)?;
+        let found = self.tree.version(path)?;
+        let version = found.map(|found| found.version);
         let cached = match previous {
             Some(previous) if previous.version == version && previous.is_settled => previous.again(read_at),
             _ => {
-                let is_settled = is_settled(version);
+                let is_settled = found.is_none_or(|found| found.is_settled());
                 let node = self.tree.node(path)?;
                 let (sidecar, mirrored_sidecar) = (OnceLock::new(), OnceLock::new());
                 CachedNode { node, version, read_at, sidecar, mirrored_sidecar, is_settled }

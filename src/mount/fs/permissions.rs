@@ -3,7 +3,8 @@
 //! A file takes owner, group and mode from its metadata document (`hierarchy` has already restricted these to
 //! users that may search the array's own folder), a folder from its folder. Bits for group and others are
 //! cleared where a folder above the store would deny them the search: those folders are not part of the
-//! mount, so the kernel cannot check them.
+//! mount, so the kernel cannot check them. Where the store has no owners and modes, all belongs to the user of the
+//! mount: files have mode 0644, folders 0755, without the bits for writing on a read-only mount.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -11,7 +12,7 @@ use std::time::SystemTime;
 
 use crate::hierarchy::Node;
 use crate::mount::fs::node_cache::CachedNode;
-use crate::store::{Info, ObjectVersion, Readers};
+use crate::store::{Info, ObjectVersion, Posix, Readers};
 
 /// A folder above the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,12 +69,14 @@ impl Permissions {
 
     /// The mode of a file: never executable, suid or sgid.
     pub fn of_file(&self, info: &Info) -> u16 {
-        self.reduce(info, info.mode & 0o666)
+        let posix = info.posix.unwrap_or_else(Posix::of_object);
+        self.reduce(&posix, posix.mode & 0o666)
     }
 
     /// The mode of a folder.
     pub fn of_folder(&self, info: &Info) -> u16 {
-        self.reduce(info, info.mode & 0o777)
+        let posix = info.posix.unwrap_or_else(Posix::of_folder);
+        self.reduce(&posix, posix.mode & 0o777)
     }
 
     /// The users that the kernel lets read a node.
@@ -82,13 +85,14 @@ impl Permissions {
             Some(Node::Array { info, .. } | Node::Broken { info, .. } | Node::Group { info, .. }) => *info,
             None => own_info(0, SystemTime::UNIX_EPOCH),
         };
-        Readers { mode: self.of_file(&info).into(), ..Readers::of(&info) }
+        let posix = info.posix.unwrap_or_else(Posix::of_object);
+        Readers { mode: self.of_file(&info).into(), ..Readers::of(&posix) }
     }
 
-    fn reduce(&self, info: &Info, mode: u32) -> u16 {
+    fn reduce(&self, posix: &Posix, mode: u32) -> u16 {
         let mut bits = mode;
         for ancestor in &self.ancestors {
-            bits &= ancestor.surviving_bits(info.gid);
+            bits &= ancestor.surviving_bits(posix.gid);
         }
         if !self.is_writable {
             bits &= !0o222;
@@ -99,21 +103,23 @@ impl Permissions {
 
 /// The attributes of the mount's own files: owned by the user of the daemon.
 pub fn own_info(mode: u32, mtime: SystemTime) -> Info {
-    let (uid, gid) = crate::sys::effective_ids();
-    let version = ObjectVersion { device: 0, inode: 0, mtime_ns: 0, size_bytes: 0 };
-    Info { version, uid, gid, mode, mtime }
+    let posix = Posix { mode, ..Posix::of_object() };
+    Info { size_bytes: 0, modified: Some(mtime), version: ObjectVersion::of_number(0), posix: Some(posix) }
 }
 
 /// Attributes of a file that is made from two documents: owned like the first, no more readable than either.
 /// A user that owns only one of them, or is only in the group of one, counts as "others" for the other
 /// document.
 pub fn intersect_documents(first: &Info, second: &Info) -> Info {
-    let others = second.mode & 0o007;
-    let of_owner = if first.uid == second.uid { second.mode & 0o700 } else { others << 6 };
-    let of_group = if first.gid == second.gid { second.mode & 0o070 } else { others << 3 };
-    let mode = first.mode & (of_owner | of_group | others);
-    let mtime = first.mtime.max(second.mtime);
-    Info { mode, mtime, ..*first }
+    let common = |first: &Posix, second: &Posix| {
+        let others = second.mode & 0o007;
+        let of_owner = if first.uid == second.uid { second.mode & 0o700 } else { others << 6 };
+        let of_group = if first.gid == second.gid { second.mode & 0o070 } else { others << 3 };
+        first.mode & (of_owner | of_group | others)
+    };
+    let second_posix = second.posix.unwrap_or_else(Posix::of_object);
+    let modified = first.modified.max(second.modified);
+    Info { modified, ..first.with_mode(|first| common(first, &second_posix)) }
 }
 
 #[cfg(test)]
@@ -121,8 +127,8 @@ mod tests {
     use super::*;
 
     fn info(gid: u32, mode: u32) -> Info {
-        let version = ObjectVersion { device: 0, inode: 0, mtime_ns: 0, size_bytes: 0 };
-        Info { version, uid: 7, gid, mode, mtime: SystemTime::UNIX_EPOCH }
+        let posix = Posix { uid: 7, gid, mode, file: None };
+        Info { posix: Some(posix), ..own_info(0, SystemTime::UNIX_EPOCH) }
     }
 
     fn below(folders: &[(u32, u32)], is_writable: bool) -> Permissions {
@@ -149,8 +155,9 @@ mod tests {
 
     #[test]
     fn a_sidecar_of_two_documents_shows_no_more_than_either() {
-        let both =
-            |a: (u32, u32), b: (u32, u32)| intersect_documents(&info(a.0, a.1), &info(b.0, b.1)).mode & 0o777;
+        let both = |a: (u32, u32), b: (u32, u32)| {
+            intersect_documents(&info(a.0, a.1), &info(b.0, b.1)).posix.unwrap().mode & 0o777
+        };
         assert_eq!(both((1, 0o644), (1, 0o600)), 0o600);
         assert_eq!(both((1, 0o644), (1, 0o640)), 0o640);
         assert_eq!(both((1, 0o644), (2, 0o640)), 0o600, "group 1 reads the second as others do");

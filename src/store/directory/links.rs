@@ -99,8 +99,7 @@ impl PathTrace {
 
     /// The stat result of the object, with the permissions of users that could reach it.
     pub fn cut(&self, info: Info) -> Info {
-        let readers = self.folders.iter().fold(Readers::of(&info), Readers::within_of);
-        Info { mode: readers.mode, ..info }
+        info.with_mode(|posix| self.folders.iter().fold(Readers::of(posix), Readers::within_of).mode)
     }
 }
 
@@ -225,7 +224,7 @@ impl ArrayGuard {
 }
 
 fn owned(file: &File) -> io::Result<Ownership> {
-    Ok(Readers::of(&posix_stat::info(file)?))
+    Ok(Readers::of(&posix_stat::posix(file)?))
 }
 
 /// One name that is still to be looked up.

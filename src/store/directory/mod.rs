@@ -19,7 +19,7 @@ pub(super) mod posix_stat;
 mod writer;
 
 use std::ffi::CString;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,6 +27,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::SystemTime;
 
 use super::{
     Audience, Entry, Info, Object, ObjectVersion, Readers, StatFs, Store, Writer, check_key, read_whole,
@@ -177,8 +178,7 @@ impl DirectoryStore {
         if let Some(Guard::Array(array)) = &self.guard {
             array.check_object(&posix_stat::owned(&metadata)).map_err(failed)?;
         }
-        let version = posix_stat::version(&metadata);
-        Ok(Some(DirectoryObject { file, version, key: key.to_owned() }))
+        Ok(Some(DirectoryObject { file, metadata, key: key.to_owned() }))
     }
 
     /// Opens a folder, `None` when it is missing or not a folder.
@@ -270,10 +270,10 @@ impl Store for DirectoryStore {
         let failed = |error| Error::store(key, "look at", error);
         let metadata = file.metadata().map_err(failed)?;
         let info = posix_stat::info_of(&file, &metadata);
-        if let Some(Guard::Array(array)) = &self.guard
+        if let (Some(Guard::Array(array)), Some(posix)) = (&self.guard, &info.posix)
             && !metadata.is_dir()
         {
-            array.check_object(&Readers::of(&info)).map_err(failed)?;
+            array.check_object(&Readers::of(posix)).map_err(failed)?;
         }
         Ok(Some(trace.cut(info)))
     }
@@ -332,13 +332,22 @@ impl Store for DirectoryStore {
 /// An open file of the store.
 struct DirectoryObject {
     file: File,
-    version: ObjectVersion,
+    /// As it was when the file was opened.
+    metadata: Metadata,
     key: String,
 }
 
 impl Object for DirectoryObject {
     fn version(&self) -> ObjectVersion {
-        self.version
+        posix_stat::version(&self.metadata)
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.metadata.len()
+    }
+
+    fn modified(&self) -> Option<SystemTime> {
+        self.metadata.modified().ok()
     }
 
     fn read_exact_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {

@@ -4,35 +4,50 @@ use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
-use std::time::SystemTime;
 
-use crate::store::{Info, ObjectVersion, Readers, StatFs};
+use crate::store::version::FileVersion;
+use crate::store::{FileId, Info, ObjectVersion, Posix, Readers, StatFs};
 use crate::sys;
 
 /// The version of a file that was stat'ed.
 pub fn version(metadata: &Metadata) -> ObjectVersion {
-    ObjectVersion {
+    version_with_size(metadata, metadata.size())
+}
+
+/// The version of a part of a file that was stat'ed; the part has this size.
+pub fn version_with_size(metadata: &Metadata, size_bytes: u64) -> ObjectVersion {
+    ObjectVersion::of_file(FileVersion {
         device: metadata.dev(),
         inode: metadata.ino(),
-        mtime_ns: i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec()),
-        size_bytes: metadata.size(),
-    }
+        size_bytes,
+        seconds: metadata.mtime(),
+        nanoseconds: u32::try_from(metadata.mtime_nsec()).unwrap_or_default(),
+    })
 }
 
-/// The [`Info`] of an open file or folder. `file` may be an O_PATH descriptor.
-pub fn info(file: &File) -> io::Result<Info> {
-    Ok(info_of(file, &file.metadata()?))
+/// What identifies a file that was stat'ed.
+pub fn file_id(metadata: &Metadata) -> FileId {
+    FileId { device: metadata.dev(), inode: metadata.ino() }
 }
 
-/// As [`info`], of a file that was stat'ed.
+/// Owner and permissions of an open file or folder. `file` may be an O_PATH descriptor.
+pub fn posix(file: &File) -> io::Result<Posix> {
+    Ok(posix_of(file, &file.metadata()?))
+}
+
+/// As [`posix`], of a file that was stat'ed.
+pub fn posix_of(file: &File, metadata: &Metadata) -> Posix {
+    let mode = restrict_by_acl(file, metadata.mode() & 0o7777);
+    Posix { uid: metadata.uid(), gid: metadata.gid(), mode, file: Some(file_id(metadata)) }
+}
+
+/// The [`Info`] of an open file or folder that was stat'ed. `file` may be an O_PATH descriptor.
 pub fn info_of(file: &File, metadata: &Metadata) -> Info {
-    let mode = metadata.mode() & 0o7777;
     Info {
+        size_bytes: metadata.size(),
+        modified: metadata.modified().ok(),
         version: version(metadata),
-        uid: metadata.uid(),
-        gid: metadata.gid(),
-        mode: restrict_by_acl(file, mode),
-        mtime: metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH),
+        posix: Some(posix_of(file, metadata)),
     }
 }
 
@@ -162,7 +177,7 @@ mod tests {
     #[test]
     fn an_ordinary_file_keeps_its_bits() {
         let file = tempfile::tempfile().unwrap();
-        assert_eq!(info(&file).unwrap().mode, file.metadata().unwrap().mode() & 0o7777);
+        assert_eq!(posix(&file).unwrap().mode, file.metadata().unwrap().mode() & 0o7777);
     }
 
     #[test]
@@ -183,9 +198,9 @@ mod tests {
             other => other.unwrap(),
         }
         assert_eq!(file.as_file().metadata().unwrap().mode() & 0o7777, 0o660);
-        assert_eq!(info(file.as_file()).unwrap().mode, 0o640);
+        assert_eq!(posix(file.as_file()).unwrap().mode, 0o640);
         let path = std::ffi::CString::new(file.path().to_str().unwrap()).unwrap();
         let looked_at = sys::open_at(file.as_file().as_fd(), &path, libc::O_PATH).unwrap();
-        assert_eq!(info(&File::from(looked_at)).unwrap().mode, 0o640);
+        assert_eq!(posix(&File::from(looked_at)).unwrap().mode, 0o640);
     }
 }

@@ -159,7 +159,7 @@ fn no_permission_is_not_missing() {
         assert_eq!(error.errno(), libc::EACCES, "{error}");
     }
     assert_eq!(store.list("a/b").unwrap_err().errno(), libc::EACCES);
-    assert_eq!(store.head("closed").unwrap().unwrap().mode, 0);
+    assert_eq!(store.head("closed").unwrap().unwrap().posix.unwrap().mode, 0);
     fs::set_permissions(place.root().join("a/b"), fs::Permissions::from_mode(0o755)).unwrap();
 }
 

@@ -16,7 +16,7 @@ use super::links::Guard;
 use super::output::Output;
 use super::{DirectoryStore, LOOK, READ, is_temporary_name, posix_stat};
 use crate::error::{Error, Result};
-use crate::store::{Info, ObjectPart, ObjectVersion, Store, Writer};
+use crate::store::{Info, ObjectPart, ObjectVersion, Posix, Store, Writer};
 use crate::sys;
 
 static NEXT_TEMPORARY: AtomicU64 = AtomicU64::new(0);
@@ -39,7 +39,7 @@ fn failed<'a>(key: &'a str, operation: &'static str) -> impl Fn(io::Error) -> Er
 
 /// Sets the owner first, since changing it clears set-id bits. A process that may not give files away keeps them, since safe
 /// data matter most; but another group does not get the permissions of the old one.
-fn set_owner_and_mode(file: &File, like: &Info, mode: u32) -> io::Result<()> {
+fn set_owner_and_mode(file: &File, like: &Posix, mode: u32) -> io::Result<()> {
     let change = |uid: Option<u32>, gid: Option<u32>| match std::os::unix::fs::fchown(file, uid, gid) {
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => Ok(false),
         other => other.map(|()| true),
@@ -57,9 +57,9 @@ fn set_owner_and_mode(file: &File, like: &Info, mode: u32) -> io::Result<()> {
 
 /// Sets the owner and mode of a folder that a dead writer created without them: no other user could read what is written
 /// into it.
-fn finish_folder(folder: &File, like: &Info) -> io::Result<()> {
+fn finish_folder(folder: &File, like: &Posix) -> io::Result<()> {
     let made = folder.metadata()?;
-    let mode = like.as_folder().mode | 0o700;
+    let mode = like.folder_mode() | 0o700;
     let is_unfinished = made.mode() & 0o7777 == 0o700
         && mode & 0o7777 != 0o700
         && [sys::effective_ids().0, like.uid].contains(&made.uid());
@@ -76,7 +76,7 @@ fn finish_folder(folder: &File, like: &Info) -> io::Result<()> {
 
 impl DirectoryStore {
     /// The folder of an object, created where it is missing, with those above it up to `within`.
-    fn folder_for_writing(&self, folder: &str, within: &str, like: &Info) -> Result<File> {
+    fn folder_for_writing(&self, folder: &str, within: &str, like: &Posix) -> Result<File> {
         let is_below =
             within.is_empty() || folder.strip_prefix(within).is_some_and(|rest| rest.starts_with('/'));
         if let Some(found) = self.open_for_change(folder, "write")? {
@@ -107,7 +107,7 @@ impl DirectoryStore {
                 if owner != sys::effective_ids().0 && owner != like.uid {
                     return Err(Error::Stale { key: folder.to_owned() });
                 }
-                set_owner_and_mode(&made, like, like.as_folder().mode | 0o700).map_err(&make_failed)?;
+                set_owner_and_mode(&made, like, like.folder_mode() | 0o700).map_err(&make_failed)?;
                 return Ok(made);
             }
         }
@@ -129,19 +129,19 @@ impl DirectoryStore {
 
     /// The object that is replaced, if the new one gets its owner and mode: not where this program could not overwrite another
     /// user's object, and not for a link.
-    fn replaced(&self, folder: &File, name: &CString, like: &Info) -> io::Result<Option<Info>> {
+    fn replaced(&self, folder: &File, name: &CString, like: &Posix) -> io::Result<Option<Posix>> {
         let old = match sys::open_at(folder.as_fd(), name, LOOK | libc::O_NOFOLLOW) {
             Ok(old) => File::from(old),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
         let metadata = old.metadata()?;
-        let info = posix_stat::info_of(&old, &metadata);
+        let owned = posix_stat::posix_of(&old, &metadata);
         let is_theirs = like.uid == 0
-            || info.uid == like.uid
-            || (info.gid == like.gid && info.mode & 0o020 != 0)
-            || (info.mode & 0o022 == 0o022);
-        Ok((metadata.is_file() && (self.guard.is_none() || is_theirs)).then_some(info))
+            || owned.uid == like.uid
+            || (owned.gid == like.gid && owned.mode & 0o020 != 0)
+            || (owned.mode & 0o022 == 0o022);
+        Ok((metadata.is_file() && (self.guard.is_none() || is_theirs)).then_some(owned))
     }
 }
 
@@ -228,6 +228,7 @@ impl Writer for DirectoryStore {
         let (folder_key, name) = split(key);
         let name = c_name(key, name)?;
         let home = self.open_home(within)?;
+        let like = &like.posix.unwrap_or_else(Posix::of_object);
         let folder = self.folder_for_writing(folder_key, within, like)?;
         let old = self.replaced(&folder, &name, like).map_err(failed(key, "look at"))?;
         let like = old.as_ref().unwrap_or(like);
@@ -295,8 +296,8 @@ impl Writer for DirectoryStore {
         }
         // Skip an object that was replaced in the meantime.
         let locked = opened.metadata().map_err(lock_failed)?;
-        let now = self.head(key)?.ok_or_else(gone)?.version;
-        let is_current = (now.device, now.inode) == (locked.dev(), locked.ino());
+        let now = self.head(key)?.ok_or_else(gone)?;
+        let is_current = now.file() == Some(posix_stat::file_id(&locked));
         if let Some(Guard::Array(array)) = self.guard.as_ref().filter(|_| is_current) {
             array.note_home(key, locked.dev(), locked.ino());
         }

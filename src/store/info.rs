@@ -1,0 +1,81 @@
+//! What a store tells of an object or a folder without reading it. Uses `sys` for the defaults.
+
+use std::time::SystemTime;
+
+use super::ObjectVersion;
+use crate::sys;
+
+/// Size, time and version of an object or a folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Info {
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// Time of last change, if the store knows it.
+    pub modified: Option<SystemTime>,
+    /// Tells versions apart.
+    pub version: ObjectVersion,
+    /// Owner and permissions, if the store has such.
+    pub posix: Option<Posix>,
+}
+
+/// What only files and folders of a file system have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Posix {
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Permission bits (0o7777), with `group_obj & mask` as group bits where a POSIX ACL is set.
+    pub mode: u32,
+    /// What it is, under whatever name; `None` if it is part of a file.
+    pub file: Option<FileId>,
+}
+
+/// Identifies a file or folder as long as it exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileId {
+    /// Device number.
+    pub device: u64,
+    /// Inode number.
+    pub inode: u64,
+}
+
+impl Posix {
+    /// What an object without owner and mode is shown with: it belongs to the user of this program, and all may read it.
+    pub fn of_object() -> Self {
+        let (uid, gid) = sys::effective_ids();
+        Posix { uid, gid, mode: 0o644, file: None }
+    }
+
+    /// The same for a folder.
+    pub fn of_folder() -> Self {
+        Posix { mode: 0o755, ..Self::of_object() }
+    }
+
+    /// The permission bits of a folder that holds what this document describes: permission to read the document becomes
+    /// permission to search the folder.
+    pub fn folder_mode(&self) -> u32 {
+        self.mode | (self.mode & 0o444) >> 2
+    }
+}
+
+impl Info {
+    /// As a folder that holds what this document describes.
+    pub fn as_folder(self) -> Self {
+        self.with_mode(Posix::folder_mode)
+    }
+
+    /// With other permission bits, where it has any.
+    #[must_use]
+    pub fn with_mode(mut self, mode: impl FnOnce(&Posix) -> u32) -> Self {
+        if let Some(posix) = &mut self.posix {
+            posix.mode = mode(posix);
+        }
+        self
+    }
+
+    /// What it is, under whatever name, if the store can tell.
+    pub fn file(&self) -> Option<FileId> {
+        self.posix?.file
+    }
+}
