@@ -68,6 +68,11 @@ pub enum Error {
         /// The store key of the document.
         key: String,
     },
+    /// An object is not, or no longer, what the change of it was made from.
+    Changed {
+        /// The store key.
+        key: String,
+    },
     /// The mount or the store takes no writes.
     ReadOnly(String),
     /// A store operation passed its deadline.
@@ -115,6 +120,7 @@ impl Error {
             | Error::Unsupported { key, .. }
             | Error::Corrupt { key, .. }
             | Error::TooLarge { key, .. }
+            | Error::Changed { key }
             | Error::Unencodable { key, .. } => (key, true),
             Error::InvalidValue(_) | Error::CutShort { .. } | Error::ReadOnly(_) | Error::Usage(_) => {
                 return Some(text);
@@ -138,6 +144,7 @@ impl Error {
             Error::Unencodable { .. } => libc::EDOM,
             Error::InvalidValue(_) | Error::CutShort { .. } | Error::Usage(_) => libc::EINVAL,
             Error::Stale { .. } => libc::ESTALE,
+            Error::Changed { .. } => libc::EBUSY,
             Error::ReadOnly(_) => libc::EROFS,
             Error::TimedOut { .. } => libc::EIO,
         }
@@ -163,6 +170,7 @@ impl fmt::Display for Error {
                 write!(f, "{written} of {size} bytes were written; the rest is unchanged")
             }
             Error::Stale { key } => write!(f, "{}: changed while the array was open", name(key)),
+            Error::Changed { key } => write!(f, "{}: changed by another program meanwhile", name(key)),
             Error::ReadOnly(reason) => write!(f, "read-only: {reason}"),
             Error::TimedOut { key } => write!(f, "{}: the store did not answer in time", name(key)),
             Error::Usage(sentence) => f.write_str(sentence),

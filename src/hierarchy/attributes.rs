@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::metadata::json::edit;
 use crate::metadata::{self, MAX_DOCUMENT_BYTES};
-use crate::store::{Info, ObjectPart, Store, Writer, join};
+use crate::store::{Content, Info, ObjectPart, Precondition, PutOptions, Store, Writer, join};
 
 use super::lineage::parent;
 
@@ -124,12 +124,16 @@ pub fn edit(store: &dyn Store, path: &str, edit: &Edit) -> Result<bool> {
         let like = main_info(store, path, &targets)?;
         let mut is_current = true;
         for (target, text) in &changes {
-            let version = store.head(&target.key)?.map(|info| info.version);
-            is_current = version == target.stored.as_ref().map(|(_, info)| info.version);
-            if !is_current {
-                break;
-            }
-            writer.put(&target.key, &[ObjectPart::Bytes(text.as_bytes())], &target.folder, &like)?;
+            let version = target.stored.as_ref().map(|(_, info)| info.version);
+            let precondition = Precondition::found(version);
+            let options = PutOptions { precondition, within: &target.folder, like: &like };
+            match writer.put(&target.key, &[ObjectPart::Bytes(text.as_bytes())], &options) {
+                Err(Error::Changed { .. }) => {
+                    is_current = false;
+                    break;
+                }
+                other => other?,
+            };
             writer.sync(std::slice::from_ref(&target.key), &target.folder)?;
             has_changed = true;
         }
@@ -274,9 +278,7 @@ fn targets(store: &dyn Store, path: &str) -> Result<Vec<Target>> {
 
 /// A document as text, after it was parsed once: what is edited must be JSON.
 fn read(store: &dyn Store, key: &str) -> Result<Option<(String, Info)>> {
-    // The version comes first: a later change is noticed.
-    let Some(info) = store.head(key)? else { return Ok(None) };
-    let Some(bytes) = store.get(key, MAX_DOCUMENT_BYTES)? else { return Ok(None) };
+    let Some(Content { bytes, info }) = store.content(key, MAX_DOCUMENT_BYTES)? else { return Ok(None) };
     metadata::json::parse_object(&bytes).map_err(|fault| fault.into_error(key))?;
     let text = String::from_utf8(bytes).map_err(|_| Error::metadata(key, "not UTF-8"))?;
     Ok(Some((text, info)))

@@ -39,7 +39,7 @@ fn kind(error: &Error) -> usize {
         Error::Metadata { .. } => 1,
         Error::Unsupported { .. } => 2,
         Error::Store { .. } => 3,
-        Error::Stale { .. } => 4,
+        Error::Changed { .. } | Error::Stale { .. } => 4,
         Error::TimedOut { .. } => 5,
         Error::TooLarge { .. }
         | Error::Unencodable { .. }

@@ -9,19 +9,19 @@ use std::time::SystemTime;
 use parking_lot::RwLock;
 
 use super::{
-    Entry, Info, Object, ObjectPart, ObjectVersion, StatFs, Store, Writer, check_key, copy_range,
-    is_any_below, names_below, read_whole,
+    Content, Entry, Info, Object, ObjectPart, ObjectVersion, Precondition, PutOptions, StatFs, Store, Writer,
+    check_key, copy_range, is_any_below, names_below, read_content,
 };
 use crate::error::{Error, Result};
 
 /// A store in memory.
 #[derive(Default)]
 pub struct MemoryStore {
-    content: RwLock<Content>,
+    content: RwLock<State>,
 }
 
 #[derive(Default)]
-struct Content {
+struct State {
     objects: BTreeMap<String, MemoryObject>,
     /// How many objects were ever put. The number of the put is the object's version.
     puts: u64,
@@ -35,6 +35,12 @@ struct MemoryObject {
     mtime: SystemTime,
 }
 
+impl State {
+    fn version(&self, key: &str) -> Option<ObjectVersion> {
+        Some(self.objects.get(key)?.version)
+    }
+}
+
 impl MemoryStore {
     /// An empty store.
     pub fn new() -> Self {
@@ -43,14 +49,18 @@ impl MemoryStore {
 
     /// Stores an object, in place of the one that the key had.
     pub fn put(&self, key: &str, bytes: impl Into<Arc<[u8]>>) -> Result<()> {
+        self.replace(key, bytes.into(), Precondition::Any).map(|_| ())
+    }
+
+    fn replace(&self, key: &str, bytes: Arc<[u8]>, precondition: Precondition) -> Result<ObjectVersion> {
         check_key(key, "write")?;
-        let bytes = bytes.into();
         let mtime = SystemTime::now();
         let mut content = self.content.write();
+        precondition.check(key, || Ok(content.version(key)))?;
         content.puts += 1;
         let version = ObjectVersion::of_number(content.puts);
         content.objects.insert(key.to_owned(), MemoryObject { key: key.into(), bytes, version, mtime });
-        Ok(())
+        Ok(version)
     }
 
     /// Removes an object; returns whether it existed.
@@ -60,7 +70,7 @@ impl MemoryStore {
 }
 
 impl Writer for MemoryStore {
-    fn put(&self, key: &str, parts: &[ObjectPart<'_>], _within: &str, _like: &Info) -> Result<ObjectVersion> {
+    fn put(&self, key: &str, parts: &[ObjectPart<'_>], options: &PutOptions<'_>) -> Result<ObjectVersion> {
         let mut bytes = Vec::new();
         for part in parts {
             match part {
@@ -72,33 +82,22 @@ impl Writer for MemoryStore {
                 }
             }
         }
-        MemoryStore::put(self, key, bytes)?;
-        let version = self.content.read().objects.get(key).map(|object| object.version);
-        version.ok_or_else(|| Error::Stale { key: key.to_owned() })
+        self.replace(key, bytes.into(), options.precondition)
     }
 
-    fn delete(&self, key: &str) -> Result<bool> {
-        Ok(MemoryStore::delete(self, key))
-    }
-
-    fn sync(&self, _keys: &[String], _within: &str) -> Result<()> {
-        Ok(())
-    }
-
-    /// No other process can reach the store.
-    fn lock(&self, _folder: &str) -> Result<Option<Box<dyn Send + Sync>>> {
-        Ok(Some(Box::new(())))
+    fn delete(&self, key: &str, precondition: Precondition) -> Result<bool> {
+        let mut content = self.content.write();
+        precondition.check(key, || Ok(content.version(key)))?;
+        Ok(content.objects.remove(key).is_some())
     }
 
     fn touch(&self, key: &str, version: ObjectVersion) -> Result<Option<ObjectVersion>> {
         let object = self.content.read().objects.get(key).cloned();
         let Some(object) = object.filter(|object| object.version == version) else { return Ok(None) };
-        MemoryStore::put(self, key, object.bytes)?;
-        Ok(self.content.read().objects.get(key).map(|object| object.version))
-    }
-
-    fn remove_unfinished(&self, _folder: &str) -> Result<u64> {
-        Ok(0)
+        match self.replace(key, object.bytes, Precondition::Version(version)) {
+            Err(Error::Changed { .. }) => Ok(None),
+            touched => touched.map(Some),
+        }
     }
 }
 
@@ -127,9 +126,9 @@ impl Store for MemoryStore {
         Ok(object.map(|object| Box::new(object) as Box<dyn Object>))
     }
 
-    fn get(&self, key: &str, limit_bytes: u64) -> Result<Option<Vec<u8>>> {
+    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
         match self.open(key)? {
-            Some(object) => read_whole(object.as_ref(), key, limit_bytes).map(Some),
+            Some(object) => read_content(object.as_ref(), key, limit_bytes).map(Some),
             None => Ok(None),
         }
     }

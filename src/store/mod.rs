@@ -8,6 +8,7 @@
 //! is an error); every read is bounded by the caller; all ranges read from one [`Object`] come from
 //! the same stored object, even when the key is replaced meanwhile.
 
+mod batch;
 mod directory;
 mod info;
 mod key;
@@ -27,6 +28,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+pub use batch::{Content, GetReply, GetRequest};
 pub use directory::{DirectoryStore, is_temporary_name};
 pub use info::{FileId, Info, Posix};
 pub use key::{is_key, join};
@@ -34,7 +36,7 @@ pub use memory::MemoryStore;
 pub use open::{local_path, open, open_for_others};
 pub use readers::{Audience, Readers};
 pub use version::ObjectVersion;
-pub use writer::{ObjectPart, Writer};
+pub use writer::{ObjectPart, Precondition, PutOptions, Writer};
 pub use zip::ZipStore;
 
 use crate::error::{Error, Result};
@@ -83,6 +85,11 @@ pub trait Object: Send + Sync {
     }
     /// Fills `out` from `offset`. Fewer bytes there than asked for is an error (`UnexpectedEof`).
     fn read_exact_at(&self, offset: u64, out: &mut [u8]) -> Result<()>;
+    /// Fills each buffer from its offset, as [`Object::read_exact_at`] does. A store behind a network asks for all of them at
+    /// once, and for near ones together.
+    fn read_ranges(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        ranges.iter_mut().try_for_each(|(offset, out)| self.read_exact_at(*offset, out))
+    }
     /// As [`Object::read_exact_at`], if that does not block; otherwise `false`, with `out` undefined.
     fn try_read_at(&self, _offset: u64, _out: &mut [u8]) -> bool {
         false
@@ -98,11 +105,41 @@ pub trait Store: Send + Sync {
     /// Opens one object; `None` when there is none at this key (a folder is not an object).
     fn open(&self, key: &str) -> Result<Option<Box<dyn Object>>>;
 
-    /// The whole object; more than `limit_bytes` is an error, before anything is allocated.
-    fn get(&self, key: &str, limit_bytes: u64) -> Result<Option<Vec<u8>>>;
+    /// The whole object in one request; more than `limit_bytes` is an error, before anything is allocated.
+    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>>;
+
+    /// The bytes of the whole object, as [`Store::content`] returns them.
+    fn get(&self, key: &str, limit_bytes: u64) -> Result<Option<Vec<u8>>> {
+        Ok(self.content(key, limit_bytes)?.map(|content| content.bytes))
+    }
+
+    /// Several objects, in the order of the requests. A store behind a network asks for many at a time.
+    fn get_many(&self, requests: &[GetRequest]) -> Vec<Result<GetReply>> {
+        let get = |request: &GetRequest| {
+            if let Some(known) = request.known
+                && self.head(&request.key)?.is_some_and(|info| info.version == known)
+            {
+                return Ok(GetReply::Unchanged);
+            }
+            let content = self.content(&request.key, request.limit_bytes)?;
+            Ok(content.map_or(GetReply::Missing, GetReply::Content))
+        };
+        requests.iter().map(get).collect()
+    }
 
     /// Size, time and version of an object or a folder (`""` is the root), with owner and mode where there are such.
     fn head(&self, key: &str) -> Result<Option<Info>>;
+
+    /// As [`Store::head`] for several keys, in their order. A store behind a network asks for many at a time.
+    fn head_many(&self, keys: &[&str]) -> Vec<Result<Option<Info>>> {
+        keys.iter().map(|key| self.head(key)).collect()
+    }
+
+    /// Whether each request crosses a network. Then several requests at once take no longer than one, and a caller asks in
+    /// one batch for all that it may need. Folders are only prefixes of keys: they have no owner, mode or identity.
+    fn is_remote(&self) -> bool {
+        false
+    }
 
     /// The names directly below a folder, sorted; empty when the folder is missing.
     fn list(&self, folder: &str) -> Result<Vec<Entry>>;
@@ -145,6 +182,11 @@ pub(crate) fn read_whole(object: &dyn Object, key: &str, limit_bytes: u64) -> Re
     bytes.resize(length, 0);
     object.read_exact_at(0, &mut bytes)?;
     Ok(bytes)
+}
+
+/// As [`read_whole`], with what the object tells of itself.
+fn read_content(object: &dyn Object, key: &str, limit_bytes: u64) -> Result<Content> {
+    Ok(Content { bytes: read_whole(object, key, limit_bytes)?, info: object.info() })
 }
 
 /// The bytes of `content` from `offset` into `out`; fewer than asked for is `UnexpectedEof`.

@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use super::{Info, Object, ObjectVersion};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// A part of an object that is assembled.
 pub enum ObjectPart<'a> {
@@ -27,22 +27,74 @@ impl ObjectPart<'_> {
     }
 }
 
-/// Replaces and deletes objects.
+/// What must be at a key before it is changed. Otherwise nothing is changed, and the error is [`Error::Changed`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Precondition {
+    /// Anything, or nothing.
+    Any,
+    /// No object.
+    Missing,
+    /// This version of an object.
+    Version(ObjectVersion),
+}
+
+impl Precondition {
+    /// That the object is as it was found: in this version, or missing.
+    pub fn found(version: Option<ObjectVersion>) -> Self {
+        version.map_or(Precondition::Missing, Precondition::Version)
+    }
+
+    /// Fails unless the object at the key is as demanded.
+    pub fn check(self, key: &str, now: impl FnOnce() -> Result<Option<ObjectVersion>>) -> Result<()> {
+        if self == Precondition::Any || self == Precondition::found(now()?) {
+            return Ok(());
+        }
+        Err(Error::Changed { key: key.to_owned() })
+    }
+}
+
+/// How an object is put. An object store needs the precondition only.
+#[derive(Clone, Copy, Debug)]
+pub struct PutOptions<'a> {
+    /// What is replaced.
+    pub precondition: Precondition,
+    /// The folder of the array or group that the object belongs to. It must exist; missing folders below it are created.
+    pub within: &'a str,
+    /// A new object, and new folders, get owner and mode from this document.
+    pub like: &'a Info,
+}
+
+impl<'a> PutOptions<'a> {
+    /// To replace whatever is there.
+    pub fn new(within: &'a str, like: &'a Info) -> Self {
+        PutOptions { precondition: Precondition::Any, within, like }
+    }
+}
+
+/// Replaces and deletes objects. The other methods are for folders on disk: an object store, where a put is durable and
+/// visible when it returns, keeps their defaults.
 pub trait Writer: Send + Sync {
     /// Puts an object in place of the one at the key, atomically. The bytes are durable when this returns, the
-    /// name only after [`Writer::sync`]. Missing folders are created, but none above `within`, which must exist. An object
-    /// that is replaced keeps its owner and mode; a new one, and new folders, get those of `like`.
-    fn put(&self, key: &str, parts: &[ObjectPart<'_>], within: &str, like: &Info) -> Result<ObjectVersion>;
+    /// name only after [`Writer::sync`]. An object that is replaced keeps its owner and mode.
+    ///
+    /// A folder on disk looks at the precondition before it writes, so that locks must exclude others meanwhile. An object
+    /// store decides in the same step.
+    fn put(&self, key: &str, parts: &[ObjectPart<'_>], options: &PutOptions<'_>) -> Result<ObjectVersion>;
 
     /// Removes an object; returns whether it existed. Durable after [`Writer::sync`].
-    fn delete(&self, key: &str) -> Result<bool>;
+    fn delete(&self, key: &str, precondition: Precondition) -> Result<bool>;
 
     /// Makes the names of objects that were put or deleted durable, with the folders created for them below `within`.
-    fn sync(&self, keys: &[String], within: &str) -> Result<()>;
+    fn sync(&self, _keys: &[String], _within: &str) -> Result<()> {
+        Ok(())
+    }
 
     /// Locks a folder, or an object as it is now, against other writers, in this process or another, until the returned value
-    /// is dropped. `None` when another writer holds the lock, or has just replaced the object.
-    fn lock(&self, key: &str) -> Result<Option<Box<dyn Send + Sync>>>;
+    /// is dropped. `None` when another writer holds the lock, or has just replaced the object. A store without locks
+    /// excludes nobody: preconditions find what others did.
+    fn lock(&self, _key: &str) -> Result<Option<Box<dyn Send + Sync>>> {
+        Ok(Some(Box::new(())))
+    }
 
     /// Fails with `Stale` where another store has replaced this one.
     fn check_place(&self) -> Result<()> {
@@ -50,8 +102,13 @@ pub trait Writer: Send + Sync {
     }
 
     /// Sets an object's modification time to now, if it is still this version; `None` where it changed or is gone.
-    fn touch(&self, key: &str, version: ObjectVersion) -> Result<Option<ObjectVersion>>;
+    /// A store without settable times leaves it as it is.
+    fn touch(&self, _key: &str, version: ObjectVersion) -> Result<Option<ObjectVersion>> {
+        Ok(Some(version))
+    }
 
     /// Removes the unfinished files of dead writers in a folder; returns how many. Files of a living writer stay.
-    fn remove_unfinished(&self, folder: &str) -> Result<u64>;
+    fn remove_unfinished(&self, _folder: &str) -> Result<u64> {
+        Ok(0)
+    }
 }

@@ -27,8 +27,8 @@ use zip::read::{ZipArchive, ZipFileEntry};
 
 use super::directory::posix_stat;
 use super::{
-    Entry, Info, Object, ObjectVersion, Posix, StatFs, Store, check_key, copy_range, is_any_below, is_key,
-    names_below, read_whole,
+    Content, Entry, Info, Object, ObjectVersion, Posix, StatFs, Store, check_key, copy_range, is_any_below,
+    is_key, names_below, read_content,
 };
 use crate::error::{Error, Result};
 
@@ -210,9 +210,9 @@ impl Store for ZipStore {
         Ok(self.open_object(key)?.map(|object| Box::new(object) as Box<dyn Object>))
     }
 
-    fn get(&self, key: &str, limit_bytes: u64) -> Result<Option<Vec<u8>>> {
+    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
         match self.open_object(key)? {
-            Some(object) => read_whole(&object, key, limit_bytes).map(Some),
+            Some(object) => read_content(&object, key, limit_bytes).map(Some),
             None => Ok(None),
         }
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use zarrfs::error::{Error, Result};
-use zarrfs::store::{Entry, Info, Object, ObjectVersion, StatFs, Store, Writer};
+use zarrfs::store::{Content, Entry, Info, Object, ObjectVersion, StatFs, Store, Writer};
 
 /// Shows other bytes at one key.
 pub struct Altered {
@@ -59,14 +59,15 @@ impl Store for Altered {
         Ok(Some(Box::new(AlteredObject { key, bytes, version })))
     }
 
-    fn get(&self, key: &str, limit_bytes: u64) -> Result<Option<Vec<u8>>> {
+    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
+        let content = self.store.content(key, limit_bytes)?;
         if key != self.key {
-            return self.store.get(key, limit_bytes);
+            return Ok(content);
         }
         if self.bytes.len() as u64 > limit_bytes {
             return Err(Error::store(key, "read", std::io::Error::from(std::io::ErrorKind::FileTooLarge)));
         }
-        Ok(Some(self.bytes.to_vec()))
+        Ok(content.map(|content| Content { bytes: self.bytes.to_vec(), ..content }))
     }
 
     fn head(&self, key: &str) -> Result<Option<Info>> {
@@ -128,9 +129,9 @@ impl Store for Counting {
         Ok(found)
     }
 
-    fn get(&self, key: &str, limit_bytes: u64) -> Result<Option<Vec<u8>>> {
+    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
         self.note(key);
-        let found = self.store.get(key, limit_bytes)?;
+        let found = self.store.content(key, limit_bytes)?;
         self.note_opened(key, found.is_some());
         Ok(found)
     }

@@ -12,7 +12,10 @@ use crate::array::sync::thread;
 use crate::array::{Array, Engine, Layout};
 use crate::error::{Error, Result};
 use crate::metadata::{Document, parse_v3};
-use crate::store::{Entry, Info, MemoryStore, Object, ObjectPart, ObjectVersion, StatFs, Store, Writer};
+use crate::store::{
+    Content, Entry, Info, MemoryStore, Object, ObjectPart, ObjectVersion, Precondition, PutOptions, StatFs,
+    Store, Writer,
+};
 
 /// Length of an array; its chunks have 4 elements, its shards 8.
 pub(in crate::array) const LENGTH: usize = 16;
@@ -38,20 +41,20 @@ pub(in crate::array) struct Slow {
 }
 
 impl Writer for Slow {
-    fn put(&self, key: &str, parts: &[ObjectPart<'_>], within: &str, like: &Info) -> Result<ObjectVersion> {
+    fn put(&self, key: &str, parts: &[ObjectPart<'_>], options: &PutOptions<'_>) -> Result<ObjectVersion> {
         thread::yield_now();
         let fail = |left: u64| left.checked_sub(1);
         if self.failing.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fail).is_ok() {
             return Err(Error::store(key, "write", std::io::Error::from_raw_os_error(libc::ENOSPC)));
         }
-        let version = Writer::put(&self.now, key, parts, within, like)?;
+        let version = Writer::put(&self.now, key, parts, options)?;
         thread::yield_now();
         Ok(version)
     }
 
-    fn delete(&self, key: &str) -> Result<bool> {
+    fn delete(&self, key: &str, precondition: Precondition) -> Result<bool> {
         thread::yield_now();
-        Ok(self.now.delete(key))
+        Writer::delete(&self.now, key, precondition)
     }
 
     fn sync(&self, keys: &[String], _within: &str) -> Result<()> {
@@ -68,16 +71,8 @@ impl Writer for Slow {
         Ok(())
     }
 
-    fn lock(&self, folder: &str) -> Result<Option<Box<dyn Send + Sync>>> {
-        self.now.lock(folder)
-    }
-
     fn touch(&self, key: &str, version: ObjectVersion) -> Result<Option<ObjectVersion>> {
         self.now.touch(key, version)
-    }
-
-    fn remove_unfinished(&self, _folder: &str) -> Result<u64> {
-        Ok(0)
     }
 }
 
@@ -89,8 +84,8 @@ impl Store for Slow {
         object
     }
 
-    fn get(&self, key: &str, limit_bytes: u64) -> Result<Option<Vec<u8>>> {
-        self.now.get(key, limit_bytes)
+    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
+        self.now.content(key, limit_bytes)
     }
 
     fn head(&self, key: &str) -> Result<Option<Info>> {

@@ -53,6 +53,8 @@ pub(in crate::array) const MAX_COPIES_WITHOUT_WAITING: usize = 4096;
 
 /// Marks cache keys of strips that are smaller than chunks. Shards are never nested so deep.
 const STRIP_LEVEL: u32 = u32::MAX;
+/// How many objects a remote store is asked for before the request's deadline is looked at again.
+const BATCH_OBJECTS: usize = 512;
 
 impl Array {
     /// Fills `out` from `offset`. The range must lie in the file. Blocks on the store. A failure anywhere in the range
@@ -213,23 +215,22 @@ impl Inner {
 
     /// The keys of objects that differ from what readers received. Asks for several at a time.
     fn changed(inner: &Arc<Inner>, keys: Vec<String>) -> Result<Vec<String>> {
-        let (array, count) = (Arc::clone(inner), keys.len());
+        // The threads share single objects of a local store. A remote store gets batches.
+        let batch = if inner.store.is_remote() { BATCH_OBJECTS } else { 1 };
+        let (array, count) = (Arc::clone(inner), keys.len().div_ceil(batch));
         let outcome = Arc::new(Mutex::new((0, Ok(Vec::new()))));
         let of_all = Arc::clone(&outcome);
         inner.engine.workers.share(count, move |number| {
-            let Some(key) = keys.get(number) else { return ControlFlow::Break(()) };
-            let is_unchanged = request::check(key)
-                .and_then(|()| array.served.is_unchanged(array.store.as_ref(), key))
-                // A user without access to an object must not get it from memory either.
-                .or_else(|error| if error.errno() == libc::EACCES { Ok(false) } else { Err(error) });
+            let Some(keys) = keys.chunks(batch).nth(number) else { return ControlFlow::Break(()) };
+            let found = changed_of(&array, keys);
             let (looked, changed) = &mut *of_all.lock();
             *looked += 1;
-            match (is_unchanged, &mut *changed) {
+            match (found, &mut *changed) {
                 (Err(error), _) => {
                     *changed = Err(error);
                     return ControlFlow::Break(());
                 }
-                (Ok(false), Ok(changed)) => changed.push(key.clone()),
+                (Ok(found), Ok(changed)) => changed.extend(found),
                 _ => {}
             }
             ControlFlow::Continue(())
@@ -425,4 +426,25 @@ impl Inner {
         batch.finish(out);
         copied.is_ok()
     }
+}
+
+/// Those of these keys of objects that differ from what readers received.
+fn changed_of(array: &Inner, keys: &[String]) -> Result<Vec<String>> {
+    keys.first().map_or(Ok(()), |key| request::check(key))?;
+    let store = array.store.as_ref();
+    let unchanged = match keys {
+        [key] => vec![array.served.is_unchanged(store, key)],
+        keys => array.served.are_unchanged(store, keys),
+    };
+    let mut changed = Vec::new();
+    for (key, is_unchanged) in keys.iter().zip(unchanged) {
+        match is_unchanged {
+            Ok(true) => {}
+            Ok(false) => changed.push(key.clone()),
+            // A user without access to an object must not get it from memory either.
+            Err(error) if error.errno() == libc::EACCES => changed.push(key.clone()),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(changed)
 }

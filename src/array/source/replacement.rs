@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::codec::pipeline::Pipeline;
 use crate::codec::{CodecResult, EncodedBytes};
 use crate::memory::Buffer;
-use crate::store::{Info, Store, Writer};
+use crate::store::{Info, PutOptions, Store, Writer};
 
 /// Where and how a source stores an object.
 pub(in crate::array) struct Target<'a> {
@@ -23,6 +23,13 @@ pub(in crate::array) struct Target<'a> {
     pub like: &'a Info,
     /// The array is zero where nothing was written: the object's present content does not count.
     pub is_zero: bool,
+}
+
+impl<'a> Target<'a> {
+    /// How the object is put. The lock of the array's folder excludes other writers.
+    pub fn options(&self) -> PutOptions<'a> {
+        PutOptions::new(self.within, self.like)
+    }
 }
 
 /// Encoded chunks of one object, by number. `None` for a chunk that is all fill value.

@@ -81,7 +81,7 @@ impl Sharded {
         let shard_parts = self.rebuild(&rebuild, 0, &shard, extent)?;
         let version = match shard_parts {
             None => {
-                target.writer.delete(&key)?;
+                target.writer.delete(&key, target.options().precondition)?;
                 None
             }
             Some(shard_parts) => {
@@ -96,7 +96,7 @@ impl Sharded {
                         }
                     });
                 }
-                Some(target.writer.put(&key, &parts, target.within, target.like)?)
+                Some(target.writer.put(&key, &parts, &target.options())?)
             }
         };
         Ok((key, version))

@@ -240,10 +240,10 @@ impl Source for Plain {
         let key = self.key(ctx, &numbers(&self.axes, object))?;
         let version = match encoded.get(&object) {
             Some(Some(bytes)) => {
-                Some(target.writer.put(&key, &[ObjectPart::Bytes(bytes)], target.within, target.like)?)
+                Some(target.writer.put(&key, &[ObjectPart::Bytes(bytes)], &target.options())?)
             }
             Some(None) => {
-                target.writer.delete(&key)?;
+                target.writer.delete(&key, target.options().precondition)?;
                 None
             }
             None => target.store.head(&key)?.map(|info| info.version),

@@ -234,12 +234,40 @@ impl SeenVersions {
             if now.map(|now| now.version) == seen.version {
                 return Ok(true);
             }
-            let mut state = self.state.lock();
-            if !state.replacing.contains_key(key) && state.objects.get(key) == Some(&seen) {
-                state.note_change_of(seen.modified, now.and_then(|now| now.modified));
+            if self.is_change(key, seen, now) {
                 return Ok(false);
             }
         }
+    }
+
+    /// Whether another program has made the version found `now`, which differs from the one seen before. `false` if
+    /// write-back may have made it: then the question is asked again.
+    fn is_change(&self, key: &str, seen: SeenObject, now: Option<Info>) -> bool {
+        let mut state = self.state.lock();
+        let is_theirs = !state.replacing.contains_key(key) && state.objects.get(key) == Some(&seen);
+        if is_theirs {
+            state.note_change_of(seen.modified, now.and_then(|now| now.modified));
+        }
+        is_theirs
+    }
+
+    /// As [`SeenVersions::is_unchanged`] for several objects, which the store is asked for in one batch.
+    pub fn are_unchanged(&self, store: &dyn Store, keys: &[String]) -> Vec<Result<bool>> {
+        let seen: Vec<Option<SeenObject>> = {
+            let state = self.state.lock();
+            keys.iter().map(|key| state.objects.get(key).copied()).collect()
+        };
+        let asked: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let compare = |((key, seen), now): ((&String, Option<SeenObject>), Result<Option<Info>>)| {
+            let now = now?;
+            match seen {
+                Some(seen) if seen.version != now.map(|now| now.version) => {
+                    if self.is_change(key, seen, now) { Ok(false) } else { self.is_unchanged(store, key) }
+                }
+                _ => Ok(true),
+            }
+        };
+        keys.iter().zip(seen).zip(store.head_many(&asked)).map(compare).collect()
     }
 
     /// When another program made the newest change that was seen; `None` if none was.

@@ -250,8 +250,7 @@ fn foreign_changes_are_merged_or_refused() {
         .put(
             "a/c/0/0",
             &[crate::store::ObjectPart::Bytes(&[9; 2048])],
-            "a",
-            &store.head("a/zarr.json").unwrap().unwrap(),
+            &crate::store::PutOptions::new("a", &store.head("a/zarr.json").unwrap().unwrap()),
         )
         .unwrap();
     array.flush().unwrap();
@@ -263,7 +262,11 @@ fn foreign_changes_are_merged_or_refused() {
         store
             .writer()
             .unwrap()
-            .put("a/zarr.json", &[crate::store::ObjectPart::Bytes(document)], "a", &like)
+            .put(
+                "a/zarr.json",
+                &[crate::store::ObjectPart::Bytes(document)],
+                &crate::store::PutOptions::new("a", &like),
+            )
             .unwrap()
     };
     let document = store.get("a/zarr.json", 1 << 20).unwrap().unwrap();
@@ -322,7 +325,7 @@ fn an_open_sees_foreign_changes_beside_ours() {
     assert!(array.revalidate().unwrap(), "our own writes are no news");
     let like = store.head("a/zarr.json").unwrap().unwrap();
     let foreign = [crate::store::ObjectPart::Bytes(&[7; 2048])];
-    store.writer().unwrap().put("a/c/0/0", &foreign, "a", &like).unwrap();
+    store.writer().unwrap().put("a/c/0/0", &foreign, &crate::store::PutOptions::new("a", &like)).unwrap();
     array.write_at(0, &[3; 2]).unwrap();
     array.flush().unwrap();
     assert!(!array.revalidate().unwrap(), "the kernel must drop what it holds");
@@ -384,7 +387,11 @@ fn memory_is_bounded_while_storing_fails() {
         store
             .writer()
             .unwrap()
-            .put("a/zarr.json", &[crate::store::ObjectPart::Bytes(bytes)], "a", &like)
+            .put(
+                "a/zarr.json",
+                &[crate::store::ObjectPart::Bytes(bytes)],
+                &crate::store::PutOptions::new("a", &like),
+            )
             .unwrap()
     };
     put(b"{}");
@@ -420,7 +427,11 @@ fn dirty_chunks_move_to_a_grown_array() {
         store
             .writer()
             .unwrap()
-            .put("a/zarr.json", &[crate::store::ObjectPart::Bytes(&bytes)], "a", &like)
+            .put(
+                "a/zarr.json",
+                &[crate::store::ObjectPart::Bytes(&bytes)],
+                &crate::store::PutOptions::new("a", &like),
+            )
             .unwrap();
         let Document::Array(metadata) = parse_v3("a/zarr.json", &bytes).unwrap() else { panic!("no array") };
         Arc::new(metadata)
@@ -433,7 +444,15 @@ fn dirty_chunks_move_to_a_grown_array() {
     let mut chunk = store.get("a/c/1/0", 1 << 20).unwrap().unwrap();
     chunk[8..].fill(9);
     let like = store.head("a/zarr.json").unwrap().unwrap();
-    store.writer().unwrap().put("a/c/1/0", &[crate::store::ObjectPart::Bytes(&chunk)], "a", &like).unwrap();
+    store
+        .writer()
+        .unwrap()
+        .put(
+            "a/c/1/0",
+            &[crate::store::ObjectPart::Bytes(&chunk)],
+            &crate::store::PutOptions::new("a", &like),
+        )
+        .unwrap();
     let grown = array.grown(metadata, case.layout).unwrap();
     assert!(grown.is_dirty() && grown.has_writers());
     assert_eq!(array.flush().unwrap_err().errno(), libc::ESTALE, "the old one stores nothing any more");

@@ -30,7 +30,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 
 use super::{
-    Audience, Entry, Info, Object, ObjectVersion, Readers, StatFs, Store, Writer, check_key, read_whole,
+    Audience, Content, Entry, Info, Object, ObjectVersion, Readers, StatFs, Store, Writer, check_key,
+    read_whole,
 };
 use crate::error::{Error, Result};
 use crate::sys::{self, NameKind};
@@ -165,8 +166,12 @@ impl DirectoryStore {
         }
     }
 
-    fn open_object(&self, key: &str, operation: &'static str) -> Result<Option<DirectoryObject>> {
-        let Some((file, _)) = self.resolve(key, operation, READ)? else { return Ok(None) };
+    fn open_object(
+        &self,
+        key: &str,
+        operation: &'static str,
+    ) -> Result<Option<(DirectoryObject, PathTrace)>> {
+        let Some((file, trace)) = self.resolve(key, operation, READ)? else { return Ok(None) };
         let failed = |error| Error::store(key, operation, error);
         let metadata = file.metadata().map_err(failed)?;
         if metadata.is_dir() {
@@ -178,7 +183,7 @@ impl DirectoryStore {
         if let Some(Guard::Array(array)) = &self.guard {
             array.check_object(&posix_stat::owned(&metadata)).map_err(failed)?;
         }
-        Ok(Some(DirectoryObject { file, metadata, key: key.to_owned() }))
+        Ok(Some((DirectoryObject { file, metadata, key: key.to_owned() }, trace)))
     }
 
     /// Opens a folder, `None` when it is missing or not a folder.
@@ -255,12 +260,18 @@ pub fn is_temporary_name(name: &str) -> bool {
 
 impl Store for DirectoryStore {
     fn open(&self, key: &str) -> Result<Option<Box<dyn Object>>> {
-        Ok(self.open_object(key, "open")?.map(|object| Box::new(object) as Box<dyn Object>))
+        Ok(self.open_object(key, "open")?.map(|(object, _)| Box::new(object) as Box<dyn Object>))
+    }
+
+    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
+        let Some((object, trace)) = self.open_object(key, "open")? else { return Ok(None) };
+        let info = trace.cut(posix_stat::info_of(&object.file, &object.metadata));
+        Ok(Some(Content { bytes: read_whole(&object, key, limit_bytes)?, info }))
     }
 
     fn get(&self, key: &str, limit_bytes: u64) -> Result<Option<Vec<u8>>> {
         match self.open_object(key, "read")? {
-            Some(object) => read_whole(&object, key, limit_bytes).map(Some),
+            Some((object, _)) => read_whole(&object, key, limit_bytes).map(Some),
             None => Ok(None),
         }
     }

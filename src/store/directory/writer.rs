@@ -16,7 +16,7 @@ use super::links::Guard;
 use super::output::Output;
 use super::{DirectoryStore, LOOK, READ, is_temporary_name, posix_stat};
 use crate::error::{Error, Result};
-use crate::store::{Info, ObjectPart, ObjectVersion, Posix, Store, Writer};
+use crate::store::{ObjectPart, ObjectVersion, Posix, Precondition, PutOptions, Store, Writer};
 use crate::sys;
 
 static NEXT_TEMPORARY: AtomicU64 = AtomicU64::new(0);
@@ -112,6 +112,10 @@ impl DirectoryStore {
             }
         }
         self.open_for_change(folder, "write")?.ok_or_else(|| Error::Stale { key: folder.to_owned() })
+    }
+
+    fn version_of(&self, key: &str) -> Result<Option<ObjectVersion>> {
+        Ok(self.head(key)?.map(|info| info.version))
     }
 
     /// The folder that was locked for writing, not one that has replaced it.
@@ -224,12 +228,14 @@ fn has_dead_writer(name: &str) -> bool {
 }
 
 impl Writer for DirectoryStore {
-    fn put(&self, key: &str, parts: &[ObjectPart<'_>], within: &str, like: &Info) -> Result<ObjectVersion> {
+    fn put(&self, key: &str, parts: &[ObjectPart<'_>], options: &PutOptions<'_>) -> Result<ObjectVersion> {
         let (folder_key, name) = split(key);
         let name = c_name(key, name)?;
+        let PutOptions { precondition, within, like } = *options;
         let home = self.open_home(within)?;
         let like = &like.posix.unwrap_or_else(Posix::of_object);
         let folder = self.folder_for_writing(folder_key, within, like)?;
+        precondition.check(key, || self.version_of(key))?;
         let old = self.replaced(&folder, &name, like).map_err(failed(key, "look at"))?;
         let like = old.as_ref().unwrap_or(like);
         let mut stage = &home;
@@ -255,12 +261,13 @@ impl Writer for DirectoryStore {
         }
     }
 
-    fn delete(&self, key: &str) -> Result<bool> {
+    fn delete(&self, key: &str, precondition: Precondition) -> Result<bool> {
         let (folder, name) = split(key);
         if let Some(Guard::Array(array)) = &self.guard {
             self.open_home(array.path())?;
         }
         let Some(folder) = self.open_for_change(folder, "delete")? else { return Ok(false) };
+        precondition.check(key, || self.version_of(key))?;
         match sys::unlink_at(folder.as_fd(), &c_name(key, name)?) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use zarrfs::error::{Error, Result};
-use zarrfs::store::{Entry, Info, Object, ObjectPart, ObjectVersion, StatFs, Store, Writer};
+use zarrfs::store::{
+    Content, Entry, Info, Object, ObjectPart, ObjectVersion, Precondition, PutOptions, StatFs, Store, Writer,
+};
 
 /// Refuses to write, and counts which chunks and folders were refused.
 pub struct Failing {
@@ -77,16 +79,16 @@ impl Failing {
 }
 
 impl Writer for Failing {
-    fn put(&self, key: &str, parts: &[ObjectPart<'_>], within: &str, like: &Info) -> Result<ObjectVersion> {
+    fn put(&self, key: &str, parts: &[ObjectPart<'_>], options: &PutOptions<'_>) -> Result<ObjectVersion> {
         self.admit(key, &self.is_full, libc::ENOSPC)?;
         self.note(key);
-        self.inner().put(key, parts, within, like)
+        self.inner().put(key, parts, options)
     }
 
-    fn delete(&self, key: &str) -> Result<bool> {
+    fn delete(&self, key: &str, precondition: Precondition) -> Result<bool> {
         self.admit(key, &self.is_full, libc::ENOSPC)?;
         self.note(key);
-        self.inner().delete(key)
+        self.inner().delete(key, precondition)
     }
 
     fn sync(&self, keys: &[String], within: &str) -> Result<()> {
@@ -114,8 +116,8 @@ impl Store for Failing {
         self.store.open(key)
     }
 
-    fn get(&self, key: &str, limit_bytes: u64) -> Result<Option<Vec<u8>>> {
-        self.store.get(key, limit_bytes)
+    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
+        self.store.content(key, limit_bytes)
     }
 
     fn head(&self, key: &str) -> Result<Option<Info>> {

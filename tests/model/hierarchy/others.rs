@@ -4,7 +4,7 @@ use serde_json::Value;
 use zarrfs::array::{ByteOrder, Order};
 use zarrfs::mount::fs::error::Blocking;
 use zarrfs::mount::fs::inode::ROOT;
-use zarrfs::store::ObjectPart;
+use zarrfs::store::{ObjectPart, PutOptions};
 
 use super::files::{Model, mounted};
 use super::name;
@@ -62,7 +62,7 @@ impl Model {
         *document = changed.to_string().into_bytes();
         let like = self.plain.head(key).unwrap().unwrap();
         let writer = self.plain.writer().unwrap();
-        writer.put(key, &[ObjectPart::Bytes(document)], &name(file), &like).unwrap();
+        writer.put(key, &[ObjectPart::Bytes(document)], &PutOptions::new(&name(file), &like)).unwrap();
         let size = known.bytes.len() + rows * row_bytes;
         let fill = known.case.fill(layout.byte_order == ByteOrder::Big);
         known.bytes.extend(fill.into_iter().cycle().take(rows * row_bytes));

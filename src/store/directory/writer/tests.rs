@@ -4,6 +4,7 @@ use std::fs;
 use std::io::Write;
 
 use super::*;
+use crate::store::Info;
 
 fn place() -> (tempfile::TempDir, DirectoryStore, Info) {
     let folder = tempfile::tempdir().unwrap();
@@ -26,10 +27,10 @@ fn a_folder_that_a_dead_writer_made_gets_its_mode() {
     fs::create_dir(&made).unwrap();
     let narrow = || fs::set_permissions(&made, fs::Permissions::from_mode(0o700)).unwrap();
     narrow();
-    store.put("a/c/0", &[ObjectPart::Bytes(b"one")], "a", &like).unwrap();
+    store.put("a/c/0", &[ObjectPart::Bytes(b"one")], &PutOptions::new("a", &like)).unwrap();
     assert_eq!(mode(&made), 0o750);
     narrow();
-    store.put("a/c/0", &[ObjectPart::Bytes(b"two")], "a", &like).unwrap();
+    store.put("a/c/0", &[ObjectPart::Bytes(b"two")], &PutOptions::new("a", &like)).unwrap();
     assert_eq!(mode(&made), 0o700, "it is not empty, so its mode is deliberate");
 }
 
@@ -37,15 +38,20 @@ fn a_folder_that_a_dead_writer_made_gets_its_mode() {
 fn an_object_is_put_with_its_folders_and_keeps_its_mode() {
     let (folder, store, like) = place();
     let root = folder.path();
-    let version =
-        store.put("a/c/0/1", &[ObjectPart::Bytes(b"one"), ObjectPart::Bytes(b"two")], "a", &like).unwrap();
+    let version = store
+        .put("a/c/0/1", &[ObjectPart::Bytes(b"one"), ObjectPart::Bytes(b"two")], &PutOptions::new("a", &like))
+        .unwrap();
     assert_eq!(fs::read(root.join("a/c/0/1")).unwrap(), b"onetwo");
     assert_eq!(store.head("a/c/0/1").unwrap().unwrap().version, version);
     assert_eq!((mode(root.join("a/c/0/1")), mode(root.join("a/c"))), (0o640, 0o750));
     fs::set_permissions(root.join("a/c/0/1"), fs::Permissions::from_mode(0o604)).unwrap();
     let old = store.open("a/c/0/1").unwrap().unwrap();
     store
-        .put("a/c/0/1", &[ObjectPart::Copy(old.as_ref(), 1..4), ObjectPart::Bytes(b"!")], "a", &like)
+        .put(
+            "a/c/0/1",
+            &[ObjectPart::Copy(old.as_ref(), 1..4), ObjectPart::Bytes(b"!")],
+            &PutOptions::new("a", &like),
+        )
         .unwrap();
     assert_eq!(fs::read(root.join("a/c/0/1")).unwrap(), b"net!");
     assert_eq!(mode(root.join("a/c/0/1")), 0o604);
@@ -53,7 +59,10 @@ fn an_object_is_put_with_its_folders_and_keeps_its_mode() {
     old.read_exact_at(0, &mut before).unwrap();
     assert_eq!(&before, b"onetwo", "an open object stays what it was");
     store.sync(&["a/c/0/1".to_owned()], "a").unwrap();
-    assert!(store.delete("a/c/0/1").unwrap() && !store.delete("a/c/0/1").unwrap());
+    assert!(
+        store.delete("a/c/0/1", Precondition::Any).unwrap()
+            && !store.delete("a/c/0/1", Precondition::Any).unwrap()
+    );
     assert_eq!(fs::read_dir(root.join("a")).unwrap().count(), 2, "no temporary file is left");
 }
 
@@ -61,8 +70,8 @@ fn an_object_is_put_with_its_folders_and_keeps_its_mode() {
 fn no_folder_is_made_above_the_array() {
     let (folder, store, like) = place();
     fs::remove_dir_all(folder.path().join("a")).unwrap();
-    assert_eq!(store.put("a/c/0", &[], "a", &like).unwrap_err().errno(), libc::ESTALE);
-    assert_eq!(store.put("b/c/0", &[], "b", &like).unwrap_err().errno(), libc::ESTALE);
+    assert_eq!(store.put("a/c/0", &[], &PutOptions::new("a", &like)).unwrap_err().errno(), libc::ESTALE);
+    assert_eq!(store.put("b/c/0", &[], &PutOptions::new("b", &like)).unwrap_err().errno(), libc::ESTALE);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
@@ -98,7 +107,7 @@ fn a_document_is_locked_as_it_is_now() {
     let lock = store.lock("a/zarr.json").unwrap();
     assert!(lock.is_some() && store.lock("a/zarr.json").unwrap().is_none());
     assert!(store.lock("a").unwrap().is_some(), "its folder is another lock");
-    store.put("a/zarr.json", &[ObjectPart::Bytes(b"{}")], "a", &like).unwrap();
+    store.put("a/zarr.json", &[ObjectPart::Bytes(b"{}")], &PutOptions::new("a", &like)).unwrap();
     assert!(store.lock("a/zarr.json").unwrap().is_some(), "the lock was of what is gone");
     fs::remove_file(folder.path().join("a/zarr.json")).unwrap();
     assert_eq!(store.lock("a/zarr.json").err().unwrap().errno(), libc::ESTALE);
@@ -120,7 +129,7 @@ fn a_new_temporary_file_is_no_leftover() {
         let home = store.open_folder("a", "write").unwrap().unwrap();
         (0..20_000).for_each(|_| drop(Temporary::new(&home).unwrap()));
         for number in 0..300 {
-            let put = store.put("a/c", &[ObjectPart::Bytes(&[number as u8])], "a", &like);
+            let put = store.put("a/c", &[ObjectPart::Bytes(&[number as u8])], &PutOptions::new("a", &like));
             assert!(put.is_ok(), "{number}: {put:?}");
         }
         is_done.store(true, Ordering::Relaxed);
@@ -132,6 +141,6 @@ fn a_link_out_is_not_written_through() {
     let (folder, store, like) = place();
     let outside = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink(outside.path(), folder.path().join("a/c")).unwrap();
-    assert!(store.put("a/c/0", &[ObjectPart::Bytes(b"x")], "a", &like).is_err());
+    assert!(store.put("a/c/0", &[ObjectPart::Bytes(b"x")], &PutOptions::new("a", &like)).is_err());
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
 }

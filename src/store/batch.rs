@@ -1,0 +1,34 @@
+//! Requests that a store answers several at a time, and their replies. Uses the types of this folder.
+
+use super::{Info, ObjectVersion};
+
+/// The bytes of a whole object, and what the store tells of that version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Content {
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// Size, time and version, with owner and mode where there are such.
+    pub info: Info,
+}
+
+/// Asks for a whole object.
+#[derive(Clone, Debug)]
+pub struct GetRequest {
+    /// Its key.
+    pub key: String,
+    /// More bytes than this are an error.
+    pub limit_bytes: u64,
+    /// The version that the caller has: its bytes are not sent again.
+    pub known: Option<ObjectVersion>,
+}
+
+/// What a store has at the key of a [`GetRequest`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GetReply {
+    /// No object.
+    Missing,
+    /// The version that the caller has.
+    Unchanged,
+    /// This object.
+    Content(Content),
+}
