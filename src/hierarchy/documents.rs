@@ -3,8 +3,10 @@
 //! Spec: v3 core "Metadata", v2 "Metadata", v1 "Metadata". Uses `store` and `metadata`. Where a folder holds documents
 //! of several versions, `zarr.json` wins over `.zarray`, that over `.zgroup`, that over v1's `meta` (which counts only
 //! if it says `zarr_format` 1, since the name is an ordinary one). A document that is there but cannot be read
-//! or understood makes a broken node; the next kind is not tried.
+//! or understood makes a broken node; the next kind is not tried. A document is read in one request. A local store is asked
+//! for one after the other, a remote one for all at once.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -12,10 +14,15 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 use crate::metadata::{self, ArrayMetadata, Document, GroupMetadata, MAX_DOCUMENT_BYTES};
-use crate::store::{Info, Store, join, read_whole};
+use crate::store::{Content as StoredContent, GetReply, GetRequest, Info, ObjectVersion, Store, join};
 
 /// Names of documents. No node has such a name.
 pub const DOCUMENT_NAMES: [&str; 5] = ["zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"];
+/// The document of a v1 array.
+const V1_DOCUMENT: &str = "meta";
+/// Names of all documents that are read in any folder.
+const ALL_NAMES: [&str; 7] =
+    ["zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata", V1_DOCUMENT, "attrs"];
 /// A v2 group, for a folder that has only a `.zmetadata`.
 const V2_GROUP: &[u8] = br#"{"zarr_format":2}"#;
 /// The longest `meta` that is read: any program may write files of that name.
@@ -68,7 +75,25 @@ pub(super) struct Seen {
     documents: Vec<(&'static str, Option<Info>)>,
 }
 
+impl Documents {
+    /// What the store tells of the main one, if it could be read.
+    pub fn info(&self) -> Option<Info> {
+        self.seen.info(&self.key)
+    }
+}
+
 impl Seen {
+    /// What the store tells of the document at a key in this folder.
+    pub fn info(&self, key: &str) -> Option<Info> {
+        let name = key.rsplit('/').next().unwrap_or(key);
+        self.documents.iter().find(|(document, _)| *document == name)?.1
+    }
+
+    /// What the store tells of all of them.
+    pub fn infos(&self) -> impl Iterator<Item = Info> {
+        self.documents.iter().filter_map(|(_, info)| *info)
+    }
+
     /// Bytes of all of them.
     pub fn size_bytes(&self) -> u64 {
         self.documents.iter().flat_map(|(_, info)| info).map(|info| info.size_bytes).sum()
@@ -100,9 +125,69 @@ pub fn is_settled(modified: Option<SystemTime>) -> bool {
 
 /// Reads the documents in the folder at `path`; `None` when it has none.
 pub(super) fn read(store: &dyn Store, path: &str) -> Option<Documents> {
-    let mut folder = Folder { store, path, seen: Seen::default() };
-    let (name, content) = folder.read()?;
-    Some(Documents { key: join(path, name), content, seen: folder.seen })
+    Folder { store, path, seen: Seen::default(), replies: HashMap::new() }.documents()
+}
+
+/// What [`read_many`] found in one folder.
+pub(super) enum Reading {
+    /// The documents that the caller has.
+    Unchanged,
+    /// These, or none.
+    Documents(Option<Documents>),
+}
+
+/// As [`read`], for several folders of a remote store: asks at once for every document that may be in any of them. A folder
+/// of which the caller has the documents is read again only if they have changed.
+pub(super) fn read_many(store: &dyn Store, folders: &[(&str, Option<&Seen>)]) -> Vec<Reading> {
+    let mut requests = Vec::new();
+    for (path, known) in folders {
+        let request = |name: &str, known: Option<ObjectVersion>| {
+            let limit_bytes = if name == V1_DOCUMENT { MAX_V1_BYTES } else { MAX_DOCUMENT_BYTES };
+            GetRequest { key: join(path, name), limit_bytes, known }
+        };
+        match known {
+            Some(seen) => requests.extend(
+                seen.documents.iter().map(|(name, info)| request(name, info.map(|info| info.version))),
+            ),
+            None => requests.extend(ALL_NAMES.map(|name| request(name, None))),
+        }
+    }
+    let mut replies = store.get_many(&requests).into_iter();
+    let mut next = |count: usize| -> Vec<Result<GetReply>> { replies.by_ref().take(count).collect() };
+    let reading = |(path, known): &(&str, Option<&Seen>)| match known {
+        Some(seen) => {
+            let is_same = |(reply, (_, info)): (Result<GetReply>, &(&str, Option<Info>))| match reply {
+                Ok(GetReply::Unchanged) => true,
+                Ok(GetReply::Missing) => info.is_none(),
+                _ => false,
+            };
+            match next(seen.documents.len()).into_iter().zip(&seen.documents).all(is_same) {
+                true => Reading::Unchanged,
+                false => Reading::Documents(read_at_once(store, path)),
+            }
+        }
+        None => Reading::Documents(of_replies(store, path, next(ALL_NAMES.len()))),
+    };
+    folders.iter().map(reading).collect()
+}
+
+/// Reads one folder of a remote store.
+fn read_at_once(store: &dyn Store, path: &str) -> Option<Documents> {
+    match read_many(store, &[(path, None)]).pop() {
+        Some(Reading::Documents(documents)) => documents,
+        _ => None,
+    }
+}
+
+/// The documents in a folder; `replies` are those to [`ALL_NAMES`].
+fn of_replies(store: &dyn Store, path: &str, replies: Vec<Result<GetReply>>) -> Option<Documents> {
+    let content = |reply: GetReply| match reply {
+        GetReply::Content(content) => Some(content),
+        GetReply::Missing | GetReply::Unchanged => None,
+    };
+    let replies = replies.into_iter().map(|reply| reply.map(content));
+    let replies = ALL_NAMES.into_iter().zip(replies).collect();
+    Folder { store, path, seen: Seen::default(), replies }.documents()
 }
 
 /// Owner, mode and version of the documents in the folder at `path`, without opening any; `None` where that does not
@@ -131,11 +216,18 @@ struct Folder<'s> {
     store: &'s dyn Store,
     path: &'s str,
     seen: Seen,
+    /// What the store has replied already, by name of the document.
+    replies: HashMap<&'static str, Result<Option<StoredContent>>>,
 }
 
 type Named = (&'static str, Content);
 
 impl Folder<'_> {
+    fn documents(mut self) -> Option<Documents> {
+        let (name, content) = self.read()?;
+        Some(Documents { key: join(self.path, name), content, seen: self.seen })
+    }
+
     /// The main document and what it says with its companions.
     fn read(&mut self) -> Option<Named> {
         if let Some(found) =
@@ -240,11 +332,11 @@ impl Folder<'_> {
 
     fn document_within(&mut self, name: &'static str, limit_bytes: u64) -> Result<Option<Vec<u8>>> {
         let key = join(self.path, name);
-        let object = self.store.open(&key)?;
-        self.seen.documents.push((name, object.as_ref().map(|object| object.info())));
-        match object {
-            Some(object) => read_whole(object.as_ref(), &key, limit_bytes).map(Some),
-            None => Ok(None),
-        }
+        let content = match self.replies.remove(name) {
+            Some(reply) => reply?,
+            None => self.store.content(&key, limit_bytes)?,
+        };
+        self.seen.documents.push((name, content.as_ref().map(|content| content.info)));
+        Ok(content.map(|content| content.bytes))
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use lru::LruCache;
 use parking_lot::Mutex;
 
-use super::documents::{self, Content, Documents, Seen};
+use super::documents::{self, Content, Documents, Reading, Seen};
 use crate::metadata::GroupMetadata;
 use crate::store::Store;
 
@@ -37,15 +37,51 @@ impl GroupCache {
 
     /// As [`documents::read`]; a group that is kept and current is not read again.
     pub fn read(&self, store: &dyn Store, path: &str) -> Option<Documents> {
+        if store.is_remote() {
+            return self.read_many(store, &[path]).pop().flatten();
+        }
         let kept = self.kept.lock().get(path).cloned();
-        if let Some(Kept { key, group, seen }) = kept
-            && seen.is_current(store, path)
+        if let Some(kept) = kept
+            && kept.seen.is_current(store, path)
         {
-            return Some(Documents { key, content: Content::Group(group), seen });
+            return Some(kept.into());
         }
         let found = documents::read(store, path);
+        self.keep(path, &found);
+        found
+    }
+
+    /// As [`GroupCache::read`] for several paths. A remote store is asked for all of them at once.
+    pub fn read_many(&self, store: &dyn Store, paths: &[&str]) -> Vec<Option<Documents>> {
+        if !store.is_remote() {
+            return paths.iter().map(|path| self.read(store, path)).collect();
+        }
+        let kept: Vec<Option<Kept>> = {
+            let mut all = self.kept.lock();
+            paths.iter().map(|path| all.get(*path).cloned()).collect()
+        };
+        let seen = kept.iter().map(|kept| kept.as_ref().map(|kept| &kept.seen));
+        let folders: Vec<(&str, Option<&Seen>)> = paths.iter().copied().zip(seen).collect();
+        let readings = documents::read_many(store, &folders);
+        let found = |((path, kept), reading): ((&&str, Option<Kept>), Reading)| match reading {
+            Reading::Unchanged => kept.map(Documents::from),
+            Reading::Documents(found) => {
+                self.keep(path, &found);
+                found
+            }
+        };
+        paths.iter().zip(kept).zip(readings).map(found).collect()
+    }
+
+    /// Whether a group that is kept had consolidated metadata.
+    pub fn has_copies(&self, path: &str) -> bool {
+        self.kept.lock().peek(path).is_some_and(|kept| kept.group.consolidated.is_some())
+    }
+
+    /// Keeps a group that was read.
+    fn keep(&self, path: &str, found: &Option<Documents>) {
         let mut all = self.kept.lock();
-        match &found {
+        match found {
             Some(Documents { key, content: Content::Group(group), seen }) if seen.is_settled() => {
                 let kept = Kept { key: key.clone(), group: Arc::clone(group), seen: seen.clone() };
                 all.put(path.to_owned(), kept);
@@ -59,6 +95,11 @@ impl GroupCache {
                 all.pop(path);
             }
         }
-        found
+    }
+}
+
+impl From<Kept> for Documents {
+    fn from(kept: Kept) -> Self {
+        Documents { key: kept.key, content: Content::Group(kept.group), seen: kept.seen }
     }
 }

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::documents::{Content, Documents};
+use super::documents::{Content, Documents, Seen};
 use super::group_cache::GroupCache;
 use crate::error::Error;
 use crate::metadata::{self, Document, GroupMetadata, ZarrFormat};
-use crate::store::{FileId, Store, join};
+use crate::store::{FileId, Info, Store, join};
 
 /// The deepest that groups are nested. Bounds the work that a hostile store can cause.
 pub const MAX_DEPTH: usize = 128;
@@ -19,6 +19,8 @@ pub(super) struct Lineage {
 struct Ancestor {
     path: String,
     kind: Kind,
+    /// The documents that say so.
+    seen: Seen,
     /// What the folder is, where the store can tell.
     folder: Option<FileId>,
 }
@@ -38,23 +40,28 @@ pub(super) struct ConsolidatedCopy {
     pub document: Option<Result<Document, Error>>,
     /// The key of the document that holds the copy.
     pub carrier_key: String,
+    /// What the store tells of that document.
+    pub carrier: Option<Info>,
 }
 
 impl Lineage {
     /// What is above the children of the node at `path`: that node and all above it. `None` above the root.
     pub fn below(path: Option<&str>, store: &dyn Store, groups: &GroupCache) -> Self {
-        let mut ancestors = Vec::new();
-        let mut next = path;
-        while let Some(path) = next {
-            let kind = match groups.read(store, path) {
-                Some(Documents { content: Content::Group(group), .. }) => Kind::Group(group),
-                Some(_) => Kind::Barren,
-                None => Kind::Undocumented,
+        let paths: Vec<&str> = std::iter::successors(path, |path| parent(path)).collect();
+        Self::of(&paths, groups.read_many(store, &paths), store)
+    }
+
+    /// The same of documents that were read: these paths lead up to the root.
+    pub fn of(paths: &[&str], documents: Vec<Option<Documents>>, store: &dyn Store) -> Self {
+        let ancestor = |(path, documents): (&&str, Option<Documents>)| {
+            let (kind, seen) = match documents {
+                Some(Documents { content: Content::Group(group), seen, .. }) => (Kind::Group(group), seen),
+                Some(Documents { seen, .. }) => (Kind::Barren, seen),
+                None => (Kind::Undocumented, Seen::default()),
             };
-            ancestors.push(Ancestor { path: path.to_owned(), kind, folder: folder_identity(store, path) });
-            next = parent(path);
-        }
-        Lineage { ancestors }
+            Ancestor { path: (*path).to_owned(), kind, seen, folder: folder_identity(store, path) }
+        };
+        Lineage { ancestors: paths.iter().zip(documents).map(ancestor).collect() }
     }
 
     /// Whether there can be nodes here: all above are groups, and no link leads back to one of them.
@@ -90,10 +97,11 @@ impl Lineage {
     pub fn copy(&self, path: &str) -> Option<ConsolidatedCopy> {
         self.carriers(path).find_map(|(ancestor, group, relative)| {
             let carrier_key = carrier_key(ancestor, group);
+            let carrier = ancestor.seen.info(&carrier_key);
             match metadata::consolidated_node(group, relative) {
-                Some(document) => Some(ConsolidatedCopy { document: Some(document), carrier_key }),
+                Some(document) => Some(ConsolidatedCopy { document: Some(document), carrier_key, carrier }),
                 None if metadata::consolidated_children(group, relative).is_empty() => None,
-                None => Some(ConsolidatedCopy { document: None, carrier_key }),
+                None => Some(ConsolidatedCopy { document: None, carrier_key, carrier }),
             }
         })
     }
@@ -129,6 +137,9 @@ fn carrier_key(ancestor: &Ancestor, group: &GroupMetadata) -> String {
 }
 
 fn folder_identity(store: &dyn Store, path: &str) -> Option<FileId> {
+    if store.is_remote() {
+        return None;
+    }
     store.head(path).ok()??.file()
 }
 

@@ -4,6 +4,7 @@
 //!
 //! - A node's own documents win (`documents.rs` has their order); where it has none, the consolidated metadata of
 //!   the nearest group above that lists the node is used, also for nodes that have no folder at all.
+//! - On a remote store that metadata comes first: one request instead of one for each node.
 //! - A folder without documents is an **implicit group** if it has a folder in it; the root always is a group then.
 //!   That mounts a folder full of stores. Names that begin with `.` or `__` are never implicit groups.
 //! - Nothing is below an array. Files are not nodes, zip archives neither.
@@ -15,7 +16,7 @@
 //!
 //! Invariant: [`Tree::node`] finds a node if and only if [`Tree::children`] of its parent names it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -29,6 +30,8 @@ use crate::store::{Info, ObjectVersion, Readers, Store, is_key, join};
 
 /// The longest name that a filesystem can show, in bytes.
 const NAME_MAX_BYTES: usize = 255;
+/// How many children of a group are read in one batch.
+const BATCH_CHILDREN: usize = 64;
 
 /// One node as it is in the store now.
 #[derive(Clone, Debug)]
@@ -96,6 +99,10 @@ struct NodeSource {
     content: Content,
     /// The document, or the folder of an implicit group.
     key: String,
+    /// What the store tells of the document, if it was read.
+    info: Option<Info>,
+    /// The same of all documents that the content comes from.
+    infos: Vec<Info>,
 }
 
 impl Tree {
@@ -112,12 +119,35 @@ impl Tree {
     /// The node at a path (`""` is the root), as it is in the store at this moment; `None` when there is none.
     /// Fails only where not even the root of the store can be looked at.
     pub fn node(&self, path: &str) -> Result<Option<Node>> {
+        if self.store.is_remote() {
+            return Ok(self.remote_node(path).map(|(node, _)| node));
+        }
         self.node_under(path, &self.above(parent(path)))
+    }
+
+    /// The node at a path of a remote store, and its version: they come from the same documents. Of the nodes above, those are
+    /// read at the same time that were not read before.
+    pub fn remote_node(&self, path: &str) -> Option<(Node, NodeVersion)> {
+        let paths: Vec<&str> = std::iter::successors(Some(path), |path| parent(path)).collect();
+        let groups_above = paths.get(1..).unwrap_or_default();
+        if groups_above.iter().any(|group| self.groups.has_copies(group)) {
+            // Probably nothing of the node itself has to be read.
+            let found = self.find(path, &self.above(parent(path)))?;
+            return Some((found.remote_node(), found.version()));
+        }
+        let mut documents = self.groups.read_many(self.store.as_ref(), &paths).into_iter();
+        let own = documents.next().flatten();
+        let above = Lineage::of(groups_above, documents.collect(), self.store.as_ref());
+        let found = self.find_with(path, &above, || own)?;
+        Some((found.remote_node(), found.version()))
     }
 
     /// As [`Tree::node`], for a caller that has the lineage already.
     pub(super) fn node_under(&self, path: &str, above: &Lineage) -> Result<Option<Node>> {
         let Some(found) = self.find(path, above) else { return Ok(None) };
+        if self.store.is_remote() {
+            return Ok(Some(found.remote_node()));
+        }
         let folder = self.store.head(path);
         let document = self.store.head(&found.key).ok().flatten();
         // Which users may search a folder is unknown if stat failed on it.
@@ -159,11 +189,30 @@ impl Tree {
         let folders = self.store.list(path)?.into_iter().filter(|entry| entry.is_folder);
         let names: BTreeSet<String> =
             folders.map(|entry| entry.name).chain(above.copied_names(path)).collect();
-        let child = |name: String| {
-            let found = self.find(&join(path, &name), above)?;
-            Some(Child { name, is_group: matches!(found.content, Content::Group(_)) })
+        let names: Vec<String> = names.into_iter().collect();
+        let children = names.chunks(BATCH_CHILDREN).flat_map(|names| self.some_children(path, names, above));
+        Ok(children.collect())
+    }
+
+    /// Those of these names below a group that are nodes. A remote store is asked for all of their documents at once.
+    fn some_children(&self, path: &str, names: &[String], above: &Lineage) -> Vec<Child> {
+        let paths: Vec<String> = names.iter().map(|name| join(path, name)).collect();
+        let mut documents = HashMap::new();
+        if self.store.is_remote() {
+            let asked = paths.iter().map(String::as_str).filter(|path| above.copy(path).is_none());
+            let asked: Vec<&str> = asked.collect();
+            let found = self.groups.read_many(self.store.as_ref(), &asked);
+            documents.extend(asked.into_iter().zip(found));
+        }
+        let child = |(name, path): (&String, &String)| {
+            let own = || match documents.remove(path.as_str()) {
+                Some(documents) => documents,
+                None => self.groups.read(self.store.as_ref(), path),
+            };
+            let found = self.find_with(path, above, own)?;
+            Some(Child { name: name.clone(), is_group: matches!(found.content, Content::Group(_)) })
         };
-        Ok(names.into_iter().filter_map(child).collect())
+        names.iter().zip(&paths).filter_map(child).collect()
     }
 
     /// The version of the node at a path: the same as long as its documents and its folder have the
@@ -172,6 +221,9 @@ impl Tree {
     pub fn version(&self, path: &str) -> Result<Option<NodeVersion>> {
         if !is_key(path) {
             return Ok(None);
+        }
+        if self.store.is_remote() {
+            return Ok(self.remote_node(path).map(|(_, version)| version));
         }
         let mut parts: Vec<Info> = self.store.head(path).ok().flatten().into_iter().collect();
         if let Ok(Some(documents)) = documents::look(self.store.as_ref(), path) {
@@ -199,22 +251,41 @@ impl Tree {
     }
 
     fn find(&self, path: &str, above: &Lineage) -> Option<NodeSource> {
+        self.find_with(path, above, || self.groups.read(self.store.as_ref(), path))
+    }
+
+    /// As [`Tree::find`]; `own` reads the node's own documents.
+    fn find_with(
+        &self,
+        path: &str,
+        above: &Lineage,
+        own: impl FnOnce() -> Option<Documents>,
+    ) -> Option<NodeSource> {
         let name = path.rsplit('/').next().unwrap_or_default();
         let is_root = path.is_empty();
         if !is_key(path) || !above.is_fertile() || !(is_root || is_node_name(name, above.parent_format())) {
             return None;
         }
-        let mut found = match self.groups.read(self.store.as_ref(), path) {
+        // One document of a remote store tells of all nodes below it: it counts more than their own documents.
+        let first = self.store.is_remote().then(|| above.copy(path)).flatten();
+        let own = if first.is_none() { own() } else { None };
+        let mut found = match own {
             // Many programs have private folders with such names: one without a document is not a node.
             Some(Documents { content: Content::Broken(fault), .. })
                 if is_hidden(name) && matches!(fault.error, Error::Store { .. }) =>
             {
                 return None;
             }
-            Some(Documents { content, key, .. }) => NodeSource { content, key },
-            None => match above.copy(path) {
+            Some(found) => {
+                let (info, infos) = (found.info(), found.seen.infos().collect());
+                NodeSource { content: found.content, key: found.key, info, infos }
+            }
+            None => match first.or_else(|| above.copy(path)) {
                 Some(copy) => from_copy(copy, path),
-                None => NodeSource { content: self.implicit_group(path, name)?, key: path.to_owned() },
+                None => {
+                    let content = self.implicit_group(path, name)?;
+                    NodeSource { content, key: path.to_owned(), info: None, infos: Vec::new() }
+                }
             },
         };
         if matches!(found.content, Content::Group(_))
@@ -247,7 +318,31 @@ fn from_copy(copy: ConsolidatedCopy, path: &str) -> NodeSource {
         Some(Err(error)) => Content::Broken(Fault::unread(error)),
         None => Content::Group(Arc::new(group_without_document(path))),
     };
-    NodeSource { content, key: copy.carrier_key }
+    NodeSource { content, key: copy.carrier_key, info: copy.carrier, infos: Vec::from_iter(copy.carrier) }
+}
+
+impl NodeSource {
+    /// The node where there are no owners, modes and folders.
+    fn remote_node(&self) -> Node {
+        let version = ObjectVersion::of_number(0);
+        let unknown = Info { size_bytes: 0, modified: None, version, posix: None };
+        let info = self.info.unwrap_or(unknown);
+        match self.content.clone() {
+            Content::Group(metadata) => Node::Group { metadata, info },
+            Content::Array(metadata) => Node::Array { metadata, info },
+            Content::Broken(Fault { error, size_bytes, document }) => {
+                Node::Broken { error, info, size_bytes, document }
+            }
+        }
+    }
+
+    /// Differs when a document does.
+    fn version(&self) -> NodeVersion {
+        match &self.content {
+            Content::Broken(fault) => combined(&self.infos, &fault.error.to_string()),
+            _ => combined(&self.infos, ""),
+        }
+    }
 }
 
 fn group_without_document(path: &str) -> GroupMetadata {

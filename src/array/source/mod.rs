@@ -191,13 +191,13 @@ pub struct Keys {
     /// The served axes are the array's in reverse.
     is_reversed: bool,
     /// The separator found in the store, if the document names none.
-    probed: OnceLock<char>,
+    found: OnceLock<char>,
 }
 
 impl Keys {
     /// Keys below the array at `path`.
     pub fn new(path: &str, encoding: ChunkKeyEncoding, is_reversed: bool) -> Self {
-        Keys { path: path.to_owned(), encoding, is_reversed, probed: OnceLock::new() }
+        Keys { path: path.to_owned(), encoding, is_reversed, found: OnceLock::new() }
     }
 
     /// Path of the array.
@@ -216,20 +216,43 @@ impl Keys {
         if self.is_reversed {
             index.reverse();
         }
-        let name = self.encoding(store, index.len())?.key(&index);
-        Ok(join(&self.path, &name))
+        let mut encoding = self.encoding.clone();
+        if encoding.separator_is_assumed && index.len() > 1 {
+            encoding.separator = match self.found.get() {
+                Some(separator) => *separator,
+                None => self.find_separator(store, &index)?,
+            };
+        }
+        Ok(join(&self.path, &encoding.key(&index)))
     }
 
-    /// The chunk key encoding for this many numbers. If v2 leaves the separator open, looks into the array's folder
-    /// once: nested keys count only if no `.` key exists.
+    /// v2 leaves the separator open: it is the one in the key of the first chunk that is stored, `.` before `/`. A chunk that
+    /// is missing under both keys is missing, and the next one decides.
+    fn find_separator(&self, store: &dyn Store, index: &[u64]) -> Result<char> {
+        const SEPARATORS: [char; 2] = ['.', '/'];
+        let key =
+            |separator| join(&self.path, &ChunkKeyEncoding { separator, ..self.encoding.clone() }.key(index));
+        let keys = SEPARATORS.map(key);
+        for (separator, info) in
+            SEPARATORS.into_iter().zip(store.head_many(&keys.each_ref().map(String::as_str)))
+        {
+            if info?.is_some() {
+                return Ok(*self.found.get_or_init(|| separator));
+            }
+        }
+        Ok('.')
+    }
+
+    /// The chunk key encoding for this many numbers, for a caller that writes chunks or lists them. If v2 leaves the separator
+    /// open and no chunk was read yet, lists the array's folder once: nested keys count only if no `.` key exists.
     pub fn encoding(&self, store: &dyn Store, rank: usize) -> Result<ChunkKeyEncoding> {
         let mut encoding = self.encoding.clone();
         if encoding.separator_is_assumed && rank > 1 {
-            encoding.separator = match self.probed.get() {
+            encoding.separator = match self.found.get() {
                 Some(separator) => *separator,
                 None => {
                     let found = probe_separator(store, &self.path)?;
-                    *self.probed.get_or_init(|| found)
+                    *self.found.get_or_init(|| found)
                 }
             };
         }

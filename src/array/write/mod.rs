@@ -90,6 +90,9 @@ impl Array {
         let document = inner.store.get(document_key, MAX_DOCUMENT_BYTES)?;
         let document = document.filter(|document| inner.is_described_by(document));
         let document = document.ok_or_else(|| Error::Stale { key: document_key.to_owned() })?;
+        // A new chunk gets a key like those that are stored.
+        let keys = inner.source.keys();
+        keys.encoding(inner.store.as_ref(), inner.source.object_axes().len())?;
         let folder = inner.folder_identity()?;
         let removed = writer.remove_unfinished(&inner.path)?;
         if removed > 0 {

@@ -147,13 +147,23 @@ impl NodeCache {
     /// Reads a node, unless the cached one is unchanged.
     fn look(&self, path: &str, previous: Option<Arc<CachedNode>>) -> FsResult<Arc<CachedNode>> {
         let read_at = Instant::now();
-        let found = self.tree.version(path)?;
+        let mut read = None;
+        let found = if self.tree.store().is_remote() {
+            let (node, version) = self.tree.remote_node(path).unzip();
+            read = Some(node);
+            version
+        } else {
+            self.tree.version(path)?
+        };
         let version = found.map(|found| found.version);
         let cached = match previous {
             Some(previous) if previous.version == version && previous.is_settled => previous.again(read_at),
             _ => {
                 let is_settled = found.is_none_or(|found| found.is_settled());
-                let node = self.tree.node(path)?;
+                let node = match read {
+                    Some(node) => node,
+                    None => self.tree.node(path)?,
+                };
                 let (sidecar, mirrored_sidecar) = (OnceLock::new(), OnceLock::new());
                 CachedNode { node, version, read_at, sidecar, mirrored_sidecar, is_settled }
             }
