@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::RwLock;
 
 use crate::array::{Array, Reader};
-use crate::formats::Made;
+use crate::formats::virtual_file::{FileReader, VirtualFile};
+use crate::mount::fs::arrays::ArrayInUse;
 use crate::mount::fs::inode::{Entity, Inode};
 use crate::mount::fs::page_cache::cache_mode::CacheMode;
 use crate::mount::fs::page_cache::page_drops::OpenDrop;
@@ -40,6 +41,14 @@ pub struct Writer {
     pub(super) reported_by_close: AtomicU64,
 }
 
+/// An open virtual file: a snapshot taken at open, except for the bytes of arrays in it.
+pub struct VirtualHandle {
+    pub(super) file: Arc<VirtualFile>,
+    pub(super) reader: FileReader,
+    /// The arrays in it.
+    pub(super) arrays: Vec<ArrayInUse>,
+}
+
 /// An open file or folder.
 pub enum Handle {
     /// An array's bytes.
@@ -64,10 +73,8 @@ pub enum Handle {
         /// Its text, shared by all handles that write it.
         draft: Arc<Draft>,
     },
-    /// A generated file: a snapshot taken at open.
-    Generated(Vec<u8>),
-    /// A companion file: a snapshot taken at open.
-    Companion(Arc<Made>),
+    /// A generated file or a companion file.
+    Virtual(VirtualHandle),
     /// A folder: a snapshot taken at open, with `.` and `..` first.
     Folder(Vec<FolderEntry>),
 }

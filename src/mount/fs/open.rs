@@ -4,14 +4,14 @@
 //! open(2).
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use crate::array::{Array, Reader};
+use crate::formats::virtual_file::VirtualFile;
 use crate::hierarchy::Node;
 use crate::mount::fs::FileSystem;
 use crate::mount::fs::arrays::shown_size;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::mount::fs::handle::Handle;
+use crate::mount::fs::handle::{Handle, VirtualHandle};
 use crate::mount::fs::inode::{Inode, Kind};
 use crate::mount::fs::page_cache::cache_mode::{CacheMode, RequestedMode};
 use crate::mount::fs::page_cache::page_drops::{OpenDrop, PageDrop};
@@ -54,11 +54,11 @@ impl FileSystem {
                 .inspect_err(|failure| self.note_failure(&inode, "open", failure));
         }
         if let Kind::Companion(format) = inode.entity.kind {
-            let made = self.companions.open(&self.context(), &inode.entity, format);
-            let made = made.inspect_err(|failure| {
+            let file = self.companions.open(&self.context(), &inode.entity, format);
+            let opened = file.and_then(|file| self.open_virtual(file));
+            return opened.inspect_err(|failure| {
                 self.note_failure(&inode, &format!("opening the {} form", format.name), failure);
-            })?;
-            return Ok(OpenReply::of_virtual_file(self.handles.add(Handle::Companion(made)), false));
+            });
         }
         if writes {
             let draft = self.drafts.open(&self.context(), &inode);
@@ -67,7 +67,13 @@ impl FileSystem {
             return Ok(OpenReply::of_virtual_file(handle, true));
         }
         let content = self.generate(&inode.entity)?;
-        Ok(OpenReply::of_virtual_file(self.handles.add(Handle::Generated(content)), false))
+        self.open_virtual(Arc::new(VirtualFile::of_bytes(content)))
+    }
+
+    fn open_virtual(&self, file: Arc<VirtualFile>) -> FsResult<OpenReply> {
+        let (arrays, reader) = (self.use_arrays(&file)?, file.reader());
+        let handle = Handle::Virtual(VirtualHandle { file, reader, arrays });
+        Ok(OpenReply::of_virtual_file(self.handles.add(handle), false))
     }
 
     /// Closes a file or folder.
@@ -89,28 +95,23 @@ impl FileSystem {
     }
 
     fn open_array(&self, inode: &Arc<Inode>, writes: bool, only_writes: bool) -> FsResult<OpenReply> {
+        let shared = inode.shared.as_ref().ok_or(Failure::Errno(libc::EBADF))?;
         let path = &inode.entity.path;
         let shown_before = self.nodes.peek(path).map(|cached| shown_size(&cached));
         let cached = self.nodes.current(path)?;
-        self.reconcile(&inode.entity, &cached, Blocking::Yes)?;
+        self.context().reconcile(&inode.entity, &cached, Blocking::Yes)?;
         // If the size has changed, the kernel still uses the old one: on ESTALE it looks the name up again,
         // learns the new size, and repeats the open.
         if inode.is_stale() || shown_before.is_some_and(|size| size != shown_size(&cached)) {
             return Err(Failure::Errno(libc::ESTALE));
         }
-        let readers = inode.audience.admit(self.permissions.readers(&cached));
+        let readers = shared.audience.admit(self.permissions.readers(&cached));
         let array = match &cached.node {
-            Some(Node::Array { .. }) => self.built_array(inode, &cached)?,
+            Some(Node::Array { .. }) => self.arrays.open(shared, cached.state())?,
             Some(Node::Broken { error, .. }) => return Err(error.clone().into()),
             Some(Node::Group { .. }) | None => return Err(Failure::Errno(libc::ESTALE)),
         };
-        // The kernel has no pages of a file that was never opened.
-        let is_first = inode.checked_at.lock().replace(Instant::now()).is_none();
-        let opening = inode.page_cache_users.opening.lock();
-        // Also with direct I/O: changed chunks must leave the chunk cache.
-        if !array.revalidate()? && !is_first {
-            inode.page_cache_users.drops.note_reason();
-        }
+        let opening = self.revalidate(inode, shared, &array)?;
         let (cache_mode, drop, backing) = self.choose_cache_mode(inode, &array, only_writes)?;
         let (is_direct, keeps_cache) = (cache_mode.is_direct(), drop.is_none());
         let drop = OpenDrop::new(drop);

@@ -2,35 +2,19 @@
 //!
 //! Invariant: a read returns all bytes, fewer only at the exact end of the file, or fails as a whole.
 
-use std::ops::Deref;
 use std::sync::atomic::Ordering;
 
-use crate::array::{CachedSlice, Reader, ReadyReply};
+use crate::array::Reader;
 use crate::error::Error;
+use crate::formats::virtual_file::{ReadMode, read_array};
+use crate::memory::ReplyBuffer;
 use crate::mount::fs::FileSystem;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::mount::fs::handle::Handle;
+use crate::mount::fs::handle::{Handle, VirtualHandle};
 use crate::mount::fs::inode::Inode;
 use crate::mount::fs::page_cache::page_drops::PageRead;
-use crate::mount::fs::reply_buffer::ReplyBuffer;
 
-/// The bytes of a read.
-pub enum ReadData<'a> {
-    /// A slice of the caller's buffer.
-    Copied(&'a [u8]),
-    /// A slice of the chunk cache.
-    Cached(CachedSlice),
-}
-
-impl Deref for ReadData<'_> {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        match self {
-            ReadData::Copied(bytes) => bytes,
-            ReadData::Cached(bytes) => bytes,
-        }
-    }
-}
+pub use crate::formats::virtual_file::ReadData;
 
 impl FileSystem {
     /// Notes that the next read fills pages of the page cache. The caller keeps the returned value until it
@@ -96,8 +80,14 @@ impl FileSystem {
         match &*handle {
             Handle::Folder(_) => Err(Failure::Errno(libc::EISDIR)),
             Handle::Draft { draft, .. } => Ok(ReadData::Copied(draft.read(offset, size, buffer))),
-            Handle::Generated(content) => Ok(ReadData::Copied(buffer.copy_part(content, offset, size))),
-            Handle::Companion(made) => Ok(ReadData::Copied(buffer.copy_part(&made.bytes, offset, size))),
+            Handle::Virtual(handle) => {
+                let read = self.read_virtual(handle, (offset, size), buffer, blocking);
+                if let (Err(failure @ Failure::Error(_)), Some(array)) = (&read, handle.arrays.first()) {
+                    let request = format!("read of {size} bytes at {offset}");
+                    self.note_failure(&array.inode, &request, failure);
+                }
+                read
+            }
             Handle::Array { inode, reader, cache_mode, drop, .. } => {
                 drop.note_use();
                 let read = self.read_array(
@@ -133,36 +123,40 @@ impl FileSystem {
         let open = inode.open_array().ok_or(Failure::Errno(libc::EBADF))?;
         let array = open.array.as_ref().map_err(Error::clone)?;
         let length = array.size_bytes().saturating_sub(offset).min(u64::from(size));
-        let slice = array.lend(offset, length).filter(|_| blocking == Blocking::No);
-        let is_one_run = slice.is_some();
-        let gathered = match slice {
-            Some(slice) => ReadyReply::Ready(slice),
-            None if !is_direct => ReadyReply::None,
-            None => array.gathered(reader, offset..offset + length, blocking == Blocking::Yes),
-        };
-        let data = match gathered {
-            ReadyReply::Ready(slice) => ReadData::Cached(slice),
-            ReadyReply::Blocks => return Err(Failure::WouldBlock),
-            ReadyReply::None => {
-                let length = usize::try_from(length).unwrap_or(usize::MAX);
-                let out = buffer.bytes(length);
-                match blocking {
-                    _ if out.is_empty() => {}
-                    Blocking::No if !array.try_read(offset, out) => return Err(Failure::WouldBlock),
-                    Blocking::No => {}
-                    Blocking::Yes => array.read_by(reader, offset, out)?,
-                }
-                ReadData::Copied(out)
+        let (may_block, prefetch) = (blocking == Blocking::Yes, self.options.prefetch);
+        let mode = ReadMode { may_block, is_direct, prefetch };
+        let data = read_array(array, reader, (offset, length), buffer, mode)?.ok_or(Failure::WouldBlock)?;
+        self.note_array_read(inode, length);
+        Ok(data)
+    }
+    fn read_virtual<'a>(
+        &self,
+        handle: &VirtualHandle,
+        (offset, size): (u64, u32),
+        buffer: &'a mut ReplyBuffer,
+        blocking: Blocking,
+    ) -> FsResult<ReadData<'a>> {
+        for array in &handle.arrays {
+            if blocking == Blocking::Yes {
+                self.recheck(&array.inode)?;
             }
-        };
-        inode.counters.reads.fetch_add(1, Ordering::Relaxed);
-        inode.counters.bytes.fetch_add(length, Ordering::Relaxed);
-        self.metrics.note_read(length);
-        match self.options.prefetch {
-            true if is_direct && !is_one_run => array.note_lone_read(reader, offset, offset + length),
-            true => array.note_read(reader, offset, offset + length),
-            false => {}
+            if array.inode.is_stale() {
+                return Err(Failure::Errno(libc::ESTALE));
+            }
+        }
+        let (may_block, prefetch) = (blocking == Blocking::Yes, self.options.prefetch);
+        let mode = ReadMode { may_block, is_direct: true, prefetch };
+        let data = handle.file.read(&handle.reader, (offset, size), buffer, mode)?;
+        let data = data.ok_or(Failure::WouldBlock)?;
+        if let Some(array) = handle.arrays.first() {
+            self.note_array_read(&array.inode, data.len() as u64);
         }
         Ok(data)
+    }
+
+    fn note_array_read(&self, inode: &Inode, bytes: u64) {
+        inode.counters.reads.fetch_add(1, Ordering::Relaxed);
+        inode.counters.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.metrics.note_read(bytes);
     }
 }

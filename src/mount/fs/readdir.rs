@@ -22,7 +22,7 @@ impl Listing {
     pub fn entries(&self) -> &[FolderEntry] {
         match &*self.0 {
             Handle::Folder(entries) => entries,
-            Handle::Array { .. } | Handle::Draft { .. } | Handle::Generated(_) | Handle::Companion(_) => &[],
+            Handle::Array { .. } | Handle::Draft { .. } | Handle::Virtual(_) => &[],
         }
     }
 }

@@ -15,15 +15,11 @@ impl FileSystem {
             return Err(Failure::Errno(libc::EINVAL));
         }
         let wants_hole = whence == libc::SEEK_HOLE;
-        let all_data = |size_bytes: usize| {
-            let size = size_bytes as u64;
-            (start < size).then_some(if wants_hole { size } else { start })
-        };
+        let all_data = |size: u64| (start < size).then_some(if wants_hole { size } else { start });
         let found = match &*handle {
             Handle::Folder(_) => return Err(Failure::Errno(libc::EISDIR)),
-            Handle::Generated(content) => all_data(content.len()),
-            Handle::Companion(made) => all_data(made.bytes.len()),
-            Handle::Draft { draft, .. } => all_data(draft.size_bytes()),
+            Handle::Virtual(handle) => all_data(handle.file.size_bytes()),
+            Handle::Draft { draft, .. } => all_data(draft.size_bytes() as u64),
             Handle::Array { inode, .. } => {
                 self.recheck(inode)?;
                 let array = self.array_of(inode)?;

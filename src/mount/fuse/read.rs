@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use fuser::{FileHandle, INodeNo, ReplyData};
 
-use crate::mount::fs::reply_buffer::ReplyBuffer;
+use crate::memory::ReplyBuffer;
 use crate::mount::fs::request::Request;
 use crate::mount::fuse::Fuse;
 use crate::mount::fuse::executor::Reply;

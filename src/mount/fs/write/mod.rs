@@ -84,7 +84,7 @@ impl FileSystem {
             return outcome;
         }
         if let Ok(cached) = self.nodes.current(&inode.entity.path) {
-            let _ = self.reconcile(&inode.entity, &cached, Blocking::Yes);
+            let _ = self.context().reconcile(&inode.entity, &cached, Blocking::Yes);
         }
         let now = current();
         if Arc::ptr_eq(&array, &now) { outcome } else { run(&now) }

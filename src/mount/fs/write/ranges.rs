@@ -1,10 +1,10 @@
 //! Operations other than write(2) that change ranges of a file: fallocate(2) and copy_file_range(2).
 
+use crate::memory::ReplyBuffer;
 use crate::mount::fs::FileSystem;
 use crate::mount::fs::error::{Failure, FsResult};
 use crate::mount::fs::handle::Handle;
 use crate::mount::fs::page_cache::page_drops::PageDrop;
-use crate::mount::fs::reply_buffer::ReplyBuffer;
 use crate::mount::fs::write::AcceptedWrite;
 use crate::request;
 

@@ -84,9 +84,8 @@ impl FileSystem {
         if to > size_bytes {
             return Err(Failure::Errno(libc::EFBIG));
         }
-        let has_writers = |open: &crate::mount::fs::inode::OpenArray| {
-            open.array.as_ref().is_ok_and(|array| array.has_writers())
-        };
+        let has_writers =
+            |open: &crate::hierarchy::OpenArray| open.array.as_ref().is_ok_and(|array| array.has_writers());
         if !inode.open_array().is_some_and(|open| has_writers(&open)) {
             // truncate(2) of a file without writers could only destroy data.
             return if to == size_bytes { Ok(None) } else { Err(Failure::Errno(libc::EINVAL)) };
