@@ -17,6 +17,7 @@ pub mod inode;
 pub mod lookup;
 pub mod node_cache;
 pub mod open;
+pub mod open_files;
 pub mod page_cache;
 pub mod permissions;
 pub mod read;
@@ -41,7 +42,7 @@ use crate::array::Engine;
 use crate::hierarchy::{OpenArrays, Tree};
 use crate::memory::limit_idle_bytes;
 use crate::mount::fs::error::{Blocking, Failure, FailureLog, FsResult};
-use crate::mount::fs::handle::HandleTable;
+use crate::mount::fs::handle::{HandleTable, OpenFile};
 use crate::mount::fs::inode::{Inode, InodeTable, ROOT};
 use crate::mount::fs::node_cache::NodeCache;
 use crate::mount::fs::permissions::Permissions;
@@ -197,6 +198,11 @@ impl FileSystem {
 
     fn uses_passthrough(&self) -> bool {
         self.uses_passthrough.load(Ordering::Relaxed)
+    }
+
+    /// The open file with this handle.
+    pub fn file(&self, handle: u64) -> FsResult<Arc<dyn OpenFile>> {
+        self.handles.get(handle).ok_or(Failure::Errno(libc::EBADF))
     }
 
     /// The number of open files and folders.

@@ -11,8 +11,9 @@ use crate::hierarchy::Node;
 use crate::mount::fs::FileSystem;
 use crate::mount::fs::arrays::shown_size;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::mount::fs::handle::{Handle, VirtualHandle};
+use crate::mount::fs::handle::OpenFile;
 use crate::mount::fs::inode::{Inode, Kind};
+use crate::mount::fs::open_files::{ArrayFile, DraftFile, OpenVirtualFile};
 use crate::mount::fs::page_cache::cache_mode::{CacheMode, RequestedMode};
 use crate::mount::fs::page_cache::page_drops::{OpenDrop, PageDrop};
 use crate::store::Object;
@@ -63,7 +64,7 @@ impl FileSystem {
         if writes {
             let draft = self.drafts.open(&self.context(), &inode);
             let draft = draft.inspect_err(|failure| self.note_failure(&inode, "open", failure))?;
-            let handle = self.handles.add(Handle::Draft { inode, draft });
+            let handle = self.handles.add(DraftFile { inode, draft });
             return Ok(OpenReply::of_virtual_file(handle, true));
         }
         let content = self.generate(&inode.entity)?;
@@ -72,24 +73,21 @@ impl FileSystem {
 
     fn open_virtual(&self, file: Arc<VirtualFile>) -> FsResult<OpenReply> {
         let (arrays, reader) = (self.use_arrays(&file)?, file.reader());
-        let handle = Handle::Virtual(VirtualHandle { file, reader, arrays });
-        Ok(OpenReply::of_virtual_file(self.handles.add(handle), false))
+        let handle = self.handles.add(OpenVirtualFile { file, reader, arrays });
+        Ok(OpenReply::of_virtual_file(handle, false))
     }
 
     /// Closes a file or folder.
     pub fn release(&self, handle: u64) {
-        if let Some(handle) = self.handles.remove(handle) {
-            if let Handle::Array { drop, .. } = &*handle {
-                drop.note_use();
-            }
-            self.end_writer(&handle);
+        if let Some(file) = self.handles.remove(handle) {
+            file.release(self);
         }
     }
 
     /// Undoes an open that got no reply.
     pub fn cancel_open(&self, handle: u64) {
-        if let Some(Handle::Array { drop, .. }) = self.handles.get(handle).as_deref() {
-            drop.cancel();
+        if let Some(array) = self.handles.get(handle).as_deref().and_then(OpenFile::as_array) {
+            array.drop.cancel();
         }
         self.release(handle);
     }
@@ -117,15 +115,9 @@ impl FileSystem {
         let drop = OpenDrop::new(drop);
         std::mem::drop(opening);
         let writer = if writes { Some(self.open_writer(&array, !only_writes)?) } else { None };
-        let handle = Handle::Array {
-            inode: inode.clone(),
-            reader: Reader::default(),
-            writer,
-            cache_mode,
-            drop,
-            readers,
-        };
-        Ok(OpenReply { handle: self.handles.add(handle), is_direct, keeps_cache, writes, backing })
+        let file =
+            ArrayFile { inode: inode.clone(), reader: Reader::default(), writer, cache_mode, drop, readers };
+        Ok(OpenReply { handle: self.handles.add(file), is_direct, keeps_cache, writes, backing })
     }
 
     /// How an array's file is opened, the page drop that goes with it, and the object that the kernel reads

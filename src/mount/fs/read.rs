@@ -10,8 +10,9 @@ use crate::formats::virtual_file::{ReadMode, read_array};
 use crate::memory::ReplyBuffer;
 use crate::mount::fs::FileSystem;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::mount::fs::handle::{Handle, VirtualHandle};
+use crate::mount::fs::handle::OpenFile;
 use crate::mount::fs::inode::Inode;
+use crate::mount::fs::open_files::{ArrayFile, OpenVirtualFile};
 use crate::mount::fs::page_cache::page_drops::PageRead;
 
 pub use crate::formats::virtual_file::ReadData;
@@ -19,12 +20,11 @@ pub use crate::formats::virtual_file::ReadData;
 impl FileSystem {
     /// Notes that the next read fills pages of the page cache. The caller keeps the returned value until it
     /// has replied.
-    pub fn note_page_read(&self, handle: u64, offset: u64, size: u32) -> Option<PageRead> {
+    pub fn note_page_read(&self, file: &dyn OpenFile, offset: u64, size: u32) -> Option<PageRead> {
         if !self.options.writable {
             return None;
         }
-        let handle = self.handles.get(handle)?;
-        let Handle::Array { inode, drop, .. } = &*handle else { return None };
+        let ArrayFile { inode, drop, .. } = file.as_array()?;
         drop.note_use();
         let range = offset..offset.saturating_add(u64::from(size));
         if let Some(direct_writes) = inode.page_cache_users.direct_writes() {
@@ -41,7 +41,7 @@ impl FileSystem {
         size: u32,
         buffer: &'a mut ReplyBuffer,
     ) -> FsResult<Option<ReadData<'a>>> {
-        self.read_within(handle, offset, size, buffer, Blocking::No).map(Some).or_else(
+        self.read_file(&*self.file(handle)?, (offset, size), buffer, Blocking::No).map(Some).or_else(
             |failure| match failure {
                 Failure::WouldBlock => Ok(None),
                 failure => Err(failure),
@@ -57,56 +57,36 @@ impl FileSystem {
         size: u32,
         buffer: &'a mut ReplyBuffer,
     ) -> FsResult<ReadData<'a>> {
-        self.read_within(handle, offset, size, buffer, Blocking::Yes)
+        self.read_file(&*self.file(handle)?, (offset, size), buffer, Blocking::Yes)
     }
 
-    /// Whether the kernel reads the object of this handle itself.
-    pub fn is_passthrough(&self, handle: u64) -> bool {
-        self.handles.get(handle).is_some_and(
-            |handle| matches!(&*handle, Handle::Array { cache_mode, .. } if cache_mode.is_passthrough()),
-        )
-    }
-
-    fn read_within<'a>(
+    /// Reads from an open file.
+    pub fn read_file<'a>(
         &self,
-        handle: u64,
-        offset: u64,
-        size: u32,
+        file: &dyn OpenFile,
+        range: (u64, u32),
         buffer: &'a mut ReplyBuffer,
         blocking: Blocking,
     ) -> FsResult<ReadData<'a>> {
         self.ensure_serving()?;
-        let handle = self.handles.get(handle).ok_or(Failure::Errno(libc::EBADF))?;
-        match &*handle {
-            Handle::Folder(_) => Err(Failure::Errno(libc::EISDIR)),
-            Handle::Draft { draft, .. } => Ok(ReadData::Copied(draft.read(offset, size, buffer))),
-            Handle::Virtual(handle) => {
-                let read = self.read_virtual(handle, (offset, size), buffer, blocking);
-                if let (Err(failure @ Failure::Error(_)), Some(array)) = (&read, handle.arrays.first()) {
-                    let request = format!("read of {size} bytes at {offset}");
-                    self.note_failure(&array.inode, &request, failure);
-                }
-                read
-            }
-            Handle::Array { inode, reader, cache_mode, drop, .. } => {
-                drop.note_use();
-                let read = self.read_array(
-                    inode,
-                    (reader, cache_mode.is_direct()),
-                    (offset, size),
-                    buffer,
-                    blocking,
-                );
-                if let Err(failure @ Failure::Error(_)) = &read {
-                    let request = format!("read of {size} bytes at {offset}");
-                    self.note_failure(inode, &request, failure);
-                }
-                read
-            }
-        }
+        file.read(self, range, buffer, blocking)
     }
 
-    fn read_array<'a>(
+    /// Counts and logs a failed read.
+    pub(super) fn note_failed_read<'a>(
+        &self,
+        inode: &Inode,
+        (offset, size): (u64, u32),
+        read: FsResult<ReadData<'a>>,
+    ) -> FsResult<ReadData<'a>> {
+        read.inspect_err(|failure| {
+            if matches!(failure, Failure::Error(_)) {
+                self.note_failure(inode, &format!("read of {size} bytes at {offset}"), failure);
+            }
+        })
+    }
+
+    pub(super) fn read_array<'a>(
         &self,
         inode: &Inode,
         (reader, is_direct): (&Reader, bool),
@@ -129,9 +109,9 @@ impl FileSystem {
         self.note_array_read(inode, length);
         Ok(data)
     }
-    fn read_virtual<'a>(
+    pub(super) fn read_virtual<'a>(
         &self,
-        handle: &VirtualHandle,
+        handle: &OpenVirtualFile,
         (offset, size): (u64, u32),
         buffer: &'a mut ReplyBuffer,
         blocking: Blocking,
