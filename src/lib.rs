@@ -33,7 +33,9 @@
 //! 1. `mount/fuse/mod.rs` receives the kernel's request on a session thread. A session thread replies if the data is in
 //!    the cache. It never blocks on the store: any other request moves, with its reply, to the executor
 //!    (`mount/fuse/executor.rs`).
-//! 2. `mount/fs/read.rs` knows what the handle is: an array, a sidecar, a companion file, a generated file.
+//! 2. `mount/fs/read.rs` knows what the handle is: an array, a sidecar being written, or a virtual file
+//!    (`formats/virtual_file.rs`), whose segments are bytes or ranges of arrays. All files that show an array's bytes share
+//!    one open array (`hierarchy/open_arrays.rs`).
 //! 3. [`array::Array::read_at`] asks `array/geometry/grid.rs` for the parts of chunks that the range touches: the **strips**
 //!    of `array/geometry/strips.rs`. A strip is a whole chunk, unless the cache cannot hold a row of chunks, or a codec
 //!    (blosc, `codec/partial.rs`) decodes some rows at their own cost. The range is cut into boxes, and each box into one

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use super::virtual_file::VirtualFile;
 use super::{Companion, Format, Made, Subject};
 use crate::array::{Engine, Reservation, VariableArray};
 use crate::error::{Error, Result};
@@ -64,7 +65,7 @@ impl Companion for Jsonl {
         let Text { mut bytes, mut held, .. } = text;
         bytes.shrink_to_fit();
         held.shrink(held.bytes().saturating_sub(bytes.len() as u64));
-        Ok(Made { version, bytes, held })
+        Ok(Made { version, file: VirtualFile::of_bytes(bytes).with_reservation(held) })
     }
 }
 
@@ -134,6 +135,8 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use crate::codec::vlen::Vlen;
+    use crate::formats::virtual_file::ReadMode;
+    use crate::memory::ReplyBuffer;
     use crate::metadata::parse_v2_array;
     use crate::store::{MemoryStore, Store};
     use proptest::prelude::*;
@@ -167,12 +170,22 @@ mod tests {
         assert!(expresses(&metadata));
         let store: Arc<dyn Store> = Arc::new(memory);
         let engine = Engine::new(limit_bytes, 1);
-        let subject = Subject { engine: &engine, store: &store, path: "a", metadata: &metadata };
+        let open_array = |_: &str| Err(Error::unsupported("a/.zarray", "flat bytes"));
+        let subject = Subject {
+            engine: &engine,
+            store: &store,
+            path: "a",
+            metadata: &metadata,
+            open_array: &open_array,
+        };
         let companion = open(&subject)?;
         let made = companion.make()?;
         assert_eq!(made.version, companion.version()?);
-        assert_eq!(made.held.bytes(), made.bytes.len() as u64);
-        Ok(String::from_utf8(made.bytes).unwrap())
+        assert_eq!(made.file.reserved_bytes(), made.file.size_bytes());
+        let (mut buffer, mode) =
+            (ReplyBuffer::default(), ReadMode { may_block: false, is_direct: true, prefetch: false });
+        let read = made.file.read(&made.file.reader(), (0, u32::MAX), &mut buffer, mode)?.unwrap();
+        Ok(String::from_utf8(read.to_vec()).unwrap())
     }
 
     #[test]

@@ -1,25 +1,36 @@
 //! Companion files: an array in another form, which some programs read better than flat bytes.
 //!
 //! Uses every layer below, and nothing of mounts. A format is one file with a [`Format`] and one line in [`FORMATS`].
+//! Its content is a [`VirtualFile`]: bytes that the format makes, and ranges of arrays that are read as their own files are
+//! (`virtual_file.rs`).
 //! It is served as `__formats__/NAME/PATH.SUFFIX`, for those arrays that it can express; other arrays have no such
 //! file: an approximate one would be wrong.
 
 mod jsonl;
+#[cfg(test)]
+mod tagged;
+pub mod virtual_file;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use crate::array::{Engine, Reservation};
+use crate::array::Engine;
 use crate::error::Result;
+use crate::hierarchy::SharedArray;
 use crate::metadata::ArrayMetadata;
 use crate::store::{Store, join};
+use virtual_file::VirtualFile;
 
 /// The folder of all companion files, below the root of what is served.
 pub const FOLDER: &str = "__formats__";
 
 /// Every format, in alphabetical order.
-pub const FORMATS: &[&Format] = &[&jsonl::FORMAT];
+pub const FORMATS: &[&Format] = &[
+    &jsonl::FORMAT,
+    #[cfg(test)]
+    &tagged::FORMAT,
+];
 
 /// One format.
 pub struct Format {
@@ -46,6 +57,8 @@ pub struct Subject<'a> {
     pub path: &'a str,
     /// Its metadata.
     pub metadata: &'a Arc<ArrayMetadata>,
+    /// The open array at a path, which its own file shares.
+    pub open_array: &'a dyn Fn(&str) -> Result<Arc<SharedArray>>,
 }
 
 /// The companion file of one array.
@@ -60,10 +73,8 @@ pub trait Companion: Send + Sync {
 pub struct Made {
     /// Its [`Companion::version`].
     pub version: u64,
-    /// All of it.
-    pub bytes: Vec<u8>,
-    /// The memory that it takes.
-    pub held: Reservation,
+    /// Its content.
+    pub file: VirtualFile,
 }
 
 /// The format with this name.

@@ -1,14 +1,16 @@
 //! The hierarchy: which groups and arrays a store holds, found lazily.
 //!
-//! Spec: v3 core "Hierarchy", v2 "Hierarchies". Uses `store` and `metadata`; reads documents, never chunks, and writes
-//! attributes only (`attributes.rs`).
+//! Spec: v3 core "Hierarchy", v2 "Hierarchies". Uses `store`, `metadata` and `array`; reads documents, never chunks,
+//! and writes attributes only (`attributes.rs`).
 //! `documents.rs` reads one folder, `group_cache.rs` remembers groups, `lineage.rs` knows what the groups
-//! above a node say about it, `tree.rs` combines them, `walk.rs` visits every node.
+//! above a node say about it, `tree.rs` combines them, `walk.rs` visits every node. `open_arrays.rs` has the
+//! arrays that are open.
 
 pub mod attributes;
 mod documents;
 mod group_cache;
 mod lineage;
+mod open_arrays;
 pub mod tree;
 mod walk;
 
@@ -17,5 +19,6 @@ mod tests;
 
 pub use documents::DOCUMENT_NAMES;
 pub use lineage::MAX_DEPTH;
+pub use open_arrays::{NodeState, OpenArray, OpenArrays, Reconciled, SharedArray};
 pub use tree::{Child, Node, Tree};
 pub use walk::{Visit, Walk};

@@ -139,6 +139,11 @@ impl ArrayMetadata {
             && self.codecs == other.codecs
     }
 
+    /// Bytes of the flat file; `None` where the elements have no fixed size.
+    pub fn flat_size(&self) -> Option<u64> {
+        array::flat_size(&self.shape, self.data_type.item_size()?)
+    }
+
     /// What the document says against the specification and is read nevertheless, and how.
     pub fn deviation(&self) -> Option<String> {
         let fill = self.document.get("fill_value")?;

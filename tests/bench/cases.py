@@ -1,4 +1,4 @@
-"""The cases of scripts/bench: what is read and written, and by which ways."""
+"""The benchmark cases of scripts/bench: what is read and written, and by which methods."""
 
 import json
 import mmap
@@ -20,11 +20,12 @@ SIZE_BYTES = 4 * 128 * 1024 * 1024
 PEERS_SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "peers.py")
 
 HOST_TAKES_BACK_SECONDS = 2.5
-"""Linux tells the host of free memory 2 s after some became free, and while it does, what runs finds every page slow. So nothing is
-freed for longer than that before something is timed."""
+"""Linux reports free memory to the host 2 s after it becomes free, and each new page is slow while it does. So nothing is freed for
+longer than that before a measurement."""
 
 MOST_STOLEN, MOST_REPEATS = 0.05, 3
-"""What the host takes of a processor while something is timed, at most; and how often it is timed again; then it counts nevertheless."""
+"""The largest share of a processor that the host may take during a measurement, and how often a measurement is repeated if it takes
+more. The last repetition counts in any case."""
 
 LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
 
@@ -47,10 +48,10 @@ ARRAYS = {  # name: (chunk shape, codecs)
 
 
 class Mount:
-    """A fresh mount, or a fresh ceiling; unmounted at the end."""
+    """A fresh mount of zarrfs, or of the ceiling server. It is unmounted at the end."""
 
     peaks = {}
-    """The most memory that a daemon had with these options, KiB, and for which store."""
+    """The peak memory of the daemons in KiB, by their options, and the store that it was measured with."""
 
     def __init__(self, command, unmount):
         self.point = tempfile.mkdtemp(prefix="zarrfs-bench-")
@@ -69,7 +70,7 @@ class Mount:
             except OSError:
                 pass
         else:
-            # What it warns of is known here.
+            # Its warnings are known.
             mounted = subprocess.run(self.command, stderr=subprocess.PIPE, text=True)
             if mounted.returncode:
                 sys.exit(mounted.stderr)
@@ -106,7 +107,7 @@ class Mount:
 
 
 class Bench:
-    """What the cases need."""
+    """The programs, stores and settings that the cases need."""
 
     def __init__(self, binaries, folder, runs):
         self.binaries, self.folder, self.runs = binaries, folder, runs
@@ -126,9 +127,10 @@ class Bench:
         return Mount([self.binaries["ceiling"], "@", str(SIZE_BYTES), *options], "fusermount")
 
     def alternate(self, ways, *read):
-        """Seconds of every way: `runs` rounds of all of them, each round in another order. A way is called with what it calls when
-        all is ready, right before what it times. Then all find the same memory, and the files below the paths `read` in the page
-        cache, read just before: some systems drop in seconds what nobody uses. What the host had its hands in is timed again.
+        """Returns the seconds of each method: `runs` rounds of all methods, each round in another order. A method gets a function, and
+        calls it right before its measurement. That function puts memory into the same state for all methods, and reads the files
+        below the paths `read` into the page cache, because some systems drop unused pages within seconds. A measurement during
+        which the host took too much processor time is repeated.
         """
         started = None
 
@@ -179,7 +181,7 @@ class Bench:
         return seconds
 
     def flat(self):
-        """The plain file with all the bytes: smooth values with noise, which compress to about half."""
+        """The flat file with all bytes: smooth values with noise, which compress to about half."""
         path = os.path.join(self.folder, "flat")
         if not os.path.exists(path) or os.path.getsize(path) != SIZE_BYTES:
             import numpy as np
@@ -191,7 +193,7 @@ class Bench:
         return path
 
     def empty(self, name, path):
-        """An array without chunks."""
+        """An array document without stored chunks."""
         chunk, codecs = ARRAYS[name]
         shutil.rmtree(path, ignore_errors=True)
         os.makedirs(path)
@@ -204,7 +206,7 @@ class Bench:
         return path
 
     def store(self, name):
-        """The array on disk, made once by zarr-python."""
+        """The array on disk, which zarr-python writes once."""
         path = os.path.join(self.folder, f"{name}.zarr")
         if not os.path.exists(path + ".complete"):
             import numpy as np
@@ -217,9 +219,9 @@ class Bench:
 
 
 class Memory:
-    """Memory that is in use until right before something is timed, so that what is timed finds pages that the machine really has:
-    single ones, as the page cache takes them, first from what lies about in pieces, and huge ones. The host of a virtual machine
-    may take back what its guest does not use, and then a fresh page costs as much as decoding it.
+    """Memory that stays in use until right before a measurement, so that the measured program gets pages that the machine really
+    has: single pages, which the page cache takes from fragmented memory first, and huge pages. The host of a virtual machine may
+    reclaim memory that its guest does not use. Then a fresh page costs as much as decoding it.
     """
 
     def __init__(self):
@@ -243,14 +245,14 @@ class Memory:
 
 
 def read_files(path):
-    """Brings a file, or all below a folder, into the page cache. By another process: what this one takes and frees changes where
-    its next memory comes from.
+    """Reads a file, or all files below a folder, into the page cache. Another process does it, because memory that this process
+    allocates and frees changes where its next memory comes from.
     """
     subprocess.run(["find", path, "-type", "f", "-exec", "cat", "{}", "+"], check=True, stdout=subprocess.DEVNULL)
 
 
 def stolen_seconds():
-    """The time in which the host ran something else than this machine's processors."""
+    """The seconds in which the host ran something else on this machine's processors."""
     with open("/proc/stat") as f:
         return int(f.readline().split()[8]) / os.sysconf("SC_CLK_TCK")
 
@@ -262,7 +264,8 @@ def timed(run):
 
 
 def dd(source, *more, target="/dev/null"):
-    """The seconds that dd itself tells of: not its start and its opening of both files, as with the peers, but its last fsync and close."""
+    """Returns the seconds that dd reports. As with the peers, they include the last fsync and close, but not the start of the program
+    and the opening of both files."""
     command = ["dd", f"if={source}", f"of={target}", "bs=1M", *more]
     told = subprocess.run(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "LC_ALL": "C"})
     seconds = re.search(r", ([0-9.e-]+) s,", told.stderr)
@@ -284,8 +287,8 @@ def mounted(ready, mount, measure):
 
 
 def gather_seconds(run_bytes):
-    """What one core takes to put runs of that length in order for the whole array, from as many places as make a row of it, in
-    answers of 1 MiB.
+    """The seconds that one core needs to gather the whole array from runs of this length into replies of 1 MiB. A row is gathered
+    from as many places as it has runs.
     """
     import numpy as np
 
@@ -304,8 +307,8 @@ def gather_seconds(run_bytes):
 
 
 def bounds(bench, name):
-    """What stages behind one another allow: every core decodes, gathers and feeds FUSE (DESIGN, speed). MB/s, through the page cache
-    and past it; of each stage the median, like of what is compared with it.
+    """The upper bounds in MB/s if the stages run one after the other on every core: decode, gather, reply through FUSE. One bound is
+    for reads through the page cache, one for reads that bypass it. Each stage counts with its median, as the compared methods do.
     """
     cores, store = os.cpu_count(), bench.store(name)
     chunk, codecs = ARRAYS[name]
@@ -322,7 +325,7 @@ def bounds(bench, name):
 
 
 def cold_read(bench, arrays, table):
-    """Whole arrays by dd and by a memory map, nothing decoded before, beside the peers."""
+    """Cold reads of whole arrays with dd and with a memory map, compared with the peers."""
     for name in arrays:
         store = bench.store(name)
         most = []
@@ -349,9 +352,9 @@ def cold_read(bench, arrays, table):
 
 
 def warm_read(bench, _, table):
-    """What comes behind a first reading, which the kernel answers, beside a server of constant bytes that keeps its pages, too. Both
-    are mounted at once and read in turns, since a read takes less than a tenth of a second and the machine is not the same in the
-    next; and in turns their pages come into the page cache, since some memory is slower than other (0.047 to 0.084 s for one file).
+    """Reads after a first read, which the kernel serves from its page cache, compared with a server of constant bytes that keeps
+    its pages too. Both are mounted at the same time and read in turns, because one read takes less than 0.1 s and the machine's
+    speed varies. Their pages also enter the page cache in turns, because some memory is slower (0.047 to 0.084 s for one file).
     """
     rounds, turns, piece_bytes = 3 * bench.runs, 5, 4 << 20
     store = bench.store("blosc-lz4")
@@ -379,7 +382,7 @@ def warm_read(bench, _, table):
 
 
 def ceilings(bench, _, table):
-    """What FUSE and the disk give at most."""
+    """The maximum speed of FUSE and of the disk."""
     flat = bench.flat()
     table.add("ceilings", bench.alternate({
         "plain file": lambda ready: ready() or dd(flat),
@@ -388,7 +391,7 @@ def ceilings(bench, _, table):
 
 
 def random_read(bench, _, table):
-    """4 KiB at random places of chunks that are cached, past the page cache."""
+    """Random reads of 4 KiB from cached chunks. They bypass the page cache."""
     drawn = random.Random(1)
     places = [drawn.randrange(0, 64 << 20, 4096) for _ in range(20000)]
 
@@ -412,7 +415,7 @@ def random_read(bench, _, table):
 
 
 def slow_axis(bench, arrays, table):
-    """Rows of 4 KiB through all planes, for eight places: one chunk after the other along the slowest axis."""
+    """Reads of one row of 4 KiB from each plane, at eight places: one chunk after the other along the slowest axis."""
 
     def columns(file):
         fd = os.open(file, os.O_RDONLY)
@@ -438,7 +441,7 @@ def slow_axis(bench, arrays, table):
 
 
 def readers(bench, _, table):
-    """Several dd at once, each a part of the file."""
+    """Several dd processes at the same time, each with its own part of the file."""
     store = bench.store("blosc-lz4")
 
     def at_once(count):
@@ -457,7 +460,7 @@ def readers(bench, _, table):
 
 
 def small_cache(bench, arrays, table):
-    """A cache of a quarter of the slab, beside one with room."""
+    """A cache of a quarter of a slab, compared with a cache that holds one."""
     for name in [name for name in arrays if not name.startswith("planes") and name != "uncompressed"]:
         store, amplification = bench.store(name), []
 
@@ -474,7 +477,7 @@ def small_cache(bench, arrays, table):
 
 
 def write(bench, arrays, table):
-    """The whole array by dd and fsync, beside the peers, whose files are synced too."""
+    """Writes of the whole array with dd and fsync, compared with the peers, whose files are synced too."""
     flat = bench.flat()
     for name in arrays:
         path = os.path.join(bench.folder, "written.zarr")
@@ -492,7 +495,7 @@ def write(bench, arrays, table):
 
 
 def random_write(bench, _, table):
-    """4 KiB at random places, then fsync."""
+    """Random writes of 4 KiB, then fsync."""
     drawn = random.Random(2)
     places = [drawn.randrange(0, SIZE_BYTES, 4096) for _ in range(2000)]
     path = os.path.join(bench.folder, "written.zarr")
@@ -519,7 +522,7 @@ def random_write(bench, _, table):
 
 
 def many_arrays(bench, _, table):
-    """Mounting a hierarchy of 10,000 arrays, and listing all of it."""
+    """The mount of a hierarchy of 10,000 arrays, and a listing of all of it."""
     path = os.path.join(bench.folder, "many.zarr")
     if not os.path.exists(path + ".complete"):
         shutil.rmtree(path, ignore_errors=True)

@@ -1,9 +1,9 @@
-"""What the peers run, each in a fresh process: a whole array read into memory, or written and synced.
+"""The program of the peers, in a fresh process for each measurement: reads a whole array into memory, or writes and syncs it.
 
     peers.py WAY read STORE
     peers.py WAY write STORE FLAT
 
-Prints "ready", waits for a line, and prints the seconds from there; imports, opening and the flat file's own reading are not counted.
+Prints "ready", waits for a line, and prints the seconds from then on. Imports, opening, and reading the flat file do not count.
 """
 
 import os
@@ -14,7 +14,7 @@ SHAPE = (128, 1024, 1024)
 
 
 def sync(store):
-    """Every file of the store and every folder, as zarrfs syncs what it acknowledges."""
+    """Syncs every file and every folder of the store, as zarrfs does before fsync returns."""
     for folder, _, files in os.walk(store):
         for name in [*files, "."]:
             fd = os.open(os.path.join(folder, name), os.O_RDONLY)
@@ -38,7 +38,7 @@ def array_of(way, store):
 
 
 def ready():
-    """The moment at which the work begins."""
+    """Waits for the start signal, and returns the time of the start."""
     print("ready", flush=True)
     sys.stdin.readline()
     return time.perf_counter()

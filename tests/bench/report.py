@@ -1,4 +1,4 @@
-"""The table that scripts/bench prints, and what it keeps: JSON, and a plot of the ratios."""
+"""The report of scripts/bench: a table on standard output, a JSON file, and a plot of the ratios."""
 
 import html
 import json
@@ -9,7 +9,7 @@ import time
 
 
 class Table:
-    """Rows of one measurement each: a way's median beside that of what it is compared with."""
+    """A table with one row per measurement: the median of a method, and that of what it is compared with."""
 
     def __init__(self, folder):
         os.makedirs(folder, exist_ok=True)
@@ -19,7 +19,7 @@ class Table:
         print(f"{platform.machine()}, {os.cpu_count()} cores, load {self.load_before:.1f} before")
 
     def add(self, case, seconds, size_bytes, ours=("zarrfs",), notes=None):
-        """`seconds` of every way, by name. The ratio of ours is the fastest other way's time over our time: 2 is twice as fast."""
+        """Adds the `seconds` of each method, by name. Our ratio is the fastest other method's time over our time: 2 is twice as fast."""
         medians = {way: statistics.median(times) for way, times in seconds.items()}
         others = {way: median for way, median in medians.items() if not way.startswith(ours)}
         fastest = min(others, key=others.get) if others else None
@@ -35,7 +35,7 @@ class Table:
                           "size_bytes": size_bytes, "ours": list(ours), "notes": notes or {}})
 
     def memory(self, peaks):
-        """The most memory that daemons had so far, by their options: KiB, and of which store."""
+        """Adds the peak memory of the daemons in KiB, by their options, and the store that it was measured with."""
         self.peaks = {options: {"MiB": round(kib / 1024), "store": store} for options, (kib, store) in peaks.items()}
 
     def end(self, repeated):
@@ -47,7 +47,7 @@ class Table:
         print(f"\nkept as {self.stem}.json and {self.stem}.svg")
 
     def keep(self):
-        """What there is so far, as JSON and as a plot."""
+        """Saves the rows so far, as JSON and as a plot."""
         with open(self.stem + ".json", "w") as f:
             json.dump({"machine": platform.machine(), "cores": os.cpu_count(), "load_before": self.load_before, "rows": self.rows, "peaks": self.peaks}, f, indent=1)
         with open(self.stem + ".svg", "w") as f:
@@ -55,7 +55,7 @@ class Table:
 
 
 def plot(rows):
-    """Bars of speed relative to the fastest other way (the line at 1)."""
+    """Draws the speed relative to the fastest other method (the line at 1) as bars."""
     bars = []
     for row in rows:
         if row["fastest"]:

@@ -38,7 +38,8 @@ fn refuse<T>(sentence: String) -> Result<T> {
 
 /// Unmounts, and returns when the daemon has written everything and exited. Fails with the reason when
 /// something cannot be written, when the mount is busy (naming the programs that use it), and when the daemon
-/// does not reply; `force` detaches at once, and fails with a list of what is not stored by then. The mount of a
+/// does not reply; `force` detaches at once, and fails with a list of what is not stored by then, or where the daemon
+/// does not reply. The mount of a
 /// crashed daemon is detached; this is a failure if the mount was writable.
 pub fn unmount(mountpoint: &Path, force: bool) -> Result<()> {
     let entry = find(mountpoint)?;
@@ -82,6 +83,11 @@ pub fn unmount(mountpoint: &Path, force: bool) -> Result<()> {
         }
     }
     let DaemonState::Running(daemon) = daemon else {
+        if force && matches!(daemon, DaemonState::Silent) {
+            return refuse(format!(
+                "{shown} is detached, but its daemon does not respond: it may still run, and writes that were not synced may be lost"
+            ));
+        }
         log::warn!("{shown} is detached; cannot wait for its daemon from here");
         return Ok(());
     };

@@ -1,148 +1,115 @@
-//! The open arrays of inodes: built at the first open, compared with the store, grown in place or replaced.
+//! The arrays of inodes: taken from the table of open arrays, and compared with the store.
 //!
-//! Uses `array` and `store`. Chunks are read with the rights of this process into caches that all readers
-//! share. So chunks must be readable by every user that may read the array's file.
+//! Uses `hierarchy` for the table. This module knows what a change means for the kernel: which inode goes, and which pages.
 
 use std::sync::Arc;
-use std::time::Instant;
+
+use parking_lot::MutexGuard;
 
 use crate::array::Array;
-use crate::hierarchy::Node;
-use crate::metadata::ArrayMetadata;
+use crate::formats::virtual_file::VirtualFile;
+use crate::hierarchy::{Node, Reconciled, SharedArray};
+use crate::mount::fs::FileSystem;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::mount::fs::inode::{Entity, Inode, OpenArray};
+use crate::mount::fs::inode::{Entity, Inode, Kind};
 use crate::mount::fs::node_cache::CachedNode;
-use crate::mount::fs::{FileSystem, flat_size};
-use crate::mount::options::Options;
+use crate::mount::fs::virtual_files::Context;
+use crate::store::Readers;
 
-impl FileSystem {
-    /// The array of an inode, built at the first call; fails where the array cannot be served.
-    pub(super) fn built_array(&self, inode: &Inode, cached: &CachedNode) -> FsResult<Arc<Array>> {
-        let Some(Node::Array { metadata, .. }) = &cached.node else {
-            return Err(Failure::Errno(libc::ESTALE));
-        };
-        let mut slot = inode.open_array.write();
-        let open = match &*slot {
-            Some(open) => open.clone(),
-            None => {
-                let array = self.context().build_array(&inode.entity.path, metadata, &inode.audience);
-                let (metadata, version) = (metadata.clone(), cached.version);
-                let open = Arc::new(OpenArray { metadata, version, read_at: cached.read_at, array });
-                *slot = Some(open.clone());
-                open
-            }
-        };
-        drop(slot);
-        Ok(open.array.clone()?)
-    }
+/// An array whose bytes a file shows beside the array's own file.
+pub struct ArrayInUse {
+    /// The inode of the array's own file.
+    pub inode: Arc<Inode>,
+    /// The users that may read the array.
+    pub readers: Arc<Readers>,
+}
 
-    /// Compares the array of open handles with the store, once per `revalidate`: an array that was removed or
-    /// replaced must not be read as fill values.
-    pub(super) fn recheck(&self, inode: &Inode) -> FsResult<()> {
-        let now = Instant::now();
-        {
-            let mut checked_at = inode.checked_at.lock();
-            if checked_at.is_some_and(|at| now.duration_since(at) < self.nodes.revalidate()) {
-                return Ok(());
-            }
-            *checked_at = Some(now);
-        }
-        let Some(open) = inode.open_array() else { return Ok(()) };
-        if self.nodes.version(&inode.entity.path)? != open.version {
-            let cached = self.nodes.current(&inode.entity.path)?;
-            self.reconcile(&inode.entity, &cached, Blocking::Yes)?;
-        }
-        Ok(())
-    }
-
+impl Context<'_> {
     /// Brings the inode of an array in line with the store: unchanged, grown in place, or replaced by another
     /// array. In the last case the old handles get ESTALE.
     pub(super) fn reconcile(&self, entity: &Entity, cached: &CachedNode, blocking: Blocking) -> FsResult<()> {
         let Some(inode) = self.inodes.existing(entity) else { return Ok(()) };
-        let is_news = |old: &OpenArray| match &cached.node {
-            Some(Node::Array { metadata, .. }) => {
-                !Arc::ptr_eq(metadata, &old.metadata) && cached.read_at > old.read_at
-            }
-            _ => true,
-        };
-        if !inode.open_array().is_some_and(|old| is_news(&old)) {
-            return Ok(());
+        let Some(shared) = &inode.shared else { return Ok(()) };
+        let note_new_size = || inode.page_cache_users.drops.note_new_size();
+        match self.arrays.reconcile(shared, cached.state(), blocking == Blocking::Yes, note_new_size) {
+            Reconciled::Current => {}
+            Reconciled::Replaced => self.inodes.retire(&inode),
+            Reconciled::WouldBlock => return Err(Failure::WouldBlock),
         }
-        // The rest may wait for a flush to finish.
-        if blocking == Blocking::No {
-            return Err(Failure::WouldBlock);
-        }
-        let _one_at_a_time = self.reconciling.lock();
-        let Some(old) = inode.open_array().filter(|old| is_news(old)) else { return Ok(()) };
-        let Some(Node::Array { metadata, .. }) = &cached.node else {
-            self.inodes.retire(&inode);
-            return Ok(());
-        };
-        let array = match (difference(&old.metadata, metadata, &self.options), &old.array) {
-            // Data written to the previous folder does not belong into this one.
-            (_, Ok(array)) if array.is_displaced() => {
-                self.inodes.retire(&inode);
-                return Ok(());
-            }
-            (Difference::None, _) => old.array.clone(),
-            (Difference::Grown, Ok(array)) => array.grown(metadata.clone(), self.options.layout),
-            (Difference::Grown, Err(_)) => {
-                self.context().build_array(&entity.path, metadata, &inode.audience)
-            }
-            (Difference::Other, Ok(_) | Err(_)) => {
-                self.inodes.retire(&inode);
-                return Ok(());
-            }
-        };
-        if array.is_err() {
-            self.inodes.retire(&inode);
-            return Ok(());
-        }
-        if array
-            .as_ref()
-            .is_ok_and(|array| old.array.as_ref().is_ok_and(|old| old.size_bytes() != array.size_bytes()))
-        {
-            inode.page_cache_users.drops.note_new_size();
-        }
-        let (metadata, version) = (metadata.clone(), cached.version);
-        let new = OpenArray { metadata, version, read_at: cached.read_at, array };
-        *inode.open_array.write() = Some(Arc::new(new));
         Ok(())
     }
+
+    /// The open array at a path, for another file that shows its bytes. Blocks on the store.
+    pub(super) fn shared_array(&self, path: &str) -> FsResult<Arc<SharedArray>> {
+        let cached = self.nodes.get(path, Blocking::Yes)?;
+        let entity = Entity::new(Kind::Array, path);
+        self.reconcile(&entity, &cached, Blocking::Yes)?;
+        let inode = self.inodes.of(&entity);
+        let shared = inode.shared.as_ref().ok_or(Failure::Errno(libc::ESTALE))?;
+        self.arrays.open(shared, cached.state())?;
+        Ok(shared.clone())
+    }
 }
 
-/// How the metadata of an array differs from the metadata that its handles were opened with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Difference {
-    /// No difference in the served bytes.
-    None,
-    /// Longer along the slowest axis of the file: all previous bytes keep their place.
-    Grown,
-    /// Another array.
-    Other,
-}
+impl FileSystem {
+    /// Compares the array of open handles with the store, once per `revalidate`: an array that was removed or
+    /// replaced must not be read as fill values.
+    pub(super) fn recheck(&self, inode: &Inode) -> FsResult<()> {
+        let Some(shared) = &inode.shared else { return Ok(()) };
+        if !shared.is_check_due(self.nodes.revalidate()) {
+            return Ok(());
+        }
+        let Some(open) = shared.current() else { return Ok(()) };
+        if self.nodes.version(&inode.entity.path)? != open.version {
+            let cached = self.nodes.current(&inode.entity.path)?;
+            self.context().reconcile(&inode.entity, &cached, Blocking::Yes)?;
+        }
+        Ok(())
+    }
 
-fn difference(old: &ArrayMetadata, new: &ArrayMetadata, options: &Options) -> Difference {
-    if !old.is_stored_as(new) || old.shape.len() != new.shape.len() {
-        return Difference::Other;
+    /// Compares the chunks that readers have seen with the store, for an open(2) of a file that shows them. The next open
+    /// of the array's own file waits until the returned lock is released.
+    pub(super) fn revalidate<'a>(
+        &self,
+        inode: &'a Inode,
+        shared: &SharedArray,
+        array: &Array,
+    ) -> FsResult<MutexGuard<'a, ()>> {
+        // The kernel has no pages of a file that was never opened.
+        let is_first = shared.note_check();
+        let opening = inode.page_cache_users.opening.lock();
+        // Also with direct I/O: changed chunks must leave the chunk cache.
+        if !array.revalidate()? && !is_first {
+            inode.page_cache_users.drops.note_reason();
+        }
+        Ok(opening)
     }
-    if old.shape == new.shape {
-        return Difference::None;
+
+    /// The part of open(2) that concerns the arrays of a virtual file. ESTALE where one of them was replaced.
+    pub(super) fn use_arrays(&self, file: &VirtualFile) -> FsResult<Vec<ArrayInUse>> {
+        let mut used: Vec<ArrayInUse> = Vec::new();
+        for shared in file.arrays() {
+            let inode = self.inodes.of(&Entity::new(Kind::Array, shared.path.clone()));
+            if used.iter().any(|array| Arc::ptr_eq(&array.inode, &inode)) {
+                continue;
+            }
+            let cached = self.nodes.current(&shared.path)?;
+            self.context().reconcile(&inode.entity, &cached, Blocking::Yes)?;
+            if shared.is_stale() {
+                return Err(Failure::Errno(libc::ESTALE));
+            }
+            let readers = shared.audience.admit(self.permissions.readers(&cached));
+            drop(self.revalidate(&inode, shared, &*self.array_of(&inode)?)?);
+            used.push(ArrayInUse { inode, readers });
+        }
+        Ok(used)
     }
-    let slowest = match options.layout.order {
-        crate::array::Order::C => 0,
-        crate::array::Order::F => old.shape.len().saturating_sub(1),
-    };
-    let mut axes = old.shape.iter().zip(&new.shape).enumerate();
-    let has_grown =
-        axes.all(|(axis, (before, after))| before == after || (axis == slowest && before < after));
-    if has_grown { Difference::Grown } else { Difference::Other }
 }
 
 /// The size of an array in stat(2); `None` where it is unknown.
 pub(super) fn shown_size(cached: &CachedNode) -> Option<u64> {
     match &cached.node {
-        Some(Node::Array { metadata, .. }) => flat_size(metadata),
+        Some(Node::Array { metadata, .. }) => metadata.flat_size(),
         Some(Node::Broken { size_bytes, .. }) => *size_bytes,
         Some(Node::Group { .. }) | None => None,
     }

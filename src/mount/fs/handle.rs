@@ -1,4 +1,6 @@
 //! Handles: what open(2) and opendir(3) return.
+//!
+//! A request looks its handle up once. `open_files.rs` has one implementation of [`OpenFile`] for each kind of file.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,13 +8,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
-use crate::array::{Array, Reader};
-use crate::formats::Made;
-use crate::mount::fs::inode::{Entity, Inode};
-use crate::mount::fs::page_cache::cache_mode::CacheMode;
-use crate::mount::fs::page_cache::page_drops::OpenDrop;
-use crate::mount::fs::virtual_files::sidecar_edit::Draft;
-use crate::store::Readers;
+use crate::array::Array;
+use crate::memory::ReplyBuffer;
+use crate::mount::fs::FileSystem;
+use crate::mount::fs::error::{Blocking, Failure, FsResult};
+use crate::mount::fs::inode::Entity;
+use crate::mount::fs::open_files::ArrayFile;
+use crate::mount::fs::read::ReadData;
+use crate::mount::fs::write::AcceptedWrite;
 
 /// One entry of a folder.
 #[derive(Clone, Debug)]
@@ -40,71 +43,94 @@ pub struct Writer {
     pub(super) reported_by_close: AtomicU64,
 }
 
-/// An open file or folder.
-pub enum Handle {
-    /// An array's bytes.
-    Array {
-        /// The array.
-        inode: Arc<Inode>,
-        /// The reader's position and access pattern.
-        reader: Reader,
-        /// Present if the handle may write.
-        writer: Option<Writer>,
-        /// Whether the kernel caches the data of this handle.
-        cache_mode: CacheMode,
-        /// The page drop that goes with the reply to the open.
-        drop: OpenDrop,
-        /// The users that may read the array.
-        readers: Arc<Readers>,
-    },
-    /// A sidecar that is open for writing.
-    Draft {
-        /// The sidecar.
-        inode: Arc<Inode>,
-        /// Its text, shared by all handles that write it.
-        draft: Arc<Draft>,
-    },
-    /// A generated file: a snapshot taken at open.
-    Generated(Vec<u8>),
-    /// A companion file: a snapshot taken at open.
-    Companion(Arc<Made>),
-    /// A folder: a snapshot taken at open, with `.` and `..` first.
-    Folder(Vec<FolderEntry>),
+/// What an open handle does. A method that a kind of file does not have fails as the system call does.
+pub trait OpenFile: Send + Sync {
+    /// Reads from an offset, at most so many bytes. The data may be in `buffer`.
+    fn read<'a>(
+        &self,
+        fs: &FileSystem,
+        range: (u64, u32),
+        buffer: &'a mut ReplyBuffer,
+        blocking: Blocking,
+    ) -> FsResult<ReadData<'a>>;
+
+    /// Writes data, at an offset, and returns the number of bytes; calls `accept` before it returns, perhaps before the
+    /// bytes are copied, once the write cannot fail.
+    fn write(
+        &self,
+        _fs: &FileSystem,
+        _data: (u64, &[u8]),
+        _is_page: bool,
+        _blocking: Blocking,
+        _accept: &mut dyn FnMut(AcceptedWrite),
+    ) -> FsResult<u32> {
+        Err(Failure::Errno(libc::EBADF))
+    }
+
+    /// close(2) of one descriptor, by a process (0 if unknown); `number` is that of the handle.
+    fn flush(&self, _fs: &FileSystem, _number: u64, _process: u32) -> FsResult<()> {
+        Ok(())
+    }
+
+    /// Stores durably what was written.
+    fn fsync(&self, _fs: &FileSystem) -> FsResult<()> {
+        Ok(())
+    }
+
+    /// The offset of the next hole, or of the next data. Blocks on the store.
+    fn seek(&self, fs: &FileSystem, start: u64, wants_hole: bool) -> FsResult<Option<u64>>;
+
+    /// The handle is closed.
+    fn release(&self, _fs: &FileSystem) {}
+
+    /// Whether it may write.
+    fn is_writer(&self) -> bool {
+        false
+    }
+
+    /// An array's own file.
+    fn as_array(&self) -> Option<&ArrayFile> {
+        None
+    }
+
+    /// The entries of a folder, `.` and `..` first.
+    fn entries(&self) -> Option<&[FolderEntry]> {
+        None
+    }
 }
 
 /// All open handles.
 #[derive(Default)]
 pub struct HandleTable {
-    open: RwLock<HashMap<u64, Arc<Handle>>>,
+    open: RwLock<HashMap<u64, Arc<dyn OpenFile>>>,
     last: AtomicU64,
 }
 
 impl HandleTable {
     /// Adds a handle; its number is never reused.
-    pub fn add(&self, handle: Handle) -> u64 {
+    pub fn add(&self, file: impl OpenFile + 'static) -> u64 {
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
-        self.open.write().insert(number, Arc::new(handle));
+        self.open.write().insert(number, Arc::new(file));
         number
     }
 
     /// The handle with this number.
-    pub fn get(&self, number: u64) -> Option<Arc<Handle>> {
+    pub fn get(&self, number: u64) -> Option<Arc<dyn OpenFile>> {
         self.open.read().get(&number).cloned()
     }
 
     /// Whether the inode has another handle that may write and is not about to be closed.
     pub fn has_other_writer(&self, number: u64, inode: u64) -> bool {
-        let is_writer = |handle: &Handle| match handle {
-            Handle::Array { inode: of, writer: Some(writer), .. } => {
-                of.number == inode && !writer.is_closing.load(Ordering::Relaxed)
-            }
-            _ => false,
+        let is_writer = |file: &dyn OpenFile| {
+            let array = file.as_array().filter(|array| array.inode.number == inode);
+            let writer = array.and_then(|array| array.writer.as_ref());
+            writer.is_some_and(|writer| !writer.is_closing.load(Ordering::Relaxed))
         };
-        self.open.read().iter().any(|(&other, handle)| other != number && is_writer(handle))
+        self.open.read().iter().any(|(&other, file)| other != number && is_writer(&**file))
     }
 
     /// Closes a handle. A request that still uses it keeps it alive.
-    pub fn remove(&self, number: u64) -> Option<Arc<Handle>> {
+    pub fn remove(&self, number: u64) -> Option<Arc<dyn OpenFile>> {
         self.open.write().remove(&number)
     }
 

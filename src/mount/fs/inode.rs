@@ -1,6 +1,6 @@
 //! Inodes: what each number stands for. There is one inode per path and kind, kept for the life of the mount.
 //!
-//! No I/O and no FUSE types. Uses `array` and `metadata` for open arrays, `formats` for the names of formats.
+//! No I/O and no FUSE types. Uses `hierarchy` for open arrays, `formats` for the names of formats.
 //!
 //! Invariants: a number is never reused; an inode's [`Entity`] never changes; a stale inode (its array was
 //! replaced by another one of the same name) stays in the table, so that old handles get ESTALE, but no
@@ -8,19 +8,15 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::sync::atomic::Ordering;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 
-use crate::array::Array;
-use crate::error::Error;
 use crate::formats::Format;
-use crate::metadata::ArrayMetadata;
+use crate::hierarchy::{OpenArray, OpenArrays, SharedArray};
 use crate::mount::fs::page_cache::cache_mode::PageCacheUsers;
 use crate::mount::fs::write::written_end::WrittenEnd;
 use crate::mount::metrics::ArrayCounters;
-use crate::store::{Audience, ObjectVersion};
 
 /// The inode of the mount's root.
 pub const ROOT: u64 = 1;
@@ -84,18 +80,6 @@ impl Entity {
     }
 }
 
-/// An open array, shared by the handles of its inode.
-pub struct OpenArray {
-    /// The metadata that the array was built from; growth replaces both.
-    pub metadata: Arc<ArrayMetadata>,
-    /// The version of the metadata document.
-    pub version: Option<ObjectVersion>,
-    /// When the metadata was read: older metadata never replaces it.
-    pub read_at: Instant,
-    /// The array, or why it cannot be served.
-    pub array: Result<Arc<Array>, Error>,
-}
-
 /// One inode.
 pub struct Inode {
     /// Its number.
@@ -104,49 +88,42 @@ pub struct Inode {
     pub entity: Entity,
     /// For arrays: the counters.
     pub counters: ArrayCounters,
-    /// For arrays: the users that must be able to read every object that is read.
-    pub audience: Arc<Audience>,
-    /// For arrays that have been opened: the array that its handles read. Replaced when the array grows in
-    /// place.
-    pub open_array: RwLock<Option<Arc<OpenArray>>>,
-    /// When the metadata of `open_array` was last compared with the store.
-    pub checked_at: Mutex<Option<Instant>>,
+    /// For arrays: what the handles of this inode and companion files share.
+    pub shared: Option<Arc<SharedArray>>,
     /// For arrays: how far the file has been written since it was truncated.
     pub written_end: WrittenEnd,
     /// For arrays: which of its handles use the kernel's page cache.
     pub page_cache_users: Arc<PageCacheUsers>,
-    is_stale: AtomicBool,
 }
 
 impl Inode {
-    fn new(number: u64, entity: Entity) -> Arc<Self> {
+    fn new(number: u64, entity: Entity, arrays: &OpenArrays) -> Arc<Self> {
+        let shared = (entity.kind == Kind::Array).then(|| arrays.of(&entity.path));
         Arc::new(Inode {
             number,
             entity,
             counters: ArrayCounters::default(),
-            audience: Arc::default(),
-            open_array: RwLock::new(None),
-            checked_at: Mutex::new(None),
+            shared,
             written_end: WrittenEnd::default(),
             page_cache_users: Arc::default(),
-            is_stale: AtomicBool::new(false),
         })
     }
 
     /// Whether another array has taken its place: every use of this inode is ESTALE.
     pub fn is_stale(&self) -> bool {
-        self.is_stale.load(Ordering::Acquire)
+        self.shared.as_ref().is_some_and(|shared| shared.is_stale())
     }
 
     /// The array that handles read now.
     pub fn open_array(&self) -> Option<Arc<OpenArray>> {
-        self.open_array.read().clone()
+        self.shared.as_ref()?.current()
     }
 }
 
 /// All inodes of a mount.
 pub struct InodeTable {
     inner: RwLock<Inner>,
+    arrays: Arc<OpenArrays>,
 }
 
 struct Inner {
@@ -156,23 +133,22 @@ struct Inner {
 }
 
 impl Inner {
-    fn add(&mut self, entity: Entity) -> Arc<Inode> {
-        let inode = Inode::new(self.by_number.len() as u64 + 1, entity.clone());
+    fn add(&mut self, entity: Entity, arrays: &OpenArrays) -> Arc<Inode> {
+        let inode = Inode::new(self.by_number.len() as u64 + 1, entity.clone(), arrays);
         self.by_number.push(inode.clone());
         self.by_entity.insert(entity, inode.clone());
         inode
     }
 }
 
-impl Default for InodeTable {
-    fn default() -> Self {
-        let mut inner = Inner { by_number: Vec::new(), by_entity: HashMap::new() };
-        inner.add(Entity::new(Kind::Group, ""));
-        InodeTable { inner: RwLock::new(inner) }
-    }
-}
-
 impl InodeTable {
+    /// A table with the root alone.
+    pub fn new(arrays: Arc<OpenArrays>) -> Self {
+        let mut inner = Inner { by_number: Vec::new(), by_entity: HashMap::new() };
+        inner.add(Entity::new(Kind::Group, ""), &arrays);
+        InodeTable { inner: RwLock::new(inner), arrays }
+    }
+
     /// The inode with this number.
     pub fn get(&self, number: u64) -> Option<Arc<Inode>> {
         let index = usize::try_from(number.checked_sub(1)?).ok()?;
@@ -187,7 +163,7 @@ impl InodeTable {
         let mut inner = self.inner.write();
         match inner.by_entity.get(entity) {
             Some(inode) => inode.clone(),
-            None => inner.add(entity.clone()),
+            None => inner.add(entity.clone(), &self.arrays),
         }
     }
 
@@ -196,10 +172,12 @@ impl InodeTable {
         self.inner.read().by_entity.get(entity).cloned()
     }
 
-    /// Marks an inode stale and hides it from lookups: the next use of its entity gets a new number.
+    /// Marks an array's inode stale and hides it from lookups: the next use of its entity gets a new number.
     pub fn retire(&self, inode: &Inode) {
         let mut inner = self.inner.write();
-        inode.is_stale.store(true, Ordering::Release);
+        if let Some(shared) = &inode.shared {
+            self.arrays.retire(shared);
+        }
         if inner.by_entity.get(&inode.entity).is_some_and(|now| now.number == inode.number) {
             inner.by_entity.remove(&inode.entity);
         }
@@ -207,13 +185,7 @@ impl InodeTable {
 
     /// The arrays that have been opened.
     pub fn opened_arrays(&self) -> Vec<Arc<Inode>> {
-        self.inner
-            .read()
-            .by_number
-            .iter()
-            .filter(|inode| inode.open_array.read().is_some())
-            .cloned()
-            .collect()
+        self.inner.read().by_number.iter().filter(|inode| inode.open_array().is_some()).cloned().collect()
     }
 
     /// The arrays with requests or errors, for the metrics.
@@ -231,10 +203,17 @@ impl InodeTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::array::{Engine, Layout};
+    use crate::store::{MemoryStore, Store};
+
+    fn table() -> InodeTable {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        InodeTable::new(Arc::new(OpenArrays::new(&Engine::new(1 << 20, 1), &store, Layout::default())))
+    }
 
     #[test]
     fn one_inode_per_entity() {
-        let table = InodeTable::default();
+        let table = table();
         let group = table.of(&Entity::new(Kind::Group, ""));
         assert_eq!(group.number, ROOT);
         let array = table.of(&Entity::new(Kind::Array, "a/t"));
@@ -247,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_retired_inode_is_replaced_and_kept() {
-        let table = InodeTable::default();
+        let table = table();
         let entity = Entity::new(Kind::Array, "t");
         let old = table.of(&entity);
         table.retire(&old);

@@ -12,7 +12,7 @@ use crate::mount::fs::virtual_files::node_sidecar;
 use crate::mount::fs::virtual_files::sidecar_edit::is_mirrored;
 use crate::mount::fs::{
     Attributes, CONFIG, FORMATS, FileSystem, GROUP_SIDECAR, INTERNALS, LAST_ERROR, SIDECAR_SUFFIX, STATS,
-    Stat, UNSAVED, flat_size,
+    Stat, UNSAVED,
 };
 use crate::store::{Info, Posix, join};
 
@@ -107,7 +107,7 @@ impl FileSystem {
     pub(super) fn stat_entity(&self, entity: &Entity, blocking: Blocking) -> FsResult<Stat> {
         let cached = self.nodes.get(&entity.path, blocking)?;
         if entity.kind == Kind::Array {
-            self.reconcile(entity, &cached, blocking)?;
+            self.context().reconcile(entity, &cached, blocking)?;
         }
         let (info, size_bytes) = self.facts(entity, &cached, blocking)?;
         let draft = self.drafts.size_bytes(&self.inodes, entity);
@@ -133,8 +133,7 @@ impl FileSystem {
 
     /// The attributes of an array's file: its time moves when another program is seen to have changed chunks.
     fn as_new_as_chunks(&self, path: &str, info: Info) -> Info {
-        let open = self.inodes.existing(&Entity::new(Kind::Array, path)).and_then(|inode| inode.open_array());
-        let changed_at = open.and_then(|open| open.array.as_ref().ok()?.changed_at());
+        let changed_at = self.arrays.current(path).and_then(|open| open.array.as_ref().ok()?.changed_at());
         Info { modified: info.modified.max(changed_at), ..info }
     }
 
@@ -152,7 +151,7 @@ impl FileSystem {
             },
             Kind::Array => match &cached.node {
                 Some(Node::Array { metadata, info }) => {
-                    Ok((self.as_new_as_chunks(&entity.path, *info), flat_size(metadata).unwrap_or(0)))
+                    Ok((self.as_new_as_chunks(&entity.path, *info), metadata.flat_size().unwrap_or(0)))
                 }
                 Some(Node::Broken { info, size_bytes, .. }) => Ok((*info, size_bytes.unwrap_or(0))),
                 _ => Err(GONE),

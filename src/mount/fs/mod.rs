@@ -1,7 +1,8 @@
 //! The file system: names, attributes and operations, without FUSE types, so that it is tested without a
 //! mount.
 //!
-//! Uses `hierarchy` (through [`NodeCache`]), `array`, and the tables of this folder. `lookup.rs` resolves
+//! Uses `hierarchy` (through [`NodeCache`], and its table of open arrays), `array`, `formats`, and the tables of this
+//! folder. `lookup.rs` resolves
 //! names, `open.rs`, `read.rs` and `write` serve files, `readdir.rs` lists folders, `virtual_files` makes
 //! sidecars and companion files, `page_cache` tracks what the kernel caches. Uses neither `fuse` nor
 //! `daemon`.
@@ -16,11 +17,11 @@ pub mod inode;
 pub mod lookup;
 pub mod node_cache;
 pub mod open;
+pub mod open_files;
 pub mod page_cache;
 pub mod permissions;
 pub mod read;
 pub mod readdir;
-pub mod reply_buffer;
 pub mod request;
 pub mod seek;
 pub mod virtual_files;
@@ -38,11 +39,10 @@ use std::time::{Duration, SystemTime};
 use parking_lot::Mutex;
 
 use crate::array::Engine;
-use crate::hierarchy::Tree;
+use crate::hierarchy::{OpenArrays, Tree};
 use crate::memory::limit_idle_bytes;
-use crate::metadata::ArrayMetadata;
 use crate::mount::fs::error::{Blocking, Failure, FailureLog, FsResult};
-use crate::mount::fs::handle::HandleTable;
+use crate::mount::fs::handle::{HandleTable, OpenFile};
 use crate::mount::fs::inode::{Inode, InodeTable, ROOT};
 use crate::mount::fs::node_cache::NodeCache;
 use crate::mount::fs::permissions::Permissions;
@@ -115,6 +115,7 @@ pub struct FileSystem {
     options: Arc<Options>,
     nodes: NodeCache,
     engine: Arc<Engine>,
+    arrays: Arc<OpenArrays>,
     inodes: InodeTable,
     handles: HandleTable,
     drafts: Drafts,
@@ -134,8 +135,6 @@ pub struct FileSystem {
     started: SystemTime,
     /// Groups that were searched for leftovers of crashed writers.
     searched: Mutex<HashSet<Arc<str>>>,
-    /// Serialises updates of array inodes.
-    reconciling: Mutex<()>,
 }
 
 impl FileSystem {
@@ -148,10 +147,12 @@ impl FileSystem {
         if !options.direct_io {
             engine.let_readers_keep();
         }
+        let arrays = Arc::new(OpenArrays::new(&engine, &store, options.layout));
         FileSystem {
             nodes: NodeCache::new(Tree::new(store), options.revalidate()),
             engine,
-            inodes: InodeTable::default(),
+            inodes: InodeTable::new(arrays.clone()),
+            arrays,
             handles: HandleTable::default(),
             drafts: Drafts::default(),
             permissions: Permissions::new(options.store_path.as_deref(), options.writable),
@@ -165,7 +166,6 @@ impl FileSystem {
             has_ended: AtomicBool::new(false),
             started: SystemTime::now(),
             searched: Mutex::default(),
-            reconciling: Mutex::default(),
             options,
         }
     }
@@ -198,6 +198,11 @@ impl FileSystem {
 
     fn uses_passthrough(&self) -> bool {
         self.uses_passthrough.load(Ordering::Relaxed)
+    }
+
+    /// The open file with this handle.
+    pub fn file(&self, handle: u64) -> FsResult<Arc<dyn OpenFile>> {
+        self.handles.get(handle).ok_or(Failure::Errno(libc::EBADF))
     }
 
     /// The number of open files and folders.
@@ -243,12 +248,6 @@ impl FileSystem {
         }
         Ok(inode)
     }
-}
-
-/// The size of an array's flat file; `None` where its elements have no fixed size.
-pub fn flat_size(metadata: &ArrayMetadata) -> Option<u64> {
-    let item = u64::try_from(metadata.data_type.item_size()?).ok()?;
-    metadata.shape.iter().try_fold(item, |bytes, &length| bytes.checked_mul(length))
 }
 
 /// The name of a root that is an array: the name of the store without `.zip` and `.zarr`.

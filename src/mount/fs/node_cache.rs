@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::hierarchy::{Child, Node, Tree};
+use crate::hierarchy::{Child, Node, NodeState, Tree};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::store::{Info, ObjectVersion, Store};
 
@@ -44,6 +44,11 @@ impl CachedNode {
     /// How long this entry may still be used.
     pub fn valid_for(&self, revalidate: Duration) -> Duration {
         revalidate.saturating_sub(self.read_at.elapsed())
+    }
+
+    /// The node and its version.
+    pub fn state(&self) -> NodeState<'_> {
+        NodeState { node: self.node.as_ref(), version: self.version, read_at: self.read_at }
     }
 
     /// Whether the node is shown as a file.

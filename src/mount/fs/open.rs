@@ -4,15 +4,16 @@
 //! open(2).
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use crate::array::{Array, Reader};
+use crate::formats::virtual_file::VirtualFile;
 use crate::hierarchy::Node;
 use crate::mount::fs::FileSystem;
 use crate::mount::fs::arrays::shown_size;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::mount::fs::handle::Handle;
+use crate::mount::fs::handle::OpenFile;
 use crate::mount::fs::inode::{Inode, Kind};
+use crate::mount::fs::open_files::{ArrayFile, DraftFile, OpenVirtualFile};
 use crate::mount::fs::page_cache::cache_mode::{CacheMode, RequestedMode};
 use crate::mount::fs::page_cache::page_drops::{OpenDrop, PageDrop};
 use crate::store::Object;
@@ -54,77 +55,69 @@ impl FileSystem {
                 .inspect_err(|failure| self.note_failure(&inode, "open", failure));
         }
         if let Kind::Companion(format) = inode.entity.kind {
-            let made = self.companions.open(&self.context(), &inode.entity, format);
-            let made = made.inspect_err(|failure| {
+            let file = self.companions.open(&self.context(), &inode.entity, format);
+            let opened = file.and_then(|file| self.open_virtual(file));
+            return opened.inspect_err(|failure| {
                 self.note_failure(&inode, &format!("opening the {} form", format.name), failure);
-            })?;
-            return Ok(OpenReply::of_virtual_file(self.handles.add(Handle::Companion(made)), false));
+            });
         }
         if writes {
             let draft = self.drafts.open(&self.context(), &inode);
             let draft = draft.inspect_err(|failure| self.note_failure(&inode, "open", failure))?;
-            let handle = self.handles.add(Handle::Draft { inode, draft });
+            let handle = self.handles.add(DraftFile { inode, draft });
             return Ok(OpenReply::of_virtual_file(handle, true));
         }
         let content = self.generate(&inode.entity)?;
-        Ok(OpenReply::of_virtual_file(self.handles.add(Handle::Generated(content)), false))
+        self.open_virtual(Arc::new(VirtualFile::of_bytes(content)))
+    }
+
+    fn open_virtual(&self, file: Arc<VirtualFile>) -> FsResult<OpenReply> {
+        let (arrays, reader) = (self.use_arrays(&file)?, file.reader());
+        let handle = self.handles.add(OpenVirtualFile { file, reader, arrays });
+        Ok(OpenReply::of_virtual_file(handle, false))
     }
 
     /// Closes a file or folder.
     pub fn release(&self, handle: u64) {
-        if let Some(handle) = self.handles.remove(handle) {
-            if let Handle::Array { drop, .. } = &*handle {
-                drop.note_use();
-            }
-            self.end_writer(&handle);
+        if let Some(file) = self.handles.remove(handle) {
+            file.release(self);
         }
     }
 
     /// Undoes an open that got no reply.
     pub fn cancel_open(&self, handle: u64) {
-        if let Some(Handle::Array { drop, .. }) = self.handles.get(handle).as_deref() {
-            drop.cancel();
+        if let Some(array) = self.handles.get(handle).as_deref().and_then(OpenFile::as_array) {
+            array.drop.cancel();
         }
         self.release(handle);
     }
 
     fn open_array(&self, inode: &Arc<Inode>, writes: bool, only_writes: bool) -> FsResult<OpenReply> {
+        let shared = inode.shared.as_ref().ok_or(Failure::Errno(libc::EBADF))?;
         let path = &inode.entity.path;
         let shown_before = self.nodes.peek(path).map(|cached| shown_size(&cached));
         let cached = self.nodes.current(path)?;
-        self.reconcile(&inode.entity, &cached, Blocking::Yes)?;
+        self.context().reconcile(&inode.entity, &cached, Blocking::Yes)?;
         // If the size has changed, the kernel still uses the old one: on ESTALE it looks the name up again,
         // learns the new size, and repeats the open.
         if inode.is_stale() || shown_before.is_some_and(|size| size != shown_size(&cached)) {
             return Err(Failure::Errno(libc::ESTALE));
         }
-        let readers = inode.audience.admit(self.permissions.readers(&cached));
+        let readers = shared.audience.admit(self.permissions.readers(&cached));
         let array = match &cached.node {
-            Some(Node::Array { .. }) => self.built_array(inode, &cached)?,
+            Some(Node::Array { .. }) => self.arrays.open(shared, cached.state())?,
             Some(Node::Broken { error, .. }) => return Err(error.clone().into()),
             Some(Node::Group { .. }) | None => return Err(Failure::Errno(libc::ESTALE)),
         };
-        // The kernel has no pages of a file that was never opened.
-        let is_first = inode.checked_at.lock().replace(Instant::now()).is_none();
-        let opening = inode.page_cache_users.opening.lock();
-        // Also with direct I/O: changed chunks must leave the chunk cache.
-        if !array.revalidate()? && !is_first {
-            inode.page_cache_users.drops.note_reason();
-        }
+        let opening = self.revalidate(inode, shared, &array)?;
         let (cache_mode, drop, backing) = self.choose_cache_mode(inode, &array, only_writes)?;
         let (is_direct, keeps_cache) = (cache_mode.is_direct(), drop.is_none());
         let drop = OpenDrop::new(drop);
         std::mem::drop(opening);
         let writer = if writes { Some(self.open_writer(&array, !only_writes)?) } else { None };
-        let handle = Handle::Array {
-            inode: inode.clone(),
-            reader: Reader::default(),
-            writer,
-            cache_mode,
-            drop,
-            readers,
-        };
-        Ok(OpenReply { handle: self.handles.add(handle), is_direct, keeps_cache, writes, backing })
+        let file =
+            ArrayFile { inode: inode.clone(), reader: Reader::default(), writer, cache_mode, drop, readers };
+        Ok(OpenReply { handle: self.handles.add(file), is_direct, keeps_cache, writes, backing })
     }
 
     /// How an array's file is opened, the page drop that goes with it, and the object that the kernel reads

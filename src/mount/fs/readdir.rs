@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use crate::hierarchy::attributes;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::mount::fs::handle::{FolderEntry, Handle};
+use crate::mount::fs::handle::{FolderEntry, OpenFile};
 use crate::mount::fs::inode::{Entity, Kind};
+use crate::mount::fs::open_files::Folder;
 use crate::mount::fs::virtual_files::companions;
 use crate::mount::fs::{
     CONFIG, FileSystem, GROUP_SIDECAR, LAST_ERROR, MAX_NAME_BYTES, SIDECAR_SUFFIX, STATS, Stat, UNSAVED,
@@ -15,15 +16,12 @@ use crate::mount::fs::{
 use crate::store::join;
 
 /// The entries of an open folder.
-pub struct Listing(Arc<Handle>);
+pub struct Listing(Arc<dyn OpenFile>);
 
 impl Listing {
     /// The entries, `.` and `..` first.
     pub fn entries(&self) -> &[FolderEntry] {
-        match &*self.0 {
-            Handle::Folder(entries) => entries,
-            Handle::Array { .. } | Handle::Draft { .. } | Handle::Generated(_) | Handle::Companion(_) => &[],
-        }
+        self.0.entries().unwrap_or_default()
     }
 }
 
@@ -56,7 +54,7 @@ impl FileSystem {
             FolderEntry { name, entity, inode }
         };
         let entries = dots.into_iter().chain(names).map(entry).collect();
-        Ok(self.handles.add(Handle::Folder(entries)))
+        Ok(self.handles.add(Folder(entries)))
     }
 
     /// Removes the temporary files of crashed writers from a group's folder, once in the life of a writable
@@ -71,10 +69,8 @@ impl FileSystem {
 
     /// The entries of an open folder.
     pub fn listing(&self, handle: u64) -> FsResult<Listing> {
-        match self.handles.get(handle) {
-            Some(handle) if matches!(*handle, Handle::Folder(_)) => Ok(Listing(handle)),
-            _ => Err(Failure::Errno(libc::EBADF)),
-        }
+        let folder = self.file(handle)?;
+        if folder.entries().is_some() { Ok(Listing(folder)) } else { Err(Failure::Errno(libc::EBADF)) }
     }
 
     /// The attributes of an entry, for readdirplus.

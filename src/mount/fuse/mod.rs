@@ -382,9 +382,17 @@ impl Filesystem for Fuse {
         reply: ReplyWrite,
     ) {
         let is_page = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
-        guard("write", || match !is_page && self.fs.stores_at_once(handle.0, flags.0) {
-            true => self.reply_synchronous_write(inode, handle, offset, data, reply),
-            false => self.reply_write(inode, handle, offset, data, is_page, reply),
+        guard("write", || {
+            let file = match self.fs.file(handle.0) {
+                Ok(file) => file,
+                Err(failure) => return reply.fail(failure.errno()),
+            };
+            match file.as_array() {
+                Some(array) if !is_page && array.stores_at_once(flags.0) => {
+                    self.reply_synchronous_write(inode, file, offset, data, reply);
+                }
+                _ => self.reply_write(inode, file, offset, data, is_page, reply),
+            }
         });
     }
 

@@ -4,7 +4,8 @@ use std::cell::RefCell;
 
 use fuser::{FileHandle, INodeNo, ReplyData};
 
-use crate::mount::fs::reply_buffer::ReplyBuffer;
+use crate::memory::ReplyBuffer;
+use crate::mount::fs::error::{Blocking, Failure};
 use crate::mount::fs::request::Request;
 use crate::mount::fuse::Fuse;
 use crate::mount::fuse::executor::Reply;
@@ -29,18 +30,22 @@ impl Fuse {
     /// Replies at once if memory is enough, else from the executor.
     pub(super) fn reply_read(&self, read: ReadRequest) {
         let ReadRequest { inode, handle, offset, size, is_of_pages, reply } = read;
-        let page_read = if is_of_pages { self.fs.note_page_read(handle.0, offset, size) } else { None };
+        let file = match self.fs.file(handle.0) {
+            Ok(file) => file,
+            Err(failure) => return reply.fail(failure.errno()),
+        };
+        let page_read = if is_of_pages { self.fs.note_page_read(&*file, offset, size) } else { None };
         BUFFER.with_borrow_mut(|buffer| {
-            match self.fs.try_read(handle.0, offset, size, buffer) {
-                Ok(Some(data)) => return reply.data(&data),
+            match self.fs.read_file(&*file, (offset, size), buffer, Blocking::No) {
+                Ok(data) => return reply.data(&data),
+                Err(Failure::WouldBlock) => {}
                 Err(failure) => return reply.fail(failure.errno()),
-                Ok(None) => {}
             }
             let fs = self.fs.clone();
             let request = Request::read(inode.0, offset, u64::from(size));
             self.executor.submit(request, reply, move |slot| {
                 BUFFER.with_borrow_mut(|buffer| {
-                    let read = fs.read(handle.0, offset, size, buffer);
+                    let read = fs.read_file(&*file, (offset, size), buffer, Blocking::Yes);
                     let Some(reply) = slot.take() else { return };
                     match read {
                         Ok(data) => reply.data(&data),

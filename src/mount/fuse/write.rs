@@ -4,10 +4,14 @@
 //! Requests that store data (close, fsync, the last release) run in `store_executor.rs`, without the
 //! executor's deadline: as long as something is stored, their reply must be the true one.
 
+use std::sync::Arc;
+
 use fuser::{Errno, FileHandle, INodeNo, ReplyAttr, ReplyEmpty, ReplyWrite};
 
 use crate::memory::Buffer;
-use crate::mount::fs::error::{Failure, FsResult};
+use crate::mount::fs::error::{Blocking, Failure, FsResult};
+use crate::mount::fs::handle::OpenFile;
+use crate::mount::fs::open_files::ArrayFile;
 use crate::mount::fs::page_cache::page_drops::PageDrop;
 use crate::mount::fs::request::Request;
 use crate::mount::fs::write::AcceptedWrite;
@@ -23,24 +27,25 @@ impl Fuse {
     pub(super) fn reply_write(
         &self,
         inode: INodeNo,
-        handle: FileHandle,
+        file: Arc<dyn OpenFile>,
         offset: u64,
         data: &[u8],
         is_page: bool,
         reply: ReplyWrite,
     ) {
         let mut unsent = Some(reply);
-        let outcome = self.fs.try_write(handle.0, offset, data, is_page, |accepted| {
+        let outcome = self.fs.write_file(&*file, (offset, data), is_page, Blocking::No, |accepted| {
             if let Some(reply) = unsent.take() {
                 reply_written(&self.notifier, inode, accepted, reply);
             }
         });
         let Some(reply) = unsent else { return };
-        if let Err(failure) = outcome {
-            return reply.fail(failure.errno());
+        match outcome {
+            Ok(_) | Err(Failure::WouldBlock) => {}
+            Err(failure) => return reply.fail(failure.errno()),
         }
-        if !is_page && self.fs.has_gap(handle.0, offset) {
-            return self.reply_stored_write(inode, handle, (offset, data), |_, _| Ok(()), reply);
+        if !is_page && file.as_array().is_some_and(|array| array.has_gap(offset)) {
+            return self.reply_stored_write(inode, file, (offset, data), |_, _| Ok(()), reply);
         }
         let fs = self.fs.clone();
         let notifier = self.notifier.clone();
@@ -48,7 +53,8 @@ impl Fuse {
         let request = Request::ranged(inode.0, "write", offset, data.len() as u64);
         self.executor.submit(request, reply, move |slot| {
             let mut accepted = None;
-            let written = fs.write_blocking(handle.0, offset, &data, is_page, |now| accepted = Some(now));
+            let written =
+                fs.write_file(&*file, (offset, &data), is_page, Blocking::Yes, |now| accepted = Some(now));
             let Some(reply) = slot.take() else { return };
             match (written, accepted) {
                 (Ok(_), Some(accepted)) => reply_written(&notifier, inode, accepted, reply),
@@ -62,21 +68,21 @@ impl Fuse {
     pub(super) fn reply_synchronous_write(
         &self,
         inode: INodeNo,
-        handle: FileHandle,
+        file: Arc<dyn OpenFile>,
         offset: u64,
         data: &[u8],
         reply: ReplyWrite,
     ) {
-        self.reply_stored_write(inode, handle, (offset, data), FileSystem::sync_write, reply);
+        self.reply_stored_write(inode, file, (offset, data), |fs, file| file.fsync(fs), reply);
     }
 
     /// A write without a deadline, since it stores data: `then` runs after it, and a gap before it is zeroed.
     fn reply_stored_write(
         &self,
         inode: INodeNo,
-        handle: FileHandle,
+        file: Arc<dyn OpenFile>,
         (offset, data): (u64, &[u8]),
-        then: impl FnOnce(&FileSystem, u64) -> FsResult<()> + Send + 'static,
+        then: impl FnOnce(&FileSystem, &dyn OpenFile) -> FsResult<()> + Send + 'static,
         reply: ReplyWrite,
     ) {
         let notifier = self.notifier.clone();
@@ -85,8 +91,8 @@ impl Fuse {
         let store = move |fs: &FileSystem| {
             let mut overtaken = None;
             let accept = |accepted: AcceptedWrite| overtaken = accepted.overtaken;
-            let length = fs.write_blocking(handle.0, offset, &data, false, accept)?;
-            then(fs, handle.0)?;
+            let length = fs.write_file(&*file, (offset, &data), false, Blocking::Yes, accept)?;
+            then(fs, &*file)?;
             Ok(AcceptedWrite { length, overtaken })
         };
         let send = move |reply, accepted| reply_written(&notifier, inode, accepted, reply);
@@ -95,7 +101,8 @@ impl Fuse {
 
     pub(super) fn reply_flush(&self, inode: INodeNo, handle: FileHandle, thread: u32, reply: ReplyEmpty) {
         // The thread waits for the reply, but its process may be killed.
-        let is_short = self.fs.is_cut_short(handle.0);
+        let file = self.fs.file(handle.0);
+        let is_short = file.is_ok_and(|file| file.as_array().is_some_and(ArrayFile::is_cut_short));
         let process = if is_short { (self.process_of)(thread).unwrap_or(0) } else { 0 };
         let notifier = self.notifier.clone();
         let store = move |fs: &FileSystem| {
@@ -127,8 +134,9 @@ impl Fuse {
     }
 
     pub(super) fn reply_release(&self, inode: INodeNo, handle: FileHandle, reply: ReplyEmpty) {
-        if !self.fs.is_writer(handle.0) {
-            if self.fs.is_passthrough(handle.0) {
+        let file = self.fs.file(handle.0);
+        if !file.as_ref().is_ok_and(|file| file.is_writer()) {
+            if file.is_ok_and(|file| file.as_array().is_some_and(ArrayFile::is_passthrough)) {
                 self.passthrough.release(inode.0, handle.0);
             }
             self.fs.release(handle.0);
@@ -233,7 +241,8 @@ fn done(reply: ReplyEmpty, (): ()) {
 
 /// Drops kernel pages of data that went through lossy codecs: the pages still hold what was written.
 fn drop_lossy_pages(fs: &FileSystem, notifier: &SharedNotifier, inode: INodeNo, handle: FileHandle) {
-    if let Some(drop) = fs.lossy_pages(handle.0) {
+    let file = fs.file(handle.0).ok();
+    if let Some(drop) = file.and_then(|file| file.as_array()?.lossy_pages()) {
         drop_pages(notifier, inode, drop);
     }
 }

@@ -99,7 +99,7 @@ impl Model {
             return;
         }
         let length = (end - start) as u32;
-        let unanswered = self.fs.note_page_read(open.handle, start as u64, length);
+        let unanswered = self.fs.note_page_read(&*self.fs.file(open.handle).unwrap(), start as u64, length);
         let mut buffer = Default::default();
         let bytes = self.fs.read(open.handle, start as u64, length, &mut buffer).unwrap().to_vec();
         let read = Read { range: start..end, bytes, _unanswered: unanswered };

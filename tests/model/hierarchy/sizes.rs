@@ -135,7 +135,7 @@ impl Model {
             data.iter_mut().for_each(|byte| *byte &= 1);
         }
         if is_page {
-            self.fs.note_page_read(open.handle, offset as u64, data.len() as u32); // as the kernel did before
+            self.fs.note_page_read(&*self.fs.file(open.handle).unwrap(), offset as u64, data.len() as u32); // as the kernel did before
         }
         let mut written = self.put(open.file, open.handle, offset, &data, is_page);
         let has_gap =

@@ -7,9 +7,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::array::Order;
+use crate::memory::ReplyBuffer;
 use crate::mount::fs::error::{Blocking, Failure};
 use crate::mount::fs::inode::ROOT;
-use crate::mount::fs::reply_buffer::ReplyBuffer;
+use crate::mount::fs::read::ReadData;
 use crate::mount::fs::{Attributes, FileSystem};
 use crate::mount::options::Options;
 use crate::store::MemoryStore;
@@ -152,7 +153,7 @@ fn names_sizes_and_bytes() {
 fn folders_of_our_own_are_reached_but_not_listed() {
     let mount = Mount::sample();
     assert_eq!(mount.names("__zarrfs__"), ["config.json", "last_error", "stats", "unsaved"]);
-    assert_eq!(mount.names("__formats__"), ["json", "jsonl"]);
+    assert_eq!(mount.names("__formats__"), ["json", "jsonl", "tagged"]);
     assert_eq!(mount.names("__formats__/json"), ["__group__.json", "t.json"]);
     assert_eq!(mount.json("__formats__/json/t.json")["data_file"], "../../t");
     mount.read("t").unwrap();
@@ -381,4 +382,45 @@ fn the_time_moves_when_chunks_are_seen_to_change() {
     mount.store.delete("t/c/1/0");
     mount.read("t").unwrap();
     assert!(mount.find("t").unwrap().mtime > changed, "a chunk that went has no time of its own");
+}
+
+/// A format of a header and the array's bytes: `formats/tagged.rs`.
+#[test]
+fn a_companion_shares_the_open_array() {
+    let mount = Mount::sample();
+    let path = "__formats__/tagged/t.tagged";
+    assert_eq!(mount.names("__formats__/tagged"), ["t.tagged"]);
+    assert_eq!(mount.find(path).unwrap().size_bytes, 16 + 24);
+    let content = [b"tagged       24\n".to_vec(), bytes_of(0..12)].concat();
+    let handle = mount.open(path).unwrap();
+    for (from, length) in [(0, 40), (0, 16), (0, 20), (16, 24), (20, 12), (39, 9), (40, 9)] {
+        let read = mount.read_handle(handle, from, length).unwrap();
+        assert_eq!(read, content[from as usize..40.min(from as usize + length as usize)], "{from} {length}");
+    }
+    assert_eq!(mount.read("t").unwrap(), bytes_of(0..12));
+    let decoded = mount.fs.engine.counters().decoded_chunks;
+    assert_eq!(decoded, 2, "each chunk once, for both files");
+    // In memory, without a copy.
+    let mut buffer = ReplyBuffer::default();
+    let cached = mount.fs.try_read(handle, 16, 12, &mut buffer).unwrap();
+    assert!(matches!(cached, Some(ReadData::Cached(bytes)) if bytes[..] == bytes_of(0..6)));
+    // What is replaced before an open is not shown by it, also through the other file.
+    mount.put("t/c/0/0", chunk(&[5, 4, 3, 2, 1, 0]));
+    let changed = bytes_of([5, 4, 3, 2, 1, 0].into_iter().chain(6..12));
+    assert_eq!(mount.read(path).unwrap()[16..], changed);
+    assert_eq!(mount.read("t").unwrap(), changed);
+    // Growth keeps the open file, and replacement ends it.
+    let handle = mount.open(path).unwrap();
+    mount.put("t/zarr.json", array(&[6, 3], 9).to_string());
+    assert_eq!(mount.find(path).unwrap().size_bytes, 16 + 36);
+    assert_eq!(mount.read_handle(handle, 16, 99).unwrap(), changed);
+    assert_eq!(mount.read(path).unwrap()[40..], bytes_of([9; 6]));
+    mount.put("t/zarr.json", array(&[4, 3], 9).to_string());
+    assert_eq!(mount.find(path).unwrap().size_bytes, 40);
+    assert_eq!(mount.read_handle(handle, 16, 24), Err(libc::ESTALE));
+    let mut unreadable = array(&[4, 3], 9);
+    unreadable["codecs"][1]["name"] = json!("squeeze");
+    mount.put("u/zarr.json", unreadable.to_string());
+    assert_eq!(mount.find("__formats__/tagged/u.tagged").unwrap().size_bytes, 0);
+    assert_eq!(mount.open("__formats__/tagged/u.tagged"), Err(libc::EOPNOTSUPP));
 }

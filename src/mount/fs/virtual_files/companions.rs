@@ -14,6 +14,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use crate::error::Error;
+use crate::formats::virtual_file::VirtualFile;
 use crate::formats::{Companion, FORMATS, Format, Made, Subject, find};
 use crate::hierarchy::Node;
 use crate::metadata::ArrayMetadata;
@@ -29,7 +30,7 @@ use crate::store::{Audience, join};
 pub struct Companions {
     slots: Mutex<HashMap<Entity, Arc<Slot>>>,
     /// The last file that was made.
-    latest: Mutex<Option<Arc<Made>>>,
+    latest: Mutex<Option<Arc<VirtualFile>>>,
 }
 
 /// One file; locked while it is made.
@@ -47,7 +48,7 @@ struct CompanionInfo {
     companion: Box<dyn Companion>,
     version: u64,
     size_bytes: u64,
-    made: Weak<Made>,
+    file: Weak<VirtualFile>,
 }
 
 /// The maximum number of files with a cached result.
@@ -165,30 +166,30 @@ impl Companions {
         ctx: &Context<'_>,
         entity: &Entity,
         format: &'static Format,
-    ) -> FsResult<Arc<Made>> {
+    ) -> FsResult<Arc<VirtualFile>> {
         let cached = ctx.nodes.current(&entity.path)?;
         let Some(metadata) = expressed(format, &cached) else { return Err(Failure::Errno(libc::ESTALE)) };
         let slot = self.slot(entity);
         let mut state = slot.lock();
         let size_before = state.as_ref().map(|_| shown_size(&state));
-        let still_made = match &*state {
+        let still_there = match &*state {
             Some(CompanionState { outcome: Err(error), .. }) if is_fresh(ctx, &state, metadata) => {
                 return Err(error.clone().into());
             }
             Some(CompanionState { outcome: Ok(info), .. }) if is_unchanged(&state, metadata) => {
-                info.made.upgrade()
+                info.file.upgrade()
             }
             _ => None,
         };
-        let made = match still_made {
-            Some(made) => made,
+        let file = match still_there {
+            Some(file) => file,
             None => self.make(ctx, format, entity, metadata, &mut state)?,
         };
         // As with arrays: the kernel looks the name up again, learns the new size, and repeats the open.
-        if size_before.is_some_and(|size| size != made.bytes.len() as u64) {
+        if size_before.is_some_and(|size| size != file.size_bytes()) {
             return Err(Failure::Errno(libc::ESTALE));
         }
-        Ok(made)
+        Ok(file)
     }
 
     fn make(
@@ -198,25 +199,25 @@ impl Companions {
         entity: &Entity,
         metadata: &Arc<ArrayMetadata>,
         state: &mut Option<CompanionState>,
-    ) -> Result<Arc<Made>, Error> {
+    ) -> Result<Arc<VirtualFile>, Error> {
         // Frees its memory for the new file.
         *self.latest.lock() = None;
         let path = &entity.path;
         let audience: Arc<Audience> = Arc::default();
         let cached = ctx.nodes.get(path, Blocking::Yes).map_err(|failure| failure.into_error(path))?;
         audience.admit(ctx.permissions.readers(&cached));
-        let store = ctx.store_for(path, &audience);
-        let subject = Subject { engine: ctx.engine, store: &store, path, metadata };
+        let store = ctx.arrays.store_for(path, &audience);
+        let open_array = |path: &str| ctx.shared_array(path).map_err(|failure| failure.into_error(path));
+        let subject = Subject { engine: ctx.engine, store: &store, path, metadata, open_array: &open_array };
         let made = (format.open)(&subject).and_then(|companion| Ok((companion.make()?, companion)));
-        let (made, outcome) = match made {
-            Ok((made, companion)) => {
-                let made = Arc::new(made);
-                let (version, size_bytes) = (made.version, made.bytes.len() as u64);
-                if size_bytes <= ctx.options.cache_limit_bytes / KEPT_FRACTION {
-                    *self.latest.lock() = Some(made.clone());
+        let (file, outcome) = match made {
+            Ok((Made { version, file }, companion)) => {
+                let (size_bytes, file) = (file.size_bytes(), Arc::new(file));
+                if file.reserved_bytes() <= ctx.options.cache_limit_bytes / KEPT_FRACTION {
+                    *self.latest.lock() = Some(file.clone());
                 }
-                let info = CompanionInfo { companion, version, size_bytes, made: Arc::downgrade(&made) };
-                (Ok(made), Ok(info))
+                let info = CompanionInfo { companion, version, size_bytes, file: Arc::downgrade(&file) };
+                (Ok(file), Ok(info))
             }
             Err(error) => (Err(error.clone()), Err(error)),
         };
@@ -225,7 +226,7 @@ impl Companions {
             Err(Error::Store { .. } | Error::TimedOut { .. }) => None,
             _ => Some(CompanionState { metadata: metadata.clone(), checked_at: Instant::now(), outcome }),
         };
-        made
+        file
     }
 }
 

@@ -12,22 +12,21 @@ pub mod snippets;
 
 use std::sync::Arc;
 
-use crate::array::{Array, Engine};
-use crate::error::Error;
-use crate::metadata::ArrayMetadata;
+use crate::array::Engine;
+use crate::hierarchy::OpenArrays;
 use crate::mount::fs::FileSystem;
 use crate::mount::fs::inode::InodeTable;
 use crate::mount::fs::node_cache::NodeCache;
 use crate::mount::fs::permissions::Permissions;
 use crate::mount::options::Options;
-use crate::store::{Audience, Store};
 
 /// The parts of a file system that virtual files are made from.
 pub(in crate::mount::fs) struct Context<'a> {
     options: &'a Options,
-    nodes: &'a NodeCache,
+    pub(in crate::mount::fs) nodes: &'a NodeCache,
     engine: &'a Arc<Engine>,
-    inodes: &'a InodeTable,
+    pub(in crate::mount::fs) arrays: &'a OpenArrays,
+    pub(in crate::mount::fs) inodes: &'a InodeTable,
     permissions: &'a Permissions,
     /// The name of the root's file, if the root is an array.
     root_name: &'a str,
@@ -40,28 +39,10 @@ impl FileSystem {
             options: &self.options,
             nodes: &self.nodes,
             engine: &self.engine,
+            arrays: &self.arrays,
             inodes: &self.inodes,
             permissions: &self.permissions,
             root_name: &self.root_name,
         }
-    }
-}
-
-impl Context<'_> {
-    /// Builds the array's codec chain; fails where the array cannot be served.
-    pub(in crate::mount::fs) fn build_array(
-        &self,
-        path: &str,
-        metadata: &Arc<ArrayMetadata>,
-        audience: &Arc<Audience>,
-    ) -> Result<Arc<Array>, Error> {
-        let store = self.store_for(path, audience);
-        Array::open(self.engine, &store, path, metadata.clone(), self.options.layout)
-    }
-
-    /// The store, restricted to objects that all readers of the array may read.
-    pub(in crate::mount::fs) fn store_for(&self, path: &str, audience: &Arc<Audience>) -> Arc<dyn Store> {
-        let store = self.nodes.store();
-        store.for_audience(path, audience).unwrap_or_else(|| store.clone())
     }
 }

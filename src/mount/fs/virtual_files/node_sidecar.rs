@@ -12,7 +12,6 @@ use crate::formats::{self, Subject};
 use crate::hierarchy::Node;
 use crate::metadata::ArrayMetadata;
 use crate::mount::fs::error::{Failure, FsResult};
-use crate::mount::fs::inode::{Entity, Kind};
 use crate::mount::fs::node_cache::{CachedNode, GeneratedFile};
 use crate::mount::fs::permissions::intersect_documents;
 use crate::mount::fs::virtual_files::Context;
@@ -66,7 +65,9 @@ fn array_sidecar(ctx: &Context<'_>, path: &str, node: &Node, is_mirrored: bool) 
             let text = formats::text_form(metadata);
             let text_path = text.map(|format| format.file(if path.is_empty() { name } else { path }));
             // If the text form cannot be made either, its reason is the more useful one.
-            let subject = Subject { engine: ctx.engine, store: ctx.nodes.store(), path, metadata };
+            let open_array = |path: &str| ctx.shared_array(path).map_err(|failure| failure.into_error(path));
+            let (store, open_array) = (ctx.nodes.store(), &open_array);
+            let subject = Subject { engine: ctx.engine, store, path, metadata, open_array };
             let text_error = text.and_then(|format| (format.open)(&subject).err());
             let availability = match (&array, &text_error) {
                 (Ok(array), _) => Availability::Readable { slab_bytes: array.slab_bytes() },
@@ -88,10 +89,9 @@ fn array_to_describe(
     path: &str,
     metadata: &Arc<ArrayMetadata>,
 ) -> Result<Arc<Array>, Error> {
-    let open = ctx.inodes.existing(&Entity::new(Kind::Array, path)).and_then(|inode| inode.open_array());
-    match open {
+    match ctx.arrays.current(path) {
         Some(open) if Arc::ptr_eq(&open.metadata, metadata) => open.array.clone(),
-        _ => ctx.build_array(path, metadata, &Arc::default()),
+        _ => ctx.arrays.build(path, metadata, &Arc::default()),
     }
 }
 

@@ -55,7 +55,7 @@ pub fn describe(
     let item_size = metadata.data_type.item_size();
     let descr = metadata.data_type.numpy_descr(layout.byte_order);
     sidecar.insert("offset".into(), json!(0));
-    sidecar.insert("nbytes".into(), json!(crate::mount::fs::flat_size(metadata)));
+    sidecar.insert("nbytes".into(), json!(metadata.flat_size()));
     sidecar.insert("descr".into(), descr.clone());
     if let Some(name) = name_beside_descr(&metadata.data_type, &descr) {
         sidecar.insert("data_type".into(), name);

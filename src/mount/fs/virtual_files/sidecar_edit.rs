@@ -14,10 +14,10 @@ use serde_json::{Map, Value};
 use crate::error::Error;
 use crate::hierarchy::Node;
 use crate::hierarchy::attributes::{self, Edit};
+use crate::memory::ReplyBuffer;
 use crate::metadata::{MAX_DOCUMENT_BYTES, json, json_spans};
 use crate::mount::fs::error::{Failure, FsResult};
 use crate::mount::fs::inode::{Entity, Inode, InodeTable, Kind};
-use crate::mount::fs::reply_buffer::ReplyBuffer;
 use crate::mount::fs::virtual_files::sidecar::LIFTED_ATTRIBUTES;
 use crate::mount::fs::virtual_files::{Context, node_sidecar};
 

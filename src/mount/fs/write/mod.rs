@@ -17,8 +17,9 @@ use crate::array::Array;
 use crate::error::Error;
 use crate::mount::fs::FileSystem;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::mount::fs::handle::{Handle, Writer};
+use crate::mount::fs::handle::{OpenFile, Writer};
 use crate::mount::fs::inode::{Inode, Kind};
+use crate::mount::fs::open_files::ArrayFile;
 use crate::mount::fs::page_cache::direct_writes::DirectWrites;
 use crate::mount::fs::page_cache::page_drops::PageDrop;
 use crate::mount::fs::virtual_files::sidecar_edit::{Draft, is_sidecar};
@@ -58,16 +59,14 @@ impl FileSystem {
         }
     }
 
-    /// A handle that may write, and the current size of its file.
-    pub(super) fn writable(&self, handle: u64) -> FsResult<(Arc<Handle>, u64)> {
-        let handle = self.handles.get(handle).ok_or(Failure::Errno(libc::EBADF))?;
-        let size_bytes = match &*handle {
-            Handle::Array { inode, writer: Some(_), .. } => self.array_of(inode)?.size_bytes(),
+    /// An array's file that may be written, and its current size.
+    pub(super) fn writable<'a>(&self, file: &'a dyn OpenFile) -> FsResult<(&'a ArrayFile, u64)> {
+        match file.as_array() {
+            Some(array) if array.writer.is_some() => Ok((array, self.array_of(&array.inode)?.size_bytes())),
             // On this errno the kernel copies to a sidecar by reading and writing.
-            Handle::Draft { .. } => return Err(Failure::Errno(libc::EOPNOTSUPP)),
-            _ => return Err(Failure::Errno(libc::EBADF)),
-        };
-        Ok((handle, size_bytes))
+            None if file.is_writer() => Err(Failure::Errno(libc::EOPNOTSUPP)),
+            _ => Err(Failure::Errno(libc::EBADF)),
+        }
     }
 
     /// Runs a write or flush on the current array, and once more if the array has grown meanwhile.
@@ -84,7 +83,7 @@ impl FileSystem {
             return outcome;
         }
         if let Ok(cached) = self.nodes.current(&inode.entity.path) {
-            let _ = self.reconcile(&inode.entity, &cached, Blocking::Yes);
+            let _ = self.context().reconcile(&inode.entity, &cached, Blocking::Yes);
         }
         let now = current();
         if Arc::ptr_eq(&array, &now) { outcome } else { run(&now) }
@@ -114,7 +113,7 @@ impl FileSystem {
         is_page: bool,
         accept: impl FnOnce(AcceptedWrite),
     ) -> FsResult<u32> {
-        self.write_within(handle, offset, data, is_page, Blocking::Yes, accept)
+        self.write_file(&*self.file(handle)?, (offset, data), is_page, Blocking::Yes, accept)
     }
 
     /// As [`FileSystem::write`], but returns `None` where it would block; then the whole write must be
@@ -128,26 +127,33 @@ impl FileSystem {
         is_page: bool,
         accept: impl FnOnce(AcceptedWrite),
     ) -> FsResult<Option<u32>> {
-        match self.write_within(handle, offset, data, is_page, Blocking::No, accept) {
+        match self.write_file(&*self.file(handle)?, (offset, data), is_page, Blocking::No, accept) {
             Ok(length) => Ok(Some(length)),
             Err(Failure::WouldBlock) => Ok(None),
             Err(failure) => Err(failure),
         }
     }
 
-    /// Whether a write with these flags (those of the file and of the write itself: O_DSYNC for RWF_DSYNC)
-    /// must be stored before the reply. For writes through the page cache the kernel sends an fsync itself.
-    pub fn stores_at_once(&self, handle: u64, flags: i32) -> bool {
-        flags & libc::O_DSYNC != 0
-            && self.handles.get(handle).is_some_and(|handle| match &*handle {
-                Handle::Array { cache_mode, .. } => cache_mode.is_direct() || flags & libc::O_DIRECT != 0,
-                _ => false,
-            })
+    /// Writes to an open file, as [`FileSystem::try_write`] or [`FileSystem::write_blocking`] does.
+    pub fn write_file(
+        &self,
+        file: &dyn OpenFile,
+        data: (u64, &[u8]),
+        is_page: bool,
+        blocking: Blocking,
+        accept: impl FnOnce(AcceptedWrite),
+    ) -> FsResult<u32> {
+        let mut accept = Some(accept);
+        file.write(self, data, is_page, blocking, &mut |accepted| {
+            if let Some(accept) = accept.take() {
+                accept(accepted);
+            }
+        })
     }
 
-    fn write_within(
+    pub(super) fn write_within(
         &self,
-        handle: u64,
+        file: &ArrayFile,
         offset: u64,
         data: &[u8],
         is_page: bool,
@@ -155,11 +161,8 @@ impl FileSystem {
         accept: impl FnOnce(AcceptedWrite),
     ) -> FsResult<u32> {
         let accept = |length, overtaken| accept(AcceptedWrite { length, overtaken });
-        if let Some(Handle::Draft { draft, .. }) = self.handles.get(handle).as_deref() {
-            return draft.write(offset, data).inspect(|&length| accept(length, None));
-        }
-        let (handle, size_bytes) = self.writable(handle)?;
-        let Handle::Array { inode, writer: Some(writer), cache_mode, drop, .. } = &*handle else {
+        let (_, size_bytes) = self.writable(file)?;
+        let ArrayFile { inode, writer: Some(writer), cache_mode, drop, .. } = file else {
             return Err(Failure::Errno(libc::EBADF));
         };
         drop.note_use();
@@ -302,43 +305,26 @@ impl FileSystem {
     /// As [`FileSystem::flush`], for a process id, 0 if unknown: only the process that truncated the file
     /// must write it to its end.
     pub fn flush_by(&self, handle: u64, process: u32) -> FsResult<()> {
-        self.store_for_close(handle)?;
-        self.ensure_complete(handle, Some(process))
-    }
-
-    fn store_for_close(&self, handle: u64) -> FsResult<()> {
-        self.store(handle, "close", Array::flush, |writer, now| {
-            let reported_by_close = writer.reported_by_close.swap(now, Ordering::AcqRel);
-            reported_by_close.max(writer.reported.load(Ordering::Acquire))
-        })
+        self.file(handle)?.flush(self, handle, process)
     }
 
     /// fsync(2): stores dirty data durably.
     pub fn sync(&self, handle: u64) -> FsResult<()> {
-        self.sync_write(handle)?;
-        self.ensure_complete(handle, None)
-    }
-
-    /// The part of fsync(2) that a synchronous write waits for; succeeds also for a file that is not written
-    /// to its end.
-    pub fn sync_write(&self, handle: u64) -> FsResult<()> {
-        self.store(handle, "fsync", Array::sync, |writer, now| writer.reported.swap(now, Ordering::AcqRel))
+        let file = self.file(handle)?;
+        file.fsync(self)?;
+        file.as_array().map_or(Ok(()), |array| self.ensure_complete(array, None))
     }
 
     /// `reported_before` returns the number of failures that were reported on this handle before, and may
     /// store the new number.
-    fn store(
+    pub(super) fn store(
         &self,
-        handle: u64,
+        file: &ArrayFile,
         request: &str,
         store: impl Fn(&Array) -> Result<(), Error>,
         reported_before: impl Fn(&Writer, u64) -> u64,
     ) -> FsResult<()> {
-        let handle = self.handles.get(handle).ok_or(Failure::Errno(libc::EBADF))?;
-        if let Handle::Draft { inode, draft } = &*handle {
-            return self.apply_draft(inode, draft, request);
-        }
-        let Handle::Array { inode, writer, drop, .. } = &*handle else { return Ok(()) };
+        let ArrayFile { inode, writer, drop, .. } = file;
         drop.note_use();
         let Some(writer) = writer else {
             // A reader of a replaced array has nothing to store.
@@ -364,20 +350,15 @@ impl FileSystem {
         }
     }
 
-    fn apply_draft(&self, inode: &Inode, draft: &Draft, request: &str) -> FsResult<()> {
+    pub(super) fn apply_draft(&self, inode: &Inode, draft: &Draft, request: &str) -> FsResult<()> {
         let applied = self.drafts.apply(&self.context(), inode, draft);
         applied.inspect_err(|failure| self.note_failure(inode, request, failure))
     }
 
     /// The end of a handle that may write: pages of a map that was unmapped after the last close arrive until
     /// now.
-    pub(super) fn end_writer(&self, handle: &Handle) {
-        if let Handle::Draft { inode, draft } = handle
-            && Arc::strong_count(draft) == 1
-        {
-            let _ = self.apply_draft(inode, draft, "last close");
-        }
-        let Handle::Array { inode, writer: Some(writer), .. } = handle else { return };
+    pub(super) fn end_writer(&self, file: &ArrayFile) {
+        let ArrayFile { inode, writer: Some(writer), .. } = file else { return };
         if writer.array.is_dirty()
             && let Err(error) = self.on_current(inode, &writer.array, Array::flush)
         {
@@ -397,22 +378,6 @@ impl FileSystem {
     /// dirty: if the check passes, they were dirty before the end began.
     pub(super) fn ensure_serving(&self) -> FsResult<()> {
         if self.has_ended.load(Ordering::SeqCst) { Err(Failure::Errno(libc::ENOTCONN)) } else { Ok(()) }
-    }
-
-    /// Whether a handle may write.
-    pub fn is_writer(&self, handle: u64) -> bool {
-        self.handles.get(handle).is_some_and(|handle| {
-            matches!(*handle, Handle::Array { writer: Some(_), .. } | Handle::Draft { .. })
-        })
-    }
-
-    /// The page drop that lossy codecs need: the pages hold what was written, the store holds something else.
-    pub fn lossy_pages(&self, handle: u64) -> Option<PageDrop> {
-        let handle = self.handles.get(handle)?;
-        let Handle::Array { inode, writer: Some(_), .. } = &*handle else { return None };
-        let open = inode.open_array()?;
-        let is_lossy = open.array.as_ref().is_ok_and(|array| !array.is_lossless());
-        is_lossy.then(|| inode.page_cache_users.drops.begin(None))
     }
 
     /// Stores chunks that were not written for `settle`. The timer calls this each second.

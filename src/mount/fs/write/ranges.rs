@@ -1,10 +1,10 @@
 //! Operations other than write(2) that change ranges of a file: fallocate(2) and copy_file_range(2).
 
+use crate::memory::ReplyBuffer;
 use crate::mount::fs::FileSystem;
-use crate::mount::fs::error::{Failure, FsResult};
-use crate::mount::fs::handle::Handle;
+use crate::mount::fs::error::{Blocking, Failure, FsResult};
+use crate::mount::fs::handle::OpenFile;
 use crate::mount::fs::page_cache::page_drops::PageDrop;
-use crate::mount::fs::reply_buffer::ReplyBuffer;
 use crate::mount::fs::write::AcceptedWrite;
 use crate::request;
 
@@ -24,36 +24,40 @@ impl FileSystem {
     /// fallocate(2): holes and zero ranges are written as zeros; space is never reserved, and the size never
     /// changes. Returns the pages to drop besides those of the range, which the kernel drops itself.
     pub fn allocate(&self, handle: u64, offset: u64, length: u64, mode: i32) -> FsResult<Option<PageDrop>> {
-        let (file, size_bytes) = self.writable(handle)?;
+        let file = self.file(handle)?;
+        let (array, size_bytes) = self.writable(&*file)?;
         let end = offset.checked_add(length).ok_or(Failure::Errno(libc::EFBIG))?;
         let keep = libc::FALLOC_FL_KEEP_SIZE;
         match mode {
             0 if end > size_bytes => Err(Failure::Errno(libc::EFBIG)),
-            0 => self.extend(&file, end, size_bytes),
+            0 => self.extend(array, end, size_bytes),
             _ if mode == libc::FALLOC_FL_PUNCH_HOLE | keep || mode == libc::FALLOC_FL_ZERO_RANGE | keep => {
                 // Bytes after the written end of a truncated file are not part of such a range.
-                let written_end = match &*file {
-                    Handle::Array { inode, .. } => inode.written_end.get().unwrap_or(size_bytes),
-                    _ => size_bytes,
-                };
-                self.write_zeros(handle, offset, end.min(size_bytes).min(written_end)).map(|()| None)
+                let written_end = array.inode.written_end.get().unwrap_or(size_bytes);
+                self.write_zeros(&*file, offset, end.min(size_bytes).min(written_end)).map(|()| None)
             }
             libc::FALLOC_FL_ZERO_RANGE if end <= size_bytes => {
-                let drop = self.extend(&file, end, size_bytes)?;
-                self.write_zeros(handle, offset, end).map(|()| drop)
+                let drop = self.extend(array, end, size_bytes)?;
+                self.write_zeros(&*file, offset, end).map(|()| drop)
             }
             libc::FALLOC_FL_ZERO_RANGE => Err(Failure::Errno(libc::EFBIG)),
             _ => Err(Failure::Errno(libc::EOPNOTSUPP)),
         }
     }
 
-    fn write_zeros(&self, handle: u64, offset: u64, end: u64) -> FsResult<()> {
+    fn write_zeros(&self, file: &dyn OpenFile, offset: u64, end: u64) -> FsResult<()> {
         let zeros = vec![0; PART_BYTES];
         let mut at = offset;
         while at < end {
             request::check("")?;
             let length = usize::try_from(end - at).unwrap_or(PART_BYTES).min(PART_BYTES);
-            at += u64::from(self.write(handle, at, zeros.get(..length).unwrap_or(&zeros), false)?);
+            at += u64::from(self.write_file(
+                file,
+                (at, zeros.get(..length).unwrap_or(&zeros)),
+                false,
+                Blocking::Yes,
+                |_| (),
+            )?);
         }
         Ok(())
     }
@@ -67,18 +71,20 @@ impl FileSystem {
         to_offset: u64,
         length: u64,
     ) -> FsResult<CopyResult> {
-        self.writable(to)?;
+        let (source, file) = (self.file(from), self.file(to)?);
+        self.writable(&*file)?;
+        let source = source?;
         let mut drop = None;
         let mut buffer = ReplyBuffer::default();
         let mut done = 0;
         while done < length {
             let part = u32::try_from(length - done).unwrap_or(u32::MAX).min(PART_BYTES as u32);
-            let data = self.read(from, from_offset + done, part, &mut buffer)?;
+            let data = self.read_file(&*source, (from_offset + done, part), &mut buffer, Blocking::Yes)?;
             if data.is_empty() {
                 break;
             }
             let accept = |accepted: AcceptedWrite| drop = drop.take().or(accepted.overtaken);
-            match self.write_blocking(to, to_offset + done, &data, false, accept) {
+            match self.write_file(&*file, (to_offset + done, &data), false, Blocking::Yes, accept) {
                 Ok(written) => done += u64::from(written),
                 Err(_) if done > 0 => break,
                 Err(failure) => return Err(failure),

@@ -7,8 +7,9 @@ use std::sync::atomic::Ordering;
 use crate::array::Array;
 use crate::error::Error;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::mount::fs::handle::{Handle, Writer};
+use crate::mount::fs::handle::Writer;
 use crate::mount::fs::inode::{Inode, Kind};
+use crate::mount::fs::open_files::ArrayFile;
 use crate::mount::fs::page_cache::page_drops::PageDrop;
 use crate::mount::fs::virtual_files::sidecar_edit::is_sidecar;
 use crate::mount::fs::write::written_end::{WrittenEndGuard, npy_shape};
@@ -84,9 +85,8 @@ impl FileSystem {
         if to > size_bytes {
             return Err(Failure::Errno(libc::EFBIG));
         }
-        let has_writers = |open: &crate::mount::fs::inode::OpenArray| {
-            open.array.as_ref().is_ok_and(|array| array.has_writers())
-        };
+        let has_writers =
+            |open: &crate::hierarchy::OpenArray| open.array.as_ref().is_ok_and(|array| array.has_writers());
         if !inode.open_array().is_some_and(|open| has_writers(&open)) {
             // truncate(2) of a file without writers could only destroy data.
             return if to == size_bytes { Ok(None) } else { Err(Failure::Errno(libc::EINVAL)) };
@@ -118,43 +118,33 @@ impl FileSystem {
     /// Moves the written end of a truncated file up to `to`, as fallocate(2) does. Returns the pages to drop.
     pub(in crate::mount::fs) fn extend(
         &self,
-        handle: &Handle,
+        file: &ArrayFile,
         to: u64,
         size_bytes: u64,
     ) -> FsResult<Option<PageDrop>> {
-        let Handle::Array { inode, writer: Some(_), .. } = handle else { return Ok(None) };
+        let ArrayFile { inode, writer: Some(_), .. } = file else { return Ok(None) };
         match inode.written_end.get() {
             Some(end) if end < to => self.set_written_end(inode, &SetAttr::default(), to, size_bytes),
             _ => Ok(None),
         }
     }
 
-    /// Whether a file was truncated and is not written to its end yet.
-    pub fn is_cut_short(&self, handle: u64) -> bool {
-        self.handles.get(handle).is_some_and(
-            |handle| matches!(&*handle, Handle::Array { inode, .. } if inode.written_end.get().is_some()),
-        )
-    }
-
-    /// Whether a write at `offset` leaves a gap that must be zeroed.
-    pub fn has_gap(&self, handle: u64, offset: u64) -> bool {
-        self.handles.get(handle).is_some_and(|handle| {
-            matches!(&*handle, Handle::Array { inode, .. } if inode.written_end.get().is_some_and(|end| end < offset))
-        })
-    }
-
     /// Fails if a truncated file is not written to its end. This is checked by fsync(2), and by a close(2) of
     /// the only writer, unless another process has truncated the file, or the file may be mapped and nothing
     /// was written yet.
-    pub(in crate::mount::fs) fn ensure_complete(&self, handle: u64, closed_by: Option<u32>) -> FsResult<()> {
-        let number = handle;
-        let Some(handle) = self.handles.get(number) else { return Ok(()) };
-        let Handle::Array { inode, writer: Some(writer), .. } = &*handle else { return Ok(()) };
+    ///
+    /// `closed_by` is the number of the handle that is closed, and the process that closes it.
+    pub(in crate::mount::fs) fn ensure_complete(
+        &self,
+        file: &ArrayFile,
+        closed_by: Option<(u64, u32)>,
+    ) -> FsResult<()> {
+        let ArrayFile { inode, writer: Some(writer), .. } = file else { return Ok(()) };
         writer.is_closing.store(closed_by.is_some(), Ordering::Relaxed);
         if inode.written_end.get().is_none() {
             return Ok(());
         }
-        let is_left_to_others = closed_by.is_some_and(|process| {
+        let is_left_to_others = closed_by.is_some_and(|(number, process)| {
             let end_guard = inode.written_end.lock();
             // Writes through a map arrive after the close.
             let may_be_mapped = writer.may_map && end_guard.is_untouched();

@@ -1,0 +1,264 @@
+//! The open arrays: one per path, built at its first use, compared with the store, grown in place or replaced.
+//!
+//! Uses `array` and `store`. Whatever shows an array's bytes (its own file, companion files) takes it from here, and so
+//! shares its chunk cache, its dirty chunks and its readahead. Chunks are read with the rights of this process into
+//! caches that all readers share, so they must be readable by every user that may read the array's file
+//! ([`SharedArray::audience`]).
+//!
+//! Invariants: there is at most one [`SharedArray`] per path that is not stale; a stale one is never current again; older
+//! metadata never replaces newer metadata.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, RwLock};
+
+use super::Node;
+use crate::array::{Array, Engine, Layout, Order};
+use crate::error::{Error, Result};
+use crate::metadata::ArrayMetadata;
+use crate::store::{Audience, ObjectVersion, Store};
+
+/// A node as it was in the store at some time.
+#[derive(Clone, Copy)]
+pub struct NodeState<'a> {
+    /// The node; `None` if there is none.
+    pub node: Option<&'a Node>,
+    /// The version of its documents, taken before they were read.
+    pub version: Option<ObjectVersion>,
+    /// When the store was read.
+    pub read_at: Instant,
+}
+
+/// An array as it was built from one metadata document.
+pub struct OpenArray {
+    /// The metadata that the array was built from; growth replaces both.
+    pub metadata: Arc<ArrayMetadata>,
+    /// The version of the metadata document.
+    pub version: Option<ObjectVersion>,
+    /// When the metadata was read: older metadata never replaces it.
+    pub read_at: Instant,
+    /// The array, or why it cannot be served.
+    pub array: Result<Arc<Array>>,
+}
+
+impl OpenArray {
+    fn is_older_than(&self, state: NodeState<'_>) -> bool {
+        match state.node {
+            Some(Node::Array { metadata, .. }) => {
+                !Arc::ptr_eq(metadata, &self.metadata) && state.read_at > self.read_at
+            }
+            _ => true,
+        }
+    }
+}
+
+/// The array at a path, shared by everything that reads or writes it.
+pub struct SharedArray {
+    /// Its path in the hierarchy (`""` is the root).
+    pub path: Arc<str>,
+    /// The users that must be able to read every object that is read.
+    pub audience: Arc<Audience>,
+    current: RwLock<Option<Arc<OpenArray>>>,
+    /// When the metadata of `current` was last compared with the store.
+    checked_at: Mutex<Option<Instant>>,
+    is_stale: AtomicBool,
+}
+
+impl SharedArray {
+    fn new(path: &Arc<str>) -> Arc<Self> {
+        Arc::new(SharedArray {
+            path: path.clone(),
+            audience: Arc::default(),
+            current: RwLock::new(None),
+            checked_at: Mutex::new(None),
+            is_stale: AtomicBool::new(false),
+        })
+    }
+
+    /// The array that readers use now; `None` before its first use.
+    pub fn current(&self) -> Option<Arc<OpenArray>> {
+        self.current.read().clone()
+    }
+
+    /// Whether another array has taken its place: every use of this one is ESTALE.
+    pub fn is_stale(&self) -> bool {
+        self.is_stale.load(Ordering::Acquire)
+    }
+
+    /// Whether the array was not compared with the store for `interval`; if so, the caller compares it now.
+    pub fn is_check_due(&self, interval: Duration) -> bool {
+        let now = Instant::now();
+        let mut checked_at = self.checked_at.lock();
+        if checked_at.is_some_and(|at| now.duration_since(at) < interval) {
+            return false;
+        }
+        *checked_at = Some(now);
+        true
+    }
+
+    /// Notes that the array was compared with the store just now; returns whether this is the first time.
+    pub fn note_check(&self) -> bool {
+        self.checked_at.lock().replace(Instant::now()).is_none()
+    }
+}
+
+/// What a comparison with the store found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reconciled {
+    /// The shared array is in line with the store: nothing changed, or it has grown in place.
+    Current,
+    /// The store has another array, or none: the caller retires this one.
+    Replaced,
+    /// The array must grow or go, which may wait for a flush, and the caller may not wait.
+    WouldBlock,
+}
+
+/// The open arrays of a store.
+pub struct OpenArrays {
+    engine: Arc<Engine>,
+    store: Arc<dyn Store>,
+    layout: Layout,
+    by_path: RwLock<HashMap<Arc<str>, Arc<SharedArray>>>,
+    /// Serialises replacements.
+    reconciling: Mutex<()>,
+}
+
+impl OpenArrays {
+    /// No array is open yet. All of them are served in one layout.
+    pub fn new(engine: &Arc<Engine>, store: &Arc<dyn Store>, layout: Layout) -> Self {
+        let (engine, store) = (engine.clone(), store.clone());
+        OpenArrays { engine, store, layout, by_path: RwLock::default(), reconciling: Mutex::default() }
+    }
+
+    /// The shared array of a path, created at its first use.
+    pub fn of(&self, path: &Arc<str>) -> Arc<SharedArray> {
+        if let Some(shared) = self.by_path.read().get(path) {
+            return shared.clone();
+        }
+        let mut by_path = self.by_path.write();
+        by_path.entry(path.clone()).or_insert_with(|| SharedArray::new(path)).clone()
+    }
+
+    /// The array at a path that readers use now, if it is open.
+    pub fn current(&self, path: &str) -> Option<Arc<OpenArray>> {
+        self.by_path.read().get(path).and_then(|shared| shared.current())
+    }
+
+    /// Marks an array stale: the next use of its path gets another one.
+    pub fn retire(&self, shared: &Arc<SharedArray>) {
+        let mut by_path = self.by_path.write();
+        shared.is_stale.store(true, Ordering::Release);
+        if by_path.get(&shared.path).is_some_and(|now| Arc::ptr_eq(now, shared)) {
+            by_path.remove(&shared.path);
+        }
+    }
+
+    /// The array, built at the first call. Fails where it cannot be served, and with `Stale` where `state` has no array.
+    pub fn open(&self, shared: &SharedArray, state: NodeState<'_>) -> Result<Arc<Array>> {
+        let Some(Node::Array { metadata, .. }) = state.node else {
+            return Err(Error::Stale { key: shared.path.to_string() });
+        };
+        let mut current = shared.current.write();
+        let open = match &*current {
+            Some(open) => open.clone(),
+            None => {
+                let array = self.build(&shared.path, metadata, &shared.audience);
+                let open = Arc::new(OpenArray::new(metadata, state, array));
+                *current = Some(open.clone());
+                open
+            }
+        };
+        drop(current);
+        open.array.clone()
+    }
+
+    /// Brings a shared array in line with the store: unchanged, grown in place, or replaced by another array. Calls
+    /// `note_new_size` before readers see another size.
+    pub fn reconcile(
+        &self,
+        shared: &SharedArray,
+        state: NodeState<'_>,
+        may_block: bool,
+        note_new_size: impl FnOnce(),
+    ) -> Reconciled {
+        if !shared.current().is_some_and(|old| old.is_older_than(state)) {
+            return Reconciled::Current;
+        }
+        // The rest may wait for a flush to finish.
+        if !may_block {
+            return Reconciled::WouldBlock;
+        }
+        let _one_at_a_time = self.reconciling.lock();
+        let Some(old) = shared.current().filter(|old| old.is_older_than(state)) else {
+            return Reconciled::Current;
+        };
+        let Some(Node::Array { metadata, .. }) = state.node else { return Reconciled::Replaced };
+        let array = match (difference(&old.metadata, metadata, self.layout.order), &old.array) {
+            // Data written to the previous folder does not belong into this one.
+            (_, Ok(array)) if array.is_displaced() => return Reconciled::Replaced,
+            (Difference::None, _) => old.array.clone(),
+            (Difference::Grown, Ok(array)) => array.grown(metadata.clone(), self.layout),
+            (Difference::Grown, Err(_)) => self.build(&shared.path, metadata, &shared.audience),
+            (Difference::Other, Ok(_) | Err(_)) => return Reconciled::Replaced,
+        };
+        let Ok(new) = &array else { return Reconciled::Replaced };
+        if old.array.as_ref().is_ok_and(|old| old.size_bytes() != new.size_bytes()) {
+            note_new_size();
+        }
+        *shared.current.write() = Some(Arc::new(OpenArray::new(metadata, state, array)));
+        Reconciled::Current
+    }
+
+    /// Builds the codec chain of an array beside the shared one; fails where the array cannot be served.
+    pub fn build(
+        &self,
+        path: &str,
+        metadata: &Arc<ArrayMetadata>,
+        audience: &Arc<Audience>,
+    ) -> Result<Arc<Array>> {
+        let store = self.store_for(path, audience);
+        Array::open(&self.engine, &store, path, metadata.clone(), self.layout)
+    }
+
+    /// The store, restricted to objects that all readers of the array may read.
+    pub fn store_for(&self, path: &str, audience: &Arc<Audience>) -> Arc<dyn Store> {
+        self.store.for_audience(path, audience).unwrap_or_else(|| self.store.clone())
+    }
+}
+
+impl OpenArray {
+    fn new(metadata: &Arc<ArrayMetadata>, state: NodeState<'_>, array: Result<Arc<Array>>) -> Self {
+        OpenArray { metadata: metadata.clone(), version: state.version, read_at: state.read_at, array }
+    }
+}
+
+/// How the metadata of an array differs from the metadata that its readers opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Difference {
+    /// No difference in the served bytes.
+    None,
+    /// Longer along the slowest axis of the file: all previous bytes keep their place.
+    Grown,
+    /// Another array.
+    Other,
+}
+
+fn difference(old: &ArrayMetadata, new: &ArrayMetadata, order: Order) -> Difference {
+    if !old.is_stored_as(new) || old.shape.len() != new.shape.len() {
+        return Difference::Other;
+    }
+    if old.shape == new.shape {
+        return Difference::None;
+    }
+    let slowest = match order {
+        Order::C => 0,
+        Order::F => old.shape.len().saturating_sub(1),
+    };
+    let mut axes = old.shape.iter().zip(&new.shape).enumerate();
+    let has_grown =
+        axes.all(|(axis, (before, after))| before == after || (axis == slowest && before < after));
+    if has_grown { Difference::Grown } else { Difference::Other }
+}
