@@ -12,7 +12,7 @@
 //! |---|---|
 //! | [`error`], `sys`, [`request`], [`nearest`] | the one error and its errno; system calls that the standard library lacks; whether a request still waits for its reply; suggestions for misspelled names |
 //! | [`memory`] | long buffers, and the one pool that recycles them |
-//! | [`store`] | objects by key: a folder, a zip file, memory |
+//! | [`store`] | objects by key: a folder, a zip file, memory. A store may be remote: then callers ask in batches, and there are no owners, modes and folders |
 //! | [`metadata`] | documents of v1, v2 and v3, all turned into one `ArrayMetadata`; no I/O |
 //! | [`codec`] | one codec: one file in the folder of its kind, and one line in `codec/registry.rs`; `codec/kernels/` below them, `codec/pipeline.rs` chains them |
 //! | [`array`](mod@array) | the flat file of one array: from ranges of bytes to chunks and back |
@@ -57,7 +57,7 @@
 //!
 //! open(2) compares the objects that readers have seen, or are loading (`array/source/versions.rs`), with the store. Changed
 //! objects leave the caches, the kernel's included, one open of a file after the other
-//! (`mount/fs/page_cache/page_drops.rs`). An object that write-back itself replaced counts as unchanged. open(2) also
+//! (`mount/fs/page_cache/page_drops.rs`). A remote store compares many at a time. An object that write-back itself replaced counts as unchanged. open(2) also
 //! chooses the cache mode (`mount/fs/page_cache/cache_mode.rs`). Usually the kernel reads through its page cache. Reads and
 //! writes bypass it if the file is open for writing only, or beside such a writer. As root and on a read-only mount, the
 //! kernel reads the object itself (`mount/fuse/passthrough.rs`) if an array is exactly one uncompressed object; such reads
@@ -101,6 +101,7 @@
 //! - A missing chunk reads as the fill value. A chunk that cannot be read or decoded is an error for every request that
 //!   needs it, never fill value, never zeros.
 //! - `None` from a store means missing, and only ENOENT means that. A permission, link or I/O error does not.
+//! - Versions of objects are compared and nothing else: only stores know what is in them.
 //! - A shard's index and the inner chunks found through it come from the same version of the object.
 //! - An open file shows nothing that was replaced in the store before the open, not even through a load that was already
 //!   running.

@@ -1,5 +1,6 @@
-//! The tests that every store passes, and those of what only one kind of store can do.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+//! The tests of stores: the core that every store passes, and what stores promise that have owners and modes
+//! (`posix_contract`) or can be written (`writable_contract`).
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::any::Any;
 use std::io::Write;
@@ -72,6 +73,73 @@ fn contract(make: impl Fn(Objects<'_>) -> Subject) {
     odd_names(&make);
     replaced_while_open(&make);
     what_cannot_be_a_key(&make);
+    batches(&make);
+}
+
+fn batches(make: &impl Fn(Objects<'_>) -> Subject) {
+    let Subject { store, _keep, .. } = make(&[("a/b", b"0123456789"), ("a/c", b"x"), ("top", b"")]);
+    let keys = ["a/c", "nothing", "a/b", "a/b/c", "a/b"];
+    for (key, info) in keys.iter().zip(store.head_many(&keys)) {
+        assert_eq!(info.unwrap(), store.head(key).unwrap(), "{key}");
+    }
+    assert!(store.head_many(&[]).is_empty() && store.head_many(&["..", "top"]).remove(0).is_err());
+    let content = store.content("a/b", 10).unwrap().unwrap();
+    assert_eq!(content.bytes, b"0123456789");
+    assert_eq!(Info { posix: None, ..content.info }, store.open("a/b").unwrap().unwrap().info());
+    let request = |key: &str, limit_bytes, known| GetRequest { key: key.to_owned(), limit_bytes, known };
+    let other = store.head("a/c").unwrap().map(|info| info.version);
+    let replies = store.get_many(&[
+        request("a/b", 10, None),
+        request("nothing", 10, other),
+        request("a/b", 10, Some(content.info.version)),
+        request("a/b", 10, other),
+        request("a/b", 9, None),
+    ]);
+    let content = GetReply::Content(content);
+    let expected = [&content, &GetReply::Missing, &GetReply::Unchanged, &content];
+    assert!(replies.iter().zip(expected).all(|(reply, expected)| reply.as_ref().unwrap() == expected));
+    assert!(replies.len() == 5 && replies[4].is_err(), "the limit");
+    let object = store.open("a/b").unwrap().unwrap();
+    let (mut first, mut second) = ([0; 3], [0; 4]);
+    object.read_ranges(&mut [(7, &mut first), (0, &mut second)]).unwrap();
+    assert_eq!((&first, &second), (b"789", b"0123"));
+    assert!(object.read_ranges(&mut [(0, &mut first), (9, &mut second)]).is_err());
+}
+
+/// What a store promises that can be written.
+fn writable_contract(make: impl Fn(Objects<'_>) -> Subject) {
+    let Subject { store, _keep, .. } = make(&[("a/zarr.json", b"{}")]);
+    let writer = store.writer().unwrap();
+    let like = store.head("a/zarr.json").unwrap().unwrap();
+    let put = |key: &str, bytes: &[u8], precondition| {
+        writer.put(key, &[ObjectPart::Bytes(bytes)], &PutOptions { precondition, within: "a", like: &like })
+    };
+    let is_refused = |error: Error| matches!(error, Error::Changed { .. });
+    let first = put("a/c/0", b"one", Precondition::Missing).unwrap();
+    assert_eq!(store.head("a/c/0").unwrap().unwrap().version, first);
+    assert!(is_refused(put("a/c/0", b"two", Precondition::Missing).unwrap_err()));
+    let second = put("a/c/0", b"two", Precondition::Version(first)).unwrap();
+    assert_ne!(first, second);
+    for refused in [Precondition::Version(first), Precondition::Missing] {
+        assert!(is_refused(put("a/c/0", b"three", refused).unwrap_err()));
+        assert!(is_refused(writer.delete("a/c/0", refused).unwrap_err()));
+    }
+    assert!(is_refused(put("a/c/1", b"", Precondition::Version(second)).unwrap_err()));
+    assert_eq!(store.get("a/c/0", 9).unwrap().unwrap(), b"two");
+    put("a/c/0", b"three", Precondition::Any).unwrap();
+    let open = store.open("a/c/0").unwrap().unwrap();
+    let parts = [ObjectPart::Copy(open.as_ref(), 1..4), ObjectPart::Bytes(b"!")];
+    let copied = writer.put("a/c/0", &parts, &PutOptions::new("a", &like)).unwrap();
+    assert_eq!(store.get("a/c/0", 9).unwrap().unwrap(), b"hre!");
+    writer.sync(&["a/c/0".to_owned()], "a").unwrap();
+    let lock = writer.lock("a").unwrap();
+    assert!(lock.is_some() && writer.check_place().is_ok());
+    assert_eq!(writer.remove_unfinished("a").unwrap(), 0);
+    let touched = writer.touch("a/c/0", copied).unwrap().unwrap();
+    assert_eq!(store.head("a/c/0").unwrap().unwrap().version, touched);
+    assert!(writer.delete("a/c/0", Precondition::Version(touched)).unwrap());
+    assert!(!writer.delete("a/c/0", Precondition::Any).unwrap());
+    assert!(store.open("a/c/0").unwrap().is_none());
 }
 
 fn missing_is_none(make: &impl Fn(Objects<'_>) -> Subject) {
@@ -215,6 +283,7 @@ fn posix_contract(make: impl Fn(Objects<'_>) -> Subject) {
 #[test]
 fn memory_store() {
     contract(memory);
+    writable_contract(memory);
     let store = memory(&[("a/b", b"")]).store;
     assert!(["a/b", "a", ""].iter().all(|key| store.head(key).unwrap().unwrap().posix.is_none()));
 }
@@ -225,6 +294,7 @@ fn directory_store_confined_by_the_kernel() {
         |objects: Objects<'_>| directory_store(objects, |root| DirectoryStore::open(root, false).unwrap());
     contract(make);
     posix_contract(make);
+    writable_contract(make);
 }
 
 #[test]
@@ -233,6 +303,7 @@ fn directory_store_that_follows_links() {
         |objects: Objects<'_>| directory_store(objects, |root| DirectoryStore::open(root, true).unwrap());
     contract(make);
     posix_contract(make);
+    writable_contract(make);
 }
 
 #[test]
@@ -242,6 +313,7 @@ fn directory_store_without_openat2() {
     };
     contract(make);
     posix_contract(make);
+    writable_contract(make);
 }
 
 #[test]

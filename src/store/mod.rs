@@ -2,7 +2,12 @@
 //!
 //! A store maps keys (`"a/b/zarr.json"`, `"a/b/c/0/1"`: relative, `/`-separated, no empty segment, no
 //! `.` or `..`; the root of the store is `""`) to objects. Spec: v3 core, "Stores". One file per kind of
-//! store; `contract.rs` holds the tests that every one of them passes. Uses `error` and `sys` only.
+//! store; `contract.rs` holds the tests: the core for every one of them, others for stores that have owners and modes, or
+//! can be written. Uses `error` and `sys` only.
+//!
+//! A **remote** store ([`Store::is_remote`]) answers each request after a round trip, and many at a time: it overrides
+//! [`Store::get_many`], [`Store::head_many`] and [`Object::read_ranges`], and callers ask in one batch for all that they may need.
+//! It has no folders and no owners: [`Posix::of_object`] says what is shown instead.
 //!
 //! Invariants: `None` means that the object is missing, and nothing else does (every other failure
 //! is an error); every read is bounded by the caller; all ranges read from one [`Object`] come from

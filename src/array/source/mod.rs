@@ -4,6 +4,8 @@
 //! and its inner chunks are the chunks. Uses `store`, `metadata`, `codec`, `memory`, and in `array` `cache` and
 //! `geometry`.
 
+#[cfg(test)]
+mod key_tests;
 pub mod open_objects;
 pub mod replacement;
 pub mod resumable_decoders;

@@ -235,6 +235,9 @@ fn lock_folder(writer: &dyn Writer, folder: &str) -> Result<Option<Box<dyn Send 
 impl Inner {
     /// What the array's folder is, if the store can tell.
     pub(in crate::array) fn folder_identity(&self) -> Result<Option<FileId>> {
+        if self.store.is_remote() {
+            return Ok(None);
+        }
         Ok(self.store.head(&self.path)?.and_then(|folder| folder.file()))
     }
 

@@ -1,6 +1,8 @@
 //! The file system over a store in memory, without a mount.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod remote;
+
 use std::sync::Arc;
 use std::time::Duration;
 

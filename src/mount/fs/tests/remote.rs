@@ -1,0 +1,195 @@
+//! How often the file system waits for a remote store. Round trips are counted, no time is asserted. With
+//! `ZARRFS_LATENCY_MS` each one takes so long, and the time of an open is printed.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use super::*;
+use crate::error::Result;
+use crate::store::{Content, Entry, GetReply, GetRequest, Info, Object, StatFs, Store};
+
+/// How many requests a remote store handles at a time.
+const AT_A_TIME: usize = 64;
+const LATENCY: &str = "ZARRFS_LATENCY_MS";
+
+/// A store in memory that counts round trips, and may make each of them slow.
+#[derive(Default)]
+struct SlowStore {
+    objects: MemoryStore,
+    latency: Duration,
+    round_trips: AtomicUsize,
+}
+
+impl SlowStore {
+    fn wait_for(&self, requests: usize) {
+        let round_trips = requests.div_ceil(AT_A_TIME);
+        self.round_trips.fetch_add(round_trips, Ordering::Relaxed);
+        if !self.latency.is_zero() {
+            std::thread::sleep(self.latency * round_trips as u32);
+        }
+    }
+
+    /// How many there were since the last call.
+    fn take(&self) -> usize {
+        self.round_trips.swap(0, Ordering::Relaxed)
+    }
+}
+
+impl Store for SlowStore {
+    fn open(&self, key: &str) -> Result<Option<Box<dyn Object>>> {
+        self.wait_for(1);
+        self.objects.open(key)
+    }
+
+    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
+        self.wait_for(1);
+        self.objects.content(key, limit_bytes)
+    }
+
+    fn get_many(&self, requests: &[GetRequest]) -> Vec<Result<GetReply>> {
+        self.wait_for(requests.len());
+        self.objects.get_many(requests)
+    }
+
+    fn head(&self, key: &str) -> Result<Option<Info>> {
+        self.wait_for(1);
+        self.objects.head(key)
+    }
+
+    fn head_many(&self, keys: &[&str]) -> Vec<Result<Option<Info>>> {
+        self.wait_for(keys.len());
+        self.objects.head_many(keys)
+    }
+
+    fn is_remote(&self) -> bool {
+        true
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<Entry>> {
+        self.wait_for(1);
+        self.objects.list(folder)
+    }
+
+    fn statfs(&self) -> Result<StatFs> {
+        self.objects.statfs()
+    }
+
+    fn describe(&self) -> String {
+        "slow".to_owned()
+    }
+}
+
+/// A file system over a remote store with these objects.
+fn remote(objects: &[(String, Vec<u8>)]) -> (Arc<SlowStore>, FileSystem) {
+    let latency = std::env::var(LATENCY).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+    let store = Arc::new(SlowStore { latency: Duration::from_millis(latency), ..SlowStore::default() });
+    for (key, bytes) in objects {
+        store.objects.put(key, bytes.as_slice()).unwrap();
+    }
+    let mut options = Options::new("/data/sample.zarr", "/mnt");
+    options.revalidate_seconds = 60.0;
+    let fs = FileSystem::new(Arc::new(options), store.clone());
+    (store, fs)
+}
+
+fn object(key: &str, bytes: impl AsRef<[u8]>) -> (String, Vec<u8>) {
+    (key.to_owned(), bytes.as_ref().to_vec())
+}
+
+fn find(fs: &FileSystem, path: &str) -> Attributes {
+    let step = |inode: u64, name| fs.lookup(inode, name, Blocking::Yes).unwrap().attributes;
+    let root = fs.attributes(ROOT, Blocking::Yes).unwrap().attributes;
+    path.split('/').fold(root, |above, name| step(above.inode, name))
+}
+
+#[test]
+fn a_lookup_two_levels_deep() {
+    let document = array(&[4, 3], 9).to_string();
+    let v2 = r#"{"zarr_format":2,"shape":[4],"chunks":[4],"dtype":"<u2","fill_value":9,"order":"C","filters":null,"compressor":null}"#;
+    let (v2_group, copies) = (
+        r#"{"zarr_format":2}"#,
+        format!(r#"{{"metadata":{{"g/.zgroup":{{"zarr_format":2}},"g/t/.zarray":{v2}}}}}"#),
+    );
+    for objects in [
+        vec![object("zarr.json", GROUP), object("g/zarr.json", GROUP), object("g/t/zarr.json", &document)],
+        vec![object(".zgroup", v2_group), object("g/.zgroup", v2_group), object("g/t/.zarray", v2)],
+        vec![object(".zgroup", v2_group), object(".zmetadata", &copies)],
+        vec![object("g/zarr.json", GROUP), object("g/t/zarr.json", &document)],
+    ] {
+        let (store, fs) = remote(&objects);
+        let found = find(&fs, "g/t");
+        assert!(!found.is_folder && found.size_bytes > 0);
+        assert_eq!((found.mode, found.uid), (0o444, crate::sys::effective_ids().0));
+        assert_eq!(find(&fs, "g").mode, 0o555);
+        let round_trips = store.take();
+        assert!(round_trips <= 4, "{round_trips} for {:?}", objects.first());
+        find(&fs, "g/t");
+        assert_eq!(store.take(), 0, "all of it is known");
+    }
+}
+
+#[test]
+fn consolidated_metadata_answers_for_all_below() {
+    let v3 = array(&[4, 3], 9);
+    let members: serde_json::Map<String, Value> = (0..200).map(|n| (format!("t{n}"), v3.clone())).collect();
+    let root = json!({"zarr_format": 3, "node_type": "group", "consolidated_metadata": {"kind": "inline", "must_understand": false, "metadata": members}});
+    let (store, _) = remote(&[object("zarr.json", root.to_string())]);
+    let tree = crate::hierarchy::Tree::new(store.clone());
+    assert_eq!(tree.children("").unwrap().len(), 200);
+    assert_eq!(store.take(), 2, "the group's documents and a listing");
+    let before = tree.version("t7").unwrap().unwrap();
+    let mut changed = root.clone();
+    changed["attributes"] = json!({"a": 1});
+    store.objects.put("zarr.json", changed.to_string().into_bytes()).unwrap();
+    assert_ne!(tree.version("t7").unwrap().unwrap(), before, "the version of the group's document counts");
+    assert_eq!(store.take(), 2, "one for each");
+}
+
+#[test]
+fn children_are_read_in_batches() {
+    let document = array(&[4, 3], 9).to_string();
+    let children = (0..128).map(|n| object(&format!("t{n}/zarr.json"), &document));
+    let objects: Vec<_> = std::iter::once(object("zarr.json", GROUP)).chain(children).collect();
+    let (store, _) = remote(&objects);
+    let tree = crate::hierarchy::Tree::new(store.clone());
+    assert_eq!(tree.children("").unwrap().len(), 128);
+    let round_trips = store.take();
+    assert!(round_trips <= 2 + (7_usize * 128).div_ceil(AT_A_TIME), "{round_trips}");
+}
+
+#[test]
+fn an_open_compares_a_thousand_chunks() {
+    let rows = 2000;
+    let chunks = (0..1000_u16).map(|n| object(&format!("t/c/{n}/0"), chunk(&[n; 6])));
+    let documents = [object("zarr.json", GROUP), object("t/zarr.json", array(&[rows, 3], 9).to_string())];
+    let objects: Vec<_> = documents.into_iter().chain(chunks).collect();
+    let (store, fs) = remote(&objects);
+    let inode = find(&fs, "t").inode;
+    let open = || fs.open(inode, libc::O_RDONLY).unwrap().handle;
+    let read = |handle| {
+        let mut buffer = ReplyBuffer::default();
+        fs.read(handle, 0, (rows * 6) as u32, &mut buffer).unwrap().to_vec()
+    };
+    let handle = open();
+    let old = read(handle);
+    assert_eq!(old, bytes_of((0..1000_u16).flat_map(|n| [n; 6])));
+    fs.release(handle);
+    let mut has_changed = false;
+    let limit = 1000_usize.div_ceil(AT_A_TIME) + 2;
+    for changed in [None, Some(7_u16), None] {
+        if let Some(n) = changed {
+            store.objects.put(&format!("t/c/{n}/0"), chunk(&[1; 6])).unwrap();
+        }
+        store.take();
+        let started = Instant::now();
+        let handle = open();
+        if std::env::var_os(LATENCY).is_some() {
+            println!("an open took {:?}", started.elapsed());
+        }
+        let round_trips = store.take();
+        assert!(round_trips <= limit, "{round_trips}");
+        has_changed |= changed.is_some();
+        assert_eq!(read(handle) != old, has_changed);
+        fs.release(handle);
+    }
+}
