@@ -32,7 +32,7 @@
 //!
 //! 1. `mount/fuse/mod.rs` receives the kernel's request on a session thread. A session thread replies if the data is in
 //!    the cache. It never blocks on the store: any other request moves, with its reply, to the executor
-//!    (`mount/fuse/executor.rs`).
+//!    (`mount/fuse/executor`).
 //! 2. `mount/fs/read.rs` knows what the handle is: an array, a sidecar being written, or a virtual file
 //!    (`formats/virtual_file.rs`), whose segments are bytes or ranges of arrays. All files that show an array's bytes share
 //!    one open array (`hierarchy/open_arrays.rs`).

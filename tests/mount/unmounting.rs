@@ -116,6 +116,21 @@ fn force_names_what_is_not_stored() {
     stuck.assert_stored();
 }
 
+/// Such a daemon cannot be asked what it has not stored.
+#[test]
+fn force_detaches_a_daemon_that_does_not_respond() {
+    let store = new_store();
+    let Some(mut mount) = Mount::new(store.path(), &["-o", "writable"], "a stopped daemon") else { return };
+    signal(mount.pid(), "STOP");
+    let forced = mount.umount(&["--force"]);
+    signal(mount.pid(), "CONT");
+    let text = String::from_utf8_lossy(&forced.stderr).into_owned();
+    assert_eq!(forced.status.code(), Some(1), "{text}");
+    assert!(text.contains("is detached, but its daemon does not respond"), "{text}");
+    assert!(!mount.is_mounted());
+    assert!(mount.end().success(), "{}", mount.log());
+}
+
 #[test]
 fn sigterm_tries_until_its_deadline() {
     if own_process::has_run() {

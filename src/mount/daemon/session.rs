@@ -24,7 +24,6 @@ use crate::mount::fs::{DaemonInfo, FileSystem};
 use crate::mount::fuse::Fuse;
 use crate::mount::fuse::executor::{Executor, Limits};
 use crate::mount::fuse::passthrough::Passthrough;
-use crate::mount::fuse::store_executor::StoreExecutor;
 use crate::mount::options::Options;
 use crate::store::Store;
 use crate::sys::{self, Fork, SignalSet};
@@ -198,8 +197,10 @@ fn start(options: Options, open_store: impl FnOnce(bool) -> Result<Arc<dyn Store
     let failed = |error: std::io::Error| Error::Usage(format!("cannot start the session: {error}"));
     let noting = fs.clone();
     let limits = Limits::new(options.threads, options.request_deadline);
-    let executor = Executor::new(limits, move |request| noting.note_overdue(request)).map_err(failed)?;
-    let store_executor = StoreExecutor::new(fs.clone()).map_err(failed)?;
+    let storing = fs.clone();
+    let progress = move || storing.stored_objects();
+    let executor = Executor::new(limits, progress, move |request| noting.note_overdue(request));
+    let executor = executor.map_err(failed)?;
     let mounted = options.clone();
     let device = mount_thread.run(move || attach::mount(&mounted))??;
     let mut config = Config::default();
@@ -208,14 +209,7 @@ fn start(options: Options, open_store: impl FnOnce(bool) -> Result<Arc<dyn Store
     let may_register = mount_thread.run(|| has_capability(CAP_SYS_ADMIN)).unwrap_or(false);
     let registering = mount_thread.clone();
     let passthrough = Passthrough::new(may_register, Box::new(move |job| registering.submit(job)));
-    let fuse = Fuse::new(
-        fs.clone(),
-        Arc::new(executor),
-        store_executor,
-        notifier.clone(),
-        passthrough,
-        thread_group,
-    );
+    let fuse = Fuse::new(fs.clone(), Arc::new(executor), notifier.clone(), passthrough, thread_group);
     let mount = ActiveMount::new(fs, exit_status, mount_thread, notifier.clone());
     match Session::from_fd(fuse, device, SessionACL::All, config) {
         Ok(session) => {

@@ -10,7 +10,7 @@ use crate::mount::fs::readdir::Listing;
 use crate::mount::fs::request::Request;
 use crate::mount::fs::{Attributes, FileSystem, Stat};
 use crate::mount::fuse::Fuse;
-use crate::mount::fuse::executor::Reply;
+use crate::mount::fuse::executor::{Deadline, Reply};
 use crate::store::StatFs;
 
 impl Fuse {
@@ -18,7 +18,7 @@ impl Fuse {
     pub(super) fn reply_statfs(&self, inode: INodeNo, reply: ReplyStatfs) {
         let fs = self.fs.clone();
         let request = Request::new(inode.0, "statfs");
-        self.executor.submit(request, reply, move |slot| {
+        self.executor.submit(request, Deadline::Fixed, reply, move |slot| {
             let room = fs.statfs();
             let Some(reply) = slot.take() else { return };
             match room {

@@ -4,7 +4,7 @@ use fuser::{FileHandle, INodeNo, ReplyLseek};
 
 use crate::mount::fs::request::Request;
 use crate::mount::fuse::Fuse;
-use crate::mount::fuse::executor::Reply;
+use crate::mount::fuse::executor::{Deadline, Reply};
 
 impl Fuse {
     pub(super) fn reply_lseek(
@@ -17,7 +17,7 @@ impl Fuse {
     ) {
         let fs = self.fs.clone();
         let request = Request::new(inode.0, "lseek");
-        self.executor.submit(request, reply, move |slot| {
+        self.executor.submit(request, Deadline::Fixed, reply, move |slot| {
             let found = fs.seek(handle.0, offset, whence);
             let Some(reply) = slot.take() else { return };
             match found {

@@ -11,7 +11,6 @@ pub mod lseek;
 pub mod open;
 pub mod passthrough;
 pub mod read;
-pub mod store_executor;
 pub mod write;
 pub mod xattr;
 
@@ -33,11 +32,10 @@ use crate::mount::fs::request::Request as FsRequest;
 use crate::mount::fs::write::truncation::SetAttr;
 use crate::mount::fs::{FileSystem, Stat};
 use crate::mount::fuse::attr::{file_attr, from_offset, look_ahead, no_entry, unknown_entry};
-use crate::mount::fuse::executor::{Executor, Reply, guard};
+use crate::mount::fuse::executor::{Deadline, Executor, Reply, guard};
 use crate::mount::fuse::invalidate::SharedNotifier;
 use crate::mount::fuse::passthrough::Passthrough;
 use crate::mount::fuse::read::ReadRequest;
-use crate::mount::fuse::store_executor::StoreExecutor;
 
 /// How many requests the kernel keeps in flight by itself (readahead).
 const MAX_BACKGROUND: u16 = 64;
@@ -91,8 +89,6 @@ pub struct Fuse {
     /// The channel for page drops; set once there is a session.
     notifier: SharedNotifier,
     supports_xattrs: bool,
-    /// Runs requests that store data.
-    store_executor: StoreExecutor,
     /// Objects that the kernel reads itself.
     passthrough: Arc<Passthrough>,
     /// The process of a thread.
@@ -104,7 +100,6 @@ impl Fuse {
     pub fn new(
         fs: Arc<FileSystem>,
         executor: Arc<Executor>,
-        store_executor: StoreExecutor,
         notifier: SharedNotifier,
         passthrough: Passthrough,
         process_of: fn(u32) -> Option<u32>,
@@ -114,7 +109,6 @@ impl Fuse {
             executor,
             notifier,
             supports_xattrs: false,
-            store_executor,
             passthrough: Arc::new(passthrough),
             process_of,
         }
@@ -132,7 +126,7 @@ impl Fuse {
             Ok(value) => send(reply, value),
             Err(Failure::WouldBlock) => {
                 let fs = self.fs.clone();
-                self.executor.submit(request, reply, move |slot| {
+                self.executor.submit(request, Deadline::Fixed, reply, move |slot| {
                     let result = operation(&fs, Blocking::Yes);
                     let Some(reply) = slot.take() else { return };
                     match result {
@@ -143,6 +137,28 @@ impl Fuse {
             }
             Err(failure) => reply.fail(self.fs.note_request(request, &failure)),
         }
+    }
+}
+
+impl Fuse {
+    /// Runs `store`, which stores data and so takes as long as that makes progress, and replies with its failure or with
+    /// what `send` makes of its result.
+    fn store_with<R: Reply, T>(
+        &self,
+        request: FsRequest,
+        reply: R,
+        store: impl FnOnce(&FileSystem) -> Result<T, Failure> + Send + 'static,
+        send: impl FnOnce(R, T) + Send + 'static,
+    ) {
+        let fs = self.fs.clone();
+        self.executor.submit(request, Deadline::WhileProgress, reply, move |slot| {
+            let outcome = store(&fs);
+            let Some(reply) = slot.take() else { return };
+            match outcome {
+                Ok(value) => send(reply, value),
+                Err(failure) => reply.fail(failure.errno()),
+            }
+        });
     }
 }
 
@@ -243,7 +259,7 @@ impl Filesystem for Fuse {
         guard("opendir", || {
             let fs = self.fs.clone();
             let request = FsRequest::new(inode.0, "opendir");
-            self.executor.submit(request, reply, move |slot| {
+            self.executor.submit(request, Deadline::Fixed, reply, move |slot| {
                 let opened = fs.open_folder(inode.0);
                 match (slot.take(), opened) {
                     (Some(reply), Ok(handle)) => reply.opened(FileHandle(handle), FopenFlags::empty()),
@@ -291,7 +307,7 @@ impl Filesystem for Fuse {
     ) {
         guard("readdirplus", || {
             let fs = self.fs.clone();
-            self.executor.submit(FsRequest::new(inode.0, "readdir"), reply, move |slot| {
+            self.executor.submit(FsRequest::new(inode.0, "readdir"), Deadline::Fixed, reply, move |slot| {
                 let listing = match fs.listing(handle.0) {
                     Ok(listing) => listing,
                     Err(failure) => {

@@ -8,7 +8,7 @@ use crate::mount::fs::FileSystem;
 use crate::mount::fs::open::OpenReply;
 use crate::mount::fs::request::Request;
 use crate::mount::fuse::Fuse;
-use crate::mount::fuse::executor::Reply;
+use crate::mount::fuse::executor::{Deadline, Reply};
 use crate::mount::fuse::passthrough::Passthrough;
 
 impl Fuse {
@@ -33,7 +33,7 @@ impl Fuse {
     pub(super) fn reply_open(&self, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let fs = self.fs.clone();
         let passthrough = self.passthrough.clone();
-        self.executor.submit(Request::new(inode.0, "open"), reply, move |slot| {
+        self.executor.submit(Request::new(inode.0, "open"), Deadline::Fixed, reply, move |slot| {
             let opened = fs.open(inode.0, flags.0);
             match (slot.take(), opened) {
                 (Some(reply), Ok(opened)) => reply_opened(&fs, &passthrough, inode, opened, reply),

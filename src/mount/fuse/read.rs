@@ -8,7 +8,7 @@ use crate::memory::ReplyBuffer;
 use crate::mount::fs::error::{Blocking, Failure};
 use crate::mount::fs::request::Request;
 use crate::mount::fuse::Fuse;
-use crate::mount::fuse::executor::Reply;
+use crate::mount::fuse::executor::{Deadline, Reply};
 
 thread_local! {
     /// The data of a read on this thread, before the reply.
@@ -43,7 +43,7 @@ impl Fuse {
             }
             let fs = self.fs.clone();
             let request = Request::read(inode.0, offset, u64::from(size));
-            self.executor.submit(request, reply, move |slot| {
+            self.executor.submit(request, Deadline::Fixed, reply, move |slot| {
                 BUFFER.with_borrow_mut(|buffer| {
                     let read = fs.read_file(&*file, (offset, size), buffer, Blocking::Yes);
                     let Some(reply) = slot.take() else { return };

@@ -1,8 +1,8 @@
 //! Writing through FUSE. A session thread takes a write if that does not block, and replies as soon as the
 //! write is accepted; all other requests here run on other threads.
 //!
-//! Requests that store data (close, fsync, the last release) run in `store_executor.rs`, without the
-//! executor's deadline: as long as something is stored, their reply must be the true one.
+//! Requests that store data (close, fsync, the last release) have no fixed deadline: as long as something is
+//! stored, their reply must be the true one.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::mount::fs::write::truncation::SetAttr;
 use crate::mount::fs::{FileSystem, Stat};
 use crate::mount::fuse::Fuse;
 use crate::mount::fuse::attr::file_attr;
-use crate::mount::fuse::executor::Reply;
+use crate::mount::fuse::executor::{Deadline, Reply};
 use crate::mount::fuse::invalidate::{SharedNotifier, drop_pages, drop_pages_then};
 
 impl Fuse {
@@ -51,7 +51,7 @@ impl Fuse {
         let notifier = self.notifier.clone();
         let data = Buffer::from(data);
         let request = Request::ranged(inode.0, "write", offset, data.len() as u64);
-        self.executor.submit(request, reply, move |slot| {
+        self.executor.submit(request, Deadline::Fixed, reply, move |slot| {
             let mut accepted = None;
             let written =
                 fs.write_file(&*file, (offset, &data), is_page, Blocking::Yes, |now| accepted = Some(now));
@@ -96,7 +96,7 @@ impl Fuse {
             Ok(AcceptedWrite { length, overtaken })
         };
         let send = move |reply, accepted| reply_written(&notifier, inode, accepted, reply);
-        self.store_executor.run(request, reply, store, send);
+        self.store_with(request, reply, store, send);
     }
 
     pub(super) fn reply_flush(&self, inode: INodeNo, handle: FileHandle, thread: u32, reply: ReplyEmpty) {
@@ -110,7 +110,7 @@ impl Fuse {
             drop_lossy_pages(fs, &notifier, inode, handle);
             stored
         };
-        self.store_executor.run(Request::new(inode.0, "close"), reply, store, done);
+        self.store_with(Request::new(inode.0, "close"), reply, store, done);
     }
 
     pub(super) fn reply_fsync(&self, inode: INodeNo, handle: FileHandle, reply: ReplyEmpty) {
@@ -120,7 +120,7 @@ impl Fuse {
             drop_lossy_pages(fs, &notifier, inode, handle);
             stored
         };
-        self.store_executor.run(Request::new(inode.0, "fsync"), reply, store, done);
+        self.store_with(Request::new(inode.0, "fsync"), reply, store, done);
     }
 
     /// fsync of a folder stores everything of the mount.
@@ -130,7 +130,7 @@ impl Fuse {
             Some((_, error)) => Err(Failure::Error(error)),
             None => Ok(()),
         };
-        self.store_executor.run(Request::new(inode.0, "fsync"), reply, store, done);
+        self.store_with(Request::new(inode.0, "fsync"), reply, store, done);
     }
 
     pub(super) fn reply_release(&self, inode: INodeNo, handle: FileHandle, reply: ReplyEmpty) {
@@ -146,7 +146,7 @@ impl Fuse {
             fs.release(handle.0);
             Ok(())
         };
-        self.store_executor.run(Request::new(inode.0, "release"), reply, release, done);
+        self.store_with(Request::new(inode.0, "release"), reply, release, done);
     }
 
     pub(super) fn reply_setattr(&self, inode: INodeNo, thread: u32, change: SetAttr, reply: ReplyAttr) {
@@ -167,10 +167,10 @@ impl Fuse {
         };
         if change.size_bytes.is_some() {
             // Zeroing the gap takes as long as the gap is.
-            return self.store_executor.run(request, reply, make, send);
+            return self.store_with(request, reply, make, send);
         }
         let fs = self.fs.clone();
-        self.executor.submit(request, reply, move |slot| {
+        self.executor.submit(request, Deadline::Fixed, reply, move |slot| {
             let changed = make(&fs);
             let Some(reply) = slot.take() else { return };
             match changed {
@@ -191,7 +191,7 @@ impl Fuse {
         let fs = self.fs.clone();
         let notifier = self.notifier.clone();
         let request = Request::ranged(inode.0, "fallocate", offset, length);
-        self.executor.submit(request, reply, move |slot| {
+        self.executor.submit(request, Deadline::Fixed, reply, move |slot| {
             let allocated = fs.allocate(handle.0, offset, length, mode);
             let Some(reply) = slot.take() else { return };
             match allocated {
@@ -215,7 +215,7 @@ impl Fuse {
         let length = length.min(64 << 20);
         let notifier = self.notifier.clone();
         let request = Request::ranged(inode.0, "copy_file_range", to_offset, length);
-        self.executor.submit(request, reply, move |slot| {
+        self.executor.submit(request, Deadline::Fixed, reply, move |slot| {
             let copied = fs.copy(from.0, from_offset, to.0, to_offset, length);
             let Some(reply) = slot.take() else { return };
             match copied {

@@ -5,17 +5,25 @@
 //! watchdog fails every request that has no reply by its deadline; the thread that hangs is written off and
 //! another one started in its place.
 //!
+//! Jobs that store data (close, fsync, a synchronous write, the last release) have no lane: each has a thread of its
+//! own, as long as progress is made. A store that hangs must not block its users for ever: a program that exits waits for
+//! its closes and cannot even be killed. The written data stays dirty and is stored later, so EIO is true as far as can be
+//! known. As long as any object is stored anywhere, nothing is given up.
+//!
 //! No FUSE types. Uses `fs` only for the description of a request, and `request`, which tells the work whether its
 //! reply is still waited for. Invariants: every reply is taken exactly
 //! once; a lane's `offered` is how often the lane is in `ready`: the minimum of its queued jobs and the jobs
 //! it may still start.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::mount::fs::request::Request;
 use crate::request;
@@ -78,6 +86,17 @@ impl Limits {
     }
 }
 
+/// When a request without a reply fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deadline {
+    /// After [`Limits::deadline`]. Its work learns that nobody waits any more (`request`).
+    Fixed,
+    /// Once nothing was stored for [`Limits::deadline`]. Its work goes on.
+    WhileProgress,
+}
+
+/// How often the watchdog looks for progress while a request depends on it.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 /// An idle thread ends after this long.
 const IDLE_TIME: Duration = Duration::from_secs(30);
 
@@ -94,7 +113,15 @@ struct Lane {
     offered: usize,
 }
 
-/// A request without a reply.
+/// A request of [`Deadline::WhileProgress`] without a reply.
+struct StoringRequest {
+    number: u64,
+    since: Instant,
+    request: Request,
+    reply: Arc<dyn Expire>,
+}
+
+/// A request of [`Deadline::Fixed`] without a reply.
 struct PendingRequest {
     deadline: Instant,
     request: Request,
@@ -108,6 +135,9 @@ struct State {
     ready: VecDeque<u64>,
     /// By job number, which is also the order of the deadlines.
     pending: BTreeMap<u64, PendingRequest>,
+    storing: Vec<StoringRequest>,
+    /// The progress at the watchdog's last look, and when it had changed.
+    progress: Option<(u64, Instant)>,
     last_number: u64,
     threads: usize,
     idle: usize,
@@ -157,14 +187,19 @@ impl State {
     }
 }
 
-/// Called for each request that fails at its deadline.
-type Overdue = Box<dyn Fn(Request) + Send + Sync>;
+/// Requests that fail at their deadline, with their replies.
+type Overdue = Vec<(Request, Arc<dyn Expire>)>;
 
 struct Shared {
     limits: Limits,
-    overdue: Overdue,
+    /// A number that changes with every object that is stored.
+    progress: Box<dyn Fn() -> u64 + Send + Sync>,
+    /// Called for each request that fails at its deadline.
+    note_overdue: Box<dyn Fn(Request) + Send + Sync>,
     state: Mutex<State>,
     work: Condvar,
+    /// Wakes the watchdog before the next deadline.
+    watch: Condvar,
 }
 
 /// The threads and their queue.
@@ -173,23 +208,23 @@ pub struct Executor {
 }
 
 impl Executor {
-    /// Starts the watchdog, which calls `overdue` for each request that it fails; workers are started as
-    /// needed.
-    pub fn new(limits: Limits, overdue: impl Fn(Request) + Send + Sync + 'static) -> std::io::Result<Self> {
-        let overdue: Overdue = Box::new(overdue);
-        let shared = Arc::new(Shared { limits, overdue, state: Mutex::default(), work: Condvar::new() });
-        let watched = Arc::downgrade(&shared);
-        let watch = move || {
-            while let Some(shared) = watched.upgrade() {
-                if shared.state.lock().is_closed {
-                    return;
-                }
-                let next = shared.expire_overdue(Instant::now());
-                drop(shared);
-                std::thread::park_timeout(next.max(Duration::from_millis(1)));
-            }
-        };
-        std::thread::Builder::new().name("zarrfs-watchdog".into()).spawn(watch)?;
+    /// Starts the watchdog, which calls `note_overdue` for each request that it fails; `progress` gives a number that
+    /// changes with every object that is stored. Workers are started as needed.
+    pub fn new(
+        limits: Limits,
+        progress: impl Fn() -> u64 + Send + Sync + 'static,
+        note_overdue: impl Fn(Request) + Send + Sync + 'static,
+    ) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared {
+            limits,
+            progress: Box::new(progress),
+            note_overdue: Box::new(note_overdue),
+            state: Mutex::default(),
+            work: Condvar::new(),
+            watch: Condvar::new(),
+        });
+        let watching = shared.clone();
+        std::thread::Builder::new().name("zarrfs-watchdog".into()).spawn(move || watching.run_watchdog())?;
         Ok(Executor { shared })
     }
 
@@ -198,33 +233,28 @@ impl Executor {
     pub fn submit<R: Reply>(
         &self,
         request: Request,
+        deadline: Deadline,
         reply: R,
         work: impl FnOnce(&ReplySlot<R>) + Send + 'static,
     ) {
-        let lane = request.lane;
         let reply = Arc::new(Mutex::new(Some(reply)));
-        let (slot, asked) = (ReplySlot(reply.clone()), reply.clone());
-        let reply: Arc<dyn Expire> = reply;
-        let shared = &self.shared;
-        let mut state = shared.state.lock();
-        state.last_number += 1;
-        let number = state.last_number;
-        let deadline = Instant::now() + shared.limits.deadline;
-        state
-            .pending
-            .insert(number, PendingRequest { deadline, request, is_running: false, reply: reply.clone() });
-        let work = move || request::work_for(move || asked.lock().is_some(), || work(&slot));
-        let job = Job { work: Box::new(work), reply, number };
-        state.lanes.entry(lane).or_default().queue.push_back(job);
-        state.offer(lane, &shared.limits);
-        if !state.ready.is_empty() {
-            shared.start_worker(&mut state);
+        let slot = ReplySlot(reply.clone());
+        match deadline {
+            Deadline::Fixed => {
+                let asked = reply.clone();
+                let work = move || request::work_for(move || asked.lock().is_some(), || work(&slot));
+                self.shared.enqueue(request, reply, Box::new(work));
+            }
+            Deadline::WhileProgress => {
+                self.shared.run_alone(request, reply, Box::new(move || work(&slot)));
+            }
         }
     }
 
     /// The number of requests without a reply.
     pub fn pending(&self) -> usize {
-        self.shared.state.lock().pending.len()
+        let state = self.shared.state.lock();
+        state.pending.len() + state.storing.len()
     }
 }
 
@@ -232,10 +262,52 @@ impl Drop for Executor {
     fn drop(&mut self) {
         self.shared.state.lock().is_closed = true;
         self.shared.work.notify_all();
+        self.shared.watch.notify_all();
     }
 }
 
 impl Shared {
+    /// Queues a job in its lane.
+    fn enqueue(self: &Arc<Self>, request: Request, reply: Arc<dyn Expire>, work: Box<dyn FnOnce() + Send>) {
+        let lane = request.lane;
+        let mut state = self.state.lock();
+        state.last_number += 1;
+        let number = state.last_number;
+        let deadline = Instant::now() + self.limits.deadline;
+        let pending = PendingRequest { deadline, request, is_running: false, reply: reply.clone() };
+        state.pending.insert(number, pending);
+        let job = Job { work, reply, number };
+        state.lanes.entry(lane).or_default().queue.push_back(job);
+        state.offer(lane, &self.limits);
+        if !state.ready.is_empty() {
+            self.start_worker(&mut state);
+        }
+    }
+
+    /// Runs a job that stores data on a thread of its own.
+    fn run_alone(self: &Arc<Self>, request: Request, reply: Arc<dyn Expire>, work: Box<dyn FnOnce() + Send>) {
+        let (now, progress) = (Instant::now(), (self.progress)());
+        let mut state = self.state.lock();
+        state.last_number += 1;
+        let number = state.last_number;
+        if state.storing.is_empty() {
+            state.progress = Some((progress, now));
+            self.watch.notify_one();
+        }
+        state.storing.push(StoringRequest { number, since: now, request, reply: reply.clone() });
+        drop(state);
+        let (shared, unsent) = (self.clone(), reply.clone());
+        let run = move || {
+            run_job(work, reply.as_ref());
+            shared.state.lock().storing.retain(|one| one.number != number);
+        };
+        if let Err(error) = std::thread::Builder::new().name("store".to_owned()).spawn(run) {
+            log::error!("cannot start the write-back thread: {error}");
+            unsent.expire();
+            self.state.lock().storing.retain(|one| one.number != number);
+        }
+    }
+
     /// Wakes an idle worker, or starts one if the limits allow.
     fn start_worker(self: &Arc<Self>, state: &mut State) {
         // Each idle worker takes one job when it wakes, including those that were woken and are not running
@@ -273,10 +345,7 @@ impl Shared {
                 continue;
             };
             drop(state);
-            if catch_unwind(AssertUnwindSafe(job.work)).is_err() {
-                log::error!("a request panicked, which is a bug; the request fails with an I/O error");
-            }
-            job.reply.expire();
+            run_job(job.work, job.reply.as_ref());
             state = self.state.lock();
             state.finish(key, job.number, &self.limits);
             let active = state.threads.saturating_sub(state.written_off);
@@ -291,10 +360,34 @@ impl Shared {
         state.threads -= 1;
     }
 
-    /// Fails overdue requests; returns the time until the next deadline.
-    fn expire_overdue(self: &Arc<Self>, now: Instant) -> Duration {
-        let mut overdue = Vec::new();
+    fn run_watchdog(self: &Arc<Self>) {
         let mut state = self.state.lock();
+        while !state.is_closed {
+            if !state.storing.is_empty() {
+                let progress = MutexGuard::unlocked(&mut state, || (self.progress)());
+                if state.progress.is_none_or(|(before, _)| before != progress) {
+                    state.progress = Some((progress, Instant::now()));
+                }
+            }
+            let (overdue, next) = self.take_overdue(&mut state, Instant::now());
+            if overdue.is_empty() {
+                self.watch.wait_for(&mut state, next);
+                continue;
+            }
+            MutexGuard::unlocked(&mut state, || {
+                for (request, reply) in overdue {
+                    if reply.expire() {
+                        (self.note_overdue)(request);
+                    }
+                }
+            });
+        }
+    }
+
+    /// The requests that are overdue, and the time until the watchdog must look again. A request that comes meanwhile is
+    /// due later, so it need not wake the watchdog.
+    fn take_overdue(self: &Arc<Self>, state: &mut State, now: Instant) -> (Overdue, Duration) {
+        let mut overdue = Overdue::new();
         let next = loop {
             let Some(first) = state.pending.first_entry() else { break self.limits.deadline };
             if first.get().deadline > now {
@@ -309,125 +402,24 @@ impl Shared {
             overdue.push((pending.request, pending.reply));
         };
         for _ in 0..state.ready.len().min(overdue.len()) {
-            self.start_worker(&mut state);
+            self.start_worker(state);
         }
-        drop(state);
-        for (request, reply) in overdue {
-            if reply.expire() {
-                (self.overdue)(request);
-            }
-        }
-        next
+        let progressed_at = state.progress.map(|(_, at)| at);
+        let is_stalled = |one: &mut StoringRequest| {
+            let since = progressed_at.map_or(one.since, |at| at.max(one.since));
+            now.saturating_duration_since(since) >= self.limits.deadline
+        };
+        let stalled = state.storing.extract_if(.., is_stalled);
+        overdue.extend(stalled.map(|one| (one.request, one.reply)));
+        let next = if state.storing.is_empty() { next } else { next.min(PROGRESS_INTERVAL) };
+        (overdue, next)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, clippy::panic)]
-    use std::sync::mpsc::{Receiver, Sender, channel};
-
-    use super::*;
-
-    struct TestReply(Sender<Result<u32, i32>>);
-
-    impl Reply for TestReply {
-        fn fail(self, errno: i32) {
-            self.0.send(Err(errno)).unwrap();
-        }
+/// Runs a job; a request without a reply fails.
+fn run_job(work: Box<dyn FnOnce() + Send>, reply: &dyn Expire) {
+    if catch_unwind(AssertUnwindSafe(work)).is_err() {
+        log::error!("a request panicked, which is a bug; the request fails with an I/O error");
     }
-
-    fn limits(deadline_ms: u64) -> Limits {
-        Limits {
-            lane_threads: 2,
-            threads: 4,
-            threads_in_all: 6,
-            deadline: Duration::from_millis(deadline_ms),
-        }
-    }
-
-    fn submit(
-        executor: &Executor,
-        lane: u64,
-        work: impl FnOnce() -> u32 + Send + 'static,
-    ) -> Receiver<Result<u32, i32>> {
-        let (sender, receiver) = channel();
-        executor.submit(Request::new(lane, "test"), TestReply(sender), move |slot| {
-            let value = work();
-            if let Some(reply) = slot.take() {
-                reply.0.send(Ok(value)).unwrap();
-            }
-        });
-        receiver
-    }
-
-    const PATIENCE: Duration = Duration::from_secs(20);
-
-    #[test]
-    fn all_jobs_are_answered() {
-        let executor = Executor::new(limits(60_000), |_| {}).unwrap();
-        let replies: Vec<_> = (0..200).map(|n| submit(&executor, u64::from(n % 7), move || n)).collect();
-        for (n, reply) in replies.into_iter().enumerate() {
-            assert_eq!(reply.recv_timeout(PATIENCE).unwrap(), Ok(n as u32));
-        }
-        while executor.pending() > 0 {
-            std::thread::yield_now();
-        }
-        assert!(executor.shared.state.lock().lanes.is_empty());
-        assert!(executor.shared.state.lock().threads <= 4);
-    }
-
-    #[test]
-    fn a_hanging_lane_leaves_the_others_running_and_its_requests_fail_at_the_deadline() {
-        let executor = Executor::new(limits(300), |_| {}).unwrap();
-        let (release, gate) = channel::<()>();
-        let gate = Arc::new(Mutex::new(gate));
-        let hanging: Vec<_> = (0..20)
-            .map(|_| {
-                let gate = gate.clone();
-                submit(&executor, 1, move || {
-                    let _ = gate.lock().recv();
-                    1
-                })
-            })
-            .collect();
-        for round in 0..5 {
-            assert_eq!(submit(&executor, 2, move || round).recv_timeout(PATIENCE).unwrap(), Ok(round));
-        }
-        for reply in hanging {
-            assert_eq!(reply.recv_timeout(PATIENCE).unwrap(), Err(libc::EIO));
-        }
-        drop(release);
-        let after = submit(&executor, 1, || 7);
-        assert_eq!(after.recv_timeout(PATIENCE).unwrap(), Ok(7), "the lane works again when its store does");
-    }
-
-    #[test]
-    fn hanging_threads_are_replaced() {
-        let executor = Executor::new(limits(200), |_| {}).unwrap();
-        let (release, gate) = channel::<()>();
-        let gate = Arc::new(Mutex::new(gate));
-        let hang = |lane| {
-            let gate = gate.clone();
-            submit(&executor, lane, move || {
-                let _ = gate.lock().recv();
-                1
-            })
-        };
-        let replies: Vec<_> = [1, 1, 2, 2].map(hang).into_iter().collect();
-        for reply in replies {
-            assert_eq!(reply.recv_timeout(PATIENCE).unwrap(), Err(libc::EIO));
-        }
-        assert_eq!(submit(&executor, 3, || 5).recv_timeout(PATIENCE).unwrap(), Ok(5));
-        drop(release);
-    }
-
-    #[test]
-    fn a_panic_and_a_forgotten_reply_are_io_errors() {
-        let executor = Executor::new(limits(60_000), |_| {}).unwrap();
-        let panicking = submit(&executor, 1, || panic!("on purpose"));
-        assert_eq!(panicking.recv_timeout(PATIENCE).unwrap(), Err(libc::EIO));
-        let (sender, forgotten) = channel();
-        executor.submit(Request::new(1, "test"), TestReply(sender), |_| {});
-        assert_eq!(forgotten.recv_timeout(PATIENCE).unwrap(), Err(libc::EIO));
-    }
+    reply.expire();
 }
