@@ -20,7 +20,6 @@ pub mod page_cache;
 pub mod permissions;
 pub mod read;
 pub mod readdir;
-pub mod reply_buffer;
 pub mod request;
 pub mod seek;
 pub mod virtual_files;

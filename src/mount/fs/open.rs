@@ -6,7 +6,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::array::{Array, Reader};
+use crate::array::{Array, Readahead, Reader};
+use crate::cancellation::Cancellation;
 use crate::hierarchy::Node;
 use crate::mount::fs::FileSystem;
 use crate::mount::fs::arrays::shown_size;
@@ -42,7 +43,7 @@ type Backing = Option<Arc<dyn Object>>;
 
 impl FileSystem {
     /// Opens a file. Blocks on the store.
-    pub fn open(&self, inode: u64, flags: i32) -> FsResult<OpenReply> {
+    pub fn open(&self, inode: u64, flags: i32, cancellation: &Cancellation) -> FsResult<OpenReply> {
         let inode = self.inode(inode)?;
         if inode.entity.kind.is_folder() {
             return Err(Failure::Errno(libc::EISDIR));
@@ -50,7 +51,7 @@ impl FileSystem {
         let writes = self.wants_writing(inode.entity.kind, flags)?;
         if inode.entity.kind == Kind::Array {
             return self
-                .open_array(&inode, writes, flags & libc::O_ACCMODE == libc::O_WRONLY)
+                .open_array(&inode, writes, flags & libc::O_ACCMODE == libc::O_WRONLY, cancellation)
                 .inspect_err(|failure| self.note_failure(&inode, "open", failure));
         }
         if let Kind::Companion(format) = inode.entity.kind {
@@ -88,7 +89,13 @@ impl FileSystem {
         self.release(handle);
     }
 
-    fn open_array(&self, inode: &Arc<Inode>, writes: bool, only_writes: bool) -> FsResult<OpenReply> {
+    fn open_array(
+        &self,
+        inode: &Arc<Inode>,
+        writes: bool,
+        only_writes: bool,
+        cancellation: &Cancellation,
+    ) -> FsResult<OpenReply> {
         let path = &inode.entity.path;
         let shown_before = self.nodes.peek(path).map(|cached| shown_size(&cached));
         let cached = self.nodes.current(path)?;
@@ -108,7 +115,7 @@ impl FileSystem {
         let is_first = inode.checked_at.lock().replace(Instant::now()).is_none();
         let opening = inode.page_cache_users.opening.lock();
         // Also with direct I/O: changed chunks must leave the chunk cache.
-        if !array.revalidate()? && !is_first {
+        if !array.revalidate(cancellation)? && !is_first {
             inode.page_cache_users.drops.note_reason();
         }
         let (cache_mode, drop, backing) = self.choose_cache_mode(inode, &array, only_writes)?;
@@ -116,9 +123,14 @@ impl FileSystem {
         let drop = OpenDrop::new(drop);
         std::mem::drop(opening);
         let writer = if writes { Some(self.open_writer(&array, !only_writes)?) } else { None };
+        let readahead = match (self.options.prefetch, is_direct) {
+            (false, _) => Readahead::Off,
+            (true, false) => Readahead::Chunks,
+            (true, true) => Readahead::Replies,
+        };
         let handle = Handle::Array {
             inode: inode.clone(),
-            reader: Reader::default(),
+            reader: Reader::new(readahead),
             writer,
             cache_mode,
             drop,

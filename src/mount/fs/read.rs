@@ -2,35 +2,16 @@
 //!
 //! Invariant: a read returns all bytes, fewer only at the exact end of the file, or fails as a whole.
 
-use std::ops::Deref;
 use std::sync::atomic::Ordering;
 
-use crate::array::{CachedSlice, Reader, ReadyReply};
+use crate::array::{ReadData, ReadRequest, ReplyBuffer};
+use crate::cancellation::Cancellation;
 use crate::error::Error;
 use crate::mount::fs::FileSystem;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::handle::Handle;
 use crate::mount::fs::inode::Inode;
 use crate::mount::fs::page_cache::page_drops::PageRead;
-use crate::mount::fs::reply_buffer::ReplyBuffer;
-
-/// The bytes of a read.
-pub enum ReadData<'a> {
-    /// A slice of the caller's buffer.
-    Copied(&'a [u8]),
-    /// A slice of the chunk cache.
-    Cached(CachedSlice),
-}
-
-impl Deref for ReadData<'_> {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        match self {
-            ReadData::Copied(bytes) => bytes,
-            ReadData::Cached(bytes) => bytes,
-        }
-    }
-}
 
 impl FileSystem {
     /// Notes that the next read fills pages of the page cache. The caller keeps the returned value until it
@@ -49,7 +30,7 @@ impl FileSystem {
         inode.page_cache_users.drops.note_read(range)
     }
 
-    /// Reads from memory only; `None` if that would block. The data may be in `buffer`.
+    /// Reads from memory only; `None` if that would block: then `buffer` keeps the plan for [`FileSystem::read`].
     pub fn try_read<'a>(
         &self,
         handle: u64,
@@ -57,12 +38,12 @@ impl FileSystem {
         size: u32,
         buffer: &'a mut ReplyBuffer,
     ) -> FsResult<Option<ReadData<'a>>> {
-        self.read_within(handle, offset, size, buffer, Blocking::No).map(Some).or_else(
-            |failure| match failure {
-                Failure::WouldBlock => Ok(None),
-                failure => Err(failure),
-            },
-        )
+        let cancellation = Cancellation::never();
+        match self.read_within(handle, (offset, size), buffer, Blocking::No, &cancellation) {
+            Ok(data) => Ok(Some(data)),
+            Err(Failure::WouldBlock) => Ok(None),
+            Err(failure) => Err(failure),
+        }
     }
 
     /// Reads exactly `size` bytes from `offset`, fewer only at the end of the file. Blocks on the store.
@@ -72,8 +53,9 @@ impl FileSystem {
         offset: u64,
         size: u32,
         buffer: &'a mut ReplyBuffer,
+        cancellation: &Cancellation,
     ) -> FsResult<ReadData<'a>> {
-        self.read_within(handle, offset, size, buffer, Blocking::Yes)
+        self.read_within(handle, (offset, size), buffer, Blocking::Yes, cancellation)
     }
 
     /// Whether the kernel reads the object of this handle itself.
@@ -86,10 +68,10 @@ impl FileSystem {
     fn read_within<'a>(
         &self,
         handle: u64,
-        offset: u64,
-        size: u32,
+        (offset, size): (u64, u32),
         buffer: &'a mut ReplyBuffer,
         blocking: Blocking,
+        cancellation: &Cancellation,
     ) -> FsResult<ReadData<'a>> {
         self.ensure_serving()?;
         let handle = self.handles.get(handle).ok_or(Failure::Errno(libc::EBADF))?;
@@ -98,15 +80,10 @@ impl FileSystem {
             Handle::Draft { draft, .. } => Ok(ReadData::Copied(draft.read(offset, size, buffer))),
             Handle::Generated(content) => Ok(ReadData::Copied(buffer.copy_part(content, offset, size))),
             Handle::Companion(made) => Ok(ReadData::Copied(buffer.copy_part(&made.bytes, offset, size))),
-            Handle::Array { inode, reader, cache_mode, drop, .. } => {
+            Handle::Array { inode, reader, drop, .. } => {
                 drop.note_use();
-                let read = self.read_array(
-                    inode,
-                    (reader, cache_mode.is_direct()),
-                    (offset, size),
-                    buffer,
-                    blocking,
-                );
+                let request = ReadRequest { reader, range: offset..offset, blocking, cancellation };
+                let read = self.read_array(inode, request, size, buffer);
                 if let Err(failure @ Failure::Error(_)) = &read {
                     let request = format!("read of {size} bytes at {offset}");
                     self.note_failure(inode, &request, failure);
@@ -116,15 +93,15 @@ impl FileSystem {
         }
     }
 
+    /// Reads `size` bytes from where the request begins, fewer at the end of the file.
     fn read_array<'a>(
         &self,
         inode: &Inode,
-        (reader, is_direct): (&Reader, bool),
-        (offset, size): (u64, u32),
+        mut request: ReadRequest<'_>,
+        size: u32,
         buffer: &'a mut ReplyBuffer,
-        blocking: Blocking,
     ) -> FsResult<ReadData<'a>> {
-        if blocking == Blocking::Yes {
+        if request.blocking == Blocking::Yes {
             self.recheck(inode)?;
         }
         if inode.is_stale() {
@@ -132,37 +109,13 @@ impl FileSystem {
         }
         let open = inode.open_array().ok_or(Failure::Errno(libc::EBADF))?;
         let array = open.array.as_ref().map_err(Error::clone)?;
+        let offset = request.range.start;
         let length = array.size_bytes().saturating_sub(offset).min(u64::from(size));
-        let slice = array.lend(offset, length).filter(|_| blocking == Blocking::No);
-        let is_one_run = slice.is_some();
-        let gathered = match slice {
-            Some(slice) => ReadyReply::Ready(slice),
-            None if !is_direct => ReadyReply::None,
-            None => array.gathered(reader, offset..offset + length, blocking == Blocking::Yes),
-        };
-        let data = match gathered {
-            ReadyReply::Ready(slice) => ReadData::Cached(slice),
-            ReadyReply::Blocks => return Err(Failure::WouldBlock),
-            ReadyReply::None => {
-                let length = usize::try_from(length).unwrap_or(usize::MAX);
-                let out = buffer.bytes(length);
-                match blocking {
-                    _ if out.is_empty() => {}
-                    Blocking::No if !array.try_read(offset, out) => return Err(Failure::WouldBlock),
-                    Blocking::No => {}
-                    Blocking::Yes => array.read_by(reader, offset, out)?,
-                }
-                ReadData::Copied(out)
-            }
-        };
+        request.range.end = offset + length;
+        let data = array.read(&request, buffer)?.ok_or(Failure::WouldBlock)?;
         inode.counters.reads.fetch_add(1, Ordering::Relaxed);
         inode.counters.bytes.fetch_add(length, Ordering::Relaxed);
         self.metrics.note_read(length);
-        match self.options.prefetch {
-            true if is_direct && !is_one_run => array.note_lone_read(reader, offset, offset + length),
-            true => array.note_read(reader, offset, offset + length),
-            false => {}
-        }
         Ok(data)
     }
 }

@@ -5,7 +5,7 @@
 //! watchdog fails every request that has no reply by its deadline; the thread that hangs is written off and
 //! another one started in its place.
 //!
-//! No FUSE types. Uses `fs` only for the description of a request, and `request`, which tells the work whether its
+//! No FUSE types. Uses `fs` only for the description of a request, and `cancellation`, which tells the work whether its
 //! reply is still waited for. Invariants: every reply is taken exactly
 //! once; a lane's `offered` is how often the lane is in `ready`: the minimum of its queued jobs and the jobs
 //! it may still start.
@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::cancellation::Cancellation;
 use crate::mount::fs::request::Request;
-use crate::request;
 
 /// A request that needs a reply.
 pub trait Reply: Send + 'static {
@@ -33,6 +33,14 @@ impl<R> ReplySlot<R> {
     /// The reply; `None` if the watchdog has already replied.
     pub fn take(&self) -> Option<R> {
         self.0.lock().take()
+    }
+}
+
+impl<R: Send + 'static> ReplySlot<R> {
+    /// Cancels the work once there was a reply.
+    pub fn cancellation(&self) -> Cancellation {
+        let reply = self.0.clone();
+        Cancellation::when(move || reply.lock().is_none())
     }
 }
 
@@ -203,7 +211,7 @@ impl Executor {
     ) {
         let lane = request.lane;
         let reply = Arc::new(Mutex::new(Some(reply)));
-        let (slot, asked) = (ReplySlot(reply.clone()), reply.clone());
+        let slot = ReplySlot(reply.clone());
         let reply: Arc<dyn Expire> = reply;
         let shared = &self.shared;
         let mut state = shared.state.lock();
@@ -213,8 +221,7 @@ impl Executor {
         state
             .pending
             .insert(number, PendingRequest { deadline, request, is_running: false, reply: reply.clone() });
-        let work = move || request::work_for(move || asked.lock().is_some(), || work(&slot));
-        let job = Job { work: Box::new(work), reply, number };
+        let job = Job { work: Box::new(move || work(&slot)), reply, number };
         state.lanes.entry(lane).or_default().queue.push_back(job);
         state.offer(lane, &shared.limits);
         if !state.ready.is_empty() {

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use fuser::{FileHandle, INodeNo, ReplyData};
 
-use crate::mount::fs::reply_buffer::ReplyBuffer;
+use crate::array::ReplyBuffer;
 use crate::mount::fs::request::Request;
 use crate::mount::fuse::Fuse;
 use crate::mount::fuse::executor::Reply;
@@ -37,10 +37,12 @@ impl Fuse {
                 Ok(None) => {}
             }
             let fs = self.fs.clone();
+            let plan = std::mem::take(&mut buffer.plan);
             let request = Request::read(inode.0, offset, u64::from(size));
             self.executor.submit(request, reply, move |slot| {
                 BUFFER.with_borrow_mut(|buffer| {
-                    let read = fs.read(handle.0, offset, size, buffer);
+                    buffer.plan = plan;
+                    let read = fs.read(handle.0, offset, size, buffer, &slot.cancellation());
                     let Some(reply) = slot.take() else { return };
                     match read {
                         Ok(data) => reply.data(&data),

@@ -184,7 +184,7 @@ impl Fuse {
         let notifier = self.notifier.clone();
         let request = Request::ranged(inode.0, "fallocate", offset, length);
         self.executor.submit(request, reply, move |slot| {
-            let allocated = fs.allocate(handle.0, offset, length, mode);
+            let allocated = fs.allocate(handle.0, (offset, length), mode, &slot.cancellation());
             let Some(reply) = slot.take() else { return };
             match allocated {
                 // The kernel drops the pages of the range before it unlocks the inode.
@@ -208,7 +208,7 @@ impl Fuse {
         let notifier = self.notifier.clone();
         let request = Request::ranged(inode.0, "copy_file_range", to_offset, length);
         self.executor.submit(request, reply, move |slot| {
-            let copied = fs.copy(from.0, from_offset, to.0, to_offset, length);
+            let copied = fs.copy(from.0, from_offset, to.0, to_offset, length, &slot.cancellation());
             let Some(reply) = slot.take() else { return };
             match copied {
                 Ok(CopyResult { length, drop: None }) => reply.written(length as u32),

@@ -1,5 +1,6 @@
 //! What changes a file: writes, and the sizes that are set and kept.
 
+use zarrfs::cancellation::Cancellation;
 use zarrfs::mount::fs::page_cache::page_drops::PageDrop;
 use zarrfs::mount::fs::write::truncation::SetAttr;
 
@@ -206,13 +207,23 @@ impl Model {
         let (size, end) = (file.bytes.len(), offset + length);
         let keeps = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
         let zeroes = mode & (libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_PUNCH_HOLE) != 0;
-        let mut allocated = errno(self.fs.allocate(open.handle, offset as u64, length as u64, mode));
+        let mut allocated = errno(self.fs.allocate(
+            open.handle,
+            (offset as u64, length as u64),
+            mode,
+            &Cancellation::never(),
+        ));
         if matches!(allocated, Err(libc::ENOSPC)) && file.end.is_some() {
             // Some of it may be zero by now: once more, so that all of it is.
             assert!(self.store.fails());
             self.store.set(false, false);
             file.cached.fill(None);
-            allocated = errno(self.fs.allocate(open.handle, offset as u64, length as u64, mode));
+            allocated = errno(self.fs.allocate(
+                open.handle,
+                (offset as u64, length as u64),
+                mode,
+                &Cancellation::never(),
+            ));
         }
         let allocated = allocated;
         match allocated {
@@ -269,12 +280,26 @@ impl Model {
         let data = source.bytes[range].to_vec();
         let room = target.bytes.len().saturating_sub(to_offset).min(there);
         let (offset, to_start) = (from_offset as u64, to_offset as u64);
-        let mut copied = errno(self.fs.copy(from.handle, offset, to.handle, to_start, length as u64));
+        let mut copied = errno(self.fs.copy(
+            from.handle,
+            offset,
+            to.handle,
+            to_start,
+            length as u64,
+            &Cancellation::never(),
+        ));
         if matches!(copied, Err(libc::ENOSPC)) && self.gap(to.file, to_offset).is_some() {
             assert!(self.store.fails());
             self.store.set(false, false);
             self.drop_gap(to.file, to_offset);
-            copied = errno(self.fs.copy(from.handle, offset, to.handle, to_start, length as u64));
+            copied = errno(self.fs.copy(
+                from.handle,
+                offset,
+                to.handle,
+                to_start,
+                length as u64,
+                &Cancellation::never(),
+            ));
         }
         match copied {
             Err(code) if !to.writes => assert_eq!(code, libc::EBADF),

@@ -11,13 +11,13 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
 
+use crate::array::ReplyBuffer;
 use crate::error::Error;
 use crate::hierarchy::Node;
 use crate::hierarchy::attributes::{self, Edit};
 use crate::metadata::{MAX_DOCUMENT_BYTES, json, json_spans};
 use crate::mount::fs::error::{Failure, FsResult};
 use crate::mount::fs::inode::{Entity, Inode, InodeTable, Kind};
-use crate::mount::fs::reply_buffer::ReplyBuffer;
 use crate::mount::fs::virtual_files::sidecar::LIFTED_ATTRIBUTES;
 use crate::mount::fs::virtual_files::{Context, node_sidecar};
 

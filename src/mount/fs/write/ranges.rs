@@ -1,12 +1,12 @@
 //! Operations other than write(2) that change ranges of a file: fallocate(2) and copy_file_range(2).
 
+use crate::array::ReplyBuffer;
+use crate::cancellation::Cancellation;
 use crate::mount::fs::FileSystem;
 use crate::mount::fs::error::{Failure, FsResult};
 use crate::mount::fs::handle::Handle;
 use crate::mount::fs::page_cache::page_drops::PageDrop;
-use crate::mount::fs::reply_buffer::ReplyBuffer;
 use crate::mount::fs::write::AcceptedWrite;
-use crate::request;
 
 /// Bytes copied or zeroed at a time.
 const PART_BYTES: usize = 1 << 20;
@@ -23,7 +23,13 @@ pub struct CopyResult {
 impl FileSystem {
     /// fallocate(2): holes and zero ranges are written as zeros; space is never reserved, and the size never
     /// changes. Returns the pages to drop besides those of the range, which the kernel drops itself.
-    pub fn allocate(&self, handle: u64, offset: u64, length: u64, mode: i32) -> FsResult<Option<PageDrop>> {
+    pub fn allocate(
+        &self,
+        handle: u64,
+        (offset, length): (u64, u64),
+        mode: i32,
+        cancellation: &Cancellation,
+    ) -> FsResult<Option<PageDrop>> {
         let (file, size_bytes) = self.writable(handle)?;
         let end = offset.checked_add(length).ok_or(Failure::Errno(libc::EFBIG))?;
         let keep = libc::FALLOC_FL_KEEP_SIZE;
@@ -36,22 +42,23 @@ impl FileSystem {
                     Handle::Array { inode, .. } => inode.written_end.get().unwrap_or(size_bytes),
                     _ => size_bytes,
                 };
-                self.write_zeros(handle, offset, end.min(size_bytes).min(written_end)).map(|()| None)
+                let end = end.min(size_bytes).min(written_end);
+                self.write_zeros(handle, offset, end, cancellation).map(|()| None)
             }
             libc::FALLOC_FL_ZERO_RANGE if end <= size_bytes => {
                 let drop = self.extend(&file, end, size_bytes)?;
-                self.write_zeros(handle, offset, end).map(|()| drop)
+                self.write_zeros(handle, offset, end, cancellation).map(|()| drop)
             }
             libc::FALLOC_FL_ZERO_RANGE => Err(Failure::Errno(libc::EFBIG)),
             _ => Err(Failure::Errno(libc::EOPNOTSUPP)),
         }
     }
 
-    fn write_zeros(&self, handle: u64, offset: u64, end: u64) -> FsResult<()> {
+    fn write_zeros(&self, handle: u64, offset: u64, end: u64, cancellation: &Cancellation) -> FsResult<()> {
         let zeros = vec![0; PART_BYTES];
         let mut at = offset;
         while at < end {
-            request::check("")?;
+            cancellation.check("")?;
             let length = usize::try_from(end - at).unwrap_or(PART_BYTES).min(PART_BYTES);
             at += u64::from(self.write(handle, at, zeros.get(..length).unwrap_or(&zeros), false)?);
         }
@@ -66,6 +73,7 @@ impl FileSystem {
         to: u64,
         to_offset: u64,
         length: u64,
+        cancellation: &Cancellation,
     ) -> FsResult<CopyResult> {
         self.writable(to)?;
         let mut drop = None;
@@ -73,7 +81,7 @@ impl FileSystem {
         let mut done = 0;
         while done < length {
             let part = u32::try_from(length - done).unwrap_or(u32::MAX).min(PART_BYTES as u32);
-            let data = self.read(from, from_offset + done, part, &mut buffer)?;
+            let data = self.read(from, from_offset + done, part, &mut buffer, cancellation)?;
             if data.is_empty() {
                 break;
             }
