@@ -78,8 +78,8 @@
 //! 2. [`array::Array::write_at`] copies the bytes into **dirty chunks** (`array/write/dirty.rs`). Each one has the set of its
 //!    written byte ranges, because a write may split elements. A chunk that is written in full is never read from the
 //!    store. A chunk that is written in part is completed when a reader needs it, or when it is stored. Readers of a dirty
-//!    chunk read it from there. A session thread locks all chunks of a write, replies, and then copies: a reader of these
-//!    bytes waits for the locks. Full chunks are stored beside their writer (`array/write/streaming.rs`), which gets no
+//!    chunk read it from there. A session thread begins a write, which locks all its chunks
+//!    ([`array::PendingWrite`]), replies, and then copies: a reader of these bytes waits for the locks. Full chunks are stored beside their writer (`array/write/streaming.rs`), which gets no
 //!    further ahead than two slabs.
 //! 3. close, fsync, the dirty limit, a timer and the end of the mount store dirty chunks (`array/write/write_back.rs`). First
 //!    it checks that the metadata document still describes the array, and that the folders of the array and of the store

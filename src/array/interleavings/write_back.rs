@@ -211,13 +211,15 @@ pub(in crate::array) fn write(array: &Array, offset: u64, data: &[u8]) {
 
 /// Does the same, and calls `tell` as early as the adapter replies.
 pub(in crate::array) fn write_and_tell(array: &Array, offset: u64, data: &[u8], tell: impl Fn()) {
-    let accept = || {
-        tell();
-        Ok::<(), Error>(())
-    };
-    if !array.try_write(offset, data, accept).unwrap() {
-        array.write_at(offset, data).unwrap();
-        tell();
+    match array.try_begin_write(offset, data).unwrap() {
+        Some(pending) => {
+            tell();
+            pending.copy();
+        }
+        None => {
+            array.write_at(offset, data).unwrap();
+            tell();
+        }
     }
 }
 

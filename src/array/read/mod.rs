@@ -246,8 +246,8 @@ impl Inner {
                 Some(Present::Zero) => copy.fill(offset, &[0], out),
                 Some(Present::Dirty(chunk)) => {
                     let state = match blocking {
-                        Blocking::Yes => Some(chunk.state.lock()),
-                        Blocking::No => chunk.state.try_lock(),
+                        Blocking::Yes => Some(chunk.lock()),
+                        Blocking::No => chunk.try_lock(),
                     };
                     let state = state.filter(|state| !state.is_retired).ok_or(())?;
                     let of_strip = state.bytes.get(strips.extent_of(copy.chunk).bytes.start..);

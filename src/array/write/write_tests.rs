@@ -297,7 +297,7 @@ fn a_locked_dirty_chunk_bypasses_the_cache() {
     assert!(array.try_read(0, &mut out));
     array.write_at(0, &[1; 4]).unwrap();
     let chunk = Arc::clone(&array.inner.writing.chunks.lock().dirty[&0]);
-    let held = chunk.state.lock();
+    let held = chunk.lock();
     assert!(!array.try_read(0, &mut out), "it would have to wait");
     drop(held);
     array.read_at(0, &mut out).unwrap();

@@ -10,9 +10,9 @@ use crate::memory::Buffer;
 use crate::mount::fs::error::{Failure, FsResult};
 use crate::mount::fs::page_cache::page_drops::PageDrop;
 use crate::mount::fs::request::Request;
-use crate::mount::fs::write::AcceptedWrite;
 use crate::mount::fs::write::ranges::CopyResult;
 use crate::mount::fs::write::truncation::SetAttr;
+use crate::mount::fs::write::{AcceptedWrite, BegunWrite};
 use crate::mount::fs::{FileSystem, Stat};
 use crate::mount::fuse::Fuse;
 use crate::mount::fuse::attr::file_attr;
@@ -29,15 +29,16 @@ impl Fuse {
         is_page: bool,
         reply: ReplyWrite,
     ) {
-        let mut unsent = Some(reply);
-        let outcome = self.fs.try_write(handle.0, offset, data, is_page, |accepted| {
-            if let Some(reply) = unsent.take() {
+        match self.fs.try_begin_write(handle.0, offset, data, is_page) {
+            Ok(Some(BegunWrite { accepted, pending })) => {
                 reply_written(&self.notifier, inode, accepted, reply);
+                if let Some(pending) = pending {
+                    pending.copy();
+                }
+                return;
             }
-        });
-        let Some(reply) = unsent else { return };
-        if let Err(failure) = outcome {
-            return reply.fail(failure.errno());
+            Err(failure) => return reply.fail(failure.errno()),
+            Ok(None) => {}
         }
         if !is_page && self.fs.has_gap(handle.0, offset) {
             return self.reply_stored_write(inode, handle, (offset, data), |_, _| Ok(()), reply);
@@ -47,13 +48,11 @@ impl Fuse {
         let data = Buffer::from(data);
         let request = Request::ranged(inode.0, "write", offset, data.len() as u64);
         self.executor.submit(request, reply, move |slot| {
-            let mut accepted = None;
-            let written = fs.write_blocking(handle.0, offset, &data, is_page, |now| accepted = Some(now));
+            let written = fs.write_blocking(handle.0, offset, &data, is_page);
             let Some(reply) = slot.take() else { return };
-            match (written, accepted) {
-                (Ok(_), Some(accepted)) => reply_written(&notifier, inode, accepted, reply),
-                (Ok(length), None) => reply.written(length),
-                (Err(failure), _) => reply.fail(failure.errno()),
+            match written {
+                Ok(accepted) => reply_written(&notifier, inode, accepted, reply),
+                Err(failure) => reply.fail(failure.errno()),
             }
         });
     }
@@ -83,11 +82,9 @@ impl Fuse {
         let data = Buffer::from(data);
         let request = Request::ranged(inode.0, "write", offset, data.len() as u64);
         let store = move |fs: &FileSystem| {
-            let mut overtaken = None;
-            let accept = |accepted: AcceptedWrite| overtaken = accepted.overtaken;
-            let length = fs.write_blocking(handle.0, offset, &data, false, accept)?;
+            let accepted = fs.write_blocking(handle.0, offset, &data, false)?;
             then(fs, handle.0)?;
-            Ok(AcceptedWrite { length, overtaken })
+            Ok(accepted)
         };
         let send = move |reply, accepted| reply_written(&notifier, inode, accepted, reply);
         self.store_executor.run(request, reply, store, send);

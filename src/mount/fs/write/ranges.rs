@@ -85,9 +85,11 @@ impl FileSystem {
             if data.is_empty() {
                 break;
             }
-            let accept = |accepted: AcceptedWrite| drop = drop.take().or(accepted.overtaken);
-            match self.write_blocking(to, to_offset + done, &data, false, accept) {
-                Ok(written) => done += u64::from(written),
+            match self.write_blocking(to, to_offset + done, &data, false) {
+                Ok(AcceptedWrite { length, overtaken }) => {
+                    done += u64::from(length);
+                    drop = drop.or(overtaken);
+                }
                 Err(_) if done > 0 => break,
                 Err(failure) => return Err(failure),
             }
