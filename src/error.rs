@@ -80,6 +80,11 @@ pub enum Error {
         /// The store key.
         key: String,
     },
+    /// The work for a request ended early, because the request has its reply already. No program sees this error.
+    Cancelled {
+        /// The store key that was next.
+        key: String,
+    },
     /// A mistake of the user: a bad option, a wrong path. The text is one sentence that says what to do.
     Usage(String),
 }
@@ -115,7 +120,10 @@ impl Error {
     pub fn reason_for(&self, key: &str) -> Option<String> {
         let text = self.to_string();
         let (failed, is_of_one) = match self {
-            Error::Store { key, .. } | Error::Stale { key } | Error::TimedOut { key } => (key, false),
+            Error::Store { key, .. }
+            | Error::Stale { key }
+            | Error::TimedOut { key }
+            | Error::Cancelled { key } => (key, false),
             Error::Metadata { key, .. }
             | Error::Unsupported { key, .. }
             | Error::Corrupt { key, .. }
@@ -146,7 +154,7 @@ impl Error {
             Error::Stale { .. } => libc::ESTALE,
             Error::Changed { .. } => libc::EBUSY,
             Error::ReadOnly(_) => libc::EROFS,
-            Error::TimedOut { .. } => libc::EIO,
+            Error::TimedOut { .. } | Error::Cancelled { .. } => libc::EIO,
         }
     }
 }
@@ -173,6 +181,7 @@ impl fmt::Display for Error {
             Error::Changed { key } => write!(f, "{}: changed by another program meanwhile", name(key)),
             Error::ReadOnly(reason) => write!(f, "read-only: {reason}"),
             Error::TimedOut { key } => write!(f, "{}: the store did not answer in time", name(key)),
+            Error::Cancelled { key } => write!(f, "{}: the request was given up", name(key)),
             Error::Usage(sentence) => f.write_str(sentence),
         }
     }

@@ -10,7 +10,7 @@
 //!
 //! | layer | what lives there |
 //! |---|---|
-//! | [`error`], `sys`, [`request`], [`nearest`] | the one error and its errno; system calls that the standard library lacks; whether a request still waits for its reply; suggestions for misspelled names |
+//! | [`error`], `sys`, [`cancellation`], [`nearest`] | the one error and its errno; system calls that the standard library lacks; whether the result of some work is still wanted; suggestions for misspelled names |
 //! | [`memory`] | long buffers, and the one pool that recycles them |
 //! | [`store`] | objects by key: a folder, a zip file, memory. A store may be remote: then callers ask in batches, and there are no owners, modes and folders |
 //! | [`metadata`] | documents of v1, v2 and v3, all turned into one `ArrayMetadata`; no I/O |
@@ -33,18 +33,22 @@
 //! 1. `mount/fuse/mod.rs` receives the kernel's request on a session thread. A session thread replies if the data is in
 //!    the cache. It never blocks on the store: any other request moves, with its reply, to the executor
 //!    (`mount/fuse/executor`).
-//! 2. `mount/fs/read.rs` knows what the handle is: an array, a sidecar being written, or a virtual file
-//!    (`formats/virtual_file.rs`), whose segments are bytes or ranges of arrays. All files that show an array's bytes share
-//!    one open array (`hierarchy/open_arrays.rs`).
-//! 3. [`array::Array::read_at`] asks `array/geometry/grid.rs` for the parts of chunks that the range touches: the **strips**
-//!    of `array/geometry/strips.rs`. A strip is a whole chunk, unless the cache cannot hold a row of chunks, or a codec
-//!    (blosc, `codec/partial.rs`) decodes some rows at their own cost. The range is cut into boxes, and each box into one
-//!    copy per strip (`array/geometry/strided_copy.rs`): nested loops over byte runs that are contiguous both in the file
-//!    and in the chunk.
-//! 4. `array/cache/mod.rs` has the strip, or one reader loads it and the others wait for that load. For a sequential
-//!    reader `array/readahead/mod.rs` decodes what comes next, but nothing that another such reader has received already
-//!    (`array/readahead/consumed.rs`). The memory of chunks that the reader has passed is used again. If a sequential reader
-//!    comes back to a chunk for its next rows, DEFLATE resumes where it stopped (`array/source/resumable_decoders.rs`).
+//! 2. The handle (`mount/fs/open_files.rs`) is an array, a sidecar being written, or a virtual file
+//!    (`formats/virtual_file.rs`), whose segments are bytes or ranges of arrays. All files that show an array's bytes
+//!    share one open array (`hierarchy/open_arrays.rs`).
+//! 3. [`array::Array::read`] (`array/request.rs`) plans the request: it walks `array/geometry/grid.rs` once for the
+//!    parts of chunks that the range touches, the **strips** of `array/geometry/strips.rs`, and keeps them in a
+//!    `array/geometry/copy_plan.rs`. If the read would block, the executor continues with the same plan. A strip is a
+//!    whole chunk, unless the cache cannot hold a row of chunks, or a codec (blosc, `codec/partial.rs`) decodes some
+//!    rows at their own cost. The range is cut into boxes, and each box into one copy per strip
+//!    (`array/geometry/strided_copy.rs`): nested loops over byte runs that are contiguous both in the file and in the
+//!    chunk.
+//! 4. `array/read/mod.rs` asks `array/cache/mod.rs` for all strips of the plan at once. A strip that is missing is
+//!    loaded by one reader (`array/read/strips.rs`), and the others wait for that load. For a sequential reader
+//!    `array/readahead/mod.rs` decodes what comes next, but nothing that another such reader has received already
+//!    (`array/readahead/consumed.rs`). The memory of chunks that the reader has passed is used again. If a sequential
+//!    reader comes back to a chunk for its next rows, DEFLATE resumes where it stopped
+//!    (`array/source/resumable_decoders.rs`).
 //! 5. A source loads the chunk. `array/source/unsharded.rs` reads the whole object. `array/source/sharded.rs` looks into the
 //!    shard's index, which is read once and kept while the object's version is the same, and reads one range.
 //! 6. `codec/pipeline.rs` decodes into a recycled buffer (`memory`), in served order and byte order.
@@ -76,8 +80,8 @@
 //! 2. [`array::Array::write_at`] copies the bytes into **dirty chunks** (`array/write/dirty.rs`). Each one has the set of its
 //!    written byte ranges, because a write may split elements. A chunk that is written in full is never read from the
 //!    store. A chunk that is written in part is completed when a reader needs it, or when it is stored. Readers of a dirty
-//!    chunk read it from there. A session thread locks all chunks of a write, replies, and then copies: a reader of these
-//!    bytes waits for the locks. Full chunks are stored beside their writer (`array/write/streaming.rs`), which gets no
+//!    chunk read it from there. A session thread begins a write, which locks all its chunks
+//!    ([`array::PendingWrite`]), replies, and then copies: a reader of these bytes waits for the locks. Full chunks are stored beside their writer (`array/write/streaming.rs`), which gets no
 //!    further ahead than two slabs.
 //! 3. close, fsync, the dirty limit, a timer and the end of the mount store dirty chunks (`array/write/write_back.rs`). First
 //!    it checks that the metadata document still describes the array, and that the folders of the array and of the store
@@ -130,7 +134,7 @@
 //! - Idle long memory has one limit for all threads, arrays and codecs together. A dirty chunk counts the memory that it
 //!   takes.
 //! - A request that has its reply at its deadline ends: every loop over chunks asks before each step whether the reply is
-//!   still waited for (`request.rs`). A session thread makes no more than a few thousand steps.
+//!   still waited for (`cancellation.rs`). A session thread makes no more than a few thousand steps.
 //! - No panics: `unwrap`, `expect` and `panic` are denied outside tests. A panic in a library costs one request.
 //! - Unsafe code is in `sys` (with its parts memory, process and processor) and in
 //!   `codec/bytes_to_bytes/blosc/mod.rs` only. Each block gives its reason.
@@ -160,6 +164,7 @@
 //! - No codec knows a store key: the layer that knows the key adds it to the error.
 
 pub mod array;
+pub mod cancellation;
 pub mod codec;
 pub mod error;
 pub mod formats;
@@ -169,6 +174,5 @@ pub mod metadata;
 #[cfg(feature = "mount")]
 pub mod mount;
 pub mod nearest;
-pub mod request;
 pub mod store;
 pub mod sys;

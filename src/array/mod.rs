@@ -8,7 +8,7 @@
 //! order F it reverses the axes and puts a transpose before the codec chain, so all later code knows order C only.
 //! Big-endian elements are a last fix-up of the pipeline.
 //!
-//! Uses `error`, `memory`, `metadata`, `store`, `codec`, `request` and `sys`.
+//! Uses `error`, `memory`, `metadata`, `store`, `codec`, `cancellation` and `sys`.
 //!
 //! | room | what lives there |
 //! |---|---|
@@ -20,6 +20,7 @@
 //! | `readahead/` | decoding and copying ahead of sequential readers |
 //! | `variable/` | arrays of strings and bytes, element by element |
 //! | `interleavings/` | tests under random schedules |
+//! | `request.rs` | one read of a reader: chooses among what the folders above have |
 //! | `engine.rs`, `workers.rs`, `sync.rs` | what all arrays share: the cache, the decoding threads, locks |
 //! | `verify.rs` | decodes every stored chunk and reports damage |
 //!
@@ -33,6 +34,7 @@ mod geometry;
 mod interleavings;
 mod read;
 mod readahead;
+mod request;
 mod source;
 mod sync;
 mod variable;
@@ -55,10 +57,11 @@ pub use cache::reservation::Reservation;
 pub use engine::{Engine, EngineCounters};
 use geometry::grid::{self, Grid};
 use geometry::strips::Strips;
-pub use read::CachedSlice;
-pub use readahead::Reader;
+pub use read::plan::ReadPlan;
+pub use read::reply_buffer::{CachedSlice, ReadData, ReplyBuffer};
 use readahead::consumed::Consumed;
-pub use readahead::replies::ReadyReply;
+pub use readahead::{Readahead, Reader};
+pub use request::{Blocking, ReadRequest};
 use source::sharded::Sharded;
 use source::unsharded::{Parts, Pipelines, Plain};
 use source::versions::SeenVersions;
@@ -66,6 +69,7 @@ use source::{Keys, LoadContext, Source};
 use sync::OnceLock;
 use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 pub use variable::VariableArray;
+pub use write::PendingWrite;
 use write::dirty::WriteState;
 pub use write::dirty_report::DirtyReport;
 

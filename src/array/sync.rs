@@ -6,9 +6,9 @@
 use std::io;
 
 #[cfg(not(feature = "shuttle"))]
-pub use parking_lot::{Condvar, Mutex, MutexGuard};
+pub use parking_lot::{Condvar, Mutex};
 #[cfg(feature = "shuttle")]
-pub use scheduled::{Condvar, Mutex, MutexGuard, OnceLock};
+pub use scheduled::{Condvar, Mutex, OnceLock, OwnedMutexGuard};
 #[cfg(feature = "shuttle")]
 pub use shuttle::{sync::atomic, thread};
 #[cfg(not(feature = "shuttle"))]
@@ -16,6 +16,10 @@ pub use std::{
     sync::{OnceLock, atomic},
     thread,
 };
+
+/// A lock that keeps its mutex alive.
+#[cfg(not(feature = "shuttle"))]
+pub type OwnedMutexGuard<T> = parking_lot::ArcMutexGuard<parking_lot::RawMutex, T>;
 
 /// Starts a thread with a name.
 pub fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> io::Result<thread::JoinHandle<()>> {
@@ -45,15 +49,28 @@ pub fn on_threads(count: usize, name: &str, work: impl Fn() + Sync) {
 #[cfg(feature = "shuttle")]
 mod scheduled {
     use std::ops::{Deref, DerefMut};
-    use std::sync::PoisonError;
+    use std::sync::{Arc, PoisonError};
 
     use shuttle::sync::{Condvar as Inner, Mutex as InnerMutex, MutexGuard as InnerGuard};
 
-    #[derive(Debug, Default)]
-    pub struct Mutex<T>(InnerMutex<T>);
+    #[derive(Debug)]
+    pub struct Mutex<T> {
+        /// Empty while an [`OwnedMutexGuard`] has it.
+        value: InnerMutex<Option<T>>,
+        returned: Inner,
+    }
 
     /// Empty only while its thread waits on a condition variable.
-    pub struct MutexGuard<'a, T>(Option<InnerGuard<'a, T>>);
+    pub struct MutexGuard<'a, T> {
+        mutex: &'a Mutex<T>,
+        value: Option<InnerGuard<'a, Option<T>>>,
+    }
+
+    /// Empty only while it is dropped.
+    pub struct OwnedMutexGuard<T> {
+        mutex: Arc<Mutex<T>>,
+        value: Option<T>,
+    }
 
     #[derive(Debug, Default)]
     pub struct Condvar(Inner);
@@ -84,24 +101,52 @@ mod scheduled {
 
     impl<T> Mutex<T> {
         pub fn new(value: T) -> Self {
-            Mutex(InnerMutex::new(value))
+            Mutex { value: InnerMutex::new(Some(value)), returned: Inner::new() }
         }
 
         pub fn lock(&self) -> MutexGuard<'_, T> {
-            MutexGuard(Some(self.0.lock().unwrap_or_else(PoisonError::into_inner)))
+            let value = self.value.lock().unwrap_or_else(PoisonError::into_inner);
+            MutexGuard { mutex: self, value: Some(self.with_value(value)) }
+        }
+
+        fn with_value<'a>(&'a self, mut value: InnerGuard<'a, Option<T>>) -> InnerGuard<'a, Option<T>> {
+            while value.is_none() {
+                value = self.returned.wait(value).unwrap_or_else(PoisonError::into_inner);
+            }
+            value
         }
 
         pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-            self.0.try_lock().ok().map(|guard| MutexGuard(Some(guard)))
+            let value = self.value.try_lock().ok().filter(|value| value.is_some());
+            value.map(|value| MutexGuard { mutex: self, value: Some(value) })
         }
 
         /// Does not wait.
-        pub fn try_lock_until(&self, _deadline: std::time::Instant) -> Option<MutexGuard<'_, T>> {
-            self.try_lock()
+        pub fn try_lock_arc_until(
+            self: &Arc<Self>,
+            _deadline: std::time::Instant,
+        ) -> Option<OwnedMutexGuard<T>> {
+            let value = self.value.try_lock().ok()?.take()?;
+            Some(OwnedMutexGuard { mutex: Arc::clone(self), value: Some(value) })
         }
 
+        #[allow(clippy::expect_used)]
         pub fn into_inner(self) -> T {
-            self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+            let value = self.value.into_inner().unwrap_or_else(PoisonError::into_inner);
+            value.expect("a guard that has the value keeps the mutex alive")
+        }
+    }
+
+    impl<T: Default> Default for Mutex<T> {
+        fn default() -> Self {
+            Mutex::new(T::default())
+        }
+    }
+
+    impl<T> Drop for OwnedMutexGuard<T> {
+        fn drop(&mut self) {
+            *self.mutex.value.lock().unwrap_or_else(PoisonError::into_inner) = self.value.take();
+            self.mutex.returned.notify_all();
         }
     }
 
@@ -115,14 +160,31 @@ mod scheduled {
     impl<T> Deref for MutexGuard<'_, T> {
         type Target = T;
         fn deref(&self) -> &T {
-            self.0.as_ref().expect("the guard is empty only during a wait")
+            let value = self.value.as_ref().expect("the guard is empty only during a wait");
+            value.as_ref().expect("a lock waits for the value")
         }
     }
 
     #[allow(clippy::expect_used)]
     impl<T> DerefMut for MutexGuard<'_, T> {
         fn deref_mut(&mut self) -> &mut T {
-            self.0.as_mut().expect("the guard is empty only during a wait")
+            let value = self.value.as_mut().expect("the guard is empty only during a wait");
+            value.as_mut().expect("a lock waits for the value")
+        }
+    }
+
+    #[allow(clippy::expect_used)]
+    impl<T> Deref for OwnedMutexGuard<T> {
+        type Target = T;
+        fn deref(&self) -> &T {
+            self.value.as_ref().expect("the guard is empty only while it is dropped")
+        }
+    }
+
+    #[allow(clippy::expect_used)]
+    impl<T> DerefMut for OwnedMutexGuard<T> {
+        fn deref_mut(&mut self) -> &mut T {
+            self.value.as_mut().expect("the guard is empty only while it is dropped")
         }
     }
 
@@ -132,8 +194,9 @@ mod scheduled {
         }
 
         pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-            if let Some(inner) = guard.0.take() {
-                guard.0 = Some(self.0.wait(inner).unwrap_or_else(PoisonError::into_inner));
+            if let Some(value) = guard.value.take() {
+                let value = self.0.wait(value).unwrap_or_else(PoisonError::into_inner);
+                guard.value = Some(guard.mutex.with_value(value));
             }
         }
 

@@ -134,9 +134,9 @@ fn needs_escape(character: char) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
+    use crate::array::{Blocking, Readahead, ReplyBuffer};
+    use crate::cancellation::Cancellation;
     use crate::codec::vlen::Vlen;
-    use crate::formats::virtual_file::ReadMode;
-    use crate::memory::ReplyBuffer;
     use crate::metadata::parse_v2_array;
     use crate::store::{MemoryStore, Store};
     use proptest::prelude::*;
@@ -182,9 +182,9 @@ mod tests {
         let made = companion.make()?;
         assert_eq!(made.version, companion.version()?);
         assert_eq!(made.file.reserved_bytes(), made.file.size_bytes());
-        let (mut buffer, mode) =
-            (ReplyBuffer::default(), ReadMode { may_block: false, is_direct: true, prefetch: false });
-        let read = made.file.read(&made.file.reader(), (0, u32::MAX), &mut buffer, mode)?.unwrap();
+        let (mut buffer, never) = (ReplyBuffer::default(), Cancellation::never());
+        let reader = made.file.reader(Readahead::Off);
+        let read = made.file.read(&reader, (0, u32::MAX), &mut buffer, Blocking::No, &never)?.unwrap();
         Ok(String::from_utf8(read.to_vec()).unwrap())
     }
 

@@ -1,8 +1,7 @@
 //! The memory of long buffers: decoded and encoded chunks, buffers between codecs, parts of objects on their way into a
 //! file.
 //!
-//! [`Buffer`] is one such buffer. `pool.rs` keeps idle memory under one limit for the whole process. [`ReplyBuffer`] is a thread's
-//! buffer for replies to the kernel. Uses `sys`.
+//! [`Buffer`] is one such buffer. `pool.rs` keeps idle memory under one limit for the whole process. Uses `sys`.
 //!
 //! Invariants:
 //! - Idle memory never exceeds the limit, however many threads, arrays and codecs there are.
@@ -10,8 +9,6 @@
 
 mod buffer;
 mod pool;
-mod reply_buffer;
 
 pub use buffer::{Buffer, MIN_PAGES_BYTES};
 pub use pool::limit_idle_bytes;
-pub use reply_buffer::ReplyBuffer;

@@ -40,7 +40,7 @@ fn kind(error: &Error) -> usize {
         Error::Unsupported { .. } => 2,
         Error::Store { .. } => 3,
         Error::Changed { .. } | Error::Stale { .. } => 4,
-        Error::TimedOut { .. } => 5,
+        Error::TimedOut { .. } | Error::Cancelled { .. } => 5,
         Error::TooLarge { .. }
         | Error::Unencodable { .. }
         | Error::InvalidValue(_)

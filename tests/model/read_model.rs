@@ -9,6 +9,7 @@ use crate::support::library::LAYOUTS;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use zarrfs::cancellation::Cancellation;
 use zarrfs::mount::fs::FileSystem;
 use zarrfs::mount::fs::error::Blocking;
 use zarrfs::mount::fs::inode::ROOT;
@@ -333,14 +334,16 @@ fn check(case: &Case) {
     let files = FileSystem::new(Arc::new(options), Arc::new(case.store(&array)));
     let found = files.lookup(ROOT, "a", Blocking::Yes).unwrap().attributes;
     assert_eq!(found.size_bytes, expected.len() as u64);
-    let handle = files.open(found.inode, libc::O_RDONLY).unwrap().handle;
+    let handle = files.open(found.inode, libc::O_RDONLY, &Cancellation::never()).unwrap().handle;
     let mut buffer = Default::default();
-    let whole = files.read(handle, 0, expected.len() as u32 + 10, &mut buffer).unwrap();
+    let whole =
+        files.read(handle, 0, expected.len() as u32 + 10, &mut buffer, &Cancellation::never()).unwrap();
     assert!(*whole == *expected, "the whole file differs");
     for &(from, length) in &case.reads {
         let offset = usize::from(from) % (expected.len() + 2);
         let length = usize::from(length) % (expected.len() + 5);
-        let read = files.read(handle, offset as u64, length as u32, &mut buffer).unwrap();
+        let read =
+            files.read(handle, offset as u64, length as u32, &mut buffer, &Cancellation::never()).unwrap();
         let end = (offset + length).min(expected.len());
         assert!(*read == expected[offset.min(end)..end], "{length} bytes at {offset}");
     }

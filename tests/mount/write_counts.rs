@@ -17,6 +17,7 @@ use crate::support::uneven::{v3, write_arrays};
 use crate::support::{Numbers, say};
 use serde_json::json;
 use tempfile::TempDir;
+use zarrfs::cancellation::Cancellation;
 use zarrfs::mount::fs::FileSystem;
 use zarrfs::mount::fs::error::Blocking;
 use zarrfs::mount::fs::inode::ROOT;
@@ -194,7 +195,7 @@ fn writing_all_of_a_file_opens_no_object() {
     for name in names {
         for round in 0..2 {
             let found = fs.lookup(ROOT, name, Blocking::Yes).unwrap().attributes;
-            let handle = fs.open(found.inode, libc::O_WRONLY).unwrap().handle;
+            let handle = fs.open(found.inode, libc::O_WRONLY, &Cancellation::never()).unwrap().handle;
             counting.take_opened();
             let bytes = data(found.size_bytes, round);
             for from in (0..bytes.len()).step_by(1000).rev() {

@@ -117,16 +117,6 @@ pub struct ChunkCache {
     pub counters: Counters,
 }
 
-/// The result of [`ChunkCache::peek`].
-pub enum Peek {
-    /// Cached, and validated in this epoch.
-    Fresh(Content),
-    /// Cached, but not compared with the store in this epoch.
-    Old,
-    /// Not cached.
-    Missing,
-}
-
 impl ChunkCache {
     /// A cache that holds at most `limit_bytes`.
     pub fn new(limit_bytes: u64) -> Self {
@@ -146,15 +136,20 @@ impl ChunkCache {
         self.state.lock().weight_bytes
     }
 
-    /// Looks without loading. A fresh entry becomes the most recently used.
-    pub fn peek(&self, key: Key, epoch: u64) -> Peek {
-        match self.state.lock().entries.get_mut(&key) {
-            Some(entry) if entry.version.epoch >= epoch => {
+    /// Looks for several keys without loading, and calls `each` with the content of those that are cached and were
+    /// validated in this epoch. They become the most recently used.
+    pub fn peek<T>(
+        &self,
+        keys: impl IntoIterator<Item = (T, Key)>,
+        epoch: u64,
+        mut each: impl FnMut(T, Content),
+    ) {
+        let mut state = self.state.lock();
+        for (name, key) in keys {
+            if let Some(entry) = state.entries.get_mut(&key).filter(|entry| entry.version.epoch >= epoch) {
                 entry.is_demoted = false;
-                Peek::Fresh(entry.content.clone())
+                each(name, entry.content.clone());
             }
-            Some(_) => Peek::Old,
-            None => Peek::Missing,
         }
     }
 

@@ -1,10 +1,12 @@
 //! Index arithmetic of a flat file and its chunks. No I/O, and no state.
 //!
 //! [`grid`] finds the chunks that a range touches. [`strips`] cuts chunks into the parts that are read and cached by
-//! themselves. [`strided_copy`] copies between a chunk and a range. [`byte_ranges`] records which bytes of a chunk were
+//! themselves. [`copy_plan`]
+//! has all that one request touches. [`strided_copy`] copies between a chunk and a range. [`byte_ranges`] records which bytes of a chunk were
 //! written. Uses nothing else of `array`.
 
 pub mod byte_ranges;
+pub mod copy_plan;
 pub mod grid;
 #[cfg(test)]
 #[allow(clippy::expect_used)]

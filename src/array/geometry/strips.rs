@@ -127,11 +127,7 @@ impl Strips {
 
     /// The number of the slab that holds a byte of the file. From the end of the file on, the number of slabs.
     pub fn slab_at(&self, slab: Slab, offset: u64) -> u64 {
-        let strip = if offset < self.grid.size_bytes() { self.grid.chunk_at(offset) } else { None };
-        match strip {
-            Some(strip) => strip / slab.strips,
-            None => self.grid.chunks().div_ceil(slab.strips),
-        }
+        slab_at(&self.grid, slab, offset)
     }
 }
 
@@ -144,11 +140,33 @@ pub fn slab(grid: &Grid) -> Option<Slab> {
     if grid.chunks() == 0 {
         return None;
     }
-    // Before the first axis with chunks longer than one element, each chunk is visited once.
-    let first = grid.axes().iter().position(|axis| axis.longest() > 1 && axis.extent() > 1);
-    let later = first.map_or(&[][..], |first| grid.axes().get(first + 1..).unwrap_or(&[]));
+    let (_, later) = grid.axes().split_at(slab_axes(grid));
     let strips: u64 = later.iter().map(|axis| axis.count()).product();
     Some(Slab { strips, bytes: strips.saturating_mul(chunk_bytes(grid)) })
+}
+
+/// How many axes number the slabs: those up to the first one with chunks longer than one element. Before it, each chunk is
+/// visited once.
+fn slab_axes(grid: &Grid) -> usize {
+    let first = grid.axes().iter().position(|axis| axis.longest() > 1 && axis.extent() > 1);
+    first.map_or(grid.axes().len(), |first| first + 1)
+}
+
+/// The number of the slab that holds a byte of the file. From the end of the file on, the number of slabs. A slab is
+/// contiguous in the file, so this takes no walk over the grid.
+pub fn slab_at(grid: &Grid, slab: Slab, offset: u64) -> u64 {
+    if offset >= grid.size_bytes() {
+        return grid.chunks().div_ceil(slab.strips);
+    }
+    let (axes, later) = grid.axes().split_at(slab_axes(grid));
+    let row_bytes = later.iter().map(Axis::extent).product::<u64>() * grid.item_bytes();
+    let (mut row, mut number, mut slabs) = (offset / row_bytes, 0, 1);
+    for axis in axes.iter().rev() {
+        number += slabs * axis.locate(row % axis.extent()).index;
+        slabs *= axis.count();
+        row /= axis.extent();
+    }
+    number
 }
 
 /// The axes, cut into strips of whole blocks so that a slab takes at most `target_bytes` if possible.
@@ -224,6 +242,12 @@ mod tests {
         ) {
             let chunks = grid(&shape, &chunk_shape, item);
             let strips = Strips::new(&chunks, limit_bytes, block_bytes);
+            if let Some(slab) = strips.slab() {
+                for offset in 0..chunks.size_bytes() {
+                    let strip = strips.grid().chunk_at(offset).unwrap_or(0);
+                    prop_assert_eq!(strips.slab_at(slab, offset), strip / slab.strips);
+                }
+            }
             let mut seen = 0;
             for chunk in 0..chunks.chunks() {
                 let of_chunk = strips.of_chunk(chunk);

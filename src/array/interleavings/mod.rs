@@ -7,7 +7,7 @@
 
 mod accepted;
 mod cache;
-mod gathered;
+mod replies;
 mod served;
 mod write_back;
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::array::interleavings::write_back::{FILL, LENGTH, Scene, each_form};
 use crate::array::sync::thread;
+use crate::cancellation::Cancellation;
 
 /// Readers, writers and the timer of one mount: none of their work looks like another program's change.
 #[test]
@@ -11,7 +12,7 @@ fn own_replacements_are_no_change() {
     each_form(|form| {
         let scene = Scene::new(form, 3);
         let array = &scene.array;
-        array.revalidate().unwrap();
+        array.revalidate(&Cancellation::never()).unwrap();
         thread::scope(|scope| {
             scope.spawn(move || {
                 for value in 1..=3 {
@@ -29,12 +30,15 @@ fn own_replacements_are_no_change() {
             }
             scope.spawn(move || {
                 for _ in 0..3 {
-                    assert!(array.revalidate().unwrap(), "pages are dropped without a reason");
+                    assert!(
+                        array.revalidate(&Cancellation::never()).unwrap(),
+                        "pages are dropped without a reason"
+                    );
                 }
             });
             scope.spawn(|| scene.engine.store_settled(Duration::ZERO));
         });
-        assert!(array.revalidate().unwrap(), "pages are dropped without a reason");
+        assert!(array.revalidate(&Cancellation::never()).unwrap(), "pages are dropped without a reason");
         let mut expected = [FILL; LENGTH];
         expected[3..9].fill(3);
         scene.end(&expected);

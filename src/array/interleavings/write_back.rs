@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::array::interleavings::{explore, schedules};
 use crate::array::sync::thread;
 use crate::array::{Array, Engine, Layout};
+use crate::cancellation::Cancellation;
 use crate::error::{Error, Result};
 use crate::metadata::{Document, parse_v3};
 use crate::store::{
@@ -205,13 +206,15 @@ pub(in crate::array) fn write(array: &Array, offset: u64, data: &[u8]) {
 
 /// Does the same, and calls `tell` as early as the adapter replies.
 pub(in crate::array) fn write_and_tell(array: &Array, offset: u64, data: &[u8], tell: impl Fn()) {
-    let accept = || {
-        tell();
-        Ok::<(), Error>(())
-    };
-    if !array.try_write(offset, data, accept).unwrap() {
-        array.write_at(offset, data).unwrap();
-        tell();
+    match array.try_begin_write(offset, data).unwrap() {
+        Some(pending) => {
+            tell();
+            pending.copy();
+        }
+        None => {
+            array.write_at(offset, data).unwrap();
+            tell();
+        }
     }
 }
 
@@ -272,7 +275,7 @@ fn a_reader_never_goes_back() {
                 // These reads evict entries and validate others again.
                 let mut out = [0; 8];
                 array.read_at(8, &mut out).unwrap();
-                array.revalidate().unwrap();
+                array.revalidate(&Cancellation::never()).unwrap();
                 array.read_at(0, &mut out).unwrap();
             });
             scope.spawn(|| scene.engine.store_settled(Duration::ZERO));
@@ -299,7 +302,10 @@ fn kept_pages_match_the_store() {
         scene.store.now.put(&key, old).unwrap();
         let store: Arc<dyn Store> = scene.store.clone();
         let array = open(&scene.engine, &store, "a");
-        assert!(!array.revalidate().unwrap() && array.revalidate().unwrap());
+        assert!(
+            !array.revalidate(&Cancellation::never()).unwrap()
+                && array.revalidate(&Cancellation::never()).unwrap()
+        );
         let read = || {
             let mut out = [0; 2];
             array.read_at(0, &mut out).unwrap();
@@ -309,7 +315,7 @@ fn kept_pages_match_the_store() {
             let early = scope.spawn(read);
             let opener = scope.spawn(|| {
                 scene.store.now.put(&key, new.1).unwrap();
-                (array.revalidate().unwrap(), read())
+                (array.revalidate(&Cancellation::never()).unwrap(), read())
             });
             let (is_kept, late) = opener.join().unwrap();
             assert_eq!(late, 2);

@@ -1,6 +1,6 @@
 //! Holes of the flat file, for SEEK_HOLE and SEEK_DATA.
 //!
-//! Uses its neighbours in `array`, `error` and `request`. The file is cut into tiles of whole rows of chunks. A tile
+//! Uses its neighbours in `array`, `error` and `cancellation`. The file is cut into tiles of whole rows of chunks. A tile
 //! with no stored object is part of a hole. Reporting a hole as data is always allowed; the reverse never is.
 //!
 //! Invariant: a hole begins and ends at page boundaries (or at the end of the file), whatever offset was asked for.
@@ -9,10 +9,10 @@ use std::cell::Cell;
 use std::collections::HashSet;
 use std::ops::Range;
 
-use crate::array::geometry::strips::{Slab, slab};
+use crate::array::geometry::strips::{Slab, slab, slab_at};
 use crate::array::{Array, Inner};
+use crate::cancellation::Cancellation;
 use crate::error::Result;
-use crate::request;
 
 /// Shorter holes are not reported.
 const MIN_HOLE_BYTES: u64 = 1 << 20;
@@ -25,6 +25,7 @@ const MAX_CHUNKS: u64 = 1 << 22;
 /// The file as tiles of rows of chunks.
 struct Tiles<'a> {
     inner: &'a Inner,
+    cancellation: &'a Cancellation,
     /// Chunks of one row.
     slab: Slab,
     /// Rows of one tile.
@@ -37,12 +38,12 @@ struct Tiles<'a> {
 impl Array {
     /// The first byte from `offset` on that may differ from zero. `None` if there is none before the end of the file.
     /// Blocks on the store.
-    pub fn next_data(&self, offset: u64) -> Result<Option<u64>> {
+    pub fn next_data(&self, offset: u64, cancellation: &Cancellation) -> Result<Option<u64>> {
         let size = self.size_bytes();
         if offset >= size {
             return Ok(None);
         }
-        let Some(tiles) = self.tiles() else { return Ok(Some(offset)) };
+        let Some(tiles) = self.tiles(cancellation) else { return Ok(Some(offset)) };
         let mut at = offset;
         while at < size {
             match tiles.hole(tiles.tile_of(at))? {
@@ -55,12 +56,12 @@ impl Array {
 
     /// The first byte from `offset` on that lies in a hole, or the end of the file, which counts as a hole. `None` past
     /// the end. Blocks on the store.
-    pub fn next_hole(&self, offset: u64) -> Result<Option<u64>> {
+    pub fn next_hole(&self, offset: u64, cancellation: &Cancellation) -> Result<Option<u64>> {
         let size = self.size_bytes();
         if offset >= size {
             return Ok(None);
         }
-        let Some(tiles) = self.tiles() else { return Ok(Some(size)) };
+        let Some(tiles) = self.tiles(cancellation) else { return Ok(Some(size)) };
         for tile in tiles.tile_of(offset)..tiles.count() {
             if let Some(hole) = tiles.hole(tile)?
                 && offset < hole.end
@@ -73,13 +74,14 @@ impl Array {
 
     /// `None` if no hole may be reported: a missing chunk is not zero, or the array has a writer. Pages of a memory map
     /// that the kernel holds are not known here.
-    fn tiles(&self) -> Option<Tiles<'_>> {
+    fn tiles<'a>(&'a self, cancellation: &'a Cancellation) -> Option<Tiles<'a>> {
         let inner = &*self.inner;
         if self.has_writers() || self.is_dirty() || inner.fill.iter().any(|&byte| byte != 0) {
             return None;
         }
         let slab = slab(&inner.grid)?;
-        let mut tiles = Tiles { inner, slab, slabs: 1, looks: Cell::new(0), chunks: Cell::new(0) };
+        let mut tiles =
+            Tiles { inner, cancellation, slab, slabs: 1, looks: Cell::new(0), chunks: Cell::new(0) };
         let row_bytes = tiles.slab_range(0).end.max(1);
         tiles.slabs = (MIN_HOLE_BYTES + 2 * PAGE_BYTES).div_ceil(row_bytes);
         Some(tiles)
@@ -119,8 +121,7 @@ impl Tiles<'_> {
     }
 
     fn tile_of(&self, offset: u64) -> u64 {
-        let chunk = self.inner.grid.chunk_at(offset).unwrap_or(0);
-        chunk / self.slab.strips.max(1) / self.slabs
+        slab_at(&self.inner.grid, self.slab, offset) / self.slabs
     }
 
     /// The part of a tile that is a hole: whole pages, but up to the boundary if the neighbour is missing, too.
@@ -156,7 +157,7 @@ impl Tiles<'_> {
             let looks = self.looks.get();
             self.looks.set(looks + 1);
             let key = source.key(&self.inner.load_context(), &index)?;
-            request::check(&key)?;
+            self.cancellation.check(&key)?;
             if looks >= MAX_LOOKS || self.inner.store.head(&key)?.is_some() {
                 return Ok(false);
             }
@@ -196,27 +197,33 @@ mod tests {
 
     #[test]
     fn missing_rows_are_page_aligned_holes() {
-        let array = array(0, &["c/2/1"]);
+        let (array, never) = (array(0, &["c/2/1"]), &Cancellation::never());
         // Rows of chunks 2 and 3 are the second tile: 1.6 to 3.2 MB, not aligned to pages.
-        assert_eq!(array.next_hole(0).unwrap(), Some(0));
-        assert_eq!(array.next_data(0).unwrap(), Some(1_597_440));
-        assert_eq!(array.next_data(1_597_440).unwrap(), Some(1_597_440));
-        assert_eq!(array.next_hole(1_597_440).unwrap(), Some(3_203_072));
-        assert_eq!(array.next_hole(2_000_000).unwrap(), Some(3_203_072));
-        assert_eq!(array.next_data(3_203_072).unwrap(), None, "the hole reaches the end");
-        assert_eq!(array.next_hole(3_999_999).unwrap(), Some(3_999_999));
-        assert_eq!((array.next_hole(4_000_000).unwrap(), array.next_data(4_000_000).unwrap()), (None, None));
+        assert_eq!(array.next_hole(0, never).unwrap(), Some(0));
+        assert_eq!(array.next_data(0, never).unwrap(), Some(1_597_440));
+        assert_eq!(array.next_data(1_597_440, never).unwrap(), Some(1_597_440));
+        assert_eq!(array.next_hole(1_597_440, never).unwrap(), Some(3_203_072));
+        assert_eq!(array.next_hole(2_000_000, never).unwrap(), Some(3_203_072));
+        assert_eq!(array.next_data(3_203_072, never).unwrap(), None, "the hole reaches the end");
+        assert_eq!(array.next_hole(3_999_999, never).unwrap(), Some(3_999_999));
+        assert_eq!(
+            (array.next_hole(4_000_000, never).unwrap(), array.next_data(4_000_000, never).unwrap()),
+            (None, None)
+        );
     }
 
     #[test]
     fn a_nonzero_fill_value_is_data() {
-        let array = array(1, &[]);
-        assert_eq!((array.next_data(5).unwrap(), array.next_hole(5).unwrap()), (Some(5), Some(4_000_000)));
+        let (array, never) = (array(1, &[]), &Cancellation::never());
+        assert_eq!(
+            (array.next_data(5, never).unwrap(), array.next_hole(5, never).unwrap()),
+            (Some(5), Some(4_000_000))
+        );
     }
 
     #[test]
     fn an_array_without_chunks_is_one_hole() {
-        let array = array(0, &[]);
-        assert_eq!((array.next_data(0).unwrap(), array.next_hole(7).unwrap()), (None, Some(7)));
+        let (array, never) = (array(0, &[]), &Cancellation::never());
+        assert_eq!((array.next_data(0, never).unwrap(), array.next_hole(7, never).unwrap()), (None, Some(7)));
     }
 }

@@ -66,9 +66,8 @@ fn write_and_read_back(compressor: Value) {
             content.chunks(1 << 20).enumerate().take(if cache_limit_bytes == 0 { 2 } else { 64 })
         {
             let offset = (number << 20) as u64;
-            array.read_by(&reader, offset, &mut out).unwrap();
-            assert!(out == piece, "{offset} with a cache of {cache_limit_bytes}");
-            array.note_read(&reader, offset, offset + out.len() as u64);
+            let read = array.read_for(&reader, offset..offset + (1 << 20)).unwrap();
+            assert!(read == piece, "{offset} with a cache of {cache_limit_bytes}");
         }
         let amplification = engine.counters().decoded_bytes / SIZE_BYTES as u64;
         assert!(cache_limit_bytes == 0 || amplification <= 8, "{amplification}");
@@ -112,13 +111,11 @@ fn consumed_slabs_are_not_decoded_again() {
     array.close_for_writing();
     // Room for a few slabs of 4 MiB.
     let (engine, array) = open(&store, 24 << 20, 0);
-    let mut out = vec![0; 1 << 20];
     for part in [48..64, 16..32, 32..48, 0..16] {
         let reader = Reader::default();
         for number in part {
             let offset = number << 20;
-            array.read_by(&reader, offset, &mut out).unwrap();
-            array.note_read(&reader, offset, offset + (1 << 20));
+            array.read_for(&reader, offset..offset + (1 << 20)).unwrap();
         }
     }
     let more = engine.counters().decoded_bytes - SIZE_BYTES as u64;

@@ -1,450 +1,286 @@
 //! Reading: from a range of the flat file to strips of chunks, and back with their bytes.
 //!
-//! Uses its neighbours in `array`, `store`, `error`, `memory` and `request`.
+//! Uses its neighbours in `array`, `error`, `memory` and `cancellation`. `request.rs`, one level up, begins here with a
+//! plan ([`ReadPlan`]) of what a request touches.
 //!
 //! Invariants: a read returns all of its range or fails. A chunk that cannot be read is an error; only a missing chunk
-//! is fill value. A read holds at most [`Inner::batch_strips`] strips at a time.
+//! is fill value. A read holds at most [`Inner::batch_strips`] strips at a time, or what the cache has already.
 
 pub mod holes;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic)]
 mod large_tests;
+pub mod plan;
+pub mod reply_buffer;
+pub mod revalidate;
+pub mod strips;
 pub mod uncompressed;
 
-use std::collections::HashMap;
-use std::ops::{ControlFlow, Deref, Range};
-use std::sync::{Arc, Weak};
-use std::time::SystemTime;
+use std::ops::Range;
+use std::sync::Arc;
 
-use crate::array::cache::{Content, Key, Loaded, Peek, Version};
-use crate::array::geometry::strided_copy::{CopyBatch, StridedCopy};
-use crate::array::geometry::strips::{StripExtent, Strips};
-use crate::array::source::LoadContext;
-use crate::array::source::resumable_decoders::MAX_DECODERS;
-use crate::array::sync::Mutex;
+use crate::array::cache::Content;
+use crate::array::geometry::copy_plan::{CopyPlan, MAX_COPIES};
+use crate::array::geometry::strided_copy::CopyBatch;
+use crate::array::geometry::strips::Strips;
+use crate::array::read::plan::ReadPlan;
+use crate::array::read::reply_buffer::CachedSlice;
 use crate::array::sync::atomic::Ordering;
 use crate::array::write::Present;
-use crate::array::{Array, Inner, Reader};
-use crate::error::{Error, Result};
-use crate::memory::Buffer;
-use crate::request;
+use crate::array::{Array, Blocking, Inner};
+#[cfg(test)]
+use crate::array::{ReadRequest, Reader, ReplyBuffer};
+use crate::cancellation::Cancellation;
+use crate::error::Result;
 
-/// Bytes of a cached strip. They stay in memory while this value lives.
-pub struct CachedSlice {
-    buffer: Arc<Buffer>,
-    range: Range<usize>,
+/// How a range is read.
+#[derive(Clone, Copy)]
+pub(in crate::array) struct Access<'a> {
+    /// Whether the read may wait for the store.
+    pub blocking: Blocking,
+    /// Whether the reader goes through the array sequentially.
+    pub is_sequential: bool,
+    /// Ends the read early.
+    pub cancellation: &'a Cancellation,
 }
 
-impl CachedSlice {
-    pub(in crate::array) fn new(buffer: Arc<Buffer>, range: Range<usize>) -> Self {
-        CachedSlice { buffer, range }
-    }
-}
-
-impl Deref for CachedSlice {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        self.buffer.get(self.range.clone()).unwrap_or_default()
-    }
-}
-
-/// A read of more copies goes to a thread that may wait: a session thread has other requests to serve.
-pub(in crate::array) const MAX_COPIES_WITHOUT_WAITING: usize = 4096;
-
-/// Marks cache keys of strips that are smaller than chunks. Shards are never nested so deep.
-const STRIP_LEVEL: u32 = u32::MAX;
-/// How many objects a remote store is asked for before the request's deadline is looked at again.
-const BATCH_OBJECTS: usize = 512;
+/// What a read has found, by the places of strips in its plan.
+type Found = Vec<Option<Present>>;
 
 impl Array {
-    /// Fills `out` from `offset`. The range must lie in the file. Blocks on the store. A failure anywhere in the range
-    /// fails the read.
+    /// Fills `out` from `offset`, for a caller that reads here and there. The range must lie in the file. Blocks on the
+    /// store. A failure anywhere in the range fails the read.
     pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
-        self.read(offset, out, false)
+        let range = self.range(offset, out.len())?;
+        let cancellation = Cancellation::never();
+        let access = Access { blocking: Blocking::Yes, is_sequential: false, cancellation: &cancellation };
+        Inner::read(&self.inner, range, &mut ReadPlan::default(), out, access).map(drop)
     }
 
-    /// Like [`Array::read_at`], for a reader that [`Array::note_read`] follows.
-    pub fn read_by(&self, reader: &Reader, offset: u64, out: &mut [u8]) -> Result<()> {
-        self.read(offset, out, reader.is_sequential())
+    /// Like [`Array::read_at`], without waiting. Returns `false` if that cannot be.
+    #[cfg(test)]
+    pub(in crate::array) fn try_read(&self, offset: u64, out: &mut [u8]) -> bool {
+        let range = offset..offset + out.len() as u64;
+        let cancellation = Cancellation::never();
+        let access = Access { blocking: Blocking::No, is_sequential: false, cancellation: &cancellation };
+        Inner::read(&self.inner, range, &mut ReadPlan::default(), out, access).is_ok_and(|is_read| is_read)
     }
 
-    fn read(&self, offset: u64, out: &mut [u8], is_sequential: bool) -> Result<()> {
-        let end = offset.checked_add(out.len() as u64);
-        if end.is_none_or(|end| end > self.size_bytes()) {
-            return Err(self.past_the_end(offset, out.len()));
-        }
-        if out.is_empty() {
-            return Ok(()); // of an array without chunks, perhaps
-        }
-        let inner = &self.inner;
-        if inner.source.is_raw() && !(inner.writing.is_written.load(Ordering::Acquire) && inner.is_dirty()) {
-            return inner.read_raw(offset, out);
-        }
-        let grid = inner.strips_at(offset).grid();
-        let most = inner.batch_strips();
-        let mut next = 0;
-        loop {
-            let strips = grid.lowest_chunks(offset, out.len() as u64, next, most);
-            let (Some(&first), Some(&last)) = (strips.first(), strips.last()) else { return Ok(()) };
-            next = last + 1;
-            // A chunk that is stored between the lookup and the copy is in the cache or the store afterwards.
-            loop {
-                let contents = Inner::fetch(inner, &strips, is_sequential)?;
-                if inner.copy_out((offset, first..next), out, |strip| contents.get(&strip), true) {
-                    break;
-                }
-            }
-            if strips.len() < most {
-                return Ok(());
+    /// Reads for a reader as the mount does: without waiting if possible, else with the plan of that try.
+    #[cfg(test)]
+    pub(in crate::array) fn read_for(&self, reader: &Reader, range: Range<u64>) -> Result<Vec<u8>> {
+        let mut buffer = ReplyBuffer::default();
+        let cancellation = Cancellation::never();
+        for blocking in [Blocking::No, Blocking::Yes] {
+            let request = ReadRequest { reader, range: range.clone(), blocking, cancellation: &cancellation };
+            if let Some(data) = self.read(&request, &mut buffer)? {
+                return Ok(data.to_vec());
             }
         }
+        unreachable!("a read that may block waits")
     }
 
-    /// Like [`Array::read_at`], but only if the cache has every chunk, or the system's page cache has the uncompressed
-    /// bytes. Otherwise returns `false`, and `out` is undefined. Never blocks on the store.
-    pub fn try_read(&self, offset: u64, out: &mut [u8]) -> bool {
-        self.inner.try_read(offset, out)
-    }
-
-    /// The bytes of a range without a copy, if they are contiguous in one cached strip. Never blocks on the store.
-    pub fn lend(&self, offset: u64, length: u64) -> Option<CachedSlice> {
-        let inner = &self.inner;
-        let strips = inner.strips.get()?;
-        let mut found = None;
-        // The first copy decides: it covers the whole range, or there are more.
-        let _ = strips.grid().for_each_copy(offset, length, &mut |copy: &StridedCopy<'_>| {
-            if copy.loops.is_empty() && copy.run as u64 == length {
-                found = Some((copy.chunk, copy.chunk_offset..copy.chunk_offset + copy.run));
-            }
-            Err(())
-        });
-        let (strip, range) = found?;
-        if inner.writing.is_written.load(Ordering::Acquire)
-            && inner.present_dirty(strips.extent_of(strip).chunk).is_some()
-        {
-            return None;
-        }
-        let epoch = inner.epoch.load(Ordering::Acquire);
-        match inner.engine.cache.peek(inner.strip_key(strip), epoch) {
-            Peek::Fresh(Content::Chunk(buffer)) if range.end <= buffer.len() => {
-                inner.engine.cache.counters.hits.fetch_add(1, Ordering::Relaxed);
-                Some(CachedSlice { buffer, range })
-            }
-            _ => None,
-        }
-    }
-
-    /// Compares every object that readers have seen with the store, for open(2). `true`: nothing has changed, and the
-    /// kernel's pages of the file are still right. `false`: something changed, or too many objects were read to tell;
-    /// from now on every cached chunk is compared with the store before use.
-    pub fn revalidate(&self) -> Result<bool> {
-        let inner = &self.inner;
-        let Some(keys) = inner.served.look() else {
-            inner.look_afresh();
-            return Ok(false);
-        };
-        let changed = Inner::changed(inner, keys)?;
-        // Write-back or a reader may have found another program's version meanwhile.
-        if changed.is_empty() && inner.served.is_complete() {
-            return Ok(true);
-        }
-        inner.look_afresh();
-        inner.served.forget(&changed);
-        Ok(false)
-    }
-
-    /// When another program made the newest change of chunks that was seen, by a reader or by [`Array::revalidate`].
-    pub fn changed_at(&self) -> Option<SystemTime> {
-        self.inner.served.changed_at()
+    /// The range of `length` bytes from `offset`, if it lies in the file.
+    pub(in crate::array) fn range(&self, offset: u64, length: usize) -> Result<Range<u64>> {
+        let end = offset.checked_add(length as u64).filter(|&end| end <= self.size_bytes());
+        end.map(|end| offset..end).ok_or_else(|| self.past_the_end(offset, length))
     }
 }
 
 impl Inner {
-    /// See the method of [`Array`].
-    pub(in crate::array) fn try_read(&self, offset: u64, out: &mut [u8]) -> bool {
-        let end = offset.checked_add(out.len() as u64);
-        if end.is_none_or(|end| end > self.grid.size_bytes()) {
-            return false;
+    /// Fills `out` with a range, which lies in the file. `Ok(false)`, only if the read must not block: it would have to
+    /// wait; then `out` is undefined, and the plan is kept for the blocking retry.
+    pub(in crate::array) fn read(
+        inner: &Arc<Inner>,
+        range: Range<u64>,
+        plan: &mut ReadPlan,
+        out: &mut [u8],
+        access: Access<'_>,
+    ) -> Result<bool> {
+        if range.is_empty() {
+            return Ok(true); // of an array without chunks, perhaps
         }
-        if self.source.is_raw() {
-            return !self.writing.is_written.load(Ordering::Acquire) && self.read_raw_now(offset, out);
+        if !plan.prepare(inner, range, access.blocking) || !Inner::read_planned(inner, plan, out, access)? {
+            return Ok(false);
         }
+        plan.forget();
+        Ok(true)
+    }
+
+    fn read_planned(
+        inner: &Arc<Inner>,
+        plan: &mut ReadPlan,
+        out: &mut [u8],
+        access: Access<'_>,
+    ) -> Result<bool> {
+        let is_uncompressed = plan.is_uncompressed();
+        let copies = &mut plan.copies;
+        if access.blocking == Blocking::No {
+            return Ok(match is_uncompressed {
+                _ if !copies.is_complete() => false,
+                true => inner.try_read_uncompressed(copies, out),
+                false => inner.try_read_strips(copies, out),
+            });
+        }
+        let (grid, most) = match (is_uncompressed, inner.strips.get()) {
+            (false, Some(strips)) => (strips.grid(), inner.batch_strips()),
+            _ => (&inner.grid, MAX_COPIES),
+        };
+        if copies.is_complete() && copies.chunks().len() > most {
+            copies.begin_batches();
+        }
+        let mut is_planned = copies.is_complete() || copies.make_next_batch(grid, most);
+        while is_planned {
+            match is_uncompressed {
+                true => inner.read_uncompressed(copies, out, access.cancellation)?,
+                false => Inner::read_strips(inner, copies, out, access)?,
+            }
+            is_planned = copies.make_next_batch(grid, most);
+        }
+        Ok(true)
+    }
+
+    /// Copies from the cache and from dirty chunks, if they have all strips of the plan.
+    fn try_read_strips(&self, plan: &CopyPlan, out: &mut [u8]) -> bool {
         let Some(strips) = self.strips.get() else { return false };
-        let is_written = self.writing.is_written.load(Ordering::Acquire);
-        let mut found: Vec<(u64, Present)> = Vec::new();
-        let mut copies = 0;
-        let looked = strips.grid().for_each_copy(offset, out.len() as u64, &mut |copy: &StridedCopy<'_>| {
-            let strip = copy.chunk;
-            copies += 1;
-            if copies > MAX_COPIES_WITHOUT_WAITING {
-                return Err(());
-            }
-            if found.last().is_some_and(|(last, _)| *last == strip) {
-                return Ok(());
-            }
-            if is_written && let Some(dirty) = self.present_dirty(strips.extent_of(strip).chunk) {
-                found.push((strip, dirty.ok_or(())?));
-                return Ok(());
-            }
-            // The epoch is read after the dirty chunks were looked up: a chunk stored before that has already
-            // advanced the epoch.
-            let epoch = self.epoch.load(Ordering::Acquire);
-            match self.engine.cache.peek(self.strip_key(strip), epoch) {
-                Peek::Fresh(content) => found.push((strip, Present::Stored(content))),
-                Peek::Old | Peek::Missing => return Err(()),
-            }
-            Ok(())
-        });
-        if looked.is_err() {
+        let mut found = Found::new();
+        self.find(strips, plan, &mut found);
+        if found.iter().any(Option::is_none) || !self.copy_out(strips, plan, &found, out, Blocking::No) {
             return false;
         }
         self.engine.cache.counters.hits.fetch_add(found.len() as u64, Ordering::Relaxed);
-        // The copies come in the same order again.
-        let mut rest = found.as_slice();
-        let next = |strip: u64| {
-            while let [(number, present), others @ ..] = rest {
-                if *number == strip {
-                    return Some(present);
-                }
-                rest = others;
-            }
-            None
-        };
-        self.copy_out((offset, 0..u64::MAX), out, next, false)
+        true
     }
 
-    /// The keys of objects that differ from what readers received. Asks for several at a time.
-    fn changed(inner: &Arc<Inner>, keys: Vec<String>) -> Result<Vec<String>> {
-        // The threads share single objects of a local store. A remote store gets batches.
-        let batch = if inner.store.is_remote() { BATCH_OBJECTS } else { 1 };
-        let (array, count) = (Arc::clone(inner), keys.len().div_ceil(batch));
-        let outcome = Arc::new(Mutex::new((0, Ok(Vec::new()))));
-        let of_all = Arc::clone(&outcome);
-        inner.engine.workers.share(count, move |number| {
-            let Some(keys) = keys.chunks(batch).nth(number) else { return ControlFlow::Break(()) };
-            let found = changed_of(&array, keys);
-            let (looked, changed) = &mut *of_all.lock();
-            *looked += 1;
-            match (found, &mut *changed) {
-                (Err(error), _) => {
-                    *changed = Err(error);
-                    return ControlFlow::Break(());
-                }
-                (Ok(found), Ok(changed)) => changed.extend(found),
-                _ => {}
+    fn read_strips(inner: &Arc<Inner>, plan: &CopyPlan, out: &mut [u8], access: Access<'_>) -> Result<()> {
+        let strips = inner.strips_at(plan.range().start);
+        let mut found = Found::new();
+        // A chunk that is stored between the lookup and the copy is in the cache or the store afterwards.
+        loop {
+            inner.find(strips, plan, &mut found);
+            let hits = found.iter().flatten().count() as u64;
+            inner.engine.cache.counters.hits.fetch_add(hits, Ordering::Relaxed);
+            Inner::load_missing(inner, strips, plan, &mut found, access)?;
+            if inner.copy_out(strips, plan, &found, out, Blocking::Yes) {
+                return Ok(());
             }
-            ControlFlow::Continue(())
-        });
-        let (looked, changed) = std::mem::replace(&mut *outcome.lock(), (0, Ok(Vec::new())));
-        if looked < count && changed.is_ok() {
-            let stopped = std::io::Error::other("the comparison stopped early");
-            return Err(Error::store(inner.path.as_str(), "compare objects with the store", stopped));
         }
-        changed
     }
 
-    /// Makes later reads compare all earlier content with the store, or load it again.
-    fn look_afresh(&self) {
-        self.epoch.fetch_add(1, Ordering::AcqRel);
-        self.forget_bases();
+    /// What the cache and the dirty chunks have of a plan, without waiting.
+    fn find(&self, strips: &Strips, plan: &CopyPlan, found: &mut Found) {
+        found.clear();
+        found.reserve(plan.chunks().len());
+        let is_written = self.writing.is_written.load(Ordering::Acquire);
+        let mut is_of_writer = Vec::new();
+        for &strip in plan.chunks() {
+            let dirty = if is_written { self.present_dirty(strips.extent_of(strip).chunk) } else { None };
+            if is_written {
+                is_of_writer.push(dirty.is_some());
+            }
+            found.push(dirty.flatten());
+        }
+        // The epoch is read after the dirty chunks were looked up: a chunk stored before that has already advanced the
+        // epoch.
+        let epoch = self.epoch.load(Ordering::Acquire);
+        let stored = plan.chunks().iter().enumerate();
+        let stored = stored.filter(|(place, _)| !is_of_writer.get(*place).is_some_and(|is| *is));
+        let keys = stored.map(|(place, &strip)| (place, self.strip_key(strip)));
+        self.engine.cache.peek(keys, epoch, |place, content| {
+            if let Some(found) = found.get_mut(place) {
+                *found = Some(Present::Stored(content));
+            }
+        });
     }
 
-    /// The cache key of a chunk, where strips are chunks.
-    pub(in crate::array) fn chunk_key(&self, number: u64) -> Key {
-        Key { array: self.number, level: 0, number }
-    }
-
-    pub(in crate::array) fn strip_key(&self, number: u64) -> Key {
-        let is_cut = self.strips.get().is_some_and(Strips::is_cut);
-        Key { array: self.number, level: if is_cut { STRIP_LEVEL } else { 0 }, number }
-    }
-
-    /// The strips. The first read chooses them by the compression of the chunk at `offset`.
-    pub(in crate::array) fn strips_at(&self, offset: u64) -> &Strips {
-        self.strips.get_or_init(|| {
-            let chunk = self.grid.chunk_at(offset).unwrap_or(0);
-            // A missing or damaged chunk gives no block size. A reader of that chunk gets the error.
-            let block = self.source.block_bytes(&self.load_context(), &self.grid.index(chunk)).ok().flatten();
-            Strips::new(&self.grid, self.engine.cache.limit_bytes(), block)
-        })
-    }
-
-    /// Bytes of the largest strip.
-    pub(in crate::array) fn strip_bytes(&self) -> u64 {
-        let grid = self.strips.get().map_or(&self.grid, Strips::grid);
-        grid.largest_chunk_shape().iter().product::<u64>().saturating_mul(self.fill.len() as u64)
-    }
-
-    /// How many strips one read holds at a time.
-    fn batch_strips(&self) -> usize {
-        let share = self.engine.cache.limit_bytes() / 4 / self.strip_bytes().max(1);
-        (share as usize).clamp(2 * self.engine.workers.count().max(1), 256)
-    }
-
-    /// The contents of strips. Missing ones are loaded in parallel.
-    fn fetch(inner: &Arc<Inner>, numbers: &[u64], is_sequential: bool) -> Result<HashMap<u64, Present>> {
-        let epoch = inner.epoch.load(Ordering::Acquire);
-        let missing = numbers
-            .iter()
-            .copied()
-            .filter(|&strip| !inner.engine.cache.is_known(inner.strip_key(strip), epoch));
-        // This thread loads the first one itself. A zeroed chunk needs no load.
+    /// Loads the strips of a plan that were not found, in parallel.
+    fn load_missing(
+        inner: &Arc<Inner>,
+        strips: &Strips,
+        plan: &CopyPlan,
+        found: &mut Found,
+        access: Access<'_>,
+    ) -> Result<()> {
+        let is_sequential = access.is_sequential;
         let is_written = inner.writing.is_written.load(Ordering::Acquire);
-        let chunk_of = |strip: u64| inner.strips.get().map_or(strip, |strips| strips.extent_of(strip).chunk);
+        let epoch = inner.epoch.load(Ordering::Acquire);
+        let missing = plan.chunks().iter().zip(found.iter()).filter(|(_, found)| found.is_none());
+        let missing = missing
+            .map(|(&strip, _)| strip)
+            .filter(|&strip| !inner.engine.cache.is_known(inner.strip_key(strip), epoch));
         let asking = Arc::new(());
+        // This thread loads the first one itself. A zeroed chunk needs no load.
         for strip in missing.skip(1) {
-            if !(is_written && inner.present_dirty(chunk_of(strip)).is_some()) {
+            if !(is_written && inner.present_dirty(strips.extent_of(strip).chunk).is_some()) {
                 Inner::demand(inner, strip, is_sequential, Arc::downgrade(&asking));
             }
         }
-        let present = |strip: u64| match is_written {
-            true => inner.present(chunk_of(strip), || inner.strip(strip, is_sequential)),
-            false => inner.strip(strip, is_sequential).map(Present::Stored),
-        };
-        let key = inner.metadata.document_key.as_str();
-        let present = |&strip: &u64| request::check(key).and_then(|()| Ok((strip, present(strip)?)));
-        numbers.iter().map(present).collect()
-    }
-
-    /// Queues the load of a strip for a reader, which keeps `asking` alive until it has the strip.
-    fn demand(inner: &Arc<Inner>, strip: u64, is_sequential: bool, asking: Weak<()>) {
-        let task_inner = Arc::clone(inner);
-        inner.engine.workers.demand(Box::new(move || {
-            if asking.strong_count() > 0 {
-                // The reader sees a failure when it asks for the strip itself.
-                drop(task_inner.strip(strip, is_sequential));
-            }
-        }));
-    }
-
-    /// One strip, from the cache or the store. A reader that is not `is_sequential` will probably want the chunk's
-    /// other strips, too.
-    pub(in crate::array) fn strip(&self, number: u64, is_sequential: bool) -> Result<Content> {
-        let ctx = self.load_context();
-        let strip = self.strips.get().map(|strips| (strips, strips.extent_of(number)));
-        let index = self.grid.index(strip.as_ref().map_or(number, |(_, strip)| strip.chunk));
-        self.engine.cache.get(
-            self.strip_key(number),
-            ctx.epoch,
-            |object| {
-                let key = self.source.key(&ctx, &index)?;
-                Ok(ctx.version(&key)? == object)
-            },
-            || match &strip {
-                Some((strips, strip)) if strips.is_cut() => {
-                    self.load_strip(&ctx, &index, strips, strip, is_sequential)
-                }
-                _ => self.load(&ctx, &index),
-            },
-        )
-    }
-
-    fn load(&self, ctx: &LoadContext<'_>, index: &[u64]) -> Result<Loaded> {
-        let loaded = self.source.load(ctx, index)?;
-        let decoded_bytes = if let Content::Chunk(buffer) = &loaded.0 { buffer.len() } else { 0 };
-        self.note_loaded(&loaded, decoded_bytes);
-        Ok(loaded)
-    }
-
-    /// Loads one strip of a chunk. If the whole chunk had to be decoded and is likely wanted, its other strips go into
-    /// the cache.
-    fn load_strip(
-        &self,
-        ctx: &LoadContext<'_>,
-        index: &[u64],
-        strips: &Strips,
-        strip: &StripExtent,
-        is_sequential: bool,
-    ) -> Result<Loaded> {
-        let has_few = strips.slab().is_some_and(|slab| slab.strips <= MAX_DECODERS as u64);
-        let part_ctx = LoadContext { decoders: ctx.decoders.filter(|_| has_few), ..*ctx };
-        if (is_sequential || strips.is_cheap())
-            && let Some((loaded, decoded_bytes)) =
-                self.source.load_part(&part_ctx, index, strip.bytes.clone())?
-        {
-            self.note_loaded(&loaded, decoded_bytes);
-            return Ok(loaded);
-        }
-        let (content, object) = self.load(ctx, index)?;
-        let Content::Chunk(chunk) = &content else { return Ok((content, object)) };
-        let part = |strip: &StripExtent| {
-            let bytes = chunk.get(strip.bytes.clone()).unwrap_or_default();
-            let mut buffer = ctx.buffer(bytes.len());
-            buffer.copy_from_slice(bytes);
-            Content::Chunk(Arc::new(buffer))
-        };
-        if !is_sequential {
-            let version = Version { object, epoch: ctx.epoch };
-            for (number, other) in strips.of_chunk(strip.chunk) {
-                if other != *strip {
-                    self.engine.cache.put(self.strip_key(number), part(&other), version);
-                }
-            }
-        }
-        Ok((part(strip), object))
-    }
-
-    fn note_loaded(&self, loaded: &Loaded, decoded_bytes: usize) {
-        if let Content::Chunk(_) = &loaded.0 {
-            self.engine.decoded_chunks.fetch_add(1, Ordering::Relaxed);
-            self.engine.decoded_bytes.fetch_add(decoded_bytes as u64, Ordering::Relaxed);
-        }
-    }
-
-    /// Copies the bytes of these strips, as `contents` gives them, to the range from `offset` on. Returns `false` if a
-    /// dirty chunk was stored meanwhile, or if its lock is taken and `may_wait` is false.
-    fn copy_out<'a>(
-        &self,
-        (offset, numbers): (u64, Range<u64>),
-        out: &mut [u8],
-        mut contents: impl FnMut(u64) -> Option<&'a Present>,
-        may_wait: bool,
-    ) -> bool {
-        let length = out.len() as u64;
-        let Some(strips) = self.strips.get() else { return false };
-        let mut batch = CopyBatch::default();
-        let copied =
-            strips.grid().for_each_copy_in(offset, length, numbers, &mut |copy: &StridedCopy<'_>| {
-                match contents(copy.chunk) {
-                    Some(Present::Stored(Content::Chunk(buffer))) => batch.gather(copy, buffer, out),
-                    Some(Present::Stored(_)) => copy.fill(offset, &self.fill, out),
-                    Some(Present::Zero) => copy.fill(offset, &[0], out),
-                    Some(Present::Dirty(chunk)) => {
-                        let state = if may_wait { Some(chunk.state.lock()) } else { chunk.state.try_lock() };
-                        match state.filter(|state| !state.is_retired) {
-                            Some(state) => {
-                                let of_strip = state.bytes.get(strips.extent_of(copy.chunk).bytes.start..);
-                                copy.gather(of_strip.unwrap_or_default(), 0, out);
-                            }
-                            None => return Err(()),
-                        }
-                    }
-                    None => {}
-                }
-                Ok(())
+        let missing = plan.chunks().iter().zip(found.iter_mut()).filter(|(_, found)| found.is_none());
+        for (&strip, found) in missing {
+            access.cancellation.check(&inner.metadata.document_key)?;
+            let stored = || inner.strip(strip, is_sequential);
+            *found = Some(match is_written {
+                true => inner.present(strips.extent_of(strip).chunk, stored)?,
+                false => Present::Stored(stored()?),
             });
+        }
+        Ok(())
+    }
+
+    /// Copies what was found to the range of a plan. Returns `false` if a dirty chunk was stored meanwhile, or if its
+    /// lock is taken and the read must not block.
+    fn copy_out(
+        &self,
+        strips: &Strips,
+        plan: &CopyPlan,
+        found: &Found,
+        out: &mut [u8],
+        blocking: Blocking,
+    ) -> bool {
+        let offset = plan.range().start;
+        let mut batch = CopyBatch::default();
+        let copied = plan.for_each_copy(|place, copy| {
+            match found.get(place).and_then(Option::as_ref) {
+                Some(Present::Stored(Content::Chunk(buffer))) => batch.gather(copy, buffer, out),
+                Some(Present::Stored(_)) => copy.fill(offset, &self.fill, out),
+                Some(Present::Zero) => copy.fill(offset, &[0], out),
+                Some(Present::Dirty(chunk)) => {
+                    let state = match blocking {
+                        Blocking::Yes => Some(chunk.lock()),
+                        Blocking::No => chunk.try_lock(),
+                    };
+                    let state = state.filter(|state| !state.is_retired).ok_or(())?;
+                    let of_strip = state.bytes.get(strips.extent_of(copy.chunk).bytes.start..);
+                    copy.gather(of_strip.unwrap_or_default(), 0, out);
+                }
+                None => return Err(()),
+            }
+            Ok(())
+        });
         batch.finish(out);
         copied.is_ok()
     }
-}
 
-/// Those of these keys of objects that differ from what readers received.
-fn changed_of(array: &Inner, keys: &[String]) -> Result<Vec<String>> {
-    keys.first().map_or(Ok(()), |key| request::check(key))?;
-    let store = array.store.as_ref();
-    let unchanged = match keys {
-        [key] => vec![array.served.is_unchanged(store, key)],
-        keys => array.served.are_unchanged(store, keys),
-    };
-    let mut changed = Vec::new();
-    for (key, is_unchanged) in keys.iter().zip(unchanged) {
-        match is_unchanged {
-            Ok(true) => {}
-            Ok(false) => changed.push(key.clone()),
-            // A user without access to an object must not get it from memory either.
-            Err(error) if error.errno() == libc::EACCES => changed.push(key.clone()),
-            Err(error) => return Err(error),
+    /// The bytes of a plan without a copy, if they are contiguous in one cached strip.
+    pub(in crate::array) fn cached_slice(&self, plan: &ReadPlan) -> Option<CachedSlice> {
+        let (strip, range) = plan.copies.single_run()?;
+        let strips = self.strips.get().filter(|_| !plan.is_uncompressed())?;
+        if self.writing.is_written.load(Ordering::Acquire)
+            && self.present_dirty(strips.extent_of(strip).chunk).is_some()
+        {
+            return None;
         }
+        let epoch = self.epoch.load(Ordering::Acquire);
+        let mut slice = None;
+        self.engine.cache.peek([((), self.strip_key(strip))], epoch, |(), content| match content {
+            Content::Chunk(buffer) if range.end <= buffer.len() => {
+                slice = Some(CachedSlice::new(buffer, range.clone()));
+            }
+            _ => {}
+        });
+        if slice.is_some() {
+            self.engine.cache.counters.hits.fetch_add(1, Ordering::Relaxed);
+        }
+        slice
     }
-    Ok(changed)
 }

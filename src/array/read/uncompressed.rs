@@ -1,17 +1,17 @@
 //! Reading uncompressed chunks: ranges of their objects go straight into the reply, without the cache.
 //!
-//! Uses its neighbours in `array`, `codec`, `store`, `error` and `request`.
+//! Uses its neighbours in `array`, `codec`, `store`, `error` and `cancellation`.
 
 use std::sync::Arc;
 
+use crate::array::geometry::copy_plan::CopyPlan;
 use crate::array::geometry::strided_copy::StridedCopy;
-use crate::array::read::MAX_COPIES_WITHOUT_WAITING;
 use crate::array::source::{LoadContext, corrupt};
 use crate::array::sync::atomic::Ordering;
 use crate::array::{Array, Inner};
+use crate::cancellation::Cancellation;
 use crate::codec::scratch;
 use crate::error::{Error, Result};
-use crate::request;
 use crate::store::Object;
 
 /// A span of a chunk is read as a whole if at least one part in this many is wanted, else run by run.
@@ -40,13 +40,17 @@ impl From<Error> for NotNow {
 
 impl Inner {
     /// Reads from chunks that are stored as their elements: ranges of the objects, without the cache.
-    pub(in crate::array) fn read_raw(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+    pub(in crate::array) fn read_uncompressed(
+        &self,
+        plan: &CopyPlan,
+        out: &mut [u8],
+        cancellation: &Cancellation,
+    ) -> Result<()> {
         let ctx = self.load_context();
         let mut open: Option<(u64, Option<Arc<dyn Object>>)> = None;
-        let length = out.len() as u64;
-        self.grid.for_each_copy(offset, length, &mut |copy: &StridedCopy<'_>| {
+        plan.for_each_copy(|_, copy| {
             if open.as_ref().is_none_or(|(chunk, _)| *chunk != copy.chunk) {
-                request::check(&self.metadata.document_key)?;
+                cancellation.check(&self.metadata.document_key)?;
                 open = Some((copy.chunk, self.raw_object(&ctx, copy.chunk)?));
             }
             match &open {
@@ -54,24 +58,19 @@ impl Inner {
                     self.read_raw_copy(|at, out| object.read_exact_at(at, out), copy, out)
                 }
                 _ => {
-                    copy.fill(offset, &self.fill, out);
+                    copy.fill(plan.range().start, &self.fill, out);
                     Ok(())
                 }
             }
         })
     }
 
-    /// Like [`Inner::read_raw`], but only from open objects and without disk I/O. Otherwise returns `false`, and `out`
-    /// is undefined.
-    pub(in crate::array) fn read_raw_now(&self, offset: u64, out: &mut [u8]) -> bool {
+    /// Like [`Inner::read_uncompressed`], but only from open objects and without disk I/O. Otherwise returns `false`, and
+    /// `out` is undefined.
+    pub(in crate::array) fn try_read_uncompressed(&self, plan: &CopyPlan, out: &mut [u8]) -> bool {
         let epoch = self.epoch.load(Ordering::Acquire);
         let mut open: Option<(u64, Arc<dyn Object>)> = None;
-        let (length, mut copies) = (out.len() as u64, 0);
-        let read = self.grid.for_each_copy(offset, length, &mut |copy: &StridedCopy<'_>| {
-            copies += 1;
-            if copies > MAX_COPIES_WITHOUT_WAITING {
-                return Err(NotNow);
-            }
+        let read = plan.for_each_copy(|_, copy| {
             let object = match open.take().filter(|(chunk, _)| *chunk == copy.chunk) {
                 Some((_, object)) => object,
                 None => self.engine.objects.get((self.number, copy.chunk), epoch).ok_or(NotNow)?,

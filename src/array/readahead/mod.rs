@@ -33,12 +33,26 @@ const AHEAD_BYTES_PER_THREAD: u64 = 32 << 20;
 /// holds if the cache has no room for a slab.
 const MOST_QUEUED: u64 = 4096;
 
+/// What is prepared for a reader that goes through an array sequentially.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Readahead {
+    /// Nothing.
+    Off,
+    /// The next chunks are decoded.
+    #[default]
+    Chunks,
+    /// The next chunks are decoded, and the next replies are made of them. For a reader that bypasses the page cache and
+    /// sends one request at a time.
+    Replies,
+}
+
 /// One reader of an array, and its access pattern.
 #[derive(Default)]
 pub struct Reader {
+    pub(in crate::array) readahead: Readahead,
     pass: Mutex<Pass>,
     wanted: Arc<Interest>,
-    pub(in crate::array) gathered: Mutex<Spans>,
+    pub(in crate::array) replies: Mutex<Spans>,
 }
 
 /// The queued strips that a reader still wants.
@@ -118,6 +132,13 @@ impl Drop for Reader {
 }
 
 impl Reader {
+    /// A reader that has read nothing.
+    pub fn new(readahead: Readahead) -> Self {
+        let mut reader = Reader::default();
+        reader.readahead = readahead;
+        reader
+    }
+
     /// Whether the reader goes through the array sequentially.
     pub(in crate::array) fn is_sequential(&self) -> bool {
         self.pass.lock().sequence.is_some()
@@ -125,22 +146,9 @@ impl Reader {
 }
 
 impl Array {
-    /// Notes that a reader received the bytes from `offset` to `end`. If it was expected there, the following chunks
-    /// are decoded in the background.
-    pub fn note_read(&self, reader: &Reader, offset: u64, end: u64) {
-        self.note(reader, offset, end);
-    }
-
-    /// Like [`Array::note_read`], for a reader that sends one request at a time: the next replies are also
-    /// prepared in the background.
-    pub fn note_lone_read(&self, reader: &Reader, offset: u64, end: u64) {
-        if let Some(next) = self.note(reader, offset, end) {
-            Inner::gather_ahead(&self.inner, &reader.gathered, next, end - offset);
-        }
-    }
-
-    /// Queues what follows and returns where a sequential reader continues; `None` for any other reader.
-    fn note(&self, reader: &Reader, offset: u64, end: u64) -> Option<u64> {
+    /// Notes that a reader received the bytes from `offset` to `end`. If it was expected there, queues what follows and
+    /// returns where it continues; `None` for any other reader.
+    pub(in crate::array) fn note(&self, reader: &Reader, offset: u64, end: u64) -> Option<u64> {
         let mut pass = reader.pass.lock();
         let expected = pass.next_offset;
         let window_bytes = match pass.sequence {
@@ -152,7 +160,7 @@ impl Array {
                 reader.wanted.end();
             }
             pass.next_offset = end;
-            reader.gathered.lock().clear();
+            reader.replies.lock().clear();
             return None;
         }
         pass.next_offset = expected.max(end);

@@ -1,7 +1,7 @@
 //! Replies prepared ahead of a sequential reader that sends one request at a time (direct I/O): while the kernel
 //! copies one reply, another thread prepares the next.
 //!
-//! Uses its neighbours in `array`, `memory` and `request`. A span of the file is gathered from memory; for uncompressed
+//! Uses its neighbours in `array`, `memory` and `cancellation`. A span of the file is copied from memory; for uncompressed
 //! chunks it is read from the store.
 //!
 //! Invariants: a span is used only if a read would return the same: the array was never written here, and its epoch is
@@ -12,12 +12,14 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::array::read::CachedSlice;
+use crate::array::read::Access;
+use crate::array::read::plan::ReadPlan;
+use crate::array::read::reply_buffer::CachedSlice;
 use crate::array::sync::atomic::{AtomicU64, Ordering};
 use crate::array::sync::{Condvar, Mutex};
-use crate::array::{Array, Inner, Reader};
+use crate::array::{Blocking, Inner};
+use crate::cancellation::Cancellation;
 use crate::memory::Buffer;
-use crate::request;
 
 /// Shorter requests share a span of about this length.
 const SPAN_BYTES: u64 = 1 << 20;
@@ -116,7 +118,7 @@ impl Span {
     }
 
     /// Fills the span, if it is still wanted.
-    fn gather(&self, array: &Inner) {
+    fn fill(&self, array: &Arc<Inner>, cancellation: &Cancellation) {
         {
             let mut state = self.state.lock();
             if !matches!(*state, State::Queued) {
@@ -129,13 +131,19 @@ impl Span {
         let epoch = array.epoch.load(Ordering::Acquire);
         let Ok(length) = usize::try_from(self.length()) else { return };
         let mut bytes = array.load_context().buffer(length);
-        let is_gathered = array.try_read(self.range.start, &mut bytes) || {
+        let (range, mut plan) = (self.range.clone(), ReadPlan::default());
+        let mut read = |blocking| {
+            let access = Access { blocking, is_sequential: true, cancellation };
+            // The reader that asks for the bytes gets the error.
+            Inner::read(array, range.clone(), &mut plan, &mut bytes, access).unwrap_or(false)
+        };
+        let is_filled = read(Blocking::No) || {
             *self.state.lock() = State::Filling { may_block: true };
             self.is_over.notify_all();
-            // The reader that asks for the bytes gets the error.
-            array.source.is_raw() && array.read_raw(self.range.start, &mut bytes).is_ok()
+            let is_written = array.writing.is_written.load(Ordering::Acquire);
+            array.source.is_raw() && !is_written && read(Blocking::Yes)
         };
-        if is_gathered {
+        if is_filled {
             *self.state.lock() = State::Ready { bytes: Arc::new(bytes), epoch };
         }
     }
@@ -154,27 +162,20 @@ impl Drop for FillGuard<'_> {
     }
 }
 
-impl Array {
-    /// A prepared reply for a range, if it equals what [`Array::read_at`] returns. Waits while another thread fills it;
-    /// waits for the store only if `may_block`.
-    pub fn gathered(&self, reader: &Reader, range: Range<u64>, may_block: bool) -> ReadyReply {
-        self.inner.take_gathered(&reader.gathered, range, may_block)
-    }
-}
-
 impl Inner {
-    /// A prepared reply for a range. Waits while a thread fills it; waits for the store only if `may_block`.
-    pub(in crate::array) fn take_gathered(
+    /// A prepared reply for a range, if it equals what a read returns. Waits while a thread fills it, but for the store only
+    /// if `blocking` allows.
+    pub(in crate::array) fn take_reply(
         &self,
         spans: &Mutex<Spans>,
         wanted: Range<u64>,
-        may_block: bool,
+        blocking: Blocking,
     ) -> ReadyReply {
         let Some(span) = spans.lock().find(&wanted) else { return ReadyReply::None };
         let mut state = span.state.lock();
         loop {
             match &*state {
-                State::Filling { may_block: true } if !may_block => return ReadyReply::Blocks,
+                State::Filling { may_block: true } if blocking == Blocking::No => return ReadyReply::Blocks,
                 State::Filling { .. } => span.is_over.wait(&mut state),
                 State::Queued => *state = State::Void,
                 State::Void => return ReadyReply::None,
@@ -194,7 +195,7 @@ impl Inner {
     }
 
     /// Prepares what a sequential reader asks for next, in requests of `request_bytes` from `next` on.
-    pub(in crate::array) fn gather_ahead(
+    pub(in crate::array) fn prepare_replies(
         inner: &Arc<Inner>,
         spans: &Mutex<Spans>,
         next: u64,
@@ -223,7 +224,7 @@ impl Inner {
             let known = Arc::downgrade(&span);
             inner.engine.workers.demand(Box::new(move || {
                 // Once the reader has moved elsewhere, only this task holds the span.
-                request::work_for(move || known.strong_count() > 1, || span.gather(&array));
+                span.fill(&array, &Cancellation::when(move || known.strong_count() <= 1));
             }));
         }
     }
@@ -235,7 +236,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::array::{Array, Engine, Layout, Reader};
+    use crate::array::{Array, Engine, Layout, Readahead, Reader};
     use crate::metadata::{Document, parse_v3};
     use crate::store::{MemoryStore, Store};
 
@@ -268,13 +269,12 @@ mod tests {
     }
 
     fn read(array: &Array, reader: &Reader, offset: u64, length: u64) {
-        array.read_by(reader, offset, &mut vec![0; length as usize]).unwrap();
-        array.note_lone_read(reader, offset, offset + length);
+        array.read_for(reader, offset..offset + length).unwrap();
     }
 
     fn settle(reader: &Reader) {
         let is_under_way = || {
-            let spans = reader.gathered.lock();
+            let spans = reader.replies.lock();
             spans.0.iter().any(|span| matches!(*span.state.lock(), State::Queued | State::Filling { .. }))
         };
         while is_under_way() {
@@ -283,7 +283,7 @@ mod tests {
     }
 
     fn taken(array: &Array, reader: &Reader, range: Range<u64>) -> Option<Vec<u8>> {
-        match array.gathered(reader, range, true) {
+        match array.inner.take_reply(&reader.replies, range, Blocking::Yes) {
             ReadyReply::Ready(slice) => Some(slice.to_vec()),
             ReadyReply::Blocks => panic!("it may block"),
             ReadyReply::None => None,
@@ -300,7 +300,7 @@ mod tests {
         for codecs in raw_and_compressed() {
             for length in [MIB, 96 << 10, 4096] {
                 let (engine, array, content) = open(codecs.clone());
-                let reader = Reader::default();
+                let reader = Reader::new(Readahead::Replies);
                 let mut found = 0;
                 for offset in (0..content.len() as u64).step_by(length as usize) {
                     let range = offset..(offset + length).min(content.len() as u64);
@@ -309,7 +309,7 @@ mod tests {
                         Some(bytes) => {
                             assert!(bytes == expected, "{range:?}");
                             found += 1;
-                            array.note_lone_read(&reader, range.start, range.end);
+                            read(&array, &reader, range.start, range.end - range.start);
                         }
                         None => read(&array, &reader, range.start, range.end - range.start),
                     }
@@ -328,7 +328,7 @@ mod tests {
         for codecs in raw_and_compressed() {
             let prepared = || {
                 let (engine, array, _) = open(codecs.clone());
-                let reader = Reader::default();
+                let reader = Reader::new(Readahead::Replies);
                 read(&array, &reader, 0, MIB);
                 read(&array, &reader, MIB, MIB);
                 settle(&reader);
@@ -361,7 +361,7 @@ mod tests {
     #[test]
     fn all_readers_share_one_limit() {
         let (engine, array, _) = open(json!([{"name": "bytes"}]));
-        let readers: Vec<Reader> = (0..8).map(|_| Reader::default()).collect();
+        let readers: Vec<Reader> = (0..8).map(|_| Reader::new(Readahead::Replies)).collect();
         for reader in &readers {
             read(&array, reader, 0, MIB);
             read(&array, reader, MIB, MIB);

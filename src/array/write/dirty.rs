@@ -38,12 +38,9 @@ const PAGE_BYTES: usize = 4096;
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(30);
 
-/// A chunk with bytes that are not in the store.
-pub struct DirtyChunk {
-    /// The content. It is locked while the chunk is encoded, so that half a write is never stored. A write locks it
-    /// before the reply, and until the bytes are copied.
-    pub state: Mutex<ChunkState>,
-}
+/// A chunk with bytes that are not in the store. It is locked while it is encoded, so that half a write is never stored. A
+/// write locks it before the reply, and until the bytes are copied.
+pub type DirtyChunk = Mutex<ChunkState>;
 
 /// The content of a dirty chunk.
 pub struct ChunkState {
@@ -168,7 +165,7 @@ impl WriteState {
         // A write that still reaches one of these chunks precedes the zeros.
         let mut counted = 0;
         for (_, chunk) in forgotten {
-            let mut state = chunk.state.lock();
+            let mut state = chunk.lock();
             state.is_retired = true;
             counted += std::mem::take(&mut state.counted);
         }

@@ -61,7 +61,7 @@ impl Inner {
         is_zero: bool,
         old: Option<ObjectVersion>,
     ) -> Result<Option<(Option<EncodedChunk>, u64)>> {
-        let mut state = chunk.state.lock();
+        let mut state = chunk.lock();
         if state.is_retired {
             return Ok(None);
         }

@@ -13,17 +13,16 @@ pub mod write_back;
 #[allow(clippy::unwrap_used, clippy::panic)]
 mod write_tests;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::array::cache::{Content, Loaded};
+use crate::array::geometry::copy_plan::CopyPlan;
 use crate::array::geometry::strided_copy::{StridedCopy, fill_items};
 use crate::array::source::MAX_CHUNK_BYTES;
-use crate::array::sync::MutexGuard;
+use crate::array::sync::OwnedMutexGuard;
 use crate::array::sync::atomic::Ordering;
 use crate::array::write::dirty::{ChunkState, DirtyChunk, WriteSession};
-use crate::array::write::write_back::DirtyChunks;
 use crate::array::{Array, Inner};
 use crate::error::{Error, Result};
 use crate::metadata::{DataType, MAX_DOCUMENT_BYTES, parse_array};
@@ -139,35 +138,21 @@ impl Array {
         Ok(())
     }
 
-    /// Like [`Array::write_at`], but only without waiting. Otherwise returns `false`, and writes nothing.
-    ///
-    /// Calls `accept` when nothing can fail any more, before the bytes are copied: the writer may continue, and readers
-    /// of the bytes wait until they are copied. If `accept` fails, nothing is written.
-    pub fn try_write<E: From<Error>>(
-        &self,
-        offset: u64,
-        data: &[u8],
-        accept: impl FnOnce() -> std::result::Result<(), E>,
-    ) -> std::result::Result<bool, E> {
+    /// Begins a write without waiting: makes its chunks dirty and locks them. From then on nothing can fail, so the writer
+    /// may continue before [`PendingWrite::copy`]: readers of the bytes wait for the locks. `None` if the write would have
+    /// to wait; then nothing is written.
+    pub fn try_begin_write<'a>(&self, offset: u64, data: &'a [u8]) -> Result<Option<PendingWrite<'a>>> {
         self.check_write(offset, data)?;
-        let inner = &self.inner;
-        if inner.is_crowded() {
-            return Ok(false);
+        if self.inner.is_crowded() {
+            return Ok(None);
         }
-        let Some(chunks) = inner.chunks_to_write(offset, data.len() as u64) else { return Ok(false) };
-        let Some(mut states) = lock_soon(&chunks) else { return Ok(false) };
-        accept()?;
-        let mut full_bytes = 0;
-        let _ = inner.grid.for_each_copy(offset, data.len() as u64, &mut |copy: &StridedCopy<'_>| {
-            let chunk = chunks.binary_search_by_key(&copy.chunk, |(number, _)| *number);
-            if let Some(state) = chunk.ok().and_then(|at| states.get_mut(at)) {
-                full_bytes += inner.put_copy(copy, data, state);
-            }
-            Ok::<(), ()>(())
-        });
-        drop(states);
-        Inner::note_full(inner, full_bytes);
-        Ok(true)
+        let mut plan = CopyPlan::default();
+        plan.make(&self.inner.grid, offset..offset + data.len() as u64);
+        if !plan.is_complete() || plan.chunks().len() > MAX_CHUNKS_WITHOUT_WAITING {
+            return Ok(None);
+        }
+        let states = lock_soon(&self.inner.chunks_to_write(&plan));
+        Ok(states.map(|states| PendingWrite { array: Arc::clone(&self.inner), data, plan, states }))
     }
 
     /// Like [`Array::write_at`], for pages of a memory map. Never fails because storing fails, since the kernel would
@@ -211,13 +196,35 @@ impl Array {
     }
 }
 
+/// A write that has begun and cannot fail any more. It holds the locks of its chunks. Dropping it writes nothing.
+#[must_use = "nothing is written before it is copied"]
+pub struct PendingWrite<'a> {
+    array: Arc<Inner>,
+    data: &'a [u8],
+    plan: CopyPlan,
+    /// The locks, by the places of chunks in the plan.
+    states: Vec<OwnedMutexGuard<ChunkState>>,
+}
+
+impl PendingWrite<'_> {
+    /// Copies the bytes into the chunks and lets others use them.
+    pub fn copy(mut self) {
+        let mut full_bytes = 0;
+        let _ = self.plan.for_each_copy(|place, copy| {
+            if let Some(state) = self.states.get_mut(place) {
+                full_bytes += self.array.put_copy(copy, self.data, state);
+            }
+            Ok::<(), ()>(())
+        });
+        drop(self.states);
+        Inner::note_full(&self.array, full_bytes);
+    }
+}
+
 /// The locks of all these chunks; `None` if one is held for long, or a chunk is retired.
-fn lock_soon(chunks: &DirtyChunks) -> Option<Vec<MutexGuard<'_, ChunkState>>> {
+fn lock_soon(chunks: &[Arc<DirtyChunk>]) -> Option<Vec<OwnedMutexGuard<ChunkState>>> {
     let deadline = Instant::now() + STATE_PATIENCE;
-    chunks
-        .iter()
-        .map(|(_, chunk)| chunk.state.try_lock_until(deadline).filter(|state| !state.is_retired))
-        .collect()
+    chunks.iter().map(|chunk| chunk.try_lock_arc_until(deadline).filter(|state| !state.is_retired)).collect()
 }
 
 /// Locks a folder. Waits a moment for a writer that has just closed its last file: the kernel reports the release of a
@@ -249,22 +256,22 @@ impl Inner {
         })
     }
 
-    /// Makes the chunks of a range dirty and returns them by number. `None` if there are too many; then none becomes
-    /// dirty.
-    fn chunks_to_write(&self, offset: u64, length: u64) -> Option<DirtyChunks> {
-        let mut brought: BTreeMap<u64, usize> = BTreeMap::new();
-        let counted = self.grid.for_each_copy(offset, length, &mut |copy: &StridedCopy<'_>| {
-            *brought.entry(copy.chunk).or_default() += copy.total_bytes();
-            if brought.len() > MAX_CHUNKS_WITHOUT_WAITING { Err(()) } else { Ok(()) }
+    /// Makes the chunks of a plan dirty.
+    fn chunks_to_write(&self, plan: &CopyPlan) -> Vec<Arc<DirtyChunk>> {
+        let mut brought = vec![0; plan.chunks().len()];
+        let _ = plan.for_each_copy(|place, copy| {
+            if let Some(bytes) = brought.get_mut(place) {
+                *bytes += copy.total_bytes();
+            }
+            Ok::<(), ()>(())
         });
-        counted.ok()?;
-        Some(brought.into_iter().map(|(number, bytes)| (number, self.dirty_chunk(number, bytes))).collect())
+        plan.chunks().iter().zip(brought).map(|(&number, bytes)| self.dirty_chunk(number, bytes)).collect()
     }
 
     fn take_copy(inner: &Arc<Inner>, copy: &StridedCopy<'_>, data: &[u8]) {
         loop {
             let chunk = inner.dirty_chunk(copy.chunk, copy.total_bytes());
-            let mut state = chunk.state.lock();
+            let mut state = chunk.lock();
             if state.is_retired {
                 continue;
             }
@@ -318,7 +325,7 @@ impl Inner {
             let shape = self.chunk_shape(&self.grid.index(number));
             let length = shape.iter().product::<u64>() as usize * self.fill.len();
             let state = ChunkState::new(self.first_buffer(length, copy_bytes));
-            Arc::new(DirtyChunk { state: state.into() })
+            Arc::new(DirtyChunk::new(state))
         });
         Arc::clone(chunk)
     }
@@ -343,7 +350,7 @@ impl Inner {
                 None if is_zero => return Ok(Present::Zero),
                 None => return stored().map(Present::Stored),
                 Some(chunk) => {
-                    let mut state = chunk.state.lock();
+                    let mut state = chunk.lock();
                     if state.is_retired {
                         continue;
                     }
@@ -360,7 +367,7 @@ impl Inner {
     pub(in crate::array) fn present_dirty(&self, number: u64) -> Option<Option<Present>> {
         let chunks = self.writing.chunks.lock();
         if let Some(chunk) = chunks.dirty.get(&number) {
-            let Some(state) = chunk.state.try_lock() else { return Some(None) };
+            let Some(state) = chunk.try_lock() else { return Some(None) };
             let is_ready = !state.is_retired && self.is_complete(number, &state);
             return Some(is_ready.then(|| Present::Dirty(Arc::clone(chunk))));
         }
@@ -411,7 +418,7 @@ impl Inner {
     pub(in crate::array) fn forget_bases(&self) {
         let chunks: Vec<_> = self.writing.chunks.lock().dirty.values().cloned().collect();
         for chunk in chunks {
-            let mut state = chunk.state.lock();
+            let mut state = chunk.lock();
             if !state.is_retired && state.base.take().is_some() {
                 self.count(&mut state);
             }

@@ -127,9 +127,7 @@ impl Inner {
     /// Whether all chunks of an object are dirty and full.
     pub(in crate::array) fn is_full(&self, object: u64, chunks: &DirtyChunks) -> bool {
         let is_full = |number: u64, state: &ChunkState| state.written.total() >= self.inside_bytes(number);
-        chunks
-            .iter()
-            .all(|(number, chunk)| chunk.state.try_lock().is_some_and(|state| is_full(*number, &state)))
+        chunks.iter().all(|(number, chunk)| chunk.try_lock().is_some_and(|state| is_full(*number, &state)))
             && self.source.chunk_count(object) == chunks.len() as u64
     }
 

@@ -304,7 +304,7 @@ impl Inner {
         if let Which::Settled(settle) = which {
             let now = Instant::now();
             let is_settled = |chunk: &Arc<DirtyChunk>| {
-                chunk.state.try_lock().is_some_and(|state| now.duration_since(state.last_write) >= settle)
+                chunk.try_lock().is_some_and(|state| now.duration_since(state.last_write) >= settle)
             };
             objects.retain(|_, chunks| chunks.iter().all(|(_, chunk)| is_settled(chunk)));
         }
@@ -422,7 +422,7 @@ impl Inner {
             }
         }
         for (number, chunk) in chunks {
-            let mut state = chunk.state.lock();
+            let mut state = chunk.lock();
             match generations.get(number) {
                 Some(generation) if *generation == state.generation => {
                     self.retire(*number, &mut state, Version { object: version, epoch });

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use crate::array::{Array, ByteOrder, Engine, Layout, Order};
+use crate::cancellation::Cancellation;
 use crate::metadata::{Document, parse_v3};
 use crate::store::{MemoryStore, Store};
 
@@ -299,7 +300,7 @@ fn a_locked_dirty_chunk_bypasses_the_cache() {
     assert!(array.try_read(0, &mut out));
     array.write_at(0, &[1; 4]).unwrap();
     let chunk = Arc::clone(&array.inner.writing.chunks.lock().dirty[&0]);
-    let held = chunk.state.lock();
+    let held = chunk.lock();
     assert!(!array.try_read(0, &mut out), "it would have to wait");
     drop(held);
     array.read_at(0, &mut out).unwrap();
@@ -314,21 +315,21 @@ fn an_open_sees_foreign_changes_beside_ours() {
     let case = simple(little());
     let store = make(&case);
     let (_engine, array) = open(&case, &store);
-    assert!(!array.revalidate().unwrap(), "what the kernel holds may be from before");
+    assert!(!array.revalidate(&Cancellation::never()).unwrap(), "what the kernel holds may be from before");
     array.write_at(0, &vec![1; 64 * 64 * 2]).unwrap();
     array.flush().unwrap();
     let mut out = vec![0; 64 * 64 * 2];
     array.read_at(0, &mut out).unwrap();
-    assert!(array.revalidate().unwrap());
+    assert!(array.revalidate(&Cancellation::never()).unwrap());
     array.write_at(0, &[2; 2]).unwrap();
     array.flush().unwrap();
-    assert!(array.revalidate().unwrap(), "our own writes are no news");
+    assert!(array.revalidate(&Cancellation::never()).unwrap(), "our own writes are no news");
     let like = store.head("a/zarr.json").unwrap().unwrap();
     let foreign = [crate::store::ObjectPart::Bytes(&[7; 2048])];
     store.writer().unwrap().put("a/c/0/0", &foreign, &crate::store::PutOptions::new("a", &like)).unwrap();
     array.write_at(0, &[3; 2]).unwrap();
     array.flush().unwrap();
-    assert!(!array.revalidate().unwrap(), "the kernel must drop what it holds");
+    assert!(!array.revalidate(&Cancellation::never()).unwrap(), "the kernel must drop what it holds");
     array.read_at(0, &mut out).unwrap();
     assert_eq!(out[..4], [3, 3, 7, 7]);
 }
@@ -349,23 +350,23 @@ fn an_open_sees_foreign_changes_under_dirty_chunks() {
         other.close_for_writing();
     };
     let (_engine, array) = open(&case, &store);
-    array.revalidate().unwrap();
+    array.revalidate(&Cancellation::never()).unwrap();
     let mut out = [9; 4];
     array.write_at(0, &[1]).unwrap();
     array.read_at(0, &mut out).unwrap();
     foreign(2, &[5]);
-    assert!(!array.revalidate().unwrap(), "the kernel must drop what it holds");
+    assert!(!array.revalidate(&Cancellation::never()).unwrap(), "the kernel must drop what it holds");
     array.read_at(0, &mut out).unwrap();
     assert_eq!(out, [1, 0, 5, 0]);
     // Chunk (0, 1) begins at byte 64.
     array.flush().unwrap();
     array.read_at(64, &mut out).unwrap();
-    assert!(array.revalidate().unwrap());
+    assert!(array.revalidate(&Cancellation::never()).unwrap());
     foreign(64, &[7]);
     array.write_at(0, &[2]).unwrap();
     array.flush().unwrap();
     array.read_at(68, &mut out).unwrap();
-    assert!(!array.revalidate().unwrap(), "the kernel must drop what it holds");
+    assert!(!array.revalidate(&Cancellation::never()).unwrap(), "the kernel must drop what it holds");
     array.read_at(64, &mut out).unwrap();
     assert_eq!(out, [7, 0, 0, 0]);
 }

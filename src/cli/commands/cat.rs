@@ -3,7 +3,8 @@
 use std::io::IsTerminal;
 
 use clap::Args;
-use zarrfs::array::{Array, Engine};
+use zarrfs::array::{Array, Blocking, Engine, ReadRequest, ReplyBuffer};
+use zarrfs::cancellation::Cancellation;
 use zarrfs::hierarchy::Tree;
 
 use crate::cli::exit::Outcome;
@@ -46,19 +47,19 @@ impl Arguments {
         let size_bytes = array.size_bytes();
         // No bar among the bytes on the same terminal.
         let bar = progress::bytes(size_bytes, !std::io::stdout().is_terminal());
-        let mut block = vec![0; BLOCK_BYTES.min(size_bytes) as usize];
-        let reader = zarrfs::array::Reader::default();
+        let (reader, cancellation) = (zarrfs::array::Reader::default(), Cancellation::never());
+        let mut buffer = ReplyBuffer::default();
         engine.let_readers_keep();
         let mut offset = 0;
         while offset < size_bytes {
-            let length = BLOCK_BYTES.min(size_bytes - offset) as usize;
-            let Some(part) = block.get_mut(..length) else { break };
-            array.read_by(&reader, offset, part)?;
-            array.note_read(&reader, offset, offset + length as u64);
-            if output::write(part)? == Reader::HasGone {
+            let range = offset..size_bytes.min(offset + BLOCK_BYTES);
+            offset = range.end;
+            let (reader, cancellation) = (&reader, &cancellation);
+            let request = ReadRequest { reader, range, blocking: Blocking::Yes, cancellation };
+            let Some(block) = array.read(&request, &mut buffer)? else { break };
+            if output::write(&block)? == Reader::HasGone {
                 break;
             }
-            offset += length as u64;
             bar.set_position(offset);
         }
         bar.finish_and_clear();

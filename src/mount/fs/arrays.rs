@@ -7,6 +7,7 @@ use std::sync::Arc;
 use parking_lot::MutexGuard;
 
 use crate::array::Array;
+use crate::cancellation::Cancellation;
 use crate::formats::virtual_file::VirtualFile;
 use crate::hierarchy::{Node, Reconciled, SharedArray};
 use crate::mount::fs::FileSystem;
@@ -74,19 +75,24 @@ impl FileSystem {
         inode: &'a Inode,
         shared: &SharedArray,
         array: &Array,
+        cancellation: &Cancellation,
     ) -> FsResult<MutexGuard<'a, ()>> {
         // The kernel has no pages of a file that was never opened.
         let is_first = shared.note_check();
         let opening = inode.page_cache_users.opening.lock();
         // Also with direct I/O: changed chunks must leave the chunk cache.
-        if !array.revalidate()? && !is_first {
+        if !array.revalidate(cancellation)? && !is_first {
             inode.page_cache_users.drops.note_reason();
         }
         Ok(opening)
     }
 
     /// The part of open(2) that concerns the arrays of a virtual file. ESTALE where one of them was replaced.
-    pub(super) fn use_arrays(&self, file: &VirtualFile) -> FsResult<Vec<ArrayInUse>> {
+    pub(super) fn use_arrays(
+        &self,
+        file: &VirtualFile,
+        cancellation: &Cancellation,
+    ) -> FsResult<Vec<ArrayInUse>> {
         let mut used: Vec<ArrayInUse> = Vec::new();
         for shared in file.arrays() {
             let inode = self.inodes.of(&Entity::new(Kind::Array, shared.path.clone()));
@@ -99,7 +105,7 @@ impl FileSystem {
                 return Err(Failure::Errno(libc::ESTALE));
             }
             let readers = shared.audience.admit(self.permissions.readers(&cached));
-            drop(self.revalidate(&inode, shared, &*self.array_of(&inode)?)?);
+            drop(self.revalidate(&inode, shared, &*self.array_of(&inode)?, cancellation)?);
             used.push(ArrayInUse { inode, readers });
         }
         Ok(used)

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 
+pub use crate::array::Blocking;
 use crate::error::Error;
 
 /// Why a request fails.
@@ -49,15 +50,6 @@ impl Failure {
 
 /// The result of a file system operation.
 pub type FsResult<T> = std::result::Result<T, Failure>;
-
-/// Whether an operation may block on the store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Blocking {
-    /// Memory only: returns at once, with [`Failure::WouldBlock`] where the store is needed.
-    No,
-    /// May read the store, which can block for any time.
-    Yes,
-}
 
 /// Logs each failure once, and at most [`FailureLog::BURST`] failures in [`FailureLog::WINDOW`]: a program
 /// that keeps reading a damaged array must not fill the disk.

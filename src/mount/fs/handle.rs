@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
-use crate::array::Array;
-use crate::memory::ReplyBuffer;
+use crate::array::{Array, ReplyBuffer};
+use crate::cancellation::Cancellation;
 use crate::mount::fs::FileSystem;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::Entity;
 use crate::mount::fs::open_files::ArrayFile;
 use crate::mount::fs::read::ReadData;
-use crate::mount::fs::write::AcceptedWrite;
+use crate::mount::fs::write::BegunWrite;
 
 /// One entry of a folder.
 #[derive(Clone, Debug)]
@@ -52,18 +52,17 @@ pub trait OpenFile: Send + Sync {
         range: (u64, u32),
         buffer: &'a mut ReplyBuffer,
         blocking: Blocking,
+        cancellation: &Cancellation,
     ) -> FsResult<ReadData<'a>>;
 
-    /// Writes data, at an offset, and returns the number of bytes; calls `accept` before it returns, perhaps before the
-    /// bytes are copied, once the write cannot fail.
-    fn write(
+    /// Begins to write data, at an offset. What has begun cannot fail.
+    fn write<'a>(
         &self,
         _fs: &FileSystem,
-        _data: (u64, &[u8]),
+        _data: (u64, &'a [u8]),
         _is_page: bool,
         _blocking: Blocking,
-        _accept: &mut dyn FnMut(AcceptedWrite),
-    ) -> FsResult<u32> {
+    ) -> FsResult<BegunWrite<'a>> {
         Err(Failure::Errno(libc::EBADF))
     }
 
@@ -78,7 +77,13 @@ pub trait OpenFile: Send + Sync {
     }
 
     /// The offset of the next hole, or of the next data. Blocks on the store.
-    fn seek(&self, fs: &FileSystem, start: u64, wants_hole: bool) -> FsResult<Option<u64>>;
+    fn seek(
+        &self,
+        fs: &FileSystem,
+        start: u64,
+        wants_hole: bool,
+        cancellation: &Cancellation,
+    ) -> FsResult<Option<u64>>;
 
     /// The handle is closed.
     fn release(&self, _fs: &FileSystem) {}

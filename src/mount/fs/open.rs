@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use crate::array::{Array, Reader};
+use crate::array::{Array, Readahead, Reader};
+use crate::cancellation::Cancellation;
 use crate::formats::virtual_file::VirtualFile;
 use crate::hierarchy::Node;
 use crate::mount::fs::FileSystem;
@@ -43,7 +44,7 @@ type Backing = Option<Arc<dyn Object>>;
 
 impl FileSystem {
     /// Opens a file. Blocks on the store.
-    pub fn open(&self, inode: u64, flags: i32) -> FsResult<OpenReply> {
+    pub fn open(&self, inode: u64, flags: i32, cancellation: &Cancellation) -> FsResult<OpenReply> {
         let inode = self.inode(inode)?;
         if inode.entity.kind.is_folder() {
             return Err(Failure::Errno(libc::EISDIR));
@@ -51,12 +52,12 @@ impl FileSystem {
         let writes = self.wants_writing(inode.entity.kind, flags)?;
         if inode.entity.kind == Kind::Array {
             return self
-                .open_array(&inode, writes, flags & libc::O_ACCMODE == libc::O_WRONLY)
+                .open_array(&inode, writes, flags & libc::O_ACCMODE == libc::O_WRONLY, cancellation)
                 .inspect_err(|failure| self.note_failure(&inode, "open", failure));
         }
         if let Kind::Companion(format) = inode.entity.kind {
             let file = self.companions.open(&self.context(), &inode.entity, format);
-            let opened = file.and_then(|file| self.open_virtual(file));
+            let opened = file.and_then(|file| self.open_virtual(file, cancellation));
             return opened.inspect_err(|failure| {
                 self.note_failure(&inode, &format!("opening the {} form", format.name), failure);
             });
@@ -68,11 +69,12 @@ impl FileSystem {
             return Ok(OpenReply::of_virtual_file(handle, true));
         }
         let content = self.generate(&inode.entity)?;
-        self.open_virtual(Arc::new(VirtualFile::of_bytes(content)))
+        self.open_virtual(Arc::new(VirtualFile::of_bytes(content)), cancellation)
     }
 
-    fn open_virtual(&self, file: Arc<VirtualFile>) -> FsResult<OpenReply> {
-        let (arrays, reader) = (self.use_arrays(&file)?, file.reader());
+    fn open_virtual(&self, file: Arc<VirtualFile>, cancellation: &Cancellation) -> FsResult<OpenReply> {
+        let arrays = self.use_arrays(&file, cancellation)?;
+        let reader = file.reader(self.readahead(true));
         let handle = self.handles.add(OpenVirtualFile { file, reader, arrays });
         Ok(OpenReply::of_virtual_file(handle, false))
     }
@@ -92,7 +94,13 @@ impl FileSystem {
         self.release(handle);
     }
 
-    fn open_array(&self, inode: &Arc<Inode>, writes: bool, only_writes: bool) -> FsResult<OpenReply> {
+    fn open_array(
+        &self,
+        inode: &Arc<Inode>,
+        writes: bool,
+        only_writes: bool,
+        cancellation: &Cancellation,
+    ) -> FsResult<OpenReply> {
         let shared = inode.shared.as_ref().ok_or(Failure::Errno(libc::EBADF))?;
         let path = &inode.entity.path;
         let shown_before = self.nodes.peek(path).map(|cached| shown_size(&cached));
@@ -109,15 +117,24 @@ impl FileSystem {
             Some(Node::Broken { error, .. }) => return Err(error.clone().into()),
             Some(Node::Group { .. }) | None => return Err(Failure::Errno(libc::ESTALE)),
         };
-        let opening = self.revalidate(inode, shared, &array)?;
+        let opening = self.revalidate(inode, shared, &array, cancellation)?;
         let (cache_mode, drop, backing) = self.choose_cache_mode(inode, &array, only_writes)?;
         let (is_direct, keeps_cache) = (cache_mode.is_direct(), drop.is_none());
         let drop = OpenDrop::new(drop);
         std::mem::drop(opening);
         let writer = if writes { Some(self.open_writer(&array, !only_writes)?) } else { None };
-        let file =
-            ArrayFile { inode: inode.clone(), reader: Reader::default(), writer, cache_mode, drop, readers };
+        let reader = Reader::new(self.readahead(is_direct));
+        let file = ArrayFile { inode: inode.clone(), reader, writer, cache_mode, drop, readers };
         Ok(OpenReply { handle: self.handles.add(file), is_direct, keeps_cache, writes, backing })
+    }
+
+    /// How the array's files are read ahead: the kernel does not for those that bypass its page cache.
+    pub(super) fn readahead(&self, is_direct: bool) -> Readahead {
+        match (self.options.prefetch, is_direct) {
+            (false, _) => Readahead::Off,
+            (true, false) => Readahead::Chunks,
+            (true, true) => Readahead::Replies,
+        }
     }
 
     /// How an array's file is opened, the page drop that goes with it, and the object that the kernel reads

@@ -5,9 +5,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::array::{Array, Reader};
+use crate::array::{Array, ReadRequest, Reader, ReplyBuffer};
+use crate::cancellation::Cancellation;
 use crate::formats::virtual_file::{FileReader, VirtualFile};
-use crate::memory::ReplyBuffer;
 use crate::mount::fs::FileSystem;
 use crate::mount::fs::arrays::ArrayInUse;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
@@ -17,7 +17,7 @@ use crate::mount::fs::page_cache::cache_mode::CacheMode;
 use crate::mount::fs::page_cache::page_drops::{OpenDrop, PageDrop};
 use crate::mount::fs::read::ReadData;
 use crate::mount::fs::virtual_files::sidecar_edit::Draft;
-use crate::mount::fs::write::AcceptedWrite;
+use crate::mount::fs::write::{AcceptedWrite, BegunWrite};
 use crate::store::Readers;
 
 /// An array's own file.
@@ -74,22 +74,22 @@ impl OpenFile for ArrayFile {
         (offset, size): (u64, u32),
         buffer: &'a mut ReplyBuffer,
         blocking: Blocking,
+        cancellation: &Cancellation,
     ) -> FsResult<ReadData<'a>> {
         self.drop.note_use();
-        let reader = (&self.reader, self.cache_mode.is_direct());
-        let read = fs.read_array(&self.inode, reader, (offset, size), buffer, blocking);
+        let request = ReadRequest { reader: &self.reader, range: offset..offset, blocking, cancellation };
+        let read = fs.read_array(&self.inode, request, size, buffer);
         fs.note_failed_read(&self.inode, (offset, size), read)
     }
 
-    fn write(
+    fn write<'a>(
         &self,
         fs: &FileSystem,
-        (offset, data): (u64, &[u8]),
+        (offset, data): (u64, &'a [u8]),
         is_page: bool,
         blocking: Blocking,
-        accept: &mut dyn FnMut(AcceptedWrite),
-    ) -> FsResult<u32> {
-        fs.write_within(self, offset, data, is_page, blocking, accept)
+    ) -> FsResult<BegunWrite<'a>> {
+        fs.write_within(self, offset, data, is_page, blocking)
     }
 
     fn flush(&self, fs: &FileSystem, number: u64, process: u32) -> FsResult<()> {
@@ -104,10 +104,20 @@ impl OpenFile for ArrayFile {
         fs.store(self, "fsync", Array::sync, |writer, now| writer.reported.swap(now, Ordering::AcqRel))
     }
 
-    fn seek(&self, fs: &FileSystem, start: u64, wants_hole: bool) -> FsResult<Option<u64>> {
+    fn seek(
+        &self,
+        fs: &FileSystem,
+        start: u64,
+        wants_hole: bool,
+        cancellation: &Cancellation,
+    ) -> FsResult<Option<u64>> {
         fs.recheck(&self.inode)?;
         let array = fs.array_of(&self.inode)?;
-        Ok(if wants_hole { array.next_hole(start)? } else { array.next_data(start)? })
+        Ok(if wants_hole {
+            array.next_hole(start, cancellation)?
+        } else {
+            array.next_data(start, cancellation)?
+        })
     }
 
     fn release(&self, fs: &FileSystem) {
@@ -139,21 +149,20 @@ impl OpenFile for DraftFile {
         (offset, size): (u64, u32),
         buffer: &'a mut ReplyBuffer,
         _blocking: Blocking,
+        _cancellation: &Cancellation,
     ) -> FsResult<ReadData<'a>> {
         Ok(ReadData::Copied(self.draft.read(offset, size, buffer)))
     }
 
-    fn write(
+    fn write<'a>(
         &self,
         _fs: &FileSystem,
-        (offset, data): (u64, &[u8]),
+        (offset, data): (u64, &'a [u8]),
         _is_page: bool,
         _blocking: Blocking,
-        accept: &mut dyn FnMut(AcceptedWrite),
-    ) -> FsResult<u32> {
+    ) -> FsResult<BegunWrite<'a>> {
         let length = self.draft.write(offset, data)?;
-        accept(AcceptedWrite { length, overtaken: None });
-        Ok(length)
+        Ok(BegunWrite { accepted: AcceptedWrite { length, overtaken: None }, pending: None })
     }
 
     fn flush(&self, fs: &FileSystem, _number: u64, _process: u32) -> FsResult<()> {
@@ -164,7 +173,13 @@ impl OpenFile for DraftFile {
         fs.apply_draft(&self.inode, &self.draft, "fsync")
     }
 
-    fn seek(&self, _fs: &FileSystem, start: u64, wants_hole: bool) -> FsResult<Option<u64>> {
+    fn seek(
+        &self,
+        _fs: &FileSystem,
+        start: u64,
+        wants_hole: bool,
+        _cancellation: &Cancellation,
+    ) -> FsResult<Option<u64>> {
         Ok(all_data(self.draft.size_bytes() as u64, start, wants_hole))
     }
 
@@ -196,15 +211,22 @@ impl OpenFile for OpenVirtualFile {
         range: (u64, u32),
         buffer: &'a mut ReplyBuffer,
         blocking: Blocking,
+        cancellation: &Cancellation,
     ) -> FsResult<ReadData<'a>> {
-        let read = fs.read_virtual(self, range, buffer, blocking);
+        let read = fs.read_virtual(self, range, buffer, blocking, cancellation);
         match self.arrays.first() {
             Some(array) => fs.note_failed_read(&array.inode, range, read),
             None => read,
         }
     }
 
-    fn seek(&self, _fs: &FileSystem, start: u64, wants_hole: bool) -> FsResult<Option<u64>> {
+    fn seek(
+        &self,
+        _fs: &FileSystem,
+        start: u64,
+        wants_hole: bool,
+        _cancellation: &Cancellation,
+    ) -> FsResult<Option<u64>> {
         Ok(all_data(self.file.size_bytes(), start, wants_hole))
     }
 }
@@ -219,11 +241,18 @@ impl OpenFile for Folder {
         _range: (u64, u32),
         _buffer: &'a mut ReplyBuffer,
         _blocking: Blocking,
+        _cancellation: &Cancellation,
     ) -> FsResult<ReadData<'a>> {
         Err(Failure::Errno(libc::EISDIR))
     }
 
-    fn seek(&self, _fs: &FileSystem, _start: u64, _wants_hole: bool) -> FsResult<Option<u64>> {
+    fn seek(
+        &self,
+        _fs: &FileSystem,
+        _start: u64,
+        _wants_hole: bool,
+        _cancellation: &Cancellation,
+    ) -> FsResult<Option<u64>> {
         Err(Failure::Errno(libc::EISDIR))
     }
 

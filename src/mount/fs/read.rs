@@ -4,10 +4,9 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::array::Reader;
+use crate::array::ReadRequest;
+use crate::cancellation::Cancellation;
 use crate::error::Error;
-use crate::formats::virtual_file::{ReadMode, read_array};
-use crate::memory::ReplyBuffer;
 use crate::mount::fs::FileSystem;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::handle::OpenFile;
@@ -15,7 +14,7 @@ use crate::mount::fs::inode::Inode;
 use crate::mount::fs::open_files::{ArrayFile, OpenVirtualFile};
 use crate::mount::fs::page_cache::page_drops::PageRead;
 
-pub use crate::formats::virtual_file::ReadData;
+pub use crate::array::{ReadData, ReplyBuffer};
 
 impl FileSystem {
     /// Notes that the next read fills pages of the page cache. The caller keeps the returned value until it
@@ -33,7 +32,7 @@ impl FileSystem {
         inode.page_cache_users.drops.note_read(range)
     }
 
-    /// Reads from memory only; `None` if that would block. The data may be in `buffer`.
+    /// Reads from memory only; `None` if that would block: then `buffer` keeps the plan for [`FileSystem::read`].
     pub fn try_read<'a>(
         &self,
         handle: u64,
@@ -41,12 +40,12 @@ impl FileSystem {
         size: u32,
         buffer: &'a mut ReplyBuffer,
     ) -> FsResult<Option<ReadData<'a>>> {
-        self.read_file(&*self.file(handle)?, (offset, size), buffer, Blocking::No).map(Some).or_else(
-            |failure| match failure {
-                Failure::WouldBlock => Ok(None),
-                failure => Err(failure),
-            },
-        )
+        let cancellation = Cancellation::never();
+        match self.read_file(&*self.file(handle)?, (offset, size), buffer, Blocking::No, &cancellation) {
+            Ok(data) => Ok(Some(data)),
+            Err(Failure::WouldBlock) => Ok(None),
+            Err(failure) => Err(failure),
+        }
     }
 
     /// Reads exactly `size` bytes from `offset`, fewer only at the end of the file. Blocks on the store.
@@ -56,8 +55,9 @@ impl FileSystem {
         offset: u64,
         size: u32,
         buffer: &'a mut ReplyBuffer,
+        cancellation: &Cancellation,
     ) -> FsResult<ReadData<'a>> {
-        self.read_file(&*self.file(handle)?, (offset, size), buffer, Blocking::Yes)
+        self.read_file(&*self.file(handle)?, (offset, size), buffer, Blocking::Yes, cancellation)
     }
 
     /// Reads from an open file.
@@ -67,9 +67,10 @@ impl FileSystem {
         range: (u64, u32),
         buffer: &'a mut ReplyBuffer,
         blocking: Blocking,
+        cancellation: &Cancellation,
     ) -> FsResult<ReadData<'a>> {
         self.ensure_serving()?;
-        file.read(self, range, buffer, blocking)
+        file.read(self, range, buffer, blocking, cancellation)
     }
 
     /// Counts and logs a failed read.
@@ -86,15 +87,15 @@ impl FileSystem {
         })
     }
 
+    /// Reads `size` bytes from where the request begins, fewer at the end of the file.
     pub(super) fn read_array<'a>(
         &self,
         inode: &Inode,
-        (reader, is_direct): (&Reader, bool),
-        (offset, size): (u64, u32),
+        mut request: ReadRequest<'_>,
+        size: u32,
         buffer: &'a mut ReplyBuffer,
-        blocking: Blocking,
     ) -> FsResult<ReadData<'a>> {
-        if blocking == Blocking::Yes {
+        if request.blocking == Blocking::Yes {
             self.recheck(inode)?;
         }
         if inode.is_stale() {
@@ -102,19 +103,21 @@ impl FileSystem {
         }
         let open = inode.open_array().ok_or(Failure::Errno(libc::EBADF))?;
         let array = open.array.as_ref().map_err(Error::clone)?;
+        let offset = request.range.start;
         let length = array.size_bytes().saturating_sub(offset).min(u64::from(size));
-        let (may_block, prefetch) = (blocking == Blocking::Yes, self.options.prefetch);
-        let mode = ReadMode { may_block, is_direct, prefetch };
-        let data = read_array(array, reader, (offset, length), buffer, mode)?.ok_or(Failure::WouldBlock)?;
+        request.range.end = offset + length;
+        let data = array.read(&request, buffer)?.ok_or(Failure::WouldBlock)?;
         self.note_array_read(inode, length);
         Ok(data)
     }
+
     pub(super) fn read_virtual<'a>(
         &self,
         handle: &OpenVirtualFile,
-        (offset, size): (u64, u32),
+        range: (u64, u32),
         buffer: &'a mut ReplyBuffer,
         blocking: Blocking,
+        cancellation: &Cancellation,
     ) -> FsResult<ReadData<'a>> {
         for array in &handle.arrays {
             if blocking == Blocking::Yes {
@@ -124,9 +127,7 @@ impl FileSystem {
                 return Err(Failure::Errno(libc::ESTALE));
             }
         }
-        let (may_block, prefetch) = (blocking == Blocking::Yes, self.options.prefetch);
-        let mode = ReadMode { may_block, is_direct: true, prefetch };
-        let data = handle.file.read(&handle.reader, (offset, size), buffer, mode)?;
+        let data = handle.file.read(&handle.reader, range, buffer, blocking, cancellation)?;
         let data = data.ok_or(Failure::WouldBlock)?;
         if let Some(array) = handle.arrays.first() {
             self.note_array_read(&array.inode, data.len() as u64);

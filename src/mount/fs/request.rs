@@ -7,7 +7,6 @@ use crate::error::Error;
 use crate::mount::fs::FileSystem;
 use crate::mount::fs::error::Failure;
 use crate::mount::fs::inode::Inode;
-use crate::request;
 use std::sync::atomic::Ordering;
 
 /// A request, as the log names it.
@@ -63,7 +62,7 @@ impl FileSystem {
     /// Counts and logs a failed request.
     pub(super) fn note_failure(&self, inode: &Inode, request: &str, failure: &Failure) {
         let Failure::Error(error) = failure else { return };
-        if matches!(error, Error::TimedOut { .. }) && !request::is_waiting() {
+        if matches!(error, Error::Cancelled { .. }) {
             return; // The watchdog, which replied, has logged it.
         }
         inode.counters.errors.fetch_add(1, Ordering::Relaxed);

@@ -18,7 +18,7 @@ impl Fuse {
         let fs = self.fs.clone();
         let request = Request::new(inode.0, "lseek");
         self.executor.submit(request, Deadline::Fixed, reply, move |slot| {
-            let found = fs.seek(handle.0, offset, whence);
+            let found = fs.seek(handle.0, offset, whence, &slot.cancellation());
             let Some(reply) = slot.take() else { return };
             match found {
                 Ok(offset) => reply.offset(offset),

@@ -34,7 +34,7 @@ impl Fuse {
         let fs = self.fs.clone();
         let passthrough = self.passthrough.clone();
         self.executor.submit(Request::new(inode.0, "open"), Deadline::Fixed, reply, move |slot| {
-            let opened = fs.open(inode.0, flags.0);
+            let opened = fs.open(inode.0, flags.0, &slot.cancellation());
             match (slot.take(), opened) {
                 (Some(reply), Ok(opened)) => reply_opened(&fs, &passthrough, inode, opened, reply),
                 (Some(reply), Err(failure)) => reply.fail(failure.errno()),

@@ -4,7 +4,8 @@ use std::cell::RefCell;
 
 use fuser::{FileHandle, INodeNo, ReplyData};
 
-use crate::memory::ReplyBuffer;
+use crate::array::ReplyBuffer;
+use crate::cancellation::Cancellation;
 use crate::mount::fs::error::{Blocking, Failure};
 use crate::mount::fs::request::Request;
 use crate::mount::fuse::Fuse;
@@ -36,16 +37,20 @@ impl Fuse {
         };
         let page_read = if is_of_pages { self.fs.note_page_read(&*file, offset, size) } else { None };
         BUFFER.with_borrow_mut(|buffer| {
-            match self.fs.read_file(&*file, (offset, size), buffer, Blocking::No) {
+            let cancellation = Cancellation::never();
+            match self.fs.read_file(&*file, (offset, size), buffer, Blocking::No, &cancellation) {
                 Ok(data) => return reply.data(&data),
                 Err(Failure::WouldBlock) => {}
                 Err(failure) => return reply.fail(failure.errno()),
             }
             let fs = self.fs.clone();
+            let plan = std::mem::take(&mut buffer.plan);
             let request = Request::read(inode.0, offset, u64::from(size));
             self.executor.submit(request, Deadline::Fixed, reply, move |slot| {
                 BUFFER.with_borrow_mut(|buffer| {
-                    let read = fs.read_file(&*file, (offset, size), buffer, Blocking::Yes);
+                    buffer.plan = plan;
+                    let cancellation = slot.cancellation();
+                    let read = fs.read_file(&*file, (offset, size), buffer, Blocking::Yes, &cancellation);
                     let Some(reply) = slot.take() else { return };
                     match read {
                         Ok(data) => reply.data(&data),

@@ -14,9 +14,9 @@ use crate::mount::fs::handle::OpenFile;
 use crate::mount::fs::open_files::ArrayFile;
 use crate::mount::fs::page_cache::page_drops::PageDrop;
 use crate::mount::fs::request::Request;
-use crate::mount::fs::write::AcceptedWrite;
 use crate::mount::fs::write::ranges::CopyResult;
 use crate::mount::fs::write::truncation::SetAttr;
+use crate::mount::fs::write::{AcceptedWrite, BegunWrite};
 use crate::mount::fs::{FileSystem, Stat};
 use crate::mount::fuse::Fuse;
 use crate::mount::fuse::attr::file_attr;
@@ -33,15 +33,15 @@ impl Fuse {
         is_page: bool,
         reply: ReplyWrite,
     ) {
-        let mut unsent = Some(reply);
-        let outcome = self.fs.write_file(&*file, (offset, data), is_page, Blocking::No, |accepted| {
-            if let Some(reply) = unsent.take() {
+        match self.fs.write_file(&*file, (offset, data), is_page, Blocking::No) {
+            Ok(BegunWrite { accepted, pending }) => {
                 reply_written(&self.notifier, inode, accepted, reply);
+                if let Some(pending) = pending {
+                    pending.copy();
+                }
+                return;
             }
-        });
-        let Some(reply) = unsent else { return };
-        match outcome {
-            Ok(_) | Err(Failure::WouldBlock) => {}
+            Err(Failure::WouldBlock) => {}
             Err(failure) => return reply.fail(failure.errno()),
         }
         if !is_page && file.as_array().is_some_and(|array| array.has_gap(offset)) {
@@ -52,14 +52,12 @@ impl Fuse {
         let data = Buffer::from(data);
         let request = Request::ranged(inode.0, "write", offset, data.len() as u64);
         self.executor.submit(request, Deadline::Fixed, reply, move |slot| {
-            let mut accepted = None;
-            let written =
-                fs.write_file(&*file, (offset, &data), is_page, Blocking::Yes, |now| accepted = Some(now));
+            let written = fs.write_file(&*file, (offset, &data), is_page, Blocking::Yes);
+            let written = written.map(BegunWrite::finish);
             let Some(reply) = slot.take() else { return };
-            match (written, accepted) {
-                (Ok(_), Some(accepted)) => reply_written(&notifier, inode, accepted, reply),
-                (Ok(length), None) => reply.written(length),
-                (Err(failure), _) => reply.fail(failure.errno()),
+            match written {
+                Ok(accepted) => reply_written(&notifier, inode, accepted, reply),
+                Err(failure) => reply.fail(failure.errno()),
             }
         });
     }
@@ -89,11 +87,10 @@ impl Fuse {
         let data = Buffer::from(data);
         let request = Request::ranged(inode.0, "write", offset, data.len() as u64);
         let store = move |fs: &FileSystem| {
-            let mut overtaken = None;
-            let accept = |accepted: AcceptedWrite| overtaken = accepted.overtaken;
-            let length = fs.write_file(&*file, (offset, &data), false, Blocking::Yes, accept)?;
+            let written = fs.write_file(&*file, (offset, &data), false, Blocking::Yes)?;
+            let accepted = written.finish();
             then(fs, &*file)?;
-            Ok(AcceptedWrite { length, overtaken })
+            Ok(accepted)
         };
         let send = move |reply, accepted| reply_written(&notifier, inode, accepted, reply);
         self.store_with(request, reply, store, send);
@@ -192,7 +189,7 @@ impl Fuse {
         let notifier = self.notifier.clone();
         let request = Request::ranged(inode.0, "fallocate", offset, length);
         self.executor.submit(request, Deadline::Fixed, reply, move |slot| {
-            let allocated = fs.allocate(handle.0, offset, length, mode);
+            let allocated = fs.allocate(handle.0, (offset, length), mode, &slot.cancellation());
             let Some(reply) = slot.take() else { return };
             match allocated {
                 // The kernel drops the pages of the range before it unlocks the inode.
@@ -216,7 +213,7 @@ impl Fuse {
         let notifier = self.notifier.clone();
         let request = Request::ranged(inode.0, "copy_file_range", to_offset, length);
         self.executor.submit(request, Deadline::Fixed, reply, move |slot| {
-            let copied = fs.copy(from.0, from_offset, to.0, to_offset, length);
+            let copied = fs.copy(from.0, from_offset, to.0, to_offset, length, &slot.cancellation());
             let Some(reply) = slot.take() else { return };
             match copied {
                 Ok(CopyResult { length, drop: None }) => reply.written(length as u32),

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use serde_json::{Value, json};
-use zarrfs::array::{Array, Engine, Layout};
+use zarrfs::array::{Array, Blocking, Engine, Layout, ReadRequest, Readahead, Reader, ReplyBuffer};
+use zarrfs::cancellation::Cancellation;
 use zarrfs::hierarchy::{Node, Tree};
 use zarrfs::store::{MemoryStore, Store};
 
@@ -113,11 +114,16 @@ fn rows(criterion: &mut Criterion) {
     let read = open(&stored(codecs, &content), 1 << 30);
     let mut out = vec![0; content.len()];
     read.read_at(0, &mut out).expect("read");
+    let (reader, cancellation) = (Reader::new(Readahead::Off), Cancellation::never());
+    let mut buffer = ReplyBuffer::default();
     for request in [128 << 10, 1 << 20] {
         group.bench_function(format!("gather, {} KiB a request", request >> 10), |b| {
             b.iter(|| {
-                for (number, part) in out.chunks_mut(request).enumerate() {
-                    assert!(read.try_read((number * request) as u64, part));
+                for start in (0..SIZE_BYTES).step_by(request) {
+                    let range = start..start + request as u64;
+                    let (reader, cancellation) = (&reader, &cancellation);
+                    let request = ReadRequest { reader, range, blocking: Blocking::No, cancellation };
+                    assert!(read.read(&request, &mut buffer).expect("read").is_some());
                 }
             });
         });

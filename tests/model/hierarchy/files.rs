@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use zarrfs::array::Layout;
+use zarrfs::cancellation::Cancellation;
 use zarrfs::mount::fs::FileSystem;
 use zarrfs::mount::fs::error::{Blocking, FsResult};
 use zarrfs::mount::fs::inode::ROOT;
@@ -161,7 +162,7 @@ impl Model {
             (false, _) => libc::O_RDONLY,
         };
         let inode = self.inode(&name(file));
-        let opened = self.fs.open(inode, flags).unwrap();
+        let opened = self.fs.open(inode, flags, &Cancellation::never()).unwrap();
         assert_eq!(opened.writes, writes);
         let passes = |open: &Open| open.file == file && open.is_direct && open.flags == libc::O_WRONLY;
         assert!(opened.is_direct || !self.open.iter().any(passes), "cached beside a direct writer");
@@ -270,7 +271,10 @@ impl Model {
         {
             compare("from memory", &found, expected, unsure);
         }
-        let found = self.fs.read(open.handle, offset as u64, length as u32, &mut buffer).unwrap();
+        let found = self
+            .fs
+            .read(open.handle, offset as u64, length as u32, &mut buffer, &Cancellation::never())
+            .unwrap();
         compare("read", &found, expected, unsure);
         let found = found.to_vec();
         if !open.is_direct {
@@ -285,9 +289,9 @@ impl Model {
         let sidecar = format!("{}.json", name(file));
         let inode = self.inode(&sidecar);
         let flags = if number.is_some() { libc::O_RDWR } else { libc::O_RDONLY };
-        let handle = self.fs.open(inode, flags).unwrap().handle;
+        let handle = self.fs.open(inode, flags, &Cancellation::never()).unwrap().handle;
         let mut buffer = Default::default();
-        let text = self.fs.read(handle, 0, 1 << 20, &mut buffer).unwrap();
+        let text = self.fs.read(handle, 0, 1 << 20, &mut buffer, &Cancellation::never()).unwrap();
         let mut content: Value = serde_json::from_slice(&text).unwrap();
         assert_eq!(content["nbytes"], self.files[file].bytes.len());
         assert_eq!(content.get("error"), None);
@@ -339,9 +343,9 @@ impl Model {
         assert!(self.fs.store_all(std::time::Duration::from_secs(60)).is_empty());
         let stats = self.fs.lookup(ROOT, "__zarrfs__", Blocking::Yes).unwrap().attributes.inode;
         let stats = self.fs.lookup(stats, "stats", Blocking::Yes).unwrap().attributes.inode;
-        let handle = self.fs.open(stats, libc::O_RDONLY).unwrap().handle;
+        let handle = self.fs.open(stats, libc::O_RDONLY, &Cancellation::never()).unwrap().handle;
         let mut buffer = Default::default();
-        let text = self.fs.read(handle, 0, 1 << 20, &mut buffer).unwrap();
+        let text = self.fs.read(handle, 0, 1 << 20, &mut buffer, &Cancellation::never()).unwrap();
         let text = String::from_utf8_lossy(&text);
         assert!(text.contains("\nzarrfs_dirty_bytes 0\n"), "{text}");
         self.fs.release(handle);
@@ -350,8 +354,9 @@ impl Model {
         for (number, file) in self.files.iter().enumerate() {
             let found = other.lookup(ROOT, &name(number), Blocking::Yes).unwrap().attributes;
             assert_eq!(found.size_bytes, file.bytes.len() as u64);
-            let handle = other.open(found.inode, libc::O_RDONLY).unwrap().handle;
-            let read = other.read(handle, 0, found.size_bytes as u32, &mut buffer).unwrap();
+            let handle = other.open(found.inode, libc::O_RDONLY, &Cancellation::never()).unwrap().handle;
+            let read =
+                other.read(handle, 0, found.size_bytes as u32, &mut buffer, &Cancellation::never()).unwrap();
             compare("stored", &read, &file.bytes, &vec![false; file.bytes.len()]);
             other.release(handle);
             for (key, document) in &file.documents {

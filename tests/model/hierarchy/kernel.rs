@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use zarrfs::cancellation::Cancellation;
 use zarrfs::mount::fs::page_cache::page_drops::{PageDrop, PageRead};
 
 use super::files::{Model, Open};
@@ -101,7 +102,11 @@ impl Model {
         let length = (end - start) as u32;
         let unanswered = self.fs.note_page_read(&*self.fs.file(open.handle).unwrap(), start as u64, length);
         let mut buffer = Default::default();
-        let bytes = self.fs.read(open.handle, start as u64, length, &mut buffer).unwrap().to_vec();
+        let bytes = self
+            .fs
+            .read(open.handle, start as u64, length, &mut buffer, &Cancellation::never())
+            .unwrap()
+            .to_vec();
         let read = Read { range: start..end, bytes, _unanswered: unanswered };
         self.files[open.file].kernel.reads.push(read);
     }

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use zarrfs::array::{ByteOrder, Order};
+use zarrfs::cancellation::Cancellation;
 use zarrfs::mount::fs::error::Blocking;
 use zarrfs::mount::fs::inode::ROOT;
 use zarrfs::store::{ObjectPart, PutOptions};
@@ -30,7 +31,7 @@ impl Model {
         }
         let other = mounted(&self.mounting, self.plain.clone());
         let inode = other.lookup(ROOT, &name(file), Blocking::Yes).unwrap().attributes.inode;
-        let handle = other.open(inode, libc::O_RDWR).unwrap().handle;
+        let handle = other.open(inode, libc::O_RDWR, &Cancellation::never()).unwrap().handle;
         if !data.is_empty() {
             other.write(handle, range.start as u64, &data, false).unwrap();
         }

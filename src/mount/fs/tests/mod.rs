@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::array::Order;
-use crate::memory::ReplyBuffer;
+use crate::array::{Order, ReplyBuffer};
+use crate::cancellation::Cancellation;
 use crate::mount::fs::error::{Blocking, Failure};
 use crate::mount::fs::inode::ROOT;
 use crate::mount::fs::read::ReadData;
@@ -93,12 +93,18 @@ impl Mount {
 
     fn open(&self, path: &str) -> Result<u64, i32> {
         let inode = self.find(path)?.inode;
-        self.fs.open(inode, libc::O_RDONLY).map(|opened| opened.handle).map_err(|failure| failure.errno())
+        self.fs
+            .open(inode, libc::O_RDONLY, &Cancellation::never())
+            .map(|opened| opened.handle)
+            .map_err(|failure| failure.errno())
     }
 
     fn read_handle(&self, handle: u64, offset: u64, size: u32) -> Result<Vec<u8>, i32> {
         let mut buffer = ReplyBuffer::default();
-        let read = self.fs.read(handle, offset, size, &mut buffer).map_err(|failure| failure.errno())?;
+        let read = self
+            .fs
+            .read(handle, offset, size, &mut buffer, &Cancellation::never())
+            .map_err(|failure| failure.errno())?;
         Ok(read.to_vec())
     }
 
@@ -250,9 +256,12 @@ fn nothing_is_written() {
     let mount = Mount::sample();
     let inode = mount.find("t").unwrap().inode;
     for flags in [libc::O_WRONLY, libc::O_RDWR, libc::O_RDONLY | libc::O_TRUNC] {
-        assert_eq!(mount.fs.open(inode, flags).err().unwrap().errno(), libc::EROFS);
+        assert_eq!(mount.fs.open(inode, flags, &Cancellation::never()).err().unwrap().errno(), libc::EROFS);
     }
-    assert_eq!(mount.fs.open(ROOT, libc::O_RDONLY).err().unwrap().errno(), libc::EISDIR);
+    assert_eq!(
+        mount.fs.open(ROOT, libc::O_RDONLY, &Cancellation::never()).err().unwrap().errno(),
+        libc::EISDIR
+    );
     assert_eq!(mount.fs.open_folder(inode).err().unwrap().errno(), libc::ENOTDIR);
     assert_eq!(mount.find("t").unwrap().mode & 0o333, 0);
 }
@@ -276,11 +285,11 @@ fn growth_along_the_slowest_axis_is_in_place() {
     let inode = mount.find("t").unwrap().inode;
     mount.put("t/zarr.json", array(&[6, 3], 9).to_string());
     assert_eq!(
-        mount.fs.open(inode, 0).err().unwrap().errno(),
+        mount.fs.open(inode, 0, &Cancellation::never()).err().unwrap().errno(),
         libc::ESTALE,
         "the kernel must ask for the size"
     );
-    let again = mount.fs.open(inode, 0).unwrap().handle;
+    let again = mount.fs.open(inode, 0, &Cancellation::never()).unwrap().handle;
     let grown = mount.find("t").unwrap();
     assert_eq!((grown.inode, grown.size_bytes), (inode, 36));
     for handle in [handle, again] {
@@ -333,7 +342,7 @@ fn the_page_cache_is_kept_while_nothing_changed() {
     mount.put_sample();
     let inode = mount.find("t").unwrap().inode;
     let keeps = |is_told: bool| {
-        let opened = mount.fs.open(inode, 0).unwrap();
+        let opened = mount.fs.open(inode, 0, &Cancellation::never()).unwrap();
         match is_told {
             true => mount.fs.release(opened.handle),
             false => mount.fs.cancel_open(opened.handle),

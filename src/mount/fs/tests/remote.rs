@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use super::*;
+use crate::cancellation::Cancellation;
 use crate::error::Result;
 use crate::store::{Content, Entry, GetReply, GetRequest, Info, Object, StatFs, Store};
 
@@ -165,10 +166,10 @@ fn an_open_compares_a_thousand_chunks() {
     let objects: Vec<_> = documents.into_iter().chain(chunks).collect();
     let (store, fs) = remote(&objects);
     let inode = find(&fs, "t").inode;
-    let open = || fs.open(inode, libc::O_RDONLY).unwrap().handle;
+    let open = || fs.open(inode, libc::O_RDONLY, &Cancellation::never()).unwrap().handle;
     let read = |handle| {
         let mut buffer = ReplyBuffer::default();
-        fs.read(handle, 0, (rows * 6) as u32, &mut buffer).unwrap().to_vec()
+        fs.read(handle, 0, (rows * 6) as u32, &mut buffer, &Cancellation::never()).unwrap().to_vec()
     };
     let handle = open();
     let old = read(handle);

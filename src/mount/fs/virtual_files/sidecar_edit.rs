@@ -11,10 +11,10 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
 
+use crate::array::ReplyBuffer;
 use crate::error::Error;
 use crate::hierarchy::Node;
 use crate::hierarchy::attributes::{self, Edit};
-use crate::memory::ReplyBuffer;
 use crate::metadata::{MAX_DOCUMENT_BYTES, json, json_spans};
 use crate::mount::fs::error::{Failure, FsResult};
 use crate::mount::fs::inode::{Entity, Inode, InodeTable, Kind};

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::array::Array;
+use crate::array::{Array, PendingWrite};
 use crate::error::Error;
 use crate::mount::fs::FileSystem;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
@@ -31,6 +31,25 @@ pub struct AcceptedWrite {
     pub length: u32,
     /// Pages of its range that may have been read before the write: they must be dropped before the reply.
     pub overtaken: Option<PageDrop>,
+}
+
+/// A write that cannot fail any more, and whose bytes may not be copied yet: the reply comes first.
+#[must_use = "the bytes are not written before it is finished"]
+pub struct BegunWrite<'a> {
+    /// What to reply.
+    pub accepted: AcceptedWrite,
+    /// Holds the locks of the chunks; `None` if the bytes are copied.
+    pub pending: Option<PendingWrite<'a>>,
+}
+
+impl BegunWrite<'_> {
+    /// Copies the bytes.
+    pub fn finish(self) -> AcceptedWrite {
+        if let Some(pending) = self.pending {
+            pending.copy();
+        }
+        self.accepted
+    }
 }
 
 impl FileSystem {
@@ -101,74 +120,67 @@ impl FileSystem {
     /// short write. Pages of a memory map (`is_page`) are always accepted. Blocks on the store when too much
     /// is dirty.
     pub fn write(&self, handle: u64, offset: u64, data: &[u8], is_page: bool) -> FsResult<u32> {
-        self.write_blocking(handle, offset, data, is_page, |_| ())
+        self.write_blocking(handle, offset, data, is_page).map(|accepted| accepted.length)
     }
 
-    /// As [`FileSystem::write`]; calls `accept` before it returns.
+    /// As [`FileSystem::write`]; also returns the pages to drop before the reply.
     pub fn write_blocking(
         &self,
         handle: u64,
         offset: u64,
         data: &[u8],
         is_page: bool,
-        accept: impl FnOnce(AcceptedWrite),
-    ) -> FsResult<u32> {
-        self.write_file(&*self.file(handle)?, (offset, data), is_page, Blocking::Yes, accept)
+    ) -> FsResult<AcceptedWrite> {
+        let file = self.file(handle)?;
+        self.write_file(&*file, (offset, data), is_page, Blocking::Yes).map(BegunWrite::finish)
     }
 
     /// As [`FileSystem::write`], but returns `None` where it would block; then the whole write must be
-    /// repeated. Calls `accept` with the number of bytes as soon as the write cannot fail, perhaps before the
-    /// bytes are copied: every operation on the file from then on sees them.
-    pub fn try_write(
+    /// repeated. The write that has begun cannot fail: every operation on the file from now on sees it, so the
+    /// caller replies and then finishes it.
+    pub fn try_begin_write<'a>(
         &self,
         handle: u64,
         offset: u64,
-        data: &[u8],
+        data: &'a [u8],
         is_page: bool,
-        accept: impl FnOnce(AcceptedWrite),
-    ) -> FsResult<Option<u32>> {
-        match self.write_file(&*self.file(handle)?, (offset, data), is_page, Blocking::No, accept) {
-            Ok(length) => Ok(Some(length)),
+    ) -> FsResult<Option<BegunWrite<'a>>> {
+        match self.write_file(&*self.file(handle)?, (offset, data), is_page, Blocking::No) {
+            Ok(begun) => Ok(Some(begun)),
             Err(Failure::WouldBlock) => Ok(None),
             Err(failure) => Err(failure),
         }
     }
 
-    /// Writes to an open file, as [`FileSystem::try_write`] or [`FileSystem::write_blocking`] does.
-    pub fn write_file(
+    /// Writes to an open file, as [`FileSystem::try_begin_write`] or [`FileSystem::write_blocking`] does.
+    pub fn write_file<'a>(
         &self,
         file: &dyn OpenFile,
-        data: (u64, &[u8]),
+        data: (u64, &'a [u8]),
         is_page: bool,
         blocking: Blocking,
-        accept: impl FnOnce(AcceptedWrite),
-    ) -> FsResult<u32> {
-        let mut accept = Some(accept);
-        file.write(self, data, is_page, blocking, &mut |accepted| {
-            if let Some(accept) = accept.take() {
-                accept(accepted);
-            }
-        })
+    ) -> FsResult<BegunWrite<'a>> {
+        file.write(self, data, is_page, blocking)
     }
 
-    pub(super) fn write_within(
+    pub(super) fn write_within<'a>(
         &self,
         file: &ArrayFile,
         offset: u64,
-        data: &[u8],
+        data: &'a [u8],
         is_page: bool,
         blocking: Blocking,
-        accept: impl FnOnce(AcceptedWrite),
-    ) -> FsResult<u32> {
-        let accept = |length, overtaken| accept(AcceptedWrite { length, overtaken });
+    ) -> FsResult<BegunWrite<'a>> {
+        let begun = |length, overtaken, pending| {
+            Ok(BegunWrite { accepted: AcceptedWrite { length, overtaken }, pending })
+        };
         let (_, size_bytes) = self.writable(file)?;
         let ArrayFile { inode, writer: Some(writer), cache_mode, drop, .. } = file else {
             return Err(Failure::Errno(libc::EBADF));
         };
         drop.note_use();
         if data.is_empty() {
-            accept(0, None);
-            return Ok(0);
+            return begun(0, None, None);
         }
         let room = size_bytes.saturating_sub(offset);
         if room == 0 {
@@ -181,36 +193,31 @@ impl FileSystem {
             self.refuse_npy_header(inode, data)?;
         }
         let (mut end_guard, gap) = self.close_gap(inode, writer, offset, is_page, blocking)?;
-        let accepted = || {
-            if !is_page {
-                self.ensure_serving()?;
-            }
-            writer.is_closing.store(false, Ordering::Relaxed);
-            inode.counters.writes.fetch_add(1, Ordering::Relaxed);
-            inode.counters.bytes_written.fetch_add(length as u64, Ordering::Relaxed);
-            // A page of a memory map is never dropped before it is written.
-            let fills_pages = !is_page && !cache_mode.is_direct();
-            let range = offset..offset + length as u64;
-            let drops = &inode.page_cache_users.drops;
-            let overtaken = if fills_pages { drops.overtaken(range.clone()) } else { None };
-            if let Some(end_guard) = end_guard.as_mut().filter(|end_guard| end_guard.end() >= Some(offset)) {
-                end_guard.advance(range.end, size_bytes);
-            }
-            accept(written, gap.map_or(overtaken, |start| Some(drops.begin(Some(start..range.end)))));
-            Ok(())
+        let pending = match (inode.page_cache_users.direct_writes(), blocking) {
+            (None, Blocking::No) => self.try_begin_put(inode, (offset, data)).map(Some),
+            _ => self.put_anywhere(inode, writer, (offset, data), is_page, blocking).map(|()| None),
         };
-        let outcome = match (inode.page_cache_users.direct_writes(), blocking) {
-            (None, Blocking::No) => self.try_put(inode, (offset, data), accepted),
-            _ => {
-                self.put_anywhere(inode, writer, (offset, data), is_page, blocking).and_then(|()| accepted())
-            }
-        };
-        outcome.map(|()| written).map_err(|failure| match failure {
+        let pending = pending.map_err(|failure| match failure {
             Failure::Error(error) => {
                 self.write_failure(inode, &format!("write of {length} bytes at {offset}"), error)
             }
             failure => failure,
-        })
+        })?;
+        if !is_page {
+            self.ensure_serving()?;
+        }
+        writer.is_closing.store(false, Ordering::Relaxed);
+        inode.counters.writes.fetch_add(1, Ordering::Relaxed);
+        inode.counters.bytes_written.fetch_add(length as u64, Ordering::Relaxed);
+        // A page of a memory map is never dropped before it is written.
+        let fills_pages = !is_page && !cache_mode.is_direct();
+        let range = offset..offset + length as u64;
+        let drops = &inode.page_cache_users.drops;
+        let overtaken = if fills_pages { drops.overtaken(range.clone()) } else { None };
+        if let Some(end_guard) = end_guard.as_mut().filter(|end_guard| end_guard.end() >= Some(offset)) {
+            end_guard.advance(range.end, size_bytes);
+        }
+        begun(written, gap.map_or(overtaken, |start| Some(drops.begin(Some(start..range.end)))), pending)
     }
 
     /// Writes bytes into the array, also where the file may be mapped and directly written at the same time.
@@ -241,25 +248,21 @@ impl FileSystem {
         blocking: Blocking,
     ) -> FsResult<()> {
         match blocking {
-            Blocking::No => self.try_put(inode, (offset, data), || Ok(())),
+            Blocking::No => self.try_begin_put(inode, (offset, data)).map(PendingWrite::copy),
             Blocking::Yes => Ok(self.on_current(inode, &writer.array, |array| {
                 if is_page { array.write_page(offset, data) } else { array.write_at(offset, data) }
             })?),
         }
     }
 
-    /// Writes bytes into the array unless that would block; calls `accept` once the write cannot fail.
-    fn try_put(
+    /// Begins to write bytes into the array unless that would block.
+    fn try_begin_put<'a>(
         &self,
         inode: &Inode,
-        (offset, data): (u64, &[u8]),
-        accept: impl FnOnce() -> FsResult<()>,
-    ) -> FsResult<()> {
+        (offset, data): (u64, &'a [u8]),
+    ) -> FsResult<PendingWrite<'a>> {
         let array = self.array_of(inode).map_err(|_| Failure::WouldBlock)?;
-        match array.try_write(offset, data, accept)? {
-            true => Ok(()),
-            false => Err(Failure::WouldBlock),
-        }
+        array.try_begin_write(offset, data)?.ok_or(Failure::WouldBlock)
     }
 
     /// Writes bytes into the array of a file that may be mapped and is directly written too.

@@ -1,12 +1,12 @@
 //! Operations other than write(2) that change ranges of a file: fallocate(2) and copy_file_range(2).
 
-use crate::memory::ReplyBuffer;
+use crate::array::ReplyBuffer;
+use crate::cancellation::Cancellation;
 use crate::mount::fs::FileSystem;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::handle::OpenFile;
 use crate::mount::fs::page_cache::page_drops::PageDrop;
-use crate::mount::fs::write::AcceptedWrite;
-use crate::request;
+use crate::mount::fs::write::{AcceptedWrite, BegunWrite};
 
 /// Bytes copied or zeroed at a time.
 const PART_BYTES: usize = 1 << 20;
@@ -23,7 +23,13 @@ pub struct CopyResult {
 impl FileSystem {
     /// fallocate(2): holes and zero ranges are written as zeros; space is never reserved, and the size never
     /// changes. Returns the pages to drop besides those of the range, which the kernel drops itself.
-    pub fn allocate(&self, handle: u64, offset: u64, length: u64, mode: i32) -> FsResult<Option<PageDrop>> {
+    pub fn allocate(
+        &self,
+        handle: u64,
+        (offset, length): (u64, u64),
+        mode: i32,
+        cancellation: &Cancellation,
+    ) -> FsResult<Option<PageDrop>> {
         let file = self.file(handle)?;
         let (array, size_bytes) = self.writable(&*file)?;
         let end = offset.checked_add(length).ok_or(Failure::Errno(libc::EFBIG))?;
@@ -34,30 +40,33 @@ impl FileSystem {
             _ if mode == libc::FALLOC_FL_PUNCH_HOLE | keep || mode == libc::FALLOC_FL_ZERO_RANGE | keep => {
                 // Bytes after the written end of a truncated file are not part of such a range.
                 let written_end = array.inode.written_end.get().unwrap_or(size_bytes);
-                self.write_zeros(&*file, offset, end.min(size_bytes).min(written_end)).map(|()| None)
+                let end = end.min(size_bytes).min(written_end);
+                self.write_zeros(&*file, offset, end, cancellation).map(|()| None)
             }
             libc::FALLOC_FL_ZERO_RANGE if end <= size_bytes => {
                 let drop = self.extend(array, end, size_bytes)?;
-                self.write_zeros(&*file, offset, end).map(|()| drop)
+                self.write_zeros(&*file, offset, end, cancellation).map(|()| drop)
             }
             libc::FALLOC_FL_ZERO_RANGE => Err(Failure::Errno(libc::EFBIG)),
             _ => Err(Failure::Errno(libc::EOPNOTSUPP)),
         }
     }
 
-    fn write_zeros(&self, file: &dyn OpenFile, offset: u64, end: u64) -> FsResult<()> {
+    fn write_zeros(
+        &self,
+        file: &dyn OpenFile,
+        offset: u64,
+        end: u64,
+        cancellation: &Cancellation,
+    ) -> FsResult<()> {
         let zeros = vec![0; PART_BYTES];
         let mut at = offset;
         while at < end {
-            request::check("")?;
+            cancellation.check("")?;
             let length = usize::try_from(end - at).unwrap_or(PART_BYTES).min(PART_BYTES);
-            at += u64::from(self.write_file(
-                file,
-                (at, zeros.get(..length).unwrap_or(&zeros)),
-                false,
-                Blocking::Yes,
-                |_| (),
-            )?);
+            let data = zeros.get(..length).unwrap_or(&zeros);
+            let written = self.write_file(file, (at, data), false, Blocking::Yes)?;
+            at += u64::from(written.finish().length);
         }
         Ok(())
     }
@@ -70,6 +79,7 @@ impl FileSystem {
         to: u64,
         to_offset: u64,
         length: u64,
+        cancellation: &Cancellation,
     ) -> FsResult<CopyResult> {
         let (source, file) = (self.file(from), self.file(to)?);
         self.writable(&*file)?;
@@ -79,13 +89,17 @@ impl FileSystem {
         let mut done = 0;
         while done < length {
             let part = u32::try_from(length - done).unwrap_or(u32::MAX).min(PART_BYTES as u32);
-            let data = self.read_file(&*source, (from_offset + done, part), &mut buffer, Blocking::Yes)?;
+            let range = (from_offset + done, part);
+            let data = self.read_file(&*source, range, &mut buffer, Blocking::Yes, cancellation)?;
             if data.is_empty() {
                 break;
             }
-            let accept = |accepted: AcceptedWrite| drop = drop.take().or(accepted.overtaken);
-            match self.write_file(&*file, (to_offset + done, &data), false, Blocking::Yes, accept) {
-                Ok(written) => done += u64::from(written),
+            let written = self.write_file(&*file, (to_offset + done, &data), false, Blocking::Yes);
+            match written.map(BegunWrite::finish) {
+                Ok(AcceptedWrite { length, overtaken }) => {
+                    done += u64::from(length);
+                    drop = drop.or(overtaken);
+                }
                 Err(_) if done > 0 => break,
                 Err(failure) => return Err(failure),
             }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::array::Array;
+use crate::cancellation::Cancellation;
 use crate::error::Error;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::handle::Writer;
@@ -245,7 +246,7 @@ impl FileSystem {
     fn zero(&self, inode: &Arc<Inode>) -> FsResult<()> {
         if inode.open_array().is_none() {
             // truncate(2) of a file that is not open.
-            let opened = self.open(inode.number, libc::O_WRONLY)?;
+            let opened = self.open(inode.number, libc::O_WRONLY, &Cancellation::never())?;
             let result = self.zero(inode).and_then(|()| self.flush(opened.handle));
             self.release(opened.handle);
             return result;

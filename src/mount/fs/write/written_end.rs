@@ -7,7 +7,7 @@
 //! while it is less than the size.
 //!
 //! Invariant: an operation holds the lock from the check of the written end until all bytes up to the new one
-//! are in the array.
+//! are in the array, or their chunks are locked for the copy.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

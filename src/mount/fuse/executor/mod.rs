@@ -10,7 +10,7 @@
 //! its closes and cannot even be killed. The written data stays dirty and is stored later, so EIO is true as far as can be
 //! known. As long as any object is stored anywhere, nothing is given up.
 //!
-//! No FUSE types. Uses `fs` only for the description of a request, and `request`, which tells the work whether its
+//! No FUSE types. Uses `fs` only for the description of a request, and `cancellation`, which tells the work whether its
 //! reply is still waited for. Invariants: every reply is taken exactly
 //! once; a lane's `offered` is how often the lane is in `ready`: the minimum of its queued jobs and the jobs
 //! it may still start.
@@ -25,8 +25,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use crate::cancellation::Cancellation;
 use crate::mount::fs::request::Request;
-use crate::request;
 
 /// A request that needs a reply.
 pub trait Reply: Send + 'static {
@@ -41,6 +41,14 @@ impl<R> ReplySlot<R> {
     /// The reply; `None` if the watchdog has already replied.
     pub fn take(&self) -> Option<R> {
         self.0.lock().take()
+    }
+}
+
+impl<R: Send + 'static> ReplySlot<R> {
+    /// Cancels the work once there was a reply.
+    pub fn cancellation(&self) -> Cancellation {
+        let reply = self.0.clone();
+        Cancellation::when(move || reply.lock().is_none())
     }
 }
 
@@ -89,7 +97,7 @@ impl Limits {
 /// When a request without a reply fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deadline {
-    /// After [`Limits::deadline`]. Its work learns that nobody waits any more (`request`).
+    /// After [`Limits::deadline`]. Its work learns so from [`ReplySlot::cancellation`].
     Fixed,
     /// Once nothing was stored for [`Limits::deadline`]. Its work goes on.
     WhileProgress,
@@ -239,15 +247,10 @@ impl Executor {
     ) {
         let reply = Arc::new(Mutex::new(Some(reply)));
         let slot = ReplySlot(reply.clone());
+        let work = Box::new(move || work(&slot));
         match deadline {
-            Deadline::Fixed => {
-                let asked = reply.clone();
-                let work = move || request::work_for(move || asked.lock().is_some(), || work(&slot));
-                self.shared.enqueue(request, reply, Box::new(work));
-            }
-            Deadline::WhileProgress => {
-                self.shared.run_alone(request, reply, Box::new(move || work(&slot)));
-            }
+            Deadline::Fixed => self.shared.enqueue(request, reply, work),
+            Deadline::WhileProgress => self.shared.run_alone(request, reply, work),
         }
     }
 

@@ -5,22 +5,11 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::array::interleavings::write_back::{FILL, LENGTH, Scene, each_form, open, write_and_tell};
 use crate::array::sync::thread;
-use crate::array::{Array, Reader, ReadyReply};
+use crate::array::{Array, Readahead, Reader};
 use crate::store::Store;
 
-/// Reads as the mount does for a reader that bypasses the page cache.
 fn read(array: &Array, reader: &Reader, offset: u64) -> [u8; 4] {
-    let mut out = [0; 4];
-    match array.gathered(reader, offset..offset + 4, offset.is_multiple_of(8)) {
-        ReadyReply::Ready(slice) => out.copy_from_slice(&slice),
-        ReadyReply::Blocks | ReadyReply::None => {
-            if !array.try_read(offset, &mut out) {
-                array.read_by(reader, offset, &mut out).unwrap();
-            }
-        }
-    }
-    array.note_lone_read(reader, offset, offset + 4);
-    out
+    array.read_for(reader, offset..offset + 4).unwrap().try_into().unwrap()
 }
 
 /// A read that begins after a write returned sees that write, although its reply was prepared before.
@@ -30,7 +19,7 @@ fn prepared_replies_never_go_back() {
         let scene = Scene::new(form, 100);
         let store: Arc<dyn Store> = scene.store.clone();
         let (array, done) = (open(&scene.engine, &store, "b"), AtomicU8::new(0));
-        let readers = [Reader::default(), Reader::default()];
+        let readers = [Readahead::Replies; 2].map(Reader::new);
         for reader in &readers {
             for offset in [0, 4] {
                 assert_eq!(read(&array, reader, offset), [FILL; 4]);

@@ -1,0 +1,135 @@
+//! Strips of chunks: how a chunk is cut into them, and loading one.
+//!
+//! Uses its neighbours in `array`, `error` and `cancellation`.
+
+use std::sync::{Arc, Weak};
+
+use crate::array::Inner;
+use crate::array::cache::{Content, Key, Loaded, Version};
+use crate::array::geometry::strips::{StripExtent, Strips};
+use crate::array::source::LoadContext;
+use crate::array::source::resumable_decoders::MAX_DECODERS;
+use crate::array::sync::atomic::Ordering;
+use crate::error::Result;
+
+/// Marks cache keys of strips that are smaller than chunks. Shards are never nested so deep.
+const STRIP_LEVEL: u32 = u32::MAX;
+
+impl Inner {
+    /// The cache key of a chunk, where strips are chunks.
+    pub(in crate::array) fn chunk_key(&self, number: u64) -> Key {
+        Key { array: self.number, level: 0, number }
+    }
+
+    pub(in crate::array) fn strip_key(&self, number: u64) -> Key {
+        let is_cut = self.strips.get().is_some_and(Strips::is_cut);
+        Key { array: self.number, level: if is_cut { STRIP_LEVEL } else { 0 }, number }
+    }
+
+    /// The strips. The first read chooses them by the compression of the chunk at `offset`.
+    pub(in crate::array) fn strips_at(&self, offset: u64) -> &Strips {
+        self.strips.get_or_init(|| {
+            let chunk = self.grid.chunk_at(offset).unwrap_or(0);
+            // A missing or damaged chunk gives no block size. A reader of that chunk gets the error.
+            let block = self.source.block_bytes(&self.load_context(), &self.grid.index(chunk)).ok().flatten();
+            Strips::new(&self.grid, self.engine.cache.limit_bytes(), block)
+        })
+    }
+
+    /// Bytes of the largest strip.
+    pub(in crate::array) fn strip_bytes(&self) -> u64 {
+        let grid = self.strips.get().map_or(&self.grid, Strips::grid);
+        grid.largest_chunk_shape().iter().product::<u64>().saturating_mul(self.fill.len() as u64)
+    }
+
+    /// How many strips one read holds at a time.
+    pub(in crate::array) fn batch_strips(&self) -> usize {
+        let share = self.engine.cache.limit_bytes() / 4 / self.strip_bytes().max(1);
+        (share as usize).min(256).max(2 * self.engine.workers.count())
+    }
+
+    /// Queues the load of a strip for a reader, which keeps `asking` alive until it has the strip.
+    pub(in crate::array) fn demand(inner: &Arc<Inner>, strip: u64, is_sequential: bool, asking: Weak<()>) {
+        let task_inner = Arc::clone(inner);
+        inner.engine.workers.demand(Box::new(move || {
+            if asking.strong_count() > 0 {
+                // The reader sees a failure when it asks for the strip itself.
+                drop(task_inner.strip(strip, is_sequential));
+            }
+        }));
+    }
+
+    /// One strip, from the cache or the store. A reader that is not `is_sequential` will probably want the chunk's
+    /// other strips, too.
+    pub(in crate::array) fn strip(&self, number: u64, is_sequential: bool) -> Result<Content> {
+        let ctx = self.load_context();
+        let strip = self.strips.get().map(|strips| (strips, strips.extent_of(number)));
+        let index = self.grid.index(strip.as_ref().map_or(number, |(_, strip)| strip.chunk));
+        self.engine.cache.get(
+            self.strip_key(number),
+            ctx.epoch,
+            |object| {
+                let key = self.source.key(&ctx, &index)?;
+                Ok(ctx.version(&key)? == object)
+            },
+            || match &strip {
+                Some((strips, strip)) if strips.is_cut() => {
+                    self.load_strip(&ctx, &index, strips, strip, is_sequential)
+                }
+                _ => self.load(&ctx, &index),
+            },
+        )
+    }
+
+    fn load(&self, ctx: &LoadContext<'_>, index: &[u64]) -> Result<Loaded> {
+        let loaded = self.source.load(ctx, index)?;
+        let decoded_bytes = if let Content::Chunk(buffer) = &loaded.0 { buffer.len() } else { 0 };
+        self.note_loaded(&loaded, decoded_bytes);
+        Ok(loaded)
+    }
+
+    /// Loads one strip of a chunk. If the whole chunk had to be decoded and is likely wanted, its other strips go into
+    /// the cache.
+    fn load_strip(
+        &self,
+        ctx: &LoadContext<'_>,
+        index: &[u64],
+        strips: &Strips,
+        strip: &StripExtent,
+        is_sequential: bool,
+    ) -> Result<Loaded> {
+        let has_few = strips.slab().is_some_and(|slab| slab.strips <= MAX_DECODERS as u64);
+        let part_ctx = LoadContext { decoders: ctx.decoders.filter(|_| has_few), ..*ctx };
+        if (is_sequential || strips.is_cheap())
+            && let Some((loaded, decoded_bytes)) =
+                self.source.load_part(&part_ctx, index, strip.bytes.clone())?
+        {
+            self.note_loaded(&loaded, decoded_bytes);
+            return Ok(loaded);
+        }
+        let (content, object) = self.load(ctx, index)?;
+        let Content::Chunk(chunk) = &content else { return Ok((content, object)) };
+        let part = |strip: &StripExtent| {
+            let bytes = chunk.get(strip.bytes.clone()).unwrap_or_default();
+            let mut buffer = ctx.buffer(bytes.len());
+            buffer.copy_from_slice(bytes);
+            Content::Chunk(Arc::new(buffer))
+        };
+        if !is_sequential {
+            let version = Version { object, epoch: ctx.epoch };
+            for (number, other) in strips.of_chunk(strip.chunk) {
+                if other != *strip {
+                    self.engine.cache.put(self.strip_key(number), part(&other), version);
+                }
+            }
+        }
+        Ok((part(strip), object))
+    }
+
+    fn note_loaded(&self, loaded: &Loaded, decoded_bytes: usize) {
+        if let Content::Chunk(_) = &loaded.0 {
+            self.engine.decoded_chunks.fetch_add(1, Ordering::Relaxed);
+            self.engine.decoded_bytes.fetch_add(decoded_bytes as u64, Ordering::Relaxed);
+        }
+    }
+}
