@@ -332,11 +332,10 @@ impl Folder<'_> {
 
     fn document_within(&mut self, name: &'static str, limit_bytes: u64) -> Result<Option<Vec<u8>>> {
         let key = join(self.path, name);
-        let content = match self.replies.remove(name) {
-            Some(reply) => reply?,
-            None => self.store.content(&key, limit_bytes)?,
-        };
-        self.seen.documents.push((name, content.as_ref().map(|content| content.info)));
-        Ok(content.map(|content| content.bytes))
+        let reply = self.replies.remove(name).unwrap_or_else(|| self.store.content(&key, limit_bytes));
+        // A document that cannot be read counts as missing here, so that it is read again at the next look.
+        let info = reply.as_ref().ok().and_then(|content| Some(content.as_ref()?.info));
+        self.seen.documents.push((name, info));
+        Ok(reply?.map(|content| content.bytes))
     }
 }

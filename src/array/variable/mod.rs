@@ -27,6 +27,8 @@ use crate::store::{ObjectVersion, Store};
 
 /// The most chunks (or shards) that one read looks for.
 const MAX_OBJECTS: u64 = 1 << 20;
+/// How many objects are compared with the store in one batch.
+const BATCH_OBJECTS: usize = 512;
 
 /// An array of strings or of bytes.
 pub struct VariableArray {
@@ -100,12 +102,19 @@ impl VariableArray {
     pub fn version(&self) -> Result<u64> {
         self.check_objects()?;
         let mut version = DefaultHasher::new();
+        let mut keys = Vec::new();
         for row in 0..self.rows() {
             self.for_each_chunk_of(row, |_, key| {
-                let found = self.store.head(key)?;
-                found.map(|info| info.version).hash(&mut version);
+                keys.push(key.to_owned());
                 Ok(())
             })?;
+            if keys.len() >= BATCH_OBJECTS || row + 1 == self.rows() {
+                let asked: Vec<&str> = keys.iter().map(String::as_str).collect();
+                for found in self.store.head_many(&asked) {
+                    found?.map(|info| info.version).hash(&mut version);
+                }
+                keys.clear();
+            }
         }
         Ok(version.finish())
     }
