@@ -11,7 +11,7 @@ use crate::array::cache::ChunkCache;
 use crate::array::readahead::replies::ReplyBudget;
 use crate::array::source::open_objects::OpenObjects;
 use crate::array::source::resumable_decoders::ResumableDecoders;
-use crate::array::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::array::sync::atomic::{AtomicU64, Ordering};
 use crate::array::sync::{self, Mutex};
 use crate::array::workers::Workers;
 use crate::array::write::flush_all::store_each;
@@ -37,9 +37,9 @@ pub struct Engine {
     next_array: AtomicU64,
     pub(super) decoded_chunks: AtomicU64,
     pub(super) decoded_bytes: AtomicU64,
-    /// Readers receive each byte once and keep it themselves.
-    pub(super) readers_keep: AtomicBool,
-    dirty_limit_bytes: AtomicU64,
+    /// See [`EngineOptions`].
+    pub(super) page_cache_keeps: bool,
+    dirty_limit_bytes: u64,
     /// Bytes written and not yet stored.
     pub(super) dirty_bytes: AtomicU64,
     /// Tells when those become fewer.
@@ -51,7 +51,7 @@ pub struct Engine {
     /// Arrays that have writers, or dirty chunks that could not be stored yet. The list keeps them alive.
     written: Mutex<Vec<Arc<Inner>>>,
     /// The timer stores a chunk after this time without a write. `None`: there is no timer.
-    settle: Mutex<Option<Duration>>,
+    writeback_delay: Option<Duration>,
     /// Numbers of the arrays that hang in the store during write-back. Only explicit requests store them.
     pub(super) hanging: Mutex<HashSet<u64>>,
     timer: Once,
@@ -84,8 +84,36 @@ pub struct EngineCounters {
     pub objects_stored: u64,
 }
 
+/// What an engine may use, and what it may rely on.
+#[derive(Clone, Copy, Debug)]
+pub struct EngineOptions {
+    /// The most bytes of decoded chunks in memory.
+    pub cache_limit_bytes: u64,
+    /// Decoding threads.
+    pub threads: usize,
+    /// How many bytes may be dirty before writers wait.
+    pub dirty_limit_bytes: u64,
+    /// The timer stores a chunk after this time without a write. `None`: there is no timer.
+    pub writeback_delay: Option<Duration>,
+    /// Whether readers receive each byte once and keep it themselves, as the kernel's page cache does.
+    pub page_cache_keeps: bool,
+}
+
+impl EngineOptions {
+    /// The defaults for a cache of at most `cache_limit_bytes` and this many decoding threads.
+    pub fn new(cache_limit_bytes: u64, threads: usize) -> Self {
+        EngineOptions {
+            cache_limit_bytes,
+            threads,
+            dirty_limit_bytes: cache_limit_bytes / 4,
+            writeback_delay: Some(WRITEBACK_DELAY),
+            page_cache_keeps: false,
+        }
+    }
+}
+
 /// Default write-back delay: a chunk that was written more recently may still collect writes.
-const SETTLE: Duration = Duration::from_secs(5);
+const WRITEBACK_DELAY: Duration = Duration::from_secs(5);
 
 /// How often the timer looks for chunks to store.
 const TICK: Duration = Duration::from_secs(1);
@@ -97,8 +125,8 @@ fn tick(engine: &Weak<Engine>) {
     loop {
         sync::thread::sleep(TICK);
         let Some(engine) = engine.upgrade() else { return };
-        let Some(settle) = *engine.settle.lock() else { return };
-        engine.store_settled(settle);
+        let Some(writeback_delay) = engine.writeback_delay else { return };
+        engine.store_settled(writeback_delay);
     }
 }
 
@@ -108,8 +136,14 @@ const KEPT_BY_ALLOCATOR_BYTES: i32 = 4 << 20;
 const ARENAS: i32 = 2;
 
 impl Engine {
-    /// An engine with a cache of at most `cache_limit_bytes` that decodes on `threads` threads.
+    /// An engine with default options: see [`EngineOptions::new`].
     pub fn new(cache_limit_bytes: u64, threads: usize) -> Arc<Self> {
+        Engine::with_options(EngineOptions::new(cache_limit_bytes, threads))
+    }
+
+    /// An engine with these options.
+    pub fn with_options(options: EngineOptions) -> Arc<Self> {
+        let EngineOptions { cache_limit_bytes, threads, .. } = options;
         let workers = Workers::new(threads);
         keep_freed_memory(KEPT_BY_ALLOCATOR_BYTES, ARENAS);
         let encoders = Semaphore::new(workers.count());
@@ -123,45 +157,30 @@ impl Engine {
             next_array: AtomicU64::new(1),
             decoded_chunks: AtomicU64::new(0),
             decoded_bytes: AtomicU64::new(0),
-            readers_keep: AtomicBool::new(false),
-            dirty_limit_bytes: AtomicU64::new(cache_limit_bytes / 4),
+            page_cache_keeps: options.page_cache_keeps,
+            dirty_limit_bytes: options.dirty_limit_bytes,
             dirty_bytes: AtomicU64::new(0),
             room: RoomSignal::default(),
             bases_read: AtomicU64::new(0),
             chunks_encoded: AtomicU64::new(0),
             objects_stored: AtomicU64::new(0),
             written: Mutex::default(),
-            settle: Mutex::new(Some(SETTLE)),
+            writeback_delay: options.writeback_delay,
             hanging: Mutex::default(),
             timer: Once::new(),
         })
     }
 
-    /// Sets how many bytes may be dirty before writers wait (default: a quarter of the cache limit).
-    pub fn set_dirty_limit_bytes(&self, limit_bytes: u64) {
-        self.dirty_limit_bytes.store(limit_bytes, Ordering::Relaxed);
-    }
-
-    /// Sets the write-back delay (default: 5 seconds). `None`, before the first write, means no timer.
-    pub fn set_writeback_delay(&self, settle: Option<Duration>) {
-        *self.settle.lock() = settle;
-    }
-
-    /// Stores the chunks that no write has touched for `settle`. The timer calls this each second.
-    pub fn store_settled(self: &Arc<Self>, settle: Duration) {
+    /// Stores the chunks that no write has touched for `writeback_delay`. The timer calls this each second.
+    pub fn store_settled(self: &Arc<Self>, writeback_delay: Duration) {
         store_each(self, self.answering(), QUIET, move |array| {
-            array.store_settled(settle);
+            array.store_settled(writeback_delay);
             Ok(())
         });
     }
 
-    /// States that readers keep what they receive, as the kernel's page cache does.
-    pub fn let_readers_keep(&self) {
-        self.readers_keep.store(true, Ordering::Relaxed);
-    }
-
     pub(super) fn dirty_limit_bytes(&self) -> u64 {
-        self.dirty_limit_bytes.load(Ordering::Relaxed)
+        self.dirty_limit_bytes
     }
 
     pub(super) fn is_over_dirty_limit(&self) -> bool {
@@ -175,7 +194,7 @@ impl Engine {
         written.retain(|known| !Arc::ptr_eq(&known.writing, &array.writing));
         written.push(Arc::clone(array));
         drop(written);
-        if self.settle.lock().is_none() {
+        if self.writeback_delay.is_none() {
             return;
         }
         self.timer.call_once(|| {

@@ -54,7 +54,7 @@ use crate::store::Store;
 
 pub use crate::metadata::ByteOrder;
 pub use cache::reservation::Reservation;
-pub use engine::{Engine, EngineCounters};
+pub use engine::{Engine, EngineCounters, EngineOptions};
 use geometry::grid::{self, Grid};
 use geometry::strips::Strips;
 pub use read::plan::ReadPlan;

@@ -89,14 +89,14 @@ impl Array {
                 ReadyReply::None => {}
             }
         }
-        let (out, plan) = buffer.parts(length);
         if blocking == Blocking::No
-            && plan.prepare(inner, range.clone(), blocking)
-            && let Some(slice) = inner.cached_slice(plan)
+            && buffer.plan.prepare(inner, range.clone(), blocking)
+            && let Some(slice) = inner.cached_slice(&buffer.plan)
         {
-            plan.forget();
+            buffer.plan.forget();
             return Ok(Some((ReadData::Cached(slice), true)));
         }
+        let (out, plan) = buffer.parts(length);
         let is_sequential = blocking == Blocking::Yes && reader.is_sequential();
         let access = Access { blocking, is_sequential, cancellation };
         let is_read = Inner::read(inner, range, plan, out, access)?;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::array::interleavings::{explore, schedules};
 use crate::array::sync::thread;
-use crate::array::{Array, Engine, Layout};
+use crate::array::{Array, Engine, EngineOptions, Layout};
 use crate::cancellation::Cancellation;
 use crate::error::{Error, Result};
 use crate::metadata::{Document, parse_v3};
@@ -161,9 +161,9 @@ impl Scene {
             store.now.put(&format!("{path}/zarr.json"), document(form)).unwrap();
         }
         // The cache has room for two chunks.
-        let engine = Engine::new(340, 1);
-        engine.set_writeback_delay(None);
-        engine.set_dirty_limit_bytes(dirty_limit_bytes);
+        let options = EngineOptions::new(340, 1);
+        let engine =
+            Engine::with_options(EngineOptions { writeback_delay: None, dirty_limit_bytes, ..options });
         let array = open(&engine, &(store.clone() as Arc<dyn Store>), "a");
         array.open_for_writing().unwrap();
         Scene { form, store, engine, array }

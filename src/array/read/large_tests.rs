@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::array::{Array, Engine, Layout, Reader};
+use crate::array::{Array, Engine, EngineOptions, Layout, Reader};
 use crate::metadata::{Document, parse_v3};
 use crate::store::{MemoryStore, Store};
 
@@ -17,9 +17,8 @@ const SIZE_BYTES: usize = 64 << 20;
 fn open(store: &Arc<dyn Store>, cache_limit_bytes: u64, dirty_limit_bytes: u64) -> (Arc<Engine>, Arc<Array>) {
     let bytes = store.get("zarr.json", 1 << 16).unwrap().unwrap();
     let Document::Array(metadata) = parse_v3("zarr.json", &bytes).unwrap() else { panic!("an array") };
-    let engine = Engine::new(cache_limit_bytes, 2);
-    engine.set_dirty_limit_bytes(dirty_limit_bytes);
-    engine.let_readers_keep();
+    let options = EngineOptions::new(cache_limit_bytes, 2);
+    let engine = Engine::with_options(EngineOptions { dirty_limit_bytes, page_cache_keeps: true, ..options });
     let array = Array::open(&engine, store, "", Arc::new(metadata), Layout::default()).unwrap();
     (engine, array)
 }

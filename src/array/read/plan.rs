@@ -27,7 +27,7 @@ impl ReadPlan {
         range: Range<u64>,
         blocking: Blocking,
     ) -> bool {
-        let mut is_uncompressed = array.source.is_raw();
+        let mut is_uncompressed = array.source.is_uncompressed();
         if is_uncompressed && array.writing.is_written.load(Ordering::Acquire) {
             if blocking == Blocking::No {
                 return false;

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::store::Object;
 
 /// A span of a chunk is read as a whole if at least one part in this many is wanted, else run by run.
-const RAW_SPAN_SHARE: usize = 4;
+const SPAN_SHARE: usize = 4;
 
 impl Array {
     /// The object that has exactly the bytes of the file, if there is one.
@@ -24,7 +24,7 @@ impl Array {
         if inner.source.objects() != 1 || !inner.source.is_stored_as_served() {
             return Ok(None);
         }
-        let object = inner.raw_object(&inner.load_context(), 0)?;
+        let object = inner.uncompressed_object(&inner.load_context(), 0)?;
         Ok(object.filter(|object| object.size_bytes() == self.size_bytes()))
     }
 }
@@ -51,11 +51,11 @@ impl Inner {
         plan.for_each_copy(|_, copy| {
             if open.as_ref().is_none_or(|(chunk, _)| *chunk != copy.chunk) {
                 cancellation.check(&self.metadata.document_key)?;
-                open = Some((copy.chunk, self.raw_object(&ctx, copy.chunk)?));
+                open = Some((copy.chunk, self.uncompressed_object(&ctx, copy.chunk)?));
             }
             match &open {
                 Some((_, Some(object))) => {
-                    self.read_raw_copy(|at, out| object.read_exact_at(at, out), copy, out)
+                    self.read_uncompressed_copy(|at, out| object.read_exact_at(at, out), copy, out)
                 }
                 _ => {
                     copy.fill(plan.range().start, &self.fill, out);
@@ -77,13 +77,13 @@ impl Inner {
             };
             let (_, object) = open.insert((copy.chunk, object));
             let read = |at, out: &mut [u8]| if object.try_read_at(at, out) { Ok(()) } else { Err(NotNow) };
-            self.read_raw_copy(read, copy, out)
+            self.read_uncompressed_copy(read, copy, out)
         });
         read.is_ok()
     }
 
     /// The object of an uncompressed chunk. It stays open while the array's epoch lasts.
-    fn raw_object(&self, ctx: &LoadContext<'_>, chunk: u64) -> Result<Option<Arc<dyn Object>>> {
+    fn uncompressed_object(&self, ctx: &LoadContext<'_>, chunk: u64) -> Result<Option<Arc<dyn Object>>> {
         if let Some(object) = self.engine.objects.get((self.number, chunk), ctx.epoch) {
             return Ok(Some(object));
         }
@@ -96,7 +96,7 @@ impl Inner {
     }
 
     /// Reads one copy into `out`. `read` fills bytes from an offset in the chunk's object.
-    fn read_raw_copy<E: From<Error>>(
+    fn read_uncompressed_copy<E: From<Error>>(
         &self,
         read: impl Fn(u64, &mut [u8]) -> std::result::Result<(), E>,
         copy: &StridedCopy<'_>,
@@ -122,7 +122,7 @@ impl Inner {
             scratch::with(length, |span| Ok(put_read(span))).map_err(corrupt(&self.path))?
         };
         let extent = copy.chunk_extent();
-        if extent / RAW_SPAN_SHARE <= copy.total_bytes() {
+        if extent / SPAN_SHARE <= copy.total_bytes() {
             return read_span(copy.chunk_offset, extent, &mut |low, span| copy.gather(span, low, out));
         }
         let mut outcome = Ok(());

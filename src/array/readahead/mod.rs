@@ -172,7 +172,7 @@ impl Array {
     fn go_on(&self, reader: &Reader, pass: &mut Pass, asked: u64) {
         let inner = &self.inner;
         let offset = pass.next_offset;
-        if inner.source.is_raw() || offset >= self.size_bytes() {
+        if inner.source.is_uncompressed() || offset >= self.size_bytes() {
             return;
         }
         let Some(strips) = inner.strips.get() else { return };
@@ -274,7 +274,7 @@ impl Inner {
 
     /// Whether readers keep what they receive. Beside a writer some readers bypass the page cache.
     fn is_kept_by_readers(&self) -> bool {
-        self.engine.readers_keep.load(Ordering::Relaxed) && !self.writing.is_written.load(Ordering::Relaxed)
+        self.engine.page_cache_keeps && !self.writing.is_written.load(Ordering::Relaxed)
     }
 
     /// Notes that a reader received these slabs in full. Returns whether they count as
@@ -291,7 +291,7 @@ impl Inner {
     /// reads bypass the page cache, another sequential reader may still need them and a small array stays; the memory
     /// of a large array is worth more than its content.
     fn leave_behind(&self, strips: impl Iterator<Item = u64>) {
-        let is_kept = !self.engine.readers_keep.load(Ordering::Relaxed)
+        let is_kept = !self.engine.page_cache_keeps
             && (self.grid.size_bytes() <= self.engine.cache.limit_bytes() / STAYING_PART
                 || self.sequential_readers.load(Ordering::Relaxed) > 1);
         if !is_kept {

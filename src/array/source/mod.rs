@@ -58,7 +58,7 @@ pub trait Source: Send + Sync {
         Ok(None)
     }
     /// Whether chunks are uncompressed, so reads use [`Source::open_raw`] rather than the cache.
-    fn is_raw(&self) -> bool {
+    fn is_uncompressed(&self) -> bool {
         false
     }
     /// Whether uncompressed chunks are stored exactly as they are served.

@@ -97,7 +97,7 @@ pub struct Plain {
     axes: Vec<Axis>,
     keys: Keys,
     pipelines: Pipelines,
-    is_raw: bool,
+    is_uncompressed: bool,
     is_lossless: bool,
     /// One element of a missing chunk, as served.
     fill: Vec<u8>,
@@ -110,8 +110,8 @@ impl Plain {
     pub fn new(parts: Parts) -> Result<Self> {
         let Parts { axes, keys, pipelines, fill } = parts;
         let largest = pipelines.largest()?;
-        let (is_raw, is_lossless) = (largest.plain_bytes().is_some(), largest.is_lossless());
-        if !is_raw && largest.decoded_bytes() as u64 > MAX_CHUNK_BYTES {
+        let (is_uncompressed, is_lossless) = (largest.plain_bytes().is_some(), largest.is_lossless());
+        if !is_uncompressed && largest.decoded_bytes() as u64 > MAX_CHUNK_BYTES {
             let reason = format!(
                 "chunks of {} bytes (at most {MAX_CHUNK_BYTES} are decoded as one)",
                 largest.decoded_bytes()
@@ -119,7 +119,7 @@ impl Plain {
             return Err(Error::unsupported(&pipelines.document_key, reason));
         }
         let keeps_fill = pipelines.decoded.fill_value.is_undefined;
-        Ok(Plain { axes, keys, pipelines, is_raw, is_lossless, fill, keeps_fill })
+        Ok(Plain { axes, keys, pipelines, is_uncompressed, is_lossless, fill, keeps_fill })
     }
 
     fn pipeline(&self, chunk: &[u64]) -> Result<Arc<Pipeline>> {
@@ -255,8 +255,8 @@ impl Source for Plain {
         self.is_lossless
     }
 
-    fn is_raw(&self) -> bool {
-        self.is_raw
+    fn is_uncompressed(&self) -> bool {
+        self.is_uncompressed
     }
 
     fn is_stored_as_served(&self) -> bool {

@@ -93,14 +93,14 @@ impl Inner {
         !chunks.dirty.is_empty() || chunks.zero.is_some()
     }
 
-    /// The timer's task: stores the chunks that have had no write for `settle`, and makes stored objects durable.
+    /// The timer's task: stores the chunks that have had no write for `writeback_delay`, and makes stored objects durable.
     /// Counts and logs failures.
-    pub(in crate::array) fn store_settled(&self, settle: Duration) {
+    pub(in crate::array) fn store_settled(&self, writeback_delay: Duration) {
         let now = Instant::now();
         if !self.writing.waits(now) {
             let has_writers = self.writing.opened.lock().as_ref().is_some_and(|opened| opened.writers > 0);
             let stored = match (self.is_dirty(), has_writers) {
-                (true, true) => self.store_dirty(Which::Settled(settle)),
+                (true, true) => self.store_dirty(Which::Settled(writeback_delay)),
                 // There is no writer left to store the rest.
                 (true, false) => self.store_dirty(Which::Everything),
                 (false, _) => self.sync_names(),
@@ -280,7 +280,7 @@ impl Inner {
     fn storing_threads(&self, objects: &[(u64, DirtyChunks)]) -> usize {
         let cores = self.engine.workers.count().max(1);
         let most = THREADS_PER_CORE.saturating_mul(cores);
-        if self.source.is_raw() {
+        if self.source.is_uncompressed() {
             return most; // stored from where the chunks are
         }
         let chunks = objects.iter().map(|(_, chunks)| chunks.len()).max().unwrap_or(0) as u64;
@@ -301,10 +301,10 @@ impl Inner {
         for (number, chunk) in dirty {
             objects.entry(self.object_of(number)).or_default().push((number, chunk));
         }
-        if let Which::Settled(settle) = which {
+        if let Which::Settled(writeback_delay) = which {
             let now = Instant::now();
             let is_settled = |chunk: &Arc<DirtyChunk>| {
-                chunk.try_lock().is_some_and(|state| now.duration_since(state.last_write) >= settle)
+                chunk.try_lock().is_some_and(|state| now.duration_since(state.last_write) >= writeback_delay)
             };
             objects.retain(|_, chunks| chunks.iter().all(|(_, chunk)| is_settled(chunk)));
         }
@@ -453,10 +453,10 @@ impl Inner {
         // A lossy codec returns other bytes than were written. Uncompressed chunks are not cached. Where strips are
         // smaller than chunks, their cached entries have an older version.
         let is_cut = self.strips.get().is_some_and(Strips::is_cut);
-        if self.source.is_lossless() && !self.source.is_raw() && !is_cut {
+        if self.source.is_lossless() && !self.source.is_uncompressed() && !is_cut {
             let key = self.chunk_key(number);
             self.engine.cache.put(key, Content::Chunk(bytes), version);
-            if self.engine.readers_keep.load(Ordering::Relaxed) {
+            if self.engine.page_cache_keeps {
                 // The kernel keeps what it wrote, and the next writes need the memory more.
                 self.engine.cache.demote(std::iter::once(key));
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use serde_json::json;
 
-use crate::array::{Array, ByteOrder, Engine, Layout, Order};
+use crate::array::{Array, ByteOrder, Engine, EngineOptions, Layout, Order};
 use crate::cancellation::Cancellation;
 use crate::metadata::{Document, parse_v3};
 use crate::store::{MemoryStore, Store};
@@ -83,10 +83,13 @@ fn case() -> impl Strategy<Value = Case> {
 }
 
 fn open(case: &Case, store: &Arc<dyn Store>) -> (Arc<Engine>, Arc<Array>) {
+    open_with(case, store, 600)
+}
+
+fn open_with(case: &Case, store: &Arc<dyn Store>, dirty_limit_bytes: u64) -> (Arc<Engine>, Arc<Array>) {
     let document = store.get("a/zarr.json", 1 << 20).unwrap().unwrap();
     let Document::Array(metadata) = parse_v3("a/zarr.json", &document).unwrap() else { panic!("no array") };
-    let engine = Engine::new(4000, 2);
-    engine.set_dirty_limit_bytes(600);
+    let engine = Engine::with_options(EngineOptions { dirty_limit_bytes, ..EngineOptions::new(4000, 2) });
     let array = Array::open(&engine, store, "a", Arc::new(metadata), case.layout).unwrap();
     array.open_for_writing().unwrap();
     (engine, array)
@@ -177,8 +180,7 @@ fn writing_a_whole_array_reads_nothing() {
         ..case
     };
     let store = make(&case);
-    let (engine, array) = open(&case, &store);
-    engine.set_dirty_limit_bytes(1 << 20);
+    let (engine, array) = open_with(&case, &store, 1 << 20);
     for row in 0..64 * 64 * 2 / 100 {
         array.write_at(row * 100, &[row as u8 | 1; 100]).unwrap();
     }
@@ -293,8 +295,7 @@ fn a_locked_dirty_chunk_bypasses_the_cache() {
         json!([{"name":"bytes","configuration":{"endian":"little"}}, {"name":"gzip","configuration":{"level":1}}]),
     );
     let store = make(&case);
-    let (engine, array) = open(&case, &store);
-    engine.set_dirty_limit_bytes(1 << 20);
+    let (_engine, array) = open_with(&case, &store, 1 << 20);
     let mut out = [9; 4];
     array.read_at(0, &mut out).unwrap();
     assert!(array.try_read(0, &mut out));
@@ -376,10 +377,9 @@ fn an_open_sees_foreign_changes_under_dirty_chunks() {
 fn memory_is_bounded_while_storing_fails() {
     let case = simple(little());
     let store = make(&case);
-    let (engine, array) = open(&case, &store);
     // Two of the four chunks. Each takes its whole memory from the first write on.
     const CHUNK_BYTES: u64 = 2048 + 768;
-    engine.set_dirty_limit_bytes(2 * CHUNK_BYTES);
+    let (engine, array) = open_with(&case, &store, 2 * CHUNK_BYTES);
     array.write_at(0, &[1; 128]).unwrap();
     assert_eq!(engine.counters().dirty_bytes, 2 * CHUNK_BYTES);
     let document = store.get("a/zarr.json", 1 << 20).unwrap().unwrap();

@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 
 use clap::Args;
-use zarrfs::array::{Array, Blocking, Engine, ReadRequest, ReplyBuffer};
+use zarrfs::array::{Array, Blocking, Engine, EngineOptions, ReadRequest, ReplyBuffer};
 use zarrfs::cancellation::Cancellation;
 use zarrfs::hierarchy::Tree;
 
@@ -42,14 +42,14 @@ impl Arguments {
         let store = open::zarr_store(&self.store.store, self.store.access.follow_symlinks.is_on())?;
         let path = open::path(&self.array);
         let metadata = open::array(&Tree::new(store.clone()), &path)?;
-        let engine = Engine::new(self.engine.cache_limit_bytes(), self.engine.threads.number());
+        let options = EngineOptions::new(self.engine.cache_limit_bytes(), self.engine.threads.number());
+        let engine = Engine::with_options(EngineOptions { page_cache_keeps: true, ..options });
         let array = Array::open(&engine, &store, &path, metadata, self.layout.layout())?;
         let size_bytes = array.size_bytes();
         // No bar among the bytes on the same terminal.
         let bar = progress::bytes(size_bytes, !std::io::stdout().is_terminal());
         let (reader, cancellation) = (zarrfs::array::Reader::default(), Cancellation::never());
         let mut buffer = ReplyBuffer::default();
-        engine.let_readers_keep();
         let mut offset = 0;
         while offset < size_bytes {
             let range = offset..size_bytes.min(offset + BLOCK_BYTES);

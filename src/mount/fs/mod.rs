@@ -38,7 +38,7 @@ use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 
-use crate::array::Engine;
+use crate::array::{Engine, EngineOptions};
 use crate::hierarchy::{OpenArrays, Tree};
 use crate::memory::limit_idle_bytes;
 use crate::mount::fs::error::{Blocking, Failure, FailureLog, FsResult};
@@ -140,13 +140,14 @@ pub struct FileSystem {
 impl FileSystem {
     /// A file system over an open store. Reads nothing yet.
     pub fn new(options: Arc<Options>, store: Arc<dyn Store>) -> Self {
-        let engine = Engine::new(options.cache_limit_bytes, options.threads);
-        engine.set_dirty_limit_bytes(options.dirty_limit_bytes);
+        let engine = Engine::with_options(EngineOptions {
+            cache_limit_bytes: options.cache_limit_bytes,
+            threads: options.threads,
+            dirty_limit_bytes: options.dirty_limit_bytes,
+            writeback_delay: options.settle,
+            page_cache_keeps: !options.direct_io,
+        });
         limit_idle_bytes(options.cache_limit_bytes);
-        engine.set_writeback_delay(options.settle);
-        if !options.direct_io {
-            engine.let_readers_keep();
-        }
         let arrays = Arc::new(OpenArrays::new(&engine, &store, options.layout));
         FileSystem {
             nodes: NodeCache::new(Tree::new(store), options.revalidate()),
