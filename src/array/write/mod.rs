@@ -176,7 +176,8 @@ impl Array {
         Ok(())
     }
 
-    fn check_write(&self, offset: u64, data: &[u8]) -> Result<()> {
+    /// Whether these bytes can be written there: the file ends after them, and the data type has their values.
+    pub fn check_write(&self, offset: u64, data: &[u8]) -> Result<()> {
         let end = offset.checked_add(data.len() as u64);
         if end.is_none_or(|end| end > self.size_bytes()) {
             return Err(self.past_the_end(offset, data.len()));

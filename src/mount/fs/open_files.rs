@@ -67,6 +67,15 @@ impl ArrayFile {
     }
 }
 
+impl ArrayFile {
+    /// Whether the last operation of a writer was a close(2).
+    fn note_closing(&self, is_closing: bool) {
+        if let Some(writer) = &self.writer {
+            writer.is_closing.store(is_closing, Ordering::Relaxed);
+        }
+    }
+}
+
 impl OpenFile for ArrayFile {
     fn read<'a>(
         &self,
@@ -93,6 +102,8 @@ impl OpenFile for ArrayFile {
     }
 
     fn flush(&self, fs: &FileSystem, number: u64, process: u32) -> FsResult<()> {
+        // Whatever close(2) returns, the descriptor is gone.
+        self.note_closing(true);
         fs.store(self, "close", Array::flush, |writer, now| {
             let reported_by_close = writer.reported_by_close.swap(now, Ordering::AcqRel);
             reported_by_close.max(writer.reported.load(Ordering::Acquire))
@@ -101,6 +112,7 @@ impl OpenFile for ArrayFile {
     }
 
     fn fsync(&self, fs: &FileSystem) -> FsResult<()> {
+        self.note_closing(false);
         fs.store(self, "fsync", Array::sync, |writer, now| writer.reported.swap(now, Ordering::AcqRel))
     }
 

@@ -37,8 +37,10 @@ pub struct File {
     pub bytes: Vec<u8>,
     /// Written since everything was stored last: what another program writes there loses.
     pub(super) dirty: Vec<bool>,
-    /// Written by another program since the file was opened last: old or new.
-    pub(super) unsure: Vec<bool>,
+    /// Written by another program since the file was opened last, old or new: the number of that write, or 0.
+    pub(super) unsure: Vec<u64>,
+    /// How often another program has written.
+    pub(super) foreign_writes: u64,
     /// What the kernel holds of the file.
     pub(super) cached: Vec<Option<u8>>,
     pub(super) kernel: Kernel,
@@ -65,6 +67,8 @@ pub struct Open {
     told: u64,
     /// Those that a close told of: for another close they are told, for fsync they are not.
     told_by_close: u64,
+    /// How often another program had written before the open.
+    foreign_writes: u64,
 }
 
 pub struct Model {
@@ -105,9 +109,9 @@ impl Open {
 }
 
 /// Looks for a difference where there is none to be expected.
-fn compare(what: &str, found: &[u8], expected: &[u8], unsure: &[bool]) {
+fn compare(what: &str, found: &[u8], expected: &[u8], unsure: &[u64]) {
     assert_eq!(found.len(), expected.len(), "{what}: length");
-    let differs = (0..found.len()).find(|&at| found[at] != expected[at] && !unsure[at]);
+    let differs = (0..found.len()).find(|&at| found[at] != expected[at] && unsure[at] == 0);
     if let Some(at) = differs {
         let around = at.saturating_sub(4)..(at + 12).min(found.len());
         panic!(
@@ -131,7 +135,8 @@ impl Model {
             File {
                 bytes: case.fill(is_big).into_iter().cycle().take(size).collect(),
                 dirty: vec![false; size],
-                unsure: vec![false; size],
+                unsure: vec![0; size],
+                foreign_writes: 0,
                 cached: vec![None; size],
                 kernel: Kernel::default(),
                 is_zeroed: false,
@@ -177,6 +182,7 @@ impl Model {
             is_closing: false,
             told,
             told_by_close: told,
+            foreign_writes: self.files[file].foreign_writes,
         };
         match opened.keeps_cache {
             false => self.wait_to_open(open),
@@ -190,7 +196,7 @@ impl Model {
 
     /// The kernel has the answer to an open.
     pub(super) fn is_open(&mut self, open: Open) {
-        self.files[open.file].is_opened();
+        self.files[open.file].is_opened(open.foreign_writes);
         self.open.push(open);
     }
 
@@ -247,6 +253,7 @@ impl Model {
                 self.open[slot].told = refused;
             }
             let again = errno(self.fs.flush(open.handle));
+            self.open[slot].is_closing = true;
             assert!(again.is_ok() || (again == Err(libc::EINVAL) && self.is_told_to_be_short(&open, false)));
             self.files[open.file].is_stored();
         }
@@ -357,7 +364,7 @@ impl Model {
             let handle = other.open(found.inode, libc::O_RDONLY, &Cancellation::never()).unwrap().handle;
             let read =
                 other.read(handle, 0, found.size_bytes as u32, &mut buffer, &Cancellation::never()).unwrap();
-            compare("stored", &read, &file.bytes, &vec![false; file.bytes.len()]);
+            compare("stored", &read, &file.bytes, &vec![0; file.bytes.len()]);
             other.release(handle);
             for (key, document) in &file.documents {
                 let now = self.plain.get(key, 1 << 20).unwrap();
@@ -406,15 +413,18 @@ impl Model {
         self.fs = mounted(&self.mounting, self.store.clone());
         for file in &mut self.files {
             file.cached.fill(None);
-            file.is_opened();
+            file.is_opened(file.foreign_writes);
         }
     }
 }
 
 impl File {
     /// Whoever opens the file sees what was written before, also where the kernel answers by itself.
-    fn is_opened(&mut self) {
-        self.unsure.fill(false);
+    /// What another program writes between the open and its reply may be old or new afterwards.
+    fn is_opened(&mut self, foreign_writes: u64) {
+        for unsure in self.unsure.iter_mut().filter(|number| **number <= foreign_writes) {
+            *unsure = 0;
+        }
         for (at, (cached, byte)) in self.cached.iter().zip(&self.bytes).enumerate() {
             assert!(
                 self.kernel.is_filled(at) || cached.is_none_or(|cached| cached == *byte),
@@ -433,7 +443,7 @@ impl File {
             *cached = cached.map(|_| *byte);
         }
         self.dirty[range.clone()].fill(true);
-        self.unsure[range].fill(false);
+        self.unsure[range].fill(0);
         self.was_written = true;
     }
 

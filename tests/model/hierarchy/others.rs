@@ -41,7 +41,8 @@ impl Model {
         known.note(range.start, &data);
         known.cached = cached;
         known.dirty[range.clone()].fill(false);
-        known.unsure[range].fill(true);
+        known.foreign_writes += 1;
+        known.unsure[range].fill(known.foreign_writes);
     }
 
     /// Another program makes the array longer. `flushes`: what is dirty is stored before anybody has looked.
@@ -68,7 +69,7 @@ impl Model {
         let fill = known.case.fill(layout.byte_order == ByteOrder::Big);
         known.bytes.extend(fill.into_iter().cycle().take(rows * row_bytes));
         known.dirty.resize(size, false);
-        known.unsure.resize(size, false);
+        known.unsure.resize(size, 0);
         known.cached.resize(size, None);
         let writer = self.open.iter().position(|open| open.file == file && open.writes);
         if let Some(slot) = writer.filter(|_| flushes) {

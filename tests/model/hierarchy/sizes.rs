@@ -276,7 +276,11 @@ impl Model {
         }
         let there = source.bytes.len().saturating_sub(from_offset).min(length);
         let range = from_offset.min(source.bytes.len())..from_offset.min(source.bytes.len()) + there;
-        if source.unsure[range.clone()].contains(&true) {
+        if source.unsure[range.clone()].iter().any(|&number| number > 0) {
+            return;
+        }
+        // A copy that fails after it has zeroed a part of the gap would read those zeros when it is repeated.
+        if from.file == to.file && self.gap(to.file, to_offset).is_some_and(|gap| gap.start < range.end) {
             return;
         }
         let data = source.bytes[range].to_vec();

@@ -192,6 +192,10 @@ impl FileSystem {
         if offset == 0 && !is_page {
             self.refuse_npy_header(inode, data)?;
         }
+        if !is_page && file.has_gap(offset) {
+            // A write that is refused must not have zeroed anything.
+            self.array_of(inode)?.check_write(offset, data)?;
+        }
         let (mut end_guard, gap) = self.close_gap(inode, writer, offset, is_page, blocking)?;
         let pending = match (inode.page_cache_users.direct_writes(), blocking) {
             (None, Blocking::No) => self.try_begin_put(inode, (offset, data)).map(Some),

@@ -1,9 +1,6 @@
 //! Setting the size of a file of fixed size: truncate(2), ftruncate(2), O_TRUNC, and what happens to a
 //! truncated file that is not written to its end (`written_end.rs`).
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-
 use crate::array::Array;
 use crate::cancellation::Cancellation;
 use crate::error::Error;
@@ -15,6 +12,7 @@ use crate::mount::fs::page_cache::page_drops::PageDrop;
 use crate::mount::fs::virtual_files::sidecar_edit::is_sidecar;
 use crate::mount::fs::write::written_end::{WrittenEndGuard, npy_shape};
 use crate::mount::fs::{FileSystem, Stat};
+use std::sync::Arc;
 
 /// Bytes zeroed at a time.
 const PART_BYTES: usize = 1 << 20;
@@ -141,7 +139,6 @@ impl FileSystem {
         closed_by: Option<(u64, u32)>,
     ) -> FsResult<()> {
         let ArrayFile { inode, writer: Some(writer), .. } = file else { return Ok(()) };
-        writer.is_closing.store(closed_by.is_some(), Ordering::Relaxed);
         if inode.written_end.get().is_none() {
             return Ok(());
         }
