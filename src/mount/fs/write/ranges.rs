@@ -45,7 +45,12 @@ impl FileSystem {
             }
             libc::FALLOC_FL_ZERO_RANGE if end <= size_bytes => {
                 let drop = self.extend(array, end, size_bytes)?;
-                self.write_zeros(&*file, offset, end, cancellation).map(|()| drop)
+                let zeroed = self.write_zeros(&*file, offset, end, cancellation);
+                if zeroed.is_err() && drop.is_some() {
+                    // The kernel may still cache what was in the gap, and no reply names it.
+                    array.inode.page_cache_users.drops.note_reason();
+                }
+                zeroed.map(|()| drop)
             }
             libc::FALLOC_FL_ZERO_RANGE => Err(Failure::Errno(libc::EFBIG)),
             _ => Err(Failure::Errno(libc::EOPNOTSUPP)),
