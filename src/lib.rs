@@ -34,7 +34,7 @@
 //!    the cache. It never blocks on the store: any other request moves, with its reply, to the executor
 //!    (`mount/fuse/executor`).
 //! 2. The handle (`mount/fs/open_files.rs`) is an array, a sidecar being written, or a virtual file
-//!    (`formats/virtual_file.rs`), whose segments are bytes or ranges of arrays. All files that show an array's bytes
+//!    (`formats/virtual_file.rs`) of bytes and ranges of arrays. All files that show an array's bytes
 //!    share one open array (`hierarchy/open_arrays.rs`).
 //! 3. [`array::Array::read`] (`array/request.rs`) plans the request: it walks `array/geometry/grid.rs` once for the
 //!    parts of chunks that the range touches, the **strips** of `array/geometry/strips.rs`, and keeps them in a

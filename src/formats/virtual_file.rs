@@ -78,7 +78,7 @@ impl VirtualFile {
         self.reservation.as_ref().map_or(0, Reservation::bytes)
     }
 
-    /// The arrays whose bytes it shows, one for each segment.
+    /// The arrays in it, one for each segment of array bytes.
     pub fn arrays(&self) -> impl Iterator<Item = &Arc<SharedArray>> {
         self.segments.iter().filter_map(|(_, segment)| match segment {
             Segment::Array { array, .. } => Some(array),

@@ -1,6 +1,6 @@
 //! The plan of a read, kept from the try that does not block to the blocking retry.
 //!
-//! Uses `geometry/copy_plan.rs` and the array whose grids it plans on.
+//! Uses `geometry/copy_plan.rs` and the grids of its array.
 
 use std::ops::Range;
 use std::sync::{Arc, Weak};

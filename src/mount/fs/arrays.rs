@@ -17,7 +17,7 @@ use crate::mount::fs::node_cache::CachedNode;
 use crate::mount::fs::virtual_files::Context;
 use crate::store::Readers;
 
-/// An array whose bytes a file shows beside the array's own file.
+/// An array that a file shows beside the array's own file.
 pub struct ArrayInUse {
     /// The inode of the array's own file.
     pub inode: Arc<Inode>,

@@ -33,7 +33,7 @@ pub struct AcceptedWrite {
     pub overtaken: Option<PageDrop>,
 }
 
-/// A write that cannot fail any more, and whose bytes may not be copied yet: the reply comes first.
+/// A write that cannot fail any more. Its bytes may not be copied yet: the reply comes first.
 #[must_use = "the bytes are not written before it is finished"]
 pub struct BegunWrite<'a> {
     /// What to reply.
