@@ -29,6 +29,11 @@ pub fn open_for_others(location: &str, follow_symlinks: bool) -> Result<Arc<dyn 
 }
 
 fn open_folder_or_zip(location: &str, follow_symlinks: bool, for_others: bool) -> Result<Arc<dyn Store>> {
+    #[cfg(feature = "remote")]
+    if super::remote::is_remote(location) {
+        let options = super::RemoteOptions::default();
+        return Ok(Arc::new(super::RemoteStore::open(location, &options)?));
+    }
     let path = local_path(location)?;
     let metadata = match std::fs::metadata(&path) {
         Ok(metadata) => metadata,
@@ -194,7 +199,9 @@ mod tests {
 
     #[test]
     fn other_schemes_say_so() {
-        for location in ["s3://bucket/x", "gs://b/x", "az:b/x", "https://host/x.zarr", "ipfs://x", "s3:b"] {
+        let remote = ["s3://bucket/x", "gs://b/x", "https://host/x.zarr"];
+        let remote = if cfg!(feature = "remote") { &[] } else { remote.as_slice() };
+        for location in remote.iter().chain(&["az:b/x", "ipfs://x", "s3:b"]) {
             assert!(sentence(location).contains("not supported yet"), "{location}");
         }
         assert!(sentence("no:such").contains("no such folder"));

@@ -1,0 +1,85 @@
+//! Transfers under way: how many there are at one time, and what they brought.
+//!
+//! Uses `object_store` and `tokio`, whose runtime and threads stay in here: callers wait on threads of their own.
+//!
+//! Invariant: at most `max_connections` requests are under way.
+
+use std::io;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use object_store::ObjectStore;
+use object_store::path::Path;
+use tokio::runtime::Runtime;
+use tokio::sync::Semaphore;
+
+use super::failure::{Failure, Reply};
+use super::transfer::{Fetched, Wanted, fetch};
+
+/// Threads that drive the requests. Decoding has threads of its own.
+const RUNTIME_THREADS: usize = 2;
+
+/// All transfers of one store.
+pub(super) struct Transfers {
+    /// Present until the store is dropped.
+    runtime: Option<Runtime>,
+    store: Arc<dyn ObjectStore>,
+    permits: Semaphore,
+}
+
+impl Transfers {
+    /// Transfers from `store`. Starts threads.
+    pub(super) fn new(store: Arc<dyn ObjectStore>, max_connections: usize) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(RUNTIME_THREADS)
+            .thread_name("zarrfs-transfer")
+            .enable_all()
+            .build()?;
+        Ok(Transfers { runtime: Some(runtime), store, permits: Semaphore::new(max_connections) })
+    }
+
+    /// The service's client.
+    pub(super) fn store(&self) -> &dyn ObjectStore {
+        self.store.as_ref()
+    }
+
+    /// Waits for requests, all at once as far as there are connections, and returns their results in this order.
+    pub(super) fn wait_all<T>(
+        &self,
+        requests: impl Iterator<Item = impl Future<Output = T>>,
+    ) -> Reply<Vec<T>> {
+        let Some(runtime) = &self.runtime else {
+            return Err(Failure::Other(io::ErrorKind::Other, "the store is closed".to_owned()));
+        };
+        let permitted = requests.map(|request| async {
+            let _permit = self.permits.acquire().await;
+            request.await
+        });
+        Ok(runtime.block_on(join_all(permitted)))
+    }
+
+    /// Waits for one request.
+    pub(super) fn wait<T>(&self, request: impl Future<Output = T>) -> Reply<T> {
+        let closed = || Failure::Other(io::ErrorKind::Other, "the store is closed".to_owned());
+        self.wait_all(std::iter::once(request))?.pop().ok_or_else(closed)
+    }
+
+    /// Bytes of an object, of the version `if_match` if that is given. Waits for them.
+    pub(super) fn fetch(
+        &self,
+        path: &Path,
+        wanted: &Wanted,
+        if_match: Option<&str>,
+        limit_bytes: u64,
+    ) -> Reply<Fetched> {
+        self.wait(fetch(self.store(), path, wanted, if_match, limit_bytes))?
+    }
+}
+
+impl Drop for Transfers {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
