@@ -7,13 +7,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use object_store::aws::AmazonS3Builder;
-use object_store::azure::MicrosoftAzureBuilder;
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::client::ClientOptions;
-use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::http::HttpBuilder;
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreScheme, RetryConfig};
+use object_store::{ClientConfigKey, ObjectStore, ObjectStoreScheme, RetryConfig};
 use url::{Position, Url};
 
 use super::options::RemoteOptions;
@@ -114,7 +114,8 @@ fn s3(url: &Url, options: &RemoteOptions) -> Built {
     for (key, value) in store_options(options)? {
         builder = builder.with_config(key.parse().map_err(|_| unknown_key(key))?, value);
     }
-    let is_plain = options.endpoint_url.as_deref().is_some_and(is_plain_http);
+    let allowed = builder.get_config_value(&AmazonS3ConfigKey::Client(ClientConfigKey::AllowHttp));
+    let is_plain = allows_plain_http(options, allowed);
     let builder = builder.with_client_options(client(is_plain)).with_retry(retry(options));
     builder.build().map(|client| Arc::new(client) as _).map_err(|error| error.to_string())
 }
@@ -130,7 +131,8 @@ fn google(url: &Url, options: &RemoteOptions) -> Built {
     for (key, value) in store_options(options)? {
         builder = builder.with_config(key.parse().map_err(|_| unknown_key(key))?, value);
     }
-    let is_plain = options.endpoint_url.as_deref().is_some_and(is_plain_http);
+    let allowed = builder.get_config_value(&GoogleConfigKey::Client(ClientConfigKey::AllowHttp));
+    let is_plain = allows_plain_http(options, allowed);
     let builder = builder.with_client_options(client(is_plain)).with_retry(retry(options));
     builder.build().map(|client| Arc::new(client) as _).map_err(|error| error.to_string())
 }
@@ -146,7 +148,8 @@ fn azure(url: &Url, options: &RemoteOptions) -> Built {
     for (key, value) in store_options(options)? {
         builder = builder.with_config(key.parse().map_err(|_| unknown_key(key))?, value);
     }
-    let is_plain = options.endpoint_url.as_deref().is_some_and(is_plain_http);
+    let allowed = builder.get_config_value(&AzureConfigKey::Client(ClientConfigKey::AllowHttp));
+    let is_plain = allows_plain_http(options, allowed);
     let builder = builder.with_client_options(client(is_plain)).with_retry(retry(options));
     builder.build().map(|client| Arc::new(client) as _).map_err(|error| error.to_string())
 }
@@ -178,6 +181,11 @@ fn unknown_key(key: &str) -> String {
 
 fn parsed<K: std::str::FromStr>(key: &str) -> std::result::Result<K, String> {
     key.parse().map_err(|_| unknown_key(key))
+}
+
+/// Whether the user asks for requests without TLS: by the endpoint, or by the service's variable in the environment.
+fn allows_plain_http(options: &RemoteOptions, allowed: Option<String>) -> bool {
+    options.endpoint_url.as_deref().is_some_and(is_plain_http) || allowed.as_deref() == Some("true")
 }
 
 fn is_plain_http(endpoint: &str) -> bool {
