@@ -49,8 +49,8 @@
 //!    (`array/readahead/consumed.rs`). The memory of chunks that the reader has passed is used again. If a sequential
 //!    reader comes back to a chunk for its next rows, DEFLATE resumes where it stopped
 //!    (`array/source/resumable_decoders.rs`).
-//! 5. A source loads the chunk. `array/source/unsharded.rs` reads the whole object. `array/source/sharded.rs` looks into the
-//!    shard's index, which is read once and kept while the object's version is the same, and reads one range.
+//! 5. The source locates the chunk (`array/source/locate.rs`): it is a whole object, or a range of one by the shard's index,
+//!    which is read once and kept while the object's version is the same. `array/source/load.rs` reads those bytes.
 //! 6. `codec/pipeline.rs` decodes into a recycled buffer (`memory`), in served order and byte order.
 //! 7. The bytes are copied into the reply, short runs of a row of chunks together. A chunk that is missing in the store
 //!    becomes fill value. For a sequential reader that bypasses the page cache and sends one request at a time, the next
@@ -87,7 +87,7 @@
 //!    it checks that the metadata document still describes the array, and that the folders of the array and of the store
 //!    are those that were opened. Chunks are encoded in parallel (`array/write/encode.rs`) into the memory from which they
 //!    are written (`codec/encoded_bytes.rs`). All dirty chunks of one object make one new object;
-//!    `array/source/shard_rewrite.rs` copies the inner chunks that did not change, without decoding them. An uncompressed
+//!    `array/source/rewrite.rs` copies the inner chunks that did not change, without decoding them. An uncompressed
 //!    chunk is not copied: a writer that comes meanwhile gets its own copy.
 //! 4. `store/directory/writer.rs` writes a temporary file (`store/directory/output.rs`, past the page cache if long),
 //!    fdatasyncs it and renames it. fsync(2) then syncs the folders.

@@ -62,10 +62,11 @@ pub use read::reply_buffer::{CachedSlice, ReadData, ReplyBuffer};
 use readahead::consumed::Consumed;
 pub use readahead::{Readahead, Reader};
 pub use request::{Blocking, ReadRequest};
-use source::sharded::Sharded;
-use source::unsharded::{Parts, Pipelines, Plain};
+use source::keys::Keys;
+use source::load_context::LoadContext;
+use source::pipelines::Pipelines;
 use source::versions::SeenVersions;
-use source::{Keys, LoadContext, Source};
+use source::{Parts, Source};
 use sync::OnceLock;
 use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 pub use variable::VariableArray;
@@ -112,7 +113,7 @@ struct Inner {
     grid: Grid,
     /// The parts of chunks that are read and cached by themselves. Set by the first read.
     strips: OnceLock<Strips>,
-    source: Box<dyn Source>,
+    source: Source,
     /// Shape of the shards in array order, where the array is sharded.
     shard_shape: Option<Vec<u64>>,
     /// One element as served.
@@ -187,10 +188,12 @@ impl Array {
         let pipelines = Pipelines::new(specs, decoded, byte_order, document_key)?;
         let skipped_codecs = pipelines.largest()?.skipped().to_vec();
         let keys = Keys::new(path, metadata.chunk_keys.clone(), is_reversed);
-        let (source, mut shard_shape) = source(Parts { axes, keys, pipelines, fill: fill.clone() })?;
-        if let Some(shape) = shard_shape.as_mut().filter(|_| is_reversed) {
-            shape.reverse();
+        let source = Source::new(Parts { axes, keys, pipelines, fill: fill.clone() })?;
+        let mut shard_shape: Vec<u64> = source.object_axes().iter().map(|axis| axis.longest()).collect();
+        if is_reversed {
+            shard_shape.reverse();
         }
+        let shard_shape = source.is_sharded().then_some(shard_shape);
         let grid = Grid::new(source.axes().to_vec(), item_bytes as u64);
         let inner = Inner {
             engine: Arc::clone(engine),
@@ -268,20 +271,6 @@ impl Drop for Array {
         self.inner.engine.objects.forget_array(self.inner.number);
         self.inner.engine.decoders.forget_array(self.inner.number);
     }
-}
-
-/// A source, and the shape of its shards.
-type SourceAndShards = (Box<dyn Source>, Option<Vec<u64>>);
-
-/// The source of an array's chunks, and the served shape of its shards if it is sharded.
-fn source(parts: Parts) -> Result<SourceAndShards> {
-    Ok(match Sharded::new(parts)? {
-        Ok(sharded) => {
-            let shape = sharded.shards().iter().map(|axis| axis.longest()).collect();
-            (Box::new(sharded), Some(shape))
-        }
-        Err(parts) => (Box::new(Plain::new(parts)?), None),
-    })
 }
 
 /// The reason why an array has no flat form.

@@ -151,7 +151,7 @@ impl Tiles<'_> {
                 return Ok(false);
             }
             let index = self.inner.grid.index(chunk);
-            if !seen.insert(source.object(&index)) {
+            if !seen.insert(source.object_of(&index)) {
                 continue;
             }
             let looks = self.looks.get();

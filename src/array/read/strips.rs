@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use crate::array::Inner;
 use crate::array::cache::{Content, Key, Loaded, Version};
 use crate::array::geometry::strips::{StripExtent, Strips};
-use crate::array::source::LoadContext;
+use crate::array::source::load_context::LoadContext;
 use crate::array::source::resumable_decoders::MAX_DECODERS;
 use crate::array::sync::atomic::Ordering;
 use crate::error::Result;

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use crate::array::geometry::copy_plan::CopyPlan;
 use crate::array::geometry::strided_copy::StridedCopy;
-use crate::array::source::{LoadContext, corrupt};
+use crate::array::source::corrupt;
+use crate::array::source::load_context::LoadContext;
 use crate::array::sync::atomic::Ordering;
 use crate::array::{Array, Inner};
 use crate::cancellation::Cancellation;
@@ -88,7 +89,7 @@ impl Inner {
             return Ok(Some(object));
         }
         let index = self.grid.index(chunk);
-        let object: Option<Arc<dyn Object>> = self.source.open_raw(ctx, &index)?.map(Arc::from);
+        let object: Option<Arc<dyn Object>> = self.source.open_uncompressed(ctx, &index)?.map(Arc::from);
         if let Some(object) = &object {
             self.engine.objects.put((self.number, chunk), ctx.epoch, Arc::clone(object));
         }
@@ -106,7 +107,7 @@ impl Inner {
         if copy.loops.is_empty() && copy.chunk_offset.is_multiple_of(item) && copy.run.is_multiple_of(item) {
             let out = &mut out[copy.range_offset..copy.range_offset + copy.run];
             read(copy.chunk_offset as u64, out)?;
-            return Ok(self.source.fix_raw(out)?);
+            return Ok(self.source.decode_uncompressed(out)?);
         }
         // Reads whole elements, because the fix-up works on them. `put` receives the offset of the first one and the
         // bytes.
@@ -115,7 +116,7 @@ impl Inner {
             let length = (from + length).next_multiple_of(item) - low;
             let mut put_read = |span: &mut [u8]| {
                 read(low as u64, span)?;
-                self.source.fix_raw(span)?;
+                self.source.decode_uncompressed(span)?;
                 put(low, span);
                 Ok(())
             };

@@ -17,7 +17,8 @@ use std::sync::Arc;
 
 use crate::array::cache::reservation::Reservation;
 use crate::array::geometry::grid::{self, Axis, Span};
-use crate::array::source::{Keys, corrupt};
+use crate::array::source::corrupt;
+use crate::array::source::keys::Keys;
 use crate::array::variable::codec_chain::{Chain, ChunkLayout, DecodeTarget, hold, step};
 use crate::codec::CodecError;
 use crate::codec::vlen::Vlen;

@@ -376,7 +376,7 @@ impl Inner {
     }
 
     pub(in crate::array) fn object_of(&self, number: u64) -> u64 {
-        self.source.object(&self.grid.index(number))
+        self.source.object_of(&self.grid.index(number))
     }
 
     fn is_complete(&self, number: u64, state: &ChunkState) -> bool {

@@ -407,7 +407,7 @@ impl Inner {
         }
         let target = Target { store: self.store.as_ref(), writer, within: &self.path, like, is_zero };
         let replacement = self.served.replace(&key);
-        let (_, version) = self.source.store(&self.load_context(), &target, object, &encoded)?;
+        let (_, version) = self.source.rewrite(&self.load_context(), &target, object, &encoded)?;
         self.engine.objects_stored.fetch_add(1, Ordering::Relaxed);
         self.engine.chunks_encoded.fetch_add(encoded.len() as u64, Ordering::Relaxed);
         drop(encoded);

@@ -1,7 +1,7 @@
 //! Tests of keys where a v2 document names no separator.
 #![allow(clippy::unwrap_used)]
 
-use crate::array::source::Keys;
+use crate::array::source::keys::Keys;
 use crate::metadata::ChunkKeyEncoding;
 use crate::store::MemoryStore;
 

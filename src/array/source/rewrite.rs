@@ -1,16 +1,20 @@
-//! Rewriting shards: one new object with the changed inner chunks, and with the encoded bytes of the others copied.
+//! Encoding chunks, and rewriting the object that holds them.
 //!
-//! Spec: v3 "Sharding codec", "Implementation notes", Encoding. Uses its neighbours, `store` and `codec`.
+//! Spec: v3 "Sharding codec", "Implementation notes", Encoding. A chunk that is an object is put as it is. A shard is one new
+//! object with the changed inner chunks, and with the encoded bytes of the others copied. Uses its neighbours, `array/geometry`,
+//! `store`, `codec` and `memory`.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use crate::array::cache::Key;
 use crate::array::geometry::grid::numbers;
-use crate::array::source::replacement::Encoded;
-use crate::array::source::replacement::Target;
-use crate::array::source::sharded::{Sharded, read_index};
-use crate::array::source::{LoadContext, Source, corrupt, unencodable};
+use crate::array::source::load_context::LoadContext;
+use crate::array::source::locate::{read_index, sharding};
+use crate::array::source::replacement::{Encoded, EncodedChunk, Target};
+use crate::array::source::{Source, corrupt, number, unencodable};
+use crate::codec::sharding_indexed::IndexLocation;
 use crate::error::{Error, Result};
+use crate::memory::Buffer;
 use crate::store::{Object, ObjectPart, ObjectVersion};
 
 /// A part of a new shard.
@@ -31,10 +35,22 @@ impl ShardPart<'_> {
             ShardPart::Copy(range) => range.end - range.start,
         }
     }
+
+    /// As a part of an object. `old` has the bytes that are copied.
+    fn of<'b>(&'b self, old: Option<&'b dyn Object>, key: &str) -> Result<ObjectPart<'b>> {
+        match (self, old) {
+            (ShardPart::Encoded(bytes), _) => Ok(ObjectPart::Bytes(bytes)),
+            (ShardPart::Index(bytes), _) => Ok(ObjectPart::Bytes(bytes)),
+            (ShardPart::Copy(range), Some(old)) => Ok(ObjectPart::Copy(old, range.clone())),
+            (ShardPart::Copy(_), None) => {
+                Err(Error::corrupt(key, "the shard disappeared during its rewrite"))
+            }
+        }
+    }
 }
 
 /// The input of a rewrite of one object.
-struct Rebuild<'a> {
+struct Rewrite<'a> {
     ctx: &'a LoadContext<'a>,
     key: &'a str,
     /// The object's present content.
@@ -44,58 +60,56 @@ struct Rebuild<'a> {
     changed: Vec<Vec<u64>>,
 }
 
-impl Sharded {
-    /// The per-axis numbers of the chunks in a shard of the outermost level.
-    pub(in crate::array) fn chunks_of_shard(&self, object: u64) -> Vec<Range<u64>> {
-        let shard = numbers(self.shards(), object);
-        let axes = self.axes.iter().zip(self.shards()).zip(&shard);
-        axes.map(|((axis, outer), &number)| {
-            let span = outer.span(number);
-            let end = (span.start + span.length).min(axis.extent());
-            axis.locate(span.start).index..axis.locate(end.saturating_sub(1)).index + 1
-        })
-        .collect()
+impl Source {
+    /// Encodes a chunk. `None` if it need not be stored, because it is all fill value.
+    pub(in crate::array) fn encode(
+        &self,
+        ctx: &LoadContext<'_>,
+        chunk: &[u64],
+        bytes: &Arc<Buffer>,
+    ) -> Result<Option<EncodedChunk>> {
+        if self.unstored.as_ref().is_some_and(|unstored| is_all(unstored, bytes)) {
+            return Ok(None);
+        }
+        let key = self.key(ctx, chunk)?;
+        EncodedChunk::new(&*self.pipeline(chunk)?, bytes).map(Some).map_err(unencodable(&key))
     }
 
-    /// Whether these chunks replace everything in the shard that lies in the array. Chunks past the array's edge are
-    /// dropped, like the elements past the edge inside a chunk.
-    fn is_whole(&self, object: u64, encoded: &Encoded) -> bool {
-        self.chunks_of(object).iter().all(|chunk| encoded.contains_key(chunk))
-    }
-
-    /// Replaces these inner chunks of a shard. Deletes the shard if all its inner chunks are empty.
-    pub(in crate::array) fn store_shard(
+    /// Replaces these chunks of an object. Deletes the object if nothing is left in it. Returns its key and new
+    /// version.
+    pub(in crate::array) fn rewrite(
         &self,
         ctx: &LoadContext<'_>,
         target: &Target<'_>,
         object: u64,
         encoded: &Encoded,
     ) -> Result<(String, Option<ObjectVersion>)> {
-        let shard = numbers(self.shards(), object);
-        let key = self.keys.key(ctx.store, &shard)?;
-        let is_new = target.is_zero || self.is_whole(object, encoded);
+        let index = numbers(self.object_axes(), object);
+        let key = self.keys.key(ctx.store, &index)?;
+        // Nothing was encoded: all its chunks are retired.
+        if encoded.is_empty() {
+            let version = target.store.head(&key)?.map(|info| info.version);
+            return Ok((key, version));
+        }
+        // Chunks past the array's edge are dropped, like the elements past the edge inside a chunk.
+        let is_whole = || self.chunks_of(object).iter().all(|chunk| encoded.contains_key(chunk));
+        let is_new = target.is_zero || is_whole();
         let old = if is_new { None } else { target.store.open(&key)? };
         let changed = encoded.keys().map(|&chunk| self.first_elements(&numbers(&self.axes, chunk))).collect();
-        let rebuild = Rebuild { ctx, key: &key, old: old.as_deref(), encoded, changed };
+        let rewrite = Rewrite { ctx, key: &key, old: old.as_deref(), encoded, changed };
         let extent = old.as_ref().map(|object| 0..object.size_bytes());
-        let shard_parts = self.rebuild(&rebuild, 0, &shard, extent)?;
-        let version = match shard_parts {
+        let new = match self.is_sharded() {
+            true => self.shard(&rewrite, 0, &index, extent)?,
+            false => self.inner_chunk(&rewrite, object, None),
+        };
+        let version = match new {
             None => {
                 target.writer.delete(&key, target.options().precondition)?;
                 None
             }
-            Some(shard_parts) => {
-                let mut parts = Vec::with_capacity(shard_parts.len());
-                for part in &shard_parts {
-                    parts.push(match (part, old.as_deref()) {
-                        (ShardPart::Encoded(bytes), _) => ObjectPart::Bytes(bytes),
-                        (ShardPart::Index(bytes), _) => ObjectPart::Bytes(bytes),
-                        (ShardPart::Copy(range), Some(old)) => ObjectPart::Copy(old, range.clone()),
-                        (ShardPart::Copy(_), None) => {
-                            return Err(Error::corrupt(key, "the shard disappeared during its rewrite"));
-                        }
-                    });
-                }
+            Some(parts) => {
+                let parts = parts.iter().map(|part| part.of(old.as_deref(), &key));
+                let parts = parts.collect::<Result<Vec<ObjectPart<'_>>>>()?;
                 Some(target.writer.put(&key, &parts, &target.options())?)
             }
         };
@@ -103,9 +117,9 @@ impl Sharded {
     }
 
     /// The parts of one shard of a level; `None` if it is empty. `old` is its range in the old object.
-    fn rebuild<'a>(
+    fn shard<'a>(
         &self,
-        from: &Rebuild<'a>,
+        from: &Rewrite<'a>,
         depth: usize,
         shard: &[u64],
         old: Option<Range<u64>>,
@@ -114,22 +128,17 @@ impl Sharded {
         let Some(level) = self.levels.get(depth) else {
             return Err(Error::corrupt(key, "the array has no shards at this level"));
         };
-        let shape: Vec<u64> = level.shards.iter().zip(shard).map(|(a, &i)| a.span(i).length).collect();
-        let chain = level.pipelines.of_shape(&shape)?;
-        let Some(sharded) = chain.sharding() else {
-            return Err(Error::corrupt(key, "the codec chain for this shard's shape has no sharding codec"));
-        };
+        let chain = level.pipelines.of_shape(&level.shape_of(shard))?;
+        let sharded = sharding(&chain, key)?;
         let index = match (from.old, &old) {
             (Some(object), Some(range)) => {
-                let number = level.shards.iter().zip(shard).fold(0, |n, (axis, &i)| n * axis.count() + i);
-                let cache_key = Key { array: from.ctx.array, level: depth as u32 + 1, number };
-                let extent = (range.start, range.end - range.start);
-                Some(read_index(from.ctx, object, key, cache_key, sharded.codec, extent)?)
+                let index_key = self.index_key(from.ctx, depth, shard);
+                Some(read_index(from.ctx, object, key, index_key, sharded.codec, range.clone())?)
             }
             _ => None,
         };
         let index_size = sharded.codec.index_size_bytes() as u64;
-        let is_first = sharded.codec.index_location == crate::codec::sharding_indexed::IndexLocation::Start;
+        let is_first = sharded.codec.index_location == IndexLocation::Start;
         let mut shard_parts = Vec::new();
         let mut places = Vec::with_capacity(sharded.codec.chunk_count());
         let mut offset = if is_first { index_size } else { 0 };
@@ -167,30 +176,37 @@ impl Sharded {
     /// The parts of one inner chunk, which is a chunk or a shard of the next level.
     fn inner_parts<'a>(
         &self,
-        from: &Rebuild<'a>,
+        from: &Rewrite<'a>,
         depth: usize,
         inner: &[u64],
         kept: Option<Range<u64>>,
     ) -> Result<Option<Vec<ShardPart<'a>>>> {
         match self.levels.get(depth + 1) {
-            None => {
-                let chunk = self.axes.iter().zip(inner).fold(0, |n, (axis, &i)| n * axis.count() + i);
-                Ok(match from.encoded.get(&chunk) {
-                    Some(encoded) => encoded.as_deref().map(|bytes| vec![ShardPart::Encoded(bytes)]),
-                    None => kept.map(|range| vec![ShardPart::Copy(range)]),
-                })
-            }
+            None => Ok(self.inner_chunk(from, number(&self.axes, inner), kept)),
             Some(next) => {
                 let is_changed = from.changed.iter().any(|elements| {
                     let shard = next.shards.iter().zip(elements);
                     shard.zip(inner).all(|((axis, &element), &i)| axis.locate(element).index == i)
                 });
                 if is_changed {
-                    self.rebuild(from, depth + 1, inner, kept)
+                    self.shard(from, depth + 1, inner, kept)
                 } else {
                     Ok(kept.map(|range| vec![ShardPart::Copy(range)]))
                 }
             }
+        }
+    }
+
+    /// The parts of one chunk: the encoded ones, or else those of the old object.
+    fn inner_chunk<'a>(
+        &self,
+        from: &Rewrite<'a>,
+        chunk: u64,
+        kept: Option<Range<u64>>,
+    ) -> Option<Vec<ShardPart<'a>>> {
+        match from.encoded.get(&chunk) {
+            Some(encoded) => encoded.as_deref().map(|bytes| vec![ShardPart::Encoded(bytes)]),
+            None => kept.map(|range| vec![ShardPart::Copy(range)]),
         }
     }
 
@@ -204,7 +220,7 @@ impl Sharded {
         number: usize,
     ) -> Option<Vec<u64>> {
         let level = self.levels.get(depth)?;
-        let inner_axes = self.levels.get(depth + 1).map_or(&self.axes, |next| &next.shards);
+        let inner_axes = self.inner_axes(depth);
         let mut rest = number as u64;
         let mut inner = vec![0; shard.len()];
         for (&axis, &count) in sharded.permutation.iter().zip(&sharded.codec.chunks_per_shard).rev() {
@@ -219,4 +235,13 @@ impl Sharded {
         }
         Some(inner)
     }
+}
+
+/// Whether `bytes` repeat `fill`.
+fn is_all(fill: &[u8], bytes: &[u8]) -> bool {
+    let is_periodic = || match bytes.len().checked_sub(fill.len()) {
+        Some(rest) => bytes.get(fill.len()..) == bytes.get(..rest),
+        None => false,
+    };
+    bytes.starts_with(fill) && is_periodic()
 }

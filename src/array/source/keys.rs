@@ -1,0 +1,103 @@
+//! Store keys of an array's objects.
+//!
+//! Spec: v3 core "Chunk key encoding"; v2 "Chunks" leaves the separator to the store. Uses `store`, `metadata` and `error`.
+
+use std::ops::ControlFlow;
+use std::sync::OnceLock;
+
+use crate::error::Result;
+use crate::metadata::ChunkKeyEncoding;
+use crate::store::{Store, join};
+
+/// Turns per-axis chunk numbers in served order into store keys.
+pub struct Keys {
+    /// Path of the array, `""` for the root.
+    path: String,
+    encoding: ChunkKeyEncoding,
+    /// The served axes are the array's in reverse.
+    is_reversed: bool,
+    /// The separator found in the store, if the document names none.
+    found: OnceLock<char>,
+}
+
+impl Keys {
+    /// Keys below the array at `path`.
+    pub fn new(path: &str, encoding: ChunkKeyEncoding, is_reversed: bool) -> Self {
+        Keys { path: path.to_owned(), encoding, is_reversed, found: OnceLock::new() }
+    }
+
+    /// Path of the array.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Whether the served axes are the array's in reverse.
+    pub fn is_reversed(&self) -> bool {
+        self.is_reversed
+    }
+
+    /// The key of a chunk.
+    pub fn key(&self, store: &dyn Store, chunk: &[u64]) -> Result<String> {
+        let mut index = chunk.to_vec();
+        if self.is_reversed {
+            index.reverse();
+        }
+        let mut encoding = self.encoding.clone();
+        if encoding.separator_is_assumed && index.len() > 1 {
+            encoding.separator = match self.found.get() {
+                Some(separator) => *separator,
+                None => self.find_separator(store, &index)?,
+            };
+        }
+        Ok(join(&self.path, &encoding.key(&index)))
+    }
+
+    /// v2 leaves the separator open: it is the one in the key of the first chunk that is stored, `.` before `/`. A chunk that
+    /// is missing under both keys is missing, and the next one decides.
+    fn find_separator(&self, store: &dyn Store, index: &[u64]) -> Result<char> {
+        const SEPARATORS: [char; 2] = ['.', '/'];
+        let key =
+            |separator| join(&self.path, &ChunkKeyEncoding { separator, ..self.encoding.clone() }.key(index));
+        let keys = SEPARATORS.map(key);
+        for (separator, info) in
+            SEPARATORS.into_iter().zip(store.head_many(&keys.each_ref().map(String::as_str)))
+        {
+            if info?.is_some() {
+                return Ok(*self.found.get_or_init(|| separator));
+            }
+        }
+        Ok('.')
+    }
+
+    /// The chunk key encoding for this many numbers, for a caller that writes chunks or lists them. If v2 leaves the separator
+    /// open and no chunk was read yet, lists the array's folder once: nested keys count only if no `.` key exists.
+    pub fn encoding(&self, store: &dyn Store, rank: usize) -> Result<ChunkKeyEncoding> {
+        let mut encoding = self.encoding.clone();
+        if encoding.separator_is_assumed && rank > 1 {
+            encoding.separator = match self.found.get() {
+                Some(separator) => *separator,
+                None => {
+                    let found = probe_separator(store, &self.path)?;
+                    *self.found.get_or_init(|| found)
+                }
+            };
+        }
+        Ok(encoding)
+    }
+}
+
+/// `.`, unless the folder has folders with numbers as names and no object like `0.1`.
+fn probe_separator(store: &dyn Store, folder: &str) -> Result<char> {
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    let (mut nested, mut flat) = (false, false);
+    store.each_name(folder, &mut |entry| {
+        nested |= entry.is_folder && is_number(&entry.name);
+        flat = !entry.is_folder && entry.name.contains('.') && entry.name.split('.').all(is_number);
+        if flat { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    Ok(if nested && !flat { '/' } else { '.' })
+}
+
+#[cfg(test)]
+#[path = "keys_tests.rs"]
+mod tests;

@@ -1,0 +1,159 @@
+//! Loading a chunk, or a part of one: its stored bytes, decoded.
+//!
+//! Uses its neighbours, `array/cache`, `array/geometry`, `store`, `codec` and `memory`.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::array::cache::{Content, Loaded};
+use crate::array::geometry::strided_copy::fill_items;
+use crate::array::source::load_context::LoadContext;
+use crate::array::source::locate::{Location, StoredChunk};
+use crate::array::source::{Source, corrupt, number};
+use crate::codec::pipeline::Pipeline;
+use crate::codec::{CodecError, CodecResult, StoredBytes, scratch};
+use crate::error::{Error, Result};
+use crate::store::Object;
+
+/// A chunk that is loaded.
+struct Load<'a> {
+    ctx: &'a LoadContext<'a>,
+    chunk: &'a [u64],
+    key: String,
+    pipeline: Arc<Pipeline>,
+}
+
+impl Source {
+    /// Loads a chunk.
+    pub(in crate::array) fn load(&self, ctx: &LoadContext<'_>, chunk: &[u64]) -> Result<Loaded> {
+        let load = self.begin(ctx, chunk)?;
+        let length = load.pipeline.decoded_bytes();
+        let stored = match self.find(&load, length)? {
+            Ok(stored) => stored,
+            Err(loaded) => return Ok(loaded),
+        };
+        let corrupt = corrupt(&load.key);
+        let size = usize::try_from(stored.size_bytes())
+            .map_err(|_| Error::corrupt(&load.key, "too large for this machine"))?;
+        // The store says that an object of this size exists, and the size is within the limit.
+        let mut encoded = scratch::transient(size).map_err(&corrupt)?;
+        stored.read_all(&mut encoded)?;
+        let mut decoded = ctx.buffer(length);
+        self.of_chunk(chunk, load.pipeline.decode(&encoded, &mut decoded)).map_err(&corrupt)?;
+        Ok((Content::Chunk(Arc::new(decoded)), Some(stored.object.version())))
+    }
+
+    /// Loads these bytes of the decoded chunk, which begin and end between elements. Also returns how many bytes were
+    /// decoded for them. `None` if only a whole chunk can be loaded.
+    pub(in crate::array) fn load_part(
+        &self,
+        ctx: &LoadContext<'_>,
+        chunk: &[u64],
+        part: Range<usize>,
+    ) -> Result<Option<(Loaded, usize)>> {
+        let load = self.begin(ctx, chunk)?;
+        if !load.pipeline.decodes_parts() {
+            return self.load_next(&load, part);
+        }
+        let stored = match self.find(&load, part.len())? {
+            Ok(stored) => stored,
+            Err(loaded) => return Ok(Some((loaded, part.len()))),
+        };
+        let mut out = ctx.buffer(part.len());
+        let decoded = self.of_chunk(chunk, load.pipeline.decode_part(&stored, part.start, &mut out));
+        let decoded_bytes = stored.outcome(decoded, &load.key)?;
+        Ok(Some(((Content::Chunk(Arc::new(out)), Some(stored.object.version())), decoded_bytes)))
+    }
+
+    /// Loads the next part of a chunk with a suspended decoder, or with a new one that is kept.
+    fn load_next(&self, load: &Load<'_>, part: Range<usize>) -> Result<Option<(Loaded, usize)>> {
+        let Load { ctx, chunk, pipeline, .. } = load;
+        let (Some(decoders), Some(new)) = (ctx.decoders, pipeline.resumable_decoder()) else {
+            return Ok(None);
+        };
+        let stored = match self.find(load, part.len())? {
+            Ok(stored) => stored,
+            Err(loaded) => return Ok(Some((loaded, part.len()))),
+        };
+        let version = stored.object.version();
+        let number = (ctx.array, number(&self.axes, chunk));
+        let mut decoder = decoders.take(number, version, part.start).unwrap_or(new);
+        let mut out = ctx.buffer(part.len());
+        // If decoding in parts fails, the chunk is decoded as a whole, which reports the error.
+        let Ok(decoded_bytes) = pipeline.decode_next(decoder.as_mut(), &stored, part.start, &mut out) else {
+            return Ok(None);
+        };
+        if decoder.position() < pipeline.decoded_bytes() {
+            decoders.keep(number, version, decoder);
+        }
+        Ok(Some(((Content::Chunk(Arc::new(out)), Some(version)), decoded_bytes)))
+    }
+
+    /// The size of a block of the decoded chunk that decodes on its own. `None` if there are no blocks, or the chunk is
+    /// missing.
+    pub(in crate::array) fn block_bytes(&self, ctx: &LoadContext<'_>, chunk: &[u64]) -> Result<Option<u64>> {
+        let load = self.begin(ctx, chunk)?;
+        if !load.pipeline.decodes_parts() {
+            return Ok(None);
+        }
+        match self.find(&load, 0)? {
+            Ok(stored) => stored.outcome(load.pipeline.block_bytes(&stored), &load.key),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Opens the object of an uncompressed chunk, for reading ranges. `None` if the chunk is missing.
+    pub(in crate::array) fn open_uncompressed(
+        &self,
+        ctx: &LoadContext<'_>,
+        chunk: &[u64],
+    ) -> Result<Option<Box<dyn Object>>> {
+        let key = self.key(ctx, chunk)?;
+        let Location::Stored(stored) = self.locate(ctx, chunk, &key)? else { return Ok(None) };
+        let (size, expected) = (stored.size_bytes(), self.pipeline(chunk)?.decoded_bytes() as u64);
+        if size != expected {
+            return Err(Error::corrupt(key, format!("{size} bytes stored; a chunk has {expected}")));
+        }
+        Ok(Some(stored.object))
+    }
+
+    /// Turns uncompressed bytes (whole elements) into their served form.
+    pub(in crate::array) fn decode_uncompressed(&self, elements: &mut [u8]) -> Result<()> {
+        let decoded = self.largest.plain_bytes().map_or(Ok(()), |codec| codec.decode(elements));
+        decoded.map_err(corrupt(&self.pipelines.document_key))
+    }
+
+    fn begin<'a>(&self, ctx: &'a LoadContext<'a>, chunk: &'a [u64]) -> Result<Load<'a>> {
+        Ok(Load { ctx, chunk, key: self.key(ctx, chunk)?, pipeline: self.pipeline(chunk)? })
+    }
+
+    /// The stored bytes of a chunk, or what `wanted_bytes` of it are if it is not stored.
+    fn find(&self, load: &Load<'_>, wanted_bytes: usize) -> Result<std::result::Result<StoredChunk, Loaded>> {
+        let Load { ctx, chunk, key, pipeline } = load;
+        let stored = match self.locate(ctx, chunk, key)? {
+            Location::Missing(version) => return Ok(Err((Content::Absent, version))),
+            Location::Empty(fill, version) => {
+                let mut decoded = ctx.buffer(wanted_bytes);
+                fill_items(&mut decoded, &fill, 0);
+                return Ok(Err((Content::Chunk(Arc::new(decoded)), Some(version))));
+            }
+            Location::Stored(stored) => stored,
+        };
+        let (length, limit) = (stored.size_bytes(), pipeline.encoded_size().limit_bytes());
+        if length > limit {
+            let reason = format!("{length} bytes stored; a chunk has at most {limit}");
+            return Err(corrupt(key)(self.name(chunk)(CodecError::new(reason))));
+        }
+        Ok(Ok(stored))
+    }
+
+    /// Adds the inner chunk, if it is one, to a codec's error.
+    fn of_chunk<T>(&self, chunk: &[u64], result: CodecResult<T>) -> CodecResult<T> {
+        result.map_err(self.name(chunk))
+    }
+
+    fn name(&self, chunk: &[u64]) -> impl Fn(CodecError) -> CodecError {
+        let name = if self.is_sharded() { format!("inner chunk {chunk:?}: ") } else { String::new() };
+        move |error| CodecError { reason: format!("{name}{}", error.reason), ..error }
+    }
+}

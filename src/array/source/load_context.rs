@@ -1,0 +1,45 @@
+//! What a load may use: the store, the record of versions, the cache of shard indexes, memory.
+//!
+//! Uses its neighbours, `array/cache`, `store` and `memory`.
+
+use crate::array::cache::ChunkCache;
+use crate::array::source::resumable_decoders::ResumableDecoders;
+use crate::array::source::versions::SeenVersions;
+use crate::error::Result;
+use crate::memory::Buffer;
+use crate::store::{Object, ObjectVersion, Store};
+
+/// What a source may use during a load.
+#[derive(Clone, Copy)]
+pub struct LoadContext<'a> {
+    /// The store.
+    pub store: &'a dyn Store,
+    /// Records the versions of the objects that are read.
+    pub served: &'a SeenVersions,
+    /// Holds shard indexes.
+    pub cache: &'a ChunkCache,
+    /// Suspended decoders, for chunks that are decoded in parts; `None` if too many chunks take turns.
+    pub decoders: Option<&'a ResumableDecoders>,
+    /// The array's number in the engine.
+    pub array: u64,
+    /// The array's present epoch.
+    pub epoch: u64,
+}
+
+impl LoadContext<'_> {
+    /// Opens an object for reading parts of it.
+    pub fn open(&self, key: &str) -> Result<Option<Box<dyn Object>>> {
+        self.served.open(self.store, key)
+    }
+
+    /// The present version of an object, of which the caller uses something.
+    pub fn version(&self, key: &str) -> Result<Option<ObjectVersion>> {
+        self.served.version(self.store, key)
+    }
+
+    /// A buffer of exactly `length` bytes with undefined content, recycled if possible.
+    pub fn buffer(&self, length: usize) -> Buffer {
+        // Idle memory is left to buffers that return it: what goes into the cache does not come back soon.
+        self.cache.reclaim(length).unwrap_or_else(|| Buffer::new(length))
+    }
+}

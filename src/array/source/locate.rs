@@ -1,0 +1,203 @@
+//! Locating a chunk: an object, or a range of one, or nowhere.
+//!
+//! Spec: v3 core "Chunk storage"; v3 "Sharding codec". A chunk of an array without shards is the whole of an object.
+//! Locating an inner chunk needs the shard's index, which is read once. Shards may be nested: each level is a [`Level`],
+//! and the indexes lead from level to level. Transposes and elementwise codecs before the sharding codec apply to each
+//! inner chunk instead of to the shard.
+//! Uses its neighbours, `array/cache`, `array/geometry`, `store`, `codec` and `memory`.
+//!
+//! Invariant: an index and the chunks that it leads to are of the same version of the object.
+
+use std::cell::Cell;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::array::cache::{Content, Key};
+use crate::array::geometry::grid::Axis;
+use crate::array::source::load_context::LoadContext;
+use crate::array::source::pipelines::Pipelines;
+use crate::array::source::{Source, corrupt, number};
+use crate::codec::shard_index::ShardIndex;
+use crate::codec::sharding_indexed::ShardingIndexed;
+use crate::codec::{CodecError, CodecResult, StoredBytes, pipeline};
+use crate::error::{Error, Result};
+use crate::store::{Object, ObjectVersion};
+
+/// One level of sharding.
+pub(in crate::array) struct Level {
+    /// The shards of this level over the whole array.
+    pub shards: Vec<Axis>,
+    /// The codec chain that ends in this level's sharding codec.
+    pub pipelines: Pipelines,
+}
+
+impl Level {
+    /// Per-axis numbers of the shard that holds an element.
+    pub fn shard_of(&self, elements: &[u64]) -> Vec<u64> {
+        self.shards.iter().zip(elements).map(|(axis, &element)| axis.locate(element).index).collect()
+    }
+
+    /// The shape of a shard.
+    pub fn shape_of(&self, shard: &[u64]) -> Vec<u64> {
+        self.shards.iter().zip(shard).map(|(axis, &i)| axis.span(i).length).collect()
+    }
+}
+
+/// Where a chunk is stored.
+pub(in crate::array) enum Location {
+    /// Nowhere: its object is missing (`None`), or the shard says that it is empty. It reads as the array's fill value.
+    Missing(Option<ObjectVersion>),
+    /// Nowhere: the shard says that it is empty. Codecs changed the fill value, so it repeats this element, as served.
+    Empty(Vec<u8>, ObjectVersion),
+    /// In an object.
+    Stored(StoredChunk),
+}
+
+/// The stored bytes of one chunk.
+pub(in crate::array) struct StoredChunk {
+    /// The object, open.
+    pub object: Box<dyn Object>,
+    /// The bytes of the chunk in the object.
+    pub range: Range<u64>,
+    /// The error of a read that failed.
+    failure: Cell<Option<Error>>,
+}
+
+impl StoredChunk {
+    fn new(object: Box<dyn Object>, range: Range<u64>) -> Self {
+        StoredChunk { object, range, failure: Cell::new(None) }
+    }
+
+    /// Reads all bytes of the chunk into `out`, which has exactly their length.
+    pub fn read_all(&self, out: &mut [u8]) -> Result<()> {
+        self.object.read_exact_at(self.range.start, out)
+    }
+
+    /// The outcome of decoding. If the store failed, its error replaces the codec's.
+    pub fn outcome<T>(&self, decoded: CodecResult<T>, key: &str) -> Result<T> {
+        decoded.map_err(|error| self.failure.take().unwrap_or_else(|| corrupt(key)(error)))
+    }
+}
+
+impl StoredBytes for StoredChunk {
+    fn size_bytes(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> CodecResult<()> {
+        self.object.read_exact_at(self.range.start + offset, out).map_err(|error| {
+            let reason = error.to_string();
+            self.failure.set(Some(error));
+            CodecError::new(reason)
+        })
+    }
+}
+
+impl Source {
+    /// Where a chunk is stored. Opens its object, whose key is `key`.
+    pub(in crate::array) fn locate(
+        &self,
+        ctx: &LoadContext<'_>,
+        chunk: &[u64],
+        key: &str,
+    ) -> Result<Location> {
+        let Some(object) = ctx.open(key)? else { return Ok(Location::Missing(None)) };
+        let version = object.version();
+        let elements = self.first_elements(chunk);
+        let mut range = 0..object.size_bytes();
+        for depth in 0..self.levels.len() {
+            match self.step(ctx, object.as_ref(), key, depth, &elements, range)? {
+                Ok(inner) => range = inner,
+                Err(fill) if fill == self.fill => return Ok(Location::Missing(Some(version))),
+                Err(fill) => return Ok(Location::Empty(fill, version)),
+            }
+        }
+        Ok(Location::Stored(StoredChunk::new(object, range)))
+    }
+
+    /// From a shard of one level, at `range` of the object, to the range of its inner chunk that holds `elements`. If that is
+    /// empty, one element of it as served.
+    fn step(
+        &self,
+        ctx: &LoadContext<'_>,
+        object: &dyn Object,
+        key: &str,
+        depth: usize,
+        elements: &[u64],
+        range: Range<u64>,
+    ) -> Result<std::result::Result<Range<u64>, Vec<u8>>> {
+        let Some(level) = self.levels.get(depth) else { return Ok(Ok(range)) };
+        let shard = level.shard_of(elements);
+        let inner_axes = self.inner_axes(depth);
+        let chain = level.pipelines.of_shape(&level.shape_of(&shard))?;
+        let sharded = sharding(&chain, key)?;
+        // Number of the inner chunk in the shard, in stored order.
+        let mut inner = 0;
+        for (&axis, &count) in sharded.permutation.iter().zip(&sharded.codec.chunks_per_shard) {
+            let (Some(&element), Some(cut), Some(outer)) =
+                (elements.get(axis), inner_axes.get(axis), level.shards.get(axis))
+            else {
+                return Err(Error::corrupt(key, "the shard's rank differs from the array's"));
+            };
+            let inside = element - outer.locate(element).start;
+            inner = inner * count + inside / cut.longest().max(1);
+        }
+        let index_key = self.index_key(ctx, depth, &shard);
+        let index = read_index(ctx, object, key, index_key, sharded.codec, range.clone())?;
+        let found = index.chunk(inner as usize).map_err(corrupt(key))?;
+        Ok(found.map(|found| range.start + found.start..range.start + found.end).ok_or(sharded.fill.to_vec()))
+    }
+
+    /// The axes of the grid of a level's inner chunks.
+    pub(in crate::array) fn inner_axes(&self, depth: usize) -> &[Axis] {
+        self.levels.get(depth + 1).map_or(&self.axes, |next| &next.shards)
+    }
+
+    /// The cache key of the index of a level's shard.
+    pub(in crate::array) fn index_key(&self, ctx: &LoadContext<'_>, depth: usize, shard: &[u64]) -> Key {
+        let number = self.levels.get(depth).map_or(0, |level| number(&level.shards, shard));
+        Key { array: ctx.array, level: depth as u32 + 1, number }
+    }
+}
+
+/// The sharding codec at the end of a shard's chain.
+pub(in crate::array) fn sharding<'a>(
+    chain: &'a pipeline::Pipeline,
+    key: &str,
+) -> Result<pipeline::Sharded<'a>> {
+    let reason = "the codec chain for this shard's shape has no sharding codec";
+    chain.sharding().ok_or_else(|| Error::corrupt(key, reason))
+}
+
+/// The shape of the inner chunks in array coordinates: undoes the permutation of the codecs before.
+pub(in crate::array) fn inner_shape(sharded: &pipeline::Sharded<'_>) -> Vec<u64> {
+    let mut shape = vec![0; sharded.permutation.len()];
+    for (&axis, &length) in sharded.permutation.iter().zip(&sharded.codec.inner_shape) {
+        if let Some(slot) = shape.get_mut(axis) {
+            *slot = length;
+        }
+    }
+    shape
+}
+
+/// The index of the shard at `range` of an object. The cache's copy counts only if it is from this version of the object.
+pub(in crate::array) fn read_index(
+    ctx: &LoadContext<'_>,
+    object: &dyn Object,
+    key: &str,
+    index_key: Key,
+    codec: &ShardingIndexed,
+    range: Range<u64>,
+) -> Result<Arc<ShardIndex>> {
+    let length = range.end - range.start;
+    let load = || {
+        let place = codec.index_range(length).map_err(corrupt(key))?;
+        let mut bytes = vec![0; codec.index_size_bytes()];
+        object.read_exact_at(range.start + place.start, &mut bytes)?;
+        Ok(Content::Index(Arc::new(codec.parse_index(&bytes, length).map_err(corrupt(key))?)))
+    };
+    match ctx.cache.get_version(index_key, object.version(), load)? {
+        Content::Index(index) => Ok(index),
+        _ => Err(Error::corrupt(key, "the cached entry is not a shard index")),
+    }
+}
