@@ -11,7 +11,7 @@ use crate::array::cache::ChunkCache;
 use crate::array::readahead::replies::ReplyBudget;
 use crate::array::source::open_objects::OpenObjects;
 use crate::array::source::resumable_decoders::ResumableDecoders;
-use crate::array::sync::atomic::{AtomicU64, Ordering};
+use crate::array::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::array::sync::{self, Mutex};
 use crate::array::workers::Workers;
 use crate::array::write::flush_all::store_each;
@@ -30,6 +30,8 @@ pub struct Engine {
     pub(super) decoders: ResumableDecoders,
     /// The memory of replies that are prepared ahead of readers.
     pub(super) reply_budget: ReplyBudget,
+    /// Sequential readers of remote stores.
+    pub(super) transferring_readers: AtomicUsize,
     /// Decoding threads.
     pub(super) workers: Workers,
     /// Limits the threads that encode; as many as there are decoding threads.
@@ -152,6 +154,7 @@ impl Engine {
             objects: OpenObjects::default(),
             decoders: ResumableDecoders::default(),
             reply_budget: ReplyBudget::new(cache_limit_bytes),
+            transferring_readers: AtomicUsize::new(0),
             workers,
             encoders,
             next_array: AtomicU64::new(1),

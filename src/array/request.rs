@@ -64,7 +64,7 @@ impl Array {
     pub fn read_part(&self, request: &ReadRequest<'_>, out: &mut [u8]) -> Result<bool> {
         let &ReadRequest { reader, ref range, blocking, cancellation } = request;
         let range = self.range(range.start, out.len())?;
-        let is_sequential = blocking == Blocking::Yes && reader.is_sequential();
+        let is_sequential = self.is_sequential(reader, blocking);
         let access = Access { blocking, is_sequential, cancellation };
         let is_read = Inner::read(&self.inner, range.clone(), &mut ReadPlan::default(), out, access)?;
         // The requests that follow have another length, so no replies are prepared.
@@ -72,6 +72,12 @@ impl Array {
             let _ = self.note(reader, range.start, range.end);
         }
         Ok(is_read)
+    }
+
+    /// Whether a reader goes through the array sequentially, as far as that matters: a read of a local store that does not
+    /// block is the same for all readers.
+    fn is_sequential(&self, reader: &Reader, blocking: Blocking) -> bool {
+        (blocking == Blocking::Yes || self.inner.store.is_remote()) && reader.is_sequential()
     }
 
     fn find<'a>(&self, request: &ReadRequest<'_>, buffer: &'a mut ReplyBuffer) -> Result<FoundData<'a>> {
@@ -89,15 +95,15 @@ impl Array {
                 ReadyReply::None => {}
             }
         }
+        let is_sequential = self.is_sequential(reader, blocking);
         if blocking == Blocking::No
-            && buffer.plan.prepare(inner, range.clone(), blocking)
+            && buffer.plan.prepare(inner, range.clone(), blocking, is_sequential)
             && let Some(slice) = inner.cached_slice(&buffer.plan)
         {
             buffer.plan.forget();
             return Ok(Some((ReadData::Cached(slice), true)));
         }
         let (out, plan) = buffer.parts(length);
-        let is_sequential = blocking == Blocking::Yes && reader.is_sequential();
         let access = Access { blocking, is_sequential, cancellation };
         let is_read = Inner::read(inner, range, plan, out, access)?;
         Ok(is_read.then_some((ReadData::Copied(out), false)))

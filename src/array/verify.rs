@@ -100,7 +100,7 @@ impl Array {
         let ctx = inner.load_context();
         let index = inner.grid.index(chunk);
         let found = if inner.source.is_uncompressed() {
-            inner.source.open_uncompressed(&ctx, &index).and_then(|object| match object {
+            inner.source.open_uncompressed(&ctx, &index, 0..u64::MAX).and_then(|object| match object {
                 Some(object) => read_through(object.as_ref()).map(|()| true),
                 None => Ok(false),
             })

@@ -14,6 +14,7 @@
 //! is an error); every read is bounded by the caller; all ranges read from one [`Object`] come from
 //! the same stored object, even when the key is replaced meanwhile.
 
+mod ahead;
 mod batch;
 mod directory;
 mod info;
@@ -32,10 +33,11 @@ mod contract;
 
 use std::fs::File;
 use std::io;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+pub use ahead::{Claim, MaybeClaim, Wanted};
 pub use batch::{Content, GetReply, GetRequest};
 pub use directory::{DirectoryStore, is_temporary_name};
 pub use info::{FileId, Info, Posix};
@@ -100,6 +102,10 @@ pub trait Object: Send + Sync {
     fn read_ranges(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
         ranges.iter_mut().try_for_each(|(offset, out)| self.read_exact_at(*offset, out))
     }
+    /// The bytes of a range, if the store has them in memory already.
+    fn in_memory(&self, _range: &Range<u64>) -> Option<&[u8]> {
+        None
+    }
     /// As [`Object::read_exact_at`], if that does not block; otherwise `false`, with `out` undefined.
     fn try_read_at(&self, _offset: u64, _out: &mut [u8]) -> bool {
         false
@@ -114,6 +120,27 @@ pub trait Object: Send + Sync {
 pub trait Store: Send + Sync {
     /// Opens one object; `None` when there is none at this key (a folder is not an object).
     fn open(&self, key: &str) -> Result<Option<Box<dyn Object>>>;
+
+    /// As [`Store::open`], for a reader that begins with these bytes: a store behind a network transfers them with the same
+    /// request. The object may be as old as the last [`Store::forget_transfers`], while [`Store::open`] opens the present
+    /// one.
+    fn open_for(&self, key: &str, _wanted: &Wanted) -> Result<Option<Box<dyn Object>>> {
+        self.open(key)
+    }
+
+    /// Begins to transfer bytes for which [`Store::open_for`] will be called, and returns at once. Ranges that are near each
+    /// other in one object are transferred together, and share a claim.
+    fn will_need(&self, wanted: &[(String, Wanted)]) -> Vec<MaybeClaim> {
+        vec![None; wanted.len()]
+    }
+
+    /// The most memory for bytes that are transferred ahead of their readers.
+    fn transfer_limit_bytes(&self) -> u64 {
+        0
+    }
+
+    /// Forgets what was transferred, or is on its way, of objects below a folder: later readers get what is stored now.
+    fn forget_transfers(&self, _folder: &str) {}
 
     /// The whole object in one request; more than `limit_bytes` is an error, before anything is allocated.
     fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>>;

@@ -238,6 +238,11 @@ impl ChunkCache {
         }
     }
 
+    /// The content of a key, whatever its version and epoch, without loading.
+    pub fn peek_any(&self, key: Key) -> Option<Content> {
+        self.state.lock().entries.peek(&key).map(|entry| entry.content.clone())
+    }
+
     /// Whether the key is cached or a load of it runs, in this epoch.
     pub fn is_known(&self, key: Key, epoch: u64) -> bool {
         let state = self.state.lock();

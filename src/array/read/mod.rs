@@ -100,7 +100,9 @@ impl Inner {
         if range.is_empty() {
             return Ok(true); // of an array without chunks, perhaps
         }
-        if !plan.prepare(inner, range, access.blocking) || !Inner::read_planned(inner, plan, out, access)? {
+        if !plan.prepare(inner, range, access.blocking, access.is_sequential)
+            || !Inner::read_planned(inner, plan, out, access)?
+        {
             return Ok(false);
         }
         plan.forget();
@@ -208,6 +210,9 @@ impl Inner {
         let missing = missing
             .map(|(&strip, _)| strip)
             .filter(|&strip| !inner.engine.cache.is_known(inner.strip_key(strip), epoch));
+        let missing: Vec<u64> = missing.collect();
+        let _claims = inner.claim_strips(&missing);
+        let missing = missing.into_iter();
         let asking = Arc::new(());
         // This thread loads the first one itself. A zeroed chunk needs no load.
         for strip in missing.skip(1) {

@@ -26,8 +26,9 @@ impl ReadPlan {
         array: &Arc<Inner>,
         range: Range<u64>,
         blocking: Blocking,
+        is_sequential: bool,
     ) -> bool {
-        let mut is_uncompressed = array.source.is_uncompressed();
+        let mut is_uncompressed = array.reads_ranges(is_sequential);
         if is_uncompressed && array.writing.is_written.load(Ordering::Acquire) {
             if blocking == Blocking::No {
                 return false;
@@ -61,5 +62,13 @@ impl ReadPlan {
     /// Whether the copies are of uncompressed chunks, not of strips.
     pub(in crate::array) fn is_uncompressed(&self) -> bool {
         self.is_uncompressed
+    }
+}
+
+impl Inner {
+    /// Whether a reader's bytes are ranges of uncompressed objects, without the cache. A sequential reader of a remote store
+    /// takes whole chunks, which can be transferred ahead.
+    pub(in crate::array) fn reads_ranges(&self, is_sequential: bool) -> bool {
+        self.source.is_uncompressed() && !(is_sequential && self.store.is_remote())
     }
 }

@@ -21,7 +21,10 @@ impl Array {
     /// from now on every cached chunk is compared with the store before use.
     pub fn revalidate(&self, cancellation: &Cancellation) -> Result<bool> {
         let inner = &self.inner;
-        let Some(keys) = inner.served.look() else {
+        let seen = inner.served.look();
+        // What is on its way may be older than this comparison, and is in no record yet.
+        inner.store.forget_transfers(&inner.path);
+        let Some(keys) = seen else {
             inner.look_afresh();
             return Ok(false);
         };

@@ -6,11 +6,13 @@ use std::sync::{Arc, Weak};
 
 use crate::array::Inner;
 use crate::array::cache::{Content, Key, Loaded, Version};
-use crate::array::geometry::strips::{StripExtent, Strips};
+use crate::array::geometry::strips::{StripExtent, Strips, slab};
+use crate::array::source::ahead::Indexes;
 use crate::array::source::load_context::LoadContext;
 use crate::array::source::resumable_decoders::MAX_DECODERS;
 use crate::array::sync::atomic::Ordering;
 use crate::error::Result;
+use crate::store::Claim;
 
 /// Marks cache keys of strips that are smaller than chunks. Shards are never nested so deep.
 const STRIP_LEVEL: u32 = u32::MAX;
@@ -30,10 +32,49 @@ impl Inner {
     pub(in crate::array) fn strips_at(&self, offset: u64) -> &Strips {
         self.strips.get_or_init(|| {
             let chunk = self.grid.chunk_at(offset).unwrap_or(0);
-            // A missing or damaged chunk gives no block size. A reader of that chunk gets the error.
-            let block = self.source.block_bytes(&self.load_context(), &self.grid.index(chunk)).ok().flatten();
+            let block = match self.store.is_remote() {
+                true => self.block_bytes_of_remote(chunk),
+                // A missing or damaged chunk gives no block size. A reader of that chunk gets the error.
+                false => self
+                    .source
+                    .block_bytes(&self.load_context(), &self.grid.index(chunk))
+                    .ok()
+                    .flatten()
+                    .map(|(block, _)| block),
+            };
             Strips::new(&self.grid, self.engine.cache.limit_bytes(), block)
         })
+    }
+
+    /// The size of a block of a chunk in a remote store, if memory can hold the stored chunks of a slab: each of its strips
+    /// needs them again. Of uncompressed chunks, sequential readers take the whole.
+    fn block_bytes_of_remote(&self, chunk: u64) -> Option<u64> {
+        if self.source.is_uncompressed() {
+            return None;
+        }
+        // The transfer of the chunk that a reader is about to load.
+        let (ctx, index) = (self.load_context(), self.grid.index(chunk));
+        let _claims = self.source.claim(&ctx, std::slice::from_ref(&index), Indexes::Waited);
+        let (block, stored_bytes) = self.source.block_bytes(&ctx, &index).ok().flatten()?;
+        let chunks = slab(&self.grid)?.strips;
+        let fits = stored_bytes.saturating_mul(chunks) <= self.store.transfer_limit_bytes() / 2;
+        fits.then_some(block)
+    }
+
+    /// Has a remote store transfer the chunks of these strips, for a reader that waits for them.
+    pub(in crate::array) fn claim_strips(&self, strips: &[u64]) -> Vec<Arc<dyn Claim>> {
+        if !self.store.is_remote() {
+            return Vec::new();
+        }
+        let mut chunks: Vec<u64> = strips.iter().map(|&strip| self.chunk_of(strip)).collect();
+        chunks.dedup();
+        let chunks: Vec<Vec<u64>> = chunks.into_iter().map(|chunk| self.grid.index(chunk)).collect();
+        self.source.claim(&self.load_context(), &chunks, Indexes::Waited).claims
+    }
+
+    /// The number of a strip's chunk.
+    pub(in crate::array) fn chunk_of(&self, strip: u64) -> u64 {
+        self.strips.get().map_or(strip, |strips| strips.extent_of(strip).chunk)
     }
 
     /// Bytes of the largest strip.

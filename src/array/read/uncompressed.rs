@@ -2,6 +2,7 @@
 //!
 //! Uses its neighbours in `array`, `codec`, `store`, `error` and `cancellation`.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::array::geometry::copy_plan::CopyPlan;
@@ -13,7 +14,7 @@ use crate::array::{Array, Inner};
 use crate::cancellation::Cancellation;
 use crate::codec::scratch;
 use crate::error::{Error, Result};
-use crate::store::Object;
+use crate::store::{MaybeClaim, Object, Wanted};
 
 /// A span of a chunk is read as a whole if at least one part in this many is wanted, else run by run.
 const SPAN_SHARE: usize = 4;
@@ -22,10 +23,10 @@ impl Array {
     /// The object that has exactly the bytes of the file, if there is one.
     pub fn sole_object(&self) -> Result<Option<Arc<dyn Object>>> {
         let inner = &self.inner;
-        if inner.source.objects() != 1 || !inner.source.is_stored_as_served() {
+        if inner.store.is_remote() || inner.source.objects() != 1 || !inner.source.is_stored_as_served() {
             return Ok(None);
         }
-        let object = inner.uncompressed_object(&inner.load_context(), 0)?;
+        let object = inner.uncompressed_object(&inner.load_context(), 0, 0..0)?;
         Ok(object.filter(|object| object.size_bytes() == self.size_bytes()))
     }
 }
@@ -48,11 +49,12 @@ impl Inner {
         cancellation: &Cancellation,
     ) -> Result<()> {
         let ctx = self.load_context();
+        let _claims = if self.store.is_remote() { self.claim_copies(&ctx, plan)? } else { Vec::new() };
         let mut open: Option<(u64, Option<Arc<dyn Object>>)> = None;
         plan.for_each_copy(|_, copy| {
             if open.as_ref().is_none_or(|(chunk, _)| *chunk != copy.chunk) {
                 cancellation.check(&self.metadata.document_key)?;
-                open = Some((copy.chunk, self.uncompressed_object(&ctx, copy.chunk)?));
+                open = Some((copy.chunk, self.uncompressed_object(&ctx, copy.chunk, bytes_of(copy))?));
             }
             match &open {
                 Some((_, Some(object))) => {
@@ -83,14 +85,32 @@ impl Inner {
         read.is_ok()
     }
 
-    /// The object of an uncompressed chunk. It stays open while the array's epoch lasts.
-    fn uncompressed_object(&self, ctx: &LoadContext<'_>, chunk: u64) -> Result<Option<Arc<dyn Object>>> {
+    /// Has a remote store transfer the bytes of all copies at once.
+    fn claim_copies(&self, ctx: &LoadContext<'_>, plan: &CopyPlan) -> Result<Vec<MaybeClaim>> {
+        let mut wanted: Vec<(String, Wanted)> = Vec::new();
+        plan.for_each_copy(|_, copy| {
+            let key = self.source.key(ctx, &self.grid.index(copy.chunk))?;
+            wanted.push((key, Wanted::Range(bytes_of(copy))));
+            Ok::<(), Error>(())
+        })?;
+        Ok(self.store.will_need(&wanted))
+    }
+
+    /// The object of an uncompressed chunk, opened for a reader that begins with the range `first`. It stays open while the
+    /// array's epoch lasts; in a remote store, where an open object is only the bytes that came with it, it does not.
+    fn uncompressed_object(
+        &self,
+        ctx: &LoadContext<'_>,
+        chunk: u64,
+        first: Range<u64>,
+    ) -> Result<Option<Arc<dyn Object>>> {
         if let Some(object) = self.engine.objects.get((self.number, chunk), ctx.epoch) {
             return Ok(Some(object));
         }
         let index = self.grid.index(chunk);
-        let object: Option<Arc<dyn Object>> = self.source.open_uncompressed(ctx, &index)?.map(Arc::from);
-        if let Some(object) = &object {
+        let object: Option<Arc<dyn Object>> =
+            self.source.open_uncompressed(ctx, &index, first)?.map(Arc::from);
+        if let Some(object) = object.as_ref().filter(|_| !self.store.is_remote()) {
             self.engine.objects.put((self.number, chunk), ctx.epoch, Arc::clone(object));
         }
         Ok(object)
@@ -136,4 +156,9 @@ impl Inner {
         });
         outcome
     }
+}
+
+/// The bytes of a chunk from the first to the last one of a copy.
+fn bytes_of(copy: &StridedCopy<'_>) -> Range<u64> {
+    copy.chunk_offset as u64..(copy.chunk_offset + copy.chunk_extent()) as u64
 }

@@ -8,11 +8,13 @@
 
 pub mod consumed;
 pub mod replies;
+mod transfers;
 
 use std::sync::Arc;
 
 use crate::array::geometry::strips::Slab;
 use crate::array::readahead::replies::Spans;
+use crate::array::readahead::transfers::Transfers;
 use crate::array::sync::Mutex;
 use crate::array::sync::atomic::{AtomicU64, Ordering};
 use crate::array::{Array, Inner};
@@ -90,6 +92,8 @@ struct SequentialState {
     /// largest number if it never adds any.
     first_unconsumed: u64,
     array: Arc<Inner>,
+    /// What a remote store transfers for the reader.
+    transfers: Option<Transfers>,
 }
 
 impl SequentialState {
@@ -101,6 +105,7 @@ impl SequentialState {
             is_partly_queued: false,
             first_unconsumed: slab,
             array: Arc::clone(array),
+            transfers: None,
         }
     }
 }
@@ -172,8 +177,11 @@ impl Array {
     fn go_on(&self, reader: &Reader, pass: &mut Pass, asked: u64) {
         let inner = &self.inner;
         let offset = pass.next_offset;
-        if inner.source.is_uncompressed() || offset >= self.size_bytes() {
+        if inner.reads_ranges(true) || offset >= self.size_bytes() {
             return;
+        }
+        if inner.store.is_remote() {
+            return self.go_on_remotely(reader, pass);
         }
         let Some(strips) = inner.strips.get() else { return };
         let Some(slab) = strips.slab() else { return };
@@ -237,6 +245,28 @@ impl Array {
         if inner.note_consumed(consumed.clone()) {
             sequence.first_unconsumed = consumed.end;
         }
+    }
+
+    /// As [`Array::go_on`], where chunks come from a remote store.
+    fn go_on_remotely(&self, reader: &Reader, pass: &mut Pass) {
+        let (inner, offset) = (&self.inner, pass.next_offset);
+        let strips = match inner.source.is_uncompressed() {
+            true => inner.strips_at(offset), // which asks the store nothing
+            false => match inner.strips.get() {
+                Some(strips) => strips,
+                None => return,
+            },
+        };
+        let sequence = pass.sequence.get_or_insert_with(|| SequentialState::new(inner, u64::MAX));
+        if let Some(slab) = strips.slab() {
+            let behind = strips.slab_at(slab, offset.saturating_sub(BEHIND_BYTES));
+            let left = sequence.first.min(behind)..behind;
+            inner.leave_behind(left.flat_map(|n| slab_strips(slab, n, strips.grid().chunks())));
+            sequence.first = behind;
+        }
+        let transfers = sequence.transfers.get_or_insert_with(|| Transfers::new(&inner.engine, offset));
+        let new = transfers.move_to(inner, strips, offset);
+        Inner::queue(inner, new.into_iter(), &reader.wanted, u64::MAX);
     }
 
     /// Bytes of decoded chunks that a sequential read visits repeatedly before it moves on.

@@ -141,7 +141,7 @@ impl Span {
             *self.state.lock() = State::Filling { may_block: true };
             self.is_over.notify_all();
             let is_written = array.writing.is_written.load(Ordering::Acquire);
-            array.source.is_uncompressed() && !is_written && read(Blocking::Yes)
+            array.reads_ranges(true) && !is_written && read(Blocking::Yes)
         };
         if is_filled {
             *self.state.lock() = State::Ready { bytes: Arc::new(bytes), epoch };

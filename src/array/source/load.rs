@@ -13,7 +13,7 @@ use crate::array::source::{Source, corrupt, number};
 use crate::codec::pipeline::Pipeline;
 use crate::codec::{CodecError, CodecResult, StoredBytes, scratch};
 use crate::error::{Error, Result};
-use crate::store::Object;
+use crate::store::{Object, Wanted};
 
 /// A chunk that is loaded.
 struct Load<'a> {
@@ -28,18 +28,26 @@ impl Source {
     pub(in crate::array) fn load(&self, ctx: &LoadContext<'_>, chunk: &[u64]) -> Result<Loaded> {
         let load = self.begin(ctx, chunk)?;
         let length = load.pipeline.decoded_bytes();
-        let stored = match self.find(&load, length)? {
+        let stored = match self.find(&load, 0..length)? {
             Ok(stored) => stored,
             Err(loaded) => return Ok(loaded),
         };
         let corrupt = corrupt(&load.key);
         let size = usize::try_from(stored.size_bytes())
             .map_err(|_| Error::corrupt(&load.key, "too large for this machine"))?;
-        // The store says that an object of this size exists, and the size is within the limit.
-        let mut encoded = scratch::transient(size).map_err(&corrupt)?;
-        stored.read_all(&mut encoded)?;
-        let mut decoded = ctx.buffer(length);
-        self.of_chunk(chunk, load.pipeline.decode(&encoded, &mut decoded)).map_err(&corrupt)?;
+        let decode = |encoded: &[u8]| {
+            let mut decoded = ctx.buffer(length);
+            self.of_chunk(chunk, load.pipeline.decode(encoded, &mut decoded)).map(|()| decoded)
+        };
+        let decoded = match stored.object.in_memory(&stored.range) {
+            Some(encoded) => decode(encoded).map_err(&corrupt)?,
+            None => {
+                // The store says that an object of this size exists, and the size is within the limit.
+                let mut encoded = scratch::transient(size).map_err(&corrupt)?;
+                stored.read_all(&mut encoded)?;
+                decode(&encoded).map_err(&corrupt)?
+            }
+        };
         Ok((Content::Chunk(Arc::new(decoded)), Some(stored.object.version())))
     }
 
@@ -55,7 +63,7 @@ impl Source {
         if !load.pipeline.decodes_parts() {
             return self.load_next(&load, part);
         }
-        let stored = match self.find(&load, part.len())? {
+        let stored = match self.find(&load, part.clone())? {
             Ok(stored) => stored,
             Err(loaded) => return Ok(Some((loaded, part.len()))),
         };
@@ -71,7 +79,7 @@ impl Source {
         let (Some(decoders), Some(new)) = (ctx.decoders, pipeline.resumable_decoder()) else {
             return Ok(None);
         };
-        let stored = match self.find(load, part.len())? {
+        let stored = match self.find(load, part.clone())? {
             Ok(stored) => stored,
             Err(loaded) => return Ok(Some((loaded, part.len()))),
         };
@@ -89,27 +97,37 @@ impl Source {
         Ok(Some(((Content::Chunk(Arc::new(out)), Some(version)), decoded_bytes)))
     }
 
-    /// The size of a block of the decoded chunk that decodes on its own. `None` if there are no blocks, or the chunk is
-    /// missing.
-    pub(in crate::array) fn block_bytes(&self, ctx: &LoadContext<'_>, chunk: &[u64]) -> Result<Option<u64>> {
+    /// The size of a block of the decoded chunk that decodes on its own, and how many bytes the chunk is stored in. `None`
+    /// if there are no blocks, or the chunk is missing.
+    pub(in crate::array) fn block_bytes(
+        &self,
+        ctx: &LoadContext<'_>,
+        chunk: &[u64],
+    ) -> Result<Option<(u64, u64)>> {
         let load = self.begin(ctx, chunk)?;
         if !load.pipeline.decodes_parts() {
             return Ok(None);
         }
-        match self.find(&load, 0)? {
-            Ok(stored) => stored.outcome(load.pipeline.block_bytes(&stored), &load.key),
+        match self.find(&load, 0..0)? {
+            Ok(stored) => {
+                let block = stored.outcome(load.pipeline.block_bytes(&stored), &load.key)?;
+                Ok(block.map(|block| (block, stored.size_bytes())))
+            }
             Err(_) => Ok(None),
         }
     }
 
-    /// Opens the object of an uncompressed chunk, for reading ranges. `None` if the chunk is missing.
+    /// Opens the object of an uncompressed chunk, for reading ranges, first this one. `None` if the chunk is missing.
     pub(in crate::array) fn open_uncompressed(
         &self,
         ctx: &LoadContext<'_>,
         chunk: &[u64],
+        first: Range<u64>,
     ) -> Result<Option<Box<dyn Object>>> {
         let key = self.key(ctx, chunk)?;
-        let Location::Stored(stored) = self.locate(ctx, chunk, &key)? else { return Ok(None) };
+        let Location::Stored(stored) = self.locate(ctx, chunk, &key, &Wanted::Range(first))? else {
+            return Ok(None);
+        };
         let (size, expected) = (stored.size_bytes(), self.pipeline(chunk)?.decoded_bytes() as u64);
         if size != expected {
             return Err(Error::corrupt(key, format!("{size} bytes stored; a chunk has {expected}")));
@@ -127,13 +145,19 @@ impl Source {
         Ok(Load { ctx, chunk, key: self.key(ctx, chunk)?, pipeline: self.pipeline(chunk)? })
     }
 
-    /// The stored bytes of a chunk, or what `wanted_bytes` of it are if it is not stored.
-    fn find(&self, load: &Load<'_>, wanted_bytes: usize) -> Result<std::result::Result<StoredChunk, Loaded>> {
+    /// The stored bytes of a chunk of which `part` is loaded. If the chunk is not stored, that part.
+    fn find(&self, load: &Load<'_>, part: Range<usize>) -> Result<std::result::Result<StoredChunk, Loaded>> {
         let Load { ctx, chunk, key, pipeline } = load;
-        let stored = match self.locate(ctx, chunk, key)? {
+        let wanted = match pipeline.plain_bytes() {
+            Some(_) if part.len() < pipeline.decoded_bytes() => {
+                Wanted::Range(part.start as u64..part.end as u64)
+            }
+            _ => wanted_of_object(pipeline),
+        };
+        let stored = match self.locate(ctx, chunk, key, &wanted)? {
             Location::Missing(version) => return Ok(Err((Content::Absent, version))),
             Location::Empty(fill, version) => {
-                let mut decoded = ctx.buffer(wanted_bytes);
+                let mut decoded = ctx.buffer(part.len());
                 fill_items(&mut decoded, &fill, 0);
                 return Ok(Err((Content::Chunk(Arc::new(decoded)), Some(version))));
             }
@@ -156,4 +180,9 @@ impl Source {
         let name = if self.is_sharded() { format!("inner chunk {chunk:?}: ") } else { String::new() };
         move |error| CodecError { reason: format!("{name}{}", error.reason), ..error }
     }
+}
+
+/// What is asked for of a chunk that is an object.
+pub(in crate::array) fn wanted_of_object(pipeline: &Pipeline) -> Wanted {
+    Wanted::Whole { at_most: pipeline.encoded_size().limit_bytes() }
 }

@@ -7,7 +7,7 @@ use crate::array::source::resumable_decoders::ResumableDecoders;
 use crate::array::source::versions::SeenVersions;
 use crate::error::Result;
 use crate::memory::Buffer;
-use crate::store::{Object, ObjectVersion, Store};
+use crate::store::{Object, ObjectVersion, Store, Wanted};
 
 /// What a source may use during a load.
 #[derive(Clone, Copy)]
@@ -27,9 +27,9 @@ pub struct LoadContext<'a> {
 }
 
 impl LoadContext<'_> {
-    /// Opens an object for reading parts of it.
-    pub fn open(&self, key: &str) -> Result<Option<Box<dyn Object>>> {
-        self.served.open(self.store, key)
+    /// Opens an object for a reader that begins with these bytes.
+    pub fn open(&self, key: &str, wanted: &Wanted) -> Result<Option<Box<dyn Object>>> {
+        self.served.open(self.store, key, wanted)
     }
 
     /// The present version of an object, of which the caller uses something.

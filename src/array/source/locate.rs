@@ -17,11 +17,12 @@ use crate::array::geometry::grid::Axis;
 use crate::array::source::load_context::LoadContext;
 use crate::array::source::pipelines::Pipelines;
 use crate::array::source::{Source, corrupt, number};
+use crate::codec::pipeline::{Pipeline, Sharded};
 use crate::codec::shard_index::ShardIndex;
-use crate::codec::sharding_indexed::ShardingIndexed;
-use crate::codec::{CodecError, CodecResult, StoredBytes, pipeline};
+use crate::codec::sharding_indexed::{IndexLocation, ShardingIndexed};
+use crate::codec::{CodecError, CodecResult, StoredBytes};
 use crate::error::{Error, Result};
-use crate::store::{Object, ObjectVersion};
+use crate::store::{Object, ObjectVersion, Wanted};
 
 /// One level of sharding.
 pub(in crate::array) struct Level {
@@ -93,45 +94,116 @@ impl StoredBytes for StoredChunk {
     }
 }
 
+/// From a shard of one level to an inner chunk.
+struct Step {
+    /// The level in cache keys of indexes.
+    level: u32,
+    /// The number of the shard over the whole array.
+    number: u64,
+    /// The number of the inner chunk in the shard, in stored order.
+    inner: usize,
+    /// One element of an empty inner chunk, as served.
+    fill: Vec<u8>,
+    chain: Arc<Pipeline>,
+}
+
+impl Step {
+    fn index_key(&self, ctx: &LoadContext<'_>) -> Key {
+        Key { array: ctx.array, level: self.level, number: self.number }
+    }
+}
+
+/// What is asked for first of a shard.
+pub(in crate::array) enum InnerWanted {
+    /// The inner chunk.
+    Chunk(Wanted),
+    /// The index, which is not in the cache.
+    Index(Wanted),
+    /// The index in the cache says that the inner chunk is empty. The object's present index, to be sure.
+    Nothing(Wanted),
+}
+
+impl InnerWanted {
+    fn wanted(&self) -> &Wanted {
+        match self {
+            InnerWanted::Chunk(wanted) | InnerWanted::Index(wanted) | InnerWanted::Nothing(wanted) => wanted,
+        }
+    }
+}
+
+/// So much of a shard is asked for together with its index: small shards are there at once.
+const INDEX_BYTES: u64 = 128 << 10;
+/// A shard whose decoded form is no larger is asked for as a whole.
+const SMALL_SHARD_BYTES: u64 = 4 << 20;
+
 impl Source {
-    /// Where a chunk is stored. Opens its object, whose key is `key`.
+    /// Where a chunk is stored. Opens its object, whose key is `key`, for a reader that begins with the bytes `wanted` of
+    /// the chunk.
     pub(in crate::array) fn locate(
         &self,
         ctx: &LoadContext<'_>,
         chunk: &[u64],
         key: &str,
+        wanted: &Wanted,
     ) -> Result<Location> {
-        let Some(object) = ctx.open(key)? else { return Ok(Location::Missing(None)) };
-        let version = object.version();
         let elements = self.first_elements(chunk);
+        let of_shard = match self.is_sharded() && ctx.store.is_remote() {
+            true => Some(self.wanted_of_shard(ctx, key, &elements)?),
+            false => None,
+        };
+        let first = of_shard.as_ref().map_or(wanted, InnerWanted::wanted);
+        let Some(object) = ctx.open(key, first)? else { return Ok(Location::Missing(None)) };
+        let version = object.version();
         let mut range = 0..object.size_bytes();
         for depth in 0..self.levels.len() {
-            match self.step(ctx, object.as_ref(), key, depth, &elements, range)? {
-                Ok(inner) => range = inner,
-                Err(fill) if fill == self.fill => return Ok(Location::Missing(Some(version))),
-                Err(fill) => return Ok(Location::Empty(fill, version)),
+            let step = self.step(key, depth, &elements)?;
+            let index = self.read_index(ctx, object.as_ref(), key, &step, range.clone())?;
+            match index.chunk(step.inner).map_err(corrupt(key))? {
+                Some(inner) => range = range.start + inner.start..range.start + inner.end,
+                None if step.fill == self.fill => return Ok(Location::Missing(Some(version))),
+                None => return Ok(Location::Empty(step.fill, version)),
             }
         }
         Ok(Location::Stored(StoredChunk::new(object, range)))
     }
 
-    /// From a shard of one level, at `range` of the object, to the range of its inner chunk that holds `elements`. If that is
-    /// empty, one element of it as served.
-    fn step(
+    /// What is asked for first of the shard that holds `elements`: the inner chunk, if the index in the cache says where it
+    /// is. It may be of another version; then the object is asked again. Otherwise the index.
+    pub(in crate::array) fn wanted_of_shard(
         &self,
         ctx: &LoadContext<'_>,
-        object: &dyn Object,
         key: &str,
-        depth: usize,
         elements: &[u64],
-        range: Range<u64>,
-    ) -> Result<std::result::Result<Range<u64>, Vec<u8>>> {
-        let Some(level) = self.levels.get(depth) else { return Ok(Ok(range)) };
+    ) -> Result<InnerWanted> {
+        let step = self.step(key, 0, elements)?;
+        let sharded = sharding(&step.chain, key)?;
+        let bytes = (sharded.codec.index_size_bytes() as u64).max(INDEX_BYTES);
+        let index = match sharded.codec.index_location {
+            _ if step.chain.decoded_bytes() as u64 <= SMALL_SHARD_BYTES => {
+                Wanted::Whole { at_most: step.chain.encoded_size().limit_bytes() }
+            }
+            IndexLocation::Start => Wanted::Range(0..bytes),
+            IndexLocation::End => Wanted::Last(bytes),
+        };
+        Ok(match ctx.cache.peek_any(step.index_key(ctx)) {
+            Some(Content::Index(known)) => match known.chunk(step.inner).map_err(corrupt(key))? {
+                Some(range) => InnerWanted::Chunk(Wanted::Range(range)),
+                None => InnerWanted::Nothing(index),
+            },
+            _ => InnerWanted::Index(index),
+        })
+    }
+
+    /// The shard of one level that holds `elements`, and the number of the inner chunk in it.
+    fn step(&self, key: &str, depth: usize, elements: &[u64]) -> Result<Step> {
+        let Some(level) = self.levels.get(depth) else {
+            return Err(Error::corrupt(key, "the array has no shards at this level"));
+        };
         let shard = level.shard_of(elements);
         let inner_axes = self.inner_axes(depth);
         let chain = level.pipelines.of_shape(&level.shape_of(&shard))?;
         let sharded = sharding(&chain, key)?;
-        // Number of the inner chunk in the shard, in stored order.
+        // In stored order.
         let mut inner = 0;
         for (&axis, &count) in sharded.permutation.iter().zip(&sharded.codec.chunks_per_shard) {
             let (Some(&element), Some(cut), Some(outer)) =
@@ -142,10 +214,33 @@ impl Source {
             let inside = element - outer.locate(element).start;
             inner = inner * count + inside / cut.longest().max(1);
         }
-        let index_key = self.index_key(ctx, depth, &shard);
-        let index = read_index(ctx, object, key, index_key, sharded.codec, range.clone())?;
-        let found = index.chunk(inner as usize).map_err(corrupt(key))?;
-        Ok(found.map(|found| range.start + found.start..range.start + found.end).ok_or(sharded.fill.to_vec()))
+        let (fill, number) = (sharded.fill.to_vec(), number(&level.shards, &shard));
+        Ok(Step { level: depth as u32 + 1, number, inner: inner as usize, fill, chain })
+    }
+
+    /// The index of the shard of a step, at `range` of an object.
+    fn read_index(
+        &self,
+        ctx: &LoadContext<'_>,
+        object: &dyn Object,
+        key: &str,
+        step: &Step,
+        range: Range<u64>,
+    ) -> Result<Arc<ShardIndex>> {
+        read_index(ctx, object, key, step.index_key(ctx), sharding(&step.chain, key)?.codec, range)
+    }
+
+    /// Reads the index of the outermost shard that holds `elements` into the cache.
+    pub(in crate::array) fn load_index(
+        &self,
+        ctx: &LoadContext<'_>,
+        key: &str,
+        elements: &[u64],
+        wanted: &Wanted,
+    ) -> Result<()> {
+        let Some(object) = ctx.open(key, wanted)? else { return Ok(()) };
+        let (step, range) = (self.step(key, 0, elements)?, 0..object.size_bytes());
+        self.read_index(ctx, object.as_ref(), key, &step, range).map(drop)
     }
 
     /// The axes of the grid of a level's inner chunks.
@@ -161,16 +256,13 @@ impl Source {
 }
 
 /// The sharding codec at the end of a shard's chain.
-pub(in crate::array) fn sharding<'a>(
-    chain: &'a pipeline::Pipeline,
-    key: &str,
-) -> Result<pipeline::Sharded<'a>> {
+pub(in crate::array) fn sharding<'a>(chain: &'a Pipeline, key: &str) -> Result<Sharded<'a>> {
     let reason = "the codec chain for this shard's shape has no sharding codec";
     chain.sharding().ok_or_else(|| Error::corrupt(key, reason))
 }
 
 /// The shape of the inner chunks in array coordinates: undoes the permutation of the codecs before.
-pub(in crate::array) fn inner_shape(sharded: &pipeline::Sharded<'_>) -> Vec<u64> {
+pub(in crate::array) fn inner_shape(sharded: &Sharded<'_>) -> Vec<u64> {
     let mut shape = vec![0; sharded.permutation.len()];
     for (&axis, &length) in sharded.permutation.iter().zip(&sharded.codec.inner_shape) {
         if let Some(slot) = shape.get_mut(axis) {

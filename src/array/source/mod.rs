@@ -7,6 +7,7 @@
 //!
 //! Uses `store`, `metadata`, `codec`, `memory`, and in `array` `cache` and `geometry`.
 
+pub mod ahead;
 pub mod keys;
 pub mod load;
 pub mod load_context;

@@ -11,7 +11,7 @@ use std::time::SystemTime;
 
 use crate::array::sync::{Condvar, Mutex};
 use crate::error::Result;
-use crate::store::{Info, Object, ObjectVersion, Store};
+use crate::store::{Info, Object, ObjectVersion, Store, Wanted};
 
 /// The most objects that are recorded between two opens.
 const MAX_OBJECTS: usize = 4096;
@@ -145,9 +145,14 @@ impl Drop for Replacement<'_> {
 }
 
 impl SeenVersions {
-    /// Opens an object for a reader.
-    pub fn open(&self, store: &dyn Store, key: &str) -> Result<Option<Box<dyn Object>>> {
-        self.ask(store, key, || store.open(key), |object| object.as_ref().map(|object| object.info()))
+    /// Opens an object for a reader that begins with these bytes.
+    pub fn open(&self, store: &dyn Store, key: &str, wanted: &Wanted) -> Result<Option<Box<dyn Object>>> {
+        self.ask(
+            store,
+            key,
+            || store.open_for(key, wanted),
+            |object| object.as_ref().map(|object| object.info()),
+        )
     }
 
     /// The version of an object for a reader that holds something of it.
@@ -299,11 +304,12 @@ mod tests {
         let store = MemoryStore::new();
         store.put("a", vec![1]).unwrap();
         let served = SeenVersions::default();
-        served.open(&store, "a").unwrap().unwrap();
+        served.open(&store, "a", &Wanted::Last(1)).unwrap().unwrap();
         assert!(served.look().is_none(), "what came before is not known");
         assert!(served.look().unwrap().is_empty());
         assert!(
-            served.open(&store, "a").unwrap().is_some() && served.version(&store, "b").unwrap().is_none()
+            served.open(&store, "a", &Wanted::Last(1)).unwrap().is_some()
+                && served.version(&store, "b").unwrap().is_none()
         );
         assert_eq!(served.look().unwrap().len(), 2);
         let (old, new) = (served.version(&store, "a").unwrap(), None);

@@ -6,8 +6,10 @@
 //! Invariants: no HEAD precedes a GET; a 404 means that an object is missing, and nothing else does (403 does if the user
 //! says so); all bytes read through one [`Object`] are of one version, which each request names by its ETag.
 
+mod ahead;
 mod failure;
 mod location;
+mod object;
 mod options;
 #[cfg(test)]
 mod tests;
@@ -15,19 +17,24 @@ mod transfer;
 mod transfers;
 
 use std::io;
-use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use futures_util::StreamExt;
 use object_store::path::Path;
-use object_store::{GetOptions, ObjectMeta};
+use object_store::{GetOptions, GetRange, ObjectMeta};
+use tokio::task::AbortHandle;
 
+use self::ahead::{Ahead, Outcome, Span};
 use self::failure::{Failure, Reply};
-use self::transfer::{Fetched, Wanted, fetch_unless};
+use self::object::RemoteObject;
+use self::transfer::{Fetched, Request, fetch_if};
 use self::transfers::Transfers;
-use super::{Content, Entry, GetReply, GetRequest, Info, Object, ObjectVersion, StatFs, Store, check_key};
+use super::{
+    Claim, Content, Entry, GetReply, GetRequest, Info, MaybeClaim, Object, ObjectVersion, StatFs, Store,
+    Wanted, check_key,
+};
 use crate::error::{Error, Result};
 
 use self::location::{Location, Service};
@@ -35,10 +42,10 @@ pub use self::options::{RemoteOptions, is_remote};
 
 /// The most requests at one time, unless an option says otherwise.
 pub const DEFAULT_CONNECTIONS: usize = 64;
-/// How much of an object the first request asks for: all of most chunks.
-const FIRST_BYTES: u64 = 8 << 20;
-/// The longest object that is read as a whole.
-const MAX_OBJECT_BYTES: u64 = 4 << 30;
+/// Memory for transfers ahead of readers, unless an option says otherwise.
+pub const DEFAULT_MEMORY_BYTES: u64 = 64 << 20;
+/// Of so many connections one is kept for readers that wait.
+const CONNECTIONS_FOR_READERS: usize = 8;
 
 /// A store of objects at a service.
 pub struct RemoteStore {
@@ -47,6 +54,7 @@ pub struct RemoteStore {
 
 struct Shared {
     transfers: Transfers,
+    ahead: Arc<Ahead>,
     service: Service,
     root: Path,
     url: String,
@@ -62,9 +70,12 @@ impl RemoteStore {
         let connections = options.max_connections.unwrap_or(DEFAULT_CONNECTIONS).max(1);
         let transfers = Transfers::new(client, connections)
             .map_err(|error| Error::Usage(format!("cannot start the threads for transfers: {error}")))?;
+        let memory = options.memory_bytes.unwrap_or(DEFAULT_MEMORY_BYTES);
+        let most_ahead = (connections - connections / CONNECTIONS_FOR_READERS).max(1);
+        let ahead = Arc::new(Ahead::new(memory, most_ahead));
         let is_forbidden_missing = options.is_forbidden_missing;
         let cannot_list = AtomicBool::new(false);
-        let shared = Shared { transfers, service, root, url, is_forbidden_missing, cannot_list };
+        let shared = Shared { transfers, ahead, service, root, url, is_forbidden_missing, cannot_list };
         Ok(RemoteStore { shared: Arc::new(shared) })
     }
 }
@@ -101,18 +112,62 @@ impl Shared {
     }
 
     /// Bytes of an object. Where nothing can be at a range, because the object is empty, all of it.
-    fn fetch(&self, key: &str, wanted: &Wanted, if_match: Option<&str>, limit: u64) -> Reply<Fetched> {
-        let path = self.path(key)?;
-        match self.transfers.fetch(&path, wanted, if_match, limit) {
-            Err(Failure::OutOfRange) if matches!(wanted, Wanted::Range(range) if range.start == 0) => {
-                self.transfers.fetch(&path, &Wanted::Whole, if_match, limit)
+    fn fetch(&self, request: &Request<'_>) -> Reply<Fetched> {
+        match self.transfers.fetch(request) {
+            Err(Failure::OutOfRange) if matches!(&request.range, Some(GetRange::Bounded(range)) if range.start == 0) => {
+                self.transfers.fetch(&Request { range: None, ..request.clone() })
             }
-            // A web server that knows no ranges, or Azure, which knows no suffixes.
-            Err(Failure::NotSupported(_)) if *wanted != Wanted::Whole => {
-                self.transfers.fetch(&path, &Wanted::Whole, if_match, limit)
+            // A web server that knows no ranges.
+            Err(Failure::NotSupported(_)) if request.range.is_some() => {
+                self.transfers.fetch(&Request { range: None, ..request.clone() })
             }
             fetched => fetched,
         }
+    }
+
+    /// Opens an object for a reader of these bytes, with a request.
+    fn open(self: &Arc<Self>, key: &str, wanted: &Wanted) -> Result<Option<Box<dyn Object>>> {
+        check_key(key, "open")?;
+        let fetch = || self.fetch(&Request::first(&self.path(key)?, wanted));
+        let fetched = self.found(fetch(), key, "open")?;
+        Ok(fetched.map(|fetched| -> Box<dyn Object> {
+            Box::new(RemoteObject::new(self, key, Arc::new(fetched), None))
+        }))
+    }
+
+    /// Opens an object for a reader of these bytes: with those that are here or on their way, or else with a request.
+    fn open_ahead(self: &Arc<Self>, key: &str, wanted: &Wanted) -> Result<Option<Box<dyn Object>>> {
+        check_key(key, "open")?;
+        let claims = self.ahead.claim(&[(key.to_owned(), wanted.clone())], |span| self.begin(span));
+        if let Some(claim) = claims.into_iter().flatten().next() {
+            match claim.span.wait() {
+                Outcome::Here(fetched) => {
+                    return Ok(Some(Box::new(RemoteObject::new(self, key, fetched, Some(claim)))));
+                }
+                Outcome::Missing => return Ok(None),
+                Outcome::Unknown => {}
+            }
+        }
+        self.open(key, wanted)
+    }
+
+    /// Begins the transfer of a span.
+    fn begin(&self, span: &Arc<Span>) -> Option<AbortHandle> {
+        let path = self.path(&span.key).ok()?;
+        let (ahead, span) = (Arc::clone(&self.ahead), Arc::clone(span));
+        self.transfers.begin(|store| async move {
+            let request = Request::first(&path, &span.wanted);
+            let fetched = fetch_if(store.as_ref(), &request, |_, length| ahead.admits(&span, length)).await;
+            match fetched {
+                Ok(Some(fetched)) => ahead.arrived(&span, fetched),
+                Ok(None) => ahead.failed(&span),
+                Err(Failure::Missing) => ahead.missing(&span),
+                Err(failure) => {
+                    log::debug!("{}: transfer ahead of a reader failed: {failure:?}", span.key);
+                    ahead.failed(&span);
+                }
+            }
+        })
     }
 
     fn head(&self, key: &str) -> Result<Option<ObjectMeta>> {
@@ -160,100 +215,33 @@ fn info(meta: &ObjectMeta) -> Info {
     Info { size_bytes: meta.size, modified: Some(modified), version: version(meta), posix: None }
 }
 
-/// An object, of which the first bytes that were asked for are in memory.
-struct RemoteObject {
-    shared: Arc<Shared>,
-    key: String,
-    meta: ObjectMeta,
-    start: u64,
-    bytes: Vec<u8>,
-    /// All bytes, once a service without ranges has sent them.
-    whole: OnceLock<Vec<u8>>,
-}
-
-impl RemoteObject {
-    fn in_memory(&self, range: Range<u64>) -> Option<&[u8]> {
-        let of = |start: u64, bytes: &'_ [u8]| -> Option<Range<usize>> {
-            let from = usize::try_from(range.start.checked_sub(start)?).ok()?;
-            let to = usize::try_from(range.end.checked_sub(start)?).ok()?;
-            (to <= bytes.len()).then_some(from..to)
-        };
-        match of(self.start, &self.bytes) {
-            Some(range) => self.bytes.get(range),
-            None => self.whole.get().and_then(|whole| whole.get(of(0, whole)?)),
-        }
-    }
-}
-
-impl Object for RemoteObject {
-    fn version(&self) -> ObjectVersion {
-        version(&self.meta)
-    }
-
-    fn size_bytes(&self) -> u64 {
-        self.meta.size
-    }
-
-    fn modified(&self) -> Option<SystemTime> {
-        Some(SystemTime::from(self.meta.last_modified))
-    }
-
-    fn read_exact_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
-        let range = offset..offset.saturating_add(out.len() as u64);
-        if range.end > self.meta.size {
-            return Err(Failure::OutOfRange.at(&self.key, "read"));
-        }
-        if let Some(bytes) = self.in_memory(range.clone()) {
-            out.copy_from_slice(bytes);
-            return Ok(());
-        }
-        let tag = self.meta.e_tag.as_deref();
-        let fetched = self
-            .shared
-            .fetch(&self.key, &Wanted::Range(range.clone()), tag, MAX_OBJECT_BYTES)
-            .map_err(|failure| failure.at(&self.key, "read"))?;
-        if version(&fetched.meta) != self.version() {
-            return Err(Failure::Changed.at(&self.key, "read"));
-        }
-        let from = usize::try_from(range.start - fetched.start.min(range.start)).unwrap_or(usize::MAX);
-        match fetched.bytes.get(from..from.saturating_add(out.len())) {
-            Some(bytes) => out.copy_from_slice(bytes),
-            None => return Err(Failure::OutOfRange.at(&self.key, "read")),
-        }
-        if fetched.start == 0 && fetched.bytes.len() as u64 == self.meta.size {
-            let _ = self.whole.set(fetched.bytes);
-        }
-        Ok(())
-    }
-
-    fn try_read_at(&self, offset: u64, out: &mut [u8]) -> bool {
-        let bytes = self.in_memory(offset..offset.saturating_add(out.len() as u64));
-        bytes.map(|bytes| out.copy_from_slice(bytes)).is_some()
-    }
-}
-
 impl Store for RemoteStore {
     fn open(&self, key: &str) -> Result<Option<Box<dyn Object>>> {
-        check_key(key, "open")?;
-        let fetched = self.shared.fetch(key, &Wanted::Range(0..FIRST_BYTES), None, MAX_OBJECT_BYTES);
-        let Some(Fetched { meta, start, bytes, .. }) = self.shared.found(fetched, key, "open")? else {
-            return Ok(None);
-        };
-        let shared = Arc::clone(&self.shared);
-        Ok(Some(Box::new(RemoteObject {
-            shared,
-            key: key.to_owned(),
-            meta,
-            start,
-            bytes,
-            whole: OnceLock::new(),
-        })))
+        self.shared.open(key, &Wanted::Whole { at_most: u64::MAX })
+    }
+
+    fn open_for(&self, key: &str, wanted: &Wanted) -> Result<Option<Box<dyn Object>>> {
+        self.shared.open_ahead(key, wanted)
+    }
+
+    fn will_need(&self, wanted: &[(String, Wanted)]) -> Vec<MaybeClaim> {
+        let claims = self.shared.ahead.claim(wanted, |span| self.shared.begin(span));
+        claims.into_iter().map(|claim| claim.map(|claim| -> Arc<dyn Claim> { claim })).collect()
+    }
+
+    fn transfer_limit_bytes(&self) -> u64 {
+        self.shared.ahead.limit_bytes()
+    }
+
+    fn forget_transfers(&self, folder: &str) {
+        let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+        self.shared.ahead.forget(|key| key.starts_with(&prefix));
     }
 
     fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
         check_key(key, "read")?;
-        let fetched = self.shared.fetch(key, &Wanted::Whole, None, limit_bytes);
-        Ok(self.shared.found(fetched, key, "read")?.map(content))
+        let fetch = || self.shared.fetch(&Request::whole(&self.shared.path(key)?, limit_bytes));
+        Ok(self.shared.found(fetch(), key, "read")?.map(content))
     }
 
     /// All at once. The service answers each with the whole object, whose body is not read if it is the known version.
@@ -262,8 +250,9 @@ impl Store for RemoteStore {
         let get = |request: &GetRequest| {
             let (path, limit, known) = (shared.path(&request.key), request.limit_bytes, request.known);
             async move {
-                fetch_unless(shared.transfers.store(), &path?, limit, |meta| Some(version(meta)) == known)
-                    .await
+                let path = path?;
+                let request = Request::whole(&path, limit);
+                fetch_if(shared.transfers.store(), &request, |meta, _| Some(version(meta)) != known).await
             }
         };
         let replies = match shared.transfers.wait_all(requests.iter().map(get)) {

@@ -23,6 +23,8 @@ pub struct RemoteOptions {
     pub is_forbidden_missing: bool,
     /// The most requests at one time.
     pub max_connections: Option<usize>,
+    /// The most memory for transfers ahead of readers.
+    pub memory_bytes: Option<u64>,
     /// How long a request is tried again.
     pub retry_time: Option<Duration>,
 }

@@ -12,22 +12,18 @@ use object_store::{GetOptions, GetRange, GetResult, GetResultPayload, ObjectMeta
 use tokio::time::{sleep, timeout};
 
 use super::failure::{Failure, Reply};
+use crate::store::Wanted;
 
+/// How much of an object the first request asks for: all of most chunks.
+pub(super) const FIRST_BYTES: u64 = 16 << 20;
+/// The longest range that is asked for.
+const MAX_TRANSFER_BYTES: u64 = 4 << 30;
 /// How long the next piece of a body may take.
 const STALL_TIME: Duration = Duration::from_secs(20);
 /// How often a body that broke off is continued.
 const MAX_CONTINUATIONS: u32 = 8;
 /// The pause before a body is continued; doubled each time.
 const CONTINUATION_PAUSE: Duration = Duration::from_millis(50);
-
-/// The bytes of an object that a transfer is for.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Wanted {
-    /// All of them.
-    Whole,
-    /// A range; the object may be shorter.
-    Range(Range<u64>),
-}
 
 /// Bytes of one version of an object.
 #[derive(Debug)]
@@ -40,31 +36,77 @@ pub(super) struct Fetched {
     pub bytes: Vec<u8>,
 }
 
-/// Transfers bytes of an object, of the version `if_match` if that is given. More than `limit_bytes` is a failure before
-/// anything is allocated.
-pub(super) async fn fetch(
-    store: &dyn ObjectStore,
-    path: &Path,
-    wanted: &Wanted,
-    if_match: Option<&str>,
-    limit_bytes: u64,
-) -> Reply<Fetched> {
-    let first = request(store, path, range_of(wanted), if_match.map(str::to_owned)).await?;
-    read_body(store, path, first, limit_bytes).await
+impl Fetched {
+    /// The bytes of a range, if all of it was fetched.
+    pub(super) fn part(&self, range: &Range<u64>) -> Option<&[u8]> {
+        let from = usize::try_from(range.start.checked_sub(self.start)?).ok()?;
+        let to = usize::try_from(range.end.checked_sub(self.start)?).ok()?;
+        self.bytes.get(from..to)
+    }
 }
 
-/// Transfers a whole object, unless its size, ETag and time are enough: then `None`.
-pub(super) async fn fetch_unless(
+/// Bytes of an object that are asked for.
+#[derive(Clone, Debug)]
+pub(super) struct Request<'a> {
+    /// The object.
+    pub path: &'a Path,
+    /// Which bytes; `None` for all of them.
+    pub range: Option<GetRange>,
+    /// The ETag that the object must have.
+    pub if_match: Option<&'a str>,
+    /// More bytes than this are a failure before anything is allocated.
+    pub limit_bytes: u64,
+}
+
+impl<'a> Request<'a> {
+    /// Asks for all bytes of an object.
+    pub(super) fn whole(path: &'a Path, limit_bytes: u64) -> Self {
+        Request { path, range: None, if_match: None, limit_bytes }
+    }
+
+    /// Asks for what a reader wants first. Of an object that is wanted as a whole, the first [`FIRST_BYTES`].
+    pub(super) fn first(path: &'a Path, wanted: &Wanted) -> Self {
+        let range = match wanted {
+            Wanted::Whole { .. } => GetRange::Bounded(0..FIRST_BYTES),
+            Wanted::Range(range) => GetRange::Bounded(range.clone()),
+            Wanted::Last(bytes) => GetRange::Suffix(*bytes),
+        };
+        Request { path, range: Some(range), if_match: None, limit_bytes: MAX_TRANSFER_BYTES }
+    }
+
+    /// Asks for a range of one version of an object.
+    pub(super) fn range(path: &'a Path, range: Range<u64>, if_match: Option<&'a str>) -> Self {
+        let range = Some(GetRange::Bounded(range));
+        Request { path, range, if_match, limit_bytes: MAX_TRANSFER_BYTES }
+    }
+}
+
+/// Transfers bytes of an object.
+pub(super) async fn fetch(store: &dyn ObjectStore, wanted: &Request<'_>) -> Reply<Fetched> {
+    let fetched = fetch_if(store, wanted, |_, _| true).await?;
+    fetched.ok_or_else(|| Failure::NotSupported("a reply without a body".to_owned()))
+}
+
+/// Transfers bytes of an object, unless its size, ETag and time, and the length of the body, are enough: then `None`.
+pub(super) async fn fetch_if(
     store: &dyn ObjectStore,
-    path: &Path,
-    limit_bytes: u64,
-    is_enough: impl FnOnce(&ObjectMeta) -> bool,
+    wanted: &Request<'_>,
+    is_wanted: impl FnOnce(&ObjectMeta, u64) -> bool,
 ) -> Reply<Option<Fetched>> {
-    let first = request(store, path, None, None).await?;
-    if is_enough(&first.meta) {
+    let first = match (request(store, wanted).await, &wanted.range) {
+        // Azure knows no suffixes.
+        (Err(Failure::NotSupported(_)), Some(GetRange::Suffix(bytes))) => {
+            let head = GetOptions { head: true, ..GetOptions::default() };
+            let meta = store.get_opts(wanted.path, head).await?.meta;
+            let range = Some(GetRange::Bounded(meta.size.saturating_sub(*bytes)..meta.size));
+            request(store, &Request { range, ..wanted.clone() }).await?
+        }
+        (first, _) => first?,
+    };
+    if !is_wanted(&first.meta, first.range.end - first.range.start) {
         return Ok(None);
     }
-    read_body(store, path, first, limit_bytes).await.map(Some)
+    read_body(store, wanted.path, first, wanted.limit_bytes).await.map(Some)
 }
 
 /// Reads the body of a reply; where it breaks off, asks for the rest.
@@ -101,29 +143,18 @@ async fn read_body(
             // Without an ETag nothing shows that the rest is of the same version.
             bytes.clear();
         }
-        let rest = GetRange::Bounded(range.start + bytes.len() as u64..range.end);
-        result = request(store, path, Some(rest), meta.e_tag.clone()).await?;
+        let rest = range.start + bytes.len() as u64..range.end;
+        result = request(store, &Request::range(path, rest, meta.e_tag.as_deref())).await?;
         if result.meta.size != meta.size || result.meta.e_tag != meta.e_tag {
             return Err(Failure::Changed);
         }
     }
 }
 
-fn range_of(wanted: &Wanted) -> Option<GetRange> {
-    match wanted {
-        Wanted::Whole => None,
-        Wanted::Range(range) => Some(GetRange::Bounded(range.clone())),
-    }
-}
-
-async fn request(
-    store: &dyn ObjectStore,
-    path: &Path,
-    range: Option<GetRange>,
-    if_match: Option<String>,
-) -> Reply<GetResult> {
-    let options = GetOptions { range, if_match, ..GetOptions::default() };
-    Ok(store.get_opts(path, options).await?)
+async fn request(store: &dyn ObjectStore, wanted: &Request<'_>) -> Reply<GetResult> {
+    let if_match = wanted.if_match.map(str::to_owned);
+    let options = GetOptions { range: wanted.range.clone(), if_match, ..GetOptions::default() };
+    Ok(store.get_opts(wanted.path, options).await?)
 }
 
 /// Appends a body until there are `length` bytes.

@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use object_store::ObjectStore;
-use object_store::path::Path;
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
 
 use super::failure::{Failure, Reply};
-use super::transfer::{Fetched, Wanted, fetch};
+use super::transfer::{Fetched, Request, fetch};
 
 /// Threads that drive the requests. Decoding has threads of its own.
 const RUNTIME_THREADS: usize = 2;
@@ -24,7 +24,7 @@ pub(super) struct Transfers {
     /// Present until the store is dropped.
     runtime: Option<Runtime>,
     store: Arc<dyn ObjectStore>,
-    permits: Semaphore,
+    permits: Arc<Semaphore>,
 }
 
 impl Transfers {
@@ -35,7 +35,7 @@ impl Transfers {
             .thread_name("zarrfs-transfer")
             .enable_all()
             .build()?;
-        Ok(Transfers { runtime: Some(runtime), store, permits: Semaphore::new(max_connections) })
+        Ok(Transfers { runtime: Some(runtime), store, permits: Arc::new(Semaphore::new(max_connections)) })
     }
 
     /// The service's client.
@@ -64,15 +64,23 @@ impl Transfers {
         self.wait_all(std::iter::once(request))?.pop().ok_or_else(closed)
     }
 
-    /// Bytes of an object, of the version `if_match` if that is given. Waits for them.
-    pub(super) fn fetch(
-        &self,
-        path: &Path,
-        wanted: &Wanted,
-        if_match: Option<&str>,
-        limit_bytes: u64,
-    ) -> Reply<Fetched> {
-        self.wait(fetch(self.store(), path, wanted, if_match, limit_bytes))?
+    /// Bytes of an object. Waits for them.
+    pub(super) fn fetch(&self, request: &Request<'_>) -> Reply<Fetched> {
+        self.wait(fetch(self.store(), request))?
+    }
+
+    /// Begins a request for which nothing waits yet, as soon as there is a connection for it.
+    pub(super) fn begin<F>(&self, request: impl FnOnce(Arc<dyn ObjectStore>) -> F) -> Option<AbortHandle>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let (runtime, permits) = (self.runtime.as_ref()?, Arc::clone(&self.permits));
+        let request = request(Arc::clone(&self.store));
+        let task = runtime.spawn(async move {
+            let _permit = permits.acquire().await;
+            request.await;
+        });
+        Some(task.abort_handle())
     }
 }
 

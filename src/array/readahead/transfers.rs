@@ -1,0 +1,109 @@
+//! Transfers ahead of a sequential reader of a remote store.
+//!
+//! Uses its neighbours in `array`, and `store`. Requests take long and many run at once, so more is transferred ahead than is
+//! decoded ahead: as much as the reader's share of the store's memory holds. The window of the file that is transferred grows
+//! with what the reader has read, so that a short read costs little.
+//!
+//! Invariant: a reader that moves elsewhere or closes drops its claims, which cancels what is under way for it alone.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use crate::array::geometry::strips::Strips;
+use crate::array::source::ahead::Indexes;
+use crate::array::sync::atomic::Ordering;
+use crate::array::{Engine, Inner};
+use crate::store::Claim;
+
+/// The window begins with this many bytes of the file, and is at least this many times what the reader has read.
+const MIN_WINDOW_BYTES: u64 = 1 << 20;
+const GROWTH: u64 = 4;
+/// The largest window.
+const MAX_WINDOW_BYTES: u64 = 1 << 30;
+/// How much of the window is decoded ahead, at most.
+const DECODED_WINDOW_BYTES: u64 = 16 << 20;
+/// The window moves when the reader has read this fraction of what is decoded ahead.
+const STEPS: u64 = 8;
+/// So many chunks are claimed together: inner chunks that are neighbours in their shard in one request.
+const BATCH: usize = 256;
+/// The most strips of a window.
+const MAX_STRIPS: usize = 4096;
+
+/// What is transferred ahead of one reader.
+pub(super) struct Transfers {
+    engine: Arc<Engine>,
+    /// Where the reader began.
+    start: u64,
+    /// Where the reader was when the window moved last.
+    moved_at: Option<u64>,
+    /// The claims to chunks of the window, by their ids.
+    claims: HashMap<u64, Arc<dyn Claim>>,
+    /// The strips of the window that are queued for decoding.
+    queued: HashSet<u64>,
+}
+
+impl Transfers {
+    /// Nothing yet, for a reader at `offset`.
+    pub fn new(engine: &Arc<Engine>, offset: u64) -> Self {
+        engine.transferring_readers.fetch_add(1, Ordering::Relaxed);
+        let (claims, queued) = (HashMap::new(), HashSet::new());
+        Transfers { engine: Arc::clone(engine), start: offset, moved_at: None, claims, queued }
+    }
+
+    /// Moves the window to a reader at `offset`. Returns the strips that are to be decoded now.
+    pub fn move_to(&mut self, inner: &Inner, strips: &Strips, offset: u64) -> Vec<u64> {
+        let left = inner.grid.size_bytes().saturating_sub(offset);
+        let grown = offset.saturating_sub(self.start).saturating_mul(GROWTH);
+        let window = grown.clamp(MIN_WINDOW_BYTES, MAX_WINDOW_BYTES).min(left);
+        let decoded = window.min(DECODED_WINDOW_BYTES);
+        let is_near = |at: u64| (at..at + decoded / STEPS).contains(&offset);
+        if window == 0 || self.moved_at.is_some_and(is_near) {
+            return Vec::new();
+        }
+        self.moved_at = Some(offset);
+        self.claim(inner, strips.grid().chunks_of(offset, window, MAX_STRIPS));
+        let room = (self.engine.cache.limit_bytes() / 4 * 3).checked_div(inner.strip_bytes()).unwrap_or(1);
+        let to_decode = strips.grid().chunks_of(offset, decoded, MAX_STRIPS.min(room as usize).max(1));
+        let new = to_decode.iter().copied().filter(|strip| !self.queued.contains(strip)).collect();
+        self.queued = to_decode.into_iter().collect();
+        new
+    }
+
+    /// Claims the chunks of these strips in this order, as far as the reader's share goes, and no others.
+    fn claim(&mut self, inner: &Inner, strips: Vec<u64>) {
+        let ctx = inner.load_context();
+        let readers = self.engine.transferring_readers.load(Ordering::Relaxed).max(1) as u64;
+        let share = inner.store.transfer_limit_bytes() / readers;
+        let mut window = HashSet::new();
+        let mut new: Vec<u64> = Vec::new();
+        for strip in strips {
+            let chunk = inner.chunk_of(strip);
+            if !self.engine.cache.is_known(inner.strip_key(strip), ctx.epoch) && window.insert(chunk) {
+                new.push(chunk);
+            }
+        }
+        let old = std::mem::take(&mut self.claims);
+        let mut taken_bytes = 0;
+        for batch in new.chunks(BATCH) {
+            let indexes: Vec<Vec<u64>> = batch.iter().map(|&chunk| inner.grid.index(chunk)).collect();
+            let found = inner.source.claim(&ctx, &indexes, Indexes::AsTheyCome);
+            for claim in found.claims {
+                let size_bytes = claim.size_bytes();
+                if self.claims.insert(claim.id(), claim).is_none() {
+                    taken_bytes += size_bytes;
+                }
+            }
+            if found.count < batch.len() || taken_bytes >= share {
+                break;
+            }
+        }
+        // Claims that both windows have were made again before these are dropped.
+        drop(old);
+    }
+}
+
+impl Drop for Transfers {
+    fn drop(&mut self) {
+        self.engine.transferring_readers.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,122 @@
+//! Asking a remote store for the stored bytes of chunks before they are loaded.
+//!
+//! Uses its neighbours, `store` and `error`. A failure here is none of a reader: the load that follows reports it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::array::source::Source;
+use crate::array::source::load::wanted_of_object;
+use crate::array::source::load_context::LoadContext;
+use crate::array::source::locate::InnerWanted;
+use crate::error::Result;
+use crate::store::{Claim, MaybeClaim, Wanted};
+
+/// Whether to wait for indexes of shards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::array) enum Indexes {
+    /// The chunks of shards whose indexes are not here are left for later.
+    AsTheyCome,
+    /// A reader waits for the chunks anyway.
+    Waited,
+}
+
+/// The claims to chunks.
+#[derive(Default)]
+pub(in crate::array) struct ChunkClaims {
+    /// To their bytes, and to indexes of their shards; perhaps several times the same.
+    pub claims: Vec<Arc<dyn Claim>>,
+    /// How many of the chunks are claimed, from the first on. Fewer than were asked for if the store has no room for more,
+    /// or if the index of the next one's shard is not here yet.
+    pub count: usize,
+}
+
+impl Source {
+    /// Has a remote store transfer these chunks, all at once.
+    pub(in crate::array) fn claim(
+        &self,
+        ctx: &LoadContext<'_>,
+        chunks: &[Vec<u64>],
+        indexes: Indexes,
+    ) -> ChunkClaims {
+        let mut claims = Vec::new();
+        if self.is_sharded() {
+            claims.extend(self.claim_indexes(ctx, chunks, indexes));
+        }
+        let mut wanted: Vec<(String, Wanted)> = Vec::new();
+        // How many of `wanted` there are for each chunk and all before it.
+        let mut until = Vec::with_capacity(chunks.len());
+        for chunk in chunks {
+            match self.wanted(ctx, chunk) {
+                Ok((key, InnerWanted::Chunk(bytes))) => wanted.push((key, bytes)),
+                Ok((_, InnerWanted::Nothing(_))) | Err(_) => {}
+                Ok((_, InnerWanted::Index(_))) => break,
+            }
+            until.push(wanted.len());
+        }
+        let replies = will_need_in_order(ctx, wanted);
+        let granted = replies.iter().take_while(|claim| claim.is_some()).count();
+        claims.extend(replies.into_iter().flatten());
+        ChunkClaims { claims, count: until.iter().take_while(|&&needed| needed <= granted).count() }
+    }
+
+    /// The key of a chunk's object, and what is asked for of it.
+    fn wanted(&self, ctx: &LoadContext<'_>, chunk: &[u64]) -> Result<(String, InnerWanted)> {
+        let key = self.key(ctx, chunk)?;
+        if self.is_sharded() {
+            let wanted = self.wanted_of_shard(ctx, &key, &self.first_elements(chunk))?;
+            return Ok((key, wanted));
+        }
+        let wanted = wanted_of_object(&*self.pipeline(chunk)?);
+        Ok((key, InnerWanted::Chunk(wanted)))
+    }
+
+    /// Has the store transfer the indexes that are not in the cache, and reads those that are here, or all.
+    fn claim_indexes(
+        &self,
+        ctx: &LoadContext<'_>,
+        chunks: &[Vec<u64>],
+        indexes: Indexes,
+    ) -> Vec<Arc<dyn Claim>> {
+        let mut wanted: Vec<(String, Wanted)> = Vec::new();
+        let mut firsts = Vec::new();
+        for chunk in chunks {
+            let Ok((key, InnerWanted::Index(index))) = self.wanted(ctx, chunk) else { continue };
+            if wanted.last().is_none_or(|(last, _)| *last != key)
+                && !wanted.iter().any(|(known, _)| *known == key)
+            {
+                wanted.push((key, index));
+                firsts.push(self.first_elements(chunk));
+            }
+        }
+        let replies = ctx.store.will_need(&wanted);
+        for (((key, wanted), elements), claim) in wanted.iter().zip(&firsts).zip(&replies) {
+            let is_here = claim.as_ref().is_some_and(|claim| claim.is_here());
+            if is_here || indexes == Indexes::Waited {
+                // The reader of a chunk gets the error.
+                let _ = self.load_index(ctx, key, elements, wanted);
+            }
+        }
+        replies.into_iter().flatten().collect()
+    }
+}
+
+/// As [`Store::will_need`](crate::store::Store::will_need), with the ranges of one object together and in the order in which
+/// they are stored, which inner chunks seldom have in the file. The replies are in the order of `wanted`.
+fn will_need_in_order(ctx: &LoadContext<'_>, wanted: Vec<(String, Wanted)>) -> Vec<MaybeClaim> {
+    let mut first_of: HashMap<String, usize> = HashMap::new();
+    for (place, (key, _)) in wanted.iter().enumerate() {
+        first_of.entry(key.clone()).or_insert(place);
+    }
+    let start = |wanted: &Wanted| if let Wanted::Range(range) = wanted { range.start } else { 0 };
+    let mut sorted: Vec<(usize, (String, Wanted))> = wanted.into_iter().enumerate().collect();
+    sorted.sort_by_key(|(_, (key, wanted))| (first_of.get(key).copied(), start(wanted)));
+    let (places, sorted): (Vec<usize>, Vec<(String, Wanted)>) = sorted.into_iter().unzip();
+    let mut replies = vec![None; places.len()];
+    for (place, claim) in places.into_iter().zip(ctx.store.will_need(&sorted)) {
+        if let Some(reply) = replies.get_mut(place) {
+            *reply = claim;
+        }
+    }
+    replies
+}

@@ -1,0 +1,408 @@
+//! Transfers ahead of readers: which are under way, and what they brought.
+//!
+//! Uses its neighbours in `store/remote`, and `tokio` through them. A **span** is one transfer, and the bytes that it brought.
+//!
+//! Invariants:
+//! - The memory of all spans never exceeds the limit, as far as the service tells sizes before it sends bodies: a body that
+//!   does not fit is not received.
+//! - A span with a claim stays. Without one it is cancelled if it is under way; otherwise it stays until its memory is needed.
+//! - A failed span is no error: the reader asks the service itself.
+//! - No span is older than the last [`Ahead::forget`] of its key.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use lru::LruCache;
+use parking_lot::{Condvar, Mutex};
+use tokio::task::AbortHandle;
+
+use super::transfer::Fetched;
+use crate::store::{Claim, Wanted};
+
+/// What a span is expected to take if its size is not known and nothing was transferred yet.
+const UNKNOWN_SIZE_BYTES: u64 = 4 << 20;
+/// Ranges of one object with at most this much between them are transferred together.
+const MAX_GAP_BYTES: u64 = 256 << 10;
+/// The longest range that is transferred as one.
+const MAX_RANGE_BYTES: u64 = 8 << 20;
+
+/// All spans of a store.
+pub(super) struct Ahead {
+    state: Mutex<State>,
+    /// Memory of all spans that any reader or the table still holds.
+    taken_bytes: Arc<AtomicU64>,
+    limit_bytes: u64,
+    /// Spans under way, and the most of them at one time.
+    under_way: AtomicUsize,
+    most_under_way: usize,
+}
+
+struct State {
+    by_key: HashMap<String, Vec<Arc<Span>>>,
+    /// Spans in memory that no reader claims, for eviction.
+    idle: LruCache<u64, Arc<Span>>,
+    next_id: u64,
+    /// About how long the last objects were that were transferred as a whole.
+    usual_bytes: Option<u64>,
+}
+
+/// One transfer.
+pub(super) struct Span {
+    id: u64,
+    pub key: String,
+    pub wanted: Wanted,
+    progress: Mutex<Progress>,
+    ended: Condvar,
+    claims: AtomicUsize,
+    reservation: Reservation,
+}
+
+enum Progress {
+    UnderWay(Option<AbortHandle>),
+    /// The bytes.
+    Here(Arc<Fetched>),
+    /// The object is missing.
+    Missing,
+    /// Failed or cancelled.
+    Void,
+}
+
+/// What a transfer brought.
+pub(super) enum Outcome {
+    /// These bytes.
+    Here(Arc<Fetched>),
+    /// The object is missing.
+    Missing,
+    /// Nothing: the reader has to ask the service itself.
+    Unknown,
+}
+
+/// Memory of a span.
+struct Reservation {
+    taken_bytes: Arc<AtomicU64>,
+    bytes: AtomicU64,
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.taken_bytes.fetch_sub(self.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+impl Reservation {
+    /// Changes the reservation to what is needed, unless the limit is reached.
+    fn resize(&self, bytes: u64, limit_bytes: u64) -> bool {
+        let old = self.bytes.load(Ordering::Relaxed);
+        if bytes > old {
+            let taken = self.taken_bytes.fetch_add(bytes - old, Ordering::Relaxed) + (bytes - old);
+            if taken > limit_bytes {
+                self.taken_bytes.fetch_sub(bytes - old, Ordering::Relaxed);
+                return false;
+            }
+        } else {
+            self.taken_bytes.fetch_sub(old - bytes, Ordering::Relaxed);
+        }
+        self.bytes.store(bytes, Ordering::Relaxed);
+        true
+    }
+}
+
+impl Span {
+    /// Waits for the transfer.
+    pub fn wait(&self) -> Outcome {
+        let mut progress = self.progress.lock();
+        loop {
+            match &*progress {
+                Progress::UnderWay(_) => self.ended.wait(&mut progress),
+                Progress::Here(fetched) => return Outcome::Here(Arc::clone(fetched)),
+                Progress::Missing => return Outcome::Missing,
+                Progress::Void => return Outcome::Unknown,
+            }
+        }
+    }
+
+    /// Whether an object of which these bytes are wanted first can be opened with the span.
+    fn covers(&self, wanted: &Wanted) -> bool {
+        match (&self.wanted, wanted) {
+            (Wanted::Whole { .. }, _) => true,
+            (Wanted::Range(all), Wanted::Range(part)) => all.start <= part.start && part.end <= all.end,
+            (Wanted::Last(all), Wanted::Last(part)) => part <= all,
+            _ => false,
+        }
+    }
+}
+
+/// A claim to a span.
+pub(super) struct SpanClaim {
+    ahead: Arc<Ahead>,
+    pub span: Arc<Span>,
+}
+
+impl Claim for SpanClaim {
+    fn is_here(&self) -> bool {
+        !matches!(*self.span.progress.lock(), Progress::UnderWay(_))
+    }
+
+    fn id(&self) -> u64 {
+        self.span.id
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.span.reservation.bytes.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for SpanClaim {
+    fn drop(&mut self) {
+        let mut state = self.ahead.state.lock();
+        if self.span.claims.fetch_sub(1, Ordering::Relaxed) > 1 {
+            return;
+        }
+        let is_here = matches!(*self.span.progress.lock(), Progress::Here(_));
+        if is_here && state.knows(&self.span) {
+            state.idle.put(self.span.id, Arc::clone(&self.span));
+            return;
+        }
+        state.remove(&self.span);
+        drop(state);
+        self.ahead.cancel(&self.span);
+    }
+}
+
+impl State {
+    fn knows(&self, span: &Arc<Span>) -> bool {
+        self.by_key.get(&span.key).is_some_and(|spans| spans.iter().any(|known| Arc::ptr_eq(known, span)))
+    }
+
+    fn remove(&mut self, span: &Arc<Span>) {
+        self.idle.pop(&span.id);
+        if let Some(spans) = self.by_key.get_mut(&span.key) {
+            spans.retain(|known| !Arc::ptr_eq(known, span));
+            if spans.is_empty() {
+                self.by_key.remove(&span.key);
+            }
+        }
+    }
+
+    fn find(&self, key: &str, wanted: &Wanted) -> Option<Arc<Span>> {
+        let spans = self.by_key.get(key)?.iter();
+        spans.rev().find(|span| span.covers(wanted)).map(Arc::clone)
+    }
+}
+
+impl Ahead {
+    /// Spans of at most `limit_bytes` in all, and at most so many under way at one time.
+    pub fn new(limit_bytes: u64, most_under_way: usize) -> Self {
+        let (by_key, idle) = (HashMap::new(), LruCache::unbounded());
+        Ahead {
+            state: Mutex::new(State { by_key, idle, next_id: 0, usual_bytes: None }),
+            taken_bytes: Arc::default(),
+            limit_bytes,
+            under_way: AtomicUsize::new(0),
+            most_under_way,
+        }
+    }
+
+    /// Claims to these bytes, in their order. `begin` starts a transfer that ends with [`Ahead::arrived`] or
+    /// [`Ahead::failed`].
+    pub fn claim(
+        self: &Arc<Self>,
+        wanted: &[(String, Wanted)],
+        begin: impl Fn(&Arc<Span>) -> Option<AbortHandle>,
+    ) -> Vec<Option<Arc<SpanClaim>>> {
+        let mut claims: Vec<Option<Arc<SpanClaim>>> = Vec::with_capacity(wanted.len());
+        let mut next = 0;
+        while let Some((key, first)) = wanted.get(next) {
+            let (together, count) = merged(&wanted[next..]);
+            next += count.max(1);
+            let span = {
+                let mut state = self.state.lock();
+                match state.find(key, &together).or_else(|| state.find(key, first).filter(|_| count == 1)) {
+                    Some(span) => {
+                        state.idle.pop(&span.id);
+                        span.claims.fetch_add(1, Ordering::Relaxed);
+                        Some(span)
+                    }
+                    None => self.add(&mut state, key, together).inspect(|span| {
+                        // Under the lock, so that no claim is dropped before the transfer can be cancelled.
+                        let handle = begin(span);
+                        let mut progress = span.progress.lock();
+                        if let Progress::UnderWay(place) = &mut *progress {
+                            *place = handle;
+                        }
+                    }),
+                }
+            };
+            let claim = span.map(|span| Arc::new(SpanClaim { ahead: Arc::clone(self), span }));
+            claims.resize(next, claim);
+        }
+        claims
+    }
+
+    /// A new span with one claim, if there is room.
+    fn add(&self, state: &mut State, key: &str, wanted: Wanted) -> Option<Arc<Span>> {
+        if self.under_way.load(Ordering::Relaxed) >= self.most_under_way {
+            return None;
+        }
+        let bytes = match &wanted {
+            Wanted::Whole { at_most } => {
+                let usual = state.usual_bytes.map_or(UNKNOWN_SIZE_BYTES, |usual| usual + usual / 4);
+                usual.min(*at_most)
+            }
+            Wanted::Range(range) => range.end.saturating_sub(range.start),
+            Wanted::Last(bytes) => *bytes,
+        };
+        while self.taken_bytes.load(Ordering::Relaxed) + bytes > self.limit_bytes {
+            let (_, oldest) = state.idle.pop_lru()?;
+            state.remove(&oldest);
+        }
+        self.taken_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let reservation =
+            Reservation { taken_bytes: Arc::clone(&self.taken_bytes), bytes: AtomicU64::new(bytes) };
+        state.next_id += 1;
+        let span = Arc::new(Span {
+            id: state.next_id,
+            key: key.to_owned(),
+            wanted,
+            progress: Mutex::new(Progress::UnderWay(None)),
+            ended: Condvar::new(),
+            claims: AtomicUsize::new(1),
+            reservation,
+        });
+        self.under_way.fetch_add(1, Ordering::Relaxed);
+        state.by_key.entry(key.to_owned()).or_default().push(Arc::clone(&span));
+        Some(span)
+    }
+
+    /// The span that has these bytes, or will.
+    pub fn find(self: &Arc<Self>, key: &str, wanted: &Wanted) -> Option<SpanClaim> {
+        let mut state = self.state.lock();
+        let span = state.find(key, wanted)?;
+        state.idle.pop(&span.id);
+        span.claims.fetch_add(1, Ordering::Relaxed);
+        drop(state);
+        Some(SpanClaim { ahead: Arc::clone(self), span })
+    }
+
+    /// Whether a body of this length may be received for a span.
+    pub fn admits(&self, span: &Span, bytes: u64) -> bool {
+        if span.reservation.resize(bytes, self.limit_bytes) {
+            return true;
+        }
+        let mut state = self.state.lock();
+        while let Some((_, oldest)) = state.idle.pop_lru() {
+            state.remove(&oldest);
+            drop(oldest);
+            if span.reservation.resize(bytes, self.limit_bytes) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The bytes of a span are in memory.
+    pub fn arrived(&self, span: &Arc<Span>, fetched: Fetched) {
+        let mut state = self.state.lock();
+        let length = fetched.bytes.len() as u64;
+        if let Wanted::Whole { .. } = span.wanted {
+            let usual = state.usual_bytes.map_or(length, |usual| usual - usual / 8 + length / 8);
+            state.usual_bytes = Some(usual);
+        }
+        if !self.end(span, Progress::Here(Arc::new(fetched))) {
+            return;
+        }
+        if span.claims.load(Ordering::Relaxed) == 0 && state.knows(span) {
+            state.idle.put(span.id, Arc::clone(span));
+        }
+    }
+
+    /// The object of a span is missing.
+    pub fn missing(&self, span: &Arc<Span>) {
+        self.end(span, Progress::Missing);
+    }
+
+    /// The transfer of a span failed.
+    pub fn failed(&self, span: &Arc<Span>) {
+        self.state.lock().remove(span);
+        self.end(span, Progress::Void);
+    }
+
+    /// Ends a transfer, unless it has ended.
+    fn end(&self, span: &Span, outcome: Progress) -> bool {
+        let mut progress = span.progress.lock();
+        if !matches!(*progress, Progress::UnderWay(_)) {
+            return false;
+        }
+        if !matches!(outcome, Progress::Here(_)) {
+            span.reservation.resize(0, self.limit_bytes);
+        }
+        *progress = outcome;
+        drop(progress);
+        self.under_way.fetch_sub(1, Ordering::Relaxed);
+        span.ended.notify_all();
+        true
+    }
+
+    /// Cancels the transfer of a span that is not in the table.
+    fn cancel(&self, span: &Span) {
+        let handle = match &mut *span.progress.lock() {
+            Progress::UnderWay(handle) => handle.take(),
+            _ => return,
+        };
+        if let Some(handle) = handle {
+            handle.abort();
+        }
+        self.end(span, Progress::Void);
+    }
+
+    /// Forgets the spans of these keys, because they may be older than the objects.
+    pub fn forget(&self, is_forgotten: impl Fn(&str) -> bool) {
+        let mut state = self.state.lock();
+        let keys: Vec<String> = state.by_key.keys().filter(|key| is_forgotten(key)).cloned().collect();
+        let spans: Vec<Arc<Span>> =
+            keys.iter().filter_map(|key| state.by_key.get(key)).flatten().map(Arc::clone).collect();
+        for span in &spans {
+            state.remove(span);
+        }
+        drop(state);
+        for span in spans {
+            self.cancel(&span);
+        }
+    }
+
+    /// The most memory of all spans.
+    pub fn limit_bytes(&self) -> u64 {
+        self.limit_bytes
+    }
+
+    /// Memory of all spans, and how many are under way.
+    #[cfg(test)]
+    pub fn taken(&self) -> (u64, usize) {
+        (self.taken_bytes.load(Ordering::Relaxed), self.under_way.load(Ordering::Relaxed))
+    }
+}
+
+/// The first of these, with those that follow it as near ranges of the same object; and how many they are.
+fn merged(wanted: &[(String, Wanted)]) -> (Wanted, usize) {
+    let Some((key, first)) = wanted.first() else { return (Wanted::Last(0), 0) };
+    let Wanted::Range(first) = first else { return (first.clone(), 1) };
+    let mut all: Range<u64> = first.clone();
+    let mut count = 1;
+    for (other, next) in wanted.iter().skip(1) {
+        let Wanted::Range(next) = next else { break };
+        let is_near = next.start >= all.start && next.start <= all.end.saturating_add(MAX_GAP_BYTES);
+        let end = all.end.max(next.end);
+        if other != key || !is_near || end - all.start > MAX_RANGE_BYTES {
+            break;
+        }
+        all.end = end;
+        count += 1;
+    }
+    (Wanted::Range(all), count)
+}
+
+#[cfg(test)]
+#[path = "ahead_tests.rs"]
+mod tests;

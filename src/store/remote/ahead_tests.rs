@@ -1,0 +1,133 @@
+//! Tests of spans, whose transfers the tests play.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Mutex;
+
+use object_store::ObjectMeta;
+use object_store::path::Path;
+
+use super::*;
+
+const MIB: u64 = 1 << 20;
+
+/// Spans of at most 8 MiB, at most 4 under way; and those that were begun.
+struct Scene {
+    ahead: Arc<Ahead>,
+    begun: Mutex<Vec<Arc<Span>>>,
+}
+
+impl Scene {
+    fn new() -> Self {
+        Scene { ahead: Arc::new(Ahead::new(8 * MIB, 4)), begun: Mutex::default() }
+    }
+
+    fn claim(&self, wanted: &[(&str, Wanted)]) -> Vec<Option<Arc<SpanClaim>>> {
+        let wanted: Vec<_> = wanted.iter().map(|(key, wanted)| (key.to_string(), wanted.clone())).collect();
+        self.ahead.claim(&wanted, |span| {
+            self.begun.lock().unwrap().push(Arc::clone(span));
+            None
+        })
+    }
+
+    fn begun(&self) -> usize {
+        self.begun.lock().unwrap().len()
+    }
+
+    /// The transfer with this number brings so many bytes, if that is admitted.
+    fn arrive(&self, number: usize, bytes: u64) -> bool {
+        let span = self.begun.lock().unwrap()[number].clone();
+        if !self.ahead.admits(&span, bytes) {
+            self.ahead.failed(&span);
+            return false;
+        }
+        let location = Path::from(span.key.as_str());
+        let last_modified = std::time::SystemTime::UNIX_EPOCH.into();
+        let meta = ObjectMeta { location, last_modified, size: bytes, e_tag: None, version: None };
+        self.ahead.arrived(&span, Fetched { meta, start: 0, bytes: vec![1; bytes as usize] });
+        true
+    }
+}
+
+fn whole(at_most: u64) -> Wanted {
+    Wanted::Whole { at_most }
+}
+
+#[test]
+fn readers_share_a_transfer_until_the_last_is_gone() {
+    let scene = Scene::new();
+    let first = scene.claim(&[("a", whole(MIB))]);
+    let second = scene.claim(&[("a", Wanted::Range(5..9))]);
+    assert_eq!(scene.begun(), 1, "the whole has the range");
+    drop(first);
+    assert_eq!(scene.ahead.taken(), (MIB, 1), "still claimed");
+    drop(second);
+    scene.begun.lock().unwrap().clear();
+    assert_eq!(scene.ahead.taken(), (0, 0), "cancelled");
+    assert!(scene.ahead.find("a", &whole(MIB)).is_none());
+}
+
+#[test]
+fn near_ranges_are_one_transfer() {
+    let scene = Scene::new();
+    let range = |from, to| Wanted::Range(from..to);
+    let claims = scene.claim(&[
+        ("a", range(0, 100)),
+        ("a", range(300, 400)),
+        ("a", range(2 * MIB, 3 * MIB)),
+        ("b", range(3 * MIB, 4 * MIB)),
+    ]);
+    assert_eq!(scene.begun(), 3);
+    let ids: Vec<u64> = claims.iter().flatten().map(|claim| claim.id()).collect();
+    assert!(ids[0] == ids[1] && ids[1] != ids[2] && ids[2] != ids[3], "{ids:?}");
+    assert!(
+        scene.ahead.find("a", &range(350, 390)).is_some()
+            && scene.ahead.find("a", &range(350, 401)).is_none()
+    );
+}
+
+#[test]
+fn memory_and_requests_have_limits() {
+    let scene = Scene::new();
+    let keys = ["a", "b", "c", "d", "e"];
+    let wanted: Vec<_> = keys.iter().map(|key| (*key, whole(MIB))).collect();
+    let claims = scene.claim(&wanted);
+    assert_eq!(claims.iter().flatten().count(), 4, "under way at one time");
+    assert!(scene.arrive(0, 2 * MIB) && scene.arrive(1, MIB), "larger than expected");
+    assert!(!scene.arrive(2, 7 * MIB), "its body is not received");
+    assert!(matches!(claims[2].as_ref().unwrap().span.wait(), Outcome::Unknown));
+    assert!(scene.arrive(3, MIB));
+    assert_eq!(scene.ahead.taken(), (4 * MIB, 0));
+    drop(claims);
+    scene.begun.lock().unwrap().clear();
+    assert_eq!(scene.ahead.taken().0, 4 * MIB, "kept for later readers");
+    assert!(scene.ahead.find("a", &whole(MIB)).is_some());
+    let claims = scene.claim(&[("x", Wanted::Range(0..7 * MIB))]);
+    assert!(claims[0].is_some(), "what no reader claims makes room");
+    assert!(scene.claim(&[("y", Wanted::Range(0..2 * MIB))])[0].is_none(), "claimed bytes do not");
+}
+
+#[test]
+fn forgotten_spans_serve_no_reader() {
+    let scene = Scene::new();
+    let claims = scene.claim(&[("a/1", whole(MIB)), ("b/1", whole(MIB))]);
+    assert!(scene.arrive(0, MIB));
+    scene.ahead.forget(|key| key.starts_with("a/"));
+    assert!(scene.ahead.find("a/1", &whole(MIB)).is_none() && scene.ahead.find("b/1", &whole(MIB)).is_some());
+    scene.ahead.forget(|key| key == "b/1");
+    assert!(
+        matches!(claims[1].as_ref().unwrap().span.wait(), Outcome::Unknown),
+        "a waiting reader asks again"
+    );
+    assert!(scene.arrive(1, MIB), "too late");
+    assert!(scene.ahead.find("b/1", &whole(MIB)).is_none());
+}
+
+#[test]
+fn a_missing_object_is_an_outcome() {
+    let scene = Scene::new();
+    let claims = scene.claim(&[("a", whole(MIB))]);
+    scene.ahead.missing(&scene.begun.lock().unwrap()[0]);
+    assert!(matches!(claims[0].as_ref().unwrap().span.wait(), Outcome::Missing));
+    drop(claims);
+    assert!(scene.ahead.find("a", &whole(MIB)).is_none());
+}

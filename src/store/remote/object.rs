@@ -1,0 +1,151 @@
+//! An object of a remote store, open: some of its bytes are in memory, and others are asked for.
+//!
+//! Uses its neighbours in `store/remote` and `error`.
+
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
+
+use super::ahead::{Outcome, SpanClaim};
+use super::failure::Failure;
+use super::transfer::{Fetched, Request, fetch};
+use super::{Shared, version};
+use crate::error::{Error, Result};
+use crate::store::{Object, ObjectVersion, Wanted};
+
+/// Longer ranges are asked for in pieces of this length, all at once: a connection has only so much bandwidth.
+const PIECE_BYTES: u64 = 8 << 20;
+
+/// An object, of which the bytes that were asked for first are in memory.
+pub(super) struct RemoteObject {
+    shared: Arc<Shared>,
+    key: String,
+    first: Arc<Fetched>,
+    /// Keeps the memory of `first` reserved.
+    _claim: Option<Arc<SpanClaim>>,
+    /// All bytes, once a service without ranges has sent them.
+    whole: OnceLock<Vec<u8>>,
+}
+
+impl RemoteObject {
+    pub(super) fn new(
+        shared: &Arc<Shared>,
+        key: &str,
+        first: Arc<Fetched>,
+        claim: Option<Arc<SpanClaim>>,
+    ) -> Self {
+        let (shared, key) = (Arc::clone(shared), key.to_owned());
+        RemoteObject { shared, key, first, _claim: claim, whole: OnceLock::new() }
+    }
+
+    /// Copies a range from memory, or from a transfer of this version that is on its way.
+    fn copy(&self, range: &Range<u64>, out: &mut [u8]) -> bool {
+        if let Some(bytes) = self.in_memory(range) {
+            out.copy_from_slice(bytes);
+            return true;
+        }
+        let claim = self.shared.ahead.find(&self.key, &Wanted::Range(range.clone()));
+        let Some(Outcome::Here(fetched)) = claim.as_ref().map(|claim| claim.span.wait()) else {
+            return false;
+        };
+        let bytes = fetched.part(range).filter(|_| version(&fetched.meta) == self.version());
+        bytes.map(|bytes| out.copy_from_slice(bytes)).is_some()
+    }
+
+    /// The error of a read. If the object is another version now, later readers get that one.
+    fn failed(&self, failure: Failure) -> Error {
+        if let Failure::Changed = failure {
+            self.shared.ahead.forget(|key| key == self.key);
+        }
+        failure.at(&self.key, "read")
+    }
+
+    /// Copies what was fetched to a range.
+    fn take(&self, fetched: Fetched, range: &Range<u64>, out: &mut [u8]) -> Result<()> {
+        if version(&fetched.meta) != self.version() {
+            return Err(self.failed(Failure::Changed));
+        }
+        match fetched.part(range) {
+            Some(bytes) => out.copy_from_slice(bytes),
+            None => return Err(Failure::OutOfRange.at(&self.key, "read")),
+        }
+        if fetched.start == 0 && fetched.bytes.len() as u64 == self.first.meta.size {
+            let _ = self.whole.set(fetched.bytes);
+        }
+        Ok(())
+    }
+}
+
+impl Object for RemoteObject {
+    fn version(&self) -> ObjectVersion {
+        version(&self.first.meta)
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.first.meta.size
+    }
+
+    fn modified(&self) -> Option<SystemTime> {
+        Some(SystemTime::from(self.first.meta.last_modified))
+    }
+
+    fn read_exact_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        let range = offset..offset.saturating_add(out.len() as u64);
+        if range.end > self.size_bytes() {
+            return Err(Failure::OutOfRange.at(&self.key, "read"));
+        }
+        if self.copy(&range, out) {
+            return Ok(());
+        }
+        let mut pieces: Vec<(u64, &mut [u8])> = Vec::new();
+        let (mut at, mut rest) = (offset, out);
+        while !rest.is_empty() {
+            let length = rest.len().min(PIECE_BYTES as usize);
+            let (piece, after) = rest.split_at_mut(length);
+            pieces.push((at, piece));
+            (at, rest) = (at + length as u64, after);
+        }
+        self.read_ranges(&mut pieces)
+    }
+
+    fn read_ranges(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        let failed = |failure: Failure| self.failed(failure);
+        let mut missing: Vec<(Range<u64>, &mut [u8])> = Vec::new();
+        for (offset, out) in ranges {
+            let range = *offset..offset.saturating_add(out.len() as u64);
+            if range.end > self.size_bytes() {
+                return Err(failed(Failure::OutOfRange));
+            }
+            if !self.copy(&range, out) {
+                missing.push((range, out));
+            }
+        }
+        let path = self.shared.path(&self.key).map_err(failed)?;
+        let if_match = self.first.meta.e_tag.as_deref();
+        if let [(range, out)] = missing.as_mut_slice() {
+            let fetched =
+                self.shared.fetch(&Request::range(&path, range.clone(), if_match)).map_err(failed)?;
+            return self.take(fetched, range, out);
+        }
+        let store = self.shared.transfers.store();
+        let fetches = missing.iter().map(|(range, _)| Request::range(&path, range.clone(), if_match));
+        let fetches = fetches.map(|request| async move { fetch(store, &request).await });
+        let fetched = self.shared.transfers.wait_all(fetches).map_err(failed)?;
+        for ((range, out), fetched) in missing.into_iter().zip(fetched) {
+            self.take(fetched.map_err(failed)?, &range, out)?;
+        }
+        Ok(())
+    }
+
+    fn in_memory(&self, range: &Range<u64>) -> Option<&[u8]> {
+        self.first.part(range).or_else(|| {
+            let whole = self.whole.get()?;
+            whole.get(usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?)
+        })
+    }
+
+    fn try_read_at(&self, offset: u64, out: &mut [u8]) -> bool {
+        let bytes = self.in_memory(&(offset..offset.saturating_add(out.len() as u64)));
+        bytes.map(|bytes| out.copy_from_slice(bytes)).is_some()
+    }
+}
