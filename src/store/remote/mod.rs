@@ -6,13 +6,18 @@
 //! Invariants: no HEAD precedes a GET; a 404 means that an object is missing, and nothing else does (403 does if the user
 //! says so); all bytes read through one [`Object`] are of one version, which each request names by its ETag.
 
+mod body;
 mod failure;
 mod location;
+mod multipart;
 mod options;
 #[cfg(test)]
 mod tests;
 mod transfer;
 mod transfers;
+mod writer;
+#[cfg(test)]
+mod writer_tests;
 
 use std::io;
 use std::ops::Range;
@@ -27,7 +32,10 @@ use object_store::{GetOptions, ObjectMeta};
 use self::failure::{Failure, Reply};
 use self::transfer::{Fetched, Wanted, fetch_unless};
 use self::transfers::Transfers;
-use super::{Content, Entry, GetReply, GetRequest, Info, Object, ObjectVersion, StatFs, Store, check_key};
+use self::writer::Uploads;
+use super::{
+    Content, Entry, GetReply, GetRequest, Info, Object, ObjectVersion, StatFs, Store, Writer, check_key,
+};
 use crate::error::{Error, Result};
 
 use self::location::{Location, Service};
@@ -53,19 +61,41 @@ struct Shared {
     is_forbidden_missing: bool,
     /// Whether the service has been found unable to list.
     cannot_list: AtomicBool,
+    /// Present if the service can be written to.
+    uploads: Option<Uploads>,
 }
 
 impl RemoteStore {
     /// The store that a URL names. Makes no request.
     pub fn open(location: &str, options: &RemoteOptions) -> Result<Self> {
-        let Location { client, service, root, url } = Location::parse(location, options)?;
+        Self::at(Location::parse(location, options)?, options)
+    }
+
+    /// The store at a place.
+    fn at(location: Location, options: &RemoteOptions) -> Result<Self> {
+        let Location { client, multipart, service, root, url } = location;
         let connections = options.max_connections.unwrap_or(DEFAULT_CONNECTIONS).max(1);
         let transfers = Transfers::new(client, connections)
             .map_err(|error| Error::Usage(format!("cannot start the threads for transfers: {error}")))?;
         let is_forbidden_missing = options.is_forbidden_missing;
         let cannot_list = AtomicBool::new(false);
-        let shared = Shared { transfers, service, root, url, is_forbidden_missing, cannot_list };
+        let uploads = multipart.map(Uploads::new);
+        let shared = Shared { transfers, service, root, url, is_forbidden_missing, cannot_list, uploads };
         Ok(RemoteStore { shared: Arc::new(shared) })
+    }
+}
+
+#[cfg(test)]
+impl RemoteStore {
+    /// A store at a service of a test, below `root`.
+    pub(super) fn over<T: object_store::ObjectStore + object_store::multipart::MultipartStore>(
+        service: Arc<T>,
+        root: &str,
+    ) -> Result<Self> {
+        let multipart = Some(Arc::clone(&service) as _);
+        let (root, url) = (Path::from(root), "test:".to_owned());
+        let location = Location { client: service, multipart, service: Service::S3, root, url };
+        Self::at(location, &RemoteOptions::default())
     }
 }
 
@@ -149,9 +179,11 @@ fn content(fetched: Fetched) -> Content {
 
 fn version(meta: &ObjectMeta) -> ObjectVersion {
     match (&meta.e_tag, &meta.version) {
-        (Some(tag), _) => ObjectVersion::of_tag(("etag", tag)),
-        (None, Some(version)) => ObjectVersion::of_tag(("version", version)),
-        (None, None) => ObjectVersion::of_tag(("modified", meta.last_modified.timestamp_micros(), meta.size)),
+        (Some(tag), _) => ObjectVersion::of_tag(tag),
+        (None, Some(version)) => ObjectVersion::of_parts(("version", version)),
+        (None, None) => {
+            ObjectVersion::of_parts(("modified", meta.last_modified.timestamp_micros(), meta.size))
+        }
     }
 }
 
@@ -361,5 +393,8 @@ impl Store for RemoteStore {
 
     fn describe(&self) -> String {
         self.shared.url.clone()
+    }
+    fn writer(&self) -> Option<&dyn Writer> {
+        self.shared.uploads.is_some().then_some(self as &dyn Writer)
     }
 }
