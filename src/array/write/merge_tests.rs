@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use proptest::prelude::*;
+use serde_json::json;
 
 use super::write_tests::{Case, case, make_in_memory, open_with};
-use crate::array::Array;
+use crate::array::{Array, Layout};
 use crate::error::Result;
 use crate::store::{
     Content, Entry, Info, MemoryStore, Object, ObjectPart, ObjectVersion, Precondition, PutOptions, StatFs,
@@ -169,5 +170,33 @@ proptest! {
         case in case(), block in 1usize..40, rounds in proptest::collection::vec(round(), 1..5),
     ) {
         run(&case, block, &rounds);
+    }
+}
+
+/// What is in the store already is no change of ours any more: a put that began after it must not bring it back.
+#[test]
+fn bytes_that_are_stored_are_not_laid_over_later_ones() {
+    let bytes = json!({"name":"bytes","configuration":{"endian":"little"}});
+    let lossy =
+        json!({"name":"numcodecs.astype","configuration":{"encode_dtype":"<i1","decode_dtype":"<i2"}});
+    let shards = json!({"name":"sharding_indexed","configuration":{"chunk_shape":[8],"codecs":[bytes],
+        "index_codecs":[bytes],"index_location":"end"}});
+    for codecs in [json!([bytes]), json!([lossy, bytes]), json!([shards])] {
+        let case = Case { shape: vec![16], chunk: vec![16], codecs, fill: 0, layout: Layout::default() };
+        let objects = make_in_memory(&case);
+        let ours = Remote::new(&objects);
+        let (_first_engine, first) = open_with(&case, &(Arc::clone(&ours) as Arc<dyn Store>), 1 << 30);
+        let (_second_engine, second) = open_with(&case, &(Remote::new(&objects) as Arc<dyn Store>), 1 << 30);
+        first.write_at(0, &[1]).unwrap();
+        let same = Arc::clone(&first);
+        ours.meanwhile.lock().push(Box::new(move || same.write_at(2, &[2]).unwrap()));
+        first.flush().unwrap();
+        assert!(first.is_dirty());
+        second.write_at(0, &[9]).unwrap();
+        second.flush().unwrap();
+        let mut seen = [0; 4];
+        first.flush().unwrap();
+        first.read_at(0, &mut seen).unwrap();
+        assert_eq!(seen, [9, 0, 2, 0], "{}", case.codecs);
     }
 }

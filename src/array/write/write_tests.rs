@@ -36,11 +36,11 @@ fn step() -> impl Strategy<Value = Step> {
 
 #[derive(Clone, Debug)]
 pub(super) struct Case {
-    shape: Vec<u64>,
-    chunk: Vec<u64>,
-    codecs: serde_json::Value,
-    fill: i16,
-    layout: Layout,
+    pub shape: Vec<u64>,
+    pub chunk: Vec<u64>,
+    pub codecs: serde_json::Value,
+    pub fill: i16,
+    pub layout: Layout,
 }
 
 pub(super) fn case() -> impl Strategy<Value = Case> {
