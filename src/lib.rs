@@ -90,7 +90,8 @@
 //!    `array/source/rewrite.rs` copies the inner chunks that did not change, without decoding them. An uncompressed
 //!    chunk is not copied: a writer that comes meanwhile gets its own copy.
 //! 4. `store/directory/writer.rs` writes a temporary file (`store/directory/output.rs`, past the page cache if long),
-//!    fdatasyncs it and renames it. fsync(2) then syncs the folders.
+//!    fdatasyncs it and renames it. fsync(2) then syncs the folders. `store/remote/writer.rs` sends one request instead, which
+//!    names the version that it replaces. Where another program was first, `array/write/store_object.rs` merges.
 //! 5. A chunk becomes clean if no write reached it meanwhile. The array's epoch advances, so content that readers loaded
 //!    before is compared with the store before it is used again. If a codec of the array is lossy (`is_lossless` of each
 //!    codec), the chunk leaves the cache, and the kernel drops its pages before fsync and close return.
@@ -120,6 +121,7 @@
 //!   are copied.
 //! - Pages are dropped only for a reason. A write to pages that were read while a drop was running drops its range once more
 //!   before its reply.
+//! - Where no lock excludes other writers, an object replaces only the version that its unwritten bytes came from.
 //! - An object gets its name only after its bytes are on the disk. Every failure to store is reported to every open
 //!   descriptor.
 //!

@@ -385,6 +385,6 @@ fn under_folder(document: Info, folder: Option<Info>) -> Info {
 fn combined(parts: &[Info], text: &str) -> NodeVersion {
     let owner = |part: &Info| part.posix.map(|posix| (posix.uid, posix.gid, posix.mode));
     let parts_of_version: Vec<_> = parts.iter().map(|part| (part.version, owner(part))).collect();
-    let version = ObjectVersion::of_tag((parts_of_version, text));
+    let version = ObjectVersion::of_parts((parts_of_version, text));
     NodeVersion { version, modified: parts.iter().filter_map(|part| part.modified).max() }
 }

@@ -65,12 +65,29 @@ fn zip_archive(objects: Objects<'_>, prefix: &str, method: ::zip::CompressionMet
     Subject { store, replace: None, _keep: Box::new(file) }
 }
 
+#[cfg(feature = "remote")]
+fn service(objects: Objects<'_>) -> Subject {
+    use futures_util::FutureExt;
+    use object_store::path::Path;
+    use object_store::{ObjectStoreExt, memory::InMemory};
+    let service = Arc::new(InMemory::new());
+    let store = Arc::new(RemoteStore::over(Arc::clone(&service), "root").unwrap());
+    let replace = move |key: &str, bytes: &[u8]| {
+        let path = Path::parse(format!("root/{key}")).unwrap();
+        service.put(&path, bytes.to_vec().into()).now_or_never().unwrap().unwrap();
+    };
+    for (key, bytes) in objects {
+        replace(key, bytes);
+    }
+    Subject { store, replace: Some(Box::new(replace)), _keep: Box::new(()) }
+}
+
 /// What every store promises: the core.
 fn contract(make: impl Fn(Objects<'_>) -> Subject) {
     missing_is_none(&make);
     ranges_and_limits(&make);
     lists_and_heads(&make);
-    odd_names(&make);
+    odd_names(&make, &ODD_NAMES);
     replaced_while_open(&make);
     what_cannot_be_a_key(&make);
     batches(&make);
@@ -214,22 +231,12 @@ fn lists_and_heads(make: &impl Fn(Objects<'_>) -> Subject) {
     assert!(!store.describe().is_empty());
 }
 
-fn odd_names(make: &impl Fn(Objects<'_>) -> Subject) {
-    let names = [
-        "día",
-        "日本",
-        "e\u{301}",
-        "100%",
-        "%2F",
-        "a b",
-        "new\nline",
-        "tab\t",
-        "back\\slash",
-        "...",
-        "c:",
-        "~",
-        "-x",
-    ];
+/// Names that every store can have.
+const ODD_NAMES: [&str; 10] = ["día", "日本", "e\u{301}", "100%", "%2F", "a b", "...", "c:", "~", "-x"];
+/// Names that files can have, and objects at some services cannot.
+const NAMES_OF_FILES: [&str; 3] = ["new\nline", "tab\t", "back\\slash"];
+
+fn odd_names(make: &impl Fn(Objects<'_>) -> Subject, names: &[&str]) {
     let keys: Vec<String> =
         names.iter().flat_map(|name| [format!("top/{name}"), format!("{name}/deep")]).collect();
     let objects: Vec<(&str, &[u8])> = keys.iter().map(|key| (key.as_str(), key.as_bytes())).collect();
@@ -237,8 +244,8 @@ fn odd_names(make: &impl Fn(Objects<'_>) -> Subject) {
     for key in &keys {
         assert_eq!(store.get(key, 100).unwrap().as_deref(), Some(key.as_bytes()), "{key:?}");
     }
-    let mut sorted = names.map(str::to_owned);
-    sorted.sort();
+    let mut sorted = names.to_vec();
+    sorted.sort_unstable();
     let listed: Vec<String> = store.list("top").unwrap().into_iter().map(|entry| entry.name).collect();
     assert_eq!(listed, sorted);
 }
@@ -283,9 +290,49 @@ fn posix_contract(make: impl Fn(Objects<'_>) -> Subject) {
 #[test]
 fn memory_store() {
     contract(memory);
+    odd_names(&memory, &NAMES_OF_FILES);
     writable_contract(memory);
     let store = memory(&[("a/b", b"")]).store;
     assert!(["a/b", "a", ""].iter().all(|key| store.head(key).unwrap().unwrap().posix.is_none()));
+}
+
+#[cfg(feature = "remote")]
+#[test]
+fn remote_store() {
+    contract(service);
+    writable_contract(service);
+    let store = service(&[("a/b", b"")]).store;
+    assert!(store.head("a/b").unwrap().unwrap().posix.is_none());
+}
+
+/// The URL of a bucket that can be written to, for a run against a real server: `s3://bucket/folder`, with the service's variables
+/// for credentials and endpoint beside it.
+#[cfg(feature = "remote")]
+const URL_VARIABLE: &str = "ZARRFS_TEST_REMOTE";
+
+#[cfg(feature = "remote")]
+#[test]
+fn remote_store_at_a_service() {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    let Ok(url) = std::env::var(URL_VARIABLE) else { return };
+    let number = AtomicU32::new(0);
+    let make = |objects: Objects<'_>| {
+        let folder = format!("{url}/{}-{}", std::process::id(), number.fetch_add(1, Ordering::Relaxed));
+        let open = || Arc::new(RemoteStore::open(&folder, &RemoteOptions::default()).unwrap());
+        let (store, same) = (open(), open());
+        let replace = move |key: &str, bytes: &[u8]| {
+            let like =
+                Info { size_bytes: 0, modified: None, version: ObjectVersion::of_number(0), posix: None };
+            let options = PutOptions::new("", &like);
+            same.writer().unwrap().put(key, &[ObjectPart::Bytes(bytes)], &options).unwrap();
+        };
+        for (key, bytes) in objects {
+            replace(key, bytes);
+        }
+        Subject { store, replace: Some(Box::new(replace)), _keep: Box::new(()) }
+    };
+    writable_contract(make);
+    contract(make);
 }
 
 #[test]
@@ -293,6 +340,7 @@ fn directory_store_confined_by_the_kernel() {
     let make =
         |objects: Objects<'_>| directory_store(objects, |root| DirectoryStore::open(root, false).unwrap());
     contract(make);
+    odd_names(&make, &NAMES_OF_FILES);
     posix_contract(make);
     writable_contract(make);
 }
@@ -302,6 +350,7 @@ fn directory_store_that_follows_links() {
     let make =
         |objects: Objects<'_>| directory_store(objects, |root| DirectoryStore::open(root, true).unwrap());
     contract(make);
+    odd_names(&make, &NAMES_OF_FILES);
     posix_contract(make);
     writable_contract(make);
 }
@@ -312,6 +361,7 @@ fn directory_store_without_openat2() {
         directory_store(objects, |root| DirectoryStore::open(root, false).unwrap().by_walking())
     };
     contract(make);
+    odd_names(&make, &NAMES_OF_FILES);
     posix_contract(make);
     writable_contract(make);
 }
@@ -320,6 +370,7 @@ fn directory_store_without_openat2() {
 fn zip_store() {
     for method in [::zip::CompressionMethod::Stored, ::zip::CompressionMethod::Deflated] {
         contract(|objects| zip_archive(objects, "", method));
+        odd_names(&|objects: Objects<'_>| zip_archive(objects, "", method), &NAMES_OF_FILES);
         posix_contract(|objects| zip_archive(objects, "", method));
         contract(|objects| zip_archive(objects, "parent.zarr/", method));
     }

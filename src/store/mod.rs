@@ -8,7 +8,7 @@
 //! A **remote** store ([`Store::is_remote`]) answers each request after a round trip, and many at a time: it overrides
 //! [`Store::get_many`], [`Store::head_many`] and [`Object::read_ranges`], and callers ask in one batch for all that they may need.
 //! It has no folders and no owners: [`Posix::of_object`] says what is shown instead. `remote/` (the feature `remote`, off by default)
-//! reads S3, Google Cloud Storage, Azure Blob Storage and web servers; it does not write yet, and transfers nothing ahead of its readers.
+//! reads and writes S3, Google Cloud Storage and Azure Blob Storage, and reads web servers; it transfers nothing ahead of its readers.
 //!
 //! Invariants: `None` means that the object is missing, and nothing else does (every other failure
 //! is an error); every read is bounded by the caller; all ranges read from one [`Object`] come from
@@ -139,8 +139,9 @@ pub trait Store: Send + Sync {
         0
     }
 
-    /// Forgets what was transferred, or is on its way, of objects below a folder: later readers get what is stored now.
-    fn forget_transfers(&self, _folder: &str) {}
+    /// Forgets what was transferred, or is on its way, of an object or of all below a folder: later readers get what is stored
+    /// now.
+    fn forget_transfers(&self, _key: &str) {}
 
     /// The whole object in one request; more than `limit_bytes` is an error, before anything is allocated.
     fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>>;

@@ -12,6 +12,8 @@ pub struct ObjectVersion(Kind);
 enum Kind {
     /// A file, compared exactly.
     File(FileVersion),
+    /// A tag, as the service spells it.
+    Tag(Tag),
     /// 128 bits of a hash, in two halves: a tag may have any length, and a version is copied freely.
     Digest(u64, u64),
     /// A running number.
@@ -33,6 +35,17 @@ pub(super) struct FileVersion {
     pub nanoseconds: u32,
 }
 
+/// The longest tag that is kept as it is: no version becomes larger for it. S3's are at most 40 bytes long, Azure's 19.
+const TAG_BYTES: usize = 46;
+
+/// A short text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Tag {
+    length: u8,
+    /// Zeros after the text.
+    bytes: [u8; TAG_BYTES],
+}
+
 impl ObjectVersion {
     /// The version of a file.
     pub(super) fn of_file(file: FileVersion) -> Self {
@@ -44,13 +57,33 @@ impl ObjectVersion {
         ObjectVersion(Kind::Number(number))
     }
 
-    /// The version of an object with this tag: an ETag, a version id, a generation; or of something that is made from
-    /// several objects, with all that tells its versions apart.
-    pub fn of_tag(tag: impl Hash) -> Self {
+    /// The version of an object with this ETag.
+    pub fn of_tag(tag: &str) -> Self {
+        let mut bytes = [0; TAG_BYTES];
+        match (bytes.get_mut(..tag.len()), u8::try_from(tag.len())) {
+            (Some(kept), Ok(length)) => {
+                kept.copy_from_slice(tag.as_bytes());
+                ObjectVersion(Kind::Tag(Tag { length, bytes }))
+            }
+            _ => Self::of_parts(tag),
+        }
+    }
+
+    /// The ETag, for a request that names it. `None` if it is too long to be kept, or the version is no ETag.
+    pub fn tag(&self) -> Option<&str> {
+        match &self.0 {
+            Kind::Tag(Tag { length, bytes }) => std::str::from_utf8(bytes.get(..usize::from(*length))?).ok(),
+            Kind::File(_) | Kind::Digest(..) | Kind::Number(_) => None,
+        }
+    }
+
+    /// The version of something that is made from several objects, or known by several values: all that tells its versions
+    /// apart.
+    pub fn of_parts(parts: impl Hash) -> Self {
         let half = |number: u8| {
             let mut hasher = DefaultHasher::new();
             number.hash(&mut hasher);
-            tag.hash(&mut hasher);
+            parts.hash(&mut hasher);
             hasher.finish()
         };
         ObjectVersion(Kind::Digest(half(0), half(1)))
@@ -64,6 +97,7 @@ impl fmt::Display for ObjectVersion {
                 let FileVersion { device, inode, size_bytes, seconds, nanoseconds } = file;
                 write!(f, "{device}:{inode}, {size_bytes} bytes, {seconds}.{nanoseconds:09}")
             }
+            Kind::Tag(_) => f.write_str(self.tag().unwrap_or_default()),
             Kind::Digest(high, low) => write!(f, "{high:016x}{low:016x}"),
             Kind::Number(number) => write!(f, "{number}"),
         }
@@ -90,7 +124,13 @@ mod tests {
         let tag = ObjectVersion::of_tag("\"5d41402abc4b2a76b9719d911017c592-38\"");
         assert_eq!(tag, ObjectVersion::of_tag("\"5d41402abc4b2a76b9719d911017c592-38\""));
         assert_ne!(tag, ObjectVersion::of_tag("\"5d41402abc4b2a76b9719d911017c592-39\""));
-        assert_eq!(tag.to_string().len(), 32);
+        assert_eq!(tag.tag(), Some("\"5d41402abc4b2a76b9719d911017c592-38\""));
+        assert_eq!(ObjectVersion::of_tag("").tag(), Some(""));
+        let long = "x".repeat(300);
+        let (one, other) = (ObjectVersion::of_tag(&long), ObjectVersion::of_tag(&long[1..]));
+        assert!(one == ObjectVersion::of_tag(&long) && one != other && one.tag().is_none());
+        assert_eq!(one.to_string().len(), 32);
+        assert_ne!(ObjectVersion::of_parts(("a", 1)), ObjectVersion::of_parts(("a", 2)));
         assert_ne!(ObjectVersion::of_number(1), ObjectVersion::of_number(2));
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::codec::pipeline::Pipeline;
 use crate::codec::{CodecResult, EncodedBytes};
 use crate::memory::Buffer;
-use crate::store::{Info, PutOptions, Store, Writer};
+use crate::store::{Info, Precondition, PutOptions, Store, Writer};
 
 /// Where and how a source stores an object.
 pub(in crate::array) struct Target<'a> {
@@ -21,14 +21,16 @@ pub(in crate::array) struct Target<'a> {
     pub within: &'a str,
     /// Owner and mode for new objects.
     pub like: &'a Info,
+    /// What is replaced.
+    pub precondition: Precondition,
     /// The array is zero where nothing was written: the object's present content does not count.
     pub is_zero: bool,
 }
 
 impl<'a> Target<'a> {
-    /// How the object is put. The lock of the array's folder excludes other writers.
+    /// How the object is put.
     pub fn options(&self) -> PutOptions<'a> {
-        PutOptions::new(self.within, self.like)
+        PutOptions { precondition: self.precondition, ..PutOptions::new(self.within, self.like) }
     }
 }
 

@@ -95,6 +95,10 @@ impl Source {
         let is_whole = || self.chunks_of(object).iter().all(|chunk| encoded.contains_key(chunk));
         let is_new = target.is_zero || is_whole();
         let old = if is_new { None } else { target.store.open(&key)? };
+        if !is_new {
+            // What is copied comes from the version that is replaced.
+            target.precondition.check(&key, || Ok(old.as_ref().map(|old| old.version())))?;
+        }
         let changed = encoded.keys().map(|&chunk| self.first_elements(&numbers(&self.axes, chunk))).collect();
         let rewrite = Rewrite { ctx, key: &key, old: old.as_deref(), encoded, changed };
         let extent = old.as_ref().map(|object| 0..object.size_bytes());

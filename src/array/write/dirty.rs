@@ -50,6 +50,8 @@ pub struct ChunkState {
     pub written: ByteRanges,
     /// The version of the object from which the other bytes come, once they are loaded.
     pub base: Option<Option<ObjectVersion>>,
+    /// The bytes that were written since the chunk was last encoded for a remote store: what a put under way does not store.
+    pub since: Option<ByteRanges>,
     /// Counts the writes.
     pub generation: u64,
     /// The time of the last write.
@@ -181,6 +183,7 @@ impl ChunkState {
             written: ByteRanges::default(),
             touched: ByteRanges::default(),
             base: None,
+            since: None,
             generation: 0,
             last_write: Instant::now(),
             is_retired: false,
@@ -193,6 +196,9 @@ impl ChunkState {
         if self.bytes.is_sparse() && !range.is_empty() {
             self.touched.insert(range.start / PAGE_BYTES..range.end.div_ceil(PAGE_BYTES));
         }
+        if let Some(since) = &mut self.since {
+            since.insert(range.clone());
+        }
         self.written.insert(range);
     }
 
@@ -201,7 +207,8 @@ impl ChunkState {
         let is_sparse = self.bytes.is_sparse() && self.base.is_none();
         let bytes = if is_sparse { self.touched.total() * PAGE_BYTES } else { self.bytes.len() };
         let beside = if self.bytes.len() < MIN_PAGES_BYTES { CHUNK_OVERHEAD_BYTES } else { 0 };
-        (bytes + self.written.memory_bytes() + beside) as u64
+        let since = self.since.as_ref().map_or(0, ByteRanges::memory_bytes);
+        (bytes + self.written.memory_bytes() + since + beside) as u64
     }
 }
 

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::array::Inner;
+use crate::array::geometry::byte_ranges::ByteRanges;
 use crate::array::source::replacement::{Encoded, EncodedChunk};
 use crate::array::sync::atomic::{AtomicUsize, Ordering};
 use crate::array::sync::{self, Mutex};
@@ -17,6 +18,24 @@ use crate::store::ObjectVersion;
 /// The generation of each chunk when it was encoded.
 pub(in crate::array) type Generations = HashMap<u64, u64>;
 
+/// Chunks of an object, encoded.
+pub(in crate::array) struct EncodedChunks {
+    /// By number.
+    pub encoded: Encoded,
+    /// Their generations.
+    pub generations: Generations,
+    /// Every byte of these chunks that lies in the array comes from a writer.
+    pub are_written: bool,
+}
+
+/// One of them.
+struct Chunk {
+    /// `None` if all of it is fill value.
+    encoded: Option<EncodedChunk>,
+    generation: u64,
+    is_written: bool,
+}
+
 impl Inner {
     /// Encodes dirty chunks of an object. Elsewhere the object is zero (`is_zero`), or has the version `old` now.
     /// Leaves out chunks that are retired. The first failure ends the work.
@@ -26,17 +45,20 @@ impl Inner {
         is_zero: bool,
         old: Option<ObjectVersion>,
         threads: usize,
-    ) -> Result<(Encoded, Generations)> {
+    ) -> Result<EncodedChunks> {
         let next = AtomicUsize::new(0);
-        let done = Mutex::new((Encoded::new(), Generations::new()));
+        let none =
+            EncodedChunks { encoded: Encoded::new(), generations: Generations::new(), are_written: true };
+        let done = Mutex::new(none);
         let failure: Mutex<Option<Error>> = Mutex::default();
         let run = || {
             while let Some((number, chunk)) = chunks.get(next.fetch_add(1, Ordering::Relaxed)) {
                 match self.encode_chunk(*number, chunk, is_zero, old) {
-                    Ok(Some((encoded, generation))) => {
+                    Ok(Some(chunk)) => {
                         let mut done = done.lock();
-                        done.0.insert(*number, encoded);
-                        done.1.insert(*number, generation);
+                        done.encoded.insert(*number, chunk.encoded);
+                        done.generations.insert(*number, chunk.generation);
+                        done.are_written &= chunk.is_written;
                     }
                     Ok(None) => {}
                     Err(error) => {
@@ -53,24 +75,33 @@ impl Inner {
         }
     }
 
-    /// Encodes a chunk. Returns its generation, too; `None` if the chunk is retired.
+    /// Encodes a chunk; `None` if the chunk is retired.
     fn encode_chunk(
         &self,
         number: u64,
         chunk: &DirtyChunk,
         is_zero: bool,
         old: Option<ObjectVersion>,
-    ) -> Result<Option<(Option<EncodedChunk>, u64)>> {
+    ) -> Result<Option<Chunk>> {
         let mut state = chunk.lock();
         if state.is_retired {
             return Ok(None);
         }
         let index = self.grid.index(number);
         self.complete_for_storing(number, &mut state, is_zero, old)?;
+        let is_written = state.written.total() >= self.inside_bytes(number);
+        if self.store.is_remote() {
+            if !is_zero && !is_written && state.base != Some(old) {
+                // The object changed after it was looked at.
+                return Err(Error::Changed { key: self.source.key(&self.load_context(), &index)? });
+            }
+            state.since = Some(ByteRanges::default());
+        }
         let bytes = Arc::make_mut(&mut state.bytes);
         self.fill_padding(&index, bytes);
         let _permit = self.engine.encoders.take();
-        Ok(Some((self.source.encode(&self.load_context(), &index, &state.bytes)?, state.generation)))
+        let encoded = self.source.encode(&self.load_context(), &index, &state.bytes)?;
+        Ok(Some(Chunk { encoded, generation: state.generation, is_written }))
     }
 
     /// Adds the chunks of a zeroed object that no writer has written since.

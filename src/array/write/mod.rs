@@ -6,7 +6,11 @@ pub mod dirty;
 pub mod dirty_report;
 pub mod encode;
 pub mod flush_all;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod merge_tests;
 pub mod semaphore;
+pub mod store_object;
 pub mod streaming;
 pub mod write_back;
 #[cfg(test)]

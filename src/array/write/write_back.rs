@@ -1,6 +1,7 @@
 //! Write-back: from dirty chunks to the store.
 //!
-//! Uses its neighbours in `array`, `store` and `error`. One replacement stores all dirty chunks of an object.
+//! Uses its neighbours in `array`, `store` and `error`. One replacement stores all dirty chunks of an object
+//! (`store_object.rs`).
 //!
 //! Invariants: a chunk becomes clean only when exactly its content is in the store. A failure leaves it dirty and is
 //! counted, so that every handle reports it. If an object changed since a chunk's base was loaded, the base is loaded
@@ -11,19 +12,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::array::cache::{Content, Version};
-use crate::array::geometry::strips::Strips;
-use crate::array::source::replacement::Target;
 use crate::array::sync::atomic::{AtomicUsize, Ordering};
 use crate::array::sync::{self, Mutex};
-use crate::array::write::dirty::{ChunkState, DirtyChunk};
+use crate::array::write::dirty::DirtyChunk;
 use crate::array::{Array, Inner};
 use crate::error::{Error, Result};
 use crate::metadata::MAX_DOCUMENT_BYTES;
-use crate::store::{Info, ObjectVersion};
+use crate::store::Info;
 
 /// Threads that store, per processor: most of them wait for the disk.
 const THREADS_PER_CORE: usize = 4;
+/// Threads that store at a service: nearly all of them wait for a reply.
+const REMOTE_THREADS: usize = 32;
 
 /// The most bytes that these threads encode at one time, unless that leaves less than one thread per processor.
 const ENCODED_BYTES: u64 = 16 << 20;
@@ -279,7 +279,10 @@ impl Inner {
     /// How many threads store: enough to keep the disk busy, but fewer if the chunks they encode take much memory.
     fn storing_threads(&self, objects: &[(u64, DirtyChunks)]) -> usize {
         let cores = self.engine.workers.count().max(1);
-        let most = THREADS_PER_CORE.saturating_mul(cores);
+        let most = match self.store.is_remote() {
+            true => REMOTE_THREADS.max(cores),
+            false => THREADS_PER_CORE.saturating_mul(cores),
+        };
         if self.source.is_uncompressed() {
             return most; // stored from where the chunks are
         }
@@ -382,110 +385,5 @@ impl Inner {
             // The data are stored. A document of another owner keeps its time.
             Err(error) => log::debug!("{error}"),
         }
-    }
-
-    fn store_object(
-        &self,
-        object: u64,
-        chunks: &[(u64, Arc<DirtyChunk>)],
-        like: &Info,
-        threads: usize,
-    ) -> Result<()> {
-        let Some(writer) = self.store.writer() else {
-            return Err(Error::ReadOnly(self.store.describe()));
-        };
-        let is_zero = self.writing.chunks.lock().is_zero(object);
-        let Some(any) = chunks.first().map(|(number, _)| *number).or_else(|| self.first_chunk_of(object))
-        else {
-            return Ok(());
-        };
-        let key = self.source.key(&self.load_context(), &self.grid.index(any))?;
-        let old = self.store.head(&key)?.map(|info| info.version);
-        let (mut encoded, generations) = self.encode_chunks(chunks, is_zero, old, threads)?;
-        if is_zero {
-            self.encode_zeros(object, &mut encoded)?;
-        }
-        let target = Target { store: self.store.as_ref(), writer, within: &self.path, like, is_zero };
-        let replacement = self.served.replace(&key);
-        let (_, version) = self.source.rewrite(&self.load_context(), &target, object, &encoded)?;
-        self.engine.objects_stored.fetch_add(1, Ordering::Relaxed);
-        self.engine.chunks_encoded.fetch_add(encoded.len() as u64, Ordering::Relaxed);
-        drop(encoded);
-        // Content that readers loaded before this moment is compared with the store before use.
-        let epoch = self.epoch.fetch_add(1, Ordering::AcqRel) + 1;
-        {
-            // This precedes retiring any chunk: a reader that looks afterwards must find the stored object.
-            let mut all = self.writing.chunks.lock();
-            all.unsynced.insert(key.clone());
-            if let Some(mark) = all.zero.as_mut() {
-                mark.settled.insert(object);
-            }
-        }
-        for (number, chunk) in chunks {
-            let mut state = chunk.lock();
-            match generations.get(number) {
-                Some(generation) if *generation == state.generation => {
-                    self.retire(*number, &mut state, Version { object: version, epoch });
-                }
-                // A writer has written to the chunk meanwhile. Its other bytes are those that were just stored.
-                Some(_) if state.base.is_some() && self.source.is_lossless() => state.base = Some(version),
-                _ => {}
-            }
-        }
-        replacement.note(old, version);
-        if !self.source.is_lossless() {
-            // The kernel's pages have the bytes as written. From now on reads return them as the codecs changed them.
-            self.served.note_change();
-        }
-        Ok(())
-    }
-
-    fn first_chunk_of(&self, object: u64) -> Option<u64> {
-        self.source.chunks_of(object).first().copied()
-    }
-
-    /// Makes a chunk clean: all its bytes are in the store.
-    fn retire(&self, number: u64, state: &mut ChunkState, version: Version) {
-        self.engine.dirty_bytes.fetch_sub(state.counted, Ordering::AcqRel);
-        self.engine.room.notify();
-        state.counted = 0;
-        let bytes = std::mem::take(&mut state.bytes);
-        // A lossy codec returns other bytes than were written. Uncompressed chunks are not cached. Where strips are
-        // smaller than chunks, their cached entries have an older version.
-        let is_cut = self.strips.get().is_some_and(Strips::is_cut);
-        if self.source.is_lossless() && !self.source.is_uncompressed() && !is_cut {
-            let key = self.chunk_key(number);
-            self.engine.cache.put(key, Content::Chunk(bytes), version);
-            if self.engine.page_cache_keeps {
-                // The kernel keeps what it wrote, and the next writes need the memory more.
-                self.engine.cache.demote(std::iter::once(key));
-            }
-        } else {
-            self.engine.cache.forget(self.chunk_key(number));
-        }
-        // A thread that waits for this lock finds the chunk retired and looks again; by then the map no longer has it.
-        state.is_retired = true;
-        self.writing.chunks.lock().dirty.remove(&number);
-    }
-
-    /// Loads what no writer has written from the object as it is now, in version `now`.
-    pub(in crate::array) fn complete_for_storing(
-        &self,
-        number: u64,
-        state: &mut ChunkState,
-        is_zero: bool,
-        now: Option<ObjectVersion>,
-    ) -> Result<()> {
-        if let Some(base) = state.base
-            && !is_zero
-            && state.written.total() < self.inside_bytes(number)
-        {
-            if base != now {
-                let loaded = self.load_base(&self.grid.index(number))?;
-                self.merge(state, Some(loaded));
-            }
-            return Ok(());
-        }
-        self.complete(number, state, is_zero)
     }
 }

@@ -35,15 +35,15 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 #[derive(Clone, Debug)]
-struct Case {
-    shape: Vec<u64>,
-    chunk: Vec<u64>,
-    codecs: serde_json::Value,
-    fill: i16,
-    layout: Layout,
+pub(super) struct Case {
+    pub shape: Vec<u64>,
+    pub chunk: Vec<u64>,
+    pub codecs: serde_json::Value,
+    pub fill: i16,
+    pub layout: Layout,
 }
 
-fn case() -> impl Strategy<Value = Case> {
+pub(super) fn case() -> impl Strategy<Value = Case> {
     let axis = (1u64..13, 1u64..4, 1u64..3, 1u64..3);
     let axes = proptest::collection::vec(axis, 0..4);
     let layout = (any::<bool>(), any::<bool>());
@@ -86,7 +86,11 @@ fn open(case: &Case, store: &Arc<dyn Store>) -> (Arc<Engine>, Arc<Array>) {
     open_with(case, store, 600)
 }
 
-fn open_with(case: &Case, store: &Arc<dyn Store>, dirty_limit_bytes: u64) -> (Arc<Engine>, Arc<Array>) {
+pub(super) fn open_with(
+    case: &Case,
+    store: &Arc<dyn Store>,
+    dirty_limit_bytes: u64,
+) -> (Arc<Engine>, Arc<Array>) {
     let document = store.get("a/zarr.json", 1 << 20).unwrap().unwrap();
     let Document::Array(metadata) = parse_v3("a/zarr.json", &document).unwrap() else { panic!("no array") };
     let engine = Engine::with_options(EngineOptions { dirty_limit_bytes, ..EngineOptions::new(4000, 2) });
@@ -96,6 +100,10 @@ fn open_with(case: &Case, store: &Arc<dyn Store>, dirty_limit_bytes: u64) -> (Ar
 }
 
 fn make(case: &Case) -> Arc<dyn Store> {
+    make_in_memory(case)
+}
+
+pub(super) fn make_in_memory(case: &Case) -> Arc<MemoryStore> {
     let store = MemoryStore::new();
     let document = json!({
         "zarr_format":3,"node_type":"array","shape":case.shape,"data_type":"int16",

@@ -166,6 +166,7 @@ impl Arguments {
         let foreground = self.foreground;
         let is_unheard = !foreground && log.needs_system_log() && !syslog::is_heard();
         let (cache_limit_bytes, layout) = (options.cache_limit_bytes, options.layout);
+        let is_writable = options.writable;
         // The log file is created only after the checks of `run`: it must not be inside the store.
         session::run(options, foreground, move |for_others| {
             // A daemon's standard error is the system log.
@@ -176,11 +177,14 @@ impl Arguments {
             };
             if foreground {
                 warn_of_slabs(&store, cache_limit_bytes, layout);
+                warn_of_other_writers(store.as_ref(), is_writable);
             }
             Ok(store)
         })?;
         if !foreground {
-            warn_of_slabs(&zarrfs::store::open(&self.store, follow_symlinks)?, cache_limit_bytes, layout);
+            let store = zarrfs::store::open(&self.store, follow_symlinks)?;
+            warn_of_slabs(&store, cache_limit_bytes, layout);
+            warn_of_other_writers(store.as_ref(), is_writable);
         }
         if is_unheard {
             output::note(format_args!(
@@ -251,6 +255,17 @@ fn warn_of_slabs(store: &Arc<dyn Store>, cache_limit_bytes: u64, layout: Layout)
             open::shown(&path),
             size::show(bytes),
             size::show(cache_limit_bytes),
+        ));
+    }
+}
+
+/// Warns where nothing locks the store against other writers.
+fn warn_of_other_writers(store: &dyn Store, is_writable: bool) {
+    if is_writable && store.is_remote() && store.writer().is_some() {
+        output::note(format_args!(
+            "zarrfs: warning: {} has no locks: other mounts and programs can write its arrays at the same time. Their changes \
+             are merged byte by byte, and of bytes that several write the last stay",
+            store.describe(),
         ));
     }
 }

@@ -31,7 +31,9 @@ impl From<object_store::Error> for Failure {
         let sentence = causes(&error);
         match error {
             Remote::NotFound { .. } => Failure::Missing,
-            Remote::Precondition { .. } | Remote::NotModified { .. } => Failure::Changed,
+            Remote::Precondition { .. } | Remote::NotModified { .. } | Remote::AlreadyExists { .. } => {
+                Failure::Changed
+            }
             Remote::NotSupported { .. } | Remote::NotImplemented { .. } => Failure::NotSupported(sentence),
             Remote::PermissionDenied { .. } => Failure::Other(
                 io::ErrorKind::PermissionDenied,
@@ -44,7 +46,7 @@ impl From<object_store::Error> for Failure {
                 io::ErrorKind::PermissionDenied,
                 format!("401, the credentials are missing, wrong or expired: {sentence}"),
             ),
-            _ if sentence.contains("416") => Failure::OutOfRange,
+            _ if sentence.contains("416") || sentence.contains("Invalid range") => Failure::OutOfRange,
             _ => Failure::Other(io::ErrorKind::Other, sentence),
         }
     }

@@ -12,6 +12,7 @@ use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::client::ClientOptions;
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::http::HttpBuilder;
+use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{ClientConfigKey, ObjectStore, ObjectStoreScheme, RetryConfig};
 use url::{Position, Url};
@@ -45,6 +46,8 @@ pub enum Service {
 pub struct Location {
     /// The service's client.
     pub client: Arc<dyn ObjectStore>,
+    /// The same for objects that are written in several parts, if the service can be written to.
+    pub multipart: Option<Arc<dyn MultipartStore>>,
     /// The service.
     pub service: Service,
     /// The path of the hierarchy's root.
@@ -71,16 +74,18 @@ impl Location {
         }
         let (scheme, root) = ObjectStoreScheme::parse(&url).map_err(|error| refused(error.to_string()))?;
         let built = match scheme {
-            ObjectStoreScheme::AmazonS3 => s3(&url, options).map(|client| (client, Service::S3)),
+            ObjectStoreScheme::AmazonS3 => s3(&url, options).map(|clients| (clients, Service::S3)),
             ObjectStoreScheme::GoogleCloudStorage => {
-                google(&url, options).map(|client| (client, Service::Google))
+                google(&url, options).map(|clients| (clients, Service::Google))
             }
-            ObjectStoreScheme::MicrosoftAzure => azure(&url, options).map(|client| (client, Service::Azure)),
-            ObjectStoreScheme::Http => http(&url, options).map(|client| (client, Service::Http)),
+            ObjectStoreScheme::MicrosoftAzure => {
+                azure(&url, options).map(|clients| (clients, Service::Azure))
+            }
+            ObjectStoreScheme::Http => http(&url, options).map(|client| ((client, None), Service::Http)),
             _ => return Err(refused("not a remote store".to_owned())),
         };
-        let (client, service) = built.map_err(refused)?;
-        Ok(Location { client, service, root, url: location.trim_end_matches('/').to_owned() })
+        let ((client, multipart), service) = built.map_err(refused)?;
+        Ok(Location { client, multipart, service, root, url: location.trim_end_matches('/').to_owned() })
     }
 }
 
@@ -97,9 +102,16 @@ fn without_secret(location: &str) -> String {
     }
 }
 
-type Built = std::result::Result<Arc<dyn ObjectStore>, String>;
+type Built<T> = std::result::Result<T, String>;
+/// The client of a service that can be written to, for its two interfaces.
+type Clients = (Arc<dyn ObjectStore>, Option<Arc<dyn MultipartStore>>);
 
-fn s3(url: &Url, options: &RemoteOptions) -> Built {
+fn clients(built: object_store::Result<impl ObjectStore + MultipartStore>) -> Built<Clients> {
+    let client = Arc::new(built.map_err(|error| error.to_string())?);
+    Ok((Arc::clone(&client) as _, Some(client)))
+}
+
+fn s3(url: &Url, options: &RemoteOptions) -> Built<Clients> {
     let mut builder = AmazonS3Builder::from_env().with_url(url.as_str());
     if let Some(endpoint) = &options.endpoint_url {
         builder = builder.with_endpoint(endpoint);
@@ -117,10 +129,10 @@ fn s3(url: &Url, options: &RemoteOptions) -> Built {
     let allowed = builder.get_config_value(&AmazonS3ConfigKey::Client(ClientConfigKey::AllowHttp));
     let is_plain = allows_plain_http(options, allowed);
     let builder = builder.with_client_options(client(is_plain)).with_retry(retry(options));
-    builder.build().map(|client| Arc::new(client) as _).map_err(|error| error.to_string())
+    clients(builder.build())
 }
 
-fn google(url: &Url, options: &RemoteOptions) -> Built {
+fn google(url: &Url, options: &RemoteOptions) -> Built<Clients> {
     let mut builder = GoogleCloudStorageBuilder::from_env().with_url(url.as_str());
     if let Some(endpoint) = &options.endpoint_url {
         builder = builder.with_config(parsed("google_base_url")?, endpoint);
@@ -134,10 +146,10 @@ fn google(url: &Url, options: &RemoteOptions) -> Built {
     let allowed = builder.get_config_value(&GoogleConfigKey::Client(ClientConfigKey::AllowHttp));
     let is_plain = allows_plain_http(options, allowed);
     let builder = builder.with_client_options(client(is_plain)).with_retry(retry(options));
-    builder.build().map(|client| Arc::new(client) as _).map_err(|error| error.to_string())
+    clients(builder.build())
 }
 
-fn azure(url: &Url, options: &RemoteOptions) -> Built {
+fn azure(url: &Url, options: &RemoteOptions) -> Built<Clients> {
     let mut builder = MicrosoftAzureBuilder::from_env().with_url(url.as_str());
     if let Some(endpoint) = &options.endpoint_url {
         builder = builder.with_endpoint(endpoint.clone());
@@ -151,10 +163,10 @@ fn azure(url: &Url, options: &RemoteOptions) -> Built {
     let allowed = builder.get_config_value(&AzureConfigKey::Client(ClientConfigKey::AllowHttp));
     let is_plain = allows_plain_http(options, allowed);
     let builder = builder.with_client_options(client(is_plain)).with_retry(retry(options));
-    builder.build().map(|client| Arc::new(client) as _).map_err(|error| error.to_string())
+    clients(builder.build())
 }
 
-fn http(url: &Url, options: &RemoteOptions) -> Built {
+fn http(url: &Url, options: &RemoteOptions) -> Built<Arc<dyn ObjectStore>> {
     let origin = &url[..Position::BeforePath];
     let mut builder = HttpBuilder::new().with_url(origin);
     builder = builder.with_client_options(client(is_plain_http(origin))).with_retry(retry(options));

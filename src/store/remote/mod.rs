@@ -7,14 +7,19 @@
 //! says so); all bytes read through one [`Object`] are of one version, which each request names by its ETag.
 
 mod ahead;
+mod body;
 mod failure;
 mod location;
+mod multipart;
 mod object;
 mod options;
 #[cfg(test)]
 mod tests;
 mod transfer;
 mod transfers;
+mod writer;
+#[cfg(test)]
+mod writer_tests;
 
 use std::io;
 use std::sync::Arc;
@@ -31,9 +36,10 @@ use self::failure::{Failure, Reply};
 use self::object::RemoteObject;
 use self::transfer::{Fetched, Request, fetch_if};
 use self::transfers::Transfers;
+use self::writer::Uploads;
 use super::{
     Claim, Content, Entry, GetReply, GetRequest, Info, MaybeClaim, Object, ObjectVersion, StatFs, Store,
-    Wanted, check_key,
+    Wanted, Writer, check_key,
 };
 use crate::error::{Error, Result};
 
@@ -61,12 +67,19 @@ struct Shared {
     is_forbidden_missing: bool,
     /// Whether the service has been found unable to list.
     cannot_list: AtomicBool,
+    /// Present if the service can be written to.
+    uploads: Option<Uploads>,
 }
 
 impl RemoteStore {
     /// The store that a URL names. Makes no request.
     pub fn open(location: &str, options: &RemoteOptions) -> Result<Self> {
-        let Location { client, service, root, url } = Location::parse(location, options)?;
+        Self::at(Location::parse(location, options)?, options)
+    }
+
+    /// The store at a place.
+    fn at(location: Location, options: &RemoteOptions) -> Result<Self> {
+        let Location { client, multipart, service, root, url } = location;
         let connections = options.max_connections.unwrap_or(DEFAULT_CONNECTIONS).max(1);
         let transfers = Transfers::new(client, connections)
             .map_err(|error| Error::Usage(format!("cannot start the threads for transfers: {error}")))?;
@@ -75,8 +88,24 @@ impl RemoteStore {
         let ahead = Arc::new(Ahead::new(memory, most_ahead));
         let is_forbidden_missing = options.is_forbidden_missing;
         let cannot_list = AtomicBool::new(false);
-        let shared = Shared { transfers, ahead, service, root, url, is_forbidden_missing, cannot_list };
+        let uploads = multipart.map(Uploads::new);
+        let shared =
+            Shared { transfers, ahead, service, root, url, is_forbidden_missing, cannot_list, uploads };
         Ok(RemoteStore { shared: Arc::new(shared) })
+    }
+}
+
+#[cfg(test)]
+impl RemoteStore {
+    /// A store at a service of a test, below `root`.
+    pub(super) fn over<T: object_store::ObjectStore + object_store::multipart::MultipartStore>(
+        service: Arc<T>,
+        root: &str,
+    ) -> Result<Self> {
+        let multipart = Some(Arc::clone(&service) as _);
+        let (root, url) = (Path::from(root), "test:".to_owned());
+        let location = Location { client: service, multipart, service: Service::S3, root, url };
+        Self::at(location, &RemoteOptions::default())
     }
 }
 
@@ -204,9 +233,11 @@ fn content(fetched: Fetched) -> Content {
 
 fn version(meta: &ObjectMeta) -> ObjectVersion {
     match (&meta.e_tag, &meta.version) {
-        (Some(tag), _) => ObjectVersion::of_tag(("etag", tag)),
-        (None, Some(version)) => ObjectVersion::of_tag(("version", version)),
-        (None, None) => ObjectVersion::of_tag(("modified", meta.last_modified.timestamp_micros(), meta.size)),
+        (Some(tag), _) => ObjectVersion::of_tag(tag),
+        (None, Some(version)) => ObjectVersion::of_parts(("version", version)),
+        (None, None) => {
+            ObjectVersion::of_parts(("modified", meta.last_modified.timestamp_micros(), meta.size))
+        }
     }
 }
 
@@ -233,9 +264,9 @@ impl Store for RemoteStore {
         self.shared.ahead.limit_bytes()
     }
 
-    fn forget_transfers(&self, folder: &str) {
-        let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
-        self.shared.ahead.forget(|key| key.starts_with(&prefix));
+    fn forget_transfers(&self, key: &str) {
+        let is_below = |known: &str| known.strip_prefix(key).is_some_and(|rest| rest.starts_with('/'));
+        self.shared.ahead.forget(|known| key.is_empty() || known == key || is_below(known));
     }
 
     fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
@@ -350,5 +381,8 @@ impl Store for RemoteStore {
 
     fn describe(&self) -> String {
         self.shared.url.clone()
+    }
+    fn writer(&self) -> Option<&dyn Writer> {
+        self.shared.uploads.is_some().then_some(self as &dyn Writer)
     }
 }

@@ -1,0 +1,202 @@
+//! Two mounts write the same chunks and shards of a remote store. Each has its own bytes, down to parts of elements, and none of
+//! them is lost.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::write_tests::{Case, case, make_in_memory, open_with};
+use crate::array::{Array, Layout};
+use crate::error::Result;
+use crate::store::{
+    Content, Entry, Info, MemoryStore, Object, ObjectPart, ObjectVersion, Precondition, PutOptions, StatFs,
+    Store, Writer,
+};
+
+/// What happens between the reads for a put and the put.
+type Meanwhile = Box<dyn FnOnce() + Send>;
+
+/// A store behind a network, of which another program has its own.
+struct Remote {
+    objects: Arc<MemoryStore>,
+    meanwhile: Mutex<Vec<Meanwhile>>,
+}
+
+impl Remote {
+    fn new(objects: &Arc<MemoryStore>) -> Arc<Self> {
+        Arc::new(Remote { objects: Arc::clone(objects), meanwhile: Mutex::default() })
+    }
+
+    fn let_others_run(&self) {
+        let next = self.meanwhile.lock().pop();
+        if let Some(run) = next {
+            run();
+        }
+    }
+}
+
+impl Writer for Remote {
+    fn put(&self, key: &str, parts: &[ObjectPart<'_>], options: &PutOptions<'_>) -> Result<ObjectVersion> {
+        self.let_others_run();
+        Writer::put(self.objects.as_ref(), key, parts, options)
+    }
+
+    fn delete(&self, key: &str, precondition: Precondition) -> Result<bool> {
+        self.let_others_run();
+        Writer::delete(self.objects.as_ref(), key, precondition)
+    }
+}
+
+impl Store for Remote {
+    fn open(&self, key: &str) -> Result<Option<Box<dyn Object>>> {
+        self.objects.open(key)
+    }
+    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
+        self.objects.content(key, limit_bytes)
+    }
+    fn head(&self, key: &str) -> Result<Option<Info>> {
+        self.objects.head(key)
+    }
+    fn list(&self, folder: &str) -> Result<Vec<Entry>> {
+        self.objects.list(folder)
+    }
+    fn statfs(&self) -> Result<StatFs> {
+        self.objects.statfs()
+    }
+    fn describe(&self) -> String {
+        "remote".to_owned()
+    }
+    fn is_remote(&self) -> bool {
+        true
+    }
+    fn writer(&self) -> Option<&dyn Writer> {
+        Some(self)
+    }
+}
+
+/// The file as it must become, and which bytes belong to which of two programs.
+struct Model {
+    bytes: Vec<u8>,
+    /// The bytes of a program lie together in so many.
+    block: usize,
+}
+
+impl Model {
+    /// A program writes those bytes of a range that are its own.
+    fn write(&mut self, array: &Array, program: usize, write: &Write) {
+        let length = self.bytes.len();
+        let from = (write.at * length as f64) as usize;
+        for at in from..(from + write.length).min(length) {
+            if (at / self.block).wrapping_mul(0x9E37_79B9) >> 7 & 1 == program {
+                self.bytes[at] = write.seed.wrapping_add(at as u8);
+                array.write_at(at as u64, &self.bytes[at..=at]).unwrap();
+            }
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Write {
+    at: f64,
+    length: usize,
+    seed: u8,
+}
+
+fn write() -> impl Strategy<Value = Write> {
+    let seed = prop_oneof![3 => any::<u8>(), 1 => Just(0)];
+    (0.0f64..1.0, 1usize..400, seed).prop_map(|(at, length, seed)| Write { at, length, seed })
+}
+
+/// One flush of the first program, and what both write between its reads and its puts.
+#[derive(Clone, Debug)]
+struct Round {
+    first: Vec<Write>,
+    second: Vec<Write>,
+    /// For each put: what the second program writes and stores first, and what the first one writes.
+    meanwhile: Vec<(Write, Option<Write>)>,
+}
+
+fn round() -> impl Strategy<Value = Round> {
+    let writes = || proptest::collection::vec(write(), 0..4);
+    let meanwhile = proptest::collection::vec((write(), proptest::option::of(write())), 0..4);
+    (writes(), writes(), meanwhile).prop_map(|(first, second, meanwhile)| Round { first, second, meanwhile })
+}
+
+fn run(case: &Case, block: usize, rounds: &[Round]) {
+    const LIMIT: u64 = 1 << 30;
+    let objects = make_in_memory(case);
+    let ours = Remote::new(&objects);
+    let open = |store: Arc<Remote>| open_with(case, &(store as Arc<dyn Store>), LIMIT);
+    let (_first_engine, first) = open(Arc::clone(&ours));
+    let (_second_engine, second) = open(Remote::new(&objects));
+    let mut bytes = vec![0; first.size_bytes() as usize];
+    first.read_at(0, &mut bytes).unwrap();
+    let model = Arc::new(Mutex::new(Model { bytes, block }));
+    for round in rounds {
+        for write in &round.first {
+            model.lock().write(&first, 0, write);
+        }
+        for write in &round.second {
+            model.lock().write(&second, 1, write);
+        }
+        for (theirs, own) in round.meanwhile.iter().cloned() {
+            let (first, second, model) = (Arc::clone(&first), Arc::clone(&second), Arc::clone(&model));
+            ours.meanwhile.lock().push(Box::new(move || {
+                model.lock().write(&second, 1, &theirs);
+                second.flush().unwrap();
+                if let Some(own) = own {
+                    model.lock().write(&first, 0, &own);
+                }
+            }));
+        }
+        first.flush().unwrap();
+        ours.meanwhile.lock().clear();
+    }
+    second.flush().unwrap();
+    first.flush().unwrap();
+    assert!(!first.is_dirty() && !second.is_dirty());
+    let (_engine, third) = open(Remote::new(&objects));
+    let mut stored = vec![0xAA; third.size_bytes() as usize];
+    third.read_at(0, &mut stored).unwrap();
+    assert_eq!(stored, model.lock().bytes);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #[test]
+    fn no_byte_of_either_program_is_lost(
+        case in case(), block in 1usize..40, rounds in proptest::collection::vec(round(), 1..5),
+    ) {
+        run(&case, block, &rounds);
+    }
+}
+
+/// What is in the store already is no change of ours any more: a put that began after it must not bring it back.
+#[test]
+fn bytes_that_are_stored_are_not_laid_over_later_ones() {
+    let bytes = json!({"name":"bytes","configuration":{"endian":"little"}});
+    let lossy =
+        json!({"name":"numcodecs.astype","configuration":{"encode_dtype":"<i1","decode_dtype":"<i2"}});
+    let shards = json!({"name":"sharding_indexed","configuration":{"chunk_shape":[8],"codecs":[bytes],
+        "index_codecs":[bytes],"index_location":"end"}});
+    for codecs in [json!([bytes]), json!([lossy, bytes]), json!([shards])] {
+        let case = Case { shape: vec![16], chunk: vec![16], codecs, fill: 0, layout: Layout::default() };
+        let objects = make_in_memory(&case);
+        let ours = Remote::new(&objects);
+        let (_first_engine, first) = open_with(&case, &(Arc::clone(&ours) as Arc<dyn Store>), 1 << 30);
+        let (_second_engine, second) = open_with(&case, &(Remote::new(&objects) as Arc<dyn Store>), 1 << 30);
+        first.write_at(0, &[1]).unwrap();
+        let same = Arc::clone(&first);
+        ours.meanwhile.lock().push(Box::new(move || same.write_at(2, &[2]).unwrap()));
+        first.flush().unwrap();
+        assert!(first.is_dirty());
+        second.write_at(0, &[9]).unwrap();
+        second.flush().unwrap();
+        let mut seen = [0; 4];
+        first.flush().unwrap();
+        first.read_at(0, &mut seen).unwrap();
+        assert_eq!(seen, [9, 0, 2, 0], "{}", case.codecs);
+    }
+}

@@ -1,0 +1,308 @@
+//! Writing to a service: an object is replaced by one request that names what it replaces.
+//!
+//! Uses `object_store`, `tokio`, `error` and its neighbours in `store`. `multipart.rs` sends long objects.
+//!
+//! Invariants: an object is durable and visible when its put returns. A put with a precondition replaces nothing else: the
+//! service decides (If-Match, If-None-Match, a generation). A put that the service carried out is reported as done, even if its
+//! reply was lost and the request came twice: what is there then is compared with what was sent.
+//!
+//! What a service cannot do: object_store deletes without a precondition, and completes a multipart upload without one. Both are
+//! preceded by a look at the object, so a change in the moment between is lost.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use object_store::multipart::MultipartStore;
+use object_store::path::Path;
+use object_store::{MultipartId, ObjectStoreExt, PutMode, PutPayload, PutResult, UpdateVersion};
+use parking_lot::Mutex;
+use tokio::time::timeout;
+
+use super::body::{Body, Memory, Sent, hash};
+use super::failure::{Failure, Reply};
+use super::location::Service;
+use super::transfer::Request;
+use super::{RemoteStore, Shared, version};
+use crate::error::{Error, Result};
+use crate::store::{ObjectPart, ObjectVersion, Precondition, PutOptions, Writer, check_key};
+
+/// The longest object that is put by one request.
+pub(super) const MAX_SINGLE_BYTES: u64 = 64 << 20;
+/// The memory of all bodies that are being sent.
+const BODIES_BYTES: u64 = 128 << 20;
+/// How often a put is sent whose reply was lost, and which the service has not carried out.
+const MAX_ATTEMPTS: u32 = 4;
+/// The pause before it is sent again; doubled each time.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How long the service may take to answer, beside the time that the body takes.
+const REPLY_TIME: Duration = Duration::from_secs(120);
+/// A body may be as slow as this.
+const MIN_BYTES_PER_SECOND: u64 = 128 << 10;
+
+/// The writing half of a store.
+pub(super) struct Uploads {
+    /// The service's client.
+    pub multipart: Arc<dyn MultipartStore>,
+    /// Bodies that are being sent.
+    pub memory: Memory,
+    /// Multipart uploads that could not be aborted.
+    pub unfinished: Mutex<Vec<(Path, MultipartId)>>,
+    /// The service does not decide on preconditions.
+    lacks_preconditions: AtomicBool,
+}
+
+impl Uploads {
+    pub(super) fn new(multipart: Arc<dyn MultipartStore>) -> Self {
+        Uploads {
+            multipart,
+            memory: Memory::new(BODIES_BYTES),
+            unfinished: Mutex::default(),
+            lacks_preconditions: AtomicBool::new(false),
+        }
+    }
+}
+
+/// One put.
+pub(super) struct Put<'a> {
+    pub shared: &'a Shared,
+    pub uploads: &'a Uploads,
+    pub key: &'a str,
+    pub path: Path,
+    pub precondition: Precondition,
+}
+
+/// What is at the key after a put failed.
+pub(super) enum Found {
+    /// What was put: the service carried it out.
+    Ours(ObjectVersion),
+    /// What the precondition demands.
+    AsBefore,
+    /// Something else.
+    Changed,
+}
+
+impl Writer for RemoteStore {
+    fn put(&self, key: &str, parts: &[ObjectPart<'_>], options: &PutOptions<'_>) -> Result<ObjectVersion> {
+        check_key(key, "write")?;
+        let shared = self.shared.as_ref();
+        let uploads = shared.uploads()?;
+        let path = shared.path(key).map_err(|failure| failure.at(key, "write"))?;
+        let put = Put { shared, uploads, key, path, precondition: options.precondition };
+        let body = Body::new(parts);
+        let outcome =
+            if body.size_bytes() <= MAX_SINGLE_BYTES { put.at_once(&body) } else { put.in_parts(&body) };
+        // Whatever was transferred ahead may be older, even if the put seems to have failed.
+        shared.ahead.forget(|known| known == key);
+        outcome
+    }
+
+    fn delete(&self, key: &str, precondition: Precondition) -> Result<bool> {
+        check_key(key, "delete")?;
+        let shared = self.shared.as_ref();
+        shared.uploads()?;
+        let found = shared.head(key)?;
+        precondition.check(key, || Ok(found.as_ref().map(version)))?;
+        if found.is_none() {
+            return Ok(false);
+        }
+        let deleted = || {
+            let path = shared.path(key)?;
+            shared.transfers.wait(in_time(0, shared.transfers.store().delete(&path)))?
+        };
+        let outcome = deleted();
+        shared.ahead.forget(|known| known == key);
+        match outcome {
+            Ok(()) | Err(Failure::Missing) => Ok(true),
+            // The reply may have been lost.
+            Err(failure) => match shared.head(key) {
+                Ok(None) => Ok(true),
+                _ => Err(failure.at(key, "delete")),
+            },
+        }
+    }
+
+    /// Tries again to abort this store's own multipart uploads. Nothing tells the service's other unfinished uploads, of programs
+    /// that were killed, from those of living ones.
+    fn remove_unfinished(&self, _folder: &str) -> Result<u64> {
+        Ok(self.shared.abort_unfinished())
+    }
+}
+
+impl Shared {
+    fn uploads(&self) -> Result<&Uploads> {
+        self.uploads.as_ref().ok_or_else(|| Error::ReadOnly(format!("{} is not writable", self.url)))
+    }
+}
+
+impl Put<'_> {
+    /// Sends the whole object in one request.
+    fn at_once(&self, body: &Body<'_>) -> Result<ObjectVersion> {
+        let _memory = self.uploads.memory.take(body.size_bytes());
+        let bytes = self.assembled(body.assemble(0..body.size_bytes(), self.key))?;
+        let sent = Sent::of_one(&bytes);
+        let payload = PutPayload::from(bytes);
+        let mut attempt = 0;
+        loop {
+            let options = object_store::PutOptions::from(self.mode()?);
+            let store = self.shared.transfers.store();
+            let request = in_time(body.size_bytes(), store.put_opts(&self.path, payload.clone(), options));
+            let failure = match self.shared.transfers.wait(request).and_then(|reply| reply) {
+                Ok(reply) => return self.version(&reply, &sent),
+                Err(failure) => failure,
+            };
+            if self.needs_no_decision(&failure) {
+                continue;
+            }
+            if let Some(version) = self.done_in_spite_of(&failure, &sent)? {
+                return Ok(version);
+            }
+            attempt += 1;
+            if attempt == MAX_ATTEMPTS {
+                return Err(self.failed(failure));
+            }
+            std::thread::sleep(PAUSE * (1 << attempt));
+        }
+    }
+
+    /// The version that was put, if the service carried out a put that seemed to fail; `None` if it did not, and may be asked
+    /// again.
+    pub(super) fn done_in_spite_of(&self, failure: &Failure, sent: &Sent) -> Result<Option<ObjectVersion>> {
+        let is_decided = matches!(failure, Failure::Other(io::ErrorKind::PermissionDenied, _));
+        if is_decided || matches!(failure, Failure::NotSupported(_)) {
+            return Err(self.failed(failure.clone()));
+        }
+        match self.found(sent) {
+            Ok(Found::Ours(version)) => Ok(Some(version)),
+            Ok(Found::Changed) => Err(self.changed()),
+            Ok(Found::AsBefore) if self.precondition == Precondition::Any => {
+                Err(self.failed(failure.clone()))
+            }
+            Ok(Found::AsBefore) => Ok(None),
+            Err(_) => Err(self.failed(failure.clone())),
+        }
+    }
+
+    /// Looks at the object: is it what was sent?
+    fn found(&self, sent: &Sent) -> Result<Found> {
+        let Some(meta) = self.shared.head(self.key)? else {
+            let is_as_before = matches!(self.precondition, Precondition::Missing | Precondition::Any);
+            return Ok(if is_as_before { Found::AsBefore } else { Found::Changed });
+        };
+        let now = version(&meta);
+        if self.precondition == Precondition::Version(now) {
+            return Ok(Found::AsBefore);
+        }
+        let mut is_ours = meta.size == sent.size_bytes;
+        for (range, expected) in sent.pieces() {
+            if !is_ours {
+                break;
+            }
+            let limit_bytes = range.end - range.start;
+            let request = Request::range(&self.path, range.clone(), meta.e_tag.as_deref());
+            let there = self.shared.fetch(&Request { limit_bytes, ..request });
+            is_ours = match there {
+                Ok(there) => hash(&there.bytes) == expected,
+                Err(Failure::Changed | Failure::Missing) => false,
+                Err(failure) => return Err(failure.at(self.key, "read")),
+            };
+        }
+        Ok(match self.precondition {
+            _ if is_ours => Found::Ours(now),
+            Precondition::Any => Found::AsBefore,
+            _ => Found::Changed,
+        })
+    }
+
+    /// Whether the service has just said that it does not decide on preconditions. Then they are checked before each put.
+    fn needs_no_decision(&self, failure: &Failure) -> bool {
+        let is_refused =
+            matches!(failure, Failure::NotSupported(_)) && self.precondition != Precondition::Any;
+        if is_refused && !self.uploads.lacks_preconditions.swap(true, Ordering::Relaxed) {
+            log::warn!(
+                "{}: this service does not put on a condition: a change that another program makes while a chunk is being \
+                 stored may be lost",
+                self.shared.url
+            );
+            return true;
+        }
+        false
+    }
+
+    /// How the service is told what to replace.
+    fn mode(&self) -> Result<PutMode> {
+        let is_asked = !self.uploads.lacks_preconditions.load(Ordering::Relaxed);
+        match self.precondition {
+            Precondition::Any => return Ok(PutMode::Overwrite),
+            Precondition::Missing if is_asked => return Ok(PutMode::Create),
+            Precondition::Version(version) if is_asked && self.shared.service != Service::Google => {
+                if let Some(tag) = version.tag() {
+                    let e_tag = Some(tag.to_owned());
+                    return Ok(PutMode::Update(UpdateVersion { e_tag, version: None }));
+                }
+            }
+            _ => {}
+        }
+        // The object's generation, or a long ETag, must be looked up.
+        let now = self.shared.head(self.key)?;
+        self.precondition.check(self.key, || Ok(now.as_ref().map(version)))?;
+        Ok(match now {
+            Some(meta) if is_asked && (meta.e_tag.is_some() || meta.version.is_some()) => {
+                PutMode::Update(UpdateVersion { e_tag: meta.e_tag, version: meta.version })
+            }
+            _ => PutMode::Overwrite,
+        })
+    }
+
+    /// Fails unless the object is as the precondition demands.
+    pub(super) fn check(&self) -> Result<()> {
+        let now = || Ok(self.shared.head(self.key)?.as_ref().map(version));
+        self.precondition.check(self.key, now)
+    }
+
+    /// The version that was put.
+    pub(super) fn version(&self, reply: &PutResult, sent: &Sent) -> Result<ObjectVersion> {
+        if let Some(tag) = &reply.e_tag {
+            return Ok(ObjectVersion::of_tag(tag));
+        }
+        match self.found(sent)? {
+            Found::Ours(version) => Ok(version),
+            Found::AsBefore | Found::Changed => Err(self.changed()),
+        }
+    }
+
+    /// The assembled bytes; where the object that is copied from was replaced, the put is refused.
+    pub(super) fn assembled(&self, bytes: Result<Vec<u8>>) -> Result<Vec<u8>> {
+        bytes.map_err(|error| match error {
+            Error::Stale { key } => Error::Changed { key },
+            error => error,
+        })
+    }
+
+    pub(super) fn failed(&self, failure: Failure) -> Error {
+        match failure {
+            Failure::Changed => self.changed(),
+            failure => failure.at(self.key, "write"),
+        }
+    }
+
+    fn changed(&self) -> Error {
+        Error::Changed { key: self.key.to_owned() }
+    }
+}
+
+/// Waits for the reply to a request with a body of so many bytes, but not for ever.
+pub(super) async fn in_time<T>(
+    body_bytes: u64,
+    request: impl Future<Output = object_store::Result<T>>,
+) -> Reply<T> {
+    let limit = REPLY_TIME + Duration::from_secs(body_bytes / MIN_BYTES_PER_SECOND);
+    match timeout(limit, request).await {
+        Ok(reply) => Ok(reply?),
+        Err(_) => {
+            let reason = format!("no reply in {} s", limit.as_secs());
+            Err(Failure::Other(io::ErrorKind::TimedOut, reason))
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! Puts at a service in memory that other programs change meanwhile, or whose replies are lost.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+use object_store::memory::InMemory;
+use object_store::multipart::{MultipartStore, PartId};
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, Error as Remote, GetOptions, GetResult, ListResult, MultipartId, MultipartUpload,
+    ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions as RemotePutOptions, PutPayload, PutResult,
+    Result as Reply,
+};
+use parking_lot::Mutex;
+
+use super::RemoteStore;
+use super::writer::MAX_SINGLE_BYTES;
+use crate::error::{Error, Result};
+use crate::store::{Info, ObjectPart, ObjectVersion, Precondition, PutOptions, Store};
+
+/// What happens to the next requests that change an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Fault {
+    /// Carried out, and the reply is lost.
+    ReplyLost,
+    /// Lost before it reached the service.
+    RequestLost,
+    /// The client sends it twice, because the first reply was lost.
+    SentTwice,
+    /// Another program puts this first.
+    OvertakenBy(Vec<u8>),
+    /// Carried out, the reply is lost, and another program puts this.
+    ReplyLostAndReplacedBy(Vec<u8>),
+    /// The service knows no such request.
+    NotSupported,
+}
+
+#[derive(Debug, Default)]
+struct Service {
+    objects: InMemory,
+    faults: Mutex<Vec<Fault>>,
+    /// Multipart uploads that are neither completed nor aborted.
+    uploads: Mutex<Vec<MultipartId>>,
+}
+
+fn lost<T>() -> Reply<T> {
+    Err(Remote::Generic { store: "test", source: "connection reset".into() })
+}
+
+impl Service {
+    async fn change(&self, path: &Path, payload: PutPayload, options: RemotePutOptions) -> Reply<PutResult> {
+        let next = self.faults.lock().pop();
+        let put = || self.objects.put_opts(path, payload.clone(), options.clone());
+        let others = async |bytes| {
+            self.objects.put_opts(path, PutPayload::from(bytes), RemotePutOptions::default()).await
+        };
+        match next {
+            None => put().await,
+            Some(Fault::RequestLost) => lost(),
+            Some(Fault::ReplyLost) => put().await.and(lost()),
+            Some(Fault::SentTwice) => {
+                let _ = put().await;
+                put().await
+            }
+            Some(Fault::OvertakenBy(bytes)) => {
+                others(bytes).await?;
+                put().await
+            }
+            Some(Fault::ReplyLostAndReplacedBy(bytes)) => {
+                put().await?;
+                others(bytes).await.and(lost())
+            }
+            Some(Fault::NotSupported) => Err(Remote::NotSupported { source: "no".into() }),
+        }
+    }
+}
+
+impl fmt::Display for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("test")
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Service {
+    async fn put_opts(
+        &self,
+        path: &Path,
+        payload: PutPayload,
+        options: RemotePutOptions,
+    ) -> Reply<PutResult> {
+        self.change(path, payload, options).await
+    }
+    async fn put_multipart_opts(&self, _: &Path, _: PutMultipartOptions) -> Reply<Box<dyn MultipartUpload>> {
+        lost()
+    }
+    async fn get_opts(&self, path: &Path, options: GetOptions) -> Reply<GetResult> {
+        self.objects.get_opts(path, options).await
+    }
+    fn delete_stream(&self, paths: BoxStream<'static, Reply<Path>>) -> BoxStream<'static, Reply<Path>> {
+        self.objects.delete_stream(paths)
+    }
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Reply<ObjectMeta>> {
+        self.objects.list(prefix)
+    }
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Reply<ListResult> {
+        self.objects.list_with_delimiter(prefix).await
+    }
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Reply<()> {
+        self.objects.copy_opts(from, to, options).await
+    }
+}
+
+#[async_trait]
+impl MultipartStore for Service {
+    async fn create_multipart(&self, path: &Path) -> Reply<MultipartId> {
+        let id = self.objects.create_multipart(path).await?;
+        self.uploads.lock().push(id.clone());
+        Ok(id)
+    }
+    async fn put_part(
+        &self,
+        path: &Path,
+        id: &MultipartId,
+        number: usize,
+        data: PutPayload,
+    ) -> Reply<PartId> {
+        if number == 2 && self.faults.lock().contains(&Fault::RequestLost) {
+            return lost();
+        }
+        self.objects.put_part(path, id, number, data).await
+    }
+    async fn complete_multipart(
+        &self,
+        path: &Path,
+        id: &MultipartId,
+        parts: Vec<PartId>,
+    ) -> Reply<PutResult> {
+        let done = self.objects.complete_multipart(path, id, parts).await?;
+        self.uploads.lock().retain(|upload| upload != id);
+        if self.faults.lock().pop() == Some(Fault::ReplyLost) { lost() } else { Ok(done) }
+    }
+    async fn abort_multipart(&self, path: &Path, id: &MultipartId) -> Reply<()> {
+        if self.faults.lock().pop() == Some(Fault::NotSupported) {
+            return lost();
+        }
+        self.uploads.lock().retain(|upload| upload != id);
+        self.objects.abort_multipart(path, id).await
+    }
+}
+
+struct Subject {
+    service: Arc<Service>,
+    store: RemoteStore,
+}
+
+impl Subject {
+    fn new() -> Self {
+        let service = Arc::new(Service::default());
+        Subject { store: RemoteStore::over(Arc::clone(&service), "root").unwrap(), service }
+    }
+
+    fn put(&self, parts: &[ObjectPart<'_>], precondition: Precondition) -> Result<ObjectVersion> {
+        let like = Info { size_bytes: 0, modified: None, version: ObjectVersion::of_number(0), posix: None };
+        self.store.writer().unwrap().put("a/c", parts, &PutOptions { precondition, within: "a", like: &like })
+    }
+
+    fn put_bytes(&self, bytes: &[u8], precondition: Precondition, faults: &[Fault]) -> Result<ObjectVersion> {
+        *self.service.faults.lock() = faults.to_vec();
+        let put = self.put(&[ObjectPart::Bytes(bytes)], precondition);
+        assert!(self.service.faults.lock().is_empty());
+        put
+    }
+
+    fn content(&self) -> Vec<u8> {
+        self.store.get("a/c", 1 << 30).unwrap().unwrap()
+    }
+
+    fn version(&self) -> ObjectVersion {
+        self.store.head("a/c").unwrap().unwrap().version
+    }
+}
+
+fn is_refused(put: Result<ObjectVersion>) -> bool {
+    matches!(put, Err(Error::Changed { .. }))
+}
+
+#[test]
+fn a_put_whose_reply_is_lost_is_ours() {
+    let subject = Subject::new();
+    let mut precondition = Precondition::Missing;
+    for (number, fault) in
+        [Fault::ReplyLost, Fault::RequestLost, Fault::SentTwice, Fault::ReplyLost].into_iter().enumerate()
+    {
+        let bytes = vec![number as u8; 1000 + number];
+        let version = subject.put_bytes(&bytes, precondition, &[fault]).unwrap();
+        assert_eq!((version, subject.content()), (subject.version(), bytes));
+        precondition = Precondition::Version(version);
+    }
+    let lost = [const { Fault::RequestLost }; 4];
+    let error = subject.put_bytes(b"never", precondition, &lost).unwrap_err();
+    assert!(error.to_string().contains("connection reset"), "{error}");
+    assert_eq!(subject.content().len(), 1003);
+    assert!(subject.put_bytes(b"any", Precondition::Any, &[Fault::ReplyLost]).is_ok());
+}
+
+#[test]
+fn the_change_of_another_is_found() {
+    let subject = Subject::new();
+    let overtaken = || [Fault::OvertakenBy(b"theirs".to_vec())];
+    assert!(is_refused(subject.put_bytes(b"ours", Precondition::Missing, &overtaken())));
+    let first = Precondition::Version(subject.version());
+    let new = subject.put_bytes(b"ours", first, &[]).unwrap();
+    assert!(is_refused(subject.put_bytes(b"ours, again", first, &[])));
+    let replaced = [Fault::ReplyLostAndReplacedBy(b"theirs".to_vec())];
+    assert!(is_refused(subject.put_bytes(b"other", Precondition::Version(new), &replaced)));
+    assert_eq!(subject.content(), b"theirs");
+    // What another put is what we wanted to put.
+    let now = Precondition::Version(subject.version());
+    subject.put_bytes(b"same", now, &[Fault::OvertakenBy(b"same".to_vec())]).unwrap();
+}
+
+#[test]
+fn a_service_without_preconditions_is_asked_before_each_put() {
+    let subject = Subject::new();
+    let first = subject.put_bytes(b"one", Precondition::Missing, &[Fault::NotSupported]).unwrap();
+    assert!(is_refused(subject.put_bytes(b"two", Precondition::Missing, &[])));
+    let second = subject.put_bytes(b"two", Precondition::Version(first), &[]).unwrap();
+    assert!(is_refused(subject.put_bytes(b"three", Precondition::Version(first), &[])));
+    assert_eq!((subject.version(), subject.content()), (second, b"two".to_vec()));
+}
+
+#[test]
+fn long_objects_are_put_in_parts() {
+    let subject = Subject::new();
+    let bytes: Vec<u8> = (0..MAX_SINGLE_BYTES + 12_345).map(|at| (at >> 12) as u8 ^ at as u8).collect();
+    let first = subject.put_bytes(&bytes, Precondition::Missing, &[]).unwrap();
+    assert_eq!(first, subject.version());
+    assert!(subject.content() == bytes && subject.service.uploads.lock().is_empty());
+    // Copies that follow each other, and that do not.
+    let old = subject.store.open("a/c").unwrap().unwrap();
+    let size = bytes.len() as u64;
+    let ranges = [0..10_000_000, 10_000_000..40_000_000, 50_000_000..size, 7..size - 20_000_000, 3..3];
+    let mut parts = vec![ObjectPart::Bytes(b"index")];
+    parts.extend(ranges.iter().map(|range| ObjectPart::Copy(old.as_ref(), range.clone())));
+    let second = subject.put(&parts, Precondition::Version(first)).unwrap();
+    let mut expected = b"index".to_vec();
+    ranges
+        .iter()
+        .for_each(|range| expected.extend_from_slice(&bytes[range.start as usize..range.end as usize]));
+    assert!(subject.content() == expected && subject.version() == second);
+    // The object that is copied from is gone.
+    assert!(is_refused(subject.put(&parts, Precondition::Any)));
+    assert!(is_refused(subject.put_bytes(&bytes, Precondition::Missing, &[])));
+    assert!(subject.service.uploads.lock().is_empty(), "aborted, or not begun");
+    let third = subject.put_bytes(&bytes, Precondition::Version(second), &[Fault::ReplyLost]).unwrap();
+    assert!(third == subject.version() && subject.content() == bytes);
+}
+
+#[test]
+fn an_upload_that_fails_is_aborted() {
+    let subject = Subject::new();
+    let bytes = vec![1; MAX_SINGLE_BYTES as usize + 1];
+    // Popped from the end: the abort fails, too.
+    *subject.service.faults.lock() = vec![Fault::RequestLost, Fault::NotSupported];
+    assert!(subject.put(&[ObjectPart::Bytes(&bytes)], Precondition::Missing).is_err());
+    assert_eq!(subject.service.uploads.lock().len(), 1);
+    subject.service.faults.lock().clear();
+    assert_eq!(subject.store.writer().unwrap().remove_unfinished("a").unwrap(), 1);
+    assert!(subject.service.uploads.lock().is_empty() && subject.store.open("a/c").unwrap().is_none());
+}
+
+#[test]
+fn deletes_look_first() {
+    let subject = Subject::new();
+    let writer = subject.store.writer().unwrap();
+    let first = subject.put_bytes(b"one", Precondition::Missing, &[]).unwrap();
+    let second = subject.put_bytes(b"two", Precondition::Any, &[]).unwrap();
+    assert!(matches!(writer.delete("a/c", Precondition::Version(first)), Err(Error::Changed { .. })));
+    assert!(writer.delete("a/c", Precondition::Version(second)).unwrap());
+    assert!(!writer.delete("a/c", Precondition::Missing).unwrap());
+}
