@@ -22,7 +22,7 @@ use crate::mount::fs::inode::{Inode, Kind};
 use crate::mount::fs::open_files::ArrayFile;
 use crate::mount::fs::page_cache::direct_writes::DirectWrites;
 use crate::mount::fs::page_cache::page_drops::PageDrop;
-use crate::mount::fs::virtual_files::sidecar_edit::{Draft, is_sidecar};
+use crate::mount::fs::virtual_files::sidecar_edit::Draft;
 
 /// A write that can no longer fail, as far as can be known.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl FileSystem {
             (false, _) => Ok(false),
             (true, _) if !self.options.writable => Err(Failure::Errno(libc::EROFS)),
             (true, Kind::Array) => Ok(true),
-            (true, kind) if is_sidecar(kind) => Ok(true),
+            (true, kind) if kind.is_sidecar() => Ok(true),
             (true, _) => Err(Failure::Errno(libc::EACCES)),
         }
     }
