@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::formats::{FOLDER, JSON, Place, find};
+use crate::formats::{self, FOLDER, JSON, Place};
 use crate::hierarchy::Node;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::{Entity, Kind};
@@ -30,7 +30,9 @@ impl FileSystem {
         }
         match parent.kind {
             Kind::Group => self.child_of_group(&parent.path, name, blocking),
-            Kind::Formats => Ok(find(name).map(|format| Entity::new(Kind::FormatFolder(format), ""))),
+            Kind::Formats => {
+                Ok(formats::find(name).map(|format| Entity::new(Kind::FormatFolder(format), "")))
+            }
             Kind::FormatFolder(format) => {
                 companions::child_of_folder(&self.context(), format, &parent.path, name, blocking)
             }

@@ -182,12 +182,11 @@ impl Companions {
     fn slot(&self, entity: &Entity) -> Arc<Slot> {
         let mut slots = self.slots.lock();
         if slots.by_entity.len() >= slots.sweep_at.max(SWEEP_AT) && !slots.by_entity.contains_key(entity) {
-            // A slot that is in use or still empty is kept.
-            let is_used = |slot: &Slot| {
-                slot.try_lock()
-                    .is_none_or(|state| state.as_ref().is_none_or(|state| state.node.strong_count() > 0))
-            };
-            slots.by_entity.retain(|_, slot| is_used(slot));
+            // A slot that is in use is kept: there is one for each file.
+            slots.by_entity.retain(|_, slot| {
+                let is_known = |state: &CompanionState| state.node.strong_count() > 0;
+                Arc::strong_count(slot) > 1 || slot.lock().as_ref().is_some_and(is_known)
+            });
             slots.sweep_at = 2 * slots.by_entity.len();
         }
         slots.by_entity.entry(entity.clone()).or_default().clone()
