@@ -93,6 +93,8 @@ fn umount_names_who_uses_it() {
     let mut held = File::open(place.path("small/answer")).unwrap();
     let forced = zarrfs(&["umount", "--force", place.mountpoint().to_str().unwrap()]);
     assert!(forced.status.success() && !is_mounted(&place.mountpoint()));
+    let warning = String::from_utf8_lossy(&forced.stderr).into_owned();
+    assert!(warning.contains("its daemon exits when programs have closed their files"), "{warning}");
     let mut read = Vec::new();
     held.read_to_end(&mut read).unwrap();
     assert!(read == place.cat("small/answer"), "who is inside is still served");
