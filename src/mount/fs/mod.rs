@@ -136,7 +136,7 @@ impl FileSystem {
             cache_limit_bytes: options.cache_limit_bytes,
             threads: options.threads,
             dirty_limit_bytes: options.dirty_limit_bytes,
-            writeback_delay: options.settle,
+            writeback_delay: options.writeback_delay,
             page_cache_keeps: !options.direct_io,
         });
         limit_idle_bytes(options.cache_limit_bytes);

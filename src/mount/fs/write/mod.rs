@@ -387,9 +387,9 @@ impl FileSystem {
         if self.has_ended.load(Ordering::SeqCst) { Err(Failure::Errno(libc::ENOTCONN)) } else { Ok(()) }
     }
 
-    /// Stores chunks that were not written for `settle`. The timer calls this each second.
-    pub fn store_settled(&self, settle: Duration) {
-        self.engine.store_settled(settle);
+    /// Stores chunks that were not written for this long, as the timer does.
+    pub fn store_due(&self, writeback_delay: Duration) {
+        self.engine.store_settled(writeback_delay);
     }
 
     /// Stores everything that is dirty, durably; gives up where nothing is stored for `stall_timeout`.
