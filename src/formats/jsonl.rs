@@ -17,27 +17,38 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::virtual_file::VirtualFile;
-use super::{Companion, Format, Made, Subject};
+use super::{Companion, Content, Format, Made, Role, Subject};
 use crate::array::{Engine, Reservation, VariableArray};
 use crate::error::{Error, Result};
-use crate::metadata::{ArrayMetadata, DataType, VariableLength};
+use crate::hierarchy::Node;
+use crate::metadata::{DataType, VariableLength};
 
 /// `jsonl`.
-pub const FORMAT: Format = Format { name: "jsonl", suffix: ".jsonl", is_text: true, expresses, open };
+pub const FORMAT: Format = Format {
+    name: "jsonl",
+    suffix: ".jsonl",
+    group_file: None,
+    role: Role::Text,
+    expresses,
+    info: None,
+    open,
+};
 
 /// The shortest line: `""` and its end.
 const SHORTEST_LINE_BYTES: u64 = 3;
 /// The step in which memory is reserved from the cache's limit.
 const HOLD_STEP_BYTES: u64 = 1 << 20;
 
-fn expresses(metadata: &ArrayMetadata) -> bool {
+fn expresses(node: &Node) -> bool {
     use VariableLength::{Bytes, Utf8};
+    let Node::Array { metadata, .. } = node else { return false };
     matches!(metadata.data_type, DataType::VariableLength(Utf8 | Bytes))
 }
 
-fn open(subject: &Subject<'_>) -> Result<Box<dyn Companion>> {
-    let array = VariableArray::open(subject.store, subject.path, subject.metadata)?;
-    Ok(Box::new(Jsonl { engine: subject.engine.clone(), array }))
+fn open(subject: &Subject<'_>) -> Result<Content> {
+    let store = subject.arrays.store_for(subject.path, &subject.audience);
+    let array = VariableArray::open(&store, subject.path, subject.metadata()?)?;
+    Ok(Content::Elements(Box::new(Jsonl { engine: subject.arrays.engine().clone(), array })))
 }
 
 struct Jsonl {
@@ -134,10 +145,11 @@ fn needs_escape(character: char) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use crate::array::{Blocking, Readahead, ReplyBuffer};
+    use crate::array::{Blocking, Layout, Readahead, ReplyBuffer};
     use crate::cancellation::Cancellation;
     use crate::codec::vlen::Vlen;
-    use crate::metadata::parse_v2_array;
+    use crate::formats::Place;
+    use crate::hierarchy::{OpenArrays, Tree};
     use crate::store::{MemoryStore, Store};
     use proptest::prelude::*;
 
@@ -166,19 +178,20 @@ mod tests {
         memory.put("a/0", vlen.encode(elements).unwrap()).unwrap();
         let document = serde_json::json!({"zarr_format": 2, "shape": [shape], "chunks": [elements.len()], "dtype": "|O",
             "fill_value": "", "order": "C", "filters": [{"id": id}], "compressor": null});
-        let metadata = Arc::new(parse_v2_array("a/.zarray", document.to_string().as_bytes(), None).unwrap());
-        assert!(expresses(&metadata));
+        memory.put("a/.zarray", document.to_string().as_bytes()).unwrap();
         let store: Arc<dyn Store> = Arc::new(memory);
-        let engine = Engine::new(limit_bytes, 1);
-        let open_array = |_: &str| Err(Error::unsupported("a/.zarray", "flat bytes"));
+        let node = Tree::new(store.clone()).node("a").unwrap().unwrap();
+        assert!(expresses(&node));
         let subject = Subject {
-            engine: &engine,
-            store: &store,
+            arrays: &OpenArrays::new(&Engine::new(limit_bytes, 1), &store, Layout::default()),
+            audience: Arc::default(),
             path: "a",
-            metadata: &metadata,
-            open_array: &open_array,
+            root_name: "",
+            node: &node,
+            place: Place::Mirror,
+            open_array: Box::new(|_| Err(Error::unsupported("a/.zarray", "flat bytes"))),
         };
-        let companion = open(&subject)?;
+        let Content::Elements(companion) = open(&subject)? else { panic!() };
         let made = companion.make()?;
         assert_eq!(made.version, companion.version()?);
         assert_eq!(made.file.reserved_bytes(), made.file.size_bytes());

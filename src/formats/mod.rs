@@ -1,11 +1,12 @@
-//! Companion files: an array in another form, which some programs read better than flat bytes.
+//! Companion files: a node in another form, which some programs read better than flat bytes.
 //!
-//! Uses every layer below, and nothing of mounts. A format is one file with a [`Format`] and one line in [`FORMATS`].
-//! Its content is a [`VirtualFile`]: bytes that the format makes, and ranges of arrays that are read as their own files are
-//! (`virtual_file.rs`).
-//! It is served as `__formats__/NAME/PATH.SUFFIX`, for those arrays that it can express; other arrays have no such
+//! Uses every layer below, and nothing of mounts. A format is one file (or folder) with a [`Format`] and one line in
+//! [`FORMATS`]. Its content is a [`VirtualFile`]: bytes that the format makes, and ranges of arrays that are read as their
+//! own files are (`virtual_file.rs`).
+//! It is served as `__formats__/NAME/PATH.SUFFIX`, for those nodes that it can express; other nodes have no such
 //! file: an approximate one would be wrong.
 
+pub mod json;
 mod jsonl;
 #[cfg(test)]
 mod tagged;
@@ -15,11 +16,10 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use crate::array::Engine;
-use crate::error::Result;
-use crate::hierarchy::SharedArray;
+use crate::error::{Error, Result};
+use crate::hierarchy::{Node, OpenArrays, SharedArray};
 use crate::metadata::ArrayMetadata;
-use crate::store::{Store, join};
+use crate::store::{Audience, Info, join};
 use virtual_file::VirtualFile;
 
 /// The folder of all companion files, below the root of what is served.
@@ -27,10 +27,14 @@ pub const FOLDER: &str = "__formats__";
 
 /// Every format, in alphabetical order.
 pub const FORMATS: &[&Format] = &[
+    JSON,
     &jsonl::FORMAT,
     #[cfg(test)]
     &tagged::FORMAT,
 ];
+
+/// The format of sidecars, which every node has beside it.
+pub const JSON: &Format = &json::FORMAT;
 
 /// One format.
 pub struct Format {
@@ -38,30 +42,68 @@ pub struct Format {
     pub name: &'static str,
     /// The suffix after the array's name.
     pub suffix: &'static str,
-    /// Whether it is the readable form of arrays that have no flat file.
-    pub is_text: bool,
-    /// Whether it can express such an array.
-    pub expresses: fn(&ArrayMetadata) -> bool,
-    /// The file of an array, where that can be made. Reads nothing yet.
-    pub open: fn(&Subject<'_>) -> Result<Box<dyn Companion>>,
+    /// The name of a group's file, in the group's folder; `None` if it expresses no groups.
+    pub group_file: Option<&'static str>,
+    /// What it is for.
+    pub role: Role,
+    /// Whether it can express such a node.
+    pub expresses: fn(&Node) -> bool,
+    /// Owner, mode and time of a file, where they are not those of the node's own file. May call stat on the store.
+    pub info: Option<fn(&Subject<'_>) -> Result<Info>>,
+    /// The file of a node, where that can be made. Reads no chunks.
+    pub open: fn(&Subject<'_>) -> Result<Content>,
 }
+
+/// What a format is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It describes nodes. Every node has a file, which follows from its documents; programs edit the attributes in it.
+    Sidecar,
+    /// It is the readable form of arrays that have no flat file.
+    Text,
+    /// Some programs know it better than flat bytes.
+    Data,
+}
+
+/// Where a companion file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// Beside the node's own file.
+    Beside,
+    /// Below `__formats__/NAME/`, where no real node can displace it.
+    Mirror,
+}
+
+/// Opens the array at a path.
+pub type OpenSharedArray<'a> = Box<dyn Fn(&str) -> Result<Arc<SharedArray>> + 'a>;
 
 /// What a companion file is made of.
-#[derive(Clone, Copy)]
 pub struct Subject<'a> {
-    /// The process's limits.
-    pub engine: &'a Arc<Engine>,
-    /// The store of the array.
-    pub store: &'a Arc<dyn Store>,
-    /// The array's path (`""` is the root).
+    /// The open arrays of the store.
+    pub arrays: &'a OpenArrays,
+    /// The users that must be able to read every chunk in the file.
+    pub audience: Arc<Audience>,
+    /// The node's path (`""` is the root).
     pub path: &'a str,
-    /// Its metadata.
-    pub metadata: &'a Arc<ArrayMetadata>,
+    /// The name of the root's file, if the root is an array.
+    pub root_name: &'a str,
+    /// The node.
+    pub node: &'a Node,
+    /// Where the file is.
+    pub place: Place,
     /// The open array at a path, which its own file shares.
-    pub open_array: &'a dyn Fn(&str) -> Result<Arc<SharedArray>>,
+    pub open_array: OpenSharedArray<'a>,
 }
 
-/// The companion file of one array.
+/// A companion file, before it is read.
+pub enum Content {
+    /// It follows from the node's documents, but for the ranges of arrays in it.
+    Ready(VirtualFile),
+    /// It is made from elements.
+    Elements(Box<dyn Companion>),
+}
+
+/// A companion file that is made from the elements of an array.
 pub trait Companion: Send + Sync {
     /// A number that changes, in all likelihood, when the file does. Calls stat on the store and reads nothing.
     fn version(&self) -> Result<u64>;
@@ -83,14 +125,38 @@ pub fn find(name: &str) -> Option<&'static Format> {
 }
 
 /// The format in which an array that has no flat file can be read.
-pub fn text_form(metadata: &ArrayMetadata) -> Option<&'static Format> {
-    FORMATS.iter().copied().find(|format| format.is_text && (format.expresses)(metadata))
+pub fn text_form(node: &Node) -> Option<&'static Format> {
+    FORMATS.iter().copied().find(|format| format.role == Role::Text && (format.expresses)(node))
 }
 
 impl Format {
-    /// The file of an array that is shown as `path`, from the root of what is served.
-    pub fn file(&self, path: &str) -> String {
-        join(FOLDER, &format!("{}/{path}{}", self.name, self.suffix))
+    /// The file of an array with this own file, both as paths from the root of what is served.
+    pub fn file(&self, array_file: &str) -> String {
+        join(FOLDER, &format!("{}/{array_file}{}", self.name, self.suffix))
+    }
+}
+
+impl Subject<'_> {
+    /// The metadata of an array.
+    pub fn metadata(&self) -> Result<&Arc<ArrayMetadata>> {
+        match self.node {
+            Node::Array { metadata, .. } => Ok(metadata),
+            Node::Group { .. } | Node::Broken { .. } => Err(Error::Stale { key: self.path.to_owned() }),
+        }
+    }
+
+    /// The array's own file, as a path from the root of what is served.
+    pub fn array_file(&self) -> &str {
+        if self.path.is_empty() { self.root_name } else { self.path }
+    }
+
+    /// The array's own file, as a path from the folder of the companion file.
+    pub fn array_file_from_here(&self) -> String {
+        let file = self.array_file();
+        match self.place {
+            Place::Beside => file.rsplit('/').next().unwrap_or(file).to_owned(),
+            Place::Mirror => format!("../../{}{file}", "../".repeat(file.matches('/').count())),
+        }
     }
 }
 
@@ -122,6 +188,5 @@ mod tests {
     fn names_are_sorted_and_unique() {
         assert!(FORMATS.iter().map(|format| format.name).is_sorted_by(|a, b| a < b));
         assert!(FORMATS.iter().all(|format| find(format.name) == Some(format)));
-        assert_eq!(find("json"), None, "sidecars are not made of arrays alone, and are the mount's own");
     }
 }

@@ -133,6 +133,21 @@ impl OpenArrays {
         OpenArrays { engine, store, layout, by_path: RwLock::default(), reconciling: Mutex::default() }
     }
 
+    /// The process's limits.
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// The layout of all arrays as they are served.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
     /// The shared array of a path, created at its first use.
     pub fn of(&self, path: &Arc<str>) -> Arc<SharedArray> {
         if let Some(shared) = self.by_path.read().get(path) {

@@ -63,6 +63,14 @@ pub enum Node {
     },
 }
 
+impl Node {
+    /// Owner, mode and time.
+    pub fn info(&self) -> &Info {
+        let (Node::Group { info, .. } | Node::Array { info, .. } | Node::Broken { info, .. }) = self;
+        info
+    }
+}
+
 /// One name below a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Child {

@@ -44,7 +44,7 @@ pub struct Options {
     /// Dirty bytes above which writers wait.
     pub dirty_limit_bytes: u64,
     /// The timer stores chunks that were not written for this long; `None`: there is no timer.
-    pub settle: Option<Duration>,
+    pub writeback_delay: Option<Duration>,
     /// Which users may enter.
     pub allow_other: AllowOther,
     /// Size limit of the chunk cache.
@@ -88,7 +88,7 @@ impl Options {
             writable: false,
             truncate_zeroes: false,
             dirty_limit_bytes: 1 << 28,
-            settle: Some(Duration::from_secs(5)),
+            writeback_delay: Some(Duration::from_secs(5)),
             allow_other: AllowOther::Auto,
             cache_limit_bytes: 1 << 30,
             threads: std::thread::available_parallelism().map_or(2, usize::from),

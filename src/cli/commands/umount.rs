@@ -30,8 +30,8 @@ impl Arguments {
     pub fn run(self) -> Outcome {
         if self.stale {
             session::unmount_stale(&self.mountpoint)?;
-        } else {
-            session::unmount(&self.mountpoint, self.force)?;
+        } else if let Some(warning) = session::unmount(&self.mountpoint, self.force)? {
+            output::note(format_args!("zarrfs: warning: {warning}"));
         }
         Ok(())
     }

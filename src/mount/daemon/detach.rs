@@ -40,13 +40,14 @@ fn refuse<T>(sentence: String) -> Result<T> {
 /// something cannot be written, when the mount is busy (naming the programs that use it), and when the daemon
 /// does not reply; `force` detaches at once, and fails with a list of what is not stored by then, or where the daemon
 /// does not reply. The mount of a
-/// crashed daemon is detached; this is a failure if the mount was writable.
-pub fn unmount(mountpoint: &Path, force: bool) -> Result<()> {
+/// crashed daemon is detached; this is a failure if the mount was writable. Returns a warning where the mount is detached
+/// and the daemon may still run.
+pub fn unmount(mountpoint: &Path, force: bool) -> Result<Option<String>> {
     let entry = find(mountpoint)?;
     let shown = mountpoint.display();
     let daemon = daemon_state(&entry.mountpoint);
     if let DaemonState::Dead = daemon {
-        return unmount_dead(mountpoint, &entry);
+        return unmount_dead(mountpoint, &entry).map(|()| None);
     }
     // A read-only mount cannot lose anything.
     let stores = !force && !entry.is_read_only;
@@ -88,22 +89,21 @@ pub fn unmount(mountpoint: &Path, force: bool) -> Result<()> {
                 "{shown} is detached, but its daemon does not respond: it may still run, and writes that were not synced may be lost"
             ));
         }
-        log::warn!("{shown} is detached; cannot wait for its daemon from here");
-        return Ok(());
+        return Ok(Some(format!("{shown} is detached; cannot wait for its daemon from here")));
     };
     let timeout_ms = if force { FORCED_END_MS } else { DAEMON_END_MS };
     match sys::wait_readable(daemon.process.as_fd(), timeout_ms) {
         Ok(true) => match daemon.outcome.and_then(read_lost) {
-            None => Ok(()),
-            Some(_) if entry.is_read_only => Ok(()),
+            None => Ok(None),
+            Some(_) if entry.is_read_only => Ok(None),
             Some(lost) => refuse(loss_report(mountpoint, &lost)),
         },
         Ok(false) if force && !not_stored.is_empty() => {
             refuse(delay_report(mountpoint, &daemon, &not_stored))
         }
         Ok(false) if force => {
-            log::warn!("{shown} is detached; its daemon exits when programs have closed their files there");
-            Ok(())
+            let until = "its daemon exits when programs have closed their files there";
+            Ok(Some(format!("{shown} is detached; {until}")))
         }
         Ok(false) => refuse(format!("{shown} is unmounted, but its daemon has not exited")),
         Err(error) => refuse(format!("{shown} is unmounted, but waiting for its daemon failed: {error}")),

@@ -104,7 +104,7 @@ impl FileSystem {
             if shared.is_stale() {
                 return Err(Failure::Errno(libc::ESTALE));
             }
-            let readers = shared.audience.admit(self.permissions.readers(&cached));
+            let readers = shared.audience.admit(self.permissions.readers(cached.node.as_deref()));
             drop(self.revalidate(&inode, shared, &*self.array_of(&inode)?, cancellation)?);
             used.push(ArrayInUse { inode, readers });
         }
@@ -114,7 +114,7 @@ impl FileSystem {
 
 /// The size of an array in stat(2); `None` where it is unknown.
 pub(super) fn shown_size(cached: &CachedNode) -> Option<u64> {
-    match &cached.node {
+    match cached.node.as_deref() {
         Some(Node::Array { metadata, .. }) => metadata.flat_size(),
         Some(Node::Broken { size_bytes, .. }) => *size_bytes,
         Some(Node::Group { .. }) | None => None,

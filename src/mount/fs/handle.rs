@@ -43,17 +43,28 @@ pub struct Writer {
     pub(super) reported_by_close: AtomicU64,
 }
 
+/// A read of an open file.
+#[derive(Clone, Copy)]
+pub struct FileRead<'a> {
+    /// The offset of the first byte, and how many bytes are read at most.
+    pub range: (u64, u32),
+    /// Whether it may wait for the store.
+    pub blocking: Blocking,
+    /// Whether its reply is still wanted.
+    pub cancellation: &'a Cancellation,
+}
+
 /// What an open handle does. A method that a kind of file does not have fails as the system call does.
 pub trait OpenFile: Send + Sync {
-    /// Reads from an offset, at most so many bytes. The data may be in `buffer`.
+    /// Reads. The data may be in `buffer`.
     fn read<'a>(
         &self,
-        fs: &FileSystem,
-        range: (u64, u32),
-        buffer: &'a mut ReplyBuffer,
-        blocking: Blocking,
-        cancellation: &Cancellation,
-    ) -> FsResult<ReadData<'a>>;
+        _fs: &FileSystem,
+        _read: FileRead<'_>,
+        _buffer: &'a mut ReplyBuffer,
+    ) -> FsResult<ReadData<'a>> {
+        Err(Failure::Errno(libc::EISDIR))
+    }
 
     /// Begins to write data, at an offset. What has begun cannot fail.
     fn write<'a>(
@@ -79,11 +90,13 @@ pub trait OpenFile: Send + Sync {
     /// The offset of the next hole, or of the next data. Blocks on the store.
     fn seek(
         &self,
-        fs: &FileSystem,
-        start: u64,
-        wants_hole: bool,
-        cancellation: &Cancellation,
-    ) -> FsResult<Option<u64>>;
+        _fs: &FileSystem,
+        _start: u64,
+        _wants_hole: bool,
+        _cancellation: &Cancellation,
+    ) -> FsResult<Option<u64>> {
+        Err(Failure::Errno(libc::EISDIR))
+    }
 
     /// The handle is closed.
     fn release(&self, _fs: &FileSystem) {}

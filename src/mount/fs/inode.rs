@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 
 use parking_lot::RwLock;
 
-use crate::formats::Format;
+use crate::formats::{Format, Place, Role};
 use crate::hierarchy::{OpenArray, OpenArrays, SharedArray};
 use crate::mount::fs::page_cache::cache_mode::PageCacheUsers;
 use crate::mount::fs::write::written_end::WrittenEnd;
@@ -28,10 +28,8 @@ pub enum Kind {
     Group,
     /// An array's flat bytes.
     Array,
-    /// An array's sidecar, `NAME.json`.
-    Sidecar,
-    /// A group's sidecar, `__group__.json`.
-    GroupSidecar,
+    /// A node's file in another format.
+    Companion(&'static Format, Place),
     /// `__zarrfs__/`
     Internals,
     /// `__zarrfs__/stats`
@@ -44,23 +42,20 @@ pub enum Kind {
     LastError,
     /// `__formats__/`
     Formats,
-    /// A group's folder below `__formats__/json/`.
-    JsonFolder,
-    /// A sidecar below `__formats__/json/`, where no real node can displace it.
-    JsonSidecar,
-    /// A group's sidecar below `__formats__/json/`.
-    JsonGroupSidecar,
     /// A group's folder below `__formats__/NAME/`.
     FormatFolder(&'static Format),
-    /// An array's companion file in such a folder.
-    Companion(&'static Format),
 }
 
 impl Kind {
     /// Whether this is a folder.
     pub fn is_folder(self) -> bool {
-        use Kind::{FormatFolder, Formats, Group, Internals, JsonFolder};
-        matches!(self, Group | Internals | Formats | JsonFolder | FormatFolder(_))
+        use Kind::{FormatFolder, Formats, Group, Internals};
+        matches!(self, Group | Internals | Formats | FormatFolder(_))
+    }
+
+    /// Whether this is a file in which attributes can be edited.
+    pub fn is_sidecar(self) -> bool {
+        matches!(self, Kind::Companion(format, _) if format.role == Role::Sidecar)
     }
 }
 
@@ -204,6 +199,7 @@ impl InodeTable {
 mod tests {
     use super::*;
     use crate::array::{Engine, Layout};
+    use crate::formats::JSON;
     use crate::store::{MemoryStore, Store};
 
     fn table() -> InodeTable {
@@ -217,7 +213,7 @@ mod tests {
         let group = table.of(&Entity::new(Kind::Group, ""));
         assert_eq!(group.number, ROOT);
         let array = table.of(&Entity::new(Kind::Array, "a/t"));
-        let sidecar = table.of(&Entity::new(Kind::Sidecar, "a/t"));
+        let sidecar = table.of(&Entity::new(Kind::Companion(JSON, Place::Beside), "a/t"));
         assert_ne!(array.number, sidecar.number);
         assert_eq!(table.of(&Entity::new(Kind::Array, "a/t")).number, array.number);
         assert!(table.get(array.number).is_some_and(|found| found.entity == array.entity));

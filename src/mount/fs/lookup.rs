@@ -2,18 +2,14 @@
 
 use std::time::Duration;
 
+use crate::formats::{self, FOLDER, JSON, Place};
 use crate::hierarchy::Node;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::{Entity, Kind};
 use crate::mount::fs::node_cache::CachedNode;
 use crate::mount::fs::permissions::own_info;
 use crate::mount::fs::virtual_files::companions::{self, expressed};
-use crate::mount::fs::virtual_files::node_sidecar;
-use crate::mount::fs::virtual_files::sidecar_edit::is_mirrored;
-use crate::mount::fs::{
-    Attributes, CONFIG, FORMATS, FileSystem, GROUP_SIDECAR, INTERNALS, LAST_ERROR, SIDECAR_SUFFIX, STATS,
-    Stat, UNSAVED,
-};
+use crate::mount::fs::{Attributes, CONFIG, FileSystem, INTERNALS, LAST_ERROR, STATS, Stat, UNSAVED};
 use crate::store::{Info, Posix, join};
 
 impl FileSystem {
@@ -34,8 +30,9 @@ impl FileSystem {
         }
         match parent.kind {
             Kind::Group => self.child_of_group(&parent.path, name, blocking),
-            Kind::JsonFolder => self.child_of_json_folder(&parent.path, name, blocking),
-            Kind::Formats => Ok(companions::child_of_formats(name)),
+            Kind::Formats => {
+                Ok(formats::find(name).map(|format| Entity::new(Kind::FormatFolder(format), "")))
+            }
             Kind::FormatFolder(format) => {
                 companions::child_of_folder(&self.context(), format, &parent.path, name, blocking)
             }
@@ -51,56 +48,23 @@ impl FileSystem {
     }
 
     fn child_of_group(&self, group: &str, name: &str, blocking: Blocking) -> FsResult<Option<Entity>> {
-        if group.is_empty() && self.nodes.root_is_array(blocking)? {
+        let ctx = self.context();
+        if ctx.is_root_array(group, blocking)? {
             if name == self.root_name {
                 return Ok(Some(Entity::new(Kind::Array, "")));
             }
-            if name.strip_suffix(SIDECAR_SUFFIX) == Some(&self.root_name) {
-                return Ok(Some(Entity::new(Kind::Sidecar, "")));
+        } else {
+            let path = join(group, name);
+            match self.nodes.get(&path, blocking)?.node.as_deref() {
+                Some(Node::Group { .. }) => return Ok(Some(Entity::new(Kind::Group, path))),
+                Some(Node::Array { .. } | Node::Broken { .. }) => {
+                    return Ok(Some(Entity::new(Kind::Array, path)));
+                }
+                None => {}
             }
-            return Ok(root_extra(name));
         }
-        let path = join(group, name);
-        match &self.nodes.get(&path, blocking)?.node {
-            Some(Node::Group { .. }) => return Ok(Some(Entity::new(Kind::Group, path))),
-            Some(Node::Array { .. } | Node::Broken { .. }) => {
-                return Ok(Some(Entity::new(Kind::Array, path)));
-            }
-            None => {}
-        }
-        if name == GROUP_SIDECAR {
-            return Ok(Some(Entity::new(Kind::GroupSidecar, group)));
-        }
-        if let Some(path) = self.array_of_sidecar(group, name, blocking)? {
-            return Ok(Some(Entity::new(Kind::Sidecar, path)));
-        }
-        Ok(if group.is_empty() { root_extra(name) } else { None })
-    }
-
-    fn child_of_json_folder(&self, group: &str, name: &str, blocking: Blocking) -> FsResult<Option<Entity>> {
-        if group.is_empty() && self.nodes.root_is_array(blocking)? {
-            let is_sidecar = name.strip_suffix(SIDECAR_SUFFIX) == Some(&self.root_name);
-            return Ok(is_sidecar.then(|| Entity::new(Kind::JsonSidecar, "")));
-        }
-        if name == GROUP_SIDECAR {
-            return Ok(Some(Entity::new(Kind::JsonGroupSidecar, group)));
-        }
-        if let Some(path) = self.array_of_sidecar(group, name, blocking)? {
-            return Ok(Some(Entity::new(Kind::JsonSidecar, path)));
-        }
-        let path = join(group, name);
-        let is_group = matches!(self.nodes.get(&path, blocking)?.node, Some(Node::Group { .. }));
-        Ok(is_group.then(|| Entity::new(Kind::JsonFolder, path)))
-    }
-
-    /// The path of the array with the sidecar `name`.
-    fn array_of_sidecar(&self, group: &str, name: &str, blocking: Blocking) -> FsResult<Option<String>> {
-        let Some(stem) = name.strip_suffix(SIDECAR_SUFFIX).filter(|stem| !stem.is_empty()) else {
-            return Ok(None);
-        };
-        let path = join(group, stem);
-        let is_array = self.nodes.get(&path, blocking)?.is_array();
-        Ok(is_array.then_some(path))
+        let sidecar = companions::file_in(&ctx, (JSON, Place::Beside), group, name, blocking)?;
+        Ok(sidecar.or_else(|| if group.is_empty() { root_extra(name) } else { None }))
     }
 
     /// The current attributes of an entity, under its current inode.
@@ -141,7 +105,7 @@ impl FileSystem {
     fn facts(&self, entity: &Entity, cached: &CachedNode, blocking: Blocking) -> FsResult<(Info, u64)> {
         const GONE: Failure = Failure::Errno(libc::ENOENT);
         match entity.kind {
-            Kind::Group | Kind::JsonFolder | Kind::FormatFolder(_) => match &cached.node {
+            Kind::Group | Kind::FormatFolder(_) => match cached.node.as_deref() {
                 Some(Node::Group { info, .. }) => Ok((*info, 0)),
                 // The root folder of a store that is a single array.
                 Some(Node::Array { info, .. } | Node::Broken { info, .. }) if entity.path.is_empty() => {
@@ -149,46 +113,26 @@ impl FileSystem {
                 }
                 _ => Err(GONE),
             },
-            Kind::Array => match &cached.node {
+            Kind::Array => match cached.node.as_deref() {
                 Some(Node::Array { metadata, info }) => {
                     Ok((self.as_new_as_chunks(&entity.path, *info), metadata.flat_size().unwrap_or(0)))
                 }
                 Some(Node::Broken { info, size_bytes, .. }) => Ok((*info, size_bytes.unwrap_or(0))),
                 _ => Err(GONE),
             },
-            Kind::Companion(format) => match (expressed(format, cached), &cached.node) {
-                (Some(metadata), Some(Node::Array { info, .. })) => {
-                    let size = self.companions.size(&self.context(), format, entity, metadata, blocking)?;
-                    Ok((self.as_new_as_chunks(&entity.path, *info), size))
-                }
-                _ => Err(GONE),
-            },
-            Kind::Sidecar | Kind::JsonSidecar if !cached.is_array() => Err(GONE),
-            Kind::GroupSidecar | Kind::JsonGroupSidecar
-                if !matches!(cached.node, Some(Node::Group { .. })) =>
-            {
-                Err(GONE)
-            }
-            Kind::Sidecar | Kind::JsonSidecar | Kind::GroupSidecar | Kind::JsonGroupSidecar => {
-                let is_mirrored = is_mirrored(entity.kind);
-                let slot = if is_mirrored { &cached.mirrored_sidecar } else { &cached.sidecar };
-                let file = match (slot.get(), blocking) {
-                    (Some(file), _) => *file,
-                    (None, Blocking::No) => return Err(Failure::WouldBlock),
-                    (None, Blocking::Yes) => {
-                        let file =
-                            node_sidecar::attributes(&self.context(), &entity.path, cached, is_mirrored)?;
-                        *slot.get_or_init(|| file)
-                    }
-                };
-                Ok((file.info, file.size_bytes))
+            Kind::Companion(format, place) => {
+                let node = expressed(format, cached).ok_or(GONE)?;
+                let file = (format, place);
+                let (info, size) = self.companions.stat(&self.context(), entity, file, node, blocking)?;
+                Ok((info.unwrap_or_else(|| self.as_new_as_chunks(&entity.path, *node.info())), size))
             }
             Kind::Internals | Kind::Formats => Ok((own_info(0o555, self.started), 0)),
-            // Files that name arrays are readable by the user of the daemon only.
-            Kind::Stats => Ok((own_info(0o400, self.started), self.metrics_text().len() as u64)),
-            Kind::Config => Ok((own_info(0o444, self.started), self.config_text().len() as u64)),
-            Kind::DirtyReport => Ok((own_info(0o400, self.started), self.unsaved_text().len() as u64)),
-            Kind::LastError => Ok((own_info(0o400, self.started), self.failures.text().len() as u64)),
+            Kind::Stats | Kind::Config | Kind::DirtyReport | Kind::LastError => {
+                // Files that name arrays are readable by the user of the daemon only.
+                let mode = if entity.kind == Kind::Config { 0o444 } else { 0o400 };
+                let text = self.own_text(entity.kind).unwrap_or_default();
+                Ok((own_info(mode, self.started), text.len() as u64))
+            }
         }
     }
 }
@@ -197,7 +141,7 @@ impl FileSystem {
 fn root_extra(name: &str) -> Option<Entity> {
     match name {
         INTERNALS => Some(Entity::new(Kind::Internals, "")),
-        FORMATS => Some(Entity::new(Kind::Formats, "")),
+        FOLDER => Some(Entity::new(Kind::Formats, "")),
         _ => None,
     }
 }

@@ -54,14 +54,6 @@ use crate::store::{StatFs, Store};
 
 /// The folder of this mount's own files, at the root.
 pub const INTERNALS: &str = "__zarrfs__";
-/// The folder of companion files, at the root.
-pub const FORMATS: &str = crate::formats::FOLDER;
-/// The format of sidecars: its folder holds all of them, also those that a real node displaces.
-pub const JSON: &str = "json";
-/// A group's sidecar.
-pub const GROUP_SIDECAR: &str = "__group__.json";
-/// The suffix of an array's sidecar.
-pub const SIDECAR_SUFFIX: &str = ".json";
 /// In [`INTERNALS`]: the metrics.
 pub const STATS: &str = "stats";
 /// In [`INTERNALS`]: the configuration of the mount.
@@ -144,7 +136,7 @@ impl FileSystem {
             cache_limit_bytes: options.cache_limit_bytes,
             threads: options.threads,
             dirty_limit_bytes: options.dirty_limit_bytes,
-            writeback_delay: options.settle,
+            writeback_delay: options.writeback_delay,
             page_cache_keeps: !options.direct_io,
         });
         limit_idle_bytes(options.cache_limit_bytes);

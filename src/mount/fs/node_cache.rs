@@ -5,37 +5,24 @@
 //! ([`CachedNode::valid_for`]), so that the two delays do not add up; a failure of the store is never cached.
 
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use crate::hierarchy::{Child, Node, NodeState, Tree};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::store::{Info, ObjectVersion, Store};
-
-/// Attributes of a sidecar, known without opening it.
-#[derive(Clone, Copy, Debug)]
-pub struct GeneratedFile {
-    /// Owner, mode and time, from its source documents.
-    pub info: Info,
-    /// Its size.
-    pub size_bytes: u64,
-}
+use crate::store::{ObjectVersion, Store};
 
 /// A node as it was in the store.
 #[derive(Debug)]
 pub struct CachedNode {
     /// The node; `None` if there is none.
-    pub node: Option<Node>,
+    pub node: Option<Arc<Node>>,
     /// The version of its documents, taken before they were read.
     pub version: Option<ObjectVersion>,
     /// When the store was read.
     pub read_at: Instant,
-    /// The attributes of its sidecar, made at first use.
-    pub sidecar: OnceLock<GeneratedFile>,
-    /// The same below `__formats__/json/`, where the relative path to the data differs.
-    pub mirrored_sidecar: OnceLock<GeneratedFile>,
     /// The documents were old enough when they were read: any later change shows in their version.
     is_settled: bool,
 }
@@ -48,24 +35,17 @@ impl CachedNode {
 
     /// The node and its version.
     pub fn state(&self) -> NodeState<'_> {
-        NodeState { node: self.node.as_ref(), version: self.version, read_at: self.read_at }
+        NodeState { node: self.node.as_deref(), version: self.version, read_at: self.read_at }
     }
 
     /// Whether the node is shown as a file.
     pub fn is_array(&self) -> bool {
-        matches!(self.node, Some(Node::Array { .. } | Node::Broken { .. }))
+        matches!(self.node.as_deref(), Some(Node::Array { .. } | Node::Broken { .. }))
     }
 
     /// A copy with a new time of reading.
     fn again(&self, read_at: Instant) -> Self {
-        CachedNode {
-            node: self.node.clone(),
-            version: self.version,
-            read_at,
-            sidecar: self.sidecar.clone(),
-            mirrored_sidecar: self.mirrored_sidecar.clone(),
-            is_settled: self.is_settled,
-        }
+        CachedNode { node: self.node.clone(), version: self.version, read_at, is_settled: self.is_settled }
     }
 }
 
@@ -112,11 +92,6 @@ impl NodeCache {
             _ if blocking == Blocking::No => Err(Failure::WouldBlock),
             previous => self.look(path, previous),
         }
-    }
-
-    /// Whether the root is an array.
-    pub fn root_is_array(&self, blocking: Blocking) -> FsResult<bool> {
-        Ok(self.get("", blocking)?.is_array())
     }
 
     /// The node at a path, compared with the store now. For open(2).
@@ -169,8 +144,7 @@ impl NodeCache {
                     Some(node) => node,
                     None => self.tree.node(path)?,
                 };
-                let (sidecar, mirrored_sidecar) = (OnceLock::new(), OnceLock::new());
-                CachedNode { node, version, read_at, sidecar, mirrored_sidecar, is_settled }
+                CachedNode { node: node.map(Arc::new), version, read_at, is_settled }
             }
         };
         let cached = Arc::new(cached);

@@ -55,21 +55,21 @@ impl FileSystem {
                 .open_array(&inode, writes, flags & libc::O_ACCMODE == libc::O_WRONLY, cancellation)
                 .inspect_err(|failure| self.note_failure(&inode, "open", failure));
         }
-        if let Kind::Companion(format) = inode.entity.kind {
-            let file = self.companions.open(&self.context(), &inode.entity, format);
-            let opened = file.and_then(|file| self.open_virtual(file, cancellation));
-            return opened.inspect_err(|failure| {
-                self.note_failure(&inode, &format!("opening the {} form", format.name), failure);
-            });
-        }
         if writes {
             let draft = self.drafts.open(&self.context(), &inode);
             let draft = draft.inspect_err(|failure| self.note_failure(&inode, "open", failure))?;
             let handle = self.handles.add(DraftFile { inode, draft });
             return Ok(OpenReply::of_virtual_file(handle, true));
         }
-        let content = self.generate(&inode.entity)?;
-        self.open_virtual(Arc::new(VirtualFile::of_bytes(content)), cancellation)
+        if let Kind::Companion(format, place) = inode.entity.kind {
+            let file = self.companions.open(&self.context(), &inode.entity, (format, place));
+            let opened = file.and_then(|file| self.open_virtual(file, cancellation));
+            return opened.inspect_err(|failure| {
+                self.note_failure(&inode, &format!("opening the {} form", format.name), failure);
+            });
+        }
+        let text = self.own_text(inode.entity.kind).unwrap_or_default();
+        self.open_virtual(Arc::new(VirtualFile::of_bytes(text.into_bytes())), cancellation)
     }
 
     fn open_virtual(&self, file: Arc<VirtualFile>, cancellation: &Cancellation) -> FsResult<OpenReply> {
@@ -111,8 +111,8 @@ impl FileSystem {
         if inode.is_stale() || shown_before.is_some_and(|size| size != shown_size(&cached)) {
             return Err(Failure::Errno(libc::ESTALE));
         }
-        let readers = shared.audience.admit(self.permissions.readers(&cached));
-        let array = match &cached.node {
+        let readers = shared.audience.admit(self.permissions.readers(cached.node.as_deref()));
+        let array = match cached.node.as_deref() {
             Some(Node::Array { .. }) => self.arrays.open(shared, cached.state())?,
             Some(Node::Broken { error, .. }) => return Err(error.clone().into()),
             Some(Node::Group { .. }) | None => return Err(Failure::Errno(libc::ESTALE)),

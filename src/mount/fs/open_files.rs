@@ -5,13 +5,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::array::{Array, ReadRequest, Reader, ReplyBuffer};
+use crate::array::{Array, Reader, ReplyBuffer};
 use crate::cancellation::Cancellation;
 use crate::formats::virtual_file::{FileReader, VirtualFile};
 use crate::mount::fs::FileSystem;
 use crate::mount::fs::arrays::ArrayInUse;
-use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::mount::fs::handle::{FolderEntry, OpenFile, Writer};
+use crate::mount::fs::error::{Blocking, FsResult};
+use crate::mount::fs::handle::{FileRead, FolderEntry, OpenFile, Writer};
 use crate::mount::fs::inode::Inode;
 use crate::mount::fs::page_cache::cache_mode::CacheMode;
 use crate::mount::fs::page_cache::page_drops::{OpenDrop, PageDrop};
@@ -80,15 +80,12 @@ impl OpenFile for ArrayFile {
     fn read<'a>(
         &self,
         fs: &FileSystem,
-        (offset, size): (u64, u32),
+        read: FileRead<'_>,
         buffer: &'a mut ReplyBuffer,
-        blocking: Blocking,
-        cancellation: &Cancellation,
     ) -> FsResult<ReadData<'a>> {
         self.drop.note_use();
-        let request = ReadRequest { reader: &self.reader, range: offset..offset, blocking, cancellation };
-        let read = fs.read_array(&self.inode, request, size, buffer);
-        fs.note_failed_read(&self.inode, (offset, size), read)
+        let data = fs.read_array(self, read, buffer);
+        fs.note_failed_read(&self.inode, read.range, data)
     }
 
     fn write<'a>(
@@ -158,10 +155,8 @@ impl OpenFile for DraftFile {
     fn read<'a>(
         &self,
         _fs: &FileSystem,
-        (offset, size): (u64, u32),
+        FileRead { range: (offset, size), .. }: FileRead<'_>,
         buffer: &'a mut ReplyBuffer,
-        _blocking: Blocking,
-        _cancellation: &Cancellation,
     ) -> FsResult<ReadData<'a>> {
         Ok(ReadData::Copied(self.draft.read(offset, size, buffer)))
     }
@@ -220,15 +215,13 @@ impl OpenFile for OpenVirtualFile {
     fn read<'a>(
         &self,
         fs: &FileSystem,
-        range: (u64, u32),
+        read: FileRead<'_>,
         buffer: &'a mut ReplyBuffer,
-        blocking: Blocking,
-        cancellation: &Cancellation,
     ) -> FsResult<ReadData<'a>> {
-        let read = fs.read_virtual(self, range, buffer, blocking, cancellation);
+        let data = fs.read_virtual(self, read, buffer);
         match self.arrays.first() {
-            Some(array) => fs.note_failed_read(&array.inode, range, read),
-            None => read,
+            Some(array) => fs.note_failed_read(&array.inode, read.range, data),
+            None => data,
         }
     }
 
@@ -247,27 +240,6 @@ impl OpenFile for OpenVirtualFile {
 pub struct Folder(pub Vec<FolderEntry>);
 
 impl OpenFile for Folder {
-    fn read<'a>(
-        &self,
-        _fs: &FileSystem,
-        _range: (u64, u32),
-        _buffer: &'a mut ReplyBuffer,
-        _blocking: Blocking,
-        _cancellation: &Cancellation,
-    ) -> FsResult<ReadData<'a>> {
-        Err(Failure::Errno(libc::EISDIR))
-    }
-
-    fn seek(
-        &self,
-        _fs: &FileSystem,
-        _start: u64,
-        _wants_hole: bool,
-        _cancellation: &Cancellation,
-    ) -> FsResult<Option<u64>> {
-        Err(Failure::Errno(libc::EISDIR))
-    }
-
     fn entries(&self) -> Option<&[FolderEntry]> {
         Some(&self.0)
     }

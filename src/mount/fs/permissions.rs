@@ -11,7 +11,6 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use crate::hierarchy::Node;
-use crate::mount::fs::node_cache::CachedNode;
 use crate::store::{Info, ObjectVersion, Posix, Readers};
 
 /// A folder above the store.
@@ -80,13 +79,11 @@ impl Permissions {
     }
 
     /// The users that the kernel lets read a node.
-    pub fn readers(&self, cached: &CachedNode) -> Readers {
-        let info = match &cached.node {
-            Some(Node::Array { info, .. } | Node::Broken { info, .. } | Node::Group { info, .. }) => *info,
-            None => own_info(0, SystemTime::UNIX_EPOCH),
-        };
+    pub fn readers(&self, node: Option<&Node>) -> Readers {
+        let nobody = own_info(0, SystemTime::UNIX_EPOCH);
+        let info = node.map_or(&nobody, Node::info);
         let posix = info.posix.unwrap_or_else(Posix::of_object);
-        Readers { mode: self.of_file(&info).into(), ..Readers::of(&posix) }
+        Readers { mode: self.of_file(info).into(), ..Readers::of(&posix) }
     }
 
     fn reduce(&self, posix: &Posix, mode: u32) -> u16 {
@@ -105,21 +102,6 @@ impl Permissions {
 pub fn own_info(mode: u32, mtime: SystemTime) -> Info {
     let posix = Posix { mode, ..Posix::of_object() };
     Info { size_bytes: 0, modified: Some(mtime), version: ObjectVersion::of_number(0), posix: Some(posix) }
-}
-
-/// Attributes of a file that is made from two documents: owned like the first, no more readable than either.
-/// A user that owns only one of them, or is only in the group of one, counts as "others" for the other
-/// document.
-pub fn intersect_documents(first: &Info, second: &Info) -> Info {
-    let common = |first: &Posix, second: &Posix| {
-        let others = second.mode & 0o007;
-        let of_owner = if first.uid == second.uid { second.mode & 0o700 } else { others << 6 };
-        let of_group = if first.gid == second.gid { second.mode & 0o070 } else { others << 3 };
-        first.mode & (of_owner | of_group | others)
-    };
-    let second_posix = second.posix.unwrap_or_else(Posix::of_object);
-    let modified = first.modified.max(second.modified);
-    Info { modified, ..first.with_mode(|first| common(first, &second_posix)) }
 }
 
 #[cfg(test)]
@@ -151,16 +133,5 @@ mod tests {
         assert_eq!(below(&[(2, 0o750)], false).of_file(&file), 0o400, "another group's folder");
         assert_eq!(below(&[(2, 0o711)], false).of_file(&file), 0o444);
         assert_eq!(below(&[(1, 0o701)], false).of_file(&file), 0o400);
-    }
-
-    #[test]
-    fn a_sidecar_of_two_documents_shows_no_more_than_either() {
-        let both = |a: (u32, u32), b: (u32, u32)| {
-            intersect_documents(&info(a.0, a.1), &info(b.0, b.1)).posix.map_or(0, |posix| posix.mode & 0o777)
-        };
-        assert_eq!(both((1, 0o644), (1, 0o600)), 0o600);
-        assert_eq!(both((1, 0o644), (1, 0o640)), 0o640);
-        assert_eq!(both((1, 0o644), (2, 0o640)), 0o600, "group 1 reads the second as others do");
-        assert_eq!(both((1, 0o644), (2, 0o644)), 0o644);
     }
 }

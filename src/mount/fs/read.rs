@@ -9,7 +9,7 @@ use crate::cancellation::Cancellation;
 use crate::error::Error;
 use crate::mount::fs::FileSystem;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::mount::fs::handle::OpenFile;
+use crate::mount::fs::handle::{FileRead, OpenFile};
 use crate::mount::fs::inode::Inode;
 use crate::mount::fs::open_files::{ArrayFile, OpenVirtualFile};
 use crate::mount::fs::page_cache::page_drops::PageRead;
@@ -41,7 +41,8 @@ impl FileSystem {
         buffer: &'a mut ReplyBuffer,
     ) -> FsResult<Option<ReadData<'a>>> {
         let cancellation = Cancellation::never();
-        match self.read_file(&*self.file(handle)?, (offset, size), buffer, Blocking::No, &cancellation) {
+        let read = FileRead { range: (offset, size), blocking: Blocking::No, cancellation: &cancellation };
+        match self.read_file(&*self.file(handle)?, read, buffer) {
             Ok(data) => Ok(Some(data)),
             Err(Failure::WouldBlock) => Ok(None),
             Err(failure) => Err(failure),
@@ -57,20 +58,19 @@ impl FileSystem {
         buffer: &'a mut ReplyBuffer,
         cancellation: &Cancellation,
     ) -> FsResult<ReadData<'a>> {
-        self.read_file(&*self.file(handle)?, (offset, size), buffer, Blocking::Yes, cancellation)
+        let read = FileRead { range: (offset, size), blocking: Blocking::Yes, cancellation };
+        self.read_file(&*self.file(handle)?, read, buffer)
     }
 
     /// Reads from an open file.
     pub fn read_file<'a>(
         &self,
         file: &dyn OpenFile,
-        range: (u64, u32),
+        read: FileRead<'_>,
         buffer: &'a mut ReplyBuffer,
-        blocking: Blocking,
-        cancellation: &Cancellation,
     ) -> FsResult<ReadData<'a>> {
         self.ensure_serving()?;
-        file.read(self, range, buffer, blocking, cancellation)
+        file.read(self, read, buffer)
     }
 
     /// Counts and logs a failed read.
@@ -87,15 +87,14 @@ impl FileSystem {
         })
     }
 
-    /// Reads `size` bytes from where the request begins, fewer at the end of the file.
     pub(super) fn read_array<'a>(
         &self,
-        inode: &Inode,
-        mut request: ReadRequest<'_>,
-        size: u32,
+        file: &ArrayFile,
+        FileRead { range: (offset, size), blocking, cancellation }: FileRead<'_>,
         buffer: &'a mut ReplyBuffer,
     ) -> FsResult<ReadData<'a>> {
-        if request.blocking == Blocking::Yes {
+        let inode = &file.inode;
+        if blocking == Blocking::Yes {
             self.recheck(inode)?;
         }
         if inode.is_stale() {
@@ -103,9 +102,9 @@ impl FileSystem {
         }
         let open = inode.open_array().ok_or(Failure::Errno(libc::EBADF))?;
         let array = open.array.as_ref().map_err(Error::clone)?;
-        let offset = request.range.start;
         let length = array.size_bytes().saturating_sub(offset).min(u64::from(size));
-        request.range.end = offset + length;
+        let range = offset..offset.saturating_add(length);
+        let request = ReadRequest { reader: &file.reader, range, blocking, cancellation };
         let data = array.read(&request, buffer)?.ok_or(Failure::WouldBlock)?;
         self.note_array_read(inode, length);
         Ok(data)
@@ -114,10 +113,8 @@ impl FileSystem {
     pub(super) fn read_virtual<'a>(
         &self,
         handle: &OpenVirtualFile,
-        range: (u64, u32),
+        FileRead { range, blocking, cancellation }: FileRead<'_>,
         buffer: &'a mut ReplyBuffer,
-        blocking: Blocking,
-        cancellation: &Cancellation,
     ) -> FsResult<ReadData<'a>> {
         for array in &handle.arrays {
             if blocking == Blocking::Yes {

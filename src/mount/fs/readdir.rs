@@ -3,16 +3,14 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::hierarchy::attributes;
+use crate::formats::{self, JSON, Place, Role};
+use crate::hierarchy::{Child, attributes};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::handle::{FolderEntry, OpenFile};
 use crate::mount::fs::inode::{Entity, Kind};
 use crate::mount::fs::open_files::Folder;
 use crate::mount::fs::virtual_files::companions;
-use crate::mount::fs::{
-    CONFIG, FileSystem, GROUP_SIDECAR, LAST_ERROR, MAX_NAME_BYTES, SIDECAR_SUFFIX, STATS, Stat, UNSAVED,
-    parent,
-};
+use crate::mount::fs::{CONFIG, FileSystem, LAST_ERROR, MAX_NAME_BYTES, STATS, Stat, UNSAVED, parent};
 use crate::store::join;
 
 /// The entries of an open folder.
@@ -35,8 +33,10 @@ impl FileSystem {
                 self.remove_leftovers(&folder.path);
                 self.names_of_group(&folder.path)?
             }
-            Kind::JsonFolder => self.names_of_json_folder(&folder.path)?,
-            Kind::Formats => companions::names_of_formats(),
+            Kind::Formats => {
+                let folder = |format| Entity::new(Kind::FormatFolder(format), "");
+                formats::FORMATS.iter().map(|format| (format.name.to_owned(), folder(format))).collect()
+            }
             Kind::FormatFolder(format) => companions::names_of_folder(&self.context(), format, &folder.path)?,
             Kind::Internals => vec![
                 (STATS.to_owned(), Entity::new(Kind::Stats, "")),
@@ -75,59 +75,29 @@ impl FileSystem {
 
     /// The attributes of an entry, for readdirplus.
     pub fn entry_attributes(&self, entry: &FolderEntry, blocking: Blocking) -> FsResult<Stat> {
-        // A lookup makes a companion file, listing its folder does not.
-        let blocking = if matches!(entry.entity.kind, Kind::Companion(_)) { Blocking::No } else { blocking };
+        // A lookup makes a companion file, listing its folder does not. A sidecar needs only the documents.
+        let blocking = match entry.entity.kind {
+            Kind::Companion(format, _) if format.role != Role::Sidecar => Blocking::No,
+            _ => blocking,
+        };
         self.stat_entity(&entry.entity, blocking)
     }
 
     fn names_of_group(&self, group: &str) -> FsResult<Vec<(String, Entity)>> {
-        if group.is_empty() && self.nodes.root_is_array(Blocking::Yes)? {
-            return Ok(vec![
-                (self.root_name.clone(), Entity::new(Kind::Array, "")),
-                (format!("{}{SIDECAR_SUFFIX}", self.root_name), Entity::new(Kind::Sidecar, "")),
-            ]);
+        let ctx = self.context();
+        let children = ctx.children(group)?;
+        let sidecars = companions::files_in(&ctx, (JSON, Place::Beside), group, &children)?;
+        let node = |child: Child| {
+            let kind = if child.is_group { Kind::Group } else { Kind::Array };
+            let path = join(group, &child.name);
+            (child.name, Entity::new(kind, path))
+        };
+        let mut names: Vec<_> = children.into_iter().map(node).collect();
+        if ctx.is_root_array(group, Blocking::Yes)? {
+            names.push((self.root_name.clone(), Entity::new(Kind::Array, "")));
         }
-        let children = self.nodes.children(group)?;
-        let real: HashSet<&str> = children.iter().map(|child| child.name.as_str()).collect();
-        let mut names = Vec::with_capacity(2 * children.len() + 1);
-        for child in &children {
-            let path: Arc<str> = join(group, &child.name).into();
-            if child.is_group {
-                names.push((child.name.clone(), Entity::new(Kind::Group, path)));
-                continue;
-            }
-            names.push((child.name.clone(), Entity::new(Kind::Array, path.clone())));
-            let sidecar = format!("{}{SIDECAR_SUFFIX}", child.name);
-            if !real.contains(sidecar.as_str()) && sidecar != GROUP_SIDECAR {
-                names.push((sidecar, Entity::new(Kind::Sidecar, path)));
-            }
-        }
-        if !real.contains(GROUP_SIDECAR) {
-            names.push((GROUP_SIDECAR.to_owned(), Entity::new(Kind::GroupSidecar, group)));
-        }
-        Ok(names)
-    }
-
-    fn names_of_json_folder(&self, group: &str) -> FsResult<Vec<(String, Entity)>> {
-        if group.is_empty() && self.nodes.root_is_array(Blocking::Yes)? {
-            let name = format!("{}{SIDECAR_SUFFIX}", self.root_name);
-            return Ok(vec![(name, Entity::new(Kind::JsonSidecar, ""))]);
-        }
-        let children = self.nodes.children(group)?;
-        let mut names = vec![(GROUP_SIDECAR.to_owned(), Entity::new(Kind::JsonGroupSidecar, group))];
-        let mut taken: HashSet<String> = HashSet::from([GROUP_SIDECAR.to_owned()]);
-        // Sidecars first: in this folder they win over a group of the same name.
-        for child in children.iter().filter(|child| !child.is_group) {
-            let name = format!("{}{SIDECAR_SUFFIX}", child.name);
-            if taken.insert(name.clone()) {
-                names.push((name, Entity::new(Kind::JsonSidecar, join(group, &child.name))));
-            }
-        }
-        for child in children.iter().filter(|child| child.is_group) {
-            if taken.insert(child.name.clone()) {
-                names.push((child.name.clone(), Entity::new(Kind::JsonFolder, join(group, &child.name))));
-            }
-        }
+        let real: HashSet<String> = names.iter().map(|(name, _)| name.clone()).collect();
+        names.extend(sidecars.into_iter().filter(|(name, _)| !real.contains(name)));
         Ok(names)
     }
 }
@@ -148,8 +118,6 @@ fn is_showable(name: &str, folder: &str) -> bool {
 /// The parent folder of a folder.
 fn parent_folder(entity: &Entity) -> Entity {
     match entity.kind {
-        Kind::JsonFolder if entity.path.is_empty() => Entity::new(Kind::Formats, ""),
-        Kind::JsonFolder => Entity::new(Kind::JsonFolder, parent(&entity.path)),
         Kind::FormatFolder(_) if entity.path.is_empty() => Entity::new(Kind::Formats, ""),
         Kind::FormatFolder(_) => Entity::new(entity.kind, parent(&entity.path)),
         Kind::Group => Entity::new(Kind::Group, parent(&entity.path)),

@@ -7,13 +7,12 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::formats::json::{chunk_and_shard_shape, fill_value, format_number};
 use crate::hierarchy::Node;
 use crate::metadata::{ArrayMetadata, ZarrFormat};
 use crate::mount::fs::FileSystem;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::Kind;
-use crate::mount::fs::virtual_files::sidecar::{chunk_and_shard_shape, fill_value, format_number};
-use crate::mount::fs::virtual_files::sidecar_edit::is_sidecar;
 
 /// The longest value that Linux accepts, in bytes.
 const MAX_VALUE_BYTES: usize = 64 << 10;
@@ -47,7 +46,7 @@ impl FileSystem {
     fn xattrs(&self, inode: u64, blocking: Blocking) -> FsResult<Facts> {
         let entity = self.inode(inode)?.entity.clone();
         let mut facts = match entity.kind {
-            Kind::Array | Kind::Group => match &self.nodes.get(&entity.path, blocking)?.node {
+            Kind::Array | Kind::Group => match self.nodes.get(&entity.path, blocking)?.node.as_deref() {
                 Some(Node::Array { metadata, .. }) if entity.kind == Kind::Array => of_array(metadata),
                 Some(Node::Broken { error, .. }) if entity.kind == Kind::Array => {
                     vec![(ERROR, error.to_string())]
@@ -55,7 +54,7 @@ impl FileSystem {
                 Some(Node::Group { metadata, .. }) => of_node(metadata.zarr_format, &metadata.attributes),
                 _ => Vec::new(),
             },
-            kind if is_sidecar(kind) => {
+            kind if kind.is_sidecar() => {
                 self.drafts.error(&entity.path).map(|error| (ERROR, error)).into_iter().collect()
             }
             _ => Vec::new(),

@@ -7,6 +7,7 @@ use fuser::{FileHandle, INodeNo, ReplyData};
 use crate::array::ReplyBuffer;
 use crate::cancellation::Cancellation;
 use crate::mount::fs::error::{Blocking, Failure};
+use crate::mount::fs::handle::FileRead;
 use crate::mount::fs::request::Request;
 use crate::mount::fuse::Fuse;
 use crate::mount::fuse::executor::{Deadline, Reply};
@@ -37,8 +38,9 @@ impl Fuse {
         };
         let page_read = if is_of_pages { self.fs.note_page_read(&*file, offset, size) } else { None };
         BUFFER.with_borrow_mut(|buffer| {
-            let cancellation = Cancellation::never();
-            match self.fs.read_file(&*file, (offset, size), buffer, Blocking::No, &cancellation) {
+            let cancellation = &Cancellation::never();
+            let read = FileRead { range: (offset, size), blocking: Blocking::No, cancellation };
+            match self.fs.read_file(&*file, read, buffer) {
                 Ok(data) => return reply.data(&data),
                 Err(Failure::WouldBlock) => {}
                 Err(failure) => return reply.fail(failure.errno()),
@@ -49,10 +51,11 @@ impl Fuse {
             self.executor.submit(request, Deadline::Fixed, reply, move |slot| {
                 BUFFER.with_borrow_mut(|buffer| {
                     buffer.plan = plan;
-                    let cancellation = slot.cancellation();
-                    let read = fs.read_file(&*file, (offset, size), buffer, Blocking::Yes, &cancellation);
+                    let cancellation = &slot.cancellation();
+                    let read = FileRead { range: (offset, size), blocking: Blocking::Yes, cancellation };
+                    let data = fs.read_file(&*file, read, buffer);
                     let Some(reply) = slot.take() else { return };
-                    match read {
+                    match data {
                         Ok(data) => reply.data(&data),
                         Err(failure) => reply.fail(failure.errno()),
                     }

@@ -94,7 +94,7 @@ pub(super) fn mounted(mounting: &Mounting, store: Arc<dyn Store>) -> FileSystem 
     options.threads = mounting.threads;
     options.layout = mounting.layout;
     options.revalidate_seconds = 0.0;
-    options.settle = None;
+    options.writeback_delay = None;
     options.truncate_zeroes = mounting.truncate_zeroes;
     let fs = FileSystem::new(Arc::new(options), store);
     fs.allow_direct_writes();
@@ -339,8 +339,8 @@ impl Model {
     }
 
     /// What the timer does.
-    pub fn settle(&mut self, settle: Duration) {
-        self.fs.store_settled(settle);
+    pub fn store_due(&mut self, writeback_delay: Duration) {
+        self.fs.store_due(writeback_delay);
     }
 
     /// Everything is stored, and another program reads it.

@@ -150,6 +150,7 @@ fn names_sizes_and_bytes() {
         assert_eq!(mount.find(path).unwrap().size_bytes, mount.read(path).unwrap().len() as u64, "{path}");
     }
     assert_eq!(mount.json("__group__.json")["attributes"]["title"], "t");
+    assert_eq!(mount.json("__formats__/json/g/u.json")["data_file"], "../../../g/u");
     for path in
         ["none", "t/x", "g/other.txt", "zarr.json", ".json", "g/u.json.json", "__formats__/npy", "a\0b"]
     {

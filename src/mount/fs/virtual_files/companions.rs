@@ -1,7 +1,7 @@
-//! Companion files as the mount shows them below `__formats__/`, found through the table in `formats`.
+//! Companion files as the mount shows them: sidecars beside their nodes, and every format of `formats` below `__formats__/`.
 //!
-//! A lookup makes the file, so that its size is right. The last one is kept for the open that follows, unless
-//! it takes much of the cache; of the others only the size is kept. A file that cannot be made is shown
+//! A lookup makes the file, so that its size is right, and keeps the size. Of the files that are made from elements, the
+//! last one is kept for the open that follows, unless it takes much of the cache. A file that cannot be made is shown
 //! empty, and its open fails.
 //!
 //! Invariants: one file is made at most once at a time; a handle reads a snapshot; the file fits into the
@@ -15,22 +15,27 @@ use parking_lot::Mutex;
 
 use crate::error::Error;
 use crate::formats::virtual_file::VirtualFile;
-use crate::formats::{Companion, FORMATS, Format, Made, Subject, find};
-use crate::hierarchy::Node;
-use crate::metadata::ArrayMetadata;
-use crate::mount::fs::JSON;
+use crate::formats::{Companion, Content, Format, Made, Place, Role, Subject};
+use crate::hierarchy::{Child, Node};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::{Entity, Kind};
 use crate::mount::fs::node_cache::CachedNode;
 use crate::mount::fs::virtual_files::Context;
-use crate::store::{Audience, join};
+use crate::store::{Info, join};
 
 /// The companion files that have been looked up.
 #[derive(Default)]
 pub struct Companions {
-    slots: Mutex<HashMap<Entity, Arc<Slot>>>,
-    /// The last file that was made.
+    slots: Mutex<Slots>,
+    /// The last file that was made from elements.
     latest: Mutex<Option<Arc<VirtualFile>>>,
+}
+
+#[derive(Default)]
+struct Slots {
+    by_entity: HashMap<Entity, Arc<Slot>>,
+    /// How many there may be before those of forgotten nodes are removed; at least [`SWEEP_AT`].
+    sweep_at: usize,
 }
 
 /// One file; locked while it is made.
@@ -38,46 +43,106 @@ type Slot = Mutex<Option<CompanionState>>;
 
 /// The result of making a file.
 struct CompanionState {
-    metadata: Arc<ArrayMetadata>,
+    /// What it was made of. The cache of nodes keeps the same node as long as its documents are unchanged.
+    node: Weak<Node>,
     checked_at: Instant,
+    /// Its own owner, mode and time, if the format gives them and they were asked for.
+    info: Option<Info>,
     outcome: Result<CompanionInfo, Error>,
 }
 
 /// A file that could be made.
 struct CompanionInfo {
+    size_bytes: u64,
+    /// If it was made from elements.
+    made: Option<MadeCompanion>,
+}
+
+struct MadeCompanion {
     companion: Box<dyn Companion>,
     version: u64,
-    size_bytes: u64,
     file: Weak<VirtualFile>,
 }
 
-/// The maximum number of files with a cached result.
-const MAX_SLOTS: usize = 4096;
+/// How many files are known before those of forgotten nodes are removed.
+const SWEEP_AT: usize = 4096;
 /// A file is kept if it takes at most this fraction of the cache.
 const KEPT_FRACTION: u64 = 4;
 
-impl Companions {
-    fn slot(&self, entity: &Entity) -> Arc<Slot> {
-        let mut slots = self.slots.lock();
-        if slots.len() >= MAX_SLOTS && !slots.contains_key(entity) {
-            slots.clear();
+impl CompanionState {
+    fn is_of(&self, node: &Arc<Node>) -> bool {
+        std::ptr::eq(self.node.as_ptr(), Arc::as_ptr(node))
+    }
+
+    /// Whether the file is one of this node and was compared with the store a moment ago.
+    fn is_fresh(&self, ctx: &Context<'_>, node: &Arc<Node>) -> bool {
+        let is_ready = self.outcome.as_ref().is_ok_and(|info| info.made.is_none());
+        self.is_of(node) && (is_ready || self.checked_at.elapsed() < ctx.nodes.revalidate())
+    }
+
+    /// The file of this node that was made from elements, if making it again would give the same bytes.
+    fn unchanged(&self, node: &Arc<Node>) -> Option<&MadeCompanion> {
+        let made = self.outcome.as_ref().ok()?.made.as_ref().filter(|_| self.is_of(node))?;
+        made.companion.version().is_ok_and(|version| version == made.version).then_some(made)
+    }
+
+    fn info_of(&self, node: &Arc<Node>) -> Option<Info> {
+        self.info.filter(|_| self.is_of(node))
+    }
+
+    fn shown_size(&self) -> u64 {
+        self.outcome.as_ref().map_or(0, |info| info.size_bytes)
+    }
+}
+
+/// The companion file with a name in a group's folder.
+pub(in crate::mount::fs) fn file_in(
+    ctx: &Context<'_>,
+    (format, place): (&'static Format, Place),
+    group: &str,
+    name: &str,
+    blocking: Blocking,
+) -> FsResult<Option<Entity>> {
+    let kind = Kind::Companion(format, place);
+    let stem = name.strip_suffix(format.suffix).filter(|stem| !stem.is_empty());
+    if ctx.is_root_array(group, blocking)? {
+        let is_file = stem == Some(ctx.root_name) && expresses(format, &*ctx.nodes.get("", blocking)?);
+        return Ok(is_file.then(|| Entity::new(kind, "")));
+    }
+    if format.group_file == Some(name) {
+        return Ok(Some(Entity::new(kind, group)));
+    }
+    let Some(stem) = stem else { return Ok(None) };
+    let path = join(group, stem);
+    let cached = ctx.nodes.get(&path, blocking)?;
+    Ok((cached.is_array() && expresses(format, &cached)).then(|| Entity::new(kind, path)))
+}
+
+/// The companion files in the folder of a group with these children.
+pub(in crate::mount::fs) fn files_in(
+    ctx: &Context<'_>,
+    (format, place): (&'static Format, Place),
+    group: &str,
+    children: &[Child],
+) -> FsResult<Vec<(String, Entity)>> {
+    let kind = Kind::Companion(format, place);
+    if ctx.is_root_array(group, Blocking::Yes)? {
+        let name = format!("{}{}", ctx.root_name, format.suffix);
+        let file = file_in(ctx, (format, place), "", &name, Blocking::Yes)?;
+        return Ok(file.map(|file| (name, file)).into_iter().collect());
+    }
+    let of_group = format.group_file.map(|name| (name.to_owned(), Entity::new(kind, group)));
+    let mut files: Vec<_> = of_group.into_iter().collect();
+    for child in children.iter().filter(|child| !child.is_group) {
+        let path = join(group, &child.name);
+        let name = format!("{}{}", child.name, format.suffix);
+        if format.group_file != Some(&name)
+            && (format.role == Role::Sidecar || expresses(format, &*ctx.nodes.get(&path, Blocking::Yes)?))
+        {
+            files.push((name, Entity::new(kind, path)));
         }
-        slots.entry(entity.clone()).or_default().clone()
     }
-}
-
-/// What a name in `__formats__/` stands for.
-pub(in crate::mount::fs) fn child_of_formats(name: &str) -> Option<Entity> {
-    match name {
-        JSON => Some(Entity::new(Kind::JsonFolder, "")),
-        _ => find(name).map(|format| Entity::new(Kind::FormatFolder(format), "")),
-    }
-}
-
-/// The names in `__formats__/`.
-pub(in crate::mount::fs) fn names_of_formats() -> Vec<(String, Entity)> {
-    let names = FORMATS.iter().map(|format| format.name).chain([JSON]);
-    names.filter_map(|name| Some((name.to_owned(), child_of_formats(name)?))).collect()
+    Ok(files)
 }
 
 /// What a name in a group's folder below `__formats__/NAME/` stands for. Files win over groups of the same name.
@@ -88,19 +153,12 @@ pub(in crate::mount::fs) fn child_of_folder(
     name: &str,
     blocking: Blocking,
 ) -> FsResult<Option<Entity>> {
-    let stem = name.strip_suffix(format.suffix).filter(|stem| !stem.is_empty());
-    if group.is_empty() && ctx.nodes.root_is_array(blocking)? {
-        let is_file = stem == Some(ctx.root_name) && expresses(format, &*ctx.nodes.get("", blocking)?);
-        return Ok(is_file.then(|| Entity::new(Kind::Companion(format), "")));
-    }
-    if let Some(stem) = stem {
-        let path = join(group, stem);
-        if expresses(format, &*ctx.nodes.get(&path, blocking)?) {
-            return Ok(Some(Entity::new(Kind::Companion(format), path)));
-        }
+    let file = file_in(ctx, (format, Place::Mirror), group, name, blocking)?;
+    if file.is_some() || ctx.is_root_array(group, blocking)? {
+        return Ok(file);
     }
     let path = join(group, name);
-    let is_group = matches!(ctx.nodes.get(&path, blocking)?.node, Some(Node::Group { .. }));
+    let is_group = matches!(ctx.nodes.get(&path, blocking)?.node.as_deref(), Some(Node::Group { .. }));
     Ok(is_group.then(|| Entity::new(Kind::FormatFolder(format), path)))
 }
 
@@ -110,54 +168,65 @@ pub(in crate::mount::fs) fn names_of_folder(
     format: &'static Format,
     group: &str,
 ) -> FsResult<Vec<(String, Entity)>> {
-    if group.is_empty() && ctx.nodes.root_is_array(Blocking::Yes)? {
-        let name = format!("{}{}", ctx.root_name, format.suffix);
-        let file = child_of_folder(ctx, format, "", &name, Blocking::Yes)?;
-        return Ok(file.map(|file| (name, file)).into_iter().collect());
-    }
-    let children = ctx.nodes.children(group)?;
-    let (mut names, mut taken) = (Vec::new(), HashSet::new());
-    for child in children.iter().filter(|child| !child.is_group) {
+    let children = ctx.children(group)?;
+    let mut names = files_in(ctx, (format, Place::Mirror), group, &children)?;
+    let taken: HashSet<String> = names.iter().map(|(name, _)| name.clone()).collect();
+    for child in children.into_iter().filter(|child| child.is_group && !taken.contains(&child.name)) {
         let path = join(group, &child.name);
-        if expresses(format, &*ctx.nodes.get(&path, Blocking::Yes)?) {
-            let name = format!("{}{}", child.name, format.suffix);
-            taken.insert(name.clone());
-            names.push((name, Entity::new(Kind::Companion(format), path)));
-        }
-    }
-    for child in children.iter().filter(|child| child.is_group && !taken.contains(&child.name)) {
-        let path = join(group, &child.name);
-        names.push((child.name.clone(), Entity::new(Kind::FormatFolder(format), path)));
+        names.push((child.name, Entity::new(Kind::FormatFolder(format), path)));
     }
     Ok(names)
 }
 
 impl Companions {
-    /// The size of a companion file of an array; makes the file if needed.
-    pub(in crate::mount::fs) fn size(
+    fn slot(&self, entity: &Entity) -> Arc<Slot> {
+        let mut slots = self.slots.lock();
+        if slots.by_entity.len() >= slots.sweep_at.max(SWEEP_AT) && !slots.by_entity.contains_key(entity) {
+            // A slot that is in use is kept: there is one for each file.
+            slots.by_entity.retain(|_, slot| {
+                let is_known = |state: &CompanionState| state.node.strong_count() > 0;
+                Arc::strong_count(slot) > 1 || slot.lock().as_ref().is_some_and(is_known)
+            });
+            slots.sweep_at = 2 * slots.by_entity.len();
+        }
+        slots.by_entity.entry(entity.clone()).or_default().clone()
+    }
+
+    /// The size of a companion file; makes the file if needed. Also its owner, mode and time, if they are not those of the
+    /// node's own file.
+    pub(in crate::mount::fs) fn stat(
         &self,
         ctx: &Context<'_>,
-        format: &'static Format,
         entity: &Entity,
-        metadata: &Arc<ArrayMetadata>,
+        (format, place): (&'static Format, Place),
+        node: &Arc<Node>,
         blocking: Blocking,
-    ) -> FsResult<u64> {
+    ) -> FsResult<(Option<Info>, u64)> {
         let slot = self.slot(entity);
         let mut state = match blocking {
             Blocking::Yes => slot.lock(),
             Blocking::No => slot.try_lock().ok_or(Failure::WouldBlock)?,
         };
-        if !is_fresh(ctx, &state, metadata) {
-            if blocking == Blocking::No {
-                return Err(Failure::WouldBlock);
-            }
-            let is_same = is_unchanged(&state, metadata);
-            match &mut *state {
-                Some(state) if is_same => state.checked_at = Instant::now(),
-                state => drop(self.make(ctx, format, entity, metadata, state)),
-            }
+        let known = state.as_ref().filter(|state| state.is_fresh(ctx, node));
+        if let Some(known) = known.filter(|state| state.info.is_some() == format.info.is_some()) {
+            return Ok((known.info, known.shown_size()));
         }
-        Ok(shown_size(&state))
+        if blocking == Blocking::No {
+            return Err(Failure::WouldBlock);
+        }
+        let subject = ctx.subject(&entity.path, place, node);
+        let info = match (format.info, state.as_ref().and_then(|state| state.info_of(node))) {
+            (Some(read), None) => Some(read(&subject)?),
+            (_, info) => info,
+        };
+        match &mut *state {
+            Some(state) if state.is_fresh(ctx, node) => {}
+            Some(state) if state.unchanged(node).is_some() => state.checked_at = Instant::now(),
+            state => drop(self.make(ctx, format, &subject, node, state)),
+        }
+        let Some(state) = &mut *state else { return Ok((info, 0)) };
+        state.info = info;
+        Ok((info, state.shown_size()))
     }
 
     /// The content of a companion file for open(2). Blocks on the store.
@@ -165,28 +234,26 @@ impl Companions {
         &self,
         ctx: &Context<'_>,
         entity: &Entity,
-        format: &'static Format,
+        (format, place): (&'static Format, Place),
     ) -> FsResult<Arc<VirtualFile>> {
         let cached = ctx.nodes.current(&entity.path)?;
-        let Some(metadata) = expressed(format, &cached) else { return Err(Failure::Errno(libc::ESTALE)) };
+        let Some(node) = expressed(format, &cached) else { return Err(Failure::Errno(libc::ESTALE)) };
         let slot = self.slot(entity);
         let mut state = slot.lock();
-        let size_before = state.as_ref().map(|_| shown_size(&state));
-        let still_there = match &*state {
-            Some(CompanionState { outcome: Err(error), .. }) if is_fresh(ctx, &state, metadata) => {
-                return Err(error.clone().into());
-            }
-            Some(CompanionState { outcome: Ok(info), .. }) if is_unchanged(&state, metadata) => {
-                info.file.upgrade()
-            }
-            _ => None,
-        };
-        let file = match still_there {
+        let size_before = state.as_ref().map(CompanionState::shown_size);
+        if let Some(CompanionState { outcome: Err(error), .. }) =
+            state.as_ref().filter(|state| state.is_fresh(ctx, node))
+        {
+            return Err(error.clone().into());
+        }
+        let unchanged = state.as_ref().and_then(|state| state.unchanged(node));
+        let file = match unchanged.and_then(|made| made.file.upgrade()) {
             Some(file) => file,
-            None => self.make(ctx, format, entity, metadata, &mut state)?,
+            None => self.make(ctx, format, &ctx.subject(&entity.path, place, node), node, &mut state)?,
         };
-        // As with arrays: the kernel looks the name up again, learns the new size, and repeats the open.
-        if size_before.is_some_and(|size| size != file.size_bytes()) {
+        // As with arrays: the kernel looks the name up again, learns the new size, and repeats the open. A sidecar is read to
+        // its end, whatever its size was.
+        if format.role != Role::Sidecar && size_before.is_some_and(|size| size != file.size_bytes()) {
             return Err(Failure::Errno(libc::ESTALE));
         }
         Ok(file)
@@ -195,71 +262,45 @@ impl Companions {
     fn make(
         &self,
         ctx: &Context<'_>,
-        format: &'static Format,
-        entity: &Entity,
-        metadata: &Arc<ArrayMetadata>,
+        format: &Format,
+        subject: &Subject<'_>,
+        node: &Arc<Node>,
         state: &mut Option<CompanionState>,
     ) -> Result<Arc<VirtualFile>, Error> {
-        // Frees its memory for the new file.
-        *self.latest.lock() = None;
-        let path = &entity.path;
-        let audience: Arc<Audience> = Arc::default();
-        let cached = ctx.nodes.get(path, Blocking::Yes).map_err(|failure| failure.into_error(path))?;
-        audience.admit(ctx.permissions.readers(&cached));
-        let store = ctx.arrays.store_for(path, &audience);
-        let open_array = |path: &str| ctx.shared_array(path).map_err(|failure| failure.into_error(path));
-        let subject = Subject { engine: ctx.engine, store: &store, path, metadata, open_array: &open_array };
-        let made = (format.open)(&subject).and_then(|companion| Ok((companion.make()?, companion)));
-        let (file, outcome) = match made {
-            Ok((Made { version, file }, companion)) => {
-                let (size_bytes, file) = (file.size_bytes(), Arc::new(file));
+        let info = state.take().and_then(|state| state.info_of(node));
+        let made = (format.open)(subject).and_then(|content| match content {
+            Content::Ready(file) => Ok((Arc::new(file), None)),
+            Content::Elements(companion) => {
+                // Frees its memory for the new file.
+                *self.latest.lock() = None;
+                let Made { version, file } = companion.make()?;
+                let file = Arc::new(file);
                 if file.reserved_bytes() <= ctx.options.cache_limit_bytes / KEPT_FRACTION {
                     *self.latest.lock() = Some(file.clone());
                 }
-                let info = CompanionInfo { companion, version, size_bytes, file: Arc::downgrade(&file) };
-                (Ok(file), Ok(info))
+                let made = MadeCompanion { companion, version, file: Arc::downgrade(&file) };
+                Ok((file, Some(made)))
+            }
+        });
+        let (file, outcome) = match made {
+            Ok((file, made)) => {
+                let size_bytes = file.size_bytes();
+                (Ok(file), Ok(CompanionInfo { size_bytes, made }))
             }
             Err(error) => (Err(error.clone()), Err(error)),
         };
-        *state = match &outcome {
-            // A failure of the store is temporary.
-            Err(Error::Store { .. } | Error::TimedOut { .. }) => None,
-            _ => Some(CompanionState { metadata: metadata.clone(), checked_at: Instant::now(), outcome }),
-        };
+        // A failure of the store is temporary.
+        if !matches!(outcome, Err(Error::Store { .. } | Error::TimedOut { .. })) {
+            let (node, checked_at) = (Arc::downgrade(node), Instant::now());
+            *state = Some(CompanionState { node, checked_at, info, outcome });
+        }
         file
     }
 }
 
-/// Whether the result is of this array and was compared with the store a moment ago.
-fn is_fresh(ctx: &Context<'_>, state: &Option<CompanionState>, metadata: &Arc<ArrayMetadata>) -> bool {
-    state.as_ref().is_some_and(|state| {
-        Arc::ptr_eq(&state.metadata, metadata) && state.checked_at.elapsed() < ctx.nodes.revalidate()
-    })
-}
-
-/// Whether making the file again would give the same bytes.
-fn is_unchanged(state: &Option<CompanionState>, metadata: &Arc<ArrayMetadata>) -> bool {
-    match state {
-        Some(CompanionState { metadata: of, outcome: Ok(info), .. }) if Arc::ptr_eq(of, metadata) => {
-            info.companion.version().is_ok_and(|version| version == info.version)
-        }
-        _ => false,
-    }
-}
-
-fn shown_size(state: &Option<CompanionState>) -> u64 {
-    state.as_ref().and_then(|state| state.outcome.as_ref().ok()).map_or(0, |info| info.size_bytes)
-}
-
-/// The metadata of an array, if the format can express it.
-pub(in crate::mount::fs) fn expressed<'a>(
-    format: &Format,
-    cached: &'a CachedNode,
-) -> Option<&'a Arc<ArrayMetadata>> {
-    match &cached.node {
-        Some(Node::Array { metadata, .. }) => Some(metadata).filter(|metadata| (format.expresses)(metadata)),
-        _ => None,
-    }
+/// The node, if the format can express it.
+pub(in crate::mount::fs) fn expressed<'a>(format: &Format, cached: &'a CachedNode) -> Option<&'a Arc<Node>> {
+    cached.node.as_ref().filter(|node| (format.expresses)(node))
 }
 
 fn expresses(format: &Format, cached: &CachedNode) -> bool {

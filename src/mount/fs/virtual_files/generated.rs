@@ -1,4 +1,4 @@
-//! The content of generated files: sidecars, metrics, configuration.
+//! The content of the mount's own files: metrics, configuration, what is not stored, the last failures.
 
 use std::fmt::Write as _;
 
@@ -6,25 +6,18 @@ use serde_json::json;
 
 use crate::array::{ByteOrder, Order};
 use crate::mount::fs::FileSystem;
-use crate::mount::fs::error::FsResult;
-use crate::mount::fs::inode::{Entity, Kind};
-use crate::mount::fs::virtual_files::node_sidecar;
-use crate::mount::fs::virtual_files::sidecar_edit::is_mirrored;
+use crate::mount::fs::inode::Kind;
 use crate::mount::metrics::Metric;
 
 impl FileSystem {
-    /// The current content of a generated file.
-    pub(in crate::mount::fs) fn generate(&self, entity: &Entity) -> FsResult<Vec<u8>> {
-        match entity.kind {
-            Kind::Stats => Ok(self.metrics_text().into_bytes()),
-            Kind::Config => Ok(self.config_text().into_bytes()),
-            Kind::DirtyReport => Ok(self.unsaved_text().into_bytes()),
-            Kind::LastError => Ok(self.failures.text().into_bytes()),
-            _ => {
-                let cached = self.nodes.current(&entity.path)?;
-                let is_mirrored = is_mirrored(entity.kind);
-                Ok(node_sidecar::text(&self.context(), &entity.path, &cached, is_mirrored)?.into_bytes())
-            }
+    /// The current content of one of the mount's own files.
+    pub(in crate::mount::fs) fn own_text(&self, kind: Kind) -> Option<String> {
+        match kind {
+            Kind::Stats => Some(self.metrics_text()),
+            Kind::Config => Some(self.config_text()),
+            Kind::DirtyReport => Some(self.unsaved_text()),
+            Kind::LastError => Some(self.failures.text()),
+            _ => None,
         }
     }
 

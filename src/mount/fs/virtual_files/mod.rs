@@ -5,26 +5,25 @@
 
 pub mod companions;
 pub mod generated;
-pub mod node_sidecar;
-pub mod sidecar;
 pub mod sidecar_edit;
-pub mod snippets;
 
 use std::sync::Arc;
 
-use crate::array::Engine;
-use crate::hierarchy::OpenArrays;
+use crate::formats::{Place, Subject};
+use crate::hierarchy::{Child, Node, OpenArrays};
 use crate::mount::fs::FileSystem;
+use crate::mount::fs::error::{Blocking, FsResult};
 use crate::mount::fs::inode::InodeTable;
 use crate::mount::fs::node_cache::NodeCache;
 use crate::mount::fs::permissions::Permissions;
 use crate::mount::options::Options;
+use crate::store::Audience;
 
 /// The parts of a file system that virtual files are made from.
+#[derive(Clone, Copy)]
 pub(in crate::mount::fs) struct Context<'a> {
     options: &'a Options,
     pub(in crate::mount::fs) nodes: &'a NodeCache,
-    engine: &'a Arc<Engine>,
     pub(in crate::mount::fs) arrays: &'a OpenArrays,
     pub(in crate::mount::fs) inodes: &'a InodeTable,
     permissions: &'a Permissions,
@@ -38,11 +37,40 @@ impl FileSystem {
         Context {
             options: &self.options,
             nodes: &self.nodes,
-            engine: &self.engine,
             arrays: &self.arrays,
             inodes: &self.inodes,
             permissions: &self.permissions,
             root_name: &self.root_name,
         }
+    }
+}
+
+impl<'a> Context<'a> {
+    /// What a companion file of a node is made of.
+    pub(in crate::mount::fs) fn subject(&self, path: &'a str, place: Place, node: &'a Node) -> Subject<'a> {
+        let ctx = *self;
+        let audience: Arc<Audience> = Arc::default();
+        audience.admit(ctx.permissions.readers(Some(node)));
+        Subject {
+            arrays: ctx.arrays,
+            audience,
+            path,
+            root_name: ctx.root_name,
+            node,
+            place,
+            open_array: Box::new(move |path| {
+                ctx.shared_array(path).map_err(|failure| failure.into_error(path))
+            }),
+        }
+    }
+
+    /// Whether a path is the root, and the root an array: a folder with the files of this array alone.
+    pub(in crate::mount::fs) fn is_root_array(&self, path: &str, blocking: Blocking) -> FsResult<bool> {
+        Ok(path.is_empty() && self.nodes.get("", blocking)?.is_array())
+    }
+
+    /// What is in the folder of a group, as the store lists it now. Blocks on the store.
+    pub(in crate::mount::fs) fn children(&self, group: &str) -> FsResult<Vec<Child>> {
+        if self.is_root_array(group, Blocking::Yes)? { Ok(Vec::new()) } else { self.nodes.children(group) }
     }
 }

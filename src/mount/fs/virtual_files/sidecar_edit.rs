@@ -13,13 +13,14 @@ use serde_json::{Map, Value};
 
 use crate::array::ReplyBuffer;
 use crate::error::Error;
+use crate::formats::json::{self as sidecar, LIFTED_ATTRIBUTES};
 use crate::hierarchy::Node;
 use crate::hierarchy::attributes::{self, Edit};
 use crate::metadata::{MAX_DOCUMENT_BYTES, json, json_spans};
 use crate::mount::fs::error::{Failure, FsResult};
 use crate::mount::fs::inode::{Entity, Inode, InodeTable, Kind};
-use crate::mount::fs::virtual_files::sidecar::LIFTED_ATTRIBUTES;
-use crate::mount::fs::virtual_files::{Context, node_sidecar};
+use crate::mount::fs::node_cache::CachedNode;
+use crate::mount::fs::virtual_files::Context;
 
 /// The text of a sidecar that is being written.
 #[derive(Default)]
@@ -60,16 +61,6 @@ impl Drafts {
     }
 }
 
-/// Whether this kind of file shows attributes that can be edited.
-pub(in crate::mount::fs) fn is_sidecar(kind: Kind) -> bool {
-    matches!(kind, Kind::Sidecar | Kind::GroupSidecar | Kind::JsonSidecar | Kind::JsonGroupSidecar)
-}
-
-/// Whether this sidecar is below `__formats__/json/`.
-pub(in crate::mount::fs) fn is_mirrored(kind: Kind) -> bool {
-    matches!(kind, Kind::JsonSidecar | Kind::JsonGroupSidecar)
-}
-
 impl Drafts {
     /// Opens a sidecar for writing.
     pub(in crate::mount::fs) fn open(&self, ctx: &Context<'_>, inode: &Inode) -> FsResult<Arc<Draft>> {
@@ -78,10 +69,10 @@ impl Drafts {
         }
         let path = &inode.entity.path;
         let cached = ctx.nodes.current(path)?;
-        if let Some(Node::Broken { .. }) = cached.node {
+        if let Some(Node::Broken { .. }) = cached.node.as_deref() {
             return Err(Failure::Errno(libc::EACCES));
         }
-        let text = node_sidecar::text(ctx, path, &cached, is_mirrored(inode.entity.kind))?;
+        let text = sidecar::text(&members(ctx, &inode.entity, &cached)?);
         let mut open = self.open.lock();
         open.retain(|_, draft| draft.strong_count() > 0);
         let draft = open.get(&inode.number).and_then(Weak::upgrade).unwrap_or_default();
@@ -98,7 +89,7 @@ impl Drafts {
 
     /// The size of a sidecar that is being written.
     pub(in crate::mount::fs) fn size_bytes(&self, inodes: &InodeTable, entity: &Entity) -> Option<u64> {
-        if !is_sidecar(entity.kind) {
+        if !entity.kind.is_sidecar() {
             return None;
         }
         let draft = self.get(inodes.existing(entity)?.number)?;
@@ -175,11 +166,21 @@ impl Drafts {
 
 fn change_attributes(ctx: &Context<'_>, entity: &Entity, written: &[u8]) -> FsResult<()> {
     let cached = ctx.nodes.current(&entity.path)?;
-    let served = node_sidecar::members(ctx, &entity.path, &cached, is_mirrored(entity.kind))?;
+    let served = members(ctx, entity, &cached)?;
     if let Some(attributes) = changed_attributes(&served, written)? {
         attributes::edit(ctx.nodes.store().as_ref(), &entity.path, &Edit::Whole(attributes))?;
     }
     Ok(())
+}
+
+/// The members of a sidecar as it is served.
+fn members(ctx: &Context<'_>, entity: &Entity, cached: &CachedNode) -> FsResult<Map<String, Value>> {
+    match (entity.kind, &cached.node) {
+        (Kind::Companion(_, place), Some(node)) => {
+            Ok(sidecar::members(&ctx.subject(&entity.path, place, node)))
+        }
+        _ => Err(Failure::Errno(libc::ENOENT)),
+    }
 }
 
 impl Draft {

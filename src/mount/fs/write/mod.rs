@@ -22,7 +22,7 @@ use crate::mount::fs::inode::{Inode, Kind};
 use crate::mount::fs::open_files::ArrayFile;
 use crate::mount::fs::page_cache::direct_writes::DirectWrites;
 use crate::mount::fs::page_cache::page_drops::PageDrop;
-use crate::mount::fs::virtual_files::sidecar_edit::{Draft, is_sidecar};
+use crate::mount::fs::virtual_files::sidecar_edit::Draft;
 
 /// A write that can no longer fail, as far as can be known.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl FileSystem {
             (false, _) => Ok(false),
             (true, _) if !self.options.writable => Err(Failure::Errno(libc::EROFS)),
             (true, Kind::Array) => Ok(true),
-            (true, kind) if is_sidecar(kind) => Ok(true),
+            (true, kind) if kind.is_sidecar() => Ok(true),
             (true, _) => Err(Failure::Errno(libc::EACCES)),
         }
     }
@@ -387,9 +387,9 @@ impl FileSystem {
         if self.has_ended.load(Ordering::SeqCst) { Err(Failure::Errno(libc::ENOTCONN)) } else { Ok(()) }
     }
 
-    /// Stores chunks that were not written for `settle`. The timer calls this each second.
-    pub fn store_settled(&self, settle: Duration) {
-        self.engine.store_settled(settle);
+    /// Stores chunks that were not written for this long, as the timer does.
+    pub fn store_due(&self, writeback_delay: Duration) {
+        self.engine.store_settled(writeback_delay);
     }
 
     /// Stores everything that is dirty, durably; gives up where nothing is stored for `stall_timeout`.

@@ -4,7 +4,7 @@ use crate::array::ReplyBuffer;
 use crate::cancellation::Cancellation;
 use crate::mount::fs::FileSystem;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::mount::fs::handle::OpenFile;
+use crate::mount::fs::handle::{FileRead, OpenFile};
 use crate::mount::fs::page_cache::page_drops::PageDrop;
 use crate::mount::fs::write::{AcceptedWrite, BegunWrite};
 
@@ -95,7 +95,8 @@ impl FileSystem {
         while done < length {
             let part = u32::try_from(length - done).unwrap_or(u32::MAX).min(PART_BYTES as u32);
             let range = (from_offset + done, part);
-            let data = self.read_file(&*source, range, &mut buffer, Blocking::Yes, cancellation)?;
+            let read = FileRead { range, blocking: Blocking::Yes, cancellation };
+            let data = self.read_file(&*source, read, &mut buffer)?;
             if data.is_empty() {
                 break;
             }

@@ -9,7 +9,6 @@ use crate::mount::fs::handle::Writer;
 use crate::mount::fs::inode::{Inode, Kind};
 use crate::mount::fs::open_files::ArrayFile;
 use crate::mount::fs::page_cache::page_drops::PageDrop;
-use crate::mount::fs::virtual_files::sidecar_edit::is_sidecar;
 use crate::mount::fs::write::written_end::{WrittenEndGuard, npy_shape};
 use crate::mount::fs::{FileSystem, Stat};
 use std::sync::Arc;
@@ -51,7 +50,7 @@ impl FileSystem {
             return Err(Failure::Errno(libc::EPERM));
         }
         let Some(size_bytes) = change.size_bytes else { return Ok((found, None)) };
-        if is_sidecar(inode.entity.kind) {
+        if inode.entity.kind.is_sidecar() {
             self.drafts.resize(&inode, size_bytes, change.by_handle)?;
             return Ok((self.stat_entity(&inode.entity, Blocking::Yes)?, None));
         }

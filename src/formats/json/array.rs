@@ -1,35 +1,21 @@
-//! The sidecar: the description of an array or group as one JSON document (`"schema": "zarrfs/1"`).
+//! The sidecar of an array.
 //!
 //! It always describes the bytes as they are served, in the mount's order and byte order. For an array that
-//! cannot be served it says which part is not understood. No I/O. Uses `metadata` and the layout of `array`.
+//! cannot be served it says which part is not understood. Uses `metadata` and the layout of `array`; no I/O.
+
+use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use crate::array::{ByteOrder, Layout, Order};
-use crate::error::Error;
-use crate::metadata::{ArrayMetadata, ChunkGrid, CodecSpec, DataType, GroupMetadata, ZarrFormat};
-use crate::mount::fs::virtual_files::snippets::{self, Subject};
-
-/// Name and version of the schema.
-pub const SCHEMA: &str = "zarrfs/1";
-
-/// CF attributes that are repeated at the top level, since programs need them to interpret the raw values.
-pub(in crate::mount::fs) const LIFTED_ATTRIBUTES: [&str; 3] = ["scale_factor", "add_offset", "units"];
-
-/// The place of an array in the hierarchy and relative to its sidecar.
-#[derive(Clone, Copy, Debug)]
-pub struct SidecarLocation<'a> {
-    /// Path in the hierarchy, without the leading `/` (`""` is the root).
-    pub path: &'a str,
-    /// The name of the array's file.
-    pub name: &'a str,
-    /// The file, relative to the sidecar.
-    pub data_file: &'a str,
-}
+use super::{LIFTED_ATTRIBUTES, SidecarLocation, head, snippets};
+use crate::array::{Array, ByteOrder, Layout, Order};
+use crate::error::{Error, Result};
+use crate::formats::{self, Subject};
+use crate::metadata::{ArrayMetadata, ChunkGrid, CodecSpec, DataType, ZarrFormat};
 
 /// Whether an array can be read.
 #[derive(Clone, Copy, Debug)]
-pub enum Availability<'a> {
+enum Availability<'a> {
     /// Yes; one pass over it needs this many bytes of decoded chunks at once.
     Readable {
         /// Bytes of a slab.
@@ -44,8 +30,34 @@ pub enum Availability<'a> {
     },
 }
 
-/// The sidecar of an array.
-pub fn describe(
+/// The sidecar of an array, which may be one that cannot be served.
+pub(super) fn members(
+    subject: &Subject<'_>,
+    place: SidecarLocation<'_>,
+    metadata: &Arc<ArrayMetadata>,
+) -> Map<String, Value> {
+    let array = array_to_describe(subject, metadata);
+    let text = formats::text_form(subject.node);
+    let text_file = text.map(|format| format.file(subject.array_file()));
+    // If the text form cannot be made either, its reason is the more useful one.
+    let text_error = text.and_then(|format| (format.open)(subject).err());
+    let availability = match (&array, &text_error) {
+        (Ok(array), _) => Availability::Readable { slab_bytes: array.slab_bytes() },
+        (Err(_), Some(error)) => Availability::Unreadable { error, text_form: None },
+        (Err(error), None) => Availability::Unreadable { error, text_form: text_file.as_deref() },
+    };
+    describe(place, metadata, subject.arrays.layout(), availability)
+}
+
+/// The array that handles read, or one built for the sidecar only.
+fn array_to_describe(subject: &Subject<'_>, metadata: &Arc<ArrayMetadata>) -> Result<Arc<Array>> {
+    match subject.arrays.current(subject.path) {
+        Some(open) if Arc::ptr_eq(&open.metadata, metadata) => open.array.clone(),
+        _ => subject.arrays.build(subject.path, metadata, &Arc::default()),
+    }
+}
+
+fn describe(
     place: SidecarLocation<'_>,
     metadata: &ArrayMetadata,
     layout: Layout,
@@ -86,7 +98,8 @@ pub fn describe(
     }
     match availability {
         Availability::Readable { .. } => {
-            let subject = Subject::new(place.data_file, &metadata.data_type, &descr, &metadata.shape, layout);
+            let subject =
+                snippets::Subject::new(place.data_file, &metadata.data_type, &descr, &metadata.shape, layout);
             sidecar.insert("snippets".into(), Value::Object(snippets::all(&subject)));
         }
         Availability::Unreadable { error, text_form } => {
@@ -97,81 +110,6 @@ pub fn describe(
         }
     }
     sidecar
-}
-
-/// The sidecar of an array with a broken document: the error, and the document as it is.
-pub fn describe_broken(
-    place: SidecarLocation<'_>,
-    size_bytes: Option<u64>,
-    document: Option<&Value>,
-    error: &Error,
-) -> Map<String, Value> {
-    let mut sidecar = head(place);
-    sidecar.insert("offset".into(), json!(0));
-    sidecar.insert("nbytes".into(), json!(size_bytes));
-    let mut document = document.cloned().unwrap_or(Value::Null);
-    let attributes = document.as_object_mut().and_then(|members| members.remove("attributes"));
-    sidecar.insert("zarr".into(), document);
-    sidecar.insert("attributes".into(), attributes.unwrap_or_else(|| json!({})));
-    sidecar.insert("error".into(), json!(error.to_string()));
-    sidecar
-}
-
-/// The sidecar of a group: its attributes and their source.
-pub fn describe_group(path: &str, store: &str, metadata: &GroupMetadata) -> Map<String, Value> {
-    let mut sidecar = Map::new();
-    sidecar.insert("schema".into(), json!(SCHEMA));
-    sidecar.insert("name".into(), json!(path.rsplit('/').next().unwrap_or_default()));
-    sidecar.insert("path".into(), json!(format!("/{path}")));
-    let format = metadata.zarr_format.map(format_number);
-    let document = metadata.zarr_format.is_some().then_some(&metadata.document_key);
-    sidecar.insert("zarr".into(), json!({"zarr_format": format, "store": store, "document": document}));
-    sidecar.insert("attributes".into(), Value::Object(metadata.attributes.clone()));
-    if let Some(error) = &metadata.attributes_error {
-        sidecar.insert("attributes_error".into(), json!(error));
-    }
-    sidecar
-}
-
-/// The text of a sidecar: one line per member, so that it can be read and compared.
-pub fn text(sidecar: &Map<String, Value>) -> String {
-    let mut text = String::from("{");
-    for (index, (name, value)) in sidecar.iter().enumerate() {
-        let separator = if index == 0 { "\n " } else { ",\n " };
-        text.push_str(separator);
-        text.push_str(&format!("{}: ", Value::String(name.clone())));
-        match value {
-            Value::Object(members) if name == "snippets" => {
-                text.push('{');
-                for (index, (language, snippet)) in members.iter().enumerate() {
-                    let separator = if index == 0 { "\n  " } else { ",\n  " };
-                    text.push_str(&format!("{separator}{}: {snippet}", Value::String(language.clone())));
-                }
-                text.push('}');
-            }
-            value => text.push_str(&value.to_string()),
-        }
-    }
-    text.push_str("\n}\n");
-    text
-}
-
-fn head(place: SidecarLocation<'_>) -> Map<String, Value> {
-    let mut sidecar = Map::new();
-    sidecar.insert("schema".into(), json!(SCHEMA));
-    sidecar.insert("name".into(), json!(place.name));
-    sidecar.insert("path".into(), json!(format!("/{}", place.path)));
-    sidecar.insert("data_file".into(), json!(place.data_file));
-    sidecar
-}
-
-/// The number of the format, as documents write it.
-pub(in crate::mount::fs) fn format_number(format: ZarrFormat) -> u8 {
-    match format {
-        ZarrFormat::V1 => 1,
-        ZarrFormat::V2 => 2,
-        ZarrFormat::V3 => 3,
-    }
 }
 
 /// Zarr's name of a type that `descr` describes only by its size.
@@ -202,7 +140,7 @@ fn strides(shape: &[u64], item_size: Option<usize>, order: Order) -> Option<Vec<
 }
 
 /// The fill value in Zarr v3's JSON form; `null` if it is undefined (v2).
-pub(in crate::mount::fs) fn fill_value(metadata: &ArrayMetadata) -> Value {
+pub fn fill_value(metadata: &ArrayMetadata) -> Value {
     if metadata.fill_value.is_undefined {
         return Value::Null;
     }
@@ -241,7 +179,7 @@ fn zarr(metadata: &ArrayMetadata) -> Value {
 
 /// The shape of a chunk and of a shard (`null` without sharding); for a rectilinear grid the lengths along
 /// each axis.
-pub(in crate::mount::fs) fn chunk_and_shard_shape(metadata: &ArrayMetadata) -> (Value, Value) {
+pub fn chunk_and_shard_shape(metadata: &ArrayMetadata) -> (Value, Value) {
     let grid = match &metadata.chunk_grid {
         ChunkGrid::Regular(shape) => json!(shape),
         ChunkGrid::Rectilinear(axes) => axes.iter().map(|axis| runs(axis)).collect(),
@@ -316,6 +254,7 @@ fn order_hint(metadata: &ArrayMetadata, order: Order) -> String {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
     use super::*;
+    use crate::formats::json::text;
     use crate::metadata::{Document, parse_v2_array, parse_v3};
 
     const PLACE: SidecarLocation<'_> = SidecarLocation { path: "g/t", name: "t", data_file: "t" };
@@ -448,11 +387,6 @@ mod tests {
         let unserved = unserved(None);
         assert_eq!(unserved["error"], "g/t/zarr.json: not supported: codec \"squeeze\"");
         assert!(["snippets", "scan", "text_form"].iter().all(|name| !unserved.contains_key(*name)));
-        let document = json!({"shape": [2], "attributes": {"a": 1}});
-        let broken = describe_broken(PLACE, Some(8), Some(&document), &error);
-        assert_eq!(broken["attributes"], json!({"a": 1}));
-        assert_eq!(broken["zarr"], json!({"shape": [2]}));
-        assert_eq!(describe_broken(PLACE, None, None, &error)["nbytes"], Value::Null);
     }
 
     #[test]
