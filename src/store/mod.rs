@@ -7,7 +7,7 @@
 //!
 //! A **remote** store ([`Store::is_remote`]) answers each request after a round trip, and many at a time: it overrides
 //! [`Store::get_many`], [`Store::head_many`] and [`Object::read_ranges`], and callers ask in one batch for all that they may need.
-//! It has no folders and no owners: [`Posix::of_object`] says what is shown instead. `remote/` (the feature `remote`, off by default)
+//! It has no folders and no owners: [`Posix::of_object`] says what is shown instead. `remote/` (the feature `remote`, on by default)
 //! reads S3, Google Cloud Storage, Azure Blob Storage and web servers; it does not write yet, and transfers nothing ahead of its readers.
 //!
 //! Invariants: `None` means that the object is missing, and nothing else does (every other failure
@@ -23,6 +23,7 @@ mod open;
 mod readers;
 #[cfg(feature = "remote")]
 mod remote;
+mod remote_options;
 mod version;
 mod writer;
 mod zip;
@@ -41,10 +42,11 @@ pub use directory::{DirectoryStore, is_temporary_name};
 pub use info::{FileId, Info, Posix};
 pub use key::{is_key, join};
 pub use memory::MemoryStore;
-pub use open::{local_path, open, open_for_others};
+pub use open::{StoreOptions, local_path, open, open_with};
 pub use readers::{Audience, Readers};
 #[cfg(feature = "remote")]
-pub use remote::{RemoteOptions, RemoteStore};
+pub use remote::RemoteStore;
+pub use remote_options::{RemoteOptions, is_remote, without_secrets};
 pub use version::ObjectVersion;
 pub use writer::{ObjectPart, Precondition, PutOptions, Writer};
 pub use zip::ZipStore;

@@ -6,9 +6,11 @@
 //! Invariants: no HEAD precedes a GET; a 404 means that an object is missing, and nothing else does (403 does if the user
 //! says so); all bytes read through one [`Object`] are of one version, which each request names by its ETag.
 
+mod aws_profile;
+mod client;
 mod failure;
 mod location;
-mod options;
+mod refusal;
 #[cfg(test)]
 mod tests;
 mod transfer;
@@ -27,11 +29,11 @@ use object_store::{GetOptions, ObjectMeta};
 use self::failure::{Failure, Reply};
 use self::transfer::{Fetched, Wanted, fetch_unless};
 use self::transfers::Transfers;
+use super::remote_options::RemoteOptions;
 use super::{Content, Entry, GetReply, GetRequest, Info, Object, ObjectVersion, StatFs, Store, check_key};
 use crate::error::{Error, Result};
 
 use self::location::{Location, Service};
-pub use self::options::{RemoteOptions, is_remote};
 
 /// The most requests at one time, unless an option says otherwise.
 pub const DEFAULT_CONNECTIONS: usize = 64;
@@ -81,7 +83,7 @@ impl Shared {
     fn is_missing(&self, failure: &Failure) -> bool {
         match failure {
             Failure::Missing => true,
-            Failure::Other(io::ErrorKind::PermissionDenied, _) => self.is_forbidden_missing,
+            Failure::Forbidden(_) => self.is_forbidden_missing,
             _ => false,
         }
     }
@@ -127,7 +129,8 @@ impl Shared {
 
     /// Whether a service that cannot list said so; the user is told once.
     fn is_without_listing(&self, failure: &Failure) -> bool {
-        if self.service != Service::Http || !matches!(failure, Failure::NotSupported(_) | Failure::Other(..))
+        if self.service != Service::Http
+            || !matches!(failure, Failure::NotSupported(_) | Failure::Forbidden(_) | Failure::Other(..))
         {
             return false;
         }
