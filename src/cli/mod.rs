@@ -155,8 +155,12 @@ fn parse(arguments: &[OsString]) -> Outcome<Option<CommandLine>> {
     }
 }
 
-/// clap's error as one sentence.
+/// clap's error as one sentence, without what URLs in it may hold of secrets.
 fn sentence(error: &clap::Error) -> String {
+    zarrfs::store::without_secrets(&plain_sentence(error))
+}
+
+fn plain_sentence(error: &clap::Error) -> String {
     let context = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
         Some(ContextValue::Strings(texts)) => texts.first().cloned(),

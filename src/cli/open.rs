@@ -6,9 +6,10 @@ use zarrfs::error::{Error, Result};
 use zarrfs::hierarchy::{DOCUMENT_NAMES, Node, Tree};
 use zarrfs::metadata::ArrayMetadata;
 use zarrfs::nearest::nearest;
-use zarrfs::store::Store;
+use zarrfs::store::{Store, StoreOptions};
 
 use super::exit::{Exit, Outcome};
+use super::options::StoreArguments;
 
 /// How many folders are searched for a first trace of Zarr before a store is accepted without one.
 const MAX_FOLDERS_SEARCHED: usize = 10_000;
@@ -16,18 +17,25 @@ const MAX_FOLDERS_SEARCHED: usize = 10_000;
 const MAX_NAMES_SHOWN: usize = 12;
 
 /// Opens a store; a folder without any Zarr in it is an error.
-pub fn zarr_store(location: &str, follow_symlinks: bool) -> Result<Arc<dyn Store>> {
-    with_zarr(zarrfs::store::open(location, follow_symlinks)?)
+pub fn zarr_store(location: &str, options: &StoreOptions) -> Result<Arc<dyn Store>> {
+    with_zarr(zarrfs::store::open_with(location, options)?)
 }
 
-/// As [`zarr_store`], for a mount that others may enter.
-pub fn zarr_store_for_others(location: &str, follow_symlinks: bool) -> Result<Arc<dyn Store>> {
-    with_zarr(zarrfs::store::open_for_others(location, follow_symlinks)?)
+/// Opens the store of a command that reads one.
+pub fn store(arguments: &StoreArguments) -> Outcome<Arc<dyn Store>> {
+    Ok(zarr_store(&arguments.store, &arguments.access.options(&arguments.store)?)?)
 }
 
 fn with_zarr(store: Arc<dyn Store>) -> Result<Arc<dyn Store>> {
     let mut not_entered: Option<Error> = None;
     for (folders, visit) in Tree::new(store.clone()).walk("", usize::MAX).enumerate() {
+        if let Ok(Node::Broken { error: error @ Error::Store { .. }, .. }) | Err(error) = &visit.node
+            && store.is_remote()
+            && visit.path.is_empty()
+        {
+            // A service that cannot be reached says nothing of what is there.
+            return Err(Error::Usage(format!("{}: {error}", store.describe())));
+        }
         let is_trace = match visit.node {
             Ok(Node::Group { metadata, .. }) => metadata.zarr_format.is_some(),
             Ok(Node::Array { .. }) => true,

@@ -2,14 +2,19 @@
 //! help, the man page, the completions and README's table. Uses `array` and `mount` for the types of the values.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
+use super::exit::{Exit, Outcome};
 use super::{memory, size};
 use zarrfs::array::{ByteOrder, Layout, Order};
+use zarrfs::store::{RemoteOptions, StoreOptions};
 
 /// The cache size where the machine's memory is unknown.
 const CACHE_BYTES_WHERE_MEMORY_IS_UNKNOWN: u64 = 1 << 30;
+/// The most requests at one time.
+const MAX_CONNECTIONS: u64 = 1024;
 /// The most decoding threads.
 const MAX_THREADS: u64 = 1024;
 
@@ -34,7 +39,7 @@ impl Switch {
 /// Where the store is.
 #[derive(Args, Clone, Debug)]
 pub struct StoreArguments {
-    /// The store: a folder, a file: URL or a zip file
+    /// The store: a folder, a zip file, or a URL (s3:, gs:, az:, http:, https:, file:)
     #[arg(value_name = "STORE")]
     pub store: String,
 
@@ -48,6 +53,108 @@ pub struct AccessArguments {
     /// Follow symbolic links that lead out of the store; without it they are errors
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_value = "off", default_missing_value = "on", hide_possible_values = true)]
     pub follow_symlinks: Switch,
+
+    #[command(flatten)]
+    pub remote: RemoteArguments,
+}
+
+impl AccessArguments {
+    /// The options for the store at `location`; a secret in them, or in the location, is refused.
+    pub fn options(&self, location: &str) -> Outcome<StoreOptions> {
+        let follow_symlinks = self.follow_symlinks.is_on();
+        let remote = self.remote.options()?;
+        remote.check(location).map_err(|error| Exit::Usage(error.to_string()))?;
+        Ok(StoreOptions { follow_symlinks, for_others: false, remote })
+    }
+}
+
+/// How the service of a remote store is reached.
+#[derive(Args, Clone, Debug)]
+pub struct RemoteArguments {
+    /// Object stores: the URL of a service that is not the provider's own
+    #[arg(long, value_name = "URL")]
+    pub endpoint_url: Option<String>,
+
+    /// Object stores: the region of an S3 bucket [default: of the environment or the profile, else us-east-1]
+    #[arg(long, value_name = "REGION")]
+    pub region: Option<String>,
+
+    /// Object stores: the profile in ~/.aws/config and ~/.aws/credentials [default: of AWS_PROFILE, else default]
+    #[arg(long, value_name = "NAME")]
+    pub profile: Option<String>,
+
+    /// Object stores: do not sign requests, for public buckets
+    #[arg(long)]
+    pub no_sign_request: bool,
+
+    /// Object stores: agree to pay for requests to an S3 bucket whose owner does not
+    #[arg(long)]
+    pub requester_pays: bool,
+
+    /// Object stores: an option of the Rust library object_store by its name, but no secret; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub store_option: Vec<String>,
+
+    /// Object stores: the status that says that an object is missing; 403 also, where the caller may not list
+    #[arg(long, value_name = "403|404", default_value = "404", hide_possible_values = true)]
+    pub missing_status: MissingStatus,
+
+    /// Object stores: the most requests at one time
+    #[arg(long, value_name = "N", default_value = "64", value_parser = clap::value_parser!(u64).range(1..=MAX_CONNECTIONS))]
+    pub max_connections: u64,
+
+    /// Seconds until a request that the store does not answer fails with EIO
+    #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = deadline)]
+    pub request_deadline: Duration,
+}
+
+/// `missing-status`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum MissingStatus {
+    /// Forbidden is missing, too.
+    #[value(name = "403")]
+    Forbidden,
+    /// Not found.
+    #[value(name = "404")]
+    NotFound,
+}
+
+impl RemoteArguments {
+    fn options(&self) -> Outcome<RemoteOptions> {
+        let pair = |option: &String| match option.split_once('=') {
+            Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+            // The whole may be a secret.
+            _ => Err(Exit::Usage("--store-option: write KEY=VALUE".to_owned())),
+        };
+        Ok(RemoteOptions {
+            endpoint_url: self.endpoint_url.clone(),
+            region: self.region.clone(),
+            profile: self.profile.clone(),
+            no_sign_request: self.no_sign_request,
+            requester_pays: self.requester_pays,
+            store_options: self.store_option.iter().map(pair).collect::<Outcome<_>>()?,
+            is_forbidden_missing: self.missing_status == MissingStatus::Forbidden,
+            max_connections: Some(self.max_connections as usize),
+            request_deadline: Some(self.request_deadline),
+            memory_bytes: None,
+        })
+    }
+}
+
+/// Seconds, fractions allowed.
+pub fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if seconds.is_finite() && seconds >= 0.0 => Ok(seconds),
+        _ => Err(format!("'{text}' is not a number of seconds")),
+    }
+}
+
+/// A time limit: a tenth of a second to a day.
+pub fn deadline(text: &str) -> Result<Duration, String> {
+    match seconds(text) {
+        Ok(seconds) if (0.1..=86_400.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err(format!("'{text}' is not a number of seconds from 0.1 to 86400")),
+    }
 }
 
 /// Byte order of the served file.
@@ -149,4 +256,21 @@ pub struct LogArguments {
     /// Append messages to this file, terminal or pipe (no link) instead of writing them to standard error
     #[arg(long, value_name = "FILE")]
     pub log_file: Option<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_are_read() {
+        assert_eq!(seconds("0.5"), Ok(0.5));
+        for text in ["-1", "inf", "nan", "soon"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+        assert_eq!(deadline("2.5"), Ok(Duration::from_millis(2500)));
+        for text in ["0", "1e300", "soon"] {
+            assert!(deadline(text).is_err(), "{text}");
+        }
+    }
 }

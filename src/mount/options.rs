@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::array::Layout;
+use crate::store::RemoteOptions;
 
 /// `allow-other`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,6 +67,8 @@ pub struct Options {
     pub kernel_words: Vec<String>,
     /// The log file. The command line opens it; it is here so that a log file inside the store is refused.
     pub log_file: Option<PathBuf>,
+    /// How the service of a remote store is reached; `None` for another store.
+    pub remote: Option<RemoteOptions>,
     /// A request fails with EIO when the store has not replied by then.
     pub request_deadline: Duration,
     /// Grace period after SIGTERM; also how long write-back may make no progress before it gives up.
@@ -99,6 +102,7 @@ impl Options {
             direct_io: false,
             kernel_words: Vec::new(),
             log_file: None,
+            remote: None,
             request_deadline: Duration::from_secs(120),
             stop_deadline: Duration::from_secs(30),
         }

@@ -7,8 +7,9 @@
 //!
 //! A **remote** store ([`Store::is_remote`]) answers each request after a round trip, and many at a time: it overrides
 //! [`Store::get_many`], [`Store::head_many`] and [`Object::read_ranges`], and callers ask in one batch for all that they may need.
-//! It has no folders and no owners: [`Posix::of_object`] says what is shown instead. `remote/` (the feature `remote`, off by default)
-//! reads and writes S3, Google Cloud Storage and Azure Blob Storage, and reads web servers; it transfers nothing ahead of its readers.
+//! It has no folders and no owners: [`Posix::of_object`] says what is shown instead. `remote/` (the feature `remote`, on by default)
+//! reads and writes S3, Google Cloud Storage and Azure Blob Storage, and reads web servers. It transfers bytes ahead of their readers
+//! ([`Store::will_need`]).
 //!
 //! Invariants: `None` means that the object is missing, and nothing else does (every other failure
 //! is an error); every read is bounded by the caller; all ranges read from one [`Object`] come from
@@ -24,6 +25,7 @@ mod open;
 mod readers;
 #[cfg(feature = "remote")]
 mod remote;
+mod remote_options;
 mod version;
 mod writer;
 mod zip;
@@ -43,10 +45,11 @@ pub use directory::{DirectoryStore, is_temporary_name};
 pub use info::{FileId, Info, Posix};
 pub use key::{is_key, join};
 pub use memory::MemoryStore;
-pub use open::{local_path, open, open_for_others};
+pub use open::{StoreOptions, local_path, open, open_with};
 pub use readers::{Audience, Readers};
 #[cfg(feature = "remote")]
-pub use remote::{RemoteOptions, RemoteStore};
+pub use remote::RemoteStore;
+pub use remote_options::{RemoteOptions, is_remote, without_secrets};
 pub use version::ObjectVersion;
 pub use writer::{ObjectPart, Precondition, PutOptions, Writer};
 pub use zip::ZipStore;

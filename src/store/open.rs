@@ -1,4 +1,6 @@
 //! Opens the store that a user names (STORE on the command line). Uses the stores in this folder and `nearest`.
+//!
+//! Without the feature `remote`, URLs of services are refused with the name of the feature.
 
 use std::fs::File;
 use std::io;
@@ -6,33 +8,41 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::remote_options::{RemoteOptions, is_remote, without_secrets};
 use super::{DirectoryStore, Store, ZipStore};
 use crate::error::{Error, Result};
 use crate::nearest::nearest;
 
-/// Schemes of stores that this program cannot read yet.
-const REMOTE_SCHEMES: [&str; 10] = ["s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "http", "https", "ftp"];
+/// Schemes that are a mistake without their `//`.
+const SCHEMES: [&str; 10] = ["s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "http", "https", "ftp"];
 /// The documents of Zarr v3 and v2.
 const DOCUMENTS: [&str; 5] = ["zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"];
 /// How many names of a folder are compared with a misspelt name.
 const MAX_NAMES_COMPARED: usize = 10_000;
 
-/// The store at `location`: a folder, a zip archive, or a `file:` URL of either. With `follow_symlinks`, links in a
-/// folder may lead out of it. Every failure is [`Error::Usage`], one sentence that says what to do.
+/// How a store is opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreOptions {
+    /// Links in a folder may lead out of it.
+    pub follow_symlinks: bool,
+    /// The program serves other users than its own: links give them no access that they do not have.
+    pub for_others: bool,
+    /// How the service of a remote store is reached.
+    pub remote: RemoteOptions,
+}
+
+/// The store at `location`: a folder, a zip archive, a `file:` URL of either, or the URL of a remote store. With
+/// `follow_symlinks`, links in a folder may lead out of it. Every failure is [`Error::Usage`], one sentence that says what to do.
 pub fn open(location: &str, follow_symlinks: bool) -> Result<Arc<dyn Store>> {
-    open_folder_or_zip(location, follow_symlinks, false)
+    open_with(location, &StoreOptions { follow_symlinks, ..StoreOptions::default() })
 }
 
-/// As [`open`], for a program that serves other users than its own: links give them no access that they do not have.
-pub fn open_for_others(location: &str, follow_symlinks: bool) -> Result<Arc<dyn Store>> {
-    open_folder_or_zip(location, follow_symlinks, true)
-}
-
-fn open_folder_or_zip(location: &str, follow_symlinks: bool, for_others: bool) -> Result<Arc<dyn Store>> {
+/// As [`open`], with all options.
+pub fn open_with(location: &str, options: &StoreOptions) -> Result<Arc<dyn Store>> {
+    options.remote.check(location)?;
     #[cfg(feature = "remote")]
-    if super::remote::is_remote(location) {
-        let options = super::RemoteOptions::default();
-        return Ok(Arc::new(super::RemoteStore::open(location, &options)?));
+    if is_remote(location) {
+        return Ok(Arc::new(super::RemoteStore::open(location, &options.remote)?));
     }
     let path = local_path(location)?;
     let metadata = match std::fs::metadata(&path) {
@@ -41,8 +51,8 @@ fn open_folder_or_zip(location: &str, follow_symlinks: bool, for_others: bool) -
     };
     let refused = |error: io::Error| Error::Usage(format!("{}: cannot be opened: {error}", path.display()));
     if metadata.is_dir() {
-        let store = DirectoryStore::open(&path, follow_symlinks).map_err(refused)?;
-        return Ok(Arc::new(if for_others { store.guarded() } else { store }));
+        let store = DirectoryStore::open(&path, options.follow_symlinks).map_err(refused)?;
+        return Ok(Arc::new(if options.for_others { store.guarded() } else { store }));
     }
     if !metadata.is_file() {
         let kind = if metadata.file_type().is_fifo() { "a FIFO" } else { "not a regular file" };
@@ -71,9 +81,19 @@ pub fn local_path(location: &str) -> Result<PathBuf> {
         let path = rest.trim_start_matches("//");
         return Err(Error::Usage(format!("{location}: name a zip archive by its path: {path}")));
     }
-    if is_url || (REMOTE_SCHEMES.contains(&scheme.as_str()) && !Path::new(location).exists()) {
+    if is_remote(location) {
         return Err(Error::Usage(format!(
-            "{location}: {scheme}: stores are not supported yet; copy it to a folder, or mount it with the tool of that service, and name the folder"
+            "{}: this build cannot read {scheme}: stores: it was made without the cargo feature 'remote'",
+            without_secrets(location)
+        )));
+    }
+    if SCHEMES.contains(&scheme.as_str()) && !is_url && !Path::new(location).exists() {
+        return Err(Error::Usage(format!("{location}: a URL is written {scheme}://…")));
+    }
+    if is_url {
+        return Err(Error::Usage(format!(
+            "{}: {scheme}: stores are not supported; s3:, gs:, az:, http: and https: are, and folders and zip archives",
+            without_secrets(location)
         )));
     }
     Ok(PathBuf::from(location))
@@ -199,11 +219,16 @@ mod tests {
 
     #[test]
     fn other_schemes_say_so() {
-        let remote = ["s3://bucket/x", "gs://b/x", "https://host/x.zarr"];
-        let remote = if cfg!(feature = "remote") { &[] } else { remote.as_slice() };
-        for location in remote.iter().chain(&["az:b/x", "ipfs://x", "s3:b"]) {
-            assert!(sentence(location).contains("not supported yet"), "{location}");
+        for location in ["ipfs://x", "ftp://host/x"] {
+            assert!(sentence(location).contains("not supported"), "{location}");
         }
+        for location in ["az:b/x", "s3:b"] {
+            assert!(sentence(location).contains("a URL is written"), "{location}");
+        }
+        if cfg!(not(feature = "remote")) {
+            assert!(sentence("s3://bucket/x").contains("without the cargo feature 'remote'"));
+        }
+        assert!(!sentence("http://ann:hunter2@host/x").contains("hunter2"));
         assert!(sentence("no:such").contains("no such folder"));
         assert_eq!(sentence("zip://a/x.zip"), "zip://a/x.zip: name a zip archive by its path: a/x.zip");
         assert_eq!(sentence("zip:///a/x.zip"), "zip:///a/x.zip: name a zip archive by its path: /a/x.zip");

@@ -484,7 +484,7 @@ fn where_a_mount_cannot_be_is_one_sentence_and_exit_code_1() {
         (vec![store, &free, "--log-file", "/nonexistent/log"], "cannot write the log file /nonexistent/log"),
         (vec![&path("nothing"), &free], "not a Zarr store"),
         (vec![&path("missing"), &free], "no such folder or zip archive"),
-        (vec!["s3://bucket/store", &free], "not supported yet"),
+        (vec!["ftp://host/store", &free], "not supported"),
     ] {
         let (code, stdout, stderr) = outcome(&run(&[vec!["mount"], arguments.clone()].concat()));
         assert_eq!((code, stdout.as_str()), (1, ""), "{arguments:?}: {stderr}");

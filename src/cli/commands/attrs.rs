@@ -35,7 +35,7 @@ impl Arguments {
     pub fn run(self) -> Outcome {
         log::start(&self.log)?;
         let changes: Vec<_> = self.changes.iter().map(|change| read(change)).collect::<Outcome<_>>()?;
-        let store = open::zarr_store(&self.store.store, self.store.access.follow_symlinks.is_on())?;
+        let store = open::store(&self.store)?;
         let path = open::path(&self.node);
         let tree = Tree::new(store.clone());
         match tree.node(&path)? {

@@ -39,7 +39,7 @@ impl Arguments {
     /// Writes them. If the reader closes its end early, the command ends quietly.
     pub fn run(self) -> Outcome {
         log::start(&self.log)?;
-        let store = open::zarr_store(&self.store.store, self.store.access.follow_symlinks.is_on())?;
+        let store = open::store(&self.store)?;
         let path = open::path(&self.array);
         let metadata = open::array(&Tree::new(store.clone()), &path)?;
         let options = EngineOptions::new(self.engine.cache_limit_bytes(), self.engine.threads.number());

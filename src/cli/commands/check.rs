@@ -48,7 +48,7 @@ impl Arguments {
     /// Checks.
     pub fn run(self) -> Outcome {
         log::start(&self.log)?;
-        let store = open::zarr_store(&self.store.store, self.store.access.follow_symlinks.is_on())?;
+        let store = open::store(&self.store)?;
         let engine = Engine::new(0, 1);
         let mut roots: Vec<String> = self.arrays.iter().map(|name| open::path(name)).collect();
         let tree = Tree::new(store.clone());

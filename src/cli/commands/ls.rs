@@ -35,7 +35,7 @@ impl Arguments {
     /// Lists.
     pub fn run(self) -> Outcome {
         log::start(&self.log)?;
-        let store = open::zarr_store(&self.store.store, self.store.access.follow_symlinks.is_on())?;
+        let store = open::store(&self.store)?;
         let engine = Engine::new(0, 1);
         let hierarchy = Tree::new(store.clone());
         let nodes = hierarchy.walk("", usize::MAX);

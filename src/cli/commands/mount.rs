@@ -10,17 +10,26 @@ use zarrfs::array::{Array, Engine, Layout};
 use zarrfs::hierarchy::{Node, Tree};
 use zarrfs::mount::daemon::{session, syslog};
 use zarrfs::mount::options::{AllowOther, Options};
-use zarrfs::store::{Store, local_path};
+use zarrfs::store::{Store, StoreOptions, is_remote, local_path};
 
 use crate::cli::exit::{Exit, Outcome};
 use crate::cli::log::{Log, absolute};
 use crate::cli::mount_options::MountOptions;
-use crate::cli::options::{AccessArguments, EngineArguments, LayoutArguments, LogArguments, Switch};
+use crate::cli::options::{
+    AccessArguments, EngineArguments, LayoutArguments, LogArguments, Switch, deadline, seconds,
+};
 use crate::cli::{open, output, size};
 
+/// What of the cache's memory a remote store may use for transfers: this fraction, and at most so many bytes.
+const TRANSFERS_PART_OF_CACHE: u64 = 4;
+const MAX_TRANSFERS_BYTES: u64 = 512 << 20;
 /// The time and the number of nodes for finding arrays that the cache is too small for.
 const SLAB_SEARCH_TIME: Duration = Duration::from_millis(300);
 const SLAB_SEARCH_NODES: usize = 1000;
+
+/// Seconds until metadata is checked again: of a folder, and of a store that is far away.
+const REVALIDATE_SECONDS: f64 = 1.0;
+const REMOTE_REVALIDATE_SECONDS: f64 = 60.0;
 
 /// The most session threads: they reply from memory only, and more would wait for each other.
 const MAX_SESSION_THREADS: u64 = 64;
@@ -42,7 +51,7 @@ pub enum AllowOtherChoice {
 /// mount(8) and fstab(5) are understood. zarrfs umount ends the mount.
 #[derive(Args, Clone, Debug)]
 pub struct Arguments {
-    /// The store: a folder, a file: URL or a zip file
+    /// The store: a folder, a zip file, or a URL (s3:, gs:, az:, http:, https:, file:)
     #[arg(value_name = "STORE")]
     pub store: String,
 
@@ -76,9 +85,9 @@ pub struct Arguments {
     #[arg(long, value_name = "auto|on|off", num_args = 0..=1, require_equals = true, default_value = "auto", default_missing_value = "on", hide_possible_values = true)]
     pub allow_other: AllowOtherChoice,
 
-    /// Seconds until metadata is checked again for changes by other programs
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
-    pub revalidate: f64,
+    /// Seconds until metadata is checked again for changes by other programs [default: 1, and 60 for object stores]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub revalidate: Option<f64>,
 
     #[command(flatten)]
     pub access: AccessArguments,
@@ -98,10 +107,6 @@ pub struct Arguments {
     /// Dirty bytes above which writers wait [default: a quarter of cache-size]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub dirty_limit: Option<u64>,
-
-    /// Seconds until a request that the store does not answer fails with EIO
-    #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = deadline)]
-    pub request_deadline: Duration,
 
     /// Grace period after SIGTERM; also how long write-back may make no progress before it gives up
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = deadline)]
@@ -128,22 +133,6 @@ pub enum TruncateChoice {
     Zero,
 }
 
-/// Seconds, fractions allowed.
-fn seconds(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if seconds.is_finite() && seconds >= 0.0 => Ok(seconds),
-        _ => Err(format!("'{text}' is not a number of seconds")),
-    }
-}
-
-/// A time limit: a tenth of a second to a day.
-fn deadline(text: &str) -> Result<Duration, String> {
-    match seconds(text) {
-        Ok(seconds) if (0.1..=86_400.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err(format!("'{text}' is not a number of seconds from 0.1 to 86400")),
-    }
-}
-
 impl Arguments {
     /// Mounts. `words` are the `-o` options that are not long flags; `helper` is set when mount(8) called.
     pub fn run(self, words: MountOptions, helper: bool) -> Outcome {
@@ -156,14 +145,18 @@ impl Arguments {
             output::note(format_args!("zarrfs: note: ignoring the unknown option '{word}'"));
         }
         let log = Log::new(&self.log)?;
-        let options = self.options(&words, &log);
-        let follow_symlinks = self.access.follow_symlinks.is_on();
+        let mut of_store = self.access.options(&self.store)?;
+        let mut options = self.options(&words, &log);
+        let of_cache = options.cache_limit_bytes / TRANSFERS_PART_OF_CACHE;
+        of_store.remote.memory_bytes = Some(of_cache.min(MAX_TRANSFERS_BYTES));
+        options.remote = is_remote(&self.store).then(|| of_store.remote.clone());
         if self.fake {
-            open::zarr_store(&self.store, follow_symlinks)?;
+            open::zarr_store(&self.store, &of_store)?;
             return Ok(());
         }
         let location = self.store.clone();
         let foreground = self.foreground;
+        let of_daemon = of_store.clone();
         let is_unheard = !foreground && log.needs_system_log() && !syslog::is_heard();
         let (cache_limit_bytes, layout) = (options.cache_limit_bytes, options.layout);
         let is_writable = options.writable;
@@ -171,20 +164,18 @@ impl Arguments {
         session::run(options, foreground, move |for_others| {
             // A daemon's standard error is the system log.
             log.start()?;
-            let store = match for_others {
-                true => open::zarr_store_for_others(&location, follow_symlinks)?,
-                false => open::zarr_store(&location, follow_symlinks)?,
-            };
-            if foreground {
-                warn_of_slabs(&store, cache_limit_bytes, layout);
-                warn_of_other_writers(store.as_ref(), is_writable);
+            let store = open::zarr_store(&location, &StoreOptions { for_others, ..of_daemon })?;
+            match (foreground, store.is_remote()) {
+                (true, true) => warn_of_other_writers(&location, is_writable),
+                (true, false) => warn_of_slabs(&store, cache_limit_bytes, layout),
+                (false, _) => {}
             }
             Ok(store)
         })?;
-        if !foreground {
-            let store = zarrfs::store::open(&self.store, follow_symlinks)?;
-            warn_of_slabs(&store, cache_limit_bytes, layout);
-            warn_of_other_writers(store.as_ref(), is_writable);
+        if !foreground && is_remote(&self.store) {
+            warn_of_other_writers(&self.store, is_writable);
+        } else if !foreground {
+            warn_of_slabs(&zarrfs::store::open_with(&self.store, &of_store)?, cache_limit_bytes, layout);
         }
         if is_unheard {
             output::note(format_args!(
@@ -215,9 +206,10 @@ impl Arguments {
         }
         options.prefetch = self.prefetch.is_on();
         options.layout = self.layout.layout();
-        options.revalidate_seconds = self.revalidate;
+        let default = if is_remote(&self.store) { REMOTE_REVALIDATE_SECONDS } else { REVALIDATE_SECONDS };
+        options.revalidate_seconds = self.revalidate.unwrap_or(default);
         options.direct_io = self.direct_io.is_on();
-        options.request_deadline = self.request_deadline;
+        options.request_deadline = self.access.remote.request_deadline;
         options.stop_deadline = self.stop_deadline;
         options.kernel_words.clone_from(&words.kernel);
         options.log_file = log.file().map(Path::to_owned);
@@ -260,12 +252,11 @@ fn warn_of_slabs(store: &Arc<dyn Store>, cache_limit_bytes: u64, layout: Layout)
 }
 
 /// Warns where nothing locks the store against other writers.
-fn warn_of_other_writers(store: &dyn Store, is_writable: bool) {
-    if is_writable && store.is_remote() && store.writer().is_some() {
+fn warn_of_other_writers(location: &str, is_writable: bool) {
+    let is_web = ["http://", "https://"].iter().any(|scheme| location.starts_with(scheme));
+    if is_writable && !is_web {
         output::note(format_args!(
-            "zarrfs: warning: {} has no locks: other mounts and programs can write its arrays at the same time. Their changes \
-             are merged byte by byte, and of bytes that several write the last stay",
-            store.describe(),
+            "zarrfs: warning: {location} has no locks: other mounts and programs can write its arrays at the same time. Their              changes are merged byte by byte, and of bytes that several write the last stay"
         ));
     }
 }
@@ -333,17 +324,5 @@ mod tests {
         let line = from_helper(line.iter().map(OsString::from).collect()).unwrap();
         let expected = ["zarrfs", "mount", "-o", "rw,cache-size=1G", "--sloppy", "--", "/data/a", "/mnt"];
         assert_eq!(line, expected);
-    }
-
-    #[test]
-    fn seconds_are_read() {
-        assert_eq!(seconds("0.5"), Ok(0.5));
-        for text in ["-1", "inf", "nan", "soon"] {
-            assert!(seconds(text).is_err(), "{text}");
-        }
-        assert_eq!(deadline("2.5"), Ok(Duration::from_millis(2500)));
-        for text in ["0", "1e300", "soon"] {
-            assert!(deadline(text).is_err(), "{text}");
-        }
     }
 }

@@ -133,7 +133,8 @@ impl FileSystem {
     /// A file system over an open store. Reads nothing yet.
     pub fn new(options: Arc<Options>, store: Arc<dyn Store>) -> Self {
         let engine = Engine::with_options(EngineOptions {
-            cache_limit_bytes: options.cache_limit_bytes,
+            // What a remote store transfers ahead of its readers is a part of the cache's memory.
+            cache_limit_bytes: options.cache_limit_bytes.saturating_sub(store.transfer_limit_bytes()),
             threads: options.threads,
             dirty_limit_bytes: options.dirty_limit_bytes,
             writeback_delay: options.writeback_delay,

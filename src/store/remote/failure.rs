@@ -1,10 +1,12 @@
-//! What a service's failures mean. Uses `object_store` and `error`.
+//! What a failure means for the kernel. Uses `object_store`, `error` and the sentences of `refusal`.
 //!
 //! 404 means that an object is missing, and nothing else does, unless the user says that 403 does, too. Everything else is an
 //! error of the store with the kind that the kernel's number follows from.
 
 use std::io;
 
+use super::client::causes;
+use super::refusal::Refusal;
 use crate::error::Error;
 
 /// What became of a request.
@@ -19,6 +21,8 @@ pub(super) enum Failure {
     Changed,
     /// The range begins after the object's end.
     OutOfRange,
+    /// The caller may not read the object, or may not know whether it is there.
+    Forbidden(String),
     /// The service does not know this kind of request.
     NotSupported(String),
     /// Anything else.
@@ -28,6 +32,15 @@ pub(super) enum Failure {
 impl From<object_store::Error> for Failure {
     fn from(error: object_store::Error) -> Self {
         use object_store::Error as Remote;
+        if let Some(refusal) = refusal(&error) {
+            let text = refusal.text.clone();
+            return match refusal.status {
+                _ if refusal.is_forbidden => Failure::Forbidden(text),
+                401 => Failure::Other(io::ErrorKind::PermissionDenied, text),
+                405 | 501 => Failure::NotSupported(text),
+                _ => Failure::Other(io::ErrorKind::Other, text),
+            };
+        }
         let sentence = causes(&error);
         match error {
             Remote::NotFound { .. } => Failure::Missing,
@@ -35,21 +48,24 @@ impl From<object_store::Error> for Failure {
                 Failure::Changed
             }
             Remote::NotSupported { .. } | Remote::NotImplemented { .. } => Failure::NotSupported(sentence),
-            Remote::PermissionDenied { .. } => Failure::Other(
-                io::ErrorKind::PermissionDenied,
-                format!(
-                    "403, access denied (a bucket that you may not list answers so for missing objects, \
-                     too: --missing-status 403): {sentence}"
-                ),
-            ),
-            Remote::Unauthenticated { .. } => Failure::Other(
-                io::ErrorKind::PermissionDenied,
-                format!("401, the credentials are missing, wrong or expired: {sentence}"),
-            ),
-            _ if sentence.contains("416") || sentence.contains("Invalid range") => Failure::OutOfRange,
+            _ if sentence.contains("status code: 416") || sentence.contains("Invalid range") => {
+                Failure::OutOfRange
+            }
             _ => Failure::Other(io::ErrorKind::Other, sentence),
         }
     }
+}
+
+/// The refusal that an error comes from.
+fn refusal(error: &object_store::Error) -> Option<&Refusal> {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if let Some(refusal) = error.downcast_ref() {
+            return Some(refusal);
+        }
+        cause = error.source();
+    }
+    None
 }
 
 impl Failure {
@@ -61,24 +77,10 @@ impl Failure {
             Failure::OutOfRange => {
                 (io::ErrorKind::UnexpectedEof, "the object is shorter than that".to_owned())
             }
+            Failure::Forbidden(reason) => (io::ErrorKind::PermissionDenied, reason),
             Failure::NotSupported(reason) => (io::ErrorKind::Unsupported, reason),
             Failure::Other(kind, reason) => (kind, reason),
         };
         Error::store(key, operation, io::Error::new(kind, reason))
     }
-}
-
-/// An error with its causes, each of them once.
-fn causes(error: &dyn std::error::Error) -> String {
-    let mut sentence = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let text = error.to_string();
-        if !sentence.contains(&text) {
-            sentence.push_str(": ");
-            sentence.push_str(&text);
-        }
-        cause = error.source();
-    }
-    sentence
 }

@@ -1,33 +1,33 @@
-//! URLs of remote stores, and the options with which their service is reached.
+//! URLs of remote stores, and the client that speaks to their service.
 //!
-//! Uses `object_store`, which knows the URL forms of each service, and `error`. Credentials come from the environment and
-//! from the machine (instance and workload identity), never from a command line: no option here takes a secret, and a
-//! secret in a URL is refused, because the URL is shown in logs and by mount(8).
+//! Uses `object_store`, which knows the URL forms of each service, and `error`. Whatever a client is told is a list of settings
+//! with object_store's names for them, the later ones before the earlier: the environment, the AWS profile, the options.
 
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
-use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+use object_store::aws::AmazonS3Builder;
+use object_store::azure::MicrosoftAzureBuilder;
 use object_store::client::ClientOptions;
-use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::http::HttpBuilder;
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{ClientConfigKey, ObjectStore, ObjectStoreScheme, RetryConfig};
 use url::{Position, Url};
 
-use super::options::RemoteOptions;
-use crate::error::{Error, Result};
+use super::aws_profile::{Credentials, Profile};
+use super::client::{CLIENT_KEYS, Connector, causes};
+use crate::error::Error;
+use crate::store::remote_options::{RemoteOptions, without_secrets};
 
-/// How long a connection may take to be made.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The pause before the first retry; later ones are longer, with jitter.
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 /// The longest pause between two retries.
 const MAX_BACKOFF: Duration = Duration::from_secs(10);
-/// Words in the names of object_store's keys that hold secrets.
-const SECRET_WORDS: [&str; 6] = ["secret", "token", "password", "access_key", "account_key", "sas"];
+/// How long a request may take with its repetitions, unless an option says otherwise.
+const REQUEST_DEADLINE: Duration = Duration::from_secs(120);
 
 /// A service that keeps objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,183 +58,276 @@ pub struct Location {
 
 impl Location {
     /// The place that a URL names. Makes no request.
-    pub fn parse(location: &str, options: &RemoteOptions) -> Result<Self> {
+    pub fn parse(location: &str, options: &RemoteOptions) -> Result<Self, Error> {
+        options.check(location)?;
         // The clients need it. A failure means that there is one already.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let refused = |reason: String| Error::Usage(format!("{}: {reason}", without_secret(location)));
+        let refused = |reason: String| Error::Usage(format!("{}: {reason}", without_secrets(location)));
         let spelt = match location.get(..4) {
             Some(scheme) if scheme.eq_ignore_ascii_case("gcs:") => format!("gs:{}", &location[4..]),
             _ => location.to_owned(),
         };
         let url = Url::parse(&spelt).map_err(|error| refused(format!("not a URL: {error}")))?;
-        if url.password().is_some() || url.query().is_some() {
-            let reason = "a URL with a password or a query is not accepted, because it would be shown; \
-                          put credentials into the environment";
-            return Err(refused(reason.to_owned()));
-        }
         let (scheme, root) = ObjectStoreScheme::parse(&url).map_err(|error| refused(error.to_string()))?;
-        let built = match scheme {
-            ObjectStoreScheme::AmazonS3 => s3(&url, options).map(|clients| (clients, Service::S3)),
-            ObjectStoreScheme::GoogleCloudStorage => {
-                google(&url, options).map(|clients| (clients, Service::Google))
-            }
-            ObjectStoreScheme::MicrosoftAzure => {
-                azure(&url, options).map(|clients| (clients, Service::Azure))
-            }
-            ObjectStoreScheme::Http => http(&url, options).map(|client| ((client, None), Service::Http)),
+        let service = match scheme {
+            ObjectStoreScheme::AmazonS3 => Service::S3,
+            ObjectStoreScheme::GoogleCloudStorage => Service::Google,
+            ObjectStoreScheme::MicrosoftAzure => Service::Azure,
+            ObjectStoreScheme::Http => Service::Http,
             _ => return Err(refused("not a remote store".to_owned())),
         };
-        let ((client, multipart), service) = built.map_err(refused)?;
+        let (client, multipart) = clients(service, &url, options).map_err(refused)?;
         Ok(Location { client, multipart, service, root, url: location.trim_end_matches('/').to_owned() })
     }
 }
 
-/// A location for messages: without what precedes `@` in the host's part, and without a query.
-fn without_secret(location: &str) -> String {
-    let shown = location.split(['?', '#']).next().unwrap_or_default();
-    match shown.split_once("://") {
-        Some((scheme, rest)) => {
-            let (host, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
-            let host = host.rsplit('@').next().unwrap_or_default();
-            format!("{scheme}://{host}{path}")
-        }
-        None => shown.to_owned(),
+/// One setting of a client.
+struct Setting {
+    key: String,
+    value: String,
+    /// Of the environment, which has variables for other programs, too.
+    may_be_unknown: bool,
+}
+
+impl Setting {
+    fn new(key: &str, value: &str) -> Self {
+        Setting { key: key.to_owned(), value: value.to_owned(), may_be_unknown: false }
     }
 }
 
-type Built<T> = std::result::Result<T, String>;
-/// The client of a service that can be written to, for its two interfaces.
+/// A builder of object_store with all settings. Its four builders have the same methods and no trait.
+macro_rules! with_settings {
+    ($builder:expr, $url:expr, $settings:expr, $connector:expr, $options:expr) => {{
+        let mut builder = $builder
+            .with_client_options(client_options($url, $settings))
+            .with_retry(retry($options))
+            .with_http_connector($connector);
+        for Setting { key, value, may_be_unknown } in $settings {
+            match key.parse() {
+                Ok(key) => builder = builder.with_config(key, value),
+                Err(_) if *may_be_unknown => {}
+                Err(_) => return Err(format!("--store-option {key}: this service has no such option")),
+            }
+        }
+        builder
+    }};
+}
+
+/// The client of a service, for its two interfaces; the second only if it can be written to.
 type Clients = (Arc<dyn ObjectStore>, Option<Arc<dyn MultipartStore>>);
 
-fn clients(built: object_store::Result<impl ObjectStore + MultipartStore>) -> Built<Clients> {
-    let client = Arc::new(built.map_err(|error| error.to_string())?);
-    Ok((Arc::clone(&client) as _, Some(client)))
+fn writable(client: impl ObjectStore + MultipartStore) -> Clients {
+    let client = Arc::new(client);
+    (Arc::clone(&client) as _, Some(client))
 }
 
-fn s3(url: &Url, options: &RemoteOptions) -> Built<Clients> {
-    let mut builder = AmazonS3Builder::from_env().with_url(url.as_str());
-    if let Some(endpoint) = &options.endpoint_url {
-        builder = builder.with_endpoint(endpoint);
-    }
-    if let Some(region) = &options.region {
-        builder = builder.with_region(region);
-    }
-    if options.no_sign_request {
-        builder = builder.with_skip_signature(true);
-    }
-    builder = builder.with_request_payer(options.requester_pays);
-    for (key, value) in store_options(options)? {
-        builder = builder.with_config(key.parse().map_err(|_| unknown_key(key))?, value);
-    }
-    let allowed = builder.get_config_value(&AmazonS3ConfigKey::Client(ClientConfigKey::AllowHttp));
-    let is_plain = allows_plain_http(options, allowed);
-    let builder = builder.with_client_options(client(is_plain)).with_retry(retry(options));
-    clients(builder.build())
-}
-
-fn google(url: &Url, options: &RemoteOptions) -> Built<Clients> {
-    let mut builder = GoogleCloudStorageBuilder::from_env().with_url(url.as_str());
-    if let Some(endpoint) = &options.endpoint_url {
-        builder = builder.with_config(parsed("google_base_url")?, endpoint);
-    }
-    if options.no_sign_request {
-        builder = builder.with_config(parsed("google_skip_signature")?, "true");
-    }
-    for (key, value) in store_options(options)? {
-        builder = builder.with_config(key.parse().map_err(|_| unknown_key(key))?, value);
-    }
-    let allowed = builder.get_config_value(&GoogleConfigKey::Client(ClientConfigKey::AllowHttp));
-    let is_plain = allows_plain_http(options, allowed);
-    let builder = builder.with_client_options(client(is_plain)).with_retry(retry(options));
-    clients(builder.build())
-}
-
-fn azure(url: &Url, options: &RemoteOptions) -> Built<Clients> {
-    let mut builder = MicrosoftAzureBuilder::from_env().with_url(url.as_str());
-    if let Some(endpoint) = &options.endpoint_url {
-        builder = builder.with_endpoint(endpoint.clone());
-    }
-    if options.no_sign_request {
-        builder = builder.with_config(parsed("azure_skip_signature")?, "true");
-    }
-    for (key, value) in store_options(options)? {
-        builder = builder.with_config(key.parse().map_err(|_| unknown_key(key))?, value);
-    }
-    let allowed = builder.get_config_value(&AzureConfigKey::Client(ClientConfigKey::AllowHttp));
-    let is_plain = allows_plain_http(options, allowed);
-    let builder = builder.with_client_options(client(is_plain)).with_retry(retry(options));
-    clients(builder.build())
-}
-
-fn http(url: &Url, options: &RemoteOptions) -> Built<Arc<dyn ObjectStore>> {
-    let origin = &url[..Position::BeforePath];
-    let mut builder = HttpBuilder::new().with_url(origin);
-    builder = builder.with_client_options(client(is_plain_http(origin))).with_retry(retry(options));
-    for (key, value) in store_options(options)? {
-        builder = builder.with_config(key.parse().map_err(|_| unknown_key(key))?, value);
-    }
-    builder.build().map(|client| Arc::new(client) as _).map_err(|error| error.to_string())
-}
-
-/// The options with object_store's keys, none of which may be a secret.
-fn store_options(options: &RemoteOptions) -> std::result::Result<Vec<(&str, &str)>, String> {
-    let secret = |key: &str| SECRET_WORDS.iter().any(|word| key.to_ascii_lowercase().contains(word));
-    match options.store_options.iter().find(|(key, _)| secret(key)) {
-        Some((key, _)) => {
-            Err(format!("the option {key} is a secret: set it in the environment, not on a command line"))
+fn clients(service: Service, url: &Url, options: &RemoteOptions) -> Result<Clients, String> {
+    let mut settings = environment(service);
+    let credentials = match service {
+        Service::S3 => add_profile(options, &mut settings)?,
+        _ => None,
+    };
+    add_options(service, options, &mut settings)?;
+    let settings = &settings;
+    let connector = Connector {
+        service,
+        request_deadline: options.request_deadline.unwrap_or(REQUEST_DEADLINE),
+        certificates: std::env::var("AWS_CA_BUNDLE").ok().filter(|_| service == Service::S3),
+    };
+    let built: object_store::Result<Clients> = match service {
+        Service::S3 => {
+            let builder = AmazonS3Builder::new().with_url(url.as_str());
+            let builder = with_settings!(builder, url, settings, connector, options);
+            match credentials {
+                Some(credentials) => builder.with_credentials(Arc::new(credentials)),
+                None => builder,
+            }
+            .build()
+            .map(writable)
         }
-        None => Ok(options.store_options.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect()),
+        Service::Google => {
+            let builder = GoogleCloudStorageBuilder::new().with_url(url.as_str());
+            with_settings!(builder, url, settings, connector, options).build().map(writable)
+        }
+        Service::Azure => {
+            let builder = MicrosoftAzureBuilder::new().with_url(url.as_str());
+            with_settings!(builder, url, settings, connector, options).build().map(writable)
+        }
+        Service::Http => {
+            let builder = HttpBuilder::new().with_url(&url[..Position::BeforePath]);
+            with_settings!(builder, url, settings, connector, options)
+                .build()
+                .map(|client| (Arc::new(client) as _, None))
+        }
+    };
+    built.map_err(|error| causes(&error))
+}
+
+/// What the variables of a service say, by object_store's names and those of the service's own tools.
+fn environment(service: Service) -> Vec<Setting> {
+    let prefix = match service {
+        Service::S3 => "AWS_",
+        Service::Google => "GOOGLE_",
+        Service::Azure => "AZURE_",
+        Service::Http => return Vec::new(),
+    };
+    let of_service = std::env::vars_os().filter_map(|(name, value)| {
+        let (name, value) = (name.into_string().ok()?, value.into_string().ok()?);
+        (name.starts_with(prefix) && !value.is_empty()).then_some((name.to_ascii_lowercase(), value))
+    });
+    let mut variables: Vec<(String, String)> = of_service.collect();
+    // object_store takes the region of these two that comes first.
+    variables.sort_by_key(|(name, _)| (name == "aws_default_region", name.clone()));
+    let of_other = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    if let (Service::Google, Some(host)) = (service, of_other("STORAGE_EMULATOR_HOST")) {
+        let url = if host.contains("://") { host } else { format!("http://{host}") };
+        variables.push(("google_base_url".to_owned(), url));
+    }
+    if service == Service::Azure {
+        add_azure(&mut variables);
+    }
+    let setting = |(key, value)| Setting { key, value, may_be_unknown: true };
+    variables.into_iter().map(setting).collect()
+}
+
+/// What the Azure CLI calls otherwise, its connection string, and its login if there is nothing else.
+fn add_azure(variables: &mut Vec<(String, String)>) {
+    let get = |variables: &[(String, String)], name: &str| {
+        variables.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
+    };
+    for (theirs, ours) in [
+        ("azure_storage_account", "azure_storage_account_name"),
+        ("azure_storage_key", "azure_storage_account_key"),
+    ] {
+        if let (Some(value), None) = (get(variables, theirs), get(variables, ours)) {
+            variables.push((ours.to_owned(), value));
+        }
+    }
+    let connection = get(variables, "azure_storage_connection_string").unwrap_or_default();
+    for part in connection.split(';') {
+        let Some((name, value)) = part.split_once('=') else { continue };
+        let ours = match name {
+            "AccountName" => "azure_storage_account_name",
+            "AccountKey" => "azure_storage_account_key",
+            "SharedAccessSignature" => "azure_storage_sas_token",
+            "BlobEndpoint" => "azure_storage_endpoint",
+            _ => continue,
+        };
+        if get(variables, ours).is_none() {
+            variables.push((ours.to_owned(), value.to_owned()));
+        }
+    }
+    let folder = std::env::var_os("AZURE_CONFIG_DIR").map(std::path::PathBuf::from);
+    let folder = folder.or_else(|| Some(std::path::PathBuf::from(std::env::var_os("HOME")?).join(".azure")));
+    let is_logged_in = folder.is_some_and(|folder| folder.join("azureProfile.json").exists());
+    let others = ["azure_msi_endpoint", "azure_identity_endpoint"];
+    if is_logged_in && others.iter().all(|name| get(variables, name).is_none()) {
+        // object_store asks everything else before it.
+        variables.push(("azure_use_azure_cli".to_owned(), "true".to_owned()));
     }
 }
 
-fn unknown_key(key: &str) -> String {
-    format!("--store-option {key}: this service has no such option")
+/// Adds what an AWS profile says, and returns its credentials. Those of the environment come first, unless the user names a
+/// profile.
+fn add_profile(options: &RemoteOptions, settings: &mut Vec<Setting>) -> Result<Option<Credentials>, String> {
+    let Some(profile) = Profile::load(options.profile.as_deref())? else { return Ok(None) };
+    let has = |settings: &[Setting], keys: &[&str]| {
+        settings.iter().any(|setting| keys.contains(&setting.key.as_str()))
+    };
+    for (member, ours, others) in [
+        ("region", "aws_region", ["aws_region", "aws_default_region"]),
+        ("endpoint_url", "aws_endpoint_url", ["aws_endpoint_url", "aws_endpoint_url_s3"]),
+    ] {
+        if let (Some(value), false) = (profile.get(member), has(settings, &others)) {
+            settings.push(Setting::new(ours, value));
+        }
+    }
+    let of_environment = ["aws_access_key_id", "aws_web_identity_token_file"];
+    if options.no_sign_request || (options.profile.is_none() && has(settings, &of_environment)) {
+        return Ok(None);
+    }
+    profile.credentials()
 }
 
-fn parsed<K: std::str::FromStr>(key: &str) -> std::result::Result<K, String> {
-    key.parse().map_err(|_| unknown_key(key))
+/// Adds what the options say, with the service's names.
+fn add_options(service: Service, options: &RemoteOptions, settings: &mut Vec<Setting>) -> Result<(), String> {
+    let only_s3 = |flag| Err(format!("{flag} is for S3 stores"));
+    let (endpoint, no_signature) = match service {
+        Service::S3 => ("aws_endpoint_url_s3", "aws_skip_signature"),
+        Service::Google => ("google_base_url", "google_skip_signature"),
+        Service::Azure => ("azure_storage_endpoint", "azure_skip_signature"),
+        Service::Http => ("", ""),
+    };
+    match &options.endpoint_url {
+        Some(_) if endpoint.is_empty() => {
+            return Err("--endpoint-url is for services; the URL of a web server has its address".to_owned());
+        }
+        Some(url) => settings.push(Setting::new(endpoint, url)),
+        None => {}
+    }
+    if options.no_sign_request && !no_signature.is_empty() {
+        settings.push(Setting::new(no_signature, "true"));
+    }
+    match (&options.region, service) {
+        (Some(region), Service::S3) => settings.push(Setting::new("aws_region", region)),
+        (Some(_), _) => return only_s3("--region"),
+        (None, _) => {}
+    }
+    if options.profile.is_some() && service != Service::S3 {
+        return only_s3("--profile");
+    }
+    match (options.requester_pays, service) {
+        (true, Service::S3) => settings.push(Setting::new("aws_request_payer", "true")),
+        (true, _) => return only_s3("--requester-pays"),
+        (false, _) => {}
+    }
+    for (key, value) in &options.store_options {
+        let key = key.to_ascii_lowercase();
+        if client_key(&key).is_some_and(|key| !CLIENT_KEYS.contains(&key)) {
+            return Err(format!("--store-option {key}: this one cannot be set"));
+        }
+        settings.push(Setting::new(&key, value));
+    }
+    Ok(())
 }
 
-/// Whether the user asks for requests without TLS: by the endpoint, or by the service's variable in the environment.
-fn allows_plain_http(options: &RemoteOptions, allowed: Option<String>) -> bool {
-    options.endpoint_url.as_deref().is_some_and(is_plain_http) || allowed.as_deref() == Some("true")
+/// The option of object_store's HTTP client that a key of a service stands for.
+fn client_key(key: &str) -> Option<ClientConfigKey> {
+    let bare = ["aws_", "azure_", "google_"].iter().find_map(|prefix| key.strip_prefix(prefix));
+    ClientConfigKey::from_str(bare.unwrap_or(key)).ok()
 }
 
-fn is_plain_http(endpoint: &str) -> bool {
-    endpoint.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http:"))
+/// A body may take as long as its size needs: only its pieces have a time limit (see `transfer`). Requests without TLS are
+/// allowed where the user names an address without it.
+fn client_options(url: &Url, settings: &[Setting]) -> ClientOptions {
+    let is_address =
+        |setting: &&Setting| ["endpoint", "base_url"].iter().any(|word| setting.key.contains(word));
+    let addresses = settings.iter().filter(is_address).map(|setting| setting.value.as_str());
+    let is_plain = |url: &str| url.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http:"));
+    let is_plain = addresses.chain([url.as_str()]).any(is_plain);
+    ClientOptions::new().with_timeout_disabled().with_allow_http(is_plain)
 }
 
-/// A body may take as long as its size needs: only its pieces have a time limit (see `transfer`).
-fn client(allows_plain_http: bool) -> ClientOptions {
-    ClientOptions::new()
-        .with_connect_timeout(CONNECT_TIMEOUT)
-        .with_timeout_disabled()
-        .with_allow_http(allows_plain_http)
-}
-
+/// The last attempt has to end before the deadline, so that the reason is known by then.
 fn retry(options: &RemoteOptions) -> RetryConfig {
     let mut retry = RetryConfig::default();
     retry.backoff.init_backoff = FIRST_BACKOFF;
     retry.backoff.max_backoff = MAX_BACKOFF;
     retry.max_retries = usize::MAX;
-    retry.retry_timeout = options.retry_time.unwrap_or(Duration::from_secs(60));
+    retry.retry_timeout = options.request_deadline.unwrap_or(REQUEST_DEADLINE).mul_f64(0.6);
     retry
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
-    use super::super::options::is_remote;
     use super::*;
+    use crate::store::is_remote;
 
     #[test]
     fn urls_of_each_service() {
-        let options = RemoteOptions {
-            no_sign_request: true,
-            store_options: Vec::new(),
-            region: Some("eu-central-1".to_owned()),
-            ..RemoteOptions::default()
-        };
+        let options =
+            RemoteOptions { no_sign_request: true, store_options: Vec::new(), ..RemoteOptions::default() };
         for (url, service, root) in [
             ("s3://bucket/a/b.zarr", Service::S3, "a/b.zarr"),
             ("S3://bucket/", Service::S3, ""),
@@ -253,17 +346,24 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_refused_and_not_shown() {
-        let failure = |url: &str, options: &RemoteOptions| match Location::parse(url, options) {
+    fn options_that_do_not_fit_are_refused() {
+        let failure = |url: &str, options: RemoteOptions| match Location::parse(url, &options) {
             Ok(_) => panic!("{url} is accepted"),
             Err(error) => error.to_string(),
         };
-        let options = RemoteOptions::default();
-        for url in ["http://user:hunter2@host/x", "https://host/x?sig=hunter2"] {
-            assert!(!failure(url, &options).contains("hunter2"));
-        }
-        let store_options = vec![("aws_secret_access_key".to_owned(), "hunter2".to_owned())];
-        let message = failure("s3://bucket/x", &RemoteOptions { store_options, ..options });
-        assert!(message.contains("environment") && !message.contains("hunter2"), "{message}");
+        let with = |key: &str| RemoteOptions {
+            store_options: vec![(key.to_owned(), "1".to_owned())],
+            no_sign_request: true,
+            ..RemoteOptions::default()
+        };
+        assert!(failure("s3://b", with("azure_x")).contains("no such option"));
+        assert!(failure("s3://b", with("timeout")).contains("cannot be set"));
+        assert!(failure("s3://b", with("aws_secret_access_key")).contains("AWS_SECRET_ACCESS_KEY"));
+        let region = RemoteOptions { region: Some("x".to_owned()), ..RemoteOptions::default() };
+        assert!(failure("http://h/x", region).contains("S3"));
+        let endpoint_url = Some("http://h".to_owned());
+        let endpoint = RemoteOptions { endpoint_url, ..RemoteOptions::default() };
+        assert!(failure("http://h/x", endpoint).contains("web server"));
+        assert!(!failure("http://ann:hunter2@h/x", RemoteOptions::default()).contains("hunter2"));
     }
 }

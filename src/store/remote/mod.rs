@@ -7,12 +7,14 @@
 //! says so); all bytes read through one [`Object`] are of one version, which each request names by its ETag.
 
 mod ahead;
+mod aws_profile;
 mod body;
+mod client;
 mod failure;
 mod location;
 mod multipart;
 mod object;
-mod options;
+mod refusal;
 #[cfg(test)]
 mod tests;
 mod transfer;
@@ -37,6 +39,7 @@ use self::object::RemoteObject;
 use self::transfer::{Fetched, Request, fetch_if};
 use self::transfers::Transfers;
 use self::writer::Uploads;
+use super::remote_options::RemoteOptions;
 use super::{
     Claim, Content, Entry, GetReply, GetRequest, Info, MaybeClaim, Object, ObjectVersion, StatFs, Store,
     Wanted, Writer, check_key,
@@ -44,7 +47,6 @@ use super::{
 use crate::error::{Error, Result};
 
 use self::location::{Location, Service};
-pub use self::options::{RemoteOptions, is_remote};
 
 /// The most requests at one time, unless an option says otherwise.
 pub const DEFAULT_CONNECTIONS: usize = 64;
@@ -121,7 +123,7 @@ impl Shared {
     fn is_missing(&self, failure: &Failure) -> bool {
         match failure {
             Failure::Missing => true,
-            Failure::Other(io::ErrorKind::PermissionDenied, _) => self.is_forbidden_missing,
+            Failure::Forbidden(_) => self.is_forbidden_missing,
             _ => false,
         }
     }
@@ -211,7 +213,8 @@ impl Shared {
 
     /// Whether a service that cannot list said so; the user is told once.
     fn is_without_listing(&self, failure: &Failure) -> bool {
-        if self.service != Service::Http || !matches!(failure, Failure::NotSupported(_) | Failure::Other(..))
+        if self.service != Service::Http
+            || !matches!(failure, Failure::NotSupported(_) | Failure::Forbidden(_) | Failure::Other(..))
         {
             return false;
         }

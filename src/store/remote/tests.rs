@@ -6,8 +6,8 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{RemoteOptions, RemoteStore};
-use crate::store::{GetReply, GetRequest, Store};
+use super::RemoteStore;
+use crate::store::{GetReply, GetRequest, RemoteOptions, Store};
 
 /// Serves one object at `/a/object` for ever; every `breaks`th body ends in the middle. Returns its URL and the number of
 /// requests so far.
@@ -56,7 +56,7 @@ fn answer(mut stream: &TcpStream, content: &[u8], counted: &AtomicUsize, breaks:
     if request.starts_with("HEAD") {
         return Some(());
     }
-    let is_broken = number % breaks == 0;
+    let is_broken = number.is_multiple_of(breaks);
     let end = if is_broken { from + (to - from) / 2 } else { to };
     stream.write_all(&content[from..end]).ok()?;
     (!is_broken).then_some(())

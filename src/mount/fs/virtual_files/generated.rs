@@ -8,6 +8,22 @@ use crate::array::{ByteOrder, Order};
 use crate::mount::fs::FileSystem;
 use crate::mount::fs::inode::Kind;
 use crate::mount::metrics::Metric;
+use crate::store::RemoteOptions;
+
+/// How a service is reached. No option holds a secret.
+fn remote(options: &RemoteOptions) -> serde_json::Value {
+    let pairs = options.store_options.iter().map(|(key, value)| format!("{key}={value}"));
+    json!({
+        "endpoint-url": options.endpoint_url,
+        "region": options.region,
+        "profile": options.profile,
+        "no-sign-request": options.no_sign_request,
+        "requester-pays": options.requester_pays,
+        "store-option": pairs.collect::<Vec<_>>(),
+        "missing-status": if options.is_forbidden_missing { 403 } else { 404 },
+        "max-connections": options.max_connections,
+    })
+}
 
 impl FileSystem {
     /// The current content of one of the mount's own files.
@@ -84,6 +100,7 @@ impl FileSystem {
             "order": if options.layout.order == Order::F { "F" } else { "C" },
             "revalidate": options.revalidate_seconds,
             "direct-io": options.direct_io,
+            "remote": options.remote.as_ref().map(remote),
             "log-file": options.log_file.as_ref().map(|path| path.to_string_lossy()),
             "outcome": self.daemon.exit_status_path,
             "request-deadline": options.request_deadline.as_secs_f64(),

@@ -1,0 +1,236 @@
+//! Profiles of the AWS configuration files (`~/.aws/config`, `~/.aws/credentials`), as the AWS CLI reads them: keys, a region, an
+//! endpoint, and a program that prints credentials (`credential_process`).
+//!
+//! SSO and roles to assume are the AWS CLI's: `aws configure export-credentials` prints what they give, as a
+//! `credential_process` does. Invariant: neither keys nor what such a program prints appear in a message.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use object_store::CredentialProvider;
+use object_store::aws::AwsCredential;
+use serde_json::Value;
+use tokio::sync::Mutex;
+
+/// Credentials of a program are renewed when they last no longer than this.
+const RENEWAL: Duration = Duration::from_secs(300);
+/// What only the AWS CLI can do.
+const OF_THE_CLI: [&str; 6] =
+    ["sso_session", "sso_start_url", "role_arn", "source_profile", "credential_source", "login_session"];
+
+/// What is known of a profile.
+#[derive(Debug, Default)]
+pub(super) struct Profile {
+    name: String,
+    members: BTreeMap<String, String>,
+}
+
+impl Profile {
+    /// The profile of this name, or the one that the environment names. `Ok(None)`: there is no `default` profile.
+    pub(super) fn load(name: Option<&str>) -> Result<Option<Self>, String> {
+        let chosen = name.map(str::to_owned).or_else(|| std::env::var("AWS_PROFILE").ok());
+        let home = || std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default().join(".aws");
+        let path =
+            |variable, file| std::env::var_os(variable).map_or_else(|| home().join(file), PathBuf::from);
+        let name = chosen.clone().unwrap_or_else(|| "default".to_owned());
+        let of_config = if name == "default" { name.clone() } else { format!("profile {name}") };
+        let (config, credentials) =
+            (path("AWS_CONFIG_FILE", "config"), path("AWS_SHARED_CREDENTIALS_FILE", "credentials"));
+        let mut members = BTreeMap::new();
+        let mut is_there = false;
+        for (path, section) in [(&config, &of_config), (&credentials, &name)] {
+            let text = match std::fs::read_to_string(path) {
+                Ok(text) => text,
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(format!("{}: cannot be read: {error}", path.display())),
+            };
+            if let Some(found) = section_of(&text, section) {
+                is_there = true;
+                members.extend(found);
+            }
+        }
+        match (is_there, chosen) {
+            (true, _) => Ok(Some(Profile { name, members })),
+            (false, None) => Ok(None),
+            (false, Some(name)) => Err(format!(
+                "there is no profile '{name}' in {} or {}: 'aws configure list-profiles' lists them",
+                config.display(),
+                credentials.display()
+            )),
+        }
+    }
+
+    /// A member: `region`, `endpoint_url`.
+    pub(super) fn get(&self, member: &str) -> Option<&str> {
+        self.members.get(member).map(String::as_str)
+    }
+
+    /// Its credentials; `None` where it has none.
+    pub(super) fn credentials(&self) -> Result<Option<Credentials>, String> {
+        if let (Some(key_id), Some(secret_key)) =
+            (self.get("aws_access_key_id"), self.get("aws_secret_access_key"))
+        {
+            let token = self.get("aws_session_token").map(str::to_owned);
+            let credential =
+                AwsCredential { key_id: key_id.to_owned(), secret_key: secret_key.to_owned(), token };
+            return Ok(Some(Credentials { source: Source::Keys(Arc::new(credential)) }));
+        }
+        if let Some(command) = self.get("credential_process") {
+            let source = Source::Process { command: command.to_owned(), last: Mutex::new(None) };
+            return Ok(Some(Credentials { source }));
+        }
+        match OF_THE_CLI.iter().find(|member| self.members.contains_key(**member)) {
+            Some(member) => Err(format!(
+                "the profile '{0}' has {member}, which only the AWS CLI can use: make another profile with the line \
+                 'credential_process = aws configure export-credentials --profile {0}' in ~/.aws/config, and name that one",
+                self.name
+            )),
+            None => Ok(None),
+        }
+    }
+}
+
+/// The members of a section.
+fn section_of(text: &str, section: &str) -> Option<BTreeMap<String, String>> {
+    let mut found: Option<BTreeMap<String, String>> = None;
+    let mut is_here = false;
+    for line in text.lines() {
+        // An indented line belongs to the member before it.
+        let (is_nested, line) = (line.starts_with([' ', '\t']), line.trim());
+        if line.starts_with(['#', ';']) || line.is_empty() || is_nested {
+            continue;
+        }
+        if let Some(name) = line.strip_prefix('[') {
+            let name = name.split(']').next().unwrap_or_default();
+            is_here = name.split_whitespace().eq(section.split_whitespace())
+                || name.replace('"', "").split_whitespace().eq(section.split_whitespace());
+            if is_here {
+                found.get_or_insert_default();
+            }
+        } else if let (true, Some((key, value)), Some(found)) = (is_here, line.split_once('='), &mut found) {
+            let value = value.split(" #").next().unwrap_or_default().trim();
+            found.insert(key.trim().to_ascii_lowercase(), value.to_owned());
+        }
+    }
+    found
+}
+
+/// Credentials of a profile, which may have to be renewed.
+pub(super) struct Credentials {
+    source: Source,
+}
+
+enum Source {
+    Keys(Arc<AwsCredential>),
+    Process { command: String, last: Mutex<Option<Renewable>> },
+}
+
+/// What a program printed, and until when it is good.
+struct Renewable {
+    credential: Arc<AwsCredential>,
+    expires: Option<SystemTime>,
+}
+
+/// Without what it holds.
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Credentials")
+    }
+}
+
+#[async_trait]
+impl CredentialProvider for Credentials {
+    type Credential = AwsCredential;
+
+    async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
+        let (command, last) = match &self.source {
+            Source::Keys(credential) => return Ok(credential.clone()),
+            Source::Process { command, last } => (command.clone(), last),
+        };
+        let failed = |reason: String| object_store::Error::Generic { store: "S3", source: reason.into() };
+        let mut last = last.lock().await;
+        let is_good =
+            |known: &Renewable| known.expires.is_none_or(|expires| SystemTime::now() + RENEWAL < expires);
+        if let Some(known) = last.as_ref().filter(|known| is_good(known)) {
+            return Ok(known.credential.clone());
+        }
+        let fresh = tokio::task::spawn_blocking(move || run(&command))
+            .await
+            .map_err(|error| failed(error.to_string()))?
+            .map_err(failed)?;
+        let credential = fresh.credential.clone();
+        *last = Some(fresh);
+        Ok(credential)
+    }
+}
+
+/// Runs a `credential_process`.
+fn run(command: &str) -> Result<Renewable, String> {
+    let refused = |reason: &str| format!("the credential_process of the AWS profile {reason}");
+    let output = Command::new("sh")
+        .args(["-c", command])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()
+        .map_err(|error| refused(&format!("cannot be run: {error}")))?;
+    if !output.status.success() {
+        return Err(refused(&format!("failed ({}): run it by hand to see why", output.status)));
+    }
+    let printed: Value = serde_json::from_slice(&output.stdout).map_err(|_| refused("did not print JSON"))?;
+    let text = |member: &str| printed.get(member).and_then(Value::as_str).map(str::to_owned);
+    let (Some(key_id), Some(secret_key)) = (text("AccessKeyId"), text("SecretAccessKey")) else {
+        return Err(refused("did not print AccessKeyId and SecretAccessKey"));
+    };
+    let expires = text("Expiration").and_then(|time| time.parse::<jiff::Timestamp>().ok());
+    let credential = AwsCredential { key_id, secret_key, token: text("SessionToken") };
+    Ok(Renewable { credential: Arc::new(credential), expires: expires.map(SystemTime::from) })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    const CONFIG: &str = "# comment\n[default]\nregion = eu-west-1\n\n[profile lab]\nregion=eu-central-1 # near\n\
+                          s3 =\n  addressing_style = path\n[profile sso]\nsso_session = here\n";
+
+    #[test]
+    fn sections_are_found() {
+        let of = |section: &str, member: &str| {
+            section_of(CONFIG, section).and_then(|found| found.get(member).cloned())
+        };
+        assert_eq!(of("default", "region").as_deref(), Some("eu-west-1"));
+        assert_eq!(of("profile lab", "region").as_deref(), Some("eu-central-1"));
+        assert_eq!(of("profile lab", "addressing_style"), None);
+        assert!(section_of(CONFIG, "lab").is_none());
+    }
+
+    #[test]
+    fn what_only_the_cli_can_do_is_named() {
+        let members = section_of(CONFIG, "profile sso").unwrap();
+        let profile = Profile { name: "sso".to_owned(), members };
+        let sentence = profile.credentials().unwrap_err();
+        assert!(sentence.contains("sso_session") && sentence.contains("export-credentials --profile sso"));
+    }
+
+    #[test]
+    fn programs_print_credentials() {
+        let good = r#"echo '{"Version":1,"AccessKeyId":"a","SecretAccessKey":"hunter2","Expiration":"2020-01-01T00:00:00Z"}'"#;
+        let fresh = run(good).unwrap();
+        assert_eq!(fresh.credential.key_id, "a");
+        assert!(fresh.expires.unwrap() < SystemTime::now());
+        for bad in [
+            "echo hunter2",
+            "echo '{\"SecretAccessKey\":\"hunter2\"}'",
+            "echo hunter2; exit 3",
+            "/no/such hunter2",
+        ] {
+            let sentence = run(bad).err().unwrap();
+            assert!(!sentence.contains("hunter2"), "{sentence}");
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! The HTTP client below `object_store`: one request, and what its reply means.
+//!
+//! Uses `reqwest` and `object_store`, which tries again what is said here to be worth it. Every failure becomes a [`Refusal`], a
+//! sentence with the URL, the status and the service's number of the request.
+//!
+//! Invariants: a redirect is never followed with credentials, and a page for people is no object; a service that was never reached
+//! is not waited for; replies that `object_store` has to see (304, 404, 409, 412, 416) pass as they are.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use object_store::client::{
+    ClientOptions, HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse,
+    HttpService,
+};
+use object_store::{ClientConfigKey, Error};
+use reqwest::redirect::Policy;
+
+use super::location::Service;
+use super::refusal::{Refusal, Reply, without_tags};
+use crate::store::without_secrets;
+
+/// How long a connection may take to be made.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a machine may take to say who it is.
+const IDENTITY_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long the head of a reply may take, beside the time that the request's body takes at a slow pace.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(20);
+const SLOW_BYTES_PER_SECOND: u64 = 128 << 10;
+/// The most redirects to follow where there are no credentials.
+const MAX_REDIRECTS: usize = 10;
+/// Hosts by which a cloud tells its machines who they are.
+const IDENTITY_HOSTS: [&str; 4] =
+    ["169.254.169.254", "169.254.170.2", "metadata.google.internal", "[fd00:ec2::254]"];
+/// The options of object_store's client that are taken; time limits and the rest are set here.
+pub(super) const CLIENT_KEYS: [ClientConfigKey; 7] = [
+    ClientConfigKey::AllowHttp,
+    ClientConfigKey::AllowInvalidCertificates,
+    ClientConfigKey::Http1Only,
+    ClientConfigKey::Http2Only,
+    ClientConfigKey::ProxyExcludes,
+    ClientConfigKey::ProxyUrl,
+    ClientConfigKey::UserAgent,
+];
+
+/// Makes the clients of one store.
+#[derive(Clone, Debug)]
+pub(super) struct Connector {
+    pub service: Service,
+    pub request_deadline: Duration,
+    /// A file of certificates to trust besides the system's.
+    pub certificates: Option<String>,
+}
+
+impl HttpConnector for Connector {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        let failed = |error: reqwest::Error| Error::Generic { store: "HTTP client", source: Box::new(error) };
+        let value = |key| options.get_config_value(&key);
+        let is = |key| value(key).as_deref() == Some("true");
+        let user_agent = concat!("zarrfs/", env!("CARGO_PKG_VERSION")).to_owned();
+        let mut builder = reqwest::Client::builder()
+            .user_agent(value(ClientConfigKey::UserAgent).unwrap_or(user_agent))
+            .connect_timeout(CONNECT_TIMEOUT)
+            .redirect(if self.service == Service::Http { without_folders() } else { Policy::none() })
+            .https_only(!is(ClientConfigKey::AllowHttp))
+            .tls_danger_accept_invalid_certs(is(ClientConfigKey::AllowInvalidCertificates));
+        if is(ClientConfigKey::Http2Only) {
+            builder = builder.http2_prior_knowledge();
+        } else {
+            // Many connections are faster than many streams of one.
+            builder = builder.http1_only();
+        }
+        if let Some(url) = value(ClientConfigKey::ProxyUrl) {
+            let excludes = value(ClientConfigKey::ProxyExcludes).unwrap_or_default();
+            let proxy = reqwest::Proxy::all(url).map_err(failed)?;
+            builder = builder.proxy(proxy.no_proxy(reqwest::NoProxy::from_string(&excludes)));
+        }
+        if let Some(path) = &self.certificates {
+            let pem = std::fs::read(path).map_err(|error| Error::Generic {
+                store: "HTTP client",
+                source: format!("AWS_CA_BUNDLE: {path}: {error}").into(),
+            })?;
+            let certificates = reqwest::Certificate::from_pem_bundle(&pem).map_err(failed)?;
+            builder = builder.tls_certs_merge(certificates);
+        }
+        let inner = HttpClient::new(builder.build().map_err(failed)?);
+        let reply_timeout = REPLY_TIMEOUT.min(self.request_deadline / 3);
+        let is_reached = Arc::new(AtomicBool::new(false));
+        Ok(HttpClient::new(Client { inner, service: self.service, reply_timeout, is_reached }))
+    }
+}
+
+/// Follows redirects, but not from a folder's name to the folder.
+fn without_folders() -> Policy {
+    Policy::custom(|attempt| {
+        let from = attempt.previous().last();
+        let is_folder = from.is_some_and(|from| attempt.url().path() == format!("{}/", from.path()));
+        match attempt.previous().len() {
+            _ if is_folder => attempt.stop(),
+            MAX_REDIRECTS.. => attempt.error("too many redirects"),
+            _ => attempt.follow(),
+        }
+    })
+}
+
+/// A client.
+#[derive(Debug)]
+struct Client {
+    inner: HttpClient,
+    service: Service,
+    reply_timeout: Duration,
+    /// Whether a reply has ever come.
+    is_reached: Arc<AtomicBool>,
+}
+
+#[async_trait]
+impl HttpService for Client {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let host = request.uri().host().unwrap_or_default().to_owned();
+        let asked = format!("{} {}", request.method(), without_secrets(&request.uri().to_string()));
+        let is_object = ["GET", "HEAD"].contains(&request.method().as_str());
+        if IDENTITY_HOSTS.contains(&host.as_str()) {
+            return self.ask_machine(request).await;
+        }
+        let body_bytes = request.body().content_length() as u64;
+        let limit = self.reply_timeout + Duration::from_secs(body_bytes / SLOW_BYTES_PER_SECOND);
+        let response = match tokio::time::timeout(limit, self.inner.execute(request)).await {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => return Err(self.unreachable(&asked, &error)),
+            Err(_) => {
+                let text = format!("{asked}: no answer within {} s", limit.as_secs());
+                return Err(HttpError::new(HttpErrorKind::Timeout, Refusal::without_status(text)));
+            }
+        };
+        self.is_reached.store(true, Ordering::Relaxed);
+        self.judge(&asked, is_object, response).await
+    }
+}
+
+impl Client {
+    /// Passes on what `object_store` has to see; everything else is a refusal.
+    async fn judge(
+        &self,
+        asked: &str,
+        is_object: bool,
+        response: HttpResponse,
+    ) -> Result<HttpResponse, HttpError> {
+        let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
+        let content_type = header("content-type").unwrap_or_default().to_ascii_lowercase();
+        let status = response.status().as_u16();
+        match status {
+            200..300 => {
+                let is_page =
+                    self.service == Service::Http && is_object && content_type.starts_with("text/html");
+                if is_page && !asked.ends_with(".html") {
+                    let text =
+                        format!("{asked}: a web page came instead of an object: {}", self.hint_of_page());
+                    return Err(HttpError::new(HttpErrorKind::Unknown, Refusal::without_status(text)));
+                }
+                return Ok(response);
+            }
+            304 | 409 | 412 | 416 => return Ok(response),
+            _ => {}
+        }
+        let is_to_folder = self.service == Service::Http
+            && (300..400).contains(&status)
+            && header("location").is_some_and(|to| to.ends_with('/'));
+        let names = ["x-amz-request-id", "x-ms-request-id", "x-guploader-uploadid", "x-request-id"];
+        let request_id = names.iter().find_map(|name| header(name)).map(str::to_owned);
+        let (region, code) = (header("x-amz-bucket-region"), header("x-ms-error-code"));
+        let (region, code) = (region.map(str::to_owned), code.map(str::to_owned));
+        let (mut parts, body) = response.into_parts();
+        let bytes = body.bytes().await.unwrap_or_default();
+        let body = String::from_utf8_lossy(&bytes).into_owned();
+        if is_object && is_to_folder {
+            // A folder is no object.
+            let (head, _) = HttpResponse::new(Vec::new().into()).into_parts();
+            parts.status = reqwest::StatusCode::NOT_FOUND;
+            parts.headers = head.headers;
+            return Ok(HttpResponse::from_parts(parts, body.into()));
+        }
+        let reply = Reply { service: self.service, status, code, region, request_id, body: &body };
+        if status == 404 && !reply.is_without_bucket() {
+            return Ok(HttpResponse::from_parts(parts, bytes.to_vec().into()));
+        }
+        let refusal = reply.refusal(asked);
+        log::debug!("{refusal}");
+        let kind = if refusal.is_temporary() { HttpErrorKind::Request } else { HttpErrorKind::Unknown };
+        Err(HttpError::new(kind, refusal))
+    }
+
+    fn hint_of_page(&self) -> &'static str {
+        "the URL is not the one of a store's folder, or the server asks for a login"
+    }
+
+    /// Asks the machine who it is; most machines cannot say.
+    async fn ask_machine(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let is_off = std::env::var("AWS_EC2_METADATA_DISABLED").is_ok_and(|value| value == "true");
+        if !is_off || self.service != Service::S3 {
+            let reply = tokio::time::timeout(IDENTITY_TIMEOUT, self.inner.execute(request)).await;
+            if let Ok(Ok(response)) = reply
+                && response.status().is_success()
+            {
+                return Ok(response);
+            }
+        }
+        let places = match self.service {
+            Service::S3 => {
+                "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment, or name a --profile of ~/.aws"
+            }
+            Service::Google => {
+                "name a file in GOOGLE_APPLICATION_CREDENTIALS, or run 'gcloud auth application-default login'"
+            }
+            Service::Azure => {
+                "set AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN in the environment, or run 'az login'"
+            }
+            Service::Http => "set them in the environment",
+        };
+        let text =
+            format!("no credentials were found: {places}; a public store is read with --no-sign-request");
+        Err(HttpError::new(HttpErrorKind::Unknown, Refusal { status: 401, ..Refusal::without_status(text) }))
+    }
+
+    /// A request without any reply. A service that has replied before may come back.
+    fn unreachable(&self, asked: &str, error: &HttpError) -> HttpError {
+        let mut reasons = without_tags(&causes(error));
+        let is_tls = ["certificate", "tls", "handshake", "corrupt message"]
+            .iter()
+            .any(|word| reasons.to_ascii_lowercase().contains(word));
+        let is_new = !self.is_reached.load(Ordering::Relaxed) && error.kind() == HttpErrorKind::Connect;
+        if is_tls {
+            reasons += "; the server is not trusted or speaks no TLS: check the URL, or name the file with its authority's \
+                        certificate in SSL_CERT_FILE";
+        } else if is_new {
+            reasons += "; check the URL and --endpoint-url, or HTTPS_PROXY";
+        }
+        let kind = if is_tls || is_new { HttpErrorKind::Unknown } else { error.kind() };
+        HttpError::new(kind, Refusal::without_status(format!("{asked}: cannot be reached: {reasons}")))
+    }
+}
+
+/// An error with its causes, each of them once.
+pub(super) fn causes(error: &dyn std::error::Error) -> String {
+    let mut sentence = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if !sentence.contains(&text) {
+            sentence.push_str(": ");
+            sentence.push_str(&text);
+        }
+        cause = error.source();
+    }
+    without_secrets(&sentence)
+}

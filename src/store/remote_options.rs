@@ -1,0 +1,196 @@
+//! How the service of a remote store is reached, beside its URL, and what of it may be shown. Uses `error`.
+//!
+//! Part of every build, so that one without the feature `remote` can say what it lacks. Invariant: no option holds a secret,
+//! because the command line, `config.json` and mount(8) show them all; credentials come from the environment, from files and
+//! from the machine.
+
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+
+/// Schemes that name a remote store.
+const SCHEMES: [&str; 11] =
+    ["s3", "s3a", "gs", "gcs", "az", "adl", "azure", "abfs", "abfss", "http", "https"];
+/// Words in the names of object_store's keys that hold secrets.
+const SECRET_WORDS: [&str; 7] = ["secret", "key", "token", "password", "credential", "sas", "bearer"];
+/// What ends the name of a key whose value is a path or a kind, and no secret itself.
+const NO_SECRETS: [&str; 3] = ["_file", "_type", "application_credentials"];
+
+/// How the service of a remote store is reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RemoteOptions {
+    /// The URL of a service that is not the provider's own.
+    pub endpoint_url: Option<String>,
+    /// The region of an S3 bucket.
+    pub region: Option<String>,
+    /// The profile of the AWS configuration files.
+    pub profile: Option<String>,
+    /// Requests carry no signature: for public buckets.
+    pub no_sign_request: bool,
+    /// The caller pays for requests to an S3 bucket.
+    pub requester_pays: bool,
+    /// object_store's own keys, with their values.
+    pub store_options: Vec<(String, String)>,
+    /// 403 says that an object is missing: buckets without permission to list answer so.
+    pub is_forbidden_missing: bool,
+    /// The most requests at one time.
+    pub max_connections: Option<usize>,
+    /// The most memory for transfers ahead of readers.
+    pub memory_bytes: Option<u64>,
+    /// How long a request may take with all its repetitions.
+    pub request_deadline: Option<Duration>,
+}
+
+impl RemoteOptions {
+    /// Refuses secrets in the options and in the location of the store, because both are shown.
+    pub fn check(&self, location: &str) -> Result<()> {
+        let refused = |sentence: String| Err(Error::Usage(sentence));
+        for url in [Some(location), self.endpoint_url.as_deref()].into_iter().flatten() {
+            let is_url = is_remote(url) || self.endpoint_url.as_deref() == Some(url);
+            if is_url && without_secrets(url) != url {
+                return refused(format!(
+                    "{}: a URL with a user, a password or a query is not accepted, because others could see it: put \
+                     credentials into the environment or the service's file of credentials",
+                    without_secrets(url)
+                ));
+            }
+        }
+        for (key, value) in &self.store_options {
+            if is_secret(key) {
+                return refused(format!(
+                    "--store-option {key}: a secret on a command line can be seen by others: {}",
+                    instead_of(key)
+                ));
+            }
+            if without_secrets(value) != *value {
+                return refused(format!(
+                    "--store-option {key}: a URL with a user, a password or a query is not accepted, because others could \
+                     see it: set HTTPS_PROXY, or the service's variable, in the environment"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a location is the URL of a remote store.
+pub fn is_remote(location: &str) -> bool {
+    let scheme = location.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+    scheme.is_some_and(|scheme| SCHEMES.contains(&scheme.as_str()))
+}
+
+/// A text without what its URLs may hold of secrets: what precedes `@` in the part of the host (except the container of an Azure
+/// URL), and queries.
+pub fn without_secrets(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("://") {
+        let (before, after) = rest.split_at(at + 3);
+        shown.push_str(before);
+        let end = after.find(|c: char| c.is_whitespace() || "\"'<>`)".contains(c)).unwrap_or(after.len());
+        let (url, next) = after.split_at(end);
+        let path = url.find(['/', '?', '#']).unwrap_or(url.len());
+        let (authority, path) = url.split_at(path);
+        let scheme = before[..at].rsplit(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
+        let has_container =
+            ["az", "adl", "azure", "abfs", "abfss"].contains(&scheme.to_ascii_lowercase().as_str());
+        match authority.rsplit_once('@') {
+            Some((user, host)) if !has_container || user.contains(':') => shown.push_str(host),
+            _ => shown.push_str(authority),
+        }
+        let query = path.find('?').unwrap_or(path.len());
+        shown.push_str(&path[..query]);
+        // A sentence may go on after the URL.
+        let closes = |c: char| [':', ';', ','].contains(&c);
+        if query < path.len() && path.ends_with(closes) {
+            shown.push_str(&path[path.len() - 1..]);
+        }
+        rest = next;
+    }
+    shown.push_str(rest);
+    shown
+}
+
+fn is_secret(key: &str) -> bool {
+    let key = key.to_ascii_lowercase();
+    SECRET_WORDS.iter().any(|word| key.contains(word)) && !NO_SECRETS.iter().any(|end| key.ends_with(end))
+}
+
+/// Where a secret belongs.
+fn instead_of(key: &str) -> String {
+    let variable = key.to_ascii_uppercase().replace('-', "_");
+    match variable.split('_').next() {
+        Some("AWS") => {
+            format!("set {variable} in the environment, or put it into ~/.aws/credentials and name its --profile")
+        }
+        Some("AZURE") => format!("set {variable} in the environment"),
+        Some("GOOGLE") => format!(
+            "set {variable} in the environment, or name a file in GOOGLE_APPLICATION_CREDENTIALS"
+        ),
+        _ => "set the variable of the service in the environment (AWS_SECRET_ACCESS_KEY, AZURE_STORAGE_ACCOUNT_KEY, \
+              GOOGLE_APPLICATION_CREDENTIALS, …)"
+            .to_owned(),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_has_no_secrets() {
+        for (text, shown) in [
+            ("s3://bucket/a", "s3://bucket/a"),
+            ("http://ann:hunter2@host:80/x", "http://host:80/x"),
+            ("HTTP://hunter2@host", "HTTP://host"),
+            ("https://host/x?sig=hunter2#a", "https://host/x"),
+            (
+                "abfss://container@account.dfs.core.windows.net/a",
+                "abfss://container@account.dfs.core.windows.net/a",
+            ),
+            ("abfss://a:hunter2@account/a", "abfss://account/a"),
+            (
+                "GET http://u:hunter2@h/a?b=hunter2: 403 (https://u:p@i/b) x@y",
+                "GET http://h/a: 403 (https://i/b) x@y",
+            ),
+            ("/data/a@b?c", "/data/a@b?c"),
+        ] {
+            assert_eq!(without_secrets(text), shown);
+        }
+    }
+
+    #[test]
+    fn secrets_are_refused_with_a_place_for_them() {
+        let refused =
+            |location: &str, options: RemoteOptions| options.check(location).unwrap_err().to_string();
+        let with = |key: &str, value: &str| RemoteOptions {
+            store_options: vec![(key.to_owned(), value.to_owned())],
+            ..RemoteOptions::default()
+        };
+        for (key, place) in [
+            ("aws_secret_access_key", "AWS_SECRET_ACCESS_KEY"),
+            ("azure_storage_sas_token", "AZURE_STORAGE_SAS_TOKEN"),
+            ("google_service_account_key", "GOOGLE_APPLICATION_CREDENTIALS"),
+            ("password", "AWS_SECRET_ACCESS_KEY"),
+        ] {
+            let sentence = refused("s3://bucket", with(key, "hunter2"));
+            assert!(sentence.contains(place) && !sentence.contains("hunter2"), "{sentence}");
+        }
+        let sentence = refused("s3://bucket", with("proxy_url", "http://ann:hunter2@proxy"));
+        assert!(sentence.contains("proxy_url") && !sentence.contains("hunter2"), "{sentence}");
+        for location in
+            ["http://ann:hunter2@host/x", "https://host/x?sig=hunter2", "s3://key:hunter2@bucket/x"]
+        {
+            assert!(!refused(location, RemoteOptions::default()).contains("hunter2"));
+        }
+        let endpoint_url = Some("http://ann:hunter2@host".to_owned());
+        assert!(
+            !refused("s3://b", RemoteOptions { endpoint_url, ..RemoteOptions::default() })
+                .contains("hunter2")
+        );
+        for key in ["aws_web_identity_token_file", "aws_region", "allow_http", "azure_credential_type"] {
+            with(key, "x").check("/data/a?b@c").unwrap();
+        }
+    }
+}
