@@ -169,7 +169,10 @@ impl Array {
             return None;
         }
         pass.next_offset = expected.max(end);
-        self.go_on(reader, &mut pass, end);
+        match self.inner.store.is_remote() {
+            true => self.go_on_remotely(reader, &mut pass),
+            false => self.go_on(reader, &mut pass, end),
+        }
         Some(pass.next_offset)
     }
 
@@ -179,9 +182,6 @@ impl Array {
         let offset = pass.next_offset;
         if inner.reads_ranges(true) || offset >= self.size_bytes() {
             return;
-        }
-        if inner.store.is_remote() {
-            return self.go_on_remotely(reader, pass);
         }
         let Some(strips) = inner.strips.get() else { return };
         let Some(slab) = strips.slab() else { return };
@@ -250,6 +250,9 @@ impl Array {
     /// As [`Array::go_on`], where chunks come from a remote store.
     fn go_on_remotely(&self, reader: &Reader, pass: &mut Pass) {
         let (inner, offset) = (&self.inner, pass.next_offset);
+        if offset >= self.size_bytes() {
+            return;
+        }
         let strips = match inner.source.is_uncompressed() {
             true => inner.strips_at(offset), // which asks the store nothing
             false => match inner.strips.get() {
