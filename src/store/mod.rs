@@ -26,6 +26,7 @@ mod readers;
 #[cfg(feature = "remote")]
 mod remote;
 mod remote_options;
+mod traffic;
 mod version;
 mod writer;
 mod zip;
@@ -50,6 +51,7 @@ pub use readers::{Audience, Readers};
 #[cfg(feature = "remote")]
 pub use remote::RemoteStore;
 pub use remote_options::{RemoteOptions, is_remote, without_secrets};
+pub use traffic::Traffic;
 pub use version::ObjectVersion;
 pub use writer::{ObjectPart, Precondition, PutOptions, Writer};
 pub use zip::ZipStore;
@@ -135,6 +137,11 @@ pub trait Store: Send + Sync {
     /// other in one object are transferred together, and share a claim.
     fn will_need(&self, wanted: &[(String, Wanted)]) -> Vec<MaybeClaim> {
         vec![None; wanted.len()]
+    }
+
+    /// What the store has asked of its service so far, if it has one.
+    fn traffic(&self) -> Option<Traffic> {
+        None
     }
 
     /// The most memory for bytes that are transferred ahead of their readers.

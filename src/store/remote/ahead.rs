@@ -18,6 +18,7 @@ use lru::LruCache;
 use parking_lot::{Condvar, Mutex};
 use tokio::task::AbortHandle;
 
+use super::counters::Counters;
 use super::transfer::Fetched;
 use crate::store::{Claim, Wanted};
 
@@ -37,6 +38,7 @@ pub(super) struct Ahead {
     /// Spans under way, and the most of them at one time.
     under_way: AtomicUsize,
     most_under_way: usize,
+    counters: Arc<Counters>,
 }
 
 struct State {
@@ -44,6 +46,11 @@ struct State {
     /// Spans in memory that no reader claims, for eviction.
     idle: LruCache<u64, Arc<Span>>,
     next_id: u64,
+    /// How many spans may be under way now, and how often the service had asked for fewer when that was last changed: halved
+    /// then, and one more after as many spans have arrived.
+    depth: usize,
+    slowed: u64,
+    arrived: usize,
     /// About how long the last objects were that were transferred as a whole.
     usual_bytes: Option<u64>,
 }
@@ -194,10 +201,19 @@ impl State {
 
 impl Ahead {
     /// Spans of at most `limit_bytes` in all, and at most so many under way at one time.
-    pub fn new(limit_bytes: u64, most_under_way: usize) -> Self {
-        let (by_key, idle) = (HashMap::new(), LruCache::unbounded());
+    pub fn new(limit_bytes: u64, most_under_way: usize, counters: Arc<Counters>) -> Self {
+        let state = State {
+            by_key: HashMap::new(),
+            idle: LruCache::unbounded(),
+            next_id: 0,
+            depth: most_under_way,
+            slowed: 0,
+            arrived: 0,
+            usual_bytes: None,
+        };
         Ahead {
-            state: Mutex::new(State { by_key, idle, next_id: 0, usual_bytes: None }),
+            state: Mutex::new(state),
+            counters,
             taken_bytes: Arc::default(),
             limit_bytes,
             under_way: AtomicUsize::new(0),
@@ -243,7 +259,11 @@ impl Ahead {
 
     /// A new span with one claim, if there is room.
     fn add(&self, state: &mut State, key: &str, wanted: Wanted) -> Option<Arc<Span>> {
-        if self.under_way.load(Ordering::Relaxed) >= self.most_under_way {
+        let slowed = self.counters.slowed();
+        if slowed != state.slowed {
+            (state.slowed, state.depth, state.arrived) = (slowed, (state.depth / 2).max(1), 0);
+        }
+        if self.under_way.load(Ordering::Relaxed) >= state.depth {
             return None;
         }
         let bytes = match &wanted {
@@ -313,6 +333,10 @@ impl Ahead {
         if !self.end(span, Progress::Here(Arc::new(fetched))) {
             return;
         }
+        state.arrived += 1;
+        if state.arrived >= state.depth && state.depth < self.most_under_way {
+            (state.depth, state.arrived) = (state.depth + 1, 0);
+        }
         if span.claims.load(Ordering::Relaxed) == 0 && state.knows(span) {
             state.idle.put(span.id, Arc::clone(span));
         }
@@ -377,10 +401,14 @@ impl Ahead {
         self.limit_bytes
     }
 
-    /// Memory of all spans, and how many are under way.
-    #[cfg(test)]
-    pub fn taken(&self) -> (u64, usize) {
-        (self.taken_bytes.load(Ordering::Relaxed), self.under_way.load(Ordering::Relaxed))
+    /// Memory of all spans.
+    pub fn taken_bytes(&self) -> u64 {
+        self.taken_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The counts of the store's requests.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
     }
 }
 

@@ -18,7 +18,7 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        Scene { ahead: Arc::new(Ahead::new(8 * MIB, 4)), begun: Mutex::default() }
+        Scene { ahead: Arc::new(Ahead::new(8 * MIB, 4, Arc::default())), begun: Mutex::default() }
     }
 
     fn claim(&self, wanted: &[(&str, Wanted)]) -> Vec<Option<Arc<SpanClaim>>> {
@@ -27,6 +27,11 @@ impl Scene {
             self.begun.lock().unwrap().push(Arc::clone(span));
             None
         })
+    }
+
+    /// The memory of all spans, and how many are under way.
+    fn taken(&self) -> (u64, usize) {
+        (self.ahead.taken_bytes(), self.ahead.under_way.load(Ordering::Relaxed))
     }
 
     fn begun(&self) -> usize {
@@ -59,10 +64,10 @@ fn readers_share_a_transfer_until_the_last_is_gone() {
     let second = scene.claim(&[("a", Wanted::Range(5..9))]);
     assert_eq!(scene.begun(), 1, "the whole has the range");
     drop(first);
-    assert_eq!(scene.ahead.taken(), (MIB, 1), "still claimed");
+    assert_eq!(scene.taken(), (MIB, 1), "still claimed");
     drop(second);
     scene.begun.lock().unwrap().clear();
-    assert_eq!(scene.ahead.taken(), (0, 0), "cancelled");
+    assert_eq!(scene.taken(), (0, 0), "cancelled");
     assert!(scene.ahead.find("a", &whole(MIB)).is_none());
 }
 
@@ -96,10 +101,10 @@ fn memory_and_requests_have_limits() {
     assert!(!scene.arrive(2, 7 * MIB), "its body is not received");
     assert!(matches!(claims[2].as_ref().unwrap().span.wait(), Outcome::Unknown));
     assert!(scene.arrive(3, MIB));
-    assert_eq!(scene.ahead.taken(), (4 * MIB, 0));
+    assert_eq!(scene.taken(), (4 * MIB, 0));
     drop(claims);
     scene.begun.lock().unwrap().clear();
-    assert_eq!(scene.ahead.taken().0, 4 * MIB, "kept for later readers");
+    assert_eq!(scene.taken().0, 4 * MIB, "kept for later readers");
     assert!(scene.ahead.find("a", &whole(MIB)).is_some());
     let claims = scene.claim(&[("x", Wanted::Range(0..7 * MIB))]);
     assert!(claims[0].is_some(), "what no reader claims makes room");
@@ -130,4 +135,20 @@ fn a_missing_object_is_an_outcome() {
     assert!(matches!(claims[0].as_ref().unwrap().span.wait(), Outcome::Missing));
     drop(claims);
     assert!(scene.ahead.find("a", &whole(MIB)).is_none());
+}
+
+#[test]
+fn a_service_that_asks_for_fewer_requests_gets_half() {
+    let scene = Scene::new();
+    let begun = |first: usize| {
+        let keys: Vec<String> = (first..first + 5).map(|number| number.to_string()).collect();
+        let wanted: Vec<_> = keys.iter().map(|key| (key.as_str(), whole(1))).collect();
+        scene.claim(&wanted).into_iter().flatten().collect::<Vec<_>>()
+    };
+    assert_eq!(begun(0).len(), 4);
+    scene.ahead.counters.replied(std::time::Duration::ZERO, 503, None);
+    let claims = begun(10);
+    assert_eq!(claims.len(), 2);
+    assert!(scene.arrive(4, 1) && scene.arrive(5, 1));
+    assert_eq!(begun(20).len(), 3, "one more after two have arrived");
 }

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use object_store::client::{
@@ -18,6 +18,7 @@ use object_store::client::{
 use object_store::{ClientConfigKey, Error};
 use reqwest::redirect::Policy;
 
+use super::counters::Counters;
 use super::location::Service;
 use super::refusal::{Refusal, Reply, without_tags};
 use crate::store::without_secrets;
@@ -50,6 +51,7 @@ pub(super) const CLIENT_KEYS: [ClientConfigKey; 7] = [
 pub(super) struct Connector {
     pub service: Service,
     pub request_deadline: Duration,
+    pub counters: Arc<Counters>,
     /// A file of certificates to trust besides the system's.
     pub certificates: Option<String>,
 }
@@ -88,7 +90,13 @@ impl HttpConnector for Connector {
         let inner = HttpClient::new(builder.build().map_err(failed)?);
         let reply_timeout = REPLY_TIMEOUT.min(self.request_deadline / 3);
         let is_reached = Arc::new(AtomicBool::new(false));
-        Ok(HttpClient::new(Client { inner, service: self.service, reply_timeout, is_reached }))
+        Ok(HttpClient::new(Client {
+            inner,
+            service: self.service,
+            reply_timeout,
+            counters: Arc::clone(&self.counters),
+            is_reached,
+        }))
     }
 }
 
@@ -111,6 +119,7 @@ struct Client {
     inner: HttpClient,
     service: Service,
     reply_timeout: Duration,
+    counters: Arc<Counters>,
     /// Whether a reply has ever come.
     is_reached: Arc<AtomicBool>,
 }
@@ -126,15 +135,24 @@ impl HttpService for Client {
         }
         let body_bytes = request.body().content_length() as u64;
         let limit = self.reply_timeout + Duration::from_secs(body_bytes / SLOW_BYTES_PER_SECOND);
+        let started = Instant::now();
+        self.counters.sent();
         let response = match tokio::time::timeout(limit, self.inner.execute(request)).await {
             Ok(Ok(response)) => response,
-            Ok(Err(error)) => return Err(self.unreachable(&asked, &error)),
+            Ok(Err(error)) => {
+                self.counters.failed();
+                return Err(self.unreachable(&asked, &error));
+            }
             Err(_) => {
+                self.counters.failed();
                 let text = format!("{asked}: no answer within {} s", limit.as_secs());
                 return Err(HttpError::new(HttpErrorKind::Timeout, Refusal::without_status(text)));
             }
         };
         self.is_reached.store(true, Ordering::Relaxed);
+        let announced = response.headers().get("content-length").filter(|_| asked.starts_with("GET"));
+        let announced = announced.and_then(|length| length.to_str().ok()?.parse().ok());
+        self.counters.replied(started.elapsed(), response.status().as_u16(), announced);
         self.judge(&asked, is_object, response).await
     }
 }

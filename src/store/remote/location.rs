@@ -19,6 +19,7 @@ use url::{Position, Url};
 
 use super::aws_profile::{Credentials, Profile};
 use super::client::{CLIENT_KEYS, Connector, causes};
+use super::counters::Counters;
 use crate::error::Error;
 use crate::store::remote_options::{RemoteOptions, without_secrets};
 
@@ -48,6 +49,8 @@ pub struct Location {
     pub client: Arc<dyn ObjectStore>,
     /// The same for objects that are written in several parts, if the service can be written to.
     pub multipart: Option<Arc<dyn MultipartStore>>,
+    /// Counts the requests of both.
+    pub counters: Arc<Counters>,
     /// The service.
     pub service: Service,
     /// The path of the hierarchy's root.
@@ -76,8 +79,16 @@ impl Location {
             ObjectStoreScheme::Http => Service::Http,
             _ => return Err(refused("not a remote store".to_owned())),
         };
-        let (client, multipart) = clients(service, &url, options).map_err(refused)?;
-        Ok(Location { client, multipart, service, root, url: location.trim_end_matches('/').to_owned() })
+        let counters = Arc::default();
+        let (client, multipart) = clients(service, &url, options, &counters).map_err(refused)?;
+        Ok(Location {
+            client,
+            multipart,
+            counters,
+            service,
+            root,
+            url: location.trim_end_matches('/').to_owned(),
+        })
     }
 }
 
@@ -121,7 +132,12 @@ fn writable(client: impl ObjectStore + MultipartStore) -> Clients {
     (Arc::clone(&client) as _, Some(client))
 }
 
-fn clients(service: Service, url: &Url, options: &RemoteOptions) -> Result<Clients, String> {
+fn clients(
+    service: Service,
+    url: &Url,
+    options: &RemoteOptions,
+    counters: &Arc<Counters>,
+) -> Result<Clients, String> {
     let mut settings = environment(service);
     let credentials = match service {
         Service::S3 => add_profile(options, &mut settings)?,
@@ -132,6 +148,7 @@ fn clients(service: Service, url: &Url, options: &RemoteOptions) -> Result<Clien
     let connector = Connector {
         service,
         request_deadline: options.request_deadline.unwrap_or(REQUEST_DEADLINE),
+        counters: Arc::clone(counters),
         certificates: std::env::var("AWS_CA_BUNDLE").ok().filter(|_| service == Service::S3),
     };
     let built: object_store::Result<Clients> = match service {

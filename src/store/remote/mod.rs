@@ -10,6 +10,7 @@ mod ahead;
 mod aws_profile;
 mod body;
 mod client;
+mod counters;
 mod failure;
 mod location;
 mod multipart;
@@ -42,7 +43,7 @@ use self::writer::Uploads;
 use super::remote_options::RemoteOptions;
 use super::{
     Claim, Content, Entry, GetReply, GetRequest, Info, MaybeClaim, Object, ObjectVersion, StatFs, Store,
-    Wanted, Writer, check_key,
+    Traffic, Wanted, Writer, check_key,
 };
 use crate::error::{Error, Result};
 
@@ -81,13 +82,13 @@ impl RemoteStore {
 
     /// The store at a place.
     fn at(location: Location, options: &RemoteOptions) -> Result<Self> {
-        let Location { client, multipart, service, root, url } = location;
+        let Location { client, multipart, counters, service, root, url } = location;
         let connections = options.max_connections.unwrap_or(DEFAULT_CONNECTIONS).max(1);
         let transfers = Transfers::new(client, connections)
             .map_err(|error| Error::Usage(format!("cannot start the threads for transfers: {error}")))?;
         let memory = options.memory_bytes.unwrap_or(DEFAULT_MEMORY_BYTES);
         let most_ahead = (connections - connections / CONNECTIONS_FOR_READERS).max(1);
-        let ahead = Arc::new(Ahead::new(memory, most_ahead));
+        let ahead = Arc::new(Ahead::new(memory, most_ahead, counters));
         let is_forbidden_missing = options.is_forbidden_missing;
         let cannot_list = AtomicBool::new(false);
         let uploads = multipart.map(Uploads::new);
@@ -106,7 +107,8 @@ impl RemoteStore {
     ) -> Result<Self> {
         let multipart = Some(Arc::clone(&service) as _);
         let (root, url) = (Path::from(root), "test:".to_owned());
-        let location = Location { client: service, multipart, service: Service::S3, root, url };
+        let counters = Arc::default();
+        let location = Location { client: service, multipart, counters, service: Service::S3, root, url };
         Self::at(location, &RemoteOptions::default())
     }
 }
@@ -261,6 +263,13 @@ impl Store for RemoteStore {
     fn will_need(&self, wanted: &[(String, Wanted)]) -> Vec<MaybeClaim> {
         let claims = self.shared.ahead.claim(wanted, |span| self.shared.begin(span));
         claims.into_iter().map(|claim| claim.map(|claim| -> Arc<dyn Claim> { claim })).collect()
+    }
+
+    fn traffic(&self) -> Option<Traffic> {
+        let ahead = &self.shared.ahead;
+        let (requests, failed_requests, reply_seconds, received_bytes) = ahead.counters().now();
+        let (in_flight, ahead_bytes) = (self.shared.transfers.in_flight() as u64, ahead.taken_bytes());
+        Some(Traffic { requests, failed_requests, reply_seconds, received_bytes, in_flight, ahead_bytes })
     }
 
     fn transfer_limit_bytes(&self) -> u64 {

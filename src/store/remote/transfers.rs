@@ -25,6 +25,7 @@ pub(super) struct Transfers {
     runtime: Option<Runtime>,
     store: Arc<dyn ObjectStore>,
     permits: Arc<Semaphore>,
+    max_connections: usize,
 }
 
 impl Transfers {
@@ -35,7 +36,13 @@ impl Transfers {
             .thread_name("zarrfs-transfer")
             .enable_all()
             .build()?;
-        Ok(Transfers { runtime: Some(runtime), store, permits: Arc::new(Semaphore::new(max_connections)) })
+        let permits = Arc::new(Semaphore::new(max_connections));
+        Ok(Transfers { runtime: Some(runtime), store, permits, max_connections })
+    }
+
+    /// Requests under way.
+    pub(super) fn in_flight(&self) -> usize {
+        self.max_connections.saturating_sub(self.permits.available_permits())
     }
 
     /// The service's client.

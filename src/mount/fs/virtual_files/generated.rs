@@ -8,7 +8,7 @@ use crate::array::{ByteOrder, Order};
 use crate::mount::fs::FileSystem;
 use crate::mount::fs::inode::Kind;
 use crate::mount::metrics::Metric;
-use crate::store::RemoteOptions;
+use crate::store::{RemoteOptions, Traffic};
 
 /// How a service is reached. No option holds a secret.
 fn remote(options: &RemoteOptions) -> serde_json::Value {
@@ -23,6 +23,43 @@ fn remote(options: &RemoteOptions) -> serde_json::Value {
         "missing-status": if options.is_forbidden_missing { 403 } else { 404 },
         "max-connections": options.max_connections,
     })
+}
+
+fn counter(name: &'static str, help: &'static str, value: u64) -> Metric {
+    Metric { name, help, is_gauge: false, value: value as f64 }
+}
+
+fn gauge(name: &'static str, help: &'static str, value: f64) -> Metric {
+    Metric { name, help, is_gauge: true, value }
+}
+
+/// What a remote store asks of its service.
+fn traffic_metrics(traffic: Traffic) -> [Metric; 6] {
+    [
+        counter("zarrfs_store_requests_total", "Requests to the store's service.", traffic.requests),
+        counter(
+            "zarrfs_store_failed_requests_total",
+            "Requests without a reply, or with one that says to try again.",
+            traffic.failed_requests,
+        ),
+        Metric {
+            name: "zarrfs_store_reply_seconds_total",
+            help: "Seconds from sending requests to the heads of their replies, in all.",
+            is_gauge: false,
+            value: traffic.reply_seconds,
+        },
+        counter(
+            "zarrfs_store_received_bytes_total",
+            "Bytes of the replies of the store's service.",
+            traffic.received_bytes,
+        ),
+        gauge("zarrfs_store_requests_in_flight", "Requests under way.", traffic.in_flight as f64),
+        gauge(
+            "zarrfs_store_ahead_bytes",
+            "Memory of bytes transferred ahead of their readers.",
+            traffic.ahead_bytes as f64,
+        ),
+    ]
 }
 
 impl FileSystem {
@@ -46,11 +83,9 @@ impl FileSystem {
 
     fn engine_metrics(&self) -> Vec<Metric> {
         let engine = self.engine.counters();
-        let counter = |name, help, value: u64| Metric { name, help, is_gauge: false, value: value as f64 };
-        let gauge = |name, help, value: f64| Metric { name, help, is_gauge: true, value };
         let served = self.metrics.read_bytes().max(1) as f64;
         let amplification = engine.decoded_bytes as f64 / served;
-        vec![
+        let mut metrics = vec![
             counter("zarrfs_cache_hits_total", "Chunks found in the cache.", engine.hits),
             counter("zarrfs_cache_misses_total", "Chunks that were not in the cache.", engine.misses),
             counter("zarrfs_cache_evictions_total", "Chunks dropped to make room.", engine.evictions),
@@ -75,7 +110,9 @@ impl FileSystem {
                 "Limit of the cache in bytes.",
                 engine.cache_limit_bytes as f64,
             ),
-        ]
+        ];
+        metrics.extend(self.nodes.store().traffic().into_iter().flat_map(traffic_metrics));
+        metrics
     }
 
     /// The configuration of this mount.

@@ -1,0 +1,55 @@
+//! Counts of requests and replies. Uses nothing.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Counts of one store's client.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    requests: AtomicU64,
+    failed: AtomicU64,
+    slowed: AtomicU64,
+    reply_micros: AtomicU64,
+    received_bytes: AtomicU64,
+}
+
+impl Counters {
+    /// A request is sent.
+    pub(super) fn sent(&self) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The head of a reply came after this time.
+    pub(super) fn replied(&self, after: Duration, status: u16, announced_bytes: Option<u64>) {
+        let micros = u64::try_from(after.as_micros()).unwrap_or(u64::MAX);
+        self.reply_micros.fetch_add(micros, Ordering::Relaxed);
+        self.received_bytes.fetch_add(announced_bytes.unwrap_or(0), Ordering::Relaxed);
+        if status == 429 || status >= 500 {
+            self.failed();
+        }
+        if status == 429 || status == 503 {
+            self.slowed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A request failed.
+    pub(super) fn failed(&self) {
+        self.failed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often the service has asked for fewer requests.
+    pub(super) fn slowed(&self) -> u64 {
+        self.slowed.load(Ordering::Relaxed)
+    }
+
+    /// Requests, failed ones, seconds until replies, bytes received.
+    pub(super) fn now(&self) -> (u64, u64, f64, u64) {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        (
+            get(&self.requests),
+            get(&self.failed),
+            get(&self.reply_micros) as f64 / 1e6,
+            get(&self.received_bytes),
+        )
+    }
+}
