@@ -27,6 +27,8 @@ const REMOTE_THREADS: usize = 32;
 
 /// The most bytes that these threads encode at one time, unless that leaves less than one thread per processor.
 const ENCODED_BYTES: u64 = 16 << 20;
+/// The same for threads that store at a service: bytes under way are what makes it fast.
+const REMOTE_ENCODED_BYTES: u64 = 64 << 20;
 
 /// How many objects are looked up per lock of the map, for which writers wait.
 const LOOKS_PER_LOCK: usize = 4096;
@@ -279,16 +281,16 @@ impl Inner {
     /// How many threads store: enough to keep the disk busy, but fewer if the chunks they encode take much memory.
     fn storing_threads(&self, objects: &[(u64, DirtyChunks)]) -> usize {
         let cores = self.engine.workers.count().max(1);
-        let most = match self.store.is_remote() {
-            true => REMOTE_THREADS.max(cores),
-            false => THREADS_PER_CORE.saturating_mul(cores),
+        let (most, encoded_bytes) = match self.store.is_remote() {
+            true => (REMOTE_THREADS.max(cores), REMOTE_ENCODED_BYTES),
+            false => (THREADS_PER_CORE.saturating_mul(cores), ENCODED_BYTES),
         };
         if self.source.is_uncompressed() {
             return most; // stored from where the chunks are
         }
         let chunks = objects.iter().map(|(_, chunks)| chunks.len()).max().unwrap_or(0) as u64;
         let object_bytes = self.chunk_bytes().saturating_mul(chunks).max(1);
-        usize::try_from(ENCODED_BYTES / object_bytes).unwrap_or(most).clamp(cores, most)
+        usize::try_from(encoded_bytes / object_bytes).unwrap_or(most).clamp(cores, most)
     }
 
     /// The objects to store, with their dirty chunks by number.

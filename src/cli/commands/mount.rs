@@ -256,7 +256,8 @@ fn warn_of_other_writers(location: &str, is_writable: bool) {
     let is_web = ["http://", "https://"].iter().any(|scheme| location.starts_with(scheme));
     if is_writable && !is_web {
         output::note(format_args!(
-            "zarrfs: warning: {location} has no locks: other mounts and programs can write its arrays at the same time. Their              changes are merged byte by byte, and of bytes that several write the last stay"
+            "zarrfs: warning: {location} has no locks: other mounts and programs can write its arrays at the same time. Their \
+             changes are merged byte by byte; of bytes that several write, the last stay"
         ));
     }
 }

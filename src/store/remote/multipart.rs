@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use super::Shared;
 use super::body::{Body, Sent, hash};
 use super::failure::Failure;
-use super::writer::{Put, in_time};
+use super::writer::Put;
 use crate::error::{Error, Result};
 use crate::store::ObjectVersion;
 
@@ -33,8 +33,7 @@ impl Put<'_> {
     pub(super) fn in_parts(&self, body: &Body<'_>) -> Result<ObjectVersion> {
         self.shared.abort_unfinished();
         self.check()?;
-        let create = in_time(0, self.uploads.multipart.create_multipart(&self.path));
-        let created = self.shared.transfers.wait(create).and_then(|reply| reply);
+        let created = self.shared.ask(self.uploads.multipart.create_multipart(&self.path));
         let id = created.map_err(|failure| self.failed(failure))?;
         let put = self.send(&id, body).and_then(|(ids, sent)| {
             self.check()?;
@@ -94,8 +93,7 @@ impl Put<'_> {
         let bytes = self.assembled(body.assemble(range, self.key))?;
         let hash = hash(&bytes);
         let request = self.uploads.multipart.put_part(&self.path, id, number, PutPayload::from(bytes));
-        let sent = self.shared.transfers.wait(in_time(part_bytes, request)).and_then(|reply| reply);
-        let name = sent.map_err(|failure| self.failed(failure))?;
+        let name = self.shared.ask(request).map_err(|failure| self.failed(failure))?;
         if let Some(part) = parts.lock().get_mut(number) {
             *part = Some((name, hash));
         }
@@ -104,9 +102,7 @@ impl Put<'_> {
 
     /// Has the service put the parts together.
     fn complete(&self, id: &MultipartId, ids: Vec<PartId>, sent: &Sent) -> Result<ObjectVersion> {
-        let complete =
-            in_time(sent.size_bytes, self.uploads.multipart.complete_multipart(&self.path, id, ids));
-        match self.shared.transfers.wait(complete).and_then(|reply| reply) {
+        match self.shared.ask(self.uploads.multipart.complete_multipart(&self.path, id, ids)) {
             Ok(reply) => self.version(&reply, sent),
             // The reply may have been lost; then a second request finds no such upload.
             Err(failure) => match self.done_in_spite_of(&failure, sent)? {
@@ -121,8 +117,7 @@ impl Shared {
     /// Aborts a multipart upload. If that fails, it is tried again later.
     fn abort(&self, path: &Path, id: MultipartId) {
         let Some(uploads) = &self.uploads else { return };
-        let abort = in_time(0, uploads.multipart.abort_multipart(path, &id));
-        match self.transfers.wait(abort).and_then(|reply| reply) {
+        match self.ask(uploads.multipart.abort_multipart(path, &id)) {
             Ok(()) | Err(Failure::Missing) => {}
             Err(failure) => {
                 let error = failure.at(path.as_ref(), "abort the upload of");

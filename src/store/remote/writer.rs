@@ -18,7 +18,6 @@ use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{MultipartId, ObjectStoreExt, PutMode, PutPayload, PutResult, UpdateVersion};
 use parking_lot::Mutex;
-use tokio::time::timeout;
 
 use super::body::{Body, Memory, Sent, hash};
 use super::failure::{Failure, Reply};
@@ -36,11 +35,6 @@ const BODIES_BYTES: u64 = 128 << 20;
 const MAX_ATTEMPTS: u32 = 4;
 /// The pause before it is sent again; doubled each time.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long the service may take to answer, beside the time that the body takes.
-const REPLY_TIME: Duration = Duration::from_secs(120);
-/// A body may be as slow as this.
-const MIN_BYTES_PER_SECOND: u64 = 128 << 10;
-
 /// The writing half of a store.
 pub(super) struct Uploads {
     /// The service's client.
@@ -109,7 +103,7 @@ impl Writer for RemoteStore {
         }
         let deleted = || {
             let path = shared.path(key)?;
-            shared.transfers.wait(in_time(0, shared.transfers.store().delete(&path)))?
+            shared.ask(shared.transfers.store().delete(&path))
         };
         let outcome = deleted();
         shared.ahead.forget(|known| known == key);
@@ -131,6 +125,11 @@ impl Writer for RemoteStore {
 }
 
 impl Shared {
+    /// Waits for a request.
+    pub(super) fn ask<T>(&self, request: impl Future<Output = object_store::Result<T>>) -> Reply<T> {
+        Ok(self.transfers.wait(request)??)
+    }
+
     fn uploads(&self) -> Result<&Uploads> {
         self.uploads.as_ref().ok_or_else(|| Error::ReadOnly(format!("{} is not writable", self.url)))
     }
@@ -147,8 +146,7 @@ impl Put<'_> {
         loop {
             let options = object_store::PutOptions::from(self.mode()?);
             let store = self.shared.transfers.store();
-            let request = in_time(body.size_bytes(), store.put_opts(&self.path, payload.clone(), options));
-            let failure = match self.shared.transfers.wait(request).and_then(|reply| reply) {
+            let failure = match self.shared.ask(store.put_opts(&self.path, payload.clone(), options)) {
                 Ok(reply) => return self.version(&reply, &sent),
                 Err(failure) => failure,
             };
@@ -169,8 +167,8 @@ impl Put<'_> {
     /// The version that was put, if the service carried out a put that seemed to fail; `None` if it did not, and may be asked
     /// again.
     pub(super) fn done_in_spite_of(&self, failure: &Failure, sent: &Sent) -> Result<Option<ObjectVersion>> {
-        let is_decided = matches!(failure, Failure::Other(io::ErrorKind::PermissionDenied, _));
-        if is_decided || matches!(failure, Failure::NotSupported(_)) {
+        use Failure::{Forbidden, NotSupported, Other};
+        if matches!(failure, Forbidden(_) | NotSupported(_) | Other(io::ErrorKind::PermissionDenied, _)) {
             return Err(self.failed(failure.clone()));
         }
         match self.found(sent) {
@@ -289,20 +287,5 @@ impl Put<'_> {
 
     fn changed(&self) -> Error {
         Error::Changed { key: self.key.to_owned() }
-    }
-}
-
-/// Waits for the reply to a request with a body of so many bytes, but not for ever.
-pub(super) async fn in_time<T>(
-    body_bytes: u64,
-    request: impl Future<Output = object_store::Result<T>>,
-) -> Reply<T> {
-    let limit = REPLY_TIME + Duration::from_secs(body_bytes / MIN_BYTES_PER_SECOND);
-    match timeout(limit, request).await {
-        Ok(reply) => Ok(reply?),
-        Err(_) => {
-            let reason = format!("no reply in {} s", limit.as_secs());
-            Err(Failure::Other(io::ErrorKind::TimedOut, reason))
-        }
     }
 }
