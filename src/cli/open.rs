@@ -34,7 +34,9 @@ fn with_zarr(store: Arc<dyn Store>) -> Result<Arc<dyn Store>> {
             && visit.path.is_empty()
         {
             // A service that cannot be reached says nothing of what is there.
-            return Err(Error::Usage(format!("{}: {error}", store.describe())));
+            let (url, reason) = (store.describe(), error.to_string());
+            let is_named = reason.starts_with(&url);
+            return Err(Error::Usage(if is_named { reason } else { format!("{url}: {reason}") }));
         }
         let is_trace = match visit.node {
             Ok(Node::Group { metadata, .. }) => metadata.zarr_format.is_some(),

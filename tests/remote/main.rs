@@ -8,3 +8,5 @@
 mod support;
 
 mod mounts;
+mod refusals;
+mod secrets;
