@@ -137,15 +137,17 @@
 //!   takes.
 //! - A request that has its reply at its deadline ends: every loop over chunks asks before each step whether the reply is
 //!   still waited for (`cancellation.rs`). A session thread makes no more than a few thousand steps.
+//! - No secret is taken from a command line, and none is shown: `store/remote_options.rs` refuses them, and
+//!   `store/remote/refusal.rs` words what services say.
 //! - No panics: `unwrap`, `expect` and `panic` are denied outside tests. A panic in a library costs one request.
 //! - Unsafe code is in `sys` (with its parts memory, process and processor) and in
 //!   `codec/bytes_to_bytes/blosc/mod.rs` only. Each block gives its reason.
 //!
 //! # What is checked how
 //!
-//! `tests/` has five binaries, each a folder: `formats` (other implementations and their files), `model` (random programs
-//! against plain models), `mount` (the program on a real mount), `faults` (damage, failures, crashes), `rules` (the sources
-//! and the command line). `cargo test --test mount page_cache::` runs one file of one.
+//! `tests/` has six binaries, each a folder: `formats` (other implementations and their files), `model` (random programs
+//! against plain models), `mount` (the program on a real mount), `faults` (damage, failures, crashes), `remote` (object
+//! stores, at real servers of each service), `rules` (the sources and the command line). `cargo test --test mount page_cache::` runs one file of one.
 //!
 //! - Any sequence of reads, writes, truncations, failures and remounts: `tests/model/fs_model.rs`, against a byte vector
 //!   for each file.

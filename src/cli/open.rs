@@ -13,6 +13,8 @@ use super::options::StoreArguments;
 
 /// How many folders are searched for a first trace of Zarr before a store is accepted without one.
 const MAX_FOLDERS_SEARCHED: usize = 10_000;
+/// The same for a remote store, where each folder costs several round trips.
+const MAX_REMOTE_FOLDERS_SEARCHED: usize = 20;
 /// The most names of a group that an error sentence lists.
 const MAX_NAMES_SHOWN: usize = 12;
 
@@ -34,7 +36,9 @@ fn with_zarr(store: Arc<dyn Store>) -> Result<Arc<dyn Store>> {
             && visit.path.is_empty()
         {
             // A service that cannot be reached says nothing of what is there.
-            return Err(Error::Usage(format!("{}: {error}", store.describe())));
+            let (url, reason) = (store.describe(), error.to_string());
+            let is_named = reason.starts_with(&url);
+            return Err(Error::Usage(if is_named { reason } else { format!("{url}: {reason}") }));
         }
         let is_trace = match visit.node {
             Ok(Node::Group { metadata, .. }) => metadata.zarr_format.is_some(),
@@ -45,7 +49,7 @@ fn with_zarr(store: Arc<dyn Store>) -> Result<Arc<dyn Store>> {
                 is_document
             }
         };
-        if is_trace || folders > MAX_FOLDERS_SEARCHED {
+        if is_trace || folders > folders_searched(store.as_ref()) {
             return Ok(store);
         }
     }
@@ -55,6 +59,10 @@ fn with_zarr(store: Arc<dyn Store>) -> Result<Arc<dyn Store>> {
         store.describe(),
         not_entered.unwrap_or_default()
     )))
+}
+
+fn folders_searched(store: &dyn Store) -> usize {
+    if store.is_remote() { MAX_REMOTE_FOLDERS_SEARCHED } else { MAX_FOLDERS_SEARCHED }
 }
 
 /// Whether a node is broken by a document that is there, and not because its folder cannot be entered: many folders
@@ -103,7 +111,7 @@ pub fn array(tree: &Tree, path: &str) -> Outcome<Arc<ArrayMetadata>> {
 /// The error for a path without an array.
 pub fn unknown(tree: &Tree, path: &str) -> Exit {
     let place = tree.store().describe();
-    let known: Vec<String> = arrays(tree, "").take(MAX_FOLDERS_SEARCHED).collect();
+    let known: Vec<String> = arrays(tree, "").take(folders_searched(tree.store().as_ref())).collect();
     Exit::Failed(match nearest(path, known) {
         Some(near) => format!("no array '{path}' in {place}: did you mean '{near}'?"),
         None => format!("no array '{path}' in {place}: 'zarrfs ls {place}' lists what is there"),

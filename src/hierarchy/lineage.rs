@@ -30,6 +30,8 @@ enum Kind {
     Group(Arc<GroupMetadata>),
     /// Below an array, or a node that cannot be read, there are no nodes.
     Barren,
+    /// A service could not be asked what it is, and so not what is below it.
+    Unread(Error),
     /// No document of its own.
     Undocumented,
 }
@@ -56,6 +58,11 @@ impl Lineage {
         let ancestor = |(path, documents): (&&str, Option<Documents>)| {
             let (kind, seen) = match documents {
                 Some(Documents { content: Content::Group(group), seen, .. }) => (Kind::Group(group), seen),
+                Some(Documents { content: Content::Broken(fault), seen, .. })
+                    if store.is_remote() && matches!(fault.error, Error::Store { .. }) =>
+                {
+                    (Kind::Unread(fault.error), seen)
+                }
                 Some(Documents { seen, .. }) => (Kind::Barren, seen),
                 None => (Kind::Undocumented, Seen::default()),
             };
@@ -70,8 +77,16 @@ impl Lineage {
             let above = self.ancestors.iter().skip(index + 1);
             ancestor.folder.is_some() && above.into_iter().any(|other| other.folder == ancestor.folder)
         };
-        let is_barren = |ancestor: &Ancestor| matches!(ancestor.kind, Kind::Barren);
+        let is_barren = |ancestor: &Ancestor| matches!(ancestor.kind, Kind::Barren | Kind::Unread(_));
         !self.ancestors.iter().any(is_barren) && !self.ancestors.iter().enumerate().any(is_met_again)
+    }
+
+    /// Why it is unknown whether there are nodes here: nothing is missing because a service did not answer.
+    pub fn unread(&self) -> Option<&Error> {
+        self.ancestors.iter().find_map(|ancestor| match &ancestor.kind {
+            Kind::Unread(error) => Some(error),
+            _ => None,
+        })
     }
 
     /// The version of the nearest group; `None` where it has no document.

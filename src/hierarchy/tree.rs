@@ -191,6 +191,9 @@ impl Tree {
 
     /// As [`Tree::children`], for a caller that has the lineage already.
     pub(super) fn children_under(&self, path: &str, above: &Lineage) -> Result<Vec<Child>> {
+        if let Some(error) = above.unread() {
+            return Err(error.clone());
+        }
         if !above.is_fertile() {
             return Ok(Vec::new());
         }
@@ -271,6 +274,10 @@ impl Tree {
     ) -> Option<NodeSource> {
         let name = path.rsplit('/').next().unwrap_or_default();
         let is_root = path.is_empty();
+        if let Some(error) = above.unread().filter(|_| is_key(path) && !is_hidden(name)) {
+            let content = Content::Broken(Fault::unread(error.clone()));
+            return Some(NodeSource { content, key: path.to_owned(), info: None, infos: Vec::new() });
+        }
         if !is_key(path) || !above.is_fertile() || !(is_root || is_node_name(name, above.parent_format())) {
             return None;
         }

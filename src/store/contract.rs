@@ -2,6 +2,9 @@
 //! (`posix_contract`) or can be written (`writable_contract`).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+#[cfg(feature = "remote")]
+mod servers;
+
 use std::any::Any;
 use std::io::Write;
 use std::path::Path;
@@ -84,10 +87,15 @@ fn service(objects: Objects<'_>) -> Subject {
 
 /// What every store promises: the core.
 fn contract(make: impl Fn(Objects<'_>) -> Subject) {
+    contract_with_names(make, &ODD_NAMES);
+}
+
+/// The core, with these odd names.
+fn contract_with_names(make: impl Fn(Objects<'_>) -> Subject, names: &[&str]) {
     missing_is_none(&make);
     ranges_and_limits(&make);
     lists_and_heads(&make);
-    odd_names(&make, &ODD_NAMES);
+    odd_names(&make, names);
     replaced_while_open(&make);
     what_cannot_be_a_key(&make);
     batches(&make);

@@ -1,4 +1,5 @@
-//! What the integration tests share: Python and the stores that it makes (`fixtures`), arrays to write to, small (`kinds`) and
+//! What the integration tests share: Python and the stores that it makes (`fixtures`), stores of others (`corpus`), servers of
+//! object stores (`servers`), arrays to write to, small (`kinds`) and
 //! larger (`uneven`), reading through the library (`library`), a mount that always ends (`mounted`), disks that fill up or fail
 //! (`disk`), faults in its daemon (`faulty`), what a crash may leave (`manifest`), a place to try mounting in (`place`), a store that
 //! is written while things break (`scene`), stores that misbehave or count (`stores`), stores of two users (`users`), tests that
@@ -6,6 +7,7 @@
 
 #![allow(dead_code, unused_imports)] // each test binary uses its part
 
+pub mod corpus;
 pub mod disk;
 pub mod faults;
 pub mod faulty;
@@ -18,6 +20,8 @@ pub mod mounted;
 pub mod own_process;
 pub mod place;
 pub mod scene;
+#[cfg(feature = "remote")]
+pub mod servers;
 pub mod stores;
 pub mod uneven;
 pub mod users;

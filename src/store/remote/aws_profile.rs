@@ -33,7 +33,8 @@ impl Profile {
     /// The profile of this name, or the one that the environment names. `Ok(None)`: there is no `default` profile.
     pub(super) fn load(name: Option<&str>) -> Result<Option<Self>, String> {
         let chosen = name.map(str::to_owned).or_else(|| std::env::var("AWS_PROFILE").ok());
-        let home = || std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default().join(".aws");
+        // Of the user, where a service manager sets no HOME.
+        let home = || std::env::home_dir().unwrap_or_else(|| PathBuf::from("/")).join(".aws");
         let path =
             |variable, file| std::env::var_os(variable).map_or_else(|| home().join(file), PathBuf::from);
         let name = chosen.clone().unwrap_or_else(|| "default".to_owned());

@@ -327,11 +327,12 @@ fn client_options(url: &Url, settings: &[Setting]) -> ClientOptions {
 
 /// The last attempt has to end before the deadline, so that the reason is known by then.
 fn retry(options: &RemoteOptions) -> RetryConfig {
+    let deadline = options.request_deadline.unwrap_or(REQUEST_DEADLINE);
     let mut retry = RetryConfig::default();
-    retry.backoff.init_backoff = FIRST_BACKOFF;
-    retry.backoff.max_backoff = MAX_BACKOFF;
+    retry.backoff.init_backoff = FIRST_BACKOFF.min(deadline / 20);
+    retry.backoff.max_backoff = MAX_BACKOFF.min(deadline / 10);
     retry.max_retries = usize::MAX;
-    retry.retry_timeout = options.request_deadline.unwrap_or(REQUEST_DEADLINE).mul_f64(0.6);
+    retry.retry_timeout = deadline.mul_f64(0.6);
     retry
 }
 

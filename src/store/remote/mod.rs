@@ -337,11 +337,18 @@ impl Store for RemoteStore {
         }
         let first = || {
             let path = self.shared.path(key)?;
-            let mut below = self.shared.transfers.store().list(Some(&path));
-            self.shared.transfers.wait(async move { below.next().await })?.transpose().map_err(Failure::from)
+            let store = self.shared.transfers.store();
+            if self.shared.service == Service::Http {
+                // Few web servers list a whole tree.
+                let below = self.shared.transfers.wait(store.list_with_delimiter(Some(&path)))??;
+                return Ok(!below.objects.is_empty() || !below.common_prefixes.is_empty());
+            }
+            let mut below = store.list(Some(&path));
+            let first = self.shared.transfers.wait(async move { below.next().await })?;
+            Ok(first.transpose().map_err(Failure::from)?.is_some())
         };
         match first() {
-            Ok(below) => Ok(below.map(|_| folder)),
+            Ok(is_folder) => Ok(is_folder.then_some(folder)),
             Err(failure) if self.shared.is_missing(&failure) || self.shared.is_without_listing(&failure) => {
                 Ok(None)
             }

@@ -10,14 +10,15 @@ const MAX_SHOWN: usize = 300;
 /// Codes for credentials that were good once.
 const EXPIRED: [&str; 5] =
     ["ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired", "expired"];
-/// Codes for credentials that never were.
-const WRONG: [&str; 6] = [
+/// Codes, and a sentence of Azure, for credentials that never were.
+const WRONG: [&str; 7] = [
     "InvalidAccessKeyId",
     "SignatureDoesNotMatch",
     "InvalidToken",
     "AuthenticationFailed",
     "InvalidAuthenticationInfo",
     "UnrecognizedClientException",
+    "failed to authenticate",
 ];
 /// Codes for a bucket that is elsewhere.
 const ELSEWHERE: [&str; 4] = [

@@ -1,0 +1,52 @@
+//! The corpus through one mount of each server, and every other command on it.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use crate::support::corpus::read_through;
+use crate::support::fixtures::corpus;
+use crate::support::mounted::Mount;
+use crate::support::servers::{Kind, Server};
+
+/// Mounts what is below a server's bucket.
+fn mount(server: &Server, below: &str, options: &[&str]) -> Option<Mount> {
+    let mut all = server.options();
+    all.extend(options.iter().map(|option| (*option).to_owned()));
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    let environment: Vec<(&str, OsString)> =
+        server.environment().into_iter().map(|(name, value)| (name, value.into())).collect();
+    Mount::with_environment(Path::new(&server.url(below)), &all, &environment, "a mounted object store")
+}
+
+fn one_mount(kind: Kind) {
+    let Some(corpus) = corpus("corpus, object stores") else { return };
+    let server = Server::start(kind, &corpus);
+    let Some(mount) = mount(&server, "", &[]) else { return };
+    read_through(&mount, &corpus, &format!("one mount of {kind:?}"));
+    mount.unmount();
+}
+
+#[test]
+fn of_moto() {
+    one_mount(Kind::Moto);
+}
+
+#[test]
+fn of_s3s() {
+    one_mount(Kind::S3s);
+}
+
+#[test]
+fn of_azurite() {
+    one_mount(Kind::Azurite);
+}
+
+#[test]
+fn of_google() {
+    one_mount(Kind::Google);
+}
+
+#[test]
+fn of_nginx() {
+    one_mount(Kind::Nginx);
+}

@@ -1,0 +1,233 @@
+//! What goes wrong with a service, and the one sentence that says what to do: real servers where they can be wrong like that, and
+//! a server of canned replies for the rest.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::support::servers::{Kind, Server};
+
+const DOCUMENT: &str = r#"{"zarr_format":3,"node_type":"group","attributes":{"title":"here"}}"#;
+
+fn zarrfs(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_zarrfs"))
+        .args(arguments)
+        .env_clear()
+        .env("HOME", "/nonexistent")
+        .envs(environment.iter().copied())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+/// The sentence with which a command fails.
+#[track_caller]
+fn refusal(arguments: &[&str], environment: &[(&str, &str)]) -> String {
+    let output = zarrfs(arguments, environment);
+    let text = String::from_utf8_lossy(&output.stderr).trim_end().to_owned();
+    assert!(!output.status.success() && text.lines().count() == 1, "{arguments:?}: {text}");
+    text
+}
+
+/// A reply to each request, by its first line and its headers (in lower case).
+type Replies = Box<dyn Fn(&str, &[String]) -> String + Send + Sync>;
+
+/// A server of canned replies, and the requests that it got.
+struct Canned {
+    address: String,
+    requests: Arc<Mutex<Vec<String>>>,
+}
+
+impl Canned {
+    fn start(replies: Replies) -> Canned {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let requests: Arc<Mutex<Vec<String>>> = Arc::default();
+        let (noted, replies) = (requests.clone(), Arc::new(replies));
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (noted, replies) = (noted.clone(), replies.clone());
+                std::thread::spawn(move || while answer(&stream, &noted, &replies).is_some() {});
+            }
+        });
+        Canned { address, requests }
+    }
+
+    fn requests(&self) -> Vec<String> {
+        self.requests.lock().unwrap().clone()
+    }
+}
+
+fn answer(mut stream: &TcpStream, noted: &Mutex<Vec<String>>, replies: &Replies) -> Option<()> {
+    let mut lines = BufReader::new(stream).lines();
+    let request = lines.next()?.ok()?;
+    let headers: Vec<String> = lines
+        .map_while(Result::ok)
+        .take_while(|line| !line.is_empty())
+        .map(|line| line.to_lowercase())
+        .collect();
+    noted.lock().unwrap().push(format!("{request}\n{}", headers.join("\n")));
+    stream.write_all(replies(&request, &headers).as_bytes()).ok()
+}
+
+fn reply(status: &str, headers: &str, body: &str) -> String {
+    let modified = "Last-Modified: Tue, 01 Oct 2024 10:00:00 GMT";
+    format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n{modified}\r\n{headers}\r\n{body}", body.len())
+}
+
+fn xml(status: &str, headers: &str, code: &str) -> String {
+    let body = format!("<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>Why.</Message></Error>");
+    reply(status, &format!("Content-Type: application/xml\r\nx-amz-request-id: R17\r\n{headers}"), &body)
+}
+
+const KEYS: [(&str, &str); 2] = [("AWS_ACCESS_KEY_ID", "ann"), ("AWS_SECRET_ACCESS_KEY", "hunter2")];
+
+#[test]
+fn each_failure_of_s3_says_what_to_do() {
+    for (status, headers, code, what) in [
+        ("403 Forbidden", "", "AccessDenied", "--missing-status 403"),
+        ("403 Forbidden", "", "InvalidAccessKeyId", "credentials are missing or wrong"),
+        ("400 Bad Request", "", "ExpiredToken", "credentials have expired"),
+        ("404 Not Found", "", "NoSuchBucket", "no such bucket"),
+        (
+            "301 Moved Permanently",
+            "x-amz-bucket-region: eu-west-1\r\n",
+            "PermanentRedirect",
+            "--region eu-west-1",
+        ),
+        ("405 Method Not Allowed", "", "MethodNotAllowed", "--endpoint-url"),
+    ] {
+        let server = Canned::start(Box::new(move |_, _| xml(status, headers, code)));
+        let sentence = refusal(&["ls", "s3://bucket/x", "--endpoint-url", &server.address], &KEYS);
+        assert!(sentence.contains(what) && sentence.contains(code), "{sentence}");
+        assert!(sentence.contains("s3://bucket/x") && sentence.contains("R17"), "{sentence}");
+        assert!(sentence.contains(&format!("{}/bucket/x/", server.address)), "{sentence}");
+        assert!(!sentence.contains("hunter2"), "{sentence}");
+    }
+}
+
+#[test]
+fn forbidden_is_missing_where_the_user_says_so() {
+    let server = Canned::start(Box::new(|request, _| match request {
+        request if request.contains("zarr.json") => reply("200 OK", "ETag: \"1\"\r\n", DOCUMENT),
+        request if request.contains("list-type") => xml("200 OK", "", ""),
+        _ => xml("403 Forbidden", "", "AccessDenied"),
+    }));
+    let arguments =
+        ["attrs", "s3://bucket", "/", "--endpoint-url", &server.address, "--missing-status", "403"];
+    let output = zarrfs(&arguments, &KEYS);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && text.contains("here"), "{output:?}");
+    // Wrong credentials are no missing objects.
+    let server = Canned::start(Box::new(|_, _| xml("403 Forbidden", "", "SignatureDoesNotMatch")));
+    let arguments = ["ls", "s3://bucket", "--endpoint-url", &server.address, "--missing-status", "403"];
+    assert!(refusal(&arguments, &KEYS).contains("credentials are missing or wrong"));
+}
+
+#[test]
+fn what_passes_is_tried_again_until_the_deadline() {
+    let first: Mutex<std::collections::HashMap<String, usize>> = Mutex::default();
+    let server = Canned::start(Box::new(move |request, _| {
+        let mut first = first.lock().unwrap();
+        let times = first.entry(request.to_owned()).or_default();
+        *times += 1;
+        match *times {
+            1 => xml("503 Slow Down", "", "SlowDown"),
+            2 => xml("429 Too Many Requests", "", ""),
+            _ if request.contains("/zarr.json") => reply("200 OK", "ETag: \"1\"\r\n", DOCUMENT),
+            _ if request.contains("list-type") => xml("200 OK", "", ""),
+            _ => reply("404 Not Found", "", ""),
+        }
+    }));
+    let arguments = ["attrs", "s3://bucket", "/", "--endpoint-url", &server.address];
+    let output = zarrfs(&arguments, &KEYS);
+    assert!(output.status.success(), "{output:?}");
+    let server = Canned::start(Box::new(|_, _| xml("503 Slow Down", "", "SlowDown")));
+    let started = Instant::now();
+    let arguments = ["ls", "s3://bucket", "--endpoint-url", &server.address, "--request-deadline", "3"];
+    let sentence = refusal(&arguments, &KEYS);
+    assert!(sentence.contains("too busy") && sentence.contains("R17"), "{sentence}");
+    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+    assert!(server.requests().iter().filter(|request| request.contains("/zarr.json")).count() > 2);
+}
+
+#[test]
+fn redirects_take_no_credentials_along() {
+    let thief = Canned::start(Box::new(|_, _| reply("200 OK", "ETag: \"1\"\r\n", DOCUMENT)));
+    let to = format!("Location: {}/bucket/zarr.json\r\n", thief.address);
+    let server = Canned::start(Box::new(move |_, _| xml("307 Temporary Redirect", &to, "TemporaryRedirect")));
+    let mut keys = KEYS.to_vec();
+    keys.push(("AWS_SESSION_TOKEN", "hunter3"));
+    let sentence = refusal(&["ls", "s3://bucket", "--endpoint-url", &server.address], &keys);
+    assert!(sentence.contains("--region"), "{sentence}");
+    assert!(
+        server.requests().iter().all(|request| request.contains("hunter3")),
+        "it is sent where it belongs"
+    );
+    assert!(thief.requests().is_empty(), "{:?}", thief.requests());
+    // A web server, to which there are no credentials, may redirect.
+    let target = Canned::start(Box::new(|request, _| match request.contains("/zarr.json") {
+        true => reply("200 OK", "ETag: \"1\"\r\n", DOCUMENT),
+        false => reply("404 Not Found", "", ""),
+    }));
+    let address = target.address.clone();
+    let server = Canned::start(Box::new(move |request, _| {
+        let path = request.split(' ').nth(1).unwrap();
+        reply("302 Found", &format!("Location: {address}{path}\r\n"), "")
+    }));
+    let output = zarrfs(&["attrs", &format!("{}/x", server.address), "/"], &KEYS);
+    assert!(output.status.success(), "{output:?}");
+    assert!(target.requests().iter().all(|request| !request.contains("authorization")));
+}
+
+#[test]
+fn what_is_no_store_says_so() {
+    let page = Canned::start(Box::new(|_, _| {
+        reply("200 OK", "Content-Type: text/html; charset=utf-8\r\n", "<html>Welcome</html>")
+    }));
+    let sentence = refusal(&["ls", &format!("{}/x", page.address)], &[]);
+    assert!(sentence.contains("a web page came instead of an object"), "{sentence}");
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let started = Instant::now();
+    let sentence = refusal(&["ls", "s3://bucket", "--endpoint-url", &format!("http://{closed}")], &KEYS);
+    assert!(sentence.contains("cannot be reached") && sentence.contains("--endpoint-url"), "{sentence}");
+    let tls = page.address.replace("http:", "https:");
+    let sentence = refusal(&["ls", "s3://bucket", "--endpoint-url", &tls], &KEYS);
+    assert!(sentence.contains("TLS") && sentence.contains("SSL_CERT_FILE"), "{sentence}");
+    let sentence = refusal(
+        &["ls", "s3://bucket", "--endpoint-url", &page.address],
+        &[("AWS_EC2_METADATA_DISABLED", "true")],
+    );
+    assert!(
+        sentence.contains("no credentials were found") && sentence.contains("--no-sign-request"),
+        "{sentence}"
+    );
+    let sentence = refusal(&["ls", "s3://bucket", "--profile", "lab"], &KEYS);
+    assert!(sentence.contains("there is no profile 'lab'"), "{sentence}");
+    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+}
+
+#[test]
+fn real_servers_refuse() {
+    let nothing = tempfile::tempdir().unwrap();
+    let s3 = Server::start(Kind::S3s, nothing.path());
+    let (url, endpoint) = (s3.url("x"), s3.endpoint().unwrap());
+    let sentence = refusal(&["ls", &url, "--endpoint-url", &endpoint], &KEYS);
+    assert!(sentence.contains("credentials are missing or wrong"), "{sentence}");
+    let sentence = refusal(&["ls", "s3://other/x", "--endpoint-url", &endpoint], &s3.environment());
+    assert!(sentence.contains("no such bucket"), "{sentence}");
+    let sentence = refusal(&["ls", &url, "--endpoint-url", &endpoint], &s3.environment());
+    assert!(sentence.contains("not a Zarr store"), "{sentence}");
+    let azure = Server::start(Kind::Azurite, nothing.path());
+    let endpoint = azure.endpoint().unwrap();
+    let sentence = refusal(&["ls", "az://other/x", "--endpoint-url", &endpoint], &azure.environment());
+    assert!(sentence.contains("no such bucket or container"), "{sentence}");
+    let wrong = [("AZURE_STORAGE_ACCOUNT", "devstoreaccount1"), ("AZURE_STORAGE_KEY", "aHVudGVyMg==")];
+    let sentence = refusal(&["ls", &azure.url("x"), "--endpoint-url", &endpoint], &wrong);
+    assert!(
+        sentence.contains("credentials are missing or wrong") && !sentence.contains("aHVudGVyMg"),
+        "{sentence}"
+    );
+}

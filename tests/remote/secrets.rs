@@ -1,0 +1,138 @@
+//! Nothing shows a secret: a search of everything that a mount and its failures write.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::support::mounted::Mount;
+use crate::support::servers::{Kind, SECRET, Server};
+
+const DOCUMENT: &str = r#"{"zarr_format":3,"node_type":"array","shape":[4],"data_type":"uint8","fill_value":0,
+    "chunk_grid":{"name":"regular","configuration":{"chunk_shape":[2]}},"chunk_key_encoding":{"name":"default"},
+    "codecs":["bytes"],"attributes":{}}"#;
+
+fn store() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir_all(folder.path().join("a/c")).unwrap();
+    fs::create_dir(folder.path().join("b")).unwrap();
+    fs::write(folder.path().join("a/zarr.json"), DOCUMENT).unwrap();
+    fs::write(folder.path().join("b/zarr.json"), DOCUMENT).unwrap();
+    fs::write(folder.path().join("zarr.json"), r#"{"zarr_format":3,"node_type":"group"}"#).unwrap();
+    fs::write(folder.path().join("a/c/0"), [1, 2]).unwrap();
+    folder
+}
+
+/// Everything that can be seen of a mount.
+fn seen(mount: &Mount) -> Vec<(String, Vec<u8>)> {
+    let mut seen = vec![("the log".to_owned(), mount.log().into_bytes())];
+    for name in ["config.json", "stats", "unsaved", "last_error"] {
+        seen.push((name.to_owned(), fs::read(mount.path(&format!("__zarrfs__/{name}"))).unwrap()));
+    }
+    let point = mount.point().to_str().unwrap().to_owned();
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    let line = mounts.lines().find(|line| line.contains(&point)).unwrap();
+    seen.push(("/proc/mounts".to_owned(), line.as_bytes().to_vec()));
+    seen.push(("cmdline".to_owned(), fs::read(format!("/proc/{}/cmdline", mount.pid())).unwrap()));
+    seen
+}
+
+fn search(kind: Kind) {
+    let (content, files) = (store(), tempfile::tempdir().unwrap());
+    let server = Server::start(kind, content.path());
+    let log = files.path().join("log");
+    let mut options = server.options();
+    options.extend(
+        ["--log-level", "trace", "--log-file", log.to_str().unwrap(), "--request-deadline", "2"]
+            .map(str::to_owned),
+    );
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let environment: Vec<(&str, OsString)> =
+        server.environment().into_iter().map(|(name, value)| (name, value.into())).collect();
+    let url = server.url("");
+    let Some(mount) = Mount::with_environment(Path::new(&url), &options, &environment, "secrets") else {
+        return;
+    };
+    assert_eq!(fs::read(mount.path("a")).unwrap(), [1, 2, 0, 0]);
+    let mut seen_first = seen(&mount);
+    drop(server);
+    let error = fs::read(mount.path("b")).unwrap_err();
+    seen_first.push(("the error".to_owned(), error.to_string().into_bytes()));
+    let mut all = seen(&mount);
+    all.extend(seen_first);
+    mount.unmount();
+    all.push(("the log file".to_owned(), fs::read(&log).unwrap()));
+    let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(all.iter().any(|(name, bytes)| name == "config.json" && shown(bytes).contains("endpoint-url")));
+    let told = all.iter().map(|(name, bytes)| format!("{name}: {}", shown(bytes))).collect::<String>();
+    assert!(told.contains("cannot be reached"), "{told}");
+    let secret = kind_secret(kind);
+    for (name, bytes) in &all {
+        assert!(!shown(bytes).contains(secret), "{name} shows the secret: {}", shown(bytes));
+    }
+}
+
+fn kind_secret(kind: Kind) -> &'static str {
+    let variables = crate::support::servers::environment(kind);
+    variables.iter().find(|(name, _)| name.ends_with("_KEY")).map_or(SECRET, |(_, value)| value)
+}
+
+#[test]
+fn of_s3_are_not_shown() {
+    search(Kind::S3s);
+}
+
+#[test]
+fn of_azure_are_not_shown() {
+    search(Kind::Azurite);
+}
+
+#[test]
+fn in_an_aws_profile_are_not_shown() {
+    let (content, files) = (store(), tempfile::tempdir().unwrap());
+    let server = Server::start(Kind::S3s, content.path());
+    let config = files.path().join("config");
+    let printed = format!(r#"{{"Version":1,"AccessKeyId":"ann","SecretAccessKey":"{SECRET}"}}"#);
+    fs::write(files.path().join("printed"), printed).unwrap();
+    let process = format!("cat {}", files.path().join("printed").display());
+    let endpoint = server.endpoint().unwrap();
+    fs::write(
+        &config,
+        format!(
+            "[profile keys]\naws_access_key_id = ann\naws_secret_access_key = {SECRET}\nendpoint_url = {endpoint}\n\
+             [profile process]\ncredential_process = {process}\nendpoint_url = {endpoint}\n"
+        ),
+    )
+    .unwrap();
+    for profile in ["keys", "process"] {
+        let output = Command::new(env!("CARGO_BIN_EXE_zarrfs"))
+            .args(["cat", &server.url(""), "a", "--profile", profile, "--log-level", "trace"])
+            .env("AWS_CONFIG_FILE", &config)
+            .env("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.stdout, [1, 2, 0, 0], "{profile}: {text}");
+        assert!(!text.contains(SECRET), "{profile}: {text}");
+    }
+}
+
+#[test]
+fn on_a_command_line_are_refused_and_not_repeated() {
+    for arguments in [
+        &["ls", "s3://bucket", "--store-option", "aws_secret_access_key=hunter2"][..],
+        &["ls", "http://ann:hunter2@host/x"],
+        &["ls", "https://host/x?sig=hunter2"],
+        &["ls", "a", "http://ann:hunter2@host/x"],
+        &["ls", "s3://bucket", "--endpoint-url", "http://ann:hunter2@host"],
+        &["mount", "http://ann:hunter2@host/x", "/nonexistent"],
+        &["mount", "s3://bucket", "/nonexistent", "-o", "store_option=azure_storage_sas_token=hunter2"],
+        &["mount", "s3://bucket", "/nonexistent", "-o", "store_option"],
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_zarrfs")).args(arguments).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {text}");
+        assert!(!text.contains("hunter2") && text.lines().count() == 1, "{arguments:?}: {text}");
+    }
+}
