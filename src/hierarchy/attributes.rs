@@ -180,7 +180,7 @@ fn documents(store: &dyn Store, path: &str) -> Result<BTreeSet<String>> {
         targets.into_iter().filter(|target| target.stored.is_some()).map(|target| target.key).collect();
     for name in MAIN_DOCUMENTS {
         let key = join(path, name);
-        if store.head(&key)?.is_some() {
+        if store.head_object(&key)?.is_some() {
             keys.insert(key);
             break;
         }
@@ -210,13 +210,16 @@ fn own_document(store: &dyn Store, path: &str) -> Result<Option<Own>> {
         return Ok(Some(Own::V3));
     }
     for name in [".zarray", ".zgroup"] {
-        if store.head(&join(path, name))?.is_some() {
+        if store.head_object(&join(path, name))?.is_some() {
             return Ok(Some(Own::V2));
         }
     }
     let is_v1 = |text: &str| edit::find(text, &["zarr_format"]) == Some("1");
-    let meta =
-        if store.head(&join(path, "meta"))?.is_some() { read(store, &join(path, "meta")).ok() } else { None };
+    let meta = if store.head_object(&join(path, "meta"))?.is_some() {
+        read(store, &join(path, "meta")).ok()
+    } else {
+        None
+    };
     Ok(meta.flatten().is_some_and(|(text, _)| is_v1(&text)).then_some(Own::V1))
 }
 
@@ -287,7 +290,7 @@ fn read(store: &dyn Store, key: &str) -> Result<Option<(String, Info)>> {
 /// Owner and mode of a new document: those of the node's main one.
 fn main_info(store: &dyn Store, path: &str, targets: &[Target]) -> Result<Info> {
     for name in MAIN_DOCUMENTS {
-        if let Some(info) = store.head(&join(path, name))? {
+        if let Some(info) = store.head_object(&join(path, name))? {
             return Ok(info);
         }
     }

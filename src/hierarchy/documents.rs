@@ -101,10 +101,12 @@ impl Seen {
 
     /// Whether reading the folder again would find the same. Looks at each document, opens none.
     pub fn is_current(&self, store: &dyn Store, path: &str) -> bool {
-        self.documents.iter().all(|(name, known)| {
-            let info = store.head(&join(path, name));
-            info.is_ok_and(|info| info.map(|info| info.version) == known.map(|known| known.version))
-        })
+        let keys: Vec<String> = self.documents.iter().map(|(name, _)| join(path, name)).collect();
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let is_same = |((_, known), now): (&(_, Option<Info>), Result<Option<Info>>)| {
+            now.is_ok_and(|now| now.map(|now| now.version) == known.map(|known| known.version))
+        };
+        self.documents.iter().zip(store.head_many(&keys)).all(is_same)
     }
 
     /// Whether all are old enough that a later change gets another time stamp.
@@ -198,7 +200,7 @@ pub(super) fn look(store: &dyn Store, path: &str) -> Result<Option<Vec<Info>>> {
     for family in families {
         let mut found = Vec::new();
         for (index, name) in family.iter().enumerate() {
-            match store.head(&join(path, name))? {
+            match store.head_object(&join(path, name))? {
                 Some(info) => found.push(info),
                 None if index == 0 => break,
                 None => {}

@@ -157,7 +157,7 @@ impl Tree {
             return Ok(Some(found.remote_node()));
         }
         let folder = self.store.head(path);
-        let document = self.store.head(&found.key).ok().flatten();
+        let document = self.store.head_object(&found.key).ok().flatten();
         // Which users may search a folder is unknown if stat failed on it.
         let is_closed = folder.is_err();
         let folder = folder.ok().flatten();
@@ -242,7 +242,7 @@ impl Tree {
             return Ok(Some(combined(&parts, "")));
         }
         let Some(found) = self.find(path, &self.above(parent(path))) else { return Ok(None) };
-        parts.extend(self.store.head(&found.key).ok().flatten());
+        parts.extend(self.store.head_object(&found.key).ok().flatten());
         let error = match found.content {
             Content::Broken(fault) => fault.error.to_string(),
             _ => String::new(),

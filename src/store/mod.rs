@@ -178,9 +178,15 @@ pub trait Store: Send + Sync {
     /// Size, time and version of an object or a folder (`""` is the root), with owner and mode where there are such.
     fn head(&self, key: &str) -> Result<Option<Info>>;
 
-    /// As [`Store::head`] for several keys, in their order. A store behind a network asks for many at a time.
+    /// As [`Store::head`], for a key at which a folder cannot be, or does not count: a store whose folders are only prefixes of
+    /// keys need not look for one.
+    fn head_object(&self, key: &str) -> Result<Option<Info>> {
+        self.head(key)
+    }
+
+    /// As [`Store::head_object`] for several keys, in their order. A store behind a network asks for many at a time.
     fn head_many(&self, keys: &[&str]) -> Vec<Result<Option<Info>>> {
-        keys.iter().map(|key| self.head(key)).collect()
+        keys.iter().map(|key| self.head_object(key)).collect()
     }
 
     /// Whether each request crosses a network. Then several requests at once take no longer than one, and a caller asks in

@@ -26,10 +26,20 @@ def array_of(way, store):
     if way == "tensorstore":
         import tensorstore as ts
 
-        spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": store, "file_io_sync": False}}
+        kvstore = {"driver": "file", "path": store, "file_io_sync": False}
+        if "://" in store:
+            kvstore = {"driver": "http", "base_url": store + "/"}
+        spec = {"driver": "zarr3", "kvstore": kvstore}
         return ts.open(spec, open=True).result()
     import zarr
 
+    if way == "zarr-python+obstore":
+        from obstore.store import HTTPStore
+        from zarr.storage import ObjectStore
+
+        zarr.config.set({"async.concurrency": 64})
+        http = HTTPStore.from_url(store, client_options={"allow_http": True})
+        return zarr.open_array(ObjectStore(http, read_only=True), mode="r")
     if way == "zarr-python+zarrs":
         import zarrs  # noqa: F401
 

@@ -158,7 +158,7 @@ impl Tiles<'_> {
             self.looks.set(looks + 1);
             let key = source.key(&self.inner.load_context(), &index)?;
             self.cancellation.check(&key)?;
-            if looks >= MAX_LOOKS || self.inner.store.head(&key)?.is_some() {
+            if looks >= MAX_LOOKS || self.inner.store.head_object(&key)?.is_some() {
                 return Ok(false);
             }
         }

@@ -88,7 +88,7 @@ impl Source {
         let key = self.keys.key(ctx.store, &index)?;
         // Nothing was encoded: all its chunks are retired.
         if encoded.is_empty() {
-            let version = target.store.head(&key)?.map(|info| info.version);
+            let version = target.store.head_object(&key)?.map(|info| info.version);
             return Ok((key, version));
         }
         // Chunks past the array's edge are dropped, like the elements past the edge inside a chunk.

@@ -157,7 +157,7 @@ impl SeenVersions {
 
     /// The version of an object for a reader that holds something of it.
     pub fn version(&self, store: &dyn Store, key: &str) -> Result<Option<ObjectVersion>> {
-        let found = self.ask(store, key, || store.head(key), |info| *info)?;
+        let found = self.ask(store, key, || store.head_object(key), |info| *info)?;
         Ok(found.map(|info| info.version))
     }
 
@@ -184,7 +184,7 @@ impl SeenVersions {
             // A comparison for open(2) in between missed this object. That does no harm if its version is still the
             // same.
             let is_same = |now: Option<Info>| now.map(|now| now.version) == info.map(|info| info.version);
-            if now.looks == before.looks || is_same(store.head(key)?) {
+            if now.looks == before.looks || is_same(store.head_object(key)?) {
                 return Ok(found);
             }
         }
@@ -235,7 +235,7 @@ impl SeenVersions {
                 state.objects.get(key).copied()
             };
             let Some(seen) = seen else { return Ok(true) };
-            let now = store.head(key)?;
+            let now = store.head_object(key)?;
             if now.map(|now| now.version) == seen.version {
                 return Ok(true);
             }

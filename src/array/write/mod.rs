@@ -85,7 +85,7 @@ impl Array {
             );
             return Err(Error::store(document_key, "lock", busy));
         };
-        let Some(info) = inner.store.head(document_key)? else {
+        let Some(info) = inner.store.head_object(document_key)? else {
             let reason =
                 format!("{document_key} is missing: an array is written only if it has its own document");
             return Err(Error::ReadOnly(reason));

@@ -77,7 +77,7 @@ impl Inner {
             return Err(Error::ReadOnly(self.store.describe()));
         };
         let is_zero = self.writing.chunks.lock().is_zero(object);
-        let old = self.store.head(key)?.map(|info| info.version);
+        let old = self.store.head_object(key)?.map(|info| info.version);
         // What was transferred for readers may be older.
         self.store.forget_transfers(key);
         let EncodedChunks { mut encoded, generations, are_written } =

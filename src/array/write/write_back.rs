@@ -362,7 +362,7 @@ impl Inner {
         if self.folder_identity()? != opened.folder {
             return Err(stale());
         }
-        let now = self.store.head(key)?.ok_or_else(stale)?;
+        let now = self.store.head_object(key)?.ok_or_else(stale)?;
         if opened.version != Some(now.version) {
             let document = self.store.get(key, MAX_DOCUMENT_BYTES)?.ok_or_else(stale)?;
             if document != opened.document {

@@ -170,7 +170,7 @@ fn stored_bytes(store: &dyn Store, array: &str) -> Result<u64> {
             if entry.is_folder {
                 folders.push(key);
             } else if folder != array || !DOCUMENTS.contains(&entry.name.as_str()) {
-                bytes = bytes.saturating_add(store.head(&key)?.map_or(0, |info| info.size_bytes));
+                bytes = bytes.saturating_add(store.head_object(&key)?.map_or(0, |info| info.size_bytes));
             }
         }
     }

@@ -160,7 +160,7 @@ fn info(subject: &Subject<'_>) -> Result<Info> {
         Node::Broken { .. } => "",
         Node::Group { metadata, .. } => {
             if metadata.zarr_format.is_some() {
-                info = store.head(&metadata.document_key)?.unwrap_or(info);
+                info = store.head_object(&metadata.document_key)?.unwrap_or(info);
             }
             &*metadata.document_key
         }
@@ -172,7 +172,7 @@ fn info(subject: &Subject<'_>) -> Result<Info> {
         Some(folder) if folder.is_empty() || folder.ends_with('/') => join(subject.path, "attrs"),
         _ => join(subject.path, ".zattrs"),
     };
-    let of_attributes = match (store.head(&attributes), subject.node) {
+    let of_attributes = match (store.head_object(&attributes), subject.node) {
         // The sidecar says why the node cannot be read, and shows no attributes of it.
         (Err(_), Node::Broken { .. }) => None,
         (of_attributes, _) => of_attributes?,

@@ -204,13 +204,13 @@ impl Shared {
     }
 
     fn head(&self, key: &str) -> Result<Option<ObjectMeta>> {
-        let head = || {
-            let path = self.path(key)?;
-            let options = GetOptions { head: true, ..GetOptions::default() };
-            let result = self.transfers.wait(self.transfers.store().get_opts(&path, options))??;
-            Ok(result.meta)
-        };
-        self.found(head(), key, "look at")
+        let head = self.transfers.wait(self.request_head(key)).flatten();
+        self.found(head, key, "look at")
+    }
+
+    async fn request_head(&self, key: &str) -> Reply<ObjectMeta> {
+        let options = GetOptions { head: true, ..GetOptions::default() };
+        Ok(self.transfers.store().get_opts(&self.path(key)?, options).await?.meta)
     }
 
     /// Whether a service that cannot list said so; the user is told once.
@@ -320,6 +320,23 @@ impl Store for RemoteStore {
 
     fn is_remote(&self) -> bool {
         true
+    }
+
+    fn head_object(&self, key: &str) -> Result<Option<Info>> {
+        check_key(key, "look at")?;
+        Ok(self.shared.head(key)?.map(|meta| info(&meta)))
+    }
+
+    /// All at once.
+    fn head_many(&self, keys: &[&str]) -> Vec<Result<Option<Info>>> {
+        let shared = &self.shared;
+        let heads = shared.transfers.wait_all(keys.iter().map(|key| shared.request_head(key)));
+        let heads = heads.unwrap_or_else(|failure| keys.iter().map(|_| Err(failure.clone())).collect());
+        let checked = |(key, head): (&&str, Reply<ObjectMeta>)| {
+            check_key(key, "look at")?;
+            Ok(shared.found(head, key, "look at")?.map(|meta| info(&meta)))
+        };
+        keys.iter().zip(heads).map(checked).collect()
     }
 
     fn head(&self, key: &str) -> Result<Option<Info>> {
