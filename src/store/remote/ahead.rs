@@ -5,7 +5,7 @@
 //! Invariants:
 //! - The memory of all spans never exceeds the limit, as far as the service tells sizes before it sends bodies: a body that
 //!   does not fit is not received.
-//! - A span with a claim stays. Without one it is cancelled if it is under way; otherwise it stays until its memory is needed.
+//! - A span with a claim stays. Without one it is cancelled if it is under way; otherwise it stays for a while.
 //! - A failed span is no error: the reader asks the service itself.
 //! - No span is older than the last [`Ahead::forget`] of its key.
 
@@ -24,6 +24,10 @@ use crate::store::{Claim, Wanted};
 
 /// What a span is expected to take if its size is not known and nothing was transferred yet.
 const UNKNOWN_SIZE_BYTES: u64 = 4 << 20;
+/// What no reader claims is kept up to this much, and this part of the limit: memory that is used again soon costs less than
+/// more of it.
+const MAX_IDLE_BYTES: u64 = 16 << 20;
+const IDLE_PART_OF_LIMIT: u64 = 4;
 /// Ranges of one object with at most this much between them are transferred together.
 const MAX_GAP_BYTES: u64 = 256 << 10;
 /// The longest range that is transferred as one.
@@ -43,8 +47,9 @@ pub(super) struct Ahead {
 
 struct State {
     by_key: HashMap<String, Vec<Arc<Span>>>,
-    /// Spans in memory that no reader claims, for eviction.
+    /// Spans in memory that no reader claims, for the next reader, and their bytes.
     idle: LruCache<u64, Arc<Span>>,
+    idle_bytes: u64,
     next_id: u64,
     /// How many spans may be under way now, and how often the service had asked for fewer when that was last changed: halved
     /// then, and one more after as many spans have arrived.
@@ -130,6 +135,11 @@ impl Span {
         }
     }
 
+    /// Memory that is reserved for it. Once it has ended this does not change.
+    fn bytes(&self) -> u64 {
+        self.reservation.bytes.load(Ordering::Relaxed)
+    }
+
     /// Whether an object of which these bytes are wanted first can be opened with the span.
     fn covers(&self, wanted: &Wanted) -> bool {
         match (&self.wanted, wanted) {
@@ -157,7 +167,7 @@ impl Claim for SpanClaim {
     }
 
     fn size_bytes(&self) -> u64 {
-        self.span.reservation.bytes.load(Ordering::Relaxed)
+        self.span.bytes()
     }
 }
 
@@ -169,7 +179,7 @@ impl Drop for SpanClaim {
         }
         let is_here = matches!(*self.span.progress.lock(), Progress::Here(_));
         if is_here && state.knows(&self.span) {
-            state.idle.put(self.span.id, Arc::clone(&self.span));
+            state.keep_idle(&self.span, self.ahead.limit_bytes);
             return;
         }
         state.remove(&self.span);
@@ -183,8 +193,31 @@ impl State {
         self.by_key.get(&span.key).is_some_and(|spans| spans.iter().any(|known| Arc::ptr_eq(known, span)))
     }
 
+    /// Keeps a span that no reader claims any more, and as few others as the limit allows.
+    fn keep_idle(&mut self, span: &Arc<Span>, limit_bytes: u64) {
+        self.idle_bytes += span.bytes();
+        self.idle.put(span.id, Arc::clone(span));
+        while self.idle_bytes > MAX_IDLE_BYTES.min(limit_bytes / IDLE_PART_OF_LIMIT) {
+            if !self.evict() {
+                break;
+            }
+        }
+    }
+
+    fn no_longer_idle(&mut self, span: &Span) {
+        if self.idle.pop(&span.id).is_some() {
+            self.idle_bytes = self.idle_bytes.saturating_sub(span.bytes());
+        }
+    }
+
+    /// Drops the span that has been idle for longest.
+    fn evict(&mut self) -> bool {
+        let oldest = self.idle.peek_lru().map(|(_, oldest)| Arc::clone(oldest));
+        oldest.inspect(|oldest| self.remove(oldest)).is_some()
+    }
+
     fn remove(&mut self, span: &Arc<Span>) {
-        self.idle.pop(&span.id);
+        self.no_longer_idle(span);
         if let Some(spans) = self.by_key.get_mut(&span.key) {
             spans.retain(|known| !Arc::ptr_eq(known, span));
             if spans.is_empty() {
@@ -205,6 +238,7 @@ impl Ahead {
         let state = State {
             by_key: HashMap::new(),
             idle: LruCache::unbounded(),
+            idle_bytes: 0,
             next_id: 0,
             depth: most_under_way,
             slowed: 0,
@@ -229,30 +263,29 @@ impl Ahead {
         begin: impl Fn(&Arc<Span>) -> Option<AbortHandle>,
     ) -> Vec<Option<Arc<SpanClaim>>> {
         let mut claims: Vec<Option<Arc<SpanClaim>>> = Vec::with_capacity(wanted.len());
-        let mut next = 0;
-        while let Some((key, first)) = wanted.get(next) {
-            let (together, count) = merged(&wanted[next..]);
-            next += count.max(1);
-            let span = {
-                let mut state = self.state.lock();
-                match state.find(key, &together).or_else(|| state.find(key, first).filter(|_| count == 1)) {
-                    Some(span) => {
-                        state.idle.pop(&span.id);
-                        span.claims.fetch_add(1, Ordering::Relaxed);
-                        Some(span)
-                    }
-                    None => self.add(&mut state, key, together).inspect(|span| {
+        while let Some((key, first)) = wanted.get(claims.len()) {
+            let mut state = self.state.lock();
+            let (span, count) = match state.find(key, first) {
+                Some(span) => {
+                    state.no_longer_idle(&span);
+                    span.claims.fetch_add(1, Ordering::Relaxed);
+                    (Some(span), 1)
+                }
+                None => {
+                    let (together, count) = merged(&wanted[claims.len()..], &state);
+                    let span = self.add(&mut state, key, together).inspect(|span| {
                         // Under the lock, so that no claim is dropped before the transfer can be cancelled.
                         let handle = begin(span);
-                        let mut progress = span.progress.lock();
-                        if let Progress::UnderWay(place) = &mut *progress {
+                        if let Progress::UnderWay(place) = &mut *span.progress.lock() {
                             *place = handle;
                         }
-                    }),
+                    });
+                    (span, count)
                 }
             };
+            drop(state);
             let claim = span.map(|span| Arc::new(SpanClaim { ahead: Arc::clone(self), span }));
-            claims.resize(next, claim);
+            claims.resize(claims.len() + count, claim);
         }
         claims
     }
@@ -275,8 +308,9 @@ impl Ahead {
             Wanted::Last(bytes) => *bytes,
         };
         while self.taken_bytes.load(Ordering::Relaxed) + bytes > self.limit_bytes {
-            let (_, oldest) = state.idle.pop_lru()?;
-            state.remove(&oldest);
+            if !state.evict() {
+                return None;
+            }
         }
         self.taken_bytes.fetch_add(bytes, Ordering::Relaxed);
         let reservation =
@@ -300,7 +334,7 @@ impl Ahead {
     pub fn find(self: &Arc<Self>, key: &str, wanted: &Wanted) -> Option<SpanClaim> {
         let mut state = self.state.lock();
         let span = state.find(key, wanted)?;
-        state.idle.pop(&span.id);
+        state.no_longer_idle(&span);
         span.claims.fetch_add(1, Ordering::Relaxed);
         drop(state);
         Some(SpanClaim { ahead: Arc::clone(self), span })
@@ -312,9 +346,7 @@ impl Ahead {
             return true;
         }
         let mut state = self.state.lock();
-        while let Some((_, oldest)) = state.idle.pop_lru() {
-            state.remove(&oldest);
-            drop(oldest);
+        while state.evict() {
             if span.reservation.resize(bytes, self.limit_bytes) {
                 return true;
             }
@@ -338,7 +370,7 @@ impl Ahead {
             (state.depth, state.arrived) = (state.depth + 1, 0);
         }
         if span.claims.load(Ordering::Relaxed) == 0 && state.knows(span) {
-            state.idle.put(span.id, Arc::clone(span));
+            state.keep_idle(span, self.limit_bytes);
         }
     }
 
@@ -412,17 +444,19 @@ impl Ahead {
     }
 }
 
-/// The first of these, with those that follow it as near ranges of the same object; and how many they are.
-fn merged(wanted: &[(String, Wanted)]) -> (Wanted, usize) {
-    let Some((key, first)) = wanted.first() else { return (Wanted::Last(0), 0) };
+/// The first of these, with those that follow it as near ranges of the same object and are in no span yet; and how many they
+/// are.
+fn merged(wanted: &[(String, Wanted)], state: &State) -> (Wanted, usize) {
+    let Some((key, first)) = wanted.first() else { return (Wanted::Last(0), 1) };
     let Wanted::Range(first) = first else { return (first.clone(), 1) };
     let mut all: Range<u64> = first.clone();
     let mut count = 1;
     for (other, next) in wanted.iter().skip(1) {
-        let Wanted::Range(next) = next else { break };
-        let is_near = next.start >= all.start && next.start <= all.end.saturating_add(MAX_GAP_BYTES);
-        let end = all.end.max(next.end);
-        if other != key || !is_near || end - all.start > MAX_RANGE_BYTES {
+        let Wanted::Range(range) = next else { break };
+        let is_near = range.start >= all.start && range.start <= all.end.saturating_add(MAX_GAP_BYTES);
+        let end = all.end.max(range.end);
+        let is_one = other == key && is_near && end - all.start <= MAX_RANGE_BYTES;
+        if !is_one || state.find(other, next).is_some() {
             break;
         }
         all.end = end;

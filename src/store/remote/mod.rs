@@ -233,7 +233,7 @@ impl Shared {
 
 fn content(fetched: Fetched) -> Content {
     let info = info(&fetched.meta);
-    Content { bytes: fetched.bytes, info }
+    Content { bytes: fetched.bytes.to_vec(), info }
 }
 
 fn version(meta: &ObjectMeta) -> ObjectVersion {

@@ -11,6 +11,7 @@ use super::failure::Failure;
 use super::transfer::{Fetched, Request, fetch};
 use super::{Shared, version};
 use crate::error::{Error, Result};
+use crate::memory::Buffer;
 use crate::store::{Object, ObjectVersion, Wanted};
 
 /// Longer ranges are asked for in pieces of this length, all at once: a connection has only so much bandwidth.
@@ -24,7 +25,7 @@ pub(super) struct RemoteObject {
     /// Keeps the memory of `first` reserved.
     _claim: Option<Arc<SpanClaim>>,
     /// All bytes, once a service without ranges has sent them.
-    whole: OnceLock<Vec<u8>>,
+    whole: OnceLock<Buffer>,
 }
 
 impl RemoteObject {

@@ -12,6 +12,7 @@ use object_store::{GetOptions, GetRange, GetResult, GetResultPayload, ObjectMeta
 use tokio::time::{sleep, timeout};
 
 use super::failure::{Failure, Reply};
+use crate::memory::Buffer;
 use crate::store::Wanted;
 
 /// How much of an object the first request asks for: all of most chunks.
@@ -33,7 +34,7 @@ pub(super) struct Fetched {
     /// Where the bytes begin.
     pub start: u64,
     /// The bytes.
-    pub bytes: Vec<u8>,
+    pub bytes: Buffer,
 }
 
 impl Fetched {
@@ -123,14 +124,13 @@ async fn read_body(
         return Err(Failure::Other(std::io::ErrorKind::FileTooLarge, reason));
     }
     let out_of_memory =
-        |_| Failure::Other(std::io::ErrorKind::OutOfMemory, format!("no memory for {length} bytes"));
-    let length = usize::try_from(length).map_err(|_| out_of_memory(()))?;
-    let mut bytes = Vec::new();
-    bytes.try_reserve_exact(length).map_err(|_| out_of_memory(()))?;
-    let mut continuations = 0;
+        || Failure::Other(std::io::ErrorKind::OutOfMemory, format!("no memory for {length} bytes"));
+    let length = usize::try_from(length).map_err(|_| out_of_memory())?;
+    let mut bytes = Buffer::transient(length).ok_or_else(out_of_memory)?;
+    let (mut continuations, mut filled) = (0, 0);
     let mut result = first;
     loop {
-        let broken = match append_body(result, &mut bytes, length).await {
+        let broken = match append_body(result, &mut bytes, &mut filled).await {
             Ok(()) => return Ok(Fetched { meta, start: range.start, bytes }),
             Err(broken) => broken,
         };
@@ -141,9 +141,9 @@ async fn read_body(
         continuations += 1;
         if meta.e_tag.is_none() {
             // Without an ETag nothing shows that the rest is of the same version.
-            bytes.clear();
+            filled = 0;
         }
-        let rest = range.start + bytes.len() as u64..range.end;
+        let rest = range.start + filled as u64..range.end;
         result = request(store, &Request::range(path, rest, meta.e_tag.as_deref())).await?;
         if result.meta.size != meta.size || result.meta.e_tag != meta.e_tag {
             return Err(Failure::Changed);
@@ -157,28 +157,33 @@ async fn request(store: &dyn ObjectStore, wanted: &Request<'_>) -> Reply<GetResu
     Ok(store.get_opts(wanted.path, options).await?)
 }
 
-/// Appends a body until there are `length` bytes.
-async fn append_body(result: GetResult, bytes: &mut Vec<u8>, length: usize) -> Reply<()> {
+/// Fills `bytes` with a body, from `filled` on, which is left where the body ends.
+async fn append_body(result: GetResult, bytes: &mut Buffer, filled: &mut usize) -> Reply<()> {
     let mut stream = match result.payload {
         GetResultPayload::Stream(stream) => stream,
         #[allow(unreachable_patterns)]
         _ => return Err(Failure::NotSupported("a body that is not a stream".to_owned())),
     };
     let broken = |reason: String| Failure::Other(std::io::ErrorKind::ConnectionReset, reason);
-    while bytes.len() < length {
+    let length = bytes.len();
+    while *filled < length {
         let piece = match timeout(STALL_TIME, stream.next()).await {
             Err(_) => return Err(broken(format!("no byte came for {} s", STALL_TIME.as_secs()))),
             Ok(None) => {
-                let reason = format!("the body ended after {} of {length} bytes", bytes.len());
-                return Err(broken(reason));
+                return Err(broken(format!("the body ended after {filled} of {length} bytes")));
             }
             Ok(Some(Err(error))) => return Err(broken(error.to_string())),
             Ok(Some(Ok(piece))) => piece,
         };
-        if piece.len() > length - bytes.len() {
-            return Err(broken(format!("the body is longer than the {length} bytes that were announced")));
+        match bytes.get_mut(*filled..*filled + piece.len()) {
+            Some(place) => place.copy_from_slice(&piece),
+            None => {
+                return Err(broken(format!(
+                    "the body is longer than the {length} bytes that were announced"
+                )));
+            }
         }
-        bytes.extend_from_slice(&piece);
+        *filled += piece.len();
     }
     Ok(())
 }
