@@ -56,6 +56,12 @@
 //!    becomes fill value. For a sequential reader that bypasses the page cache and sends one request at a time, the next
 //!    replies are prepared while the kernel takes this one (`array/readahead/replies.rs`).
 //!
+//! A remote store's reads have three stages. The source *locates* all chunks that a read touches, and has the store *fetch*
+//! their bytes at once (`array/source/ahead.rs`, [`store::Store::will_need`]); threads *decode* them as they come. For a
+//! sequential reader `array/readahead/transfers.rs` claims what comes next, as much as the link needs and the store's memory
+//! allows. `store/remote/ahead.rs` has the transfers: a claim that is dropped cancels its own. What is fetched is never
+//! older than the array's last comparison with the store.
+//!
 //! Uncompressed chunks skip the cache: `array/read/uncompressed.rs` reads ranges of the object, which stays open
 //! (`array/source/open_objects.rs`), into the reply. A session thread does so if the system has the bytes in memory.
 //!

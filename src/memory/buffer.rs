@@ -39,6 +39,11 @@ impl Buffer {
         Buffer::of(length, Fit::Close).unwrap_or_else(|| Buffer::allocated(vec![0; length]))
     }
 
+    /// As [`Buffer::new`]; `None` if the system has no more memory.
+    pub fn try_new(length: usize) -> Option<Buffer> {
+        Buffer::of(length, Fit::Close)
+    }
+
     /// `length` bytes of undefined content, for a buffer that lives briefly. Its memory is often recycled and may be
     /// longer. `None` if the system has no more memory.
     pub fn transient(length: usize) -> Option<Buffer> {

@@ -57,6 +57,7 @@ pub use writer::{ObjectPart, Precondition, PutOptions, Writer};
 pub use zip::ZipStore;
 
 use crate::error::{Error, Result};
+use crate::memory::Buffer;
 use key::{check_key, is_any_below, names_below};
 
 /// One name in a folder of the store.
@@ -109,6 +110,10 @@ pub trait Object: Send + Sync {
     }
     /// The bytes of a range, if the store has them in memory already.
     fn in_memory(&self, _range: &Range<u64>) -> Option<&[u8]> {
+        None
+    }
+    /// All bytes of the object, if the store has them in memory of their own.
+    fn whole(&self) -> Option<Arc<Buffer>> {
         None
     }
     /// As [`Object::read_exact_at`], if that does not block; otherwise `false`, with `out` undefined.

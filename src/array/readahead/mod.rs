@@ -27,6 +27,8 @@ const SEQUENTIAL_WINDOW_REQUESTS: u64 = 2;
 const STAYING_PART: u64 = 16;
 /// Late requests may still want bytes this far before the reader's place.
 const BEHIND_BYTES: u64 = 1 << 20;
+/// The same for a remote store, where it costs a request to be wrong.
+const BEHIND_BYTES_OF_REMOTE: u64 = 8 << 20;
 /// If the cache has no room for a slab, readahead covers this many bytes of the file.
 const WINDOW_BYTES: u64 = 8 << 20;
 /// Readahead for each decoding thread, shared by all readers, if there is room. At least the next slab.
@@ -262,7 +264,7 @@ impl Array {
         };
         let sequence = pass.sequence.get_or_insert_with(|| SequentialState::new(inner, u64::MAX));
         if let Some(slab) = strips.slab() {
-            let behind = strips.slab_at(slab, offset.saturating_sub(BEHIND_BYTES));
+            let behind = strips.slab_at(slab, offset.saturating_sub(BEHIND_BYTES_OF_REMOTE));
             let left = sequence.first.min(behind)..behind;
             inner.leave_behind(left.flat_map(|n| slab_strips(slab, n, strips.grid().chunks())));
             sequence.first = behind;

@@ -9,23 +9,27 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::array::geometry::strips::Strips;
+use crate::array::geometry::strips::{Strips, slab, slab_at};
 use crate::array::source::ahead::Indexes;
 use crate::array::sync::atomic::Ordering;
 use crate::array::{Engine, Inner};
 use crate::store::Claim;
 
 /// The window begins with this many bytes of the file, and is at least this many times what the reader has read.
-const MIN_WINDOW_BYTES: u64 = 1 << 20;
-const GROWTH: u64 = 4;
+const MIN_WINDOW_BYTES: u64 = 2 << 20;
+const GROWTH: u64 = 16;
 /// The largest window.
 const MAX_WINDOW_BYTES: u64 = 1 << 30;
 /// How much of the window is decoded ahead, at most.
 const DECODED_WINDOW_BYTES: u64 = 16 << 20;
 /// The window moves when the reader has read this fraction of what is decoded ahead.
 const STEPS: u64 = 8;
-/// So many chunks are claimed together: inner chunks that are neighbours in their shard in one request.
-const BATCH: usize = 256;
+/// Chunks of so many decoded bytes are claimed together: inner chunks that are neighbours in their shard in one request.
+const BATCH_BYTES: u64 = 16 << 20;
+const MAX_BATCH: usize = 256;
+/// Stored bytes that are claimed at first. Doubled while chunks that are wanted soon are still on their way: a reader gets as
+/// much as the link needs, and no more memory.
+const FIRST_TARGET_BYTES: u64 = 64 << 20;
 /// The most strips of a window.
 const MAX_STRIPS: usize = 4096;
 
@@ -36,8 +40,12 @@ pub(super) struct Transfers {
     start: u64,
     /// Where the reader was when the window moved last.
     moved_at: Option<u64>,
-    /// The claims to chunks of the window, by their ids.
-    claims: HashMap<u64, Arc<dyn Claim>>,
+    /// The claims to chunks of the window, by their ids, and the last chunk that each may be for.
+    claims: HashMap<u64, (Arc<dyn Claim>, u64)>,
+    /// How many stored bytes are claimed, and the last claim that was made for the present number. Before it has arrived,
+    /// nothing shows whether the number is large enough.
+    target_bytes: u64,
+    last_of_target: Option<Arc<dyn Claim>>,
     /// The strips of the window that are queued for decoding.
     queued: HashSet<u64>,
 }
@@ -46,8 +54,15 @@ impl Transfers {
     /// Nothing yet, for a reader at `offset`.
     pub fn new(engine: &Arc<Engine>, offset: u64) -> Self {
         engine.transferring_readers.fetch_add(1, Ordering::Relaxed);
-        let (claims, queued) = (HashMap::new(), HashSet::new());
-        Transfers { engine: Arc::clone(engine), start: offset, moved_at: None, claims, queued }
+        Transfers {
+            engine: Arc::clone(engine),
+            start: offset,
+            moved_at: None,
+            claims: HashMap::new(),
+            target_bytes: FIRST_TARGET_BYTES,
+            last_of_target: None,
+            queued: HashSet::new(),
+        }
     }
 
     /// Moves the window to a reader at `offset`. Returns the strips that are to be decoded now.
@@ -61,7 +76,16 @@ impl Transfers {
             return Vec::new();
         }
         self.moved_at = Some(offset);
-        self.claim(inner, strips.grid().chunks_of(offset, window, MAX_STRIPS));
+        let needed = strips.grid().chunks_of(offset, window, MAX_STRIPS);
+        let old = self.claim(inner, &needed);
+        if strips.is_cut() {
+            // The next rows of the slab need the same chunks again.
+            let slab = slab(&inner.grid);
+            let first = slab.map_or(0, |slab| slab_at(&inner.grid, slab, offset) * slab.strips);
+            for (id, claim) in old.into_iter().filter(|(_, (_, chunk))| *chunk >= first) {
+                self.claims.entry(id).or_insert(claim);
+            }
+        }
         let room = (self.engine.cache.limit_bytes() / 4 * 3).checked_div(inner.strip_bytes()).unwrap_or(1);
         let to_decode = strips.grid().chunks_of(offset, decoded, MAX_STRIPS.min(room as usize).max(1));
         let new = to_decode.iter().copied().filter(|strip| !self.queued.contains(strip)).collect();
@@ -69,36 +93,46 @@ impl Transfers {
         new
     }
 
-    /// Claims the chunks of these strips in this order, as far as the reader's share goes, and no others.
-    fn claim(&mut self, inner: &Inner, strips: Vec<u64>) {
+    /// Claims the chunks of these strips in this order, as far as the reader's share goes. Returns the claims of before.
+    fn claim(&mut self, inner: &Inner, strips: &[u64]) -> HashMap<u64, (Arc<dyn Claim>, u64)> {
         let ctx = inner.load_context();
         let readers = self.engine.transferring_readers.load(Ordering::Relaxed).max(1) as u64;
         let share = inner.store.transfer_limit_bytes() / readers;
         let mut window = HashSet::new();
         let mut new: Vec<u64> = Vec::new();
-        for strip in strips {
+        for &strip in strips {
             let chunk = inner.chunk_of(strip);
             if !self.engine.cache.is_known(inner.strip_key(strip), ctx.epoch) && window.insert(chunk) {
                 new.push(chunk);
             }
         }
         let old = std::mem::take(&mut self.claims);
-        let mut taken_bytes = 0;
-        for batch in new.chunks(BATCH) {
+        let (mut taken_bytes, mut is_late, mut last) = (0, false, None);
+        let target_bytes = self.target_bytes.min(share);
+        let batch = (BATCH_BYTES / inner.chunk_bytes().max(1)).clamp(1, MAX_BATCH as u64) as usize;
+        for batch in new.chunks(batch) {
             let indexes: Vec<Vec<u64>> = batch.iter().map(|&chunk| inner.grid.index(chunk)).collect();
             let found = inner.source.claim(&ctx, &indexes, Indexes::AsTheyCome);
+            let last_chunk = batch.iter().copied().max().unwrap_or(0);
+            is_late |= taken_bytes == 0 && found.claims.iter().any(|claim| !claim.is_here());
             for claim in found.claims {
                 let size_bytes = claim.size_bytes();
-                if self.claims.insert(claim.id(), claim).is_none() {
+                last = Some(Arc::clone(&claim));
+                if self.claims.insert(claim.id(), (claim, last_chunk)).is_none() {
                     taken_bytes += size_bytes;
                 }
             }
-            if found.count < batch.len() || taken_bytes >= share {
+            if found.count < batch.len() || taken_bytes >= target_bytes {
                 break;
             }
         }
-        // Claims that both windows have were made again before these are dropped.
-        drop(old);
+        let is_shown = self.last_of_target.as_ref().is_none_or(|last| last.is_here());
+        if is_late && is_shown && taken_bytes >= self.target_bytes {
+            self.target_bytes = self.target_bytes.saturating_mul(2);
+            self.last_of_target = last;
+        }
+        // What both windows claim was claimed again before the caller drops these.
+        old
     }
 }
 

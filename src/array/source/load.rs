@@ -32,6 +32,12 @@ impl Source {
             Ok(stored) => stored,
             Err(loaded) => return Ok(loaded),
         };
+        if load.pipeline.is_identity()
+            && let Some(whole) =
+                stored.object.whole().filter(|whole| !self.is_sharded() && whole.len() == length)
+        {
+            return Ok((Content::Chunk(whole), Some(stored.object.version())));
+        }
         let corrupt = corrupt(&load.key);
         let size = usize::try_from(stored.size_bytes())
             .map_err(|_| Error::corrupt(&load.key, "too large for this machine"))?;

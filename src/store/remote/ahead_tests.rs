@@ -48,7 +48,8 @@ impl Scene {
         let location = Path::from(span.key.as_str());
         let last_modified = std::time::SystemTime::UNIX_EPOCH.into();
         let meta = ObjectMeta { location, last_modified, size: bytes, e_tag: None, version: None };
-        self.ahead.arrived(&span, Fetched { meta, start: 0, bytes: vec![1; bytes as usize].into() });
+        self.ahead
+            .arrived(&span, Fetched { meta, start: 0, bytes: Arc::new(vec![1; bytes as usize].into()) });
         true
     }
 }

@@ -25,7 +25,7 @@ pub(super) struct RemoteObject {
     /// Keeps the memory of `first` reserved.
     _claim: Option<Arc<SpanClaim>>,
     /// All bytes, once a service without ranges has sent them.
-    whole: OnceLock<Buffer>,
+    whole: OnceLock<Arc<Buffer>>,
 }
 
 impl RemoteObject {
@@ -143,6 +143,11 @@ impl Object for RemoteObject {
             let whole = self.whole.get()?;
             whole.get(usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?)
         })
+    }
+
+    fn whole(&self) -> Option<Arc<Buffer>> {
+        let has_all = self.first.start == 0 && self.first.bytes.len() as u64 == self.size_bytes();
+        has_all.then(|| Arc::clone(&self.first.bytes))
     }
 
     fn try_read_at(&self, offset: u64, out: &mut [u8]) -> bool {

@@ -4,6 +4,7 @@
 //! here, from where it ended and only from the same version.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -34,7 +35,7 @@ pub(super) struct Fetched {
     /// Where the bytes begin.
     pub start: u64,
     /// The bytes.
-    pub bytes: Buffer,
+    pub bytes: Arc<Buffer>,
 }
 
 impl Fetched {
@@ -126,12 +127,12 @@ async fn read_body(
     let out_of_memory =
         || Failure::Other(std::io::ErrorKind::OutOfMemory, format!("no memory for {length} bytes"));
     let length = usize::try_from(length).map_err(|_| out_of_memory())?;
-    let mut bytes = Buffer::transient(length).ok_or_else(out_of_memory)?;
+    let mut bytes = Buffer::try_new(length).ok_or_else(out_of_memory)?;
     let (mut continuations, mut filled) = (0, 0);
     let mut result = first;
     loop {
         let broken = match append_body(result, &mut bytes, &mut filled).await {
-            Ok(()) => return Ok(Fetched { meta, start: range.start, bytes }),
+            Ok(()) => return Ok(Fetched { meta, start: range.start, bytes: Arc::new(bytes) }),
             Err(broken) => broken,
         };
         if continuations == MAX_CONTINUATIONS {
