@@ -25,7 +25,7 @@ const DECODED_WINDOW_BYTES: u64 = 16 << 20;
 /// The window moves when the reader has read this fraction of what is decoded ahead.
 const STEPS: u64 = 8;
 /// Chunks of so many decoded bytes are claimed together: inner chunks that are neighbours in their shard in one request.
-const BATCH_BYTES: u64 = 16 << 20;
+const BATCH_BYTES: u64 = 64 << 20;
 const MAX_BATCH: usize = 256;
 /// Stored bytes that are claimed at first. Doubled while chunks that are wanted soon are still on their way: a reader gets as
 /// much as the link needs, and no more memory.

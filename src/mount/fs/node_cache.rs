@@ -94,6 +94,16 @@ impl NodeCache {
         }
     }
 
+    /// The node at a path, for an open(2) that only reads. Compared with the store now; with a remote store, to which that is
+    /// a round trip, if it was not for the time of `revalidate`.
+    pub fn for_reader(&self, path: &str) -> FsResult<Arc<CachedNode>> {
+        let recent = self.peek(path).filter(|cached| !cached.valid_for(self.revalidate).is_zero());
+        match recent.filter(|_| self.tree.store().is_remote()) {
+            Some(cached) => Ok(cached),
+            None => self.current(path),
+        }
+    }
+
     /// The node at a path, compared with the store now. For open(2).
     pub fn current(&self, path: &str) -> FsResult<Arc<CachedNode>> {
         self.look(path, self.peek(path))

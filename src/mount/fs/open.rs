@@ -104,7 +104,7 @@ impl FileSystem {
         let shared = inode.shared.as_ref().ok_or(Failure::Errno(libc::EBADF))?;
         let path = &inode.entity.path;
         let shown_before = self.nodes.peek(path).map(|cached| shown_size(&cached));
-        let cached = self.nodes.current(path)?;
+        let cached = if writes { self.nodes.current(path)? } else { self.nodes.for_reader(path)? };
         self.context().reconcile(&inode.entity, &cached, Blocking::Yes)?;
         // If the size has changed, the kernel still uses the old one: on ESTALE it looks the name up again,
         // learns the new size, and repeats the open.
