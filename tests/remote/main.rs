@@ -1,4 +1,4 @@
-//! Object stores through the program, at real servers of each service.
+//! Object stores through the program: real servers of each service, and one that misbehaves.
 //!
 //! **To add a file of tests**: a `mod` line here. May use `support`. A server that cannot be started fails its test.
 
@@ -7,6 +7,11 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod faults;
+mod memory;
 mod mounts;
 mod refusals;
+mod replaced;
+mod scene;
 mod secrets;
+mod writing;

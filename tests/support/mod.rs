@@ -1,5 +1,5 @@
 //! What the integration tests share: Python and the stores that it makes (`fixtures`), stores of others (`corpus`), servers of
-//! object stores (`servers`), arrays to write to, small (`kinds`) and
+//! object stores (`servers`), one that misbehaves (`misbehaving`), arrays to write to, small (`kinds`) and
 //! larger (`uneven`), reading through the library (`library`), a mount that always ends (`mounted`), disks that fill up or fail
 //! (`disk`), faults in its daemon (`faulty`), what a crash may leave (`manifest`), a place to try mounting in (`place`), a store that
 //! is written while things break (`scene`), stores that misbehave or count (`stores`), stores of two users (`users`), tests that
@@ -16,6 +16,7 @@ pub mod hanging;
 pub mod kinds;
 pub mod library;
 pub mod manifest;
+pub mod misbehaving;
 pub mod mounted;
 pub mod own_process;
 pub mod place;

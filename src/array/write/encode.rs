@@ -24,8 +24,6 @@ pub(in crate::array) struct EncodedChunks {
     pub encoded: Encoded,
     /// Their generations.
     pub generations: Generations,
-    /// Every byte of these chunks that lies in the array comes from a writer.
-    pub are_written: bool,
 }
 
 /// One of them.
@@ -33,7 +31,6 @@ struct Chunk {
     /// `None` if all of it is fill value.
     encoded: Option<EncodedChunk>,
     generation: u64,
-    is_written: bool,
 }
 
 impl Inner {
@@ -47,8 +44,7 @@ impl Inner {
         threads: usize,
     ) -> Result<EncodedChunks> {
         let next = AtomicUsize::new(0);
-        let none =
-            EncodedChunks { encoded: Encoded::new(), generations: Generations::new(), are_written: true };
+        let none = EncodedChunks { encoded: Encoded::new(), generations: Generations::new() };
         let done = Mutex::new(none);
         let failure: Mutex<Option<Error>> = Mutex::default();
         let run = || {
@@ -58,7 +54,6 @@ impl Inner {
                         let mut done = done.lock();
                         done.encoded.insert(*number, chunk.encoded);
                         done.generations.insert(*number, chunk.generation);
-                        done.are_written &= chunk.is_written;
                     }
                     Ok(None) => {}
                     Err(error) => {
@@ -101,7 +96,7 @@ impl Inner {
         self.fill_padding(&index, bytes);
         let _permit = self.engine.encoders.take();
         let encoded = self.source.encode(&self.load_context(), &index, &state.bytes)?;
-        Ok(Some(Chunk { encoded, generation: state.generation, is_written }))
+        Ok(Some(Chunk { encoded, generation: state.generation }))
     }
 
     /// Adds the chunks of a zeroed object that no writer has written since.

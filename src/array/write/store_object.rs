@@ -3,7 +3,7 @@
 //! Uses its neighbours in `array`, `store` and `error`.
 //!
 //! Nothing locks a remote store against other writers. So an object is put there only in place of the version that its unwritten
-//! bytes were read from. If another program was first, the object is read again, and only the bytes that programs wrote through
+//! bytes were read from, or that was found just before. If another program was first, the object is read again, and only the bytes that programs wrote through
 //! this mount are laid over it.
 
 use std::hash::{BuildHasher, RandomState};
@@ -80,14 +80,10 @@ impl Inner {
         let old = self.store.head_object(key)?.map(|info| info.version);
         // What was transferred for readers may be older.
         self.store.forget_transfers(key);
-        let EncodedChunks { mut encoded, generations, are_written } =
-            self.encode_chunks(chunks, is_zero, old, threads)?;
-        // Where programs wrote all of it, it does not matter what is there.
-        let is_written = are_written && encoded.len() as u64 == self.source.chunk_count(object);
-        let precondition = match self.store.is_remote() && !is_zero && !is_written {
-            true => Precondition::found(old),
-            false => Precondition::Any,
-        };
+        let EncodedChunks { mut encoded, generations } = self.encode_chunks(chunks, is_zero, old, threads)?;
+        // Even where programs wrote all of it: a put whose reply was lost may be carried out after later ones, and must not
+        // replace what they put.
+        let precondition = if self.store.is_remote() { Precondition::found(old) } else { Precondition::Any };
         if is_zero {
             self.encode_zeros(object, &mut encoded)?;
         }

@@ -32,11 +32,10 @@ pub(super) struct Profile {
 impl Profile {
     /// The profile of this name, or the one that the environment names. `Ok(None)`: there is no `default` profile.
     pub(super) fn load(name: Option<&str>) -> Result<Option<Self>, String> {
-        let chosen = name.map(str::to_owned).or_else(|| std::env::var("AWS_PROFILE").ok());
+        let chosen = name.map(str::to_owned).or_else(|| variable("AWS_PROFILE"));
         // Of the user, where a service manager sets no HOME.
         let home = || std::env::home_dir().unwrap_or_else(|| PathBuf::from("/")).join(".aws");
-        let path =
-            |variable, file| std::env::var_os(variable).map_or_else(|| home().join(file), PathBuf::from);
+        let path = |name, file| variable(name).map_or_else(|| home().join(file), PathBuf::from);
         let name = chosen.clone().unwrap_or_else(|| "default".to_owned());
         let of_config = if name == "default" { name.clone() } else { format!("profile {name}") };
         let (config, credentials) =
@@ -93,6 +92,11 @@ impl Profile {
             None => Ok(None),
         }
     }
+}
+
+/// A variable of the environment. An empty one says nothing.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 /// The members of a section.

@@ -37,7 +37,7 @@ use tokio::task::AbortHandle;
 use self::ahead::{Ahead, Outcome, Span};
 use self::failure::{Failure, Reply};
 use self::object::RemoteObject;
-use self::transfer::{Fetched, Request, fetch_if};
+use self::transfer::{Fetched, Request, fetch_if, stall_time};
 use self::transfers::Transfers;
 use self::writer::Uploads;
 use super::remote_options::RemoteOptions;
@@ -84,7 +84,7 @@ impl RemoteStore {
     fn at(location: Location, options: &RemoteOptions) -> Result<Self> {
         let Location { client, multipart, counters, service, root, url } = location;
         let connections = options.max_connections.unwrap_or(DEFAULT_CONNECTIONS).max(1);
-        let transfers = Transfers::new(client, connections)
+        let transfers = Transfers::new(client, connections, stall_time(options.request_deadline))
             .map_err(|error| Error::Usage(format!("cannot start the threads for transfers: {error}")))?;
         let memory = options.memory_bytes.unwrap_or(DEFAULT_MEMORY_BYTES);
         let most_ahead = (connections - connections / CONNECTIONS_FOR_READERS).max(1);
@@ -188,9 +188,11 @@ impl Shared {
     fn begin(&self, span: &Arc<Span>) -> Option<AbortHandle> {
         let path = self.path(&span.key).ok()?;
         let (ahead, span) = (Arc::clone(&self.ahead), Arc::clone(span));
+        let stall_time = self.transfers.stall_time();
         self.transfers.begin(|store| async move {
             let request = Request::first(&path, &span.wanted);
-            let fetched = fetch_if(store.as_ref(), &request, |_, length| ahead.admits(&span, length)).await;
+            let fetched =
+                fetch_if(store.as_ref(), &request, stall_time, |_, length| ahead.admits(&span, length)).await;
             match fetched {
                 Ok(Some(fetched)) => ahead.arrived(&span, fetched),
                 Ok(None) => ahead.failed(&span),
@@ -295,7 +297,9 @@ impl Store for RemoteStore {
             async move {
                 let path = path?;
                 let request = Request::whole(&path, limit);
-                fetch_if(shared.transfers.store(), &request, |meta, _| Some(version(meta)) != known).await
+                let stall_time = shared.transfers.stall_time();
+                let is_new = |meta: &ObjectMeta, _| Some(version(meta)) != known;
+                fetch_if(shared.transfers.store(), &request, stall_time, is_new).await
             }
         };
         let replies = match shared.transfers.wait_all(requests.iter().map(get)) {

@@ -10,9 +10,10 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, GetResult, GetResultPayload, ObjectMeta, ObjectStore};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::failure::{Failure, Reply};
+use super::version;
 use crate::memory::Buffer;
 use crate::store::Wanted;
 
@@ -20,8 +21,10 @@ use crate::store::Wanted;
 pub(super) const FIRST_BYTES: u64 = 16 << 20;
 /// The longest range that is asked for.
 const MAX_TRANSFER_BYTES: u64 = 4 << 30;
-/// How long the next piece of a body may take.
+/// How long a body may stall, if no short deadline is given.
 const STALL_TIME: Duration = Duration::from_secs(20);
+/// A body that is slower than this all that time stalls.
+const MIN_BYTES_PER_SECOND: f64 = 1024.0;
 /// How often a body that broke off is continued.
 const MAX_CONTINUATIONS: u32 = 8;
 /// The pause before a body is continued; doubled each time.
@@ -83,9 +86,18 @@ impl<'a> Request<'a> {
     }
 }
 
+/// How long a body may stall, if its reader waits until this deadline: another connection may do better.
+pub(super) fn stall_time(request_deadline: Option<Duration>) -> Duration {
+    request_deadline.map_or(STALL_TIME, |deadline| STALL_TIME.min(deadline / 3))
+}
+
 /// Transfers bytes of an object.
-pub(super) async fn fetch(store: &dyn ObjectStore, wanted: &Request<'_>) -> Reply<Fetched> {
-    let fetched = fetch_if(store, wanted, |_, _| true).await?;
+pub(super) async fn fetch(
+    store: &dyn ObjectStore,
+    wanted: &Request<'_>,
+    stall_time: Duration,
+) -> Reply<Fetched> {
+    let fetched = fetch_if(store, wanted, stall_time, |_, _| true).await?;
     fetched.ok_or_else(|| Failure::NotSupported("a reply without a body".to_owned()))
 }
 
@@ -93,6 +105,7 @@ pub(super) async fn fetch(store: &dyn ObjectStore, wanted: &Request<'_>) -> Repl
 pub(super) async fn fetch_if(
     store: &dyn ObjectStore,
     wanted: &Request<'_>,
+    stall_time: Duration,
     is_wanted: impl FnOnce(&ObjectMeta, u64) -> bool,
 ) -> Reply<Option<Fetched>> {
     let first = match (request(store, wanted).await, &wanted.range) {
@@ -108,16 +121,17 @@ pub(super) async fn fetch_if(
     if !is_wanted(&first.meta, first.range.end - first.range.start) {
         return Ok(None);
     }
-    read_body(store, wanted.path, first, wanted.limit_bytes).await.map(Some)
+    read_body(store, wanted, first, stall_time).await.map(Some)
 }
 
 /// Reads the body of a reply; where it breaks off, asks for the rest.
 async fn read_body(
     store: &dyn ObjectStore,
-    path: &Path,
+    wanted: &Request<'_>,
     first: GetResult,
-    limit_bytes: u64,
+    stall_time: Duration,
 ) -> Reply<Fetched> {
+    let Request { path, limit_bytes, .. } = *wanted;
     let (meta, range) = (first.meta.clone(), first.range.clone());
     let length = range.end - range.start;
     if length > limit_bytes {
@@ -131,7 +145,7 @@ async fn read_body(
     let (mut continuations, mut filled) = (0, 0);
     let mut result = first;
     loop {
-        let broken = match append_body(result, &mut bytes, &mut filled).await {
+        let broken = match append_body(result, &mut bytes, &mut filled, stall_time).await {
             Ok(()) => return Ok(Fetched { meta, start: range.start, bytes: Arc::new(bytes) }),
             Err(broken) => broken,
         };
@@ -146,7 +160,7 @@ async fn read_body(
         }
         let rest = range.start + filled as u64..range.end;
         result = request(store, &Request::range(path, rest, meta.e_tag.as_deref())).await?;
-        if result.meta.size != meta.size || result.meta.e_tag != meta.e_tag {
+        if result.meta.size != meta.size || version(&result.meta) != version(&meta) {
             return Err(Failure::Changed);
         }
     }
@@ -159,7 +173,12 @@ async fn request(store: &dyn ObjectStore, wanted: &Request<'_>) -> Reply<GetResu
 }
 
 /// Fills `bytes` with a body, from `filled` on, which is left where the body ends.
-async fn append_body(result: GetResult, bytes: &mut Buffer, filled: &mut usize) -> Reply<()> {
+async fn append_body(
+    result: GetResult,
+    bytes: &mut Buffer,
+    filled: &mut usize,
+    stall_time: Duration,
+) -> Reply<()> {
     let mut stream = match result.payload {
         GetResultPayload::Stream(stream) => stream,
         #[allow(unreachable_patterns)]
@@ -167,9 +186,18 @@ async fn append_body(result: GetResult, bytes: &mut Buffer, filled: &mut usize) 
     };
     let broken = |reason: String| Failure::Other(std::io::ErrorKind::ConnectionReset, reason);
     let length = bytes.len();
+    let enough = (MIN_BYTES_PER_SECOND * stall_time.as_secs_f64()) as usize;
+    let (mut end, mut before) = (Instant::now() + stall_time, *filled);
     while *filled < length {
-        let piece = match timeout(STALL_TIME, stream.next()).await {
-            Err(_) => return Err(broken(format!("no byte came for {} s", STALL_TIME.as_secs()))),
+        let piece = match timeout_at(end, stream.next()).await {
+            Err(_) if *filled - before >= enough => {
+                (end, before) = (Instant::now() + stall_time, *filled);
+                continue;
+            }
+            Err(_) => {
+                let (came, seconds) = (*filled - before, stall_time.as_secs_f64());
+                return Err(broken(format!("only {came} bytes came in {seconds:.1} s")));
+            }
             Ok(None) => {
                 return Err(broken(format!("the body ended after {filled} of {length} bytes")));
             }

@@ -6,6 +6,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use object_store::ObjectStore;
@@ -26,18 +27,24 @@ pub(super) struct Transfers {
     store: Arc<dyn ObjectStore>,
     permits: Arc<Semaphore>,
     max_connections: usize,
+    /// How long a body may stall.
+    stall_time: Duration,
 }
 
 impl Transfers {
     /// Transfers from `store`. Starts threads.
-    pub(super) fn new(store: Arc<dyn ObjectStore>, max_connections: usize) -> io::Result<Self> {
+    pub(super) fn new(
+        store: Arc<dyn ObjectStore>,
+        max_connections: usize,
+        stall_time: Duration,
+    ) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(RUNTIME_THREADS)
             .thread_name("zarrfs-transfer")
             .enable_all()
             .build()?;
         let permits = Arc::new(Semaphore::new(max_connections));
-        Ok(Transfers { runtime: Some(runtime), store, permits, max_connections })
+        Ok(Transfers { runtime: Some(runtime), store, permits, max_connections, stall_time })
     }
 
     /// Requests under way.
@@ -48,6 +55,11 @@ impl Transfers {
     /// The service's client.
     pub(super) fn store(&self) -> &dyn ObjectStore {
         self.store.as_ref()
+    }
+
+    /// How long a body may stall.
+    pub(super) fn stall_time(&self) -> Duration {
+        self.stall_time
     }
 
     /// Waits for requests, all at once as far as there are connections, and returns their results in this order.
@@ -73,7 +85,7 @@ impl Transfers {
 
     /// Bytes of an object. Waits for them.
     pub(super) fn fetch(&self, request: &Request<'_>) -> Reply<Fetched> {
-        self.wait(fetch(self.store(), request))?
+        self.wait(fetch(self.store(), request, self.stall_time))?
     }
 
     /// Begins a request for which nothing waits yet, as soon as there is a connection for it.

@@ -1,0 +1,250 @@
+//! A service that misbehaves, stores that zarr-python made in it, and programs that read a mount of it. Uses `support`.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::support::misbehaving::{BUCKET, Service};
+use crate::support::mounted::Mount;
+use crate::support::{Numbers, fixtures, say};
+
+/// `--request-deadline` of the mounts.
+pub const DEADLINE: Duration = Duration::from_secs(4);
+/// How much later than its deadline a request may end on a busy machine.
+pub const SLACK: Duration = Duration::from_secs(20);
+
+/// How many pages a program reads at once through the kernel's page cache, which asks for one after the other if reading ahead
+/// has failed: each may take until the deadline.
+const PAGES: u32 = 4;
+/// How long it may take until everything is read again, once the service is well.
+pub const RECOVERY: Duration = Duration::from_secs(60);
+
+/// Makes arrays of a kind with the values of a version. Arguments: folder, version, names.
+const MAKE: &str = r#"
+import os, sys, numpy, zarr
+folder, version, names = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
+kinds = {
+    "raw": dict(shape=(1024, 1024), chunks=(128, 1024), compressors=None),
+    "zstd": dict(shape=(1024, 1024), chunks=(128, 512), compressors=[zarr.codecs.ZstdCodec()]),
+    "shards": dict(shape=(2048, 1024), chunks=(256, 256), shards=(2048, 1024), compressors=[zarr.codecs.ZstdCodec()]),
+    "raw_shards": dict(shape=(2048, 1024), chunks=(256, 256), shards=(2048, 1024), compressors=None),
+    "large": dict(shape=(16, 1024, 1024), chunks=(1, 1024, 1024), compressors=[zarr.codecs.ZstdCodec()]),
+}
+for name in names:
+    kind = kinds[name.rstrip("0123456789")]
+    data = numpy.random.default_rng(version * 1000 + len(name)).integers(1, 60000, kind["shape"]).astype("i4")
+    # Another inner chunk is missing in each version, so what follows is elsewhere in the shard, which is as long as before.
+    start = version % 2 * 768
+    data[start : start + 256, start : start + 256] = 0
+    path = f"{folder}/store/{name}"
+    array = zarr.open_array(path) if os.path.exists(path) else zarr.create_array(path, dtype="i4", **kind)
+    array[...] = data
+    data.tofile(f"{folder}/{name}.{version}")
+zarr.open_group(f"{folder}/store", mode="a")
+"#;
+/// Writes the bytes of arrays as zarr-python reads them. Arguments: folder, names.
+const READ: &str = r#"
+import sys, zarr
+for name in sys.argv[2:]:
+    zarr.open_array(f"{sys.argv[1]}/store/{name}", mode="r")[...].tofile(f"{sys.argv[1]}/{name}.read")
+"#;
+
+/// A service, and what it has.
+pub struct Scene {
+    pub service: Service,
+    folder: TempDir,
+    python: PathBuf,
+}
+
+/// How a program reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// One block after the other.
+    InOrder,
+    /// Here and there.
+    Random,
+    /// One block after the other, without the kernel's page cache.
+    Direct,
+}
+
+pub const WAYS: [Way; 3] = [Way::InOrder, Way::Random, Way::Direct];
+
+/// What readers got.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    pub reads: u64,
+    pub errors: u64,
+    pub slowest: Duration,
+}
+
+impl Scene {
+    /// A service with these arrays, in version 0. `None`, said loudly, without zarr-python.
+    pub fn new(names: &[&str], what: &str) -> Option<Scene> {
+        let python = fixtures::python(what)?;
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("store")).unwrap();
+        let service = Service::start(&folder.path().join("store"));
+        let scene = Scene { service, folder, python };
+        scene.make(0, names);
+        Some(scene)
+    }
+
+    fn run(&self, script: &str, arguments: &[&str]) {
+        let output = Command::new(&self.python).args(["-c", script]).args(arguments).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// Has zarr-python write a version of these arrays over what is there.
+    pub fn make(&self, version: u32, names: &[&str]) {
+        let (folder, version) = (self.folder.path().to_str().unwrap(), version.to_string());
+        self.run(MAKE, &[&[folder, &version], names].concat());
+    }
+
+    /// The bytes of a version of an array.
+    pub fn bytes(&self, name: &str, version: u32) -> Vec<u8> {
+        fs::read(self.folder.path().join(format!("{name}.{version}"))).unwrap()
+    }
+
+    /// The bytes of arrays as zarr-python reads them from the service's folder.
+    pub fn stored(&self, names: &[&str]) -> Vec<Vec<u8>> {
+        self.run(READ, &[&[self.folder.path().to_str().unwrap()], names].concat());
+        names.iter().map(|name| fs::read(self.beside(&format!("{name}.read"))).unwrap()).collect()
+    }
+
+    /// A path in the store.
+    pub fn path(&self, key: &str) -> PathBuf {
+        self.folder.path().join("store").join(key)
+    }
+
+    /// A path beside the store.
+    pub fn beside(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Mounts the store as a bucket, with a short deadline.
+    pub fn mount(&self, options: &[&str], what: &str) -> Option<Mount> {
+        let endpoint = self.service.endpoint();
+        let of_s3 = ["--endpoint-url", &endpoint, "--no-sign-request"];
+        self.mount_at(&format!("s3://{BUCKET}"), &[&of_s3, options].concat(), what)
+    }
+
+    /// Mounts the store as a folder of a web server, with a short deadline.
+    pub fn mount_web(&self, options: &[&str], what: &str) -> Option<Mount> {
+        self.mount_at(&format!("{}/{BUCKET}", self.service.endpoint()), options, what)
+    }
+
+    fn mount_at(&self, url: &str, options: &[&str], what: &str) -> Option<Mount> {
+        let deadline = DEADLINE.as_secs().to_string();
+        let all = [&["--revalidate", "0", "--request-deadline", &deadline], options].concat();
+        // As a shell leaves it: an empty variable says nothing.
+        Mount::with_environment(Path::new(url), &all, &[("AWS_PROFILE", OsString::new())], what)
+    }
+
+    /// Says what happened.
+    pub fn report(&self, what: &str, tally: Tally) {
+        let Tally { reads, errors, slowest } = tally;
+        let counts = self.service.counts();
+        say(format!("{what}: {reads} reads, {errors} errors, slowest {slowest:.1?}; in all {counts}"));
+    }
+}
+
+impl Tally {
+    fn add(&mut self, other: Tally) {
+        self.reads += other.reads;
+        self.errors += other.errors;
+        self.slowest = self.slowest.max(other.slowest);
+    }
+
+    fn note<T>(&mut self, started: Instant, result: &io::Result<T>) {
+        self.reads += 1;
+        self.errors += u64::from(result.is_err());
+        self.slowest = self.slowest.max(started.elapsed());
+    }
+}
+
+/// What each file must show.
+pub type Expected = BTreeMap<String, Vec<u8>>;
+
+/// Reads all files in all ways at once, until each has been read or the time is over. Every byte that is read must be right.
+pub fn read_all(mount: &Mount, expected: &Expected, within: Duration) -> Tally {
+    let is_over = AtomicBool::new(false);
+    let mut tally = Tally::default();
+    thread::scope(|scope| {
+        let readers: Vec<_> = expected
+            .iter()
+            .flat_map(|file| WAYS.map(|way| (file, way)))
+            .map(|((name, bytes), way)| {
+                let (path, is_over) = (mount.path(name), &is_over);
+                scope.spawn(move || read(&path, bytes, way, is_over))
+            })
+            .collect();
+        let started = Instant::now();
+        while started.elapsed() < within && !readers.iter().all(|reader| reader.is_finished()) {
+            thread::sleep(Duration::from_millis(20));
+        }
+        is_over.store(true, Ordering::SeqCst);
+        readers.into_iter().for_each(|reader| tally.add(reader.join().unwrap()));
+    });
+    let longest = DEADLINE * PAGES + SLACK;
+    assert!(tally.slowest < longest, "a read took {:?}", tally.slowest);
+    tally
+}
+
+/// One program.
+fn read(path: &Path, expected: &[u8], way: Way, is_over: &AtomicBool) -> Tally {
+    let mut tally = Tally::default();
+    let started = Instant::now();
+    let flags = if way == Way::Direct { libc::O_DIRECT } else { 0 };
+    let opened = File::options().read(true).custom_flags(flags).open(path);
+    tally.note(started, &opened);
+    let Ok(file) = opened else { return tally };
+    let block = if way == Way::Direct { 64 << 10 } else { PAGES as usize * 4096 };
+    let mut buffer = vec![0; block];
+    let mut numbers = Numbers(expected.len() as u64);
+    for number in 0..expected.len() / block {
+        if is_over.load(Ordering::SeqCst) {
+            break;
+        }
+        let (offset, length) = match way {
+            Way::Random => {
+                let length = numbers.below(block as u64) as usize + 1;
+                (numbers.below((expected.len() - length) as u64) as usize, length)
+            }
+            Way::InOrder | Way::Direct => (number * block, block),
+        };
+        let started = Instant::now();
+        let result = file.read_exact_at(&mut buffer[..length], offset as u64);
+        tally.note(started, &result);
+        assert!(
+            way != Way::Direct || started.elapsed() < DEADLINE + SLACK,
+            "one request took {:?}",
+            started.elapsed()
+        );
+        if result.is_ok() && buffer[..length] != expected[offset..offset + length] {
+            panic!("{path:?}: wrong bytes at {offset} ({way:?})");
+        }
+    }
+    tally
+}
+
+/// Reads everything again and again until there is no error any more.
+pub fn recovers(mount: &Mount, expected: &Expected, within: Duration) -> Duration {
+    let started = Instant::now();
+    loop {
+        let tally = read_all(mount, expected, within);
+        if tally.errors == 0 {
+            return started.elapsed();
+        }
+        assert!(started.elapsed() < within, "{tally:?} although the service is well: {}", mount.log());
+        thread::sleep(Duration::from_millis(100));
+    }
+}

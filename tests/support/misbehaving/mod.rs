@@ -1,0 +1,344 @@
+//! A small S3 service (and web server) over a folder that does what it is told to: it fails, breaks off, dawdles, loses its replies,
+//! dies and comes back. Signatures are not looked at.
+//!
+//! A **rule** sees each request before the service does anything, and says what goes wrong with it. What a real service does
+//! atomically, this one does, too: an object is replaced at one moment, and conditions are decided at that moment.
+
+mod objects;
+mod request;
+
+use std::collections::HashMap;
+use std::io::{BufReader, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+pub use self::request::Asked;
+use self::request::read_request;
+
+/// The one bucket.
+pub const BUCKET: &str = "bucket";
+
+/// What goes wrong with one request.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fault {
+    /// This status with this code, and a `Retry-After` of so many seconds.
+    Status(u16, &'static str, Option<u32>),
+    /// The connection ends before the head.
+    NoHead,
+    /// The connection ends after this fraction of the body.
+    Cut(f64),
+    /// The head announces only half of the bytes that it says it has, and only they come.
+    ShortLength,
+    /// More bytes come than the head announces.
+    LongBody,
+    /// The body in pieces of its own lengths (chunked), with bytes after its end.
+    LongChunked,
+    /// One byte a second, until the service hangs up.
+    Drip,
+    /// Half of the body, and then nothing while the connection stays open.
+    Silence,
+    /// Nothing is done, and no reply comes while the connection stays open.
+    NoReply,
+    /// It is done, and the reply comes after this time.
+    Slow(Duration),
+    /// It is done, and the reply is lost.
+    LostReply,
+    /// The connection ends at once, and it is done after this time.
+    Late(Duration),
+}
+
+/// Decides what goes wrong with a request.
+pub type Rule = Box<dyn FnMut(&Asked) -> Option<Fault> + Send>;
+
+/// The service.
+pub struct Service {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    accepting: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Shared {
+    folder: PathBuf,
+    rule: Mutex<Option<Rule>>,
+    is_dead: AtomicBool,
+    /// Counts how often [`Service::hang_up`] was called: what drips or is silent ends then.
+    health: AtomicU64,
+    /// Part of each ETag.
+    generation: AtomicU64,
+    streams: Mutex<Vec<TcpStream>>,
+    late: Mutex<Vec<JoinHandle<()>>>,
+    /// Held while an object is replaced.
+    replacing: Mutex<()>,
+    counts: Mutex<HashMap<String, u64>>,
+    /// Listings that are told again and again, while there is a table.
+    stale_listings: Mutex<Option<HashMap<String, String>>>,
+    has_tags: AtomicBool,
+}
+
+impl Service {
+    /// A service for what is in `folder`.
+    pub fn start(folder: &Path) -> Service {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let shared = Arc::new(Shared {
+            folder: folder.to_owned(),
+            rule: Mutex::default(),
+            is_dead: AtomicBool::new(false),
+            health: AtomicU64::new(0),
+            generation: AtomicU64::new(0),
+            streams: Mutex::default(),
+            late: Mutex::default(),
+            replacing: Mutex::default(),
+            counts: Mutex::default(),
+            stale_listings: Mutex::default(),
+            has_tags: AtomicBool::new(true),
+        });
+        let accepting = Mutex::new(Some(accept(listener, &shared)));
+        Service { shared, address, accepting }
+    }
+
+    /// The endpoint's URL.
+    pub fn endpoint(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// From now on a rule decides.
+    pub fn misbehave(&self, rule: impl FnMut(&Asked) -> Option<Fault> + Send + 'static) {
+        *self.shared.rule.lock().unwrap() = Some(Box::new(rule));
+    }
+
+    /// From now on nothing goes wrong. What drips or is silent stays so.
+    pub fn be_well(&self) {
+        *self.shared.rule.lock().unwrap() = None;
+    }
+
+    /// Connections that drip or are silent end.
+    pub fn hang_up(&self) {
+        self.shared.health.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Every object has another ETag from now on.
+    pub fn renew(&self) {
+        self.shared.generation.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Objects have ETags, or only times.
+    pub fn tags(&self, has_tags: bool) {
+        self.shared.has_tags.store(has_tags, Ordering::SeqCst);
+    }
+
+    /// Listings stay as they are when they are first asked for, or tell what is there.
+    pub fn stale_listings(&self, are_stale: bool) {
+        *self.shared.stale_listings.lock().unwrap() = are_stale.then(HashMap::new);
+    }
+
+    /// The port is closed, and all connections end.
+    pub fn die(&self) {
+        self.shared.is_dead.store(true, Ordering::SeqCst);
+        self.hang_up();
+        let _ = TcpStream::connect(self.address);
+        if let Some(accepting) = self.accepting.lock().unwrap().take() {
+            accepting.join().unwrap();
+        }
+        for stream in self.shared.streams.lock().unwrap().drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// The port is open again.
+    pub fn come_back(&self) {
+        self.shared.is_dead.store(false, Ordering::SeqCst);
+        let listener = TcpListener::bind(self.address).unwrap();
+        *self.accepting.lock().unwrap() = Some(accept(listener, &self.shared));
+    }
+
+    /// Waits until all that is done late is done.
+    pub fn settle(&self) {
+        let late: Vec<_> = self.shared.late.lock().unwrap().drain(..).collect();
+        late.into_iter().for_each(|late| late.join().unwrap());
+    }
+
+    /// How many requests of this name there were: `GET`, `PUT`, `LIST`, the name of a fault, ….
+    pub fn count(&self, name: &str) -> u64 {
+        self.shared.counts.lock().unwrap().get(name).copied().unwrap_or(0)
+    }
+
+    /// All counts, for the log.
+    pub fn counts(&self) -> String {
+        let counts = self.shared.counts.lock().unwrap();
+        let mut counts: Vec<String> = counts.iter().map(|(name, count)| format!("{count} {name}")).collect();
+        counts.sort();
+        counts.join(", ")
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.be_well();
+        self.die();
+        self.settle();
+    }
+}
+
+fn accept(listener: TcpListener, shared: &Arc<Shared>) -> JoinHandle<()> {
+    let shared = Arc::clone(shared);
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            if shared.is_dead.load(Ordering::SeqCst) {
+                return;
+            }
+            let _ = stream.set_nodelay(true);
+            let shared = Arc::clone(&shared);
+            shared.streams.lock().unwrap().push(stream.try_clone().unwrap());
+            thread::spawn(move || {
+                let mut reader = BufReader::new(stream.try_clone().unwrap());
+                while shared.answer(&mut reader, &stream).is_some() {}
+                let _ = stream.shutdown(Shutdown::Both);
+            });
+        }
+    })
+}
+
+/// A reply: status, headers, body.
+struct Answer(u16, Vec<(&'static str, String)>, Vec<u8>);
+
+impl Answer {
+    fn code(status: u16, code: &str) -> Answer {
+        let body =
+            format!("<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>Why.</Message></Error>");
+        Answer(status, vec![("Content-Type", "application/xml".to_owned())], body.into_bytes())
+    }
+
+    fn head(&self, length: Option<usize>) -> String {
+        let Answer(status, headers, _) = self;
+        let mut head = format!("HTTP/1.1 {status} X\r\n");
+        match length {
+            Some(length) => head += &format!("Content-Length: {length}\r\n"),
+            None => head += "Transfer-Encoding: chunked\r\n",
+        }
+        headers.iter().for_each(|(name, value)| head += &format!("{name}: {value}\r\n"));
+        head + "\r\n"
+    }
+}
+
+impl Shared {
+    fn count(&self, name: &str) {
+        *self.counts.lock().unwrap().entry(name.to_owned()).or_default() += 1;
+    }
+
+    /// Answers one request. `None`: the connection ends.
+    fn answer(self: &Arc<Self>, reader: &mut BufReader<TcpStream>, stream: &TcpStream) -> Option<()> {
+        let asked = read_request(reader, stream)?;
+        self.count(if asked.is_listing { "LIST" } else { &asked.method });
+        let fault = self.rule.lock().unwrap().as_mut().and_then(|rule| rule(&asked));
+        if let Some(fault) = &fault {
+            let name = format!("{fault:?}");
+            self.count(&format!("fault {}", name.split(['(', ' ']).next().unwrap()));
+        }
+        match fault {
+            Some(Fault::Status(status, code, retry_after)) => {
+                let mut answer = Answer::code(status, code);
+                answer.1.extend(retry_after.map(|seconds| ("Retry-After", seconds.to_string())));
+                send(stream, &answer, &asked)
+            }
+            Some(Fault::NoHead) => None,
+            Some(Fault::NoReply) => {
+                self.wait_until_well(self.health.load(Ordering::SeqCst), Duration::MAX);
+                None
+            }
+            Some(Fault::Late(after)) => {
+                let shared = Arc::clone(self);
+                let late = thread::spawn(move || {
+                    thread::sleep(after);
+                    let Answer(status, ..) = shared.carry_out(&asked);
+                    shared.count(&format!("late {status}"));
+                });
+                self.late.lock().unwrap().push(late);
+                None
+            }
+            Some(Fault::Slow(after)) => {
+                let answer = self.carry_out(&asked);
+                thread::sleep(after);
+                send(stream, &answer, &asked)
+            }
+            Some(Fault::LostReply) => {
+                self.carry_out(&asked);
+                None
+            }
+            Some(fault) => self.send_badly(stream, &self.carry_out(&asked), &fault),
+            None => send(stream, &self.carry_out(&asked), &asked),
+        }
+    }
+
+    /// Waits until the service hangs up on those that wait since it had this health. `false`: not in this time.
+    fn wait_until_well(&self, health: u64, at_most: Duration) -> bool {
+        let started = Instant::now();
+        while self.health.load(Ordering::SeqCst) == health {
+            if started.elapsed() > at_most {
+                return false;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        true
+    }
+
+    fn send_badly(&self, mut stream: &TcpStream, answer: &Answer, fault: &Fault) -> Option<()> {
+        let body = &answer.2;
+        let half = body.len() / 2;
+        let health = self.health.load(Ordering::SeqCst);
+        let length = match fault {
+            Fault::ShortLength => Some(half),
+            Fault::LongChunked => None,
+            _ => Some(body.len()),
+        };
+        stream.write_all(answer.head(length).as_bytes()).ok()?;
+        match fault {
+            Fault::Cut(fraction) => {
+                stream.write_all(&body[..(body.len() as f64 * fraction) as usize]).ok()?;
+            }
+            Fault::ShortLength => {
+                stream.write_all(&body[..half]).ok()?;
+                return Some(());
+            }
+            Fault::LongBody => {
+                stream.write_all(body).ok()?;
+                stream.write_all(&[0xEE; 1000]).ok()?;
+            }
+            Fault::LongChunked => {
+                for piece in body.chunks(30_000).chain([&[0xEE_u8; 1000][..]]) {
+                    stream.write_all(format!("{:x}\r\n", piece.len()).as_bytes()).ok()?;
+                    stream.write_all(piece).ok()?;
+                    stream.write_all(b"\r\n").ok()?;
+                }
+                stream.write_all(b"0\r\n\r\n").ok()?;
+                return Some(());
+            }
+            Fault::Drip => {
+                for byte in body {
+                    stream.write_all(&[*byte]).ok()?;
+                    if self.wait_until_well(health, Duration::from_secs(1)) {
+                        return None;
+                    }
+                }
+            }
+            Fault::Silence => {
+                stream.write_all(&body[..half]).ok()?;
+                self.wait_until_well(health, Duration::MAX);
+            }
+            _ => {}
+        }
+        None
+    }
+}
+
+fn send(mut stream: &TcpStream, answer: &Answer, asked: &Asked) -> Option<()> {
+    stream.write_all(answer.head(Some(answer.2.len())).as_bytes()).ok()?;
+    match asked.method == "HEAD" {
+        true => Some(()),
+        false => stream.write_all(&answer.2).ok(),
+    }
+}

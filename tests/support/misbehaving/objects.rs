@@ -1,0 +1,127 @@
+//! What the service does if nothing goes wrong: objects and listings.
+
+use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{Read, Write};
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::SystemTime;
+
+use super::request::Asked;
+use super::{Answer, Shared};
+
+const HTTP_DATE: &str = "Tue, 01 Oct 2024 10:00:00 GMT";
+/// What a listing tells of each object.
+const OBJECT: &str = "<LastModified>2024-10-01T10:00:00.000Z</LastModified><ETag>\"1\"</ETag><Size>1</Size>";
+
+impl Shared {
+    /// Does what is asked, and says so.
+    pub(super) fn carry_out(&self, asked: &Asked) -> Answer {
+        let path = self.folder.join(&asked.key);
+        match asked.method.as_str() {
+            _ if asked.is_listing => self.list(asked),
+            "GET" | "HEAD" => self.get(asked, &path),
+            "PUT" => self.put(asked, &path),
+            "DELETE" => {
+                let _one = self.replacing.lock().unwrap();
+                let _ = fs::remove_file(path);
+                Answer(204, Vec::new(), Vec::new())
+            }
+            _ => Answer::code(405, "MethodNotAllowed"),
+        }
+    }
+
+    /// All of one version of an object, with its time, and its ETag, which depends on its bytes as that of S3 does.
+    fn open(&self, path: &Path) -> Option<(Vec<u8>, SystemTime, String)> {
+        let (mut file, mut bytes) = (File::open(path).ok()?, Vec::new());
+        file.read_to_end(&mut bytes).ok()?;
+        let mut hasher = DefaultHasher::new();
+        (self.generation.load(Ordering::SeqCst), &bytes).hash(&mut hasher);
+        let modified = file.metadata().unwrap().modified().unwrap();
+        Some((bytes, modified, format!("\"{:016x}\"", hasher.finish())))
+    }
+
+    fn get(&self, asked: &Asked, path: &Path) -> Answer {
+        let Some((bytes, time, tag)) = self.open(path) else { return Answer::code(404, "NoSuchKey") };
+        if asked.if_match.as_ref().is_some_and(|wanted| *wanted != tag) {
+            self.count("412");
+            return Answer::code(412, "PreconditionFailed");
+        }
+        let mut headers = match self.has_tags.load(Ordering::SeqCst) {
+            true => vec![("ETag", tag.clone()), ("Last-Modified", HTTP_DATE.to_owned())],
+            false => vec![("Last-Modified", modified(time))],
+        };
+        if asked.if_none_match.as_ref() == Some(&tag) {
+            return Answer(304, headers, Vec::new());
+        }
+        let Some(range) = asked.range.as_ref().and_then(|range| range.strip_prefix("bytes=")) else {
+            return Answer(200, headers, bytes);
+        };
+        let (from, to) = range.split_once('-').unwrap();
+        let (from, to) = match (from.parse::<usize>(), to.parse::<usize>()) {
+            (Err(_), Ok(last)) => (bytes.len().saturating_sub(last), bytes.len()),
+            (Ok(from), Ok(to)) => (from, bytes.len().min(to + 1)),
+            (from, _) => (from.unwrap(), bytes.len()),
+        };
+        if from >= to {
+            return Answer::code(416, "InvalidRange");
+        }
+        headers.push(("Content-Range", format!("bytes {from}-{}/{}", to - 1, bytes.len())));
+        Answer(206, headers, bytes[from..to].to_vec())
+    }
+
+    fn put(&self, asked: &Asked, path: &Path) -> Answer {
+        let _one = self.replacing.lock().unwrap();
+        let now = self.open(path).map(|(_, _, tag)| tag);
+        let is_refused = (asked.if_match.is_some() && asked.if_match != now)
+            || (asked.if_none_match.as_deref() == Some("*") && now.is_some());
+        if is_refused {
+            self.count("412");
+            return Answer::code(412, "PreconditionFailed");
+        }
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let mut file = tempfile::NamedTempFile::new_in(self.folder.parent().unwrap()).unwrap();
+        file.write_all(&asked.body).unwrap();
+        file.persist(path).unwrap();
+        let tag = self.open(path).unwrap().2;
+        Answer(200, vec![("ETag", tag)], Vec::new())
+    }
+
+    fn list(&self, asked: &Asked) -> Answer {
+        let headers = vec![("Content-Type", "application/xml".to_owned())];
+        let mut stale = self.stale_listings.lock().unwrap();
+        if let Some(known) = stale.as_ref().and_then(|stale| stale.get(&asked.query)) {
+            return Answer(200, headers, known.clone().into_bytes());
+        }
+        let mut xml = "<?xml version=\"1.0\"?><ListBucketResult><IsTruncated>false</IsTruncated>".to_owned();
+        let prefix = asked.key.trim_end_matches('/');
+        let is_deep = !asked.query.contains("delimiter");
+        let mut folders = vec![prefix.to_owned()];
+        while let Some(folder) = folders.pop() {
+            let entries = fs::read_dir(self.folder.join(&folder)).into_iter().flatten().flatten();
+            let mut names: Vec<_> = entries.map(|entry| (entry.file_name(), entry.path().is_dir())).collect();
+            names.sort();
+            for (name, is_folder) in names {
+                let key = format!("{folder}/{}", name.to_str().unwrap());
+                let key = key.trim_start_matches('/').to_owned();
+                match is_folder {
+                    true if is_deep => folders.push(key),
+                    true => xml += &format!("<CommonPrefixes><Prefix>{key}/</Prefix></CommonPrefixes>"),
+                    false => xml += &format!("<Contents><Key>{key}</Key>{OBJECT}</Contents>"),
+                }
+            }
+        }
+        xml += "</ListBucketResult>";
+        if let Some(stale) = stale.as_mut() {
+            stale.insert(asked.query.clone(), xml.clone());
+        }
+        Answer(200, headers, xml.into_bytes())
+    }
+}
+
+/// A time as HTTP spells it, on one day.
+fn modified(time: SystemTime) -> String {
+    let seconds = time.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs() % 86_400;
+    let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
+    format!("Tue, 01 Oct 2024 {hours:02}:{minutes:02}:{:02} GMT", seconds % 60)
+}
