@@ -26,9 +26,7 @@ impl FileSystem {
         let ArrayFile { inode, drop, .. } = file.as_array()?;
         drop.note_use();
         let range = offset..offset.saturating_add(u64::from(size));
-        if let Some(direct_writes) = inode.page_cache_users.direct_writes() {
-            direct_writes.remove(range.clone());
-        }
+        inode.page_cache_users.direct_writes.note_page_read(range.clone());
         inode.page_cache_users.drops.note_read(range)
     }
 

@@ -10,7 +10,6 @@
 //! At each open(2) the page cache is either kept, or dropped by the reply (`page_drops.rs`).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
@@ -26,8 +25,7 @@ pub struct PageCacheUsers {
     pub opening: Mutex<()>,
     users: Mutex<UserCounts>,
     /// Direct writes, recorded while handles exist that may map the file.
-    direct_writes: DirectWrites,
-    is_mixed: AtomicBool,
+    pub direct_writes: DirectWrites,
     /// Drops of its pages, and the reasons for them.
     pub drops: Arc<PageDrops>,
 }
@@ -73,13 +71,6 @@ pub enum RequestedMode {
     Passthrough(ObjectVersion),
 }
 
-impl PageCacheUsers {
-    /// The direct writes to remember, if a handle may map the file while it is written directly.
-    pub fn direct_writes(&self) -> Option<&DirectWrites> {
-        self.is_mixed.load(Ordering::Acquire).then_some(&self.direct_writes)
-    }
-}
-
 impl CacheMode {
     /// Chooses the cache mode of a new handle, and returns the page drop that must precede the reply to its
     /// open. `None` if other handles of the inode use passthrough to another object or version: the kernel
@@ -108,7 +99,7 @@ impl CacheMode {
             Kind::Passthrough => counts.passthrough += 1,
             Kind::Direct => {
                 counts.direct += 1;
-                users.is_mixed.store(true, Ordering::Release);
+                users.direct_writes.begin_maps();
                 // Memory maps may leave outdated pages beside a direct writer.
                 users.drops.note_reason();
             }
@@ -143,8 +134,7 @@ impl Drop for CacheMode {
             Kind::Direct => {
                 counts.direct -= 1;
                 if counts.direct == 0 {
-                    self.users.is_mixed.store(false, Ordering::Release);
-                    self.users.direct_writes.clear();
+                    self.users.direct_writes.end_maps();
                 }
             }
         }

@@ -6,10 +6,14 @@
 //! replace bytes that an fsync(2) has acknowledged since. Hence the invariant: of a page that comes from a
 //! map, no byte is stored that was written directly after the page was read. A program that writes the same
 //! byte through the map at that moment races with the direct writer; its write counts as the earlier one.
+//!
+//! The file may be opened for mapping while a direct write is in progress. So a write looks for maps when its
+//! bytes are in the array, and a page waits for every direct write that is in progress.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 /// The maximum number of ranges. The kernel drops its pages again after the write, so old ranges do not
 /// matter.
@@ -18,15 +22,61 @@ const MAX_RANGES: usize = 4096;
 /// The ranges of one file.
 #[derive(Debug, Default)]
 pub struct DirectWrites {
-    /// Locked from the check of the ranges until the bytes are in the array.
-    pub writing: Mutex<()>,
+    /// Shared by direct writes, from before their bytes are in the array until their ranges are recorded.
+    in_progress: RwLock<()>,
+    /// Whether handles exist that may map the file. Otherwise no range is recorded.
+    has_maps: AtomicBool,
     /// Sorted, disjoint and not adjacent.
     ranges: Mutex<Vec<Range<u64>>>,
 }
 
 impl DirectWrites {
-    /// A direct write of this range begins or ends.
-    pub fn insert(&self, new: Range<u64>) {
+    /// The first handle that may map the file is opened.
+    pub fn begin_maps(&self) {
+        self.has_maps.store(true, Ordering::SeqCst);
+    }
+
+    /// No map is left.
+    pub fn end_maps(&self) {
+        self.has_maps.store(false, Ordering::SeqCst);
+        self.ranges.lock().clear();
+    }
+
+    /// Runs `put`, which puts the bytes of a direct write of this range into the array. `None` if that would have to wait
+    /// for a page and must not.
+    pub fn write<T>(&self, range: Range<u64>, may_wait: bool, put: impl FnOnce() -> T) -> Option<T> {
+        let _in_progress = if may_wait { self.in_progress.read() } else { self.in_progress.try_read()? };
+        let outcome = put();
+        // A page that was read meanwhile may hold the old or the new bytes.
+        if self.has_maps.load(Ordering::SeqCst) {
+            self.insert(range);
+        }
+        Some(outcome)
+    }
+
+    /// Runs `put` with the parts of a map's page that may be stored. `None` as for [`DirectWrites::write`].
+    pub fn write_page<T>(
+        &self,
+        page: Range<u64>,
+        may_wait: bool,
+        put: impl FnOnce(Vec<Range<u64>>) -> T,
+    ) -> Option<T> {
+        if !self.has_maps.load(Ordering::SeqCst) {
+            // The file is written through the page cache only.
+            return Some(put(vec![page]));
+        }
+        let _alone = if may_wait { self.in_progress.write() } else { self.in_progress.try_write()? };
+        Some(put(self.outside(page)))
+    }
+
+    /// The kernel reads these pages: they get the current bytes.
+    pub fn note_page_read(&self, pages: Range<u64>) {
+        if self.has_maps.load(Ordering::SeqCst) {
+            self.remove(pages);
+        }
+    }
+
+    fn insert(&self, new: Range<u64>) {
         let mut ranges = self.ranges.lock();
         let first = ranges.partition_point(|range| range.end < new.start);
         let after = ranges.partition_point(|range| range.start <= new.end);
@@ -40,8 +90,7 @@ impl DirectWrites {
         }
     }
 
-    /// The kernel reads these pages: they get the current bytes.
-    pub fn remove(&self, read: Range<u64>) {
+    fn remove(&self, read: Range<u64>) {
         let mut ranges = self.ranges.lock();
         let first = ranges.partition_point(|range| range.end <= read.start);
         let after = ranges.partition_point(|range| range.start < read.end).max(first);
@@ -53,8 +102,7 @@ impl DirectWrites {
         ranges.splice(first..after, left);
     }
 
-    /// The parts of a map's page that may be stored.
-    pub fn outside(&self, page: Range<u64>) -> Vec<Range<u64>> {
+    fn outside(&self, page: Range<u64>) -> Vec<Range<u64>> {
         let ranges = self.ranges.lock();
         let first = ranges.partition_point(|range| range.end <= page.start);
         let (mut outside, mut at) = (Vec::new(), page.start);
@@ -68,11 +116,6 @@ impl DirectWrites {
             outside.push(at..page.end);
         }
         outside
-    }
-
-    /// No map is left.
-    pub fn clear(&self) {
-        self.ranges.lock().clear();
     }
 }
 
@@ -117,7 +160,7 @@ mod tests {
         let direct_writes = DirectWrites::default();
         (0..3 * MAX_RANGES as u64).for_each(|n| direct_writes.insert(4 * n..4 * n + 1));
         assert!(direct_writes.ranges.lock().len() <= MAX_RANGES);
-        direct_writes.clear();
+        direct_writes.end_maps();
         assert_eq!(direct_writes.outside(0..100).first(), Some(&(0..100)));
     }
 }

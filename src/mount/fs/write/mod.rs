@@ -20,7 +20,6 @@ use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::handle::{OpenFile, Writer};
 use crate::mount::fs::inode::{Inode, Kind};
 use crate::mount::fs::open_files::ArrayFile;
-use crate::mount::fs::page_cache::direct_writes::DirectWrites;
 use crate::mount::fs::page_cache::page_drops::PageDrop;
 use crate::mount::fs::virtual_files::sidecar_edit::Draft;
 
@@ -197,16 +196,15 @@ impl FileSystem {
             self.array_of(inode)?.check_write(offset, data)?;
         }
         let (mut end_guard, gap) = self.close_gap(inode, writer, offset, is_page, blocking)?;
-        let pending = match (inode.page_cache_users.direct_writes(), blocking) {
-            (None, Blocking::No) => self.try_begin_put(inode, (offset, data)).map(Some),
-            _ => self.put_anywhere(inode, writer, (offset, data), is_page, blocking).map(|()| None),
-        };
-        let pending = pending.map_err(|failure| match failure {
-            Failure::Error(error) => {
-                self.write_failure(inode, &format!("write of {length} bytes at {offset}"), error)
-            }
-            failure => failure,
-        })?;
+        let pending =
+            self.put_anywhere(inode, writer, (offset, data), is_page, blocking).map_err(|failure| {
+                match failure {
+                    Failure::Error(error) => {
+                        self.write_failure(inode, &format!("write of {length} bytes at {offset}"), error)
+                    }
+                    failure => failure,
+                }
+            })?;
         if !is_page {
             self.ensure_serving()?;
         }
@@ -225,21 +223,43 @@ impl FileSystem {
     }
 
     /// Writes bytes into the array, also where the file may be mapped and directly written at the same time.
-    pub(super) fn put_anywhere(
+    /// Without blocking, the bytes may still have to be copied.
+    pub(super) fn put_anywhere<'a>(
         &self,
         inode: &Inode,
         writer: &Writer,
-        (offset, data): (u64, &[u8]),
+        (offset, data): (u64, &'a [u8]),
         is_page: bool,
         blocking: Blocking,
-    ) -> FsResult<()> {
-        let put = |from: u64, data: &[u8]| self.put(inode, writer, (from, data), is_page, blocking);
-        match inode.page_cache_users.direct_writes() {
-            None => put(offset, data),
-            Some(direct_writes) => {
-                self.put_beside_maps(direct_writes, (offset, data), is_page, blocking, put)
-            }
-        }
+    ) -> FsResult<Option<PendingWrite<'a>>> {
+        let direct_writes = &inode.page_cache_users.direct_writes;
+        let (range, may_wait) = (offset..offset + data.len() as u64, blocking == Blocking::Yes);
+        let put = || match blocking {
+            Blocking::No => self.try_begin_put(inode, (offset, data)).map(Some),
+            Blocking::Yes => self.put(inode, writer, (offset, data), is_page).map(|()| None),
+        };
+        let outcome = if is_page {
+            direct_writes.write_page(range.clone(), may_wait, |parts| {
+                if parts == [range] {
+                    return put();
+                }
+                // Rare, and each part is short.
+                let parts = parts.into_iter().map(|part| {
+                    let (from, to) = ((part.start - offset) as usize, (part.end - offset) as usize);
+                    (part.start, data.get(from..to).unwrap_or_default())
+                });
+                match blocking {
+                    Blocking::No => Err(Failure::WouldBlock),
+                    Blocking::Yes => parts
+                        .into_iter()
+                        .try_for_each(|part| self.put(inode, writer, part, true))
+                        .map(|()| None),
+                }
+            })
+        } else {
+            direct_writes.write(range, may_wait, put)
+        };
+        outcome.unwrap_or(Err(Failure::WouldBlock))
     }
 
     /// Writes bytes into the array.
@@ -249,14 +269,10 @@ impl FileSystem {
         writer: &Writer,
         (offset, data): (u64, &[u8]),
         is_page: bool,
-        blocking: Blocking,
     ) -> FsResult<()> {
-        match blocking {
-            Blocking::No => self.try_begin_put(inode, (offset, data)).map(PendingWrite::copy),
-            Blocking::Yes => Ok(self.on_current(inode, &writer.array, |array| {
-                if is_page { array.write_page(offset, data) } else { array.write_at(offset, data) }
-            })?),
-        }
+        Ok(self.on_current(inode, &writer.array, |array| {
+            if is_page { array.write_page(offset, data) } else { array.write_at(offset, data) }
+        })?)
     }
 
     /// Begins to write bytes into the array unless that would block.
@@ -267,33 +283,6 @@ impl FileSystem {
     ) -> FsResult<PendingWrite<'a>> {
         let array = self.array_of(inode).map_err(|_| Failure::WouldBlock)?;
         array.try_begin_write(offset, data)?.ok_or(Failure::WouldBlock)
-    }
-
-    /// Writes bytes into the array of a file that may be mapped and is directly written too.
-    fn put_beside_maps(
-        &self,
-        direct_writes: &DirectWrites,
-        (offset, data): (u64, &[u8]),
-        is_page: bool,
-        blocking: Blocking,
-        put: impl Fn(u64, &[u8]) -> FsResult<()>,
-    ) -> FsResult<()> {
-        let _writing = match blocking {
-            Blocking::No => direct_writes.writing.try_lock().ok_or(Failure::WouldBlock)?,
-            Blocking::Yes => direct_writes.writing.lock(),
-        };
-        let range = offset..offset + data.len() as u64;
-        if !is_page {
-            direct_writes.insert(range.clone());
-            let outcome = put(offset, data);
-            // A page that was read meanwhile may hold the old or the new bytes.
-            direct_writes.insert(range);
-            return outcome;
-        }
-        direct_writes.outside(range).into_iter().try_for_each(|part| {
-            let (from, to) = ((part.start - offset) as usize, (part.end - offset) as usize);
-            put(part.start, data.get(from..to).unwrap_or_default())
-        })
     }
 
     pub(super) fn write_failure(&self, inode: &Inode, request: &str, error: Error) -> Failure {
