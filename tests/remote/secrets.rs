@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -100,15 +101,25 @@ fn in_an_aws_profile_are_not_shown() {
         &config,
         format!(
             "[profile keys]\naws_access_key_id = ann\naws_secret_access_key = {SECRET}\nendpoint_url = {endpoint}\n\
-             [profile process]\ncredential_process = {process}\nendpoint_url = {endpoint}\n"
+             [profile process]\ncredential_process = {process}\nendpoint_url = {endpoint}\n\
+             [profile sso]\nsso_session = lab\nendpoint_url = {endpoint}\n"
         ),
     )
     .unwrap();
-    for profile in ["keys", "process"] {
+    // In place of the AWS CLI.
+    let cli = files.path().join("aws");
+    let script = format!(
+        "#!/bin/sh\n[ \"$*\" = 'configure export-credentials --format process --profile sso' ] && {process}\n"
+    );
+    fs::write(&cli, script).unwrap();
+    fs::set_permissions(&cli, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", files.path().display(), std::env::var("PATH").unwrap());
+    for profile in ["keys", "process", "sso"] {
         let output = Command::new(env!("CARGO_BIN_EXE_zarrfs"))
             .args(["cat", &server.url(""), "a", "--profile", profile, "--log-level", "trace"])
             .env("AWS_CONFIG_FILE", &config)
             .env("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
+            .env("PATH", &path)
             .stdin(Stdio::null())
             .output()
             .unwrap();

@@ -49,12 +49,22 @@ impl Inner {
         cancellation: &Cancellation,
     ) -> Result<()> {
         let ctx = self.load_context();
-        let _claims = if self.store.is_remote() { self.claim_copies(&ctx, plan)? } else { Vec::new() };
+        ctx.of_one_version(|| self.read_ranges(&ctx, plan, out, cancellation))
+    }
+
+    fn read_ranges(
+        &self,
+        ctx: &LoadContext<'_>,
+        plan: &CopyPlan,
+        out: &mut [u8],
+        cancellation: &Cancellation,
+    ) -> Result<()> {
+        let _claims = if self.store.is_remote() { self.claim_copies(ctx, plan)? } else { Vec::new() };
         let mut open: Option<(u64, Option<Arc<dyn Object>>)> = None;
         plan.for_each_copy(|_, copy| {
             if open.as_ref().is_none_or(|(chunk, _)| *chunk != copy.chunk) {
                 cancellation.check(&self.metadata.document_key)?;
-                open = Some((copy.chunk, self.uncompressed_object(&ctx, copy.chunk, bytes_of(copy))?));
+                open = Some((copy.chunk, self.uncompressed_object(ctx, copy.chunk, bytes_of(copy))?));
             }
             match &open {
                 Some((_, Some(object))) => {

@@ -24,8 +24,12 @@ struct Load<'a> {
 }
 
 impl Source {
-    /// Loads a chunk.
+    /// Loads a chunk, all of it from one version of its object.
     pub(in crate::array) fn load(&self, ctx: &LoadContext<'_>, chunk: &[u64]) -> Result<Loaded> {
+        ctx.of_one_version(|| self.load_whole(ctx, chunk))
+    }
+
+    fn load_whole(&self, ctx: &LoadContext<'_>, chunk: &[u64]) -> Result<Loaded> {
         let load = self.begin(ctx, chunk)?;
         let length = load.pipeline.decoded_bytes();
         let stored = match self.find(&load, 0..length)? {
@@ -60,6 +64,15 @@ impl Source {
     /// Loads these bytes of the decoded chunk, which begin and end between elements. Also returns how many bytes were
     /// decoded for them. `None` if only a whole chunk can be loaded.
     pub(in crate::array) fn load_part(
+        &self,
+        ctx: &LoadContext<'_>,
+        chunk: &[u64],
+        part: Range<usize>,
+    ) -> Result<Option<(Loaded, usize)>> {
+        ctx.of_one_version(|| self.load_some(ctx, chunk, part.clone()))
+    }
+
+    fn load_some(
         &self,
         ctx: &LoadContext<'_>,
         chunk: &[u64],

@@ -5,7 +5,7 @@
 use crate::array::cache::ChunkCache;
 use crate::array::source::resumable_decoders::ResumableDecoders;
 use crate::array::source::versions::SeenVersions;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::memory::Buffer;
 use crate::store::{Object, ObjectVersion, Store, Wanted};
 
@@ -30,6 +30,18 @@ impl LoadContext<'_> {
     /// Opens an object for a reader that begins with these bytes.
     pub fn open(&self, key: &str, wanted: &Wanted) -> Result<Option<Box<dyn Object>>> {
         self.served.open(self.store, key, wanted)
+    }
+
+    /// Runs `load`, and once more with the present version if an object in a remote store was replaced between two requests for
+    /// it. An open file keeps its version; of an object in a remote store the rest cannot be had any more.
+    pub fn of_one_version<T>(&self, mut load: impl FnMut() -> Result<T>) -> Result<T> {
+        match load() {
+            Err(Error::Stale { key }) if self.store.is_remote() => {
+                self.store.forget_transfers(&key);
+                load()
+            }
+            loaded => loaded,
+        }
     }
 
     /// The present version of an object, of which the caller uses something.

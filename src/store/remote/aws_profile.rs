@@ -1,8 +1,8 @@
 //! Profiles of the AWS configuration files (`~/.aws/config`, `~/.aws/credentials`), as the AWS CLI reads them: keys, a region, an
 //! endpoint, and a program that prints credentials (`credential_process`).
 //!
-//! SSO and roles to assume are the AWS CLI's: `aws configure export-credentials` prints what they give, as a
-//! `credential_process` does. Invariant: neither keys nor what such a program prints appear in a message.
+//! SSO and roles to assume are the AWS CLI's, which keeps their tokens: `aws configure export-credentials` prints what they give, as
+//! a `credential_process` does. Invariant: neither keys nor what such a program prints appear in a message.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use tokio::sync::Mutex;
 
 /// Credentials of a program are renewed when they last no longer than this.
 const RENEWAL: Duration = Duration::from_secs(300);
-/// What only the AWS CLI can do.
+/// What the AWS CLI does.
 const OF_THE_CLI: [&str; 6] =
     ["sso_session", "sso_start_url", "role_arn", "source_profile", "credential_source", "login_session"];
 
@@ -70,27 +70,25 @@ impl Profile {
     }
 
     /// Its credentials; `None` where it has none.
-    pub(super) fn credentials(&self) -> Result<Option<Credentials>, String> {
+    pub(super) fn credentials(&self) -> Option<Credentials> {
         if let (Some(key_id), Some(secret_key)) =
             (self.get("aws_access_key_id"), self.get("aws_secret_access_key"))
         {
             let token = self.get("aws_session_token").map(str::to_owned);
             let credential =
                 AwsCredential { key_id: key_id.to_owned(), secret_key: secret_key.to_owned(), token };
-            return Ok(Some(Credentials { source: Source::Keys(Arc::new(credential)) }));
+            return Some(Credentials { source: Source::Keys(Arc::new(credential)) });
         }
-        if let Some(command) = self.get("credential_process") {
-            let source = Source::Process { command: command.to_owned(), last: Mutex::new(None) };
-            return Ok(Some(Credentials { source }));
-        }
-        match OF_THE_CLI.iter().find(|member| self.members.contains_key(**member)) {
-            Some(member) => Err(format!(
-                "the profile '{0}' has {member}, which only the AWS CLI can use: make another profile with the line \
-                 'credential_process = aws configure export-credentials --profile {0}' in ~/.aws/config, and name that one",
-                self.name
-            )),
-            None => Ok(None),
-        }
+        let is_of_the_cli = |member: &&&str| self.members.contains_key(**member);
+        let program = if let Some(command) = self.get("credential_process") {
+            Program::of_the_profile(command)
+        } else if let Some(member) = OF_THE_CLI.iter().find(is_of_the_cli) {
+            Program::of_the_cli(&self.name, member)
+        } else {
+            return None;
+        };
+        let source = Source::Program { program: Arc::new(program), last: Mutex::new(None) };
+        Some(Credentials { source })
     }
 }
 
@@ -131,7 +129,16 @@ pub(super) struct Credentials {
 
 enum Source {
     Keys(Arc<AwsCredential>),
-    Process { command: String, last: Mutex<Option<Renewable>> },
+    Program { program: Arc<Program>, last: Mutex<Option<Renewable>> },
+}
+
+/// A program that prints credentials.
+struct Program {
+    words: Vec<String>,
+    /// What it is, in messages.
+    what: String,
+    /// What the user can do when it fails.
+    remedy: String,
 }
 
 /// What a program printed, and until when it is good.
@@ -152,9 +159,9 @@ impl CredentialProvider for Credentials {
     type Credential = AwsCredential;
 
     async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
-        let (command, last) = match &self.source {
+        let (program, last) = match &self.source {
             Source::Keys(credential) => return Ok(credential.clone()),
-            Source::Process { command, last } => (command.clone(), last),
+            Source::Program { program, last } => (program.clone(), last),
         };
         let failed = |reason: String| object_store::Error::Generic { store: "S3", source: reason.into() };
         let mut last = last.lock().await;
@@ -163,7 +170,7 @@ impl CredentialProvider for Credentials {
         if let Some(known) = last.as_ref().filter(|known| is_good(known)) {
             return Ok(known.credential.clone());
         }
-        let fresh = tokio::task::spawn_blocking(move || run(&command))
+        let fresh = tokio::task::spawn_blocking(move || program.run())
             .await
             .map_err(|error| failed(error.to_string()))?
             .map_err(failed)?;
@@ -173,30 +180,59 @@ impl CredentialProvider for Credentials {
     }
 }
 
-/// Runs a `credential_process`.
-fn run(command: &str) -> Result<Renewable, String> {
-    let refused = |reason: &str| format!("the credential_process of the AWS profile {reason}");
-    let output = Command::new("sh")
-        .args(["-c", command])
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .output()
-        .map_err(|error| refused(&format!("cannot be run: {error}")))?;
-    if !output.status.success() {
-        return Err(refused(&format!("failed ({}): run it by hand to see why", output.status)));
+impl Program {
+    /// The `credential_process` of a profile.
+    fn of_the_profile(command: &str) -> Self {
+        Program {
+            words: ["sh", "-c", command].map(str::to_owned).to_vec(),
+            what: "the credential_process of the AWS profile".to_owned(),
+            remedy: "run it by hand to see why".to_owned(),
+        }
     }
-    let printed: Value = serde_json::from_slice(&output.stdout).map_err(|_| refused("did not print JSON"))?;
-    let text = |member: &str| printed.get(member).and_then(Value::as_str).map(str::to_owned);
-    let (Some(key_id), Some(secret_key)) = (text("AccessKeyId"), text("SecretAccessKey")) else {
-        return Err(refused("did not print AccessKeyId and SecretAccessKey"));
-    };
-    let expires = text("Expiration").and_then(|time| time.parse::<jiff::Timestamp>().ok());
-    let credential = AwsCredential { key_id, secret_key, token: text("SessionToken") };
-    Ok(Renewable { credential: Arc::new(credential), expires: expires.map(SystemTime::from) })
+
+    /// The AWS CLI, for a profile with this member.
+    fn of_the_cli(profile: &str, member: &str) -> Self {
+        let words = ["aws", "configure", "export-credentials", "--format", "process", "--profile", profile];
+        Program {
+            words: words.map(str::to_owned).to_vec(),
+            what: format!(
+                "the AWS profile '{profile}' has {member}, so 'aws configure export-credentials' is asked, which"
+            ),
+            remedy: match member.starts_with("sso") {
+                true => format!("'aws sso login --profile {profile}' logs in"),
+                false => format!("'aws sts get-caller-identity --profile {profile}' says why"),
+            },
+        }
+    }
+
+    fn run(&self) -> Result<Renewable, String> {
+        let refused = |reason: &str| format!("{} {reason}", self.what);
+        let (name, words) = self.words.split_first().ok_or_else(|| refused("has no name"))?;
+        let command = &mut Command::new(name);
+        let output = match command.args(words).stdin(Stdio::null()).stderr(Stdio::null()).output() {
+            Ok(output) => output,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(refused(&format!("needs the program '{name}': install it")));
+            }
+            Err(error) => return Err(refused(&format!("cannot be run: {error}"))),
+        };
+        if !output.status.success() {
+            return Err(refused(&format!("failed ({}): {}", output.status, self.remedy)));
+        }
+        let printed: Value =
+            serde_json::from_slice(&output.stdout).map_err(|_| refused("did not print JSON"))?;
+        let text = |member: &str| printed.get(member).and_then(Value::as_str).map(str::to_owned);
+        let (Some(key_id), Some(secret_key)) = (text("AccessKeyId"), text("SecretAccessKey")) else {
+            return Err(refused("did not print AccessKeyId and SecretAccessKey"));
+        };
+        let expires = text("Expiration").and_then(|time| time.parse::<jiff::Timestamp>().ok());
+        let credential = AwsCredential { key_id, secret_key, token: text("SessionToken") };
+        Ok(Renewable { credential: Arc::new(credential), expires: expires.map(SystemTime::from) })
+    }
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
     use super::*;
 
@@ -215,17 +251,28 @@ mod tests {
     }
 
     #[test]
-    fn what_only_the_cli_can_do_is_named() {
+    fn the_cli_is_asked_for_what_it_does() {
         let members = section_of(CONFIG, "profile sso").unwrap();
         let profile = Profile { name: "sso".to_owned(), members };
-        let sentence = profile.credentials().unwrap_err();
-        assert!(sentence.contains("sso_session") && sentence.contains("export-credentials --profile sso"));
+        let Some(Credentials { source: Source::Program { program, .. } }) = profile.credentials() else {
+            panic!("no program")
+        };
+        assert_eq!(
+            program.words.join(" "),
+            "aws configure export-credentials --format process --profile sso"
+        );
+        let words = ["sh", "-c", "exit 3"].map(str::to_owned).to_vec();
+        let sentence = Program { words, ..Program::of_the_cli("sso", "sso_session") }.run().err().unwrap();
+        assert!(sentence.contains("has sso_session") && sentence.contains("aws sso login --profile sso"));
+        let words = vec!["no-such-aws".to_owned()];
+        let sentence = Program { words, ..Program::of_the_cli("sso", "sso_session") }.run().err().unwrap();
+        assert!(sentence.contains("needs the program 'no-such-aws'"), "{sentence}");
     }
 
     #[test]
     fn programs_print_credentials() {
         let good = r#"echo '{"Version":1,"AccessKeyId":"a","SecretAccessKey":"hunter2","Expiration":"2020-01-01T00:00:00Z"}'"#;
-        let fresh = run(good).unwrap();
+        let fresh = Program::of_the_profile(good).run().unwrap();
         assert_eq!(fresh.credential.key_id, "a");
         assert!(fresh.expires.unwrap() < SystemTime::now());
         for bad in [
@@ -234,7 +281,7 @@ mod tests {
             "echo hunter2; exit 3",
             "/no/such hunter2",
         ] {
-            let sentence = run(bad).err().unwrap();
+            let sentence = Program::of_the_profile(bad).run().err().unwrap();
             assert!(!sentence.contains("hunter2"), "{sentence}");
         }
     }

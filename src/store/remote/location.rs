@@ -263,7 +263,7 @@ fn add_profile(options: &RemoteOptions, settings: &mut Vec<Setting>) -> Result<O
     if options.no_sign_request || (options.profile.is_none() && has(settings, &of_environment)) {
         return Ok(None);
     }
-    profile.credentials()
+    Ok(profile.credentials())
 }
 
 /// Adds what the options say, with the service's names.
