@@ -35,7 +35,8 @@
 //!    (`mount/fuse/executor`).
 //! 2. The handle (`mount/fs/open_files.rs`) is an array, a sidecar being written, or a virtual file
 //!    (`formats/virtual_file.rs`) of bytes and ranges of arrays. All files that show an array's bytes
-//!    share one open array (`hierarchy/open_arrays.rs`).
+//!    share one open array (`hierarchy/open_arrays.rs`). In a remote store the nodes of a listed folder are known for
+//!    `revalidate` seconds, with the groups above them (`hierarchy/remote.rs`).
 //! 3. [`array::Array::read`] (`array/request.rs`) plans the request: it walks `array/geometry/grid.rs` once for the
 //!    parts of chunks that the range touches, the **strips** of `array/geometry/strips.rs`, and keeps them in a
 //!    `array/geometry/copy_plan.rs`. If the read would block, the executor continues with the same plan. A strip is a

@@ -30,7 +30,7 @@ pub fn store(arguments: &StoreArguments) -> Outcome<Arc<dyn Store>> {
 
 fn with_zarr(store: Arc<dyn Store>) -> Result<Arc<dyn Store>> {
     let mut not_entered: Option<Error> = None;
-    for (folders, visit) in Tree::new(store.clone()).walk("", usize::MAX).enumerate() {
+    for (folders, visit) in Tree::for_one_look(store.clone()).walk("", usize::MAX).enumerate() {
         if let Ok(Node::Broken { error: error @ Error::Store { .. }, .. }) | Err(error) = &visit.node
             && store.is_remote()
             && visit.path.is_empty()

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::Value;
 
 use crate::error::{Error, Result};
-use crate::metadata::{self, ArrayMetadata, Document, GroupMetadata, MAX_DOCUMENT_BYTES};
+use crate::metadata::{self, ArrayMetadata, Document, GroupMetadata, MAX_DOCUMENT_BYTES, ZarrFormat};
 use crate::store::{Content as StoredContent, GetReply, GetRequest, Info, ObjectVersion, Store, join};
 
 /// Names of documents. No node has such a name.
@@ -23,6 +23,10 @@ const V1_DOCUMENT: &str = "meta";
 /// Names of all documents that are read in any folder.
 const ALL_NAMES: [&str; 7] =
     ["zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata", V1_DOCUMENT, "attrs"];
+/// What is asked for first below a v3 group: a node there has one document.
+const FIRST_V3_NAMES: &[&str] = &["zarr.json"];
+/// Below a v2 group: all that an array has.
+const FIRST_V2_NAMES: &[&str] = &["zarr.json", ".zarray", ".zattrs", ".zgroup"];
 /// A v2 group, for a folder that has only a `.zmetadata`.
 const V2_GROUP: &[u8] = br#"{"zarr_format":2}"#;
 /// The longest `meta` that is read: any program may write files of that name.
@@ -140,56 +144,96 @@ pub(super) enum Reading {
 
 /// As [`read`], for several folders of a remote store: asks at once for every document that may be in any of them. A folder
 /// of which the caller has the documents is read again only if they have changed.
-pub(super) fn read_many(store: &dyn Store, folders: &[(&str, Option<&Seen>)]) -> Vec<Reading> {
+///
+/// Below a group of a known version (`format`), the documents that nodes of that version have are asked for first, the others only
+/// of folders that do not have them.
+pub(super) fn read_many(
+    store: &dyn Store,
+    folders: &[(&str, Option<&Seen>)],
+    format: Option<ZarrFormat>,
+) -> Vec<Reading> {
+    let first: &[&'static str] = match format {
+        Some(ZarrFormat::V3) => FIRST_V3_NAMES,
+        Some(ZarrFormat::V2) => FIRST_V2_NAMES,
+        _ => &ALL_NAMES,
+    };
     let mut requests = Vec::new();
     for (path, known) in folders {
-        let request = |name: &str, known: Option<ObjectVersion>| {
-            let limit_bytes = if name == V1_DOCUMENT { MAX_V1_BYTES } else { MAX_DOCUMENT_BYTES };
-            GetRequest { key: join(path, name), limit_bytes, known }
-        };
         match known {
             Some(seen) => requests.extend(
-                seen.documents.iter().map(|(name, info)| request(name, info.map(|info| info.version))),
+                seen.documents.iter().map(|(name, info)| request(path, name, info.map(|info| info.version))),
             ),
-            None => requests.extend(ALL_NAMES.map(|name| request(name, None))),
+            None => requests.extend(first.iter().map(|name| request(path, name, None))),
         }
     }
     let mut replies = store.get_many(&requests).into_iter();
-    let mut next = |count: usize| -> Vec<Result<GetReply>> { replies.by_ref().take(count).collect() };
-    let reading = |(path, known): &(&str, Option<&Seen>)| match known {
-        Some(seen) => {
-            let is_same = |(reply, (_, info)): (Result<GetReply>, &(&str, Option<Info>))| match reply {
-                Ok(GetReply::Unchanged) => true,
-                Ok(GetReply::Missing) => info.is_none(),
-                _ => false,
-            };
-            match next(seen.documents.len()).into_iter().zip(&seen.documents).all(is_same) {
-                true => Reading::Unchanged,
-                false => Reading::Documents(read_at_once(store, path)),
+    let mut open: Vec<Folder<'_>> = Vec::new();
+    let mut is_unchanged = Vec::new();
+    for (path, known) in folders {
+        let mut folder = Folder { store, path, seen: Seen::default(), replies: HashMap::new() };
+        match known {
+            Some(seen) => {
+                let replies = replies.by_ref().take(seen.documents.len());
+                // All of them are counted off.
+                let same: Vec<bool> = replies.zip(&seen.documents).map(is_same).collect();
+                is_unchanged.push(same.into_iter().all(|is_same| is_same));
+            }
+            None => {
+                let replies = replies.by_ref().take(first.len()).map(content);
+                folder.replies.extend(first.iter().copied().zip(replies));
+                is_unchanged.push(false);
             }
         }
-        None => Reading::Documents(of_replies(store, path, next(ALL_NAMES.len()))),
+        open.push(folder);
+    }
+    ask_for_the_rest(
+        store,
+        open.iter_mut().zip(&is_unchanged).filter(|(_, same)| !**same).map(|(folder, _)| folder),
+    );
+    let reading = |(folder, is_unchanged): (Folder<'_>, bool)| match is_unchanged {
+        true => Reading::Unchanged,
+        false => Reading::Documents(folder.documents()),
     };
-    folders.iter().map(reading).collect()
+    open.into_iter().zip(is_unchanged).map(reading).collect()
 }
 
-/// Reads one folder of a remote store.
-fn read_at_once(store: &dyn Store, path: &str) -> Option<Documents> {
-    match read_many(store, &[(path, None)]).pop() {
-        Some(Reading::Documents(documents)) => documents,
-        _ => None,
+fn request(path: &str, name: &str, known: Option<ObjectVersion>) -> GetRequest {
+    let limit_bytes = if name == V1_DOCUMENT { MAX_V1_BYTES } else { MAX_DOCUMENT_BYTES };
+    GetRequest { key: join(path, name), limit_bytes, known }
+}
+
+fn is_same((reply, (_, info)): (Result<GetReply>, &(&str, Option<Info>))) -> bool {
+    match reply {
+        Ok(GetReply::Unchanged) => true,
+        Ok(GetReply::Missing) => info.is_none(),
+        _ => false,
     }
 }
 
-/// The documents in a folder; `replies` are those to [`ALL_NAMES`].
-fn of_replies(store: &dyn Store, path: &str, replies: Vec<Result<GetReply>>) -> Option<Documents> {
-    let content = |reply: GetReply| match reply {
+fn content(reply: Result<GetReply>) -> Result<Option<StoredContent>> {
+    Ok(match reply? {
         GetReply::Content(content) => Some(content),
         GetReply::Missing | GetReply::Unchanged => None,
-    };
-    let replies = replies.into_iter().map(|reply| reply.map(content));
-    let replies = ALL_NAMES.into_iter().zip(replies).collect();
-    Folder { store, path, seen: Seen::default(), replies }.documents()
+    })
+}
+
+/// Asks at once for all documents that may still count in these folders.
+fn ask_for_the_rest<'f, 's: 'f>(store: &dyn Store, folders: impl Iterator<Item = &'f mut Folder<'s>>) {
+    let mut asked = Vec::new();
+    let mut requests = Vec::new();
+    for folder in folders {
+        let names = folder.names_left();
+        requests.extend(names.iter().map(|name| request(folder.path, name, None)));
+        asked.push((folder, names));
+    }
+    if requests.is_empty() {
+        return;
+    }
+    let mut replies = store.get_many(&requests).into_iter();
+    for (folder, names) in asked {
+        let replies = replies.by_ref().take(names.len()).map(content).collect::<Vec<_>>();
+        folder.replies.extend(names.into_iter().zip(replies));
+    }
 }
 
 /// Owner, mode and version of the documents in the folder at `path`, without opening any; `None` where that does not
@@ -225,6 +269,18 @@ struct Folder<'s> {
 type Named = (&'static str, Content);
 
 impl Folder<'_> {
+    /// The documents that may count beside those that were asked for.
+    fn names_left(&self) -> Vec<&'static str> {
+        let is_there = |name| !matches!(self.replies.get(name), None | Some(Ok(None)));
+        let names: &[&str] = match () {
+            () if is_there("zarr.json") => &["zarr.json"],
+            () if is_there(".zarray") => &[".zarray", ".zattrs"],
+            () if is_there(".zgroup") => &[".zgroup", ".zattrs", ".zmetadata"],
+            () => &ALL_NAMES,
+        };
+        names.iter().copied().filter(|name| !self.replies.contains_key(name)).collect()
+    }
+
     fn documents(mut self) -> Option<Documents> {
         let (name, content) = self.read()?;
         Some(Documents { key: join(self.path, name), content, seen: self.seen })

@@ -1,9 +1,10 @@
 //! The groups above a node: what they say about the nodes below them. Uses `documents` and `group_cache`.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::documents::{Content, Documents, Seen};
-use super::group_cache::GroupCache;
+use super::group_cache::{GroupCache, Looked};
 use crate::error::Error;
 use crate::metadata::{self, Document, GroupMetadata, ZarrFormat};
 use crate::store::{FileId, Info, Store, join};
@@ -14,6 +15,8 @@ pub const MAX_DEPTH: usize = 128;
 /// Everything above a node, nearest first; the last is the root. Empty above the root itself.
 pub(super) struct Lineage {
     ancestors: Vec<Ancestor>,
+    /// When the store was asked for the one that it was not asked for the longest.
+    pub checked_at: Instant,
 }
 
 struct Ancestor {
@@ -48,15 +51,17 @@ pub(super) struct ConsolidatedCopy {
 
 impl Lineage {
     /// What is above the children of the node at `path`: that node and all above it. `None` above the root.
-    pub fn below(path: Option<&str>, store: &dyn Store, groups: &GroupCache) -> Self {
+    /// They are at most `max_age` old.
+    pub fn below(path: Option<&str>, store: &dyn Store, groups: &GroupCache, max_age: Duration) -> Self {
         let paths: Vec<&str> = std::iter::successors(path, |path| parent(path)).collect();
-        Self::of(&paths, groups.read_many(store, &paths), store)
+        Self::of(&paths, groups.read_many(store, &paths, None, max_age), store)
     }
 
     /// The same of documents that were read: these paths lead up to the root.
-    pub fn of(paths: &[&str], documents: Vec<Option<Documents>>, store: &dyn Store) -> Self {
-        let ancestor = |(path, documents): (&&str, Option<Documents>)| {
-            let (kind, seen) = match documents {
+    pub fn of(paths: &[&str], looked: Vec<Looked>, store: &dyn Store) -> Self {
+        let checked_at = looked.iter().map(|looked| looked.at).min().unwrap_or_else(Instant::now);
+        let ancestor = |(path, looked): (&&str, Looked)| {
+            let (kind, seen) = match looked.documents {
                 Some(Documents { content: Content::Group(group), seen, .. }) => (Kind::Group(group), seen),
                 Some(Documents { content: Content::Broken(fault), seen, .. })
                     if store.is_remote() && matches!(fault.error, Error::Store { .. }) =>
@@ -68,7 +73,7 @@ impl Lineage {
             };
             Ancestor { path: (*path).to_owned(), kind, seen, folder: folder_identity(store, path) }
         };
-        Lineage { ancestors: paths.iter().zip(documents).map(ancestor).collect() }
+        Lineage { ancestors: paths.iter().zip(looked).map(ancestor).collect(), checked_at }
     }
 
     /// Whether there can be nodes here: all above are groups, and no link leads back to one of them.
@@ -119,6 +124,11 @@ impl Lineage {
                 None => Some(ConsolidatedCopy { document: None, carrier_key, carrier }),
             }
         })
+    }
+
+    /// Whether consolidated metadata tells of the nearest of these, which is at `path`: then of all below it.
+    pub fn is_copied(&self, path: &str) -> bool {
+        self.carriers(path).any(|(_, _, relative)| relative.is_empty()) || self.copy(path).is_some()
     }
 
     /// The names that consolidated metadata knows below the nearest of these, which is at `path`.

@@ -3,7 +3,7 @@
 //! Spec: v3 core "Hierarchy", v2 "Hierarchies". Uses `store`, `metadata` and `array`; reads documents, never chunks,
 //! and writes attributes only (`attributes.rs`).
 //! `documents.rs` reads one folder, `group_cache.rs` remembers groups, `lineage.rs` knows what the groups
-//! above a node say about it, `tree.rs` combines them, `walk.rs` visits every node. `open_arrays.rs` has the
+//! above a node say about it, `tree.rs` combines them, `remote.rs` does so with few round trips, `walk.rs` visits every node. `open_arrays.rs` has the
 //! arrays that are open.
 
 pub mod attributes;
@@ -11,6 +11,7 @@ mod documents;
 mod group_cache;
 mod lineage;
 mod open_arrays;
+mod remote;
 pub mod tree;
 mod walk;
 
@@ -20,5 +21,6 @@ mod tests;
 pub use documents::DOCUMENT_NAMES;
 pub use lineage::MAX_DEPTH;
 pub use open_arrays::{NodeState, OpenArray, OpenArrays, Reconciled, SharedArray};
+pub use remote::{Found, RemoteChildren, RemoteNode};
 pub use tree::{Child, Node, Tree};
 pub use walk::{Visit, Walk};

@@ -4,7 +4,7 @@
 //!
 //! - A node's own documents win (`documents.rs` has their order); where it has none, the consolidated metadata of
 //!   the nearest group above that lists the node is used, also for nodes that have no folder at all.
-//! - On a remote store that metadata comes first: one request instead of one for each node.
+//! - On a remote store that metadata comes first (`remote.rs`): one request instead of one for each node.
 //! - A folder without documents is an **implicit group** if it has a folder in it; the root always is a group then.
 //!   That mounts a folder full of stores. Names that begin with `.` or `__` are never implicit groups.
 //! - Nothing is below an array. Files are not nodes, zip archives neither.
@@ -16,9 +16,9 @@
 //!
 //! Invariant: [`Tree::node`] finds a node if and only if [`Tree::children`] of its parent names it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use super::documents::{self, Content, DOCUMENT_NAMES, Documents, Fault};
 use super::group_cache::GroupCache;
@@ -30,8 +30,6 @@ use crate::store::{Info, ObjectVersion, Readers, Store, is_key, join};
 
 /// The longest name that a filesystem can show, in bytes.
 const NAME_MAX_BYTES: usize = 255;
-/// How many children of a group are read in one batch.
-const BATCH_CHILDREN: usize = 64;
 
 /// One node as it is in the store now.
 #[derive(Clone, Debug)]
@@ -99,11 +97,13 @@ impl NodeVersion {
 /// The hierarchy of one store.
 pub struct Tree {
     store: Arc<dyn Store>,
-    groups: GroupCache,
+    pub(super) groups: GroupCache,
+    /// The same for `groups`, unless a caller says otherwise.
+    max_age: Duration,
 }
 
 /// What was found at the path of a node.
-struct NodeSource {
+pub(super) struct NodeSource {
     content: Content,
     /// The document, or the folder of an implicit group.
     key: String,
@@ -116,7 +116,17 @@ struct NodeSource {
 impl Tree {
     /// A tree over a store.
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Tree { store, groups: GroupCache::new() }
+        Tree { store, groups: GroupCache::new(), max_age: Duration::ZERO }
+    }
+
+    /// A tree for a caller that looks at every node once: groups of a remote store are read once.
+    pub fn for_one_look(store: Arc<dyn Store>) -> Self {
+        Tree { max_age: Duration::MAX, ..Tree::new(store) }
+    }
+
+    /// Forgets the groups that were read.
+    pub fn forget(&self) {
+        self.groups.clear();
     }
 
     /// Its store.
@@ -128,26 +138,9 @@ impl Tree {
     /// Fails only where not even the root of the store can be looked at.
     pub fn node(&self, path: &str) -> Result<Option<Node>> {
         if self.store.is_remote() {
-            return Ok(self.remote_node(path).map(|(node, _)| node));
+            return Ok(self.remote_node(path, self.max_age).node.map(|found| found.node));
         }
         self.node_under(path, &self.above(parent(path)))
-    }
-
-    /// The node at a path of a remote store, and its version: they come from the same documents. Of the nodes above, those are
-    /// read at the same time that were not read before.
-    pub fn remote_node(&self, path: &str) -> Option<(Node, NodeVersion)> {
-        let paths: Vec<&str> = std::iter::successors(Some(path), |path| parent(path)).collect();
-        let groups_above = paths.get(1..).unwrap_or_default();
-        if groups_above.iter().any(|group| self.groups.has_copies(group)) {
-            // Probably nothing of the node itself has to be read.
-            let found = self.find(path, &self.above(parent(path)))?;
-            return Some((found.remote_node(), found.version()));
-        }
-        let mut documents = self.groups.read_many(self.store.as_ref(), &paths).into_iter();
-        let own = documents.next().flatten();
-        let above = Lineage::of(groups_above, documents.collect(), self.store.as_ref());
-        let found = self.find_with(path, &above, || own)?;
-        Some((found.remote_node(), found.version()))
     }
 
     /// As [`Tree::node`], for a caller that has the lineage already.
@@ -191,39 +184,24 @@ impl Tree {
 
     /// As [`Tree::children`], for a caller that has the lineage already.
     pub(super) fn children_under(&self, path: &str, above: &Lineage) -> Result<Vec<Child>> {
-        if let Some(error) = above.unread() {
-            return Err(error.clone());
+        if self.store.is_remote() {
+            let found = self.remote_children_under(path, above)?;
+            return Ok(found.nodes.into_iter().map(|(name, found)| found.child(name)).collect());
         }
-        if !above.is_fertile() {
-            return Ok(Vec::new());
-        }
-        let folders = self.store.list(path)?.into_iter().filter(|entry| entry.is_folder);
-        let names: BTreeSet<String> =
-            folders.map(|entry| entry.name).chain(above.copied_names(path)).collect();
-        let names: Vec<String> = names.into_iter().collect();
-        let children = names.chunks(BATCH_CHILDREN).flat_map(|names| self.some_children(path, names, above));
-        Ok(children.collect())
+        let child = |name: String| {
+            let found = self.find(&join(path, &name), above)?;
+            Some(Child { name, is_group: matches!(found.content, Content::Group(_)) })
+        };
+        Ok(self.names_under(path, above)?.into_iter().filter_map(child).collect())
     }
 
-    /// Those of these names below a group that are nodes. A remote store is asked for all of their documents at once.
-    fn some_children(&self, path: &str, names: &[String], above: &Lineage) -> Vec<Child> {
-        let paths: Vec<String> = names.iter().map(|name| join(path, name)).collect();
-        let mut documents = HashMap::new();
-        if self.store.is_remote() {
-            let asked = paths.iter().map(String::as_str).filter(|path| above.copy(path).is_none());
-            let asked: Vec<&str> = asked.collect();
-            let found = self.groups.read_many(self.store.as_ref(), &asked);
-            documents.extend(asked.into_iter().zip(found));
+    /// The names below a group that may be nodes, sorted.
+    pub(super) fn names_under(&self, path: &str, above: &Lineage) -> Result<BTreeSet<String>> {
+        if !above.is_fertile() {
+            return Ok(BTreeSet::new());
         }
-        let child = |(name, path): (&String, &String)| {
-            let own = || match documents.remove(path.as_str()) {
-                Some(documents) => documents,
-                None => self.groups.read(self.store.as_ref(), path),
-            };
-            let found = self.find_with(path, above, own)?;
-            Some(Child { name: name.clone(), is_group: matches!(found.content, Content::Group(_)) })
-        };
-        names.iter().zip(&paths).filter_map(child).collect()
+        let folders = self.store.list(path)?.into_iter().filter(|entry| entry.is_folder);
+        Ok(folders.map(|entry| entry.name).chain(above.copied_names(path)).collect())
     }
 
     /// The version of the node at a path: the same as long as its documents and its folder have the
@@ -234,7 +212,7 @@ impl Tree {
             return Ok(None);
         }
         if self.store.is_remote() {
-            return Ok(self.remote_node(path).map(|(_, version)| version));
+            return Ok(self.remote_node(path, self.max_age).node.map(|found| found.version));
         }
         let mut parts: Vec<Info> = self.store.head(path).ok().flatten().into_iter().collect();
         if let Ok(Some(documents)) = documents::look(self.store.as_ref(), path) {
@@ -258,15 +236,20 @@ impl Tree {
 
     /// The node at `path` and all above it; nothing for `None`.
     pub(super) fn above(&self, path: Option<&str>) -> Lineage {
-        Lineage::below(path, self.store.as_ref(), &self.groups)
+        self.above_for(path, self.max_age)
+    }
+
+    /// As [`Tree::above`]; in a remote store at most `max_age` old.
+    pub(super) fn above_for(&self, path: Option<&str>, max_age: Duration) -> Lineage {
+        Lineage::below(path, self.store.as_ref(), &self.groups, max_age)
     }
 
     fn find(&self, path: &str, above: &Lineage) -> Option<NodeSource> {
-        self.find_with(path, above, || self.groups.read(self.store.as_ref(), path))
+        self.find_with(path, above, || self.groups.read(self.store.as_ref(), path, self.max_age))
     }
 
     /// As [`Tree::find`]; `own` reads the node's own documents.
-    fn find_with(
+    pub(super) fn find_with(
         &self,
         path: &str,
         above: &Lineage,
@@ -337,11 +320,13 @@ fn from_copy(copy: ConsolidatedCopy, path: &str) -> NodeSource {
 }
 
 impl NodeSource {
-    /// The node where there are no owners, modes and folders.
-    fn remote_node(&self) -> Node {
+    /// The node where there are no owners, modes and folders: as new as the newest of its documents.
+    pub fn remote_node(&self) -> Node {
         let version = ObjectVersion::of_number(0);
         let unknown = Info { size_bytes: 0, modified: None, version, posix: None };
+        let newest = self.infos.iter().filter_map(|info| info.modified).max();
         let info = self.info.unwrap_or(unknown);
+        let info = Info { modified: info.modified.max(newest), ..info };
         match self.content.clone() {
             Content::Group(metadata) => Node::Group { metadata, info },
             Content::Array(metadata) => Node::Array { metadata, info },
@@ -352,7 +337,7 @@ impl NodeSource {
     }
 
     /// Differs when a document does.
-    fn version(&self) -> NodeVersion {
+    pub fn version(&self) -> NodeVersion {
         match &self.content {
             Content::Broken(fault) => combined(&self.infos, &fault.error.to_string()),
             _ => combined(&self.infos, ""),

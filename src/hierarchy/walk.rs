@@ -24,6 +24,8 @@ pub struct Walk<'t> {
     max_depth: usize,
     /// The steps left, the next one last.
     left: Vec<Step>,
+    /// The group that was visited last, with its depth: what it holds is read when somebody asks for it.
+    entered: Option<(String, usize)>,
 }
 
 enum Step {
@@ -31,6 +33,12 @@ enum Step {
         path: String,
         depth: usize,
         above: Arc<Lineage>,
+    },
+    /// A node that was read with its neighbours.
+    Read {
+        path: String,
+        depth: usize,
+        node: Node,
     },
     /// The names below a group cannot be listed.
     Unlisted {
@@ -43,7 +51,8 @@ enum Step {
 impl<'t> Walk<'t> {
     pub(super) fn new(tree: &'t Tree, path: &str, max_depth: usize) -> Self {
         let above = Arc::new(tree.above(parent(path)));
-        Walk { tree, max_depth, left: vec![Step::Node { path: path.to_owned(), depth: 0, above }] }
+        let left = vec![Step::Node { path: path.to_owned(), depth: 0, above }];
+        Walk { tree, max_depth, left, entered: None }
     }
 
     fn enter(&mut self, path: &str, depth: usize) {
@@ -51,11 +60,20 @@ impl<'t> Walk<'t> {
             return;
         }
         let above = Arc::new(self.tree.above(Some(path)));
+        let depth_of_children = depth + 1;
+        if self.tree.store().is_remote() {
+            return match self.tree.remote_children_under(path, &above) {
+                Ok(children) => self.left.extend(children.nodes.into_iter().rev().map(|(name, found)| {
+                    Step::Read { path: join(path, &name), depth: depth_of_children, node: found.node }
+                })),
+                Err(error) => self.left.push(Step::Unlisted { path: path.to_owned(), depth, error }),
+            };
+        }
         match self.tree.children_under(path, &above) {
             Ok(children) => {
                 let step = |name: &str| Step::Node {
                     path: join(path, name),
-                    depth: depth + 1,
+                    depth: depth_of_children,
                     above: Arc::clone(&above),
                 };
                 self.left.extend(children.iter().rev().map(|child| step(&child.name)));
@@ -69,21 +87,24 @@ impl Iterator for Walk<'_> {
     type Item = Visit;
 
     fn next(&mut self) -> Option<Visit> {
+        if let Some((path, depth)) = self.entered.take() {
+            self.enter(&path, depth);
+        }
         loop {
-            let (path, depth, above) = match self.left.pop()? {
+            let (path, depth, node) = match self.left.pop()? {
                 Step::Unlisted { path, depth, error } => {
                     return Some(Visit { path, depth, node: Err(error) });
                 }
-                Step::Node { path, depth, above } => (path, depth, above),
-            };
-            let node = match self.tree.node_under(&path, &above) {
-                Ok(Some(node)) => Ok(node),
-                // Deleted since its name was listed.
-                Ok(None) => continue,
-                Err(error) => Err(error),
+                Step::Read { path, depth, node } => (path, depth, Ok(node)),
+                Step::Node { path, depth, above } => match self.tree.node_under(&path, &above) {
+                    Ok(Some(node)) => (path, depth, Ok(node)),
+                    // Deleted since its name was listed.
+                    Ok(None) => continue,
+                    Err(error) => (path, depth, Err(error)),
+                },
             };
             if matches!(node, Ok(Node::Group { .. })) {
-                self.enter(&path, depth);
+                self.entered = Some((path.clone(), depth));
             }
             return Some(Visit { path, depth, node });
         }

@@ -154,6 +154,11 @@ pub trait Store: Send + Sync {
         0
     }
 
+    /// Whether [`Store::list`] tells of all folders. Some web servers cannot list, which shows at the first attempt.
+    fn can_list(&self) -> bool {
+        true
+    }
+
     /// Forgets what was transferred, or is on its way, of an object or of all below a folder: later readers get what is stored
     /// now.
     fn forget_transfers(&self, _key: &str) {}

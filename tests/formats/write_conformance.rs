@@ -6,6 +6,7 @@
 //! array is written in every way (some 40,000 pairs; TMPDIR should then name a tmpfs).
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use crate::support::fixtures::{Expected, Fixtures, matrix, python};
 use crate::support::library::{LAYOUTS, assert_none, in_parallel, open, read_all, tree};
 use crate::support::mounted::Mount;
+use crate::support::servers::{Kind, Server};
 use crate::support::{Numbers, say, skip};
 use serde_json::{Value, json};
 use zarrfs::array::Engine;
@@ -65,11 +67,16 @@ struct Scene {
     folder: tempfile::TempDir,
     /// (order and byte order as in `LAYOUTS`)
     layout: usize,
+    /// Where the store is, unless in `folder`.
+    server: Option<Server>,
 }
 
 fn is_whole_matrix() -> bool {
     std::env::var("ZARRFS_WRITE_MATRIX").is_ok_and(|value| value == "all")
 }
+
+/// Of the pairs that are written to a folder, one in so many is written to each server.
+const SERVED_SHARE: usize = 1;
 
 /// Arrays that have a document of their own, which others are not written without.
 fn writable(fixtures: &Fixtures) -> Vec<&Expected> {
@@ -116,11 +123,20 @@ impl Scene {
     fn new(what: &str, layout: usize) -> Option<Scene> {
         let fixtures = matrix("all", what)?;
         let python = python(what)?;
-        Some(Scene { fixtures, python, folder: tempfile::tempdir().unwrap(), layout })
+        Some(Scene { fixtures, python, folder: tempfile::tempdir().unwrap(), layout, server: None })
     }
 
     fn store(&self) -> PathBuf {
         self.folder.path().join("store")
+    }
+
+    fn mount(&self, options: &[&str], what: &str) -> Option<Mount> {
+        let Some(server) = &self.server else { return Mount::new(&self.store(), options, what) };
+        let own = server.options();
+        let options: Vec<&str> = options.iter().copied().chain(own.iter().map(String::as_str)).collect();
+        let environment: Vec<(&str, OsString)> =
+            server.environment().into_iter().map(|(name, value)| (name, value.into())).collect();
+        Mount::with_environment(Path::new(&server.url("")), &options, &environment, what)
     }
 
     /// Copies the array and makes what it is to hold: its own elements in another order, so that each can be stored.
@@ -361,7 +377,10 @@ fn check(scene: &Scene, jobs: &[Job<'_>]) -> Vec<String> {
                    "byte_order": name[1..]})
         })
         .collect();
-    let question = json!({"root": scene.store(), "fixtures": scene.fixtures.folder, "arrays": arrays});
+    let mut question = json!({"root": scene.store(), "fixtures": scene.fixtures.folder, "arrays": arrays});
+    if let Some(server) = &scene.server {
+        (question["service"], question["options"]) = (server.url("").into(), server.obstore_options());
+    }
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/oracle/written.py");
     let asked = scene.folder.path().join("question.json");
     fs::write(&asked, question.to_string()).unwrap();
@@ -394,19 +413,27 @@ fn has_compilers() -> bool {
     })
 }
 
-fn write_and_read_back(what: &str, layout: usize, ways: &[Way], feature: impl Fn(&Expected) -> String) {
-    let Some(scene) = Scene::new(what, layout) else { return };
+/// Writes through a mount of a folder, or of what a server has.
+fn write_and_read_back(
+    what: &str,
+    (layout, server): (usize, Option<Kind>),
+    ways: &[Way],
+    feature: impl Fn(&Expected) -> String,
+) {
+    let Some(mut scene) = Scene::new(what, layout) else { return };
     if !has_compilers() {
         return;
     }
     let engine = Engine::new(64 << 20, 2);
-    let pairs: Vec<_> = chosen(scene.fixtures, ways, feature).into_iter().enumerate().collect();
+    let step = if server.is_some() && !is_whole_matrix() { SERVED_SHARE } else { 1 };
+    let pairs: Vec<_> = chosen(scene.fixtures, ways, feature).into_iter().step_by(step).enumerate().collect();
     let jobs = in_parallel(&pairs, |(number, (array, way))| scene.job(*number, array, *way, &engine));
     let name = LAYOUTS[layout].0;
     let order = if name.starts_with('F') { "F" } else { "C" };
     let byte_order = if name.ends_with('>') { "big" } else { "little" };
     let options = ["--writable", "--order", order, "--byte-order", byte_order, "--cache-size", "16M"];
-    let Some(mount) = Mount::new(&scene.store(), &options, what) else { return };
+    scene.server = server.map(|kind| Server::start(kind, &scene.store()));
+    let Some(mount) = scene.mount(&options, what) else { return };
     let mut failures = write(&scene, &mount, &jobs);
     // dd truncates, duplicates the descriptor and closes the first: zeros are stored, which not every chain takes.
     let is_of_dd = |line: &str| line.contains("Dd/") && line.contains("cannot be encoded");
@@ -414,6 +441,10 @@ fn write_and_read_back(what: &str, layout: usize, ways: &[Way], feature: impl Fn
     let errors = log.lines().filter(|line| line.contains("ERROR") && !is_of_dd(line));
     failures.extend(errors.map(|line| format!("the log: {line}")));
     mount.unmount();
+    if let Some(server) = &scene.server {
+        fs::remove_dir_all(scene.store()).unwrap();
+        server.download(&scene.store());
+    }
     failures.extend(check(&scene, &jobs));
     let arrays: std::collections::BTreeSet<&str> = jobs.iter().map(|job| job.array.path.as_str()).collect();
     say(format!(
@@ -428,13 +459,20 @@ fn write_and_read_back(what: &str, layout: usize, ways: &[Way], feature: impl Fn
 #[test]
 fn every_chain_and_type_in_every_way() {
     let feature = |array: &Expected| format!("{} {}", array.what, array.dtype);
-    write_and_read_back("writing", 0, &WAYS, feature);
+    write_and_read_back("writing", (0, None), &WAYS, feature);
+}
+
+#[test]
+fn at_object_stores() {
+    for (what, kind) in [("writing to S3", Kind::Moto), ("writing to Azure", Kind::Azurite)] {
+        write_and_read_back(what, (0, Some(kind)), &WAYS, |array| array.what.clone());
+    }
 }
 
 #[test]
 fn other_served_layouts() {
     for layout in 1..LAYOUTS.len() {
         let ways = [Way::Dd, Way::Memmap, Way::Mapped];
-        write_and_read_back("writing", layout, &ways, |array| array.what.clone());
+        write_and_read_back("writing", (layout, None), &ways, |array| array.what.clone());
     }
 }

@@ -16,6 +16,7 @@ const CACHE_MIB: u64 = 32;
 /// What a daemon takes beside its cache: 64 MiB in any case, 64 MiB for transfers ahead of readers, and for each of the 64 requests
 /// that are served at one time a chunk as it is stored (about 2.6 MiB here) and as it is decoded (4 MiB).
 const ALLOWANCE_MIB: u64 = 64 + 64 + 64 * 7;
+const FILES: usize = 500;
 /// Of small chunks the requests take little.
 const SMALL_ALLOWANCE_MIB: u64 = 64 + 64 + 64;
 
@@ -74,7 +75,7 @@ fn of_many_large_objects() {
 #[test]
 fn of_many_files_in_order() {
     let Some(scene) = Scene::new(&["zstd"], "memory") else { return };
-    for copy in 0..200 {
+    for copy in 0..FILES {
         link(&scene.path("zstd"), &scene.path(&format!("copy{copy}")));
     }
     let cache = format!("{CACHE_MIB}M");
@@ -83,7 +84,7 @@ fn of_many_files_in_order() {
     };
     let bytes = scene.bytes("zstd", 0);
     thread::scope(|scope| {
-        for reader in 0..200 {
+        for reader in 0..FILES {
             let (path, bytes) = (mount.path(&format!("copy{reader}")), &bytes);
             scope.spawn(move || {
                 let file = File::open(path).unwrap();
@@ -96,6 +97,6 @@ fn of_many_files_in_order() {
         }
     });
     say(scene.service.counts());
-    peak(&mount, "200 files in order", SMALL_ALLOWANCE_MIB);
+    peak(&mount, &format!("{FILES} files in order"), SMALL_ALLOWANCE_MIB);
     mount.unmount();
 }

@@ -3,9 +3,11 @@
 use std::ffi::OsString;
 use std::path::Path;
 
+use crate::scene::Scene;
 use crate::support::corpus::read_through;
 use crate::support::fixtures::corpus;
 use crate::support::mounted::Mount;
+use crate::support::say;
 use crate::support::servers::{Kind, Server};
 
 /// Mounts what is below a server's bucket.
@@ -49,4 +51,28 @@ fn of_google() {
 #[test]
 fn of_nginx() {
     one_mount(Kind::Nginx);
+}
+
+#[test]
+fn ten_mounts_of_one_store() {
+    let names = ["raw", "zstd", "shards"];
+    let Some(scene) = Scene::new(&names, "ten mounts") else { return };
+    let options = ["--cache-size", "16M"];
+    let mounts: Vec<Mount> =
+        (0..10).map_while(|_| scene.mount(&options, "ten mounts of one store")).collect();
+    let expected: Vec<_> = names.iter().map(|name| (name, scene.bytes(name, 0))).collect();
+    std::thread::scope(|scope| {
+        for (number, mount) in mounts.iter().enumerate() {
+            let expected = &expected;
+            scope.spawn(move || {
+                for turn in 0..names.len() {
+                    let (name, bytes) = &expected[(number + turn) % names.len()];
+                    assert!(std::fs::read(mount.path(name)).unwrap() == *bytes, "mount {number}: {name}");
+                }
+            });
+        }
+    });
+    let most = mounts.iter().map(|mount| mount.memory_kb("VmHWM") / 1024).max();
+    say(format!("{} mounts of one store: {} MiB at most each", mounts.len(), most.unwrap_or(0)));
+    mounts.into_iter().for_each(Mount::unmount);
 }

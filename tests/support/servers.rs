@@ -17,6 +17,7 @@ use futures_util::StreamExt;
 use object_store::aws::AmazonS3Builder;
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::{ClientOptions, ObjectStore, ObjectStoreExt};
+use serde_json::json;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
@@ -243,6 +244,39 @@ impl Server {
                 }
             },
         ));
+    }
+
+    /// Copies all objects of the bucket into a folder.
+    pub fn download(&self, folder: &Path) {
+        let store = self.client();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        runtime.block_on(store.list(None).for_each_concurrent(UPLOADS_AT_ONCE, |found| {
+            let store = store.clone();
+            async move {
+                let key = found.unwrap().location;
+                let bytes = store.get(&key).await.unwrap().bytes().await.unwrap();
+                let path = folder.join(key.as_ref());
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, bytes).unwrap();
+            }
+        }));
+    }
+
+    /// What obstore, a client of Python, needs to know.
+    pub fn obstore_options(&self) -> serde_json::Value {
+        let endpoint = self.endpoint();
+        let mut options = match self.kind {
+            Kind::Moto | Kind::S3s => {
+                json!({"access_key_id": "ann", "secret_access_key": SECRET, "region": "us-east-1", "endpoint": endpoint})
+            }
+            Kind::Azurite => {
+                json!({"account_name": AZURE_ACCOUNT, "account_key": AZURE_KEY, "endpoint": endpoint})
+            }
+            Kind::Google | Kind::Nginx => json!({}),
+        };
+        options["client_options"] = json!({"allow_http": true});
+        options
     }
 
     fn client(&self) -> Arc<dyn ObjectStore> {

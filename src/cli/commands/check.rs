@@ -51,7 +51,7 @@ impl Arguments {
         let store = open::store(&self.store)?;
         let engine = Engine::new(0, 1);
         let mut roots: Vec<String> = self.arrays.iter().map(|name| open::path(name)).collect();
-        let tree = Tree::new(store.clone());
+        let tree = Tree::for_one_look(store.clone());
         for root in &roots {
             if let Ok(None) = tree.node(root) {
                 return Err(open::unknown(&tree, root));

@@ -37,7 +37,7 @@ impl Arguments {
         log::start(&self.log)?;
         let store = open::store(&self.store)?;
         let engine = Engine::new(0, 1);
-        let hierarchy = Tree::new(store.clone());
+        let hierarchy = Tree::for_one_look(store.clone());
         let nodes = hierarchy.walk("", usize::MAX);
         let nodes = nodes.map(|visit| describe(&engine, &store, visit.path, visit.node));
         let text = if self.json {

@@ -155,6 +155,10 @@ pub fn format_number(format: ZarrFormat) -> u8 {
 fn info(subject: &Subject<'_>) -> Result<Info> {
     let store = subject.arrays.store();
     let mut info = *subject.node.info();
+    if store.is_remote() {
+        // Its documents have no owners and modes.
+        return Ok(info);
+    }
     let document = match subject.node {
         Node::Array { metadata, .. } => &*metadata.document_key,
         Node::Broken { .. } => "",

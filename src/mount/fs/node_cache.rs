@@ -1,7 +1,7 @@
 //! A cache of the hierarchy's nodes, revalidated after `revalidate` seconds.
 //!
 //! It stands between the file system and `hierarchy::Tree`, which reads the store at each call. Invariants:
-//! no entry older than `revalidate` is returned; the kernel's copy expires when the entry here does
+//! no entry older than `revalidate` is returned, nor one from documents of groups above that are older; the kernel's copy expires when the entry here does
 //! ([`CachedNode::valid_for`]), so that the two delays do not add up; a failure of the store is never cached.
 
 use std::collections::HashMap;
@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::hierarchy::{Child, Node, NodeState, Tree};
+use crate::formats::JSON;
+use crate::hierarchy::{Child, Found, Node, NodeState, RemoteChildren, RemoteNode, Tree};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::store::{ObjectVersion, Store};
+use crate::store::{ObjectVersion, Store, join};
 
 /// A node as it was in the store.
 #[derive(Debug)]
@@ -43,14 +44,46 @@ impl CachedNode {
         matches!(self.node.as_deref(), Some(Node::Array { .. } | Node::Broken { .. }))
     }
 
+    /// That there is no node.
+    fn absent(read_at: Instant) -> Self {
+        CachedNode { node: None, version: None, read_at, is_settled: true }
+    }
+
     /// A copy with a new time of reading.
     fn again(&self, read_at: Instant) -> Self {
         CachedNode { node: self.node.clone(), version: self.version, read_at, is_settled: self.is_settled }
     }
 }
 
+/// The children of a group in a remote store.
+struct CachedListing {
+    /// Sorted by name.
+    children: Vec<Child>,
+    /// Other names are no nodes.
+    is_complete: bool,
+    read_at: Instant,
+}
+
+impl CachedListing {
+    fn is_recent(&self, revalidate: Duration) -> bool {
+        self.read_at.elapsed() < revalidate
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.children.binary_search_by(|child| child.name.as_str().cmp(name)).is_ok()
+    }
+
+    /// Whether a name is no node: unknown where others than the listed may exist, except for names of sidecars.
+    fn lacks(&self, name: &str) -> bool {
+        let is_sidecar = || name.strip_suffix(JSON.suffix).is_some_and(|stem| self.has(stem));
+        !self.has(name) && (self.is_complete || is_sidecar())
+    }
+}
+
 /// How many paths are cached before expired ones are removed.
 const SWEEP_AT: usize = 4096;
+/// How many listings are cached before all are removed.
+const MAX_LISTINGS: usize = 1024;
 /// Above this many paths, entries without a node are removed too: any user can look up names that do not
 /// exist.
 const NEGATIVE_LIMIT: usize = 65_536;
@@ -64,13 +97,15 @@ pub struct NodeCache {
 
 struct NodeTable {
     by_path: HashMap<Arc<str>, Arc<CachedNode>>,
+    /// What was found below groups of a remote store.
+    listings: HashMap<Arc<str>, Arc<CachedListing>>,
     sweep_at: usize,
 }
 
 impl NodeCache {
     /// A cache over a store's tree.
     pub fn new(tree: Tree, revalidate: Duration) -> Self {
-        let table = NodeTable { by_path: HashMap::new(), sweep_at: SWEEP_AT };
+        let table = NodeTable { by_path: HashMap::new(), listings: HashMap::new(), sweep_at: SWEEP_AT };
         NodeCache { tree, revalidate, table: Mutex::new(table) }
     }
 
@@ -89,9 +124,20 @@ impl NodeCache {
         let previous = self.peek(path);
         match previous {
             Some(cached) if !cached.valid_for(self.revalidate).is_zero() => Ok(cached),
-            _ if blocking == Blocking::No => Err(Failure::WouldBlock),
-            previous => self.look(path, previous),
+            previous => match self.absent(path) {
+                Some(absent) => Ok(absent),
+                None if blocking == Blocking::No => Err(Failure::WouldBlock),
+                None => self.look(path, previous, self.revalidate),
+            },
         }
+    }
+
+    /// That there is no node at a path, if the listing of the group tells so.
+    fn absent(&self, path: &str) -> Option<Arc<CachedNode>> {
+        let (group, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let listing = self.table.lock().listings.get(group).cloned()?;
+        let is_absent = !path.is_empty() && listing.is_recent(self.revalidate) && listing.lacks(name);
+        is_absent.then(|| Arc::new(CachedNode::absent(listing.read_at)))
     }
 
     /// The node at a path, for an open(2) that only reads. Compared with the store now; with a remote store, to which that is
@@ -106,7 +152,7 @@ impl NodeCache {
 
     /// The node at a path, compared with the store now. For open(2).
     pub fn current(&self, path: &str) -> FsResult<Arc<CachedNode>> {
-        self.look(path, self.peek(path))
+        self.look(path, self.peek(path), Duration::ZERO)
     }
 
     /// The cached node at a path, of any age.
@@ -119,44 +165,87 @@ impl NodeCache {
         Ok(self.tree.version(path)?.map(|found| found.version))
     }
 
-    /// The children of a group, as the store lists them now.
+    /// The children of a group, as the store lists them now. Those of a remote store are at most `revalidate` old, and their
+    /// nodes are known afterwards.
     pub fn children(&self, path: &str) -> FsResult<Vec<Child>> {
-        Ok(self.tree.children(path)?)
+        if !self.tree.store().is_remote() {
+            return Ok(self.tree.children(path)?);
+        }
+        let known = self.table.lock().listings.get(path).cloned();
+        if let Some(listing) = known.filter(|listing| listing.is_recent(self.revalidate)) {
+            return Ok(listing.children.clone());
+        }
+        let RemoteChildren { nodes, is_complete, checked_at } =
+            self.tree.remote_children(path, self.revalidate)?;
+        let mut children = Vec::new();
+        for (name, found) in nodes {
+            let child_path = join(path, &name);
+            children.push(found.child(name));
+            self.keep(&child_path, found, checked_at);
+        }
+        let listing = CachedListing { children: children.clone(), is_complete, read_at: checked_at };
+        let mut table = self.table.lock();
+        if table.listings.len() >= MAX_LISTINGS {
+            table.listings.clear();
+        }
+        table.listings.insert(path.into(), Arc::new(listing));
+        Ok(children)
     }
 
     /// Removes all entries: the next lookup reads the store.
     pub fn expire(&self) {
-        self.table.lock().by_path.clear();
+        self.tree.forget();
+        let mut table = self.table.lock();
+        table.by_path.clear();
+        table.listings.clear();
     }
 
-    /// Removes one path: its next lookup reads the store.
+    /// Removes one path: its next lookup reads the store, and the groups above it.
     pub fn forget(&self, path: &str) {
-        self.table.lock().by_path.remove(path);
+        self.tree.forget();
+        let mut table = self.table.lock();
+        table.by_path.remove(path);
+        table.listings.clear();
     }
 
-    /// Reads a node, unless the cached one is unchanged.
-    fn look(&self, path: &str, previous: Option<Arc<CachedNode>>) -> FsResult<Arc<CachedNode>> {
+    /// Reads a node, unless the cached one is unchanged. Groups above it may be `max_age` old.
+    fn look(
+        &self,
+        path: &str,
+        previous: Option<Arc<CachedNode>>,
+        max_age: Duration,
+    ) -> FsResult<Arc<CachedNode>> {
+        if self.tree.store().is_remote() {
+            let Found { node, checked_at } = self.tree.remote_node(path, max_age);
+            return Ok(match node {
+                Some(found) => self.keep(path, found, checked_at),
+                None => self.insert(path, CachedNode::absent(checked_at)),
+            });
+        }
         let read_at = Instant::now();
-        let mut read = None;
-        let found = if self.tree.store().is_remote() {
-            let (node, version) = self.tree.remote_node(path).unzip();
-            read = Some(node);
-            version
-        } else {
-            self.tree.version(path)?
-        };
+        let found = self.tree.version(path)?;
         let version = found.map(|found| found.version);
         let cached = match previous {
             Some(previous) if previous.version == version && previous.is_settled => previous.again(read_at),
             _ => {
                 let is_settled = found.is_none_or(|found| found.is_settled());
-                let node = match read {
-                    Some(node) => node,
-                    None => self.tree.node(path)?,
-                };
-                CachedNode { node: node.map(Arc::new), version, read_at, is_settled }
+                CachedNode { node: self.tree.node(path)?.map(Arc::new), version, read_at, is_settled }
             }
         };
+        Ok(self.insert(path, cached))
+    }
+
+    /// Caches a node of a remote store. If it has not changed, the node stays the same.
+    fn keep(&self, path: &str, found: RemoteNode, read_at: Instant) -> Arc<CachedNode> {
+        let (version, is_settled) = (Some(found.version.version), found.version.is_settled());
+        let cached = match self.peek(path) {
+            Some(previous) if previous.version == version && previous.is_settled => previous.again(read_at),
+            _ => CachedNode { node: Some(Arc::new(found.node)), version, read_at, is_settled },
+        };
+        self.insert(path, cached)
+    }
+
+    fn insert(&self, path: &str, cached: CachedNode) -> Arc<CachedNode> {
         let cached = Arc::new(cached);
         let mut table = self.table.lock();
         if table.by_path.len() >= table.sweep_at {
@@ -168,6 +257,6 @@ impl NodeCache {
             table.sweep_at = SWEEP_AT.max(2 * table.by_path.len());
         }
         table.by_path.insert(path.into(), cached.clone());
-        Ok(cached)
+        cached
     }
 }

@@ -274,6 +274,10 @@ impl Store for RemoteStore {
         Some(Traffic { requests, failed_requests, reply_seconds, received_bytes, in_flight, ahead_bytes })
     }
 
+    fn can_list(&self) -> bool {
+        !self.shared.cannot_list.load(Ordering::Relaxed)
+    }
+
     fn transfer_limit_bytes(&self) -> u64 {
         self.shared.ahead.limit_bytes()
     }

@@ -1,0 +1,134 @@
+//! Nodes of a remote store, where each look at a document is a round trip: few looks, many at a time. Uses `tree` and
+//! `group_cache`.
+//!
+//! Where consolidated metadata tells of a group, it says what is listed in the group, and nothing else is asked. A node that was
+//! added since is found by its name, as in a store that cannot list.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use super::lineage::{Lineage, parent};
+use super::tree::{Child, Node, NodeVersion, Tree};
+use crate::error::Result;
+use crate::store::join;
+
+/// How many children of a group are read in one batch.
+const BATCH_CHILDREN: usize = 512;
+
+/// A node and its version: they come from the same documents.
+#[derive(Debug)]
+pub struct RemoteNode {
+    /// The node.
+    pub node: Node,
+    /// Its version.
+    pub version: NodeVersion,
+}
+
+/// What is at a path.
+#[derive(Debug)]
+pub struct Found {
+    /// The node, if there is one.
+    pub node: Option<RemoteNode>,
+    /// It was so at this time.
+    pub checked_at: Instant,
+}
+
+/// What is below a group.
+#[derive(Debug)]
+pub struct RemoteChildren {
+    /// The nodes by name, sorted.
+    pub nodes: Vec<(String, RemoteNode)>,
+    /// Other names are no nodes.
+    pub is_complete: bool,
+    /// It was so at this time.
+    pub checked_at: Instant,
+}
+
+impl RemoteNode {
+    /// The node as a child of a group.
+    pub fn child(&self, name: String) -> Child {
+        Child { name, is_group: matches!(self.node, Node::Group { .. }) }
+    }
+}
+
+impl Tree {
+    /// The node at a path. Of the nodes above, those are read at the same time that were last read more than `max_age` ago.
+    pub fn remote_node(&self, path: &str, max_age: Duration) -> Found {
+        let paths: Vec<&str> = std::iter::successors(Some(path), |path| parent(path)).collect();
+        let groups_above = paths.get(1..).unwrap_or_default();
+        let store = self.store().as_ref();
+        if groups_above.iter().any(|group| self.groups.has_copies(group)) {
+            // Probably nothing of the node itself has to be read.
+            let above = self.above_for(parent(path), max_age);
+            let own = || self.groups.read(store, path, max_age);
+            return self.found(path, &above, own, above.checked_at);
+        }
+        let mut looked = self.groups.read_many(store, &paths, None, max_age);
+        let checked_at = looked.iter().map(|looked| looked.at).min().unwrap_or_else(Instant::now);
+        let above = looked.split_off(looked.len().min(1));
+        let own = looked.pop().and_then(|looked| looked.documents);
+        let above = Lineage::of(groups_above, above, store);
+        self.found(path, &above, || own, checked_at)
+    }
+
+    fn found(
+        &self,
+        path: &str,
+        above: &Lineage,
+        own: impl FnOnce() -> Option<super::documents::Documents>,
+        checked_at: Instant,
+    ) -> Found {
+        let found = self.find_with(path, above, own);
+        let node = found.map(|found| RemoteNode { node: found.remote_node(), version: found.version() });
+        Found { node, checked_at }
+    }
+
+    /// What is below a group of which, and of those above, nothing is known that is older than `max_age`.
+    pub fn remote_children(&self, path: &str, max_age: Duration) -> Result<RemoteChildren> {
+        self.remote_children_under(path, &self.above_for(Some(path), max_age))
+    }
+
+    /// As [`Tree::remote_children`], for a caller that has the lineage already.
+    pub(super) fn remote_children_under(&self, path: &str, above: &Lineage) -> Result<RemoteChildren> {
+        if let Some(error) = above.unread() {
+            return Err(error.clone());
+        }
+        let is_copied = above.is_copied(path);
+        let names: Vec<String> = match is_copied {
+            true => Vec::from_iter(std::collections::BTreeSet::from_iter(above.copied_names(path))),
+            false => self.names_under(path, above)?.into_iter().collect(),
+        };
+        let mut children = RemoteChildren {
+            nodes: Vec::new(),
+            is_complete: !is_copied && self.store().can_list(),
+            checked_at: above.checked_at,
+        };
+        for names in names.chunks(BATCH_CHILDREN) {
+            self.read_children(path, names, above, &mut children.nodes);
+        }
+        Ok(children)
+    }
+
+    /// Adds those of these names below a group that are nodes.
+    fn read_children(
+        &self,
+        path: &str,
+        names: &[String],
+        above: &Lineage,
+        nodes: &mut Vec<(String, RemoteNode)>,
+    ) {
+        let store = self.store().as_ref();
+        let paths: Vec<String> = names.iter().map(|name| join(path, name)).collect();
+        let asked = paths.iter().map(String::as_str).filter(|path| above.copy(path).is_none());
+        let asked: Vec<&str> = asked.collect();
+        let looked = self.groups.read_many(store, &asked, above.parent_format(), Duration::ZERO);
+        let mut documents: HashMap<&str, _> = asked.into_iter().zip(looked).collect();
+        for (name, path) in names.iter().zip(&paths) {
+            let own = || documents.remove(path.as_str()).and_then(|looked| looked.documents);
+            if let Some(found) = self.find_with(path, above, own) {
+                let node = RemoteNode { node: found.remote_node(), version: found.version() };
+                nodes.push((name.clone(), node));
+            }
+        }
+    }
+}
