@@ -1,7 +1,7 @@
 """The case of remote stores: a web server with the shape of an object store, 30 ms to the first byte and 80 MB/s per connection.
 
-Needs nginx with its Lua module. The libraries read the whole array into memory, tensorstore by its http driver and zarr-python by
-obstore with 64 requests at a time; zarrfs is mounted anew and read by dd.
+Needs nginx with its Lua module. The libraries read the whole array into memory, tensorstore by its http driver, zarr-python by
+obstore and the zarrs crate with 64 requests at a time; zarrfs is mounted anew and read by dd.
 """
 
 import os
@@ -75,7 +75,7 @@ def remote_read(bench, arrays, table):
     """Cold reads of whole arrays from a slow web server, compared with the libraries, and with the same array in a folder."""
     import cases
 
-    peers = []
+    peers = ["zarrs crate"]
     for way, module in PEERS.items():
         try:
             __import__(module)

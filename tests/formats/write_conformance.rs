@@ -76,7 +76,7 @@ fn is_whole_matrix() -> bool {
 }
 
 /// Of the pairs that are written to a folder, one in so many is written to each server.
-const SERVED_SHARE: usize = 1;
+const SERVED_SHARE: usize = 4;
 
 /// Arrays that have a document of their own, which others are not written without.
 fn writable(fixtures: &Fixtures) -> Vec<&Expected> {
