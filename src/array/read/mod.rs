@@ -100,6 +100,7 @@ impl Inner {
         if range.is_empty() {
             return Ok(true); // of an array without chunks, perhaps
         }
+        let _claims = inner.claim_before_strips(&range, access);
         if !plan.prepare(inner, range, access.blocking, access.is_sequential)
             || !Inner::read_planned(inner, plan, out, access)?
         {

@@ -2,17 +2,22 @@
 //!
 //! Uses its neighbours in `array`, `error` and `cancellation`.
 
+use std::ops::Range;
 use std::sync::{Arc, Weak};
 
-use crate::array::Inner;
 use crate::array::cache::{Content, Key, Loaded, Version};
 use crate::array::geometry::strips::{StripExtent, Strips, slab};
+use crate::array::read::Access;
 use crate::array::source::ahead::Indexes;
 use crate::array::source::load_context::LoadContext;
 use crate::array::source::resumable_decoders::MAX_DECODERS;
 use crate::array::sync::atomic::Ordering;
+use crate::array::{Blocking, Inner};
 use crate::error::Result;
 use crate::store::Claim;
+
+/// How many chunks of the first read are transferred before their strips are known.
+const MAX_FIRST_CHUNKS: usize = 256;
 
 /// Marks cache keys of strips that are smaller than chunks. Shards are never nested so deep.
 const STRIP_LEVEL: u32 = u32::MAX;
@@ -44,6 +49,25 @@ impl Inner {
             };
             Strips::new(&self.grid, self.engine.cache.limit_bytes(), block)
         })
+    }
+
+    /// Has a remote store transfer the chunks of the first read: how they are cut depends on one of them, and the others need
+    /// not wait for it.
+    pub(in crate::array) fn claim_before_strips(
+        &self,
+        range: &Range<u64>,
+        access: Access<'_>,
+    ) -> Vec<Arc<dyn Claim>> {
+        if access.blocking == Blocking::No
+            || !self.store.is_remote()
+            || self.strips.get().is_some()
+            || self.reads_ranges(access.is_sequential)
+        {
+            return Vec::new();
+        }
+        let chunks = self.grid.chunks_of(range.start, range.end - range.start, MAX_FIRST_CHUNKS);
+        let chunks: Vec<Vec<u64>> = chunks.into_iter().map(|chunk| self.grid.index(chunk)).collect();
+        self.source.claim(&self.load_context(), &chunks, Indexes::Waited).claims
     }
 
     /// The size of a block of a chunk in a remote store, if memory can hold the stored chunks of a slab: each of its strips
