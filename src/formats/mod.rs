@@ -4,19 +4,28 @@
 //! [`FORMATS`]. Its content is a [`VirtualFile`]: bytes that the format makes, and ranges of arrays that are read as their
 //! own files are (`virtual_file.rs`).
 //! It is served as `__formats__/NAME/PATH.SUFFIX`, for those nodes that it can express; other nodes have no such
-//! file: an approximate one would be wrong.
+//! file: an approximate one would be wrong. The folder of a format of detached headers shows the arrays' own files too
+//! (`data_names.rs`).
+//!
+//! `flat_array.rs` describes the bytes of an array as the formats of numbers see them, `geometry/` where its elements lie in
+//! space and time.
 
+pub mod data_names;
+mod flat_array;
 pub mod json;
 mod jsonl;
+mod npy;
 #[cfg(test)]
 mod tagged;
 pub mod virtual_file;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::array::Layout;
 use crate::hierarchy::{Node, OpenArrays, SharedArray};
 use crate::metadata::ArrayMetadata;
 use crate::store::{Audience, Info, join};
@@ -29,6 +38,7 @@ pub const FOLDER: &str = "__formats__";
 pub const FORMATS: &[&Format] = &[
     JSON,
     &jsonl::FORMAT,
+    &npy::FORMAT,
     #[cfg(test)]
     &tagged::FORMAT,
 ];
@@ -46,8 +56,8 @@ pub struct Format {
     pub group_file: Option<&'static str>,
     /// What it is for.
     pub role: Role,
-    /// Whether it can express such a node.
-    pub expresses: fn(&Node) -> bool,
+    /// Whether it can express such a node, if arrays are served in this layout.
+    pub expresses: fn(&Node, Layout) -> bool,
     /// Owner, mode and time of a file, where they are not those of the node's own file. May call stat on the store.
     pub info: Option<fn(&Subject<'_>) -> Result<Info>>,
     /// The file of a node, where that can be made. Reads no chunks.
@@ -63,6 +73,8 @@ pub enum Role {
     Text,
     /// Some programs know it better than flat bytes.
     Data,
+    /// As `Data`, in a file that has no array bytes: it names the array's own file, which its folder shows as well.
+    Detached,
 }
 
 /// Where a companion file is.
@@ -73,6 +85,9 @@ pub enum Place {
     /// Below `__formats__/NAME/`, where no real node can displace it.
     Mirror,
 }
+
+/// Finds the node at a path, if all users that may read the subject's node may read that node's documents.
+pub type FindNode<'a> = Box<dyn Fn(&str) -> Result<Option<Arc<Node>>> + 'a>;
 
 /// Opens the array at a path.
 pub type OpenSharedArray<'a> = Box<dyn Fn(&str) -> Result<Arc<SharedArray>> + 'a>;
@@ -93,6 +108,8 @@ pub struct Subject<'a> {
     pub place: Place,
     /// The open array at a path, which its own file shares.
     pub open_array: OpenSharedArray<'a>,
+    /// Other nodes, which may say more about this one.
+    pub find_node: FindNode<'a>,
 }
 
 /// A companion file, before it is read.
@@ -126,13 +143,27 @@ pub fn find(name: &str) -> Option<&'static Format> {
 
 /// The format in which an array that has no flat file can be read.
 pub fn text_form(node: &Node) -> Option<&'static Format> {
-    FORMATS.iter().copied().find(|format| format.role == Role::Text && (format.expresses)(node))
+    let is_text = |format: &&Format| format.role == Role::Text && (format.expresses)(node, Layout::default());
+    FORMATS.iter().copied().find(is_text)
+}
+
+/// The formats that a program may open instead of the array's flat file.
+pub fn of_data(node: &Node, layout: Layout) -> impl Iterator<Item = &'static Format> {
+    let is_data = |format: &Format| matches!(format.role, Role::Data | Role::Detached);
+    FORMATS.iter().copied().filter(move |format| is_data(format) && (format.expresses)(node, layout))
 }
 
 impl Format {
     /// The file of an array with this own file, both as paths from the root of what is served.
     pub fn file(&self, array_file: &str) -> String {
-        join(FOLDER, &format!("{}/{array_file}{}", self.name, self.suffix))
+        let (folder, name) = array_file.rsplit_once('/').unwrap_or(("", array_file));
+        let file = join(folder, &format!("{}{}", self.stem(name), self.suffix));
+        join(FOLDER, &format!("{}/{file}", self.name))
+    }
+
+    /// The name of an array's file, without the suffix.
+    pub fn stem<'a>(&self, name: &'a str) -> Cow<'a, str> {
+        if self.role == Role::Detached { data_names::data_name(name) } else { Cow::Borrowed(name) }
     }
 }
 

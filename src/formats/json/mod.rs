@@ -33,8 +33,8 @@ pub const FORMAT: Format = Format {
     suffix: ".json",
     group_file: Some("__group__.json"),
     role: Role::Sidecar,
-    expresses: |_| true,
-    info: Some(info),
+    expresses: |_, _| true,
+    info: Some(documents_info),
     open,
 };
 
@@ -152,7 +152,7 @@ pub fn format_number(format: ZarrFormat) -> u8 {
 
 /// Owner, mode and time of a sidecar, from its documents. In v2 the attributes have a document of their
 /// own, and the sidecar shows both.
-fn info(subject: &Subject<'_>) -> Result<Info> {
+pub fn documents_info(subject: &Subject<'_>) -> Result<Info> {
     let store = subject.arrays.store();
     let mut info = *subject.node.info();
     let document = match subject.node {

@@ -121,7 +121,7 @@ impl FileSystem {
                 _ => Err(GONE),
             },
             Kind::Companion(format, place) => {
-                let node = expressed(format, cached).ok_or(GONE)?;
+                let node = expressed(format, cached, self.arrays.layout()).ok_or(GONE)?;
                 let file = (format, place);
                 let (info, size) = self.companions.stat(&self.context(), entity, file, node, blocking)?;
                 Ok((info.unwrap_or_else(|| self.as_new_as_chunks(&entity.path, *node.info())), size))

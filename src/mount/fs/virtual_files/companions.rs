@@ -13,7 +13,9 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
+use crate::array::Layout;
 use crate::error::Error;
+use crate::formats::data_names;
 use crate::formats::virtual_file::VirtualFile;
 use crate::formats::{Companion, Content, Format, Made, Place, Role, Subject};
 use crate::hierarchy::{Child, Node};
@@ -105,17 +107,34 @@ pub(in crate::mount::fs) fn file_in(
 ) -> FsResult<Option<Entity>> {
     let kind = Kind::Companion(format, place);
     let stem = name.strip_suffix(format.suffix).filter(|stem| !stem.is_empty());
-    if ctx.is_root_array(group, blocking)? {
-        let is_file = stem == Some(ctx.root_name) && expresses(format, &*ctx.nodes.get("", blocking)?);
-        return Ok(is_file.then(|| Entity::new(kind, "")));
-    }
-    if format.group_file == Some(name) {
+    if format.group_file == Some(name) && !ctx.is_root_array(group, blocking)? {
         return Ok(Some(Entity::new(kind, group)));
     }
     let Some(stem) = stem else { return Ok(None) };
-    let path = join(group, stem);
+    let escaped = if format.role == Role::Detached { data_names::array_name(stem) } else { None };
+    for name in escaped.as_deref().into_iter().chain([stem]) {
+        if let Some(path) = array_in(ctx, format, group, name, blocking)? {
+            return Ok(Some(Entity::new(kind, path)));
+        }
+    }
+    Ok(None)
+}
+
+/// The path of the array with a name in a group's folder, if the format can express it.
+fn array_in(
+    ctx: &Context<'_>,
+    format: &Format,
+    group: &str,
+    name: &str,
+    blocking: Blocking,
+) -> FsResult<Option<String>> {
+    let is_root = ctx.is_root_array(group, blocking)?;
+    if is_root && name != ctx.root_name {
+        return Ok(None);
+    }
+    let path = if is_root { String::new() } else { join(group, name) };
     let cached = ctx.nodes.get(&path, blocking)?;
-    Ok((cached.is_array() && expresses(format, &cached)).then(|| Entity::new(kind, path)))
+    Ok((cached.is_array() && expresses(ctx, format, &cached)).then_some(path))
 }
 
 /// The companion files in the folder of a group with these children.
@@ -129,18 +148,28 @@ pub(in crate::mount::fs) fn files_in(
     if ctx.is_root_array(group, Blocking::Yes)? {
         let name = format!("{}{}", ctx.root_name, format.suffix);
         let file = file_in(ctx, (format, place), "", &name, Blocking::Yes)?;
-        return Ok(file.map(|file| (name, file)).into_iter().collect());
+        let name = format!("{}{}", format.stem(ctx.root_name), format.suffix);
+        let mut files: Vec<_> = file.map(|file| (name, file)).into_iter().collect();
+        if format.role == Role::Detached && !files.is_empty() {
+            files.push((format.stem(ctx.root_name).into_owned(), Entity::new(Kind::Array, "")));
+        }
+        return Ok(files);
     }
     let of_group = format.group_file.map(|name| (name.to_owned(), Entity::new(kind, group)));
     let mut files: Vec<_> = of_group.into_iter().collect();
     for child in children.iter().filter(|child| !child.is_group) {
         let path = join(group, &child.name);
-        let name = format!("{}{}", child.name, format.suffix);
-        if format.group_file != Some(&name)
-            && (format.role == Role::Sidecar || expresses(format, &*ctx.nodes.get(&path, Blocking::Yes)?))
+        let stem = format.stem(&child.name);
+        let name = format!("{stem}{}", format.suffix);
+        if format.group_file == Some(&name)
+            || (format.role != Role::Sidecar && !expresses(ctx, format, &*ctx.nodes.get(&path, Blocking::Yes)?))
         {
-            files.push((name, Entity::new(kind, path)));
+            continue;
         }
+        if format.role == Role::Detached && place == Place::Mirror {
+            files.push((stem.into_owned(), Entity::new(Kind::Array, path.clone())));
+        }
+        files.push((name, Entity::new(kind, path)));
     }
     Ok(files)
 }
@@ -153,7 +182,14 @@ pub(in crate::mount::fs) fn child_of_folder(
     name: &str,
     blocking: Blocking,
 ) -> FsResult<Option<Entity>> {
-    let file = file_in(ctx, (format, Place::Mirror), group, name, blocking)?;
+    let file = match file_in(ctx, (format, Place::Mirror), group, name, blocking)? {
+        None if format.role == Role::Detached => match data_names::array_name(name) {
+            Some(name) => array_in(ctx, format, group, &name, blocking)?
+                .map(|path| Entity::new(Kind::Array, path)),
+            None => None,
+        },
+        file => file,
+    };
     if file.is_some() || ctx.is_root_array(group, blocking)? {
         return Ok(file);
     }
@@ -237,7 +273,7 @@ impl Companions {
         (format, place): (&'static Format, Place),
     ) -> FsResult<Arc<VirtualFile>> {
         let cached = ctx.nodes.current(&entity.path)?;
-        let Some(node) = expressed(format, &cached) else { return Err(Failure::Errno(libc::ESTALE)) };
+        let Some(node) = expressed(format, &cached, ctx.arrays.layout()) else { return Err(Failure::Errno(libc::ESTALE)) };
         let slot = self.slot(entity);
         let mut state = slot.lock();
         let size_before = state.as_ref().map(CompanionState::shown_size);
@@ -299,10 +335,14 @@ impl Companions {
 }
 
 /// The node, if the format can express it.
-pub(in crate::mount::fs) fn expressed<'a>(format: &Format, cached: &'a CachedNode) -> Option<&'a Arc<Node>> {
-    cached.node.as_ref().filter(|node| (format.expresses)(node))
+pub(in crate::mount::fs) fn expressed<'a>(
+    format: &Format,
+    cached: &'a CachedNode,
+    layout: Layout,
+) -> Option<&'a Arc<Node>> {
+    cached.node.as_ref().filter(|node| (format.expresses)(node, layout))
 }
 
-fn expresses(format: &Format, cached: &CachedNode) -> bool {
-    expressed(format, cached).is_some()
+fn expresses(ctx: &Context<'_>, format: &Format, cached: &CachedNode) -> bool {
+    expressed(format, cached, ctx.arrays.layout()).is_some()
 }
