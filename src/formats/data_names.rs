@@ -14,9 +14,8 @@ const WORDS: [&str; 3] = ["LIST", "LOCAL", "SKIPLIST"];
 
 /// The name of the file of an array with this name.
 pub fn data_name(name: &str) -> Cow<'_, str> {
-    let is_word = WORDS.iter().any(|word| {
-        name.get(..word.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(word))
-    });
+    let is_word =
+        WORDS.iter().any(|word| name.get(..word.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(word)));
     if !is_word && name.chars().all(is_plain) {
         return Cow::Borrowed(name);
     }

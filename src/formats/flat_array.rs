@@ -243,7 +243,8 @@ pub mod tests {
         let length = file.size_bytes() - flat_size;
         let (mut buffer, never) = (ReplyBuffer::default(), Cancellation::never());
         let reader = file.reader(Readahead::Off);
-        let read = file.read(&reader, (0, length as u32), &mut buffer, Blocking::No, &never).unwrap().unwrap();
+        let read =
+            file.read(&reader, (0, length as u32), &mut buffer, Blocking::No, &never).unwrap().unwrap();
         Some(read.to_vec())
     }
 

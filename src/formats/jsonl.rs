@@ -191,6 +191,7 @@ mod tests {
             place: Place::Mirror,
             open_array: Box::new(|_| Err(Error::unsupported("a/.zarray", "flat bytes"))),
             find_node: Box::new(|_| Ok(None)),
+            children: Box::new(|_| Ok(Vec::new())),
         };
         let Content::Elements(companion) = open(&subject)? else { panic!() };
         let made = companion.make()?;

@@ -14,6 +14,7 @@ pub mod data_names;
 mod flat_array;
 pub mod json;
 mod jsonl;
+mod nc;
 mod npy;
 #[cfg(test)]
 mod tagged;
@@ -24,9 +25,9 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
 use crate::array::Layout;
-use crate::hierarchy::{Node, OpenArrays, SharedArray};
+use crate::error::{Error, Result};
+use crate::hierarchy::{Child, Node, OpenArrays, SharedArray};
 use crate::metadata::ArrayMetadata;
 use crate::store::{Audience, Info, join};
 use virtual_file::VirtualFile;
@@ -38,6 +39,7 @@ pub const FOLDER: &str = "__formats__";
 pub const FORMATS: &[&Format] = &[
     JSON,
     &jsonl::FORMAT,
+    &nc::FORMAT,
     &npy::FORMAT,
     #[cfg(test)]
     &tagged::FORMAT,
@@ -52,7 +54,8 @@ pub struct Format {
     pub name: &'static str,
     /// The suffix after the array's name.
     pub suffix: &'static str,
-    /// The name of a group's file, in the group's folder; `None` if it expresses no groups.
+    /// The name of a group's file, in the group's folder; `None` if the file is beside the folder, as `GROUP.SUFFIX`, or the
+    /// format expresses no groups.
     pub group_file: Option<&'static str>,
     /// What it is for.
     pub role: Role,
@@ -89,6 +92,9 @@ pub enum Place {
 /// Finds the node at a path, if all users that may read the subject's node may read that node's documents.
 pub type FindNode<'a> = Box<dyn Fn(&str) -> Result<Option<Arc<Node>>> + 'a>;
 
+/// Lists a group.
+pub type ListChildren<'a> = Box<dyn Fn(&str) -> Result<Vec<Child>> + 'a>;
+
 /// Opens the array at a path.
 pub type OpenSharedArray<'a> = Box<dyn Fn(&str) -> Result<Arc<SharedArray>> + 'a>;
 
@@ -100,7 +106,7 @@ pub struct Subject<'a> {
     pub audience: Arc<Audience>,
     /// The node's path (`""` is the root).
     pub path: &'a str,
-    /// The name of the root's file, if the root is an array.
+    /// The name of the root's file.
     pub root_name: &'a str,
     /// The node.
     pub node: &'a Node,
@@ -110,12 +116,16 @@ pub struct Subject<'a> {
     pub open_array: OpenSharedArray<'a>,
     /// Other nodes, which may say more about this one.
     pub find_node: FindNode<'a>,
+    /// What is in a group.
+    pub children: ListChildren<'a>,
 }
 
 /// A companion file, before it is read.
 pub enum Content {
     /// It follows from the node's documents, but for the ranges of arrays in it.
     Ready(VirtualFile),
+    /// As `Ready`, but the documents of other nodes count too.
+    OfNodes(VirtualFile),
     /// It is made from elements.
     Elements(Box<dyn Companion>),
 }

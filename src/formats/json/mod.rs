@@ -183,7 +183,7 @@ pub fn documents_info(subject: &Subject<'_>) -> Result<Info> {
 /// Attributes of a file that is made from two documents: owned like the first, no more readable than either.
 /// A user that owns only one of them, or is only in the group of one, counts as "others" for the other
 /// document.
-fn intersect_documents(first: &Info, second: &Info) -> Info {
+pub fn intersect_documents(first: &Info, second: &Info) -> Info {
     let common = |first: &Posix, second: &Posix| {
         let others = second.mode & 0o007;
         let of_owner = if first.uid == second.uid { second.mode & 0o700 } else { others << 6 };

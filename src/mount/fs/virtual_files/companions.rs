@@ -56,6 +56,8 @@ struct CompanionState {
 /// A file that could be made.
 struct CompanionInfo {
     size_bytes: u64,
+    /// Whether it depends on the documents of other nodes.
+    is_of_nodes: bool,
     /// If it was made from elements.
     made: Option<MadeCompanion>,
 }
@@ -78,7 +80,7 @@ impl CompanionState {
 
     /// Whether the file is one of this node and was compared with the store a moment ago.
     fn is_fresh(&self, ctx: &Context<'_>, node: &Arc<Node>) -> bool {
-        let is_ready = self.outcome.as_ref().is_ok_and(|info| info.made.is_none());
+        let is_ready = self.outcome.as_ref().is_ok_and(|info| info.made.is_none() && !info.is_of_nodes);
         self.is_of(node) && (is_ready || self.checked_at.elapsed() < ctx.nodes.revalidate())
     }
 
@@ -88,8 +90,10 @@ impl CompanionState {
         made.companion.version().is_ok_and(|version| version == made.version).then_some(made)
     }
 
-    fn info_of(&self, node: &Arc<Node>) -> Option<Info> {
-        self.info.filter(|_| self.is_of(node))
+    /// Owner, mode and time for a file of this node, if they follow from the node or were read a moment ago.
+    fn info_of(&self, ctx: &Context<'_>, node: &Arc<Node>) -> Option<Info> {
+        let is_of_nodes = self.outcome.as_ref().is_ok_and(|info| info.is_of_nodes);
+        self.info.filter(|_| self.is_of(node) && (!is_of_nodes || self.is_fresh(ctx, node)))
     }
 
     fn shown_size(&self) -> u64 {
@@ -113,15 +117,17 @@ pub(in crate::mount::fs) fn file_in(
     let Some(stem) = stem else { return Ok(None) };
     let escaped = if format.role == Role::Detached { data_names::array_name(stem) } else { None };
     for name in escaped.as_deref().into_iter().chain([stem]) {
-        if let Some(path) = array_in(ctx, format, group, name, blocking)? {
+        if let Some(path) = node_in(ctx, format, group, name, blocking)? {
             return Ok(Some(Entity::new(kind, path)));
         }
     }
-    Ok(None)
+    // The root group has its file in its own folder, for want of another.
+    let is_root = group.is_empty() && stem == ctx.root_name && format.group_file.is_none();
+    Ok((is_root && expresses(ctx, format, &*ctx.nodes.get("", blocking)?)).then(|| Entity::new(kind, "")))
 }
 
-/// The path of the array with a name in a group's folder, if the format can express it.
-fn array_in(
+/// The path of the node with a name in a group's folder, if it has a file beside it in this format.
+fn node_in(
     ctx: &Context<'_>,
     format: &Format,
     group: &str,
@@ -134,7 +140,8 @@ fn array_in(
     }
     let path = if is_root { String::new() } else { join(group, name) };
     let cached = ctx.nodes.get(&path, blocking)?;
-    Ok((cached.is_array() && expresses(ctx, format, &cached)).then_some(path))
+    let is_beside = cached.is_array() || format.group_file.is_none();
+    Ok((is_beside && expresses(ctx, format, &cached)).then_some(path))
 }
 
 /// The companion files in the folder of a group with these children.
@@ -157,12 +164,13 @@ pub(in crate::mount::fs) fn files_in(
     }
     let of_group = format.group_file.map(|name| (name.to_owned(), Entity::new(kind, group)));
     let mut files: Vec<_> = of_group.into_iter().collect();
-    for child in children.iter().filter(|child| !child.is_group) {
+    for child in children.iter().filter(|child| !child.is_group || format.group_file.is_none()) {
         let path = join(group, &child.name);
         let stem = format.stem(&child.name);
         let name = format!("{stem}{}", format.suffix);
         if format.group_file == Some(&name)
-            || (format.role != Role::Sidecar && !expresses(ctx, format, &*ctx.nodes.get(&path, Blocking::Yes)?))
+            || (format.role != Role::Sidecar
+                && !expresses(ctx, format, &*ctx.nodes.get(&path, Blocking::Yes)?))
         {
             continue;
         }
@@ -170,6 +178,11 @@ pub(in crate::mount::fs) fn files_in(
             files.push((stem.into_owned(), Entity::new(Kind::Array, path.clone())));
         }
         files.push((name, Entity::new(kind, path)));
+    }
+    if group.is_empty() && format.group_file.is_none() {
+        let name = format!("{}{}", ctx.root_name, format.suffix);
+        let of_root = file_in(ctx, (format, place), "", &name, Blocking::Yes)?;
+        files.extend(of_root.filter(|file| file.path.is_empty()).map(|file| (name, file)));
     }
     Ok(files)
 }
@@ -184,8 +197,9 @@ pub(in crate::mount::fs) fn child_of_folder(
 ) -> FsResult<Option<Entity>> {
     let file = match file_in(ctx, (format, Place::Mirror), group, name, blocking)? {
         None if format.role == Role::Detached => match data_names::array_name(name) {
-            Some(name) => array_in(ctx, format, group, &name, blocking)?
-                .map(|path| Entity::new(Kind::Array, path)),
+            Some(name) => {
+                node_in(ctx, format, group, &name, blocking)?.map(|path| Entity::new(Kind::Array, path))
+            }
             None => None,
         },
         file => file,
@@ -251,7 +265,7 @@ impl Companions {
             return Err(Failure::WouldBlock);
         }
         let subject = ctx.subject(&entity.path, place, node);
-        let info = match (format.info, state.as_ref().and_then(|state| state.info_of(node))) {
+        let info = match (format.info, state.as_ref().and_then(|state| state.info_of(ctx, node))) {
             (Some(read), None) => Some(read(&subject)?),
             (_, info) => info,
         };
@@ -273,7 +287,9 @@ impl Companions {
         (format, place): (&'static Format, Place),
     ) -> FsResult<Arc<VirtualFile>> {
         let cached = ctx.nodes.current(&entity.path)?;
-        let Some(node) = expressed(format, &cached, ctx.arrays.layout()) else { return Err(Failure::Errno(libc::ESTALE)) };
+        let Some(node) = expressed(format, &cached, ctx.arrays.layout()) else {
+            return Err(Failure::Errno(libc::ESTALE));
+        };
         let slot = self.slot(entity);
         let mut state = slot.lock();
         let size_before = state.as_ref().map(CompanionState::shown_size);
@@ -303,9 +319,10 @@ impl Companions {
         node: &Arc<Node>,
         state: &mut Option<CompanionState>,
     ) -> Result<Arc<VirtualFile>, Error> {
-        let info = state.take().and_then(|state| state.info_of(node));
+        let info = state.take().and_then(|state| state.info_of(ctx, node));
         let made = (format.open)(subject).and_then(|content| match content {
-            Content::Ready(file) => Ok((Arc::new(file), None)),
+            Content::Ready(file) => Ok((Arc::new(file), false, None)),
+            Content::OfNodes(file) => Ok((Arc::new(file), true, None)),
             Content::Elements(companion) => {
                 // Frees its memory for the new file.
                 *self.latest.lock() = None;
@@ -315,13 +332,13 @@ impl Companions {
                     *self.latest.lock() = Some(file.clone());
                 }
                 let made = MadeCompanion { companion, version, file: Arc::downgrade(&file) };
-                Ok((file, Some(made)))
+                Ok((file, false, Some(made)))
             }
         });
         let (file, outcome) = match made {
-            Ok((file, made)) => {
+            Ok((file, is_of_nodes, made)) => {
                 let size_bytes = file.size_bytes();
-                (Ok(file), Ok(CompanionInfo { size_bytes, made }))
+                (Ok(file), Ok(CompanionInfo { size_bytes, is_of_nodes, made }))
             }
             Err(error) => (Err(error.clone()), Err(error)),
         };

@@ -63,12 +63,13 @@ impl<'a> Context<'a> {
                 ctx.shared_array(path).map_err(|failure| failure.into_error(path))
             }),
             find_node: Box::new(move |path| ctx.node_for(node, path)),
+            children: Box::new(move |path| ctx.children(path).map_err(|failure| failure.into_error(path))),
         }
     }
 
     /// The node at a path, if all that may read `reader` may read its documents. Blocks on the store.
     fn node_for(&self, reader: &Node, path: &str) -> Result<Option<Arc<Node>>> {
-        let found = self.nodes.get(path, Blocking::Yes).map_err(|failure| failure.into_error(path))?;
+        let found = self.nodes.for_reader(path).map_err(|failure| failure.into_error(path))?;
         let Some(node) = found.node.clone() else { return Ok(None) };
         let documents = formats::json::documents_info(&self.subject(path, Place::Mirror, &node))?;
         let of_node = self.permissions.readers_of(&documents);

@@ -1,0 +1,151 @@
+//! What a netCDF file holds: variables, and the dimensions that they share.
+//!
+//! Spec: netCDF "The NetCDF Data Model"; CF conventions, "Coordinate Variables". Uses its neighbours and `metadata`.
+//!
+//! - A dimension is a name and a length. All arrays of a file share it.
+//! - A one-dimensional array with the name of its own dimension is the coordinate variable of that dimension, for arrays of
+//!   the same length along it.
+//! - A name stands for one length: that of its coordinate variable, else of the first array in the order of names. With
+//!   another length the dimension is `NAME_LENGTH`. So it is, too, where another variable has the name.
+//! - A dimension without a name belongs to its array alone: `ARRAY_dim_AXIS`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::attributes::Attribute;
+use super::names::{Names, file_name};
+use crate::metadata::ArrayMetadata;
+
+/// An array in a file.
+pub struct Source {
+    /// Its path in the store.
+    pub path: String,
+    /// Its name.
+    pub name: String,
+    /// Its document.
+    pub metadata: Arc<ArrayMetadata>,
+}
+
+/// One axis of a variable, in the order in which it is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Axis<'a> {
+    /// The name of the dimension, if it has one.
+    pub name: Option<&'a str>,
+    /// Its length.
+    pub length: u64,
+    /// Its place among the array's own axes.
+    pub own_place: usize,
+}
+
+/// A dimension.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dimension {
+    /// Its name in the file.
+    pub name: String,
+    /// Its length.
+    pub length: u64,
+    /// Its coordinate variable, by index.
+    pub variable: Option<usize>,
+}
+
+/// A variable.
+pub struct Variable {
+    /// Its name in the file.
+    pub name: String,
+    /// The type of its elements.
+    pub datatype: Vec<u8>,
+    /// Its shape as it is served.
+    pub shape: Vec<u64>,
+    /// Its dimensions, by index.
+    pub dimensions: Vec<usize>,
+    /// The dimension whose coordinate variable this is.
+    pub coordinate_of: Option<usize>,
+    /// Its attributes.
+    pub attributes: Vec<Attribute>,
+    /// Bytes of its elements.
+    pub size_bytes: u64,
+}
+
+impl Source {
+    /// The axes as they are served: reversed in order F.
+    pub fn axes(&self, is_reversed: bool) -> Vec<Axis<'_>> {
+        let names = self.metadata.dimension_names.as_deref().unwrap_or_default();
+        let axis = |(own_place, &length): (usize, &u64)| {
+            let name = names.get(own_place).and_then(Option::as_deref);
+            Axis { name: name.filter(|name| file_name(name).is_some()), length, own_place }
+        };
+        let mut axes: Vec<_> = self.metadata.shape.iter().enumerate().map(axis).collect();
+        if is_reversed {
+            axes.reverse();
+        }
+        axes
+    }
+
+    /// Whether it is the coordinate variable of its own dimension.
+    pub fn is_coordinate(&self) -> bool {
+        matches!(self.axes(false).as_slice(), [axis] if axis.name == Some(&self.name))
+    }
+}
+
+/// The dimensions of a file in the making.
+pub struct Dimensions<'a> {
+    /// In the order of their first use.
+    pub all: Vec<Dimension>,
+    names: Names,
+    /// Coordinate variables by name: index and length.
+    coordinates: HashMap<&'a str, (usize, u64)>,
+    /// Which dimension a name and a length are.
+    known: HashMap<(&'a str, u64), usize>,
+}
+
+impl<'a> Dimensions<'a> {
+    /// No dimensions yet, beside variables of these names.
+    pub fn new(sources: &'a [Source], variable_names: &[String]) -> Self {
+        let mut names = Names::default();
+        for name in variable_names {
+            names.take(name);
+        }
+        let coordinate = |(index, source): (usize, &'a Source)| {
+            let length = source.metadata.shape.first().copied().filter(|_| source.is_coordinate())?;
+            Some((source.name.as_str(), (index, length)))
+        };
+        let coordinates = sources.iter().enumerate().filter_map(coordinate).collect();
+        Dimensions { all: Vec::new(), names, coordinates, known: HashMap::new() }
+    }
+
+    /// The dimension of an axis of the variable with this name.
+    pub fn of_axis(&mut self, variable: &str, variable_names: &[String], axis: Axis<'a>) -> usize {
+        let Some(name) = axis.name else {
+            let name = self.names.take_similar(format!("{variable}_dim_{}", axis.own_place));
+            return self.add(Dimension { name, length: axis.length, variable: None });
+        };
+        let key = (name, axis.length);
+        if let Some(&known) = self.known.get(&key) {
+            return known;
+        }
+        let coordinate = self.coordinates.get(name).copied();
+        let dimension = match coordinate {
+            Some((variable, length)) if length == axis.length => {
+                let name = variable_names.get(variable).cloned().unwrap_or_default();
+                Dimension { name, length, variable: Some(variable) }
+            }
+            _ => {
+                let plain = file_name(name).unwrap_or_default();
+                let is_free = coordinate.is_none() && self.names.take(&plain);
+                let name = match is_free {
+                    true => plain,
+                    false => self.names.take_similar(format!("{plain}_{}", axis.length)),
+                };
+                Dimension { name, length: axis.length, variable: None }
+            }
+        };
+        let index = self.add(dimension);
+        self.known.insert(key, index);
+        index
+    }
+
+    fn add(&mut self, dimension: Dimension) -> usize {
+        self.all.push(dimension);
+        self.all.len() - 1
+    }
+}
