@@ -7,14 +7,17 @@
 //!   the same length along it.
 //! - A name stands for one length: that of its coordinate variable, else of the first array in the order of names. With
 //!   another length the dimension is `NAME_LENGTH`. So it is, too, where another variable has the name.
+//! - Byte strings are characters along one more axis, the last, as in netCDF's classic model: many programs know no other
+//!   strings. Its dimension is `stringLENGTH`.
 //! - A dimension without a name belongs to its array alone: `ARRAY_dim_AXIS`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::attributes::Attribute;
+use super::hdf5::datatype;
 use super::names::{Names, file_name};
-use crate::metadata::ArrayMetadata;
+use crate::metadata::{ArrayMetadata, ByteOrder, DataType, MAX_RANK};
 
 /// An array in a file.
 pub struct Source {
@@ -87,6 +90,30 @@ impl Source {
     }
 }
 
+/// The type of a variable's elements, if HDF5 has it: that of an array's elements, or of their characters.
+pub fn element_type(metadata: &ArrayMetadata, order: ByteOrder) -> Option<Vec<u8>> {
+    match characters(metadata) {
+        Some(_) if metadata.shape.len() == MAX_RANK => None,
+        Some(_) => Some(datatype::fixed_string(1, true)),
+        None => datatype::of(&metadata.data_type, order),
+    }
+}
+
+/// Whether an array may be in a file beside others. A netCDF library that was built with HDF5 2 crashes when it reads floats
+/// that a float16 can hold; programs of HDF5 read them from the array's own file.
+pub fn is_companionable(metadata: &ArrayMetadata) -> bool {
+    use DataType::{Float8E3M4, Float8E4M3, Float8E5M2, Float16};
+    !matches!(metadata.data_type, Float16 | Float8E3M4 | Float8E4M3 | Float8E5M2)
+}
+
+/// The characters of an element that is a byte string of several.
+pub fn characters(metadata: &ArrayMetadata) -> Option<u64> {
+    match metadata.data_type {
+        DataType::NullTerminatedBytes(length) if length > 1 => Some(length as u64),
+        _ => None,
+    }
+}
+
 /// The dimensions of a file in the making.
 pub struct Dimensions<'a> {
     /// In the order of their first use.
@@ -95,7 +122,7 @@ pub struct Dimensions<'a> {
     /// Coordinate variables by name: index and length.
     coordinates: HashMap<&'a str, (usize, u64)>,
     /// Which dimension a name and a length are.
-    known: HashMap<(&'a str, u64), usize>,
+    known: HashMap<(String, u64), usize>,
 }
 
 impl<'a> Dimensions<'a> {
@@ -114,12 +141,12 @@ impl<'a> Dimensions<'a> {
     }
 
     /// The dimension of an axis of the variable with this name.
-    pub fn of_axis(&mut self, variable: &str, variable_names: &[String], axis: Axis<'a>) -> usize {
+    pub fn of_axis(&mut self, variable: &str, variable_names: &[String], axis: Axis<'_>) -> usize {
         let Some(name) = axis.name else {
             let name = self.names.take_similar(format!("{variable}_dim_{}", axis.own_place));
             return self.add(Dimension { name, length: axis.length, variable: None });
         };
-        let key = (name, axis.length);
+        let key = (name.to_owned(), axis.length);
         if let Some(&known) = self.known.get(&key) {
             return known;
         }
@@ -142,6 +169,12 @@ impl<'a> Dimensions<'a> {
         let index = self.add(dimension);
         self.known.insert(key, index);
         index
+    }
+
+    /// The dimension of the characters of strings.
+    pub fn of_characters(&mut self, variable: &str, variable_names: &[String], length: u64) -> usize {
+        let (name, own_place) = (format!("string{length}"), MAX_RANK);
+        self.of_axis(variable, variable_names, Axis { name: Some(&name), length, own_place })
     }
 
     fn add(&mut self, dimension: Dimension) -> usize {

@@ -27,12 +27,11 @@ use super::{Content, Format, Role, Subject};
 use crate::array::{Layout, Order, Reservation};
 use crate::error::{Error, Result};
 use crate::hierarchy::{Node, SharedArray};
-use crate::metadata::ByteOrder;
+use crate::metadata::{ArrayMetadata, ByteOrder};
 use crate::store::{Info, join};
 use attributes::{Attribute, AttributeWriter, left_out_attribute};
-use contents::{Dimensions, Source, Variable};
+use contents::{Dimensions, Source, Variable, characters, element_type, is_companionable};
 use file::File;
-use hdf5::datatype;
 use names::file_name;
 
 /// `nc`.
@@ -53,7 +52,7 @@ const UNCOUNTED_BYTES: usize = 64 << 10;
 
 fn expresses(node: &Node, _: Layout) -> bool {
     match node {
-        Node::Array { metadata, .. } => datatype::of(&metadata.data_type, ByteOrder::Little).is_some(),
+        Node::Array { metadata, .. } => element_type(metadata, ByteOrder::Little).is_some(),
         Node::Group { .. } => true,
         Node::Broken { .. } => false,
     }
@@ -108,12 +107,18 @@ fn describe(subject: &Subject<'_>, gathered: &Gathered) -> Result<(File, Vec<u64
     for (index, source) in sources.iter().enumerate() {
         let axes = source.axes(layout.order == Order::F);
         let name = names.get(index).cloned().unwrap_or_default();
-        let of_axes: Vec<usize> = axes.iter().map(|axis| dimensions.of_axis(&name, &names, *axis)).collect();
+        let mut of_axes: Vec<usize> =
+            axes.iter().map(|axis| dimensions.of_axis(&name, &names, *axis)).collect();
         let metadata = &source.metadata;
-        let datatype = datatype::of(&metadata.data_type, layout.byte_order);
+        let mut shape: Vec<u64> = axes.iter().map(|axis| axis.length).collect();
+        if let Some(length) = characters(metadata) {
+            of_axes.push(dimensions.of_characters(&name, &names, length));
+            shape.push(length);
+        }
+        let datatype = element_type(metadata, layout.byte_order);
         variables.push(Variable {
             datatype: datatype.ok_or_else(|| Error::Stale { key: source.path.clone() })?,
-            shape: axes.iter().map(|axis| axis.length).collect(),
+            shape,
             coordinate_of: of_axes.first().copied().filter(|_| source.is_coordinate()),
             dimensions: of_axes,
             attributes: writer.of_array(metadata, layout.byte_order),
@@ -139,12 +144,16 @@ fn gather(subject: &Subject<'_>) -> Result<Gathered> {
 
 /// All arrays of a group.
 fn all_of_group(subject: &Subject<'_>) -> Result<Gathered> {
+    let layout = subject.arrays.layout();
+    let is_fit =
+        |node: &Node, metadata: &ArrayMetadata| expresses(node, layout) && is_companionable(metadata);
     let mut gathered = Gathered { sources: Vec::new(), arrays: Vec::new(), left_out: Vec::new() };
     for child in (subject.children)(subject.path)?.into_iter().filter(|child| !child.is_group) {
         let path = join(subject.path, &child.name);
-        let opened = match (subject.find_node)(&path)?.as_deref() {
+        let node = (subject.find_node)(&path)?;
+        let opened = match node.as_deref() {
             Some(node @ Node::Array { metadata, .. })
-                if expresses(node, subject.arrays.layout()) && file_name(&child.name).is_some() =>
+                if is_fit(node, metadata) && file_name(&child.name).is_some() =>
             {
                 opened(subject, &path)?.map(|array| (array, metadata.clone()))
             }
@@ -208,7 +217,11 @@ fn coordinate(
     let Some(node) = (subject.find_node)(&path)? else { return Ok(None) };
     let Node::Array { metadata, .. } = &*node else { return Ok(None) };
     let source = Source { path, name: dimension.to_owned(), metadata: metadata.clone() };
-    if !source.is_coordinate() || metadata.shape != [length] || !expresses(&node, subject.arrays.layout()) {
+    if !source.is_coordinate()
+        || metadata.shape != [length]
+        || !expresses(&node, subject.arrays.layout())
+        || !is_companionable(metadata)
+    {
         return Ok(None);
     }
     Ok(opened(subject, &source.path)?.map(|array| (source, array)))

@@ -65,12 +65,23 @@ fn of_scale(id: usize, dimension: &Dimension, referrers: Vec<(usize, u32)>) -> V
         None => format!("This is a netCDF dimension but not a netCDF variable.{:10}", dimension.length),
     };
     let mut attributes = vec![
-        Attribute::of_text("CLASS", "DIMENSION_SCALE"),
-        Attribute::of_text("NAME", &name),
+        terminated_text("CLASS", "DIMENSION_SCALE"),
+        terminated_text("NAME", &name),
         Attribute::of_integers("_Netcdf4Dimid", &[id as i32], false),
     ];
     attributes.extend(reference_list(referrers));
     attributes
+}
+
+/// A string as HDF5's library wants it of scales.
+fn terminated_text(name: &str, text: &str) -> Attribute {
+    let bytes = [text.as_bytes(), &[0]].concat();
+    Attribute {
+        name: name.to_owned(),
+        datatype: datatype::terminated_string(bytes.len() as u32),
+        dataspace: Dataspace::Scalar,
+        data: AttributeData::Bytes(bytes),
+    }
 }
 
 /// The variables that have a dimension. Programs do without a list that would be too long.
@@ -87,9 +98,6 @@ fn reference_list(referrers: Vec<(usize, u32)>) -> Option<Attribute> {
 }
 
 fn of_variable(variable: &Variable, slots: &[HeapSlot]) -> Vec<Attribute> {
-    if variable.dimensions.is_empty() || variable.coordinate_of.is_some() {
-        return Vec::new();
-    }
     let scale = |dimension: &usize| (1, slots.get(*dimension).copied());
     let dimension_list = Attribute {
         name: "DIMENSION_LIST".to_owned(),
@@ -98,5 +106,11 @@ fn of_variable(variable: &Variable, slots: &[HeapSlot]) -> Vec<Attribute> {
         data: AttributeData::InHeap(variable.dimensions.iter().map(scale).collect()),
     };
     let ids: Vec<i32> = variable.dimensions.iter().map(|&dimension| dimension as i32).collect();
-    vec![dimension_list, Attribute::of_integers("_Netcdf4Coordinates", &ids, true)]
+    let ids = Attribute::of_integers("_Netcdf4Coordinates", &ids, true);
+    match (variable.coordinate_of, variable.dimensions.len()) {
+        (_, 0) | (Some(_), 1) => Vec::new(),
+        // A scale refers to no scale.
+        (Some(_), _) => vec![ids],
+        (None, _) => vec![dimension_list, ids],
+    }
 }

@@ -29,6 +29,8 @@ mod class {
 const ASCII: u8 = 0;
 /// The other set.
 const UTF_8: u8 = 1;
+/// A string has a NUL at its end.
+const NULL_TERMINATED: u8 = 0;
 /// A string ends where its padding of NULs begins.
 const NULL_PADDED: u8 = 1;
 
@@ -120,6 +122,11 @@ pub fn fixed_string(size: u32, is_ascii: bool) -> Vec<u8> {
     head(class::STRING, [NULL_PADDED | character_set << 4, 0, 0], size)
 }
 
+/// "Strings" in ASCII with a NUL at the end, which counts.
+pub fn terminated_string(size: u32) -> Vec<u8> {
+    head(class::STRING, [NULL_TERMINATED | ASCII << 4, 0, 0], size)
+}
+
 /// "Opaque", without a tag.
 fn opaque(size: u32) -> Vec<u8> {
     head(class::OPAQUE, [0; 3], size)
@@ -145,9 +152,8 @@ pub fn sequence_of_references() -> Vec<u8> {
 /// "Variable-Length": a string in UTF-8.
 pub fn variable_string() -> Vec<u8> {
     const STRING: u8 = 1;
-    let null_terminated = 0;
     let mut bytes =
-        head(class::VARIABLE_LENGTH, [STRING | null_terminated << 4, UTF_8, 0], VARIABLE_LENGTH_BYTES);
+        head(class::VARIABLE_LENGTH, [STRING | NULL_TERMINATED << 4, UTF_8, 0], VARIABLE_LENGTH_BYTES);
     bytes.extend(fixed_point(1, false, ByteOrder::Little));
     bytes
 }

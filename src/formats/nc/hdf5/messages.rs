@@ -95,15 +95,15 @@ pub enum Allocation {
     Late = 2,
 }
 
-/// Section IV.A.2.f: "Fill Value", version 3, with the bytes of one element, or undefined.
+/// Section IV.A.2.f: "Fill Value", version 3, with the bytes of one element. Without them it is the library's own, which
+/// netCDF takes for none.
 pub fn fill_value(allocation: Allocation, fill: Option<&[u8]>) -> Message {
     const VERSION: u8 = 3;
     const WRITTEN_IF_SET: u8 = 2 << 2;
-    const UNDEFINED: u8 = 1 << 4;
     const DEFINED: u8 = 1 << 5;
     let flags = allocation as u8 | WRITTEN_IF_SET;
     let body = match fill {
-        None => vec![VERSION, flags | UNDEFINED],
+        None => vec![VERSION, flags],
         Some(fill) => {
             let mut body = vec![VERSION, flags | DEFINED];
             body.extend((fill.len() as u32).to_le_bytes());
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn fills() {
-        assert_eq!(fill_value(Allocation::Early, None).body, [3, 0x19]);
+        assert_eq!(fill_value(Allocation::Early, None).body, [3, 0x09]);
         assert_eq!(fill_value(Allocation::Late, Some(&[7, 8])).body, [3, 0x2a, 2, 0, 0, 0, 7, 8]);
     }
 }
