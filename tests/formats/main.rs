@@ -19,6 +19,7 @@ mod filter_oracle;
 mod lossy;
 mod metadata_corpus;
 mod metadata_oracle;
+mod netcdf;
 mod numcodecs_fixtures;
 mod text_forms;
 mod write_conformance;

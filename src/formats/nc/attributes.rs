@@ -77,8 +77,8 @@ pub struct Attribute {
 pub enum AttributeData {
     /// These bytes.
     Bytes(Vec<u8>),
-    /// Elements in the global heap: how many values each is, and where. `None` is an empty one.
-    InHeap(Vec<(u32, Option<HeapSlot>)>),
+    /// Elements in the global heap: how many values each is, and where.
+    InHeap(Vec<(u32, HeapSlot)>),
     /// Objects by index, with the number of a dimension of each.
     Referrers(Vec<(usize, u32)>),
 }
@@ -212,10 +212,11 @@ impl AttributeWriter {
         Some(Attribute { name, datatype: datatype::variable_string(), dataspace, data })
     }
 
-    fn store(&mut self, text: String) -> (u32, Option<HeapSlot>) {
+    fn store(&mut self, text: String) -> (u32, HeapSlot) {
+        // Of an element without bytes netCDF makes no string at all.
+        let text = if text.is_empty() { "\0".to_owned() } else { text };
         let length = text.len() as u32;
-        let object = HeapObject::Bytes(text.into_bytes());
-        (length, (length > 0).then(|| self.heap.add(object)))
+        (length, self.heap.add(HeapObject::Bytes(text.into_bytes())))
     }
 
     /// Notes that a file gets so many more bytes; `None` if these are too many.

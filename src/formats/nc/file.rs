@@ -208,10 +208,9 @@ impl AttributeData {
             AttributeData::Bytes(bytes) => bytes.clone(),
             // Section IV.B: the length, the address of the collection, the object's number.
             AttributeData::InHeap(elements) => {
-                let element = |&(length, slot): &(u32, Option<HeapSlot>)| {
-                    let address = slot.map_or(0, |slot| at(&addresses.collections, slot.collection));
-                    let number = slot.map_or(0, |slot| slot.number);
-                    [&length.to_le_bytes()[..], &address.to_le_bytes(), &number.to_le_bytes()].concat()
+                let element = |(length, slot): &(u32, HeapSlot)| {
+                    let address = at(&addresses.collections, slot.collection);
+                    [&length.to_le_bytes()[..], &address.to_le_bytes(), &slot.number.to_le_bytes()].concat()
                 };
                 elements.iter().flat_map(element).collect()
             }

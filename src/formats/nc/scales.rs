@@ -98,12 +98,12 @@ fn reference_list(referrers: Vec<(usize, u32)>) -> Option<Attribute> {
 }
 
 fn of_variable(variable: &Variable, slots: &[HeapSlot]) -> Vec<Attribute> {
-    let scale = |dimension: &usize| (1, slots.get(*dimension).copied());
+    let scale = |dimension: &usize| slots.get(*dimension).map(|slot| (1, *slot));
     let dimension_list = Attribute {
         name: "DIMENSION_LIST".to_owned(),
         datatype: datatype::sequence_of_references(),
         dataspace: Dataspace::Simple(vec![variable.dimensions.len() as u64]),
-        data: AttributeData::InHeap(variable.dimensions.iter().map(scale).collect()),
+        data: AttributeData::InHeap(variable.dimensions.iter().filter_map(scale).collect()),
     };
     let ids: Vec<i32> = variable.dimensions.iter().map(|&dimension| dimension as i32).collect();
     let ids = Attribute::of_integers("_Netcdf4Coordinates", &ids, true);
