@@ -182,3 +182,72 @@ impl<'a> Dimensions<'a> {
         self.all.len() - 1
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use crate::metadata::{Document, parse_v3};
+    use serde_json::json;
+
+    fn source(name: &str, axes: &[(Option<&str>, u64)]) -> Source {
+        let shape: Vec<u64> = axes.iter().map(|axis| axis.1).collect();
+        let chunks: Vec<u64> = shape.iter().map(|length| 1.max(*length)).collect();
+        let names: Vec<_> = axes.iter().map(|axis| axis.0).collect();
+        let document = json!({"zarr_format": 3, "node_type": "array", "shape": shape, "data_type": "int8", "fill_value": 0,
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunks}}, "dimension_names": names,
+            "chunk_key_encoding": {"name": "default"}, "codecs": [{"name": "bytes"}]});
+        let metadata = match parse_v3("a/zarr.json", document.to_string().as_bytes()) {
+            Ok(Document::Array(metadata)) => Arc::new(metadata),
+            other => panic!("{other:?}"),
+        };
+        Source { path: name.to_owned(), name: name.to_owned(), metadata }
+    }
+
+    /// The dimensions of each source by name, and all dimensions with their length and whether they have a variable.
+    fn resolved(sources: &[Source]) -> (Vec<Vec<String>>, Vec<(String, u64, bool)>) {
+        let names: Vec<String> = sources.iter().map(|source| source.name.clone()).collect();
+        let mut dimensions = Dimensions::new(sources, &names);
+        let mut of_sources = Vec::new();
+        for source in sources {
+            let axes = source.axes(false);
+            let of_axes = axes.iter().map(|axis| dimensions.of_axis(&source.name, &names, *axis));
+            of_sources.push(of_axes.collect::<Vec<_>>());
+        }
+        let name = |index: &usize| dimensions.all[*index].name.clone();
+        let of_sources = of_sources.iter().map(|indices| indices.iter().map(name).collect()).collect();
+        let all = dimensions.all.iter();
+        (of_sources, all.map(|d| (d.name.clone(), d.length, d.variable.is_some())).collect())
+    }
+
+    #[test]
+    fn dimensions_are_shared_by_name_and_length() {
+        let (of_sources, all) = resolved(&[
+            source("a", &[(Some("x"), 3), (Some("y"), 4)]),
+            source("b", &[(Some("y"), 4), (Some("x"), 5)]),
+            source("x", &[(Some("x"), 5)]),
+        ]);
+        assert_eq!(of_sources, [vec!["x_3", "y"], vec!["y", "x"], vec!["x"]]);
+        assert_eq!(all, [("x_3".into(), 3, false), ("y".into(), 4, false), ("x".into(), 5, true)]);
+    }
+
+    #[test]
+    fn names_that_are_missing_or_taken() {
+        let (of_sources, _) = resolved(&[
+            source("a", &[(None, 3), (Some(""), 3), (Some("b"), 2)]),
+            source("b", &[(Some("t"), 2), (Some("t"), 2)]),
+            source("a_dim_0", &[]),
+            source("c", &[(Some("t"), 9), (Some("t_9"), 1)]),
+        ]);
+        assert_eq!(of_sources[0], ["a_dim_0_2", "a_dim_1", "b_2"]);
+        assert_eq!(of_sources[1], ["t", "t"]);
+        assert_eq!(of_sources[3], ["t_9", "t_9_1"]);
+    }
+
+    #[test]
+    fn order_f_reverses_the_axes() {
+        let source = source("a", &[(Some("x"), 3), (Some("y"), 4)]);
+        let names: Vec<_> = source.axes(true).iter().map(|axis| (axis.name, axis.own_place)).collect();
+        assert_eq!(names, [(Some("y"), 1), (Some("x"), 0)]);
+    }
+}

@@ -224,3 +224,44 @@ impl AttributeData {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn variable(name: &str, size_bytes: u64) -> Variable {
+        Variable {
+            name: name.to_owned(),
+            datatype: datatype::fixed_point(1, false, ByteOrder::Little),
+            shape: vec![size_bytes],
+            dimensions: vec![0],
+            coordinate_of: None,
+            attributes: Vec::new(),
+            size_bytes,
+        }
+    }
+
+    fn laid_out(sizes: &[u64]) -> Option<LaidOut> {
+        let variables = sizes.iter().map(|&size| variable(&format!("v{size}"), size)).collect();
+        let dimensions = vec![Dimension { name: "x".to_owned(), length: 9, variable: None }];
+        File { attributes: Vec::new(), dimensions, variables, heap: GlobalHeap::default() }.lay_out()
+    }
+
+    #[test]
+    fn arrays_follow_the_header_long_ones_at_pages() {
+        let file = laid_out(&[5000, 0, 3, 1 << 40, 4095]).unwrap();
+        let length = file.header.len() as u64;
+        let page = (length + 8 + 4095).next_multiple_of(4096);
+        let expected = [(length, 2), (length + 8, 4), (page, 0), (page + 8192, 3)];
+        assert_eq!(file.arrays, expected);
+        let end = file.header.get(28..36).unwrap();
+        assert_eq!(end, (page + 8192 + (1 << 40)).to_le_bytes(), "the end of the file");
+    }
+
+    #[test]
+    fn no_file_beyond_what_offsets_can_say() {
+        assert!(laid_out(&[i64::MAX as u64]).is_none());
+        assert!(laid_out(&[u64::MAX, 8]).is_none());
+    }
+}
