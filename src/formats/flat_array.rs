@@ -237,6 +237,7 @@ pub mod tests {
             place: Place::Mirror,
             open_array: Box::new(|path| Ok(arrays.of(&path.into()))),
             find_node: Box::new(|path| Ok(tree.node(path)?.map(Arc::new))),
+            children: Box::new(|path| tree.children(path)),
         };
         let Content::Ready(file) = (format.open)(&subject).unwrap() else { panic!() };
         let flat_size = file.arrays().count() as u64 * subject.metadata().unwrap().flat_size().unwrap();

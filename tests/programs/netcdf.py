@@ -391,6 +391,8 @@ def hostile(mount):
             count("by netCDF4")
         if file.stem == "huge" and attributes[("/huge", "text")] != "é" * 3_000_000:
             complain(file, "the long text")
+        if file.stem == "huge" and json.loads(attributes[("/huge", "strings")]) != ["ab"] * 20_000:
+            complain(file, "the long list")
         if file.stem == "many":
             kept = sum(name.startswith("attribute ") for _, name in attributes)
             if kept < 4000 or "attribute 9999" not in attributes[("/many", "zarrfs_left_out_attributes")] + "attribute 9999":

@@ -8,7 +8,7 @@
 //! | an integer | int32, else int64, else uint64: the first that holds it |
 //! | another number | float64 |
 //! | true, false | int8, 1 or 0 |
-//! | a list of numbers, of bools, of strings | one axis of these |
+//! | a list of numbers, of bools, of strings | one axis of these, if that is short enough for an object's header |
 //! | anything else | its JSON text |
 //!
 //! What must have the type of the array (`_FillValue`, `valid_range`, …) has it, if the value fits it.
@@ -187,7 +187,9 @@ impl AttributeWriter {
 
     /// A string, a list of strings, or the JSON text of anything else.
     fn texts(&mut self, name: String, value: &Value) -> Option<Attribute> {
-        let strings = value.as_array().filter(|items| !items.is_empty());
+        let strings = value
+            .as_array()
+            .filter(|items| (1..=MAX_INLINE_BYTES / VARIABLE_LENGTH_BYTES as usize).contains(&items.len()));
         let strings: Option<Vec<String>> =
             strings.and_then(|items| items.iter().map(|item| item.as_str().map(str::to_owned)).collect());
         let (texts, dataspace) = match (strings, value) {
@@ -204,9 +206,6 @@ impl AttributeWriter {
             && text.len() <= MAX_INLINE_BYTES
         {
             return Some(Attribute::of_text(&name, text));
-        }
-        if texts.len() > MAX_INLINE_BYTES / VARIABLE_LENGTH_BYTES as usize {
-            return None;
         }
         let data = AttributeData::InHeap(texts.into_iter().map(|text| self.store(text)).collect());
         Some(Attribute { name, datatype: datatype::variable_string(), dataspace, data })
@@ -370,6 +369,12 @@ fn integers(items: &[&Value]) -> Option<Numbers> {
     Some((datatype::fixed_point(size as u8, is_signed, ByteOrder::Little), bytes))
 }
 
+/// Whether this is an integer that float64 may not hold.
+fn is_long_integer(number: &serde_json::Number) -> bool {
+    let is_integer = number.as_str().bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
+    is_integer && !number.as_i64().is_some_and(|integer| integer.unsigned_abs() <= 1 << f64::MANTISSA_DIGITS)
+}
+
 /// Floats. In a list that has a number, NaN and infinities may be strings, as JSON has no others.
 fn floats(items: &[&Value]) -> Option<Numbers> {
     if !items.iter().any(|item| item.is_number()) {
@@ -377,8 +382,10 @@ fn floats(items: &[&Value]) -> Option<Numbers> {
     }
     let float = |item: &&Value| match item {
         Value::String(text) if matches!(text.as_str(), "NaN" | "Infinity" | "-Infinity") => text.parse().ok(),
-        // Beyond the range of float64 the text is the better form.
-        Value::Number(number) => number.as_f64().filter(|float| float.is_finite()),
+        // Where float64 would have another value the text is the better form.
+        Value::Number(number) => {
+            number.as_f64().filter(|float| float.is_finite() && !is_long_integer(number))
+        }
         _ => None,
     };
     let floats: Vec<f64> = items.iter().map(float).collect::<Option<_>>()?;
@@ -387,153 +394,4 @@ fn floats(items: &[&Value]) -> Option<Numbers> {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-    use super::*;
-    use crate::metadata::{Document, parse_v2_array, parse_v3};
-    use proptest::prelude::*;
-    use serde_json::json;
-
-    fn of_group(attributes: &Value) -> Vec<Attribute> {
-        AttributeWriter::default().of_group(attributes.as_object().unwrap())
-    }
-
-    fn bytes(attribute: &Attribute) -> &[u8] {
-        match &attribute.data {
-            AttributeData::Bytes(bytes) => bytes,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn array(data_type: Value, attributes: Value) -> ArrayMetadata {
-        let document = json!({"zarr_format": 3, "node_type": "array", "shape": [2], "data_type": data_type, "fill_value": 0,
-            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}},
-            "chunk_key_encoding": {"name": "default"}, "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
-            "attributes": attributes});
-        match parse_v3("a/zarr.json", document.to_string().as_bytes()) {
-            Ok(Document::Array(metadata)) => metadata,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn of_array(data_type: Value, attributes: Value, order: ByteOrder) -> Vec<Attribute> {
-        AttributeWriter::default().of_array(&array(data_type, attributes), order)
-    }
-
-    #[test]
-    fn the_narrowest_type_that_holds_all_numbers() {
-        let list = Dataspace::Simple(vec![2]);
-        let i4 = datatype::fixed_point(4, true, ByteOrder::Little);
-        let i8 = datatype::fixed_point(8, true, ByteOrder::Little);
-        let u8 = datatype::fixed_point(8, false, ByteOrder::Little);
-        let f8 = datatype::floating_point(11, 52, 1023, ByteOrder::Little);
-        let i1 = datatype::fixed_point(1, true, ByteOrder::Little);
-        for (value, datatype, dataspace) in [
-            (json!(7), &i4, Dataspace::Scalar),
-            (json!([7, -1]), &i4, list.clone()),
-            (json!([7, 2_147_483_648_u32]), &i8, list.clone()),
-            (json!(9_223_372_036_854_775_808_u64), &u8, Dataspace::Scalar),
-            (json!([1, 0.5]), &f8, list.clone()),
-            (json!([1, "NaN"]), &f8, list.clone()),
-            (json!([true, false]), &i1, list),
-        ] {
-            let attributes = of_group(&json!({"a": value}));
-            let [attribute] = attributes.as_slice() else { panic!() };
-            assert_eq!((&attribute.datatype, &attribute.dataspace), (datatype, &dataspace), "{value}");
-        }
-        assert_eq!(bytes(&of_group(&json!({"a": -2}))[0]), (-2i32).to_le_bytes());
-    }
-
-    #[test]
-    fn anything_else_is_its_text() {
-        for value in [
-            json!(null),
-            json!([]),
-            json!({"a": [1]}),
-            json!([1, "a"]),
-            json!([-1, 9_223_372_036_854_775_808_u64]),
-        ] {
-            let is_number = value.as_array().is_some_and(|items| items.len() == 2 && items[1].is_number());
-            let attributes = of_group(&json!({"a": value}));
-            let text = value.to_string().into_bytes();
-            // Two integers that no type holds both are floats.
-            assert_eq!(bytes(&attributes[0]) == text, !is_number, "{value}");
-        }
-        let empty = &of_group(&json!({"a": ""}))[0];
-        assert_eq!((&empty.dataspace, bytes(empty)), (&Dataspace::Null, &[][..]));
-    }
-
-    #[test]
-    fn values_of_the_array_have_its_type() {
-        let given =
-            json!({"_FillValue": -1, "valid_range": [0, 300], "missing_value": 70000, "scale_factor": 2});
-        let found = of_array(json!("int16"), given, ByteOrder::Big);
-        let own = datatype::fixed_point(2, true, ByteOrder::Big);
-        assert_eq!((&found[0].datatype, bytes(&found[0])), (&own, &[0xff, 0xff][..]));
-        assert_eq!((&found[1].datatype, bytes(&found[1])), (&own, &[0, 0, 1, 44][..]));
-        assert_eq!(bytes(&found[2]), 70000i32.to_le_bytes(), "it does not fit");
-        assert_eq!(bytes(&found[3]), 2f64.to_le_bytes());
-        // As xarray writes them.
-        for (value, number) in
-            [("AAAAAAAA+H8=", f32::NAN), ("AAAAAAAA8P8=", f32::NEG_INFINITY), ("AAAAAICHw8A=", -9999.0)]
-        {
-            let found = of_array(json!("float32"), json!({"_FillValue": value}), ByteOrder::Little);
-            assert_eq!(bytes(&found[0]), number.to_le_bytes());
-        }
-        let found = of_array(json!("int16"), json!({"_FillValue": "none"}), ByteOrder::Little);
-        assert_eq!(
-            (found[0].name.as_str(), bytes(&found[0])),
-            (LEFT_OUT_ATTRIBUTE, &b"[\"_FillValue\"]"[..])
-        );
-    }
-
-    #[test]
-    fn what_follows_from_the_type() {
-        let names = |found: &[Attribute]| found.iter().map(|found| found.name.clone()).collect::<Vec<_>>();
-        assert_eq!(names(&of_array(json!("bool"), json!({}), ByteOrder::Little)), ["dtype"]);
-        let time = json!({"name": "numpy.datetime64", "configuration": {"unit": "ns", "scale_factor": 1}});
-        let found = of_array(time.clone(), json!({}), ByteOrder::Little);
-        assert_eq!(names(&found), ["units", "calendar"]);
-        assert_eq!(bytes(&found[0]), b"nanoseconds since 1970-01-01");
-        assert_eq!(names(&of_array(time, json!({"units": "own"}), ByteOrder::Little)), ["units"]);
-        let v2 = |attributes: &str| {
-            let zarray =
-                br#"{"zarr_format":2,"shape":[2],"chunks":[2],"dtype":"<i2","order":"C","compressor":null,
-                "filters":null,"fill_value":0}"#;
-            let metadata = parse_v2_array("a/.zarray", zarray, Some(attributes.as_bytes())).unwrap();
-            AttributeWriter::default().of_array(&metadata, ByteOrder::Little)
-        };
-        assert_eq!(names(&v2(r#"{"_ARRAY_DIMENSIONS": ["x"]}"#)), ["_FillValue"]);
-        assert_eq!(v2("{}"), [], "a fill value that marks nothing");
-    }
-
-    #[test]
-    fn limits() {
-        let long = "x".repeat(MAX_INLINE_BYTES + 1);
-        let long = &of_group(&json!({"a": long}))[0];
-        assert!(matches!(&long.data, AttributeData::InHeap(elements) if elements.len() == 1));
-        let many: Map<String, Value> =
-            (0..10_000).map(|number| (format!("a{number}"), json!(number))).collect();
-        let found = of_group(&Value::Object(many));
-        assert_eq!(found.len(), MAX_ATTRIBUTES + 1);
-        assert!(String::from_utf8_lossy(bytes(&found[MAX_ATTRIBUTES])).starts_with("[\"a4096\""));
-        let large = "x".repeat(MAX_FILE_BYTES / 2);
-        let found = of_group(&json!({"a": large, "b": large, "c": 1}));
-        assert_eq!(
-            found.iter().map(|found| found.name.as_str()).collect::<Vec<_>>(),
-            ["a", "c", LEFT_OUT_ATTRIBUTE]
-        );
-    }
-
-    proptest! {
-        #[test]
-        fn any_attribute_is_expressed_or_named(name in ".{0,20}", text in ".{0,40}") {
-            let mut attributes = Map::new();
-            attributes.insert(name, Value::String(text));
-            let found = AttributeWriter::default().of_group(&attributes);
-            prop_assert_eq!(found.len(), 1);
-            let is_whole = found.iter().all(|found| file_name(&found.name).is_some());
-            prop_assert!(is_whole);
-        }
-    }
-}
+mod tests;
