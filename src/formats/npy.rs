@@ -69,7 +69,8 @@ fn descr(data_type: &DataType, byte_order: ByteOrder) -> Option<String> {
             [_, b'V', ..] => matches!(data_type, DataType::Raw(_)),
             _ => true,
         };
-        return is_known.then(|| format!("'{}'", data_type.numpy_descr(byte_order).as_str().unwrap_or_default()));
+        return is_known
+            .then(|| format!("'{}'", data_type.numpy_descr(byte_order).as_str().unwrap_or_default()));
     };
     let mut list = String::from("[");
     for field in fields {
@@ -150,7 +151,9 @@ mod tests {
             dictionary(simple, BIG_F).unwrap(),
             "{'descr': '>f4', 'fortran_order': True, 'shape': (12, 180, 360), }"
         );
-        for (shape, text) in [(&[][..], "()"), (&[0][..], "(0,)"), (&[7][..], "(7,)"), (&[2, 0][..], "(2, 0)")] {
+        for (shape, text) in
+            [(&[][..], "()"), (&[0][..], "(0,)"), (&[7][..], "(7,)"), (&[2, 0][..], "(2, 0)")]
+        {
             let found = dictionary(document(shape, "int8", json!({})), BIG_F).unwrap();
             assert!(found.contains(&format!("'shape': {text}, ")), "{found}");
             assert!(found.contains("'|i1'"), "{found}");
@@ -176,7 +179,11 @@ mod tests {
         let text = dictionary(of("a'\\\n\u{0}é", json!("uint16")), LITTLE).unwrap();
         assert!(text.contains(r"[('a\'\\\U0000000a\U00000000\U000000e9', '<i2'), ('z', '<u2')]"), "{text}");
         assert_eq!(dictionary(of("a", json!("bfloat16")), LITTLE), None);
-        assert_eq!(dictionary(of(&"é".repeat(1000), json!("uint16")), LITTLE), None, "longer than NumPy reads");
+        assert_eq!(
+            dictionary(of(&"é".repeat(1000), json!("uint16")), LITTLE),
+            None,
+            "longer than NumPy reads"
+        );
     }
 
     proptest! {

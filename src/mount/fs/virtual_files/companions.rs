@@ -162,7 +162,8 @@ pub(in crate::mount::fs) fn files_in(
         let stem = format.stem(&child.name);
         let name = format!("{stem}{}", format.suffix);
         if format.group_file == Some(&name)
-            || (format.role != Role::Sidecar && !expresses(ctx, format, &*ctx.nodes.get(&path, Blocking::Yes)?))
+            || (format.role != Role::Sidecar
+                && !expresses(ctx, format, &*ctx.nodes.get(&path, Blocking::Yes)?))
         {
             continue;
         }
@@ -184,8 +185,9 @@ pub(in crate::mount::fs) fn child_of_folder(
 ) -> FsResult<Option<Entity>> {
     let file = match file_in(ctx, (format, Place::Mirror), group, name, blocking)? {
         None if format.role == Role::Detached => match data_names::array_name(name) {
-            Some(name) => array_in(ctx, format, group, &name, blocking)?
-                .map(|path| Entity::new(Kind::Array, path)),
+            Some(name) => {
+                array_in(ctx, format, group, &name, blocking)?.map(|path| Entity::new(Kind::Array, path))
+            }
             None => None,
         },
         file => file,
@@ -273,7 +275,9 @@ impl Companions {
         (format, place): (&'static Format, Place),
     ) -> FsResult<Arc<VirtualFile>> {
         let cached = ctx.nodes.current(&entity.path)?;
-        let Some(node) = expressed(format, &cached, ctx.arrays.layout()) else { return Err(Failure::Errno(libc::ESTALE)) };
+        let Some(node) = expressed(format, &cached, ctx.arrays.layout()) else {
+            return Err(Failure::Errno(libc::ESTALE));
+        };
         let slot = self.slot(entity);
         let mut state = slot.lock();
         let size_before = state.as_ref().map(CompanionState::shown_size);
