@@ -5,6 +5,7 @@
 
 use crate::array::{ByteOrder, Layout, Order, Reservation};
 use crate::error::{Error, Result};
+use crate::formats::geometry::AxisKind;
 use crate::formats::virtual_file::{Segment, VirtualFile};
 use crate::formats::{Content, Subject};
 use crate::hierarchy::Node;
@@ -87,6 +88,23 @@ pub struct FlatArray {
     pub is_big_endian: bool,
     /// Bytes of the file.
     pub size_bytes: u64,
+    /// Whether the fastest of two or more axes is named as one of channels or colours.
+    pub has_channels: bool,
+}
+
+/// The array as images, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Planes {
+    /// Channels side by side in each pixel; 1 without channels.
+    pub samples: u64,
+    /// Pixels of a row.
+    pub width: u64,
+    /// Rows of an image; 1 where there is one axis only.
+    pub height: u64,
+    /// Images.
+    pub count: u64,
+    /// The place of the axis of columns among the axes; that of rows is the next.
+    pub columns: usize,
 }
 
 impl FlatArray {
@@ -102,7 +120,11 @@ impl FlatArray {
             axes.reverse();
         }
         let is_big_endian = layout.byte_order == ByteOrder::Big && number.size() > 1;
-        (!axes.is_empty()).then_some(FlatArray { axes, number, is_big_endian, size_bytes })
+        let name = |index: usize| metadata.dimension_names.as_ref()?.get(index)?.as_deref();
+        let fastest = axes.first().and_then(|axis| name(axis.index));
+        let has_channels =
+            axes.len() > 1 && fastest.is_some_and(|name| AxisKind::of_name(name) == AxisKind::Channel);
+        (!axes.is_empty()).then_some(FlatArray { axes, number, is_big_endian, size_bytes, has_channels })
     }
 
     /// The array of a subject whose format has expressed it.
@@ -124,6 +146,18 @@ impl FlatArray {
     /// The product of all lengths from an axis on.
     pub fn count_from(&self, place: usize) -> u64 {
         self.lengths().skip(place).fold(1, u64::saturating_mul)
+    }
+
+    /// The array as images of its fastest axes.
+    pub fn planes(&self) -> Planes {
+        let columns = usize::from(self.has_channels);
+        Planes {
+            samples: if self.has_channels { self.length(0) } else { 1 },
+            width: self.length(columns),
+            height: self.length(columns + 1),
+            count: self.count_from(columns + 2),
+            columns,
+        }
     }
 
     /// A number of the header in the array's own byte order.
@@ -212,23 +246,32 @@ pub mod tests {
 
     /// A store with these documents, by path. `""` is the root group if it is not among them.
     pub fn store(documents: &[(&str, Value)]) -> Arc<dyn Store> {
-        let memory = MemoryStore::new();
-        memory.put("zarr.json", json!({"zarr_format": 3, "node_type": "group"}).to_string()).unwrap();
-        for (path, document) in documents {
-            memory.put(&crate::store::join(path, "zarr.json"), document.to_string()).unwrap();
-        }
-        Arc::new(memory)
+        Arc::new(memory(documents))
     }
 
-    /// The header of a format for the array at a path: all but the array's bytes. `None` where the format is absent.
-    pub fn header(format: &Format, store: &Arc<dyn Store>, path: &str, layout: Layout) -> Option<Vec<u8>> {
+    /// As [`store`].
+    pub fn memory(documents: &[(&str, Value)]) -> MemoryStore {
+        let memory = MemoryStore::new();
+        memory
+            .put("zarr.json", json!({"zarr_format": 3, "node_type": "group"}).to_string().into_bytes())
+            .unwrap();
+        for (path, document) in documents {
+            memory.put(&crate::store::join(path, "zarr.json"), document.to_string().into_bytes()).unwrap();
+        }
+        memory
+    }
+
+    /// Calls `use_it` with the array at a path.
+    pub fn with_subject<T>(
+        store: &Arc<dyn Store>,
+        path: &str,
+        layout: Layout,
+        use_it: impl FnOnce(&Subject<'_>) -> T,
+    ) -> T {
         let tree = Tree::new(store.clone());
         let node = tree.node(path).unwrap().unwrap();
-        if !(format.expresses)(&node, layout) {
-            return None;
-        }
-        let arrays = OpenArrays::new(&Engine::new(1 << 20, 1), store, layout);
-        let subject = Subject {
+        let arrays = OpenArrays::new(&Engine::new(16 << 20, 1), store, layout);
+        use_it(&Subject {
             arrays: &arrays,
             audience: Arc::default(),
             path,
@@ -238,15 +281,23 @@ pub mod tests {
             open_array: Box::new(|path| Ok(arrays.of(&path.into()))),
             find_node: Box::new(|path| Ok(tree.node(path)?.map(Arc::new))),
             children: Box::new(|path| tree.children(path)),
-        };
-        let Content::Ready(file) = (format.open)(&subject).unwrap() else { panic!() };
-        let flat_size = file.arrays().count() as u64 * subject.metadata().unwrap().flat_size().unwrap();
-        let length = file.size_bytes() - flat_size;
-        let (mut buffer, never) = (ReplyBuffer::default(), Cancellation::never());
-        let reader = file.reader(Readahead::Off);
-        let read =
-            file.read(&reader, (0, length as u32), &mut buffer, Blocking::No, &never).unwrap().unwrap();
-        Some(read.to_vec())
+        })
+    }
+
+    /// The header of a format for the array at a path: all but the array's bytes. `None` where the format is absent.
+    pub fn header(format: &Format, store: &Arc<dyn Store>, path: &str, layout: Layout) -> Option<Vec<u8>> {
+        with_subject(store, path, layout, |subject| {
+            if !(format.expresses)(subject.node, layout) {
+                return None;
+            }
+            let Content::Ready(file) = (format.open)(subject).unwrap() else { panic!() };
+            let flat_size = file.arrays().count() as u64 * subject.metadata().unwrap().flat_size().unwrap();
+            let length = file.size_bytes() - flat_size;
+            let (mut buffer, never) = (ReplyBuffer::default(), Cancellation::never());
+            let reader = file.reader(Readahead::Off);
+            let read = file.read(&reader, (0, length as u32), &mut buffer, Blocking::No, &never);
+            Some(read.unwrap().unwrap().to_vec())
+        })
     }
 
     /// As [`header`], of an array alone in its store.

@@ -11,14 +11,25 @@
 //! space and time.
 
 pub mod data_names;
+mod envi;
 mod flat_array;
+mod geometry;
+mod grads;
 pub mod json;
 mod jsonl;
+mod mhd;
+mod mrc;
 mod nc;
+mod nifti;
 mod npy;
+mod nrrd;
+mod safetensors;
 #[cfg(test)]
 mod tagged;
+mod tiff;
 pub mod virtual_file;
+mod vrt;
+mod xdmf;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -37,12 +48,22 @@ pub const FOLDER: &str = "__formats__";
 
 /// Every format, in alphabetical order.
 pub const FORMATS: &[&Format] = &[
+    &envi::FORMAT,
+    &grads::FORMAT,
     JSON,
     &jsonl::FORMAT,
+    &mhd::FORMAT,
+    &mrc::FORMAT,
     &nc::FORMAT,
+    &nifti::FORMAT,
     &npy::FORMAT,
+    &nrrd::FORMAT,
+    &safetensors::FORMAT,
     #[cfg(test)]
     &tagged::FORMAT,
+    &tiff::FORMAT,
+    &vrt::FORMAT,
+    &xdmf::FORMAT,
 ];
 
 /// The format of sidecars, which every node has beside it.
@@ -184,6 +205,12 @@ impl Subject<'_> {
             Node::Array { metadata, .. } => Ok(metadata),
             Node::Group { .. } | Node::Broken { .. } => Err(Error::Stale { key: self.path.to_owned() }),
         }
+    }
+
+    /// The name of the array's own file.
+    pub fn name(&self) -> &str {
+        let file = self.array_file();
+        file.rsplit('/').next().unwrap_or(file)
     }
 
     /// The array's own file, as a path from the root of what is served.

@@ -13,6 +13,7 @@ mod support;
 mod bits_oracle;
 mod cast_oracle;
 mod codec_oracle;
+mod companions;
 mod conformance;
 mod corpus;
 mod filter_oracle;

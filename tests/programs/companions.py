@@ -3,6 +3,7 @@
 companions.py write FOLDER                         writes arrays of many shapes and types
 companions.py check STORE MOUNT ORDER [FORMAT...]  opens each companion of each array of a mounted store
 companions.py digests EXPECTED MOUNT               compares the npy of each array with the digests of expected.json
+companions.py large MOUNT                          opens an array of 100 GiB that is all fill value
 
 Prints one JSON object: by format, how many arrays are equal, the reasons for those that are absent, and what is wrong.
 """
@@ -72,8 +73,8 @@ def write(folder):
     for dtype in NUMBERS + ["bool"]:
         for shape in [(5, 7), (3, 5, 7), (2, 3, 5, 7)]:
             put(types, f"{dtype}_{len(shape)}", values(shape, dtype, len(shape)), dimension_names="tzyx"[-len(shape):])
-    for name, shape in [("rgb", (11, 13, 3)), ("rgba", (11, 13, 4)), ("volume_c", (5, 7, 11, 2))]:
-        names = [*"zyx"[4 - len(shape):], "c"]
+    for name, shape in [("rgb", (11, 13, 3)), ("rgba", (11, 13, 4)), ("c", (5, 7, 11, 2))]:
+        names = [*"zyx"[4 - len(shape):], name]
         put(types, name, values(shape, "u1", 3), dimension_names=names)
     for dtype in NUMBERS:
         put(old, f"big_{dtype}", values((3, 4), f">{dtype}", 1))
@@ -97,8 +98,23 @@ def write(folder):
     np.save(folder / "nested.npy", nested)
     # Names that programs read in their own way.
     names = root.create_group("names")
-    for name in ["100%", "a.b", "with blank", "LIST", "Größe", "a=25", "%03d", "x.nhdr", "x", "a&b", "a'b", "(a)", "-dash", "a;b"]:
+    for name in ["100%", "a.b", "with blank", "LIST", "Größe", "a+25", "a=25", "%03d", "x.nhdr", "x", "a&b", "a'b", "(a)", "-dash", "a;b"]:
         put(names, name, values((3, 4, 5), "u2", 5))
+    # Attributes and dimension names that break headers which take them as they are.
+    hostile = root.create_group("hostile")
+    texts = ["", "\n", "\0", "\"", "'", "%s%n%d", "a/b/../c", "}{", "</SRS><x>", "x" * 100_000, "data file: /etc/passwd", "\u2028", "\\"]
+    attributes = {text: text for text in texts} | {f"attribute {i}": i for i in range(10_000)}
+    deep = 1
+    for _ in range(20):
+        deep = {"deep": [deep]}
+    known = ["scale", "translation", "units", "GeoTransform", "_FillValue", "grid_mapping", "crs_wkt", "spatial_ref", "proj:code", "ome"]
+    for index, value in enumerate([*texts, deep, [], ["\n"] * 3, {"\0": None}, -1e300]):
+        attributes |= {name: value for name in known}
+        dimensions = [texts[(index + place) % len(texts)] for place in range(3)]
+        # Longer names are no names in a Zarr document.
+        dimensions = [name[:300] for name in dimensions]
+        dimensions = [name if name not in dimensions[:place] else None for place, name in enumerate(dimensions)]
+        put(hostile, f"h{index}", values((2, 3, 4), "f4", index), attributes=attributes, dimension_names=dimensions)
 
 
 # One function for each library: the array in the order of the file's own axes, or None where the library cannot read the type.
@@ -127,7 +143,12 @@ def sitk(path):
 
 # SimpleITK images have 2 to 5 dimensions.
 def nrrd_sitk(path, expected):
-    return sitk(path) if 2 <= expected.ndim <= 5 else None
+    if not 2 <= expected.ndim <= 5:
+        return None
+    # ITK takes a vector axis as the components of its elements, wherever it is.
+    (kinds,) = [line.split()[1:] for line in path.read_text().splitlines() if line.startswith("kinds:")]
+    found = sitk(path)
+    return np.moveaxis(found, -1, kinds[::-1].index("vector")) if "vector" in kinds else found
 
 
 def mhd_sitk(path, expected):
@@ -151,8 +172,9 @@ def tiff_tifffile(path, _):
 
 
 def tiff_sitk(path, expected):
-    # Pages of other types than these are not for ITK.
-    return sitk(path) if expected.dtype.newbyteorder("=").str[1:] in ("u1", "u2", "i2", "f4") else None
+    # Pages of other types than these are not for ITK, nor pages of samples that are no colours.
+    is_known = expected.dtype.newbyteorder("=").str[1:] in ("u1", "u2", "i2", "f4")
+    return sitk(path) if is_known and path.stem != "c" else None
 
 
 def mrc_mrcfile(path, _):
@@ -200,9 +222,9 @@ def same(found, expected, is_exact):
 
 
 def data_name(name):
-    plain = lambda c: c.isalnum() or c in "_-+"
+    plain = lambda c: c.isascii() and c.isalnum() or c in "_-"
     is_word = name[:4].upper() == "LIST" or name[:5].upper() == "LOCAL" or name[:8].upper() == "SKIPLIST"
-    escape = lambda c: "".join(f"={byte:02X}" for byte in c.encode())
+    escape = lambda c: "".join(f"+{byte:02X}" for byte in c.encode())
     return "".join(c if plain(c) and not (is_word and i == 0) else escape(c) for i, c in enumerate(name))
 
 
@@ -273,10 +295,32 @@ def digests(expected, mount):
     return report
 
 
+def large(mount):
+    import tifffile
+
+    for name, shape in [("five", (5, 2**15, 2**15)), ("hundred", (100, 2**15, 2**15))]:
+        array = np.load(mount / f"__formats__/npy/{name}.npy", mmap_mode="r")
+        assert array.shape == shape and array.dtype == np.uint8
+        assert (array[-1, -1, -1], array[0, 0, 0], array[shape[0] // 2, 77, 1234]) == (9, 9, 9)
+        with tifffile.TiffFile(mount / f"__formats__/tiff/{name}.tif") as file:
+            assert file.is_bigtiff and len(file.pages) == shape[0] and file.series[0].shape == shape
+            last = file.pages[-1]
+            assert last.dataoffsets[0] + last.databytecounts[0] == file.filehandle.size
+            file.filehandle.seek(last.dataoffsets[0] + 2**30 - 3)
+            assert file.filehandle.read(9) == b"\x09" * 3
+        import nibabel
+
+        image = nibabel.load(mount / f"__formats__/nifti/{name}.nii")
+        assert image.shape == shape[::-1] and image.dataobj[-1, -1, -1] == 9 and image.header["sizeof_hdr"] == 540
+    return {"equal": 6}
+
+
 if __name__ == "__main__":
     command, first, *rest = sys.argv[1:]
     if command == "write":
         write(Path(first))
+    elif command == "large":
+        print(json.dumps(large(Path(first))))
     elif command == "check":
         print(json.dumps(check(Path(first), Path(rest[0]), rest[1], rest[2:])))
     else:

@@ -26,6 +26,7 @@ pub fn axes(source: &Source<'_>, named: &[Axis]) -> Option<Vec<Axis>> {
         let Some((path, metadata)) = coordinate(source, name, index) else { continue };
         axis.kind = kind(&metadata, name);
         axis.unit = metadata.attributes.get("units").and_then(unit);
+        axis.calendar = text(&metadata.attributes, "calendar").map(str::to_owned);
         axis.regular = values(source, &path, &metadata).and_then(|(values, number)| regular(&values, number));
         is_any |= axis.regular.is_some();
     }
@@ -60,8 +61,12 @@ fn kind(metadata: &ArrayMetadata, name: &str) -> AxisKind {
         None => None,
     };
     let by_unit = match text(attributes, "units") {
-        Some("degrees_east" | "degree_east" | "degrees_E" | "degree_E" | "degreesE" | "degreeE") => Some(AxisKind::X),
-        Some("degrees_north" | "degree_north" | "degrees_N" | "degree_N" | "degreesN" | "degreeN") => Some(AxisKind::Y),
+        Some("degrees_east" | "degree_east" | "degrees_E" | "degree_E" | "degreesE" | "degreeE") => {
+            Some(AxisKind::X)
+        }
+        Some("degrees_north" | "degree_north" | "degrees_N" | "degree_N" | "degreesN" | "degreeN") => {
+            Some(AxisKind::Y)
+        }
         Some(unit) if unit.contains(" since ") => Some(AxisKind::Time),
         _ => None,
     };
@@ -98,7 +103,8 @@ fn values(source: &Source<'_>, path: &str, metadata: &Arc<ArrayMetadata>) -> Opt
             Number::C64 | Number::C128 => return None,
         })
     };
-    let values = bytes.chunks_exact(usize::try_from(number.size()).ok()?).map(value).collect::<Option<_>>()?;
+    let values =
+        bytes.chunks_exact(usize::try_from(number.size()).ok()?).map(value).collect::<Option<_>>()?;
     Some((values, number))
 }
 

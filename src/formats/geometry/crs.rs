@@ -44,8 +44,21 @@ impl Crs {
 
     fn of_wkt(text: &str) -> Option<Self> {
         let text = text.trim();
-        let words = ["GEOGCS", "PROJCS", "LOCAL_CS", "COMPD_CS", "GEOGCRS", "GEODCRS", "PROJCRS", "COMPOUNDCRS", "BOUNDCRS", "ENGCRS"];
-        let is_wkt = words.iter().any(|word| text.strip_prefix(word).is_some_and(|rest| rest.trim_start().starts_with('[')));
+        let words = [
+            "GEOGCS",
+            "PROJCS",
+            "LOCAL_CS",
+            "COMPD_CS",
+            "GEOGCRS",
+            "GEODCRS",
+            "PROJCRS",
+            "COMPOUNDCRS",
+            "BOUNDCRS",
+            "ENGCRS",
+        ];
+        let is_wkt = words
+            .iter()
+            .any(|word| text.strip_prefix(word).is_some_and(|rest| rest.trim_start().starts_with('[')));
         // Line breaks mean nothing there; other control characters are not text.
         let line = text.replace(['\r', '\n', '\t'], " ");
         let is_plain = text.len() <= MAX_WKT_BYTES && !line.chars().any(char::is_control);
@@ -59,13 +72,13 @@ impl Crs {
 }
 
 /// The array that describes the grid of another: named by its attribute `grid_mapping`, and in the same group.
-pub fn grid_mapping(source: &Source<'_>) -> Option<Arc<Node>> {
+pub(super) fn grid_mapping(source: &Source<'_>) -> Option<Arc<Node>> {
     let (_, node) = source.sibling(text(&source.metadata.attributes, "grid_mapping")?)?;
     matches!(&*node, Node::Array { .. }).then_some(node)
 }
 
 /// The system of an array with these axes.
-pub fn of(source: &Source<'_>, axes: &[Axis]) -> Option<Crs> {
+pub(super) fn of(source: &Source<'_>, axes: &[Axis]) -> Option<Crs> {
     let attributes = &source.metadata.attributes;
     if attributes.contains_key("grid_mapping") {
         return match &*grid_mapping(source)? {

@@ -47,7 +47,12 @@ fn attributes_of(node: &Node) -> Option<&Map<String, Value>> {
 
 fn of_gdal(attributes: &Map<String, Value>) -> Option<Transform> {
     let value = attributes.get("GeoTransform")?;
-    let of_text = |text: &str| text.split([' ', ',']).filter(|word| !word.is_empty()).map(|word| word.parse().ok()).collect();
+    let of_text = |text: &str| {
+        text.split([' ', ','])
+            .filter(|word| !word.is_empty())
+            .map(|word| word.parse::<f64>().ok())
+            .collect::<Option<Vec<f64>>>()
+    };
     let six: Vec<f64> = match value.as_str() {
         Some(text) if text.len() < 1024 => of_text(text)?,
         _ => numbers(value, 6)?,

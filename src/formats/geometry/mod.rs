@@ -21,7 +21,7 @@ mod multiscales;
 use serde_json::{Map, Value};
 
 use super::Subject;
-use super::flat_array::plain_text;
+use super::flat_array::{FlatArray, plain_text};
 use crate::hierarchy::Node;
 use crate::metadata::ArrayMetadata;
 use crate::store::join;
@@ -91,6 +91,8 @@ pub struct Axis {
     pub regular: Option<Regular>,
     /// The unit of that, if it is a plain text.
     pub unit: Option<String>,
+    /// CF's calendar of an axis of time.
+    pub calendar: Option<String>,
 }
 
 /// What is known of an array's place in space and time.
@@ -147,9 +149,22 @@ impl Geometry {
         geometry
     }
 
+    /// GDAL's six numbers for images of an array: the corner and the size of a pixel. `None` unless the columns go along X and
+    /// the rows along Y, both of known steps.
+    pub fn geotransform(&self, array: &FlatArray) -> Option<[f64; 6]> {
+        let columns = array.planes().columns;
+        let along = |place: usize, kind: AxisKind| {
+            let axis = self.axis(array.axes.get(place)?.index);
+            axis.regular.filter(|_| axis.kind == kind)
+        };
+        let (x, y) = (along(columns, AxisKind::X)?, along(columns + 1, AxisKind::Y)?);
+        Some([x.first - x.step / 2.0, x.step, 0.0, y.first - y.step / 2.0, 0.0, y.step])
+    }
+
     /// The axis at this place among the array's own.
     pub fn axis(&self, index: usize) -> &Axis {
-        const UNKNOWN: &Axis = &Axis { name: None, kind: AxisKind::Other, regular: None, unit: None };
+        const UNKNOWN: &Axis =
+            &Axis { name: None, kind: AxisKind::Other, regular: None, unit: None, calendar: None };
         self.axes.get(index).unwrap_or(UNKNOWN)
     }
 }
@@ -205,9 +220,9 @@ fn no_data(metadata: &ArrayMetadata) -> Option<f64> {
     let attributes = &metadata.attributes;
     let value = ["_FillValue", "missing_value", "nodata"].iter().find_map(|name| attributes.get(*name))?;
     match value {
-        Value::Number(number) => number.as_f64(),
+        Value::Number(number) => exact(number),
         Value::Array(values) => match values.as_slice() {
-            [Value::Number(number)] => number.as_f64(),
+            [Value::Number(number)] => exact(number),
             _ => None,
         },
         Value::String(text) if text == "NaN" => Some(f64::NAN),
@@ -216,10 +231,19 @@ fn no_data(metadata: &ArrayMetadata) -> Option<f64> {
     }
 }
 
+/// A number, unless it is an integer that a float does not have.
+fn exact(number: &serde_json::Number) -> Option<f64> {
+    const LARGEST: f64 = (1u64 << f64::MANTISSA_DIGITS) as f64;
+    let is_integer = number.is_i64() || number.is_u64();
+    number.as_f64().filter(|value| value.is_finite() && (!is_integer || value.abs() < LARGEST))
+}
+
 /// The form that xarray gives to fill values of floats in Zarr v3: eight little-endian bytes in base64.
 fn encoded_number(text: &str) -> Option<f64> {
     use base64::Engine as _;
-    let bytes = base64::engine::general_purpose::STANDARD.decode(text.get(..12).filter(|_| text.len() == 12)?).ok()?;
+    let bytes = base64::engine::general_purpose::STANDARD
+        .decode(text.get(..12).filter(|_| text.len() == 12)?)
+        .ok()?;
     Some(f64::from_le_bytes(bytes.try_into().ok()?))
 }
 
@@ -230,7 +254,8 @@ pub fn metres(unit: &str) -> Option<f64> {
         "km" | "kilometre" | "kilometer" | "kilometres" | "kilometers" => 1e3,
         "cm" | "centimetre" | "centimeter" | "centimeters" => 1e-2,
         "mm" | "millimetre" | "millimeter" | "millimetres" | "millimeters" => 1e-3,
-        "um" | "µm" | "μm" | "micrometre" | "micrometer" | "micrometres" | "micrometers" | "micron" | "microns" => 1e-6,
+        "um" | "µm" | "μm" | "micrometre" | "micrometer" | "micrometres" | "micrometers" | "micron"
+        | "microns" => 1e-6,
         "nm" | "nanometre" | "nanometer" | "nanometres" | "nanometers" => 1e-9,
         "angstrom" | "angstroms" | "Å" => 1e-10,
         "pm" | "picometre" | "picometer" => 1e-12,

@@ -68,6 +68,7 @@ fn of_dataset(multiscale: &Value, dataset: &Value, rank: usize) -> Option<Vec<Ax
             kind,
             regular: is_measured.then_some(regular),
             unit: described.get("unit").and_then(unit).filter(|_| is_measured),
+            calendar: None,
         });
     }
     Some(axes)

@@ -126,11 +126,11 @@ pub fn text(sidecar: &Map<String, Value>) -> String {
         text.push_str(separator);
         text.push_str(&format!("{}: ", Value::String(name.clone())));
         match value {
-            Value::Object(members) if name == "snippets" => {
+            Value::Object(members) if name == "snippets" || name == "companions" => {
                 text.push('{');
-                for (index, (language, snippet)) in members.iter().enumerate() {
+                for (index, (name, value)) in members.iter().enumerate() {
                     let separator = if index == 0 { "\n  " } else { ",\n  " };
-                    text.push_str(&format!("{separator}{}: {snippet}", Value::String(language.clone())));
+                    text.push_str(&format!("{separator}{}: {value}", Value::String(name.clone())));
                 }
                 text.push('}');
             }
