@@ -144,7 +144,7 @@ fn names_and_modes() {
     set_mode("g/secret/zarr.json", 0o600);
     set_mode("closed", 0o744);
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let Some(mount) = Mount::new(&store, &["--allow-other", "off"], "netCDF, names") else { return };
+    let Some(mount) = Mount::new(&store, &[], "netCDF, names") else { return };
     let nc = mount.path("__formats__/nc");
     assert_eq!(names_in(&nc), ["a.nc", "closed", "closed.nc", "g", "g.nc", "store.nc"]);
     assert_eq!(names_in(&nc.join("g")), ["b.nc", "secret.nc"]);

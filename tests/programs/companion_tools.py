@@ -59,6 +59,13 @@ def gdal(format, path, file=None):
     same(np.ascontiguousarray(found), path)
 
 
+def gdal_netcdf(path):
+    # GDAL shows the north first.
+    out = scratch / "gdal.img"
+    run("gdal_translate", "-q", "-of", "ENVI", f"NETCDF:{companion('nc', path)}:{path.rpartition('/')[2]}", out)
+    same(np.fromfile(out, dtype=little(path)).reshape(expected(path).shape)[:, ::-1], path)
+
+
 def gdal_pages():
     wanted = expected(FIELD)
     for page in (0, 5, 11):
@@ -307,7 +314,7 @@ ROWS = [
     ("h5stat and h5repack", "nc", PACKED, lambda: h5repack(PACKED)),
     ("ncdump", "nc", FIELD, lambda: ncdump(FIELD)),
     ("cdo", "nc", FIELD, lambda: cdo_netcdf(FIELD)),
-    ("gdal_translate", "nc", FIELD, lambda: gdal("nc", FIELD, f"NETCDF:{companion('nc', FIELD)}:temperature")),
+    ("gdal_translate", "nc", FIELD, lambda: gdal_netcdf(FIELD)),
     ("Rscript ncdf4", "nc", FIELD, lambda: r_ncdf4(FIELD)),
     ("octave-cli netcdf", "nc", MATRIX, lambda: octave_netcdf(MATRIX)),
     ("safetensors", "safetensors", CELLS, torch_like),

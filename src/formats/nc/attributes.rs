@@ -267,10 +267,10 @@ fn implied(metadata: &ArrayMetadata) -> Vec<(&'static str, Value)> {
 }
 
 /// Whether the fill value of the document marks missing data. That is xarray's convention, and NCZarr's, in v2; to others
-/// it is the value of new elements and nothing else.
+/// it is the value of new elements and nothing else. So is zero, the default of most writers.
 fn means_missing(metadata: &ArrayMetadata) -> bool {
     metadata.zarr_format == ZarrFormat::V2
-        && !metadata.fill_value.is_undefined
+        && metadata.fill_value.bytes.iter().any(|&byte| byte != 0)
         && metadata.attributes.contains_key(DIMENSIONS_ATTRIBUTE)
 }
 
@@ -372,7 +372,7 @@ fn integers(items: &[&Value]) -> Option<Numbers> {
 /// Whether this is an integer that float64 may not hold.
 fn is_long_integer(number: &serde_json::Number) -> bool {
     let is_integer = number.as_str().bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
-    is_integer && !number.as_i64().is_some_and(|integer| integer.unsigned_abs() <= 1 << f64::MANTISSA_DIGITS)
+    is_integer && number.as_i64().is_none_or(|integer| integer.unsigned_abs() > 1 << f64::MANTISSA_DIGITS)
 }
 
 /// Floats. In a list that has a number, NaN and infinities may be strings, as JSON has no others.

@@ -204,8 +204,12 @@ mod tests {
         Source { path: name.to_owned(), name: name.to_owned(), metadata }
     }
 
-    /// The dimensions of each source by name, and all dimensions with their length and whether they have a variable.
-    fn resolved(sources: &[Source]) -> (Vec<Vec<String>>, Vec<(String, u64, bool)>) {
+    /// The dimensions of each source by name.
+    type OfSources = Vec<Vec<String>>;
+    /// All dimensions by name, with their length and whether they have a variable.
+    type All = Vec<(String, u64, bool)>;
+
+    fn resolved(sources: &[Source]) -> (OfSources, All) {
         let names: Vec<String> = sources.iter().map(|source| source.name.clone()).collect();
         let mut dimensions = Dimensions::new(sources, &names);
         let mut of_sources = Vec::new();

@@ -102,15 +102,19 @@ fn what_follows_from_the_type() {
     assert_eq!(names(&found), ["units", "calendar"]);
     assert_eq!(bytes(&found[0]), b"nanoseconds since 1970-01-01");
     assert_eq!(names(&of_array(time, json!({"units": "own"}), ByteOrder::Little)), ["units"]);
-    let v2 = |attributes: &str| {
-        let zarray =
-            br#"{"zarr_format":2,"shape":[2],"chunks":[2],"dtype":"<i2","order":"C","compressor":null,
-            "filters":null,"fill_value":0}"#;
-        let metadata = parse_v2_array("a/.zarray", zarray, Some(attributes.as_bytes())).unwrap();
-        AttributeWriter::default().of_array(&metadata, ByteOrder::Little)
+    let v2 = |fill: &str, attributes: &str| {
+        let zarray = format!(
+            r#"{{"zarr_format":2,"shape":[2],"chunks":[2],"dtype":"<i2","order":"C","compressor":null,
+                "filters":null,"fill_value":{fill}}}"#
+        );
+        let metadata = parse_v2_array("a/.zarray", zarray.as_bytes(), Some(attributes.as_bytes())).unwrap();
+        names(&AttributeWriter::default().of_array(&metadata, ByteOrder::Little))
     };
-    assert_eq!(names(&v2(r#"{"_ARRAY_DIMENSIONS": ["x"]}"#)), ["_FillValue"]);
-    assert_eq!(v2("{}"), [], "a fill value that marks nothing");
+    let dimensions = r#"{"_ARRAY_DIMENSIONS": ["x"]}"#;
+    assert_eq!(v2("-1", dimensions), ["_FillValue"]);
+    for (fill, attributes) in [("-1", "{}"), ("0", dimensions), ("null", dimensions)] {
+        assert!(v2(fill, attributes).is_empty(), "a fill value that marks nothing");
+    }
 }
 
 #[test]
