@@ -17,7 +17,7 @@
 //! | [`codec`] | one codec: one file in the folder of its kind, and one line in `codec/registry.rs`; `codec/kernels/` below them, `codec/pipeline.rs` chains them |
 //! | [`array`](mod@array) | the flat file of one array: from ranges of bytes to chunks and back |
 //! | [`hierarchy`] | the groups and arrays of a store, found lazily |
-//! | [`formats`] | companion files: a node in a form that some programs know better, one file per format; `formats/json/` is the sidecar |
+//! | [`formats`] | companion files: a node in a form that some programs know better, one file per format; `formats/json/` is the sidecar, `formats/geometry/` finds where elements lie |
 //! | `mount` | the hierarchy as files: semantics without FUSE types (`fs/`), a thin adapter to FUSE (`fuse/`), the life of the process (`daemon/`) |
 //! | `main.rs`, `cli/` | the command line, nothing else |
 //!

@@ -33,6 +33,7 @@ use sharding_indexed::ShardingIndexed;
 
 pub use array_to_bytes::sharding::{self as sharding_indexed, index as shard_index};
 pub use array_to_bytes::vlen;
+pub use bytes_to_bytes::checksum::jenkins_lookup3::lookup3;
 pub use encoded_bytes::EncodedBytes;
 pub use kernels::byte_swap;
 pub use partial::{ResumableDecoder, StoredBytes};

@@ -18,7 +18,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::virtual_file::VirtualFile;
 use super::{Companion, Content, Format, Made, Role, Subject};
-use crate::array::{Engine, Reservation, VariableArray};
+use crate::array::{Engine, Layout, Reservation, VariableArray};
 use crate::error::{Error, Result};
 use crate::hierarchy::Node;
 use crate::metadata::{DataType, VariableLength};
@@ -39,7 +39,7 @@ const SHORTEST_LINE_BYTES: u64 = 3;
 /// The step in which memory is reserved from the cache's limit.
 const HOLD_STEP_BYTES: u64 = 1 << 20;
 
-fn expresses(node: &Node) -> bool {
+fn expresses(node: &Node, _: Layout) -> bool {
     use VariableLength::{Bytes, Utf8};
     let Node::Array { metadata, .. } = node else { return false };
     matches!(metadata.data_type, DataType::VariableLength(Utf8 | Bytes))
@@ -145,7 +145,7 @@ fn needs_escape(character: char) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use crate::array::{Blocking, Layout, Readahead, ReplyBuffer};
+    use crate::array::{Blocking, Readahead, ReplyBuffer};
     use crate::cancellation::Cancellation;
     use crate::codec::vlen::Vlen;
     use crate::formats::Place;
@@ -181,7 +181,7 @@ mod tests {
         memory.put("a/.zarray", document.to_string().as_bytes()).unwrap();
         let store: Arc<dyn Store> = Arc::new(memory);
         let node = Tree::new(store.clone()).node("a").unwrap().unwrap();
-        assert!(expresses(&node));
+        assert!(expresses(&node, Layout::default()));
         let subject = Subject {
             arrays: &OpenArrays::new(&Engine::new(limit_bytes, 1), &store, Layout::default()),
             audience: Arc::default(),
@@ -190,6 +190,8 @@ mod tests {
             node: &node,
             place: Place::Mirror,
             open_array: Box::new(|_| Err(Error::unsupported("a/.zarray", "flat bytes"))),
+            find_node: Box::new(|_| Ok(None)),
+            children: Box::new(|_| Ok(Vec::new())),
         };
         let Content::Elements(companion) = open(&subject)? else { panic!() };
         let made = companion.make()?;

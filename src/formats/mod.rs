@@ -4,20 +4,41 @@
 //! [`FORMATS`]. Its content is a [`VirtualFile`]: bytes that the format makes, and ranges of arrays that are read as their
 //! own files are (`virtual_file.rs`).
 //! It is served as `__formats__/NAME/PATH.SUFFIX`, for those nodes that it can express; other nodes have no such
-//! file: an approximate one would be wrong.
+//! file: an approximate one would be wrong. The folder of a format of detached headers shows the arrays' own files too
+//! (`data_names.rs`).
+//!
+//! `flat_array.rs` describes the bytes of an array as the formats of numbers see them, `geometry/` where its elements lie in
+//! space and time.
 
+pub mod data_names;
+mod envi;
+mod flat_array;
+mod geometry;
+mod grads;
 pub mod json;
 mod jsonl;
+mod mhd;
+mod mrc;
+mod nc;
+mod nifti;
+mod npy;
+mod nrrd;
+mod safetensors;
 #[cfg(test)]
 mod tagged;
+mod tiff;
 pub mod virtual_file;
+mod vrt;
+mod xdmf;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use crate::array::Layout;
 use crate::error::{Error, Result};
-use crate::hierarchy::{Node, OpenArrays, SharedArray};
+use crate::hierarchy::{Child, Node, OpenArrays, SharedArray};
 use crate::metadata::ArrayMetadata;
 use crate::store::{Audience, Info, join};
 use virtual_file::VirtualFile;
@@ -27,10 +48,22 @@ pub const FOLDER: &str = "__formats__";
 
 /// Every format, in alphabetical order.
 pub const FORMATS: &[&Format] = &[
+    &envi::FORMAT,
+    &grads::FORMAT,
     JSON,
     &jsonl::FORMAT,
+    &mhd::FORMAT,
+    &mrc::FORMAT,
+    &nc::FORMAT,
+    &nifti::FORMAT,
+    &npy::FORMAT,
+    &nrrd::FORMAT,
+    &safetensors::FORMAT,
     #[cfg(test)]
     &tagged::FORMAT,
+    &tiff::FORMAT,
+    &vrt::FORMAT,
+    &xdmf::FORMAT,
 ];
 
 /// The format of sidecars, which every node has beside it.
@@ -42,12 +75,13 @@ pub struct Format {
     pub name: &'static str,
     /// The suffix after the array's name.
     pub suffix: &'static str,
-    /// The name of a group's file, in the group's folder; `None` if it expresses no groups.
+    /// The name of a group's file, in the group's folder; `None` if the file is beside the folder, as `GROUP.SUFFIX`, or the
+    /// format expresses no groups.
     pub group_file: Option<&'static str>,
     /// What it is for.
     pub role: Role,
-    /// Whether it can express such a node.
-    pub expresses: fn(&Node) -> bool,
+    /// Whether it can express such a node, if arrays are served in this layout.
+    pub expresses: fn(&Node, Layout) -> bool,
     /// Owner, mode and time of a file, where they are not those of the node's own file. May call stat on the store.
     pub info: Option<fn(&Subject<'_>) -> Result<Info>>,
     /// The file of a node, where that can be made. Reads no chunks.
@@ -63,6 +97,8 @@ pub enum Role {
     Text,
     /// Some programs know it better than flat bytes.
     Data,
+    /// As `Data`, in a file that has no array bytes: it names the array's own file, which its folder shows as well.
+    Detached,
 }
 
 /// Where a companion file is.
@@ -73,6 +109,12 @@ pub enum Place {
     /// Below `__formats__/NAME/`, where no real node can displace it.
     Mirror,
 }
+
+/// Finds the node at a path, if all users that may read the subject's node may read that node's documents.
+pub type FindNode<'a> = Box<dyn Fn(&str) -> Result<Option<Arc<Node>>> + 'a>;
+
+/// Lists a group.
+pub type ListChildren<'a> = Box<dyn Fn(&str) -> Result<Vec<Child>> + 'a>;
 
 /// Opens the array at a path.
 pub type OpenSharedArray<'a> = Box<dyn Fn(&str) -> Result<Arc<SharedArray>> + 'a>;
@@ -85,7 +127,7 @@ pub struct Subject<'a> {
     pub audience: Arc<Audience>,
     /// The node's path (`""` is the root).
     pub path: &'a str,
-    /// The name of the root's file, if the root is an array.
+    /// The name of the root's file.
     pub root_name: &'a str,
     /// The node.
     pub node: &'a Node,
@@ -93,12 +135,18 @@ pub struct Subject<'a> {
     pub place: Place,
     /// The open array at a path, which its own file shares.
     pub open_array: OpenSharedArray<'a>,
+    /// Other nodes, which may say more about this one.
+    pub find_node: FindNode<'a>,
+    /// What is in a group.
+    pub children: ListChildren<'a>,
 }
 
 /// A companion file, before it is read.
 pub enum Content {
     /// It follows from the node's documents, but for the ranges of arrays in it.
     Ready(VirtualFile),
+    /// As `Ready`, but the documents of other nodes count too.
+    OfNodes(VirtualFile),
     /// It is made from elements.
     Elements(Box<dyn Companion>),
 }
@@ -126,13 +174,27 @@ pub fn find(name: &str) -> Option<&'static Format> {
 
 /// The format in which an array that has no flat file can be read.
 pub fn text_form(node: &Node) -> Option<&'static Format> {
-    FORMATS.iter().copied().find(|format| format.role == Role::Text && (format.expresses)(node))
+    let is_text = |format: &&Format| format.role == Role::Text && (format.expresses)(node, Layout::default());
+    FORMATS.iter().copied().find(is_text)
+}
+
+/// The formats that a program may open instead of the array's flat file.
+pub fn of_data(node: &Node, layout: Layout) -> impl Iterator<Item = &'static Format> {
+    let is_data = |format: &Format| matches!(format.role, Role::Data | Role::Detached);
+    FORMATS.iter().copied().filter(move |format| is_data(format) && (format.expresses)(node, layout))
 }
 
 impl Format {
     /// The file of an array with this own file, both as paths from the root of what is served.
     pub fn file(&self, array_file: &str) -> String {
-        join(FOLDER, &format!("{}/{array_file}{}", self.name, self.suffix))
+        let (folder, name) = array_file.rsplit_once('/').unwrap_or(("", array_file));
+        let file = join(folder, &format!("{}{}", self.stem(name), self.suffix));
+        join(FOLDER, &format!("{}/{file}", self.name))
+    }
+
+    /// The name of an array's file, without the suffix.
+    pub fn stem<'a>(&self, name: &'a str) -> Cow<'a, str> {
+        if self.role == Role::Detached { data_names::data_name(name) } else { Cow::Borrowed(name) }
     }
 }
 
@@ -143,6 +205,12 @@ impl Subject<'_> {
             Node::Array { metadata, .. } => Ok(metadata),
             Node::Group { .. } | Node::Broken { .. } => Err(Error::Stale { key: self.path.to_owned() }),
         }
+    }
+
+    /// The name of the array's own file.
+    pub fn name(&self) -> &str {
+        let file = self.array_file();
+        file.rsplit('/').next().unwrap_or(file)
     }
 
     /// The array's own file, as a path from the root of what is served.

@@ -4,6 +4,7 @@
 
 use super::virtual_file::{Segment, VirtualFile};
 use super::{Content, Format, Role, Subject};
+use crate::array::Layout;
 use crate::error::Result;
 use crate::hierarchy::Node;
 
@@ -18,7 +19,7 @@ pub const FORMAT: Format = Format {
     open,
 };
 
-fn expresses(node: &Node) -> bool {
+fn expresses(node: &Node, _: Layout) -> bool {
     matches!(node, Node::Array { metadata, .. } if metadata.data_type.item_size().is_some())
 }
 

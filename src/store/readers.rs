@@ -74,6 +74,11 @@ impl Readers {
             && (!have(0) || self.others_may(bits, other))
     }
 
+    /// Whether every user that may read this may read `other`.
+    pub fn may_all_read(&self, other: &Readers) -> bool {
+        self.all_may(READ, READ, other)
+    }
+
     /// Without the users that cannot search a folder.
     #[must_use]
     pub fn within(mut self, folder: &Readers) -> Self {

@@ -117,6 +117,21 @@ fn mounted_outcome(file: &Path) -> Result<Vec<u8>, (When, i32)> {
     Ok(bytes)
 }
 
+/// Begins to read every companion file. Those of the faulty node may fail; the neighbour's npy may not.
+fn check_companions(mount: &Mount, fault: &Fault) -> Option<String> {
+    for format in fs::read_dir(mount.path("__formats__")).unwrap() {
+        let Ok(files) = fs::read_dir(format.unwrap().path().join(&fault.name)) else { continue };
+        for file in files {
+            let path = file.unwrap().path();
+            if path.is_file() {
+                let _ = mounted_outcome(&path);
+            }
+        }
+    }
+    let npy = fs::read(mount.path(&format!("__formats__/npy/{}/good.npy", fault.name))).unwrap_or_default();
+    (!npy.ends_with(&good_bytes())).then(|| "its neighbour has no npy".to_owned())
+}
+
 fn check_mounted(mount: &Mount, fault: &Fault) -> Option<String> {
     let folder = mount.path(&fault.name);
     let names: Vec<String> = fs::read_dir(&folder)
@@ -127,6 +142,9 @@ fn check_mounted(mount: &Mount, fault: &Fault) -> Option<String> {
         && !(names.iter().any(|n| n == "bad") && names.iter().any(|n| n == "bad.json"))
     {
         return Some(format!("is not listed: {names:?}"));
+    }
+    if let Some(what) = check_companions(mount, fault) {
+        return Some(what);
     }
     let outcome = mounted_outcome(&folder.join("bad"));
     if fs::read(folder.join("good")).ok() != Some(good_bytes()) {

@@ -104,7 +104,7 @@ fn names(mount: &Mount) {
         names.sort();
         names
     };
-    assert_eq!(listed("__formats__"), ["json", "jsonl"]);
+    assert!(listed("__formats__").iter().any(|format| format == "jsonl"));
     assert_eq!(listed("__formats__/jsonl"), ["root.zarr.jsonl", "v2.zarr", "v3.zarr"]);
     assert_eq!(listed("__formats__/jsonl/v3.zarr/group/in a group"), ["nested.jsonl"]);
     let v3 = listed("__formats__/jsonl/v3.zarr");

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::{LIFTED_ATTRIBUTES, SidecarLocation, head, snippets};
 use crate::array::{Array, ByteOrder, Layout, Order};
 use crate::error::{Error, Result};
-use crate::formats::{self, Subject};
+use crate::formats::{self, Format, Subject};
 use crate::metadata::{ArrayMetadata, ChunkGrid, CodecSpec, DataType, ZarrFormat};
 
 /// Whether an array can be read.
@@ -46,7 +46,17 @@ pub(super) fn members(
         (Err(_), Some(error)) => Availability::Unreadable { error, text_form: None },
         (Err(error), None) => Availability::Unreadable { error, text_form: text_file.as_deref() },
     };
-    describe(place, metadata, subject.arrays.layout(), availability)
+    let mut sidecar = describe(place, metadata, subject.arrays.layout(), availability);
+    if array.is_ok() {
+        sidecar.insert("companions".into(), companions(subject));
+    }
+    sidecar
+}
+
+/// The array's files in other formats, by format, as paths from the root of the mount.
+fn companions(subject: &Subject<'_>) -> Value {
+    let file = |format: &Format| (format.name.to_owned(), json!(format.file(subject.array_file())));
+    Value::Object(formats::of_data(subject.node, subject.arrays.layout()).map(file).collect())
 }
 
 /// The array that handles read, or one built for the sidecar only.

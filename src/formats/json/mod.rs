@@ -33,8 +33,8 @@ pub const FORMAT: Format = Format {
     suffix: ".json",
     group_file: Some("__group__.json"),
     role: Role::Sidecar,
-    expresses: |_| true,
-    info: Some(info),
+    expresses: |_, _| true,
+    info: Some(documents_info),
     open,
 };
 
@@ -126,11 +126,11 @@ pub fn text(sidecar: &Map<String, Value>) -> String {
         text.push_str(separator);
         text.push_str(&format!("{}: ", Value::String(name.clone())));
         match value {
-            Value::Object(members) if name == "snippets" => {
+            Value::Object(members) if name == "snippets" || name == "companions" => {
                 text.push('{');
-                for (index, (language, snippet)) in members.iter().enumerate() {
+                for (index, (name, value)) in members.iter().enumerate() {
                     let separator = if index == 0 { "\n  " } else { ",\n  " };
-                    text.push_str(&format!("{separator}{}: {snippet}", Value::String(language.clone())));
+                    text.push_str(&format!("{separator}{}: {value}", Value::String(name.clone())));
                 }
                 text.push('}');
             }
@@ -152,7 +152,7 @@ pub fn format_number(format: ZarrFormat) -> u8 {
 
 /// Owner, mode and time of a sidecar, from its documents. In v2 the attributes have a document of their
 /// own, and the sidecar shows both.
-fn info(subject: &Subject<'_>) -> Result<Info> {
+pub fn documents_info(subject: &Subject<'_>) -> Result<Info> {
     let store = subject.arrays.store();
     let mut info = *subject.node.info();
     if store.is_remote() {
@@ -187,7 +187,7 @@ fn info(subject: &Subject<'_>) -> Result<Info> {
 /// Attributes of a file that is made from two documents: owned like the first, no more readable than either.
 /// A user that owns only one of them, or is only in the group of one, counts as "others" for the other
 /// document.
-fn intersect_documents(first: &Info, second: &Info) -> Info {
+pub fn intersect_documents(first: &Info, second: &Info) -> Info {
     let common = |first: &Posix, second: &Posix| {
         let others = second.mode & 0o007;
         let of_owner = if first.uid == second.uid { second.mode & 0o700 } else { others << 6 };

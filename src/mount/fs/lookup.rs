@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::formats::{self, FOLDER, JSON, Place};
+use crate::formats::{self, FOLDER, JSON, Place, Role};
 use crate::hierarchy::Node;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::{Entity, Kind};
@@ -121,10 +121,14 @@ impl FileSystem {
                 _ => Err(GONE),
             },
             Kind::Companion(format, place) => {
-                let node = expressed(format, cached).ok_or(GONE)?;
+                let node = expressed(format, cached, self.arrays.layout()).ok_or(GONE)?;
                 let file = (format, place);
                 let (info, size) = self.companions.stat(&self.context(), entity, file, node, blocking)?;
-                Ok((info.unwrap_or_else(|| self.as_new_as_chunks(&entity.path, *node.info())), size))
+                let info = match (info, format.role) {
+                    (Some(info), Role::Sidecar) => info,
+                    (info, _) => self.as_new_as_chunks(&entity.path, info.unwrap_or(*node.info())),
+                };
+                Ok((info, size))
             }
             Kind::Internals | Kind::Formats => Ok((own_info(0o555, self.started), 0)),
             Kind::Stats | Kind::Config | Kind::DirtyReport | Kind::LastError => {

@@ -81,7 +81,11 @@ impl Permissions {
     /// The users that the kernel lets read a node.
     pub fn readers(&self, node: Option<&Node>) -> Readers {
         let nobody = own_info(0, SystemTime::UNIX_EPOCH);
-        let info = node.map_or(&nobody, Node::info);
+        self.readers_of(node.map_or(&nobody, Node::info))
+    }
+
+    /// The users that the kernel lets read a file.
+    pub fn readers_of(&self, info: &Info) -> Readers {
         let posix = info.posix.unwrap_or_else(Posix::of_object);
         Readers { mode: self.of_file(info).into(), ..Readers::of(&posix) }
     }

@@ -13,7 +13,9 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
+use crate::array::Layout;
 use crate::error::Error;
+use crate::formats::data_names;
 use crate::formats::virtual_file::VirtualFile;
 use crate::formats::{Companion, Content, Format, Made, Place, Role, Subject};
 use crate::hierarchy::{Child, Node};
@@ -54,6 +56,8 @@ struct CompanionState {
 /// A file that could be made.
 struct CompanionInfo {
     size_bytes: u64,
+    /// Whether it depends on the documents of other nodes.
+    is_of_nodes: bool,
     /// If it was made from elements.
     made: Option<MadeCompanion>,
 }
@@ -76,7 +80,7 @@ impl CompanionState {
 
     /// Whether the file is one of this node and was compared with the store a moment ago.
     fn is_fresh(&self, ctx: &Context<'_>, node: &Arc<Node>) -> bool {
-        let is_ready = self.outcome.as_ref().is_ok_and(|info| info.made.is_none());
+        let is_ready = self.outcome.as_ref().is_ok_and(|info| info.made.is_none() && !info.is_of_nodes);
         self.is_of(node) && (is_ready || self.checked_at.elapsed() < ctx.nodes.revalidate())
     }
 
@@ -86,8 +90,10 @@ impl CompanionState {
         made.companion.version().is_ok_and(|version| version == made.version).then_some(made)
     }
 
-    fn info_of(&self, node: &Arc<Node>) -> Option<Info> {
-        self.info.filter(|_| self.is_of(node))
+    /// Owner, mode and time for a file of this node, if they follow from the node or were read a moment ago.
+    fn info_of(&self, ctx: &Context<'_>, node: &Arc<Node>) -> Option<Info> {
+        let is_of_nodes = self.outcome.as_ref().is_ok_and(|info| info.is_of_nodes);
+        self.info.filter(|_| self.is_of(node) && (!is_of_nodes || self.is_fresh(ctx, node)))
     }
 
     fn shown_size(&self) -> u64 {
@@ -105,17 +111,37 @@ pub(in crate::mount::fs) fn file_in(
 ) -> FsResult<Option<Entity>> {
     let kind = Kind::Companion(format, place);
     let stem = name.strip_suffix(format.suffix).filter(|stem| !stem.is_empty());
-    if ctx.is_root_array(group, blocking)? {
-        let is_file = stem == Some(ctx.root_name) && expresses(format, &*ctx.nodes.get("", blocking)?);
-        return Ok(is_file.then(|| Entity::new(kind, "")));
-    }
-    if format.group_file == Some(name) {
+    if format.group_file == Some(name) && !ctx.is_root_array(group, blocking)? {
         return Ok(Some(Entity::new(kind, group)));
     }
     let Some(stem) = stem else { return Ok(None) };
-    let path = join(group, stem);
+    let escaped = if format.role == Role::Detached { data_names::array_name(stem) } else { None };
+    for name in escaped.as_deref().into_iter().chain([stem]) {
+        if let Some(path) = node_in(ctx, format, group, name, blocking)? {
+            return Ok(Some(Entity::new(kind, path)));
+        }
+    }
+    // The root group has its file in its own folder, for want of another.
+    let is_root = group.is_empty() && stem == ctx.root_name && format.group_file.is_none();
+    Ok((is_root && expresses(ctx, format, &*ctx.nodes.get("", blocking)?)).then(|| Entity::new(kind, "")))
+}
+
+/// The path of the node with a name in a group's folder, if it has a file beside it in this format.
+fn node_in(
+    ctx: &Context<'_>,
+    format: &Format,
+    group: &str,
+    name: &str,
+    blocking: Blocking,
+) -> FsResult<Option<String>> {
+    let is_root = ctx.is_root_array(group, blocking)?;
+    if is_root && name != ctx.root_name {
+        return Ok(None);
+    }
+    let path = if is_root { String::new() } else { join(group, name) };
     let cached = ctx.nodes.get(&path, blocking)?;
-    Ok((cached.is_array() && expresses(format, &cached)).then(|| Entity::new(kind, path)))
+    let is_beside = cached.is_array() || format.group_file.is_none();
+    Ok((is_beside && expresses(ctx, format, &cached)).then_some(path))
 }
 
 /// The companion files in the folder of a group with these children.
@@ -129,18 +155,34 @@ pub(in crate::mount::fs) fn files_in(
     if ctx.is_root_array(group, Blocking::Yes)? {
         let name = format!("{}{}", ctx.root_name, format.suffix);
         let file = file_in(ctx, (format, place), "", &name, Blocking::Yes)?;
-        return Ok(file.map(|file| (name, file)).into_iter().collect());
+        let name = format!("{}{}", format.stem(ctx.root_name), format.suffix);
+        let mut files: Vec<_> = file.map(|file| (name, file)).into_iter().collect();
+        if format.role == Role::Detached && !files.is_empty() {
+            files.push((format.stem(ctx.root_name).into_owned(), Entity::new(Kind::Array, "")));
+        }
+        return Ok(files);
     }
     let of_group = format.group_file.map(|name| (name.to_owned(), Entity::new(kind, group)));
     let mut files: Vec<_> = of_group.into_iter().collect();
-    for child in children.iter().filter(|child| !child.is_group) {
+    for child in children.iter().filter(|child| !child.is_group || format.group_file.is_none()) {
         let path = join(group, &child.name);
-        let name = format!("{}{}", child.name, format.suffix);
-        if format.group_file != Some(&name)
-            && (format.role == Role::Sidecar || expresses(format, &*ctx.nodes.get(&path, Blocking::Yes)?))
+        let stem = format.stem(&child.name);
+        let name = format!("{stem}{}", format.suffix);
+        if format.group_file == Some(&name)
+            || (format.role != Role::Sidecar
+                && !expresses(ctx, format, &*ctx.nodes.get(&path, Blocking::Yes)?))
         {
-            files.push((name, Entity::new(kind, path)));
+            continue;
         }
+        if format.role == Role::Detached && place == Place::Mirror {
+            files.push((stem.into_owned(), Entity::new(Kind::Array, path.clone())));
+        }
+        files.push((name, Entity::new(kind, path)));
+    }
+    if group.is_empty() && format.group_file.is_none() {
+        let name = format!("{}{}", ctx.root_name, format.suffix);
+        let of_root = file_in(ctx, (format, place), "", &name, Blocking::Yes)?;
+        files.extend(of_root.filter(|file| file.path.is_empty()).map(|file| (name, file)));
     }
     Ok(files)
 }
@@ -153,7 +195,15 @@ pub(in crate::mount::fs) fn child_of_folder(
     name: &str,
     blocking: Blocking,
 ) -> FsResult<Option<Entity>> {
-    let file = file_in(ctx, (format, Place::Mirror), group, name, blocking)?;
+    let file = match file_in(ctx, (format, Place::Mirror), group, name, blocking)? {
+        None if format.role == Role::Detached => match data_names::array_name(name) {
+            Some(name) => {
+                node_in(ctx, format, group, &name, blocking)?.map(|path| Entity::new(Kind::Array, path))
+            }
+            None => None,
+        },
+        file => file,
+    };
     if file.is_some() || ctx.is_root_array(group, blocking)? {
         return Ok(file);
     }
@@ -215,7 +265,7 @@ impl Companions {
             return Err(Failure::WouldBlock);
         }
         let subject = ctx.subject(&entity.path, place, node);
-        let info = match (format.info, state.as_ref().and_then(|state| state.info_of(node))) {
+        let info = match (format.info, state.as_ref().and_then(|state| state.info_of(ctx, node))) {
             (Some(read), None) => Some(read(&subject)?),
             (_, info) => info,
         };
@@ -237,7 +287,9 @@ impl Companions {
         (format, place): (&'static Format, Place),
     ) -> FsResult<Arc<VirtualFile>> {
         let cached = ctx.nodes.current(&entity.path)?;
-        let Some(node) = expressed(format, &cached) else { return Err(Failure::Errno(libc::ESTALE)) };
+        let Some(node) = expressed(format, &cached, ctx.arrays.layout()) else {
+            return Err(Failure::Errno(libc::ESTALE));
+        };
         let slot = self.slot(entity);
         let mut state = slot.lock();
         let size_before = state.as_ref().map(CompanionState::shown_size);
@@ -267,9 +319,10 @@ impl Companions {
         node: &Arc<Node>,
         state: &mut Option<CompanionState>,
     ) -> Result<Arc<VirtualFile>, Error> {
-        let info = state.take().and_then(|state| state.info_of(node));
+        let info = state.take().and_then(|state| state.info_of(ctx, node));
         let made = (format.open)(subject).and_then(|content| match content {
-            Content::Ready(file) => Ok((Arc::new(file), None)),
+            Content::Ready(file) => Ok((Arc::new(file), false, None)),
+            Content::OfNodes(file) => Ok((Arc::new(file), true, None)),
             Content::Elements(companion) => {
                 // Frees its memory for the new file.
                 *self.latest.lock() = None;
@@ -279,13 +332,13 @@ impl Companions {
                     *self.latest.lock() = Some(file.clone());
                 }
                 let made = MadeCompanion { companion, version, file: Arc::downgrade(&file) };
-                Ok((file, Some(made)))
+                Ok((file, false, Some(made)))
             }
         });
         let (file, outcome) = match made {
-            Ok((file, made)) => {
+            Ok((file, is_of_nodes, made)) => {
                 let size_bytes = file.size_bytes();
-                (Ok(file), Ok(CompanionInfo { size_bytes, made }))
+                (Ok(file), Ok(CompanionInfo { size_bytes, is_of_nodes, made }))
             }
             Err(error) => (Err(error.clone()), Err(error)),
         };
@@ -299,10 +352,14 @@ impl Companions {
 }
 
 /// The node, if the format can express it.
-pub(in crate::mount::fs) fn expressed<'a>(format: &Format, cached: &'a CachedNode) -> Option<&'a Arc<Node>> {
-    cached.node.as_ref().filter(|node| (format.expresses)(node))
+pub(in crate::mount::fs) fn expressed<'a>(
+    format: &Format,
+    cached: &'a CachedNode,
+    layout: Layout,
+) -> Option<&'a Arc<Node>> {
+    cached.node.as_ref().filter(|node| (format.expresses)(node, layout))
 }
 
-fn expresses(format: &Format, cached: &CachedNode) -> bool {
-    expressed(format, cached).is_some()
+fn expresses(ctx: &Context<'_>, format: &Format, cached: &CachedNode) -> bool {
+    expressed(format, cached, ctx.arrays.layout()).is_some()
 }

@@ -9,7 +9,8 @@ pub mod sidecar_edit;
 
 use std::sync::Arc;
 
-use crate::formats::{Place, Subject};
+use crate::error::Result;
+use crate::formats::{self, Place, Subject};
 use crate::hierarchy::{Child, Node, OpenArrays};
 use crate::mount::fs::FileSystem;
 use crate::mount::fs::error::{Blocking, FsResult};
@@ -61,7 +62,19 @@ impl<'a> Context<'a> {
             open_array: Box::new(move |path| {
                 ctx.shared_array(path).map_err(|failure| failure.into_error(path))
             }),
+            find_node: Box::new(move |path| ctx.node_for(node, path)),
+            children: Box::new(move |path| ctx.children(path).map_err(|failure| failure.into_error(path))),
         }
+    }
+
+    /// The node at a path, if all that may read `reader` may read its documents. Blocks on the store.
+    fn node_for(&self, reader: &Node, path: &str) -> Result<Option<Arc<Node>>> {
+        let found = self.nodes.for_reader(path).map_err(|failure| failure.into_error(path))?;
+        let Some(node) = found.node.clone() else { return Ok(None) };
+        let documents = formats::json::documents_info(&self.subject(path, Place::Mirror, &node))?;
+        let of_node = self.permissions.readers_of(&documents);
+        let is_open = self.permissions.readers(Some(reader)).may_all_read(&of_node);
+        Ok(is_open.then_some(node))
     }
 
     /// Whether a path is the root, and the root an array: a folder with the files of this array alone.

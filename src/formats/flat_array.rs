@@ -1,0 +1,330 @@
+//! The bytes of an array as the formats of grids and images see them: numbers of one type along axes, the fastest axis first.
+//!
+//! Uses `metadata` and the layout of `array`; no I/O. An array served in order F is one whose first axis is the fastest, so
+//! formats that list axes by speed can express both orders.
+
+use crate::array::{ByteOrder, Layout, Order, Reservation};
+use crate::error::{Error, Result};
+use crate::formats::geometry::AxisKind;
+use crate::formats::virtual_file::{Segment, VirtualFile};
+use crate::formats::{Content, Subject};
+use crate::hierarchy::Node;
+use crate::metadata::DataType;
+
+/// Types of numbers that have the same bits everywhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Number {
+    I8,
+    I16,
+    I32,
+    I64,
+    U8,
+    U16,
+    U32,
+    U64,
+    F16,
+    F32,
+    F64,
+    C64,
+    C128,
+}
+
+impl Number {
+    /// The type of the elements, if they are plain numbers. A truth value, a time or a text is none.
+    pub fn of(data_type: &DataType) -> Option<Self> {
+        Some(match data_type {
+            DataType::Int2 | DataType::Int4 | DataType::Int8 => Number::I8,
+            DataType::Int16 => Number::I16,
+            DataType::Int32 => Number::I32,
+            DataType::Int64 => Number::I64,
+            DataType::UInt2 | DataType::UInt4 | DataType::UInt8 => Number::U8,
+            DataType::UInt16 => Number::U16,
+            DataType::UInt32 => Number::U32,
+            DataType::UInt64 => Number::U64,
+            DataType::Float16 => Number::F16,
+            DataType::Float32 => Number::F32,
+            DataType::Float64 => Number::F64,
+            DataType::Complex64 => Number::C64,
+            DataType::Complex128 => Number::C128,
+            _ => return None,
+        })
+    }
+
+    /// Bytes of one.
+    pub fn size(self) -> u64 {
+        match self {
+            Number::I8 | Number::U8 => 1,
+            Number::I16 | Number::U16 | Number::F16 => 2,
+            Number::I32 | Number::U32 | Number::F32 => 4,
+            Number::I64 | Number::U64 | Number::F64 | Number::C64 => 8,
+            Number::C128 => 16,
+        }
+    }
+
+    /// Bits of one.
+    pub fn bits(self) -> u16 {
+        self.size() as u16 * 8
+    }
+}
+
+/// One axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlatAxis {
+    /// Its place among the array's own axes.
+    pub index: usize,
+    /// Elements along it.
+    pub length: u64,
+}
+
+/// How the numbers of an array lie in its file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlatArray {
+    /// The axes, the fastest first.
+    pub axes: Vec<FlatAxis>,
+    /// The type of the elements.
+    pub number: Number,
+    /// Whether the most significant byte of a component comes first. `false` for bytes.
+    pub is_big_endian: bool,
+    /// Bytes of the file.
+    pub size_bytes: u64,
+    /// Whether the fastest of two or more axes is named as one of channels or colours.
+    pub has_channels: bool,
+}
+
+/// The array as images, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Planes {
+    /// Channels side by side in each pixel; 1 without channels.
+    pub samples: u64,
+    /// Pixels of a row.
+    pub width: u64,
+    /// Rows of an image; 1 where there is one axis only.
+    pub height: u64,
+    /// Images.
+    pub count: u64,
+    /// The place of the axis of columns among the axes; that of rows is the next.
+    pub columns: usize,
+}
+
+impl FlatArray {
+    /// An array of numbers in this layout. `None` for other nodes, and for arrays without axes or elements, which no format
+    /// of grids can express.
+    pub fn of(node: &Node, layout: Layout) -> Option<Self> {
+        let Node::Array { metadata, .. } = node else { return None };
+        let number = Number::of(&metadata.data_type)?;
+        let size_bytes = metadata.flat_size().filter(|&size| size > 0)?;
+        let axis = |(index, &length): (usize, &u64)| FlatAxis { index, length };
+        let mut axes: Vec<_> = metadata.shape.iter().enumerate().map(axis).collect();
+        if layout.order == Order::C {
+            axes.reverse();
+        }
+        let is_big_endian = layout.byte_order == ByteOrder::Big && number.size() > 1;
+        let name = |index: usize| metadata.dimension_names.as_ref()?.get(index)?.as_deref();
+        let fastest = axes.first().and_then(|axis| name(axis.index));
+        let has_channels =
+            axes.len() > 1 && fastest.is_some_and(|name| AxisKind::of_name(name) == AxisKind::Channel);
+        (!axes.is_empty()).then_some(FlatArray { axes, number, is_big_endian, size_bytes, has_channels })
+    }
+
+    /// The array of a subject whose format has expressed it.
+    pub fn of_subject(subject: &Subject<'_>) -> Result<Self> {
+        let stale = || Error::Stale { key: subject.path.to_owned() };
+        FlatArray::of(subject.node, subject.arrays.layout()).ok_or_else(stale)
+    }
+
+    /// The lengths, the fastest axis first.
+    pub fn lengths(&self) -> impl DoubleEndedIterator<Item = u64> + ExactSizeIterator + '_ {
+        self.axes.iter().map(|axis| axis.length)
+    }
+
+    /// Elements along an axis, counted from the fastest; 1 where there is none.
+    pub fn length(&self, place: usize) -> u64 {
+        self.axes.get(place).map_or(1, |axis| axis.length)
+    }
+
+    /// The product of all lengths from an axis on.
+    pub fn count_from(&self, place: usize) -> u64 {
+        self.lengths().skip(place).fold(1, u64::saturating_mul)
+    }
+
+    /// The array as images of its fastest axes.
+    pub fn planes(&self) -> Planes {
+        let columns = usize::from(self.has_channels);
+        Planes {
+            samples: if self.has_channels { self.length(0) } else { 1 },
+            width: self.length(columns),
+            height: self.length(columns + 1),
+            count: self.count_from(columns + 2),
+            columns,
+        }
+    }
+
+    /// A number of the header in the array's own byte order.
+    pub fn bytes<const N: usize>(&self, mut little_endian: [u8; N]) -> [u8; N] {
+        if self.is_big_endian {
+            little_endian.reverse();
+        }
+        little_endian
+    }
+}
+
+/// The longest header that is made. A longer one would be as slow to read as the array.
+pub const MAX_HEADER_BYTES: u64 = 4 << 20;
+/// Shorter headers are not counted against the cache's limit.
+const UNCOUNTED_BYTES: usize = 64 << 10;
+
+/// A file of a header and the bytes of the subject's array.
+pub fn before_array(subject: &Subject<'_>, header: Vec<u8>) -> Result<Content> {
+    let size_bytes = subject.metadata()?.flat_size().unwrap_or(0);
+    let array = (subject.open_array)(subject.path)?;
+    let reservation = reserve(subject, &header)?;
+    let file = VirtualFile::new([Segment::Bytes(header), Segment::Array { array, range: 0..size_bytes }]);
+    Ok(Content::Ready(file.with_reservation(reservation)))
+}
+
+/// A header alone, of an array that can be opened.
+pub fn beside_array(subject: &Subject<'_>, header: impl Into<Vec<u8>>) -> Result<Content> {
+    (subject.open_array)(subject.path)?;
+    let header = header.into();
+    let reservation = reserve(subject, &header)?;
+    Ok(Content::Ready(VirtualFile::of_bytes(header).with_reservation(reservation)))
+}
+
+fn reserve(subject: &Subject<'_>, header: &[u8]) -> Result<Reservation> {
+    let mut reservation = Reservation::new(subject.arrays.engine());
+    if header.len() > UNCOUNTED_BYTES && !reservation.grow(header.len() as u64) {
+        let reason = format!("a header of {} bytes does not fit into the cache", header.len());
+        return Err(Error::TooLarge { key: subject.path.to_owned(), reason });
+    }
+    Ok(reservation)
+}
+
+/// A text that stands on one line of any header as it is: short, without quotes, backslashes, braces and control characters.
+pub fn plain_text(text: &str) -> Option<&str> {
+    const MAX_BYTES: usize = 128;
+    let is_plain = |c: char| {
+        !(c.is_control() || matches!(c, '"' | '\'' | '\\' | '{' | '}' | '<' | '>' | '\u{2028}' | '\u{2029}'))
+    };
+    let text = text.trim();
+    (!text.is_empty() && text.len() <= MAX_BYTES && text.chars().all(is_plain)).then_some(text)
+}
+
+/// Values with blanks between them.
+pub fn spaced<T: ToString>(values: impl IntoIterator<Item = T>) -> String {
+    values.into_iter().map(|value| value.to_string()).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+pub mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::array::{Blocking, Engine, Readahead, ReplyBuffer};
+    use crate::cancellation::Cancellation;
+    use crate::formats::{Format, Place};
+    use crate::hierarchy::{OpenArrays, Tree};
+    use crate::store::{MemoryStore, Store};
+    use serde_json::{Value, json};
+
+    /// Layouts in which arrays are served.
+    pub const LITTLE: Layout = Layout { order: Order::C, byte_order: ByteOrder::Little };
+    pub const BIG_F: Layout = Layout { order: Order::F, byte_order: ByteOrder::Big };
+
+    /// The document of an array without chunks; its members are replaced by those of `more`.
+    pub fn document(shape: &[u64], data_type: &str, more: Value) -> Value {
+        let mut document = json!({
+            "zarr_format": 3, "node_type": "array", "shape": shape, "data_type": data_type, "fill_value": 0,
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": shape.iter().map(|n| (*n).max(1)).collect::<Vec<_>>()}},
+            "chunk_key_encoding": {"name": "default"},
+            "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}], "attributes": {},
+        });
+        document.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        document
+    }
+
+    /// A store with these documents, by path. `""` is the root group if it is not among them.
+    pub fn store(documents: &[(&str, Value)]) -> Arc<dyn Store> {
+        Arc::new(memory(documents))
+    }
+
+    /// As [`store`].
+    pub fn memory(documents: &[(&str, Value)]) -> MemoryStore {
+        let memory = MemoryStore::new();
+        memory
+            .put("zarr.json", json!({"zarr_format": 3, "node_type": "group"}).to_string().into_bytes())
+            .unwrap();
+        for (path, document) in documents {
+            memory.put(&crate::store::join(path, "zarr.json"), document.to_string().into_bytes()).unwrap();
+        }
+        memory
+    }
+
+    /// Calls `use_it` with the array at a path.
+    pub fn with_subject<T>(
+        store: &Arc<dyn Store>,
+        path: &str,
+        layout: Layout,
+        use_it: impl FnOnce(&Subject<'_>) -> T,
+    ) -> T {
+        let tree = Tree::new(store.clone());
+        let node = tree.node(path).unwrap().unwrap();
+        let arrays = OpenArrays::new(&Engine::new(16 << 20, 1), store, layout);
+        use_it(&Subject {
+            arrays: &arrays,
+            audience: Arc::default(),
+            path,
+            root_name: "root",
+            node: &node,
+            place: Place::Mirror,
+            open_array: Box::new(|path| Ok(arrays.of(&path.into()))),
+            find_node: Box::new(|path| Ok(tree.node(path)?.map(Arc::new))),
+            children: Box::new(|path| tree.children(path)),
+        })
+    }
+
+    /// The header of a format for the array at a path: all but the array's bytes. `None` where the format is absent.
+    pub fn header(format: &Format, store: &Arc<dyn Store>, path: &str, layout: Layout) -> Option<Vec<u8>> {
+        with_subject(store, path, layout, |subject| {
+            if !(format.expresses)(subject.node, layout) {
+                return None;
+            }
+            let Content::Ready(file) = (format.open)(subject).unwrap() else { panic!() };
+            let flat_size = file.arrays().count() as u64 * subject.metadata().unwrap().flat_size().unwrap();
+            let length = file.size_bytes() - flat_size;
+            let (mut buffer, never) = (ReplyBuffer::default(), Cancellation::never());
+            let reader = file.reader(Readahead::Off);
+            let read = file.read(&reader, (0, length as u32), &mut buffer, Blocking::No, &never);
+            Some(read.unwrap().unwrap().to_vec())
+        })
+    }
+
+    /// As [`header`], of an array alone in its store.
+    pub fn header_of(format: &Format, document: Value, layout: Layout) -> Option<Vec<u8>> {
+        header(format, &store(&[("g/a", document)]), "g/a", layout)
+    }
+
+    /// As [`header_of`], as text.
+    pub fn text_of(format: &Format, document: Value, layout: Layout) -> Option<String> {
+        header_of(format, document, layout).map(|header| String::from_utf8(header).unwrap())
+    }
+
+    #[test]
+    fn axes_by_speed() {
+        let store = store(&[("a", document(&[2, 3], "int16", json!({})))]);
+        let node = Tree::new(store).node("a").unwrap().unwrap();
+        let lengths = |layout| FlatArray::of(&node, layout).unwrap().lengths().collect::<Vec<_>>();
+        assert_eq!(lengths(LITTLE), [3, 2]);
+        assert_eq!(lengths(BIG_F), [2, 3]);
+        assert!(FlatArray::of(&node, BIG_F).unwrap().is_big_endian);
+    }
+
+    #[test]
+    fn texts_that_break_no_header() {
+        assert_eq!(plain_text(" air temperature "), Some("air temperature"));
+        for text in ["", " ", "a\nb", "\"", "a\0", "{", "}", "\\", "<a>", "\u{7f}", &"x".repeat(129)] {
+            assert_eq!(plain_text(text), None, "{text:?}");
+        }
+    }
+}

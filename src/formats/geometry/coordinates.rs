@@ -1,0 +1,128 @@
+//! CF coordinate variables: a one-dimensional array in the same group that has the name of the dimension.
+//!
+//! Spec: CF conventions, chapters 4 and 5. Its dimension must be named, too, and have the array's length. It counts as regular
+//! if every value lies within a thousandth of the step (and what its type can express) from where it would lie exactly.
+//! Packed coordinates (`scale_factor`, `add_offset`) are left out.
+
+use std::sync::Arc;
+
+use super::{Axis, AxisKind, Regular, Source, text, unit};
+use crate::formats::flat_array::Number;
+use crate::hierarchy::Node;
+use crate::metadata::{ArrayMetadata, ByteOrder};
+
+/// The longest coordinate that is read, in bytes.
+const MAX_COORDINATE_BYTES: u64 = 8 << 20;
+/// The part of a step by which a value may be displaced.
+const TOLERANCE: f64 = 1e-3;
+
+/// The axes of an array, if at least one of them has a coordinate that says something.
+pub fn axes(source: &Source<'_>, named: &[Axis]) -> Option<Vec<Axis>> {
+    let names = source.metadata.dimension_names.as_ref()?;
+    let mut axes = named.to_vec();
+    let mut is_any = false;
+    for (index, axis) in axes.iter_mut().enumerate() {
+        let Some(name) = names.get(index).and_then(Option::as_deref) else { continue };
+        let Some((path, metadata)) = coordinate(source, name, index) else { continue };
+        axis.kind = kind(&metadata, name);
+        axis.unit = metadata.attributes.get("units").and_then(unit);
+        axis.calendar = text(&metadata.attributes, "calendar").map(str::to_owned);
+        axis.regular = values(source, &path, &metadata).and_then(|(values, number)| regular(&values, number));
+        is_any |= axis.regular.is_some();
+    }
+    is_any.then_some(axes)
+}
+
+fn coordinate(source: &Source<'_>, name: &str, index: usize) -> Option<(String, Arc<ArrayMetadata>)> {
+    let (path, node) = source.sibling(name)?;
+    let Node::Array { metadata, .. } = &*node else { return None };
+    let is_coordinate = metadata.shape.as_slice() == source.metadata.shape.get(index..=index)?
+        && metadata.dimension_names.as_deref() == Some(&[Some(name.to_owned())])
+        && path != source.subject.path;
+    is_coordinate.then(|| (path, metadata.clone()))
+}
+
+/// What the coordinate says, and otherwise its name.
+fn kind(metadata: &ArrayMetadata, name: &str) -> AxisKind {
+    let attributes = &metadata.attributes;
+    let by_axis = match text(attributes, "axis") {
+        Some("X" | "x") => Some(AxisKind::X),
+        Some("Y" | "y") => Some(AxisKind::Y),
+        Some("Z" | "z") => Some(AxisKind::Z),
+        Some("T" | "t") => Some(AxisKind::Time),
+        _ => None,
+    };
+    let by_standard_name = match text(attributes, "standard_name") {
+        Some("longitude" | "projection_x_coordinate" | "grid_longitude") => Some(AxisKind::X),
+        Some("latitude" | "projection_y_coordinate" | "grid_latitude") => Some(AxisKind::Y),
+        Some("depth" | "height" | "altitude" | "air_pressure") => Some(AxisKind::Z),
+        Some("time" | "forecast_reference_time") => Some(AxisKind::Time),
+        Some(_) => Some(AxisKind::Other),
+        None => None,
+    };
+    let by_unit = match text(attributes, "units") {
+        Some("degrees_east" | "degree_east" | "degrees_E" | "degree_E" | "degreesE" | "degreeE") => {
+            Some(AxisKind::X)
+        }
+        Some("degrees_north" | "degree_north" | "degrees_N" | "degree_N" | "degreesN" | "degreeN") => {
+            Some(AxisKind::Y)
+        }
+        Some(unit) if unit.contains(" since ") => Some(AxisKind::Time),
+        _ => None,
+    };
+    by_axis.or(by_standard_name).or(by_unit).unwrap_or_else(|| AxisKind::of_name(name))
+}
+
+/// All values of a coordinate. The users of the subject's file see something of them, so all of them must be able to read its
+/// chunks.
+fn values(source: &Source<'_>, path: &str, metadata: &Arc<ArrayMetadata>) -> Option<(Vec<f64>, Number)> {
+    let is_packed = ["scale_factor", "add_offset"].iter().any(|name| metadata.attributes.contains_key(*name));
+    let number = Number::of(&metadata.data_type).filter(|_| !is_packed)?;
+    let size_bytes = metadata.flat_size().filter(|&size| size <= MAX_COORDINATE_BYTES)?;
+    let subject = source.subject;
+    let array = subject.arrays.build(path, metadata, &subject.audience).ok()?;
+    let mut bytes = vec![0; usize::try_from(size_bytes).ok()?];
+    array.read_at(0, &mut bytes).ok()?;
+    let is_big_endian = subject.arrays.layout().byte_order == ByteOrder::Big;
+    let value = |element: &[u8]| {
+        let mut bytes = [0; 8];
+        let part = bytes.get_mut(..element.len())?;
+        part.copy_from_slice(element);
+        if is_big_endian {
+            part.reverse();
+        }
+        Some(match number {
+            Number::F64 => f64::from_le_bytes(bytes),
+            Number::F32 => f64::from(f32::from_bits(u64::from_le_bytes(bytes) as u32)),
+            Number::F16 => half::f16::from_bits(u64::from_le_bytes(bytes) as u16).to_f64(),
+            Number::U8 | Number::U16 | Number::U32 | Number::U64 => u64::from_le_bytes(bytes) as f64,
+            Number::I8 => f64::from(u64::from_le_bytes(bytes) as i8),
+            Number::I16 => f64::from(u64::from_le_bytes(bytes) as i16),
+            Number::I32 => f64::from(u64::from_le_bytes(bytes) as i32),
+            Number::I64 => i64::from_le_bytes(bytes) as f64,
+            Number::C64 | Number::C128 => return None,
+        })
+    };
+    let values =
+        bytes.chunks_exact(usize::try_from(number.size()).ok()?).map(value).collect::<Option<_>>()?;
+    Some((values, number))
+}
+
+/// The axis on which these values lie regularly.
+pub(super) fn regular(values: &[f64], number: Number) -> Option<Regular> {
+    let (first, last) = (*values.first()?, *values.last()?);
+    let regular = Regular::new(first, (last - first) / (values.len().checked_sub(1)? as f64))?;
+    let largest = values.iter().fold(0.0f64, |largest, value| largest.max(value.abs()));
+    let rounding = match number {
+        Number::F16 => f64::from(half::f16::EPSILON),
+        Number::F32 => f64::from(f32::EPSILON),
+        _ => f64::EPSILON,
+    };
+    let allowed = TOLERANCE * regular.step.abs() + largest * rounding;
+    // Half a step would put values into each other's place.
+    let allowed = if allowed < regular.step.abs() / 4.0 { allowed } else { return None };
+    let is_near = |(index, value): (usize, &f64)| {
+        (value - (regular.first + index as f64 * regular.step)).abs() <= allowed
+    };
+    values.iter().enumerate().all(is_near).then_some(regular)
+}

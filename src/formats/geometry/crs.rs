@@ -1,0 +1,123 @@
+//! The coordinate reference system of an array.
+//!
+//! Spec: CF conventions, section 5.6 (`grid_mapping`, `crs_wkt`), rioxarray's and GDAL's `spatial_ref`, GDAL's `_CRS`, GeoZarr's
+//! `proj:code` and `proj:wkt2`. A grid mapping that has only parameters is left out. X and Y axes in degrees east and north
+//! without any grid mapping are WGS 84, as GDAL and CDO take them.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::{Axis, AxisKind, Source, text};
+use crate::hierarchy::Node;
+
+/// A coordinate reference system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Crs {
+    /// By its number in the EPSG data set.
+    Epsg(u32),
+    /// As well-known text (version 1 or 2).
+    Wkt(String),
+}
+
+/// The longest well-known text.
+const MAX_WKT_BYTES: usize = 64 << 10;
+
+impl Crs {
+    /// As GDAL reads it.
+    pub fn definition(&self) -> String {
+        match self {
+            Crs::Epsg(code) => format!("EPSG:{code}"),
+            Crs::Wkt(text) => text.clone(),
+        }
+    }
+
+    /// `EPSG:4326`, or its number alone.
+    fn of_code(text: &str) -> Option<Self> {
+        let digits = text.trim();
+        let digits = match digits.get(..5) {
+            Some(prefix) if prefix.eq_ignore_ascii_case("EPSG:") => digits.get(5..)?,
+            _ => return None,
+        };
+        digits.parse().ok().filter(|&code| code > 0).map(Crs::Epsg)
+    }
+
+    fn of_wkt(text: &str) -> Option<Self> {
+        let text = text.trim();
+        let words = [
+            "GEOGCS",
+            "PROJCS",
+            "LOCAL_CS",
+            "COMPD_CS",
+            "GEOGCRS",
+            "GEODCRS",
+            "PROJCRS",
+            "COMPOUNDCRS",
+            "BOUNDCRS",
+            "ENGCRS",
+        ];
+        let is_wkt = words
+            .iter()
+            .any(|word| text.strip_prefix(word).is_some_and(|rest| rest.trim_start().starts_with('[')));
+        // Line breaks mean nothing there; other control characters are not text.
+        let line = text.replace(['\r', '\n', '\t'], " ");
+        let is_plain = text.len() <= MAX_WKT_BYTES && !line.chars().any(char::is_control);
+        (is_wkt && is_plain).then_some(Crs::Wkt(line))
+    }
+
+    /// A text in either form.
+    fn of_text(text: &str) -> Option<Self> {
+        Crs::of_code(text).or_else(|| Crs::of_wkt(text))
+    }
+}
+
+/// The array that describes the grid of another: named by its attribute `grid_mapping`, and in the same group.
+pub(super) fn grid_mapping(source: &Source<'_>) -> Option<Arc<Node>> {
+    let (_, node) = source.sibling(text(&source.metadata.attributes, "grid_mapping")?)?;
+    matches!(&*node, Node::Array { .. }).then_some(node)
+}
+
+/// The system of an array with these axes.
+pub(super) fn of(source: &Source<'_>, axes: &[Axis]) -> Option<Crs> {
+    let attributes = &source.metadata.attributes;
+    if attributes.contains_key("grid_mapping") {
+        return match &*grid_mapping(source)? {
+            Node::Array { metadata, .. } => of_attributes(&metadata.attributes),
+            _ => None,
+        };
+    }
+    let of_group = || match &*source.group_attributes()? {
+        Node::Group { metadata, .. } => of_geozarr(&metadata.attributes),
+        _ => None,
+    };
+    of_attributes(attributes).or_else(of_group).or_else(|| {
+        let has = |kind, begin: &str| {
+            let is_it = |axis: &Axis| {
+                let unit = axis.unit.as_deref().unwrap_or_default();
+                axis.kind == kind && unit.starts_with("degree") && unit.contains(begin)
+            };
+            axes.iter().any(is_it)
+        };
+        let is_geographic = has(AxisKind::X, "east") && has(AxisKind::Y, "north");
+        is_geographic.then_some(Crs::Epsg(4326))
+    })
+}
+
+fn of_attributes(attributes: &Map<String, Value>) -> Option<Crs> {
+    let named = ["crs_wkt", "spatial_ref"].iter().find_map(|name| Crs::of_text(text(attributes, name)?));
+    named.or_else(|| of_geozarr(attributes)).or_else(|| of_gdal(attributes.get("_CRS")?))
+}
+
+fn of_geozarr(attributes: &Map<String, Value>) -> Option<Crs> {
+    let of_code = || Crs::of_code(text(attributes, "proj:code")?);
+    of_code().or_else(|| Crs::of_wkt(text(attributes, "proj:wkt2")?))
+}
+
+/// `{"url": "http://www.opengis.net/def/crs/EPSG/0/26711", "wkt": "…"}`.
+fn of_gdal(value: &Value) -> Option<Crs> {
+    let of_url = || {
+        let code = value.get("url")?.as_str()?.strip_prefix("http://www.opengis.net/def/crs/EPSG/0/")?;
+        Crs::of_code(&format!("EPSG:{code}"))
+    };
+    of_url().or_else(|| Crs::of_wkt(value.get("wkt")?.as_str()?))
+}

@@ -1,0 +1,105 @@
+//! OME-Zarr multiscales: the scale and the translation of a dataset.
+//!
+//! Spec: ngff.openmicroscopy.org, 0.4 and 0.5, "multiscales" metadata: attributes of a group above the array, in 0.5 in its
+//! attribute `ome`. Those of the dataset apply first, then those of the whole multiscale.
+//!
+//! ```json
+//! {"multiscales": [{"axes": [{"name": "y", "type": "space", "unit": "micrometer"}, …],
+//!   "datasets": [{"path": "0", "coordinateTransformations": [{"type": "scale", "scale": [0.5, …]}]}]}]}
+//! ```
+
+use serde_json::Value;
+
+use super::{Axis, AxisKind, Regular, Source, numbers, unit};
+use crate::formats::flat_array::plain_text;
+use crate::hierarchy::Node;
+
+/// How many groups above the array may have the attribute.
+const MAX_LEVELS: usize = 4;
+/// How many datasets of how many multiscales are looked at.
+const MAX_DATASETS: usize = 1024;
+
+/// The axes of the array, if a group above lists it as a dataset.
+pub fn axes(source: &Source<'_>) -> Option<Vec<Axis>> {
+    let mut group = source.group?;
+    for _ in 0..MAX_LEVELS {
+        let node = (source.subject.find_node)(group).ok()?;
+        if let Some(Node::Group { metadata, .. }) = node.as_deref() {
+            let below = source.subject.path.get(group.len()..)?.trim_start_matches('/');
+            let attributes = &metadata.attributes;
+            let newer = attributes.get("ome").and_then(|ome| ome.get("multiscales"));
+            let multiscales = newer.or_else(|| attributes.get("multiscales")).and_then(Value::as_array);
+            for multiscale in multiscales.into_iter().flatten().take(MAX_DATASETS) {
+                if let Some(dataset) = dataset(multiscale, below) {
+                    return of_dataset(multiscale, dataset, source.metadata.shape.len());
+                }
+            }
+        }
+        if group.is_empty() {
+            return None;
+        }
+        group = group.rsplit_once('/').map_or("", |(above, _)| above);
+    }
+    None
+}
+
+fn dataset<'a>(multiscale: &'a Value, path: &str) -> Option<&'a Value> {
+    let mut datasets = multiscale.get("datasets")?.as_array()?.iter().take(MAX_DATASETS);
+    datasets.find(|dataset| dataset.get("path").and_then(Value::as_str) == Some(path))
+}
+
+fn of_dataset(multiscale: &Value, dataset: &Value, rank: usize) -> Option<Vec<Axis>> {
+    let described = multiscale.get("axes")?.as_array().filter(|axes| axes.len() == rank)?;
+    let inner = transformation(dataset.get("coordinateTransformations")?, rank)?;
+    let outer = match multiscale.get("coordinateTransformations") {
+        Some(value) => transformation(value, rank)?,
+        None => vec![(1.0, 0.0); rank],
+    };
+    let mut axes = Vec::new();
+    for ((described, (inner_scale, inner_translation)), (scale, translation)) in
+        described.iter().zip(inner).zip(outer)
+    {
+        // An axis of channels is counted, not measured.
+        let kind = kind(described)?;
+        let is_measured = kind.is_space() || kind == AxisKind::Time;
+        let regular = Regular::new(inner_translation * scale + translation, inner_scale * scale)?;
+        axes.push(Axis {
+            name: name(described).and_then(plain_text).map(str::to_owned),
+            kind,
+            regular: is_measured.then_some(regular),
+            unit: described.get("unit").and_then(unit).filter(|_| is_measured),
+            calendar: None,
+        });
+    }
+    Some(axes)
+}
+
+/// 0.3 has the name alone.
+fn name(axis: &Value) -> Option<&str> {
+    axis.as_str().or_else(|| axis.get("name")?.as_str())
+}
+
+fn kind(axis: &Value) -> Option<AxisKind> {
+    let by_name = AxisKind::of_name(name(axis)?);
+    Some(match axis.get("type").and_then(Value::as_str) {
+        Some("space") if by_name.is_space() => by_name,
+        Some("time") => AxisKind::Time,
+        Some("channel") => AxisKind::Channel,
+        Some(_) => AxisKind::Other,
+        None => by_name,
+    })
+}
+
+/// Scale and translation along each axis: a scale, perhaps followed by a translation. Others are not understood.
+fn transformation(value: &Value, rank: usize) -> Option<Vec<(f64, f64)>> {
+    let of_type = |value: &Value, name: &str| {
+        let is_it = value.get("type").and_then(Value::as_str) == Some(name);
+        is_it.then(|| numbers(value.get(name)?, rank)).flatten()
+    };
+    let (scale, translation) = match value.as_array()?.as_slice() {
+        [scale] => (of_type(scale, "scale")?, vec![0.0; rank]),
+        [scale, translation] => (of_type(scale, "scale")?, of_type(translation, "translation")?),
+        _ => return None,
+    };
+    Some(scale.into_iter().zip(translation).collect())
+}

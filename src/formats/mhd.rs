@@ -1,0 +1,132 @@
+//! `mhd`: MetaImage, a header of text beside the array's own file, for ITK, elastix and Fiji.
+//!
+//! Spec: itk.org/Wiki/ITK/MetaIO/Documentation. Axes are listed by speed, the fastest first; `ElementDataFile` is the last line.
+//!
+//! ```text
+//! ObjectType = Image
+//! NDims = 3
+//! DimSize = 512 512 64
+//! ElementType = MET_USHORT
+//! ElementDataFile = cells
+//! ```
+//!
+//! A fastest axis of channels becomes the components of an element. A negative step is a positive spacing and a negative
+//! direction. Axes of unknown steps have spacing 1. Absent: half precision, complex numbers, more than 10 axes.
+
+use super::data_names::data_name;
+use super::flat_array::{FlatArray, Number, beside_array, spaced};
+use super::geometry::{Axis, Geometry, Regular};
+use super::{Content, Format, Role, Subject, json};
+use crate::array::Layout;
+use crate::error::Result;
+use crate::hierarchy::Node;
+
+/// `mhd`.
+pub const FORMAT: Format = Format {
+    name: "mhd",
+    suffix: ".mhd",
+    group_file: None,
+    role: Role::Detached,
+    expresses: |node, layout| expressed(node, layout).is_some(),
+    info: Some(json::documents_info),
+    open,
+};
+
+const MAX_AXES: usize = 10;
+
+fn expressed(node: &Node, layout: Layout) -> Option<FlatArray> {
+    let fits = |array: &FlatArray| {
+        array.axes.len() <= MAX_AXES
+            && array.lengths().all(|length| i32::try_from(length).is_ok())
+            && type_of(array.number).is_some()
+    };
+    FlatArray::of(node, layout).filter(fits)
+}
+
+fn type_of(number: Number) -> Option<&'static str> {
+    Some(match number {
+        Number::I8 => "MET_CHAR",
+        Number::I16 => "MET_SHORT",
+        Number::I32 => "MET_INT",
+        Number::I64 => "MET_LONG_LONG",
+        Number::U8 => "MET_UCHAR",
+        Number::U16 => "MET_USHORT",
+        Number::U32 => "MET_UINT",
+        Number::U64 => "MET_ULONG_LONG",
+        Number::F32 => "MET_FLOAT",
+        Number::F64 => "MET_DOUBLE",
+        Number::F16 | Number::C64 | Number::C128 => return None,
+    })
+}
+
+fn open(subject: &Subject<'_>) -> Result<Content> {
+    let array = FlatArray::of_subject(subject)?;
+    let geometry = Geometry::of(subject);
+    let axes: Vec<&Axis> = array.axes.iter().map(|axis| geometry.axis(axis.index)).collect();
+    let skipped = usize::from(array.has_channels);
+    let axes = axes.get(skipped..).unwrap_or_default();
+    let mut lines = vec![
+        "ObjectType = Image".to_owned(),
+        format!("NDims = {}", axes.len()),
+        "BinaryData = True".to_owned(),
+        format!("BinaryDataByteOrderMSB = {}", if array.is_big_endian { "True" } else { "False" }),
+        "CompressedData = False".to_owned(),
+    ];
+    if axes.iter().any(|axis| axis.regular.is_some()) {
+        lines.extend(placed(axes));
+    }
+    lines.push(format!("DimSize = {}", spaced(array.lengths().skip(skipped))));
+    if array.has_channels {
+        lines.push(format!("ElementNumberOfChannels = {}", array.length(0)));
+    }
+    lines.push(format!("ElementType = {}", type_of(array.number).unwrap_or_default()));
+    lines.push(format!("ElementDataFile = {}", data_name(subject.name())));
+    beside_array(subject, lines.join("\n") + "\n")
+}
+
+/// The lines that say where the elements lie.
+fn placed(axes: &[&Axis]) -> [String; 3] {
+    let regular: Vec<Regular> =
+        axes.iter().map(|axis| axis.regular.unwrap_or(Regular { first: 0.0, step: 1.0 })).collect();
+    let directions = regular.iter().enumerate().flat_map(|(row, regular)| {
+        let direction = if regular.step < 0.0 { "-1" } else { "1" };
+        (0..axes.len()).map(move |column| if row == column { direction } else { "0" })
+    });
+    [
+        format!("TransformMatrix = {}", spaced(directions)),
+        format!("Offset = {}", spaced(regular.iter().map(|it| format!("{:?}", it.first)))),
+        format!("ElementSpacing = {}", spaced(regular.iter().map(|it| format!("{:?}", it.step.abs())))),
+    ]
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::formats::flat_array::tests::{BIG_F, LITTLE, document, text_of};
+    use serde_json::json;
+
+    #[test]
+    fn spacings_directions_and_channels() {
+        let more = json!({"dimension_names": ["lat", "lon"], "attributes": {"scale": [-1.0, 0.5], "translation": [89.5, 0.25]}});
+        assert_eq!(
+            text_of(&FORMAT, document(&[180, 720], "float32", more), LITTLE).unwrap(),
+            "ObjectType = Image\nNDims = 2\nBinaryData = True\nBinaryDataByteOrderMSB = False\nCompressedData = False\n\
+             TransformMatrix = 1 0 0 -1\nOffset = 0.25 89.5\nElementSpacing = 0.5 1.0\nDimSize = 720 180\n\
+             ElementType = MET_FLOAT\nElementDataFile = a\n"
+        );
+        let rgb = document(&[5, 7, 3], "uint8", json!({"dimension_names": ["y", "x", "rgb"]}));
+        let text = text_of(&FORMAT, rgb.clone(), LITTLE).unwrap();
+        assert!(
+            text.contains("NDims = 2\n") && text.contains("DimSize = 7 5\nElementNumberOfChannels = 3\n"),
+            "{text}"
+        );
+        let reversed = text_of(&FORMAT, rgb, BIG_F).unwrap();
+        assert!(
+            reversed.contains("DimSize = 5 7 3\nElementType"),
+            "channels that are not the fastest axis: {reversed}"
+        );
+        assert_eq!(text_of(&FORMAT, document(&[1; 11], "int8", json!({})), LITTLE), None);
+        assert_eq!(text_of(&FORMAT, document(&[1 << 31], "int8", json!({})), LITTLE), None);
+    }
+}

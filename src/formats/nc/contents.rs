@@ -1,0 +1,257 @@
+//! What a netCDF file holds: variables, and the dimensions that they share.
+//!
+//! Spec: netCDF "The NetCDF Data Model"; CF conventions, "Coordinate Variables". Uses its neighbours and `metadata`.
+//!
+//! - A dimension is a name and a length. All arrays of a file share it.
+//! - A one-dimensional array with the name of its own dimension is the coordinate variable of that dimension, for arrays of
+//!   the same length along it.
+//! - A name stands for one length: that of its coordinate variable, else of the first array in the order of names. With
+//!   another length the dimension is `NAME_LENGTH`. So it is, too, where another variable has the name.
+//! - Byte strings are characters along one more axis, the last, as in netCDF's classic model: many programs know no other
+//!   strings. Its dimension is `stringLENGTH`.
+//! - A dimension without a name belongs to its array alone: `ARRAY_dim_AXIS`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::attributes::Attribute;
+use super::hdf5::datatype;
+use super::names::{Names, file_name};
+use crate::metadata::{ArrayMetadata, ByteOrder, DataType, MAX_RANK};
+
+/// An array in a file.
+pub struct Source {
+    /// Its path in the store.
+    pub path: String,
+    /// Its name.
+    pub name: String,
+    /// Its document.
+    pub metadata: Arc<ArrayMetadata>,
+}
+
+/// One axis of a variable, in the order in which it is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Axis<'a> {
+    /// The name of the dimension, if it has one.
+    pub name: Option<&'a str>,
+    /// Its length.
+    pub length: u64,
+    /// Its place among the array's own axes.
+    pub own_place: usize,
+}
+
+/// A dimension.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dimension {
+    /// Its name in the file.
+    pub name: String,
+    /// Its length.
+    pub length: u64,
+    /// Its coordinate variable, by index.
+    pub variable: Option<usize>,
+}
+
+/// A variable.
+pub struct Variable {
+    /// Its name in the file.
+    pub name: String,
+    /// The type of its elements.
+    pub datatype: Vec<u8>,
+    /// Its shape as it is served.
+    pub shape: Vec<u64>,
+    /// Its dimensions, by index.
+    pub dimensions: Vec<usize>,
+    /// The dimension whose coordinate variable this is.
+    pub coordinate_of: Option<usize>,
+    /// Its attributes.
+    pub attributes: Vec<Attribute>,
+    /// Bytes of its elements.
+    pub size_bytes: u64,
+}
+
+impl Source {
+    /// The axes as they are served: reversed in order F.
+    pub fn axes(&self, is_reversed: bool) -> Vec<Axis<'_>> {
+        let names = self.metadata.dimension_names.as_deref().unwrap_or_default();
+        let axis = |(own_place, &length): (usize, &u64)| {
+            let name = names.get(own_place).and_then(Option::as_deref);
+            Axis { name: name.filter(|name| file_name(name).is_some()), length, own_place }
+        };
+        let mut axes: Vec<_> = self.metadata.shape.iter().enumerate().map(axis).collect();
+        if is_reversed {
+            axes.reverse();
+        }
+        axes
+    }
+
+    /// Whether it is the coordinate variable of its own dimension.
+    pub fn is_coordinate(&self) -> bool {
+        matches!(self.axes(false).as_slice(), [axis] if axis.name == Some(&self.name))
+    }
+}
+
+/// The type of a variable's elements, if HDF5 has it: that of an array's elements, or of their characters.
+pub fn element_type(metadata: &ArrayMetadata, order: ByteOrder) -> Option<Vec<u8>> {
+    match characters(metadata) {
+        Some(_) if metadata.shape.len() == MAX_RANK => None,
+        Some(_) => Some(datatype::fixed_string(1, true)),
+        None => datatype::of(&metadata.data_type, order),
+    }
+}
+
+/// Whether an array may be in a file beside others. A netCDF library that was built with HDF5 2 crashes when it reads floats
+/// that a float16 can hold; programs of HDF5 read them from the array's own file.
+pub fn is_companionable(metadata: &ArrayMetadata) -> bool {
+    use DataType::{Float8E3M4, Float8E4M3, Float8E5M2, Float16};
+    !matches!(metadata.data_type, Float16 | Float8E3M4 | Float8E4M3 | Float8E5M2)
+}
+
+/// The characters of an element that is a byte string of several.
+pub fn characters(metadata: &ArrayMetadata) -> Option<u64> {
+    match metadata.data_type {
+        DataType::NullTerminatedBytes(length) if length > 1 => Some(length as u64),
+        _ => None,
+    }
+}
+
+/// The dimensions of a file in the making.
+pub struct Dimensions<'a> {
+    /// In the order of their first use.
+    pub all: Vec<Dimension>,
+    names: Names,
+    /// Coordinate variables by name: index and length.
+    coordinates: HashMap<&'a str, (usize, u64)>,
+    /// Which dimension a name and a length are.
+    known: HashMap<(String, u64), usize>,
+}
+
+impl<'a> Dimensions<'a> {
+    /// No dimensions yet, beside variables of these names.
+    pub fn new(sources: &'a [Source], variable_names: &[String]) -> Self {
+        let mut names = Names::default();
+        for name in variable_names {
+            names.take(name);
+        }
+        let coordinate = |(index, source): (usize, &'a Source)| {
+            let length = source.metadata.shape.first().copied().filter(|_| source.is_coordinate())?;
+            Some((source.name.as_str(), (index, length)))
+        };
+        let coordinates = sources.iter().enumerate().filter_map(coordinate).collect();
+        Dimensions { all: Vec::new(), names, coordinates, known: HashMap::new() }
+    }
+
+    /// The dimension of an axis of the variable with this name.
+    pub fn of_axis(&mut self, variable: &str, variable_names: &[String], axis: Axis<'_>) -> usize {
+        let Some(name) = axis.name else {
+            let name = self.names.take_similar(format!("{variable}_dim_{}", axis.own_place));
+            return self.add(Dimension { name, length: axis.length, variable: None });
+        };
+        let key = (name.to_owned(), axis.length);
+        if let Some(&known) = self.known.get(&key) {
+            return known;
+        }
+        let coordinate = self.coordinates.get(name).copied();
+        let dimension = match coordinate {
+            Some((variable, length)) if length == axis.length => {
+                let name = variable_names.get(variable).cloned().unwrap_or_default();
+                Dimension { name, length, variable: Some(variable) }
+            }
+            _ => {
+                let plain = file_name(name).unwrap_or_default();
+                let is_free = coordinate.is_none() && self.names.take(&plain);
+                let name = match is_free {
+                    true => plain,
+                    false => self.names.take_similar(format!("{plain}_{}", axis.length)),
+                };
+                Dimension { name, length: axis.length, variable: None }
+            }
+        };
+        let index = self.add(dimension);
+        self.known.insert(key, index);
+        index
+    }
+
+    /// The dimension of the characters of strings.
+    pub fn of_characters(&mut self, variable: &str, variable_names: &[String], length: u64) -> usize {
+        let (name, own_place) = (format!("string{length}"), MAX_RANK);
+        self.of_axis(variable, variable_names, Axis { name: Some(&name), length, own_place })
+    }
+
+    fn add(&mut self, dimension: Dimension) -> usize {
+        self.all.push(dimension);
+        self.all.len() - 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use crate::metadata::{Document, parse_v3};
+    use serde_json::json;
+
+    fn source(name: &str, axes: &[(Option<&str>, u64)]) -> Source {
+        let shape: Vec<u64> = axes.iter().map(|axis| axis.1).collect();
+        let chunks: Vec<u64> = shape.iter().map(|length| 1.max(*length)).collect();
+        let names: Vec<_> = axes.iter().map(|axis| axis.0).collect();
+        let document = json!({"zarr_format": 3, "node_type": "array", "shape": shape, "data_type": "int8", "fill_value": 0,
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunks}}, "dimension_names": names,
+            "chunk_key_encoding": {"name": "default"}, "codecs": [{"name": "bytes"}]});
+        let metadata = match parse_v3("a/zarr.json", document.to_string().as_bytes()) {
+            Ok(Document::Array(metadata)) => Arc::new(metadata),
+            other => panic!("{other:?}"),
+        };
+        Source { path: name.to_owned(), name: name.to_owned(), metadata }
+    }
+
+    /// The dimensions of each source by name.
+    type OfSources = Vec<Vec<String>>;
+    /// All dimensions by name, with their length and whether they have a variable.
+    type All = Vec<(String, u64, bool)>;
+
+    fn resolved(sources: &[Source]) -> (OfSources, All) {
+        let names: Vec<String> = sources.iter().map(|source| source.name.clone()).collect();
+        let mut dimensions = Dimensions::new(sources, &names);
+        let mut of_sources = Vec::new();
+        for source in sources {
+            let axes = source.axes(false);
+            let of_axes = axes.iter().map(|axis| dimensions.of_axis(&source.name, &names, *axis));
+            of_sources.push(of_axes.collect::<Vec<_>>());
+        }
+        let name = |index: &usize| dimensions.all[*index].name.clone();
+        let of_sources = of_sources.iter().map(|indices| indices.iter().map(name).collect()).collect();
+        let all = dimensions.all.iter();
+        (of_sources, all.map(|d| (d.name.clone(), d.length, d.variable.is_some())).collect())
+    }
+
+    #[test]
+    fn dimensions_are_shared_by_name_and_length() {
+        let (of_sources, all) = resolved(&[
+            source("a", &[(Some("x"), 3), (Some("y"), 4)]),
+            source("b", &[(Some("y"), 4), (Some("x"), 5)]),
+            source("x", &[(Some("x"), 5)]),
+        ]);
+        assert_eq!(of_sources, [vec!["x_3", "y"], vec!["y", "x"], vec!["x"]]);
+        assert_eq!(all, [("x_3".into(), 3, false), ("y".into(), 4, false), ("x".into(), 5, true)]);
+    }
+
+    #[test]
+    fn names_that_are_missing_or_taken() {
+        let (of_sources, _) = resolved(&[
+            source("a", &[(None, 3), (Some(""), 3), (Some("b"), 2)]),
+            source("b", &[(Some("t"), 2), (Some("t"), 2)]),
+            source("a_dim_0", &[]),
+            source("c", &[(Some("t"), 9), (Some("t_9"), 1)]),
+        ]);
+        assert_eq!(of_sources[0], ["a_dim_0_2", "a_dim_1", "b_2"]);
+        assert_eq!(of_sources[1], ["t", "t"]);
+        assert_eq!(of_sources[3], ["t_9", "t_9_1"]);
+    }
+
+    #[test]
+    fn order_f_reverses_the_axes() {
+        let source = source("a", &[(Some("x"), 3), (Some("y"), 4)]);
+        let names: Vec<_> = source.axes(true).iter().map(|axis| (axis.name, axis.own_place)).collect();
+        assert_eq!(names, [(Some("y"), 1), (Some("x"), 0)]);
+    }
+}

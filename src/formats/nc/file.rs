@@ -1,0 +1,267 @@
+//! The file: where everything is, and the bytes before the arrays.
+//!
+//! Spec: HDF5 File Format Specification 3.0. Uses its neighbours.
+//!
+//! The superblock comes first, then the header of the root group, the headers of all datasets, and the global heap. The bytes of
+//! the arrays follow, first those of less than a page. The length of a structure does not depend on the addresses in it, so all
+//! are made twice: to learn their lengths, and then with the addresses.
+
+use super::attributes::{Attribute, AttributeData};
+use super::contents::{Dimension, Variable};
+use super::hdf5::global_heap::{GlobalHeap, HeapSlot};
+use super::hdf5::messages::{self, Allocation, Dataspace, Message};
+use super::hdf5::object_header::object_header;
+use super::hdf5::{SUPERBLOCK_BYTES, UNDEFINED_ADDRESS, datatype, superblock};
+use super::scales::{Scales, scale_objects};
+use crate::metadata::ByteOrder;
+
+/// The longest header.
+const MAX_HEADER_BYTES: u64 = 64 << 20;
+/// Every structure begins at a multiple of this, and the bytes of a short array.
+const ALIGNMENT: u64 = 8;
+/// The bytes of an array that has as many begin at a multiple of this.
+const PAGE_BYTES: u64 = 4096;
+/// Bytes of an element of a scale without a coordinate variable.
+const SCALE_ELEMENT_BYTES: u64 = 4;
+
+/// All that a file says.
+pub struct File {
+    /// Attributes of the group.
+    pub attributes: Vec<Attribute>,
+    /// The dimensions.
+    pub dimensions: Vec<Dimension>,
+    /// The variables.
+    pub variables: Vec<Variable>,
+    /// What attributes refer to.
+    pub heap: GlobalHeap,
+}
+
+/// The bytes before the arrays, and where those are.
+pub struct LaidOut {
+    /// The header.
+    pub header: Vec<u8>,
+    /// Address and variable of each array that has bytes, by address.
+    pub arrays: Vec<(u64, usize)>,
+}
+
+#[derive(Default)]
+struct Addresses {
+    root: u64,
+    /// The headers of the variables, then those of scales without one.
+    objects: Vec<u64>,
+    collections: Vec<u64>,
+    /// The bytes of the variables.
+    arrays: Vec<u64>,
+    end: u64,
+}
+
+fn at(addresses: &[u64], index: usize) -> u64 {
+    addresses.get(index).copied().unwrap_or(UNDEFINED_ADDRESS)
+}
+
+impl File {
+    /// Lays the file out. `None` if its header would be longer than this program makes one.
+    pub fn lay_out(mut self) -> Option<LaidOut> {
+        let scales = Scales::new(&self.dimensions, &self.variables, &mut self.heap);
+        let mut lengths = Vec::new();
+        let unknown = Addresses::default();
+        self.structures(&scales, &unknown, |bytes| lengths.push(bytes.len() as u64))?;
+        let addresses = self.addresses(&lengths)?;
+        let mut header = superblock(addresses.root, addresses.end);
+        self.structures(&scales, &addresses, |bytes| {
+            header.extend(bytes);
+            header.resize(header.len().next_multiple_of(ALIGNMENT as usize), 0);
+        })?;
+        let places = addresses.arrays.iter().enumerate();
+        let mut arrays: Vec<_> = places
+            .filter(|(_, address)| **address != UNDEFINED_ADDRESS)
+            .map(|(variable, address)| (*address, variable))
+            .collect();
+        arrays.sort_unstable();
+        Some(LaidOut { header, arrays })
+    }
+
+    /// Gives each structure before the arrays to `take`: the root group, the objects, the collections.
+    fn structures(
+        &self,
+        scales: &Scales,
+        addresses: &Addresses,
+        mut take: impl FnMut(Vec<u8>),
+    ) -> Option<()> {
+        let mut size_bytes = 0;
+        let mut take = |bytes: Vec<u8>| {
+            size_bytes += bytes.len() as u64;
+            take(bytes);
+            (size_bytes <= MAX_HEADER_BYTES).then_some(())
+        };
+        take(self.root_group(addresses)?)?;
+        for (index, variable) in self.variables.iter().enumerate() {
+            let own = scales.of_variables.get(index).map_or(&[][..], Vec::as_slice);
+            let scale = variable.coordinate_of.and_then(|dimension| scales.of_dimensions.get(dimension));
+            let scale = scale.map_or(&[][..], Vec::as_slice);
+            let attributes: Vec<_> = variable.attributes.iter().chain(scale).chain(own).collect();
+            take(self.dataset(variable, at(&addresses.arrays, index), &attributes, addresses)?)?;
+        }
+        for (dimension, attributes) in self.dimensions.iter().zip(&scales.of_dimensions) {
+            if dimension.variable.is_none() {
+                take(scale(dimension, attributes, addresses)?)?;
+            }
+        }
+        let address_of = |object: usize| at(&addresses.objects, object);
+        self.heap.collections(address_of).try_for_each(take)
+    }
+
+    /// The places of structures of these lengths, and of the arrays after them.
+    fn addresses(&self, lengths: &[u64]) -> Option<Addresses> {
+        let mut end = SUPERBLOCK_BYTES;
+        let mut places = Vec::new();
+        for length in lengths {
+            places.push(end);
+            end = end.checked_add(*length)?.checked_next_multiple_of(ALIGNMENT)?;
+        }
+        let without_variable = self.dimensions.iter().filter(|dimension| dimension.variable.is_none());
+        let objects = self.variables.len() + without_variable.count();
+        let mut places = places.into_iter();
+        let root = places.next()?;
+        let objects: Vec<u64> = places.by_ref().take(objects).collect();
+        let collections: Vec<u64> = places.collect();
+        let mut arrays = vec![UNDEFINED_ADDRESS; self.variables.len()];
+        for is_long in [false, true] {
+            let alignment = if is_long { PAGE_BYTES } else { ALIGNMENT };
+            for (variable, array) in self.variables.iter().zip(&mut arrays) {
+                if variable.size_bytes > 0 && (variable.size_bytes >= PAGE_BYTES) == is_long {
+                    *array = end.checked_next_multiple_of(alignment)?;
+                    end = array.checked_add(variable.size_bytes)?;
+                }
+            }
+        }
+        // The library's offsets are signed.
+        i64::try_from(end).ok()?;
+        Some(Addresses { root, objects, collections, arrays, end })
+    }
+
+    /// The header of the root group. Dimensions come first, with their coordinate variables.
+    fn root_group(&self, addresses: &Addresses) -> Option<Vec<u8>> {
+        let scales = scale_objects(&self.dimensions, self.variables.len());
+        let dimensions =
+            self.dimensions.iter().zip(scales).map(|(dimension, scale)| (&dimension.name, scale));
+        let others =
+            self.variables.iter().enumerate().filter(|(_, variable)| variable.coordinate_of.is_none());
+        let others = others.map(|(index, variable)| (&variable.name, index));
+        let links: Vec<_> = dimensions.chain(others).collect();
+        let mut all = vec![messages::link_info(links.len() as u64), messages::group_info()];
+        for (order, (name, object)) in links.into_iter().enumerate() {
+            all.push(messages::link(name, order as u64, at(&addresses.objects, object)));
+        }
+        all.extend(attribute_messages(&self.attributes.iter().collect::<Vec<_>>(), addresses)?);
+        object_header(&all)
+    }
+
+    fn dataset(
+        &self,
+        variable: &Variable,
+        address: u64,
+        attributes: &[&Attribute],
+        addresses: &Addresses,
+    ) -> Option<Vec<u8>> {
+        let fill = variable.attributes.iter().find_map(|attribute| match &attribute.data {
+            AttributeData::Bytes(bytes) if attribute.name == "_FillValue" => Some(bytes.as_slice()),
+            _ => None,
+        });
+        let mut all = vec![
+            messages::dataspace(&Dataspace::of_shape(&variable.shape)),
+            messages::datatype(&variable.datatype),
+            messages::fill_value(Allocation::Early, fill),
+            messages::contiguous_layout(address, variable.size_bytes),
+        ];
+        all.extend(attribute_messages(attributes, addresses)?);
+        object_header(&all)
+    }
+}
+
+/// The scale of a dimension without a coordinate variable, as netCDF makes it: floats, none of them stored.
+fn scale(dimension: &Dimension, attributes: &[Attribute], addresses: &Addresses) -> Option<Vec<u8>> {
+    let mut all = vec![
+        messages::dataspace(&Dataspace::Simple(vec![dimension.length])),
+        messages::datatype(&datatype::floating_point(8, 23, 127, ByteOrder::Big)),
+        messages::fill_value(Allocation::Late, Some(&[0; SCALE_ELEMENT_BYTES as usize])),
+        messages::contiguous_layout(UNDEFINED_ADDRESS, dimension.length.saturating_mul(SCALE_ELEMENT_BYTES)),
+    ];
+    all.extend(attribute_messages(&attributes.iter().collect::<Vec<_>>(), addresses)?);
+    object_header(&all)
+}
+
+/// The messages for the attributes of one object.
+fn attribute_messages(attributes: &[&Attribute], addresses: &Addresses) -> Option<Vec<Message>> {
+    let mut all = vec![messages::attribute_info(u16::try_from(attributes.len()).ok()?)];
+    for (order, attribute) in attributes.iter().enumerate() {
+        let data = attribute.data.bytes(addresses);
+        let Attribute { name, datatype, dataspace, .. } = attribute;
+        all.push(messages::attribute(name, order as u16, datatype, dataspace, &data)?);
+    }
+    Some(all)
+}
+
+impl AttributeData {
+    fn bytes(&self, addresses: &Addresses) -> Vec<u8> {
+        match self {
+            AttributeData::Bytes(bytes) => bytes.clone(),
+            // Section IV.B: the length, the address of the collection, the object's number.
+            AttributeData::InHeap(elements) => {
+                let element = |(length, slot): &(u32, HeapSlot)| {
+                    let address = at(&addresses.collections, slot.collection);
+                    [&length.to_le_bytes()[..], &address.to_le_bytes(), &slot.number.to_le_bytes()].concat()
+                };
+                elements.iter().flat_map(element).collect()
+            }
+            AttributeData::Referrers(referrers) => {
+                let referrer = |&(object, dimension): &(usize, u32)| {
+                    let address = at(&addresses.objects, object);
+                    [&address.to_le_bytes()[..], &dimension.to_le_bytes(), &[0; 4]].concat()
+                };
+                referrers.iter().flat_map(referrer).collect()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn variable(name: &str, size_bytes: u64) -> Variable {
+        Variable {
+            name: name.to_owned(),
+            datatype: datatype::fixed_point(1, false, ByteOrder::Little),
+            shape: vec![size_bytes],
+            dimensions: vec![0],
+            coordinate_of: None,
+            attributes: Vec::new(),
+            size_bytes,
+        }
+    }
+
+    fn laid_out(sizes: &[u64]) -> Option<LaidOut> {
+        let variables = sizes.iter().map(|&size| variable(&format!("v{size}"), size)).collect();
+        let dimensions = vec![Dimension { name: "x".to_owned(), length: 9, variable: None }];
+        File { attributes: Vec::new(), dimensions, variables, heap: GlobalHeap::default() }.lay_out()
+    }
+
+    #[test]
+    fn arrays_follow_the_header_long_ones_at_pages() {
+        let file = laid_out(&[5000, 0, 3, 1 << 40, 4095]).unwrap();
+        let length = file.header.len() as u64;
+        let page = (length + 8 + 4095).next_multiple_of(4096);
+        let expected = [(length, 2), (length + 8, 4), (page, 0), (page + 8192, 3)];
+        assert_eq!(file.arrays, expected);
+        let end = file.header.get(28..36).unwrap();
+        assert_eq!(end, (page + 8192 + (1 << 40)).to_le_bytes(), "the end of the file");
+    }
+
+    #[test]
+    fn no_file_beyond_what_offsets_can_say() {
+        assert!(laid_out(&[i64::MAX as u64]).is_none());
+        assert!(laid_out(&[u64::MAX, 8]).is_none());
+    }
+}

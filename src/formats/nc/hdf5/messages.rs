@@ -1,0 +1,213 @@
+//! The messages of object headers, but for datatypes: each function gives one.
+//!
+//! Spec: HDF5 File Format Specification 3.0, sections of IV.A.2. Uses its neighbours.
+
+use super::UNDEFINED_ADDRESS;
+
+/// A message of an object header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Its type.
+    pub kind: u8,
+    /// Whether no writer may change it.
+    pub is_constant: bool,
+    /// Its place among the attributes; 0 for others.
+    pub creation_order: u16,
+    /// Its body.
+    pub body: Vec<u8>,
+}
+
+/// The longest body.
+pub const MAX_BODY_BYTES: usize = u16::MAX as usize;
+
+/// The shape of a dataset or an attribute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Dataspace {
+    /// One element.
+    Scalar,
+    /// Elements along axes, the slowest first.
+    Simple(Vec<u64>),
+    /// No element.
+    Null,
+}
+
+impl Dataspace {
+    /// The space of an array.
+    pub fn of_shape(shape: &[u64]) -> Self {
+        if shape.is_empty() { Dataspace::Scalar } else { Dataspace::Simple(shape.to_vec()) }
+    }
+}
+
+impl Message {
+    fn new(kind: u8, body: Vec<u8>) -> Self {
+        Message { kind, is_constant: false, creation_order: 0, body }
+    }
+
+    fn constant(kind: u8, body: Vec<u8>) -> Self {
+        Message { is_constant: true, ..Message::new(kind, body) }
+    }
+}
+
+/// Section IV.A.2.b, the body alone: version 2.
+fn dataspace_body(dataspace: &Dataspace) -> Vec<u8> {
+    const VERSION: u8 = 2;
+    let (kind, shape) = match dataspace {
+        Dataspace::Scalar => (0, &[][..]),
+        Dataspace::Simple(shape) => (1, shape.as_slice()),
+        Dataspace::Null => (2, &[][..]),
+    };
+    let without_maximum = 0;
+    let mut body = vec![VERSION, shape.len() as u8, without_maximum, kind];
+    for length in shape {
+        body.extend(length.to_le_bytes());
+    }
+    body
+}
+
+/// Section IV.A.2.b: "Dataspace".
+pub fn dataspace(dataspace: &Dataspace) -> Message {
+    Message::new(0x01, dataspace_body(dataspace))
+}
+
+/// Section IV.A.2.c: "Link Info" of a group of so many links, all in messages of its header.
+pub fn link_info(links: u64) -> Message {
+    const VERSION: u8 = 0;
+    const CREATION_ORDER_IS_TRACKED: u8 = 0b1;
+    let mut body = vec![VERSION, CREATION_ORDER_IS_TRACKED];
+    let (heap, name_index) = (UNDEFINED_ADDRESS, UNDEFINED_ADDRESS);
+    for number in [links, heap, name_index] {
+        body.extend(number.to_le_bytes());
+    }
+    Message::new(0x02, body)
+}
+
+/// Section IV.A.2.d: "Datatype".
+pub fn datatype(datatype: &[u8]) -> Message {
+    Message::constant(0x03, datatype.to_vec())
+}
+
+/// When the space of a dataset is taken from the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocation {
+    /// It is there.
+    Early = 1,
+    /// It is not there, and all elements are fill.
+    Late = 2,
+}
+
+/// Section IV.A.2.f: "Fill Value", version 3, with the bytes of one element. Without them it is the library's own, which
+/// netCDF takes for none.
+pub fn fill_value(allocation: Allocation, fill: Option<&[u8]>) -> Message {
+    const VERSION: u8 = 3;
+    const WRITTEN_IF_SET: u8 = 2 << 2;
+    const DEFINED: u8 = 1 << 5;
+    let flags = allocation as u8 | WRITTEN_IF_SET;
+    let body = match fill {
+        None => vec![VERSION, flags],
+        Some(fill) => {
+            let mut body = vec![VERSION, flags | DEFINED];
+            body.extend((fill.len() as u32).to_le_bytes());
+            body.extend(fill);
+            body
+        }
+    };
+    Message::constant(0x05, body)
+}
+
+/// Section IV.A.2.g: "Link", a hard link of a name of at most 65,535 bytes to the object at an address.
+pub fn link(name: &str, creation_order: u64, address: u64) -> Message {
+    const VERSION: u8 = 1;
+    const LENGTH_HAS_2_BYTES: u8 = 0b1;
+    const HAS_CREATION_ORDER: u8 = 0b100;
+    const HAS_CHARACTER_SET: u8 = 0b1_0000;
+    const UTF_8: u8 = 1;
+    let mut body = vec![VERSION, LENGTH_HAS_2_BYTES | HAS_CREATION_ORDER | HAS_CHARACTER_SET];
+    body.extend(creation_order.to_le_bytes());
+    body.push(UTF_8);
+    body.extend((name.len() as u16).to_le_bytes());
+    body.extend(name.as_bytes());
+    body.extend(address.to_le_bytes());
+    Message::new(0x06, body)
+}
+
+/// Section IV.A.2.i: "Data Layout", version 3: all elements one after the other at an address.
+pub fn contiguous_layout(address: u64, size_bytes: u64) -> Message {
+    const VERSION: u8 = 3;
+    const CONTIGUOUS: u8 = 1;
+    let mut body = vec![VERSION, CONTIGUOUS];
+    body.extend(address.to_le_bytes());
+    body.extend(size_bytes.to_le_bytes());
+    Message::new(0x08, body)
+}
+
+/// Section IV.A.2.k: "Group Info", without more than is necessary.
+pub fn group_info() -> Message {
+    let (version, flags) = (0, 0);
+    Message::constant(0x0a, vec![version, flags])
+}
+
+/// Section IV.A.2.m: "Attribute", version 3. `None` if it is longer than a message can be.
+pub fn attribute(
+    name: &str,
+    creation_order: u16,
+    datatype: &[u8],
+    dataspace: &Dataspace,
+    data: &[u8],
+) -> Option<Message> {
+    const VERSION: u8 = 3;
+    const UTF_8: u8 = 1;
+    let (nothing_is_shared, space) = (0, dataspace_body(dataspace));
+    let mut body = vec![VERSION, nothing_is_shared];
+    for length in [name.len().checked_add(1)?, datatype.len(), space.len()] {
+        body.extend(u16::try_from(length).ok()?.to_le_bytes());
+    }
+    body.push(UTF_8);
+    body.extend(name.as_bytes());
+    body.push(0);
+    body.extend(datatype);
+    body.extend(space);
+    body.extend(data);
+    (body.len() <= MAX_BODY_BYTES).then_some(Message { creation_order, ..Message::new(0x0c, body) })
+}
+
+/// Section IV.A.2.v: "Attribute Info" of an object with so many attributes, all in messages of its header.
+pub fn attribute_info(attributes: u16) -> Message {
+    const VERSION: u8 = 0;
+    const CREATION_ORDER_IS_TRACKED: u8 = 0b1;
+    let mut body = vec![VERSION, CREATION_ORDER_IS_TRACKED];
+    body.extend(attributes.to_le_bytes());
+    let (heap, name_index) = (UNDEFINED_ADDRESS, UNDEFINED_ADDRESS);
+    for address in [heap, name_index] {
+        body.extend(address.to_le_bytes());
+    }
+    Message::new(0x15, body)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn spaces() {
+        assert_eq!(dataspace(&Dataspace::of_shape(&[])).body, [2, 0, 0, 0]);
+        assert_eq!(dataspace(&Dataspace::Null).body, [2, 0, 0, 2]);
+        assert_eq!(dataspace(&Dataspace::of_shape(&[3])).body, [2, 1, 0, 1, 3, 0, 0, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn an_attribute_is_bounded() {
+        let longest = MAX_BODY_BYTES - (9 + 2 + 1 + 4);
+        assert!(attribute("a", 0, &[0], &Dataspace::Scalar, &vec![0; longest]).is_some());
+        assert!(attribute("a", 0, &[0], &Dataspace::Scalar, &vec![0; longest + 1]).is_none());
+        let body = attribute("ab", 7, &[1], &Dataspace::Scalar, &[5]).unwrap();
+        assert_eq!((body.creation_order, body.kind), (7, 12));
+        assert_eq!(body.body, [3, 0, 3, 0, 1, 0, 4, 0, 1, b'a', b'b', 0, 1, 2, 0, 0, 0, 5]);
+    }
+
+    #[test]
+    fn fills() {
+        assert_eq!(fill_value(Allocation::Early, None).body, [3, 0x09]);
+        assert_eq!(fill_value(Allocation::Late, Some(&[7, 8])).body, [3, 0x2a, 2, 0, 0, 0, 7, 8]);
+    }
+}

@@ -1,0 +1,104 @@
+//! `safetensors`: a header of JSON before the bytes as they are, for PyTorch, JAX and others.
+//!
+//! Spec: github.com/huggingface/safetensors, "Format": the header's length in eight little-endian bytes, the header, the elements.
+//! The header is padded with blanks so that the elements begin at a page.
+//!
+//! ```json
+//! {"cells":{"dtype":"U16","shape":[64,512,512],"data_offsets":[0,33554432]}}
+//! ```
+//!
+//! Absent: order F, big-endian elements, and types that it does not have.
+
+use serde_json::{Map, Value, json};
+
+use super::flat_array::before_array;
+use super::{Content, Format, Role, Subject};
+use crate::array::{ByteOrder, Layout, Order};
+use crate::error::Result;
+use crate::hierarchy::Node;
+use crate::metadata::DataType;
+
+/// `safetensors`.
+pub const FORMAT: Format = Format {
+    name: "safetensors",
+    suffix: ".safetensors",
+    group_file: None,
+    role: Role::Data,
+    expresses,
+    info: None,
+    open,
+};
+
+/// The elements begin at a multiple of this.
+const ALIGNMENT: usize = 4096;
+/// A member that is not a tensor.
+const RESERVED: &str = "__metadata__";
+
+fn expresses(node: &Node, layout: Layout) -> bool {
+    let Node::Array { metadata, .. } = node else { return false };
+    let is_little = layout.byte_order == ByteOrder::Little || metadata.data_type.item_size() == Some(1);
+    let is_c = layout.order == Order::C || metadata.shape.len() < 2;
+    is_little && is_c && type_of(&metadata.data_type).is_some()
+}
+
+fn type_of(data_type: &DataType) -> Option<&'static str> {
+    Some(match data_type {
+        DataType::Bool => "BOOL",
+        DataType::Int2 | DataType::Int4 | DataType::Int8 => "I8",
+        DataType::UInt2 | DataType::UInt4 | DataType::UInt8 => "U8",
+        DataType::Int16 => "I16",
+        DataType::UInt16 => "U16",
+        DataType::Int32 => "I32",
+        DataType::UInt32 => "U32",
+        DataType::Int64 => "I64",
+        DataType::UInt64 => "U64",
+        DataType::Float8E4M3Fn => "F8_E4M3",
+        DataType::Float8E5M2 => "F8_E5M2",
+        DataType::Float8E8M0Fnu => "F8_E8M0",
+        DataType::Float16 => "F16",
+        DataType::BFloat16 => "BF16",
+        DataType::Float32 => "F32",
+        DataType::Float64 => "F64",
+        _ => return None,
+    })
+}
+
+fn open(subject: &Subject<'_>) -> Result<Content> {
+    let metadata = subject.metadata()?;
+    let tensor = json!({
+        "dtype": type_of(&metadata.data_type), "shape": metadata.shape, "data_offsets": [0, metadata.flat_size()],
+    });
+    let name = if subject.name() == RESERVED { "array" } else { subject.name() };
+    let text = Value::Object(Map::from_iter([(name.to_owned(), tensor)])).to_string();
+    let end = (8 + text.len()).next_multiple_of(ALIGNMENT);
+    let mut header = ((end - 8) as u64).to_le_bytes().to_vec();
+    header.extend_from_slice(text.as_bytes());
+    header.resize(end, b' ');
+    before_array(subject, header)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::formats::flat_array::tests::{BIG_F, LITTLE, document, header, store};
+
+    #[test]
+    fn headers() {
+        let name = "q\"\\\n%\u{1}";
+        let store =
+            store(&[(name, document(&[2, 3], "int16", json!({}))), ("b", document(&[3], "int8", json!({})))]);
+        let found = header(&FORMAT, &store, name, LITTLE).unwrap();
+        assert_eq!(
+            (found.len(), found.first_chunk::<8>().map(|it| u64::from_le_bytes(*it))),
+            (4096, Some(4088))
+        );
+        let parsed: Value = serde_json::from_slice(&found[8..]).unwrap();
+        assert_eq!(parsed, json!({name: {"dtype": "I16", "shape": [2, 3], "data_offsets": [0, 12]}}));
+        assert_eq!(header(&FORMAT, &store, name, BIG_F), None);
+        assert!(
+            header(&FORMAT, &store, "b", BIG_F).is_some(),
+            "bytes along one axis are the same in all orders"
+        );
+    }
+}

@@ -1,0 +1,169 @@
+//! `vrt`: GDAL's virtual format, a header of XML beside the array's own file.
+//!
+//! Spec: gdal.org/drivers/raster/vrt.html, "VRTRawRasterBand". Axes before the last two become bands; a fastest axis of channels is
+//! one of bands too. The geotransform and the coordinate reference system are written where they are known, also for images
+//! whose rows go north.
+//!
+//! ```xml
+//! <VRTDataset rasterXSize="360" rasterYSize="180">
+//!   <VRTRasterBand dataType="Float32" band="1" subClass="VRTRawRasterBand">…
+//! ```
+//!
+//! Absent: half precision, channels with more than two other axes, headers of more than 4 MiB (some 11,000 bands).
+
+use std::fmt::Write as _;
+
+use super::data_names::data_name;
+use super::flat_array::{FlatArray, MAX_HEADER_BYTES, Number, beside_array};
+use super::geometry::Geometry;
+use super::{Content, Format, Role, Subject, json};
+use crate::array::Layout;
+use crate::error::Result;
+use crate::hierarchy::Node;
+
+/// `vrt`.
+pub const FORMAT: Format = Format {
+    name: "vrt",
+    suffix: ".vrt",
+    group_file: None,
+    role: Role::Detached,
+    expresses: |node, layout| expressed(node, layout).is_some(),
+    info: Some(json::documents_info),
+    open,
+};
+
+/// No band takes more, without the name of the file.
+const MAX_BAND_BYTES: u64 = 380;
+
+fn expressed(node: &Node, layout: Layout) -> Option<FlatArray> {
+    let fits = |array: &FlatArray| {
+        let planes = array.planes();
+        [planes.width, planes.height].iter().all(|&length| i32::try_from(length).is_ok())
+            && planes.samples.saturating_mul(planes.count) <= MAX_HEADER_BYTES / MAX_BAND_BYTES
+            && i32::try_from(planes.width.saturating_mul(planes.samples * array.number.size())).is_ok()
+            && (planes.samples == 1 || planes.count == 1)
+            && data_type(array.number).is_some()
+    };
+    FlatArray::of(node, layout).filter(fits)
+}
+
+fn data_type(number: Number) -> Option<&'static str> {
+    Some(match number {
+        Number::I8 => "Int8",
+        Number::I16 => "Int16",
+        Number::I32 => "Int32",
+        Number::I64 => "Int64",
+        Number::U8 => "Byte",
+        Number::U16 => "UInt16",
+        Number::U32 => "UInt32",
+        Number::U64 => "UInt64",
+        Number::F32 => "Float32",
+        Number::F64 => "Float64",
+        Number::C64 => "CFloat32",
+        Number::C128 => "CFloat64",
+        Number::F16 => return None,
+    })
+}
+
+fn open(subject: &Subject<'_>) -> Result<Content> {
+    let array = FlatArray::of_subject(subject)?;
+    let geometry = Geometry::of(subject);
+    let planes = array.planes();
+    let size = array.number.size();
+    let (pixel, line) = (planes.samples * size, planes.width * planes.samples * size);
+    let bands = planes.samples * planes.count;
+    let between_bands = if array.has_channels { size } else { line * planes.height };
+    let order = if array.is_big_endian { "MSB" } else { "LSB" };
+    let (data_type, file) = (data_type(array.number).unwrap_or_default(), data_name(subject.name()));
+    let mut text =
+        format!("<VRTDataset rasterXSize=\"{}\" rasterYSize=\"{}\">\n", planes.width, planes.height);
+    // Writing to a String does not fail.
+    if let Some(crs) = &geometry.crs {
+        let _ = writeln!(text, "  <SRS>{}</SRS>", escaped(&crs.definition()));
+    }
+    if let Some([x, dx, _, y, _, dy]) = geometry.geotransform(&array) {
+        let _ = writeln!(text, "  <GeoTransform>{x:?}, {dx:?}, 0, {y:?}, 0, {dy:?}</GeoTransform>");
+    }
+    for band in 0..bands {
+        let offset = band * between_bands;
+        let _ = writeln!(
+            text,
+            "  <VRTRasterBand dataType=\"{data_type}\" band=\"{}\" subClass=\"VRTRawRasterBand\">",
+            band + 1
+        );
+        if let Some(value) = geometry.no_data {
+            let _ = writeln!(
+                text,
+                "    <NoDataValue>{}</NoDataValue>",
+                if value.is_nan() { "nan".to_owned() } else { format!("{value:?}") }
+            );
+        }
+        let _ = writeln!(text, "    <SourceFilename relativeToVRT=\"1\">{file}</SourceFilename>");
+        let _ = writeln!(
+            text,
+            "    <ImageOffset>{offset}</ImageOffset><PixelOffset>{pixel}</PixelOffset><LineOffset>{line}</LineOffset><ByteOrder>{order}</ByteOrder>"
+        );
+        text.push_str("  </VRTRasterBand>\n");
+    }
+    text.push_str("</VRTDataset>\n");
+    beside_array(subject, text)
+}
+
+/// A text as XML has it.
+pub(super) fn escaped(text: &str) -> String {
+    let mut escaped = String::new();
+    for character in text.chars() {
+        match character {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::formats::flat_array::tests::{BIG_F, LITTLE, document, text_of};
+    use serde_json::json;
+
+    #[test]
+    fn bands() {
+        let attributes = json!({"GeoTransform": [0, 1, 0, 90, 0, -1], "crs_wkt": "GEOGCS[\"a<b\"]", "_FillValue": "AAAAAAAA+H8="});
+        let more = json!({"dimension_names": ["t", "y", "x"], "attributes": attributes});
+        let text = text_of(&FORMAT, document(&[2, 3, 5], "float32", more), LITTLE).unwrap();
+        assert!(text.starts_with("<VRTDataset rasterXSize=\"5\" rasterYSize=\"3\">\n  <SRS>GEOGCS[&quot;a&lt;b&quot;]</SRS>\n  <GeoTransform>0.0, 1.0, 0, 90.0, 0, -1.0</GeoTransform>\n"), "{text}");
+        assert!(text.contains("<ImageOffset>60</ImageOffset><PixelOffset>4</PixelOffset><LineOffset>20</LineOffset><ByteOrder>LSB"), "{text}");
+        assert!(text.contains("<NoDataValue>nan<"), "{text}");
+        let rgb = document(&[5, 7, 3], "int16", json!({"dimension_names": ["y", "x", "c"]}));
+        let text = text_of(&FORMAT, rgb.clone(), LITTLE).unwrap();
+        assert!(
+            text.contains("<ImageOffset>4</ImageOffset><PixelOffset>6</PixelOffset><LineOffset>42<"),
+            "{text}"
+        );
+        let text = text_of(&FORMAT, rgb, BIG_F).unwrap();
+        assert!(text.contains("<ImageOffset>70</ImageOffset><PixelOffset>2</PixelOffset><LineOffset>10</LineOffset><ByteOrder>MSB"), "{text}");
+    }
+
+    #[test]
+    fn no_header_is_longer_than_its_limit() {
+        let of = |bands: u64| {
+            text_of(
+                &FORMAT,
+                document(
+                    &[bands, 1, 1 << 20],
+                    "complex128",
+                    json!({"fill_value": [0, 0], "attributes": {"_FillValue": -1.7976931348623157e308}}),
+                ),
+                LITTLE,
+            )
+        };
+        let most = MAX_HEADER_BYTES / MAX_BAND_BYTES;
+        assert!((of(most).unwrap().len() as u64) < MAX_HEADER_BYTES * 2);
+        assert_eq!(of(most + 1), None);
+    }
+}

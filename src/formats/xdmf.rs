@@ -1,0 +1,155 @@
+//! `xdmf`: a header of XML beside the array's own file, for ParaView, VisIt and VTK.
+//!
+//! Spec: xdmf.org, "XDMF Model and Format", version 2: a uniform grid with one attribute at its nodes. Four axes of which the
+//! slowest is time are a collection of such grids.
+//!
+//! ```xml
+//! <Topology TopologyType="3DCoRectMesh" Dimensions="64 512 512"/>
+//! ```
+//!
+//! Axes of unknown steps have step 1. Absent: half precision, complex numbers, 64-bit unsigned integers, other ranks, more than
+//! 4,096 times.
+
+use std::fmt::Write as _;
+
+use super::data_names::data_name;
+use super::flat_array::{FlatArray, Number, beside_array, spaced};
+use super::geometry::{AxisKind, Geometry, Regular};
+use super::vrt::escaped;
+use super::{Content, Format, Role, Subject, json};
+use crate::array::Layout;
+use crate::error::Result;
+use crate::hierarchy::Node;
+
+/// `xdmf`.
+pub const FORMAT: Format = Format {
+    name: "xdmf",
+    suffix: ".xmf",
+    group_file: None,
+    role: Role::Detached,
+    expresses: |node, layout| expressed(node, layout).is_some(),
+    info: Some(json::documents_info),
+    open,
+};
+
+const MAX_TIMES: u64 = 4096;
+
+fn expressed(node: &Node, layout: Layout) -> Option<FlatArray> {
+    let Node::Array { metadata, .. } = node else { return None };
+    let is_time = |index: usize| {
+        let name = metadata.dimension_names.as_ref()?.get(index)?.as_deref()?;
+        (AxisKind::of_name(name) == AxisKind::Time).then_some(())
+    };
+    let fits = |array: &FlatArray| {
+        let has_rank = match array.axes.as_slice() {
+            [_, _] | [_, _, _] => true,
+            [_, _, _, slowest] => is_time(slowest.index).is_some() && slowest.length <= MAX_TIMES,
+            _ => false,
+        };
+        has_rank && type_of(array.number).is_some()
+    };
+    FlatArray::of(node, layout).filter(fits)
+}
+
+fn type_of(number: Number) -> Option<&'static str> {
+    Some(match number {
+        // Readers of version 2 take an integer of 16 bits by its name only.
+        Number::I8 => "Char",
+        Number::U8 => "UChar",
+        Number::I16 => "Short",
+        Number::U16 => "UShort",
+        Number::I32 | Number::I64 => "Int",
+        Number::U32 => "UInt",
+        Number::F32 | Number::F64 => "Float",
+        Number::U64 | Number::F16 | Number::C64 | Number::C128 => return None,
+    })
+}
+
+fn open(subject: &Subject<'_>) -> Result<Content> {
+    let array = FlatArray::of_subject(subject)?;
+    let geometry = Geometry::of(subject);
+    let name = escaped(&subject.name().replace(char::is_control, "?"));
+    let rank = array.axes.len().min(3);
+    // The slowest first, as everything in this format.
+    let axes: Vec<_> = array.axes.iter().take(rank).rev().collect();
+    let regular: Vec<Regular> = axes
+        .iter()
+        .map(|axis| geometry.axis(axis.index).regular.unwrap_or(Regular { first: 0.0, step: 1.0 }))
+        .collect();
+    let dimensions = spaced(axes.iter().map(|axis| axis.length));
+    let of_grid = array.lengths().take(rank).fold(array.number.size(), u64::saturating_mul);
+    let (mesh, origin) =
+        if rank == 2 { ("2DCoRectMesh", "ORIGIN_DXDY") } else { ("3DCoRectMesh", "ORIGIN_DXDYDZ") };
+    let endian = if array.is_big_endian { "Big" } else { "Little" };
+    let item = |values: String| {
+        format!(
+            "<DataItem Dimensions=\"{rank}\" NumberType=\"Float\" Precision=\"8\" Format=\"XML\">{values}</DataItem>"
+        )
+    };
+    let grid = |seek: u64, time: &str| {
+        let mut text = format!("<Grid Name=\"{name}\" GridType=\"Uniform\">{time}\n");
+        // Writing to a String does not fail.
+        let _ = writeln!(text, "<Topology TopologyType=\"{mesh}\" Dimensions=\"{dimensions}\"/>");
+        let first = item(spaced(regular.iter().map(|it| format!("{:?}", it.first))));
+        let step = item(spaced(regular.iter().map(|it| format!("{:?}", it.step))));
+        let _ = writeln!(text, "<Geometry GeometryType=\"{origin}\">{first}{step}</Geometry>");
+        let _ = writeln!(text, "<Attribute Name=\"{name}\" AttributeType=\"Scalar\" Center=\"Node\">");
+        let _ = writeln!(
+            text,
+            "<DataItem Format=\"Binary\" Dimensions=\"{dimensions}\" NumberType=\"{}\" Precision=\"{}\" Endian=\"{endian}\" Seek=\"{seek}\">{}</DataItem>",
+            type_of(array.number).unwrap_or_default(),
+            array.number.size(),
+            data_name(subject.name())
+        );
+        text + "</Attribute>\n</Grid>\n"
+    };
+    let grids = match array.axes.get(3) {
+        None => grid(0, ""),
+        Some(times) => {
+            let at = geometry.axis(times.index).regular.unwrap_or(Regular { first: 0.0, step: 1.0 });
+            let of_time = |index: u64| {
+                let time = format!("<Time Value=\"{:?}\"/>", at.first + at.step * index as f64);
+                grid(index * of_grid, &time)
+            };
+            let all: String = (0..times.length).map(of_time).collect();
+            format!(
+                "<Grid Name=\"{name}\" GridType=\"Collection\" CollectionType=\"Temporal\">\n{all}</Grid>\n"
+            )
+        }
+    };
+    beside_array(
+        subject,
+        format!("<?xml version=\"1.0\"?>\n<Xdmf Version=\"2.0\"><Domain>\n{grids}</Domain></Xdmf>\n"),
+    )
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::formats::flat_array::tests::{LITTLE, document, text_of};
+    use serde_json::json;
+
+    #[test]
+    fn grids() {
+        let text = text_of(
+            &FORMAT,
+            document(&[2, 3, 5], "int16", json!({"attributes": {"scale": [2.0, 1.0, 0.5]}})),
+            LITTLE,
+        )
+        .unwrap();
+        assert!(text.contains("Dimensions=\"2 3 5\""), "{text}");
+        assert!(text.contains(">2.0 1.0 0.5<") && text.contains("Seek=\"0\">a<"), "{text}");
+        let times = json!({"dimension_names": ["t", "z", "y", "x"]});
+        let text = text_of(&FORMAT, document(&[3, 2, 3, 5], "int16", times), LITTLE).unwrap();
+        assert!(
+            text.contains("Temporal")
+                && text.contains("Seek=\"120\"")
+                && text.contains("<Time Value=\"2.0\"/>"),
+            "{text}"
+        );
+        for (shape, data_type) in [(&[1][..], "int8"), (&[1; 4][..], "int8"), (&[1, 1][..], "uint64")] {
+            assert_eq!(text_of(&FORMAT, document(shape, data_type, json!({})), LITTLE), None);
+        }
+    }
+}
