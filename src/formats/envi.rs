@@ -112,8 +112,8 @@ fn map_info(array: &FlatArray, geometry: &Geometry) -> Vec<String> {
         Some(Crs::Wkt(text)) if !text.contains(['{', '}']) => {
             vec![info("Arbitrary", ""), format!("coordinate system string = {{{text}}}")]
         }
-        // Another number of EPSG would need its text.
-        Some(Crs::Epsg(_) | Crs::Wkt(_)) | None => vec![info("Arbitrary", "")],
+        // Programs take an arbitrary projection without a text for one in metres.
+        Some(Crs::Epsg(_) | Crs::Wkt(_)) | None => Vec::new(),
     }
 }
 
@@ -138,6 +138,9 @@ mod tests {
         let northward =
             json!({"dimension_names": ["lat", "lon"], "attributes": {"GeoTransform": "0 1 0 -90 0 1"}});
         let text = text_of(&FORMAT, document(&[180, 360], "float32", northward), LITTLE).unwrap();
+        assert!(!text.contains("map info"), "{text}");
+        let microscope = json!({"dimension_names": ["y", "x"], "attributes": {"scale": [-1, 1]}});
+        let text = text_of(&FORMAT, document(&[18, 36], "float32", microscope), LITTLE).unwrap();
         assert!(!text.contains("map info"), "{text}");
     }
 

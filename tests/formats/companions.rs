@@ -107,6 +107,17 @@ fn five_and_a_hundred_gibibytes() {
 }
 
 #[test]
+fn libraries_see_the_voxels_where_ome_zarr_has_them() {
+    let what = "places of companion files";
+    let Some(python) = python_with_libraries(what) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    run(&python, &["write-places", text(folder.path())]);
+    let Some(mount) = Mount::new(folder.path(), &[], what) else { return };
+    assert_eq!(run(&python, &["places", text(mount.point())])["equal"], 2);
+    mount.unmount();
+}
+
+#[test]
 fn folders_of_detached_headers_show_the_data() {
     let store = store(&[("a", &[2, 3]), ("b 50%", &[2, 3]), ("deep/c", &[2]), ("scalar", &[])]);
     let Some(mount) = Mount::new(store.path(), &[], "names of companion files") else { return };

@@ -3,6 +3,8 @@
 companions.py write FOLDER                         writes arrays of many shapes and types
 companions.py check STORE MOUNT ORDER [FORMAT...]  opens each companion of each array of a mounted store
 companions.py digests EXPECTED MOUNT               compares the npy of each array with the digests of expected.json
+companions.py write-places FOLDER                  writes an image in both versions of OME-Zarr
+companions.py places MOUNT                         compares where libraries see its voxels
 companions.py large MOUNT                          opens an array of 100 GiB that is all fill value
 
 Prints one JSON object: by format, how many arrays are equal, the reasons for those that are absent, and what is wrong.
@@ -295,6 +297,49 @@ def digests(expected, mount):
     return report
 
 
+SPACING, ORIGIN = (2.0, 0.5, 0.25), (10.0, 20.0, 30.0)
+
+
+def write_places(folder):
+    axes = [{"name": name, "type": "space", "unit": "micrometer"} for name in "zyx"]
+    transformations = [{"type": "scale", "scale": SPACING}, {"type": "translation", "translation": ORIGIN}]
+    multiscales = [{"version": "0.4", "axes": axes, "datasets": [{"path": "0", "coordinateTransformations": transformations}]}]
+    for name, version, attributes in [
+        ("v04.zarr", 2, {"multiscales": multiscales}),
+        ("v05.zarr", 3, {"ome": {"version": "0.5", "multiscales": multiscales}}),
+    ]:
+        group = zarr.open_group(folder / name, mode="w", zarr_format=version, attributes=attributes)
+        data = values((5, 7, 11), "u2", 1)
+        group.create_array("0", shape=data.shape, chunks=(2, 7, 11), dtype=data.dtype)[...] = data
+
+
+def places(mount):
+    import mrcfile
+    import nibabel
+    import nrrd
+    import SimpleITK
+    import tifffile
+
+    for group in ("v04.zarr", "v05.zarr"):
+        file = lambda format, suffix: mount / "__formats__" / format / group / f"0{suffix}"
+        for path in (file("nrrd", ".nhdr"), file("mhd", ".mhd")):
+            image = SimpleITK.ReadImage(str(path))
+            assert (image.GetSpacing(), image.GetOrigin()) == (SPACING[::-1], ORIGIN[::-1]), path
+        header = nrrd.read_header(str(file("nrrd", ".nhdr")))
+        assert np.array_equal(np.diag(header["space directions"]), SPACING[::-1]) and header["space units"] == ["micrometer"] * 3
+        image = nibabel.load(file("nifti", ".nii"))
+        assert np.array_equal(image.affine, [[0.25, 0, 0, 30], [0, 0.5, 0, 20], [0, 0, 2, 10], [0, 0, 0, 1]])
+        assert image.header.get_xyzt_units()[0] == "micron"
+        with mrcfile.open(file("mrc", ".mrc")) as image:
+            assert np.allclose([image.voxel_size[name] for name in ("x", "y", "z")], [2500, 5000, 20000])
+        with tifffile.TiffFile(file("tiff", ".tif")) as image:
+            described = image.imagej_metadata
+            assert (described["slices"], described["spacing"], described["unit"]) == (5, 2.0, "micron")
+            resolution = [image.pages[0].tags[name].value for name in ("XResolution", "YResolution")]
+            assert [above / below for above, below in resolution] == [4.0, 2.0]
+    return {"equal": 2}
+
+
 def large(mount):
     import tifffile
 
@@ -319,6 +364,10 @@ if __name__ == "__main__":
     command, first, *rest = sys.argv[1:]
     if command == "write":
         write(Path(first))
+    elif command == "write-places":
+        write_places(Path(first))
+    elif command == "places":
+        print(json.dumps(places(Path(first))))
     elif command == "large":
         print(json.dumps(large(Path(first))))
     elif command == "check":
