@@ -1,6 +1,6 @@
 //! The bytes of an array as the formats of grids and images see them: numbers of one type along axes, the fastest axis first.
 //!
-//! Uses `metadata` and the layout of `array`; no I/O. An array served in order F is one whose first axis is the fastest, so
+//! Uses `metadata` and the layout of `array`; no I/O. In order F the first axis is the fastest, so
 //! formats that list axes by speed can express both orders.
 
 use crate::array::{ByteOrder, Layout, Order, Reservation};
@@ -127,7 +127,7 @@ impl FlatArray {
         (!axes.is_empty()).then_some(FlatArray { axes, number, is_big_endian, size_bytes, has_channels })
     }
 
-    /// The array of a subject whose format has expressed it.
+    /// The array of a subject, for a format that can express it.
     pub fn of_subject(subject: &Subject<'_>) -> Result<Self> {
         let stale = || Error::Stale { key: subject.path.to_owned() };
         FlatArray::of(subject.node, subject.arrays.layout()).ok_or_else(stale)

@@ -5,31 +5,25 @@
 //! own files are (`virtual_file.rs`).
 //! It is served as `__formats__/NAME/PATH.SUFFIX`, for those nodes that it can express; other nodes have no such
 //! file: an approximate one would be wrong. The folder of a format of detached headers shows the arrays' own files too
-//! (`data_names.rs`).
+//! (`detached/`).
 //!
 //! `flat_array.rs` describes the bytes of an array as the formats of numbers see them, `geometry/` where its elements lie in
 //! space and time.
 
-pub mod data_names;
-mod envi;
+pub mod detached;
 mod flat_array;
 mod geometry;
-mod grads;
 pub mod json;
 mod jsonl;
-mod mhd;
 mod mrc;
 mod nc;
 mod nifti;
 mod npy;
-mod nrrd;
 mod safetensors;
 #[cfg(test)]
 mod tagged;
 mod tiff;
 pub mod virtual_file;
-mod vrt;
-mod xdmf;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -48,22 +42,22 @@ pub const FOLDER: &str = "__formats__";
 
 /// Every format, in alphabetical order.
 pub const FORMATS: &[&Format] = &[
-    &envi::FORMAT,
-    &grads::FORMAT,
+    &detached::envi::FORMAT,
+    &detached::grads::FORMAT,
     JSON,
     &jsonl::FORMAT,
-    &mhd::FORMAT,
+    &detached::mhd::FORMAT,
     &mrc::FORMAT,
     &nc::FORMAT,
     &nifti::FORMAT,
     &npy::FORMAT,
-    &nrrd::FORMAT,
+    &detached::nrrd::FORMAT,
     &safetensors::FORMAT,
     #[cfg(test)]
     &tagged::FORMAT,
     &tiff::FORMAT,
-    &vrt::FORMAT,
-    &xdmf::FORMAT,
+    &detached::vrt::FORMAT,
+    &detached::xdmf::FORMAT,
 ];
 
 /// The format of sidecars, which every node has beside it.
@@ -194,7 +188,7 @@ impl Format {
 
     /// The name of an array's file, without the suffix.
     pub fn stem<'a>(&self, name: &'a str) -> Cow<'a, str> {
-        if self.role == Role::Detached { data_names::data_name(name) } else { Cow::Borrowed(name) }
+        if self.role == Role::Detached { detached::data_names::data_name(name) } else { Cow::Borrowed(name) }
     }
 }
 

@@ -7,7 +7,7 @@
 //! \x93NUMPY 1 0 LENGTH {'descr': '<f4', 'fortran_order': False, 'shape': (12, 180, 360), }
 //! ```
 //!
-//! Absent: types that NumPy does not have (bfloat16, 8-bit floats, strings of any length), and structs whose header is longer
+//! Absent: types that NumPy does not have (bfloat16, 8-bit floats, strings of any length), and structs with a header that is longer
 //! than the 10,000 bytes that NumPy reads without being told to.
 
 use std::fmt::Write as _;

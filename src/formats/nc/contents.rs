@@ -61,7 +61,7 @@ pub struct Variable {
     pub shape: Vec<u64>,
     /// Its dimensions, by index.
     pub dimensions: Vec<usize>,
-    /// The dimension whose coordinate variable this is.
+    /// The dimension of which this is the coordinate variable.
     pub coordinate_of: Option<usize>,
     /// Its attributes.
     pub attributes: Vec<Attribute>,

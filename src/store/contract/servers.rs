@@ -9,6 +9,7 @@ use super::*;
 use crate::store::{RemoteOptions, RemoteStore};
 
 #[path = "../../../tests/support/servers.rs"]
+// The integration tests, which share the file, use more of it.
 #[allow(dead_code)]
 mod programs;
 

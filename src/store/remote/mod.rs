@@ -8,12 +8,10 @@
 
 mod ahead;
 mod aws_profile;
-mod body;
 mod client;
 mod counters;
 mod failure;
 mod location;
-mod multipart;
 mod object;
 mod refusal;
 #[cfg(test)]
@@ -21,8 +19,6 @@ mod tests;
 mod transfer;
 mod transfers;
 mod writer;
-#[cfg(test)]
-mod writer_tests;
 
 use std::io;
 use std::sync::Arc;

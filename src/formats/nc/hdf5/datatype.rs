@@ -92,7 +92,7 @@ pub fn fixed_point(size: u8, is_signed: bool, order: ByteOrder) -> Vec<u8> {
     bytes
 }
 
-/// "Floating-Point Numbers": a sign, an exponent and a mantissa whose highest bit is implied, from the highest bit down.
+/// "Floating-Point Numbers": a sign, an exponent and a mantissa with an implied highest bit, from the highest bit down.
 pub fn floating_point(exponent_bits: u8, mantissa_bits: u8, bias: u32, order: ByteOrder) -> Vec<u8> {
     const HIGHEST_BIT_IS_IMPLIED: u8 = 0b10_0000;
     let (sign_location, bits) = (exponent_bits + mantissa_bits, exponent_bits + mantissa_bits + 1);

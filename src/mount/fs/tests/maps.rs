@@ -11,7 +11,7 @@ use crate::store::{
     Content, Entry, Info, Object, ObjectPart, ObjectVersion, Precondition, PutOptions, StatFs, Store, Writer,
 };
 
-/// A store in memory whose puts wait while it is closed.
+/// A store in memory. Its puts wait while it is closed.
 #[derive(Default)]
 struct Gated {
     objects: MemoryStore,

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 use crate::array::Layout;
 use crate::error::Error;
-use crate::formats::data_names;
+use crate::formats::detached::data_names;
 use crate::formats::virtual_file::VirtualFile;
 use crate::formats::{Companion, Content, Format, Made, Place, Role, Subject};
 use crate::hierarchy::{Child, Node};

@@ -33,7 +33,7 @@ pub fn data_name(name: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// The array whose file has this name; `None` if no array's file has it.
+/// The name of the array that has a file of this name; `None` if none can have it.
 pub fn array_name(file: &str) -> Option<String> {
     let mut bytes = Vec::new();
     let mut rest = file.as_bytes();
@@ -48,7 +48,7 @@ pub fn array_name(file: &str) -> Option<String> {
         rest = rest.get(2..)?;
     }
     let name = String::from_utf8(bytes).ok()?;
-    // The same bytes can be written in other ways, which are nobody's name.
+    // The same bytes can be written in other ways, which are no names.
     (data_name(&name) == file).then_some(name)
 }
 

@@ -13,12 +13,12 @@
 use std::fmt::Write as _;
 
 use super::data_names::data_name;
-use super::flat_array::{FlatArray, Number, beside_array, spaced};
-use super::geometry::{AxisKind, Geometry, Regular};
 use super::vrt::escaped;
-use super::{Content, Format, Role, Subject, json};
 use crate::array::Layout;
 use crate::error::Result;
+use crate::formats::flat_array::{FlatArray, Number, beside_array, spaced};
+use crate::formats::geometry::{AxisKind, Geometry, Regular};
+use crate::formats::{Content, Format, Role, Subject, json};
 use crate::hierarchy::Node;
 
 /// `xdmf`.

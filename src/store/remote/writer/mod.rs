@@ -1,6 +1,7 @@
 //! Writing to a service: an object is replaced by one request that names what it replaces.
 //!
-//! Uses `object_store`, `tokio`, `error` and its neighbours in `store`. `multipart.rs` sends long objects.
+//! Uses `object_store`, `tokio`, `error` and its neighbours in `store`. `multipart.rs` sends long objects, `body.rs` assembles
+//! what is sent.
 //!
 //! Invariants: an object is durable and visible when its put returns. A put with a precondition replaces nothing else: the
 //! service decides (If-Match, If-None-Match, a generation). A put that the service carried out is reported as done, even if its
@@ -8,6 +9,11 @@
 //!
 //! What a service cannot do: object_store deletes without a precondition, and completes a multipart upload without one. Both are
 //! preceded by a look at the object, so a change in the moment between is lost.
+
+mod body;
+mod multipart;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::sync::Arc;
@@ -19,13 +25,13 @@ use object_store::path::Path;
 use object_store::{MultipartId, ObjectStoreExt, PutMode, PutPayload, PutResult, UpdateVersion};
 use parking_lot::Mutex;
 
-use super::body::{Body, Memory, Sent, hash};
-use super::failure::{Failure, Reply};
-use super::location::Service;
-use super::transfer::Request;
-use super::{RemoteStore, Shared, version};
 use crate::error::{Error, Result};
+use crate::store::remote::failure::{Failure, Reply};
+use crate::store::remote::location::Service;
+use crate::store::remote::transfer::Request;
+use crate::store::remote::{RemoteStore, Shared, version};
 use crate::store::{ObjectPart, ObjectVersion, Precondition, PutOptions, Writer, check_key};
+use body::{Body, Memory, Sent, hash};
 
 /// The longest object that is put by one request.
 pub(super) const MAX_SINGLE_BYTES: u64 = 64 << 20;
@@ -40,7 +46,7 @@ pub(super) struct Uploads {
     /// The service's client.
     pub multipart: Arc<dyn MultipartStore>,
     /// Bodies that are being sent.
-    pub memory: Memory,
+    memory: Memory,
     /// Multipart uploads that could not be aborted.
     pub unfinished: Mutex<Vec<(Path, MultipartId)>>,
     /// The service does not decide on preconditions.
@@ -166,7 +172,7 @@ impl Put<'_> {
 
     /// The version that was put, if the service carried out a put that seemed to fail; `None` if it did not, and may be asked
     /// again.
-    pub(super) fn done_in_spite_of(&self, failure: &Failure, sent: &Sent) -> Result<Option<ObjectVersion>> {
+    fn done_in_spite_of(&self, failure: &Failure, sent: &Sent) -> Result<Option<ObjectVersion>> {
         use Failure::{Forbidden, NotSupported, Other};
         if matches!(failure, Forbidden(_) | NotSupported(_) | Other(io::ErrorKind::PermissionDenied, _)) {
             return Err(self.failed(failure.clone()));
@@ -260,7 +266,7 @@ impl Put<'_> {
     }
 
     /// The version that was put.
-    pub(super) fn version(&self, reply: &PutResult, sent: &Sent) -> Result<ObjectVersion> {
+    fn version(&self, reply: &PutResult, sent: &Sent) -> Result<ObjectVersion> {
         if let Some(tag) = &reply.e_tag {
             return Ok(ObjectVersion::of_tag(tag));
         }

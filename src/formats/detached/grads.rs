@@ -13,11 +13,11 @@
 //! uint16, int16), other ranks.
 
 use super::data_names::data_name;
-use super::flat_array::{FlatArray, Number, beside_array};
-use super::geometry::{Axis, AxisKind, Geometry, Regular};
-use super::{Content, Format, Role, Subject, json};
 use crate::array::Layout;
 use crate::error::Result;
+use crate::formats::flat_array::{FlatArray, Number, beside_array};
+use crate::formats::geometry::{Axis, AxisKind, Geometry, Regular};
+use crate::formats::{Content, Format, Role, Subject, json};
 use crate::hierarchy::Node;
 
 /// `grads`.

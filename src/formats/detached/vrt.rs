@@ -2,7 +2,7 @@
 //!
 //! Spec: gdal.org/drivers/raster/vrt.html, "VRTRawRasterBand". Axes before the last two become bands; a fastest axis of channels is
 //! one of bands too. The geotransform and the coordinate reference system are written where they are known, also for images
-//! whose rows go north.
+//! with rows from south to north.
 //!
 //! ```xml
 //! <VRTDataset rasterXSize="360" rasterYSize="180">
@@ -14,11 +14,11 @@
 use std::fmt::Write as _;
 
 use super::data_names::data_name;
-use super::flat_array::{FlatArray, MAX_HEADER_BYTES, Number, beside_array};
-use super::geometry::Geometry;
-use super::{Content, Format, Role, Subject, json};
 use crate::array::Layout;
 use crate::error::Result;
+use crate::formats::flat_array::{FlatArray, MAX_HEADER_BYTES, Number, beside_array};
+use crate::formats::geometry::Geometry;
+use crate::formats::{Content, Format, Role, Subject, json};
 use crate::hierarchy::Node;
 
 /// `vrt`.

@@ -15,12 +15,12 @@
 //! written for pixels that go east and lines that go south: a header cannot say the opposite. Absent: signed bytes, half
 //! precision, channels with more than two other axes.
 
-use super::flat_array::{FlatArray, Number, beside_array};
-use super::geometry::Geometry;
-use super::geometry::crs::Crs;
-use super::{Content, Format, Role, Subject, json};
 use crate::array::Layout;
 use crate::error::Result;
+use crate::formats::flat_array::{FlatArray, Number, beside_array};
+use crate::formats::geometry::Geometry;
+use crate::formats::geometry::crs::Crs;
+use crate::formats::{Content, Format, Role, Subject, json};
 use crate::hierarchy::Node;
 
 /// `envi`.

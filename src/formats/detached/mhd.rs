@@ -14,11 +14,11 @@
 //! direction. Axes of unknown steps have spacing 1. Absent: half precision, complex numbers, more than 10 axes.
 
 use super::data_names::data_name;
-use super::flat_array::{FlatArray, Number, beside_array, spaced};
-use super::geometry::{Axis, Geometry, Regular};
-use super::{Content, Format, Role, Subject, json};
 use crate::array::Layout;
 use crate::error::Result;
+use crate::formats::flat_array::{FlatArray, Number, beside_array, spaced};
+use crate::formats::geometry::{Axis, Geometry, Regular};
+use crate::formats::{Content, Format, Role, Subject, json};
 use crate::hierarchy::Node;
 
 /// `mhd`.

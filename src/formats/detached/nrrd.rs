@@ -16,11 +16,11 @@
 //! numbers, more than 16 axes.
 
 use super::data_names::data_name;
-use super::flat_array::{FlatArray, Number, beside_array, spaced};
-use super::geometry::{Axis, AxisKind, Geometry};
-use super::{Content, Format, Role, Subject, json};
 use crate::array::Layout;
 use crate::error::Result;
+use crate::formats::flat_array::{FlatArray, Number, beside_array, spaced};
+use crate::formats::geometry::{Axis, AxisKind, Geometry};
+use crate::formats::{Content, Format, Role, Subject, json};
 use crate::hierarchy::Node;
 
 /// `nrrd`.

@@ -16,9 +16,9 @@ use object_store::{
 };
 use parking_lot::Mutex;
 
-use super::RemoteStore;
-use super::writer::MAX_SINGLE_BYTES;
+use super::MAX_SINGLE_BYTES;
 use crate::error::{Error, Result};
+use crate::store::remote::RemoteStore;
 use crate::store::{Info, ObjectPart, ObjectVersion, Precondition, PutOptions, Store};
 
 /// What happens to the next requests that change an object.

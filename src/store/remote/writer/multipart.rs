@@ -11,12 +11,12 @@ use object_store::path::Path;
 use object_store::{MultipartId, PutPayload};
 use parking_lot::Mutex;
 
-use super::Shared;
+use super::Put;
 use super::body::{Body, Sent, hash};
-use super::failure::Failure;
-use super::writer::Put;
 use crate::error::{Error, Result};
 use crate::store::ObjectVersion;
+use crate::store::remote::Shared;
+use crate::store::remote::failure::Failure;
 
 /// The size of a part; larger if there would be too many. All parts but the last have the same, as some services demand.
 const PART_BYTES: u64 = 16 << 20;
