@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use crate::error::Error;
 use crate::formats::JSON;
 use crate::hierarchy::{Child, Found, Node, NodeState, RemoteChildren, RemoteNode, Tree};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
@@ -26,11 +27,16 @@ pub struct CachedNode {
     pub read_at: Instant,
     /// The documents were old enough when they were read: any later change shows in their version.
     is_settled: bool,
+    /// A remote store did not tell what is there: it is asked again at the next look.
+    is_failure: bool,
 }
 
 impl CachedNode {
     /// How long this entry may still be used.
     pub fn valid_for(&self, revalidate: Duration) -> Duration {
+        if self.is_failure {
+            return Duration::ZERO;
+        }
         revalidate.saturating_sub(self.read_at.elapsed())
     }
 
@@ -46,12 +52,18 @@ impl CachedNode {
 
     /// That there is no node.
     fn absent(read_at: Instant) -> Self {
-        CachedNode { node: None, version: None, read_at, is_settled: true }
+        CachedNode { node: None, version: None, read_at, is_settled: true, is_failure: false }
     }
 
     /// A copy with a new time of reading.
     fn again(&self, read_at: Instant) -> Self {
-        CachedNode { node: self.node.clone(), version: self.version, read_at, is_settled: self.is_settled }
+        CachedNode {
+            node: self.node.clone(),
+            version: self.version,
+            read_at,
+            is_settled: self.is_settled,
+            is_failure: self.is_failure,
+        }
     }
 }
 
@@ -177,11 +189,14 @@ impl NodeCache {
         }
         let RemoteChildren { nodes, is_complete, checked_at } =
             self.tree.remote_children(path, self.revalidate)?;
-        let mut children = Vec::new();
+        let (mut children, mut is_whole) = (Vec::new(), true);
         for (name, found) in nodes {
             let child_path = join(path, &name);
             children.push(found.child(name));
-            self.keep(&child_path, found, checked_at);
+            is_whole &= !self.keep(&child_path, found, checked_at).is_failure;
+        }
+        if !is_whole {
+            return Ok(children);
         }
         let listing = CachedListing { children: children.clone(), is_complete, read_at: checked_at };
         let mut table = self.table.lock();
@@ -229,7 +244,8 @@ impl NodeCache {
             Some(previous) if previous.version == version && previous.is_settled => previous.again(read_at),
             _ => {
                 let is_settled = found.is_none_or(|found| found.is_settled());
-                CachedNode { node: self.tree.node(path)?.map(Arc::new), version, read_at, is_settled }
+                let node = self.tree.node(path)?.map(Arc::new);
+                CachedNode { node, version, read_at, is_settled, is_failure: false }
             }
         };
         Ok(self.insert(path, cached))
@@ -238,9 +254,10 @@ impl NodeCache {
     /// Caches a node of a remote store. If it has not changed, the node stays the same.
     fn keep(&self, path: &str, found: RemoteNode, read_at: Instant) -> Arc<CachedNode> {
         let (version, is_settled) = (Some(found.version.version), found.version.is_settled());
+        let is_failure = matches!(found.node, Node::Broken { error: Error::Store { .. }, .. });
         let cached = match self.peek(path) {
             Some(previous) if previous.version == version && previous.is_settled => previous.again(read_at),
-            _ => CachedNode { node: Some(Arc::new(found.node)), version, read_at, is_settled },
+            _ => CachedNode { node: Some(Arc::new(found.node)), version, read_at, is_settled, is_failure },
         };
         self.insert(path, cached)
     }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::*;
 use crate::cancellation::Cancellation;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::store::{Content, Entry, GetReply, GetRequest, Info, Object, StatFs, Store};
 
 /// How many requests a remote store handles at a time.
@@ -19,6 +19,8 @@ struct SlowStore {
     objects: MemoryStore,
     latency: Duration,
     round_trips: AtomicUsize,
+    /// Where a key ends with this, the store fails.
+    failing: parking_lot::Mutex<Option<&'static str>>,
 }
 
 impl SlowStore {
@@ -49,7 +51,16 @@ impl Store for SlowStore {
 
     fn get_many(&self, requests: &[GetRequest]) -> Vec<Result<GetReply>> {
         self.wait_for(requests.len());
-        self.objects.get_many(requests)
+        let failing = *self.failing.lock();
+        let reply = |(request, reply): (&GetRequest, Result<GetReply>)| match failing {
+            Some(end) if request.key.ends_with(end) => Err(Error::store(
+                request.key.as_str(),
+                "read",
+                std::io::Error::from(std::io::ErrorKind::TimedOut),
+            )),
+            _ => reply,
+        };
+        requests.iter().zip(self.objects.get_many(requests)).map(reply).collect()
     }
 
     fn head(&self, key: &str) -> Result<Option<Info>> {
@@ -196,6 +207,29 @@ fn a_listing_of_many_arrays_asks_no_more_for_any_of_them() {
             );
         }
     }
+}
+
+#[test]
+fn a_failure_of_the_store_is_not_remembered() {
+    let document = array(&[4, 3], 9).to_string();
+    let objects =
+        [object("zarr.json", GROUP), object("t/zarr.json", &document), object("u/zarr.json", &document)];
+    let (store, fs) = remote(&objects);
+    let list = || {
+        let root = fs.attributes(ROOT, Blocking::Yes).unwrap().attributes.inode;
+        let folder = fs.open_folder(root).unwrap();
+        let names = fs.listing(folder).unwrap().entries().len();
+        fs.release(folder);
+        names
+    };
+    let whole = list();
+    fs.expire();
+    *store.failing.lock() = Some("t/zarr.json");
+    assert_eq!(list(), whole, "what cannot be read is listed");
+    assert_eq!(find(&fs, "t").size_bytes, 0);
+    assert_eq!(find(&fs, "u").size_bytes, 24);
+    *store.failing.lock() = None;
+    assert_eq!(find(&fs, "t").size_bytes, 24);
 }
 
 #[test]
