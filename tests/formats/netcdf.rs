@@ -189,3 +189,36 @@ fn changes_are_seen_at_the_next_open() {
     assert!(fs::read(&files[0]).unwrap().len() as u64 > after[0] + 1200 * 8, "with its coordinate variable");
     mount.unmount();
 }
+
+/// Handles of one file that was made anew meanwhile read their own snapshots, although the kernel keeps pages of each inode.
+#[test]
+fn a_handle_keeps_its_snapshot() {
+    let store = tempfile::tempdir().unwrap();
+    let of_units = |units: &str| json!({"attributes": {"units": units}});
+    write(store.path(), "a", 600, 600, &of_units("old"));
+    let Some(mount) = Mount::new(store.path(), &["--revalidate", "0.1"], "netCDF, snapshots") else { return };
+    let file = mount.path("__formats__/nc/a.nc");
+    let content = |file: &fs::File| {
+        let mut bytes = vec![0; file.metadata().unwrap().len() as usize];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        bytes
+    };
+    let says = |bytes: &[u8], word: &str| bytes.windows(word.len()).any(|window| window == word.as_bytes());
+    let old = fs::File::open(&file).unwrap();
+    let before = content(&old);
+    assert!(says(&before, "old"));
+    // The same length, then a longer header and a longer array.
+    for (units, length) in [("new", 600), (&*"longer".repeat(1000), 1200)] {
+        write(store.path(), "a", length, 600, &of_units(units));
+        let new = fs::File::open(&file).unwrap();
+        for _ in 0..2 {
+            assert!(says(&content(&new), units) && !says(&content(&new), "old"));
+            let of_old = content(&old);
+            assert!(of_old == before, "{} of {} bytes", of_old.len(), before.len());
+        }
+        let again = fs::File::open(&file).unwrap();
+        assert!(content(&again) == content(&new));
+    }
+    drop(old);
+    mount.unmount();
+}

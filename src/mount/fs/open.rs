@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::array::{Array, Readahead, Reader};
 use crate::cancellation::Cancellation;
+use crate::formats::Role;
 use crate::formats::virtual_file::VirtualFile;
 use crate::hierarchy::Node;
 use crate::mount::fs::FileSystem;
@@ -34,8 +35,8 @@ pub struct OpenReply {
 }
 
 impl OpenReply {
-    fn of_virtual_file(handle: u64, writes: bool) -> Self {
-        OpenReply { handle, is_direct: true, keeps_cache: false, writes, backing: None }
+    fn of_virtual_file(handle: u64, writes: bool, is_direct: bool) -> Self {
+        OpenReply { handle, is_direct, keeps_cache: false, writes, backing: None }
     }
 }
 
@@ -59,24 +60,31 @@ impl FileSystem {
             let draft = self.drafts.open(&self.context(), &inode);
             let draft = draft.inspect_err(|failure| self.note_failure(&inode, "open", failure))?;
             let handle = self.handles.add(DraftFile { inode, draft });
-            return Ok(OpenReply::of_virtual_file(handle, true));
+            return Ok(OpenReply::of_virtual_file(handle, true, true));
         }
         if let Kind::Companion(format, place) = inode.entity.kind {
-            let file = self.companions.open(&self.context(), &inode.entity, (format, place));
-            let opened = file.and_then(|file| self.open_virtual(file, cancellation));
+            let file = self.companions.open(&self.context(), &inode, (format, place));
+            let is_direct = self.options.direct_io || format.role == Role::Sidecar;
+            let opened = file.and_then(|file| self.open_virtual(file, is_direct, cancellation));
             return opened.inspect_err(|failure| {
                 self.note_failure(&inode, &format!("opening the {} form", format.name), failure);
             });
         }
         let text = self.own_text(inode.entity.kind).unwrap_or_default();
-        self.open_virtual(Arc::new(VirtualFile::of_bytes(text.into_bytes())), cancellation)
+        self.open_virtual(Arc::new(VirtualFile::of_bytes(text.into_bytes())), true, cancellation)
     }
 
-    fn open_virtual(&self, file: Arc<VirtualFile>, cancellation: &Cancellation) -> FsResult<OpenReply> {
+    /// Opens a file that is read only. The reply drops its pages.
+    fn open_virtual(
+        &self,
+        file: Arc<VirtualFile>,
+        is_direct: bool,
+        cancellation: &Cancellation,
+    ) -> FsResult<OpenReply> {
         let arrays = self.use_arrays(&file, cancellation)?;
-        let reader = file.reader(self.readahead(true));
+        let reader = file.reader(self.readahead(is_direct));
         let handle = self.handles.add(OpenVirtualFile { file, reader, arrays });
-        Ok(OpenReply::of_virtual_file(handle, false))
+        Ok(OpenReply::of_virtual_file(handle, false, is_direct))
     }
 
     /// Closes a file or folder.

@@ -5,7 +5,8 @@
 //! empty, and its open fails.
 //!
 //! Invariants: one file is made at most once at a time; a handle reads a snapshot; the file fits into the
-//! cache's limit.
+//! cache's limit. All handles of an inode read the same snapshot, because they share the kernel's pages: if the file changes
+//! while handles are open, the next lookup finds another inode.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
@@ -20,7 +21,7 @@ use crate::formats::virtual_file::VirtualFile;
 use crate::formats::{Companion, Content, Format, Made, Place, Role, Subject};
 use crate::hierarchy::{Child, Node};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::mount::fs::inode::{Entity, Kind};
+use crate::mount::fs::inode::{Entity, Inode, Kind};
 use crate::mount::fs::node_cache::CachedNode;
 use crate::mount::fs::virtual_files::Context;
 use crate::store::{Info, join};
@@ -41,7 +42,31 @@ struct Slots {
 }
 
 /// One file; locked while it is made.
-type Slot = Mutex<Option<CompanionState>>;
+type Slot = Mutex<SlotState>;
+
+#[derive(Default)]
+struct SlotState {
+    state: Option<CompanionState>,
+    /// What the open handles of the current inode read, if there are any.
+    served: Weak<VirtualFile>,
+}
+
+impl SlotState {
+    /// Hides the inode from lookups if its handles read anything but this file.
+    fn retire_changed(&mut self, ctx: &Context<'_>, entity: &Entity, file: Option<&VirtualFile>) {
+        let Some(served) = self.served.upgrade() else { return };
+        if !file.is_some_and(|file| file.has_same_segments(&served)) {
+            self.retire(ctx, entity);
+        }
+    }
+
+    fn retire(&mut self, ctx: &Context<'_>, entity: &Entity) {
+        self.served = Weak::new();
+        if let Some(inode) = ctx.inodes.existing(entity) {
+            ctx.inodes.retire(&inode);
+        }
+    }
+}
 
 /// The result of making a file.
 struct CompanionState {
@@ -235,7 +260,10 @@ impl Companions {
             // A slot that is in use is kept: there is one for each file.
             slots.by_entity.retain(|_, slot| {
                 let is_known = |state: &CompanionState| state.node.strong_count() > 0;
-                Arc::strong_count(slot) > 1 || slot.lock().as_ref().is_some_and(is_known)
+                let is_unused = |slot: &SlotState| {
+                    slot.served.strong_count() == 0 && !slot.state.as_ref().is_some_and(is_known)
+                };
+                Arc::strong_count(slot) > 1 || !is_unused(&slot.lock())
             });
             slots.sweep_at = 2 * slots.by_entity.len();
         }
@@ -253,11 +281,11 @@ impl Companions {
         blocking: Blocking,
     ) -> FsResult<(Option<Info>, u64)> {
         let slot = self.slot(entity);
-        let mut state = match blocking {
+        let mut slot = match blocking {
             Blocking::Yes => slot.lock(),
             Blocking::No => slot.try_lock().ok_or(Failure::WouldBlock)?,
         };
-        let known = state.as_ref().filter(|state| state.is_fresh(ctx, node));
+        let known = slot.state.as_ref().filter(|state| state.is_fresh(ctx, node));
         if let Some(known) = known.filter(|state| state.info.is_some() == format.info.is_some()) {
             return Ok((known.info, known.shown_size()));
         }
@@ -265,49 +293,63 @@ impl Companions {
             return Err(Failure::WouldBlock);
         }
         let subject = ctx.subject(&entity.path, place, node);
-        let info = match (format.info, state.as_ref().and_then(|state| state.info_of(ctx, node))) {
+        let info = match (format.info, slot.state.as_ref().and_then(|state| state.info_of(ctx, node))) {
             (Some(read), None) => Some(read(&subject)?),
             (_, info) => info,
         };
-        match &mut *state {
+        match &mut slot.state {
             Some(state) if state.is_fresh(ctx, node) => {}
             Some(state) if state.unchanged(node).is_some() => state.checked_at = Instant::now(),
-            state => drop(self.make(ctx, format, &subject, node, state)),
+            state => {
+                let file = self.make(ctx, format, &subject, node, state);
+                slot.retire_changed(ctx, entity, file.ok().as_deref());
+            }
         }
-        let Some(state) = &mut *state else { return Ok((info, 0)) };
+        let Some(state) = &mut slot.state else { return Ok((info, 0)) };
         state.info = info;
         Ok((info, state.shown_size()))
     }
 
-    /// The content of a companion file for open(2). Blocks on the store.
+    /// The content of a companion file for open(2) of this inode. Blocks on the store.
     pub(in crate::mount::fs) fn open(
         &self,
         ctx: &Context<'_>,
-        entity: &Entity,
+        inode: &Inode,
         (format, place): (&'static Format, Place),
     ) -> FsResult<Arc<VirtualFile>> {
+        let entity = &inode.entity;
         let cached = ctx.nodes.current(&entity.path)?;
         let Some(node) = expressed(format, &cached, ctx.arrays.layout()) else {
             return Err(Failure::Errno(libc::ESTALE));
         };
         let slot = self.slot(entity);
-        let mut state = slot.lock();
-        let size_before = state.as_ref().map(CompanionState::shown_size);
+        let mut slot = slot.lock();
+        let shown_size = slot.state.as_ref().map(CompanionState::shown_size);
         if let Some(CompanionState { outcome: Err(error), .. }) =
-            state.as_ref().filter(|state| state.is_fresh(ctx, node))
+            slot.state.as_ref().filter(|state| state.is_fresh(ctx, node))
         {
             return Err(error.clone().into());
         }
-        let unchanged = state.as_ref().and_then(|state| state.unchanged(node));
+        let unchanged = slot.state.as_ref().and_then(|state| state.unchanged(node));
         let file = match unchanged.and_then(|made| made.file.upgrade()) {
             Some(file) => file,
-            None => self.make(ctx, format, &ctx.subject(&entity.path, place, node), node, &mut state)?,
+            None => self.make(ctx, format, &ctx.subject(&entity.path, place, node), node, &mut slot.state)?,
         };
-        // As with arrays: the kernel looks the name up again, learns the new size, and repeats the open. A sidecar is read to
-        // its end, whatever its size was.
-        if format.role != Role::Sidecar && size_before.is_some_and(|size| size != file.size_bytes()) {
+        // A sidecar bypasses the page cache, and is read to its end whatever its size was.
+        if format.role == Role::Sidecar {
+            return Ok(file);
+        }
+        if shown_size == Some(file.size_bytes()) {
+            slot.retire_changed(ctx, entity, Some(&file));
+        } else {
+            slot.retire(ctx, entity);
+        }
+        // The kernel looks the name up again, learns the new inode and size, and repeats the open.
+        if ctx.inodes.existing(entity).is_none_or(|current| current.number != inode.number) {
             return Err(Failure::Errno(libc::ESTALE));
         }
+        let file = slot.served.upgrade().unwrap_or(file);
+        slot.served = Arc::downgrade(&file);
         Ok(file)
     }
 
