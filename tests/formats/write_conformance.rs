@@ -464,7 +464,9 @@ fn every_chain_and_type_in_every_way() {
 
 #[test]
 fn at_object_stores() {
-    for (what, kind) in [("writing to S3", Kind::Moto), ("writing to Azure", Kind::Azurite)] {
+    let kinds = [("S3", Kind::Moto), ("Azure", Kind::Azurite), ("Google", Kind::Google)];
+    for (service, kind) in kinds {
+        let what = &*format!("writing to {service}");
         write_and_read_back(what, (0, Some(kind)), &WAYS, |array| array.what.clone());
     }
 }

@@ -16,10 +16,14 @@ use base64::Engine as _;
 use futures_util::StreamExt;
 use object_store::aws::AmazonS3Builder;
 use object_store::azure::MicrosoftAzureBuilder;
+use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::{ClientOptions, ObjectStore, ObjectStoreExt};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
+
+#[path = "google_uploads.rs"]
+mod google_uploads;
 
 /// The one bucket of each server.
 pub const BUCKET: &str = "corpus";
@@ -74,9 +78,10 @@ impl Server {
         if matches!(kind, Kind::S3s | Kind::Google | Kind::Nginx) {
             copy(content, &root.join(BUCKET));
         }
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let log = fs::File::create(folder.path().join("log")).unwrap();
-        let mut command = command(kind, port, folder.path());
+        let behind = if kind == Kind::Google { free_port() } else { port };
+        let mut command = command(kind, (port, behind), folder.path());
         let started = command
             .current_dir(folder.path())
             .stdin(Stdio::null())
@@ -86,7 +91,10 @@ impl Server {
         let child =
             started.unwrap_or_else(|error| panic!("{kind:?} cannot be started: {error}: {command:?}"));
         let mut server = Server { kind, port, child, folder };
-        server.wait_until_it_answers();
+        server.wait_until_it_answers(behind);
+        if kind == Kind::Google {
+            google_uploads::serve(port, behind);
+        }
         server.make_bucket();
         if matches!(kind, Kind::Moto | Kind::Azurite) {
             let objects = files(content).into_iter().map(|path| {
@@ -98,9 +106,9 @@ impl Server {
         server
     }
 
-    fn wait_until_it_answers(&mut self) {
+    fn wait_until_it_answers(&mut self, port: u16) {
         let started = Instant::now();
-        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
             let ended = self.child.try_wait().unwrap();
             let is_late = started.elapsed() > READY_WITHIN;
             assert!(ended.is_none() && !is_late, "{:?} does not run ({ended:?}): {}", self.kind, self.log());
@@ -148,9 +156,6 @@ impl Server {
         let mut options: Vec<String> = Vec::new();
         if let Some(endpoint) = self.endpoint() {
             options.extend(["--endpoint-url".to_owned(), endpoint]);
-        }
-        if self.kind == Kind::Google {
-            options.push("--no-sign-request".to_owned());
         }
         options
     }
@@ -223,14 +228,6 @@ impl Server {
                 }
                 return;
             }
-            Kind::Google => {
-                for (key, bytes) in objects {
-                    let name = key.bytes().map(|byte| format!("%{byte:02X}")).collect::<String>();
-                    let path = format!("/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name={name}");
-                    self.send(&format!("POST {path} HTTP/1.1"), &[], &bytes);
-                }
-                return;
-            }
             _ => self.client(),
         };
         let runtime =
@@ -273,7 +270,8 @@ impl Server {
             Kind::Azurite => {
                 json!({"account_name": AZURE_ACCOUNT, "account_key": AZURE_KEY, "endpoint": endpoint})
             }
-            Kind::Google | Kind::Nginx => json!({}),
+            Kind::Google => json!({"service_account_key": google_key(&self.address())}),
+            Kind::Nginx => json!({}),
         };
         options["client_options"] = json!({"allow_http": true});
         options
@@ -290,6 +288,11 @@ impl Server {
                 let builder = builder.with_endpoint(endpoint).with_container_name(BUCKET);
                 Arc::new(builder.with_client_options(options).build().unwrap())
             }
+            Kind::Google => {
+                let builder = GoogleCloudStorageBuilder::new().with_bucket_name(BUCKET);
+                let builder = builder.with_service_account_key(google_key(&endpoint));
+                Arc::new(builder.with_client_options(options).build().unwrap())
+            }
             _ => {
                 let builder = AmazonS3Builder::new().with_access_key_id("ann").with_secret_access_key(SECRET);
                 let builder = builder.with_endpoint(endpoint).with_bucket_name(BUCKET);
@@ -299,8 +302,15 @@ impl Server {
     }
 }
 
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
 /// The credentials for a server, as variables.
 pub fn environment(kind: Kind) -> Vec<(&'static str, &'static str)> {
+    // Google's client asks nobody for a token with this key.
+    const KEY: &str =
+        r#"{"disable_oauth": true, "client_email": "", "private_key": "", "private_key_id": ""}"#;
     match kind {
         Kind::Moto | Kind::S3s => {
             vec![("AWS_ACCESS_KEY_ID", "ann"), ("AWS_SECRET_ACCESS_KEY", SECRET), ("AWS_REGION", "us-east-1")]
@@ -308,13 +318,21 @@ pub fn environment(kind: Kind) -> Vec<(&'static str, &'static str)> {
         Kind::Azurite => {
             vec![("AZURE_STORAGE_ACCOUNT_NAME", AZURE_ACCOUNT), ("AZURE_STORAGE_ACCOUNT_KEY", AZURE_KEY)]
         }
-        Kind::Google | Kind::Nginx => Vec::new(),
+        Kind::Google => vec![("GOOGLE_SERVICE_ACCOUNT_KEY", KEY)],
+        Kind::Nginx => Vec::new(),
     }
 }
 
+/// A key with which Google's client asks a server at this address, and nobody for a token.
+fn google_key(address: &str) -> String {
+    json!({"gcs_base_url": address, "disable_oauth": true, "client_email": "", "private_key": "", "private_key_id": ""})
+        .to_string()
+}
+
 /// The command that starts a server in the foreground, as one process.
-fn command(kind: Kind, port: u16, folder: &Path) -> Command {
-    let (root, port) = (folder.join("root"), port.to_string());
+fn command(kind: Kind, (port, behind): (u16, u16), folder: &Path) -> Command {
+    let root = folder.join("root");
+    let (port, behind) = (port.to_string(), behind.to_string());
     let python = || std::env::var_os("ZARRFS_TEST_PYTHON").unwrap_or_else(|| "python3".into());
     let tool = |path: &str| match std::env::var_os("ZARRFS_TEST_TOOLS") {
         Some(tools) => Path::new(&tools).join(path),
@@ -348,7 +366,16 @@ fn command(kind: Kind, port: u16, folder: &Path) -> Command {
             let program = String::from_utf8(found.stdout).unwrap();
             command = Command::new(program.trim());
             let public = format!("127.0.0.1:{port}");
-            command.args(["-scheme", "http", "-host", "127.0.0.1", "-port", &port, "-public-host", &public]);
+            command.args([
+                "-scheme",
+                "http",
+                "-host",
+                "127.0.0.1",
+                "-port",
+                &behind,
+                "-public-host",
+                &public,
+            ]);
             command.args(["-backend", "memory", "-data"]).arg(root);
         }
         Kind::Nginx => {

@@ -1,4 +1,4 @@
-//! The core of the contract at real servers of each service.
+//! The contract at real servers of each service: the core, and where objects can be put the rest.
 //!
 //! Credentials come from the environment, so that each test runs once more in a process of its own.
 
@@ -52,7 +52,10 @@ fn core(kind: Kind, test: &str) {
     // nginx lists no name of dots alone.
     let names: Vec<&str> =
         ODD_NAMES.into_iter().filter(|name| kind != Kind::Nginx || *name != "...").collect();
-    contract_with_names(make, &names);
+    contract_with_names(&make, &names);
+    if kind != Kind::Nginx {
+        writable_contract(make);
+    }
 }
 
 // Not s3s-fs: a folder is no object there, but a failure (500).
