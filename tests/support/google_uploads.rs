@@ -188,6 +188,8 @@ fn put(
         return Ok(reply);
     };
     let headers = format!("x-goog-generation: {generation}\r\netag: \"{tag}\"\r\n");
-    let text = format!("<CompleteMultipartUploadResult><ETag>{tag}</ETag></CompleteMultipartUploadResult>");
+    let text = format!(
+        "<CompleteMultipartUploadResult><ETag>&quot;{tag}&quot;</ETag></CompleteMultipartUploadResult>"
+    );
     Ok(head_and_body("200 OK", &headers, if request.method == "POST" { &text } else { "" }))
 }

@@ -54,8 +54,26 @@ fn core(kind: Kind, test: &str) {
         ODD_NAMES.into_iter().filter(|name| kind != Kind::Nginx || *name != "...").collect();
     contract_with_names(&make, &names);
     if kind != Kind::Nginx {
+        long_objects(&make);
         writable_contract(make);
     }
+}
+
+/// An object that is sent in parts.
+fn long_objects(make: &impl Fn(Objects<'_>) -> Subject) {
+    const BYTES: usize = (64 << 20) + 1;
+    let Subject { store, _keep, .. } = make(&[("a", b"old")]);
+    let like = store.head("a").unwrap().unwrap();
+    let long: Vec<u8> =
+        (0..BYTES as u32).map(|number| (number.wrapping_mul(0x9e37_79b1) >> 24) as u8).collect();
+    let put = |precondition| {
+        let options = PutOptions { precondition, within: "", like: &like };
+        store.writer().unwrap().put("a", &[ObjectPart::Bytes(&long)], &options)
+    };
+    assert!(matches!(put(Precondition::Missing), Err(Error::Changed { .. })));
+    let version = put(Precondition::Version(like.version)).unwrap();
+    assert_eq!(store.head("a").unwrap().unwrap().version, version);
+    assert!(store.get("a", BYTES as u64).unwrap().unwrap() == long);
 }
 
 // Not s3s-fs: a folder is no object there, but a failure (500).
