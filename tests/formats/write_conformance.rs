@@ -426,7 +426,11 @@ fn write_and_read_back(
     }
     let engine = Engine::new(64 << 20, 2);
     let step = if server.is_some() && !is_whole_matrix() { SERVED_SHARE } else { 1 };
-    let pairs: Vec<_> = chosen(scene.fixtures, ways, feature).into_iter().step_by(step).enumerate().collect();
+    let pairs = chosen(scene.fixtures, ways, feature);
+    // object_store takes no control characters.
+    let has_key = |array: &Expected| server.is_none() || !array.path.contains(char::is_control);
+    let pairs = pairs.into_iter().filter(|(array, _)| has_key(array));
+    let pairs: Vec<_> = pairs.step_by(step).enumerate().collect();
     let jobs = in_parallel(&pairs, |(number, (array, way))| scene.job(*number, array, *way, &engine));
     let name = LAYOUTS[layout].0;
     let order = if name.starts_with('F') { "F" } else { "C" };
