@@ -21,6 +21,7 @@
 //! | `variable/` | arrays of strings and bytes, element by element |
 //! | `interleavings/` | tests under random schedules |
 //! | `request.rs` | one read of a reader: chooses among what the folders above have |
+//! | `slice.rs` | the elements of a slice, each chunk loaded once |
 //! | `engine.rs`, `workers.rs`, `sync.rs` | what all arrays share: the cache, the decoding threads, locks |
 //! | `verify.rs` | decodes every stored chunk and reports damage |
 //!
@@ -35,6 +36,7 @@ mod interleavings;
 mod read;
 mod readahead;
 mod request;
+mod slice;
 mod source;
 mod sync;
 mod variable;
@@ -56,12 +58,14 @@ pub use crate::metadata::ByteOrder;
 pub use cache::reservation::Reservation;
 pub use engine::{Engine, EngineCounters, EngineOptions};
 use geometry::grid::{self, Grid};
+pub use geometry::selection::AxisSelection;
 use geometry::strips::Strips;
 pub use read::plan::ReadPlan;
 pub use read::reply_buffer::{CachedSlice, ReadData, ReplyBuffer};
 use readahead::consumed::Consumed;
 pub use readahead::{Readahead, Reader};
 pub use request::{Blocking, ReadRequest};
+pub use slice::WriteBytes;
 use source::keys::Keys;
 use source::load_context::LoadContext;
 use source::pipelines::Pipelines;

@@ -18,7 +18,7 @@ mod jsonl;
 mod mrc;
 mod nc;
 mod nifti;
-mod npy;
+pub mod npy;
 mod safetensors;
 #[cfg(test)]
 mod tagged;
@@ -164,6 +164,13 @@ pub struct Made {
 /// The format with this name.
 pub fn find(name: &str) -> Option<&'static Format> {
     FORMATS.iter().copied().find(|format| format.name == name)
+}
+
+/// The name of a root that is an array, from the name of its store: without `.zip` and `.zarr`.
+pub fn root_name(store_name: &str) -> String {
+    let name = store_name.strip_suffix(".zip").unwrap_or(store_name);
+    let name = name.strip_suffix(".zarr").unwrap_or(name);
+    if matches!(name, "" | "." | "..") { "array".to_owned() } else { name.to_owned() }
 }
 
 /// The format in which an array that has no flat file can be read.

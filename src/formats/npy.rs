@@ -44,9 +44,14 @@ fn open(subject: &Subject<'_>) -> Result<Content> {
 /// All that is before the elements.
 fn header(node: &Node, layout: Layout) -> Option<Vec<u8>> {
     let Node::Array { metadata, .. } = node else { return None };
-    let descr = descr(&metadata.data_type, layout.byte_order)?;
+    header_of(&metadata.data_type, &metadata.shape, layout)
+}
+
+/// All that is before the elements of an array of this type and shape; `None` where NumPy does not have the type.
+pub fn header_of(data_type: &DataType, shape: &[u64], layout: Layout) -> Option<Vec<u8>> {
+    let descr = descr(data_type, layout.byte_order)?;
     let order = if layout.order == Order::F { "True" } else { "False" };
-    let shape = tuple(&metadata.shape);
+    let shape = tuple(shape);
     let text = format!("{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}");
     let mut header = b"\x93NUMPY\x01\x00".to_vec();
     let end = (header.len() + 2 + text.len() + 1).next_multiple_of(ALIGNMENT);

@@ -22,5 +22,6 @@ mod metadata_corpus;
 mod metadata_oracle;
 mod netcdf;
 mod numcodecs_fixtures;
+mod slices;
 mod text_forms;
 mod write_conformance;

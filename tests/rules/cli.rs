@@ -63,7 +63,7 @@ fn what_makes_no_sense_is_one_sentence_and_exit_code_2() {
     for (arguments, sentence) in [
         ("mount a", "<MOUNTPOINT> is missing: '--help' shows the usage"),
         ("ls", "<STORE> is missing: '--help' shows the usage"),
-        ("cat", "<STORE> and <ARRAY> are missing: '--help' shows the usage"),
+        ("cat", "<STORE> and <PATH> are missing: '--help' shows the usage"),
         ("attrs s n =1", "'=1' has no key: write KEY=JSON, or KEY= to remove KEY"),
         ("mount a b c", "unexpected argument 'c'"),
         ("mount --cache-sze 2G a b", "unknown option '--cache-sze': did you mean '--cache-size'?"),

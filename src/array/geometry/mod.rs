@@ -2,7 +2,7 @@
 //!
 //! [`grid`] finds the chunks that a range touches. [`strips`] cuts chunks into the parts that are read and cached by
 //! themselves. [`copy_plan`]
-//! has all that one request touches. [`strided_copy`] copies between a chunk and a range. [`byte_ranges`] records which bytes of a chunk were
+//! has all that one request touches. [`selection`] finds the elements of a slice. [`strided_copy`] copies between a chunk and a range. [`byte_ranges`] records which bytes of a chunk were
 //! written. Uses nothing else of `array`.
 
 pub mod byte_ranges;
@@ -11,5 +11,6 @@ pub mod grid;
 #[cfg(test)]
 #[allow(clippy::expect_used)]
 mod grid_tests;
+pub mod selection;
 pub mod strided_copy;
 pub mod strips;

@@ -146,7 +146,7 @@ impl Inner {
         )
     }
 
-    fn load(&self, ctx: &LoadContext<'_>, index: &[u64]) -> Result<Loaded> {
+    pub(in crate::array) fn load(&self, ctx: &LoadContext<'_>, index: &[u64]) -> Result<Loaded> {
         let loaded = self.source.load(ctx, index)?;
         let decoded_bytes = if let Content::Chunk(buffer) = &loaded.0 { buffer.len() } else { 0 };
         self.note_loaded(&loaded, decoded_bytes);
@@ -191,7 +191,7 @@ impl Inner {
         Ok((part(strip), object))
     }
 
-    fn note_loaded(&self, loaded: &Loaded, decoded_bytes: usize) {
+    pub(in crate::array) fn note_loaded(&self, loaded: &Loaded, decoded_bytes: usize) {
         if let Content::Chunk(_) = &loaded.0 {
             self.engine.decoded_chunks.fetch_add(1, Ordering::Relaxed);
             self.engine.decoded_bytes.fetch_add(decoded_bytes as u64, Ordering::Relaxed);

@@ -248,13 +248,7 @@ impl FileSystem {
 fn root_name(options: &Options) -> String {
     let of_path = options.store_path.as_deref().and_then(|path| path.file_name()).and_then(|n| n.to_str());
     let of_source = options.source.trim_end_matches('/').rsplit('/').next();
-    let name = of_path.or(of_source).unwrap_or_default();
-    let name = name.strip_suffix(".zip").unwrap_or(name);
-    let name = name.strip_suffix(".zarr").unwrap_or(name);
-    match name {
-        "" | "." | ".." => "array".to_owned(),
-        name => name.to_owned(),
-    }
+    crate::formats::root_name(of_path.or(of_source).unwrap_or_default())
 }
 
 /// The parent of a path; the parent of the root is the root.

@@ -1,0 +1,370 @@
+//! Index arithmetic of slices: the chunks that a slice of an array touches, and where its elements lie in them.
+//!
+//! Uses `grid` alone; no I/O. A slice has, on each axis, elements at equal distances ([`AxisSelection`]). Its output has the
+//! selected elements in served order. The output is made in [`Block`]s, each of which is contiguous in it, and a block of
+//! [`Piece`]s, one for each chunk.
+//!
+//! Invariants: the blocks of a selection follow each other in its output and together are all of it; the pieces of a block
+//! are all of it, and each is of another chunk.
+
+use std::ops::Range;
+
+use crate::array::geometry::grid::{Axis, Grid};
+
+/// The selected elements of one axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AxisSelection {
+    /// The first one.
+    pub start: u64,
+    /// The distance from each to the next; negative if they go backwards.
+    pub step: i64,
+    /// How many there are. All of them must lie on the axis.
+    pub count: u64,
+}
+
+impl AxisSelection {
+    /// Whether all elements lie on an axis of this length.
+    pub fn is_inside(&self, extent: u64) -> bool {
+        let Some(steps) = self.count.checked_sub(1) else { return true };
+        let reach = i128::from(self.start) + i128::from(steps) * i128::from(self.step);
+        self.start < extent && (0..i128::from(extent)).contains(&reach)
+    }
+
+    /// The element at a place in the output.
+    fn element(&self, place: u64) -> u64 {
+        self.start.wrapping_add_signed((place as i64).wrapping_mul(self.step))
+    }
+
+    /// The first place whose element lies in the same chunk as that of `place`.
+    fn first_place_in_chunk(&self, axis: &Axis, place: u64) -> u64 {
+        let span = axis.locate(self.element(place));
+        let step = self.step.unsigned_abs().max(1);
+        let before = match self.step < 0 {
+            false => span.start.saturating_sub(self.start),
+            true => self.start.saturating_sub((span.start + span.length).saturating_sub(1)),
+        };
+        before.div_ceil(step).min(place)
+    }
+
+    /// The first place after `place` whose element lies in another chunk; at most `end`.
+    fn next_chunk_place(&self, axis: &Axis, place: u64, end: u64) -> u64 {
+        let element = self.element(place);
+        let span = axis.locate(element);
+        let step = self.step.unsigned_abs().max(1);
+        let left = match self.step < 0 {
+            false => (span.start + span.length).saturating_sub(element + 1),
+            true => element.saturating_sub(span.start),
+        };
+        (place + left / step + 1).min(end)
+    }
+}
+
+/// A slice of the elements of a grid, its axes in served order.
+#[derive(Clone, Debug)]
+pub struct Selection {
+    grid: Grid,
+    axes: Vec<AxisSelection>,
+}
+
+/// A range of places on each axis; those of one block are contiguous in the output.
+pub type Block = Vec<Range<u64>>;
+
+/// The elements of one chunk that a block has.
+#[derive(Clone, Debug)]
+pub struct Piece {
+    /// Number of the chunk.
+    pub chunk: u64,
+    /// Where the first element begins in the chunk, in bytes.
+    chunk_offset: i64,
+    /// Where it begins in the block, in bytes.
+    block_offset: usize,
+    /// Bytes that are contiguous in the chunk and in the block.
+    run: usize,
+    /// The loops around the run, outermost first.
+    loops: Vec<PieceLoop>,
+}
+
+/// Steps may go backwards in the chunk.
+#[derive(Clone, Copy, Debug)]
+struct PieceLoop {
+    count: usize,
+    chunk_stride: i64,
+    block_stride: usize,
+}
+
+impl Piece {
+    /// The bytes of the chunk from the lowest to the highest element.
+    pub fn chunk_range(&self) -> Range<usize> {
+        let (mut low, mut high) = (self.chunk_offset, self.chunk_offset + self.run as i64);
+        for of_loop in &self.loops {
+            let reach = (of_loop.count as i64 - 1) * of_loop.chunk_stride;
+            low += reach.min(0);
+            high += reach.max(0);
+        }
+        low.max(0) as usize..high.max(0) as usize
+    }
+
+    /// Calls `copy(chunk offset, block offset)` for each run.
+    fn for_each_run(&self, mut copy: impl FnMut(usize, usize)) {
+        fn nest(loops: &[PieceLoop], chunk: i64, block: usize, copy: &mut impl FnMut(usize, usize)) {
+            let Some((first, rest)) = loops.split_first() else { return copy(chunk as usize, block) };
+            for i in 0..first.count {
+                nest(rest, chunk + i as i64 * first.chunk_stride, block + i * first.block_stride, copy);
+            }
+        }
+        nest(&self.loops, self.chunk_offset, self.block_offset, &mut copy);
+    }
+
+    /// Copies from the chunk, without its first `skipped` bytes, into the block.
+    pub fn gather(&self, chunk: &[u8], skipped: usize, block: &mut [u8]) {
+        let run = self.run;
+        self.for_each_run(|from, to| {
+            let from = from - skipped;
+            block[to..to + run].copy_from_slice(&chunk[from..from + run]);
+        });
+    }
+
+    /// Calls `fill` with each run of whole elements of the block.
+    pub fn fill(&self, block: &mut [u8], fill: impl Fn(&mut [u8])) {
+        self.for_each_run(|_, to| fill(&mut block[to..to + self.run]));
+    }
+}
+
+impl Selection {
+    /// A selection with one part for each axis of the grid.
+    pub fn new(grid: &Grid, axes: Vec<AxisSelection>) -> Self {
+        Selection { grid: grid.clone(), axes }
+    }
+
+    /// Bytes of the output.
+    pub fn size_bytes(&self) -> u64 {
+        self.bytes_after(0)
+    }
+
+    /// Bytes of the output for one place on the axis before `axis`.
+    fn bytes_after(&self, axis: usize) -> u64 {
+        let counts = self.axes.iter().skip(axis).map(|axis| axis.count);
+        counts.fold(self.grid.item_bytes(), u64::saturating_mul)
+    }
+
+    /// The ranges of the file that follow each other in the output, if each of them is of at least `least` bytes or there is one
+    /// only: their length, and where they begin.
+    pub fn long_ranges(&self, least: u64) -> Option<(u64, impl Iterator<Item = u64> + '_)> {
+        let mut run = self.grid.item_bytes();
+        let mut outer = self.axes.len();
+        for (selected, axis) in self.axes.iter().zip(self.grid.axes()).rev() {
+            if selected.count > 1 && selected.step != 1 {
+                break;
+            }
+            outer -= 1;
+            run = run.saturating_mul(selected.count);
+            if selected.count != axis.extent() {
+                break;
+            }
+        }
+        // The stride of each axis in the file, in bytes.
+        let mut strides = vec![0; self.axes.len()];
+        let mut stride = self.grid.item_bytes();
+        for (slot, axis) in strides.iter_mut().zip(self.grid.axes()).rev() {
+            *slot = stride;
+            stride = stride.saturating_mul(axis.extent());
+        }
+        let counts: Vec<u64> = self.axes.iter().take(outer).map(|axis| axis.count).collect();
+        let ranges = counts.iter().fold(1, |ranges: u64, count| ranges.saturating_mul(*count));
+        let offset_of = move |number: u64| {
+            let mut rest = number;
+            let mut offset = 0;
+            for (place, (selected, stride)) in self.axes.iter().zip(&strides).enumerate().rev() {
+                let count = counts.get(place).copied().unwrap_or(1).max(1);
+                offset += selected.element(rest % count) * stride;
+                rest /= count;
+            }
+            offset
+        };
+        (ranges <= 1 || run >= least).then(|| (run, (0..ranges).map(offset_of)))
+    }
+
+    /// The blocks, each of at most `most` bytes and, if possible, of at least `least` and of whole chunks along the axis
+    /// where it ends.
+    pub fn blocks(&self, least: u64, most: u64) -> impl Iterator<Item = Block> + '_ {
+        let fits = |&axis: &usize| self.bytes_after(axis + 1) <= most;
+        // Of the axes before this one, a block has one place each; of those after it, all.
+        let cut = (0..self.axes.len()).find(fits).unwrap_or(self.axes.len().saturating_sub(1));
+        let row = self.bytes_after(cut + 1).max(1);
+        let counts: Vec<u64> = self.axes.iter().map(|axis| axis.count).collect();
+        let outer = counts.iter().take(cut).fold(1, |rows: u64, count| rows.saturating_mul(*count));
+        let cut_count = counts.get(cut).copied().unwrap_or(1);
+        let (mut number, mut place) = (0, 0);
+        std::iter::from_fn(move || {
+            if number >= outer || counts.contains(&0) {
+                return None;
+            }
+            let end = self.end_of_block(cut, place, (least / row, (most / row).max(1)));
+            let mut block: Block = counts.iter().map(|count| 0..*count).collect();
+            let mut rest = number;
+            for (range, count) in block.iter_mut().zip(&counts).take(cut).rev() {
+                *range = rest % count..rest % count + 1;
+                rest /= count;
+            }
+            if let Some(range) = block.get_mut(cut) {
+                *range = place..end;
+            }
+            (number, place) = if end < cut_count { (number, end) } else { (number + 1, 0) };
+            Some(block)
+        })
+    }
+
+    /// Where a block ends that begins at `place` of the axis along which blocks are cut.
+    fn end_of_block(&self, cut: usize, place: u64, (least, most): (u64, u64)) -> u64 {
+        let (Some(selected), Some(axis)) = (self.axes.get(cut), self.grid.axes().get(cut)) else { return 1 };
+        let limit = selected.count.min(place.saturating_add(most));
+        let wanted = place.saturating_add(least.max(1)).min(limit);
+        let end = selected.next_chunk_place(axis, wanted - 1, selected.count);
+        if end <= limit {
+            return end;
+        }
+        let before = selected.first_place_in_chunk(axis, limit);
+        if before > place { before } else { limit }
+    }
+
+    /// The pieces of a block, in the order of the block.
+    pub fn pieces<'a>(&'a self, block: &'a Block) -> impl Iterator<Item = Piece> + 'a {
+        let first: Vec<u64> = block.iter().map(|range| range.start).collect();
+        let mut next = block.iter().all(|range| !range.is_empty()).then_some(first);
+        std::iter::from_fn(move || {
+            let starts = next.take()?;
+            let ends = self.ends(block, &starts);
+            next = following(block, &starts, &ends);
+            Some(self.piece(block, &starts, &ends))
+        })
+    }
+
+    fn ends(&self, block: &Block, starts: &[u64]) -> Vec<u64> {
+        let axes = self.axes.iter().zip(self.grid.axes()).zip(block).zip(starts);
+        axes.map(|(((selected, axis), range), start)| selected.next_chunk_place(axis, *start, range.end))
+            .collect()
+    }
+
+    fn piece(&self, block: &Block, starts: &[u64], ends: &[u64]) -> Piece {
+        let item = self.grid.item_bytes();
+        let (mut chunk, mut weight) = (0u64, 1u64);
+        let (mut chunk_offset, mut block_offset) = (0i64, 0usize);
+        let (mut chunk_stride, mut block_stride) = (item as i64, item as usize);
+        let mut run = item as usize;
+        let mut loops: Vec<PieceLoop> = Vec::new();
+        let places = starts.iter().zip(ends).zip(block);
+        for ((selected, axis), ((start, end), range)) in
+            self.axes.iter().zip(self.grid.axes()).zip(places).rev()
+        {
+            let element = selected.element(*start);
+            let span = axis.locate(element);
+            let count = (end - start) as usize;
+            chunk += span.index * weight;
+            weight *= axis.count();
+            chunk_offset += (element - span.start) as i64 * chunk_stride;
+            block_offset += (start - range.start) as usize * block_stride;
+            let stride = selected.step.wrapping_mul(chunk_stride);
+            if loops.is_empty() && stride == run as i64 && block_stride == run {
+                run *= count;
+            } else if count > 1 {
+                loops.push(PieceLoop { count, chunk_stride: stride, block_stride });
+            }
+            chunk_stride = chunk_stride.saturating_mul(span.length as i64);
+            block_stride = block_stride.saturating_mul((range.end - range.start) as usize);
+        }
+        loops.reverse();
+        Piece { chunk, chunk_offset, block_offset, run, loops }
+    }
+}
+
+/// The start of the piece after the one from `starts` to `ends`, as an odometer counts.
+fn following(block: &Block, starts: &[u64], ends: &[u64]) -> Option<Vec<u64>> {
+    let turned = ends.iter().zip(block).rposition(|(end, range)| *end < range.end)?;
+    let mut next = starts.to_vec();
+    for (axis, (next, (end, range))) in next.iter_mut().zip(ends.iter().zip(block)).enumerate().skip(turned) {
+        *next = if axis == turned { *end } else { range.start };
+    }
+    Some(next)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// An axis of chunks of two lengths, and a selection on it.
+    fn axis() -> impl Strategy<Value = (Axis, AxisSelection)> {
+        (1u64..14, 1u64..5, 1u64..5).prop_flat_map(|(extent, first, rest)| {
+            let axis = Axis::new(extent, &[(first, 2), (rest, u64::MAX)]).unwrap();
+            (Just(axis), 0..extent, -5i64..6, 0u64..15).prop_map(move |(axis, start, step, count)| {
+                let step = if step == 0 { 1 } else { step };
+                let room = if step > 0 { extent - 1 - start } else { start };
+                let count = count.min(room / step.unsigned_abs() + 1);
+                (axis, AxisSelection { start, step, count })
+            })
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_slice_has_the_selected_elements_in_order(
+            axes in proptest::collection::vec(axis(), 0..4),
+            item in 1u64..4,
+            (least, more) in (0u64..60, 0u64..60),
+        ) {
+            let (axes, selected): (Vec<Axis>, Vec<AxisSelection>) = axes.into_iter().unzip();
+            let grid = Grid::new(axes, item);
+            let size = grid.size_bytes() as usize;
+            let file: Vec<u8> = (0..size).map(|byte| (byte * 7 + byte / 251) as u8).collect();
+            // The elements one by one.
+            let mut expected = Vec::new();
+            let total: u64 = selected.iter().map(|axis| axis.count).product();
+            for number in 0..total {
+                let (mut rest, mut offset, mut stride) = (number, 0, item);
+                for (selected, axis) in selected.iter().zip(grid.axes()).rev() {
+                    offset += selected.element(rest % selected.count) * stride;
+                    rest /= selected.count;
+                    stride *= axis.extent();
+                }
+                expected.extend_from_slice(&file[offset as usize..(offset + item) as usize]);
+            }
+            let selection = Selection::new(&grid, selected);
+            prop_assert_eq!(selection.size_bytes(), expected.len() as u64);
+            if let Some((run, offsets)) = selection.long_ranges(least).filter(|_| !expected.is_empty()) {
+                let found: Vec<u8> =
+                    offsets.flat_map(|at| file[at as usize..(at + run) as usize].to_vec()).collect();
+                prop_assert_eq!(&found, &expected);
+            }
+            let mut found = Vec::new();
+            let most = (least + more).max(item);
+            for block in selection.blocks(least, most) {
+                let length = block.iter().map(|range| range.end - range.start).product::<u64>() * item;
+                prop_assert!(length <= most, "{} of {}", length, most);
+                let mut out = vec![0; length as usize];
+                let mut chunks = Vec::new();
+                for piece in selection.pieces(&block) {
+                    chunks.push(piece.chunk);
+                    let mut chunk = vec![0; (grid.largest_chunk_shape().iter().product::<u64>() * item) as usize];
+                    let _ = grid.for_each_copy::<()>(0, size as u64, &mut |copy| {
+                        if copy.chunk == piece.chunk {
+                            copy.for_each_run(|at, from| {
+                                chunk[at..at + copy.run].copy_from_slice(&file[from..from + copy.run]);
+                            });
+                        }
+                        Ok(())
+                    });
+                    let part = piece.chunk_range();
+                    piece.gather(&chunk[part.clone()], part.start, &mut out);
+                }
+                let pieces = chunks.len();
+                chunks.sort_unstable();
+                chunks.dedup();
+                prop_assert_eq!(chunks.len(), pieces);
+                found.extend(out);
+            }
+            prop_assert_eq!(found, expected);
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! One slice of an array, from its selection to its bytes, in order.
+//!
+//! Uses `geometry/`, `source/`, `write/`, `readahead/`, `cancellation` and `error`. Long contiguous parts are read as ranges of
+//! the file. Everything else is made block by block (`geometry/selection.rs`): each chunk of a block is loaded once, on the
+//! decoding threads, and past the cache. A block has whole chunks along the axis where it ends, as long as one row of them
+//! fits into half of the cache's limit; so a chunk is loaded once for the whole slice, and more often only if the
+//! selected elements of one row of chunks need more memory.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use crate::array::cache::Content;
+use crate::array::geometry::selection::{AxisSelection, Block, Piece, Selection};
+use crate::array::geometry::strided_copy::fill_items;
+use crate::array::read::reply_buffer::ReplyBuffer;
+use crate::array::readahead::Reader;
+use crate::array::request::{Blocking, ReadRequest};
+use crate::array::source::ahead::Indexes;
+use crate::array::source::load_context::LoadContext;
+use crate::array::write::Present;
+use crate::array::{Array, Inner};
+use crate::cancellation::Cancellation;
+use crate::error::{Error, Result};
+use crate::memory::Buffer;
+use crate::store::Claim;
+
+/// Blocks are at least so long if there is memory: enough chunks for all threads.
+const BLOCK_BYTES: u64 = 32 << 20;
+/// The bytes of one read of a long range.
+const READ_BYTES: u64 = 1 << 20;
+/// How many chunks a remote store transfers at a time.
+const TRANSFERRED_CHUNKS: usize = 64;
+
+/// The bytes of a chunk that a piece needs.
+enum Bytes {
+    /// All of them are fill value.
+    Fill,
+    /// All of them are zero.
+    Zero,
+    /// The chunk without its first bytes.
+    Chunk(Arc<Buffer>, usize),
+}
+
+/// Takes the next bytes of a slice, until it breaks.
+pub type WriteBytes<'a, E> = dyn FnMut(&[u8]) -> std::result::Result<ControlFlow<()>, E> + 'a;
+
+/// What a decoding thread sends back.
+type Loaded = (Piece, Result<Bytes>);
+
+/// Sends the outcome of one load. If the load panics, that is an error.
+struct Reply {
+    sender: Sender<Loaded>,
+    piece: Option<Piece>,
+    key: String,
+}
+
+impl Reply {
+    fn send(mut self, bytes: Result<Bytes>) {
+        if let Some(piece) = self.piece.take() {
+            // The caller has gone after an error.
+            let _ = self.sender.send((piece, bytes));
+        }
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        if let Some(piece) = self.piece.take() {
+            let error = Error::corrupt(&self.key, "decoding failed");
+            let _ = self.sender.send((piece, Err(error)));
+        }
+    }
+}
+
+impl Array {
+    /// Calls `write` with the bytes of a slice, part by part and in the order of the flat file, until it breaks. `selection` has
+    /// one entry for each axis of the array, in the array's own order. Blocks on the store.
+    pub fn read_slice<E: From<Error>>(
+        &self,
+        mut selection: Vec<AxisSelection>,
+        cancellation: &Cancellation,
+        write: &mut WriteBytes<'_, E>,
+    ) -> std::result::Result<(), E> {
+        let inner = &self.inner;
+        let lies_inside = |(selected, extent): (&AxisSelection, &u64)| selected.is_inside(*extent);
+        let shape = &inner.metadata.shape;
+        if selection.len() != shape.len() || !selection.iter().zip(shape).all(lies_inside) {
+            let reason = format!("{}: the slice is not inside the array", inner.path);
+            return Err(Error::InvalidValue(reason).into());
+        }
+        if inner.source.keys().is_reversed() {
+            selection.reverse();
+        }
+        let selection = Selection::new(&inner.grid, selection);
+        if selection.size_bytes() == 0 {
+            return Ok(());
+        }
+        let most = (inner.engine.cache.limit_bytes() / 2).max(inner.grid.item_bytes());
+        if let Some((length, offsets)) = selection.long_ranges(most) {
+            for offset in offsets {
+                if self.read_range(offset, length, cancellation, write)?.is_break() {
+                    break;
+                }
+            }
+            return Ok(());
+        }
+        let mut out = Vec::new();
+        for block in selection.blocks(BLOCK_BYTES.min(most), most) {
+            let counts = block.iter().map(|range| range.end - range.start);
+            let length = counts.product::<u64>() as usize * inner.fill.len();
+            out.resize(length, 0);
+            Inner::read_block(inner, &selection, &block, cancellation, &mut out)?;
+            if write(&out)?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn read_range<E: From<Error>>(
+        &self,
+        offset: u64,
+        length: u64,
+        cancellation: &Cancellation,
+        write: &mut WriteBytes<'_, E>,
+    ) -> std::result::Result<ControlFlow<()>, E> {
+        let (reader, mut buffer) = (Reader::default(), ReplyBuffer::default());
+        let end = offset + length;
+        let mut at = offset;
+        while at < end {
+            let range = at..end.min(at + READ_BYTES);
+            at = range.end;
+            let request = ReadRequest { reader: &reader, range, blocking: Blocking::Yes, cancellation };
+            let Some(part) = self.read(&request, &mut buffer)? else { break };
+            if write(&part)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+}
+
+impl Inner {
+    /// Fills `out` with a block.
+    fn read_block(
+        inner: &Arc<Inner>,
+        selection: &Selection,
+        block: &Block,
+        cancellation: &Cancellation,
+        out: &mut [u8],
+    ) -> Result<()> {
+        let (sender, receiver): (_, Receiver<Loaded>) = channel();
+        let is_remote = inner.store.is_remote();
+        let mut pieces = selection.pieces(block);
+        let mut claimed = VecDeque::new();
+        let mut under_way = 0;
+        loop {
+            let wanted = if is_remote { TRANSFERRED_CHUNKS } else { 1 };
+            if claimed.len() <= wanted / 2 {
+                let next: Vec<Piece> = pieces.by_ref().take(wanted - claimed.len()).collect();
+                let claims = inner.claim_pieces(&next);
+                claimed.extend(next.into_iter().map(|piece| (piece, Arc::clone(&claims))));
+            }
+            let has_room = under_way < 2 * inner.engine.workers.count().max(1);
+            if has_room && let Some((piece, claims)) = claimed.pop_front() {
+                Inner::start_load(inner, piece, claims, &sender);
+                under_way += 1;
+                continue;
+            }
+            if under_way == 0 {
+                return Ok(());
+            }
+            cancellation.check(&inner.metadata.document_key)?;
+            let Ok((piece, bytes)) = receiver.recv() else { return Ok(()) };
+            under_way -= 1;
+            inner.put_piece(&piece, &bytes?, out);
+        }
+    }
+
+    fn claim_pieces(&self, pieces: &[Piece]) -> Arc<Vec<Arc<dyn Claim>>> {
+        if pieces.is_empty() || !self.store.is_remote() {
+            return Arc::default();
+        }
+        let chunks: Vec<Vec<u64>> = pieces.iter().map(|piece| self.grid.index(piece.chunk)).collect();
+        Arc::new(self.source.claim(&self.load_context(), &chunks, Indexes::Waited).claims)
+    }
+
+    fn start_load(
+        inner: &Arc<Inner>,
+        piece: Piece,
+        claims: Arc<Vec<Arc<dyn Claim>>>,
+        sender: &Sender<Loaded>,
+    ) {
+        let key = inner.metadata.document_key.clone();
+        let reply = Reply { sender: sender.clone(), piece: Some(piece.clone()), key };
+        let array = Arc::clone(inner);
+        let load = move || {
+            let bytes = array.bytes_of_piece(&piece);
+            drop(claims);
+            reply.send(bytes);
+        };
+        match inner.engine.workers.count() {
+            0 => load(),
+            _ => inner.engine.workers.demand(Box::new(load)),
+        }
+    }
+
+    /// The bytes of a chunk that a piece needs, as they are now.
+    fn bytes_of_piece(&self, piece: &Piece) -> Result<Bytes> {
+        loop {
+            // What is not dirty is loaded below, perhaps in part.
+            match self.present(piece.chunk, || Ok(Content::Absent))? {
+                Present::Stored(_) => return self.load_piece(piece),
+                Present::Zero => return Ok(Bytes::Zero),
+                Present::Dirty(chunk) => {
+                    let state = chunk.lock();
+                    if !state.is_retired {
+                        let mut copy = self.load_context().buffer(state.bytes.len());
+                        copy.copy_from_slice(&state.bytes);
+                        return Ok(Bytes::Chunk(Arc::new(copy), 0));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Loads the part of a chunk that has a piece if that is shorter and can be decoded by itself, else the chunk.
+    fn load_piece(&self, piece: &Piece) -> Result<Bytes> {
+        let (index, range) = (self.grid.index(piece.chunk), piece.chunk_range());
+        let ctx = LoadContext { decoders: None, ..self.load_context() };
+        let chunk_bytes = self.chunk_shape(&index).iter().product::<u64>() as usize * self.fill.len();
+        let is_part = range.len() <= chunk_bytes / 2;
+        let (part, skipped) = match is_part {
+            true => (self.source.load_part(&ctx, &index, range.clone())?, range.start),
+            false => (None, 0),
+        };
+        let ((content, _), skipped) = match part {
+            Some((loaded, decoded_bytes)) => {
+                self.note_loaded(&loaded, decoded_bytes);
+                (loaded, skipped)
+            }
+            None => (self.load(&ctx, &index)?, 0),
+        };
+        Ok(match content {
+            Content::Chunk(buffer) => Bytes::Chunk(buffer, skipped),
+            Content::Absent | Content::Index(_) => Bytes::Fill,
+        })
+    }
+
+    fn put_piece(&self, piece: &Piece, bytes: &Bytes, out: &mut [u8]) {
+        match bytes {
+            Bytes::Fill => piece.fill(out, |run| fill_items(run, &self.fill, 0)),
+            Bytes::Zero => piece.fill(out, |run| run.fill(0)),
+            Bytes::Chunk(chunk, skipped) => piece.gather(chunk, *skipped, out),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::array::{Engine, Layout};
+    use crate::metadata::{Document, parse_v3};
+    use crate::store::{MemoryStore, Store};
+
+    /// 100 × 100 bytes in chunks of 10 × 10, all different from the fill value.
+    fn store() -> Arc<dyn Store> {
+        let document = json!({"zarr_format": 3, "node_type": "array", "shape": [100, 100], "data_type": "uint8", "fill_value": 0,
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [10, 10]}},
+            "chunk_key_encoding": {"name": "default"}, "codecs": [{"name": "bytes"}, {"name": "gzip", "configuration": {"level": 1}}]});
+        let store = MemoryStore::new();
+        store.put("zarr.json", document.to_string().into_bytes()).unwrap();
+        let store: Arc<dyn Store> = Arc::new(store);
+        let (_, array) = open(&store, 1 << 20);
+        array.open_for_writing().unwrap();
+        array.write_at(0, &content()).unwrap();
+        array.flush().unwrap();
+        array.close_for_writing();
+        store
+    }
+
+    fn content() -> Vec<u8> {
+        (0..10_000).map(|at| (at % 251) as u8 + 1).collect()
+    }
+
+    fn open(store: &Arc<dyn Store>, cache_limit_bytes: u64) -> (Arc<Engine>, Arc<Array>) {
+        let bytes = store.get("zarr.json", 1 << 16).unwrap().unwrap();
+        let Document::Array(metadata) = parse_v3("zarr.json", &bytes).unwrap() else { panic!("an array") };
+        let engine = Engine::new(cache_limit_bytes, 2);
+        let array = Array::open(&engine, store, "", Arc::new(metadata), Layout::default()).unwrap();
+        (engine, array)
+    }
+
+    fn read(array: &Array, selection: &[AxisSelection]) -> Vec<u8> {
+        let mut found = Vec::new();
+        let never = Cancellation::never();
+        let outcome = array.read_slice(selection.to_vec(), &never, &mut |bytes| {
+            found.extend_from_slice(bytes);
+            Ok::<_, Error>(ControlFlow::Continue(()))
+        });
+        outcome.unwrap();
+        found
+    }
+
+    fn every(step: i64, count: u64) -> AxisSelection {
+        AxisSelection { start: 0, step, count }
+    }
+
+    #[test]
+    fn a_chunk_is_decoded_once_even_without_a_cache() {
+        let (store, content) = (store(), content());
+        // The cache's limit, and how often each chunk of a slab may be decoded: half of the limit holds so much of a slab.
+        for (limit, times) in [(1 << 20, 1), (600, 1), (100, 4), (0, 100)] {
+            for (rows, columns, chunks) in [
+                (every(1, 100), every(1, 1), 10),
+                (every(1, 100), AxisSelection { start: 99, step: -98, count: 2 }, 20),
+                (every(25, 4), every(1, 100), 40),
+                (every(3, 34), every(20, 5), 50),
+            ] {
+                let (engine, array) = open(&store, limit);
+                let indices =
+                    (0..rows.count).flat_map(|row| (0..columns.count).map(move |column| (row, column)));
+                let at = |selected: &AxisSelection, place: u64| {
+                    (selected.start as i64 + place as i64 * selected.step) as usize
+                };
+                let expected: Vec<u8> = indices
+                    .map(|(row, column)| content[at(&rows, row) * 100 + at(&columns, column)])
+                    .collect();
+                assert_eq!(read(&array, &[rows, columns]), expected);
+                let decoded = engine.counters().decoded_chunks;
+                assert!(decoded >= chunks && decoded <= chunks * times, "{decoded} of {chunks}, {limit}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_stored_yet_is_read_too() {
+        let (_, array) = open(&store(), 1 << 20);
+        array.open_for_writing().unwrap();
+        array.write_at(205, &[0; 3]).unwrap();
+        let column = read(&array, &[every(1, 100), AxisSelection { start: 5, step: 1, count: 1 }]);
+        let expected = (0..100).map(|row| if row == 2 { 0 } else { content()[row * 100 + 5] });
+        assert_eq!(column, expected.collect::<Vec<u8>>());
+        array.flush().unwrap();
+        array.close_for_writing();
+    }
+
+    #[test]
+    fn a_slice_outside_is_refused() {
+        let (_, array) = open(&store(), 1 << 20);
+        let refused = |selection: Vec<AxisSelection>| {
+            let read = array.read_slice(selection, &Cancellation::never(), &mut |_| {
+                Ok::<_, Error>(ControlFlow::Continue(()))
+            });
+            assert!(matches!(read, Err(Error::InvalidValue(_))));
+        };
+        refused(vec![every(1, 100)]);
+        refused(vec![every(1, 101), every(1, 1)]);
+        refused(vec![every(-1, 2), every(1, 1)]);
+        refused(vec![every(i64::MAX, u64::MAX), every(1, 1)]);
+    }
+}

@@ -1,0 +1,112 @@
+//! A companion file of a node without a mount. Uses `formats` and `hierarchy`.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use zarrfs::array::{Blocking, Engine, Layout, Readahead, ReplyBuffer};
+use zarrfs::cancellation::Cancellation;
+use zarrfs::error::{Error, Result};
+use zarrfs::formats::virtual_file::VirtualFile;
+use zarrfs::formats::{self, Content, FORMATS, Format, Place, Subject};
+use zarrfs::hierarchy::{Node, NodeState, OpenArrays, SharedArray, Tree};
+
+use super::BLOCK_BYTES;
+use crate::cli::exit::{Exit, Outcome};
+use crate::cli::open;
+use crate::cli::output::{self, Reader};
+
+/// The format with this name.
+pub fn format(name: &str) -> Outcome<&'static Format> {
+    formats::find(name).ok_or_else(|| {
+        let names: Vec<&str> = FORMATS.iter().map(|format| format.name).collect();
+        Exit::Usage(format!("unknown format '{name}': the formats are {}", names.join(", ")))
+    })
+}
+
+/// The node at a path, for any format.
+pub fn node(tree: &Tree, path: &str) -> Outcome<Node> {
+    match tree.node(path)? {
+        Some(Node::Broken { error, .. }) => Err(error.into()),
+        Some(node) => Ok(node),
+        None => Err(open::unknown_node(tree, path)),
+    }
+}
+
+/// The refusal of a format that cannot express a node: it names those that can.
+pub fn refusal(format: &Format, path: &str, node: &Node, layout: Layout) -> Exit {
+    let what = match node {
+        Node::Array { metadata, .. } => {
+            let shape: Vec<String> = metadata.shape.iter().map(u64::to_string).collect();
+            format!("{} of shape ({})", metadata.data_type.name(), shape.join(", "))
+        }
+        Node::Group { .. } | Node::Broken { .. } => "a group".to_owned(),
+    };
+    let able = FORMATS.iter().filter(|format| (format.expresses)(node, layout)).map(|format| format.name);
+    let able: Vec<&str> = able.collect();
+    Exit::Failed(format!(
+        "format '{}' cannot express '{}', {what}, in this order and byte order; {} can",
+        format.name,
+        open::shown(path),
+        able.join(", ")
+    ))
+}
+
+/// Writes the companion of a node. Where it refers to the array's own file, it names a file beside it.
+pub fn write(
+    format: &'static Format,
+    engine: &Arc<Engine>,
+    tree: &Tree,
+    (path, node): (&str, &Node),
+    layout: Layout,
+) -> Outcome {
+    if !(format.expresses)(node, layout) {
+        return Err(refusal(format, path, node, layout));
+    }
+    let arrays = OpenArrays::new(engine, tree.store(), layout);
+    let store = tree.store().describe();
+    let root_name = formats::root_name(store.trim_end_matches('/').rsplit('/').next().unwrap_or_default());
+    let subject = Subject {
+        arrays: &arrays,
+        audience: Arc::default(),
+        path,
+        root_name: &root_name,
+        node,
+        place: Place::Beside,
+        open_array: Box::new(|path| open_array(&arrays, tree, path)),
+        find_node: Box::new(|path| Ok(tree.node(path)?.map(Arc::new))),
+        children: Box::new(|path| tree.children(path)),
+    };
+    let file = match (format.open)(&subject)? {
+        Content::Ready(file) | Content::OfNodes(file) => file,
+        Content::Elements(companion) => companion.make()?.file,
+    };
+    copy(&file)
+}
+
+fn open_array(arrays: &OpenArrays, tree: &Tree, path: &str) -> Result<Arc<SharedArray>> {
+    let stale = || Error::Stale { key: path.to_owned() };
+    let node = tree.node(path)?.ok_or_else(stale)?;
+    let shared = arrays.of(&path.into());
+    arrays.open(&shared, NodeState { node: Some(&node), version: None, read_at: Instant::now() })?;
+    Ok(shared)
+}
+
+fn copy(file: &VirtualFile) -> Outcome {
+    let size_bytes = file.size_bytes();
+    let bar = super::bar(size_bytes);
+    let (reader, cancellation) = (file.reader(Readahead::Chunks), Cancellation::never());
+    let mut buffer = ReplyBuffer::default();
+    let mut offset = 0;
+    while offset < size_bytes {
+        let length = (size_bytes - offset).min(BLOCK_BYTES) as u32;
+        let read = file.read(&reader, (offset, length), &mut buffer, Blocking::Yes, &cancellation)?;
+        let Some(block) = read.filter(|block| !block.is_empty()) else { break };
+        offset += block.len() as u64;
+        if output::write(&block)? == Reader::HasGone {
+            break;
+        }
+        bar.set_position(offset);
+    }
+    bar.finish_and_clear();
+    Ok(())
+}

@@ -1,0 +1,162 @@
+//! `zarrfs cat STORE PATH`: the flat bytes of an array or a slice of it, or a companion file, on standard output.
+
+mod companion;
+mod index;
+
+use std::io::IsTerminal;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use clap::Args;
+use indicatif::ProgressBar;
+use zarrfs::array::{Array, AxisSelection, Engine, EngineOptions};
+use zarrfs::cancellation::Cancellation;
+use zarrfs::error::Error;
+use zarrfs::formats::{self, Format, npy};
+use zarrfs::hierarchy::Tree;
+use zarrfs::metadata::ArrayMetadata;
+
+use crate::cli::exit::{Exit, Outcome};
+use crate::cli::options::{EngineArguments, LayoutArguments, LogArguments, StoreArguments};
+use crate::cli::output::{self, Reader};
+use crate::cli::{log, open, progress};
+use index::Slice;
+
+/// Bytes per write.
+const BLOCK_BYTES: u64 = 1 << 20;
+
+/// Write an array, a slice of it, or a companion file to standard output, without mounting
+#[derive(Args, Clone, Debug)]
+pub struct Arguments {
+    #[command(flatten)]
+    store: StoreArguments,
+
+    /// Path of the array in the store, / where the store itself is an array; an index of NumPy's after it gives a slice: 'PATH[3,:,10:20]'. An array whose own name ends like this is itself
+    #[arg(value_name = "PATH")]
+    path: String,
+
+    /// Write the node in this format instead of its flat bytes: npy (also of a slice), nc (also of a group), tiff and so on, or jsonl for strings; a header that names a data file names one beside it
+    #[arg(long, value_name = "NAME")]
+    format: Option<String>,
+
+    #[command(flatten)]
+    layout: LayoutArguments,
+
+    #[command(flatten)]
+    engine: EngineArguments,
+
+    #[command(flatten)]
+    log: LogArguments,
+}
+
+impl Arguments {
+    /// Writes them. If the reader closes its end early, the command ends quietly.
+    pub fn run(self) -> Outcome {
+        log::start(&self.log)?;
+        let format = self.format.as_deref().map(companion::format).transpose()?;
+        let tree = Tree::new(open::store(&self.store)?);
+        let options = EngineOptions::new(self.engine.cache_limit_bytes(), self.engine.threads.number());
+        let engine = Engine::with_options(EngineOptions { page_cache_keeps: true, ..options });
+        let whole = open::path(&self.path);
+        // A node with this very name wins over an index.
+        let index = match index::split(&self.path) {
+            Some((path, index)) if tree.node(&whole)?.is_none() => Some((open::path(path), index)),
+            _ => None,
+        };
+        match (format, index) {
+            (Some(format), None) => {
+                let node = companion::node(&tree, &whole)?;
+                companion::write(format, &engine, &tree, (&whole, &node), self.layout.layout())
+            }
+            (format, Some((path, index))) => self.write_slice(&engine, &tree, (&path, index), format),
+            (None, None) => {
+                let metadata = open::array(&tree, &whole)?;
+                let index = Slice::whole(&metadata.shape);
+                self.write_elements(&engine, &tree, &whole, (metadata, index), &[])
+            }
+        }
+    }
+
+    fn write_slice(
+        &self,
+        engine: &Arc<Engine>,
+        tree: &Tree,
+        (path, index): (&str, &str),
+        format: Option<&'static Format>,
+    ) -> Outcome {
+        if let Some(format) = format.filter(|format| **format != npy::FORMAT) {
+            return Err(Exit::Usage(format!(
+                "format '{}' takes no index: a slice is written as flat bytes or as npy",
+                format.name
+            )));
+        }
+        let metadata = open::array(tree, path)?;
+        let slice = index::parse(index, &metadata.shape)?;
+        let layout = self.layout.layout();
+        let header = match format {
+            None => Vec::new(),
+            Some(format) => match npy::header_of(&metadata.data_type, &slice.shape, layout) {
+                Some(header) => header,
+                None => {
+                    let node = companion::node(tree, path)?;
+                    return Err(companion::refusal(format, path, &node, layout));
+                }
+            },
+        };
+        self.write_elements(engine, tree, path, (metadata, slice), &header)
+    }
+
+    /// Writes a header and the elements of a slice.
+    fn write_elements(
+        &self,
+        engine: &Arc<Engine>,
+        tree: &Tree,
+        path: &str,
+        (metadata, slice): (Arc<ArrayMetadata>, Slice),
+        header: &[u8],
+    ) -> Outcome {
+        let array = Array::open(engine, tree.store(), path, metadata, self.layout.layout());
+        let array = array.map_err(|error| with_text_form(error, tree, path))?;
+        if output::write(header)? == Reader::HasGone {
+            return Ok(());
+        }
+        let bar = bar(slice.size_bytes(array.metadata()));
+        array.read_slice(slice.axes, &Cancellation::never(), &mut |bytes| {
+            for block in bytes.chunks(BLOCK_BYTES as usize) {
+                if output::write(block)? == Reader::HasGone {
+                    return Ok(ControlFlow::Break(()));
+                }
+                bar.inc(block.len() as u64);
+            }
+            Ok::<_, Exit>(ControlFlow::Continue(()))
+        })?;
+        bar.finish_and_clear();
+        Ok(())
+    }
+}
+
+impl Slice {
+    /// All elements of an array.
+    fn whole(shape: &[u64]) -> Self {
+        let axes = shape.iter().map(|&count| AxisSelection { start: 0, step: 1, count });
+        Slice { axes: axes.collect(), shape: shape.to_vec() }
+    }
+
+    fn size_bytes(&self, metadata: &ArrayMetadata) -> u64 {
+        let item = metadata.data_type.item_size().unwrap_or(0) as u64;
+        self.axes.iter().fold(item, |bytes, axis| bytes.saturating_mul(axis.count))
+    }
+}
+
+/// The refusal of an array without flat bytes; names the text form if there is one.
+fn with_text_form(error: Error, tree: &Tree, path: &str) -> Exit {
+    match tree.node(path).ok().flatten().as_ref().and_then(formats::text_form) {
+        Some(format) => Exit::Failed(format!("{error}; '--format {}' writes it as text", format.name)),
+        None => error.into(),
+    }
+}
+
+/// No bar among the bytes on the same terminal.
+fn bar(size_bytes: u64) -> ProgressBar {
+    progress::bytes(size_bytes, !std::io::stdout().is_terminal())
+}
