@@ -67,7 +67,8 @@ impl Packing {
     }
 
     fn from_parts((stored, packed): (&DataType, Packed)) -> Self {
-        if packed.unpacked == *stored && packed.missing.is_empty() {
+        let is_scaled = packed.scale_factor.is_some() || packed.add_offset.is_some();
+        if packed.read_as == *stored && packed.missing.is_empty() && !is_scaled {
             return Packing::None;
         }
         Packing::Packed(packed)
@@ -228,7 +229,8 @@ mod tests {
     use serde_json::json;
 
     fn packing(data_type: &str, attributes: Value) -> Packing {
-        let document = json!({"zarr_format": 3, "node_type": "array", "shape": [2], "data_type": data_type, "fill_value": 0,
+        let fill = if data_type == "complex64" { json!([0, 0]) } else { json!(0) };
+        let document = json!({"zarr_format": 3, "node_type": "array", "shape": [2], "data_type": data_type, "fill_value": fill,
             "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}}, "attributes": attributes,
             "chunk_key_encoding": {"name": "default"}, "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}]});
         match parse_v3("a/zarr.json", document.to_string().as_bytes()) {

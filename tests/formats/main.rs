@@ -23,4 +23,5 @@ mod metadata_oracle;
 mod netcdf;
 mod numcodecs_fixtures;
 mod text_forms;
+mod views;
 mod write_conformance;

@@ -168,8 +168,8 @@ struct TransientInode {
     lookups: u64,
 }
 
-/// Transient inodes have numbers from this one on.
-const FIRST_TRANSIENT: u64 = 1 << 62;
+/// Transient inodes have numbers from this one on. Programs of 32 bits get no stat(2) of numbers of 2^32 and more.
+const FIRST_TRANSIENT: u64 = 1 << 31;
 
 impl Inner {
     fn add_transient(&mut self, entity: &Entity, arrays: &OpenArrays) -> u64 {
