@@ -248,6 +248,18 @@ fn writes_are_seen_at_the_next_open() {
         assert_eq!(fs::read(&planes[1]).unwrap(), bytes_of(&columns[5..10]));
         assert_eq!(fs::read(&npy).unwrap()[4096..], bytes_of(&columns));
     }
+    // What cannot be stored cannot be shown: a folder is where the chunk belongs.
+    let chunk = store.path().join("a/c/0/0");
+    fs::remove_file(&chunk).unwrap();
+    fs::create_dir(&chunk).unwrap();
+    file.write_all_at(&bytes_of(&[7; 12]), 0).unwrap();
+    assert_eq!(fs::read(&planes[0]).unwrap(), bytes_of(&[7; 3]), "the array's own bytes");
+    for path in [&views[0], &views[2], &planes[1], &npy] {
+        assert!(File::open(path).is_err(), "{path:?}");
+    }
+    fs::remove_dir(&chunk).unwrap();
+    let columns: Vec<i16> = (0..15).map(|index| if index % 5 < 4 { 7 } else { 312 + index / 5 }).collect();
+    assert_eq!(fs::read(&views[0]).unwrap(), bytes_of(&columns));
     drop(file);
     // Another program's chunks.
     let chunk = store.path().join("a/c/1/0");

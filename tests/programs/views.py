@@ -85,6 +85,8 @@ class Report:
 
 
 def swapped(data, byte_order):
+    # A plane of one element is a scalar of NumPy's, which has no byte order.
+    data = np.asarray(data)
     return data.astype(data.dtype.newbyteorder(">" if byte_order == "big" else "<"))
 
 
