@@ -103,14 +103,6 @@ pub fn of_array(array_file: &str, node: &Node) -> Value {
     Value::Object(views.filter(exists).map(entry).collect())
 }
 
-/// A node as it is shown: itself, or what a view makes of it.
-pub fn shown<'a>(view: Option<View>, node: &'a Node) -> Option<Cow<'a, Node>> {
-    match view {
-        Some(view) => view.node(node),
-        None => Some(Cow::Borrowed(node)),
-    }
-}
-
 /// The layout of a view, if arrays are served in the layout `own`.
 pub fn layout(view: Option<View>, own: Layout) -> Layout {
     view.map_or(own, |view| view.layout(own))

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 
+use super::views::ShownNodes;
 use super::{Node, View};
 use crate::array::{Array, Engine, Layout, Order};
 use crate::error::{Error, Result};
@@ -129,6 +130,7 @@ pub struct OpenArrays {
     store: Arc<dyn Store>,
     layout: Layout,
     by_view: RwLock<HashMap<Option<View>, ByPath>>,
+    shown: ShownNodes,
     /// Serialises replacements.
     reconciling: Mutex<()>,
 }
@@ -137,7 +139,8 @@ impl OpenArrays {
     /// No array is open yet. All of them but views are served in one layout.
     pub fn new(engine: &Arc<Engine>, store: &Arc<dyn Store>, layout: Layout) -> Self {
         let (engine, store) = (engine.clone(), store.clone());
-        OpenArrays { engine, store, layout, by_view: RwLock::default(), reconciling: Mutex::default() }
+        let (by_view, shown) = (RwLock::default(), ShownNodes::default());
+        OpenArrays { engine, store, layout, by_view, shown, reconciling: Mutex::default() }
     }
 
     /// The process's limits.
@@ -153,6 +156,14 @@ impl OpenArrays {
     /// The layout of all arrays that are no views.
     pub fn layout(&self) -> Layout {
         self.layout
+    }
+
+    /// A node as a view shows it, or the node itself; `None` if the view cannot show it.
+    pub fn shown(&self, view: Option<View>, node: &Arc<Node>) -> Option<Arc<Node>> {
+        match view {
+            Some(view) => self.shown.get(view, node),
+            None => Some(node.clone()),
+        }
     }
 
     /// The shared array of a path, or a view of it ([`View::of_array`]), created at its first use.

@@ -7,7 +7,10 @@
 //! Invariant: an array that a view cannot show exactly has none.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
 
 use super::Node;
 use crate::array::{ByteOrder, Layout, Order};
@@ -119,6 +122,38 @@ impl View {
     }
 }
 
+/// What views make of nodes. The last one of each view is kept, since all planes along an axis are described alike.
+#[derive(Default)]
+pub(super) struct ShownNodes {
+    latest: Mutex<HashMap<View, Latest>>,
+}
+
+struct Latest {
+    stored: Weak<Node>,
+    shown: Arc<Node>,
+}
+
+impl ShownNodes {
+    /// A node as a view shows it; `None` if it cannot show it.
+    pub(super) fn get(&self, view: View, node: &Arc<Node>) -> Option<Arc<Node>> {
+        let key = match (view, &**node) {
+            (View::Plane { axis, index }, Node::Array { metadata, .. }) => {
+                metadata.shape.get(usize::from(axis)).filter(|length| index < **length)?;
+                View::Plane { axis, index: 0 }
+            }
+            _ => view,
+        };
+        let is_of_node = |latest: &&Latest| std::ptr::eq(latest.stored.as_ptr(), Arc::as_ptr(node));
+        if let Some(latest) = self.latest.lock().get(&key).filter(is_of_node) {
+            return Some(latest.shown.clone());
+        }
+        let Cow::Owned(shown) = view.node(node)? else { return Some(node.clone()) };
+        let shown = Arc::new(shown);
+        self.latest.lock().insert(key, Latest { stored: Arc::downgrade(node), shown: shown.clone() });
+        Some(shown)
+    }
+}
+
 /// The array of the numbers that packed elements stand for.
 fn unpacked(metadata: &ArrayMetadata, packed: &Packed) -> Option<ArrayMetadata> {
     let spec = unpack::spec(packed, &metadata.data_type, &metadata.fill_value);
@@ -189,6 +224,18 @@ mod tests {
         assert!(View::Plane { axis: 1, index: 3 }.node(&node).is_none());
         assert!(View::Plane { axis: 3, index: 0 }.node(&node).is_none());
         assert_eq!(View::Plane { axis: 1, index: 2 }.offset(8), 16);
+    }
+
+    #[test]
+    fn the_last_node_of_a_view_is_kept() {
+        let (nodes, node) = (ShownNodes::default(), Arc::new(node("int16", json!({}))));
+        let plane = |index| nodes.get(View::Plane { axis: 1, index }, &node);
+        let first = plane(0).unwrap();
+        assert!(Arc::ptr_eq(&first, &plane(2).unwrap()) && plane(3).is_none());
+        assert!(Arc::ptr_eq(&node, &nodes.get(View::FOrder, &node).unwrap()));
+        let other = Arc::new((*node).clone());
+        let of_other = nodes.get(View::Plane { axis: 1, index: 0 }, &other).unwrap();
+        assert!(!Arc::ptr_eq(&first, &of_other));
     }
 
     #[test]

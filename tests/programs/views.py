@@ -132,6 +132,14 @@ def compare(report, mount, file, expected, order, byte_order, has_companions=Tru
             # The fastest axis is the last of an image.
             pixels = expected.transpose() if order == "F" else expected
             report.check(f"{companion}: pixels", same(found, pixels, False))
+        elif format == "nc" and data.size < 1000 and data.dtype.kind in "iuf" and data.dtype.itemsize + (data.dtype.kind != "f") > 2:
+            import h5py
+
+            name = Path(file).parent.name if "plane" in sidecar else Path(file).name
+            with h5py.File(mount / companion) as opened:
+                found = opened[name][()]
+            found = found.transpose() if order == "F" else found
+            report.check(f"{companion}: variable", found.shape == data.shape and found.astype(data.dtype).tobytes() == data.tobytes())
         elif format == "nrrd" and data.size < 1000:
             import nrrd
 

@@ -138,7 +138,7 @@ impl FileSystem {
                 _ => Err(GONE),
             },
             Kind::Companion(format, place) => {
-                let node = expressed((format, entity.view), cached, self.arrays.layout()).ok_or(GONE)?;
+                let node = expressed((format, entity.view), cached, &self.arrays).ok_or(GONE)?;
                 let file = (format, place);
                 let (info, size) = self.companions.stat(&self.context(), entity, file, node, blocking)?;
                 let info = match (info, format.role) {

@@ -13,13 +13,12 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use crate::array::Layout;
 use crate::error::Error;
 use crate::formats::detached::data_names;
 use crate::formats::views::{self as view_files, FLAT};
 use crate::formats::virtual_file::VirtualFile;
 use crate::formats::{Companion, Content, Format, JSON, Made, Place, Role, Subject};
-use crate::hierarchy::{Child, Node, View};
+use crate::hierarchy::{Child, Node, OpenArrays, View};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::{Entity, Kind};
 use crate::mount::fs::node_cache::CachedNode;
@@ -302,7 +301,7 @@ impl Companions {
         if blocking == Blocking::No {
             return Err(Failure::WouldBlock);
         }
-        let shown = view_files::shown(entity.view, node).ok_or(Failure::Errno(libc::ENOENT))?;
+        let shown = ctx.arrays.shown(entity.view, node).ok_or(Failure::Errno(libc::ENOENT))?;
         let subject = ctx.subject_of(entity, place, node, &shown);
         let info = match (format.info, state.as_ref().and_then(|state| state.info_of(ctx, node))) {
             (Some(read), None) => Some(read(&subject)?),
@@ -326,10 +325,10 @@ impl Companions {
         (format, place): (&'static Format, Place),
     ) -> FsResult<Arc<VirtualFile>> {
         let cached = ctx.nodes.current(&entity.path)?;
-        let Some(node) = expressed((format, entity.view), &cached, ctx.arrays.layout()) else {
+        let Some(node) = expressed((format, entity.view), &cached, ctx.arrays) else {
             return Err(Failure::Errno(libc::ESTALE));
         };
-        let shown = view_files::shown(entity.view, node).ok_or(Failure::Errno(libc::ESTALE))?;
+        let shown = ctx.arrays.shown(entity.view, node).ok_or(Failure::Errno(libc::ESTALE))?;
         let slot = self.slot(entity);
         let mut state = slot.lock();
         let size_before = state.as_ref().map(CompanionState::shown_size);
@@ -395,15 +394,14 @@ impl Companions {
 pub(in crate::mount::fs) fn expressed<'a>(
     (format, view): (&Format, Option<View>),
     cached: &'a CachedNode,
-    layout: Layout,
+    arrays: &OpenArrays,
 ) -> Option<&'a Arc<Node>> {
-    let layout = view_files::layout(view, layout);
-    let expresses = |node: &Arc<Node>| {
-        view_files::shown(view, node).is_some_and(|shown| (format.expresses)(&shown, layout))
-    };
+    let layout = view_files::layout(view, arrays.layout());
+    let expresses =
+        |node: &Arc<Node>| arrays.shown(view, node).is_some_and(|shown| (format.expresses)(&shown, layout));
     cached.node.as_ref().filter(|node| expresses(node))
 }
 
 fn expresses(ctx: &Context<'_>, file: (&Format, Option<View>), cached: &CachedNode) -> bool {
-    expressed(file, cached, ctx.arrays.layout()).is_some()
+    expressed(file, cached, ctx.arrays).is_some()
 }

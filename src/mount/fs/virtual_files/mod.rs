@@ -8,7 +8,6 @@ pub mod generated;
 pub mod sidecar_edit;
 pub mod views;
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::error::Result;
@@ -99,7 +98,7 @@ impl<'a> Context<'a> {
             find_node: Box::new(move |path| {
                 let found = ctx.node_for(node, path)?;
                 Ok(match (of_others, found) {
-                    (Some(view), Some(found)) => shown_node(view, found),
+                    (Some(view), Some(found)) => ctx.arrays.shown(Some(view), &found),
                     (_, found) => found,
                 })
             }),
@@ -132,13 +131,4 @@ impl<'a> Context<'a> {
     pub(in crate::mount::fs) fn children(&self, group: &str) -> FsResult<Vec<Child>> {
         if self.is_root_array(group, Blocking::Yes)? { Ok(Vec::new()) } else { self.nodes.children(group) }
     }
-}
-
-/// What a view makes of a node.
-fn shown_node(view: View, node: Arc<Node>) -> Option<Arc<Node>> {
-    let shown = match view.node(&node)? {
-        Cow::Borrowed(_) => None,
-        Cow::Owned(shown) => Some(Arc::new(shown)),
-    };
-    Some(shown.unwrap_or(node))
 }

@@ -41,12 +41,13 @@ pub(in crate::mount::fs) fn planes_of(
     path: &str,
     cached: &CachedNode,
 ) -> Option<Entity> {
-    let node = cached.node.as_deref()?;
+    let node = cached.node.as_ref()?;
     let planes = View::Planes(axis);
     planes.node(node)?;
     let first = View::Plane { axis, index: 0 };
     let expresses = |node: &Node| (format.expresses)(node, first.layout(ctx.arrays.layout()));
-    let is_expressed = format == FLAT || first.node(node).is_some_and(|plane| expresses(&plane));
+    let is_expressed =
+        format == FLAT || ctx.arrays.shown(Some(first), node).is_some_and(|plane| expresses(&plane));
     is_expressed.then(|| Entity::of_view(Kind::PlanesFolder(format), planes, path))
 }
 
