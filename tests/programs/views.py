@@ -137,7 +137,7 @@ def compare(report, mount, file, expected, order, byte_order, has_companions=Tru
 
             name = Path(file).parent.name if "plane" in sidecar else Path(file).name
             with h5py.File(mount / companion) as opened:
-                found = opened[name][()]
+                found = np.asarray(opened[name][()])
             found = found.transpose() if order == "F" else found
             report.check(f"{companion}: variable", found.shape == data.shape and found.astype(data.dtype).tobytes() == data.tobytes())
         elif format == "nrrd" and data.size < 1000:
