@@ -16,7 +16,7 @@
 //! | [`metadata`] | documents of v1, v2 and v3, all turned into one `ArrayMetadata`; no I/O |
 //! | [`codec`] | one codec: one file in the folder of its kind, and one line in `codec/registry.rs`; `codec/kernels/` below them, `codec/pipeline.rs` chains them |
 //! | [`array`](mod@array) | the flat file of one array: from ranges of bytes to chunks and back |
-//! | [`hierarchy`] | the groups and arrays of a store, found lazily |
+//! | [`hierarchy`] | the groups and arrays of a store, found lazily, and what views make of them |
 //! | [`formats`] | companion files: a node in a form that some programs know better, one file per format; `formats/json/` is the sidecar, `formats/geometry/` finds where elements lie |
 //! | `mount` | the hierarchy as files: semantics without FUSE types (`fs/`), a thin adapter to FUSE (`fuse/`), the life of the process (`daemon/`) |
 //! | `main.rs`, `cli/` | the command line, nothing else |
@@ -78,6 +78,10 @@
 //!
 //! Order F is no second path: the served array has its axes reversed, and a transpose before its codec chain, so all
 //! code after [`array::Array::open`] knows order C only.
+//!
+//! Views (`hierarchy/views.rs`) are no second path either: each is the stored array opened once more, in another layout, with its axes in
+//! another order (a plane is then a range of its file), or with a codec before its chain that unpacks elements. Their own files are
+//! virtual files, like companions. They read the store, so open(2) first stores what was written to the array (`mount/fs/arrays.rs`).
 //!
 //! # The life of a write
 //!

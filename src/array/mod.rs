@@ -5,7 +5,7 @@
 //! one shard or one such chunk.
 //!
 //! [`Array::open`] turns metadata into the *served* array: the elements in the order in which the file shows them. For
-//! order F it reverses the axes and puts a transpose before the codec chain, so all later code knows order C only.
+//! another order than C it permutes the axes and puts a transpose before the codec chain, so all later code knows order C only.
 //! Big-endian elements are a last fix-up of the pipeline.
 //!
 //! Uses `error`, `memory`, `metadata`, `store`, `codec`, `cancellation` and `sys`.
@@ -46,7 +46,7 @@ mod write;
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::codec::Representation;
 use crate::codec::byte_swap::SwapPlan;
@@ -57,6 +57,7 @@ use crate::store::Store;
 pub use crate::metadata::ByteOrder;
 pub use cache::reservation::Reservation;
 pub use engine::{Engine, EngineCounters, EngineOptions};
+use geometry::axis_order::AxisOrder;
 use geometry::grid::{self, Grid};
 pub use geometry::selection::AxisSelection;
 use geometry::strips::Strips;
@@ -97,6 +98,13 @@ pub struct Layout {
     pub byte_order: ByteOrder,
 }
 
+/// A layout, perhaps with another axis as the slowest.
+#[derive(Clone, Copy)]
+struct Served {
+    layout: Layout,
+    slowest: Option<usize>,
+}
+
 /// One array, served as a flat file.
 pub struct Array {
     inner: Arc<Inner>,
@@ -122,6 +130,7 @@ struct Inner {
     shard_shape: Option<Vec<u64>>,
     /// One element as served.
     fill: Vec<u8>,
+    served_as: Served,
     skipped_codecs: Vec<String>,
     served: SeenVersions,
     /// How many readers go through the array sequentially.
@@ -140,16 +149,31 @@ impl Array {
         metadata: Arc<ArrayMetadata>,
         layout: Layout,
     ) -> Result<Arc<Array>> {
-        Array::build(engine, store, path, metadata, layout, Arc::default())
+        Array::build(engine, store, path, metadata, Served { layout, slowest: None }, Arc::default())
+    }
+
+    /// As [`Array::open`], with the axis `slowest` before all others, which keep the order of `layout`: everything at one
+    /// index along it is a range of the file.
+    pub fn open_by_planes(
+        engine: &Arc<Engine>,
+        store: &Arc<dyn Store>,
+        path: &str,
+        metadata: Arc<ArrayMetadata>,
+        layout: Layout,
+        slowest: usize,
+    ) -> Result<Arc<Array>> {
+        let served = Served { layout, slowest: Some(slowest) };
+        Array::build(engine, store, path, metadata, served, Arc::default())
     }
 
     /// The array after another program has made `self` longer along its slowest served axis. The dirty chunks, the
     /// writers and the lock move to the new array; `self` stores nothing from then on. Fails with `Stale` where the new
     /// array cannot continue the old one.
-    pub fn grown(&self, metadata: Arc<ArrayMetadata>, layout: Layout) -> Result<Arc<Array>> {
+    pub fn grown(&self, metadata: Arc<ArrayMetadata>) -> Result<Arc<Array>> {
         let inner = &self.inner;
         let writing = Arc::clone(&inner.writing);
-        let grown = Array::build(&inner.engine, &inner.store, &inner.path, metadata, layout, writing)?;
+        let grown =
+            Array::build(&inner.engine, &inner.store, &inner.path, metadata, inner.served_as, writing)?;
         grown.inner.take_over(inner)?;
         // Readers hold data that `self` served. The new array has no versions to compare with it.
         grown.inner.served.note_change();
@@ -161,21 +185,22 @@ impl Array {
         store: &Arc<dyn Store>,
         path: &str,
         metadata: Arc<ArrayMetadata>,
-        layout: Layout,
+        served_as: Served,
         writing: Arc<WriteState>,
     ) -> Result<Arc<Array>> {
         let document_key = metadata.document_key.as_str();
         let Some(item_bytes) = metadata.data_type.item_size().filter(|&size| size > 0) else {
             return Err(Error::unsupported(document_key, no_item_size(&metadata)));
         };
-        let Some(mut axes) = grid::axes(&metadata.shape, &metadata.chunk_grid) else {
+        let Some(axes) = grid::axes(&metadata.shape, &metadata.chunk_grid) else {
             return Err(Error::metadata(document_key, "the chunk grid ends before the array does"));
         };
-        let is_reversed = layout.order == Order::F && axes.len() > 1;
+        let Served { layout, slowest } = served_as;
+        let axis_order = AxisOrder::new(axes.len(), layout.order == Order::F, slowest);
+        let axes = axis_order.served(&axes);
         let mut specs = metadata.codecs.clone();
-        if is_reversed {
-            axes.reverse();
-            specs.insert(0, reversal(axes.len()));
+        if !axis_order.is_identity() {
+            specs.insert(0, transpose_to_own(&axis_order));
         }
         let decoded = Representation {
             shape: axes.iter().map(|axis| axis.longest()).collect(),
@@ -191,13 +216,10 @@ impl Array {
         }
         let pipelines = Pipelines::new(specs, decoded, byte_order, document_key)?;
         let skipped_codecs = pipelines.largest()?.skipped().to_vec();
-        let keys = Keys::new(path, metadata.chunk_keys.clone(), is_reversed);
+        let keys = Keys::new(path, metadata.chunk_keys.clone(), axis_order);
         let source = Source::new(Parts { axes, keys, pipelines, fill: fill.clone() })?;
-        let mut shard_shape: Vec<u64> = source.object_axes().iter().map(|axis| axis.longest()).collect();
-        if is_reversed {
-            shard_shape.reverse();
-        }
-        let shard_shape = source.is_sharded().then_some(shard_shape);
+        let shard_shape: Vec<u64> = source.object_axes().iter().map(|axis| axis.longest()).collect();
+        let shard_shape = source.is_sharded().then(|| source.keys().axis_order().own(&shard_shape));
         let grid = Grid::new(source.axes().to_vec(), item_bytes as u64);
         let inner = Inner {
             engine: Arc::clone(engine),
@@ -215,6 +237,7 @@ impl Array {
             served: SeenVersions::default(),
             sequential_readers: AtomicUsize::new(0),
             consumed: Consumed::default(),
+            served_as,
             metadata,
         };
         Ok(Arc::new(Array { inner: Arc::new(inner) }))
@@ -287,11 +310,11 @@ fn no_item_size(metadata: &ArrayMetadata) -> String {
     format!("{member}: data type {} has no fixed element size", metadata.data_type.name())
 }
 
-/// The transpose that reverses all dimensions.
-fn reversal(rank: usize) -> CodecSpec {
-    let order: Vec<Value> = (0..rank).rev().map(|axis| json!(axis)).collect();
+/// The transpose from the served order of the dimensions to the array's own.
+fn transpose_to_own(axis_order: &AxisOrder) -> CodecSpec {
+    let places: Vec<usize> = (0..axis_order.axes().len()).collect();
     let mut configuration = serde_json::Map::new();
-    configuration.insert("order".to_owned(), Value::Array(order));
-    let (name, place) = ("transpose".to_owned(), "order=F".to_owned());
+    configuration.insert("order".to_owned(), json!(axis_order.own(&places)));
+    let (name, place) = ("transpose".to_owned(), "the order of the axes".to_owned());
     CodecSpec { family: CodecFamily::V3, name, configuration, must_understand: true, place }
 }

@@ -79,7 +79,7 @@ impl Array {
     /// one entry for each axis of the array, in the array's own order. Blocks on the store.
     pub fn read_slice<E: From<Error>>(
         &self,
-        mut selection: Vec<AxisSelection>,
+        selection: &[AxisSelection],
         cancellation: &Cancellation,
         write: &mut WriteBytes<'_, E>,
     ) -> std::result::Result<(), E> {
@@ -90,10 +90,8 @@ impl Array {
             let reason = format!("{}: the slice is not inside the array", inner.path);
             return Err(Error::InvalidValue(reason).into());
         }
-        if inner.source.keys().is_reversed() {
-            selection.reverse();
-        }
-        let selection = Selection::new(&inner.grid, selection);
+        let served = inner.source.keys().axis_order().served(selection);
+        let selection = Selection::new(&inner.grid, served);
         if selection.size_bytes() == 0 {
             return Ok(());
         }
@@ -299,7 +297,7 @@ mod tests {
     fn read(array: &Array, selection: &[AxisSelection]) -> Vec<u8> {
         let mut found = Vec::new();
         let never = Cancellation::never();
-        let outcome = array.read_slice(selection.to_vec(), &never, &mut |bytes| {
+        let outcome = array.read_slice(selection, &never, &mut |bytes| {
             found.extend_from_slice(bytes);
             Ok::<_, Error>(ControlFlow::Continue(()))
         });
@@ -354,7 +352,7 @@ mod tests {
     fn a_slice_outside_is_refused() {
         let (_, array) = open(&store(), 1 << 20);
         let refused = |selection: Vec<AxisSelection>| {
-            let read = array.read_slice(selection, &Cancellation::never(), &mut |_| {
+            let read = array.read_slice(&selection, &Cancellation::never(), &mut |_| {
                 Ok::<_, Error>(ControlFlow::Continue(()))
             });
             assert!(matches!(read, Err(Error::InvalidValue(_))));

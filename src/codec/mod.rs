@@ -31,6 +31,7 @@ use serde_json::{Map, Value};
 use crate::metadata::{CodecFamily, DataType, FillValue, MAX_CHUNK_BYTES};
 use sharding_indexed::ShardingIndexed;
 
+pub use array_to_array::unpack;
 pub use array_to_bytes::sharding::{self as sharding_indexed, index as shard_index};
 pub use array_to_bytes::vlen;
 pub use bytes_to_bytes::checksum::jenkins_lookup3::lookup3;

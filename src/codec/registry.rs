@@ -42,15 +42,19 @@ const CODECS: &[&Entry] = &[
     &numcodecs::zfpy::ENTRY,
 ];
 
-/// Every codec.
+/// Codecs of views.
+const OF_VIEWS: &[&Entry] = &[&array_to_array::unpack::ENTRY];
+
+/// Every codec that documents name.
 pub fn entries() -> impl Iterator<Item = &'static Entry> {
     CODECS.iter().copied()
 }
 
 /// The codec named `name` in a family's table.
 pub fn find(family: CodecFamily, name: &str) -> Option<&'static Entry> {
-    CODECS.iter().copied().find(|entry| match family {
-        CodecFamily::V3 => entry.v3.contains(&name),
+    let entries = if family == CodecFamily::View { OF_VIEWS } else { CODECS };
+    entries.iter().copied().find(|entry| match family {
+        CodecFamily::V3 | CodecFamily::View => entry.v3.contains(&name),
         CodecFamily::V2 => entry.v2.contains(&name),
     })
 }

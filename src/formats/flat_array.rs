@@ -130,7 +130,7 @@ impl FlatArray {
     /// The array of a subject, for a format that can express it.
     pub fn of_subject(subject: &Subject<'_>) -> Result<Self> {
         let stale = || Error::Stale { key: subject.path.to_owned() };
-        FlatArray::of(subject.node, subject.arrays.layout()).ok_or_else(stale)
+        FlatArray::of(subject.node, subject.layout()).ok_or_else(stale)
     }
 
     /// The lengths, the fastest axis first.
@@ -179,7 +179,8 @@ pub fn before_array(subject: &Subject<'_>, header: Vec<u8>) -> Result<Content> {
     let size_bytes = subject.metadata()?.flat_size().unwrap_or(0);
     let array = (subject.open_array)(subject.path)?;
     let reservation = reserve(subject, &header)?;
-    let file = VirtualFile::new([Segment::Bytes(header), Segment::Array { array, range: 0..size_bytes }]);
+    let range = subject.offset()..subject.offset().saturating_add(size_bytes);
+    let file = VirtualFile::new([Segment::Bytes(header), Segment::Array { array, range }]);
     Ok(Content::Ready(file.with_reservation(reservation)))
 }
 
@@ -277,8 +278,10 @@ pub mod tests {
             path,
             root_name: "root",
             node: &node,
+            view: None,
+            view_file: None,
             place: Place::Mirror,
-            open_array: Box::new(|path| Ok(arrays.of(&path.into()))),
+            open_array: Box::new(|path| Ok(arrays.of(None, &path.into()))),
             find_node: Box::new(|path| Ok(tree.node(path)?.map(Arc::new))),
             children: Box::new(|path| tree.children(path)),
         })

@@ -188,6 +188,8 @@ mod tests {
             path: "a",
             root_name: "",
             node: &node,
+            view: None,
+            view_file: None,
             place: Place::Mirror,
             open_array: Box::new(|_| Err(Error::unsupported("a/.zarray", "flat bytes"))),
             find_node: Box::new(|_| Ok(None)),

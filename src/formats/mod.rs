@@ -7,6 +7,8 @@
 //! file: an approximate one would be wrong. The folder of a format of detached headers shows the arrays' own files too
 //! (`detached/`).
 //!
+//! The files of a view ([`View`]) are made as those of the array that it shows (`views.rs`).
+//!
 //! `flat_array.rs` describes the bytes of an array as the formats of numbers see them, `geometry/` where its elements lie in
 //! space and time.
 
@@ -23,6 +25,7 @@ mod safetensors;
 #[cfg(test)]
 mod tagged;
 mod tiff;
+pub mod views;
 pub mod virtual_file;
 
 use std::borrow::Cow;
@@ -32,7 +35,7 @@ use std::sync::Arc;
 
 use crate::array::Layout;
 use crate::error::{Error, Result};
-use crate::hierarchy::{Child, Node, OpenArrays, SharedArray};
+use crate::hierarchy::{Child, Node, OpenArray, OpenArrays, SharedArray, View};
 use crate::metadata::ArrayMetadata;
 use crate::store::{Audience, Info, join};
 use virtual_file::VirtualFile;
@@ -123,13 +126,17 @@ pub struct Subject<'a> {
     pub path: &'a str,
     /// The name of the root's file.
     pub root_name: &'a str,
-    /// The node.
+    /// The node, as the view shows it.
     pub node: &'a Node,
+    /// The view whose file it is, and the node as it is stored; `None` for the array itself.
+    pub view: Option<(View, &'a Node)>,
+    /// The own file of the view, as a path from the root of what is served.
+    pub view_file: Option<String>,
     /// Where the file is.
     pub place: Place,
-    /// The open array at a path, which its own file shares.
+    /// The open array at a path, which its own file shares. In a view it is one that has the bytes of the view.
     pub open_array: OpenSharedArray<'a>,
-    /// Other nodes, which may say more about this one.
+    /// Other nodes, which may say more about this one; as the view shows them, if it shows more than one array.
     pub find_node: FindNode<'a>,
     /// What is in a group.
     pub children: ListChildren<'a>,
@@ -208,22 +215,48 @@ impl Subject<'_> {
         }
     }
 
-    /// The name of the array's own file.
+    /// The layout of the bytes.
+    pub fn layout(&self) -> Layout {
+        views::layout(self.view.map(|(view, _)| view), self.arrays.layout())
+    }
+
+    /// The node as it is stored.
+    pub fn stored(&self) -> &Node {
+        self.view.map_or(self.node, |(_, stored)| stored)
+    }
+
+    /// The array that readers use now for the bytes of this view of the array at a path, if it is open.
+    pub fn current_array(&self, path: &str, rank: usize) -> Option<Arc<OpenArray>> {
+        let view = self.view.and_then(|(view, _)| view.of_array(rank, self.arrays.layout()));
+        self.arrays.current(view, path)
+    }
+
+    /// Where the bytes begin in the open array that has them.
+    pub fn offset(&self) -> u64 {
+        let size_bytes = self.metadata().ok().and_then(|metadata| metadata.flat_size()).unwrap_or(0);
+        self.view.map_or(0, |(view, _)| view.offset(size_bytes))
+    }
+
+    /// The name of the array's own file, or that of the view.
     pub fn name(&self) -> &str {
         let file = self.array_file();
         file.rsplit('/').next().unwrap_or(file)
     }
 
-    /// The array's own file, as a path from the root of what is served.
+    /// The array's own file, or that of the view, as a path from the root of what is served.
     pub fn array_file(&self) -> &str {
-        if self.path.is_empty() { self.root_name } else { self.path }
+        match (&self.view_file, self.path) {
+            (Some(file), _) => file,
+            (None, "") => self.root_name,
+            (None, path) => path,
+        }
     }
 
     /// The array's own file, as a path from the folder of the companion file.
     pub fn array_file_from_here(&self) -> String {
         let file = self.array_file();
         match self.place {
-            Place::Beside => file.rsplit('/').next().unwrap_or(file).to_owned(),
+            Place::Beside => self.name().to_owned(),
             Place::Mirror => format!("../../{}{file}", "../".repeat(file.matches('/').count())),
         }
     }

@@ -37,7 +37,7 @@ const MAX_HEADER_BYTES: usize = 8192;
 
 fn open(subject: &Subject<'_>) -> Result<Content> {
     let stale = || Error::Stale { key: subject.path.to_owned() };
-    let header = header(subject.node, subject.arrays.layout()).ok_or_else(stale)?;
+    let header = header(subject.node, subject.layout()).ok_or_else(stale)?;
     before_array(subject, header)
 }
 

@@ -4,7 +4,7 @@
 //! and writes attributes only (`attributes.rs`).
 //! `documents.rs` reads one folder, `group_cache.rs` remembers groups, `lineage.rs` knows what the groups
 //! above a node say about it, `tree.rs` combines them, `remote.rs` does so with few round trips, `walk.rs` visits every node. `open_arrays.rs` has the
-//! arrays that are open.
+//! arrays that are open, `views.rs` what else can be made of them.
 
 pub mod attributes;
 mod documents;
@@ -13,6 +13,7 @@ mod lineage;
 mod open_arrays;
 mod remote;
 pub mod tree;
+mod views;
 mod walk;
 
 #[cfg(test)]
@@ -23,4 +24,5 @@ pub use lineage::MAX_DEPTH;
 pub use open_arrays::{NodeState, OpenArray, OpenArrays, Reconciled, SharedArray};
 pub use remote::{Found, RemoteChildren, RemoteNode};
 pub use tree::{Child, Node, Tree};
+pub use views::View;
 pub use walk::{Visit, Walk};

@@ -1,13 +1,14 @@
-//! The open arrays: one per path, built at its first use, compared with the store, grown in place or replaced.
+//! The open arrays: one per path and view, built at its first use, compared with the store, grown in place or replaced.
 //!
-//! Uses `array` and `store`. Whatever shows an array's bytes (its own file, companion files) takes it from here, and so
+//! Uses `array`, `store` and `views.rs`. Whatever shows an array's bytes (its own file, companion files) takes it from here, and so
 //! shares its chunk cache, its dirty chunks and its readahead. Chunks are read with the rights of this process into
 //! caches that all readers share, so they must be readable by every user that may read the array's file
 //! ([`SharedArray::audience`]).
 //!
-//! Invariants: there is at most one [`SharedArray`] per path that is not stale; a stale one is never current again; older
+//! Invariants: there is at most one [`SharedArray`] per path and view that is not stale; a stale one is never current again; older
 //! metadata never replaces newer metadata.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +16,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 
-use super::Node;
+use super::views::ShownNodes;
+use super::{Node, View};
 use crate::array::{Array, Engine, Layout, Order};
 use crate::error::{Error, Result};
 use crate::metadata::ArrayMetadata;
@@ -34,7 +36,7 @@ pub struct NodeState<'a> {
 
 /// An array as it was built from one metadata document.
 pub struct OpenArray {
-    /// The metadata that the array was built from; growth replaces both.
+    /// The metadata of the node that the array was built from, whatever a view makes of it; growth replaces both.
     pub metadata: Arc<ArrayMetadata>,
     /// The version of the metadata document.
     pub version: Option<ObjectVersion>,
@@ -57,6 +59,8 @@ impl OpenArray {
 
 /// The array at a path, shared by everything that reads or writes it.
 pub struct SharedArray {
+    /// The view that it is of the stored array, if it is one.
+    pub view: Option<View>,
     /// Its path in the hierarchy (`""` is the root).
     pub path: Arc<str>,
     /// The users that must be able to read every object that is read.
@@ -68,8 +72,9 @@ pub struct SharedArray {
 }
 
 impl SharedArray {
-    fn new(path: &Arc<str>) -> Arc<Self> {
+    fn new(view: Option<View>, path: &Arc<str>) -> Arc<Self> {
         Arc::new(SharedArray {
+            view,
             path: path.clone(),
             audience: Arc::default(),
             current: RwLock::new(None),
@@ -116,21 +121,26 @@ pub enum Reconciled {
     WouldBlock,
 }
 
+/// Arrays by path.
+type ByPath = HashMap<Arc<str>, Arc<SharedArray>>;
+
 /// The open arrays of a store.
 pub struct OpenArrays {
     engine: Arc<Engine>,
     store: Arc<dyn Store>,
     layout: Layout,
-    by_path: RwLock<HashMap<Arc<str>, Arc<SharedArray>>>,
+    by_view: RwLock<HashMap<Option<View>, ByPath>>,
+    shown: ShownNodes,
     /// Serialises replacements.
     reconciling: Mutex<()>,
 }
 
 impl OpenArrays {
-    /// No array is open yet. All of them are served in one layout.
+    /// No array is open yet. All of them but views are served in one layout.
     pub fn new(engine: &Arc<Engine>, store: &Arc<dyn Store>, layout: Layout) -> Self {
         let (engine, store) = (engine.clone(), store.clone());
-        OpenArrays { engine, store, layout, by_path: RwLock::default(), reconciling: Mutex::default() }
+        let (by_view, shown) = (RwLock::default(), ShownNodes::default());
+        OpenArrays { engine, store, layout, by_view, shown, reconciling: Mutex::default() }
     }
 
     /// The process's limits.
@@ -143,29 +153,39 @@ impl OpenArrays {
         &self.store
     }
 
-    /// The layout of all arrays as they are served.
+    /// The layout of all arrays that are no views.
     pub fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// The shared array of a path, created at its first use.
-    pub fn of(&self, path: &Arc<str>) -> Arc<SharedArray> {
-        if let Some(shared) = self.by_path.read().get(path) {
-            return shared.clone();
+    /// A node as a view shows it, or the node itself; `None` if the view cannot show it.
+    pub fn shown(&self, view: Option<View>, node: &Arc<Node>) -> Option<Arc<Node>> {
+        match view {
+            Some(view) => self.shown.get(view, node),
+            None => Some(node.clone()),
         }
-        let mut by_path = self.by_path.write();
-        by_path.entry(path.clone()).or_insert_with(|| SharedArray::new(path)).clone()
     }
 
-    /// The array at a path that readers use now, if it is open.
-    pub fn current(&self, path: &str) -> Option<Arc<OpenArray>> {
-        self.by_path.read().get(path).and_then(|shared| shared.current())
+    /// The shared array of a path, or a view of it ([`View::of_array`]), created at its first use.
+    pub fn of(&self, view: Option<View>, path: &Arc<str>) -> Arc<SharedArray> {
+        if let Some(shared) = self.by_view.read().get(&view).and_then(|by_path| by_path.get(path)) {
+            return shared.clone();
+        }
+        let mut by_view = self.by_view.write();
+        let by_path = by_view.entry(view).or_default();
+        by_path.entry(path.clone()).or_insert_with(|| SharedArray::new(view, path)).clone()
+    }
+
+    /// The array at a path, or a view of it, that readers use now, if it is open.
+    pub fn current(&self, view: Option<View>, path: &str) -> Option<Arc<OpenArray>> {
+        self.by_view.read().get(&view)?.get(path)?.current()
     }
 
     /// Marks an array stale: the next use of its path gets another one.
     pub fn retire(&self, shared: &Arc<SharedArray>) {
-        let mut by_path = self.by_path.write();
+        let mut by_view = self.by_view.write();
         shared.is_stale.store(true, Ordering::Release);
+        let Some(by_path) = by_view.get_mut(&shared.view) else { return };
         if by_path.get(&shared.path).is_some_and(|now| Arc::ptr_eq(now, shared)) {
             by_path.remove(&shared.path);
         }
@@ -180,7 +200,7 @@ impl OpenArrays {
         let open = match &*current {
             Some(open) => open.clone(),
             None => {
-                let array = self.build(&shared.path, metadata, &shared.audience);
+                let array = self.build_shared(shared, metadata);
                 let open = Arc::new(OpenArray::new(metadata, state, array));
                 *current = Some(open.clone());
                 open
@@ -211,12 +231,15 @@ impl OpenArrays {
             return Reconciled::Current;
         };
         let Some(Node::Array { metadata, .. }) = state.node else { return Reconciled::Replaced };
-        let array = match (difference(&old.metadata, metadata, self.layout.order), &old.array) {
+        let array = match (self.difference(shared.view, &old.metadata, metadata), &old.array) {
             // Data written to the previous folder does not belong into this one.
             (_, Ok(array)) if array.is_displaced() => return Reconciled::Replaced,
             (Difference::None, _) => old.array.clone(),
-            (Difference::Grown, Ok(array)) => array.grown(metadata.clone(), self.layout),
-            (Difference::Grown, Err(_)) => self.build(&shared.path, metadata, &shared.audience),
+            (Difference::Grown, Ok(array)) => match served(shared, metadata) {
+                Ok(served) => array.grown(served.into_owned()),
+                Err(error) => Err(error),
+            },
+            (Difference::Grown, Err(_)) => self.build_shared(shared, metadata),
             (Difference::Other, Ok(_) | Err(_)) => return Reconciled::Replaced,
         };
         let Ok(new) = &array else { return Reconciled::Replaced };
@@ -236,6 +259,32 @@ impl OpenArrays {
     ) -> Result<Arc<Array>> {
         let store = self.store_for(path, audience);
         Array::open(&self.engine, &store, path, metadata.clone(), self.layout)
+    }
+
+    /// The array, or the view of it that `shared` is.
+    fn build_shared(&self, shared: &SharedArray, metadata: &Arc<ArrayMetadata>) -> Result<Arc<Array>> {
+        let served = served(shared, metadata)?.into_owned();
+        let layout = shared.view.map_or(self.layout, |view| view.layout(self.layout));
+        let store = self.store_for(&shared.path, &shared.audience);
+        match shared.view.and_then(View::slowest_axis) {
+            Some(axis) => Array::open_by_planes(&self.engine, &store, &shared.path, served, layout, axis),
+            None => Array::open(&self.engine, &store, &shared.path, served, layout),
+        }
+    }
+
+    /// How the metadata of an array, or of a view of it, differs from that which its readers opened.
+    fn difference(
+        &self,
+        view: Option<View>,
+        old: &Arc<ArrayMetadata>,
+        new: &Arc<ArrayMetadata>,
+    ) -> Difference {
+        let Some(view) = view else { return difference(old, new, slowest(self.layout, new)) };
+        let (Some(old), Some(new)) = (view.metadata(old), view.metadata(new)) else {
+            return Difference::Other;
+        };
+        let by_layout = slowest(view.layout(self.layout), &new);
+        difference(&old, &new, view.slowest_axis().unwrap_or(by_layout))
     }
 
     /// The store, restricted to objects that all readers of the array may read.
@@ -261,17 +310,30 @@ enum Difference {
     Other,
 }
 
-fn difference(old: &ArrayMetadata, new: &ArrayMetadata, order: Order) -> Difference {
+/// The slowest axis of an array's file.
+fn slowest(layout: Layout, metadata: &ArrayMetadata) -> usize {
+    match layout.order {
+        Order::C => 0,
+        Order::F => metadata.shape.len().saturating_sub(1),
+    }
+}
+
+/// What is served of an array's metadata.
+fn served<'a>(shared: &SharedArray, metadata: &'a Arc<ArrayMetadata>) -> Result<Cow<'a, Arc<ArrayMetadata>>> {
+    let stale = || Error::Stale { key: shared.path.to_string() };
+    match shared.view {
+        Some(view) => view.metadata(metadata).ok_or_else(stale),
+        None => Ok(Cow::Borrowed(metadata)),
+    }
+}
+
+fn difference(old: &ArrayMetadata, new: &ArrayMetadata, slowest: usize) -> Difference {
     if !old.is_stored_as(new) || old.shape.len() != new.shape.len() {
         return Difference::Other;
     }
     if old.shape == new.shape {
         return Difference::None;
     }
-    let slowest = match order {
-        Order::C => 0,
-        Order::F => old.shape.len().saturating_sub(1),
-    };
     let mut axes = old.shape.iter().zip(&new.shape).enumerate();
     let has_grown =
         axes.all(|(axis, (before, after))| before == after || (axis == slowest && before < after));

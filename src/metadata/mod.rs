@@ -17,6 +17,7 @@ mod consolidated;
 pub mod data_type;
 pub mod fill_value;
 pub mod json;
+pub mod packing;
 mod v1;
 mod v2;
 mod v3;
@@ -79,6 +80,8 @@ pub enum CodecFamily {
     /// numcodecs ids of v2 filters and compressors, plus `transpose` and `bytes` that v2's `order` and
     /// `dtype` are rewritten to. A v2 filter sees bytes in storage order and storage byte order.
     V2,
+    /// Codecs that make a view of a stored array. No document can name them.
+    View,
 }
 
 /// One member of a codec chain, as stored.

@@ -24,4 +24,5 @@ mod netcdf;
 mod numcodecs_fixtures;
 mod slices;
 mod text_forms;
+mod views;
 mod write_conformance;

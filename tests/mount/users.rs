@@ -171,6 +171,47 @@ fn nobody_reads_or_changes_what_is_not_theirs() {
     assert!(stores.all_of_a() == before);
 }
 
+/// The files of views that show bytes of an array.
+fn views_of(array: &str) -> Vec<String> {
+    let mut files: Vec<String> = ["c-order", "f-order", "big-endian", "little-endian", "unpacked"]
+        .map(|view| format!("__views__/{view}/{array}"))
+        .into();
+    for axis in ["planes", "planes@1"] {
+        files.push(format!("__views__/{axis}/{array}/000001"));
+        files.push(format!("__formats__/npy/__views__/{axis}/{array}/000001.npy"));
+    }
+    files.push(format!("__formats__/npy/__views__/f-order/{array}.npy"));
+    files
+}
+
+#[test]
+fn nobody_reads_through_a_view_what_is_not_theirs() {
+    let stores = Stores::new();
+    if !is_root() {
+        return skip("users and views", "needs root", true);
+    }
+    of_a(&stores);
+    let ways = ways_to_what_is_not_theirs(&stores);
+    for options in [READ_ONLY, WRITABLE] {
+        let Some(mount) = mount(&stores, options, "users and views") else { return };
+        for array in ["public", "secret", "vault/x"] {
+            for file in views_of(&format!("a.zarr/{array}")) {
+                let path = mount.path(&file);
+                assert!(read(A, &path).is_ok(), "{file} {options:?}: {}", mount.log());
+                let of_b = read(B, &path);
+                assert_eq!(of_b.is_ok(), array == "public", "{file} {options:?}: {of_b:?}");
+            }
+        }
+        for file in ways.iter().flat_map(|way| views_of(&format!("b.zarr/{way}"))) {
+            // A node that cannot be read at all has no views.
+            let read = read(B, &mount.path(&file));
+            let is_absent = read == Err("No such file or directory".to_owned());
+            assert!(read == denied() || is_absent, "{file} {options:?}: {read:?}: {}", mount.log());
+        }
+        mount.umount(&["--force"]);
+    }
+}
+
 /// What stays open: (array, what A reads, what B reads, whether A may write, whether B may).
 type Cell = (&'static str, Option<u8>, Option<u8>, bool, bool);
 

@@ -1,10 +1,12 @@
 //! Store keys of an array's objects.
 //!
-//! Spec: v3 core "Chunk key encoding"; v2 "Chunks" leaves the separator to the store. Uses `store`, `metadata` and `error`.
+//! Spec: v3 core "Chunk key encoding"; v2 "Chunks" leaves the separator to the store. Uses `store`, `metadata`, `error` and
+//! `geometry`.
 
 use std::ops::ControlFlow;
 use std::sync::OnceLock;
 
+use crate::array::geometry::axis_order::AxisOrder;
 use crate::error::Result;
 use crate::metadata::ChunkKeyEncoding;
 use crate::store::{Store, join};
@@ -14,16 +16,16 @@ pub struct Keys {
     /// Path of the array, `""` for the root.
     path: String,
     encoding: ChunkKeyEncoding,
-    /// The served axes are the array's in reverse.
-    is_reversed: bool,
+    /// How the numbers in a key become those of the served axes.
+    axis_order: AxisOrder,
     /// The separator found in the store, if the document names none.
     found: OnceLock<char>,
 }
 
 impl Keys {
     /// Keys below the array at `path`.
-    pub fn new(path: &str, encoding: ChunkKeyEncoding, is_reversed: bool) -> Self {
-        Keys { path: path.to_owned(), encoding, is_reversed, found: OnceLock::new() }
+    pub fn new(path: &str, encoding: ChunkKeyEncoding, axis_order: AxisOrder) -> Self {
+        Keys { path: path.to_owned(), encoding, axis_order, found: OnceLock::new() }
     }
 
     /// Path of the array.
@@ -31,17 +33,14 @@ impl Keys {
         &self.path
     }
 
-    /// Whether the served axes are the array's in reverse.
-    pub fn is_reversed(&self) -> bool {
-        self.is_reversed
+    /// The order in which the array's axes are served.
+    pub fn axis_order(&self) -> &AxisOrder {
+        &self.axis_order
     }
 
     /// The key of a chunk.
     pub fn key(&self, store: &dyn Store, chunk: &[u64]) -> Result<String> {
-        let mut index = chunk.to_vec();
-        if self.is_reversed {
-            index.reverse();
-        }
+        let index = self.axis_order.own(chunk);
         let mut encoding = self.encoding.clone();
         if encoding.separator_is_assumed && index.len() > 1 {
             encoding.separator = match self.found.get() {

@@ -1,12 +1,17 @@
 //! Tests of keys where a v2 document names no separator.
 #![allow(clippy::unwrap_used)]
 
+use crate::array::geometry::axis_order::AxisOrder;
 use crate::array::source::keys::Keys;
 use crate::metadata::ChunkKeyEncoding;
 use crate::store::MemoryStore;
 
 fn keys() -> Keys {
-    Keys::new("a", ChunkKeyEncoding { prefixed: false, separator: '.', separator_is_assumed: true }, false)
+    Keys::new(
+        "a",
+        ChunkKeyEncoding { prefixed: false, separator: '.', separator_is_assumed: true },
+        AxisOrder::new(2, false, None),
+    )
 }
 
 fn store(objects: &[&str]) -> MemoryStore {

@@ -6,6 +6,7 @@
 use std::ops::ControlFlow;
 
 use crate::array::Inner;
+use crate::array::geometry::axis_order::AxisOrder;
 use crate::array::geometry::grid::Axis;
 use crate::error::{Error, Result};
 use crate::store::{Entry, Store, join};
@@ -15,8 +16,8 @@ struct Walk<'a> {
     store: &'a dyn Store,
     /// The axes of the grid of objects, in the order of the keys.
     axes: Vec<&'a Axis>,
-    /// Whether the numbers in keys are in the reverse order of the served axes.
-    is_reversed: bool,
+    /// How the numbers in keys become those of the served axes.
+    axis_order: &'a AxisOrder,
     /// Whether `c` precedes the numbers.
     is_prefixed: bool,
     separator: char,
@@ -33,10 +34,8 @@ impl Inner {
         failed: &mut dyn FnMut(&str, &Error),
     ) {
         let keys = self.source.keys();
-        let mut axes: Vec<&Axis> = self.source.object_axes().iter().collect();
-        if keys.is_reversed() {
-            axes.reverse();
-        }
+        let served: Vec<&Axis> = self.source.object_axes().iter().collect();
+        let axes = keys.axis_order().own(&served);
         let encoding = match keys.encoding(self.store.as_ref(), axes.len()) {
             Ok(encoding) => encoding,
             Err(error) => return failed(keys.path(), &error),
@@ -44,7 +43,7 @@ impl Inner {
         let mut walk = Walk {
             store: self.store.as_ref(),
             axes,
-            is_reversed: keys.is_reversed(),
+            axis_order: keys.axis_order(),
             is_prefixed: encoding.prefixed,
             separator: encoding.separator,
             found,
@@ -111,9 +110,7 @@ impl Walk<'_> {
     fn number(&self, mut index: Vec<u64>) -> u64 {
         index.resize(self.axes.len(), 0);
         let of = |n: u64, (axis, number): (&&Axis, u64)| n * axis.count() + number;
-        match self.is_reversed {
-            true => self.axes.iter().zip(index).rev().fold(0, of),
-            false => self.axes.iter().zip(index).fold(0, of),
-        }
+        let (axes, index) = (self.axis_order.served(&self.axes), self.axis_order.served(&index));
+        axes.iter().zip(index).fold(0, of)
     }
 }

@@ -16,6 +16,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use crate::array::cache::reservation::Reservation;
+use crate::array::geometry::axis_order::AxisOrder;
 use crate::array::geometry::grid::{self, Axis, Span};
 use crate::array::source::corrupt;
 use crate::array::source::keys::Keys;
@@ -81,7 +82,8 @@ impl VariableArray {
         };
         let chain_shape: Vec<u64> = axes.iter().map(Axis::longest).collect();
         let chain = Chain::build(&metadata.codecs, &chain_shape, vlen).map_err(of_document(document_key))?;
-        let keys = Keys::new(path, metadata.chunk_keys.clone(), false);
+        let axis_order = AxisOrder::new(metadata.shape.len(), false, None);
+        let keys = Keys::new(path, metadata.chunk_keys.clone(), axis_order);
         let (store, metadata) = (store.clone(), metadata.clone());
         Ok(VariableArray { store, metadata, keys, axes, vlen, chain, chain_shape })
     }

@@ -462,7 +462,7 @@ fn dirty_chunks_move_to_a_grown_array() {
             &crate::store::PutOptions::new("a", &like),
         )
         .unwrap();
-    let grown = array.grown(metadata, case.layout).unwrap();
+    let grown = array.grown(metadata).unwrap();
     assert!(grown.is_dirty() && grown.has_writers());
     assert_eq!(array.flush().unwrap_err().errno(), libc::ESTALE, "the old one stores nothing any more");
     assert_eq!(array.failures().0, 0, "and no write was lost");
@@ -488,5 +488,5 @@ fn a_zeroed_array_does_not_grow() {
     let other = make(&longer);
     let document = other.get("a/zarr.json", 1 << 20).unwrap().unwrap();
     let Document::Array(metadata) = parse_v3("a/zarr.json", &document).unwrap() else { panic!("no array") };
-    assert_eq!(array.grown(Arc::new(metadata), case.layout).err().unwrap().errno(), libc::ESTALE);
+    assert_eq!(array.grown(Arc::new(metadata)).err().unwrap().errno(), libc::ESTALE);
 }

@@ -7,3 +7,4 @@ pub mod cast_value;
 pub mod reshape;
 pub mod scale_offset;
 pub mod transpose;
+pub mod unpack;

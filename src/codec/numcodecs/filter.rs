@@ -113,7 +113,7 @@ pub fn build<F: NumericFilter>(context: &Context<'_>, filter: F, dtypes: Dtypes)
             let items = Items { shape, data_type: dtypes.encoded.kind.data_type(), is_big_endian };
             Ok(Codec::BytesToBytes(Box::new(OnBytes { filter, dtypes, items })))
         }
-        (CodecFamily::V3, Input::Array(array)) => {
+        (CodecFamily::V3 | CodecFamily::View, Input::Array(array)) => {
             // zarr-python then treats the stored elements as swapped, and cannot read its own data.
             if !dtypes.is_explicit
                 && dtypes.decoded.byte_order == ByteOrder::Big
@@ -137,7 +137,9 @@ pub fn build<F: NumericFilter>(context: &Context<'_>, filter: F, dtypes: Dtypes)
             Ok(Codec::ArrayToArray(Box::new(OnArray { filter, dtypes, encoded, is_bool })))
         }
         (CodecFamily::V2, Input::Array(_)) => Err(context.bytes().err().unwrap_or_else(wrong_place)),
-        (CodecFamily::V3, Input::Bytes { .. }) => Err(context.array().err().unwrap_or_else(wrong_place)),
+        (CodecFamily::V3 | CodecFamily::View, Input::Bytes { .. }) => {
+            Err(context.array().err().unwrap_or_else(wrong_place))
+        }
     }
 }
 

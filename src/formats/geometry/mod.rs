@@ -22,7 +22,7 @@ use serde_json::{Map, Value};
 
 use super::Subject;
 use super::flat_array::{FlatArray, plain_text};
-use crate::hierarchy::Node;
+use crate::hierarchy::{Node, View};
 use crate::metadata::ArrayMetadata;
 use crate::store::join;
 use crs::Crs;
@@ -132,7 +132,7 @@ impl Source<'_> {
 impl Geometry {
     /// What is known of a subject's array. May read small arrays beside it.
     pub fn of(subject: &Subject<'_>) -> Self {
-        let Ok(metadata) = subject.metadata() else { return Geometry::default() };
+        let Node::Array { metadata, .. } = whole(subject) else { return Geometry::default() };
         let group = match subject.path.rsplit_once('/') {
             _ if subject.path.is_empty() => None,
             Some((group, _)) => Some(group),
@@ -146,6 +146,13 @@ impl Geometry {
             .or_else(|| plain_attributes(metadata, &geometry.axes));
         geometry.axes = found.unwrap_or(geometry.axes);
         geometry.crs = crs::of(&source, &geometry.axes);
+        if let Some((View::Plane { axis, .. }, _)) = subject.view
+            && usize::from(axis) < geometry.axes.len()
+        {
+            let removed = geometry.axes.remove(axis.into());
+            // The reference system is one of both.
+            geometry.crs = geometry.crs.filter(|_| !matches!(removed.kind, AxisKind::X | AxisKind::Y));
+        }
         geometry
     }
 
@@ -166,6 +173,14 @@ impl Geometry {
         const UNKNOWN: &Axis =
             &Axis { name: None, kind: AxisKind::Other, regular: None, unit: None, calendar: None };
         self.axes.get(index).unwrap_or(UNKNOWN)
+    }
+}
+
+/// The array that the elements are of. Of a plane it is that with all axes, since metadata speaks of all.
+fn whole<'a>(subject: &'a Subject<'_>) -> &'a Node {
+    match subject.view {
+        Some((View::Plane { .. }, stored)) => stored,
+        _ => subject.node,
     }
 }
 

@@ -10,7 +10,8 @@ use serde_json::{Map, Value, json};
 use super::{LIFTED_ATTRIBUTES, SidecarLocation, head, snippets};
 use crate::array::{Array, ByteOrder, Layout, Order};
 use crate::error::{Error, Result};
-use crate::formats::{self, Format, Subject};
+use crate::formats::{self, Format, Subject, views};
+use crate::hierarchy::{Node, View};
 use crate::metadata::{ArrayMetadata, ChunkGrid, CodecSpec, DataType, ZarrFormat};
 
 /// Whether an array can be read.
@@ -46,22 +47,49 @@ pub(super) fn members(
         (Err(_), Some(error)) => Availability::Unreadable { error, text_form: None },
         (Err(error), None) => Availability::Unreadable { error, text_form: text_file.as_deref() },
     };
-    let mut sidecar = describe(place, metadata, subject.arrays.layout(), availability);
+    let mut sidecar = describe(place, metadata, subject.layout(), availability);
     if array.is_ok() {
         sidecar.insert("companions".into(), companions(subject));
     }
+    match subject.view {
+        None if array.is_ok() => {
+            sidecar.insert("views".into(), views::of_array(subject.array_file(), subject.node));
+        }
+        None => {}
+        Some((view, stored)) => describe_view(&mut sidecar, view, stored),
+    }
     sidecar
+}
+
+/// Adds what a sidecar says of a view. Its `zarr` is what is stored.
+fn describe_view(sidecar: &mut Map<String, Value>, view: View, stored: &Node) {
+    sidecar.insert("view".into(), json!(views::folder(view)));
+    if let Node::Array { metadata, .. } = stored {
+        sidecar.insert("zarr".into(), zarr(metadata));
+    }
+    if let View::Plane { axis, index } = view {
+        sidecar.insert("plane".into(), json!({"axis": axis, "index": index}));
+        // The hint is about axes of the whole array.
+        if let Some(Value::Object(scan)) = sidecar.get_mut("scan") {
+            scan.shift_remove("order_hint");
+        }
+    }
 }
 
 /// The array's files in other formats, by format, as paths from the root of the mount.
 fn companions(subject: &Subject<'_>) -> Value {
     let file = |format: &Format| (format.name.to_owned(), json!(format.file(subject.array_file())));
-    Value::Object(formats::of_data(subject.node, subject.arrays.layout()).map(file).collect())
+    Value::Object(formats::of_data(subject.node, subject.layout()).map(file).collect())
 }
 
 /// The array that handles read, or one built for the sidecar only.
 fn array_to_describe(subject: &Subject<'_>, metadata: &Arc<ArrayMetadata>) -> Result<Arc<Array>> {
-    match subject.arrays.current(subject.path) {
+    if subject.view.is_some() {
+        let stale = || Error::Stale { key: subject.path.to_owned() };
+        let open = (subject.open_array)(subject.path)?.current().ok_or_else(stale)?;
+        return open.array.clone();
+    }
+    match subject.arrays.current(None, subject.path) {
         Some(open) if Arc::ptr_eq(&open.metadata, metadata) => open.array.clone(),
         _ => subject.arrays.build(subject.path, metadata, &Arc::default()),
     }

@@ -126,7 +126,7 @@ pub fn text(sidecar: &Map<String, Value>) -> String {
         text.push_str(separator);
         text.push_str(&format!("{}: ", Value::String(name.clone())));
         match value {
-            Value::Object(members) if name == "snippets" || name == "companions" => {
+            Value::Object(members) if matches!(name.as_str(), "snippets" | "companions" | "views") => {
                 text.push('{');
                 for (index, (name, value)) in members.iter().enumerate() {
                     let separator = if index == 0 { "\n  " } else { ",\n  " };

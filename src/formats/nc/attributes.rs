@@ -23,7 +23,8 @@ use super::hdf5::datatype::{self, VARIABLE_LENGTH_BYTES};
 use super::hdf5::global_heap::{GlobalHeap, HeapObject, HeapSlot};
 use super::hdf5::messages::Dataspace;
 use super::names::{Names, file_name};
-use crate::metadata::{ArrayMetadata, ByteOrder, DataType, FillValue, ZarrFormat, fill_value};
+use crate::metadata::packing::{DIMENSIONS_ATTRIBUTE, FILL_ATTRIBUTE, fill_marks_missing};
+use crate::metadata::{ArrayMetadata, ByteOrder, DataType, FillValue, fill_value};
 
 /// The longest value that is kept in an object's header.
 const MAX_INLINE_BYTES: usize = 60_000;
@@ -47,10 +48,6 @@ const RESERVED: [&str; 8] = [
     "_Netcdf4Dimid",
     "_nc3_strict",
 ];
-/// Where xarray and NCZarr keep the names of dimensions in v2.
-const DIMENSIONS_ATTRIBUTE: &str = "_ARRAY_DIMENSIONS";
-/// Missing values.
-const FILL_ATTRIBUTE: &str = "_FillValue";
 /// Attributes with values of the array.
 const OWN_TYPE: [&str; 7] =
     [FILL_ATTRIBUTE, "missing_value", "valid_min", "valid_max", "valid_range", "flag_values", "flag_masks"];
@@ -242,7 +239,7 @@ pub fn left_out_attribute(name: &str, left_out: &[&str]) -> Option<Attribute> {
 /// Attributes that follow from the array's metadata.
 fn implied(metadata: &ArrayMetadata) -> Vec<(&'static str, Value)> {
     let mut implied = Vec::new();
-    if let Some(fill) = metadata.document.get("fill_value").filter(|_| means_missing(metadata)) {
+    if let Some(fill) = metadata.document.get("fill_value").filter(|_| fill_marks_missing(metadata)) {
         implied.push((FILL_ATTRIBUTE, fill.clone()));
     }
     match &metadata.data_type {
@@ -264,14 +261,6 @@ fn implied(metadata: &ArrayMetadata) -> Vec<(&'static str, Value)> {
         implied.retain(|(name, _)| *name != "calendar");
     }
     implied
-}
-
-/// Whether the fill value of the document marks missing data. That is xarray's convention, and NCZarr's, in v2; to others
-/// it is the value of new elements and nothing else. So is zero, the default of most writers.
-fn means_missing(metadata: &ArrayMetadata) -> bool {
-    metadata.zarr_format == ZarrFormat::V2
-        && metadata.fill_value.bytes.iter().any(|&byte| byte != 0)
-        && metadata.attributes.contains_key(DIMENSIONS_ATTRIBUTE)
 }
 
 /// CF's name of a unit of NumPy, for those of constant length that CF has.

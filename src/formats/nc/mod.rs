@@ -79,7 +79,10 @@ fn open(subject: &Subject<'_>) -> Result<Content> {
     for (address, variable) in laid_out.arrays {
         if let (Some(array), Some(&size_bytes)) = (gathered.arrays.get(variable), sizes.get(variable)) {
             segments.push(Segment::Zeros(address.saturating_sub(end)));
-            segments.push(Segment::Array { array: array.clone(), range: 0..size_bytes });
+            // The subject is the first; the others are whole arrays.
+            let start = if variable == 0 { subject.offset() } else { 0 };
+            let range = start..start.saturating_add(size_bytes);
+            segments.push(Segment::Array { array: array.clone(), range });
             end = address.saturating_add(size_bytes);
         }
     }
@@ -92,7 +95,7 @@ fn too_large(subject: &Subject<'_>, reason: &str) -> Error {
 
 /// What the file says, and the bytes of each variable.
 fn describe(subject: &Subject<'_>, gathered: &Gathered) -> Result<(File, Vec<u64>)> {
-    let layout = subject.arrays.layout();
+    let layout = subject.layout();
     let sources = &gathered.sources;
     let unnamed = || Error::unsupported(subject.path, "a name of more than 255 bytes in netCDF");
     let names: Option<Vec<String>> = sources.iter().map(|source| file_name(&source.name)).collect();
@@ -144,7 +147,7 @@ fn gather(subject: &Subject<'_>) -> Result<Gathered> {
 
 /// All arrays of a group.
 fn all_of_group(subject: &Subject<'_>) -> Result<Gathered> {
-    let layout = subject.arrays.layout();
+    let layout = subject.layout();
     let is_fit =
         |node: &Node, metadata: &ArrayMetadata| expresses(node, layout) && is_companionable(metadata);
     let mut gathered = Gathered { sources: Vec::new(), arrays: Vec::new(), left_out: Vec::new() };
@@ -219,7 +222,7 @@ fn coordinate(
     let source = Source { path, name: dimension.to_owned(), metadata: metadata.clone() };
     if !source.is_coordinate()
         || metadata.shape != [length]
-        || !expresses(&node, subject.arrays.layout())
+        || !expresses(&node, subject.layout())
         || !is_companionable(metadata)
     {
         return Ok(None);
@@ -238,8 +241,8 @@ fn info(subject: &Subject<'_>) -> Result<Info> {
     let mut modified = documents.modified;
     for child in (subject.children)(subject.path)?.into_iter().filter(|child| !child.is_group) {
         let path = join(subject.path, &child.name);
-        let changed_at =
-            subject.arrays.current(&path).and_then(|open| open.array.as_ref().ok()?.changed_at());
+        let open = subject.current_array(&path, 0);
+        let changed_at = open.and_then(|open| open.array.as_ref().ok()?.changed_at());
         let node = (subject.find_node)(&path)?;
         modified = modified.max(node.and_then(|node| node.info().modified)).max(changed_at);
     }

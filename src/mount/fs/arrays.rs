@@ -9,10 +9,10 @@ use parking_lot::MutexGuard;
 use crate::array::Array;
 use crate::cancellation::Cancellation;
 use crate::formats::virtual_file::VirtualFile;
-use crate::hierarchy::{Node, Reconciled, SharedArray};
+use crate::hierarchy::{Node, Reconciled, SharedArray, View};
 use crate::mount::fs::FileSystem;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::mount::fs::inode::{Entity, Inode, Kind};
+use crate::mount::fs::inode::{Entity, Inode};
 use crate::mount::fs::node_cache::CachedNode;
 use crate::mount::fs::virtual_files::Context;
 use crate::store::Readers;
@@ -40,10 +40,10 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// The open array at a path, for another file that shows its bytes. Blocks on the store.
-    pub(super) fn shared_array(&self, path: &str) -> FsResult<Arc<SharedArray>> {
+    /// The open array at a path, or a view of it, for another file that shows its bytes. Blocks on the store.
+    pub(super) fn shared_array(&self, view: Option<View>, path: &str) -> FsResult<Arc<SharedArray>> {
         let cached = self.nodes.get(path, Blocking::Yes)?;
-        let entity = Entity::new(Kind::Array, path);
+        let entity = Entity::of_array(view, path);
         self.reconcile(&entity, &cached, Blocking::Yes)?;
         let inode = self.inodes.of(&entity);
         let shared = inode.shared.as_ref().ok_or(Failure::Errno(libc::ESTALE))?;
@@ -95,7 +95,7 @@ impl FileSystem {
     ) -> FsResult<Vec<ArrayInUse>> {
         let mut used: Vec<ArrayInUse> = Vec::new();
         for shared in file.arrays() {
-            let inode = self.inodes.of(&Entity::new(Kind::Array, shared.path.clone()));
+            let inode = self.inodes.of(&Entity::of_array(shared.view, shared.path.clone()));
             if used.iter().any(|array| Arc::ptr_eq(&array.inode, &inode)) {
                 continue;
             }
@@ -105,10 +105,24 @@ impl FileSystem {
                 return Err(Failure::Errno(libc::ESTALE));
             }
             let readers = shared.audience.admit(self.permissions.readers(cached.node.as_deref()));
+            self.store_what_view_shows(shared)?;
             drop(self.revalidate(&inode, shared, &*self.array_of(&inode)?, cancellation)?);
             used.push(ArrayInUse { inode, readers });
         }
         Ok(used)
+    }
+}
+
+impl FileSystem {
+    /// Stores what was written to the array that a view is of: views read the store.
+    fn store_what_view_shows(&self, shared: &SharedArray) -> FsResult<()> {
+        if shared.view.is_some()
+            && let Some(open) = self.arrays.current(None, &shared.path)
+            && let Ok(array) = &open.array
+        {
+            array.flush()?;
+        }
+        Ok(())
     }
 }
 

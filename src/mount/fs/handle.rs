@@ -115,6 +115,11 @@ pub trait OpenFile: Send + Sync {
     fn entries(&self) -> Option<&[FolderEntry]> {
         None
     }
+
+    /// The entry with this number among the planes of a folder of planes.
+    fn plane(&self, _number: u64) -> Option<FolderEntry> {
+        None
+    }
 }
 
 /// All open handles.

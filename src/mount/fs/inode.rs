@@ -1,4 +1,5 @@
-//! Inodes: what each number stands for. There is one inode per path and kind, kept for the life of the mount.
+//! Inodes: what each number stands for. There is one inode per path, kind and view, kept for the life of the mount. Only those of
+//! planes, of which an array may have any number, go when the kernel forgets them.
 //!
 //! No I/O and no FUSE types. Uses `hierarchy` for open arrays, `formats` for the names of formats.
 //!
@@ -6,14 +7,15 @@
 //! replaced by another one of the same name) stays in the table, so that old handles get ESTALE, but no
 //! lookup finds it.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::RwLock;
 
-use crate::formats::{Format, Place, Role};
-use crate::hierarchy::{OpenArray, OpenArrays, SharedArray};
+use crate::formats::{Format, Place, Role, views};
+use crate::hierarchy::{OpenArray, OpenArrays, SharedArray, View};
 use crate::mount::fs::page_cache::cache_mode::PageCacheUsers;
 use crate::mount::fs::write::written_end::WrittenEnd;
 use crate::mount::metrics::ArrayCounters;
@@ -42,28 +44,29 @@ pub enum Kind {
     LastError,
     /// `__formats__/`
     Formats,
-    /// A group's folder below `__formats__/NAME/`.
+    /// A group's folder below `__formats__/NAME/`, or below the folder of a view.
     FormatFolder(&'static Format),
+    /// `__views__/`, or the same below `__formats__/NAME/`.
+    Views(&'static Format),
+    /// The folder of an array's planes, in a format.
+    PlanesFolder(&'static Format),
 }
 
 impl Kind {
     /// Whether this is a folder.
     pub fn is_folder(self) -> bool {
-        use Kind::{FormatFolder, Formats, Group, Internals};
-        matches!(self, Group | Internals | Formats | FormatFolder(_))
-    }
-
-    /// Whether this is a file in which attributes can be edited.
-    pub fn is_sidecar(self) -> bool {
-        matches!(self, Kind::Companion(format, _) if format.role == Role::Sidecar)
+        use Kind::{FormatFolder, Formats, Group, Internals, PlanesFolder, Views};
+        matches!(self, Group | Internals | Formats | FormatFolder(_) | Views(_) | PlanesFolder(_))
     }
 }
 
-/// What an inode stands for: the kind of file, and the path of the node it is made from (`""` is the root).
+/// What an inode stands for: the kind of file, and the view and the path of the node it is made from (`""` is the root).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Entity {
     /// The kind of file or folder.
     pub kind: Kind,
+    /// The view of the node; `None` for the node itself. An open array has the view of [`View::of_array`].
+    pub view: Option<View>,
     /// The node's path in the hierarchy.
     pub path: Arc<str>,
 }
@@ -71,7 +74,35 @@ pub struct Entity {
 impl Entity {
     /// The entity of a node.
     pub fn new(kind: Kind, path: impl Into<Arc<str>>) -> Self {
-        Entity { kind, path: path.into() }
+        Entity { kind, view: None, path: path.into() }
+    }
+
+    /// The entity of a view of a node.
+    pub fn of_view(kind: Kind, view: View, path: impl Into<Arc<str>>) -> Self {
+        Entity { kind, view: Some(view), path: path.into() }
+    }
+
+    /// The entity of an open array.
+    pub fn of_array(view: Option<View>, path: impl Into<Arc<str>>) -> Self {
+        Entity { kind: Kind::Array, view, path: path.into() }
+    }
+
+    /// Whether this is a file in which attributes can be edited.
+    pub fn is_sidecar(&self) -> bool {
+        self.view.is_none() && matches!(self.kind, Kind::Companion(format, _) if format.role == Role::Sidecar)
+    }
+
+    /// Whether its inode lives only as long as the kernel knows it.
+    pub fn is_transient(&self) -> bool {
+        matches!(self.view, Some(View::Plane { .. }))
+    }
+
+    /// The path, with that of the view.
+    pub fn shown_path(&self) -> Cow<'_, str> {
+        match self.view {
+            Some(view) => format!("{}/{}/{}", views::VIEWS, views::folder(view), self.path).into(),
+            None => Cow::Borrowed(&self.path),
+        }
     }
 }
 
@@ -93,7 +124,7 @@ pub struct Inode {
 
 impl Inode {
     fn new(number: u64, entity: Entity, arrays: &OpenArrays) -> Arc<Self> {
-        let shared = (entity.kind == Kind::Array).then(|| arrays.of(&entity.path));
+        let shared = (entity.kind == Kind::Array).then(|| arrays.of(entity.view, &entity.path));
         Arc::new(Inode {
             number,
             entity,
@@ -125,9 +156,31 @@ struct Inner {
     /// Inode `n` is at index `n - 1`.
     by_number: Vec<Arc<Inode>>,
     by_entity: HashMap<Entity, Arc<Inode>>,
+    /// Those that the kernel may forget, by number.
+    transient: HashMap<u64, TransientInode>,
+    /// How many of them there were.
+    transients: u64,
 }
 
+struct TransientInode {
+    inode: Arc<Inode>,
+    /// How often the kernel has been told of it, and has not forgotten it.
+    lookups: u64,
+}
+
+/// Transient inodes have numbers from this one on. Programs of 32 bits get no stat(2) of numbers of 2^32 and more.
+const FIRST_TRANSIENT: u64 = 1 << 31;
+
 impl Inner {
+    fn add_transient(&mut self, entity: &Entity, arrays: &OpenArrays) -> u64 {
+        let number = FIRST_TRANSIENT + self.transients;
+        self.transients += 1;
+        let inode = Inode::new(number, entity.clone(), arrays);
+        self.by_entity.insert(entity.clone(), inode.clone());
+        self.transient.insert(number, TransientInode { inode, lookups: 0 });
+        number
+    }
+
     fn add(&mut self, entity: Entity, arrays: &OpenArrays) -> Arc<Inode> {
         let inode = Inode::new(self.by_number.len() as u64 + 1, entity.clone(), arrays);
         self.by_number.push(inode.clone());
@@ -139,18 +192,67 @@ impl Inner {
 impl InodeTable {
     /// A table with the root alone.
     pub fn new(arrays: Arc<OpenArrays>) -> Self {
-        let mut inner = Inner { by_number: Vec::new(), by_entity: HashMap::new() };
+        let mut inner = Inner {
+            by_number: Vec::new(),
+            by_entity: HashMap::new(),
+            transient: HashMap::new(),
+            transients: 0,
+        };
         inner.add(Entity::new(Kind::Group, ""), &arrays);
         InodeTable { inner: RwLock::new(inner), arrays }
     }
 
     /// The inode with this number.
     pub fn get(&self, number: u64) -> Option<Arc<Inode>> {
+        if number >= FIRST_TRANSIENT {
+            return self.inner.read().transient.get(&number).map(|transient| transient.inode.clone());
+        }
         let index = usize::try_from(number.checked_sub(1)?).ok()?;
         self.inner.read().by_number.get(index).cloned()
     }
 
-    /// The inode of an entity, created at its first use.
+    /// The number of an entity that the kernel is told of. Each call for a transient inode needs a [`InodeTable::forget`].
+    pub fn look_up(&self, entity: &Entity) -> u64 {
+        if !entity.is_transient() {
+            return self.of(entity).number;
+        }
+        let mut inner = self.inner.write();
+        let known = inner.by_entity.get(entity).map(|inode| inode.number);
+        let number = known.unwrap_or_else(|| inner.add_transient(entity, &self.arrays));
+        if let Some(transient) = inner.transient.get_mut(&number) {
+            transient.lookups += 1;
+        }
+        number
+    }
+
+    /// The kernel has forgotten an inode that it was told of so many times.
+    pub fn forget(&self, number: u64, lookups: u64) {
+        if number < FIRST_TRANSIENT {
+            return;
+        }
+        let mut inner = self.inner.write();
+        let Some(transient) = inner.transient.get_mut(&number) else { return };
+        transient.lookups = transient.lookups.saturating_sub(lookups);
+        if transient.lookups > 0 {
+            return;
+        }
+        if let Some(TransientInode { inode, .. }) = inner.transient.remove(&number)
+            && inner.by_entity.get(&inode.entity).is_some_and(|now| now.number == number)
+        {
+            inner.by_entity.remove(&inode.entity);
+        }
+    }
+
+    /// The number of an entity; 0 for a transient one that the kernel does not know.
+    pub fn number_of(&self, entity: &Entity) -> u64 {
+        match self.existing(entity) {
+            Some(inode) => inode.number,
+            None if entity.is_transient() => 0,
+            None => self.of(entity).number,
+        }
+    }
+
+    /// The inode of an entity that is not transient, created at its first use.
     pub fn of(&self, entity: &Entity) -> Arc<Inode> {
         if let Some(inode) = self.inner.read().by_entity.get(entity) {
             return inode.clone();
@@ -218,6 +320,23 @@ mod tests {
         assert_eq!(table.of(&Entity::new(Kind::Array, "a/t")).number, array.number);
         assert!(table.get(array.number).is_some_and(|found| found.entity == array.entity));
         assert!(table.get(0).is_none() && table.get(99).is_none());
+    }
+
+    #[test]
+    fn inodes_of_planes_go_when_they_are_forgotten() {
+        let table = table();
+        let plane = |index| Entity::of_view(Kind::Group, View::Plane { axis: 0, index }, "t");
+        assert_eq!(table.number_of(&plane(7)), 0);
+        let number = table.look_up(&plane(7));
+        assert_eq!((table.look_up(&plane(7)), table.number_of(&plane(7))), (number, number));
+        assert_ne!(table.look_up(&plane(8)), number);
+        table.forget(number, 1);
+        assert!(table.get(number).is_some_and(|inode| inode.entity == plane(7)));
+        table.forget(number, 1);
+        assert!(table.get(number).is_none() && table.existing(&plane(7)).is_none());
+        assert_ne!(table.look_up(&plane(7)), number, "a number is never reused");
+        table.forget(ROOT, 1);
+        assert!(table.get(ROOT).is_some());
     }
 
     #[test]

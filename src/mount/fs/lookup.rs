@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
+use crate::formats::views::{FLAT, VIEWS};
 use crate::formats::{self, FOLDER, JSON, Place, Role};
-use crate::hierarchy::Node;
+use crate::hierarchy::{Node, View};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::{Entity, Kind};
 use crate::mount::fs::node_cache::CachedNode;
 use crate::mount::fs::permissions::own_info;
 use crate::mount::fs::virtual_files::companions::{self, expressed};
+use crate::mount::fs::virtual_files::views::{self, PlaneNames};
 use crate::mount::fs::{Attributes, CONFIG, FileSystem, INTERNALS, LAST_ERROR, STATS, Stat, UNSAVED};
 use crate::store::{Info, Posix, join};
 
@@ -20,7 +22,14 @@ impl FileSystem {
             return Err(Failure::Errno(libc::ENOTDIR));
         }
         let entity = self.child(&parent.entity, name, blocking)?.ok_or(Failure::Errno(libc::ENOENT))?;
-        self.stat_entity(&entity, blocking)
+        let mut found = self.stat_entity(&entity, blocking)?;
+        found.attributes.inode = self.inodes.look_up(&entity);
+        Ok(found)
+    }
+
+    /// The kernel has forgotten an inode that lookups and listings told it of so many times.
+    pub fn forget(&self, inode: u64, lookups: u64) {
+        self.inodes.forget(inode, lookups);
     }
 
     /// What a name in a folder stands for.
@@ -34,7 +43,13 @@ impl FileSystem {
                 Ok(formats::find(name).map(|format| Entity::new(Kind::FormatFolder(format), "")))
             }
             Kind::FormatFolder(format) => {
-                companions::child_of_folder(&self.context(), format, &parent.path, name, blocking)
+                let group = (parent.view, &*parent.path);
+                companions::child_of_folder(&self.context(), format, group, name, blocking)
+            }
+            Kind::Views(format) => Ok(views::child_of_views(format, name)),
+            Kind::PlanesFolder(_) => {
+                let planes = PlaneNames::of(&self.context(), parent, blocking)?;
+                Ok(planes.and_then(|planes| planes.find(name)))
             }
             Kind::Internals => Ok(match name {
                 STATS => Some(Entity::new(Kind::Stats, "")),
@@ -63,7 +78,7 @@ impl FileSystem {
                 None => {}
             }
         }
-        let sidecar = companions::file_in(&ctx, (JSON, Place::Beside), group, name, blocking)?;
+        let sidecar = companions::file_in(&ctx, (JSON, Place::Beside), (None, group), name, blocking)?;
         Ok(sidecar.or_else(|| if group.is_empty() { root_extra(name) } else { None }))
     }
 
@@ -81,10 +96,11 @@ impl FileSystem {
             false => self.permissions.of_file(&info),
         };
         let attributes = Attributes {
-            inode: self.inodes.of(entity).number,
+            inode: self.inodes.number_of(entity),
             is_folder: entity.kind.is_folder(),
             size_bytes: draft.unwrap_or(size_bytes),
-            mode,
+            // Nothing is written through a view.
+            mode: if entity.view.is_some() { mode & !0o222 } else { mode },
             uid: owner.uid,
             gid: owner.gid,
             mtime: info.modified.unwrap_or(self.started),
@@ -96,8 +112,9 @@ impl FileSystem {
     }
 
     /// The attributes of an array's file: its time moves when another program is seen to have changed chunks.
-    fn as_new_as_chunks(&self, path: &str, info: Info) -> Info {
-        let changed_at = self.arrays.current(path).and_then(|open| open.array.as_ref().ok()?.changed_at());
+    fn as_new_as_chunks(&self, entity: &Entity, node: &Node, info: Info) -> Info {
+        let open = self.arrays.current(self.context().array_view(entity, node), &entity.path);
+        let changed_at = open.and_then(|open| open.array.as_ref().ok()?.changed_at());
         Info { modified: info.modified.max(changed_at), ..info }
     }
 
@@ -114,23 +131,31 @@ impl FileSystem {
                 _ => Err(GONE),
             },
             Kind::Array => match cached.node.as_deref() {
-                Some(Node::Array { metadata, info }) => {
-                    Ok((self.as_new_as_chunks(&entity.path, *info), metadata.flat_size().unwrap_or(0)))
+                Some(node @ Node::Array { metadata, info }) => {
+                    Ok((self.as_new_as_chunks(entity, node, *info), metadata.flat_size().unwrap_or(0)))
                 }
                 Some(Node::Broken { info, size_bytes, .. }) => Ok((*info, size_bytes.unwrap_or(0))),
                 _ => Err(GONE),
             },
             Kind::Companion(format, place) => {
-                let node = expressed(format, cached, self.arrays.layout()).ok_or(GONE)?;
+                let node = expressed((format, entity.view), cached, &self.arrays).ok_or(GONE)?;
                 let file = (format, place);
                 let (info, size) = self.companions.stat(&self.context(), entity, file, node, blocking)?;
                 let info = match (info, format.role) {
                     (Some(info), Role::Sidecar) => info,
-                    (info, _) => self.as_new_as_chunks(&entity.path, info.unwrap_or(*node.info())),
+                    (info, _) => self.as_new_as_chunks(entity, node, info.unwrap_or(*node.info())),
                 };
                 Ok((info, size))
             }
-            Kind::Internals | Kind::Formats => Ok((own_info(0o555, self.started), 0)),
+            Kind::PlanesFolder(format) => match (entity.view, cached.node.as_deref()) {
+                (Some(View::Planes(axis)), Some(node)) => {
+                    let ctx = self.context();
+                    views::planes_of(&ctx, format, axis, &entity.path, cached).ok_or(GONE)?;
+                    Ok((node.info().as_folder(), 0))
+                }
+                _ => Err(GONE),
+            },
+            Kind::Internals | Kind::Formats | Kind::Views(_) => Ok((own_info(0o555, self.started), 0)),
             Kind::Stats | Kind::Config | Kind::DirtyReport | Kind::LastError => {
                 // Files that name arrays are readable by the user of the daemon only.
                 let mode = if entity.kind == Kind::Config { 0o444 } else { 0o400 };
@@ -146,6 +171,7 @@ fn root_extra(name: &str) -> Option<Entity> {
     match name {
         INTERNALS => Some(Entity::new(Kind::Internals, "")),
         FOLDER => Some(Entity::new(Kind::Formats, "")),
+        VIEWS => Some(Entity::new(Kind::Views(FLAT), "")),
         _ => None,
     }
 }

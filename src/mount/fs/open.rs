@@ -50,7 +50,7 @@ impl FileSystem {
         if inode.entity.kind.is_folder() {
             return Err(Failure::Errno(libc::EISDIR));
         }
-        let writes = self.wants_writing(inode.entity.kind, flags)?;
+        let writes = self.wants_writing(&inode.entity, flags)?;
         if inode.entity.kind == Kind::Array {
             return self
                 .open_array(&inode, writes, flags & libc::O_ACCMODE == libc::O_WRONLY, cancellation)

@@ -17,6 +17,7 @@ use crate::mount::fs::page_cache::cache_mode::CacheMode;
 use crate::mount::fs::page_cache::page_drops::{OpenDrop, PageDrop};
 use crate::mount::fs::read::ReadData;
 use crate::mount::fs::virtual_files::sidecar_edit::Draft;
+use crate::mount::fs::virtual_files::views::PlaneNames;
 use crate::mount::fs::write::{AcceptedWrite, BegunWrite};
 use crate::store::Readers;
 
@@ -237,11 +238,20 @@ impl OpenFile for OpenVirtualFile {
 }
 
 /// A folder: a snapshot taken at open.
-pub struct Folder(pub Vec<FolderEntry>);
+pub struct Folder {
+    /// Its entries.
+    pub entries: Vec<FolderEntry>,
+    /// The names of planes, if they are in it, too.
+    pub planes: Option<PlaneNames>,
+}
 
 impl OpenFile for Folder {
     fn entries(&self) -> Option<&[FolderEntry]> {
-        Some(&self.0)
+        Some(&self.entries)
+    }
+
+    fn plane(&self, number: u64) -> Option<FolderEntry> {
+        self.planes.as_ref()?.entry(number)
     }
 }
 

@@ -1,8 +1,10 @@
-//! Listing folders: opendir takes a snapshot, readdir serves it.
+//! Listing folders: opendir takes a snapshot, readdir serves it. The names of planes, which may be any number, are made one by one.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use crate::formats::views::FLAT;
 use crate::formats::{self, JSON, Place, Role};
 use crate::hierarchy::{Child, attributes};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
@@ -10,6 +12,7 @@ use crate::mount::fs::handle::{FolderEntry, OpenFile};
 use crate::mount::fs::inode::{Entity, Kind};
 use crate::mount::fs::open_files::Folder;
 use crate::mount::fs::virtual_files::companions;
+use crate::mount::fs::virtual_files::views::{self, PlaneNames};
 use crate::mount::fs::{CONFIG, FileSystem, LAST_ERROR, MAX_NAME_BYTES, STATS, Stat, UNSAVED, parent};
 use crate::store::join;
 
@@ -20,6 +23,16 @@ impl Listing {
     /// The entries, `.` and `..` first.
     pub fn entries(&self) -> &[FolderEntry] {
         self.0.entries().unwrap_or_default()
+    }
+
+    /// The entry with this number: those of [`Listing::entries`], and then the planes of a folder of planes.
+    pub fn entry(&self, number: u64) -> Option<Cow<'_, FolderEntry>> {
+        let known = self.entries();
+        let first = usize::try_from(number).ok().and_then(|number| known.get(number));
+        match first {
+            Some(entry) => Some(Cow::Borrowed(entry)),
+            None => self.0.plane(number.checked_sub(known.len() as u64)?).map(Cow::Owned),
+        }
     }
 }
 
@@ -37,7 +50,11 @@ impl FileSystem {
                 let folder = |format| Entity::new(Kind::FormatFolder(format), "");
                 formats::FORMATS.iter().map(|format| (format.name.to_owned(), folder(format))).collect()
             }
-            Kind::FormatFolder(format) => companions::names_of_folder(&self.context(), format, &folder.path)?,
+            Kind::FormatFolder(format) => {
+                companions::names_of_folder(&self.context(), format, (folder.view, &folder.path))?
+            }
+            Kind::Views(format) => views::names_of_views(format),
+            Kind::PlanesFolder(_) => Vec::new(),
             Kind::Internals => vec![
                 (STATS.to_owned(), Entity::new(Kind::Stats, "")),
                 (CONFIG.to_owned(), Entity::new(Kind::Config, "")),
@@ -54,7 +71,8 @@ impl FileSystem {
             FolderEntry { name, entity, inode }
         };
         let entries = dots.into_iter().chain(names).map(entry).collect();
-        Ok(self.handles.add(Folder(entries)))
+        let planes = PlaneNames::of(&self.context(), folder, Blocking::Yes)?;
+        Ok(self.handles.add(Folder { entries, planes }))
     }
 
     /// Removes the temporary files of crashed writers from a group's folder, once in the life of a writable
@@ -83,10 +101,15 @@ impl FileSystem {
         self.stat_entity(&entry.entity, blocking)
     }
 
+    /// The inode of an entry that the kernel is told of.
+    pub fn inode_of_entry(&self, entry: &FolderEntry) -> u64 {
+        if entry.entity.is_transient() { self.inodes.look_up(&entry.entity) } else { entry.inode }
+    }
+
     fn names_of_group(&self, group: &str) -> FsResult<Vec<(String, Entity)>> {
         let ctx = self.context();
         let children = ctx.children(group)?;
-        let sidecars = companions::files_in(&ctx, (JSON, Place::Beside), group, &children)?;
+        let sidecars = companions::files_in(&ctx, (JSON, Place::Beside), (None, group), &children)?;
         let node = |child: Child| {
             let kind = if child.is_group { Kind::Group } else { Kind::Array };
             let path = join(group, &child.name);
@@ -118,8 +141,16 @@ fn is_showable(name: &str, folder: &str) -> bool {
 /// The parent folder of a folder.
 fn parent_folder(entity: &Entity) -> Entity {
     match entity.kind {
-        Kind::FormatFolder(_) if entity.path.is_empty() => Entity::new(Kind::Formats, ""),
-        Kind::FormatFolder(_) => Entity::new(entity.kind, parent(&entity.path)),
+        Kind::FormatFolder(format) if entity.path.is_empty() => match entity.view {
+            Some(_) => Entity::new(Kind::Views(format), ""),
+            None => Entity::new(Kind::Formats, ""),
+        },
+        Kind::FormatFolder(_) => Entity { path: parent(&entity.path).into(), ..entity.clone() },
+        Kind::PlanesFolder(format) => {
+            let path = parent(&entity.path).into();
+            Entity { kind: Kind::FormatFolder(format), view: entity.view, path }
+        }
+        Kind::Views(format) if format != FLAT => Entity::new(Kind::FormatFolder(format), ""),
         Kind::Group => Entity::new(Kind::Group, parent(&entity.path)),
         _ => Entity::new(Kind::Group, ""),
     }

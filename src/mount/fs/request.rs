@@ -67,7 +67,7 @@ impl FileSystem {
         }
         inode.counters.errors.fetch_add(1, Ordering::Relaxed);
         self.metrics.note_error(error);
-        self.failures.note(request, &inode.entity.path, error);
+        self.failures.note(request, &inode.entity.shown_path(), error);
     }
 
     /// Counts and logs a failed request and returns the errno. For operations that do not count their own

@@ -54,7 +54,7 @@ impl FileSystem {
                 Some(Node::Group { metadata, .. }) => of_node(metadata.zarr_format, &metadata.attributes),
                 _ => Vec::new(),
             },
-            kind if kind.is_sidecar() => {
+            _ if entity.is_sidecar() => {
                 self.drafts.error(&entity.path).map(|error| (ERROR, error)).into_iter().collect()
             }
             _ => Vec::new(),

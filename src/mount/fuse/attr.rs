@@ -1,5 +1,6 @@
 //! Attributes, folder entries and statfs in fuser's terms.
 
+use std::borrow::Cow;
 use std::time::SystemTime;
 
 use fuser::{FileAttr, FileType, INodeNo, ReplyStatfs};
@@ -74,16 +75,18 @@ pub(super) fn file_attr(attributes: &Attributes) -> FileAttr {
 const ENTRIES_AHEAD: usize = 256;
 
 /// The entries from an offset, each with the offset of the next one.
-pub(super) fn from_offset(listing: &Listing, offset: u64) -> impl Iterator<Item = (&FolderEntry, u64)> {
-    let skipped = usize::try_from(offset).unwrap_or(usize::MAX);
-    listing.entries().iter().enumerate().skip(skipped).map(|(index, entry)| (entry, index as u64 + 1))
+pub(super) fn from_offset(
+    listing: &Listing,
+    offset: u64,
+) -> impl Iterator<Item = (Cow<'_, FolderEntry>, u64)> {
+    (offset..).map_while(|number| listing.entry(number).map(|entry| (entry, number + 1)))
 }
 
 /// The attributes of the next entries; `None` where the store fails.
 pub(super) fn look_ahead(fs: &FileSystem, listing: &Listing, offset: u64) -> Vec<Option<Stat>> {
     from_offset(listing, offset)
         .take(ENTRIES_AHEAD)
-        .map(|(entry, _)| fs.entry_attributes(entry, Blocking::Yes).ok())
+        .map(|(entry, _)| fs.entry_attributes(&entry, Blocking::Yes).ok())
         .collect()
 }
 

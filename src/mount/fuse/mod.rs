@@ -210,6 +210,10 @@ impl Filesystem for Fuse {
         });
     }
 
+    fn forget(&self, _request: &Request, inode: INodeNo, lookups: u64) {
+        guard("forget", || self.fs.forget(inode.0, lookups));
+    }
+
     fn getattr(&self, _request: &Request, inode: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
         guard("getattr", || {
             let look = move |fs: &FileSystem, blocking| fs.attributes(inode.0, blocking);
@@ -318,12 +322,14 @@ impl Filesystem for Fuse {
                 let found = look_ahead(&fs, &listing, offset);
                 let Some(mut reply) = slot.take() else { return };
                 for ((entry, next), found) in from_offset(&listing, offset).zip(found) {
-                    let (attributes, valid_for) = match found {
+                    let number = fs.inode_of_entry(&entry);
+                    let (mut attributes, valid_for) = match found {
                         Some(found) => (file_attr(&found.attributes), found.valid_for),
-                        None => (unknown_entry(entry.inode, entry.entity.kind.is_folder()), Duration::ZERO),
+                        None => (unknown_entry(number, entry.entity.kind.is_folder()), Duration::ZERO),
                     };
-                    let number = attributes.ino;
-                    if reply.add(number, next, &entry.name, &valid_for, &attributes, GENERATION) {
+                    attributes.ino = INodeNo(number);
+                    if reply.add(attributes.ino, next, &entry.name, &valid_for, &attributes, GENERATION) {
+                        fs.forget(number, 1);
                         break;
                     }
                 }

@@ -71,6 +71,8 @@ pub fn write(
         path,
         root_name: &root_name,
         node,
+        view: None,
+        view_file: None,
         place: Place::Beside,
         open_array: Box::new(|path| open_array(&arrays, tree, path)),
         find_node: Box::new(|path| Ok(tree.node(path)?.map(Arc::new))),
@@ -86,7 +88,7 @@ pub fn write(
 fn open_array(arrays: &OpenArrays, tree: &Tree, path: &str) -> Result<Arc<SharedArray>> {
     let stale = || Error::Stale { key: path.to_owned() };
     let node = tree.node(path)?.ok_or_else(stale)?;
-    let shared = arrays.of(&path.into());
+    let shared = arrays.of(None, &path.into());
     arrays.open(&shared, NodeState { node: Some(&node), version: None, read_at: Instant::now() })?;
     Ok(shared)
 }

@@ -121,7 +121,7 @@ impl Arguments {
             return Ok(());
         }
         let bar = bar(slice.size_bytes(array.metadata()));
-        array.read_slice(slice.axes, &Cancellation::never(), &mut |bytes| {
+        array.read_slice(&slice.axes, &Cancellation::never(), &mut |bytes| {
             for block in bytes.chunks(BLOCK_BYTES as usize) {
                 if output::write(block)? == Reader::HasGone {
                     return Ok(ControlFlow::Break(()));

@@ -14,16 +14,16 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use crate::array::Layout;
 use crate::error::Error;
 use crate::formats::detached::data_names;
+use crate::formats::views::{self as view_files, FLAT};
 use crate::formats::virtual_file::VirtualFile;
-use crate::formats::{Companion, Content, Format, Made, Place, Role, Subject};
-use crate::hierarchy::{Child, Node};
+use crate::formats::{Companion, Content, Format, JSON, Made, Place, Role, Subject};
+use crate::hierarchy::{Child, Node, OpenArrays, View};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::{Entity, Inode, Kind};
 use crate::mount::fs::node_cache::CachedNode;
-use crate::mount::fs::virtual_files::Context;
+use crate::mount::fs::virtual_files::{Context, views};
 use crate::store::{Info, join};
 
 /// The companion files that have been looked up.
@@ -130,32 +130,45 @@ impl CompanionState {
 pub(in crate::mount::fs) fn file_in(
     ctx: &Context<'_>,
     (format, place): (&'static Format, Place),
-    group: &str,
+    (view, group): (Option<View>, &str),
     name: &str,
     blocking: Blocking,
 ) -> FsResult<Option<Entity>> {
-    let kind = Kind::Companion(format, place);
+    let entity = |path: &str| file(format, place, view, path);
     let stem = name.strip_suffix(format.suffix).filter(|stem| !stem.is_empty());
     if format.group_file == Some(name) && !ctx.is_root_array(group, blocking)? {
-        return Ok(Some(Entity::new(kind, group)));
+        return Ok(Some(entity(group)));
     }
     let Some(stem) = stem else { return Ok(None) };
     let escaped = if format.role == Role::Detached { data_names::array_name(stem) } else { None };
     for name in escaped.as_deref().into_iter().chain([stem]) {
-        if let Some(path) = node_in(ctx, format, group, name, blocking)? {
-            return Ok(Some(Entity::new(kind, path)));
+        if let Some(path) = node_in(ctx, format, (view, group), name, blocking)? {
+            return Ok(Some(entity(&path)));
         }
     }
     // The root group has its file in its own folder, for want of another.
     let is_root = group.is_empty() && stem == ctx.root_name && format.group_file.is_none();
-    Ok((is_root && expresses(ctx, format, &*ctx.nodes.get("", blocking)?)).then(|| Entity::new(kind, "")))
+    Ok((is_root && expresses(ctx, (format, view), &*ctx.nodes.get("", blocking)?)).then(|| entity("")))
+}
+
+/// A node's file in a format.
+fn file(format: &'static Format, place: Place, view: Option<View>, path: &str) -> Entity {
+    Entity { kind: Kind::Companion(format, place), view, path: path.into() }
+}
+
+/// An array's own file, or that of a view of it.
+fn own_file(view: Option<View>, path: &str) -> Entity {
+    match view {
+        Some(_) => file(FLAT, Place::Beside, view, path),
+        None => Entity::new(Kind::Array, path),
+    }
 }
 
 /// The path of the node with a name in a group's folder, if it has a file beside it in this format.
 fn node_in(
     ctx: &Context<'_>,
     format: &Format,
-    group: &str,
+    (view, group): (Option<View>, &str),
     name: &str,
     blocking: Blocking,
 ) -> FsResult<Option<String>> {
@@ -166,89 +179,112 @@ fn node_in(
     let path = if is_root { String::new() } else { join(group, name) };
     let cached = ctx.nodes.get(&path, blocking)?;
     let is_beside = cached.is_array() || format.group_file.is_none();
-    Ok((is_beside && expresses(ctx, format, &cached)).then_some(path))
+    Ok((is_beside && expresses(ctx, (format, view), &cached)).then_some(path))
 }
 
 /// The companion files in the folder of a group with these children.
 pub(in crate::mount::fs) fn files_in(
     ctx: &Context<'_>,
     (format, place): (&'static Format, Place),
-    group: &str,
+    (view, group): (Option<View>, &str),
     children: &[Child],
 ) -> FsResult<Vec<(String, Entity)>> {
-    let kind = Kind::Companion(format, place);
+    let entity = |path: &str| file(format, place, view, path);
     if ctx.is_root_array(group, Blocking::Yes)? {
         let name = format!("{}{}", ctx.root_name, format.suffix);
-        let file = file_in(ctx, (format, place), "", &name, Blocking::Yes)?;
+        let file = file_in(ctx, (format, place), (view, ""), &name, Blocking::Yes)?;
         let name = format!("{}{}", format.stem(ctx.root_name), format.suffix);
         let mut files: Vec<_> = file.map(|file| (name, file)).into_iter().collect();
         if format.role == Role::Detached && !files.is_empty() {
-            files.push((format.stem(ctx.root_name).into_owned(), Entity::new(Kind::Array, "")));
+            files.push((format.stem(ctx.root_name).into_owned(), own_file(view, "")));
         }
         return Ok(files);
     }
-    let of_group = format.group_file.map(|name| (name.to_owned(), Entity::new(kind, group)));
+    let of_group = format.group_file.map(|name| (name.to_owned(), entity(group)));
     let mut files: Vec<_> = of_group.into_iter().collect();
     for child in children.iter().filter(|child| !child.is_group || format.group_file.is_none()) {
         let path = join(group, &child.name);
         let stem = format.stem(&child.name);
         let name = format!("{stem}{}", format.suffix);
         if format.group_file == Some(&name)
-            || (format.role != Role::Sidecar
-                && !expresses(ctx, format, &*ctx.nodes.get(&path, Blocking::Yes)?))
+            || ((format.role != Role::Sidecar || view.is_some())
+                && !expresses(ctx, (format, view), &*ctx.nodes.get(&path, Blocking::Yes)?))
         {
             continue;
         }
         if format.role == Role::Detached && place == Place::Mirror {
-            files.push((stem.into_owned(), Entity::new(Kind::Array, path.clone())));
+            files.push((stem.into_owned(), own_file(view, &path)));
         }
-        files.push((name, Entity::new(kind, path)));
+        files.push((name, entity(&path)));
     }
     if group.is_empty() && format.group_file.is_none() {
         let name = format!("{}{}", ctx.root_name, format.suffix);
-        let of_root = file_in(ctx, (format, place), "", &name, Blocking::Yes)?;
+        let of_root = file_in(ctx, (format, place), (view, ""), &name, Blocking::Yes)?;
         files.extend(of_root.filter(|file| file.path.is_empty()).map(|file| (name, file)));
     }
     Ok(files)
 }
 
-/// What a name in a group's folder below `__formats__/NAME/` stands for. Files win over groups of the same name.
+/// What a name in a group's folder below `__formats__/NAME/`, or below the folder of a view, stands for. Files win over
+/// groups of the same name, and both over the folder of views.
 pub(in crate::mount::fs) fn child_of_folder(
     ctx: &Context<'_>,
     format: &'static Format,
-    group: &str,
+    (view, group): (Option<View>, &str),
     name: &str,
     blocking: Blocking,
 ) -> FsResult<Option<Entity>> {
-    let file = match file_in(ctx, (format, Place::Mirror), group, name, blocking)? {
+    if let Some(View::Planes(axis)) = view {
+        return views::child_of_planes_group(ctx, (format, axis), group, name, blocking);
+    }
+    let place = if format == FLAT { Place::Beside } else { Place::Mirror };
+    let file = match file_in(ctx, (format, place), (view, group), name, blocking)? {
+        None if format == FLAT => file_in(ctx, (JSON, place), (view, group), name, blocking)?,
         None if format.role == Role::Detached => match data_names::array_name(name) {
             Some(name) => {
-                node_in(ctx, format, group, &name, blocking)?.map(|path| Entity::new(Kind::Array, path))
+                node_in(ctx, format, (view, group), &name, blocking)?.map(|path| own_file(view, &path))
             }
             None => None,
         },
         file => file,
     };
-    if file.is_some() || ctx.is_root_array(group, blocking)? {
+    if file.is_some() {
         return Ok(file);
     }
-    let path = join(group, name);
-    let is_group = matches!(ctx.nodes.get(&path, blocking)?.node.as_deref(), Some(Node::Group { .. }));
-    Ok(is_group.then(|| Entity::new(Kind::FormatFolder(format), path)))
+    if !ctx.is_root_array(group, blocking)? {
+        let path = join(group, name);
+        if let Some(Node::Group { .. }) = ctx.nodes.get(&path, blocking)?.node.as_deref() {
+            return Ok(Some(group_folder(format, view, path)));
+        }
+    }
+    Ok(if view.is_none() { views::folder_in(format, group, name) } else { None })
+}
+
+fn group_folder(format: &'static Format, view: Option<View>, path: String) -> Entity {
+    Entity { kind: Kind::FormatFolder(format), view, path: path.into() }
 }
 
 /// The entries of such a folder.
 pub(in crate::mount::fs) fn names_of_folder(
     ctx: &Context<'_>,
     format: &'static Format,
-    group: &str,
+    (view, group): (Option<View>, &str),
 ) -> FsResult<Vec<(String, Entity)>> {
+    if let Some(View::Planes(axis)) = view {
+        return views::names_of_planes_group(ctx, (format, axis), group);
+    }
     let children = ctx.children(group)?;
-    let mut names = files_in(ctx, (format, Place::Mirror), group, &children)?;
+    let place = if format == FLAT { Place::Beside } else { Place::Mirror };
+    let mut names = files_in(ctx, (format, place), (view, group), &children)?;
+    if format == FLAT {
+        let real: HashSet<String> = names.iter().map(|(name, _)| name.clone()).collect();
+        let sidecars = files_in(ctx, (JSON, place), (view, group), &children)?;
+        names.extend(sidecars.into_iter().filter(|(name, _)| !real.contains(name)));
+    }
     let taken: HashSet<String> = names.iter().map(|(name, _)| name.clone()).collect();
     for child in children.into_iter().filter(|child| child.is_group && !taken.contains(&child.name)) {
         let path = join(group, &child.name);
-        names.push((child.name, Entity::new(Kind::FormatFolder(format), path)));
+        names.push((child.name, group_folder(format, view, path)));
     }
     Ok(names)
 }
@@ -258,8 +294,9 @@ impl Companions {
         let mut slots = self.slots.lock();
         if slots.by_entity.len() >= slots.sweep_at.max(SWEEP_AT) && !slots.by_entity.contains_key(entity) {
             // A slot that is in use is kept: there is one for each file.
-            slots.by_entity.retain(|_, slot| {
-                let is_known = |state: &CompanionState| state.node.strong_count() > 0;
+            slots.by_entity.retain(|entity, slot| {
+                let is_known =
+                    |state: &CompanionState| !entity.is_transient() && state.node.strong_count() > 0;
                 let is_unused = |slot: &SlotState| {
                     slot.served.strong_count() == 0 && !slot.state.as_ref().is_some_and(is_known)
                 };
@@ -292,7 +329,8 @@ impl Companions {
         if blocking == Blocking::No {
             return Err(Failure::WouldBlock);
         }
-        let subject = ctx.subject(&entity.path, place, node);
+        let shown = ctx.arrays.shown(entity.view, node).ok_or(Failure::Errno(libc::ENOENT))?;
+        let subject = ctx.subject_of(entity, place, node, &shown);
         let info = match (format.info, slot.state.as_ref().and_then(|state| state.info_of(ctx, node))) {
             (Some(read), None) => Some(read(&subject)?),
             (_, info) => info,
@@ -319,9 +357,10 @@ impl Companions {
     ) -> FsResult<Arc<VirtualFile>> {
         let entity = &inode.entity;
         let cached = ctx.nodes.current(&entity.path)?;
-        let Some(node) = expressed(format, &cached, ctx.arrays.layout()) else {
+        let Some(node) = expressed((format, entity.view), &cached, ctx.arrays) else {
             return Err(Failure::Errno(libc::ESTALE));
         };
+        let shown = ctx.arrays.shown(entity.view, node).ok_or(Failure::Errno(libc::ESTALE))?;
         let slot = self.slot(entity);
         let mut slot = slot.lock();
         let shown_size = slot.state.as_ref().map(CompanionState::shown_size);
@@ -333,7 +372,9 @@ impl Companions {
         let unchanged = slot.state.as_ref().and_then(|state| state.unchanged(node));
         let file = match unchanged.and_then(|made| made.file.upgrade()) {
             Some(file) => file,
-            None => self.make(ctx, format, &ctx.subject(&entity.path, place, node), node, &mut slot.state)?,
+            None => {
+                self.make(ctx, format, &ctx.subject_of(entity, place, node, &shown), node, &mut slot.state)?
+            }
         };
         // A sidecar bypasses the page cache, and is read to its end whatever its size was.
         if format.role == Role::Sidecar {
@@ -393,15 +434,18 @@ impl Companions {
     }
 }
 
-/// The node, if the format can express it.
+/// The node, if the format can express it, or what the view makes of it.
 pub(in crate::mount::fs) fn expressed<'a>(
-    format: &Format,
+    (format, view): (&Format, Option<View>),
     cached: &'a CachedNode,
-    layout: Layout,
+    arrays: &OpenArrays,
 ) -> Option<&'a Arc<Node>> {
-    cached.node.as_ref().filter(|node| (format.expresses)(node, layout))
+    let layout = view_files::layout(view, arrays.layout());
+    let expresses =
+        |node: &Arc<Node>| arrays.shown(view, node).is_some_and(|shown| (format.expresses)(&shown, layout));
+    cached.node.as_ref().filter(|node| expresses(node))
 }
 
-fn expresses(ctx: &Context<'_>, format: &Format, cached: &CachedNode) -> bool {
-    expressed(format, cached, ctx.arrays.layout()).is_some()
+fn expresses(ctx: &Context<'_>, file: (&Format, Option<View>), cached: &CachedNode) -> bool {
+    expressed(file, cached, ctx.arrays).is_some()
 }

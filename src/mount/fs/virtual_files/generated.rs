@@ -77,7 +77,9 @@ impl FileSystem {
     /// The metrics as text.
     pub(in crate::mount::fs) fn metrics_text(&self) -> String {
         let inodes = self.inodes.used_arrays();
-        let arrays: Vec<_> = inodes.iter().map(|inode| (&*inode.entity.path, &inode.counters)).collect();
+        let paths: Vec<_> = inodes.iter().map(|inode| inode.entity.shown_path()).collect();
+        let arrays: Vec<_> =
+            paths.iter().zip(&inodes).map(|(path, inode)| (&**path, &inode.counters)).collect();
         self.metrics.text(&self.engine_metrics(), &arrays)
     }
 

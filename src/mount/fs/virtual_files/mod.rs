@@ -6,15 +6,16 @@
 pub mod companions;
 pub mod generated;
 pub mod sidecar_edit;
+pub mod views;
 
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::formats::{self, Place, Subject};
-use crate::hierarchy::{Child, Node, OpenArrays};
+use crate::formats::{self, Place, Subject, views as view_files};
+use crate::hierarchy::{Child, Node, OpenArrays, View};
 use crate::mount::fs::FileSystem;
 use crate::mount::fs::error::{Blocking, FsResult};
-use crate::mount::fs::inode::InodeTable;
+use crate::mount::fs::inode::{Entity, InodeTable};
 use crate::mount::fs::node_cache::NodeCache;
 use crate::mount::fs::permissions::Permissions;
 use crate::mount::options::Options;
@@ -49,22 +50,66 @@ impl FileSystem {
 impl<'a> Context<'a> {
     /// What a companion file of a node is made of.
     pub(in crate::mount::fs) fn subject(&self, path: &'a str, place: Place, node: &'a Node) -> Subject<'a> {
+        self.subject_in((None, path), place, node, node)
+    }
+
+    /// What a companion file of a node, or of a view of it, is made of. `shown` is what the view makes of the node.
+    pub(in crate::mount::fs) fn subject_of(
+        &self,
+        entity: &'a Entity,
+        place: Place,
+        node: &'a Node,
+        shown: &'a Node,
+    ) -> Subject<'a> {
+        self.subject_in((entity.view, &entity.path), place, node, shown)
+    }
+
+    fn subject_in(
+        &self,
+        (view, path): (Option<View>, &'a str),
+        place: Place,
+        node: &'a Node,
+        shown: &'a Node,
+    ) -> Subject<'a> {
         let ctx = *self;
         let audience: Arc<Audience> = Arc::default();
         audience.admit(ctx.permissions.readers(Some(node)));
+        let array_file = if path.is_empty() { ctx.root_name } else { path };
+        let rank = match node {
+            Node::Array { metadata, .. } => metadata.shape.len(),
+            Node::Group { .. } | Node::Broken { .. } => 0,
+        };
+        let of_own = view.and_then(|view| view.of_array(rank, ctx.arrays.layout()));
+        // Beside a plane are the neighbours of its array.
+        let of_others = view.filter(|view| !matches!(view, View::Planes(_) | View::Plane { .. }));
         Subject {
             arrays: ctx.arrays,
             audience,
             path,
             root_name: ctx.root_name,
-            node,
+            node: shown,
+            view: view.map(|view| (view, node)),
+            view_file: view.map(|view| view_files::own_file(view, array_file, node)),
             place,
-            open_array: Box::new(move |path| {
-                ctx.shared_array(path).map_err(|failure| failure.into_error(path))
+            open_array: Box::new(move |other| {
+                let view = if other == path { of_own } else { of_others };
+                ctx.shared_array(view, other).map_err(|failure| failure.into_error(other))
             }),
-            find_node: Box::new(move |path| ctx.node_for(node, path)),
+            find_node: Box::new(move |path| {
+                let found = ctx.node_for(node, path)?;
+                Ok(match (of_others, found) {
+                    (Some(view), Some(found)) => ctx.arrays.shown(Some(view), &found),
+                    (_, found) => found,
+                })
+            }),
             children: Box::new(move |path| ctx.children(path).map_err(|failure| failure.into_error(path))),
         }
+    }
+
+    /// Where the bytes of an entity are that shows those of an array.
+    pub(in crate::mount::fs) fn array_view(&self, entity: &Entity, node: &Node) -> Option<View> {
+        let Node::Array { metadata, .. } = node else { return entity.view };
+        entity.view?.of_array(metadata.shape.len(), self.arrays.layout())
     }
 
     /// The node at a path, if all that may read `reader` may read its documents. Blocks on the store.

@@ -89,7 +89,7 @@ impl Drafts {
 
     /// The size of a sidecar that is being written.
     pub(in crate::mount::fs) fn size_bytes(&self, inodes: &InodeTable, entity: &Entity) -> Option<u64> {
-        if !entity.kind.is_sidecar() {
+        if !entity.is_sidecar() {
             return None;
         }
         let draft = self.get(inodes.existing(entity)?.number)?;

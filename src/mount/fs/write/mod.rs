@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::mount::fs::FileSystem;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::handle::{OpenFile, Writer};
-use crate::mount::fs::inode::{Inode, Kind};
+use crate::mount::fs::inode::{Entity, Inode, Kind};
 use crate::mount::fs::open_files::ArrayFile;
 use crate::mount::fs::page_cache::page_drops::PageDrop;
 use crate::mount::fs::virtual_files::sidecar_edit::Draft;
@@ -66,13 +66,13 @@ impl FileSystem {
     }
 
     /// Whether these flags ask for writing; fails if this kind of file cannot be written.
-    pub(super) fn wants_writing(&self, kind: Kind, flags: i32) -> FsResult<bool> {
+    pub(super) fn wants_writing(&self, entity: &Entity, flags: i32) -> FsResult<bool> {
         let wants = flags & libc::O_ACCMODE != libc::O_RDONLY || flags & libc::O_TRUNC != 0;
-        match (wants, kind) {
+        match (wants, entity.kind) {
             (false, _) => Ok(false),
             (true, _) if !self.options.writable => Err(Failure::Errno(libc::EROFS)),
             (true, Kind::Array) => Ok(true),
-            (true, kind) if kind.is_sidecar() => Ok(true),
+            (true, _) if entity.is_sidecar() => Ok(true),
             (true, _) => Err(Failure::Errno(libc::EACCES)),
         }
     }

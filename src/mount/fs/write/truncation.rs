@@ -50,7 +50,7 @@ impl FileSystem {
             return Err(Failure::Errno(libc::EPERM));
         }
         let Some(size_bytes) = change.size_bytes else { return Ok((found, None)) };
-        if inode.entity.kind.is_sidecar() {
+        if inode.entity.is_sidecar() {
             self.drafts.resize(&inode, size_bytes, change.by_handle)?;
             return Ok((self.stat_entity(&inode.entity, Blocking::Yes)?, None));
         }

@@ -1,0 +1,287 @@
+//! Views: other flat files of the same array.
+//!
+//! A view is the stored array opened in another layout, with other metadata, or with its axes in another order, so everything
+//! that serves arrays serves views. Uses `metadata`, `codec` for the numbers that packed elements stand for, and the layout of
+//! `array`; no I/O. docs/views.md has the rules.
+//!
+//! Invariant: an array that a view cannot show exactly has none.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use super::Node;
+use crate::array::{ByteOrder, Layout, Order};
+use crate::codec::unpack;
+use crate::metadata::packing::{Packed, Packing};
+use crate::metadata::{ArrayMetadata, ChunkGrid, FillValue};
+
+/// Another flat file of an array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum View {
+    /// The last index varies fastest.
+    COrder,
+    /// The first index varies fastest.
+    FOrder,
+    /// The most significant byte comes first.
+    BigEndian,
+    /// The least significant byte comes first.
+    LittleEndian,
+    /// The numbers that packed elements stand for.
+    Unpacked,
+    /// The planes along an axis, one after the other.
+    Planes(u8),
+    /// One plane: all elements at one index along an axis.
+    Plane {
+        /// The axis.
+        axis: u8,
+        /// The index.
+        index: u64,
+    },
+}
+
+impl View {
+    /// The layout of its bytes, if arrays are served in the layout `own`. Without the axis of a plane.
+    pub fn layout(self, own: Layout) -> Layout {
+        match self {
+            View::COrder => Layout { order: Order::C, ..own },
+            View::FOrder => Layout { order: Order::F, ..own },
+            View::BigEndian => Layout { byte_order: ByteOrder::Big, ..own },
+            View::LittleEndian => Layout { byte_order: ByteOrder::Little, ..own },
+            View::Unpacked | View::Planes(_) | View::Plane { .. } => own,
+        }
+    }
+
+    /// The view of the open array that has its bytes; `None` if that is the array itself, which has its slowest axis first.
+    pub fn of_array(self, rank: usize, own: Layout) -> Option<View> {
+        match self {
+            View::Plane { axis, .. } | View::Planes(axis) => {
+                let slowest = if own.order == Order::F { rank.saturating_sub(1) } else { 0 };
+                (usize::from(axis) != slowest).then_some(View::Planes(axis))
+            }
+            view => Some(view),
+        }
+    }
+
+    /// The axis that is the slowest in its bytes, if not by its layout.
+    pub(super) fn slowest_axis(self) -> Option<usize> {
+        match self {
+            View::Planes(axis) | View::Plane { axis, .. } => Some(axis.into()),
+            _ => None,
+        }
+    }
+
+    /// A node as the view shows it; `None` if it cannot show it. Groups are themselves.
+    pub fn node<'a>(self, node: &'a Node) -> Option<Cow<'a, Node>> {
+        let (metadata, info) = match node {
+            Node::Group { .. } if self.slowest_axis().is_none() => return Some(Cow::Borrowed(node)),
+            Node::Array { metadata, info } => (metadata, info),
+            Node::Group { .. } | Node::Broken { .. } => return None,
+        };
+        let shown = match self {
+            View::Plane { axis, index } => {
+                metadata.shape.get(usize::from(axis)).filter(|length| index < **length)?;
+                View::Planes(axis).metadata(metadata)?;
+                Cow::Owned(Arc::new(plane(metadata, axis.into())?))
+            }
+            view => view.metadata(metadata)?,
+        };
+        Some(match shown {
+            Cow::Borrowed(_) => Cow::Borrowed(node),
+            Cow::Owned(metadata) => Cow::Owned(Node::Array { metadata, info: *info }),
+        })
+    }
+
+    /// The metadata of the open array that has its bytes; `None` if it cannot show this array.
+    pub(super) fn metadata(self, metadata: &Arc<ArrayMetadata>) -> Option<Cow<'_, Arc<ArrayMetadata>>> {
+        metadata.flat_size().filter(|_| metadata.data_type.item_size() != Some(0))?;
+        match self {
+            View::COrder | View::FOrder | View::LittleEndian => {}
+            View::BigEndian => drop(metadata.data_type.components()?),
+            View::Unpacked => match Packing::of(metadata) {
+                Packing::None => {}
+                Packing::Packed(packed) => return Some(Cow::Owned(Arc::new(unpacked(metadata, &packed)?))),
+                Packing::Malformed => return None,
+            },
+            View::Planes(axis) | View::Plane { axis, .. } => {
+                metadata.shape.get(usize::from(axis))?;
+            }
+        }
+        Some(Cow::Borrowed(metadata))
+    }
+
+    /// Where its bytes begin in the open array that has them, if it has so many.
+    pub fn offset(self, size_bytes: u64) -> u64 {
+        match self {
+            // The array's size fits 63 bits.
+            View::Plane { index, .. } => index.saturating_mul(size_bytes),
+            _ => 0,
+        }
+    }
+}
+
+/// What views make of nodes. The last one of each view is kept, since all planes along an axis are described alike.
+#[derive(Default)]
+pub(super) struct ShownNodes {
+    latest: Mutex<HashMap<View, Latest>>,
+}
+
+struct Latest {
+    stored: Weak<Node>,
+    shown: Arc<Node>,
+}
+
+impl ShownNodes {
+    /// A node as a view shows it; `None` if it cannot show it.
+    pub(super) fn get(&self, view: View, node: &Arc<Node>) -> Option<Arc<Node>> {
+        let key = match (view, &**node) {
+            (View::Plane { axis, index }, Node::Array { metadata, .. }) => {
+                metadata.shape.get(usize::from(axis)).filter(|length| index < **length)?;
+                View::Plane { axis, index: 0 }
+            }
+            _ => view,
+        };
+        let is_of_node = |latest: &&Latest| std::ptr::eq(latest.stored.as_ptr(), Arc::as_ptr(node));
+        if let Some(latest) = self.latest.lock().get(&key).filter(is_of_node) {
+            return Some(latest.shown.clone());
+        }
+        let Cow::Owned(shown) = view.node(node)? else { return Some(node.clone()) };
+        let shown = Arc::new(shown);
+        self.latest.lock().insert(key, Latest { stored: Arc::downgrade(node), shown: shown.clone() });
+        Some(shown)
+    }
+}
+
+/// The array of the numbers that packed elements stand for.
+fn unpacked(metadata: &ArrayMetadata, packed: &Packed) -> Option<ArrayMetadata> {
+    let spec = unpack::spec(packed, &metadata.data_type, &metadata.fill_value);
+    let fill = unpack::unpacked_element(&spec, packed, &metadata.fill_value.bytes).ok()?;
+    let unpacked = ArrayMetadata {
+        data_type: packed.unpacked.clone(),
+        fill_value: FillValue { bytes: fill, is_undefined: metadata.fill_value.is_undefined },
+        codecs: [spec].into_iter().chain(metadata.codecs.iter().cloned()).collect(),
+        attributes: packed.unpacked_attributes(&metadata.attributes),
+        ..metadata.clone()
+    };
+    unpacked.flat_size().map(|_| unpacked)
+}
+
+/// What describes each of the planes along an axis. They have no codecs of their own.
+fn plane(metadata: &ArrayMetadata, axis: usize) -> Option<ArrayMetadata> {
+    fn without<T: Clone>(list: &[T], axis: usize) -> Vec<T> {
+        list.iter().enumerate().filter(|(index, _)| *index != axis).map(|(_, item)| item.clone()).collect()
+    }
+    let chunk_grid = match &metadata.chunk_grid {
+        ChunkGrid::Regular(shape) => ChunkGrid::Regular(without(shape, axis)),
+        ChunkGrid::Rectilinear(axes) => ChunkGrid::Rectilinear(without(axes, axis)),
+    };
+    let plane = ArrayMetadata {
+        shape: without(&metadata.shape, axis),
+        chunk_grid,
+        codecs: Vec::new(),
+        dimension_names: metadata.dimension_names.as_ref().map(|names| without(names, axis)),
+        ..metadata.clone()
+    };
+    plane.flat_size().map(|_| plane)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::array::{Array, Engine};
+    use crate::store::{Info, MemoryStore, ObjectVersion, Store};
+    use serde_json::{Value, json};
+
+    const OWN: Layout = Layout { order: Order::C, byte_order: ByteOrder::Little };
+    const F: Layout = Layout { order: Order::F, byte_order: ByteOrder::Little };
+
+    fn node(data_type: &str, attributes: Value) -> Node {
+        let document = json!({"zarr_format": 3, "node_type": "array", "shape": [2, 3, 2], "data_type": data_type,
+            "fill_value": 1, "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2, 2, 2]}},
+            "chunk_key_encoding": {"name": "default"}, "attributes": attributes, "dimension_names": ["a", "b", "c"],
+            "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}]});
+        let parsed = crate::metadata::parse_v3("a/zarr.json", document.to_string().as_bytes()).unwrap();
+        let crate::metadata::Document::Array(metadata) = parsed else { unreachable!() };
+        let version = ObjectVersion::of_number(0);
+        let info = Info { size_bytes: 0, modified: None, version, posix: None };
+        Node::Array { metadata: metadata.into(), info }
+    }
+
+    fn metadata(node: &Node) -> &Arc<ArrayMetadata> {
+        let Node::Array { metadata, .. } = node else { unreachable!() };
+        metadata
+    }
+
+    #[test]
+    fn planes_lose_their_axis() {
+        let node = node("int16", json!({}));
+        let shown = View::Plane { axis: 1, index: 2 }.node(&node).unwrap();
+        assert_eq!(metadata(&shown).shape, [2, 2]);
+        assert_eq!(metadata(&shown).dimension_names, Some(vec![Some("a".into()), Some("c".into())]));
+        assert!(View::Plane { axis: 1, index: 3 }.node(&node).is_none());
+        assert!(View::Plane { axis: 3, index: 0 }.node(&node).is_none());
+        assert_eq!(View::Plane { axis: 1, index: 2 }.offset(8), 16);
+    }
+
+    #[test]
+    fn the_last_node_of_a_view_is_kept() {
+        let (nodes, node) = (ShownNodes::default(), Arc::new(node("int16", json!({}))));
+        let plane = |index| nodes.get(View::Plane { axis: 1, index }, &node);
+        let first = plane(0).unwrap();
+        assert!(Arc::ptr_eq(&first, &plane(2).unwrap()) && plane(3).is_none());
+        assert!(Arc::ptr_eq(&node, &nodes.get(View::FOrder, &node).unwrap()));
+        let other = Arc::new((*node).clone());
+        let of_other = nodes.get(View::Plane { axis: 1, index: 0 }, &other).unwrap();
+        assert!(!Arc::ptr_eq(&first, &of_other));
+    }
+
+    #[test]
+    fn the_slowest_axis_is_that_of_the_array_itself() {
+        let of = |axis, layout| View::Plane { axis, index: 0 }.of_array(3, layout);
+        assert_eq!(of(0, OWN), None);
+        assert_eq!(of(2, F), None);
+        assert_eq!(of(2, OWN), Some(View::Planes(2)));
+        assert_eq!(of(0, F), Some(View::Planes(0)));
+        assert_eq!(View::COrder.of_array(3, OWN), Some(View::COrder));
+    }
+
+    #[test]
+    fn packed_numbers() {
+        let stored = node("int16", json!({"scale_factor": 0.5, "add_offset": 10, "units": "K"}));
+        let shown = View::Unpacked.node(&stored).unwrap();
+        let unpacked = metadata(&shown);
+        assert_eq!(unpacked.fill_value.bytes, 10.5f64.to_le_bytes());
+        assert_eq!(Value::Object(unpacked.attributes.clone()), json!({"units": "K"}));
+        assert_eq!(unpacked.flat_size(), Some(96));
+        assert!(View::Unpacked.node(&node("int16", json!({"scale_factor": "x"}))).is_none());
+        assert!(matches!(View::Unpacked.node(&node("int16", json!({}))), Some(Cow::Borrowed(_))));
+    }
+
+    #[test]
+    fn bytes_of_planes_and_numbers() {
+        let memory = MemoryStore::new();
+        let chunk = |from: i16| (from..from + 8).flat_map(i16::to_le_bytes).collect::<Vec<u8>>();
+        memory.put("a/c/0/0/0", chunk(0)).unwrap();
+        let store: Arc<dyn Store> = Arc::new(memory);
+        let stored = node("int16", json!({"scale_factor": 2, "missing_value": 3}));
+        let engine = Engine::new(1 << 20, 1);
+        let read = |array: Arc<Array>| {
+            let mut bytes = vec![0; array.size_bytes() as usize];
+            array.read_at(0, &mut bytes).unwrap();
+            bytes
+        };
+        let planes = Array::open_by_planes(&engine, &store, "a", metadata(&stored).clone(), OWN, 1).unwrap();
+        let elements: Vec<i16> =
+            read(planes).chunks_exact(2).map(|two| i16::from_le_bytes(two.try_into().unwrap())).collect();
+        assert_eq!(elements, [0, 1, 4, 5, 2, 3, 6, 7, 1, 1, 1, 1]);
+        let shown = View::Unpacked.node(&stored).unwrap();
+        let array = Array::open(&engine, &store, "a", metadata(&shown).clone(), F).unwrap();
+        let numbers: Vec<f64> =
+            read(array).chunks_exact(8).map(|eight| f64::from_le_bytes(eight.try_into().unwrap())).collect();
+        assert_eq!(numbers[..5], [0.0, 8.0, 4.0, 12.0, 2.0]);
+        assert!(numbers[8].is_nan(), "{numbers:?}");
+    }
+}

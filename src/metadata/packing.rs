@@ -1,0 +1,364 @@
+//! CF packing: what the attributes of an array say about the numbers that its elements stand for.
+//!
+//! Spec: CF conventions, 8.1 "Packed Data" and 2.5.1 "Missing data"; `_Unsigned` from the NetCDF Users Guide. Uses `fill_value`
+//! and `data_type`. docs/views.md has the rules.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value};
+
+use super::{ArrayMetadata, DataType, FillValue, ZarrFormat};
+
+/// Where xarray and NCZarr keep the names of dimensions in v2.
+pub const DIMENSIONS_ATTRIBUTE: &str = "_ARRAY_DIMENSIONS";
+/// The value of elements without data.
+pub const FILL_ATTRIBUTE: &str = "_FillValue";
+const MISSING_ATTRIBUTE: &str = "missing_value";
+const SCALE_ATTRIBUTE: &str = "scale_factor";
+const OFFSET_ATTRIBUTE: &str = "add_offset";
+const UNSIGNED_ATTRIBUTE: &str = "_Unsigned";
+/// Attributes with packed values.
+const PACKED_RANGE: [&str; 3] = ["valid_min", "valid_max", "valid_range"];
+/// The most values that may mark missing data.
+const MAX_MISSING: usize = 64;
+
+/// What the packing attributes of an array say.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Packing {
+    /// The elements are what they are.
+    None,
+    /// The elements stand for other numbers.
+    Packed(Packed),
+    /// They contradict each other, or the data type, or are no numbers.
+    Malformed,
+}
+
+/// How packed elements become numbers: `element × scale_factor + add_offset`, NaN for missing ones.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Packed {
+    /// The type that elements are read as. `_Unsigned` makes that another one than the stored.
+    pub read_as: DataType,
+    /// The type of the numbers.
+    pub unpacked: DataType,
+    /// Multiplied first, if given.
+    pub scale_factor: Option<f64>,
+    /// Added then, if given.
+    pub add_offset: Option<f64>,
+    /// Elements without data, each as its canonical bytes.
+    pub missing: Vec<Vec<u8>>,
+}
+
+impl Packing {
+    /// What an array's attributes say.
+    pub fn of(metadata: &ArrayMetadata) -> Self {
+        let attributes = &metadata.attributes;
+        let names =
+            [FILL_ATTRIBUTE, MISSING_ATTRIBUTE, SCALE_ATTRIBUTE, OFFSET_ATTRIBUTE, UNSIGNED_ATTRIBUTE];
+        let is_given = names.iter().any(|name| attributes.contains_key(*name));
+        let is_number = plain_number_bytes(&metadata.data_type).is_some();
+        match (is_given, is_number) {
+            (true, false) => Packing::Malformed,
+            (true, true) => read(metadata).map_or(Packing::Malformed, Packing::from_parts),
+            (false, true) if fill_marks_missing(metadata) => {
+                read(metadata).map_or(Packing::Malformed, Packing::from_parts)
+            }
+            (false, _) => Packing::None,
+        }
+    }
+
+    fn from_parts((stored, packed): (&DataType, Packed)) -> Self {
+        let is_scaled = packed.scale_factor.is_some() || packed.add_offset.is_some();
+        if packed.read_as == *stored && packed.missing.is_empty() && !is_scaled {
+            return Packing::None;
+        }
+        Packing::Packed(packed)
+    }
+}
+
+impl Packed {
+    /// The attributes of the unpacked array: nothing is packed in it, and NaN marks what is missing.
+    pub fn unpacked_attributes(&self, attributes: &Map<String, Value>) -> Map<String, Value> {
+        let is_scaled = self.scale_factor.is_some() || self.add_offset.is_some();
+        let is_of_packed = |name: &str| match name {
+            FILL_ATTRIBUTE | MISSING_ATTRIBUTE | SCALE_ATTRIBUTE | OFFSET_ATTRIBUTE | UNSIGNED_ATTRIBUTE => {
+                true
+            }
+            name => is_scaled && PACKED_RANGE.contains(&name),
+        };
+        let kept = attributes.iter().filter(|(name, _)| !is_of_packed(name));
+        let mut unpacked: Map<String, Value> =
+            kept.map(|(name, value)| (name.clone(), value.clone())).collect();
+        if !self.missing.is_empty() {
+            unpacked.insert(FILL_ATTRIBUTE.to_owned(), "NaN".into());
+        }
+        unpacked
+    }
+}
+
+/// Whether the fill value of the document marks missing data. That is xarray's convention, and NCZarr's, in v2; to others
+/// it is the value of new elements and nothing else. So is zero, the default of most writers.
+pub fn fill_marks_missing(metadata: &ArrayMetadata) -> bool {
+    metadata.zarr_format == ZarrFormat::V2
+        && metadata.fill_value.bytes.iter().any(|&byte| byte != 0)
+        && metadata.attributes.contains_key(DIMENSIONS_ATTRIBUTE)
+}
+
+fn read(metadata: &ArrayMetadata) -> Option<(&DataType, Packed)> {
+    let (attributes, stored) = (&metadata.attributes, &metadata.data_type);
+    let factor = |name: &str| match attributes.get(name) {
+        Some(value) => number(value).map(Some),
+        None => Some(None),
+    };
+    let (scale_factor, add_offset) = (factor(SCALE_ATTRIBUTE)?, factor(OFFSET_ATTRIBUTE)?);
+    if scale_factor == Some(0.0) {
+        return None;
+    }
+    let read_as = match attributes.get(UNSIGNED_ATTRIBUTE) {
+        Some(value) => with_sign(stored, value)?,
+        None => stored.clone(),
+    };
+    let mut missing = Vec::new();
+    for name in [FILL_ATTRIBUTE, MISSING_ATTRIBUTE] {
+        let Some(value) = attributes.get(name) else { continue };
+        let values = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+        if values.is_empty() || values.len() > MAX_MISSING {
+            return None;
+        }
+        for value in values {
+            missing.push(element(stored, value).or_else(|| element(&read_as, value))?);
+        }
+    }
+    if !attributes.contains_key(FILL_ATTRIBUTE) && fill_marks_missing(metadata) {
+        missing.push(metadata.fill_value.bytes.clone());
+    }
+    missing.retain(|bytes| !is_nan(stored, bytes));
+    missing.sort();
+    missing.dedup();
+    let unpacked = match (scale_factor, add_offset) {
+        // A number in JSON is a double.
+        (Some(_), _) | (_, Some(_)) => DataType::Float64,
+        (None, None) if missing.is_empty() => read_as.clone(),
+        (None, None) => float_for(&read_as)?,
+    };
+    Some((stored, Packed { read_as, unpacked, scale_factor, add_offset, missing }))
+}
+
+/// A finite number, or a list of one.
+fn number(value: &Value) -> Option<f64> {
+    match value {
+        Value::Number(number) => number.as_f64().filter(|number| number.is_finite()),
+        Value::Array(values) => match values.as_slice() {
+            [value @ Value::Number(_)] => number(value),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The integers that `_Unsigned` makes of others of the same size.
+fn with_sign(stored: &DataType, value: &Value) -> Option<DataType> {
+    use DataType::{Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64};
+    let pairs = [(Int8, UInt8), (Int16, UInt16), (Int32, UInt32), (Int64, UInt64)];
+    let (signed, unsigned) = pairs.into_iter().find(|(a, b)| a == stored || b == stored)?;
+    match value {
+        Value::String(text) if text.eq_ignore_ascii_case("true") => Some(unsigned),
+        Value::String(text) if text.eq_ignore_ascii_case("false") => Some(signed),
+        _ => None,
+    }
+}
+
+/// The float type that has all values of another type; float16 and float32 are themselves.
+fn float_for(data_type: &DataType) -> Option<DataType> {
+    match (data_type, plain_number_bytes(data_type)?) {
+        (DataType::Float16 | DataType::Float32 | DataType::Float64, _) => Some(data_type.clone()),
+        (_, 1 | 2) => Some(DataType::Float32),
+        _ => Some(DataType::Float64),
+    }
+}
+
+/// Bytes of an element that is an integer or a usual float.
+fn plain_number_bytes(data_type: &DataType) -> Option<usize> {
+    use DataType::*;
+    match data_type {
+        Int2 | Int4 | Int8 | Int16 | Int32 | Int64 | UInt2 | UInt4 | UInt8 | UInt16 | UInt32 | UInt64
+        | Float16 | Float32 | Float64 => data_type.item_size(),
+        _ => None,
+    }
+}
+
+/// The bytes of an element with this value.
+fn element(data_type: &DataType, value: &Value) -> Option<Vec<u8>> {
+    if value.is_array() {
+        return None;
+    }
+    let parsed = FillValue::from_v3(data_type, value).ok();
+    let parsed = parsed.or_else(|| FillValue::from_v3(data_type, &encoded_float(data_type, value)?).ok());
+    parsed.map(|fill| fill.bytes)
+}
+
+/// xarray writes a float `_FillValue` into v3 as base64 of a float64.
+fn encoded_float(data_type: &DataType, value: &Value) -> Option<Value> {
+    let is_float = matches!(data_type, DataType::Float16 | DataType::Float32 | DataType::Float64);
+    let bytes: [u8; 8] = STANDARD.decode(value.as_str().filter(|_| is_float)?).ok()?.try_into().ok()?;
+    let number = f64::from_le_bytes(bytes);
+    Some(match serde_json::Number::from_f64(number) {
+        Some(number) => Value::Number(number),
+        None if number.is_nan() => "NaN".into(),
+        None if number < 0.0 => "-Infinity".into(),
+        None => "Infinity".into(),
+    })
+}
+
+/// Whether an element is NaN, which needs no mark.
+fn is_nan(data_type: &DataType, bytes: &[u8]) -> bool {
+    match data_type {
+        DataType::Float16 => {
+            bytes.first_chunk().is_some_and(|bytes| half::f16::from_le_bytes(*bytes).is_nan())
+        }
+        DataType::Float32 => bytes.first_chunk().is_some_and(|bytes| f32::from_le_bytes(*bytes).is_nan()),
+        DataType::Float64 => bytes.first_chunk().is_some_and(|bytes| f64::from_le_bytes(*bytes).is_nan()),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::panic)]
+    use super::*;
+    use crate::metadata::{Document, parse_v2_array, parse_v3};
+    use serde_json::json;
+
+    fn packing(data_type: &str, attributes: Value) -> Packing {
+        let fill = if data_type == "complex64" { json!([0, 0]) } else { json!(0) };
+        let document = json!({"zarr_format": 3, "node_type": "array", "shape": [2], "data_type": data_type, "fill_value": fill,
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}}, "attributes": attributes,
+            "chunk_key_encoding": {"name": "default"}, "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}]});
+        match parse_v3("a/zarr.json", document.to_string().as_bytes()) {
+            Ok(Document::Array(metadata)) => Packing::of(&metadata),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn packed(data_type: &str, attributes: Value) -> Packed {
+        match packing(data_type, attributes.clone()) {
+            Packing::Packed(packed) => packed,
+            other => panic!("{data_type} {attributes}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_type_of_the_numbers() {
+        let type_of = |data_type, attributes| packed(data_type, attributes).unpacked.name().into_owned();
+        for data_type in ["int8", "uint16", "int32", "int64", "float16", "float32", "float64"] {
+            assert_eq!(type_of(data_type, json!({"scale_factor": 0.5})), "float64");
+            assert_eq!(type_of(data_type, json!({"add_offset": [1]})), "float64");
+        }
+        for (data_type, float) in [
+            ("int8", "float32"),
+            ("uint8", "float32"),
+            ("int16", "float32"),
+            ("uint16", "float32"),
+            ("int32", "float64"),
+            ("uint64", "float64"),
+            ("float16", "float16"),
+            ("float32", "float32"),
+            ("float64", "float64"),
+        ] {
+            assert_eq!(type_of(data_type, json!({"_FillValue": 7})), float);
+            assert_eq!(type_of(data_type, json!({"missing_value": [7, 8]})), float);
+        }
+        assert_eq!(type_of("int8", json!({"_Unsigned": "true"})), "uint8");
+        assert_eq!(type_of("uint64", json!({"_Unsigned": "false"})), "int64");
+    }
+
+    #[test]
+    fn what_is_missing() {
+        let missing = |data_type, attributes| packed(data_type, attributes).missing;
+        assert_eq!(
+            missing("int8", json!({"_FillValue": -1, "missing_value": [-1, 2]})),
+            [vec![2], vec![255]]
+        );
+        let unsigned = json!({"_FillValue": 255, "missing_value": -2, "_Unsigned": "true"});
+        assert_eq!(missing("int8", unsigned), [vec![254], vec![255]]);
+        let encoded = json!({"_FillValue": "AAAAAAAA+D8=", "missing_value": "NaN"});
+        assert_eq!(missing("float32", encoded), [1.5f32.to_le_bytes().to_vec()]);
+        assert_eq!(missing("float32", json!({"_FillValue": -9999.9})), [(-9999.9f32).to_le_bytes().to_vec()]);
+    }
+
+    #[test]
+    fn nothing_to_unpack() {
+        for (data_type, attributes) in [
+            ("int16", json!({"units": "K"})),
+            ("float64", json!({"_FillValue": "NaN", "missing_value": "AAAAAAAA+H8="})),
+            ("int16", json!({"_Unsigned": "false"})),
+            ("complex64", json!({})),
+        ] {
+            assert_eq!(packing(data_type, attributes), Packing::None);
+        }
+    }
+
+    #[test]
+    fn malformed_attributes() {
+        for (data_type, attributes) in [
+            ("int8", json!({"_FillValue": "NaN"})),
+            ("int8", json!({"_FillValue": 128})),
+            ("int8", json!({"missing_value": 0.5})),
+            ("int8", json!({"missing_value": []})),
+            ("int8", json!({"missing_value": [[1]]})),
+            ("int8", json!({"missing_value": null})),
+            ("int8", json!({"missing_value": (0..65).collect::<Vec<_>>()})),
+            ("int8", json!({"scale_factor": 0})),
+            ("int8", json!({"scale_factor": "0.1"})),
+            ("int8", json!({"scale_factor": [1, 2]})),
+            ("int8", json!({"add_offset": "NaN"})),
+            ("int8", json!({"add_offset": true})),
+            ("int8", json!({"_Unsigned": true})),
+            ("int8", json!({"_Unsigned": "yes"})),
+            ("float32", json!({"_Unsigned": "true"})),
+            ("bool", json!({"_FillValue": true})),
+            ("complex64", json!({"scale_factor": 2.0})),
+            ("bfloat16", json!({"scale_factor": 2.0})),
+        ] {
+            assert_eq!(
+                packing(data_type, attributes.clone()),
+                Packing::Malformed,
+                "{data_type} {attributes}"
+            );
+        }
+    }
+
+    #[test]
+    fn fill_values_of_v2_mark_missing_data_as_xarray_has_it() {
+        let of = |fill: Value, attributes: Value| {
+            let zarray = json!({"zarr_format": 2, "shape": [3], "chunks": [2], "dtype": "<i2", "order": "C",
+                "compressor": null, "filters": null, "fill_value": fill});
+            let attributes = attributes.to_string();
+            match parse_v2_array("t/.zarray", zarray.to_string().as_bytes(), Some(attributes.as_bytes())) {
+                Ok(metadata) => Packing::of(&metadata),
+                Err(error) => panic!("{error}"),
+            }
+        };
+        let with_dimensions = json!({DIMENSIONS_ATTRIBUTE: ["x"]});
+        assert!(matches!(of(json!(-1), with_dimensions.clone()), Packing::Packed(Packed { missing, .. })
+            if missing == [vec![255, 255]]));
+        assert_eq!(of(json!(0), with_dimensions.clone()), Packing::None);
+        assert_eq!(of(json!(null), with_dimensions), Packing::None);
+        assert_eq!(of(json!(-1), json!({})), Packing::None);
+    }
+
+    #[test]
+    fn attributes_of_the_unpacked_array() {
+        let attributes =
+            json!({"units": "K", "scale_factor": 0.5, "add_offset": 1, "_FillValue": 3, "valid_min": 0});
+        let unpacked = |attributes: &Value| {
+            let members = attributes.as_object().cloned().unwrap_or_default();
+            Value::Object(packed("int16", attributes.clone()).unpacked_attributes(&members))
+        };
+        assert_eq!(unpacked(&attributes), json!({"units": "K", "_FillValue": "NaN"}));
+        assert_eq!(
+            unpacked(&json!({"missing_value": 3, "valid_range": [0, 9]})),
+            json!({"valid_range": [0, 9], "_FillValue": "NaN"})
+        );
+        assert_eq!(unpacked(&json!({"scale_factor": 2})), json!({}));
+    }
+}
