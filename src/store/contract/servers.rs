@@ -52,7 +52,7 @@ fn core(kind: Kind, test: &str) {
     // nginx lists no name of dots alone.
     let names: Vec<&str> =
         ODD_NAMES.into_iter().filter(|name| kind != Kind::Nginx || *name != "...").collect();
-    contract_with_names(&make, &names);
+    contract_with_names(make, &names);
     if kind != Kind::Nginx {
         long_objects(&make);
         writable_contract(make);
