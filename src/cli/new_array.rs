@@ -70,6 +70,13 @@ pub struct StorageArguments {
     pub dims: Option<String>,
 }
 
+impl Destination {
+    /// What the documents of the new node depend on.
+    pub fn node(&self) -> (ZarrFormat, &[(String, String)]) {
+        (self.zarr_format, &self.attributes)
+    }
+}
+
 /// A list of lengths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lengths(pub Vec<u64>);
@@ -102,14 +109,27 @@ pub fn refused(fault: Fault) -> Exit {
 }
 
 impl PlaceArguments {
+    /// The version of a node in a store that is new.
+    pub fn format_in_new_store(&self) -> Option<ZarrFormat> {
+        self.new.then(|| self.given_format().unwrap_or(ZarrFormat::V3))
+    }
+
+    fn given_format(&self) -> Option<ZarrFormat> {
+        self.zarr_format.map(|version| if version == 2 { ZarrFormat::V2 } else { ZarrFormat::V3 })
+    }
+
+    /// The attributes of the new node.
+    pub fn attributes(&self) -> Outcome<Vec<(String, String)>> {
+        self.attributes.iter().map(|text| attribute(text)).collect()
+    }
+
     /// Finds the place, and makes the store and groups above it where that was asked for.
     pub fn destination(&self) -> Outcome<Destination> {
-        let attributes = self.attributes.iter().map(|text| attribute(text)).collect::<Outcome<Vec<_>>>()?;
+        let attributes = self.attributes()?;
         let names = names(&self.path);
-        let given =
-            self.zarr_format.map(|version| if version == 2 { ZarrFormat::V2 } else { ZarrFormat::V3 });
+        let given = self.given_format();
         for name in &names {
-            author::check_name(name, given.unwrap_or(ZarrFormat::V2))?;
+            author::check_name(name, given.or(self.format_in_new_store()).unwrap_or(ZarrFormat::V2))?;
         }
         let options = self.access.options(&self.store)?;
         let store = match self.new {
@@ -211,24 +231,24 @@ fn attribute(text: &str) -> Outcome<(String, String)> {
 }
 
 impl StorageArguments {
-    /// The documents of an array with this shape and type.
+    /// The documents of an array of this version, with these attributes, this shape and type.
     pub fn documents(
         &self,
-        destination: &Destination,
+        (zarr_format, attributes): (ZarrFormat, &[(String, String)]),
         shape: &[u64],
-        element: ElementType,
+        element: &ElementType,
     ) -> Outcome<Vec<NodeDocument>> {
         let list = |lengths: &Option<Lengths>| lengths.as_ref().map(|lengths| lengths.0.clone());
         let spec = ArraySpec {
-            zarr_format: destination.zarr_format,
+            zarr_format,
             shape: shape.to_vec(),
-            element,
+            element: element.clone(),
             chunks: list(&self.chunks),
             shards: list(&self.shards),
             codecs: self.codecs.as_deref(),
             fill_value: self.fill_value.as_deref(),
             dimension_names: self.dims.as_deref().map(dimension_names),
-            attributes: destination.attributes.clone(),
+            attributes: attributes.to_vec(),
         };
         spec.documents().map_err(refused)
     }

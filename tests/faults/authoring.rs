@@ -81,6 +81,21 @@ fn consolidate(store: &Path, zarr_format: u8) {
     fs::write(store.join(".zmetadata"), copy.to_string()).unwrap();
 }
 
+fn copy(from: &Path, to: &Path) {
+    for entry in fs::read_dir(from).unwrap() {
+        let (source, target) = {
+            let entry = entry.unwrap();
+            (entry.path(), to.join(entry.file_name()))
+        };
+        if source.is_dir() {
+            fs::create_dir(&target).unwrap();
+            copy(&source, &target);
+        } else {
+            fs::copy(&source, &target).unwrap();
+        }
+    }
+}
+
 /// Every node with its shape and the digest of its elements.
 fn state(store: &Path) -> Vec<String> {
     let opened = zarrfs::store::open(store.to_str().unwrap(), false).unwrap();
@@ -126,12 +141,18 @@ fn leftovers(folder: &Path) -> Vec<String> {
 }
 
 /// Runs a command with the Nth operation of a kind failing, until there is none; returns how often it did.
-fn run_until_clean(command: &[&str], zarr_format: u8, operation: Operation, errno: i32, file: &Path) -> u32 {
+fn run_until_clean(
+    command: &[&str],
+    template: &Path,
+    (operation, errno): (Operation, i32),
+    file: &Path,
+) -> u32 {
+    let old = state(template);
     for number in 1.. {
-        let folder = store(zarr_format);
+        let folder = tempfile::Builder::new().suffix(".zarr").tempdir().unwrap();
         let path = folder.path();
-        let old = state(path);
-        let what = format!("{command:?} of v{zarr_format}, {operation:?} {number}");
+        copy(template, path);
+        let what = format!("{command:?}, {operation:?} {number} with {errno}");
         let Some(faults) = Faults::new(path, "authoring") else { return 0 };
         faults.arm(operation, errno, number, number);
         let output = zarrfs(path, file, command, Some(&faults));
@@ -166,11 +187,12 @@ fn killed_at_every_operation_there_is_the_old_node_or_the_new_one() {
     let npy = [b"\x93NUMPY\x01\0\x76\0", header.as_bytes(), &[3; 60]].concat();
     fs::write(file.path(), npy).unwrap();
     let (mut kills, mut failures) = (0, 0);
-    for zarr_format in [3, 2] {
+    for template in [3, 2].map(store) {
+        let template = template.path();
         for command in COMMANDS {
             for operation in CHANGES {
-                kills += run_until_clean(command, zarr_format, operation, KILL, file.path());
-                failures += run_until_clean(command, zarr_format, operation, libc::ENOSPC, file.path());
+                kills += run_until_clean(command, template, (operation, KILL), file.path());
+                failures += run_until_clean(command, template, (operation, libc::ENOSPC), file.path());
             }
         }
     }

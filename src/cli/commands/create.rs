@@ -51,11 +51,18 @@ impl Arguments {
     pub fn run(self) -> Outcome {
         log::start(&self.log)?;
         let element = self.dtype.as_deref().map(ElementType::parse).transpose().map_err(refused)?;
+        let array = element.as_ref().zip(self.shape.as_ref());
+        if let (Some(zarr_format), Some((element, shape))) = (self.place.format_in_new_store(), array) {
+            // What cannot be made makes no store.
+            self.storage.documents((zarr_format, &self.place.attributes()?), &shape.0, element)?;
+        }
         let destination = self.place.destination()?;
-        let documents = match (&self.like, element, &self.shape) {
-            (Some(like), ..) => self.documents_like(&destination, like)?,
-            (None, Some(element), Some(shape)) => self.storage.documents(&destination, &shape.0, element)?,
-            _ => return Err(Exit::Usage("--shape and --dtype say what the array is".to_owned())),
+        let documents = match (&self.like, array) {
+            (Some(like), _) => self.documents_like(&destination, like)?,
+            (None, Some((element, shape))) => {
+                self.storage.documents(destination.node(), &shape.0, element)?
+            }
+            (None, None) => return Err(Exit::Usage("--shape and --dtype say what the array is".to_owned())),
         };
         check(&destination.store, &destination.place.path, &documents)?;
         Ok(author::create(&destination.store, &destination.place, documents)?)

@@ -90,8 +90,13 @@ impl Arguments {
                 return Err(Exit::Usage(format!("{}: {sentence}", source.name)));
             }
         };
+        if let Some(zarr_format) = self.place.format_in_new_store() {
+            // What cannot be made makes no store.
+            let attributes = self.place.attributes()?;
+            self.storage.documents((zarr_format, &attributes), &source.shape, &source.element)?;
+        }
         let destination = self.place.destination()?;
-        let documents = self.storage.documents(&destination, &source.shape, source.element.clone())?;
+        let documents = self.storage.documents(destination.node(), &source.shape, &source.element)?;
         check(&destination.store, &destination.place.path, &documents)?;
         let layout = Layout { order: source.order, byte_order };
         let path = destination.place.path.clone();

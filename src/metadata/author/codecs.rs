@@ -2,6 +2,8 @@
 //!
 //! Spec: the codecs' own sections in `codec/`; defaults are zarr-python's. Uses its neighbours in `metadata`.
 
+use std::ops::RangeInclusive;
+
 use serde_json::{Value, json};
 
 use super::has_byte_order;
@@ -13,6 +15,11 @@ use crate::metadata::json::fault::{Fault, ParseResult};
 const V3_WORDS: &str = "none, zstd[:LEVEL], gzip[:LEVEL], blosc[:NAME[:LEVEL[:SHUFFLE]]] and crc32c";
 /// The words that v2 knows.
 const V2_WORDS: &str = "none, blosc[:NAME[:LEVEL[:SHUFFLE]]], zstd[:LEVEL], gzip[:LEVEL], zlib[:LEVEL], bz2[:LEVEL], lz4[:ACCELERATION]";
+
+/// Levels of zstd (v3 "zstd codec").
+const ZSTD_LEVELS: RangeInclusive<i64> = -131_072..=22;
+/// Levels of DEFLATE and of blosc.
+const LEVELS: RangeInclusive<i64> = 0..=9;
 
 /// The arguments after a codec's name.
 struct Word<'a> {
@@ -35,13 +42,16 @@ impl<'a> Word<'a> {
         self.arguments.get(place).copied().filter(|text| !text.is_empty()).unwrap_or(default)
     }
 
-    fn number(&self, place: usize, default: i64) -> ParseResult<i64> {
+    fn number(&self, place: usize, default: i64, range: RangeInclusive<i64>) -> ParseResult<i64> {
         let text = self.text(place, "");
         if text.is_empty() {
             return Ok(default);
         }
-        let refused = || Fault::invalid(format_args!("codec '{}': '{text}' is no number", self.text.trim()));
-        text.parse().map_err(|_| refused())
+        let (low, high) = (range.start(), range.end());
+        text.parse().ok().filter(|number| range.contains(number)).ok_or_else(|| {
+            let word = self.text.trim();
+            Fault::invalid(format_args!("codec '{word}': '{text}' is no number from {low} to {high}"))
+        })
     }
 
     /// Refuses arguments after these.
@@ -77,17 +87,17 @@ fn v3_word(word: Word<'_>, item_bytes: usize) -> ParseResult<Value> {
     let configured = |name: &str, configuration: Value| json!({"name": name, "configuration": configuration});
     match word.name {
         "zstd" => {
-            let level = word.at_most(1, V3_WORDS)?.number(0, 0)?;
+            let level = word.at_most(1, V3_WORDS)?.number(0, 0, ZSTD_LEVELS)?;
             Ok(configured("zstd", json!({"level": level, "checksum": false})))
         }
         "gzip" => {
-            let level = word.at_most(1, V3_WORDS)?.number(0, 5)?;
+            let level = word.at_most(1, V3_WORDS)?.number(0, 5, LEVELS)?;
             Ok(configured("gzip", json!({"level": level})))
         }
         "blosc" => {
             let word = word.at_most(3, V3_WORDS)?;
             let shuffle = if item_bytes == 1 { "bitshuffle" } else { "shuffle" };
-            let (name, level) = (word.text(0, "zstd"), word.number(1, 5)?);
+            let (name, level) = (word.text(0, "zstd"), word.number(1, 5, LEVELS)?);
             let shuffle = word.text(2, shuffle);
             Ok(configured(
                 "blosc",
@@ -122,7 +132,7 @@ pub fn v2(text: Option<&str>) -> ParseResult<(Value, Value)> {
 }
 
 fn v2_word(word: Word<'_>) -> ParseResult<Value> {
-    let level = |word: Word<'_>, default: i64| word.at_most(1, V2_WORDS)?.number(0, default);
+    let level = |word: Word<'_>, default: i64, range| word.at_most(1, V2_WORDS)?.number(0, default, range);
     Ok(match word.name {
         "blosc" => {
             let word = word.at_most(3, V2_WORDS)?;
@@ -132,12 +142,13 @@ fn v2_word(word: Word<'_>) -> ParseResult<Value> {
                 "bitshuffle" => 2,
                 _ => return Err(word.refused("noshuffle, shuffle and bitshuffle in its shuffle")),
             };
-            let (name, level) = (word.text(0, "lz4"), word.number(1, 5)?);
+            let (name, level) = (word.text(0, "lz4"), word.number(1, 5, LEVELS)?);
             json!({"id": "blosc", "cname": name, "clevel": level, "shuffle": shuffle, "blocksize": 0})
         }
-        "zstd" => json!({"id": "zstd", "level": level(word, 0)?}),
-        name @ ("gzip" | "zlib" | "bz2") => json!({"id": name, "level": level(word, 1)?}),
-        "lz4" => json!({"id": "lz4", "acceleration": level(word, 1)?}),
+        "zstd" => json!({"id": "zstd", "level": level(word, 0, ZSTD_LEVELS)?}),
+        name @ ("gzip" | "zlib") => json!({"id": name, "level": level(word, 1, LEVELS)?}),
+        "bz2" => json!({"id": "bz2", "level": level(word, 1, 1..=9)?}),
+        "lz4" => json!({"id": "lz4", "acceleration": level(word, 1, 1..=65537)?}),
         _ => return Err(word.refused(V2_WORDS)),
     })
 }

@@ -78,7 +78,9 @@ fn codecs_in_words_and_in_json() {
         (&filtered["filters"][0]["id"], &filtered["compressor"]["level"]),
         (&json!("delta"), &json!(2))
     );
-    for refused in ["zst", "zstd:x", "zstd:1:2", "{}", "[1]", "gzip:5:6", ""] {
+    for refused in
+        ["zst", "zstd:x", "zstd:23", "gzip:10", "blosc:lz4:-1", "zstd:1:2", "{}", "[1]", "gzip:5:6", ""]
+    {
         assert!(with(ZarrFormat::V3, refused).is_err(), "{refused}");
     }
     for refused in ["zstd:1,crc32c", "[]", r#"{"x": 1}"#, "blosc:lz4:5:sideways"] {
