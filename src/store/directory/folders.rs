@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -36,6 +37,11 @@ impl DirectoryStore {
                 made => made.map_err(&make_failed)?,
             }
             let folder = open_folder_at(&above, &c_name).map_err(&make_failed)?;
+            let owner = folder.metadata().map_err(&make_failed)?.uid();
+            // Another user, with permissions in the folder above, has put another folder there.
+            if owner != sys::effective_ids().0 && owner != like.uid {
+                return Err(Error::Stale { key: join(parent, &name) });
+            }
             // A filesystem without locks tells by the number of the process whether the writer lives.
             let _ = folder.try_lock();
             set_owner_and_mode(&folder, &like, like.folder_mode() | 0o700).map_err(&make_failed)?;
