@@ -13,10 +13,10 @@
 //! | [`error`], `sys`, [`cancellation`], [`nearest`] | the one error and its errno; system calls that the standard library lacks; whether the result of some work is still wanted; suggestions for misspelled names |
 //! | [`memory`] | long buffers, and the one pool that recycles them |
 //! | [`store`] | objects by key: a folder, a zip file, memory. A store may be remote: then callers ask in batches, and there are no owners, modes and folders |
-//! | [`metadata`] | documents of v1, v2 and v3, all turned into one `ArrayMetadata`; no I/O |
+//! | [`metadata`] | documents of v1, v2 and v3, all turned into one `ArrayMetadata`; `metadata/author/` writes those of new nodes; no I/O |
 //! | [`codec`] | one codec: one file in the folder of its kind, and one line in `codec/registry.rs`; `codec/kernels/` below them, `codec/pipeline.rs` chains them |
 //! | [`array`](mod@array) | the flat file of one array: from ranges of bytes to chunks and back |
-//! | [`hierarchy`] | the groups and arrays of a store, found lazily, and what views make of them |
+//! | [`hierarchy`] | the groups and arrays of a store, found lazily, and what views make of them; `hierarchy/author/` makes, resizes, renames and removes nodes |
 //! | [`formats`] | companion files: a node in a form that some programs know better, one file per format; `formats/json/` is the sidecar, `formats/geometry/` finds where elements lie |
 //! | `mount` | the hierarchy as files: semantics without FUSE types (`fs/`), a thin adapter to FUSE (`fuse/`), the life of the process (`daemon/`) |
 //! | `main.rs`, `cli/` | the command line, nothing else |
@@ -107,6 +107,10 @@
 //!    before is compared with the store before it is used again. If a codec of the array is lossy (`is_lossless` of each
 //!    codec), the chunk leaves the cache, and the kernel drops its pages before fsync and close return.
 //!
+//! Nodes are made where no reader sees them: in a folder store in a folder with a hidden name (`store/directory/folders.rs`), which
+//! gets its own name in one step when its documents, and the chunks of an import, are stored. `hierarchy/author/copies.rs` keeps
+//! consolidated metadata in step.
+//!
 //! A sidecar of a writable mount takes writes, too. `mount/fs/virtual_files/sidecar_edit.rs` collects and checks them.
 //! `hierarchy/attributes.rs` changes the documents as text (`metadata/json/edit.rs`), so unchanged members keep their bytes.
 //!
@@ -133,6 +137,7 @@
 //! - Pages are dropped only for a reason. A write to pages that were read while a drop was running drops its range once more
 //!   before its reply.
 //! - Where no lock excludes other writers, an object replaces only the version that its unwritten bytes came from.
+//! - There is no half-made node: its name comes after its documents, and goes before they do.
 //! - An object gets its name only after its bytes are on the disk. Every failure to store is reported to every open
 //!   descriptor.
 //!
@@ -172,7 +177,7 @@
 //!
 //! # What is absent
 //!
-//! - Nothing makes or removes nodes: no create, no rename, no resize. Writing data never writes metadata documents.
+//! - A mount makes and removes no nodes; commands do. Writing data never writes metadata documents.
 //! - No journal: if the daemon dies, writes that were not yet stored are lost. No promise covers them before fsync.
 //! - No thread pool per array, no async runtime: `array/workers.rs` is all the concurrency of decoding.
 //! - No FUSE type outside `mount`, and none in `mount/fs`.

@@ -132,6 +132,12 @@ pub fn unlink_at(folder: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
     check(unsafe { libc::unlinkat(folder.as_raw_fd(), name.as_ptr(), 0) })
 }
 
+/// Removes an empty folder from `folder` (unlinkat(2)).
+pub fn remove_folder_at(folder: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
+    // SAFETY: `name` is NUL-terminated.
+    check(unsafe { libc::unlinkat(folder.as_raw_fd(), name.as_ptr(), libc::AT_REMOVEDIR) })
+}
+
 /// The error of a call that returns a negative number.
 fn check(answer: i32) -> io::Result<()> {
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }

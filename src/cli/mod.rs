@@ -8,6 +8,7 @@ mod exit;
 mod log;
 mod memory;
 mod mount_options;
+mod new_array;
 mod open;
 mod options;
 mod output;
@@ -23,7 +24,9 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use zarrfs::nearest::nearest;
 
-use commands::{attrs, cat, check, completions, demo, ls, man, mount, umount};
+use commands::{
+    attrs, cat, check, completions, create, demo, import, ls, man, mkgroup, mount, mv, resize, rm, umount,
+};
 use exit::{Exit, Outcome};
 
 /// Mounts a Zarr hierarchy so that every array is one flat binary file with a JSON sidecar.
@@ -43,6 +46,12 @@ enum Command {
     Cat(cat::Arguments),
     Check(check::Arguments),
     Attrs(attrs::Arguments),
+    Create(create::Arguments),
+    Import(import::Arguments),
+    Mkgroup(mkgroup::Arguments),
+    Resize(resize::Arguments),
+    Mv(mv::Arguments),
+    Rm(rm::Arguments),
     Demo(demo::Arguments),
     Completions(completions::Arguments),
     #[command(hide = true)]
@@ -81,6 +90,12 @@ fn parse_and_run(arguments: Vec<OsString>) -> Outcome {
         Command::Cat(arguments) => arguments.run(),
         Command::Check(arguments) => arguments.run(),
         Command::Attrs(arguments) => arguments.run(),
+        Command::Create(arguments) => arguments.run(),
+        Command::Import(arguments) => arguments.run(),
+        Command::Mkgroup(arguments) => arguments.run(),
+        Command::Resize(arguments) => arguments.run(),
+        Command::Mv(arguments) => arguments.run(),
+        Command::Rm(arguments) => arguments.run(),
         Command::Demo(arguments) => arguments.run(),
         Command::Completions(arguments) => arguments.run(),
         Command::Man(arguments) => arguments.run(),

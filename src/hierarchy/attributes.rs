@@ -280,7 +280,7 @@ fn targets(store: &dyn Store, path: &str) -> Result<Vec<Target>> {
 }
 
 /// A document as text, after it was parsed once: what is edited must be JSON.
-fn read(store: &dyn Store, key: &str) -> Result<Option<(String, Info)>> {
+pub(super) fn read(store: &dyn Store, key: &str) -> Result<Option<(String, Info)>> {
     let Some(Content { bytes, info }) = store.content(key, MAX_DOCUMENT_BYTES)? else { return Ok(None) };
     metadata::json::parse_object(&bytes).map_err(|fault| fault.into_error(key))?;
     let text = String::from_utf8(bytes).map_err(|_| Error::metadata(key, "not UTF-8"))?;

@@ -1,12 +1,13 @@
 //! The hierarchy: which groups and arrays a store holds, found lazily.
 //!
 //! Spec: v3 core "Hierarchy", v2 "Hierarchies". Uses `store`, `metadata` and `array`; reads documents, never chunks,
-//! and writes attributes only (`attributes.rs`).
+//! and writes documents only (`attributes.rs`; `author/`, which also has chunks outside of a resized array cleared).
 //! `documents.rs` reads one folder, `group_cache.rs` remembers groups, `lineage.rs` knows what the groups
 //! above a node say about it, `tree.rs` combines them, `remote.rs` does so with few round trips, `walk.rs` visits every node. `open_arrays.rs` has the
 //! arrays that are open, `views.rs` what else can be made of them.
 
 pub mod attributes;
+pub mod author;
 mod documents;
 mod group_cache;
 mod lineage;

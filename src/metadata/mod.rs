@@ -10,6 +10,7 @@
 //! fixed element size ([`DataType::VariableLength`]) parses, has no item size, and says why it has no flat form.
 
 mod array;
+pub mod author;
 mod chunk_grid;
 mod chunk_keys;
 pub mod codec_spec;

@@ -53,7 +53,7 @@ pub use remote::RemoteStore;
 pub use remote_options::{RemoteOptions, is_remote, without_secrets};
 pub use traffic::Traffic;
 pub use version::ObjectVersion;
-pub use writer::{ObjectPart, Precondition, PutOptions, Writer};
+pub use writer::{ObjectPart, Precondition, PutOptions, StagedFolder, Writer};
 pub use zip::ZipStore;
 
 use crate::error::{Error, Result};

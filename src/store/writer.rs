@@ -71,6 +71,14 @@ impl<'a> PutOptions<'a> {
     }
 }
 
+/// A folder that no reader sees.
+pub struct StagedFolder {
+    /// Its key.
+    pub key: String,
+    /// Tells others that its writer lives.
+    pub lock: Box<dyn Send + Sync>,
+}
+
 /// Replaces and deletes objects. The other methods are for folders on disk: an object store, where a put is durable and
 /// visible when it returns, keeps their defaults.
 pub trait Writer: Send + Sync {
@@ -107,7 +115,26 @@ pub trait Writer: Send + Sync {
         Ok(Some(version))
     }
 
-    /// Removes the unfinished files of dead writers in a folder; returns how many. Files of a living writer stay.
+    /// Makes a folder in the folder `parent` that no reader sees, for a node that gets its name when it is complete. `None` in a
+    /// store without folders: there a node begins with its main document. A folder whose writer has died is among what
+    /// [`Writer::remove_unfinished`] removes.
+    fn stage(&self, _parent: &str, _like: &Info) -> Result<Option<StagedFolder>> {
+        Ok(None)
+    }
+
+    /// Gives a folder another name, in one step. Something at that name, other than an empty folder, is an error. Durable after
+    /// [`Writer::sync`] of both names. Only for stores with folders.
+    fn rename_folder(&self, from: &str, _to: &str) -> Result<()> {
+        Err(Error::ReadOnly(format!("{from}: this store has no folders, and what it has cannot be renamed")))
+    }
+
+    /// Takes the name of a folder away in one step, then removes all that is in it. `false` in a store without folders. Durable
+    /// after [`Writer::sync`].
+    fn remove_folder(&self, _key: &str) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Removes the unfinished files and folders of dead writers in a folder; returns how many. Those of a living writer stay.
     fn remove_unfinished(&self, _folder: &str) -> Result<u64> {
         Ok(0)
     }

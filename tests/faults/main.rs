@@ -10,6 +10,7 @@ mod oracle;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod authoring;
 mod codec_damage;
 mod corrupt;
 mod crash;

@@ -2,6 +2,7 @@
 //!
 //! Uses its neighbours in `array`, `codec`, `memory`, `store` and `error`. `write_back.rs` stores the dirty chunks.
 
+pub mod clear;
 pub mod dirty;
 pub mod dirty_report;
 pub mod encode;
@@ -29,7 +30,7 @@ use crate::array::sync::atomic::Ordering;
 use crate::array::write::dirty::{ChunkState, DirtyChunk, WriteSession};
 use crate::array::{Array, Inner};
 use crate::error::{Error, Result};
-use crate::metadata::{DataType, MAX_DOCUMENT_BYTES, parse_array};
+use crate::metadata::{ArrayMetadata, DataType, MAX_DOCUMENT_BYTES, parse_array};
 use crate::store::{FileId, ObjectVersion, Writer};
 
 /// The most objects of an array that can be zeroed.
@@ -257,7 +258,10 @@ impl Inner {
     pub(in crate::array) fn is_described_by(&self, document: &[u8]) -> bool {
         let key = self.metadata.document_key.as_str();
         parse_array(key, document).is_ok_and(|parsed| {
-            parsed.is_some_and(|now| now.shape == self.metadata.shape && now.is_stored_as(&self.metadata))
+            // The document's own words: what clears the chunks' padding has a longer shape (`clear.rs`).
+            let is_of_shape =
+                |now: &ArrayMetadata| now.document.get("shape") == self.metadata.document.get("shape");
+            parsed.is_some_and(|now| is_of_shape(&now) && now.is_stored_as(&self.metadata))
         })
     }
 
@@ -463,35 +467,5 @@ impl Inner {
             }
         }
         state.base = Some(base.and_then(|(_, version): (Content, Option<ObjectVersion>)| version));
-    }
-
-    /// Fills the part of an edge chunk past the array with the fill value.
-    pub(in crate::array) fn fill_padding(&self, index: &[u64], bytes: &mut [u8]) {
-        let axes = self.grid.axes();
-        let item = self.fill.len();
-        let spans: Vec<(usize, usize)> = axes
-            .iter()
-            .zip(index)
-            .map(|(axis, &i)| {
-                let span = axis.span(i);
-                (span.length as usize, span.length.min(axis.extent() - span.start) as usize)
-            })
-            .collect();
-        if spans.iter().all(|(length, inside)| length == inside) {
-            return;
-        }
-        fn pad(spans: &[(usize, usize)], item: usize, fill: &[u8], bytes: &mut [u8]) {
-            let [(length, inside), rest @ ..] = spans else { return };
-            let step: usize = rest.iter().map(|(length, _)| length).product::<usize>() * item;
-            let (kept, padding) = bytes.split_at_mut(inside * step);
-            debug_assert_eq!(padding.len(), (length - inside) * step);
-            fill_items(padding, fill, 0);
-            if rest.iter().any(|(length, inside)| length != inside) {
-                for part in kept.chunks_exact_mut(step) {
-                    pad(rest, item, fill, part);
-                }
-            }
-        }
-        pad(&spans, item, &self.fill, bytes);
     }
 }

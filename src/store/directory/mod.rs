@@ -11,8 +11,9 @@
 //! error, a FIFO, a device. Objects are opened O_NONBLOCK (a FIFO would hang) and read by pread, never mapped into
 //! memory (a truncation would kill the process).
 //!
-//! This program's temporary files are named `.zarrfs-<anything>.tmp` and never listed.
+//! This program's temporary files and folders are named `.zarrfs-<anything>.tmp` and never listed.
 
+mod folders;
 mod links;
 mod output;
 pub(super) mod posix_stat;

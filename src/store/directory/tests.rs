@@ -213,3 +213,29 @@ fn replaced_by_rename_while_read() {
         }
     });
 }
+
+#[test]
+fn folders_of_nodes_come_and_go_in_one_step() {
+    let place = Place::new();
+    let store = place.store(false);
+    let like = store.head("a/b/c").unwrap().unwrap();
+    let staged = store.stage("a", &like).unwrap().unwrap();
+    fs::write(place.root().join(&staged.key).join("zarr.json"), "{}").unwrap();
+    assert_eq!(store.list("a").unwrap().len(), 1, "no reader sees it");
+    assert_eq!(store.remove_unfinished("a").unwrap(), 0, "its writer lives");
+    assert!(matches!(store.rename_folder(&staged.key, "a/b"), Err(Error::Changed { .. })));
+    store.rename_folder(&staged.key, "a/n").unwrap();
+    assert_eq!(store.get("a/n/zarr.json", 9).unwrap().unwrap(), b"{}");
+    // What a link in it names stays.
+    place.link("../../../outside", "a/n/link");
+    fs::create_dir(place.root().join("a/n/c")).unwrap();
+    (0..5000).for_each(|n| fs::write(place.root().join(format!("a/n/c/{n}")), "x").unwrap());
+    assert!(store.remove_folder("a/n").unwrap());
+    assert!(!place.root().join("a/n").exists() && place.folder.path().join("outside/secret").exists());
+    assert!(store.remove_folder("a/n").unwrap(), "it is gone already");
+    // No process has this number.
+    let leftover = place.root().join("a/.zarrfs-4194304-7.tmp");
+    fs::create_dir_all(leftover.join("c/0")).unwrap();
+    assert_eq!(store.remove_unfinished("a").unwrap(), 1);
+    assert!(!leftover.exists());
+}

@@ -12,34 +12,37 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::folders;
 use super::links::Guard;
 use super::output::Output;
 use super::{DirectoryStore, LOOK, READ, is_temporary_name, posix_stat};
 use crate::error::{Error, Result};
-use crate::store::{ObjectPart, ObjectVersion, Posix, Precondition, PutOptions, Store, Writer};
+use crate::store::{
+    Info, ObjectPart, ObjectVersion, Posix, Precondition, PutOptions, StagedFolder, Store, Writer,
+};
 use crate::sys;
 
-static NEXT_TEMPORARY: AtomicU64 = AtomicU64::new(0);
+pub(super) static NEXT_TEMPORARY: AtomicU64 = AtomicU64::new(0);
 
 /// A living writer locks the file that it creates within this time.
 const LOCKED_WITHIN: Duration = Duration::from_secs(60);
 
 /// `a/b/c` as (`a/b`, `c`).
-fn split(key: &str) -> (&str, &str) {
+pub(super) fn split(key: &str) -> (&str, &str) {
     key.rsplit_once('/').unwrap_or(("", key))
 }
 
-fn c_name(key: &str, name: &str) -> Result<CString> {
+pub(super) fn c_name(key: &str, name: &str) -> Result<CString> {
     CString::new(name).map_err(|error| Error::store(key, "write", error.into()))
 }
 
-fn failed<'a>(key: &'a str, operation: &'static str) -> impl Fn(io::Error) -> Error + 'a {
+pub(super) fn failed<'a>(key: &'a str, operation: &'static str) -> impl Fn(io::Error) -> Error + 'a {
     move |error| Error::store(key, operation, error)
 }
 
 /// Sets the owner first, since changing it clears set-id bits. A process that may not give files away keeps them, since safe
 /// data matter most; but another group does not get the permissions of the old one.
-fn set_owner_and_mode(file: &File, like: &Posix, mode: u32) -> io::Result<()> {
+pub(super) fn set_owner_and_mode(file: &File, like: &Posix, mode: u32) -> io::Result<()> {
     let change = |uid: Option<u32>, gid: Option<u32>| match std::os::unix::fs::fchown(file, uid, gid) {
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => Ok(false),
         other => other.map(|()| true),
@@ -221,7 +224,7 @@ fn is_leftover(name: &str, file: &File) -> bool {
 }
 
 /// Whether the process in the name of a temporary file is gone. A process on another machine only seems gone.
-fn has_dead_writer(name: &str) -> bool {
+pub(super) fn has_dead_writer(name: &str) -> bool {
     let pid = name.strip_prefix(".zarrfs-").and_then(|rest| rest.split('-').next()?.parse().ok());
     let gone = pid.and_then(|pid| sys::open_process(pid).err());
     gone.is_some_and(|error| error.raw_os_error() == Some(libc::ESRCH))
@@ -342,6 +345,18 @@ impl Writer for DirectoryStore {
         Ok(Some(posix_stat::version(&file.metadata().map_err(&touch_failed)?)))
     }
 
+    fn stage(&self, parent: &str, like: &Info) -> Result<Option<StagedFolder>> {
+        self.stage_folder(parent, like).map(Some)
+    }
+
+    fn rename_folder(&self, from: &str, to: &str) -> Result<()> {
+        self.rename_to(from, to)
+    }
+
+    fn remove_folder(&self, key: &str) -> Result<bool> {
+        self.remove_tree(key).map(|()| true)
+    }
+
     fn remove_unfinished(&self, folder: &str) -> Result<u64> {
         // Files of another user that only a link reaches stay.
         let Some(opened) = self.open_unlinked(folder)? else { return Ok(0) };
@@ -359,9 +374,11 @@ impl Writer for DirectoryStore {
                 continue;
             };
             let leftover = File::from(leftover);
-            if is_leftover(&name, &leftover) && sys::unlink_at(opened.as_fd(), &path).is_ok() {
-                removed += 1;
-            }
+            let is_removed = match leftover.metadata() {
+                Ok(found) if found.is_dir() => folders::remove_leftover(&opened, &name, &path, &leftover),
+                _ => is_leftover(&name, &leftover) && sys::unlink_at(opened.as_fd(), &path).is_ok(),
+            };
+            removed += u64::from(is_removed);
         }
         Ok(removed)
     }

@@ -10,7 +10,11 @@
 //! Absent: types that NumPy does not have (bfloat16, 8-bit floats, strings of any length), and structs with a header that is longer
 //! than the 10,000 bytes that NumPy reads without being told to.
 
+mod reader;
+
 use std::fmt::Write as _;
+
+pub use reader::{Header, read_header};
 
 use super::flat_array::before_array;
 use super::{Content, Format, Role, Subject};

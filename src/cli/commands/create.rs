@@ -1,0 +1,101 @@
+//! `zarrfs create STORE PATH --shape … --dtype …`: makes an array. `zarrfs mkgroup STORE PATH` is beside it.
+
+use std::sync::Arc;
+
+use clap::Args;
+use zarrfs::array::{Array, Engine, Layout};
+use zarrfs::error::Error;
+use zarrfs::hierarchy::author;
+use zarrfs::metadata::author::{ElementType, NodeDocument, like, with_shape};
+use zarrfs::metadata::parse_array;
+use zarrfs::store::{Store, join};
+
+use crate::cli::exit::{Exit, Outcome};
+use crate::cli::log;
+use crate::cli::new_array::{Destination, Lengths, PlaceArguments, StorageArguments, lengths, refused};
+use crate::cli::options::LogArguments;
+
+/// The longest document that is copied.
+const MAX_DOCUMENT_BYTES: u64 = 64 << 20;
+
+/// Make an array, all fill value
+///
+/// The metadata is what zarr-python writes for the same call. The array appears in one step, in consolidated metadata
+/// above it too. docs/authoring.md has the defaults.
+#[derive(Args, Clone, Debug)]
+pub struct Arguments {
+    #[command(flatten)]
+    place: PlaceArguments,
+
+    /// Length of each dimension; empty for none
+    #[arg(long, value_name = "N,N,…", value_parser = lengths, required_unless_present = "like")]
+    shape: Option<Lengths>,
+
+    /// Type of the elements: NumPy's or Zarr's name (float32, <f4, datetime64[ns], S8, bfloat16), or JSON for a struct
+    #[arg(long, value_name = "TYPE", required_unless_present = "like")]
+    dtype: Option<String>,
+
+    /// Take everything from this array of the same store: shape (unless given), type, chunks, codecs, fill value, attributes
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["dtype", "chunks", "shards", "codecs", "fill_value", "dims"])]
+    like: Option<String>,
+
+    #[command(flatten)]
+    storage: StorageArguments,
+
+    #[command(flatten)]
+    log: LogArguments,
+}
+
+impl Arguments {
+    /// Makes it.
+    pub fn run(self) -> Outcome {
+        log::start(&self.log)?;
+        let element = self.dtype.as_deref().map(ElementType::parse).transpose().map_err(refused)?;
+        let array = element.as_ref().zip(self.shape.as_ref());
+        if let (Some(zarr_format), Some((element, shape))) = (self.place.format_in_new_store(), array) {
+            // What cannot be made makes no store.
+            self.storage.documents((zarr_format, &self.place.attributes()?), &shape.0, element)?;
+        }
+        let destination = self.place.destination()?;
+        let documents = match (&self.like, array) {
+            (Some(like), _) => self.documents_like(&destination, like)?,
+            (None, Some((element, shape))) => {
+                self.storage.documents(destination.node(), &shape.0, element)?
+            }
+            (None, None) => return Err(Exit::Usage("--shape and --dtype say what the array is".to_owned())),
+        };
+        check(&destination.store, &destination.place.path, &documents)?;
+        Ok(author::create(&destination.store, &destination.place, documents)?)
+    }
+
+    fn documents_like(&self, destination: &Destination, path: &str) -> Outcome<Vec<NodeDocument>> {
+        let mut documents = Vec::new();
+        for name in [".zattrs", "zarr.json", ".zarray"] {
+            let key = join(&crate::cli::open::path(path), name);
+            let Some(text) = destination.store.get(&key, MAX_DOCUMENT_BYTES)? else { continue };
+            let text = String::from_utf8(text).map_err(|_| Error::metadata(&key, "not UTF-8"))?;
+            if name == ".zattrs" || parse_array(&key, text.as_bytes())?.is_some() {
+                documents.push(NodeDocument { name, text });
+            }
+        }
+        let Some(main) = documents.last_mut().filter(|document| document.name != ".zattrs") else {
+            return Err(Exit::Failed(format!(
+                "'{path}' is no array of Zarr v2 or v3 with a document of its own"
+            )));
+        };
+        if let Some(shape) = &self.shape {
+            main.text = with_shape(&main.text, &shape.0).map_err(refused)?;
+        }
+        like(documents, destination.zarr_format, &destination.attributes).map_err(refused)
+    }
+}
+
+/// Refuses an array that could not be read and written.
+pub fn check(store: &Arc<dyn Store>, path: &str, documents: &[NodeDocument]) -> Outcome {
+    let Some(main) = documents.last() else { return Ok(()) };
+    let key = join(path, main.name);
+    let refused = |error: Error| Exit::Usage(error.to_string());
+    let Some(metadata) = parse_array(&key, main.text.as_bytes()).map_err(refused)? else { return Ok(()) };
+    let engine = Engine::new(0, 1);
+    Array::open(&engine, store, path, Arc::new(metadata), Layout::default()).map(drop).map_err(refused)
+}

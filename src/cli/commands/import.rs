@@ -1,0 +1,221 @@
+//! `zarrfs import FILE STORE PATH`: makes an array of an .npy file, or of raw elements.
+//!
+//! The bytes of the file are those of the flat file that the array would be served as, in the file's own order and byte
+//! order, so they go the way of any write: full chunks are encoded in parallel beside the reader of the file. In a
+//! folder store the array gets its name when all of it is stored.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+
+use clap::Args;
+use indicatif::ProgressBar;
+use zarrfs::array::{Array, Engine, EngineOptions, Layout, Order};
+use zarrfs::error::{Error, Result};
+use zarrfs::formats::npy;
+use zarrfs::hierarchy::author::NewNode;
+use zarrfs::metadata::author::{ElementType, NodeDocument};
+use zarrfs::metadata::parse_array;
+use zarrfs::store::join;
+
+use super::create::check;
+use crate::cli::exit::{Exit, Outcome};
+use crate::cli::new_array::{Lengths, PlaceArguments, StorageArguments, lengths, refused};
+use crate::cli::options::{EngineArguments, LogArguments, OrderChoice};
+use crate::cli::{log, progress};
+
+/// Bytes that are read from the file at a time.
+const BLOCK_BYTES: usize = 4 << 20;
+/// Blocks that wait to be written.
+const BLOCKS_AHEAD: usize = 4;
+
+/// Make an array of an .npy file or of raw elements
+///
+/// With --shape and --dtype the file has raw elements, else it is an .npy file. Memory is bounded by --cache-size. In a
+/// folder store the array appears in one step when all of it is stored; of an import that was interrupted nothing is
+/// seen, and the next command that writes there removes it.
+#[derive(Args, Clone, Debug)]
+pub struct Arguments {
+    /// The file; - for standard input
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    #[command(flatten)]
+    place: PlaceArguments,
+
+    /// Raw elements: length of each dimension
+    #[arg(long, value_name = "N,N,…", value_parser = lengths, requires = "dtype")]
+    shape: Option<Lengths>,
+
+    /// Raw elements: their type, with > before it if their most significant byte comes first
+    #[arg(long, value_name = "TYPE", requires = "shape")]
+    dtype: Option<String>,
+
+    /// Raw elements: C if the last index varies fastest, F if the first does
+    #[arg(long, value_name = "C|F", default_value = "C", ignore_case = true, hide_possible_values = true)]
+    order: OrderChoice,
+
+    #[command(flatten)]
+    storage: StorageArguments,
+
+    #[command(flatten)]
+    engine: EngineArguments,
+
+    #[command(flatten)]
+    log: LogArguments,
+}
+
+/// A file of elements, read up to the first one.
+struct Source {
+    name: String,
+    file: Box<dyn Read + Send>,
+    /// Bytes from the first element to the end, if the file has a size.
+    left_bytes: Option<u64>,
+    shape: Vec<u64>,
+    element: ElementType,
+    order: Order,
+}
+
+impl Arguments {
+    /// Imports it.
+    pub fn run(self) -> Outcome {
+        log::start(&self.log)?;
+        let source = self.source()?;
+        let byte_order = match source.element.byte_order() {
+            Some(byte_order) => byte_order,
+            None => {
+                let sentence = "its fields have different byte orders; save it in one";
+                return Err(Exit::Usage(format!("{}: {sentence}", source.name)));
+            }
+        };
+        if let Some(zarr_format) = self.place.format_in_new_store() {
+            // What cannot be made makes no store.
+            let attributes = self.place.attributes()?;
+            self.storage.documents((zarr_format, &attributes), &source.shape, &source.element)?;
+        }
+        let destination = self.place.destination()?;
+        let documents = self.storage.documents(destination.node(), &source.shape, &source.element)?;
+        check(&destination.store, &destination.place.path, &documents)?;
+        let layout = Layout { order: source.order, byte_order };
+        let path = destination.place.path.clone();
+        let mut node = NewNode::begin(&destination.store, &destination.place, documents.clone())?;
+        let chunks_at = node.path_for_chunks()?.to_owned();
+        let stored = self.store(&destination.store, &chunks_at, &documents, (source, layout));
+        if let Err(error) = stored {
+            // No user knows the name that the array has until then.
+            return Err(Exit::Failed(error.to_string().replace(&chunks_at, &path)));
+        }
+        Ok(node.publish()?)
+    }
+
+    fn source(&self) -> Outcome<Source> {
+        let name = self.file.display().to_string();
+        let failed =
+            |error: std::io::Error| Exit::Failed(format!("cannot read {}: {error}", self.file.display()));
+        let (mut file, length): (Box<dyn Read + Send>, Option<u64>) = if name == "-" {
+            (Box::new(std::io::stdin()), None)
+        } else {
+            let file = File::open(&self.file).map_err(failed)?;
+            let metadata = file.metadata().map_err(failed)?;
+            if metadata.is_dir() {
+                return Err(Exit::Usage(format!("{name} is a folder: name an .npy file")));
+            }
+            (Box::new(file), metadata.is_file().then_some(metadata.len()))
+        };
+        if let (Some(shape), Some(dtype)) = (&self.shape, &self.dtype) {
+            let order = match self.order {
+                OrderChoice::C => Order::C,
+                OrderChoice::F => Order::F,
+            };
+            let element = ElementType::parse(dtype).map_err(refused)?;
+            return Ok(Source { name, file, left_bytes: length, shape: shape.0.clone(), element, order });
+        }
+        let header = npy::read_header(&mut file, &name)?;
+        let element = ElementType::parse(&header.descr.to_string()).map_err(refused)?;
+        let order = if header.is_fortran_order { Order::F } else { Order::C };
+        let left_bytes = length.map(|length| length.saturating_sub(header.size_bytes));
+        Ok(Source { name, file, left_bytes, shape: header.shape, element, order })
+    }
+
+    fn store(
+        &self,
+        store: &Arc<dyn zarrfs::store::Store>,
+        path: &str,
+        documents: &[NodeDocument],
+        (source, layout): (Source, Layout),
+    ) -> Result<()> {
+        let stale = || Error::Stale { key: path.to_owned() };
+        let main = documents.last().ok_or_else(stale)?;
+        let key = join(path, main.name);
+        let metadata = parse_array(&key, main.text.as_bytes())?.ok_or_else(stale)?;
+        let limit_bytes = self.engine.cache_limit_bytes();
+        let options = EngineOptions::new(limit_bytes / 4, self.engine.threads.number());
+        // Nothing is read back: most of the memory is for chunks that are not full yet.
+        let dirty_limit_bytes = limit_bytes / 4 * 3;
+        let engine =
+            Engine::with_options(EngineOptions { dirty_limit_bytes, writeback_delay: None, ..options });
+        let array = Array::open(&engine, store, path, Arc::new(metadata), layout)?;
+        let wanted = array.size_bytes();
+        if let Some(left) = source.left_bytes.filter(|&left| left != wanted) {
+            return Err(wrong_size(&source.name, left, wanted));
+        }
+        array.open_for_writing()?;
+        let bar = progress::bytes(wanted, true);
+        let written = write_all(&array, source, wanted, &bar).and_then(|()| array.sync());
+        array.close_for_writing();
+        bar.finish_and_clear();
+        written
+    }
+}
+
+fn wrong_size(name: &str, has: u64, wanted: u64) -> Error {
+    Error::Usage(format!("{name} has {has} bytes of elements, and the array {wanted}"))
+}
+
+/// Writes all elements. Another thread reads the file meanwhile.
+fn write_all(array: &Array, source: Source, wanted: u64, bar: &ProgressBar) -> Result<()> {
+    let Source { name, mut file, .. } = source;
+    let (blocks, received) = sync_channel(BLOCKS_AHEAD);
+    let (used, recycled) = sync_channel::<Vec<u8>>(BLOCKS_AHEAD + 2);
+    let reader_name = name.clone();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut left = wanted;
+            loop {
+                // One byte more than wanted shows a file that is too long.
+                let mut block = next_buffer(&recycled);
+                let length = left.saturating_add(1).min(BLOCK_BYTES as u64);
+                block.clear();
+                let read = file.by_ref().take(length).read_to_end(&mut block);
+                let read = read.map_err(|error| Error::store(&reader_name, "read", error));
+                let is_last = !matches!(read, Ok(read) if read > 0);
+                left = left.saturating_sub(block.len() as u64);
+                if (read.is_err() || !block.is_empty()) && blocks.send(read.map(|_| block)).is_err()
+                    || is_last
+                {
+                    return;
+                }
+            }
+        });
+        let mut offset = 0;
+        for block in received {
+            let block = block?;
+            let end = offset + block.len() as u64;
+            if end > wanted {
+                return Err(wrong_size(&format!("{name} (at least)"), end, wanted));
+            }
+            array.write_at(offset, &block)?;
+            offset = end;
+            bar.set_position(offset);
+            // A reader that has all it needs takes none back.
+            let _ = used.try_send(block);
+        }
+        if offset < wanted { Err(wrong_size(&name, offset, wanted)) } else { Ok(()) }
+    })
+}
+
+fn next_buffer(recycled: &Receiver<Vec<u8>>) -> Vec<u8> {
+    recycled.try_recv().unwrap_or_else(|_| Vec::with_capacity(BLOCK_BYTES))
+}

@@ -1,0 +1,30 @@
+//! `zarrfs mkgroup STORE PATH`: makes a group.
+
+use clap::Args;
+use zarrfs::hierarchy::author;
+use zarrfs::metadata::author::group_documents;
+
+use crate::cli::exit::Outcome;
+use crate::cli::log;
+use crate::cli::new_array::{PlaceArguments, refused};
+use crate::cli::options::LogArguments;
+
+/// Make a group
+#[derive(Args, Clone, Debug)]
+pub struct Arguments {
+    #[command(flatten)]
+    place: PlaceArguments,
+
+    #[command(flatten)]
+    log: LogArguments,
+}
+
+impl Arguments {
+    /// Makes it.
+    pub fn run(self) -> Outcome {
+        log::start(&self.log)?;
+        let destination = self.place.destination()?;
+        let documents = group_documents(destination.zarr_format, &destination.attributes).map_err(refused)?;
+        Ok(author::create(&destination.store, &destination.place, documents)?)
+    }
+}

@@ -1,0 +1,51 @@
+//! `zarrfs mv STORE FROM TO`: renames an array or a group.
+
+use clap::Args;
+use zarrfs::hierarchy::author::{self, Place};
+use zarrfs::metadata::ZarrFormat;
+
+use crate::cli::exit::{Exit, Outcome};
+use crate::cli::new_array::existing;
+use crate::cli::options::{LogArguments, StoreArguments};
+use crate::cli::{log, open};
+
+/// Rename an array, or a group with all in it; in a folder store only
+#[derive(Args, Clone, Debug)]
+pub struct Arguments {
+    #[command(flatten)]
+    store: StoreArguments,
+
+    /// Path of the array or group in the store
+    #[arg(value_name = "FROM")]
+    from: String,
+
+    /// Its new path; nothing may be there
+    #[arg(value_name = "TO")]
+    to: String,
+
+    #[command(flatten)]
+    log: LogArguments,
+}
+
+impl Arguments {
+    /// Renames it.
+    pub fn run(self) -> Outcome {
+        log::start(&self.log)?;
+        let store = open::store(&self.store)?;
+        let (from, names) = (open::path(&self.from), author::names(&self.to));
+        existing(&store, &from)?;
+        for name in &names {
+            author::check_name(name, ZarrFormat::V2)?;
+        }
+        let place = Place::find(&store, &names.join("/"))?;
+        let last = names.last().copied().unwrap_or_default();
+        author::check_name(last, place.parent_format.unwrap_or(ZarrFormat::V2))?;
+        let here = author::zarr_format(&store, &from)?;
+        if let (Some(above), Some(own)) = (place.parent_format, here)
+            && above != own
+        {
+            return Err(Exit::Usage(format!("'{}' is in a group of another version of Zarr", self.to)));
+        }
+        Ok(author::rename(&store, &from, &place)?)
+    }
+}

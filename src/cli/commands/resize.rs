@@ -1,0 +1,51 @@
+//! `zarrfs resize STORE PATH SHAPE`: makes an array longer or shorter.
+
+use clap::Args;
+use zarrfs::array::Engine;
+use zarrfs::hierarchy::author;
+
+use crate::cli::exit::Outcome;
+use crate::cli::new_array::{Lengths, lengths};
+use crate::cli::options::{EngineArguments, LogArguments, StoreArguments};
+use crate::cli::{log, open};
+
+/// Make an array longer or shorter
+///
+/// New elements are fill value. Elements outside the new shape are deleted, which --discard must allow, and never come
+/// back: chunks that are only partly inside are rewritten.
+#[derive(Args, Clone, Debug)]
+pub struct Arguments {
+    #[command(flatten)]
+    store: StoreArguments,
+
+    /// Path of the array in the store; / where the store itself is an array
+    #[arg(value_name = "PATH")]
+    path: String,
+
+    /// The new length of each dimension
+    #[arg(value_name = "SHAPE", value_parser = lengths)]
+    shape: Lengths,
+
+    /// Delete the elements outside the new shape
+    #[arg(long)]
+    discard: bool,
+
+    #[command(flatten)]
+    engine: EngineArguments,
+
+    #[command(flatten)]
+    log: LogArguments,
+}
+
+impl Arguments {
+    /// Resizes it.
+    pub fn run(self) -> Outcome {
+        log::start(&self.log)?;
+        let store = open::store(&self.store)?;
+        let path = open::path(&self.path);
+        open::array(&zarrfs::hierarchy::Tree::new(store.clone()), &path)?;
+        let engine = Engine::new(self.engine.cache_limit_bytes(), self.engine.threads.number());
+        author::resize(&engine, &store, &path, &self.shape.0, self.discard)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,63 @@
+//! `zarrfs rm STORE PATH`: removes an array or a group.
+
+use std::io::IsTerminal;
+
+use clap::Args;
+use zarrfs::hierarchy::{Node, Tree, author};
+
+use crate::cli::exit::{Exit, Outcome};
+use crate::cli::new_array::existing;
+use crate::cli::options::{LogArguments, StoreArguments};
+use crate::cli::{log, open, output};
+
+/// Remove an array, or a group with all in it
+#[derive(Args, Clone, Debug)]
+pub struct Arguments {
+    #[command(flatten)]
+    store: StoreArguments,
+
+    /// Path of the array or group in the store
+    #[arg(value_name = "PATH")]
+    path: String,
+
+    /// Do not ask
+    #[arg(long, short = 'y')]
+    yes: bool,
+
+    #[command(flatten)]
+    log: LogArguments,
+}
+
+impl Arguments {
+    /// Removes it, if the user agrees.
+    pub fn run(self) -> Outcome {
+        log::start(&self.log)?;
+        let store = open::store(&self.store)?;
+        let path = open::path(&self.path);
+        let node = existing(&store, &path)?;
+        if !self.yes {
+            let what = match node {
+                Node::Group { .. } => {
+                    let below = Tree::for_one_look(store.clone()).walk(&path, usize::MAX).count() - 1;
+                    format!("the group '{}' with {below} nodes in it", open::shown(&path))
+                }
+                _ => format!("the array '{}'", open::shown(&path)),
+            };
+            if !agrees(&what)? {
+                return Err(Exit::Failed("nothing is removed".to_owned()));
+            }
+        }
+        Ok(author::remove(store.as_ref(), &path)?)
+    }
+}
+
+fn agrees(what: &str) -> Outcome<bool> {
+    if !std::io::stdin().is_terminal() {
+        return Err(Exit::Usage(format!("'--yes' removes {what}: there is no terminal to ask at")));
+    }
+    output::note(format_args!("Remove {what}? This cannot be undone. [y/N]"));
+    let mut reply = String::new();
+    let read = std::io::stdin().read_line(&mut reply);
+    read.map_err(|error| Exit::Failed(format!("cannot read the reply: {error}")))?;
+    Ok(matches!(reply.trim(), "y" | "Y" | "yes"))
+}

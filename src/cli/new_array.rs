@@ -1,0 +1,286 @@
+//! What a new array is like, as `create` and `import` take it. Uses `metadata` and `hierarchy`.
+
+use std::sync::Arc;
+
+use clap::Args;
+use zarrfs::error::Error;
+use zarrfs::hierarchy::author::{self, Place, names};
+use zarrfs::hierarchy::{Node, Tree};
+use zarrfs::metadata::author::{ArraySpec, ElementType, NodeDocument, group_documents};
+use zarrfs::metadata::json::fault::Fault;
+use zarrfs::metadata::{ZarrFormat, json};
+use zarrfs::store::{Store, StoreOptions, is_remote, join, local_path};
+
+use super::exit::{Exit, Outcome};
+use super::open;
+use super::options::AccessArguments;
+
+/// Where a new node comes.
+#[derive(Args, Clone, Debug)]
+pub struct PlaceArguments {
+    /// The store: a folder, or a URL (s3:, gs:, az:, file:)
+    #[arg(value_name = "STORE")]
+    pub store: String,
+
+    /// Path of the new node in the store; / for the root of a new store
+    #[arg(value_name = "PATH")]
+    pub path: String,
+
+    /// Make the store, too; nothing may be there yet
+    #[arg(long)]
+    pub new: bool,
+
+    /// Make missing groups above, too
+    #[arg(long)]
+    pub parents: bool,
+
+    /// Version of Zarr [default: that of the group above, 3 in a new store]
+    #[arg(long, value_name = "2|3", value_parser = clap::value_parser!(u8).range(2..=3))]
+    pub zarr_format: Option<u8>,
+
+    /// Set an attribute to a JSON value; may be repeated
+    #[arg(long = "attr", value_name = "KEY=JSON")]
+    pub attributes: Vec<String>,
+
+    #[command(flatten)]
+    pub access: AccessArguments,
+}
+
+/// How a new array is stored.
+#[derive(Args, Clone, Debug)]
+pub struct StorageArguments {
+    /// Shape of the chunks [default: at most 4 MiB, as near to a cube as the shape allows]
+    #[arg(long, value_name = "N,N,…", value_parser = lengths)]
+    pub chunks: Option<Lengths>,
+
+    /// Shape of the shards, in which --chunks are stored together (Zarr v3)
+    #[arg(long, value_name = "N,N,…", value_parser = lengths)]
+    pub shards: Option<Lengths>,
+
+    /// none, zstd[:LEVEL], gzip[:LEVEL], blosc[:NAME[:LEVEL[:SHUFFLE]]], with ,crc32c after it; Zarr v2 also zlib, bz2, lz4; or JSON as in the document [default: zstd in v3, blosc:lz4 in v2]
+    #[arg(long, value_name = "CODECS")]
+    pub codecs: Option<String>,
+
+    /// What elements are that were never written: JSON as in a Zarr v3 document, or a word like NaN [default: 0; no time in arrays of times]
+    #[arg(long, value_name = "VALUE", allow_hyphen_values = true)]
+    pub fill_value: Option<String>,
+
+    /// Names of the dimensions; in Zarr v3 some may be empty
+    #[arg(long, value_name = "NAME,NAME,…")]
+    pub dims: Option<String>,
+}
+
+impl Destination {
+    /// What the documents of the new node depend on.
+    pub fn node(&self) -> (ZarrFormat, &[(String, String)]) {
+        (self.zarr_format, &self.attributes)
+    }
+}
+
+/// A list of lengths.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lengths(pub Vec<u64>);
+
+/// `12,180,360`; empty for no dimension.
+pub fn lengths(text: &str) -> Result<Lengths, String> {
+    let refused = |part: &str| format!("'{part}' is no length: write whole numbers with ',' between them");
+    if text.trim().is_empty() {
+        return Ok(Lengths(Vec::new()));
+    }
+    let parts = text.split(',').map(|part| part.trim().parse().map_err(|_| refused(part)));
+    parts.collect::<Result<_, _>>().map(Lengths)
+}
+
+/// A store, and a place for a node in it.
+pub struct Destination {
+    /// The store.
+    pub store: Arc<dyn Store>,
+    /// The place.
+    pub place: Place,
+    /// The version of the new node.
+    pub zarr_format: ZarrFormat,
+    /// Attributes of the new node.
+    pub attributes: Vec<(String, String)>,
+}
+
+/// The sentence for what the command line asks for and cannot be.
+pub fn refused(fault: Fault) -> Exit {
+    Exit::Usage(fault.to_string())
+}
+
+impl PlaceArguments {
+    /// The version of a node in a store that is new.
+    pub fn format_in_new_store(&self) -> Option<ZarrFormat> {
+        self.new.then(|| self.given_format().unwrap_or(ZarrFormat::V3))
+    }
+
+    fn given_format(&self) -> Option<ZarrFormat> {
+        self.zarr_format.map(|version| if version == 2 { ZarrFormat::V2 } else { ZarrFormat::V3 })
+    }
+
+    /// The attributes of the new node.
+    pub fn attributes(&self) -> Outcome<Vec<(String, String)>> {
+        self.attributes.iter().map(|text| attribute(text)).collect()
+    }
+
+    /// Finds the place, and makes the store and groups above it where that was asked for.
+    pub fn destination(&self) -> Outcome<Destination> {
+        let attributes = self.attributes()?;
+        let names = names(&self.path);
+        let given = self.given_format();
+        for name in &names {
+            author::check_name(name, given.or(self.format_in_new_store()).unwrap_or(ZarrFormat::V2))?;
+        }
+        let options = self.access.options(&self.store)?;
+        let store = match self.new {
+            true => new_store(&self.store, &options)?,
+            false => open::zarr_store(&self.store, &options)?,
+        };
+        let path = names.join("/");
+        if self.new && !path.is_empty() {
+            make_group(&store, "", given.unwrap_or(ZarrFormat::V3), &[])?;
+        }
+        if self.parents {
+            self.make_parents(&store, &names, given)?;
+        }
+        let place = Place::find(&store, &path)?;
+        let zarr_format = self.format_in(&place, given)?;
+        for name in &names {
+            author::check_name(name, zarr_format)?;
+        }
+        Ok(Destination { store, place, zarr_format, attributes })
+    }
+
+    fn make_parents(&self, store: &Arc<dyn Store>, names: &[&str], given: Option<ZarrFormat>) -> Outcome {
+        let tree = Tree::new(store.clone());
+        let mut path = String::new();
+        for name in names.iter().take(names.len().saturating_sub(1)) {
+            path = join(&path, name);
+            if tree.node(&path)?.is_none() {
+                let place = Place::find(store, &path)?;
+                let zarr_format = self.format_in(&place, given)?;
+                author::check_name(name, zarr_format)?;
+                author::create(store, &place, group_documents(zarr_format, &[]).map_err(refused)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn format_in(&self, place: &Place, given: Option<ZarrFormat>) -> Outcome<ZarrFormat> {
+        match (given, place.parent_format) {
+            (Some(given), Some(above)) if given != above => {
+                let (given, above) = (number(given), number(above));
+                let sentence =
+                    format!("the group above is of Zarr v{above}: a node of v{given} cannot be in it");
+                Err(Exit::Usage(sentence))
+            }
+            (given, above) => Ok(given.or(above).unwrap_or(ZarrFormat::V3)),
+        }
+    }
+}
+
+fn number(zarr_format: ZarrFormat) -> u8 {
+    match zarr_format {
+        ZarrFormat::V1 => 1,
+        ZarrFormat::V2 => 2,
+        ZarrFormat::V3 => 3,
+    }
+}
+
+fn make_group(
+    store: &Arc<dyn Store>,
+    path: &str,
+    zarr_format: ZarrFormat,
+    attributes: &[(String, String)],
+) -> Outcome {
+    let place = Place::find(store, path)?;
+    Ok(author::create(store, &place, group_documents(zarr_format, attributes).map_err(refused)?)?)
+}
+
+/// Makes the folder of a store; a prefix of an object store needs none. Nothing may be there.
+fn new_store(location: &str, options: &StoreOptions) -> Outcome<Arc<dyn Store>> {
+    let exists =
+        || Exit::Failed(format!("{location} is not empty: '--new' makes a store that is not there yet"));
+    if !is_remote(location) {
+        let path = local_path(location)?;
+        match std::fs::create_dir(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(Exit::Failed(format!("cannot make {}: {error}", path.display()))),
+            Ok(()) => {}
+        }
+    }
+    let store = zarrfs::store::open_with(location, options)?;
+    if store.writer().is_none() {
+        return Err(Error::ReadOnly(format!("{location} is not writable")).into());
+    }
+    if !store.list("")?.is_empty() { Err(exists()) } else { Ok(store) }
+}
+
+/// `KEY=JSON`.
+fn attribute(text: &str) -> Outcome<(String, String)> {
+    let (key, value) = text
+        .split_once('=')
+        .filter(|(key, value)| !key.is_empty() && !value.is_empty())
+        .ok_or_else(|| Exit::Usage(format!("'{text}' is not of the form KEY=JSON")))?;
+    if let Err(fault) = json::parse(value.as_bytes()) {
+        return Err(Exit::Usage(format!(
+            "the value of '{key}' is {fault}; a text is written {key}='\"{value}\"'"
+        )));
+    }
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+impl StorageArguments {
+    /// The documents of an array of this version, with these attributes, this shape and type.
+    pub fn documents(
+        &self,
+        (zarr_format, attributes): (ZarrFormat, &[(String, String)]),
+        shape: &[u64],
+        element: &ElementType,
+    ) -> Outcome<Vec<NodeDocument>> {
+        let list = |lengths: &Option<Lengths>| lengths.as_ref().map(|lengths| lengths.0.clone());
+        let spec = ArraySpec {
+            zarr_format,
+            shape: shape.to_vec(),
+            element: element.clone(),
+            chunks: list(&self.chunks),
+            shards: list(&self.shards),
+            codecs: self.codecs.as_deref(),
+            fill_value: self.fill_value.as_deref(),
+            dimension_names: self.dims.as_deref().map(dimension_names),
+            attributes: attributes.to_vec(),
+        };
+        spec.documents().map_err(refused)
+    }
+}
+
+fn dimension_names(text: &str) -> Vec<Option<String>> {
+    if text.is_empty() {
+        return Vec::new();
+    }
+    text.split(',').map(|name| (!name.is_empty()).then(|| name.to_owned())).collect()
+}
+
+/// The node at a path that must be there; refuses the root.
+pub fn existing(store: &Arc<dyn Store>, path: &str) -> Outcome<Node> {
+    let tree = Tree::new(store.clone());
+    match tree.node(path)? {
+        Some(node) => Ok(node),
+        None => Err(open::unknown_node(&tree, path)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_whole_numbers() {
+        assert_eq!(lengths("12, 180,360"), Ok(Lengths(vec![12, 180, 360])));
+        assert_eq!(lengths(""), Ok(Lengths(vec![])));
+        for text in ["-1", "1,,2", "1.5", "x"] {
+            assert!(lengths(text).is_err(), "{text}");
+        }
+        assert_eq!(dimension_names("y,,x"), [Some("y".to_owned()), None, Some("x".to_owned())]);
+    }
+}

@@ -1,0 +1,203 @@
+//! Making, renaming and removing nodes, and making arrays longer or shorter: each in one step for every reader.
+//!
+//! Spec: v3 core "Hierarchy" and "Node names", v2 "Hierarchies". Uses `store`, `metadata` and its neighbours in `hierarchy`.
+//!
+//! Invariants: after a crash there is the old node or the new one, never half of one. In a folder store a node comes and goes
+//! by one rename(2); elsewhere its main document is written last and removed first. What a dead writer leaves is not seen,
+//! and the next one in that group removes it. Consolidated copies follow (`copies.rs`): after a node was made, before one is
+//! removed, so that a copy never names a node that is not there. No node replaces another.
+
+mod copies;
+mod place;
+mod resize;
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use super::attributes::remove_leftovers;
+use super::lineage::parent;
+use super::{Node, Tree};
+use crate::error::{Error, Result};
+use crate::metadata::ZarrFormat;
+use crate::metadata::author::NodeDocument;
+use crate::store::{Info, ObjectPart, Precondition, PutOptions, StagedFolder, Store, Writer, join};
+pub use place::{Place, check_name, names};
+pub use resize::{Resized, resize};
+
+/// A new node whose documents and chunks are written, and that no reader sees yet.
+pub struct NewNode {
+    store: Arc<dyn Store>,
+    /// Its path when it is complete.
+    path: String,
+    /// Where a folder store has it until then.
+    staged: Option<StagedFolder>,
+    documents: Vec<NodeDocument>,
+    like: Info,
+    /// Whether its documents are at its path already.
+    is_begun: bool,
+    is_published: bool,
+}
+
+/// The writing half of a store.
+fn writer(store: &dyn Store) -> Result<&dyn Writer> {
+    let read_only = || {
+        let sentence = "folders, S3, Google Cloud Storage and Azure Blob Storage can be written";
+        Error::ReadOnly(format!("{} is not writable: {sentence}", store.describe()))
+    };
+    store.writer().ok_or_else(read_only)
+}
+
+impl NewNode {
+    /// Writes the documents of a node where no reader sees them. In a store without folders they are written later, or at
+    /// [`NewNode::path_for_chunks`].
+    pub fn begin(store: &Arc<dyn Store>, place: &Place, documents: Vec<NodeDocument>) -> Result<Self> {
+        let (path, like) = (place.path.clone(), place.like);
+        let writer = writer(store.as_ref())?;
+        let group = parent(&path).unwrap_or("");
+        remove_leftovers(writer, group);
+        // The root has no group in which it could be made.
+        let staged = match path.is_empty() {
+            true => None,
+            false => writer.stage(group, &like)?,
+        };
+        let store = store.clone();
+        let node = NewNode { store, path, staged, documents, like, is_begun: false, is_published: false };
+        if let Some(staged) = &node.staged {
+            node.put_documents(&staged.key, Precondition::Any)?;
+        }
+        Ok(node)
+    }
+
+    /// Where the chunks of the node are written before [`NewNode::publish`]. A store without folders has them at the node's own
+    /// path, so that its documents are written now.
+    pub fn path_for_chunks(&mut self) -> Result<&str> {
+        if self.staged.is_none() {
+            self.put_documents(&self.path, Precondition::Missing)?;
+            self.is_begun = true;
+        }
+        if let Some(staged) = &mut self.staged {
+            // The array's own lock takes its place.
+            staged.lock = Box::new(());
+        }
+        Ok(self.staged.as_ref().map_or(&self.path, |staged| &staged.key))
+    }
+
+    /// Shows the node to all readers, in one step, and in the consolidated copies of the groups above. Durable when this returns.
+    pub fn publish(mut self) -> Result<()> {
+        let writer = writer(self.store.as_ref())?;
+        let group = parent(&self.path).unwrap_or("");
+        match &self.staged {
+            Some(staged) => {
+                let renamed = writer.rename_folder(&staged.key, &self.path);
+                renamed.map_err(|error| place::taken(error, &self.path))?;
+                writer.sync(&[staged.key.clone(), self.path.clone()], group)?;
+            }
+            None if !self.is_begun => self.put_documents(&self.path, Precondition::Missing)?,
+            None => {}
+        }
+        self.is_published = true;
+        copies::add(self.store.as_ref(), writer, &self.path, &self.documents)
+    }
+
+    /// The documents, the main one last.
+    fn put_documents(&self, folder: &str, precondition: Precondition) -> Result<()> {
+        let writer = writer(self.store.as_ref())?;
+        // Folders on the way are made, but not above the group.
+        let within = if self.staged.is_some() { folder } else { parent(folder).unwrap_or("") };
+        for document in &self.documents {
+            let key = join(folder, document.name);
+            let options = PutOptions { precondition, within, like: &self.like };
+            let put = writer.put(&key, &[ObjectPart::Bytes(document.text.as_bytes())], &options);
+            put.map_err(|error| place::taken(error, &self.path))?;
+            writer.sync(&[key], within)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for NewNode {
+    fn drop(&mut self) {
+        if self.is_published {
+            return;
+        }
+        let Some(writer) = self.store.writer() else { return };
+        let removed = match &self.staged {
+            Some(staged) => writer.remove_folder(&staged.key).map(drop),
+            None if self.is_begun => remove_objects(self.store.as_ref(), writer, &self.path),
+            None => Ok(()),
+        };
+        if let Err(error) = removed {
+            log::warn!("{}: {error}", self.path);
+        }
+    }
+}
+
+/// Makes a node without chunks.
+pub fn create(store: &Arc<dyn Store>, place: &Place, documents: Vec<NodeDocument>) -> Result<()> {
+    NewNode::begin(store, place, documents)?.publish()
+}
+
+/// Removes a node with all below it. The root stays.
+pub fn remove(store: &dyn Store, path: &str) -> Result<()> {
+    let writer = writer(store)?;
+    let group = parent(path).ok_or_else(|| Error::Usage("the root of a store is not removed".to_owned()))?;
+    remove_leftovers(writer, group);
+    copies::remove(store, writer, path)?;
+    if writer.remove_folder(path)? {
+        return writer.sync(&[path.to_owned()], group);
+    }
+    remove_objects(store, writer, path)
+}
+
+/// Removes the objects of a node in a store without folders: first the documents, so that it is no node any more.
+fn remove_objects(store: &dyn Store, writer: &dyn Writer, path: &str) -> Result<()> {
+    for name in ["zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"] {
+        writer.delete(&join(path, name), Precondition::Any)?;
+    }
+    remove_below(store, writer, path)
+}
+
+fn remove_below(store: &dyn Store, writer: &dyn Writer, folder: &str) -> Result<()> {
+    let mut outcome = Ok(());
+    store.each_name(folder, &mut |entry| {
+        let key = join(folder, &entry.name);
+        outcome = match entry.is_folder {
+            true => remove_below(store, writer, &key),
+            false => writer.delete(&key, Precondition::Any).map(drop),
+        };
+        if outcome.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    outcome
+}
+
+/// The version of the node at a path; `None` for a group without a document.
+pub fn zarr_format(store: &Arc<dyn Store>, path: &str) -> Result<Option<ZarrFormat>> {
+    Ok(match Tree::new(store.clone()).node(path)? {
+        Some(Node::Array { metadata, .. }) => Some(metadata.zarr_format),
+        Some(Node::Group { metadata, .. }) => metadata.zarr_format,
+        Some(Node::Broken { .. }) | None => None,
+    })
+}
+
+/// Renames a node with all below it, in one step. Only in a folder store.
+pub fn rename(store: &Arc<dyn Store>, from: &str, place: &Place) -> Result<()> {
+    let to = place.path.as_str();
+    let writer = writer(store.as_ref())?;
+    let group = parent(from).ok_or_else(|| Error::Usage("the root of a store is not renamed".to_owned()))?;
+    if to.strip_prefix(from).is_some_and(|rest| rest.starts_with('/')) {
+        return Err(Error::Usage(format!("'{to}' is inside '{from}'")));
+    }
+    let documents = copies::documents_below(store, from)?;
+    copies::remove(store.as_ref(), writer, from)?;
+    let renamed = writer.rename_folder(from, to).map_err(|error| place::taken(error, to));
+    let shown = if renamed.is_ok() { to } else { from };
+    let synced = renamed.and_then(|()| {
+        writer.sync(&[from.to_owned()], group)?;
+        writer.sync(&[to.to_owned()], parent(to).unwrap_or(""))
+    });
+    copies::add_all(store.as_ref(), writer, shown, &documents)?;
+    synced
+}
+
+#[cfg(test)]
+mod tests;

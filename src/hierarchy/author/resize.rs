@@ -1,0 +1,116 @@
+//! Making an array longer or shorter.
+//!
+//! Uses `array`, `store`, `metadata` and its neighbours. The document is replaced in one step. What is outside the array becomes
+//! fill value: before that where the array gets longer along any axis, after it where it gets shorter. So a crash
+//! leaves the old array or the new one, and what was discarded never comes back, even if it was left by a crash.
+
+use std::sync::Arc;
+
+use super::{copies, writer};
+use crate::array::{Array, Engine};
+use crate::error::{Error, Result};
+use crate::hierarchy::attributes::{read, remove_leftovers};
+use crate::metadata::author::{NodeDocument, with_shape};
+use crate::metadata::{ArrayMetadata, parse_array};
+use crate::store::{ObjectPart, Precondition, PutOptions, Store, Writer, join};
+
+/// The documents that have a shape.
+const NAMES: [&str; 2] = ["zarr.json", ".zarray"];
+
+/// What a resize did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Resized {
+    /// Objects that were outside and are deleted.
+    pub deleted_objects: u64,
+    /// Chunks with parts outside that are fill value now.
+    pub cleared_chunks: u64,
+}
+
+/// Gives an array another shape. If that is shorter along any axis, elements are lost, which `discard` must allow.
+pub fn resize(
+    engine: &Arc<Engine>,
+    store: &Arc<dyn Store>,
+    path: &str,
+    shape: &[u64],
+    discard: bool,
+) -> Result<Resized> {
+    let writer = writer(store.as_ref())?;
+    let old = metadata_of(store.as_ref(), path)?;
+    if old.shape.len() != shape.len() {
+        let (is, wanted) = (old.shape.len(), shape.len());
+        return Err(Error::Usage(format!("'{path}' has {is} dimensions, and the new shape {wanted}")));
+    }
+    let larger: Vec<u64> = old.shape.iter().zip(shape).map(|(&old, &new)| old.max(new)).collect();
+    let (is_shorter, is_longer) = (larger != shape, larger != old.shape);
+    if is_shorter && !discard {
+        let sentence = "the new shape is shorter: '--discard' deletes the elements outside it";
+        return Err(Error::Usage(format!("'{path}' has the shape {:?}, and {sentence}", old.shape)));
+    }
+    // The new document must be one that can be read, before anything is deleted.
+    replacement(store.as_ref(), path, shape)?;
+    let longer = ArrayMetadata { shape: larger, ..old };
+    let mut resized = Resized::default();
+    if is_longer {
+        resized.clear(engine, store, path, &longer)?;
+    }
+    replace(store.as_ref(), writer, path, shape)?;
+    if is_shorter {
+        resized.clear(engine, store, path, &longer)?;
+    }
+    Ok(resized)
+}
+
+impl Resized {
+    /// Removes what is outside the array, as its document is now. `longer` has all that there may be.
+    fn clear(
+        &mut self,
+        engine: &Arc<Engine>,
+        store: &Arc<dyn Store>,
+        path: &str,
+        longer: &ArrayMetadata,
+    ) -> Result<()> {
+        let now = metadata_of(store.as_ref(), path)?;
+        self.deleted_objects += Array::delete_outside(engine, store, path, longer.clone(), &now.shape)?;
+        self.cleared_chunks += Array::clear_padding(engine, store, path, &now)?;
+        Ok(())
+    }
+}
+
+/// The array as its own document describes it.
+fn metadata_of(store: &dyn Store, path: &str) -> Result<ArrayMetadata> {
+    for name in NAMES {
+        let key = join(path, name);
+        if let Some((text, _)) = read(store, &key)?
+            && let Some(metadata) = parse_array(&key, text.as_bytes())?
+        {
+            return Ok(metadata);
+        }
+    }
+    Err(Error::Usage(format!("'{path}' has no document of its own that describes an array of Zarr v2 or v3")))
+}
+
+/// The name of the array's document, and its text with another shape.
+fn replacement(store: &dyn Store, path: &str, shape: &[u64]) -> Result<NodeDocument> {
+    for name in NAMES {
+        let key = join(path, name);
+        let Some((text, _)) = read(store, &key)? else { continue };
+        let text = with_shape(&text, shape).map_err(|fault| fault.into_error(&key))?;
+        parse_array(&key, text.as_bytes())?;
+        return Ok(NodeDocument { name, text });
+    }
+    Err(Error::Stale { key: path.to_owned() })
+}
+
+/// Replaces the document, while no one else writes to the array.
+fn replace(store: &dyn Store, writer: &dyn Writer, path: &str, shape: &[u64]) -> Result<()> {
+    let busy = || Error::busy(path, "another program writes to the array");
+    let _lock = writer.lock(path)?.ok_or_else(busy)?;
+    remove_leftovers(writer, path);
+    let document = replacement(store, path, shape)?;
+    let key = join(path, document.name);
+    let info = store.head_object(&key)?.ok_or_else(|| Error::Stale { key: key.clone() })?;
+    let options = PutOptions { precondition: Precondition::Version(info.version), within: path, like: &info };
+    writer.put(&key, &[ObjectPart::Bytes(document.text.as_bytes())], &options)?;
+    writer.sync(std::slice::from_ref(&key), path)?;
+    copies::add(store, writer, path, &[document])
+}

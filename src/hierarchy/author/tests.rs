@@ -1,0 +1,101 @@
+//! Nodes in a store without folders, where the main document is the node; tests/formats/authoring.rs has those on disk.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use super::*;
+use crate::array::{Array, Engine, Layout};
+use crate::metadata::author::{ArraySpec, ElementType, group_documents};
+use crate::metadata::parse_array;
+use crate::store::MemoryStore;
+
+fn store() -> Arc<dyn Store> {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let group = |path: &str| {
+        let place = Place::find(&store, path).unwrap();
+        create(&store, &place, group_documents(ZarrFormat::V3, &[]).unwrap()).unwrap();
+    };
+    group("");
+    group("g");
+    store
+}
+
+fn documents(shape: &[u64]) -> Vec<NodeDocument> {
+    let spec = ArraySpec {
+        zarr_format: ZarrFormat::V3,
+        shape: shape.to_vec(),
+        element: ElementType::parse("uint8").unwrap(),
+        chunks: Some(vec![4; shape.len()]),
+        shards: None,
+        codecs: None,
+        fill_value: Some("9"),
+        dimension_names: None,
+        attributes: Vec::new(),
+    };
+    spec.documents().unwrap()
+}
+
+fn has(store: &Arc<dyn Store>, path: &str) -> bool {
+    Tree::new(store.clone()).node(path).unwrap().is_some()
+}
+
+fn array(engine: &Arc<Engine>, store: &Arc<dyn Store>, path: &str) -> Arc<Array> {
+    let key = join(path, "zarr.json");
+    let text = store.get(&key, 1 << 20).unwrap().unwrap();
+    let metadata = parse_array(&key, &text).unwrap().unwrap();
+    Array::open(engine, store, path, Arc::new(metadata), Layout::default()).unwrap()
+}
+
+#[test]
+fn a_node_replaces_none_and_goes_with_all_below_it() {
+    let store = store();
+    let place = Place::find(&store, "g/a").unwrap();
+    create(&store, &place, documents(&[5])).unwrap();
+    // Another program was first: the place was free when it was looked for.
+    assert!(matches!(create(&store, &place, documents(&[6])), Err(Error::Usage(_))));
+    assert!(matches!(Place::find(&store, "g/a"), Err(Error::Usage(_))));
+    assert!(matches!(Place::find(&store, "x/a"), Err(Error::Usage(_))));
+    assert!(matches!(Place::find(&store, "g/a/b"), Err(Error::Usage(_))));
+    let elsewhere = Place::find(&store, "h").unwrap();
+    assert!(matches!(rename(&store, "g", &elsewhere), Err(Error::ReadOnly(_))));
+    assert!(has(&store, "g/a"));
+    assert!(matches!(remove(store.as_ref(), ""), Err(Error::Usage(_))));
+    remove(store.as_ref(), "g").unwrap();
+    assert!(!has(&store, "g") && !has(&store, "g/a"));
+    assert_eq!(store.list("").unwrap().len(), 1);
+}
+
+#[test]
+fn a_node_that_is_not_published_leaves_nothing() {
+    let store = store();
+    let place = Place::find(&store, "a").unwrap();
+    let mut node = NewNode::begin(&store, &place, documents(&[5])).unwrap();
+    assert!(!has(&store, "a"));
+    assert_eq!(node.path_for_chunks().unwrap(), "a");
+    drop(node);
+    assert!(!has(&store, "a") && store.list("a").unwrap().is_empty());
+    let mut node = NewNode::begin(&store, &place, documents(&[5])).unwrap();
+    node.path_for_chunks().unwrap();
+    node.publish().unwrap();
+    assert!(has(&store, "a"));
+}
+
+#[test]
+fn what_is_outside_never_comes_back() {
+    let (store, engine) = (store(), Engine::new(1 << 20, 1));
+    create(&store, &Place::find(&store, "a").unwrap(), documents(&[10, 10])).unwrap();
+    let whole = array(&engine, &store, "a");
+    whole.open_for_writing().unwrap();
+    whole.write_at(0, &[1; 100]).unwrap();
+    whole.flush().unwrap();
+    whole.close_for_writing();
+    assert!(matches!(resize(&engine, &store, "a", &[3, 10], false), Err(Error::Usage(_))));
+    assert!(matches!(resize(&engine, &store, "a", &[3], true), Err(Error::Usage(_))));
+    let resized = resize(&engine, &store, "a", &[3, 10], true).unwrap();
+    // Rows of chunks 1 and 2 go, those of row 0 have a fourth row, and their last one has columns 10 and 11 already.
+    assert_eq!(resized, Resized { deleted_objects: 6, cleared_chunks: 3 });
+    assert_eq!(resize(&engine, &store, "a", &[6, 10], false).unwrap(), Resized::default());
+    let longer = array(&engine, &store, "a");
+    let mut read = vec![0; 60];
+    longer.read_at(0, &mut read).unwrap();
+    assert_eq!((&read[..30], &read[30..]), (&[1; 30][..], &[9; 30][..]));
+}

@@ -1,0 +1,140 @@
+//! Folders of nodes: made under a name that no reader sees, renamed, removed. Uses its neighbours and `sys`.
+//!
+//! Invariant: a name of a node comes and goes in one step, rename(2). What a dead writer leaves has a temporary name, and the
+//! next writer in that folder removes it.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::ops::ControlFlow;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::writer::{NEXT_TEMPORARY, c_name, failed, has_dead_writer, set_owner_and_mode, split};
+use super::{DirectoryStore, READ};
+use crate::error::{Error, Result};
+use crate::store::{Info, Posix, StagedFolder, join};
+use crate::sys;
+
+/// How many names of a folder are in memory while it is emptied.
+const MAX_NAMES: usize = 4096;
+/// A writer's folder without a lock is a leftover after this time even if its number is another process's now.
+const UNLOCKED_WITHIN: Duration = Duration::from_secs(24 * 60 * 60);
+
+impl DirectoryStore {
+    pub(super) fn stage_folder(&self, parent: &str, like: &Info) -> Result<StagedFolder> {
+        let stale = || Error::Stale { key: parent.to_owned() };
+        let make_failed = failed(parent, "create a folder in");
+        let above = self.open_for_change(parent, "write")?.ok_or_else(stale)?;
+        let like = like.posix.unwrap_or_else(Posix::of_object);
+        loop {
+            let name = temporary_name();
+            let c_name = c_name(parent, &name)?;
+            match sys::make_folder_at(above.as_fd(), &c_name, 0o700) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                made => made.map_err(&make_failed)?,
+            }
+            let folder = open_folder_at(&above, &c_name).map_err(&make_failed)?;
+            let owner = folder.metadata().map_err(&make_failed)?.uid();
+            // Another user, with permissions in the folder above, has put another folder there.
+            if owner != sys::effective_ids().0 && owner != like.uid {
+                return Err(Error::Stale { key: join(parent, &name) });
+            }
+            // A filesystem without locks tells by the number of the process whether the writer lives.
+            let _ = folder.try_lock();
+            set_owner_and_mode(&folder, &like, like.folder_mode() | 0o700).map_err(&make_failed)?;
+            return Ok(StagedFolder { key: join(parent, &name), lock: Box::new(folder) });
+        }
+    }
+
+    pub(super) fn rename_to(&self, from: &str, to: &str) -> Result<()> {
+        let stale = |key: &str| Error::Stale { key: key.to_owned() };
+        let ((from_parent, from_name), (to_parent, to_name)) = (split(from), split(to));
+        let from_folder = self.open_for_change(from_parent, "rename")?.ok_or_else(|| stale(from))?;
+        let to_folder = self.open_for_change(to_parent, "rename")?.ok_or_else(|| stale(to))?;
+        let (from_name, to_name) = (c_name(from, from_name)?, c_name(to, to_name)?);
+        let renamed = sys::rename_at(from_folder.as_fd(), &from_name, to_folder.as_fd(), &to_name);
+        renamed.map_err(|error| match error.raw_os_error() {
+            Some(libc::ENOTEMPTY | libc::EEXIST | libc::ENOTDIR) => Error::Changed { key: to.to_owned() },
+            _ => Error::store(from, "rename", error),
+        })
+    }
+
+    pub(super) fn remove_tree(&self, key: &str) -> Result<()> {
+        let (parent, name) = split(key);
+        let Some(above) = self.open_for_change(parent, "delete")? else { return Ok(()) };
+        let delete_failed = failed(key, "delete");
+        let (name, hidden) = (c_name(key, name)?, c_name(key, &temporary_name())?);
+        match sys::rename_at(above.as_fd(), &name, above.as_fd(), &hidden) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            renamed => renamed.map_err(&delete_failed)?,
+        }
+        above.sync_all().map_err(&delete_failed)?;
+        remove_at(&above, &hidden).map_err(delete_failed)
+    }
+}
+
+fn temporary_name() -> String {
+    let number = NEXT_TEMPORARY.fetch_add(1, Ordering::Relaxed);
+    format!(".zarrfs-{}-{number}.tmp", std::process::id())
+}
+
+fn open_folder_at(above: &File, name: &CString) -> io::Result<File> {
+    let flags = READ | libc::O_DIRECTORY | libc::O_NOFOLLOW;
+    sys::open_at(above.as_fd(), name, flags).map(File::from)
+}
+
+/// Removes a folder of a dead writer; returns whether it was one and has gone.
+pub(super) fn remove_leftover(above: &File, name: &str, c_name: &CString, folder: &File) -> bool {
+    let is_old = || {
+        let modified = folder.metadata().and_then(|found| found.modified());
+        modified.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > UNLOCKED_WITHIN))
+    };
+    let is_leftover = folder.try_lock().is_ok() && (has_dead_writer(name) || is_old());
+    is_leftover && remove_at(above, c_name).is_ok()
+}
+
+/// Removes a folder with all in it. What another process removes meanwhile is no error.
+fn remove_at(above: &File, name: &CString) -> io::Result<()> {
+    match open_folder_at(above, name) {
+        Ok(folder) => empty(&folder)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        // A link, or a file: its name goes, and what it names stays.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOTDIR | libc::ELOOP)) => {
+            return unless_missing(sys::unlink_at(above.as_fd(), name));
+        }
+        Err(error) => return Err(error),
+    }
+    unless_missing(sys::remove_folder_at(above.as_fd(), name))
+}
+
+fn empty(folder: &File) -> io::Result<()> {
+    loop {
+        let mut names = Vec::new();
+        let again = sys::open_at(folder.as_fd(), c".", READ | libc::O_DIRECTORY)?;
+        sys::read_folder(again, |name, _| {
+            names.extend(CString::new(name.into_encoded_bytes()));
+            if names.len() < MAX_NAMES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        if names.is_empty() {
+            return Ok(());
+        }
+        for name in names {
+            match sys::unlink_at(folder.as_fd(), &name) {
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EISDIR | libc::EPERM)) => {
+                    remove_at(folder, &name)?;
+                }
+                other => unless_missing(other)?,
+            }
+        }
+    }
+}
+
+fn unless_missing(outcome: io::Result<()>) -> io::Result<()> {
+    match outcome {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
