@@ -281,6 +281,8 @@ pub mod tests {
             open_array: Box::new(|path| Ok(arrays.of(&path.into()))),
             find_node: Box::new(|path| Ok(tree.node(path)?.map(Arc::new))),
             children: Box::new(|path| tree.children(path)),
+            beside: &[],
+            is_node: Box::new(|_| Ok(false)),
         })
     }
 

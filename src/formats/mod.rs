@@ -40,6 +40,9 @@ use virtual_file::VirtualFile;
 /// The folder of all companion files, below the root of what is served.
 pub const FOLDER: &str = "__formats__";
 
+/// The longest list of names of things that a file lacks.
+const MAX_NAMES_BYTES: usize = 4096;
+
 /// Every format, in alphabetical order.
 pub const FORMATS: &[&Format] = &[
     &detached::envi::FORMAT,
@@ -69,6 +72,10 @@ pub struct Format {
     pub name: &'static str,
     /// The suffix after the array's name.
     pub suffix: &'static str,
+    /// What it can hold: the reason why other arrays have no such file.
+    pub holds: &'static str,
+    /// Why its files cannot be beside the arrays' own, if that is so.
+    pub not_beside: Option<&'static str>,
     /// The name of a group's file, in the group's folder; `None` if the file is beside the folder, as `GROUP.SUFFIX`, or the
     /// format expresses no groups.
     pub group_file: Option<&'static str>,
@@ -76,6 +83,10 @@ pub struct Format {
     pub role: Role,
     /// Whether it can express such a node, if arrays are served in this layout.
     pub expresses: fn(&Node, Layout) -> bool,
+    /// Whether there is such a file, where other nodes count too. May read documents.
+    pub check: Option<fn(&Subject<'_>) -> Result<bool>>,
+    /// The attributes of a node that its file would show, and cannot hold.
+    pub left_out: Option<fn(&Node, Layout) -> Vec<String>>,
     /// Owner, mode and time of a file, where they are not those of the node's own file. May call stat on the store.
     pub info: Option<fn(&Subject<'_>) -> Result<Info>>,
     /// The file of a node, where that can be made. Reads no chunks.
@@ -107,6 +118,9 @@ pub enum Place {
 /// Finds the node at a path, if all users that may read the subject's node may read that node's documents.
 pub type FindNode<'a> = Box<dyn Fn(&str) -> Result<Option<Arc<Node>>> + 'a>;
 
+/// Says whether a node is at a path.
+pub type IsNode<'a> = Box<dyn Fn(&str) -> Result<bool> + 'a>;
+
 /// Lists a group.
 pub type ListChildren<'a> = Box<dyn Fn(&str) -> Result<Vec<Child>> + 'a>;
 
@@ -133,6 +147,10 @@ pub struct Subject<'a> {
     pub find_node: FindNode<'a>,
     /// What is in a group.
     pub children: ListChildren<'a>,
+    /// The formats whose files are beside the arrays' own, too.
+    pub beside: &'a [&'static Format],
+    /// Whether a node is at a path, whoever may read it.
+    pub is_node: IsNode<'a>,
 }
 
 /// A companion file, before it is read.
@@ -166,16 +184,36 @@ pub fn find(name: &str) -> Option<&'static Format> {
     FORMATS.iter().copied().find(|format| format.name == name)
 }
 
+/// The format with this name or this suffix, with or without its dot.
+pub fn find_by_any_name(word: &str) -> Option<&'static Format> {
+    let is_suffix = |format: &&Format| format.suffix.trim_start_matches('.') == word.trim_start_matches('.');
+    find(word).or_else(|| FORMATS.iter().copied().find(is_suffix))
+}
+
+/// The names of many things, cut to a length that fits into a header. A cut list ends with `…`.
+pub fn shortened<S: AsRef<str>>(names: &[S]) -> Vec<&str> {
+    let (mut shown, mut length) = (Vec::new(), 0);
+    for name in names.iter().map(AsRef::as_ref) {
+        length += name.len() + 3;
+        if length > MAX_NAMES_BYTES {
+            shown.push("…");
+            break;
+        }
+        shown.push(name);
+    }
+    shown
+}
+
 /// The format in which an array that has no flat file can be read.
 pub fn text_form(node: &Node) -> Option<&'static Format> {
     let is_text = |format: &&Format| format.role == Role::Text && (format.expresses)(node, Layout::default());
     FORMATS.iter().copied().find(is_text)
 }
 
-/// The formats that a program may open instead of the array's flat file.
-pub fn of_data(node: &Node, layout: Layout) -> impl Iterator<Item = &'static Format> {
+/// The formats that a program may open instead of the array's flat file, as far as that follows from the node alone.
+pub fn of_data() -> impl Iterator<Item = &'static Format> {
     let is_data = |format: &Format| matches!(format.role, Role::Data | Role::Detached);
-    FORMATS.iter().copied().filter(move |format| is_data(format) && (format.expresses)(node, layout))
+    FORMATS.iter().copied().filter(move |format| is_data(format) && format.check.is_none())
 }
 
 impl Format {
@@ -184,6 +222,13 @@ impl Format {
         let (folder, name) = array_file.rsplit_once('/').unwrap_or(("", array_file));
         let file = join(folder, &format!("{}{}", self.stem(name), self.suffix));
         join(FOLDER, &format!("{}/{file}", self.name))
+    }
+
+    /// The name of the file beside an array or a group; `None` if there can be none: a header names the array's file as it is,
+    /// and each program reads other characters in its own way (`detached/data_names.rs`).
+    pub fn name_beside(&self, name: &str) -> Option<String> {
+        let is_plain = self.role != Role::Detached || matches!(self.stem(name), Cow::Borrowed(_));
+        (is_plain && self.not_beside.is_none()).then(|| format!("{name}{}", self.suffix))
     }
 
     /// The name of an array's file, without the suffix.
@@ -210,6 +255,21 @@ impl Subject<'_> {
     /// The array's own file, as a path from the root of what is served.
     pub fn array_file(&self) -> &str {
         if self.path.is_empty() { self.root_name } else { self.path }
+    }
+
+    /// The file of this node in a format, as a path from the root of what is served: beside the node's own file, if it is listed
+    /// there and no node has its name.
+    pub fn companion_file(&self, format: &'static Format) -> Result<String> {
+        if self.beside.contains(&format) {
+            let (folder, name) = self.array_file().rsplit_once('/').unwrap_or(("", self.array_file()));
+            let file = format.name_beside(name).map(|name| join(folder, &name));
+            if let Some(file) = file
+                && !(self.is_node)(&file)?
+            {
+                return Ok(file);
+            }
+        }
+        Ok(format.file(self.array_file()))
     }
 
     /// The array's own file, as a path from the folder of the companion file.

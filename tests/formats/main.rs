@@ -10,6 +10,7 @@ mod oracle;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod beside;
 mod bits_oracle;
 mod cast_oracle;
 mod codec_oracle;

@@ -43,10 +43,26 @@ fn attrs_says_what_is_there() {
 
 #[test]
 fn what_is_not_in_this_version_is_not_suggested() {
-    let (code, _, stderr) = outcome(&run(&["mount", "a", "b", "--format", "npy"]));
-    assert!(code == 2 && !stderr.contains("--formats"), "{stderr}");
-    let (code, _, stderr) = outcome(&run(&["mount", "a", "b", "-o", "format=npy"]));
-    assert!(code == 2 && !stderr.contains("'formats'"), "{stderr}");
+    let (code, _, stderr) = outcome(&run(&["mount", "a", "b", "--sidecars", "json"]));
+    assert!(code == 2 && !stderr.contains("--sidecar'"), "{stderr}");
+    let (code, _, stderr) = outcome(&run(&["mount", "a", "b", "-o", "sidecars=json"]));
+    assert!(code == 2 && !stderr.contains("'sidecar'"), "{stderr}");
+}
+
+#[test]
+fn formats_beside_the_arrays_are_named_right() {
+    for (formats, sentence) in [
+        ("npz", "'npz' is no format: did you mean 'npy'?"),
+        (
+            "npy,hdr",
+            "envi files cannot be listed beside the arrays: GDAL takes every file temp.* beside temp.hdr",
+        ),
+    ] {
+        let (code, _, stderr) = outcome(&run(&["mount", "a", "b", "--formats", formats]));
+        assert!(code == 2 && stderr.contains(sentence) && stderr.lines().count() == 1, "{stderr}");
+    }
+    let (code, _, stderr) = outcome(&run(&["mount", "a", "b", "-o", "ro,formats=npy,nc"]));
+    assert!(code == 2 && stderr.contains("write formats=…:nc, with colons between the names"), "{stderr}");
 }
 
 #[test]

@@ -17,7 +17,7 @@ use crate::array::Layout;
 use crate::error::Error;
 use crate::formats::detached::data_names;
 use crate::formats::virtual_file::VirtualFile;
-use crate::formats::{Companion, Content, Format, Made, Place, Role, Subject};
+use crate::formats::{Companion, Content, Format, JSON, Made, Place, Role, Subject};
 use crate::hierarchy::{Child, Node};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::{Entity, Kind};
@@ -101,6 +101,38 @@ impl CompanionState {
     }
 }
 
+/// The file beside nodes with a name in a group's folder: a sidecar, or in a format that is listed there.
+pub(in crate::mount::fs) fn file_beside(
+    ctx: &Context<'_>,
+    group: &str,
+    name: &str,
+    blocking: Blocking,
+) -> FsResult<Option<Entity>> {
+    for format in formats_beside(ctx) {
+        if let Some(file) = file_in(ctx, (format, Place::Beside), group, name, blocking)? {
+            return Ok(Some(file));
+        }
+    }
+    Ok(None)
+}
+
+/// The files beside nodes in the folder of a group with these children.
+pub(in crate::mount::fs) fn files_beside(
+    ctx: &Context<'_>,
+    group: &str,
+    children: &[Child],
+) -> FsResult<Vec<(String, Entity)>> {
+    let mut files = Vec::new();
+    for format in formats_beside(ctx) {
+        files.extend(files_in(ctx, (format, Place::Beside), group, children)?);
+    }
+    Ok(files)
+}
+
+fn formats_beside<'a>(ctx: &Context<'a>) -> impl Iterator<Item = &'static Format> + 'a {
+    [JSON].into_iter().chain(ctx.options.formats.iter().copied())
+}
+
 /// The companion file with a name in a group's folder.
 pub(in crate::mount::fs) fn file_in(
     ctx: &Context<'_>,
@@ -114,8 +146,9 @@ pub(in crate::mount::fs) fn file_in(
     if format.group_file == Some(name) && !ctx.is_root_array(group, blocking)? {
         return Ok(Some(Entity::new(kind, group)));
     }
-    let Some(stem) = stem else { return Ok(None) };
-    let escaped = if format.role == Role::Detached { data_names::array_name(stem) } else { None };
+    let Some(stem) = stem.filter(|stem| has_name(format, place, stem)) else { return Ok(None) };
+    let is_mirror = format.role == Role::Detached && place == Place::Mirror;
+    let escaped = if is_mirror { data_names::array_name(stem) } else { None };
     for name in escaped.as_deref().into_iter().chain([stem]) {
         if let Some(path) = node_in(ctx, format, group, name, blocking)? {
             return Ok(Some(Entity::new(kind, path)));
@@ -124,6 +157,11 @@ pub(in crate::mount::fs) fn file_in(
     // The root group has its file in its own folder, for want of another.
     let is_root = group.is_empty() && stem == ctx.root_name && format.group_file.is_none();
     Ok((is_root && expresses(ctx, format, &*ctx.nodes.get("", blocking)?)).then(|| Entity::new(kind, "")))
+}
+
+/// Whether a node of this name can have such a file there.
+fn has_name(format: &Format, place: Place, name: &str) -> bool {
+    format.role == Role::Sidecar || place == Place::Mirror || format.name_beside(name).is_some()
 }
 
 /// The path of the node with a name in a group's folder, if it has a file beside it in this format.
@@ -157,7 +195,7 @@ pub(in crate::mount::fs) fn files_in(
         let file = file_in(ctx, (format, place), "", &name, Blocking::Yes)?;
         let name = format!("{}{}", format.stem(ctx.root_name), format.suffix);
         let mut files: Vec<_> = file.map(|file| (name, file)).into_iter().collect();
-        if format.role == Role::Detached && !files.is_empty() {
+        if format.role == Role::Detached && place == Place::Mirror && !files.is_empty() {
             files.push((format.stem(ctx.root_name).into_owned(), Entity::new(Kind::Array, "")));
         }
         return Ok(files);
@@ -169,6 +207,7 @@ pub(in crate::mount::fs) fn files_in(
         let stem = format.stem(&child.name);
         let name = format!("{stem}{}", format.suffix);
         if format.group_file == Some(&name)
+            || !has_name(format, place, &child.name)
             || (format.role != Role::Sidecar
                 && !expresses(ctx, format, &*ctx.nodes.get(&path, Blocking::Yes)?))
         {

@@ -64,6 +64,12 @@ impl<'a> Context<'a> {
             }),
             find_node: Box::new(move |path| ctx.node_for(node, path)),
             children: Box::new(move |path| ctx.children(path).map_err(|failure| failure.into_error(path))),
+            beside: &ctx.options.formats,
+            is_node: Box::new(move |path| {
+                let cached =
+                    ctx.nodes.get(path, Blocking::Yes).map_err(|failure| failure.into_error(path))?;
+                Ok(cached.node.is_some())
+            }),
         }
     }
 
