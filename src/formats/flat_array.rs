@@ -279,6 +279,7 @@ pub mod tests {
             node: &node,
             place: Place::Mirror,
             open_array: Box::new(|path| Ok(arrays.of(&path.into()))),
+            open_array_to_read: Box::new(|path| Ok(arrays.of(&path.into()))),
             find_node: Box::new(|path| Ok(tree.node(path)?.map(Arc::new))),
             children: Box::new(|path| tree.children(path)),
             beside: &[],

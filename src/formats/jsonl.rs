@@ -194,6 +194,7 @@ mod tests {
             node: &node,
             place: Place::Mirror,
             open_array: Box::new(|_| Err(Error::unsupported("a/.zarray", "flat bytes"))),
+            open_array_to_read: Box::new(|_| Err(Error::unsupported("a/.zarray", "flat bytes"))),
             find_node: Box::new(|_| Ok(None)),
             children: Box::new(|_| Ok(Vec::new())),
             beside: &[],

@@ -10,6 +10,7 @@
 //! `flat_array.rs` describes the bytes of an array as the formats of numbers see them, `geometry/` where its elements lie in
 //! space and time.
 
+mod csv;
 pub mod detached;
 mod flat_array;
 mod geometry;
@@ -30,11 +31,11 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use crate::array::Layout;
+use crate::array::{Layout, VariableArray};
 use crate::error::{Error, Result};
 use crate::hierarchy::{Child, Node, OpenArrays, SharedArray};
 use crate::metadata::ArrayMetadata;
-use crate::store::{Audience, Info, join};
+use crate::store::{Audience, Info, Store, join};
 use virtual_file::VirtualFile;
 
 /// The folder of all companion files, below the root of what is served.
@@ -45,6 +46,7 @@ const MAX_NAMES_BYTES: usize = 4096;
 
 /// Every format, in alphabetical order.
 pub const FORMATS: &[&Format] = &[
+    &csv::FORMAT,
     &detached::envi::FORMAT,
     &detached::grads::FORMAT,
     JSON,
@@ -143,6 +145,8 @@ pub struct Subject<'a> {
     pub place: Place,
     /// The open array at a path, which its own file shares.
     pub open_array: OpenSharedArray<'a>,
+    /// As `open_array`, for elements that are read at once: every reader of its document must be able to read its chunks.
+    pub open_array_to_read: OpenSharedArray<'a>,
     /// Other nodes, which may say more about this one.
     pub find_node: FindNode<'a>,
     /// What is in a group.
@@ -208,6 +212,14 @@ pub fn shortened<S: AsRef<str>>(names: &[S]) -> Vec<&str> {
 pub fn text_form(node: &Node) -> Option<&'static Format> {
     let is_text = |format: &&Format| format.role == Role::Text && (format.expresses)(node, Layout::default());
     FORMATS.iter().copied().find(is_text)
+}
+
+/// The file with the elements of an array as text, as a path from the root of a mount, if the array has no flat file and such a
+/// text can be made.
+pub fn text_file(store: &Arc<dyn Store>, path: &str, metadata: &Arc<ArrayMetadata>) -> Option<String> {
+    VariableArray::open(store, path, metadata).ok()?;
+    // A root is named after what is mounted.
+    Some(if path.is_empty() { format!("{FOLDER}/{}/", jsonl::FORMAT.name) } else { jsonl::FORMAT.file(path) })
 }
 
 /// The formats that a program may open instead of the array's flat file, as far as that follows from the node alone.

@@ -23,5 +23,6 @@ mod metadata_corpus;
 mod metadata_oracle;
 mod netcdf;
 mod numcodecs_fixtures;
+mod tables;
 mod text_forms;
 mod write_conformance;

@@ -7,7 +7,7 @@ use zarrfs::array::{Array, Blocking, Engine, EngineOptions, ReadRequest, ReplyBu
 use zarrfs::cancellation::Cancellation;
 use zarrfs::hierarchy::Tree;
 
-use crate::cli::exit::Outcome;
+use crate::cli::exit::{Exit, Outcome};
 use crate::cli::options::{EngineArguments, LayoutArguments, LogArguments, StoreArguments};
 use crate::cli::output::{self, Reader};
 use crate::cli::{log, open, progress};
@@ -44,7 +44,8 @@ impl Arguments {
         let metadata = open::array(&Tree::new(store.clone()), &path)?;
         let options = EngineOptions::new(self.engine.cache_limit_bytes(), self.engine.threads.number());
         let engine = Engine::with_options(EngineOptions { page_cache_keeps: true, ..options });
-        let array = Array::open(&engine, &store, &path, metadata, self.layout.layout())?;
+        let array = Array::open(&engine, &store, &path, metadata.clone(), self.layout.layout());
+        let array = array.map_err(|error| Exit::Failed(open::refusal(&store, &path, &metadata, &error)))?;
         let size_bytes = array.size_bytes();
         // No bar among the bytes on the same terminal.
         let bar = progress::bytes(size_bytes, !std::io::stdout().is_terminal());

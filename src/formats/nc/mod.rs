@@ -243,7 +243,7 @@ fn coordinate(
 
 /// Owner, mode and time. The file shows attributes, so their documents' modes count; and a group's file is beside its
 /// folder, so only users have it that may list and search that. The time is that of the newest array.
-fn info(subject: &Subject<'_>) -> Result<Info> {
+pub(super) fn info(subject: &Subject<'_>) -> Result<Info> {
     let documents = documents_info(subject)?;
     let group = match subject.node {
         Node::Group { info, .. } => info,

@@ -20,6 +20,11 @@ fn cat_says_what_it_cannot_find() {
     let (code, stdout, stderr) = outcome(&run(&["cat", store, "small/station_names"]));
     assert_eq!((code, stdout.as_str()), (1, ""));
     assert!(stderr.contains("small/station_names/zarr.json: not supported"), "{stderr}");
+    let text =
+        "has no fixed element size; a mount has it as text: __formats__/jsonl/small/station_names.jsonl";
+    assert!(stderr.trim_end().ends_with(text), "{stderr}");
+    let (_, stdout, _) = outcome(&run(&["ls", store]));
+    assert!(stdout.contains(text), "{stdout}");
 }
 
 #[test]

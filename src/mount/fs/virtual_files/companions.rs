@@ -85,9 +85,17 @@ impl CompanionState {
     }
 
     /// The file of this node that was made from elements, if making it again would give the same bytes.
-    fn unchanged(&self, node: &Arc<Node>) -> Option<&MadeCompanion> {
+    fn unchanged(&self, format: &Format, subject: &Subject<'_>, node: &Arc<Node>) -> Option<&MadeCompanion> {
         let made = self.outcome.as_ref().ok()?.made.as_ref().filter(|_| self.is_of(node))?;
-        made.companion.version().is_ok_and(|version| version == made.version).then_some(made)
+        let version = match format.check {
+            None => made.companion.version(),
+            // Which elements it is made from depends on other nodes.
+            Some(_) => match (format.open)(subject) {
+                Ok(Content::Elements(companion)) => companion.version(),
+                _ => return None,
+            },
+        };
+        version.is_ok_and(|version| version == made.version).then_some(made)
     }
 
     /// Owner, mode and time for a file of this node, if they follow from the node or were read a moment ago.
@@ -156,7 +164,7 @@ pub(in crate::mount::fs) fn file_in(
     }
     // The root group has its file in its own folder, for want of another.
     let is_root = group.is_empty() && stem == ctx.root_name && format.group_file.is_none();
-    Ok((is_root && expresses(ctx, format, &*ctx.nodes.get("", blocking)?)).then(|| Entity::new(kind, "")))
+    Ok((is_root && has_file(ctx, format, "", blocking)?).then(|| Entity::new(kind, "")))
 }
 
 /// Whether a node of this name can have such a file there.
@@ -179,7 +187,7 @@ fn node_in(
     let path = if is_root { String::new() } else { join(group, name) };
     let cached = ctx.nodes.get(&path, blocking)?;
     let is_beside = cached.is_array() || format.group_file.is_none();
-    Ok((is_beside && expresses(ctx, format, &cached)).then_some(path))
+    Ok((is_beside && has_file(ctx, format, &path, blocking)?).then_some(path))
 }
 
 /// The companion files in the folder of a group with these children.
@@ -208,8 +216,7 @@ pub(in crate::mount::fs) fn files_in(
         let name = format!("{stem}{}", format.suffix);
         if format.group_file == Some(&name)
             || !has_name(format, place, &child.name)
-            || (format.role != Role::Sidecar
-                && !expresses(ctx, format, &*ctx.nodes.get(&path, Blocking::Yes)?))
+            || (format.role != Role::Sidecar && !has_file(ctx, format, &path, Blocking::Yes)?)
         {
             continue;
         }
@@ -310,7 +317,9 @@ impl Companions {
         };
         match &mut *state {
             Some(state) if state.is_fresh(ctx, node) => {}
-            Some(state) if state.unchanged(node).is_some() => state.checked_at = Instant::now(),
+            Some(state) if state.unchanged(format, &subject, node).is_some() => {
+                state.checked_at = Instant::now();
+            }
             state => drop(self.make(ctx, format, &subject, node, state)),
         }
         let Some(state) = &mut *state else { return Ok((info, 0)) };
@@ -337,10 +346,11 @@ impl Companions {
         {
             return Err(error.clone().into());
         }
-        let unchanged = state.as_ref().and_then(|state| state.unchanged(node));
+        let subject = ctx.subject(&entity.path, place, node);
+        let unchanged = state.as_ref().and_then(|state| state.unchanged(format, &subject, node));
         let file = match unchanged.and_then(|made| made.file.upgrade()) {
             Some(file) => file,
-            None => self.make(ctx, format, &ctx.subject(&entity.path, place, node), node, &mut state)?,
+            None => self.make(ctx, format, &subject, node, &mut state)?,
         };
         // As with arrays: the kernel looks the name up again, learns the new size, and repeats the open. A sidecar is read to
         // its end, whatever its size was.
@@ -399,6 +409,13 @@ pub(in crate::mount::fs) fn expressed<'a>(
     cached.node.as_ref().filter(|node| (format.expresses)(node, layout))
 }
 
-fn expresses(ctx: &Context<'_>, format: &Format, cached: &CachedNode) -> bool {
-    expressed(format, cached, ctx.arrays.layout()).is_some()
+/// Whether the node at a path has a file in a format. Where other nodes count, too, that may need the store.
+fn has_file(ctx: &Context<'_>, format: &Format, path: &str, blocking: Blocking) -> FsResult<bool> {
+    let cached = ctx.nodes.get(path, blocking)?;
+    let Some(node) = expressed(format, &cached, ctx.arrays.layout()) else { return Ok(false) };
+    match format.check {
+        None => Ok(true),
+        Some(_) if blocking == Blocking::No => Err(Failure::WouldBlock),
+        Some(check) => Ok(check(&ctx.subject(path, Place::Mirror, node))?),
+    }
 }

@@ -62,6 +62,15 @@ impl<'a> Context<'a> {
             open_array: Box::new(move |path| {
                 ctx.shared_array(path).map_err(|failure| failure.into_error(path))
             }),
+            open_array_to_read: Box::new(move |path| {
+                let open = || -> FsResult<_> {
+                    let shared = ctx.shared_array(path)?;
+                    let cached = ctx.nodes.get(path, Blocking::Yes)?;
+                    shared.audience.admit(ctx.permissions.readers(cached.node.as_deref()));
+                    Ok(shared)
+                };
+                open().map_err(|failure| failure.into_error(path))
+            }),
             find_node: Box::new(move |path| ctx.node_for(node, path)),
             children: Box::new(move |path| ctx.children(path).map_err(|failure| failure.into_error(path))),
             beside: &ctx.options.formats,
