@@ -101,7 +101,7 @@ fn changes_are_seen() {
     write_strings(store, "g/s/c/0", &["x", "a \"b\"", ""]);
     assert_eq!(text(), "\"a\",\"s\"\n-1234,\"x\"\n7,\"a \"\"b\"\"\"\n7,\"\"\n");
     write(store, "g/b", 3, 3, "bool", &json!(true));
-    assert_eq!(text(), "\"a\",\"b\",\"s\"\n-1234,True,\"x\"\n7,True,\"a \"\"b\"\"\"\n7,True,\"\"\n");
+    assert_eq!(text(), "\"a\",\"b\",\"s\"\n-1234,TRUE,\"x\"\n7,TRUE,\"a \"\"b\"\"\"\n7,TRUE,\"\"\n");
     write(store, "g/b", 4, 4, "bool", &json!(true));
     std::thread::sleep(Duration::from_millis(150));
     assert_eq!(fs::metadata(&file).unwrap_err().kind(), std::io::ErrorKind::NotFound);

@@ -43,7 +43,7 @@ def make(folder):
 
     count = 2500
     obs = root.create_group("obs", attributes={"encoding-type": "dataframe", "encoding-version": "0.2.0", "_index": "cell",
-                                               "column-order": ["n_genes", "percent", "cluster", "good", "name", "age", "checked"]})
+                                               "column-order": ["n_genes", "percent", "cluster", "good", "name", "age", "checked", "state"]})
     put(obs, "cell", np.array([f"AAC-{i}" for i in range(count)], dtype=object), 1000)
     put(obs, "n_genes", numbers.integers(-5, 2**31 - 1, count, dtype="i4"), 300)
     percent = numbers.normal(size=count).astype("f4")
@@ -52,6 +52,11 @@ def make(folder):
     put(obs, "good", numbers.integers(0, 2, count).astype(bool), 64)
     put(obs, "name", strings(count), 512)
     put(obs, "not a column", np.arange(3))
+    state = obs.create_group("state", attributes={"encoding-type": "categorical", "encoding-version": "0.2.0", "ordered": True})
+    put(state, "codes", numbers.integers(0, 3, count, dtype="u2"), 100)
+    states = state.create_group("categories", attributes={"encoding-type": "nullable-string-array", "encoding-version": "0.1.0"})
+    put(states, "values", np.array(["alive", "dying", "?"], dtype=object))
+    put(states, "mask", np.array([False, False, True]))
     cluster = obs.create_group("cluster", attributes={"encoding-type": "categorical", "encoding-version": "0.2.0", "ordered": False})
     put(cluster, "codes", numbers.integers(-1, 4, count, dtype="i1"), 100)
     put(cluster, "categories", np.array(["T", 'B "naive"', "", "NK, late"], dtype=object))
@@ -123,7 +128,7 @@ def column(node):
         values = node[...]
         return [None if value is not None and values.dtype.kind == "M" and np.isnat(value) else value for value in values]
     if node.attrs["encoding-type"] == "categorical":
-        categories = node["categories"][...]
+        categories = column(node["categories"])
         return [None if code < 0 else categories[code] for code in node["codes"][...]]
     return [None if is_missing else value for value, is_missing in zip(node["values"][...], node["mask"][...])]
 
@@ -144,7 +149,7 @@ def is_equal(text, value):
     if text is None or value is None:
         return text is value
     if isinstance(value, (bool, np.bool_)):
-        return text == str(bool(value))
+        return text == str(bool(value)).upper()
     if isinstance(value, np.datetime64):
         return np.datetime64(text) == value
     if isinstance(value, (float, np.floating)):
@@ -210,7 +215,7 @@ def by_r(path, columns):
         kinds[name] = "number" if is_number else "logical" if isinstance(sample, (bool, np.bool_)) else "text"
     with tempfile.TemporaryDirectory() as folder:
         code = f"""
-            x <- read.csv("{str(path).replace('"', chr(92) + '"')}", check.names = FALSE, na.strings = "", encoding = "UTF-8")
+            x <- read.csv("{str(path).replace('"', chr(92) + '"')}", check.names = FALSE, na.strings = "", blank.lines.skip = FALSE, encoding = "UTF-8")
             out <- file("{folder}/out", "wb")
             writeBin(c(nrow(x), ncol(x)), out, size = 4L)
             for (column in x) {{
@@ -283,6 +288,7 @@ def write_anndata(folder):
         },
         index=[f"cell-{i}" for i in range(count)],
     )
+    anndata.settings.allow_write_nullable_strings = True
     data = anndata.AnnData(X=np.zeros((count, 2), "f4"), obs=obs)
     data.write_zarr(folder / "anndata.zarr")
 

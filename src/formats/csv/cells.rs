@@ -4,7 +4,7 @@
 //!
 //! | elements | text |
 //! |---|---|
-//! | bool | `True`, `False` |
+//! | bool | `TRUE`, `FALSE` |
 //! | integers | decimal digits |
 //! | float16, float32, float64 | the shortest digits that give the same value in their type; `NaN`, `Inf`, `-Inf` |
 //! | strings, byte strings in UTF-8 | in quotes, quotes doubled; not those with a NUL |
@@ -20,7 +20,7 @@ use crate::metadata::{ByteOrder, DataType, VariableLength};
 /// How elements are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Text {
-    /// `True` or `False`.
+    /// `TRUE` or `FALSE`.
     Bool,
     /// Signed integers of so many bytes.
     Signed(usize),
@@ -87,8 +87,8 @@ impl Text {
     /// Appends the text of an element.
     pub fn push(&self, text: &mut Vec<u8>, element: &[u8], order: ByteOrder) -> CellResult {
         match self {
-            Text::Bool if element == [0] => text.extend_from_slice(b"False"),
-            Text::Bool => text.extend_from_slice(b"True"),
+            Text::Bool if element == [0] => text.extend_from_slice(b"FALSE"),
+            Text::Bool => text.extend_from_slice(b"TRUE"),
             // Writing to a Vec does not fail.
             Text::Signed(_) => drop(write!(text, "{}", signed(element, order))),
             Text::Unsigned(_) => drop(write!(text, "{}", unsigned(element, order))),
@@ -252,7 +252,7 @@ mod tests {
         assert_eq!(little(Text::Signed(8), &i64::MIN.to_le_bytes()), i64::MIN.to_string());
         assert_eq!(little(Text::Unsigned(8), &[0xff; 8]), u64::MAX.to_string());
         assert_eq!(cell(&Text::Signed(2), &[0xff, 0xfe], ByteOrder::Big).unwrap(), "-2");
-        assert_eq!(little(Text::Bool, &[1]) + &little(Text::Bool, &[0]), "TrueFalse");
+        assert_eq!(little(Text::Bool, &[1]) + &little(Text::Bool, &[0]), "TRUEFALSE");
         for (value, expected) in [
             (0.1, "0.1"),
             (1.0, "1.0"),

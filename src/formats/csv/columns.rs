@@ -37,8 +37,18 @@ pub struct Table {
 pub struct Column {
     /// Its name.
     pub name: String,
-    /// Where its cells come from.
-    pub source: Source,
+    /// Its cells; or the numbers of their categories, of which a negative one is a missing value.
+    pub values: Nullable,
+    /// The categories, if it has some.
+    pub categories: Option<Nullable>,
+}
+
+/// Elements, of which some may be missing.
+pub struct Nullable {
+    /// The elements.
+    pub values: Part,
+    /// A truth value for each, true where it is missing.
+    pub mask: Option<Part>,
 }
 
 /// An array of one axis.
@@ -49,26 +59,6 @@ pub struct Part {
     pub metadata: Arc<ArrayMetadata>,
     /// How its elements are written.
     pub text: Text,
-}
-
-/// Where cells come from.
-pub enum Source {
-    /// The elements of an array.
-    Elements(Part),
-    /// The categories that the codes number; a negative code is a missing value.
-    Categories {
-        /// A code for each row.
-        codes: Part,
-        /// The categories.
-        categories: Part,
-    },
-    /// The elements of an array, where the mask is false; a missing value, where it is true.
-    Masked {
-        /// The elements.
-        values: Part,
-        /// A truth value for each row.
-        mask: Part,
-    },
 }
 
 impl Part {
@@ -85,23 +75,21 @@ impl Part {
     }
 }
 
-impl Source {
-    /// The array whose length is that of the column.
+impl Nullable {
+    fn parts(&self) -> impl Iterator<Item = &Part> {
+        [&self.values].into_iter().chain(&self.mask)
+    }
+}
+
+impl Column {
+    /// The rows that it has.
     pub fn rows(&self) -> u64 {
-        match self {
-            Source::Elements(part) | Source::Categories { codes: part, .. } => part.length(),
-            Source::Masked { values, .. } => values.length(),
-        }
+        self.values.values.length()
     }
 
     /// Its arrays.
     pub fn parts(&self) -> impl Iterator<Item = &Part> {
-        let (first, second) = match self {
-            Source::Elements(part) => (part, None),
-            Source::Categories { codes, categories } => (codes, Some(categories)),
-            Source::Masked { values, mask } => (values, Some(mask)),
-        };
-        [first].into_iter().chain(second)
+        self.values.parts().chain(self.categories.iter().flat_map(Nullable::parts))
     }
 }
 
@@ -127,18 +115,18 @@ pub fn of_group(subject: &Subject<'_>) -> Result<Option<Table>> {
     };
     let mut columns: Vec<Column> = Vec::new();
     for name in names {
-        let source = match column(subject, name)? {
-            Found::Column(source) => source,
+        let column = match column(subject, name)? {
+            Found::Column(column) => column,
             Found::Other if !is_listed => continue,
             Found::Other | Found::Unfit => return Ok(None),
         };
-        let rows = columns.first().map_or(source.rows(), |first| first.source.rows());
-        if source.rows() != rows || columns.len() == MAX_COLUMNS {
+        let rows = columns.first().map_or(column.rows(), Column::rows);
+        if column.rows() != rows || columns.len() == MAX_COLUMNS {
             return Ok(None);
         }
-        columns.push(Column { name: name.to_owned(), source });
+        columns.push(column);
     }
-    let rows = columns.first().map_or(0, |first| first.source.rows());
+    let rows = columns.first().map_or(0, Column::rows);
     let is_table = !columns.is_empty() && rows.saturating_mul(columns.len() as u64) <= MAX_CELLS;
     Ok(is_table.then_some(Table { columns, rows }))
 }
@@ -180,7 +168,7 @@ fn by_name<'a>(attributes: &Map<String, Value>, names: impl Iterator<Item = &'a 
 
 /// A member of a group.
 enum Found {
-    Column(Source),
+    Column(Column),
     /// It is no column.
     Other,
     /// It would be a column, and has no text; or it is unknown what it is.
@@ -190,48 +178,54 @@ enum Found {
 fn column(subject: &Subject<'_>, name: &str) -> Result<Found> {
     let path = join(subject.path, name);
     let node = (subject.find_node)(&path)?;
+    let of_values = |values: Option<Nullable>, categories: Option<Nullable>| match values {
+        Some(values) => Found::Column(Column { name: name.to_owned(), values, categories }),
+        None => Found::Unfit,
+    };
     match node.as_deref() {
         Some(Node::Array { metadata, .. }) if metadata.shape.len() != 1 => Ok(Found::Other),
-        Some(array @ Node::Array { .. }) => {
-            Ok(Part::new(path, Some(array))
-                .map_or(Found::Unfit, |part| Found::Column(Source::Elements(part))))
+        Some(Node::Group { .. }) if encoding(node.as_deref()) == Some("categorical") => {
+            let codes =
+                Part::new(join(&path, "codes"), (subject.find_node)(&join(&path, "codes"))?.as_deref());
+            let codes = codes.filter(|codes| integer_bytes(&codes.metadata.data_type).is_some());
+            let categories = nullable(subject, join(&path, "categories"))?;
+            let codes = codes.filter(|_| categories.is_some()).map(|values| Nullable { values, mask: None });
+            Ok(of_values(codes, categories))
         }
-        Some(Node::Group { metadata, .. }) => {
-            let encoding = metadata.attributes.get("encoding-type").and_then(Value::as_str);
-            match encoding {
-                Some("categorical") => categories(subject, &path),
-                Some("nullable-integer" | "nullable-boolean" | "nullable-string-array") => {
-                    masked(subject, &path)
-                }
-                _ => Ok(Found::Other),
-            }
-        }
+        Some(Node::Group { .. }) if !is_nullable(node.as_deref()) => Ok(Found::Other),
         // Not every reader of the group may read it.
         Some(Node::Broken { .. }) | None => Ok(Found::Unfit),
+        Some(Node::Array { .. } | Node::Group { .. }) => Ok(of_values(nullable(subject, path)?, None)),
     }
 }
 
-fn part(subject: &Subject<'_>, group: &str, name: &str) -> Result<Option<Part>> {
-    let path = join(group, name);
+/// The elements of an array, or of a group of values and a mask.
+fn nullable(subject: &Subject<'_>, path: String) -> Result<Option<Nullable>> {
     let node = (subject.find_node)(&path)?;
-    Ok(Part::new(path, node.as_deref()))
-}
-
-fn categories(subject: &Subject<'_>, group: &str) -> Result<Found> {
-    let codes =
-        part(subject, group, "codes")?.filter(|codes| integer_bytes(&codes.metadata.data_type).is_some());
-    Ok(match (codes, part(subject, group, "categories")?) {
-        (Some(codes), Some(categories)) => Found::Column(Source::Categories { codes, categories }),
-        _ => Found::Unfit,
-    })
-}
-
-fn masked(subject: &Subject<'_>, group: &str) -> Result<Found> {
-    let mask = part(subject, group, "mask")?.filter(|mask| mask.metadata.data_type == DataType::Bool);
-    Ok(match (part(subject, group, "values")?, mask) {
+    if !is_nullable(node.as_deref()) {
+        return Ok(Part::new(path, node.as_deref()).map(|values| Nullable { values, mask: None }));
+    }
+    let part = |name: &str| -> Result<Option<Part>> {
+        let path = join(&path, name);
+        let node = (subject.find_node)(&path)?;
+        Ok(Part::new(path, node.as_deref()))
+    };
+    let mask = part("mask")?.filter(|mask| mask.metadata.data_type == DataType::Bool);
+    Ok(match (part("values")?, mask) {
         (Some(values), Some(mask)) if values.length() == mask.length() => {
-            Found::Column(Source::Masked { values, mask })
+            Some(Nullable { values, mask: Some(mask) })
         }
-        _ => Found::Unfit,
+        _ => None,
     })
+}
+
+/// What AnnData says that a group is.
+fn encoding(node: Option<&Node>) -> Option<&str> {
+    let Some(Node::Group { metadata, .. }) = node else { return None };
+    metadata.attributes.get("encoding-type").and_then(Value::as_str)
+}
+
+fn is_nullable(node: Option<&Node>) -> bool {
+    let encodings = ["nullable-integer", "nullable-boolean", "nullable-string-array"];
+    encoding(node).is_some_and(|encoding| encodings.contains(&encoding))
 }

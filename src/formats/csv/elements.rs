@@ -28,8 +28,6 @@ pub struct Elements {
     /// How its elements are written.
     pub text: Text,
     from: From,
-    /// It has the categories of a column, which are read once.
-    pub is_categories: bool,
 }
 
 enum From {
@@ -44,7 +42,7 @@ pub struct Values {
     /// The end of each in `bytes`.
     pub ends: Ends,
     /// Their memory.
-    pub reservation: Reservation,
+    pub _reservation: Reservation,
 }
 
 /// Where elements end.
@@ -96,7 +94,7 @@ impl Elements {
             arrays.push(array.clone());
             From::Shared(array)
         };
-        Ok(Elements { metadata, text, from, is_categories: false })
+        Ok(Elements { metadata, text, from })
     }
 
     /// A number that changes, in all likelihood, when an element does. Reads none.
@@ -129,7 +127,7 @@ impl Elements {
                 if length > 0 && !current(array)?.read_part(&request, &mut bytes)? {
                     return Err(Error::Stale { key: array.path.to_string() });
                 }
-                Ok(Values { bytes, ends: Ends::Every(item_bytes), reservation: held })
+                Ok(Values { bytes, ends: Ends::Every(item_bytes), _reservation: held })
             }
             (From::Strings(array), _) => {
                 let (mut bytes, mut ends) = (Vec::new(), Vec::new());
@@ -138,7 +136,7 @@ impl Elements {
                     ends.push(bytes.len());
                     hold_up_to(&mut held, bytes.len() + ends.len() * size_of::<usize>(), key)
                 })?;
-                Ok(Values { bytes, ends: Ends::Of(ends), reservation: held })
+                Ok(Values { bytes, ends: Ends::Of(ends), _reservation: held })
             }
             (From::Shared(array), None) => Err(Error::Stale { key: array.path.to_string() }),
         }

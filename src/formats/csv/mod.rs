@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! "time","cluster","is_good"
-//! 0.25,"left, upper",True
+//! 0.25,"left, upper",TRUE
 //! NaN,"say ""yes""",
 //! ```
 //!

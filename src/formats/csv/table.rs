@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use super::MAX_FILE_BYTES;
 use super::cells::{self, Text};
-use super::columns::{Part, Source, Table};
+use super::columns::{Nullable, Part, Table};
 use super::elements::{ElementReader, Elements, Ends, Values, hold, hold_up_to};
 use crate::array::{Blocking, Engine, Reservation};
 use crate::cancellation::Cancellation;
@@ -48,13 +48,14 @@ struct Columns {
 
 struct Column {
     name: String,
-    cells: Cells,
+    values: NullableElements,
+    categories: Option<NullableElements>,
 }
 
-enum Cells {
-    Elements(Elements),
-    Categories { codes: Elements, categories: Elements },
-    Masked { values: Elements, mask: Elements },
+/// Elements, of which those are missing where the mask is true.
+struct NullableElements {
+    values: Elements,
+    mask: Option<Elements>,
 }
 
 /// What is kept from one block to the next.
@@ -95,7 +96,7 @@ impl TableFile {
         let (mut columns, mut arrays) = (Vec::new(), Vec::new());
         for column in table.columns {
             column.name.hash(&mut version);
-            for part in column.source.parts() {
+            for part in column.parts() {
                 part.path.hash(&mut version);
                 for (member, value) in part.metadata.document.iter().filter(|(name, _)| *name != "attributes")
                 {
@@ -103,15 +104,15 @@ impl TableFile {
                 }
             }
             let mut open = |part: Part| Elements::open(subject, part, &mut arrays);
-            let cells = match column.source {
-                Source::Elements(part) => Cells::Elements(open(part)?),
-                Source::Categories { codes, categories } => {
-                    let categories = Elements { is_categories: true, ..open(categories)? };
-                    Cells::Categories { codes: open(codes)?, categories }
-                }
-                Source::Masked { values, mask } => Cells::Masked { values: open(values)?, mask: open(mask)? },
+            let mut open_both = |nullable: Nullable| -> Result<NullableElements> {
+                let values = open(nullable.values)?;
+                Ok(NullableElements { values, mask: nullable.mask.map(&mut open).transpose()? })
             };
-            columns.push(Column { name: column.name, cells });
+            columns.push(Column {
+                values: open_both(column.values)?,
+                categories: column.categories.map(open_both).transpose()?,
+                name: column.name,
+            });
         }
         let columns = Columns {
             engine: subject.arrays.engine().clone(),
@@ -129,7 +130,7 @@ impl Companion for TableFile {
     fn version(&self) -> Result<u64> {
         let mut version = DefaultHasher::new();
         self.version.hash(&mut version);
-        for elements in self.columns.columns.iter().flat_map(Column::arrays) {
+        for elements in self.columns.columns.iter().flat_map(Column::all_arrays) {
             elements.version()?.hash(&mut version);
         }
         Ok(version.finish())
@@ -154,15 +155,22 @@ impl Companion for TableFile {
     }
 }
 
-impl Column {
+impl NullableElements {
     fn arrays(&self) -> impl Iterator<Item = &Elements> {
-        let (first, second) = match &self.cells {
-            Cells::Elements(elements) => (elements, None),
-            Cells::Categories { codes, categories } => (codes, Some(categories)),
-            Cells::Masked { values, mask } => (values, Some(mask)),
-        };
-        [first].into_iter().chain(second)
+        [&self.values].into_iter().chain(&self.mask)
     }
+}
+
+impl Column {
+    fn all_arrays(&self) -> impl Iterator<Item = &Elements> {
+        self.values.arrays().chain(self.categories.iter().flat_map(NullableElements::arrays))
+    }
+}
+
+/// The element at a place, unless it is missing.
+fn at<'a>(place: usize, elements: Option<&'a Values>, mask: Option<&Values>) -> Option<&'a [u8]> {
+    let is_missing = mask.is_some_and(|mask| mask.get(place) != [0]);
+    elements.filter(|_| !is_missing).map(|elements| elements.get(place))
 }
 
 impl Columns {
@@ -189,26 +197,56 @@ impl Columns {
 
     /// The texts of the categories of a column, if it has some.
     fn categories(&self, column: &Column) -> Result<Option<CategoryTexts>> {
-        let Cells::Categories { categories, .. } = &column.cells else { return Ok(None) };
+        let Some(NullableElements { values: categories, mask }) = &column.categories else { return Ok(None) };
         let count = categories.metadata.shape.first().copied().unwrap_or(0);
-        let (reader, never) = (&mut ElementReader::default(), Cancellation::never());
-        let elements = categories.read(&self.engine, 0..count, reader, &never)?;
+        let never = Cancellation::never();
+        let read = |elements: &Elements| {
+            elements.read(&self.engine, 0..count, &mut ElementReader::default(), &never)
+        };
+        let elements = read(categories)?;
+        let mask = mask.as_ref().map(read).transpose()?;
         let mut held = Reservation::new(&self.engine);
         let (mut bytes, mut ends) = (Vec::new(), Vec::new());
         for row in 0..count {
-            categories.push(&mut bytes, elements.get(row as usize), self.order, row)?;
+            if let Some(element) = at(row as usize, Some(&elements), mask.as_ref()) {
+                categories.push(&mut bytes, element, self.order, row)?;
+            }
             ends.push(bytes.len());
             let used = bytes.len() + ends.len() * size_of::<usize>();
             hold_up_to(&mut held, used, &categories.metadata.document_key)?;
         }
-        let texts = Values { bytes, ends: Ends::Of(ends), reservation: held };
+        let texts = Values { bytes, ends: Ends::Of(ends), _reservation: held };
         Ok(Some(CategoryTexts { texts, count: count as usize }))
+    }
+
+    /// The text of the category with a code.
+    fn category<'a>(
+        &self,
+        column: &Column,
+        categories: &'a CategoryTexts,
+        code: &[u8],
+        row: u64,
+    ) -> Result<&'a [u8]> {
+        let codes = &column.values.values;
+        let code = match codes.text {
+            Text::Signed(_) => match usize::try_from(cells::signed(code, self.order)) {
+                Ok(code) => code,
+                Err(_) => return Ok(&[]),
+            },
+            _ => usize::try_from(cells::unsigned(code, self.order)).unwrap_or(usize::MAX),
+        };
+        if code < categories.count {
+            return Ok(categories.texts.get(code));
+        }
+        let reason = format!("element {row}: code {code} of {} categories", categories.count);
+        Err(Error::corrupt(&codes.metadata.document_key, reason))
     }
 }
 
 impl Progress {
     fn new(columns: &Columns) -> Progress {
-        let readers = columns.columns.iter().flat_map(Column::arrays).map(|_| ElementReader::new()).collect();
+        let arrays = columns.columns.iter().flat_map(|column| column.values.arrays());
+        let readers = arrays.map(|_| ElementReader::new()).collect();
         Progress { readers, block: None }
     }
 }
@@ -240,11 +278,9 @@ impl Rows {
         // Its memory is free before that of the new one is taken.
         progress.block = None;
         let mut values = Vec::new();
-        let arrays = columns.columns.iter().flat_map(Column::arrays);
+        let arrays = columns.columns.iter().flat_map(|column| column.values.arrays());
         for (elements, reader) in arrays.zip(&mut progress.readers) {
-            // Categories are known already.
-            let part = if elements.is_categories { rows.start..rows.start } else { rows.clone() };
-            values.push(elements.read(&columns.engine, part, reader, cancellation)?);
+            values.push(elements.read(&columns.engine, rows.clone(), reader, cancellation)?);
         }
         let mut text = Vec::new();
         let mut held = Reservation::new(&columns.engine);
@@ -254,9 +290,18 @@ impl Rows {
                 if place > 0 {
                     text.push(b',');
                 }
-                let (first, second) = (values.next(), column.arrays().nth(1).and_then(|_| values.next()));
-                let cell = Cell { row, place: (row - rows.start) as usize, order: columns.order };
-                cell.push(&mut text, column, categories.as_ref(), (first, second))?;
+                let elements = values.next();
+                let mask = column.values.mask.as_ref().and_then(|_| values.next());
+                let element = at((row - rows.start) as usize, elements, mask);
+                match (element, categories) {
+                    (None, _) => {}
+                    (Some(element), None) => {
+                        column.values.values.push(&mut text, element, columns.order, row)?;
+                    }
+                    (Some(code), Some(categories)) => {
+                        text.extend_from_slice(columns.category(column, categories, code, row)?);
+                    }
+                }
             }
             // Programs skip empty lines.
             if text.last().is_none_or(|&last| last == b'\n') {
@@ -266,53 +311,6 @@ impl Rows {
             hold_up_to(&mut held, text.len(), &columns.path)?;
         }
         Ok(Block { number: number as usize, text, _reservation: held })
-    }
-}
-
-/// A cell that is written.
-struct Cell {
-    row: u64,
-    /// The place of the row in its block.
-    place: usize,
-    order: ByteOrder,
-}
-
-impl Cell {
-    fn push(
-        &self,
-        text: &mut Vec<u8>,
-        column: &Column,
-        categories: Option<&CategoryTexts>,
-        (first, second): (Option<&Values>, Option<&Values>),
-    ) -> Result<()> {
-        let element = first.map(|values| values.get(self.place)).unwrap_or_default();
-        match (&column.cells, categories) {
-            (Cells::Categories { codes, .. }, Some(categories)) => {
-                let code = match codes.text {
-                    Text::Signed(_) => usize::try_from(cells::signed(element, self.order)).ok(),
-                    _ => Some(usize::try_from(cells::unsigned(element, self.order)).unwrap_or(usize::MAX)),
-                };
-                match code {
-                    Some(code) if code >= categories.count => {
-                        let reason =
-                            format!("element {}: code {code} of {} categories", self.row, categories.count);
-                        Err(Error::corrupt(&codes.metadata.document_key, reason))
-                    }
-                    Some(code) => {
-                        text.extend_from_slice(categories.texts.get(code));
-                        Ok(())
-                    }
-                    None => Ok(()),
-                }
-            }
-            (Cells::Masked { .. }, _) if second.is_none_or(|mask| mask.get(self.place) != [0]) => Ok(()),
-            (
-                Cells::Masked { values, .. }
-                | Cells::Elements(values)
-                | Cells::Categories { codes: values, .. },
-                _,
-            ) => values.push(text, element, self.order, self.row),
-        }
     }
 }
 
