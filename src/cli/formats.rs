@@ -58,7 +58,7 @@ mod tests {
         assert_eq!(named("npy,nc, nhdr").unwrap(), ["npy", "nc", "nrrd"]);
         assert_eq!(named("tif:.nii:CTL:xmf").unwrap(), ["tiff", "nifti", "grads", "xdmf"]);
         for (text, sentence) in [
-            ("nyp", "'nyp' is no format: did you mean 'npy'?"),
+            ("safetensor", "'safetensor' is no format: did you mean 'safetensors'?"),
             ("geojson", "'geojson' is none of "),
             (",:", "it names none of "),
             ("npy,envi", "envi files cannot be listed beside the arrays: GDAL takes"),

@@ -57,7 +57,7 @@ fn what_is_not_in_this_version_is_not_suggested() {
 #[test]
 fn formats_beside_the_arrays_are_named_right() {
     for (formats, sentence) in [
-        ("npz", "'npz' is no format: did you mean 'npy'?"),
+        ("nifty", "'nifty' is no format: did you mean 'nifti'?"),
         (
             "npy,hdr",
             "envi files cannot be listed beside the arrays: GDAL takes every file temp.* beside temp.hdr",
