@@ -116,7 +116,7 @@ pub fn of_group(subject: &Subject<'_>) -> Result<Option<Table>> {
     let mut columns: Vec<Column> = Vec::new();
     for name in names {
         let column = match column(subject, name)? {
-            Found::Column(column) => column,
+            Found::Column(column) => *column,
             Found::Other if !is_listed => continue,
             Found::Other | Found::Unfit => return Ok(None),
         };
@@ -168,7 +168,7 @@ fn by_name<'a>(attributes: &Map<String, Value>, names: impl Iterator<Item = &'a 
 
 /// A member of a group.
 enum Found {
-    Column(Column),
+    Column(Box<Column>),
     /// It is no column.
     Other,
     /// It would be a column, and has no text; or it is unknown what it is.
@@ -179,7 +179,7 @@ fn column(subject: &Subject<'_>, name: &str) -> Result<Found> {
     let path = join(subject.path, name);
     let node = (subject.find_node)(&path)?;
     let of_values = |values: Option<Nullable>, categories: Option<Nullable>| match values {
-        Some(values) => Found::Column(Column { name: name.to_owned(), values, categories }),
+        Some(values) => Found::Column(Box::new(Column { name: name.to_owned(), values, categories })),
         None => Found::Unfit,
     };
     match node.as_deref() {

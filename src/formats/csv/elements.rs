@@ -32,7 +32,7 @@ pub struct Elements {
 
 enum From {
     Shared(Arc<SharedArray>),
-    Strings(VariableArray),
+    Strings(Box<VariableArray>),
 }
 
 /// The elements of an array in a range of rows.
@@ -88,7 +88,7 @@ impl Elements {
         let Part { path, metadata, text } = part;
         let from = if text == Text::String {
             let store = subject.arrays.store_for(&path, &subject.audience);
-            From::Strings(VariableArray::open(&store, &path, &metadata)?)
+            From::Strings(Box::new(VariableArray::open(&store, &path, &metadata)?))
         } else {
             let array = (subject.open_array_to_read)(&path)?;
             arrays.push(array.clone());
