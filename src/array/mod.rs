@@ -74,7 +74,7 @@ use source::versions::SeenVersions;
 use source::{Parts, Source};
 use sync::OnceLock;
 use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-pub use variable::VariableArray;
+pub use variable::{ChunkOfStrings, VariableArray};
 pub use write::PendingWrite;
 use write::dirty::WriteState;
 pub use write::dirty_report::DirtyReport;

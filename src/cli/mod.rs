@@ -5,6 +5,7 @@
 
 mod commands;
 mod exit;
+mod formats;
 mod log;
 mod memory;
 mod mount_options;

@@ -4,6 +4,7 @@
 
 use clap::{Arg, ArgAction, Command};
 
+use zarrfs::formats::find_by_any_name;
 use zarrfs::nearest::nearest;
 
 use super::exit::{Exit, Outcome};
@@ -52,10 +53,11 @@ const HELPER_ONLY: [&str; 2] = ["sloppy", "fake"];
 
 /// Options of the contract that this version does not have, and what it says to them. clap does not know them, so that
 /// nothing suggests or completes them.
-const NOT_IN_THIS_VERSION: [(&str, &str); 2] = [
-    ("sidecar", "'sidecar' is not in this version: every array has its sidecar"),
-    ("formats", "'formats' is not in this version"),
-];
+const NOT_IN_THIS_VERSION: [(&str, &str); 1] =
+    [("sidecar", "'sidecar' is not in this version: every array has its sidecar")];
+
+/// The flag whose value is a list, which users may write with commas.
+const FORMATS_FLAG: &str = "--formats=";
 
 /// What to say to an option of [`NOT_IN_THIS_VERSION`].
 pub fn not_in_this_version(name: &str) -> Option<&'static str> {
@@ -98,6 +100,12 @@ pub fn read(values: &[String], mount: &Command, sloppy: bool) -> Outcome<MountOp
             return Err(Exit::Usage(sentence.to_owned()));
         } else if sloppy {
             words.ignored.push(word);
+        } else if words.flags.last().is_some_and(|flag| flag.starts_with(FORMATS_FLAG))
+            && find_by_any_name(name).is_some()
+        {
+            return Err(Exit::Usage(format!(
+                "a comma ends the option 'formats': write formats=…:{name}, with colons between the names"
+            )));
         } else {
             return Err(Exit::Usage(unknown(name, mount)));
         }
@@ -205,6 +213,20 @@ mod tests {
     fn words_become_flags() {
         let read = words(&["cache-size=2G,direct_io", "byte_order=big"]).unwrap();
         assert_eq!(read.flags, ["--cache-size=2G", "--direct-io", "--byte-order=big"]);
+    }
+
+    #[test]
+    fn names_of_formats_have_colons_between_them() {
+        assert_eq!(words(&["formats=npy:nc,ro"]).unwrap().flags, ["--formats=npy:nc"]);
+        assert_eq!(
+            words(&[r"formats=npy\,nc", "formats=tif"]).unwrap().flags,
+            ["--formats=npy,nc", "--formats=tif"]
+        );
+        let Err(Exit::Usage(sentence)) = words(&["formats=npy,nc"]) else { unreachable!() };
+        assert_eq!(
+            sentence,
+            "a comma ends the option 'formats': write formats=…:nc, with colons between the names"
+        );
     }
 
     #[test]

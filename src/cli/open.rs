@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use zarrfs::error::{Error, Result};
+use zarrfs::formats::text_file;
 use zarrfs::hierarchy::{DOCUMENT_NAMES, Node, Tree};
 use zarrfs::metadata::ArrayMetadata;
 use zarrfs::nearest::nearest;
@@ -105,6 +106,14 @@ pub fn array(tree: &Tree, path: &str) -> Outcome<Arc<ArrayMetadata>> {
             None => format!("'{}' is a group, not an array", shown(path)),
         })),
         None => Err(unknown(tree, path)),
+    }
+}
+
+/// Why an array has no flat bytes, and which file of a mount has its elements as text instead.
+pub fn refusal(store: &Arc<dyn Store>, path: &str, metadata: &Arc<ArrayMetadata>, error: &Error) -> String {
+    match text_file(store, path, metadata) {
+        Some(file) => format!("{error}; 'zarrfs cat --format jsonl' and a mount have it as text: {file}"),
+        None => error.to_string(),
     }
 }
 

@@ -282,8 +282,11 @@ pub mod tests {
             view_file: None,
             place: Place::Mirror,
             open_array: Box::new(|path| Ok(arrays.of(None, &path.into()))),
+            open_array_to_read: Box::new(|path| Ok(arrays.of(None, &path.into()))),
             find_node: Box::new(|path| Ok(tree.node(path)?.map(Arc::new))),
             children: Box::new(|path| tree.children(path)),
+            beside: &[],
+            is_node: Box::new(|_| Ok(false)),
         })
     }
 

@@ -27,9 +27,13 @@ use crate::metadata::{DataType, VariableLength};
 pub const FORMAT: Format = Format {
     name: "jsonl",
     suffix: ".jsonl",
+    holds: "strings and bytes of any length",
+    not_beside: None,
     group_file: None,
     role: Role::Text,
     expresses,
+    check: None,
+    left_out: None,
     info: None,
     open,
 };
@@ -192,8 +196,11 @@ mod tests {
             view_file: None,
             place: Place::Mirror,
             open_array: Box::new(|_| Err(Error::unsupported("a/.zarray", "flat bytes"))),
+            open_array_to_read: Box::new(|_| Err(Error::unsupported("a/.zarray", "flat bytes"))),
             find_node: Box::new(|_| Ok(None)),
             children: Box::new(|_| Ok(Vec::new())),
+            beside: &[],
+            is_node: Box::new(|_| Ok(false)),
         };
         let Content::Elements(companion) = open(&subject)? else { panic!() };
         let made = companion.make()?;

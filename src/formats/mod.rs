@@ -12,6 +12,7 @@
 //! `flat_array.rs` describes the bytes of an array as the formats of numbers see them, `geometry/` where its elements lie in
 //! space and time.
 
+mod csv;
 pub mod detached;
 mod flat_array;
 mod geometry;
@@ -33,18 +34,22 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use crate::array::Layout;
+use crate::array::{Layout, VariableArray};
 use crate::error::{Error, Result};
 use crate::hierarchy::{Child, Node, OpenArray, OpenArrays, SharedArray, View};
 use crate::metadata::ArrayMetadata;
-use crate::store::{Audience, Info, join};
+use crate::store::{Audience, Info, Store, join};
 use virtual_file::VirtualFile;
 
 /// The folder of all companion files, below the root of what is served.
 pub const FOLDER: &str = "__formats__";
 
+/// The longest list of names of things that a file lacks.
+const MAX_NAMES_BYTES: usize = 4096;
+
 /// Every format, in alphabetical order.
 pub const FORMATS: &[&Format] = &[
+    &csv::FORMAT,
     &detached::envi::FORMAT,
     &detached::grads::FORMAT,
     JSON,
@@ -72,6 +77,10 @@ pub struct Format {
     pub name: &'static str,
     /// The suffix after the array's name.
     pub suffix: &'static str,
+    /// What it can hold: the reason why other arrays have no such file.
+    pub holds: &'static str,
+    /// Why its files cannot be beside the arrays' own, if that is so.
+    pub not_beside: Option<&'static str>,
     /// The name of a group's file, in the group's folder; `None` if the file is beside the folder, as `GROUP.SUFFIX`, or the
     /// format expresses no groups.
     pub group_file: Option<&'static str>,
@@ -79,6 +88,10 @@ pub struct Format {
     pub role: Role,
     /// Whether it can express such a node, if arrays are served in this layout.
     pub expresses: fn(&Node, Layout) -> bool,
+    /// Whether there is such a file, where other nodes count too. May read documents.
+    pub check: Option<fn(&Subject<'_>) -> Result<bool>>,
+    /// The attributes of a node that its file would show, and cannot hold.
+    pub left_out: Option<fn(&Node, Layout) -> Vec<String>>,
     /// Owner, mode and time of a file, where they are not those of the node's own file. May call stat on the store.
     pub info: Option<fn(&Subject<'_>) -> Result<Info>>,
     /// The file of a node, where that can be made. Reads no chunks.
@@ -110,6 +123,9 @@ pub enum Place {
 /// Finds the node at a path, if all users that may read the subject's node may read that node's documents.
 pub type FindNode<'a> = Box<dyn Fn(&str) -> Result<Option<Arc<Node>>> + 'a>;
 
+/// Says whether a node is at a path.
+pub type IsNode<'a> = Box<dyn Fn(&str) -> Result<bool> + 'a>;
+
 /// Lists a group.
 pub type ListChildren<'a> = Box<dyn Fn(&str) -> Result<Vec<Child>> + 'a>;
 
@@ -136,10 +152,16 @@ pub struct Subject<'a> {
     pub place: Place,
     /// The open array at a path, which its own file shares. In a view it is one that has the bytes of the view.
     pub open_array: OpenSharedArray<'a>,
+    /// As `open_array`, for elements that are read at once: every reader of its document must be able to read its chunks.
+    pub open_array_to_read: OpenSharedArray<'a>,
     /// Other nodes, which may say more about this one; as the view shows them, if it shows more than one array.
     pub find_node: FindNode<'a>,
     /// What is in a group.
     pub children: ListChildren<'a>,
+    /// The formats whose files are beside the arrays' own, too.
+    pub beside: &'a [&'static Format],
+    /// Whether a node is at a path, whoever may read it.
+    pub is_node: IsNode<'a>,
 }
 
 /// A companion file, before it is read.
@@ -180,16 +202,44 @@ pub fn root_name(store_name: &str) -> String {
     if matches!(name, "" | "." | "..") { "array".to_owned() } else { name.to_owned() }
 }
 
+/// The format with this name or this suffix, with or without its dot.
+pub fn find_by_any_name(word: &str) -> Option<&'static Format> {
+    let is_suffix = |format: &&Format| format.suffix.trim_start_matches('.') == word.trim_start_matches('.');
+    find(word).or_else(|| FORMATS.iter().copied().find(is_suffix))
+}
+
+/// The names of many things, cut to a length that fits into a header. A cut list ends with `…`.
+pub fn shortened<S: AsRef<str>>(names: &[S]) -> Vec<&str> {
+    let (mut shown, mut length) = (Vec::new(), 0);
+    for name in names.iter().map(AsRef::as_ref) {
+        length += name.len() + 3;
+        if length > MAX_NAMES_BYTES {
+            shown.push("…");
+            break;
+        }
+        shown.push(name);
+    }
+    shown
+}
+
 /// The format in which an array that has no flat file can be read.
 pub fn text_form(node: &Node) -> Option<&'static Format> {
     let is_text = |format: &&Format| format.role == Role::Text && (format.expresses)(node, Layout::default());
     FORMATS.iter().copied().find(is_text)
 }
 
-/// The formats that a program may open instead of the array's flat file.
-pub fn of_data(node: &Node, layout: Layout) -> impl Iterator<Item = &'static Format> {
+/// The file with the elements of an array as text, as a path from the root of a mount, if the array has no flat file and such a
+/// text can be made.
+pub fn text_file(store: &Arc<dyn Store>, path: &str, metadata: &Arc<ArrayMetadata>) -> Option<String> {
+    VariableArray::open(store, path, metadata).ok()?;
+    // A root is named after what is mounted.
+    Some(if path.is_empty() { format!("{FOLDER}/{}/", jsonl::FORMAT.name) } else { jsonl::FORMAT.file(path) })
+}
+
+/// The formats that a program may open instead of the array's flat file, as far as that follows from the node alone.
+pub fn of_data() -> impl Iterator<Item = &'static Format> {
     let is_data = |format: &Format| matches!(format.role, Role::Data | Role::Detached);
-    FORMATS.iter().copied().filter(move |format| is_data(format) && (format.expresses)(node, layout))
+    FORMATS.iter().copied().filter(move |format| is_data(format) && format.check.is_none())
 }
 
 impl Format {
@@ -198,6 +248,13 @@ impl Format {
         let (folder, name) = array_file.rsplit_once('/').unwrap_or(("", array_file));
         let file = join(folder, &format!("{}{}", self.stem(name), self.suffix));
         join(FOLDER, &format!("{}/{file}", self.name))
+    }
+
+    /// The name of the file beside an array or a group; `None` if there can be none: a header names the array's file as it is,
+    /// and each program reads other characters in its own way (`detached/data_names.rs`).
+    pub fn name_beside(&self, name: &str) -> Option<String> {
+        let is_plain = self.role != Role::Detached || matches!(self.stem(name), Cow::Borrowed(_));
+        (is_plain && self.not_beside.is_none()).then(|| format!("{name}{}", self.suffix))
     }
 
     /// The name of an array's file, without the suffix.
@@ -250,6 +307,21 @@ impl Subject<'_> {
             (None, "") => self.root_name,
             (None, path) => path,
         }
+    }
+
+    /// The file of this node in a format, as a path from the root of what is served: beside the node's own file, if it is listed
+    /// there and no node has its name.
+    pub fn companion_file(&self, format: &'static Format) -> Result<String> {
+        if self.beside.contains(&format) {
+            let (folder, name) = self.array_file().rsplit_once('/').unwrap_or(("", self.array_file()));
+            let file = format.name_beside(name).map(|name| join(folder, &name));
+            if let Some(file) = file
+                && !(self.is_node)(&file)?
+            {
+                return Ok(file);
+            }
+        }
+        Ok(format.file(self.array_file()))
     }
 
     /// The array's own file, as a path from the folder of the companion file.

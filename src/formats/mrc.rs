@@ -6,7 +6,7 @@
 //! Absent: types without a mode (the eight-bit mode is signed), other ranks.
 
 use super::flat_array::{FlatArray, Number, before_array};
-use super::geometry::{Geometry, metres};
+use super::geometry::{self, Geometry, metres};
 use super::{Content, Format, Role, Subject, json};
 use crate::array::Layout;
 use crate::error::Result;
@@ -16,9 +16,13 @@ use crate::hierarchy::Node;
 pub const FORMAT: Format = Format {
     name: "mrc",
     suffix: ".mrc",
+    holds: "int8, int16, uint16, float16, float32 and complex64, along 2 to 4 axes longer than 0",
+    not_beside: None,
     group_file: None,
     role: Role::Data,
     expresses: |node, layout| expressed(node, layout).is_some(),
+    check: None,
+    left_out: Some(|node, _| geometry::left_out(node, &["units"])),
     info: Some(json::documents_info),
     open,
 };

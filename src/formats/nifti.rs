@@ -9,7 +9,7 @@
 //! Absent: half precision, more than seven axes.
 
 use super::flat_array::{FlatArray, Number, before_array};
-use super::geometry::{Geometry, Regular, metres};
+use super::geometry::{self, Geometry, Regular, metres};
 use super::{Content, Format, Role, Subject, json};
 use crate::array::Layout;
 use crate::error::Result;
@@ -19,9 +19,13 @@ use crate::hierarchy::Node;
 pub const FORMAT: Format = Format {
     name: "nifti",
     suffix: ".nii",
+    holds: "integers, float32, float64 and complex numbers, along 1 to 7 axes longer than 0",
+    not_beside: None,
     group_file: None,
     role: Role::Data,
     expresses: |node, layout| expressed(node, layout).is_some(),
+    check: None,
+    left_out: Some(|node, _| geometry::left_out(node, &["units"])),
     info: Some(json::documents_info),
     open,
 };

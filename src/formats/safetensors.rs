@@ -22,9 +22,13 @@ use crate::metadata::DataType;
 pub const FORMAT: Format = Format {
     name: "safetensors",
     suffix: ".safetensors",
+    holds: "truth values, integers, floats, bfloat16 and some 8-bit floats, in order C, little-endian",
+    not_beside: None,
     group_file: None,
     role: Role::Data,
     expresses,
+    check: None,
+    left_out: None,
     info: None,
     open,
 };

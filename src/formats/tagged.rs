@@ -12,9 +12,13 @@ use crate::hierarchy::Node;
 pub const FORMAT: Format = Format {
     name: "tagged",
     suffix: ".tagged",
+    holds: "all elements of a fixed size",
+    not_beside: None,
     group_file: None,
     role: Role::Data,
     expresses,
+    check: None,
+    left_out: None,
     info: None,
     open,
 };

@@ -35,9 +35,13 @@ const LEAST_DIGITS: usize = 6;
 pub const FLAT: &Format = &Format {
     name: "flat",
     suffix: "",
+    holds: "arrays of elements of one size",
+    not_beside: None,
     group_file: None,
     role: Role::Data,
     expresses: |node, _| matches!(node, Node::Array { metadata, .. } if metadata.flat_size().is_some()),
+    check: None,
+    left_out: None,
     info: None,
     open: |subject| before_array(subject, Vec::new()),
 };

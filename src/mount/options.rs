@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::array::Layout;
+use crate::formats::Format;
 use crate::store::RemoteOptions;
 
 /// `allow-other`.
@@ -61,6 +62,8 @@ pub struct Options {
     /// Seconds (fractions allowed) after which metadata is compared with the store; also the lifetime of
     /// entries and attributes in the kernel.
     pub revalidate_seconds: f64,
+    /// Formats whose files are listed beside the arrays' own, too.
+    pub formats: Vec<&'static Format>,
     /// Bypass the page cache.
     pub direct_io: bool,
     /// Further mount options for mount(2): nosuid, nodev, noexec, noatime, …
@@ -99,6 +102,7 @@ impl Options {
             prefetch: true,
             layout: Layout::default(),
             revalidate_seconds: 1.0,
+            formats: Vec::new(),
             direct_io: false,
             kernel_words: Vec::new(),
             log_file: None,

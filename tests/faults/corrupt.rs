@@ -128,6 +128,9 @@ fn check_companions(mount: &Mount, fault: &Fault) -> Option<String> {
             }
         }
     }
+    for of_group in ["csv", "nc"] {
+        let _ = mounted_outcome(&mount.path(&format!("__formats__/{of_group}/{}.{of_group}", fault.name)));
+    }
     let npy = fs::read(mount.path(&format!("__formats__/npy/{}/good.npy", fault.name))).unwrap_or_default();
     (!npy.ends_with(&good_bytes())).then(|| "its neighbour has no npy".to_owned())
 }

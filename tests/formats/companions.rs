@@ -16,7 +16,7 @@ const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/compa
 const LIBRARIES: &str = "import SimpleITK, mrcfile, nibabel, nrrd, safetensors, spectral, tifffile";
 
 /// The interpreter, if it has all libraries.
-fn python_with_libraries(what: &str) -> Option<PathBuf> {
+pub fn python_with_libraries(what: &str) -> Option<PathBuf> {
     let python = python(what)?;
     let output = Command::new(&python).args(["-c", LIBRARIES]).output().unwrap();
     if !output.status.success() {
@@ -27,7 +27,7 @@ fn python_with_libraries(what: &str) -> Option<PathBuf> {
     Some(python)
 }
 
-fn run(python: &Path, arguments: &[&str]) -> Value {
+pub fn run(python: &Path, arguments: &[&str]) -> Value {
     let output = Command::new(python).arg(PROGRAM).args(arguments).output().unwrap();
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap_or(Value::Null)
@@ -78,7 +78,7 @@ fn the_corpus_as_npy() {
 }
 
 /// A group and these arrays of uint8, whose fill value is 9.
-fn store(arrays: &[(&str, &[u64])]) -> tempfile::TempDir {
+pub fn store(arrays: &[(&str, &[u64])]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let group = json!({"zarr_format": 3, "node_type": "group"});
     fs::write(folder.path().join("zarr.json"), group.to_string()).unwrap();

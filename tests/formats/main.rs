@@ -11,6 +11,7 @@ mod oracle;
 mod support;
 
 mod authoring;
+mod beside;
 mod bits_oracle;
 mod cast_oracle;
 mod codec_oracle;
@@ -24,6 +25,7 @@ mod metadata_oracle;
 mod netcdf;
 mod numcodecs_fixtures;
 mod slices;
+mod tables;
 mod text_forms;
 mod views;
 mod write_conformance;

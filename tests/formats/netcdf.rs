@@ -47,7 +47,7 @@ fn check(python: &Path, arguments: &[&str]) {
 }
 
 /// The stores of the program, made once.
-fn stores(python: &Path) -> &'static Path {
+pub fn stores(python: &Path) -> &'static Path {
     static STORES: OnceLock<TempDir> = OnceLock::new();
     let folder = STORES.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();

@@ -140,6 +140,8 @@ HOSTILE = {
               "_NCProperties": "version=2", "grün\u2028": 11, "REFERENCE_LIST": [], "_Netcdf4Coordinates": [9]},
     "values": {"empty": "", "nothing": None, "none": [], "object": {}, "nul": "a\0b", "mixed": [1, "a"], "nested": [[1], [2]],
                "large": 10 ** 30, "bools": [True, False], "quote": "\"'\\\n%s%n", "floats": [1, 2.5], "NaN": "NaN"},
+    "header": {"scale": [1, 2], "units": ["m\"\n\ndata file: /etc/passwd", "</SRS>"], "crs_wkt": "PROJCS[\"}\n</SRS>\"]\0",
+               "spatial_ref": "}", "_FillValue": "</NoDataValue>", "missing_value": ["\n"], "GeoTransform": "0 1 0 90 0 1e999"},
 }
 
 
@@ -147,7 +149,7 @@ def make_hostile(folder):
     import zarr
     root = zarr.open_group(str(folder), mode="w", zarr_format=3)
     for name, attributes in HOSTILE.items():
-        array = root.create_array(name, shape=(2, 3), dtype="i4", chunks=(2, 3), dimension_names=["y/\n", "x\0 "])
+        array = root.create_array(name, shape=(2, 3), dtype="i4", chunks=(2, 3), dimension_names=["y/\n\"", "x\0 "])
         array[...] = np.arange(6).reshape(2, 3)
         document = json.loads((folder / name / "zarr.json").read_text())
         document["attributes"] = attributes

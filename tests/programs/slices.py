@@ -149,7 +149,7 @@ def companions(program, store):
     assert b'"shape"' in companion("json", "g/a").read()
     for arguments, sentence in [
         (["g", "--format", "tiff"], "format 'tiff' cannot express 'g', a group, in this order and byte order; json, nc can"),
-        (["g/words"], "'--format jsonl' writes it as text"),
+        (["g/words"], "'zarrfs cat --format jsonl' and a mount have it as text"),
         (["g/a[0]", "--format", "nc"], "format 'nc' takes no index: a slice is written as flat bytes or as npy"),
         (["g/a", "--format", "nv"], "unknown format 'nv': the formats are envi, "),
         (["g[0]"], "'g' is a group, not an array"),

@@ -2,6 +2,7 @@
 //!
 //! Uses its neighbours in `array`, `error` and `cancellation`.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -14,6 +15,8 @@ use crate::error::{Error, Result};
 
 /// How many objects a remote store is asked for before the request's deadline is looked at again.
 const BATCH_OBJECTS: usize = 512;
+/// The most objects that are compared for the version of an array's content.
+const MAX_COMPARED_OBJECTS: u64 = 1 << 20;
 
 impl Array {
     /// Compares every object that readers have seen with the store, for open(2). `true`: nothing has changed, and the
@@ -36,6 +39,35 @@ impl Array {
         inner.look_afresh();
         inner.served.forget(&changed);
         Ok(false)
+    }
+
+    /// A number that changes, in all likelihood, when an element does, whoever writes it. Calls stat on all objects of the array, and
+    /// reads none. Fails with `TooLarge` where there are too many.
+    pub fn content_version(&self) -> Result<u64> {
+        let inner = &self.inner;
+        let (source, objects) = (&inner.source, inner.source.objects());
+        if objects > MAX_COMPARED_OBJECTS {
+            let reason = format!(
+                "{objects} chunks or shards; at most {MAX_COMPARED_OBJECTS} are compared with the store"
+            );
+            return Err(Error::TooLarge { key: inner.metadata.document_key.clone(), reason });
+        }
+        let mut version = DefaultHasher::new();
+        inner.writing.copies.load(Ordering::Acquire).hash(&mut version);
+        let ctx = inner.load_context();
+        let mut keys = Vec::new();
+        for object in 0..objects {
+            let chunk: Vec<u64> = source.chunk_ranges(object).iter().map(|range| range.start).collect();
+            keys.push(source.key(&ctx, &chunk)?);
+            if keys.len() == BATCH_OBJECTS || object + 1 == objects {
+                let asked: Vec<&str> = keys.iter().map(String::as_str).collect();
+                for found in inner.store.head_many(&asked) {
+                    found?.map(|info| info.version).hash(&mut version);
+                }
+                keys.clear();
+            }
+        }
+        Ok(version.finish())
     }
 
     /// When another program made the newest change of chunks that was seen, by a reader or by [`Array::revalidate`].

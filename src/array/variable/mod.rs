@@ -13,8 +13,10 @@ pub mod codec_chain;
 mod variable_tests;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
 use std::sync::Arc;
 
+use crate::array::Engine;
 use crate::array::cache::reservation::Reservation;
 use crate::array::geometry::axis_order::AxisOrder;
 use crate::array::geometry::grid::{self, Axis, Span};
@@ -56,6 +58,13 @@ pub struct Slab {
     places: Vec<u64>,
     /// Elements in any order, each after its length in bytes (u32, native).
     bytes: Vec<u8>,
+}
+
+/// The row of chunks that a reader of an array of one axis read last, with its memory.
+pub struct ChunkOfStrings {
+    row: u64,
+    slab: Slab,
+    _held: Reservation,
 }
 
 /// The offset of an element that is not stored.
@@ -133,6 +142,45 @@ impl VariableArray {
             held.shrink(held.bytes() - before);
         }
         Ok(version.finish())
+    }
+
+    /// Calls `visit` with each element of a range of an array of one axis. `last` is the chunk that was read last, which
+    /// a reader that goes on keeps.
+    pub fn read_range(
+        &self,
+        engine: &Arc<Engine>,
+        range: Range<u64>,
+        last: &mut Option<ChunkOfStrings>,
+        visit: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let past_the_end =
+            || Error::InvalidValue(format!("elements {range:?} are past the end of the array"));
+        let [axis] = self.axes.as_slice() else { return Err(past_the_end()) };
+        let mut at = range.start;
+        while at < range.end {
+            if at >= axis.extent() {
+                return Err(past_the_end());
+            }
+            let row = axis.locate(at).index;
+            let chunk = match last.take().filter(|chunk| chunk.row == row) {
+                Some(chunk) => last.insert(chunk),
+                None => {
+                    self.check_objects()?;
+                    let mut held = Reservation::new(engine);
+                    let slab = self.read_row(row, &mut held, &mut DefaultHasher::new())?;
+                    last.insert(ChunkOfStrings { row, slab, _held: held })
+                }
+            };
+            let start = axis.span(row).start;
+            let end = range.end.min(start + chunk.slab.places.len() as u64);
+            if end <= at {
+                return Err(past_the_end());
+            }
+            let places = (at - start) as usize..(end - start) as usize;
+            chunk.slab.visit_places(places, &self.metadata.fill_value.bytes, visit)?;
+            at = end;
+        }
+        Ok(())
     }
 
     /// How many chunks the first axis has.
@@ -303,7 +351,17 @@ impl Slab {
 
     /// Calls `visit` with each element in C order.
     fn visit(&self, fill: &[u8], visit: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        for &place in &self.places {
+        self.visit_places(0..self.places.len(), fill, visit)
+    }
+
+    /// As [`Slab::visit`], of a range of the elements in C order.
+    fn visit_places(
+        &self,
+        places: Range<usize>,
+        fill: &[u8],
+        visit: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        for &place in self.places.get(places).unwrap_or_default() {
             let stored = || {
                 let (length, rest) = self.bytes.get(place as usize..)?.split_first_chunk()?;
                 rest.get(..u32::from_ne_bytes(*length) as usize)

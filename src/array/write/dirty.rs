@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use crate::array::geometry::byte_ranges::ByteRanges;
 use crate::array::sync::Mutex;
-use crate::array::sync::atomic::AtomicBool;
+use crate::array::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::array::write::streaming::FullChunks;
 use crate::error::Error;
 use crate::memory::{Buffer, MIN_PAGES_BYTES};
@@ -126,6 +126,8 @@ pub struct WriteState {
     pub syncing: Mutex<()>,
     /// The array was once opened for writing, so readers look for dirty chunks first.
     pub is_written: AtomicBool,
+    /// How many parts of chunks were written.
+    pub copies: AtomicU64,
     /// Chunks that were written in full.
     pub full: FullChunks,
     /// Failures of write-back.
@@ -162,6 +164,7 @@ impl WriteState {
         let forgotten: Vec<_> = {
             let mut chunks = self.chunks.lock();
             chunks.zero = Some(ZeroMark::default());
+            self.copies.fetch_add(1, Ordering::AcqRel);
             chunks.dirty.drain().collect()
         };
         // A write that still reaches one of these chunks precedes the zeros.

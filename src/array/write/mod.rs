@@ -309,6 +309,7 @@ impl Inner {
         });
         state.insert(joined);
         state.generation += 1;
+        self.writing.copies.fetch_add(1, Ordering::AcqRel);
         state.last_write = Instant::now();
         self.count(state);
         let inside_bytes = self.inside_bytes(copy.chunk);

@@ -88,7 +88,7 @@ fn describe(engine: &Arc<Engine>, store: &Arc<dyn Store>, path: String, node: Re
             let opened = Array::open(engine, store, &path, metadata.clone(), Layout::default());
             let stored_bytes = stored_bytes(store.as_ref(), &path).ok();
             let array = Some(describe_array(&metadata, stored_bytes, opened.as_deref().ok()));
-            let error = opened.err().map(|error| error.to_string());
+            let error = opened.err().map(|error| open::refusal(store, &path, &metadata, &error));
             Row { path, zarr_format, array, broken: None, error }
         }
         Ok(Node::Broken { error, size_bytes, .. }) => {

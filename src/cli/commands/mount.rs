@@ -13,6 +13,7 @@ use zarrfs::mount::options::{AllowOther, Options};
 use zarrfs::store::{Store, StoreOptions, is_remote, local_path};
 
 use crate::cli::exit::{Exit, Outcome};
+use crate::cli::formats::{self, FormatList};
 use crate::cli::log::{Log, absolute};
 use crate::cli::mount_options::MountOptions;
 use crate::cli::options::{
@@ -91,6 +92,10 @@ pub struct Arguments {
 
     #[command(flatten)]
     pub access: AccessArguments,
+
+    /// Companion files to list beside the arrays' own: names or suffixes such as npy,nc,nhdr (after -o npy:nc:nhdr); may be repeated
+    #[arg(long, value_name = "NAMES", value_parser = formats::parse)]
+    pub formats: Vec<FormatList>,
 
     /// Bypass the kernel's page cache: faster for reading everything once, slower for reading again
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_value = "off", default_missing_value = "on", hide_possible_values = true)]
@@ -208,6 +213,7 @@ impl Arguments {
         options.layout = self.layout.layout();
         let default = if is_remote(&self.store) { REMOTE_REVALIDATE_SECONDS } else { REVALIDATE_SECONDS };
         options.revalidate_seconds = self.revalidate.unwrap_or(default);
+        options.formats = formats::merged(&self.formats);
         options.direct_io = self.direct_io.is_on();
         options.request_deadline = self.access.remote.request_deadline;
         options.stop_deadline = self.stop_deadline;

@@ -18,8 +18,8 @@
 use crate::array::Layout;
 use crate::error::Result;
 use crate::formats::flat_array::{FlatArray, Number, beside_array};
-use crate::formats::geometry::Geometry;
 use crate::formats::geometry::crs::Crs;
+use crate::formats::geometry::{self, Geometry};
 use crate::formats::{Content, Format, Role, Subject, json};
 use crate::hierarchy::Node;
 
@@ -27,9 +27,17 @@ use crate::hierarchy::Node;
 pub const FORMAT: Format = Format {
     name: "envi",
     suffix: ".hdr",
+    holds: "axes longer than 0 of uint8, integers of 16 to 64 bits, float32, float64 and complex numbers, in 65,536 bands at most, or channels of one image",
+    not_beside: Some(
+        "GDAL takes every file temp.* beside temp.hdr for ENVI data and shows wrong values: its folder is __formats__/envi",
+    ),
     group_file: None,
     role: Role::Detached,
     expresses: |node, layout| expressed(node, layout).is_some(),
+    check: None,
+    left_out: Some(|node, _| {
+        geometry::left_out(node, &["_FillValue", "missing_value", "nodata", "crs_wkt", "spatial_ref"])
+    }),
     info: Some(json::documents_info),
     open,
 };

@@ -16,7 +16,7 @@ use super::data_names::data_name;
 use crate::array::Layout;
 use crate::error::Result;
 use crate::formats::flat_array::{FlatArray, Number, beside_array};
-use crate::formats::geometry::{Axis, AxisKind, Geometry, Regular};
+use crate::formats::geometry::{self, Axis, AxisKind, Geometry, Regular};
 use crate::formats::{Content, Format, Role, Subject, json};
 use crate::hierarchy::Node;
 
@@ -24,9 +24,13 @@ use crate::hierarchy::Node;
 pub const FORMAT: Format = Format {
     name: "grads",
     suffix: ".ctl",
+    holds: "uint8, uint16, int16, int32 and float32, along 2 to 4 axes longer than 0",
+    not_beside: None,
     group_file: None,
     role: Role::Detached,
     expresses: |node, layout| expressed(node, layout).is_some(),
+    check: None,
+    left_out: Some(|node, _| geometry::left_out(node, &["_FillValue", "missing_value", "nodata"])),
     info: Some(json::documents_info),
     open,
 };

@@ -25,9 +25,13 @@ use crate::hierarchy::Node;
 pub const FORMAT: Format = Format {
     name: "mhd",
     suffix: ".mhd",
+    holds: "integers, float32 and float64, along 1 to 10 axes longer than 0",
+    not_beside: None,
     group_file: None,
     role: Role::Detached,
     expresses: |node, layout| expressed(node, layout).is_some(),
+    check: None,
+    left_out: None,
     info: Some(json::documents_info),
     open,
 };

@@ -19,7 +19,7 @@ use super::data_names::data_name;
 use crate::array::Layout;
 use crate::error::Result;
 use crate::formats::flat_array::{FlatArray, Number, beside_array, spaced};
-use crate::formats::geometry::{Axis, AxisKind, Geometry};
+use crate::formats::geometry::{self, Axis, AxisKind, DIMENSION_NAMES, Geometry};
 use crate::formats::{Content, Format, Role, Subject, json};
 use crate::hierarchy::Node;
 
@@ -27,9 +27,13 @@ use crate::hierarchy::Node;
 pub const FORMAT: Format = Format {
     name: "nrrd",
     suffix: ".nhdr",
+    holds: "integers, float32 and float64, along 1 to 16 axes longer than 0",
+    not_beside: None,
     group_file: None,
     role: Role::Detached,
     expresses: |node, layout| expressed(node, layout).is_some(),
+    check: None,
+    left_out: Some(|node, _| geometry::left_out(node, &["units", DIMENSION_NAMES])),
     info: Some(json::documents_info),
     open,
 };

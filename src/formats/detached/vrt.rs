@@ -17,7 +17,7 @@ use super::data_names::data_name;
 use crate::array::Layout;
 use crate::error::Result;
 use crate::formats::flat_array::{FlatArray, MAX_HEADER_BYTES, Number, beside_array};
-use crate::formats::geometry::Geometry;
+use crate::formats::geometry::{self, Geometry};
 use crate::formats::{Content, Format, Role, Subject, json};
 use crate::hierarchy::Node;
 
@@ -25,9 +25,15 @@ use crate::hierarchy::Node;
 pub const FORMAT: Format = Format {
     name: "vrt",
     suffix: ".vrt",
+    holds: "axes longer than 0 of integers, float32, float64 and complex numbers, in some 11,000 bands at most, or channels of one image",
+    not_beside: None,
     group_file: None,
     role: Role::Detached,
     expresses: |node, layout| expressed(node, layout).is_some(),
+    check: None,
+    left_out: Some(|node, _| {
+        geometry::left_out(node, &["_FillValue", "missing_value", "nodata", "crs_wkt", "spatial_ref"])
+    }),
     info: Some(json::documents_info),
     open,
 };

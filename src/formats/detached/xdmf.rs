@@ -25,9 +25,13 @@ use crate::hierarchy::Node;
 pub const FORMAT: Format = Format {
     name: "xdmf",
     suffix: ".xmf",
+    holds: "integers but uint64, float32 and float64, along 2 or 3 axes longer than 0, or 4 of which the slowest is time",
+    not_beside: None,
     group_file: None,
     role: Role::Detached,
     expresses: |node, layout| expressed(node, layout).is_some(),
+    check: None,
+    left_out: None,
     info: Some(json::documents_info),
     open,
 };

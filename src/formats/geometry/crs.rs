@@ -65,6 +65,11 @@ impl Crs {
         (is_wkt && is_plain).then_some(Crs::Wkt(line))
     }
 
+    /// Whether a text names a system in a form that is understood here.
+    pub fn is_known(text: &str) -> bool {
+        Crs::of_text(text).is_some()
+    }
+
     /// A text in either form.
     fn of_text(text: &str) -> Option<Self> {
         Crs::of_code(text).or_else(|| Crs::of_wkt(text))

@@ -229,11 +229,36 @@ fn text<'a>(attributes: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
     attributes.get(name).and_then(Value::as_str)
 }
 
+/// Stands for the names of dimensions among attributes.
+pub const DIMENSION_NAMES: &str = "dimension_names";
+
+/// Which of these attributes of an array say something that no header can hold as it is: texts that could break it, values
+/// without data that are no number, coordinate reference systems in no known form.
+pub fn left_out(node: &Node, names: &[&str]) -> Vec<String> {
+    let Node::Array { metadata, .. } = node else { return Vec::new() };
+    let is_text = |text: Option<&str>| text.is_none_or(|text| text.is_empty() || plain_text(text).is_some());
+    let fits = |name: &str| match (name, metadata.attributes.get(name)) {
+        (DIMENSION_NAMES, _) => {
+            let names = metadata.dimension_names.as_deref().unwrap_or_default();
+            names.iter().all(|name| is_text(name.as_deref()))
+        }
+        (_, None) => true,
+        ("units", Some(Value::Array(units))) => units.iter().all(|unit| is_text(unit.as_str())),
+        ("crs_wkt" | "spatial_ref", Some(value)) => value.as_str().is_some_and(Crs::is_known),
+        ("_FillValue" | "missing_value" | "nodata", Some(value)) => no_data_value(value).is_some(),
+        _ => true,
+    };
+    names.iter().filter(|name| !fits(name)).map(|name| (*name).to_owned()).collect()
+}
+
 /// The value of elements without data: CF's `_FillValue` and `missing_value`, or `nodata`, if it is one number. Zarr's own fill
 /// value is not that: it is the value of chunks that were never written, often 0.
 fn no_data(metadata: &ArrayMetadata) -> Option<f64> {
     let attributes = &metadata.attributes;
-    let value = ["_FillValue", "missing_value", "nodata"].iter().find_map(|name| attributes.get(*name))?;
+    no_data_value(["_FillValue", "missing_value", "nodata"].iter().find_map(|name| attributes.get(*name))?)
+}
+
+fn no_data_value(value: &Value) -> Option<f64> {
     match value {
         Value::Number(number) => exact(number),
         Value::Array(values) => match values.as_slice() {

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::{LIFTED_ATTRIBUTES, SidecarLocation, head, snippets};
+use super::{LIFTED_ATTRIBUTES, SidecarLocation, add_companions, head, snippets};
 use crate::array::{Array, ByteOrder, Layout, Order};
 use crate::error::{Error, Result};
-use crate::formats::{self, Format, Subject, views};
+use crate::formats::{self, Subject, views};
 use crate::hierarchy::{Node, View};
 use crate::metadata::{ArrayMetadata, ChunkGrid, CodecSpec, DataType, ZarrFormat};
 
@@ -36,10 +36,10 @@ pub(super) fn members(
     subject: &Subject<'_>,
     place: SidecarLocation<'_>,
     metadata: &Arc<ArrayMetadata>,
-) -> Map<String, Value> {
+) -> Result<Map<String, Value>> {
     let array = array_to_describe(subject, metadata);
     let text = formats::text_form(subject.node);
-    let text_file = text.map(|format| format.file(subject.array_file()));
+    let text_file = text.map(|format| subject.companion_file(format)).transpose()?;
     // If the text form cannot be made either, its reason is the more useful one.
     let text_error = text.and_then(|format| (format.open)(subject).err());
     let availability = match (&array, &text_error) {
@@ -49,7 +49,7 @@ pub(super) fn members(
     };
     let mut sidecar = describe(place, metadata, subject.layout(), availability);
     if array.is_ok() {
-        sidecar.insert("companions".into(), companions(subject));
+        add_companions(subject, &mut sidecar)?;
     }
     match subject.view {
         None if array.is_ok() => {
@@ -58,7 +58,7 @@ pub(super) fn members(
         None => {}
         Some((view, stored)) => describe_view(&mut sidecar, view, stored),
     }
-    sidecar
+    Ok(sidecar)
 }
 
 /// Adds what a sidecar says of a view. Its `zarr` is what is stored.
@@ -74,12 +74,6 @@ fn describe_view(sidecar: &mut Map<String, Value>, view: View, stored: &Node) {
             scan.shift_remove("order_hint");
         }
     }
-}
-
-/// The array's files in other formats, by format, as paths from the root of the mount.
-fn companions(subject: &Subject<'_>) -> Value {
-    let file = |format: &Format| (format.name.to_owned(), json!(format.file(subject.array_file())));
-    Value::Object(formats::of_data(subject.node, subject.layout()).map(file).collect())
 }
 
 /// The array that handles read, or one built for the sidecar only.

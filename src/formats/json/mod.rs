@@ -21,6 +21,7 @@ use serde_json::{Map, Value, json};
 use super::virtual_file::VirtualFile;
 use super::{Content, Format, Role, Subject};
 use crate::error::{Error, Result};
+use crate::formats;
 use crate::hierarchy::Node;
 use crate::metadata::{GroupMetadata, ZarrFormat};
 use crate::store::{Info, Posix, join};
@@ -31,12 +32,19 @@ pub use array::{chunk_and_shard_shape, fill_value};
 pub const FORMAT: Format = Format {
     name: "json",
     suffix: ".json",
+    holds: "every node",
+    not_beside: Some("every node has its sidecar beside it"),
     group_file: Some("__group__.json"),
     role: Role::Sidecar,
     expresses: |_, _| true,
+    check: None,
+    left_out: None,
     info: Some(documents_info),
     open,
 };
+
+/// The longest file name on Linux.
+const MAX_NAME_BYTES: usize = 255;
 
 /// Name and version of the schema.
 const SCHEMA: &str = "zarrfs/1";
@@ -44,24 +52,61 @@ const SCHEMA: &str = "zarrfs/1";
 /// CF attributes that are repeated at the top level, since programs need them to interpret the raw values.
 pub const LIFTED_ATTRIBUTES: [&str; 3] = ["scale_factor", "add_offset", "units"];
 
+/// Members with a line for each of their own members.
+const LISTS: [&str; 4] = ["snippets", "companions", "absent", "left_out"];
+
 fn open(subject: &Subject<'_>) -> Result<Content> {
-    Ok(Content::Ready(VirtualFile::of_bytes(text(&members(subject)).into_bytes())))
+    let file = VirtualFile::of_bytes(text(&members(subject)?).into_bytes());
+    // A node that takes the name of a companion moves it.
+    Ok(if subject.beside.is_empty() { Content::Ready(file) } else { Content::OfNodes(file) })
 }
 
 /// The members of a node's sidecar.
-pub fn members(subject: &Subject<'_>) -> Map<String, Value> {
+pub fn members(subject: &Subject<'_>) -> Result<Map<String, Value>> {
     let file = subject.array_file();
     let name = file.rsplit('/').next().unwrap_or(file);
     let place = SidecarLocation { path: subject.path, name, data_file: &subject.array_file_from_here() };
-    match subject.node {
+    Ok(match subject.node {
         Node::Group { metadata, .. } => {
-            describe_group(subject.path, &subject.arrays.store().describe(), metadata)
+            let mut sidecar = describe_group(subject.path, &subject.arrays.store().describe(), metadata);
+            add_companions(subject, &mut sidecar)?;
+            sidecar
         }
-        Node::Array { metadata, .. } => array::members(subject, place, metadata),
+        Node::Array { metadata, .. } => array::members(subject, place, metadata)?,
         Node::Broken { error, size_bytes, document, .. } => {
             describe_broken(place, *size_bytes, document.as_ref(), error)
         }
+    })
+}
+
+/// Adds the node's files in other formats, the formats that cannot hold it, and what its files lack.
+fn add_companions(subject: &Subject<'_>, sidecar: &mut Map<String, Value>) -> Result<()> {
+    let layout = subject.arrays.layout();
+    let (mut companions, mut absent, mut left_out) = (Map::new(), Map::new(), Map::new());
+    for format in formats::of_data() {
+        if !(format.expresses)(subject.node, layout) {
+            if matches!(subject.node, Node::Array { .. }) {
+                absent.insert(format.name.into(), json!(format!("holds {}", format.holds)));
+            }
+            continue;
+        }
+        let file = subject.companion_file(format)?;
+        if file.rsplit('/').next().is_some_and(|name| name.len() > MAX_NAME_BYTES) {
+            absent.insert(format.name.into(), json!(format!("a name of more than {MAX_NAME_BYTES} bytes")));
+            continue;
+        }
+        companions.insert(format.name.into(), json!(file));
+        let lacking = format.left_out.map(|left_out| left_out(subject.node, layout)).unwrap_or_default();
+        if !lacking.is_empty() {
+            left_out.insert(format.name.into(), json!(formats::shortened(&lacking)));
+        }
     }
+    for (name, members) in [("companions", companions), ("absent", absent), ("left_out", left_out)] {
+        if !members.is_empty() {
+            sidecar.insert(name.into(), Value::Object(members));
+        }
+    }
+    Ok(())
 }
 
 /// The place of an array in the hierarchy and relative to its sidecar.
@@ -126,7 +171,7 @@ pub fn text(sidecar: &Map<String, Value>) -> String {
         text.push_str(separator);
         text.push_str(&format!("{}: ", Value::String(name.clone())));
         match value {
-            Value::Object(members) if matches!(name.as_str(), "snippets" | "companions" | "views") => {
+            Value::Object(members) if LISTS.contains(&name.as_str()) => {
                 text.push('{');
                 for (index, (name, value)) in members.iter().enumerate() {
                     let separator = if index == 0 { "\n  " } else { ",\n  " };

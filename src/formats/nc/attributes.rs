@@ -23,6 +23,7 @@ use super::hdf5::datatype::{self, VARIABLE_LENGTH_BYTES};
 use super::hdf5::global_heap::{GlobalHeap, HeapObject, HeapSlot};
 use super::hdf5::messages::Dataspace;
 use super::names::{Names, file_name};
+use crate::formats::shortened;
 use crate::metadata::packing::{DIMENSIONS_ATTRIBUTE, FILL_ATTRIBUTE, fill_marks_missing};
 use crate::metadata::{ArrayMetadata, ByteOrder, DataType, FillValue, fill_value};
 
@@ -34,8 +35,6 @@ const MAX_ATTRIBUTES: usize = 4096;
 const MAX_FILE_BYTES: usize = 16 << 20;
 /// What an attribute takes beside its name and value.
 const OVERHEAD_BYTES: usize = 64;
-/// The longest list of names that were left out.
-const MAX_LEFT_OUT_BYTES: usize = 4096;
 
 /// Names that mean something to HDF5's dimension scales or to netCDF.
 const RESERVED: [&str; 8] = [
@@ -111,6 +110,8 @@ pub struct AttributeWriter {
     /// What is too long for object headers.
     pub heap: GlobalHeap,
     used_bytes: usize,
+    /// The attributes that the last object lacks.
+    pub left_out: Vec<String>,
 }
 
 /// The type of an array's elements.
@@ -144,7 +145,8 @@ impl AttributeWriter {
     }
 
     fn convert(&mut self, attributes: &Map<String, Value>, own: Option<Own<'_>>) -> Vec<Attribute> {
-        let (mut converted, mut names, mut left_out) = (Vec::new(), Names::default(), Vec::new());
+        let (mut converted, mut names) = (Vec::new(), Names::default());
+        self.left_out.clear();
         for (name, value) in attributes {
             let attribute = file_name(name)
                 .filter(|file_name| {
@@ -154,10 +156,10 @@ impl AttributeWriter {
                 .and_then(|file_name| self.attribute(file_name, value, own));
             match attribute {
                 Some(attribute) => converted.push(attribute),
-                None => left_out.push(name.as_str()),
+                None => self.left_out.push(name.clone()),
             }
         }
-        converted.extend(left_out_attribute(LEFT_OUT_ATTRIBUTE, &left_out));
+        converted.extend(left_out_attribute(LEFT_OUT_ATTRIBUTE, &self.left_out));
         converted
     }
 
@@ -223,16 +225,8 @@ impl AttributeWriter {
 }
 
 /// An attribute that lists names, as JSON; `None` if there are none. A long list ends with `…`.
-pub fn left_out_attribute(name: &str, left_out: &[&str]) -> Option<Attribute> {
-    let (mut shown, mut length) = (Vec::new(), 0);
-    for name in left_out {
-        length += name.len() + 3;
-        if length > MAX_LEFT_OUT_BYTES {
-            shown.push("…");
-            break;
-        }
-        shown.push(name);
-    }
+pub fn left_out_attribute(name: &str, left_out: &[String]) -> Option<Attribute> {
+    let shown = shortened(left_out);
     (!shown.is_empty()).then(|| Attribute::of_text(name, &Value::from(shown).to_string()))
 }
 

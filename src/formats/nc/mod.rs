@@ -38,9 +38,13 @@ use names::file_name;
 pub const FORMAT: Format = Format {
     name: "nc",
     suffix: ".nc",
+    holds: "all types but UTF-32 strings, floats without infinity and elements of variable length",
+    not_beside: None,
     group_file: None,
     role: Role::Data,
     expresses,
+    check: None,
+    left_out: Some(left_out),
     info: Some(info),
     open,
 };
@@ -56,6 +60,17 @@ fn expresses(node: &Node, _: Layout) -> bool {
         Node::Group { .. } => true,
         Node::Broken { .. } => false,
     }
+}
+
+/// The attributes of a node that its own file lacks.
+fn left_out(node: &Node, layout: Layout) -> Vec<String> {
+    let mut writer = AttributeWriter::default();
+    match node {
+        Node::Group { metadata, .. } => drop(writer.of_group(&metadata.attributes)),
+        Node::Array { metadata, .. } => drop(writer.of_array(metadata, layout.byte_order)),
+        Node::Broken { .. } => {}
+    }
+    writer.left_out
 }
 
 /// The nodes that a file shows.
@@ -129,8 +144,7 @@ fn describe(subject: &Subject<'_>, gathered: &Gathered) -> Result<(File, Vec<u64
             name,
         });
     }
-    let left_out: Vec<&str> = gathered.left_out.iter().map(String::as_str).collect();
-    let left_out: Option<Attribute> = left_out_attribute(LEFT_OUT_ATTRIBUTE, &left_out);
+    let left_out: Option<Attribute> = left_out_attribute(LEFT_OUT_ATTRIBUTE, &gathered.left_out);
     let sizes = variables.iter().map(|variable| variable.size_bytes).collect();
     let attributes = attributes.into_iter().chain(left_out).collect();
     let file = File { attributes, dimensions: dimensions.all, variables, heap: writer.heap };
@@ -232,7 +246,7 @@ fn coordinate(
 
 /// Owner, mode and time. The file shows attributes, so their documents' modes count; and a group's file is beside its
 /// folder, so only users have it that may list and search that. The time is that of the newest array.
-fn info(subject: &Subject<'_>) -> Result<Info> {
+pub(super) fn info(subject: &Subject<'_>) -> Result<Info> {
     let documents = documents_info(subject)?;
     let group = match subject.node {
         Node::Group { info, .. } => info,

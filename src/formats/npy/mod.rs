@@ -27,9 +27,13 @@ use crate::metadata::DataType;
 pub const FORMAT: Format = Format {
     name: "npy",
     suffix: ".npy",
+    holds: "all types of NumPy",
+    not_beside: None,
     group_file: None,
     role: Role::Data,
     expresses: |node, layout| header(node, layout).is_some(),
+    check: None,
+    left_out: None,
     info: None,
     open,
 };

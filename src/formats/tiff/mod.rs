@@ -15,7 +15,7 @@
 mod directory;
 
 use super::flat_array::{FlatArray, MAX_HEADER_BYTES, Number, Planes, before_array};
-use super::geometry::{Axis, AxisKind, Geometry};
+use super::geometry::{self, Axis, AxisKind, Geometry};
 use super::{Content, Format, Role, Subject, json};
 use crate::array::Layout;
 use crate::error::{Error, Result};
@@ -26,9 +26,13 @@ use directory::{Directory, Encoding, Field};
 pub const FORMAT: Format = Format {
     name: "tiff",
     suffix: ".tif",
+    holds: "axes longer than 0 of integers, floats and complex numbers, in some 10,000 images at most",
+    not_beside: None,
     group_file: None,
     role: Role::Data,
     expresses: |node, layout| expressed(node, layout).is_some(),
+    check: None,
+    left_out: Some(|node, _| geometry::left_out(node, &["units"])),
     info: Some(json::documents_info),
     open,
 };

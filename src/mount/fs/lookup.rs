@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::formats::views::{FLAT, VIEWS};
-use crate::formats::{self, FOLDER, JSON, Place, Role};
+use crate::formats::{self, FOLDER, Role};
 use crate::hierarchy::{Node, View};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::{Entity, Kind};
@@ -78,8 +78,8 @@ impl FileSystem {
                 None => {}
             }
         }
-        let sidecar = companions::file_in(&ctx, (JSON, Place::Beside), (None, group), name, blocking)?;
-        Ok(sidecar.or_else(|| if group.is_empty() { root_extra(name) } else { None }))
+        let generated = companions::file_beside(&ctx, group, name, blocking)?;
+        Ok(generated.or_else(|| if group.is_empty() { root_extra(name) } else { None }))
     }
 
     /// The current attributes of an entity, under its current inode.

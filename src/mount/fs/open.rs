@@ -64,8 +64,11 @@ impl FileSystem {
         }
         if let Kind::Companion(format, place) = inode.entity.kind {
             let file = self.companions.open(&self.context(), &inode, (format, place));
-            let is_direct = self.options.direct_io || format.role == Role::Sidecar;
-            let opened = file.and_then(|file| self.open_virtual(file, is_direct, cancellation));
+            let bypasses = self.options.direct_io || format.role == Role::Sidecar;
+            let opened = file.and_then(|file| {
+                let is_direct = bypasses || !file.is_steady();
+                self.open_virtual(file, is_direct, cancellation)
+            });
             return opened.inspect_err(|failure| {
                 self.note_failure(&inode, &format!("opening the {} form", format.name), failure);
             });

@@ -235,6 +235,10 @@ impl OpenFile for OpenVirtualFile {
     ) -> FsResult<Option<u64>> {
         Ok(all_data(self.file.size_bytes(), start, wants_hole))
     }
+
+    fn release(&self, _fs: &FileSystem) {
+        self.file.rest();
+    }
 }
 
 /// A folder: a snapshot taken at open.

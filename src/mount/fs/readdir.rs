@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::formats::views::FLAT;
-use crate::formats::{self, JSON, Place, Role};
+use crate::formats::{self, Role};
 use crate::hierarchy::{Child, attributes};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::handle::{FolderEntry, OpenFile};
@@ -109,7 +109,7 @@ impl FileSystem {
     fn names_of_group(&self, group: &str) -> FsResult<Vec<(String, Entity)>> {
         let ctx = self.context();
         let children = ctx.children(group)?;
-        let sidecars = companions::files_in(&ctx, (JSON, Place::Beside), (None, group), &children)?;
+        let generated = companions::files_beside(&ctx, group, &children)?;
         let node = |child: Child| {
             let kind = if child.is_group { Kind::Group } else { Kind::Array };
             let path = join(group, &child.name);
@@ -120,7 +120,7 @@ impl FileSystem {
             names.push((self.root_name.clone(), Entity::new(Kind::Array, "")));
         }
         let real: HashSet<String> = names.iter().map(|(name, _)| name.clone()).collect();
-        names.extend(sidecars.into_iter().filter(|(name, _)| !real.contains(name)));
+        names.extend(generated.into_iter().filter(|(name, _)| !real.contains(name)));
         Ok(names)
     }
 }

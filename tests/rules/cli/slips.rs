@@ -20,6 +20,10 @@ fn cat_says_what_it_cannot_find() {
     let (code, stdout, stderr) = outcome(&run(&["cat", store, "small/station_names"]));
     assert_eq!((code, stdout.as_str()), (1, ""));
     assert!(stderr.contains("small/station_names/zarr.json: not supported"), "{stderr}");
+    let text = "has no fixed element size; 'zarrfs cat --format jsonl' and a mount have it as text: __formats__/jsonl/small/station_names.jsonl";
+    assert!(stderr.trim_end().ends_with(text), "{stderr}");
+    let (_, stdout, _) = outcome(&run(&["ls", store]));
+    assert!(stdout.contains(text), "{stdout}");
 }
 
 #[test]
@@ -43,10 +47,26 @@ fn attrs_says_what_is_there() {
 
 #[test]
 fn what_is_not_in_this_version_is_not_suggested() {
-    let (code, _, stderr) = outcome(&run(&["mount", "a", "b", "--format", "npy"]));
-    assert!(code == 2 && !stderr.contains("--formats"), "{stderr}");
-    let (code, _, stderr) = outcome(&run(&["mount", "a", "b", "-o", "format=npy"]));
-    assert!(code == 2 && !stderr.contains("'formats'"), "{stderr}");
+    let (code, _, stderr) = outcome(&run(&["mount", "a", "b", "--sidecars", "json"]));
+    assert!(code == 2 && !stderr.contains("--sidecar'"), "{stderr}");
+    let (code, _, stderr) = outcome(&run(&["mount", "a", "b", "-o", "sidecars=json"]));
+    assert!(code == 2 && !stderr.contains("'sidecar'"), "{stderr}");
+}
+
+#[test]
+fn formats_beside_the_arrays_are_named_right() {
+    for (formats, sentence) in [
+        ("nifty", "'nifty' is no format: did you mean 'nifti'?"),
+        (
+            "npy,hdr",
+            "envi files cannot be listed beside the arrays: GDAL takes every file temp.* beside temp.hdr",
+        ),
+    ] {
+        let (code, _, stderr) = outcome(&run(&["mount", "a", "b", "--formats", formats]));
+        assert!(code == 2 && stderr.contains(sentence) && stderr.lines().count() == 1, "{stderr}");
+    }
+    let (code, _, stderr) = outcome(&run(&["mount", "a", "b", "-o", "ro,formats=npy,nc"]));
+    assert!(code == 2 && stderr.contains("write formats=…:nc, with colons between the names"), "{stderr}");
 }
 
 #[test]

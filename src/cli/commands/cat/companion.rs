@@ -17,7 +17,7 @@ use crate::cli::output::{self, Reader};
 
 /// The format with this name.
 pub fn format(name: &str) -> Outcome<&'static Format> {
-    formats::find(name).ok_or_else(|| {
+    formats::find_by_any_name(name).ok_or_else(|| {
         let names: Vec<&str> = FORMATS.iter().map(|format| format.name).collect();
         Exit::Usage(format!("unknown format '{name}': the formats are {}", names.join(", ")))
     })
@@ -75,9 +75,17 @@ pub fn write(
         view_file: None,
         place: Place::Beside,
         open_array: Box::new(|path| open_array(&arrays, tree, path)),
+        open_array_to_read: Box::new(|path| open_array(&arrays, tree, path)),
         find_node: Box::new(|path| Ok(tree.node(path)?.map(Arc::new))),
         children: Box::new(|path| tree.children(path)),
+        beside: &[],
+        is_node: Box::new(|path| Ok(tree.node(path)?.is_some())),
     };
+    if let Some(check) = format.check
+        && !check(&subject)?
+    {
+        return Err(refusal(format, path, node, layout));
+    }
     let file = match (format.open)(&subject)? {
         Content::Ready(file) | Content::OfNodes(file) => file,
         Content::Elements(companion) => companion.make()?.file,

@@ -11,8 +11,7 @@ use clap::Args;
 use indicatif::ProgressBar;
 use zarrfs::array::{Array, AxisSelection, Engine, EngineOptions};
 use zarrfs::cancellation::Cancellation;
-use zarrfs::error::Error;
-use zarrfs::formats::{self, Format, npy};
+use zarrfs::formats::{Format, npy};
 use zarrfs::hierarchy::Tree;
 use zarrfs::metadata::ArrayMetadata;
 
@@ -115,8 +114,9 @@ impl Arguments {
         (metadata, slice): (Arc<ArrayMetadata>, Slice),
         header: &[u8],
     ) -> Outcome {
-        let array = Array::open(engine, tree.store(), path, metadata, self.layout.layout());
-        let array = array.map_err(|error| with_text_form(error, tree, path))?;
+        let array = Array::open(engine, tree.store(), path, metadata.clone(), self.layout.layout());
+        let refusal = |error| open::refusal(tree.store(), path, &metadata, &error);
+        let array = array.map_err(|error| Exit::Failed(refusal(error)))?;
         if output::write(header)? == Reader::HasGone {
             return Ok(());
         }
@@ -145,14 +145,6 @@ impl Slice {
     fn size_bytes(&self, metadata: &ArrayMetadata) -> u64 {
         let item = metadata.data_type.item_size().unwrap_or(0) as u64;
         self.axes.iter().fold(item, |bytes, axis| bytes.saturating_mul(axis.count))
-    }
-}
-
-/// The refusal of an array without flat bytes; names the text form if there is one.
-fn with_text_form(error: Error, tree: &Tree, path: &str) -> Exit {
-    match tree.node(path).ok().flatten().as_ref().and_then(formats::text_form) {
-        Some(format) => Exit::Failed(format!("{error}; '--format {}' writes it as text", format.name)),
-        None => error.into(),
     }
 }
 

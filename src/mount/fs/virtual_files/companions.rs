@@ -110,9 +110,17 @@ impl CompanionState {
     }
 
     /// The file of this node that was made from elements, if making it again would give the same bytes.
-    fn unchanged(&self, node: &Arc<Node>) -> Option<&MadeCompanion> {
+    fn unchanged(&self, format: &Format, subject: &Subject<'_>, node: &Arc<Node>) -> Option<&MadeCompanion> {
         let made = self.outcome.as_ref().ok()?.made.as_ref().filter(|_| self.is_of(node))?;
-        made.companion.version().is_ok_and(|version| version == made.version).then_some(made)
+        let version = match format.check {
+            None => made.companion.version(),
+            // Which elements it is made from depends on other nodes.
+            Some(_) => match (format.open)(subject) {
+                Ok(Content::Elements(companion)) => companion.version(),
+                _ => return None,
+            },
+        };
+        version.is_ok_and(|version| version == made.version).then_some(made)
     }
 
     /// Owner, mode and time for a file of this node, if they follow from the node or were read a moment ago.
@@ -124,6 +132,38 @@ impl CompanionState {
     fn shown_size(&self) -> u64 {
         self.outcome.as_ref().map_or(0, |info| info.size_bytes)
     }
+}
+
+/// The file beside nodes with a name in a group's folder: a sidecar, or in a format that is listed there.
+pub(in crate::mount::fs) fn file_beside(
+    ctx: &Context<'_>,
+    group: &str,
+    name: &str,
+    blocking: Blocking,
+) -> FsResult<Option<Entity>> {
+    for format in formats_beside(ctx) {
+        if let Some(file) = file_in(ctx, (format, Place::Beside), (None, group), name, blocking)? {
+            return Ok(Some(file));
+        }
+    }
+    Ok(None)
+}
+
+/// The files beside nodes in the folder of a group with these children.
+pub(in crate::mount::fs) fn files_beside(
+    ctx: &Context<'_>,
+    group: &str,
+    children: &[Child],
+) -> FsResult<Vec<(String, Entity)>> {
+    let mut files = Vec::new();
+    for format in formats_beside(ctx) {
+        files.extend(files_in(ctx, (format, Place::Beside), (None, group), children)?);
+    }
+    Ok(files)
+}
+
+fn formats_beside<'a>(ctx: &Context<'a>) -> impl Iterator<Item = &'static Format> + 'a {
+    [JSON].into_iter().chain(ctx.options.formats.iter().copied())
 }
 
 /// The companion file with a name in a group's folder.
@@ -139,8 +179,9 @@ pub(in crate::mount::fs) fn file_in(
     if format.group_file == Some(name) && !ctx.is_root_array(group, blocking)? {
         return Ok(Some(entity(group)));
     }
-    let Some(stem) = stem else { return Ok(None) };
-    let escaped = if format.role == Role::Detached { data_names::array_name(stem) } else { None };
+    let Some(stem) = stem.filter(|stem| has_name(format, place, stem)) else { return Ok(None) };
+    let is_mirror = format.role == Role::Detached && place == Place::Mirror;
+    let escaped = if is_mirror { data_names::array_name(stem) } else { None };
     for name in escaped.as_deref().into_iter().chain([stem]) {
         if let Some(path) = node_in(ctx, format, (view, group), name, blocking)? {
             return Ok(Some(entity(&path)));
@@ -148,7 +189,7 @@ pub(in crate::mount::fs) fn file_in(
     }
     // The root group has its file in its own folder, for want of another.
     let is_root = group.is_empty() && stem == ctx.root_name && format.group_file.is_none();
-    Ok((is_root && expresses(ctx, (format, view), &*ctx.nodes.get("", blocking)?)).then(|| entity("")))
+    Ok((is_root && has_file(ctx, (format, view), "", blocking)?).then(|| entity("")))
 }
 
 /// A node's file in a format.
@@ -162,6 +203,12 @@ fn own_file(view: Option<View>, path: &str) -> Entity {
         Some(_) => file(FLAT, Place::Beside, view, path),
         None => Entity::new(Kind::Array, path),
     }
+}
+
+/// Whether a node of this name can have such a file there.
+fn has_name(format: &Format, place: Place, name: &str) -> bool {
+    let is_own = format.role == Role::Sidecar || format == FLAT;
+    is_own || place == Place::Mirror || format.name_beside(name).is_some()
 }
 
 /// The path of the node with a name in a group's folder, if it has a file beside it in this format.
@@ -179,7 +226,7 @@ fn node_in(
     let path = if is_root { String::new() } else { join(group, name) };
     let cached = ctx.nodes.get(&path, blocking)?;
     let is_beside = cached.is_array() || format.group_file.is_none();
-    Ok((is_beside && expresses(ctx, (format, view), &cached)).then_some(path))
+    Ok((is_beside && has_file(ctx, (format, view), &path, blocking)?).then_some(path))
 }
 
 /// The companion files in the folder of a group with these children.
@@ -195,7 +242,7 @@ pub(in crate::mount::fs) fn files_in(
         let file = file_in(ctx, (format, place), (view, ""), &name, Blocking::Yes)?;
         let name = format!("{}{}", format.stem(ctx.root_name), format.suffix);
         let mut files: Vec<_> = file.map(|file| (name, file)).into_iter().collect();
-        if format.role == Role::Detached && !files.is_empty() {
+        if format.role == Role::Detached && place == Place::Mirror && !files.is_empty() {
             files.push((format.stem(ctx.root_name).into_owned(), own_file(view, "")));
         }
         return Ok(files);
@@ -207,8 +254,9 @@ pub(in crate::mount::fs) fn files_in(
         let stem = format.stem(&child.name);
         let name = format!("{stem}{}", format.suffix);
         if format.group_file == Some(&name)
+            || !has_name(format, place, &child.name)
             || ((format.role != Role::Sidecar || view.is_some())
-                && !expresses(ctx, (format, view), &*ctx.nodes.get(&path, Blocking::Yes)?))
+                && !has_file(ctx, (format, view), &path, Blocking::Yes)?)
         {
             continue;
         }
@@ -337,7 +385,9 @@ impl Companions {
         };
         match &mut slot.state {
             Some(state) if state.is_fresh(ctx, node) => {}
-            Some(state) if state.unchanged(node).is_some() => state.checked_at = Instant::now(),
+            Some(state) if state.unchanged(format, &subject, node).is_some() => {
+                state.checked_at = Instant::now();
+            }
             state => {
                 let file = self.make(ctx, format, &subject, node, state);
                 slot.retire_changed(ctx, entity, file.ok().as_deref());
@@ -369,12 +419,11 @@ impl Companions {
         {
             return Err(error.clone().into());
         }
-        let unchanged = slot.state.as_ref().and_then(|state| state.unchanged(node));
+        let subject = ctx.subject_of(entity, place, node, &shown);
+        let unchanged = slot.state.as_ref().and_then(|state| state.unchanged(format, &subject, node));
         let file = match unchanged.and_then(|made| made.file.upgrade()) {
             Some(file) => file,
-            None => {
-                self.make(ctx, format, &ctx.subject_of(entity, place, node, &shown), node, &mut slot.state)?
-            }
+            None => self.make(ctx, format, &subject, node, &mut slot.state)?,
         };
         // A sidecar bypasses the page cache, and is read to its end whatever its size was.
         if format.role == Role::Sidecar {
@@ -446,6 +495,20 @@ pub(in crate::mount::fs) fn expressed<'a>(
     cached.node.as_ref().filter(|node| expresses(node))
 }
 
-fn expresses(ctx: &Context<'_>, file: (&Format, Option<View>), cached: &CachedNode) -> bool {
-    expressed(file, cached, ctx.arrays).is_some()
+/// Whether the node at a path, or what a view makes of it, has a file in a format. Where other nodes count, too, that may need the
+/// store, and views have no file.
+fn has_file(
+    ctx: &Context<'_>,
+    (format, view): (&Format, Option<View>),
+    path: &str,
+    blocking: Blocking,
+) -> FsResult<bool> {
+    let cached = ctx.nodes.get(path, blocking)?;
+    let Some(node) = expressed((format, view), &cached, ctx.arrays) else { return Ok(false) };
+    match format.check {
+        None => Ok(true),
+        Some(_) if view.is_some() => Ok(false),
+        Some(_) if blocking == Blocking::No => Err(Failure::WouldBlock),
+        Some(check) => Ok(check(&ctx.subject(path, Place::Mirror, node))?),
+    }
 }

@@ -138,6 +138,7 @@ impl FileSystem {
             "byte-order": if options.layout.byte_order == ByteOrder::Big { "big" } else { "little" },
             "order": if options.layout.order == Order::F { "F" } else { "C" },
             "revalidate": options.revalidate_seconds,
+            "formats": options.formats.iter().map(|format| format.name).collect::<Vec<_>>(),
             "direct-io": options.direct_io,
             "remote": options.remote.as_ref().map(remote),
             "log-file": options.log_file.as_ref().map(|path| path.to_string_lossy()),

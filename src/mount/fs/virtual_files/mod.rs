@@ -102,7 +102,22 @@ impl<'a> Context<'a> {
                     (_, found) => found,
                 })
             }),
+            open_array_to_read: Box::new(move |path| {
+                let open = || -> FsResult<_> {
+                    let shared = ctx.shared_array(None, path)?;
+                    let cached = ctx.nodes.get(path, Blocking::Yes)?;
+                    shared.audience.admit(ctx.permissions.readers(cached.node.as_deref()));
+                    Ok(shared)
+                };
+                open().map_err(|failure| failure.into_error(path))
+            }),
             children: Box::new(move |path| ctx.children(path).map_err(|failure| failure.into_error(path))),
+            beside: &ctx.options.formats,
+            is_node: Box::new(move |path| {
+                let cached =
+                    ctx.nodes.get(path, Blocking::Yes).map_err(|failure| failure.into_error(path))?;
+                Ok(cached.node.is_some())
+            }),
         }
     }
 

@@ -177,7 +177,7 @@ fn change_attributes(ctx: &Context<'_>, entity: &Entity, written: &[u8]) -> FsRe
 fn members(ctx: &Context<'_>, entity: &Entity, cached: &CachedNode) -> FsResult<Map<String, Value>> {
     match (entity.kind, &cached.node) {
         (Kind::Companion(_, place), Some(node)) => {
-            Ok(sidecar::members(&ctx.subject(&entity.path, place, node)))
+            Ok(sidecar::members(&ctx.subject(&entity.path, place, node))?)
         }
         _ => Err(Failure::Errno(libc::ENOENT)),
     }

@@ -15,7 +15,8 @@ use crate::store::join;
 
 /// A folder of views, if the folder of a format has one with this name. [`FLAT`] stands for the root.
 pub(in crate::mount::fs) fn folder_in(format: &'static Format, group: &str, name: &str) -> Option<Entity> {
-    let is_folder = group.is_empty() && name == VIEWS && format.role != Role::Text;
+    let has_views = format.role != Role::Text && format.check.is_none();
+    let is_folder = group.is_empty() && name == VIEWS && has_views;
     is_folder.then(|| Entity::new(Kind::Views(format), ""))
 }
 

@@ -1,0 +1,320 @@
+//! Elements as the text of cells.
+//!
+//! Spec: RFC 4180 section 2 (quotes), ISO 8601 (dates and times). Uses `metadata` for types; no I/O.
+//!
+//! | elements | text |
+//! |---|---|
+//! | bool | `TRUE`, `FALSE` |
+//! | integers | decimal digits |
+//! | float16, float32, float64 | the shortest digits that give the same value in their type; `NaN`, `Inf`, `-Inf` |
+//! | strings, byte strings in UTF-8 | in quotes, quotes doubled; not those with a NUL |
+//! | datetime64 | `2020-01-31`, `2020-01-31T12:30:00.125`; NaT is a missing value |
+
+use std::io::Write as _;
+
+use half::f16;
+
+use crate::metadata::data_type::TimeUnit;
+use crate::metadata::{ByteOrder, DataType, VariableLength};
+
+/// How elements are written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Text {
+    /// `TRUE` or `FALSE`.
+    Bool,
+    /// Signed integers of so many bytes.
+    Signed(usize),
+    /// Unsigned integers of so many bytes.
+    Unsigned(usize),
+    /// Floats of so many bytes.
+    Float(usize),
+    /// NUL-padded bytes.
+    Bytes(usize),
+    /// NUL-padded code points of four bytes.
+    Utf32(usize),
+    /// Dates and times.
+    Time(TimeUnit),
+    /// Strings of any length.
+    String,
+}
+
+/// Why an element has no text.
+type CellResult = Result<(), &'static str>;
+
+/// Bytes of an integer that is at most 8 bytes long.
+pub fn integer_bytes(data_type: &DataType) -> Option<usize> {
+    match Text::of(data_type)? {
+        Text::Signed(size) | Text::Unsigned(size) => Some(size),
+        _ => None,
+    }
+}
+
+impl Text {
+    /// The text of the elements of a type, if they have one.
+    pub fn of(data_type: &DataType) -> Option<Text> {
+        Some(match data_type {
+            DataType::Bool => Text::Bool,
+            DataType::Int2 | DataType::Int4 | DataType::Int8 => Text::Signed(1),
+            DataType::Int16 => Text::Signed(2),
+            DataType::Int32 => Text::Signed(4),
+            DataType::Int64 => Text::Signed(8),
+            DataType::UInt2 | DataType::UInt4 | DataType::UInt8 => Text::Unsigned(1),
+            DataType::UInt16 => Text::Unsigned(2),
+            DataType::UInt32 => Text::Unsigned(4),
+            DataType::UInt64 => Text::Unsigned(8),
+            DataType::Float16 => Text::Float(2),
+            DataType::Float32 => Text::Float(4),
+            DataType::Float64 => Text::Float(8),
+            DataType::NullTerminatedBytes(size) if *size > 0 => Text::Bytes(*size),
+            DataType::FixedLengthUtf32(count) if *count > 0 => Text::Utf32(*count),
+            DataType::DateTime64(unit) if unit.unit != "generic" => Text::Time(unit.clone()),
+            DataType::VariableLength(VariableLength::Utf8) => Text::String,
+            _ => return None,
+        })
+    }
+
+    /// Bytes of an element; `None` if they have no fixed size.
+    pub fn item_bytes(&self) -> Option<usize> {
+        match self {
+            Text::Bool => Some(1),
+            Text::Signed(size) | Text::Unsigned(size) | Text::Float(size) | Text::Bytes(size) => Some(*size),
+            Text::Utf32(count) => count.checked_mul(4),
+            Text::Time(_) => Some(8),
+            Text::String => None,
+        }
+    }
+
+    /// Appends the text of an element.
+    pub fn push(&self, text: &mut Vec<u8>, element: &[u8], order: ByteOrder) -> CellResult {
+        match self {
+            Text::Bool if element == [0] => text.extend_from_slice(b"FALSE"),
+            Text::Bool => text.extend_from_slice(b"TRUE"),
+            // Writing to a Vec does not fail.
+            Text::Signed(_) => drop(write!(text, "{}", signed(element, order))),
+            Text::Unsigned(_) => drop(write!(text, "{}", unsigned(element, order))),
+            Text::Float(size) => push_float(text, unsigned(element, order), *size),
+            Text::Bytes(_) => {
+                let end = element.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+                let string = std::str::from_utf8(element.get(..end).unwrap_or_default());
+                push_string(text, string.map_err(|_| "a byte string that is not UTF-8 has no text")?)?;
+            }
+            Text::Utf32(_) => {
+                let codes = element.chunks_exact(4).map(|code| unsigned(code, order) as u32);
+                let string: Option<String> = codes.map(char::from_u32).collect();
+                let string = string.ok_or("a string has a code that is no character")?;
+                push_string(text, string.trim_end_matches('\0'))?;
+            }
+            Text::Time(unit) => push_time(text, signed(element, order), unit),
+            Text::String => {
+                push_string(text, std::str::from_utf8(element).map_err(|_| "a string is not UTF-8")?)?
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Appends a string in quotes.
+pub fn push_string(text: &mut Vec<u8>, string: &str) -> CellResult {
+    if string.contains('\0') {
+        return Err("a string with a NUL has no place in CSV");
+    }
+    text.push(b'"');
+    let mut parts = string.split('"');
+    text.extend_from_slice(parts.next().unwrap_or_default().as_bytes());
+    for part in parts {
+        text.extend_from_slice(b"\"\"");
+        text.extend_from_slice(part.as_bytes());
+    }
+    text.push(b'"');
+    Ok(())
+}
+
+/// An unsigned integer of at most 8 bytes.
+pub fn unsigned(bytes: &[u8], order: ByteOrder) -> u64 {
+    let add = |number: u64, byte: &u8| (number << 8) | u64::from(*byte);
+    match order {
+        ByteOrder::Big => bytes.iter().fold(0, add),
+        ByteOrder::Little => bytes.iter().rev().fold(0, add),
+    }
+}
+
+/// A signed integer of 1 to 8 bytes.
+pub fn signed(bytes: &[u8], order: ByteOrder) -> i64 {
+    let unused = 64u32.saturating_sub(8 * bytes.len() as u32).min(63);
+    ((unsigned(bytes, order) << unused) as i64) >> unused
+}
+
+fn push_float(text: &mut Vec<u8>, bits: u64, size: usize) {
+    let (value, is_single) = match size {
+        2 => (f64::from(f16::from_bits(bits as u16)), true),
+        4 => (f64::from(f32::from_bits(bits as u32)), true),
+        _ => (f64::from_bits(bits), false),
+    };
+    if value.is_infinite() {
+        // R knows no `inf`.
+        text.extend_from_slice(if value > 0.0 { b"Inf" } else { b"-Inf" });
+    } else if is_single {
+        // Writing to a Vec does not fail.
+        drop(write!(text, "{:?}", value as f32));
+    } else {
+        drop(write!(text, "{value:?}"));
+    }
+}
+
+/// The days from 1970-01-01 as year, month and day of the proleptic Gregorian calendar.
+fn civil(days: i128) -> (i128, i128, i128) {
+    // Years begin in March here, so that the leap day is the last of its year.
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    (year_of_era + era * 400 + i128::from(month <= 2), month, day)
+}
+
+/// Appends a time. Years are written as NumPy does: four digits, more where it takes them, a sign before those before the
+/// year 0.
+fn push_time(text: &mut Vec<u8>, value: i64, unit: &TimeUnit) {
+    if value == i64::MIN {
+        return;
+    }
+    let value = i128::from(value) * i128::from(unit.scale_factor);
+    // How many there are in a second, and the digits of one after the point.
+    let (days, rest) = match unit.unit.as_str() {
+        "Y" => return push_year(text, 1970 + value),
+        "M" => {
+            push_year(text, 1970 + value.div_euclid(12));
+            drop(write!(text, "-{:02}", value.rem_euclid(12) + 1));
+            return;
+        }
+        "W" => (value * 7, None),
+        "D" => (value, None),
+        unit => {
+            let (seconds, digits) = match unit {
+                "h" => (3600, 0),
+                "m" => (60, 0),
+                "s" => (1, 0),
+                "ms" => (1, 3),
+                "us" => (1, 6),
+                "ns" => (1, 9),
+                "ps" => (1, 12),
+                "fs" => (1, 15),
+                _ => (1, 18),
+            };
+            let per_second = 10i128.pow(digits);
+            let all = value * seconds;
+            let of_day = all.rem_euclid(86_400 * per_second);
+            (
+                all.div_euclid(86_400 * per_second),
+                Some((of_day / per_second, of_day % per_second, digits as usize)),
+            )
+        }
+    };
+    let (year, month, day) = civil(days);
+    push_year(text, year);
+    // Writing to a Vec does not fail.
+    drop(write!(text, "-{month:02}-{day:02}"));
+    let Some((second, fraction, digits)) = rest else { return };
+    drop(write!(text, "T{:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60));
+    if digits > 0 {
+        drop(write!(text, ".{fraction:0digits$}"));
+    }
+}
+
+fn push_year(text: &mut Vec<u8>, year: i128) {
+    let sign = if year < 0 { "-" } else { "" };
+    drop(write!(text, "{sign}{:04}", year.unsigned_abs()));
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn cell(text: &Text, element: &[u8], order: ByteOrder) -> Result<String, &'static str> {
+        let mut cell = Vec::new();
+        text.push(&mut cell, element, order)?;
+        Ok(String::from_utf8(cell).unwrap())
+    }
+
+    fn time(unit: &str, scale: u64, value: i64) -> String {
+        let text = Text::Time(TimeUnit::new(unit, scale).unwrap());
+        cell(&text, &value.to_le_bytes(), ByteOrder::Little).unwrap()
+    }
+
+    #[test]
+    fn numbers() {
+        let little = |text: Text, bytes: &[u8]| cell(&text, bytes, ByteOrder::Little).unwrap();
+        assert_eq!(little(Text::Signed(1), &[0x80]), "-128");
+        assert_eq!(little(Text::Signed(8), &i64::MIN.to_le_bytes()), i64::MIN.to_string());
+        assert_eq!(little(Text::Unsigned(8), &[0xff; 8]), u64::MAX.to_string());
+        assert_eq!(cell(&Text::Signed(2), &[0xff, 0xfe], ByteOrder::Big).unwrap(), "-2");
+        assert_eq!(little(Text::Bool, &[1]) + &little(Text::Bool, &[0]), "TRUEFALSE");
+        for (value, expected) in [
+            (0.1, "0.1"),
+            (1.0, "1.0"),
+            (-0.0, "-0.0"),
+            (1e300, "1e300"),
+            (f64::NAN, "NaN"),
+            (f64::INFINITY, "Inf"),
+            (f64::NEG_INFINITY, "-Inf"),
+            (5e-324, "5e-324"),
+        ] {
+            assert_eq!(little(Text::Float(8), &value.to_le_bytes()), expected);
+        }
+        assert_eq!(little(Text::Float(4), &0.1f32.to_le_bytes()), "0.1");
+        assert_eq!(little(Text::Float(2), &f16::from_f32(0.1).to_le_bytes()), "0.099975586");
+    }
+
+    #[test]
+    fn strings() {
+        let quoted = |string: &str| cell(&Text::String, string.as_bytes(), ByteOrder::Little);
+        assert_eq!(quoted("").unwrap(), r#""""#);
+        assert_eq!(quoted("a, \"b\"\r\n").unwrap(), "\"a, \"\"b\"\"\r\n\"");
+        assert!(quoted("a\0b").is_err());
+        assert!(cell(&Text::String, &[0xff], ByteOrder::Little).is_err());
+        assert_eq!(cell(&Text::Bytes(4), b"ab\0\0", ByteOrder::Little).unwrap(), r#""ab""#);
+        assert!(cell(&Text::Bytes(2), &[0xff, 0], ByteOrder::Little).is_err());
+        assert_eq!(
+            cell(&Text::Utf32(2), &[0, 1, 0xf6, 0x80, 0, 0, 0, 0], ByteOrder::Big).unwrap(),
+            r#""🚀""#
+        );
+        assert!(cell(&Text::Utf32(1), &[0xff; 4], ByteOrder::Big).is_err());
+    }
+
+    #[test]
+    fn times() {
+        assert_eq!(time("D", 1, 0), "1970-01-01");
+        assert_eq!(time("D", 1, 19_782), "2024-02-29");
+        assert_eq!(time("W", 1, -1), "1969-12-25");
+        assert_eq!(time("M", 1, -1), "1969-12");
+        assert_eq!(time("Y", 1, 50), "2020");
+        assert_eq!(time("Y", 1, -1971), "-0001");
+        assert_eq!(time("h", 1, 25), "1970-01-02T01:00:00");
+        assert_eq!(time("s", 15, -1), "1969-12-31T23:59:45");
+        assert_eq!(time("ns", 1, 1), "1970-01-01T00:00:00.000000001");
+        assert_eq!(time("ns", 1, i64::MAX), "2262-04-11T23:47:16.854775807");
+        assert_eq!(time("as", 1, -1), "1969-12-31T23:59:59.999999999999999999");
+        assert_eq!(time("s", 1, i64::MIN), "");
+        // Any value ends.
+        for unit in ["Y", "M", "W", "D", "h", "s", "as"] {
+            assert!(!time(unit, i32::MAX as u64, i64::MAX).is_empty());
+            assert!(!time(unit, i32::MAX as u64, i64::MIN + 1).is_empty());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_quoted_string_ends_where_it_does(string in "[^\0]*") {
+            let mut text = Vec::new();
+            push_string(&mut text, &string).unwrap();
+            let text = String::from_utf8(text).unwrap();
+            let inside = text.strip_prefix('"').unwrap().strip_suffix('"').unwrap();
+            prop_assert_eq!(inside.replace("\"\"", "\""), string);
+            prop_assert!(!inside.replace("\"\"", "").contains('"'));
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! What the columns of a group are, from documents alone.
+//!
+//! Spec: AnnData's on-disk format, "Dataframes", "Categorical arrays", "Nullable integers and booleans". Uses `hierarchy`
+//! and `metadata` through the subject.
+//!
+//! A column is an array of one axis, or a group that AnnData marks as categorical (`codes`, `categories`) or nullable
+//! (`values`, `mask`). If the group's attribute `column-order` lists columns, these are the columns, after the one that
+//! `_index` names; otherwise all are, by name. Arrays of other ranks and other groups are no part of the table.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::MAX_CELLS;
+use super::cells::{Text, integer_bytes};
+use crate::error::Result;
+use crate::formats::Subject;
+use crate::hierarchy::Node;
+use crate::metadata::{ArrayMetadata, DataType};
+use crate::store::join;
+
+/// The most columns.
+const MAX_COLUMNS: usize = 4096;
+/// The most members of a group that are looked at.
+const MAX_MEMBERS: usize = 16_384;
+
+/// A table.
+pub struct Table {
+    /// Its columns in order.
+    pub columns: Vec<Column>,
+    /// Its rows, without the one of names.
+    pub rows: u64,
+}
+
+/// A column.
+pub struct Column {
+    /// Its name.
+    pub name: String,
+    /// Its cells; or the numbers of their categories, of which a negative one is a missing value.
+    pub values: Nullable,
+    /// The categories, if it has some.
+    pub categories: Option<Nullable>,
+}
+
+/// Elements, of which some may be missing.
+pub struct Nullable {
+    /// The elements.
+    pub values: Part,
+    /// A truth value for each, true where it is missing.
+    pub mask: Option<Part>,
+}
+
+/// An array of one axis.
+pub struct Part {
+    /// Its path.
+    pub path: String,
+    /// Its document.
+    pub metadata: Arc<ArrayMetadata>,
+    /// How its elements are written.
+    pub text: Text,
+}
+
+impl Part {
+    /// Its elements.
+    pub fn length(&self) -> u64 {
+        self.metadata.shape.first().copied().unwrap_or(0)
+    }
+
+    /// `None` unless it has one axis, and elements that have a text.
+    fn new(path: String, node: Option<&Node>) -> Option<Part> {
+        let Some(Node::Array { metadata, .. }) = node else { return None };
+        let text = Text::of(&metadata.data_type).filter(|_| metadata.shape.len() == 1)?;
+        Some(Part { path, metadata: metadata.clone(), text })
+    }
+}
+
+impl Nullable {
+    fn parts(&self) -> impl Iterator<Item = &Part> {
+        [&self.values].into_iter().chain(&self.mask)
+    }
+}
+
+impl Column {
+    /// The rows that it has.
+    pub fn rows(&self) -> u64 {
+        self.values.values.length()
+    }
+
+    /// Its arrays.
+    pub fn parts(&self) -> impl Iterator<Item = &Part> {
+        self.values.parts().chain(self.categories.iter().flat_map(Nullable::parts))
+    }
+}
+
+/// The table of a group, if it is one.
+pub fn of_group(subject: &Subject<'_>) -> Result<Option<Table>> {
+    let Node::Group { metadata, .. } = subject.node else { return Ok(None) };
+    let mut children = (subject.children)(subject.path)?;
+    if children.len() > MAX_MEMBERS {
+        return Ok(None);
+    }
+    children.sort_by(|one, other| one.name.cmp(&other.name));
+    let known: HashSet<&str> = children.iter().map(|child| child.name.as_str()).collect();
+    let listed = match listed_columns(&metadata.attributes) {
+        Listed::No => None,
+        Listed::Names(names) => Some(names),
+        Listed::Malformed => return Ok(None),
+    };
+    let is_listed = listed.is_some();
+    let names = match listed {
+        Some(names) if !names.iter().all(|name| known.contains(name)) => return Ok(None),
+        Some(names) => names,
+        None => by_name(&metadata.attributes, children.iter().map(|child| child.name.as_str())),
+    };
+    let mut columns: Vec<Column> = Vec::new();
+    for name in names {
+        let column = match column(subject, name)? {
+            Found::Column(column) => *column,
+            Found::Other if !is_listed => continue,
+            Found::Other | Found::Unfit => return Ok(None),
+        };
+        let rows = columns.first().map_or(column.rows(), Column::rows);
+        if column.rows() != rows || columns.len() == MAX_COLUMNS {
+            return Ok(None);
+        }
+        columns.push(column);
+    }
+    let rows = columns.first().map_or(0, Column::rows);
+    let is_table = !columns.is_empty() && rows.saturating_mul(columns.len() as u64) <= MAX_CELLS;
+    Ok(is_table.then_some(Table { columns, rows }))
+}
+
+/// What the attributes say of the columns.
+enum Listed<'a> {
+    No,
+    Names(Vec<&'a str>),
+    /// Not a list of different names.
+    Malformed,
+}
+
+fn listed_columns(attributes: &Map<String, Value>) -> Listed<'_> {
+    let order = match attributes.get("column-order") {
+        None => return Listed::No,
+        Some(Value::Array(order)) if order.len() <= MAX_COLUMNS => order,
+        Some(_) => return Listed::Malformed,
+    };
+    let Some(order) = order.iter().map(Value::as_str).collect::<Option<Vec<_>>>() else {
+        return Listed::Malformed;
+    };
+    let index = index(attributes).filter(|index| !order.contains(index));
+    let names: Vec<&str> = index.into_iter().chain(order).collect();
+    let different: HashSet<&str> = names.iter().copied().collect();
+    if different.len() == names.len() { Listed::Names(names) } else { Listed::Malformed }
+}
+
+/// The name of the column that names the rows.
+fn index(attributes: &Map<String, Value>) -> Option<&str> {
+    attributes.get("_index").and_then(Value::as_str)
+}
+
+/// Sorted names, that of the index first.
+fn by_name<'a>(attributes: &Map<String, Value>, names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let index = index(attributes);
+    let (first, rest): (Vec<&str>, Vec<&str>) = names.partition(|name| Some(*name) == index);
+    first.into_iter().chain(rest).collect()
+}
+
+/// A member of a group.
+enum Found {
+    Column(Box<Column>),
+    /// It is no column.
+    Other,
+    /// It would be a column, and has no text; or it is unknown what it is.
+    Unfit,
+}
+
+fn column(subject: &Subject<'_>, name: &str) -> Result<Found> {
+    let path = join(subject.path, name);
+    let node = (subject.find_node)(&path)?;
+    let of_values = |values: Option<Nullable>, categories: Option<Nullable>| match values {
+        Some(values) => Found::Column(Box::new(Column { name: name.to_owned(), values, categories })),
+        None => Found::Unfit,
+    };
+    match node.as_deref() {
+        Some(Node::Array { metadata, .. }) if metadata.shape.len() != 1 => Ok(Found::Other),
+        Some(Node::Group { .. }) if encoding(node.as_deref()) == Some("categorical") => {
+            let codes =
+                Part::new(join(&path, "codes"), (subject.find_node)(&join(&path, "codes"))?.as_deref());
+            let codes = codes.filter(|codes| integer_bytes(&codes.metadata.data_type).is_some());
+            let categories = nullable(subject, join(&path, "categories"))?;
+            let codes = codes.filter(|_| categories.is_some()).map(|values| Nullable { values, mask: None });
+            Ok(of_values(codes, categories))
+        }
+        Some(Node::Group { .. }) if !is_nullable(node.as_deref()) => Ok(Found::Other),
+        // Not every reader of the group may read it.
+        Some(Node::Broken { .. }) | None => Ok(Found::Unfit),
+        Some(Node::Array { .. } | Node::Group { .. }) => Ok(of_values(nullable(subject, path)?, None)),
+    }
+}
+
+/// The elements of an array, or of a group of values and a mask.
+fn nullable(subject: &Subject<'_>, path: String) -> Result<Option<Nullable>> {
+    let node = (subject.find_node)(&path)?;
+    if !is_nullable(node.as_deref()) {
+        return Ok(Part::new(path, node.as_deref()).map(|values| Nullable { values, mask: None }));
+    }
+    let part = |name: &str| -> Result<Option<Part>> {
+        let path = join(&path, name);
+        let node = (subject.find_node)(&path)?;
+        Ok(Part::new(path, node.as_deref()))
+    };
+    let mask = part("mask")?.filter(|mask| mask.metadata.data_type == DataType::Bool);
+    Ok(match (part("values")?, mask) {
+        (Some(values), Some(mask)) if values.length() == mask.length() => {
+            Some(Nullable { values, mask: Some(mask) })
+        }
+        _ => None,
+    })
+}
+
+/// What AnnData says that a group is.
+fn encoding(node: Option<&Node>) -> Option<&str> {
+    let Some(Node::Group { metadata, .. }) = node else { return None };
+    metadata.attributes.get("encoding-type").and_then(Value::as_str)
+}
+
+fn is_nullable(node: Option<&Node>) -> bool {
+    let encodings = ["nullable-integer", "nullable-boolean", "nullable-string-array"];
+    encoding(node).is_some_and(|encoding| encodings.contains(&encoding))
+}

@@ -1,0 +1,372 @@
+//! The text of a table: an index of blocks of rows, made in one pass, and blocks that are made again when they are read.
+//!
+//! Uses `array`, `hierarchy`, and its neighbours.
+//!
+//! Invariants: memory holds one block and one chunk of each column of strings, all reserved from the cache's limit. A block whose
+//! length is not that of the index has other elements than the index: its read fails with ESTALE, and the next lookup
+//! makes the index again.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::MAX_FILE_BYTES;
+use super::cells::{self, Text};
+use super::columns::{Nullable, Part, Table};
+use super::elements::{ElementReader, Elements, Ends, Values, hold, hold_up_to};
+use crate::array::{Blocking, Engine, Reservation};
+use crate::cancellation::Cancellation;
+use crate::error::{Error, Result};
+use crate::formats::virtual_file::{Generated, Segment, VirtualFile};
+use crate::formats::{Companion, Made, Subject};
+use crate::hierarchy::SharedArray;
+use crate::metadata::ByteOrder;
+
+/// Rows of a block.
+const BLOCK_ROWS: u64 = 1024;
+
+/// A table that can be made.
+pub struct TableFile {
+    columns: Arc<Columns>,
+    /// Of the documents that say what the columns are.
+    version: u64,
+}
+
+/// The columns of a table, opened.
+struct Columns {
+    engine: Arc<Engine>,
+    /// The path of the group.
+    path: String,
+    order: ByteOrder,
+    rows: u64,
+    columns: Vec<Column>,
+    /// Arrays that are read through the chunk cache.
+    arrays: Vec<Arc<SharedArray>>,
+}
+
+struct Column {
+    name: String,
+    values: NullableElements,
+    categories: Option<NullableElements>,
+}
+
+/// Elements, of which those are missing where the mask is true.
+struct NullableElements {
+    values: Elements,
+    mask: Option<Elements>,
+}
+
+/// What is kept from one block to the next.
+struct Progress {
+    /// For each array of each column: how it is read.
+    readers: Vec<ElementReader>,
+    block: Option<Block>,
+}
+
+/// A block of rows as text.
+struct Block {
+    number: usize,
+    text: Vec<u8>,
+    _reservation: Reservation,
+}
+
+/// The categories of a column as the text of cells.
+struct CategoryTexts {
+    texts: Values,
+    count: usize,
+}
+
+/// The rows of a table as bytes of a file.
+struct Rows {
+    columns: Arc<Columns>,
+    /// For each column, if it has some.
+    categories: Vec<Option<CategoryTexts>>,
+    /// Where each block begins, and the end of the last.
+    offsets: Vec<u64>,
+    progress: Mutex<Progress>,
+    _reservation: Reservation,
+}
+
+impl TableFile {
+    /// Opens the arrays of a table.
+    pub fn open(subject: &Subject<'_>, table: Table) -> Result<TableFile> {
+        let mut version = DefaultHasher::new();
+        let (mut columns, mut arrays) = (Vec::new(), Vec::new());
+        for column in table.columns {
+            column.name.hash(&mut version);
+            for part in column.parts() {
+                part.path.hash(&mut version);
+                for (member, value) in part.metadata.document.iter().filter(|(name, _)| *name != "attributes")
+                {
+                    (member, value.to_string()).hash(&mut version);
+                }
+            }
+            let mut open = |part: Part| Elements::open(subject, part, &mut arrays);
+            let mut open_both = |nullable: Nullable| -> Result<NullableElements> {
+                let values = open(nullable.values)?;
+                Ok(NullableElements { values, mask: nullable.mask.map(&mut open).transpose()? })
+            };
+            columns.push(Column {
+                values: open_both(column.values)?,
+                categories: column.categories.map(open_both).transpose()?,
+                name: column.name,
+            });
+        }
+        let columns = Columns {
+            engine: subject.arrays.engine().clone(),
+            path: subject.path.to_owned(),
+            order: subject.arrays.layout().byte_order,
+            rows: table.rows,
+            columns,
+            arrays,
+        };
+        Ok(TableFile { columns: Arc::new(columns), version: version.finish() })
+    }
+}
+
+impl Companion for TableFile {
+    fn version(&self) -> Result<u64> {
+        let mut version = DefaultHasher::new();
+        self.version.hash(&mut version);
+        for elements in self.columns.columns.iter().flat_map(Column::all_arrays) {
+            elements.version()?.hash(&mut version);
+        }
+        Ok(version.finish())
+    }
+
+    fn make(&self) -> Result<Made> {
+        let version = self.version()?;
+        let columns = &self.columns;
+        let categories =
+            columns.columns.iter().map(|column| columns.categories(column)).collect::<Result<_>>()?;
+        let mut rows = Rows {
+            columns: columns.clone(),
+            categories,
+            offsets: vec![0],
+            progress: Mutex::new(Progress::new(columns)),
+            _reservation: columns.reserve(columns.rows.div_ceil(BLOCK_ROWS) * size_of::<u64>() as u64)?,
+        };
+        let header = columns.header()?;
+        rows.find_blocks(header.len() as u64)?;
+        let file = VirtualFile::new([Segment::Bytes(header), Segment::Generated(Arc::new(rows))]);
+        Ok(Made { version, file })
+    }
+}
+
+impl NullableElements {
+    fn arrays(&self) -> impl Iterator<Item = &Elements> {
+        [&self.values].into_iter().chain(&self.mask)
+    }
+}
+
+impl Column {
+    fn all_arrays(&self) -> impl Iterator<Item = &Elements> {
+        self.values.arrays().chain(self.categories.iter().flat_map(NullableElements::arrays))
+    }
+}
+
+/// The element at a place, unless it is missing.
+fn at<'a>(place: usize, elements: Option<&'a Values>, mask: Option<&Values>) -> Option<&'a [u8]> {
+    let is_missing = mask.is_some_and(|mask| mask.get(place) != [0]);
+    elements.filter(|_| !is_missing).map(|elements| elements.get(place))
+}
+
+impl Columns {
+    fn reserve(&self, bytes: u64) -> Result<Reservation> {
+        let mut held = Reservation::new(&self.engine);
+        hold(&mut held, bytes, &self.path)?;
+        Ok(held)
+    }
+
+    fn header(&self) -> Result<Vec<u8>> {
+        let mut header = Vec::new();
+        for column in &self.columns {
+            if !header.is_empty() {
+                header.push(b',');
+            }
+            let pushed = cells::push_string(&mut header, &column.name);
+            pushed.map_err(|reason| {
+                Error::unsupported(&self.path, format!("the name of a column: {reason}"))
+            })?;
+        }
+        header.push(b'\n');
+        Ok(header)
+    }
+
+    /// The texts of the categories of a column, if it has some.
+    fn categories(&self, column: &Column) -> Result<Option<CategoryTexts>> {
+        let Some(NullableElements { values: categories, mask }) = &column.categories else { return Ok(None) };
+        let count = categories.metadata.shape.first().copied().unwrap_or(0);
+        let never = Cancellation::never();
+        let read = |elements: &Elements| {
+            elements.read(&self.engine, 0..count, &mut ElementReader::default(), &never)
+        };
+        let elements = read(categories)?;
+        let mask = mask.as_ref().map(read).transpose()?;
+        let mut held = Reservation::new(&self.engine);
+        let (mut bytes, mut ends) = (Vec::new(), Vec::new());
+        for row in 0..count {
+            if let Some(element) = at(row as usize, Some(&elements), mask.as_ref()) {
+                categories.push(&mut bytes, element, self.order, row)?;
+            }
+            ends.push(bytes.len());
+            let used = bytes.len() + ends.len() * size_of::<usize>();
+            hold_up_to(&mut held, used, &categories.metadata.document_key)?;
+        }
+        let texts = Values { bytes, ends: Ends::Of(ends), _reservation: held };
+        Ok(Some(CategoryTexts { texts, count: count as usize }))
+    }
+
+    /// The text of the category with a code.
+    fn category<'a>(
+        &self,
+        column: &Column,
+        categories: &'a CategoryTexts,
+        code: &[u8],
+        row: u64,
+    ) -> Result<&'a [u8]> {
+        let codes = &column.values.values;
+        let code = match codes.text {
+            Text::Signed(_) => match usize::try_from(cells::signed(code, self.order)) {
+                Ok(code) => code,
+                Err(_) => return Ok(&[]),
+            },
+            _ => usize::try_from(cells::unsigned(code, self.order)).unwrap_or(usize::MAX),
+        };
+        if code < categories.count {
+            return Ok(categories.texts.get(code));
+        }
+        let reason = format!("element {row}: code {code} of {} categories", categories.count);
+        Err(Error::corrupt(&codes.metadata.document_key, reason))
+    }
+}
+
+impl Progress {
+    fn new(columns: &Columns) -> Progress {
+        let arrays = columns.columns.iter().flat_map(|column| column.values.arrays());
+        let readers = arrays.map(|_| ElementReader::new()).collect();
+        Progress { readers, block: None }
+    }
+}
+
+impl Rows {
+    /// Goes through all rows.
+    fn find_blocks(&mut self, header_bytes: u64) -> Result<()> {
+        let mut end = 0u64;
+        let never = Cancellation::never();
+        for number in 0..self.columns.rows.div_ceil(BLOCK_ROWS) {
+            let block = self.block(number, &mut self.progress.lock(), &never)?;
+            end = end.saturating_add(block.text.len() as u64);
+            if end.saturating_add(header_bytes) > MAX_FILE_BYTES {
+                let reason = format!("a table of more than {MAX_FILE_BYTES} bytes as text");
+                return Err(Error::TooLarge { key: self.columns.path.clone(), reason });
+            }
+            self.offsets.push(end);
+        }
+        // The readers are at the end; those of the file begin at its start.
+        self.progress = Mutex::new(Progress::new(&self.columns));
+        Ok(())
+    }
+
+    /// Makes a block of rows.
+    fn block(&self, number: u64, progress: &mut Progress, cancellation: &Cancellation) -> Result<Block> {
+        let columns = &self.columns;
+        let first = number * BLOCK_ROWS;
+        let rows = first..columns.rows.min(first + BLOCK_ROWS);
+        // Its memory is free before that of the new one is taken.
+        progress.block = None;
+        let mut values = Vec::new();
+        let arrays = columns.columns.iter().flat_map(|column| column.values.arrays());
+        for (elements, reader) in arrays.zip(&mut progress.readers) {
+            values.push(elements.read(&columns.engine, rows.clone(), reader, cancellation)?);
+        }
+        let mut text = Vec::new();
+        let mut held = Reservation::new(&columns.engine);
+        for row in rows.clone() {
+            let mut values = values.iter();
+            for (place, (column, categories)) in columns.columns.iter().zip(&self.categories).enumerate() {
+                if place > 0 {
+                    text.push(b',');
+                }
+                let elements = values.next();
+                let mask = column.values.mask.as_ref().and_then(|_| values.next());
+                let element = at((row - rows.start) as usize, elements, mask);
+                match (element, categories) {
+                    (None, _) => {}
+                    (Some(element), None) => {
+                        column.values.values.push(&mut text, element, columns.order, row)?;
+                    }
+                    (Some(code), Some(categories)) => {
+                        text.extend_from_slice(columns.category(column, categories, code, row)?);
+                    }
+                }
+            }
+            // Programs skip empty lines.
+            if text.last().is_none_or(|&last| last == b'\n') {
+                text.extend_from_slice(b"\"\"");
+            }
+            text.push(b'\n');
+            hold_up_to(&mut held, text.len(), &columns.path)?;
+        }
+        Ok(Block { number: number as usize, text, _reservation: held })
+    }
+}
+
+impl Generated for Rows {
+    fn size_bytes(&self) -> u64 {
+        self.offsets.last().copied().unwrap_or(0)
+    }
+
+    fn arrays(&self) -> &[Arc<SharedArray>] {
+        &self.columns.arrays
+    }
+
+    fn rest(&self) {
+        // Another reader may hold it for long, and needs what is in it.
+        if let Some(mut progress) = self.progress.try_lock() {
+            *progress = Progress::new(&self.columns);
+        }
+    }
+
+    fn read(
+        &self,
+        offset: u64,
+        out: &mut [u8],
+        blocking: Blocking,
+        cancellation: &Cancellation,
+    ) -> Result<bool> {
+        let mut progress = match blocking {
+            Blocking::Yes => self.progress.lock(),
+            Blocking::No => match self.progress.try_lock() {
+                Some(progress) => progress,
+                None => return Ok(false),
+            },
+        };
+        let (mut offset, mut rest) = (offset, out);
+        while !rest.is_empty() {
+            let number = self.offsets.partition_point(|&start| start <= offset).saturating_sub(1);
+            let (Some(&start), Some(&end)) = (self.offsets.get(number), self.offsets.get(number + 1)) else {
+                return Err(Error::InvalidValue(format!("offset {offset} is past the end of the file")));
+            };
+            if progress.block.as_ref().is_none_or(|block| block.number != number) {
+                if blocking == Blocking::No {
+                    return Ok(false);
+                }
+                let block = self.block(number as u64, &mut progress, cancellation)?;
+                if block.text.len() as u64 != end - start {
+                    return Err(Error::Stale { key: self.columns.path.clone() });
+                }
+                progress.block = Some(block);
+            }
+            let text = progress.block.as_ref().map(|block| block.text.as_slice()).unwrap_or_default();
+            let from = text.get((offset - start) as usize..).unwrap_or_default();
+            let length = from.len().min(rest.len());
+            let (part, after) = rest.split_at_mut(length);
+            part.copy_from_slice(from.get(..length).unwrap_or_default());
+            (offset, rest) = (offset + length as u64, after);
+        }
+        Ok(true)
+    }
+}
