@@ -23,7 +23,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use zarrfs::nearest::nearest;
 
-use commands::{attrs, cat, check, completions, demo, ls, man, mount, umount};
+use commands::{attrs, cat, check, completions, demo, ls, man, mount, overlay, umount};
 use exit::{Exit, Outcome};
 
 /// Mounts a Zarr hierarchy so that every array is one flat binary file with a JSON sidecar.
@@ -43,6 +43,7 @@ enum Command {
     Cat(cat::Arguments),
     Check(check::Arguments),
     Attrs(attrs::Arguments),
+    Overlay(overlay::Arguments),
     Demo(demo::Arguments),
     Completions(completions::Arguments),
     #[command(hide = true)]
@@ -81,6 +82,7 @@ fn parse_and_run(arguments: Vec<OsString>) -> Outcome {
         Command::Cat(arguments) => arguments.run(),
         Command::Check(arguments) => arguments.run(),
         Command::Attrs(arguments) => arguments.run(),
+        Command::Overlay(arguments) => arguments.run(),
         Command::Demo(arguments) => arguments.run(),
         Command::Completions(arguments) => arguments.run(),
         Command::Man(arguments) => arguments.run(),

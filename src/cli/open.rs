@@ -6,6 +6,7 @@ use zarrfs::error::{Error, Result};
 use zarrfs::hierarchy::{DOCUMENT_NAMES, Node, Tree};
 use zarrfs::metadata::ArrayMetadata;
 use zarrfs::nearest::nearest;
+use zarrfs::store::overlay::Access;
 use zarrfs::store::{Store, StoreOptions};
 
 use super::exit::{Exit, Outcome};
@@ -25,7 +26,12 @@ pub fn zarr_store(location: &str, options: &StoreOptions) -> Result<Arc<dyn Stor
 
 /// Opens the store of a command that reads one.
 pub fn store(arguments: &StoreArguments) -> Outcome<Arc<dyn Store>> {
-    Ok(zarr_store(&arguments.store, &arguments.access.options(&arguments.store)?)?)
+    store_for(arguments, Access::Read)
+}
+
+/// Opens the store of a command that writes one, or its overlay.
+pub fn store_for(arguments: &StoreArguments, access: Access) -> Outcome<Arc<dyn Store>> {
+    Ok(zarr_store(&arguments.store, &arguments.access.options(&arguments.store, access)?)?)
 }
 
 fn with_zarr(store: Arc<dyn Store>) -> Result<Arc<dyn Store>> {

@@ -8,5 +8,6 @@ pub mod demo;
 pub mod ls;
 pub mod man;
 pub mod mount;
+pub mod overlay;
 mod sample;
 pub mod umount;
