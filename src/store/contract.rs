@@ -412,7 +412,7 @@ fn folder(objects: Objects<'_>) -> Subject {
 }
 
 fn archive(objects: Objects<'_>) -> Subject {
-    zip_archive(objects, "", ::zip::CompressionMethod::Deflated)
+    zip_archive(objects, "parent.zarr/", ::zip::CompressionMethod::Deflated)
 }
 
 #[test]

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, Metadata};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -74,11 +74,17 @@ impl Tail {
     fn mend(&mut self, file: &File) -> io::Result<()> {
         if self.is_suspect {
             file.set_len(self.end())?;
-            file.write_all_at(&self.bytes, self.durable)?;
+            write_at(file, &self.bytes, self.durable)?;
             self.is_suspect = false;
         }
         Ok(())
     }
+}
+
+/// The lock of the tail excludes others from the file's position.
+fn write_at(mut file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
+    file.seek(SeekFrom::Start(at))?;
+    file.write_all(bytes)
 }
 
 impl Log {
@@ -86,7 +92,7 @@ impl Log {
         let mut tail = self.tail.lock();
         tail.mend(&self.file)?;
         let text = line.encode(tail.durable);
-        if let Err(error) = self.file.write_all_at(text.as_bytes(), tail.end()) {
+        if let Err(error) = write_at(&self.file, text.as_bytes(), tail.end()) {
             tail.is_suspect = true;
             return Err(error);
         }

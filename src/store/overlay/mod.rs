@@ -281,7 +281,9 @@ impl Store for OverlayStore {
         self.base.each_name(folder, &mut |entry| {
             own.remove(&entry.name);
             if !entry.is_folder {
-                match self.either(&join(folder, &entry.name), "list", |_| Ok(Some(())), |_| Ok(Some(()))) {
+                let key = join(folder, &entry.name);
+                let is_there = |objects: &dyn Store| Ok(objects.head(&key)?.map(drop));
+                match self.either(&key, "list", is_there, |_| Ok(Some(()))) {
                     Ok(Some(())) => {}
                     Ok(None) => return ControlFlow::Continue(()),
                     Err(error) => {
