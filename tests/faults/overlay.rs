@@ -11,12 +11,16 @@ use std::process::{Command, Output};
 use tempfile::TempDir;
 
 use crate::crash::{die_at, live_and_die};
+use crate::power_loss::{cuts, live_until_the_power_fails};
 use crate::support::disk::Disk;
 use crate::support::faulty::{CHANGES, Faults, KILL, compiled};
 use crate::support::manifest::Work;
 use crate::support::mounted::Mount;
+use crate::support::own_process;
 use crate::support::scene::{AS_STORED, Scene};
 use crate::support::{Numbers, say, sha256};
+
+const ENOSPC: i32 = 28;
 
 /// A store that is only read, below the folder of an overlay.
 struct Overlaid {
@@ -172,6 +176,32 @@ fn killed_while_it_commits() {
     scene.compare_with_python("the store after all commits");
 }
 
+/// The disk of the overlay loses its power; the store below is on another one.
+#[test]
+fn the_power_fails() {
+    if own_process::has_run() {
+        return;
+    }
+    let Some(disk) = Disk::in_file("xfs", "a power cut of an overlay") else { return };
+    let store = tempfile::Builder::new().suffix(".zarr").tempdir().unwrap();
+    let mut scene = Scene::at(store.path(), AS_STORED, 2).with_overlay(&disk.path().join("overlay"));
+    let before = digest(store.path());
+    scene.check("before the first power cut");
+    let Some(faults) = Faults::new(scene.written(), "a power cut of an overlay") else { return };
+    let (mut numbers, mut work) = (Numbers(9), Work::default());
+    for cut in 0..cuts() {
+        let Some(done) = live_until_the_power_fails(&mut scene, &disk, &faults, &mut numbers) else { return };
+        work += done;
+        scene.check(&format!("overlay, power cut {cut}"));
+    }
+    say(format!("overlay: {} power cuts, {} acknowledged syncs of {} bytes", cuts(), work.syncs, work.bytes));
+    assert!(work.syncs > cuts() && work.bytes > 0, "nothing was acknowledged, so nothing was tried");
+    assert_eq!(digest(store.path()), before);
+    let committed = zarrfs(&["overlay", "commit"], scene.written());
+    assert!(committed.status.success(), "{committed:?}");
+    scene.without_overlay().compare_with_python("the store after power cuts and a commit");
+}
+
 /// What does not fit stays in memory, as where the store itself is full; once there is room, it is stored.
 #[test]
 fn a_full_disk() {
@@ -184,7 +214,7 @@ fn a_full_disk() {
     let bytes: Vec<u8> = (0..60 * 70 * 4u32).map(|at| (at * 7 % 251) as u8).collect();
     let file = File::options().write(true).open(mount.path("plain")).unwrap();
     let written = file.write_all_at(&bytes, 0).and_then(|()| file.sync_all());
-    assert_eq!(written.unwrap_err().raw_os_error(), Some(libc_enospc()));
+    assert_eq!(written.unwrap_err().raw_os_error(), Some(ENOSPC));
     assert!(mount.log().contains("No space left"), "{}", mount.log());
     fs::remove_file(disk.path().join("filler")).unwrap();
     file.write_all_at(&bytes, 0).unwrap();
@@ -195,8 +225,4 @@ fn a_full_disk() {
     assert!(fs::read(again.path("plain")).unwrap() == bytes);
     again.unmount();
     assert_eq!(digest(store.path()), before);
-}
-
-fn libc_enospc() -> i32 {
-    28
 }

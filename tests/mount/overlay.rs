@@ -241,6 +241,34 @@ fn conflicts_are_listed_and_kept() {
     assert_eq!(scene.status()["nodes"].as_array().unwrap().len(), 1);
 }
 
+/// A chunk that the store never had has no version that could have changed, but its array may be another one by now.
+#[test]
+fn new_chunks_of_an_array_that_was_replaced_are_kept() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::folder();
+    let document = |data_type: &str| {
+        json!({"zarr_format": 3, "node_type": "array", "shape": [4], "data_type": data_type, "fill_value": 1,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4]}},
+        "chunk_key_encoding": {"name": "default"}, "codecs": [{"name": "bytes"}]})
+        .to_string()
+    };
+    scene.place.put("new/zarr.json", document("int8"));
+    let mount = scene.mount(&["--writable"]);
+    fs::write(mount.path("new"), [7; 4]).unwrap();
+    mount.unmount();
+    scene.place.put("new/zarr.json", document("uint8"));
+    assert_eq!(scene.status()["nodes"][0]["changed_in_store"], json!(["new/c/0"]));
+    let output = zarrfs(&["overlay", "commit", &scene.overlay]);
+    assert_eq!(output.status.code(), Some(1));
+    let listed = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(listed, "new: the array in the store has another form than when it was written\n");
+    scene.place.put("new/zarr.json", document("int8"));
+    assert!(zarrfs(&["overlay", "commit", &scene.overlay]).status.success());
+    assert_eq!(scene.cat("new", &[]), [7; 4]);
+}
+
 #[test]
 fn another_store_or_place_is_refused() {
     if !can_mount() {

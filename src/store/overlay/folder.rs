@@ -1,7 +1,7 @@
 //! The folder of an overlay: what it lies over, and who uses it. Uses `changes`, `directory`, `open` and `error`.
 //!
 //! `overlay.json` says what the overlay lies over and comes last when a folder is made, `changes` lists what is changed
-//! (`changes.rs`), and `objects/` has the written objects under their keys. A process that changes the overlay holds a lock on
+//! (`changes.rs`), `objects/` has the written objects under their keys, and `documents/` some documents of the base. A process that changes the overlay holds a lock on
 //! `overlay.json`, which is never replaced.
 
 use std::fs::{File, TryLockError};
@@ -22,6 +22,7 @@ const VERSION: u64 = 1;
 const ABOUT: &str = "overlay.json";
 const CHANGES: &str = "changes";
 const OBJECTS: &str = "objects";
+const DOCUMENTS: &str = "documents";
 /// More than `overlay.json` has.
 const MAX_ABOUT_BYTES: u64 = 64 << 10;
 
@@ -61,6 +62,8 @@ pub(super) struct Folder {
     pub path: PathBuf,
     pub changes: Changes,
     pub objects: DirectoryStore,
+    /// Documents of the base, as they were when new chunks of their arrays were written.
+    pub documents: DirectoryStore,
     /// Held as long as this process may change the overlay.
     _lock: Option<File>,
 }
@@ -213,12 +216,17 @@ impl Folder {
             Access::Write => Changes::open(&list),
         };
         let changes = changes.map_err(|error| failed(&list, "cannot be read", &error))?;
-        let objects = DirectoryStore::open(&path.join(OBJECTS), false)
-            .map_err(|error| failed(&path.join(OBJECTS), "cannot be opened", &error))?;
-        if let (Some(_), Some(writer)) = (&lock, objects.writer()) {
-            writer.remove_unfinished("")?;
+        let open = |name: &str| {
+            let store = DirectoryStore::open(&path.join(name), false);
+            store.map_err(|error| failed(&path.join(name), "cannot be opened", &error))
+        };
+        let (objects, documents) = (open(OBJECTS)?, open(DOCUMENTS)?);
+        for store in [&objects, &documents] {
+            if let (Some(_), Some(writer)) = (&lock, store.writer()) {
+                writer.remove_unfinished("")?;
+            }
         }
-        Ok(Folder { path, changes, objects, _lock: lock })
+        Ok(Folder { path, changes, objects, documents, _lock: lock })
     }
 }
 
@@ -252,7 +260,7 @@ fn make(path: &Path, over: &Over) -> Result<()> {
     for entry in std::fs::read_dir(path).map_err(cannot)? {
         let name = entry.map_err(cannot)?.file_name();
         // Of a process that was killed when it made the overlay.
-        let is_ours = [OBJECTS, CHANGES].iter().any(|known| name == *known)
+        let is_ours = [OBJECTS, DOCUMENTS, CHANGES].iter().any(|known| name == *known)
             || name.to_string_lossy().starts_with("overlay.json.");
         if !is_ours {
             return refused(format!(
@@ -261,10 +269,11 @@ fn make(path: &Path, over: &Over) -> Result<()> {
             ));
         }
     }
-    let objects = path.join(OBJECTS);
-    match std::fs::DirBuilder::new().mode(0o700).create(&objects) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(cannot(error)),
-        _ => {}
+    for name in [OBJECTS, DOCUMENTS] {
+        match std::fs::DirBuilder::new().mode(0o700).create(path.join(name)) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(cannot(error)),
+            _ => {}
+        }
     }
     let changes = path.join(CHANGES);
     File::options()

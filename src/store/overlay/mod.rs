@@ -50,6 +50,8 @@ struct Shared {
     folder: Folder,
     /// Whether the base has owners and modes.
     has_posix: bool,
+    /// Folders whose documents are kept.
+    kept: Mutex<HashSet<String>>,
     /// Keys that are locked. No other process has the overlay open for writing.
     locked: Mutex<HashSet<String>>,
 }
@@ -70,7 +72,7 @@ impl OverlayStore {
         let folder = Folder::open(base.as_ref(), location, remote, options)?;
         let has_posix = base.head("")?.is_some_and(|root| root.posix.is_some());
         let objects: Arc<dyn Store> = Arc::new(folder.objects.clone());
-        let shared = Arc::new(Shared { folder, has_posix, locked: Mutex::default() });
+        let shared = Arc::new(Shared { folder, has_posix, kept: Mutex::default(), locked: Mutex::default() });
         Ok(OverlayStore { base, objects, shared })
     }
 

@@ -8,7 +8,14 @@ use std::sync::Arc;
 
 use super::{Changed, OverlayStore, Shared, failed, own};
 use crate::error::{Error, Result};
-use crate::store::{Info, ObjectPart, ObjectVersion, Precondition, PutOptions, Store, Writer, check_key};
+use crate::store::{
+    Content, Info, ObjectPart, ObjectVersion, Precondition, PutOptions, Store, Writer, check_key, join,
+};
+
+/// The documents that say how an array is stored.
+const DOCUMENTS: [&str; 3] = ["zarr.json", ".zarray", "meta"];
+/// A longer one is not kept.
+const MAX_DOCUMENT_BYTES: u64 = 64 << 20;
 
 /// A key that is locked in this process.
 struct Lock {
@@ -72,6 +79,46 @@ impl OverlayStore {
     }
 }
 
+impl OverlayStore {
+    /// Keeps the base's documents of the array in a folder. A chunk that is new has no version in the base that tells whether
+    /// the array is still the same one when it is committed.
+    fn keep_documents(&self, within: &str) -> Result<()> {
+        if self.shared.kept.lock().contains(within) {
+            return Ok(());
+        }
+        let kept = &self.shared.folder.documents;
+        for key in DOCUMENTS.map(|name| join(within, name)) {
+            if kept.head(&key)?.is_some() {
+                continue;
+            }
+            let Some(Content { bytes, info }) = self.base.content(&key, MAX_DOCUMENT_BYTES)? else {
+                continue;
+            };
+            let like = Info { posix: None, ..info };
+            if let Some(writer) = kept.writer() {
+                writer.put(&key, &[ObjectPart::Bytes(&bytes)], &PutOptions::new("", &like))?;
+                writer.sync(&[key], "")?;
+            }
+        }
+        self.shared.kept.lock().insert(within.to_owned());
+        Ok(())
+    }
+
+    /// A document of the base, as it was when the first new chunk of its array was written.
+    pub fn kept_document(&self, key: &str) -> Result<Option<Vec<u8>>> {
+        self.shared.folder.documents.get(key, MAX_DOCUMENT_BYTES)
+    }
+
+    /// Forgets the documents of an array that has no changes any more.
+    pub fn forget_documents(&self, path: &str) -> Result<()> {
+        let Some(writer) = self.shared.folder.documents.writer() else { return Ok(()) };
+        for key in DOCUMENTS.map(|name| join(path, name)) {
+            writer.delete(&key, Precondition::Any)?;
+        }
+        Ok(())
+    }
+}
+
 impl Writer for OverlayStore {
     fn put(&self, key: &str, parts: &[ObjectPart<'_>], options: &PutOptions<'_>) -> Result<ObjectVersion> {
         let now = self.now(key)?;
@@ -89,6 +136,9 @@ impl Writer for OverlayStore {
                 Some(Changed::Written { from, hides: true }) => Changed::Written { from, hides: true },
                 _ => Changed::Written { from, hides: false },
             };
+            if entry.from().is_none() {
+                self.keep_documents(options.within)?;
+            }
             self.shared.set(key, entry)?;
         }
         // As where the base would be written: an object that is replaced keeps its owner and mode.

@@ -48,7 +48,20 @@ impl Arguments {
         let nodes = nodes::by_node(&store, &Tree::for_one_look(store.clone()))?;
         let mut tally = Tally::default();
         for (path, node) in &nodes {
+            if !nodes::has_same_form(&store, path)? {
+                tally.kept += node.objects.len() as u64;
+                say(
+                    path,
+                    "the array in the store has another form than when it was written",
+                    node.objects.len(),
+                )?;
+                continue;
+            }
+            let kept = tally.kept;
             commit_all(&store, path, &node.objects, Lock::Folder, &mut tally)?;
+            if tally.kept == kept {
+                store.forget_documents(path)?;
+            }
         }
         // From the deepest on, so that groups come after their members.
         let mut of_documents: Vec<(&String, &NodeChanges)> = nodes.iter().collect();

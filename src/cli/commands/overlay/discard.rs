@@ -3,10 +3,11 @@
 use std::io::{BufRead, IsTerminal};
 
 use clap::Args;
+use zarrfs::hierarchy::Tree;
 use zarrfs::store::Store;
 use zarrfs::store::overlay::Access;
 
-use super::{OverlayArguments, count};
+use super::{OverlayArguments, count, nodes};
 use crate::cli::exit::{Exit, Outcome};
 use crate::cli::output;
 
@@ -36,7 +37,11 @@ impl Arguments {
         if !self.yes && !is_agreed(&format!("Throw away {what} in {}?", store.folder().display()))? {
             return Err(Exit::Failed("nothing was thrown away".to_owned()));
         }
+        let nodes = nodes::by_node(&store, &Tree::for_one_look(store.clone()))?;
         store.forget(&changes)?;
+        for path in nodes.keys() {
+            store.forget_documents(path)?;
+        }
         output::note(format_args!("{what} thrown away"));
         Ok(())
     }

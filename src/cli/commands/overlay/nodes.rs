@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use zarrfs::error::Result;
 use zarrfs::hierarchy::{DOCUMENT_NAMES, Node, Tree};
-use zarrfs::metadata::ArrayMetadata;
-use zarrfs::store::Info;
+use zarrfs::metadata::{ArrayMetadata, MAX_DOCUMENT_BYTES, parse_array};
 use zarrfs::store::overlay::{Change, ChangeKind, OverlayStore};
+use zarrfs::store::{Info, join};
 
 /// Names of the documents of Zarr v1.
 const V1_DOCUMENTS: [&str; 2] = ["meta", "attrs"];
@@ -99,6 +99,20 @@ fn array_above<'a>(
         }
     }
     None
+}
+
+/// Whether the store still has an array in the form in which the overlay has written new chunks of it.
+pub fn has_same_form(store: &OverlayStore, path: &str) -> Result<bool> {
+    for key in ["zarr.json", ".zarray", "meta"].map(|name| join(path, name)) {
+        let Some(then) = store.kept_document(&key)? else { continue };
+        let Ok(Some(then)) = parse_array(&key, &then) else { continue };
+        let now = store.base().get(&key, MAX_DOCUMENT_BYTES)?;
+        let now = now.and_then(|now| parse_array(&key, &now).ok().flatten());
+        if !now.is_some_and(|now| now.is_stored_as(&then)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Calls `each` with every change and what the base has at its key now.

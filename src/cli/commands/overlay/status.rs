@@ -35,8 +35,10 @@ impl Arguments {
         let changes = nodes::by_node(&store, &Tree::for_one_look(store.clone()))?;
         let mut conflicts: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for (path, node) in &changes {
+            let has_same_form = nodes::has_same_form(&store, path)?;
             nodes::each_in_base(&store, node.all(), &mut |change: &Change, now| {
-                if !change.is_of(now.as_ref()) {
+                let is_document = node.documents.contains(change);
+                if !change.is_of(now.as_ref()) || !(has_same_form || is_document) {
                     conflicts.entry(path).or_default().push(&change.key);
                 }
             })?;
