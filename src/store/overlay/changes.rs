@@ -38,6 +38,8 @@ struct State {
     /// What was read of the file.
     inode: u64,
     size_bytes: u64,
+    /// Keeps the inode from being used again.
+    _file: Option<File>,
 }
 
 /// What the last line of a key says, and where it ends in the file.
@@ -245,7 +247,7 @@ impl Changes {
         let now = file.metadata()?;
         let mut state = self.state.write();
         if state.inode != now.ino() || state.size_bytes > now.len() {
-            *state = State { inode: now.ino(), ..State::default() };
+            *state = State { inode: now.ino(), _file: Some(file.try_clone()?), ..State::default() };
         }
         let start = state.size_bytes;
         let (end, _) = state.read(&file, start)?;
