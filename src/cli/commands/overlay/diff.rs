@@ -245,7 +245,7 @@ impl Sides {
         let mut first = rows.start;
         while first < rows.end {
             let end = rows.end.min(first.saturating_add(most));
-            let part: Vec<Range<u64>> = [first..end].into_iter().chain(others.iter().cloned()).collect();
+            let part: Vec<Range<u64>> = std::iter::once(first..end).chain(others.iter().cloned()).collect();
             self.compare_part(&part, limit, found)?;
             first = end;
         }
