@@ -188,7 +188,7 @@ impl fmt::Display for Error {
 }
 
 /// A number with a comma after each three digits.
-fn grouped(number: u64) -> String {
+pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (at, digit) in digits.char_indices() {

@@ -12,7 +12,7 @@
 //! |---|---|
 //! | [`error`], `sys`, [`cancellation`], [`nearest`] | the one error and its errno; system calls that the standard library lacks; whether the result of some work is still wanted; suggestions for misspelled names |
 //! | [`memory`] | long buffers, and the one pool that recycles them |
-//! | [`store`] | objects by key: a folder, a zip file, memory. A store may be remote: then callers ask in batches, and there are no owners, modes and folders |
+//! | [`store`] | objects by key: a folder, a zip file, memory, an overlay over one of them (`store/overlay/`). A store may be remote: then callers ask in batches, and there are no owners, modes and folders |
 //! | [`metadata`] | documents of v1, v2 and v3, all turned into one `ArrayMetadata`; `metadata/author/` writes those of new nodes; no I/O |
 //! | [`codec`] | one codec: one file in the folder of its kind, and one line in `codec/registry.rs`; `codec/kernels/` below them, `codec/pipeline.rs` chains them |
 //! | [`array`](mod@array) | the flat file of one array: from ranges of bytes to chunks and back |
@@ -103,6 +103,8 @@
 //! 4. `store/directory/writer.rs` writes a temporary file (`store/directory/output.rs`, past the page cache if long),
 //!    fdatasyncs it and renames it. fsync(2) then syncs the folders. `store/remote/writer.rs` sends one request instead, which
 //!    names the version that it replaces. Where another program was first, `array/write/store_object.rs` merges.
+//!    `store/overlay/writer.rs` notes the change in the overlay's list (`store/overlay/changes.rs`) before its folder's object
+//!    gets its name; [`store::overlay::OverlayStore::commit`] writes it into the store below.
 //! 5. A chunk becomes clean if no write reached it meanwhile. The array's epoch advances, so content that readers loaded
 //!    before is compared with the store before it is used again. If a codec of the array is lossy (`is_lossless` of each
 //!    codec), the chunk leaves the cache, and the kernel drops its pages before fsync and close return.
@@ -178,7 +180,7 @@
 //! # What is absent
 //!
 //! - A mount makes and removes no nodes; commands do. Writing data never writes metadata documents.
-//! - No journal: if the daemon dies, writes that were not yet stored are lost. No promise covers them before fsync.
+//! - No journal of writes (an overlay's list names objects, and has none of their bytes): if the daemon dies, writes that were not yet stored are lost. No promise covers them before fsync.
 //! - No thread pool per array, no async runtime: `array/workers.rs` is all the concurrency of decoding.
 //! - No FUSE type outside `mount`, and none in `mount/fs`.
 //! - No codec knows a store key: the layer that knows the key adds it to the error.

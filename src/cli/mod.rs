@@ -26,7 +26,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use zarrfs::nearest::nearest;
 
 use commands::{
-    attrs, cat, check, completions, create, demo, import, ls, man, mkgroup, mount, mv, resize, rm, umount,
+    attrs, cat, check, completions, create, demo, import, ls, man, mkgroup, mount, mv, overlay, resize, rm,
+    umount,
 };
 use exit::{Exit, Outcome};
 
@@ -53,6 +54,7 @@ enum Command {
     Resize(resize::Arguments),
     Mv(mv::Arguments),
     Rm(rm::Arguments),
+    Overlay(overlay::Arguments),
     Demo(demo::Arguments),
     Completions(completions::Arguments),
     #[command(hide = true)]
@@ -97,6 +99,7 @@ fn parse_and_run(arguments: Vec<OsString>) -> Outcome {
         Command::Resize(arguments) => arguments.run(),
         Command::Mv(arguments) => arguments.run(),
         Command::Rm(arguments) => arguments.run(),
+        Command::Overlay(arguments) => arguments.run(),
         Command::Demo(arguments) => arguments.run(),
         Command::Completions(arguments) => arguments.run(),
         Command::Man(arguments) => arguments.run(),

@@ -13,7 +13,7 @@ use zarrfs::store::{Store, StoreOptions, is_remote, join, local_path};
 
 use super::exit::{Exit, Outcome};
 use super::open;
-use super::options::AccessArguments;
+use super::options::BaseArguments;
 
 /// Where a new node comes.
 #[derive(Args, Clone, Debug)]
@@ -43,7 +43,7 @@ pub struct PlaceArguments {
     pub attributes: Vec<String>,
 
     #[command(flatten)]
-    pub access: AccessArguments,
+    pub base: BaseArguments,
 }
 
 /// How a new array is stored.
@@ -131,7 +131,7 @@ impl PlaceArguments {
         for name in &names {
             author::check_name(name, given.or(self.format_in_new_store()).unwrap_or(ZarrFormat::V2))?;
         }
-        let options = self.access.options(&self.store)?;
+        let options = self.base.options(&self.store)?;
         let store = match self.new {
             true => new_store(&self.store, &options)?,
             false => open::zarr_store(&self.store, &options)?,

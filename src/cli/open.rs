@@ -7,10 +7,11 @@ use zarrfs::formats::text_file;
 use zarrfs::hierarchy::{DOCUMENT_NAMES, Node, Tree};
 use zarrfs::metadata::ArrayMetadata;
 use zarrfs::nearest::nearest;
+use zarrfs::store::overlay::Access;
 use zarrfs::store::{Store, StoreOptions};
 
 use super::exit::{Exit, Outcome};
-use super::options::StoreArguments;
+use super::options::{BaseStoreArguments, StoreArguments};
 
 /// How many folders are searched for a first trace of Zarr before a store is accepted without one.
 const MAX_FOLDERS_SEARCHED: usize = 10_000;
@@ -26,7 +27,17 @@ pub fn zarr_store(location: &str, options: &StoreOptions) -> Result<Arc<dyn Stor
 
 /// Opens the store of a command that reads one.
 pub fn store(arguments: &StoreArguments) -> Outcome<Arc<dyn Store>> {
-    Ok(zarr_store(&arguments.store, &arguments.access.options(&arguments.store)?)?)
+    store_for(arguments, Access::Read)
+}
+
+/// Opens the store of a command that makes and removes nodes, which overlays do not have.
+pub fn base_store(arguments: &BaseStoreArguments) -> Outcome<Arc<dyn Store>> {
+    Ok(zarr_store(&arguments.store, &arguments.base.options(&arguments.store)?)?)
+}
+
+/// Opens the store of a command that writes one, or its overlay.
+pub fn store_for(arguments: &StoreArguments, access: Access) -> Outcome<Arc<dyn Store>> {
+    Ok(zarr_store(&arguments.store, &arguments.access.options(&arguments.store, access)?)?)
 }
 
 fn with_zarr(store: Arc<dyn Store>) -> Result<Arc<dyn Store>> {

@@ -9,6 +9,7 @@ use clap::{Args, ValueEnum};
 use super::exit::{Exit, Outcome};
 use super::{memory, size};
 use zarrfs::array::{ByteOrder, Layout, Order};
+use zarrfs::store::overlay::{Access, OverlayOptions};
 use zarrfs::store::{RemoteOptions, StoreOptions};
 
 /// The cache size where the machine's memory is unknown.
@@ -36,6 +37,17 @@ impl Switch {
     }
 }
 
+/// Where a store without an overlay is.
+#[derive(Args, Clone, Debug)]
+pub struct BaseStoreArguments {
+    /// The store: a folder, or a URL (s3:, gs:, az:)
+    #[arg(value_name = "STORE")]
+    pub store: String,
+
+    #[command(flatten)]
+    pub base: BaseArguments,
+}
+
 /// Where the store is.
 #[derive(Args, Clone, Debug)]
 pub struct StoreArguments {
@@ -50,6 +62,17 @@ pub struct StoreArguments {
 /// How the store is read.
 #[derive(Args, Clone, Debug)]
 pub struct AccessArguments {
+    /// Keep every change in this folder instead of the store, which is only read; made by the first writable mount
+    #[arg(long, value_name = "DIR")]
+    pub overlay: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub base: BaseArguments,
+}
+
+/// How a store without an overlay is read.
+#[derive(Args, Clone, Debug)]
+pub struct BaseArguments {
     /// Follow symbolic links that lead out of the store; without it they are errors
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_value = "off", default_missing_value = "on", hide_possible_values = true)]
     pub follow_symlinks: Switch,
@@ -59,12 +82,21 @@ pub struct AccessArguments {
 }
 
 impl AccessArguments {
+    /// The options for the store at `location`, of which an overlay is used so; a secret in them, or in the location, is
+    /// refused.
+    pub fn options(&self, location: &str, access: Access) -> Outcome<StoreOptions> {
+        let overlay = self.overlay.clone().map(|folder| OverlayOptions { folder, access });
+        Ok(StoreOptions { overlay, ..self.base.options(location)? })
+    }
+}
+
+impl BaseArguments {
     /// The options for the store at `location`; a secret in them, or in the location, is refused.
     pub fn options(&self, location: &str) -> Outcome<StoreOptions> {
         let follow_symlinks = self.follow_symlinks.is_on();
         let remote = self.remote.options()?;
         remote.check(location).map_err(|error| Exit::Usage(error.to_string()))?;
-        Ok(StoreOptions { follow_symlinks, for_others: false, remote })
+        Ok(StoreOptions { follow_symlinks, remote, ..StoreOptions::default() })
     }
 }
 

@@ -37,6 +37,8 @@ pub struct Options {
     pub source: String,
     /// The path of a store in the local file system (a folder, a zip file); `None` otherwise.
     pub store_path: Option<PathBuf>,
+    /// The folder of the overlay that takes what is written, if there is one.
+    pub overlay: Option<PathBuf>,
     /// The mount point.
     pub mountpoint: PathBuf,
     /// The mount takes writes.
@@ -90,6 +92,7 @@ impl Options {
         Options {
             source: source.into(),
             store_path: None,
+            overlay: None,
             mountpoint: mountpoint.into(),
             writable: false,
             truncate_zeroes: false,

@@ -10,6 +10,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::overlay::OverlayStore;
 use super::*;
 use crate::sys;
 
@@ -372,6 +373,72 @@ fn directory_store_without_openat2() {
     odd_names(&make, &NAMES_OF_FILES);
     posix_contract(make);
     writable_contract(make);
+}
+
+/// A store with an empty overlay. `replace` changes the store below.
+fn overlay(below: Subject) -> Subject {
+    let folder = tempfile::tempdir().unwrap();
+    let (place, upper) = (folder.path().join("store"), folder.path().join("overlay"));
+    std::fs::create_dir(&place).unwrap();
+    let options = overlay::OverlayOptions { folder: upper, access: overlay::Access::Write };
+    let location = place.to_str().unwrap();
+    let Subject { store, replace, _keep } = below;
+    let store = OverlayStore::open(store, location, &RemoteOptions::default(), &options).unwrap();
+    Subject { store: Arc::new(store), replace, _keep: Box::new((folder, _keep)) }
+}
+
+/// The objects as changes of an overlay, over a store that has others and some of the same names.
+fn overlaid(objects: Objects<'_>, make: impl Fn(Objects<'_>) -> Subject) -> Subject {
+    let first: Objects<'_> = objects.get(..1).unwrap_or_default();
+    let below: Vec<(&str, &[u8])> =
+        first.iter().map(|(key, _)| (*key, &b"below"[..])).chain([("gone", &b"g"[..])]).collect();
+    let subject = overlay(make(&below));
+    let root = subject.store.head("").unwrap().unwrap();
+    let writer = subject.store.writer().unwrap();
+    writer.delete("gone", Precondition::Any).unwrap();
+    for (key, bytes) in objects {
+        writer.put(key, &[ObjectPart::Bytes(bytes)], &PutOptions::new("", &root)).unwrap();
+    }
+    let store = Arc::clone(&subject.store);
+    let replace = move |key: &str, bytes: &[u8]| {
+        let writer = store.writer().unwrap();
+        writer.put(key, &[ObjectPart::Bytes(bytes)], &PutOptions::new("", &root)).unwrap();
+    };
+    Subject { replace: Some(Box::new(replace)), ..subject }
+}
+
+fn folder(objects: Objects<'_>) -> Subject {
+    directory_store(objects, |root| DirectoryStore::open(root, false).unwrap())
+}
+
+fn archive(objects: Objects<'_>) -> Subject {
+    zip_archive(objects, "parent.zarr/", ::zip::CompressionMethod::Deflated)
+}
+
+#[test]
+fn overlays() {
+    for below in [memory, folder, archive] {
+        contract(|objects| overlay(below(objects)));
+        odd_names(&|objects: Objects<'_>| overlay(below(objects)), &NAMES_OF_FILES);
+        contract(|objects| overlaid(objects, below));
+        odd_names(&|objects: Objects<'_>| overlaid(objects, below), &NAMES_OF_FILES);
+        writable_contract(|objects| overlay(below(objects)));
+        writable_contract(|objects| overlaid(objects, below));
+    }
+    for below in [folder, archive] {
+        posix_contract(|objects| overlay(below(objects)));
+    }
+    posix_contract(|objects| overlaid(objects, folder));
+}
+
+#[cfg(feature = "remote")]
+#[test]
+fn overlays_of_remote_stores() {
+    contract(|objects| overlay(service(objects)));
+    contract(|objects| overlaid(objects, service));
+    writable_contract(|objects| overlay(service(objects)));
+    let store = overlaid(&[("a/b", b"")], service).store;
+    assert!(store.is_remote() && store.head("a/b").unwrap().unwrap().posix.is_none());
 }
 
 #[test]

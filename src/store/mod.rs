@@ -22,6 +22,7 @@ mod info;
 mod key;
 mod memory;
 mod open;
+pub mod overlay;
 mod readers;
 #[cfg(feature = "remote")]
 mod remote;
@@ -46,13 +47,13 @@ pub use directory::{DirectoryStore, is_temporary_name};
 pub use info::{FileId, Info, Posix};
 pub use key::{is_key, join};
 pub use memory::MemoryStore;
-pub use open::{StoreOptions, local_path, open, open_with};
+pub use open::{StoreOptions, local_path, open, open_overlay, open_with};
 pub use readers::{Audience, Readers};
 #[cfg(feature = "remote")]
 pub use remote::RemoteStore;
 pub use remote_options::{RemoteOptions, is_remote, without_secrets};
 pub use traffic::Traffic;
-pub use version::ObjectVersion;
+pub use version::{ObjectVersion, VersionDigest};
 pub use writer::{ObjectPart, Precondition, PutOptions, StagedFolder, Writer};
 pub use zip::ZipStore;
 
@@ -203,6 +204,17 @@ pub trait Store: Send + Sync {
     /// one batch for all that it may need. Folders are only prefixes of keys: they have no owner, mode or identity.
     fn is_remote(&self) -> bool {
         false
+    }
+
+    /// Whether nothing excludes other writers of an object, even while an array is locked. Then an object replaces only the
+    /// version that its unwritten bytes came from.
+    fn lacks_locks(&self) -> bool {
+        self.is_remote()
+    }
+
+    /// What tells this store from another one that took its place, in every process; `None` if nothing does.
+    fn identity(&self) -> Result<Option<String>> {
+        Ok(None)
     }
 
     /// The names directly below a folder, sorted; empty when the folder is missing.

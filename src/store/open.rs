@@ -8,6 +8,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::overlay::{OverlayOptions, OverlayStore};
 use super::remote_options::{RemoteOptions, is_remote, without_secrets};
 use super::{DirectoryStore, Store, ZipStore};
 use crate::error::{Error, Result};
@@ -29,6 +30,8 @@ pub struct StoreOptions {
     pub for_others: bool,
     /// How the service of a remote store is reached.
     pub remote: RemoteOptions,
+    /// The overlay that lies over the store.
+    pub overlay: Option<OverlayOptions>,
 }
 
 /// The store at `location`: a folder, a zip archive, a `file:` URL of either, or the URL of a remote store. With
@@ -39,6 +42,22 @@ pub fn open(location: &str, follow_symlinks: bool) -> Result<Arc<dyn Store>> {
 
 /// As [`open`], with all options.
 pub fn open_with(location: &str, options: &StoreOptions) -> Result<Arc<dyn Store>> {
+    Ok(match &options.overlay {
+        Some(_) => open_overlay(location, options)?,
+        None => open_base(location, options)?,
+    })
+}
+
+/// The store at `location` with the overlay that the options name.
+pub fn open_overlay(location: &str, options: &StoreOptions) -> Result<Arc<OverlayStore>> {
+    let Some(overlay) = &options.overlay else {
+        return Err(Error::Usage("no overlay is named".to_owned()));
+    };
+    let base = open_base(location, options)?;
+    Ok(Arc::new(OverlayStore::open(base, location, &options.remote, overlay)?))
+}
+
+fn open_base(location: &str, options: &StoreOptions) -> Result<Arc<dyn Store>> {
     options.remote.check(location)?;
     #[cfg(feature = "remote")]
     if is_remote(location) {

@@ -3,6 +3,31 @@
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+/// 128 bits of a version, the same in every process: for comparison with a version that was found earlier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VersionDigest(u128);
+
+impl VersionDigest {
+    /// FNV-1a of a text.
+    fn of(text: &str) -> Self {
+        const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+        const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
+        let fold = |hash: u128, byte: u8| (hash ^ u128::from(byte)).wrapping_mul(PRIME);
+        VersionDigest(text.bytes().fold(BASIS, fold))
+    }
+
+    /// The digest that was shown so.
+    pub fn parse(text: &str) -> Option<Self> {
+        u128::from_str_radix(text, 16).ok().map(VersionDigest)
+    }
+}
+
+impl fmt::Display for VersionDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
 /// Identifies one version of an object. Stores make it; everything else compares it. Size and time of an object are not in
 /// it: [`Info`](super::Info) has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -77,6 +102,20 @@ impl ObjectVersion {
         }
     }
 
+    /// What tells this version apart in another process, and after a restart of the machine, which may give devices other
+    /// numbers. A version of several parts compares only within builds of one standard library.
+    pub fn digest(&self) -> VersionDigest {
+        match &self.0 {
+            Kind::File(file) => {
+                let FileVersion { inode, size_bytes, seconds, nanoseconds, .. } = file;
+                VersionDigest::of(&format!("file {inode} {size_bytes} {seconds} {nanoseconds}"))
+            }
+            Kind::Tag(_) => VersionDigest::of(&format!("tag {self}")),
+            Kind::Digest(..) => VersionDigest::of(&format!("digest {self}")),
+            Kind::Number(_) => VersionDigest::of(&format!("number {self}")),
+        }
+    }
+
     /// The version of something that is made from several objects, or known by several values: all that tells its versions
     /// apart.
     pub fn of_parts(parts: impl Hash) -> Self {
@@ -132,6 +171,18 @@ mod tests {
         assert_eq!(one.to_string().len(), 32);
         assert_ne!(ObjectVersion::of_parts(("a", 1)), ObjectVersion::of_parts(("a", 2)));
         assert_ne!(ObjectVersion::of_number(1), ObjectVersion::of_number(2));
+    }
+
+    #[test]
+    fn digests_are_the_same_in_every_process() {
+        let file = FileVersion { device: 1, inode: 2, size_bytes: 3, seconds: -4, nanoseconds: 5 };
+        let digest = ObjectVersion::of_file(file).digest();
+        assert_eq!(digest, ObjectVersion::of_file(FileVersion { device: 9, ..file }).digest());
+        assert_ne!(digest, ObjectVersion::of_file(FileVersion { inode: 9, ..file }).digest());
+        assert_eq!(VersionDigest::parse(&digest.to_string()), Some(digest));
+        let tag = ObjectVersion::of_tag("\"5d41402abc4b2a76b9719d911017c592\"").digest();
+        assert_eq!(tag.to_string(), "fed640b1eb4e3e4113a9481e9196aa8b");
+        assert_ne!(ObjectVersion::of_number(1).digest(), ObjectVersion::of_tag("1").digest());
     }
 
     #[test]

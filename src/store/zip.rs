@@ -250,6 +250,10 @@ impl Store for ZipStore {
     fn describe(&self) -> String {
         self.path.clone()
     }
+
+    fn identity(&self) -> Result<Option<String>> {
+        Ok(Some(format!("archive {}", posix_stat::version(&self.metadata).digest())))
+    }
 }
 
 /// An open member.

@@ -20,7 +20,7 @@ use crate::support::{Numbers, say};
 use serde_json::{Value, json};
 
 /// A daemon that is dead acknowledges nothing.
-static NEVER: AtomicBool = AtomicBool::new(false);
+pub static NEVER: AtomicBool = AtomicBool::new(false);
 
 /// Records what tests/programs/mapped_writer.c does with its region, until it ends.
 fn follow_mapped_writer(program: &Path, file: &Path, region: &mut Region, seed: u64) -> Work {
@@ -64,7 +64,7 @@ fn follow_dd(folder: &Path, file: &Path, region: &mut Region, numbers: &mut Numb
 }
 
 /// One life of a daemon: everybody writes until it is killed.
-fn live_and_die(scene: &mut Scene, writer: &Path, numbers: &mut Numbers) -> Option<Work> {
+pub fn live_and_die(scene: &mut Scene, writer: &Path, numbers: &mut Numbers) -> Option<Work> {
     let mut mount = Mount::new(scene.store(), scene.options, "a crash")?;
     let folder = tempfile::tempdir().unwrap();
     let fills: Vec<Vec<u8>> = scene.kinds.iter().map(|kind| scene.fill_of(kind)).collect();
@@ -121,8 +121,14 @@ fn killed_at_random_moments() {
 }
 
 /// One life in which the `number`th operation is the last. Whether the run was clean: there were fewer.
-fn die_at(scene: &mut Scene, operation: Operation, number: u32, life: u64, work: &mut Work) -> Option<bool> {
-    let faults = Faults::new(scene.store(), "a kill at the Nth operation")?;
+pub fn die_at(
+    scene: &mut Scene,
+    operation: Operation,
+    number: u32,
+    life: u64,
+    work: &mut Work,
+) -> Option<bool> {
+    let faults = Faults::new(scene.written(), "a kill at the Nth operation")?;
     faults.arm(operation, KILL, number, number);
     let options = scene.options;
     let mut mount = Mount::with_environment(scene.store(), options, &faults.environment(), "a crash")?;

@@ -18,5 +18,6 @@ mod failing_store;
 mod hanging_store;
 mod many_chunks;
 mod mutated;
+mod overlay;
 mod power_loss;
 mod refusals;

@@ -14,12 +14,12 @@ use crate::support::own_process;
 use crate::support::scene::{AS_STORED, Scene};
 use crate::support::{Numbers, say};
 
-fn cuts() -> u64 {
+pub fn cuts() -> u64 {
     std::env::var("ZARRFS_POWER_CUTS").map_or(3, |cuts| cuts.parse().unwrap())
 }
 
 /// Everybody writes until the power fails.
-fn live_until_the_power_fails(
+pub fn live_until_the_power_fails(
     scene: &mut Scene,
     disk: &Disk,
     faults: &Faults,

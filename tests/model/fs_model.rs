@@ -123,14 +123,15 @@ fn mounting() -> impl Strategy<Value = Mounting> {
     });
     let cache = prop_oneof![Just(0u64), Just(900), Just(5000), Just(1 << 20)];
     let dirty = prop_oneof![Just(0u64), Just(60), Just(500), Just(1 << 20)];
-    (layout, cache, dirty, 1usize..3, 0..4, 0..3).prop_map(
+    (layout, cache, dirty, 1usize..3, 0..5, 0..3).prop_map(
         |(layout, cache, dirty, threads, folder, truncate)| Mounting {
             truncate_zeroes: truncate == 0,
             layout,
             cache_limit_bytes: cache,
             dirty_limit_bytes: dirty,
             threads,
-            has_folder: folder == 0,
+            has_folder: folder < 2,
+            has_overlay: folder == 1,
         },
     )
 }

@@ -13,6 +13,7 @@ mod contents;
 mod exercisers;
 mod life;
 mod mount_8;
+mod overlay;
 mod page_cache;
 mod programs;
 mod replaced;

@@ -10,6 +10,7 @@ mod support;
 mod faults;
 mod memory;
 mod mounts;
+mod overlay;
 mod refusals;
 mod replaced;
 mod scene;

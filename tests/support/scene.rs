@@ -17,6 +17,8 @@ pub struct Scene {
     /// Removed in the end.
     _folder: Option<TempDir>,
     store: PathBuf,
+    /// The folder of its overlay, if it has one.
+    overlay: Option<PathBuf>,
     /// The arrays.
     pub kinds: Vec<Kind>,
     /// Of each kind.
@@ -48,7 +50,30 @@ impl Scene {
         // The last kind is emptied at times, which concerns the whole file.
         let count = |kind: &Kind| if kind.name == "nofill" { 1 } else { regions_of_each };
         let regions = kinds.iter().map(|kind| kind.regions(count(kind), is_big_endian)).collect();
-        Scene { _folder: None, store: store.to_owned(), kinds, regions, options, is_big_endian, leftovers: 0 }
+        let (store, overlay) = (store.to_owned(), None);
+        Scene { _folder: None, store, overlay, kinds, regions, options, is_big_endian, leftovers: 0 }
+    }
+
+    /// With the overlay in a folder, which takes what is written from now on.
+    pub fn with_overlay(mut self, folder: &Path) -> Scene {
+        let options = self.options.iter().map(|option| (*option).to_owned());
+        let all = options.chain([format!("--overlay={}", folder.display())]);
+        // As long as the tests run.
+        let all: Vec<&'static str> = all.map(|option| &*Box::leak(option.into_boxed_str())).collect();
+        self.options = Vec::leak(all);
+        self.overlay = Some(folder.to_owned());
+        self
+    }
+
+    /// Where it stands once its overlay was committed.
+    pub fn without_overlay(mut self) -> Scene {
+        (self.overlay, self.options) = (None, AS_STORED);
+        self
+    }
+
+    /// The folder that takes what is written.
+    pub fn written(&self) -> &Path {
+        self.overlay.as_deref().unwrap_or(&self.store)
     }
 
     /// Where it is.
@@ -73,9 +98,16 @@ impl Scene {
 
     /// As [`Scene::check`], but gives what was lost or torn.
     pub fn examine(&mut self) -> Option<Result<(), String>> {
-        self.leftovers += kinds::unfinished(self.store()).len();
-        let checked =
-            Command::new(env!("CARGO_BIN_EXE_zarrfs")).arg("check").arg(self.store()).output().unwrap();
+        if self.written().exists() {
+            self.leftovers += kinds::unfinished(self.written()).len();
+        }
+        let mut command = Command::new(env!("CARGO_BIN_EXE_zarrfs"));
+        command.arg("check").arg(self.store());
+        // It is there after the first mount.
+        if let Some(overlay) = self.overlay.as_ref().filter(|folder| folder.join("overlay.json").exists()) {
+            command.arg("--overlay").arg(overlay);
+        }
+        let checked = command.output().unwrap();
         if !checked.status.success() {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
             return Some(Err(text(&checked.stdout) + &text(&checked.stderr)));
@@ -102,7 +134,7 @@ impl Scene {
             }
             drop(File::options().write(true).open(mount.path(kind.name)).unwrap());
         }
-        assert_eq!(kinds::unfinished(self.store()), [""; 0].map(PathBuf::from), "left by a dead writer");
+        assert_eq!(kinds::unfinished(self.written()), [""; 0].map(PathBuf::from), "left by a dead writer");
         mount.unmount();
         Some(Ok(()))
     }

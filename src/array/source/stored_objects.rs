@@ -3,11 +3,11 @@
 //! Uses its neighbours in `array`, and `store`. A document may declare more chunks than any store can have; a listing
 //! has only what was written. Names that are not keys of the grid are skipped.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
-use crate::array::Inner;
 use crate::array::geometry::axis_order::AxisOrder;
 use crate::array::geometry::grid::Axis;
+use crate::array::{Array, Inner};
 use crate::error::{Error, Result};
 use crate::store::{Entry, Store, join};
 
@@ -23,6 +23,28 @@ struct Walk<'a> {
     separator: char,
     found: &'a mut dyn FnMut(u64) -> ControlFlow<()>,
     failed: &'a mut dyn FnMut(&str, &Error),
+}
+
+impl Array {
+    /// The elements that the object at a key stores, as a range on each axis of the array; `None` for a key of no object of it.
+    pub fn elements_of(&self, key: &str) -> Result<Option<Vec<Range<u64>>>> {
+        let inner = &self.inner;
+        let keys = inner.source.keys();
+        let served: Vec<&Axis> = inner.source.object_axes().iter().collect();
+        let axes = keys.axis_order().own(&served);
+        let encoding = keys.encoding(inner.store.as_ref(), axes.len())?;
+        let below = if keys.path().is_empty() { Some(key) } else { key.strip_prefix(keys.path()) };
+        let parts = below.unwrap_or_default().trim_start_matches('/').split(encoding.separator);
+        let parts: Vec<String> = parts.map(str::to_owned).collect();
+        let index = index(&parts, encoding.prefixed, &axes).filter(|index| index.len() == axes.len());
+        Ok(index.map(|index| {
+            let range = |(axis, number): (&&Axis, u64)| {
+                let span = axis.span(number);
+                span.start..(span.start + span.length).min(axis.extent())
+            };
+            axes.iter().zip(index).map(range).collect()
+        }))
+    }
 }
 
 impl Inner {
@@ -74,7 +96,9 @@ impl Walk<'_> {
             '/' => parts.push(entry.name.clone()),
             separator => parts.extend(entry.name.split(separator).map(str::to_owned)),
         }
-        let Some(index) = self.index(&parts) else { return ControlFlow::Continue(()) };
+        let Some(index) = index(&parts, self.is_prefixed, &self.axes) else {
+            return ControlFlow::Continue(());
+        };
         let is_whole = index.len() == self.axes.len();
         match (entry.is_folder, is_whole, self.separator) {
             (true, false, '/') => self.folder(&join(folder, &entry.name), &parts),
@@ -87,25 +111,6 @@ impl Walk<'_> {
         }
     }
 
-    /// The numbers of the first axes that these parts of a key give. `None` if no key of the grid begins with them.
-    fn index(&self, parts: &[String]) -> Option<Vec<u64>> {
-        let numbers = match (self.is_prefixed, parts.split_first()) {
-            (true, Some((prefix, numbers))) => (prefix == "c").then_some(numbers)?,
-            (true, None) => return None,
-            (false, _) if self.axes.is_empty() => (parts == ["0"]).then_some(&[])?,
-            (false, _) => parts,
-        };
-        if numbers.len() > self.axes.len() {
-            return None;
-        }
-        let number = |(part, axis): (&String, &&Axis)| {
-            let number: u64 = part.parse().ok()?;
-            // A number has no sign and no leading zero.
-            (number < axis.count() && number.to_string() == *part).then_some(number)
-        };
-        numbers.iter().zip(&self.axes).map(number).collect()
-    }
-
     /// The number of the object. Missing numbers count as 0.
     fn number(&self, mut index: Vec<u64>) -> u64 {
         index.resize(self.axes.len(), 0);
@@ -113,4 +118,23 @@ impl Walk<'_> {
         let (axes, index) = (self.axis_order.served(&self.axes), self.axis_order.served(&index));
         axes.iter().zip(index).fold(0, of)
     }
+}
+
+/// The numbers of the first axes that these parts of a key give. `None` if no key of the grid begins with them.
+fn index(parts: &[String], is_prefixed: bool, axes: &[&Axis]) -> Option<Vec<u64>> {
+    let numbers = match (is_prefixed, parts.split_first()) {
+        (true, Some((prefix, numbers))) => (prefix == "c").then_some(numbers)?,
+        (true, None) => return None,
+        (false, _) if axes.is_empty() => (parts == ["0"]).then_some(&[])?,
+        (false, _) => parts,
+    };
+    if numbers.len() > axes.len() {
+        return None;
+    }
+    let number = |(part, axis): (&String, &&Axis)| {
+        let number: u64 = part.parse().ok()?;
+        // A number has no sign and no leading zero.
+        (number < axis.count() && number.to_string() == *part).then_some(number)
+    };
+    numbers.iter().zip(axes).map(number).collect()
 }

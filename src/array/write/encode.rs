@@ -85,7 +85,7 @@ impl Inner {
         let index = self.grid.index(number);
         self.complete_for_storing(number, &mut state, is_zero, old)?;
         let is_written = state.written.total() >= self.inside_bytes(number);
-        if self.store.is_remote() {
+        if self.store.lacks_locks() {
             if !is_zero && !is_written && state.base != Some(old) {
                 // The object changed after it was looked at.
                 return Err(Error::Changed { key: self.source.key(&self.load_context(), &index)? });

@@ -2,9 +2,9 @@
 //!
 //! Uses its neighbours in `array`, `store` and `error`.
 //!
-//! Nothing locks a remote store against other writers. So an object is put there only in place of the version that its unwritten
-//! bytes were read from, or that was found just before. If another program was first, the object is read again, and only the bytes that programs wrote through
-//! this mount are laid over it.
+//! Nothing locks a remote store, or the store below an overlay, against other writers. So an object is put there only in place of
+//! the version that its unwritten bytes were read from, or that was found just before. If another program was first, the object
+//! is read again, and only the bytes that programs wrote through this mount are laid over it.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -57,7 +57,7 @@ impl Inner {
         loop {
             match self.replace_object(&to_store) {
                 Err(Error::Changed { key: changed } | Error::Stale { key: changed })
-                    if changed == key && self.store.is_remote() =>
+                    if changed == key && self.store.lacks_locks() =>
                 {
                     if merges == MAX_MERGES {
                         return Err(Error::Changed { key });
@@ -83,7 +83,8 @@ impl Inner {
         let EncodedChunks { mut encoded, generations } = self.encode_chunks(chunks, is_zero, old, threads)?;
         // Even where programs wrote all of it: a put whose reply was lost may be carried out after later ones, and must not
         // replace what they put.
-        let precondition = if self.store.is_remote() { Precondition::found(old) } else { Precondition::Any };
+        let precondition =
+            if self.store.lacks_locks() { Precondition::found(old) } else { Precondition::Any };
         if is_zero {
             self.encode_zeros(object, &mut encoded)?;
         }
@@ -111,7 +112,7 @@ impl Inner {
                     self.retire(*number, &mut state, Version { object: version, epoch });
                 }
                 // A writer has written to the chunk meanwhile. Its other bytes are those that were just stored.
-                Some(_) if self.store.is_remote() => {
+                Some(_) if self.store.lacks_locks() => {
                     state.written = state.since.take().unwrap_or_default();
                     state.base = self.source.is_lossless().then_some(version);
                     self.count(&mut state);

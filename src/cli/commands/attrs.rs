@@ -4,6 +4,7 @@ use clap::Args;
 use zarrfs::hierarchy::attributes::{self, Edit};
 use zarrfs::hierarchy::{Node, Tree};
 use zarrfs::metadata::json;
+use zarrfs::store::overlay::Access;
 
 use crate::cli::exit::{Exit, Outcome};
 use crate::cli::options::{LogArguments, StoreArguments};
@@ -35,7 +36,8 @@ impl Arguments {
     pub fn run(self) -> Outcome {
         log::start(&self.log)?;
         let changes: Vec<_> = self.changes.iter().map(|change| read(change)).collect::<Outcome<_>>()?;
-        let store = open::store(&self.store)?;
+        let access = if changes.is_empty() { Access::Read } else { Access::Write };
+        let store = open::store_for(&self.store, access)?;
         let path = open::path(&self.node);
         let tree = Tree::new(store.clone());
         match tree.node(&path)? {

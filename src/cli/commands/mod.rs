@@ -12,6 +12,7 @@ pub mod man;
 pub mod mkgroup;
 pub mod mount;
 pub mod mv;
+pub mod overlay;
 pub mod resize;
 pub mod rm;
 mod sample;

@@ -10,6 +10,7 @@ use zarrfs::array::{Array, Engine, Layout};
 use zarrfs::hierarchy::{Node, Tree};
 use zarrfs::mount::daemon::{session, syslog};
 use zarrfs::mount::options::{AllowOther, Options};
+use zarrfs::store::overlay::{Access, resolved};
 use zarrfs::store::{Store, StoreOptions, is_remote, local_path};
 
 use crate::cli::exit::{Exit, Outcome};
@@ -150,13 +151,14 @@ impl Arguments {
             output::note(format_args!("zarrfs: note: ignoring the unknown option '{word}'"));
         }
         let log = Log::new(&self.log)?;
-        let mut of_store = self.access.options(&self.store)?;
         let mut options = self.options(&words, &log);
+        let access = if options.writable { Access::Write } else { Access::Read };
+        let mut of_store = self.access.options(&self.store, access)?;
         let of_cache = options.cache_limit_bytes / TRANSFERS_PART_OF_CACHE;
         of_store.remote.memory_bytes = Some(of_cache.min(MAX_TRANSFERS_BYTES));
         options.remote = is_remote(&self.store).then(|| of_store.remote.clone());
         if self.fake {
-            open::zarr_store(&self.store, &of_store)?;
+            open::zarr_store(&self.store, &StoreOptions { overlay: None, ..of_store })?;
             return Ok(());
         }
         let location = self.store.clone();
@@ -164,7 +166,8 @@ impl Arguments {
         let of_daemon = of_store.clone();
         let is_unheard = !foreground && log.needs_system_log() && !syslog::is_heard();
         let (cache_limit_bytes, layout) = (options.cache_limit_bytes, options.layout);
-        let is_writable = options.writable;
+        // What other programs do to the store below an overlay is its own matter.
+        let is_writable = options.writable && of_store.overlay.is_none();
         // The log file is created only after the checks of `run`: it must not be inside the store.
         session::run(options, foreground, move |for_others| {
             // A daemon's standard error is the system log.
@@ -180,6 +183,7 @@ impl Arguments {
         if !foreground && is_remote(&self.store) {
             warn_of_other_writers(&self.store, is_writable);
         } else if !foreground {
+            let of_store = StoreOptions { overlay: None, ..of_store };
             warn_of_slabs(&zarrfs::store::open_with(&self.store, &of_store)?, cache_limit_bytes, layout);
         }
         if is_unheard {
@@ -196,6 +200,7 @@ impl Arguments {
             absolute(&self.mountpoint),
         );
         options.store_path = local_path(&self.store).ok().map(|path| absolute(&path));
+        options.overlay = self.access.overlay.as_deref().map(resolved);
         options.allow_other = match self.allow_other {
             AllowOtherChoice::Auto => AllowOther::Auto,
             AllowOtherChoice::On => AllowOther::On,
@@ -215,7 +220,7 @@ impl Arguments {
         options.revalidate_seconds = self.revalidate.unwrap_or(default);
         options.formats = formats::merged(&self.formats);
         options.direct_io = self.direct_io.is_on();
-        options.request_deadline = self.access.remote.request_deadline;
+        options.request_deadline = self.access.base.remote.request_deadline;
         options.stop_deadline = self.stop_deadline;
         options.kernel_words.clone_from(&words.kernel);
         options.log_file = log.file().map(Path::to_owned);

@@ -6,14 +6,14 @@ use zarrfs::metadata::ZarrFormat;
 
 use crate::cli::exit::{Exit, Outcome};
 use crate::cli::new_array::existing;
-use crate::cli::options::{LogArguments, StoreArguments};
+use crate::cli::options::{BaseStoreArguments, LogArguments};
 use crate::cli::{log, open};
 
 /// Rename an array, or a group with all in it; in a folder store only
 #[derive(Args, Clone, Debug)]
 pub struct Arguments {
     #[command(flatten)]
-    store: StoreArguments,
+    store: BaseStoreArguments,
 
     /// Path of the array or group in the store
     #[arg(value_name = "FROM")]
@@ -31,7 +31,7 @@ impl Arguments {
     /// Renames it.
     pub fn run(self) -> Outcome {
         log::start(&self.log)?;
-        let store = open::store(&self.store)?;
+        let store = open::base_store(&self.store)?;
         let (from, names) = (open::path(&self.from), author::names(&self.to));
         existing(&store, &from)?;
         for name in &names {

@@ -6,7 +6,7 @@ use zarrfs::hierarchy::author;
 
 use crate::cli::exit::Outcome;
 use crate::cli::new_array::{Lengths, lengths};
-use crate::cli::options::{EngineArguments, LogArguments, StoreArguments};
+use crate::cli::options::{BaseStoreArguments, EngineArguments, LogArguments};
 use crate::cli::{log, open};
 
 /// Make an array longer or shorter
@@ -16,7 +16,7 @@ use crate::cli::{log, open};
 #[derive(Args, Clone, Debug)]
 pub struct Arguments {
     #[command(flatten)]
-    store: StoreArguments,
+    store: BaseStoreArguments,
 
     /// Path of the array in the store; / where the store itself is an array
     #[arg(value_name = "PATH")]
@@ -41,7 +41,7 @@ impl Arguments {
     /// Resizes it.
     pub fn run(self) -> Outcome {
         log::start(&self.log)?;
-        let store = open::store(&self.store)?;
+        let store = open::base_store(&self.store)?;
         let path = open::path(&self.path);
         open::array(&zarrfs::hierarchy::Tree::new(store.clone()), &path)?;
         let engine = Engine::new(self.engine.cache_limit_bytes(), self.engine.threads.number());

@@ -75,8 +75,17 @@ fn crashed(mountpoint: &Path) -> String {
     )
 }
 
-/// Store, mount point and log file must not contain each other.
+/// Store, overlay, mount point and log file must not contain each other.
 fn check_apart(options: &Options, mountpoint: &Path) -> Result<()> {
+    if let Some(overlay) = options.overlay.as_deref()
+        && (mountpoint.starts_with(overlay) || overlay.starts_with(mountpoint))
+    {
+        return refuse(format!(
+            "the mount point {} and the overlay {} are inside each other: give another folder",
+            mountpoint.display(),
+            overlay.display()
+        ));
+    }
     let Some(store) = options.store_path.as_deref().and_then(|path| fs::canonicalize(path).ok()) else {
         return Ok(());
     };
@@ -297,6 +306,11 @@ mod tests {
         fs::create_dir(folder.path().join("free")).unwrap();
         options.mountpoint = folder.path().join("free");
         assert!(check(&options).is_ok());
+        for overlay in ["free/overlay", ""] {
+            options.overlay = Some(fs::canonicalize(folder.path()).unwrap().join(overlay));
+            assert!(sentence(check(&options)).contains("the overlay"));
+        }
+        options.overlay = None;
         options.log_file = Some(folder.path().join("store/log"));
         assert!(sentence(check(&options)).contains("log file"));
     }

@@ -9,7 +9,8 @@ use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::{Entity, Kind};
 use crate::mount::fs::node_cache::CachedNode;
 use crate::mount::fs::permissions::own_info;
-use crate::mount::fs::virtual_files::companions::{self, expressed};
+use crate::mount::fs::virtual_files::companion_names;
+use crate::mount::fs::virtual_files::companions::expressed;
 use crate::mount::fs::virtual_files::views::{self, PlaneNames};
 use crate::mount::fs::{Attributes, CONFIG, FileSystem, INTERNALS, LAST_ERROR, STATS, Stat, UNSAVED};
 use crate::store::{Info, Posix, join};
@@ -44,7 +45,7 @@ impl FileSystem {
             }
             Kind::FormatFolder(format) => {
                 let group = (parent.view, &*parent.path);
-                companions::child_of_folder(&self.context(), format, group, name, blocking)
+                companion_names::child_of_folder(&self.context(), format, group, name, blocking)
             }
             Kind::Views(format) => Ok(views::child_of_views(format, name)),
             Kind::PlanesFolder(_) => {
@@ -78,7 +79,7 @@ impl FileSystem {
                 None => {}
             }
         }
-        let generated = companions::file_beside(&ctx, group, name, blocking)?;
+        let generated = companion_names::file_beside(&ctx, group, name, blocking)?;
         Ok(generated.or_else(|| if group.is_empty() { root_extra(name) } else { None }))
     }
 

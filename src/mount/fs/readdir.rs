@@ -11,7 +11,7 @@ use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::handle::{FolderEntry, OpenFile};
 use crate::mount::fs::inode::{Entity, Kind};
 use crate::mount::fs::open_files::Folder;
-use crate::mount::fs::virtual_files::companions;
+use crate::mount::fs::virtual_files::companion_names;
 use crate::mount::fs::virtual_files::views::{self, PlaneNames};
 use crate::mount::fs::{CONFIG, FileSystem, LAST_ERROR, MAX_NAME_BYTES, STATS, Stat, UNSAVED, parent};
 use crate::store::join;
@@ -51,7 +51,7 @@ impl FileSystem {
                 formats::FORMATS.iter().map(|format| (format.name.to_owned(), folder(format))).collect()
             }
             Kind::FormatFolder(format) => {
-                companions::names_of_folder(&self.context(), format, (folder.view, &folder.path))?
+                companion_names::names_of_folder(&self.context(), format, (folder.view, &folder.path))?
             }
             Kind::Views(format) => views::names_of_views(format),
             Kind::PlanesFolder(_) => Vec::new(),
@@ -109,7 +109,7 @@ impl FileSystem {
     fn names_of_group(&self, group: &str) -> FsResult<Vec<(String, Entity)>> {
         let ctx = self.context();
         let children = ctx.children(group)?;
-        let generated = companions::files_beside(&ctx, group, &children)?;
+        let generated = companion_names::files_beside(&ctx, group, &children)?;
         let node = |child: Child| {
             let kind = if child.is_group { Kind::Group } else { Kind::Array };
             let path = join(group, &child.name);

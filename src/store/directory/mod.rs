@@ -24,7 +24,7 @@ use std::fs::{File, Metadata};
 use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -328,6 +328,14 @@ impl Store for DirectoryStore {
 
     fn describe(&self) -> String {
         self.path.clone()
+    }
+
+    /// The inode of the folder, and when it was made: inodes are used again.
+    fn identity(&self) -> Result<Option<String>> {
+        let metadata =
+            posix_stat::metadata(&self.root).map_err(|error| Error::store("", "look at", error))?;
+        let made = metadata.created().ok().and_then(|made| made.duration_since(SystemTime::UNIX_EPOCH).ok());
+        Ok(Some(format!("folder {} {}", metadata.ino(), made.map_or(0, |made| made.as_nanos()))))
     }
 
     fn for_audience(&self, path: &str, audience: &Arc<Audience>) -> Option<Arc<dyn Store>> {

@@ -128,6 +128,10 @@ impl Store for Failing {
         self.store.list(folder)
     }
 
+    fn lacks_locks(&self) -> bool {
+        self.store.lacks_locks()
+    }
+
     fn statfs(&self) -> Result<StatFs> {
         self.store.statfs()
     }

@@ -26,6 +26,8 @@ pub struct Mounting {
     pub dirty_limit_bytes: u64,
     pub threads: usize,
     pub has_folder: bool,
+    /// Over the folder.
+    pub has_overlay: bool,
     /// `--truncate=zero`
     pub truncate_zeroes: bool,
 }
@@ -125,7 +127,7 @@ fn compare(what: &str, found: &[u8], expected: &[u8], unsure: &[u64]) {
 
 impl Model {
     pub fn new(mounting: &Mounting, cases: &[ArrayCase]) -> Model {
-        let (folder, plain) = super::place(mounting.has_folder, cases);
+        let (folder, plain) = super::place(mounting.has_folder, mounting.has_overlay, cases);
         let store = Failing::new(plain.clone());
         let is_big = mounting.layout.byte_order == zarrfs::array::ByteOrder::Big;
         let file = |(number, case): (usize, &ArrayCase)| {

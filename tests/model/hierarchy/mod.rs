@@ -10,15 +10,20 @@ mod sizes;
 
 use std::sync::Arc;
 
-use zarrfs::store::{MemoryStore, Store};
+use zarrfs::store::overlay::{Access, OverlayOptions};
+use zarrfs::store::{MemoryStore, Store, StoreOptions};
 
 /// The name of an array and its file.
 fn name(file: usize) -> String {
     format!("a{file}")
 }
 
-/// A store with the arrays' documents: in memory, or in a folder.
-fn place(has_folder: bool, cases: &[arrays::ArrayCase]) -> (Option<tempfile::TempDir>, Arc<dyn Store>) {
+/// A store with the arrays' documents: in memory, in a folder, or in a folder below an overlay.
+fn place(
+    has_folder: bool,
+    has_overlay: bool,
+    cases: &[arrays::ArrayCase],
+) -> (Option<tempfile::TempDir>, Arc<dyn Store>) {
     let memory = MemoryStore::new();
     // Where there is no disk to wait for.
     let shared_memory = std::path::Path::new("/dev/shm");
@@ -28,7 +33,7 @@ fn place(has_folder: bool, cases: &[arrays::ArrayCase]) -> (Option<tempfile::Tem
         for (key, document) in case.documents() {
             let (key, text) = (format!("{}/{key}", name(number)), document.to_string());
             if let Some(folder) = &folder {
-                let path = folder.path().join(&key);
+                let path = folder.path().join("store").join(&key);
                 std::fs::create_dir_all(path.parent().unwrap()).unwrap();
                 std::fs::write(path, text).unwrap();
             } else {
@@ -38,7 +43,10 @@ fn place(has_folder: bool, cases: &[arrays::ArrayCase]) -> (Option<tempfile::Tem
     }
     match folder {
         Some(folder) => {
-            let store = zarrfs::store::open(folder.path().to_str().unwrap(), false).unwrap();
+            let overlay = OverlayOptions { folder: folder.path().join("overlay"), access: Access::Write };
+            let options = StoreOptions { overlay: has_overlay.then_some(overlay), ..StoreOptions::default() };
+            let store =
+                zarrfs::store::open_with(folder.path().join("store").to_str().unwrap(), &options).unwrap();
             (Some(folder), store)
         }
         None => (None, Arc::new(memory)),

@@ -126,6 +126,7 @@ impl FileSystem {
             "process_start_ticks": self.daemon.start_ticks,
             "source": options.source,
             "store": self.nodes.store().describe(),
+            "overlay": options.overlay.as_ref().map(|path| path.to_string_lossy()),
             "mountpoint": options.mountpoint.to_string_lossy(),
             "writable": options.writable,
             "dirty-limit": options.dirty_limit_bytes,

@@ -3,6 +3,7 @@
 //! Uses `hierarchy`, `formats` and `array` through a `Context`, the parts of a file system that these files
 //! are made from.
 
+pub mod companion_names;
 pub mod companions;
 pub mod generated;
 pub mod sidecar_edit;

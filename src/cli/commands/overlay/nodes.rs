@@ -1,0 +1,132 @@
+//! The nodes that an overlay changes. Uses `hierarchy` and the overlay's list of changes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use zarrfs::error::Result;
+use zarrfs::hierarchy::{DOCUMENT_NAMES, Node, Tree};
+use zarrfs::metadata::{ArrayMetadata, MAX_DOCUMENT_BYTES, parse_array};
+use zarrfs::store::overlay::{Change, ChangeKind, OverlayStore};
+use zarrfs::store::{Info, join};
+
+/// Names of the documents of Zarr v1.
+const V1_DOCUMENTS: [&str; 2] = ["meta", "attrs"];
+/// How many objects of the base are looked at in one batch.
+const BATCH_OBJECTS: usize = 1000;
+
+/// What an overlay changes of one node.
+#[derive(Default)]
+pub struct NodeChanges {
+    /// Present where it is an array.
+    pub array: Option<Arc<ArrayMetadata>>,
+    /// Its documents.
+    pub documents: Vec<Change>,
+    /// Its chunks and shards, and what no node knows.
+    pub objects: Vec<Change>,
+}
+
+impl NodeChanges {
+    /// All of them.
+    pub fn all(&self) -> impl Iterator<Item = &Change> {
+        self.objects.iter().chain(&self.documents)
+    }
+
+    /// `chunk`, `shard`, or `object` where it is no array.
+    pub fn noun(&self) -> &'static str {
+        match &self.array {
+            Some(array) if array.codecs.iter().any(|codec| codec.name == "sharding_indexed") => "shard",
+            Some(_) => "chunk",
+            None => "object",
+        }
+    }
+
+    /// How many objects were written, their bytes, and how many were deleted.
+    pub fn sums(&self) -> (u64, u64, u64) {
+        self.objects.iter().fold((0, 0, 0), |(written, bytes, deleted), change| match change.kind {
+            ChangeKind::Written { size_bytes } => (written + 1, bytes + size_bytes, deleted),
+            ChangeKind::Deleted => (written, bytes, deleted + 1),
+        })
+    }
+}
+
+/// The changes of an overlay by the paths of their nodes.
+pub fn by_node(store: &Arc<OverlayStore>, tree: &Tree) -> Result<BTreeMap<String, NodeChanges>> {
+    let mut known: HashMap<String, Option<Arc<ArrayMetadata>>> = HashMap::new();
+    let mut nodes: BTreeMap<String, NodeChanges> = BTreeMap::new();
+    for change in store.changes()? {
+        let (folder, name) = change.key.rsplit_once('/').unwrap_or(("", &change.key));
+        let array = array_above(tree, &mut known, folder);
+        let is_v1 =
+            || V1_DOCUMENTS.contains(&name) && array.as_ref().is_some_and(|(path, _)| *path == folder);
+        if DOCUMENT_NAMES.contains(&name) || is_v1() {
+            let node = nodes.entry(folder.to_owned()).or_default();
+            node.array = array.filter(|(path, _)| *path == folder).map(|(_, metadata)| metadata);
+            node.documents.push(change);
+            continue;
+        }
+        let (path, metadata) = match array {
+            Some((path, metadata)) => (path.to_owned(), Some(metadata)),
+            None => (folder.to_owned(), None),
+        };
+        let node = nodes.entry(path).or_default();
+        node.array = metadata;
+        node.objects.push(change);
+    }
+    Ok(nodes)
+}
+
+/// The array at a path or above it.
+fn array_above<'a>(
+    tree: &Tree,
+    known: &mut HashMap<String, Option<Arc<ArrayMetadata>>>,
+    path: &'a str,
+) -> Option<(&'a str, Arc<ArrayMetadata>)> {
+    let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
+    for above in [""].into_iter().chain(ends.filter_map(|end| path.get(..end))) {
+        let array = match known.get(above) {
+            Some(array) => array.clone(),
+            None => {
+                let array = match tree.node(above) {
+                    Ok(Some(Node::Array { metadata, .. })) => Some(metadata),
+                    _ => None,
+                };
+                known.insert(above.to_owned(), array.clone());
+                array
+            }
+        };
+        if let Some(metadata) = array {
+            return Some((above, metadata));
+        }
+    }
+    None
+}
+
+/// Whether the store still has an array in the form in which the overlay has written new chunks of it.
+pub fn has_same_form(store: &OverlayStore, path: &str) -> Result<bool> {
+    for key in ["zarr.json", ".zarray", "meta"].map(|name| join(path, name)) {
+        let Some(then) = store.kept_document(&key)? else { continue };
+        let Ok(Some(then)) = parse_array(&key, &then) else { continue };
+        let now = store.base().get(&key, MAX_DOCUMENT_BYTES)?;
+        let now = now.and_then(|now| parse_array(&key, &now).ok().flatten());
+        if !now.is_some_and(|now| now.is_stored_as(&then)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Calls `each` with every change and what the base has at its key now.
+pub fn each_in_base<'a>(
+    store: &OverlayStore,
+    changes: impl Iterator<Item = &'a Change>,
+    each: &mut dyn FnMut(&'a Change, Option<Info>),
+) -> Result<()> {
+    let changes: Vec<&Change> = changes.collect();
+    for batch in changes.chunks(BATCH_OBJECTS) {
+        let keys: Vec<&str> = batch.iter().map(|change| change.key.as_str()).collect();
+        for (change, now) in batch.iter().zip(store.base().head_many(&keys)) {
+            each(change, now?);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,159 @@
+//! Writing the changes of an overlay back into its base, and forgetting them. Uses its neighbours in `overlay`.
+//!
+//! An object is written only in place of the version that it was made from. What is in the base, durably, leaves the overlay
+//! afterwards. Where a crash comes between the two, the base has the overlay's bytes already, and that is no conflict.
+
+use std::io;
+
+use super::{Changed, OverlayStore, failed};
+use crate::error::{Error, Result};
+use crate::store::{Info, Object, ObjectPart, Precondition, PutOptions, VersionDigest, Writer, read_whole};
+
+/// The most bytes of an object that are compared at one time.
+const COMPARED_BYTES: u64 = 1 << 20;
+
+/// One key at which the overlay differs from its base.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The key.
+    pub key: String,
+    /// What was changed.
+    pub kind: ChangeKind,
+    /// The version in the base that it was made from; `None` if there was none.
+    from: Option<VersionDigest>,
+}
+
+/// What an overlay has at a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeKind {
+    /// An object of so many bytes.
+    Written {
+        /// Its size.
+        size_bytes: u64,
+    },
+    /// No object, where the base had one.
+    Deleted,
+}
+
+impl Change {
+    /// Whether the base's object, as it is now, is the one that the change was made from.
+    pub fn is_of(&self, now: Option<&Info>) -> bool {
+        self.from == now.map(|info| info.version.digest())
+    }
+}
+
+/// What became of a change that was to be committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Commit {
+    /// The base has it.
+    Done,
+    /// The base has something else than what the change was made from.
+    Conflict,
+}
+
+impl OverlayStore {
+    /// All changes, by key.
+    pub fn changes(&self) -> Result<Vec<Change>> {
+        let failed = failed("", "list the changes");
+        let mut changes = Vec::new();
+        for (key, entry) in self.shared.folder.changes.entries().map_err(failed)? {
+            let kind = match entry {
+                Changed::Deleted { .. } => ChangeKind::Deleted,
+                Changed::Written { hides, .. } => match self.objects.head_object(&key)? {
+                    Some(info) => ChangeKind::Written { size_bytes: info.size_bytes },
+                    None if hides => ChangeKind::Deleted,
+                    None => continue,
+                },
+            };
+            changes.push(Change { key, kind, from: entry.from() });
+        }
+        Ok(changes)
+    }
+
+    /// Writes a change into the base, in which its names are not durable yet. `within` is the nearest folder that exists.
+    pub fn commit(&self, change: &Change, within: &str) -> Result<Commit> {
+        let key = change.key.as_str();
+        let writer = self.base_writer()?;
+        let now = self.base.head_object(key)?;
+        let precondition = Precondition::found(now.map(|info| info.version));
+        let done = match change.kind {
+            ChangeKind::Deleted if now.is_none() => return Ok(Commit::Done),
+            ChangeKind::Deleted if change.is_of(now.as_ref()) => writer.delete(key, precondition).map(|_| ()),
+            ChangeKind::Written { .. } => {
+                let gone = || Error::Stale { key: key.to_owned() };
+                let object = self.objects.open(key)?.ok_or_else(gone)?;
+                if !change.is_of(now.as_ref()) {
+                    let is_same = now.is_some() && self.is_in_base(key, object.as_ref())?;
+                    return Ok(if is_same { Commit::Done } else { Commit::Conflict });
+                }
+                let like = self.objects.head_object(key)?.ok_or_else(gone)?;
+                let parts = [ObjectPart::Copy(object.as_ref(), 0..object.size_bytes())];
+                let options = PutOptions { precondition, within, like: &like };
+                writer.put(key, &parts, &options).map(|_| ())
+            }
+            ChangeKind::Deleted => return Ok(Commit::Conflict),
+        };
+        match done {
+            Err(Error::Changed { .. }) => Ok(Commit::Conflict),
+            other => other.map(|()| Commit::Done),
+        }
+    }
+
+    /// The writing half of the base, or the sentence that it has none.
+    pub fn base_writer(&self) -> Result<&dyn Writer> {
+        let read_only = || {
+            let (base, folder) = (self.base.describe(), self.shared.folder.path.display());
+            Error::ReadOnly(format!(
+                "{base} cannot be written: the changes stay in {folder}; a copy of the store as a folder can take them"
+            ))
+        };
+        self.base.writer().ok_or_else(read_only)
+    }
+
+    /// Forgets changes, with their objects. Durable when it returns.
+    pub fn forget(&self, changes: &[Change]) -> Result<()> {
+        let list = &self.shared.folder.changes;
+        let noted = |noted: io::Result<()>| noted.map_err(failed("", "note what the overlay forgets"));
+        for change in changes {
+            if let Some(Changed::Written { from, hides: true }) = self.changed(&change.key, "forget")? {
+                // Without its file, it shows the base from now on.
+                self.shared.set(&change.key, Changed::Written { from, hides: false })?;
+            }
+        }
+        // The files go first: one without a line would come back with the next line of its key.
+        for change in changes {
+            self.shared.remove_object(&change.key)?;
+        }
+        let keys: Vec<String> = changes.iter().map(|change| change.key.clone()).collect();
+        self.shared.objects()?.sync(&keys, "")?;
+        for key in &keys {
+            noted(list.forget(key))?;
+        }
+        noted(list.sync())
+    }
+
+    /// Whether the base has these bytes at a key.
+    fn is_in_base(&self, key: &str, object: &dyn Object) -> Result<bool> {
+        let Some(below) = self.base.open(key)? else { return Ok(false) };
+        let size_bytes = object.size_bytes();
+        if below.size_bytes() != size_bytes {
+            return Ok(false);
+        }
+        if size_bytes <= COMPARED_BYTES {
+            let limit = size_bytes;
+            return Ok(read_whole(object, key, limit)? == read_whole(below.as_ref(), key, limit)?);
+        }
+        let (mut one, mut other) = (vec![0; COMPARED_BYTES as usize], vec![0; COMPARED_BYTES as usize]);
+        for start in (0..size_bytes).step_by(COMPARED_BYTES as usize) {
+            let length = (size_bytes - start).min(COMPARED_BYTES) as usize;
+            one.truncate(length);
+            other.truncate(length);
+            object.read_exact_at(start, &mut one)?;
+            below.read_exact_at(start, &mut other)?;
+            if one != other {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}

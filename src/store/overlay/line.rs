@@ -1,0 +1,105 @@
+//! What an overlay has at a key, and the line that says so in its list of changes. Uses `version` only.
+//!
+//! `CHECKSUM DURABLE {"write": KEY, "from": DIGEST, "hides": true}`: the CRC-32 of what follows it, the length of the file that
+//! was durable then, and one of `write`, `delete`, `forget` and `touch`.
+
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Map, Value, json};
+
+use crate::store::VersionDigest;
+
+/// What an overlay has at a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// An object. Where its file is missing, writing it did not end.
+    Written {
+        /// The version in the base that it was made from; `None` if there was none.
+        from: Option<VersionDigest>,
+        /// Without the file, the base's object is deleted. Otherwise it is as it is in the base.
+        hides: bool,
+    },
+    /// The base's object is deleted, even if there is a file.
+    Deleted {
+        /// The version in the base that was deleted; `None` if there was none.
+        from: Option<VersionDigest>,
+    },
+}
+
+impl Entry {
+    /// The version in the base that it was made from.
+    pub fn from(&self) -> Option<VersionDigest> {
+        match self {
+            Entry::Written { from, .. } | Entry::Deleted { from } => *from,
+        }
+    }
+}
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    /// A key becomes this.
+    Entry(String, Entry),
+    /// Nothing is changed at a key any more.
+    Forget(String),
+    /// A document of the base has this time.
+    Touch(String, SystemTime),
+}
+
+impl Line {
+    /// The line with its end.
+    pub fn encode(&self, durable: u64) -> String {
+        let mut members = match self {
+            Line::Entry(key, Entry::Written { hides: true, .. }) => json!({"write": key, "hides": true}),
+            Line::Entry(key, Entry::Written { .. }) => json!({"write": key}),
+            Line::Entry(key, Entry::Deleted { .. }) => json!({"delete": key}),
+            Line::Forget(key) => json!({"forget": key}),
+            Line::Touch(key, at) => {
+                let at = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+                json!({"touch": key, "seconds": at.as_secs(), "nanoseconds": at.subsec_nanos()})
+            }
+        };
+        if let Line::Entry(_, entry) = self
+            && let (Some(from), Some(members)) = (entry.from(), members.as_object_mut())
+        {
+            members.insert("from".to_owned(), Value::String(from.to_string()));
+        }
+        let rest = format!("{durable} {members}");
+        format!("{:08x} {rest}\n", crc32fast::hash(rest.as_bytes()))
+    }
+
+    /// What was durable then, and the line. `None` if it is not whole.
+    pub fn decode(bytes: &[u8]) -> Option<(u64, Line)> {
+        let text = std::str::from_utf8(bytes).ok()?.strip_suffix('\n')?;
+        let (checksum, rest) = text.split_once(' ')?;
+        if u32::from_str_radix(checksum, 16).ok()? != crc32fast::hash(rest.as_bytes()) {
+            return None;
+        }
+        let (durable, members) = rest.split_once(' ')?;
+        let members: Map<String, Value> = serde_json::from_str(members).ok()?;
+        Some((durable.parse().ok()?, Self::of(&members)?))
+    }
+
+    fn of(members: &Map<String, Value>) -> Option<Line> {
+        let key = |name: &str| members.get(name).and_then(Value::as_str).map(str::to_owned);
+        let from = match members.get("from") {
+            None => None,
+            Some(from) => Some(VersionDigest::parse(from.as_str()?)?),
+        };
+        if let Some(key) = key("write") {
+            let hides = members.get("hides") == Some(&Value::Bool(true));
+            return Some(Line::Entry(key, Entry::Written { from, hides }));
+        }
+        if let Some(key) = key("delete") {
+            return Some(Line::Entry(key, Entry::Deleted { from }));
+        }
+        if let Some(key) = key("touch") {
+            let number = |name: &str| members.get(name).and_then(Value::as_u64);
+            let nanoseconds = u32::try_from(number("nanoseconds")?).ok()?;
+            let since = Duration::from_secs(number("seconds")?)
+                .checked_add(Duration::from_nanos(u64::from(nanoseconds)))?;
+            return Some(Line::Touch(key, SystemTime::UNIX_EPOCH.checked_add(since)?));
+        }
+        key("forget").map(Line::Forget)
+    }
+}

@@ -1,0 +1,327 @@
+//! A store over another one: that one is only read, and every change is kept in a folder.
+//!
+//! Uses `directory` for the folder's objects, and the traits of `store`. `folder.rs` has the folder, `changes.rs` the list of
+//! what is changed, `writer.rs` the writing half, `commit.rs` writes changes back into the base.
+//!
+//! What the list does not name is the base's, so a remote base keeps its batches, transfers and claims. A written object hides
+//! the base's, whatever becomes of that one. The folder's objects have the owner and mode of the object that they replace, or of
+//! the array's document. Since the folder belongs to the user of this program, that user may write all that it may read: where
+//! it is not root, objects of other users are shown as its own, with the same permissions for others.
+//!
+//! Invariants: the base is never written, except by [`OverlayStore::commit`]. An object is written and deleted as in a folder
+//! store, so that a reader of the overlay sees it old or new, and after a crash too.
+
+mod changes;
+mod commit;
+mod folder;
+mod line;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use std::collections::{BTreeMap, HashSet};
+use std::io;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+pub use self::commit::{Change, ChangeKind, Commit};
+use self::folder::Folder;
+pub use self::folder::{Access, Over, OverlayOptions, resolved};
+use self::line::Entry as Changed;
+use crate::error::{Error, Result};
+use crate::store::{
+    Audience, Content, Entry, GetReply, GetRequest, Info, MaybeClaim, Object, Posix, RemoteOptions, StatFs,
+    Store, Traffic, Wanted, Writer, check_key, join,
+};
+use crate::sys;
+
+/// A store with the changes of an overlay.
+pub struct OverlayStore {
+    base: Arc<dyn Store>,
+    /// The folder's objects, with the permissions of an audience if there is one.
+    objects: Arc<dyn Store>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    folder: Folder,
+    /// Whether the base has owners and modes.
+    has_posix: bool,
+    /// Folders whose documents are kept.
+    kept: Mutex<HashSet<String>>,
+    /// Keys that are locked. No other process has the overlay open for writing.
+    locked: Mutex<HashSet<String>>,
+}
+
+fn failed<'a>(key: &'a str, operation: &'static str) -> impl Fn(io::Error) -> Error + 'a {
+    move |error| Error::store(key, operation, error)
+}
+
+impl OverlayStore {
+    /// The overlay in a folder, over the store at `location`, which is open as `base`. Every failure is [`Error::Usage`] or
+    /// one of the base.
+    pub fn open(
+        base: Arc<dyn Store>,
+        location: &str,
+        remote: &RemoteOptions,
+        options: &OverlayOptions,
+    ) -> Result<Self> {
+        let folder = Folder::open(base.as_ref(), location, remote, options)?;
+        let has_posix = base.head("")?.is_some_and(|root| root.posix.is_some());
+        let objects: Arc<dyn Store> = Arc::new(folder.objects.clone());
+        let shared = Arc::new(Shared { folder, has_posix, kept: Mutex::default(), locked: Mutex::default() });
+        Ok(OverlayStore { base, objects, shared })
+    }
+
+    /// The store below.
+    pub fn base(&self) -> &Arc<dyn Store> {
+        &self.base
+    }
+
+    /// The overlay's folder.
+    pub fn folder(&self) -> &Path {
+        &self.shared.folder.path
+    }
+
+    fn changed(&self, key: &str, operation: &'static str) -> Result<Option<Changed>> {
+        self.shared.folder.changes.entry(key).map_err(failed(key, operation))
+    }
+
+    /// What the overlay has at a key by `find`, else what the base has by `find_below`.
+    fn either<T>(
+        &self,
+        key: &str,
+        operation: &'static str,
+        find: impl Fn(&dyn Store) -> Result<Option<T>>,
+        find_below: impl Fn(&dyn Store) -> Result<Option<T>>,
+    ) -> Result<Option<T>> {
+        loop {
+            let changed = self.changed(key, operation)?;
+            match changed {
+                None => return find_below(self.base.as_ref()),
+                Some(Changed::Deleted { .. }) => return Ok(None),
+                Some(Changed::Written { hides, .. }) => {
+                    if let Some(found) = find(self.objects.as_ref())? {
+                        return Ok(Some(found));
+                    }
+                    // It may just have been deleted.
+                    if self.changed(key, operation)? != changed {
+                        continue;
+                    }
+                    return if hides { Ok(None) } else { find_below(self.base.as_ref()) };
+                }
+            }
+        }
+    }
+
+    /// Info of an object or folder as the overlay shows it.
+    fn shown(&self, key: &str, info: Info) -> Info {
+        let touched = self.shared.folder.changes.touched(key);
+        let posix = info.posix.filter(|_| self.shared.has_posix).map(own);
+        Info { modified: info.modified.max(touched.filter(|_| info.modified.is_some())), posix, ..info }
+    }
+
+    fn shown_content(&self, key: &str, content: Content) -> Content {
+        Content { info: self.shown(key, content.info), ..content }
+    }
+
+    fn get_changed(&self, request: &GetRequest) -> Result<GetReply> {
+        match self.head_object(&request.key)? {
+            Some(info) if Some(info.version) == request.known => Ok(GetReply::Unchanged),
+            _ => {
+                let content = self.content(&request.key, request.limit_bytes)?;
+                Ok(content.map_or(GetReply::Missing, GetReply::Content))
+            }
+        }
+    }
+
+    /// Whether a name in the overlay's folder is part of it.
+    fn is_listed(&self, key: &str, is_folder: bool) -> Result<bool> {
+        if is_folder {
+            return self.shared.folder.changes.is_any_written_below(key).map_err(failed(key, "list"));
+        }
+        Ok(matches!(self.changed(key, "list")?, Some(Changed::Written { .. })))
+    }
+}
+
+/// Owner and mode of an object where this program's user may write what it may read.
+fn own(posix: Posix) -> Posix {
+    let (uid, _) = sys::effective_ids();
+    if uid == 0 { posix } else { Posix { uid, mode: posix.mode | 0o600, ..posix } }
+}
+
+impl Store for OverlayStore {
+    fn open(&self, key: &str) -> Result<Option<Box<dyn Object>>> {
+        let open = |store: &dyn Store| store.open(key);
+        self.either(key, "open", open, open)
+    }
+
+    fn open_for(&self, key: &str, wanted: &Wanted) -> Result<Option<Box<dyn Object>>> {
+        self.either(key, "open", |objects| objects.open(key), |base| base.open_for(key, wanted))
+    }
+
+    fn will_need(&self, wanted: &[(String, Wanted)]) -> Vec<MaybeClaim> {
+        let is_below = |(key, _): &(String, Wanted)| matches!(self.changed(key, "open"), Ok(None));
+        let places: Vec<bool> = wanted.iter().map(is_below).collect();
+        if places.iter().all(|is_below| *is_below) {
+            return self.base.will_need(wanted);
+        }
+        let below = wanted.iter().zip(&places).filter(|(_, is_below)| **is_below);
+        let below: Vec<_> = below.map(|(wanted, _)| wanted.clone()).collect();
+        let mut claims = self.base.will_need(&below).into_iter();
+        places.into_iter().map(|is_below| if is_below { claims.next().flatten() } else { None }).collect()
+    }
+
+    fn traffic(&self) -> Option<Traffic> {
+        self.base.traffic()
+    }
+
+    fn transfer_limit_bytes(&self) -> u64 {
+        self.base.transfer_limit_bytes()
+    }
+
+    fn can_list(&self) -> bool {
+        self.base.can_list()
+    }
+
+    fn forget_transfers(&self, key: &str) {
+        self.base.forget_transfers(key);
+    }
+
+    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
+        let content = |store: &dyn Store| store.content(key, limit_bytes);
+        Ok(self.either(key, "read", content, content)?.map(|content| self.shown_content(key, content)))
+    }
+
+    fn get(&self, key: &str, limit_bytes: u64) -> Result<Option<Vec<u8>>> {
+        let get = |store: &dyn Store| store.get(key, limit_bytes);
+        self.either(key, "read", get, get)
+    }
+
+    fn get_many(&self, requests: &[GetRequest]) -> Vec<Result<GetReply>> {
+        let is_below = |request: &GetRequest| matches!(self.changed(&request.key, "read"), Ok(None));
+        let places: Vec<bool> = requests.iter().map(is_below).collect();
+        let below = requests.iter().zip(&places).filter(|(_, is_below)| **is_below);
+        let below: Vec<GetRequest> = below.map(|(request, _)| request.clone()).collect();
+        let mut replies = self.base.get_many(&below).into_iter();
+        let reply = |(request, is_below): (&GetRequest, bool)| {
+            let reply = match replies.by_ref().take(usize::from(is_below)).next() {
+                Some(reply) => reply?,
+                None => self.get_changed(request)?,
+            };
+            Ok(match reply {
+                GetReply::Content(content) => GetReply::Content(self.shown_content(&request.key, content)),
+                other => other,
+            })
+        };
+        requests.iter().zip(places).map(reply).collect()
+    }
+
+    fn head(&self, key: &str) -> Result<Option<Info>> {
+        check_key(key, "look at")?;
+        let mut found = self.either(key, "look at", |objects| objects.head(key), |base| base.head(key))?;
+        if found.is_none()
+            && self.shared.folder.changes.is_any_written_below(key).map_err(failed(key, "look at"))?
+        {
+            found = self.objects.head(key)?;
+        }
+        Ok(found.map(|info| self.shown(key, info)))
+    }
+
+    fn head_object(&self, key: &str) -> Result<Option<Info>> {
+        if !self.is_remote() {
+            return self.head(key);
+        }
+        let found = self.either(key, "look at", |objects| objects.head(key), |base| base.head_object(key))?;
+        Ok(found.map(|info| self.shown(key, info)))
+    }
+
+    fn head_many(&self, keys: &[&str]) -> Vec<Result<Option<Info>>> {
+        let is_below = |key: &&str| self.is_remote() && matches!(self.changed(key, "look at"), Ok(None));
+        let places: Vec<bool> = keys.iter().map(is_below).collect();
+        let below: Vec<&str> = keys.iter().zip(&places).filter(|(_, is)| **is).map(|(key, _)| *key).collect();
+        let mut replies = self.base.head_many(&below).into_iter();
+        let reply = |(key, is_below): (&&str, bool)| match replies.by_ref().take(usize::from(is_below)).next()
+        {
+            Some(found) => Ok(found?.map(|info| self.shown(key, info))),
+            None => self.head_object(key),
+        };
+        keys.iter().zip(places).map(reply).collect()
+    }
+
+    fn is_remote(&self) -> bool {
+        self.base.is_remote()
+    }
+
+    fn lacks_locks(&self) -> bool {
+        true
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<Entry>> {
+        let mut entries = Vec::new();
+        self.each_name(folder, &mut |entry| {
+            entries.push(entry);
+            ControlFlow::Continue(())
+        })?;
+        entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Ok(entries)
+    }
+
+    fn each_name(&self, folder: &str, each: &mut dyn FnMut(Entry) -> ControlFlow<()>) -> Result<()> {
+        check_key(folder, "list")?;
+        let mut own = BTreeMap::new();
+        for entry in self.shared.folder.objects.list(folder)? {
+            if self.is_listed(&join(folder, &entry.name), entry.is_folder)? {
+                own.insert(entry.name, entry.is_folder);
+            }
+        }
+        let mut outcome = Ok(());
+        let mut is_over = false;
+        self.base.each_name(folder, &mut |entry| {
+            own.remove(&entry.name);
+            if !entry.is_folder {
+                let key = join(folder, &entry.name);
+                let is_there = |objects: &dyn Store| Ok(objects.head(&key)?.map(drop));
+                match self.either(&key, "list", is_there, |_| Ok(Some(()))) {
+                    Ok(Some(())) => {}
+                    Ok(None) => return ControlFlow::Continue(()),
+                    Err(error) => {
+                        outcome = Err(error);
+                        return ControlFlow::Break(());
+                    }
+                }
+            }
+            let flow = each(entry);
+            is_over = flow.is_break();
+            flow
+        })?;
+        outcome?;
+        if !is_over {
+            let _ = own.into_iter().try_for_each(|(name, is_folder)| each(Entry { name, is_folder }));
+        }
+        Ok(())
+    }
+
+    /// Of the folder that takes what is written.
+    fn statfs(&self) -> Result<StatFs> {
+        self.shared.folder.objects.statfs()
+    }
+
+    fn describe(&self) -> String {
+        self.base.describe()
+    }
+
+    fn for_audience(&self, path: &str, audience: &Arc<Audience>) -> Option<Arc<dyn Store>> {
+        let base = self.base.for_audience(path, audience)?;
+        let objects = self.shared.folder.objects.clone().guarded().for_audience(path, audience)?;
+        let shared = Arc::clone(&self.shared);
+        Some(Arc::new(OverlayStore { base, objects, shared }))
+    }
+
+    fn writer(&self) -> Option<&dyn Writer> {
+        self.shared.folder.changes.is_writable().then_some(self)
+    }
+}

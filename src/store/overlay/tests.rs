@@ -1,0 +1,221 @@
+//! Overlays over stores in memory and in folders: what is shown, what a crash leaves, what is committed.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::*;
+use crate::store::{DirectoryStore, MemoryStore, ObjectPart, Precondition, PutOptions};
+
+/// A store in memory, and the folder of its overlay.
+struct Scene {
+    base: Arc<MemoryStore>,
+    folder: tempfile::TempDir,
+}
+
+impl Scene {
+    fn new(objects: &[(&str, &str)]) -> Self {
+        let base = Arc::new(MemoryStore::new());
+        for (key, text) in objects {
+            base.put(key, text.as_bytes()).unwrap();
+        }
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("store")).unwrap();
+        Scene { base, folder }
+    }
+
+    fn overlay(&self) -> PathBuf {
+        self.folder.path().join("overlay")
+    }
+
+    fn try_open(&self, access: Access) -> Result<OverlayStore> {
+        let place = self.folder.path().join("store");
+        let options = OverlayOptions { folder: self.overlay(), access };
+        OverlayStore::open(self.base.clone(), place.to_str().unwrap(), &RemoteOptions::default(), &options)
+    }
+
+    fn open(&self) -> OverlayStore {
+        self.try_open(Access::Write).unwrap()
+    }
+
+    fn object(&self, key: &str) -> PathBuf {
+        self.overlay().join("objects").join(key)
+    }
+}
+
+fn put(store: &OverlayStore, key: &str, text: &str) {
+    let like = store.head("").unwrap().unwrap();
+    let parts = [ObjectPart::Bytes(text.as_bytes())];
+    store.writer().unwrap().put(key, &parts, &PutOptions::new("", &like)).unwrap();
+}
+
+fn delete(store: &OverlayStore, key: &str) -> bool {
+    store.writer().unwrap().delete(key, Precondition::Any).unwrap()
+}
+
+fn text(store: &dyn Store, key: &str) -> Option<String> {
+    store.get(key, 99).unwrap().map(|bytes| String::from_utf8(bytes).unwrap())
+}
+
+fn names(store: &dyn Store, folder: &str) -> Vec<String> {
+    store.list(folder).unwrap().into_iter().map(|entry| entry.name).collect()
+}
+
+fn sentence<T>(outcome: Result<T>) -> String {
+    match outcome {
+        Err(Error::Usage(sentence)) => sentence,
+        Err(other) => panic!("{other:?}"),
+        Ok(_) => panic!("no refusal"),
+    }
+}
+
+#[test]
+fn changes_outlive_the_process_and_the_base_stays() {
+    let scene = Scene::new(&[("a/0", "zero"), ("a/1", "one"), ("b", "b")]);
+    let store = scene.open();
+    put(&store, "a/0", "ZERO");
+    put(&store, "a/2", "TWO");
+    put(&store, "c/d/e", "E");
+    assert!(delete(&store, "a/1") && !delete(&store, "a/1") && !delete(&store, "none"));
+    put(&store, "b", "B");
+    assert!(delete(&store, "b"));
+    put(&store, "b", "BB");
+    put(&store, "f", "F");
+    assert!(delete(&store, "f"));
+    let check = |store: &OverlayStore| {
+        assert_eq!(names(store, ""), ["a", "b", "c"]);
+        assert_eq!(names(store, "a"), ["0", "2"]);
+        for (key, expected) in [
+            ("a/0", Some("ZERO")),
+            ("a/1", None),
+            ("a/2", Some("TWO")),
+            ("c/d/e", Some("E")),
+            ("b", Some("BB")),
+            ("f", None),
+        ] {
+            assert_eq!(text(store, key).as_deref(), expected, "{key}");
+            assert_eq!(store.head(key).unwrap().is_some(), expected.is_some(), "{key}");
+        }
+        assert!(store.head("c/d").unwrap().is_some() && store.head("c/x").unwrap().is_none());
+    };
+    check(&store);
+    let reader = scene.try_open(Access::Read).unwrap();
+    check(&reader);
+    put(&store, "late", "L");
+    assert_eq!(text(&reader, "late").as_deref(), Some("L"));
+    assert!(delete(&store, "late") && text(&reader, "late").is_none() && reader.writer().is_none());
+    assert!(sentence(scene.try_open(Access::Write)).contains("another zarrfs is changing"));
+    drop(store);
+    check(&scene.open());
+    let base: &dyn Store = scene.base.as_ref();
+    assert_eq!(
+        [text(base, "a/0"), text(base, "a/1"), text(base, "b")],
+        ["zero", "one", "b"].map(|t| Some(t.to_owned()))
+    );
+    assert_eq!(names(base, ""), ["a", "b"]);
+}
+
+#[test]
+fn a_line_without_its_file_says_nothing() {
+    let scene = Scene::new(&[("kept", "old"), ("gone", "old")]);
+    let store = scene.open();
+    put(&store, "kept", "new");
+    delete(&store, "gone");
+    put(&store, "gone", "new");
+    put(&store, "fresh", "new");
+    drop(store);
+    // As if the process had been killed before it gave the objects their names.
+    for key in ["kept", "gone", "fresh"] {
+        std::fs::remove_file(scene.object(key)).unwrap();
+    }
+    let store = scene.open();
+    assert_eq!(
+        [text(&store, "kept"), text(&store, "gone"), text(&store, "fresh")],
+        [Some("old".to_owned()), None, None]
+    );
+    assert_eq!(names(&store, ""), ["kept"]);
+    let kinds: Vec<_> =
+        store.changes().unwrap().into_iter().map(|change| (change.key, change.kind)).collect();
+    assert_eq!(kinds, [("gone".to_owned(), ChangeKind::Deleted)]);
+    // The base has changed since the line that means nothing.
+    scene.base.put("kept", *b"newer").unwrap();
+    put(&store, "kept", "from newer");
+    let change = store.changes().unwrap().into_iter().find(|change| change.key == "kept").unwrap();
+    assert!(change.is_of(scene.base.head("kept").unwrap().as_ref()));
+    delete(&store, "gone");
+    std::fs::write(scene.object("gone"), "left by a delete that did not end").unwrap();
+    assert!(text(&store, "gone").is_none() && !names(&store, "").contains(&"gone".to_owned()));
+}
+
+#[test]
+fn commits_replace_only_what_they_were_made_from() {
+    let scene =
+        Scene::new(&[("same", "1"), ("changed", "1"), ("deleted", "1"), ("back", "1"), ("regone", "1")]);
+    let store = scene.open();
+    for key in ["same", "changed", "new", "also new"] {
+        put(&store, key, "2");
+    }
+    for key in ["deleted", "back", "regone"] {
+        delete(&store, key);
+    }
+    put(&store, "back", "2");
+    scene.base.put("changed", *b"other").unwrap();
+    scene.base.put("also new", *b"other").unwrap();
+    scene.base.put("regone", *b"other").unwrap();
+    let changes = store.changes().unwrap();
+    let conflicts = ["changed", "also new", "regone"];
+    for change in &changes {
+        let expected = if conflicts.contains(&change.key.as_str()) { Commit::Conflict } else { Commit::Done };
+        assert_eq!(store.commit(change, "").unwrap(), expected, "{}", change.key);
+        // The process is killed, and commits once more.
+        assert_eq!(store.commit(change, "").unwrap(), expected, "{} again", change.key);
+    }
+    let done: Vec<Change> =
+        changes.into_iter().filter(|change| !conflicts.contains(&change.key.as_str())).collect();
+    store.forget(&done).unwrap();
+    drop(store);
+    let store = scene.open();
+    let left: Vec<String> = store.changes().unwrap().into_iter().map(|change| change.key).collect();
+    assert_eq!(left, ["also new", "changed", "regone"]);
+    let base: &dyn Store = scene.base.as_ref();
+    assert_eq!(names(base, ""), ["also new", "back", "changed", "new", "regone", "same"]);
+    for (key, below, above) in [
+        ("same", "2", Some("2")),
+        ("back", "2", Some("2")),
+        ("changed", "other", Some("2")),
+        ("regone", "other", None),
+    ] {
+        assert_eq!(text(base, key).as_deref(), Some(below), "{key}");
+        assert_eq!(text(&store, key).as_deref(), above, "{key}");
+    }
+    assert!(!scene.object("same").exists() && scene.object("changed").exists());
+}
+
+#[test]
+fn an_overlay_belongs_to_one_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    for name in ["one", "two", "full"] {
+        std::fs::create_dir(at(name)).unwrap();
+    }
+    std::fs::write(at("full").join("thesis.txt"), "mine").unwrap();
+    let open = |store: &str, overlay: &str, access| {
+        let base = Arc::new(DirectoryStore::open(&at(store), false).unwrap());
+        let options = OverlayOptions { folder: at(overlay), access };
+        OverlayStore::open(base, at(store).to_str().unwrap(), &RemoteOptions::default(), &options)
+    };
+    assert!(sentence(open("one", "new", Access::Read)).contains("there is no overlay"));
+    drop(open("one", "new", Access::Write).unwrap());
+    drop(open("one", "new", Access::Read).unwrap());
+    assert!(sentence(open("two", "new", Access::Write)).contains("lies over"));
+    assert!(sentence(open("one", "one/in", Access::Write)).contains("inside the store"));
+    assert!(sentence(open("one", "", Access::Write)).contains("inside the overlay"));
+    assert!(sentence(open("one", "full", Access::Write)).contains("neither empty nor an overlay"));
+    assert!(sentence(open("one", "full", Access::Read)).contains("is not an overlay"));
+    std::fs::rename(at("one"), at("old")).unwrap();
+    std::fs::create_dir(at("one")).unwrap();
+    assert!(sentence(open("one", "new", Access::Write)).contains("another store"));
+    let about = std::fs::read_to_string(at("new").join("overlay.json")).unwrap();
+    std::fs::write(at("new").join("overlay.json"), about.replace(": 1,", ": 2,")).unwrap();
+    assert!(sentence(open("one", "new", Access::Write)).contains("newer zarrfs"));
+}

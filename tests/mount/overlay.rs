@@ -1,0 +1,319 @@
+//! Overlays: a folder and a zip file that are only read, written by programs through a mount, and what `zarrfs overlay` does
+//! with the changes.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+use crate::support::fixtures::python;
+use crate::support::mounted::Mount;
+use crate::support::place::{Place, can_mount, refusal, zarrfs};
+use crate::support::{say, sha256};
+
+const TEMPERATURE_BYTES: usize = 12 * 180 * 360 * 4;
+
+fn text(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn run(words: &[&str]) -> String {
+    text(&zarrfs(words))
+}
+
+/// The content of a file, or of all files of a folder, as one number.
+fn digest(path: &Path) -> String {
+    if path.is_file() {
+        return sha256(&fs::read(path).unwrap());
+    }
+    let mut names: Vec<PathBuf> = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()).collect();
+    names.sort();
+    let lines = names.iter().map(|name| format!("{} {}\n", name.display(), digest(name)));
+    sha256(lines.collect::<String>().as_bytes())
+}
+
+/// The sample store and the folder of an overlay over it.
+struct Scene {
+    place: Place,
+    store: String,
+    overlay: String,
+}
+
+impl Scene {
+    fn folder() -> Self {
+        let place = Place::demo();
+        let store = place.store().to_str().unwrap().to_owned();
+        let overlay = place.folder.path().join("overlay").to_str().unwrap().to_owned();
+        Scene { place, store, overlay }
+    }
+
+    fn zip() -> Self {
+        let scene = Scene::folder();
+        let store = format!("{}.zip", scene.store);
+        let file = File::create(&store).unwrap();
+        let mut writer = zip::ZipWriter::new(file);
+        let mut folders = vec![PathBuf::from(&scene.store)];
+        while let Some(folder) = folders.pop() {
+            for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+                if path.is_dir() {
+                    folders.push(path);
+                    continue;
+                }
+                let name = path.strip_prefix(&scene.store).unwrap().to_str().unwrap().to_owned();
+                writer.start_file(name, zip::write::SimpleFileOptions::default()).unwrap();
+                std::io::Write::write_all(&mut writer, &fs::read(path).unwrap()).unwrap();
+            }
+        }
+        writer.finish().unwrap();
+        Scene { store, ..scene }
+    }
+
+    fn mount(&self, options: &[&str]) -> Mount {
+        let all: Vec<&str> =
+            ["--overlay", &self.overlay].into_iter().chain(options.iter().copied()).collect();
+        Mount::new(Path::new(&self.store), &all, "an overlay").unwrap()
+    }
+
+    fn status(&self) -> Value {
+        serde_json::from_str(&run(&["overlay", "status", "--json", &self.overlay])).unwrap()
+    }
+
+    fn cat(&self, array: &str, options: &[&str]) -> Vec<u8> {
+        let words: Vec<&str> =
+            ["cat", &self.store, array].into_iter().chain(options.iter().copied()).collect();
+        let output = zarrfs(&words);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
+    }
+}
+
+/// Programs write an array, an element, fill values and attributes. Returns the bytes that `temperature` has then.
+fn write(mount: &Mount, before: &[u8]) -> Vec<u8> {
+    let mut expected = before.to_vec();
+    let file = File::options().read(true).write(true).open(mount.path("climate/temperature")).unwrap();
+    for month in [0, 5] {
+        let piece: Vec<u8> = (0..20_000u32).flat_map(|at| (at as f32 + month as f32).to_le_bytes()).collect();
+        let at = month * 180 * 360 * 4 + 100;
+        file.write_all_at(&piece, at as u64).unwrap();
+        expected[at..at + piece.len()].copy_from_slice(&piece);
+    }
+    // A month of fill value: its chunks are deleted.
+    let fill: Vec<u8> = (0..180 * 360).flat_map(|_| (-9999f32).to_le_bytes()).collect();
+    let at = 7 * fill.len();
+    file.write_all_at(&fill, at as u64).unwrap();
+    expected[at..at + fill.len()].copy_from_slice(&fill);
+    file.sync_all().unwrap();
+    drop(file);
+    fs::write(mount.path("small/answer"), 7i64.to_le_bytes()).unwrap();
+    let sidecar = mount.path("climate/temperature.json");
+    let mut document: Value = serde_json::from_str(&fs::read_to_string(&sidecar).unwrap()).unwrap();
+    document["attributes"]["checked"] = json!("by hand");
+    fs::write(&sidecar, document.to_string()).unwrap();
+    expected
+}
+
+fn changes_stay_in_the_overlay(scene: &Scene) {
+    let before = digest(Path::new(&scene.store));
+    let temperature = scene.cat("climate/temperature", &[]);
+    assert_eq!(temperature.len(), TEMPERATURE_BYTES);
+    let sentence = refusal(&zarrfs(&["ls", &scene.store, "--overlay", &scene.overlay]), 1);
+    assert!(sentence.contains("there is no overlay"), "{sentence}");
+    let mount = scene.mount(&["--writable"]);
+    let expected = write(&mount, &temperature);
+    let second = scene.place.folder.path().join("second");
+    fs::create_dir(&second).unwrap();
+    let words = ["mount", "--writable", "--overlay", &scene.overlay, &scene.store, second.to_str().unwrap()];
+    let sentence = refusal(&zarrfs(&words), 1);
+    assert!(sentence.contains("another zarrfs is changing this overlay"), "{sentence}");
+    // A reader sees what the writer does.
+    let reader = scene.mount(&[]);
+    assert!(fs::read(reader.path("climate/temperature")).unwrap() == expected);
+    fs::write(mount.path("small/answer"), 8i64.to_le_bytes()).unwrap();
+    assert_eq!(fs::read(reader.path("small/answer")).unwrap(), 8i64.to_le_bytes());
+    reader.unmount();
+    mount.unmount();
+    assert_eq!(digest(Path::new(&scene.store)), before, "the store has changed");
+    let mount = scene.mount(&["--writable"]);
+    assert!(fs::read(mount.path("climate/temperature")).unwrap() == expected);
+    mount.unmount();
+    assert!(scene.cat("climate/temperature", &["--overlay", &scene.overlay]) == expected);
+    assert!(scene.cat("climate/temperature", &[]) == temperature);
+    run(&["attrs", &scene.store, "small/answer", "why=6", "--overlay", &scene.overlay]);
+    assert!(run(&["attrs", &scene.store, "small/answer", "--overlay", &scene.overlay]).contains("why"));
+    assert!(!run(&["attrs", &scene.store, "small/answer"]).contains("why"));
+    run(&["check", &scene.store, "--overlay", &scene.overlay]);
+    let status = scene.status();
+    let node = |path: &str| {
+        status["nodes"].as_array().unwrap().iter().find(|node| node["path"] == path).unwrap().clone()
+    };
+    let temperature = node("climate/temperature");
+    assert!(
+        temperature["written"].as_u64().unwrap() >= 2 && temperature["deleted"].as_u64().unwrap() >= 1,
+        "{status}"
+    );
+    assert_eq!(node("small/answer")["written"], 1);
+    assert!(
+        status["nodes"].as_array().unwrap().iter().all(|node| node["changed_in_store"] == json!([])),
+        "{status}"
+    );
+    let diff = run(&["overlay", "diff", &scene.overlay]);
+    assert!(diff.contains("small/answer[]: 42 -> 8\n"), "{diff}");
+    assert!(diff.contains("attributes.checked: none -> \"by hand\"") && diff.contains("not shown"), "{diff}");
+    assert_eq!(digest(Path::new(&scene.store)), before, "the store has changed");
+}
+
+#[test]
+fn over_a_folder_and_committed() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::folder();
+    changes_stay_in_the_overlay(&scene);
+    let expected = scene.cat("climate/temperature", &["--overlay", &scene.overlay]);
+    let output = zarrfs(&["overlay", "commit", &scene.overlay]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(scene.status()["nodes"], json!([]));
+    assert!(scene.cat("climate/temperature", &[]) == expected);
+    assert!(run(&["attrs", &scene.store, "climate/temperature"]).contains("by hand"));
+    let Some(python) = python("an overlay that was committed") else { return };
+    let program = "import sys, zarr\n\
+        group = zarr.open_group(sys.argv[1], mode='r')\n\
+        sys.stdout.buffer.write(group['climate/temperature'][...].tobytes())\n\
+        assert group['small/answer'][...] == 8 and group['climate/temperature'].attrs['checked'] == 'by hand'";
+    let output = Command::new(python).args(["-c", program, &scene.store]).output().unwrap();
+    assert!(
+        output.status.success() && output.stdout == expected,
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+#[test]
+fn over_a_zip_file() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::zip();
+    changes_stay_in_the_overlay(&scene);
+    let sentence = refusal(&zarrfs(&["overlay", "commit", &scene.overlay]), 1);
+    assert!(sentence.contains("cannot be written") && sentence.lines().count() == 1, "{sentence}");
+    let sentence = refusal(&zarrfs(&["overlay", "discard", &scene.overlay]), 2);
+    assert!(sentence.contains("--yes"), "{sentence}");
+    let output = zarrfs(&["overlay", "discard", "--yes", &scene.overlay]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(scene.status()["nodes"], json!([]));
+    let options = ["--overlay", &scene.overlay];
+    assert!(scene.cat("climate/temperature", &options) == scene.cat("climate/temperature", &[]));
+}
+
+#[test]
+fn conflicts_are_listed_and_kept() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::folder();
+    let mount = scene.mount(&["--writable"]);
+    fs::write(mount.path("small/answer"), 7i64.to_le_bytes()).unwrap();
+    let expected = vec![5; 1440];
+    fs::write(mount.path("climate/lat"), &expected).unwrap();
+    mount.unmount();
+    // Another program is first.
+    let chunk = Path::new(&scene.store).join("small/answer/c");
+    fs::write(chunk.with_extension("new"), 9i64.to_le_bytes()).unwrap();
+    fs::rename(chunk.with_extension("new"), &chunk).unwrap();
+    let status = run(&["overlay", "status", &scene.overlay]);
+    assert!(
+        status.contains("small/answer: 1 chunk written (8 B), 1 of them changed in the store since"),
+        "{status}"
+    );
+    for _ in 0..2 {
+        let output = zarrfs(&["overlay", "commit", &scene.overlay]);
+        assert_eq!(output.status.code(), Some(1));
+        let listed = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(listed, "small/answer/c: changed in the store since the overlay was written\n");
+    }
+    assert!(scene.cat("climate/lat", &[]) == expected);
+    assert_eq!(scene.cat("small/answer", &[]), 9i64.to_le_bytes());
+    assert_eq!(scene.cat("small/answer", &["--overlay", &scene.overlay]), 7i64.to_le_bytes());
+    assert_eq!(scene.status()["nodes"].as_array().unwrap().len(), 1);
+}
+
+/// A chunk that the store never had has no version that could have changed, but its array may be another one by now.
+#[test]
+fn new_chunks_of_an_array_that_was_replaced_are_kept() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::folder();
+    let document = |data_type: &str| {
+        json!({"zarr_format": 3, "node_type": "array", "shape": [4], "data_type": data_type, "fill_value": 1,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4]}},
+        "chunk_key_encoding": {"name": "default"}, "codecs": [{"name": "bytes"}]})
+        .to_string()
+    };
+    scene.place.put("new/zarr.json", document("int8"));
+    let mount = scene.mount(&["--writable"]);
+    fs::write(mount.path("new"), [7; 4]).unwrap();
+    mount.unmount();
+    scene.place.put("new/zarr.json", document("uint8"));
+    assert_eq!(scene.status()["nodes"][0]["changed_in_store"], json!(["new/c/0"]));
+    let output = zarrfs(&["overlay", "commit", &scene.overlay]);
+    assert_eq!(output.status.code(), Some(1));
+    let listed = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(listed, "new: the array in the store has another form than when it was written\n");
+    scene.place.put("new/zarr.json", document("int8"));
+    assert!(zarrfs(&["overlay", "commit", &scene.overlay]).status.success());
+    assert_eq!(scene.cat("new", &[]), [7; 4]);
+}
+
+#[test]
+fn another_store_or_place_is_refused() {
+    if !can_mount() {
+        return;
+    }
+    let (scene, other) = (Scene::folder(), Scene::folder());
+    scene.mount(&["--writable"]).unmount();
+    let point = scene.place.mountpoint();
+    let point = point.to_str().unwrap();
+    let mount =
+        |store: &str, overlay: &str| zarrfs(&["mount", "--writable", "--overlay", overlay, store, point]);
+    let sentence = refusal(&mount(&other.store, &scene.overlay), 1);
+    assert!(sentence.contains("lies over") && sentence.lines().count() == 1, "{sentence}");
+    let sentence = refusal(&mount(&scene.store, &format!("{}/inside", scene.store)), 1);
+    assert!(sentence.contains("inside the store"), "{sentence}");
+    let sentence = refusal(&mount(&scene.store, &format!("{point}/inside")), 1);
+    assert!(sentence.contains("inside each other"), "{sentence}");
+}
+
+/// A thousand changed chunks among a million.
+#[test]
+fn diff_reads_what_is_changed() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::folder();
+    let document = json!({"zarr_format": 3, "node_type": "array", "shape": [1_000_000, 10], "data_type": "int16", "fill_value": 1,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [1, 10]}},
+        "chunk_key_encoding": {"name": "default"}, "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}]});
+    scene.place.put("many/zarr.json", document.to_string());
+    let mount = scene.mount(&["--writable"]);
+    let file = File::options().write(true).open(mount.path("many")).unwrap();
+    for number in 0..1000 {
+        file.write_all_at(&[2, 0], number * 997 * 20).unwrap();
+    }
+    drop(file);
+    mount.unmount();
+    let started = std::time::Instant::now();
+    let diff = run(&["overlay", "diff", "--limit", "2", &scene.overlay]);
+    say(format!("overlay: a diff of 1,000 among 1,000,000 chunks took {:?}", started.elapsed()));
+    assert!(diff.starts_with("many[0, 0]: 1 -> 2\nmany["), "{diff}");
+    assert!(diff.ends_with("many: 1,000 elements changed in 1,000 chunks (998 not shown)\n"), "{diff}");
+    let all: Value =
+        serde_json::from_str(&run(&["overlay", "diff", "--json", "--limit", "5000", &scene.overlay]))
+            .unwrap();
+    assert_eq!(all[0]["shown"].as_array().unwrap().len(), 1000);
+    assert_eq!((&all[0]["elements"], &all[0]["path"]), (&json!(1000), &json!("many")));
+}
