@@ -83,7 +83,7 @@ fn values(source: &Source<'_>, path: &str, metadata: &Arc<ArrayMetadata>) -> Opt
     let array = subject.arrays.build(path, metadata, &subject.audience).ok()?;
     let mut bytes = vec![0; usize::try_from(size_bytes).ok()?];
     array.read_at(0, &mut bytes).ok()?;
-    let is_big_endian = subject.arrays.layout().byte_order == ByteOrder::Big;
+    let is_big_endian = subject.layout().byte_order == ByteOrder::Big;
     let value = |element: &[u8]| {
         let mut bytes = [0; 8];
         let part = bytes.get_mut(..element.len())?;

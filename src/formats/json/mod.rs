@@ -53,7 +53,7 @@ const SCHEMA: &str = "zarrfs/1";
 pub const LIFTED_ATTRIBUTES: [&str; 3] = ["scale_factor", "add_offset", "units"];
 
 /// Members with a line for each of their own members.
-const LISTS: [&str; 4] = ["snippets", "companions", "absent", "left_out"];
+const LISTS: [&str; 5] = ["snippets", "companions", "absent", "left_out", "views"];
 
 fn open(subject: &Subject<'_>) -> Result<Content> {
     let file = VirtualFile::of_bytes(text(&members(subject)?).into_bytes());
@@ -81,7 +81,7 @@ pub fn members(subject: &Subject<'_>) -> Result<Map<String, Value>> {
 
 /// Adds the node's files in other formats, the formats that cannot hold it, and what its files lack.
 fn add_companions(subject: &Subject<'_>, sidecar: &mut Map<String, Value>) -> Result<()> {
-    let layout = subject.arrays.layout();
+    let layout = subject.layout();
     let (mut companions, mut absent, mut left_out) = (Map::new(), Map::new(), Map::new());
     for format in formats::of_data() {
         if !(format.expresses)(subject.node, layout) {

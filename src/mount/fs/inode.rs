@@ -9,11 +9,12 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
+use crate::formats::virtual_file::VirtualFile;
 use crate::formats::{Format, Place, Role, views};
 use crate::hierarchy::{OpenArray, OpenArrays, SharedArray, View};
 use crate::mount::fs::page_cache::cache_mode::PageCacheUsers;
@@ -120,6 +121,8 @@ pub struct Inode {
     pub written_end: WrittenEnd,
     /// For arrays: which of its handles use the kernel's page cache.
     pub page_cache_users: Arc<PageCacheUsers>,
+    /// For companion files: what its handles read, if any are open.
+    pub snapshot: Mutex<Weak<VirtualFile>>,
 }
 
 impl Inode {
@@ -132,6 +135,7 @@ impl Inode {
             shared,
             written_end: WrittenEnd::default(),
             page_cache_users: Arc::default(),
+            snapshot: Mutex::default(),
         })
     }
 

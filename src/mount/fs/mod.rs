@@ -43,7 +43,7 @@ use crate::hierarchy::{OpenArrays, Tree};
 use crate::memory::limit_idle_bytes;
 use crate::mount::fs::error::{Blocking, Failure, FailureLog, FsResult};
 use crate::mount::fs::handle::{HandleTable, OpenFile};
-use crate::mount::fs::inode::{Inode, InodeTable, ROOT};
+use crate::mount::fs::inode::{Inode, InodeTable, Kind, ROOT};
 use crate::mount::fs::node_cache::NodeCache;
 use crate::mount::fs::permissions::Permissions;
 use crate::mount::fs::virtual_files::companions::Companions;
@@ -217,9 +217,14 @@ impl FileSystem {
     /// The attributes of an inode.
     pub fn attributes(&self, inode: u64, blocking: Blocking) -> FsResult<Stat> {
         let inode = self.inode(inode)?;
-        let found = self.stat_entity(&inode.entity, blocking)?;
+        let mut found = self.stat_entity(&inode.entity, blocking)?;
         if inode.is_stale() {
             return Err(Failure::Errno(libc::ESTALE));
+        }
+        // Handles of a file that has changed since they were opened still read what it was.
+        if matches!(inode.entity.kind, Kind::Companion(..)) && found.attributes.inode != inode.number {
+            let snapshot = inode.snapshot.lock().upgrade().ok_or(Failure::Errno(libc::ESTALE))?;
+            (found.attributes.inode, found.attributes.size_bytes) = (inode.number, snapshot.size_bytes());
         }
         Ok(found)
     }

@@ -41,7 +41,8 @@ pub fn refusal(format: &Format, path: &str, node: &Node, layout: Layout) -> Exit
         }
         Node::Group { .. } | Node::Broken { .. } => "a group".to_owned(),
     };
-    let able = FORMATS.iter().filter(|format| (format.expresses)(node, layout)).map(|format| format.name);
+    let is_able = |format: &&&Format| format.check.is_none() && (format.expresses)(node, layout);
+    let able = FORMATS.iter().filter(is_able).map(|format| format.name);
     let able: Vec<&str> = able.collect();
     Exit::Failed(format!(
         "format '{}' cannot express '{}', {what}, in this order and byte order; {} can",

@@ -41,31 +41,7 @@ struct Slots {
 }
 
 /// One file; locked while it is made.
-type Slot = Mutex<SlotState>;
-
-#[derive(Default)]
-struct SlotState {
-    state: Option<CompanionState>,
-    /// What the open handles of the current inode read, if there are any.
-    served: Weak<VirtualFile>,
-}
-
-impl SlotState {
-    /// Hides the inode from lookups if its handles read anything but this file.
-    fn retire_changed(&mut self, ctx: &Context<'_>, entity: &Entity, file: Option<&VirtualFile>) {
-        let Some(served) = self.served.upgrade() else { return };
-        if !file.is_some_and(|file| file.has_same_segments(&served)) {
-            self.retire(ctx, entity);
-        }
-    }
-
-    fn retire(&mut self, ctx: &Context<'_>, entity: &Entity) {
-        self.served = Weak::new();
-        if let Some(inode) = ctx.inodes.existing(entity) {
-            ctx.inodes.retire(&inode);
-        }
-    }
-}
+type Slot = Mutex<Option<CompanionState>>;
 
 /// The result of making a file.
 struct CompanionState {
@@ -141,10 +117,7 @@ impl Companions {
             slots.by_entity.retain(|entity, slot| {
                 let is_known =
                     |state: &CompanionState| !entity.is_transient() && state.node.strong_count() > 0;
-                let is_unused = |slot: &SlotState| {
-                    slot.served.strong_count() == 0 && !slot.state.as_ref().is_some_and(is_known)
-                };
-                Arc::strong_count(slot) > 1 || !is_unused(&slot.lock())
+                Arc::strong_count(slot) > 1 || slot.lock().as_ref().is_some_and(is_known)
             });
             slots.sweep_at = 2 * slots.by_entity.len();
         }
@@ -162,11 +135,11 @@ impl Companions {
         blocking: Blocking,
     ) -> FsResult<(Option<Info>, u64)> {
         let slot = self.slot(entity);
-        let mut slot = match blocking {
+        let mut state = match blocking {
             Blocking::Yes => slot.lock(),
             Blocking::No => slot.try_lock().ok_or(Failure::WouldBlock)?,
         };
-        let known = slot.state.as_ref().filter(|state| state.is_fresh(ctx, node));
+        let known = state.as_ref().filter(|state| state.is_fresh(ctx, node));
         if let Some(known) = known.filter(|state| state.info.is_some() == format.info.is_some()) {
             return Ok((known.info, known.shown_size()));
         }
@@ -175,21 +148,21 @@ impl Companions {
         }
         let shown = ctx.arrays.shown(entity.view, node).ok_or(Failure::Errno(libc::ENOENT))?;
         let subject = ctx.subject_of(entity, place, node, &shown);
-        let info = match (format.info, slot.state.as_ref().and_then(|state| state.info_of(ctx, node))) {
+        let info = match (format.info, state.as_ref().and_then(|state| state.info_of(ctx, node))) {
             (Some(read), None) => Some(read(&subject)?),
             (_, info) => info,
         };
-        match &mut slot.state {
+        match &mut *state {
             Some(state) if state.is_fresh(ctx, node) => {}
             Some(state) if state.unchanged(format, &subject, node).is_some() => {
                 state.checked_at = Instant::now();
             }
             state => {
                 let file = self.make(ctx, format, &subject, node, state);
-                slot.retire_changed(ctx, entity, file.ok().as_deref());
+                retire_changed(ctx, entity, file.ok().as_deref());
             }
         }
-        let Some(state) = &mut slot.state else { return Ok((info, 0)) };
+        let Some(state) = &mut *state else { return Ok((info, 0)) };
         state.info = info;
         Ok((info, state.shown_size()))
     }
@@ -208,34 +181,35 @@ impl Companions {
         };
         let shown = ctx.arrays.shown(entity.view, node).ok_or(Failure::Errno(libc::ESTALE))?;
         let slot = self.slot(entity);
-        let mut slot = slot.lock();
-        let shown_size = slot.state.as_ref().map(CompanionState::shown_size);
+        let mut state = slot.lock();
+        let shown_size = state.as_ref().map(CompanionState::shown_size);
         if let Some(CompanionState { outcome: Err(error), .. }) =
-            slot.state.as_ref().filter(|state| state.is_fresh(ctx, node))
+            state.as_ref().filter(|state| state.is_fresh(ctx, node))
         {
             return Err(error.clone().into());
         }
         let subject = ctx.subject_of(entity, place, node, &shown);
-        let unchanged = slot.state.as_ref().and_then(|state| state.unchanged(format, &subject, node));
+        let unchanged = state.as_ref().and_then(|state| state.unchanged(format, &subject, node));
         let file = match unchanged.and_then(|made| made.file.upgrade()) {
             Some(file) => file,
-            None => self.make(ctx, format, &subject, node, &mut slot.state)?,
+            None => self.make(ctx, format, &subject, node, &mut state)?,
         };
         // A sidecar bypasses the page cache, and is read to its end whatever its size was.
         if format.role == Role::Sidecar {
             return Ok(file);
         }
         if shown_size == Some(file.size_bytes()) {
-            slot.retire_changed(ctx, entity, Some(&file));
-        } else {
-            slot.retire(ctx, entity);
+            retire_changed(ctx, entity, Some(&file));
+        } else if let Some(current) = ctx.inodes.existing(entity) {
+            ctx.inodes.retire(&current);
         }
         // The kernel looks the name up again, learns the new inode and size, and repeats the open.
         if ctx.inodes.existing(entity).is_none_or(|current| current.number != inode.number) {
             return Err(Failure::Errno(libc::ESTALE));
         }
-        let file = slot.served.upgrade().unwrap_or(file);
-        slot.served = Arc::downgrade(&file);
+        let mut snapshot = inode.snapshot.lock();
+        let file = snapshot.upgrade().unwrap_or(file);
+        *snapshot = Arc::downgrade(&file);
         Ok(file)
     }
 
@@ -276,6 +250,15 @@ impl Companions {
             *state = Some(CompanionState { node, checked_at, info, outcome });
         }
         file
+    }
+}
+
+/// Hides the inode of a file from lookups if its handles read anything but this.
+fn retire_changed(ctx: &Context<'_>, entity: &Entity, file: Option<&VirtualFile>) {
+    let Some(inode) = ctx.inodes.existing(entity) else { return };
+    let Some(snapshot) = inode.snapshot.lock().upgrade() else { return };
+    if !file.is_some_and(|file| file.has_same_segments(&snapshot)) {
+        ctx.inodes.retire(&inode);
     }
 }
 
