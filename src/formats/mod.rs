@@ -160,7 +160,7 @@ pub struct Subject<'a> {
     pub children: ListChildren<'a>,
     /// The formats whose files are beside the arrays' own, too.
     pub beside: &'a [&'static Format],
-    /// Whether a node is at a path, whoever may read it.
+    /// Whether a node is at a path, even one that its readers may not read.
     pub is_node: IsNode<'a>,
 }
 

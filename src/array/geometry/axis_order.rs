@@ -32,11 +32,18 @@ impl AxisOrder {
 
     /// What belongs to the array's own axes, in served order.
     pub fn served<T: Clone>(&self, own: &[T]) -> Vec<T> {
+        if self.is_identity() {
+            return own.to_vec();
+        }
         self.0.iter().filter_map(|&axis| own.get(axis).cloned()).collect()
     }
 
     /// What belongs to the served axes, in the order of the array's own.
     pub fn own<T: Clone>(&self, served: &[T]) -> Vec<T> {
+        // Of most arrays, for each chunk that is located.
+        if self.is_identity() {
+            return served.to_vec();
+        }
         let mut of_axes: Vec<(usize, &T)> = self.0.iter().copied().zip(served).collect();
         of_axes.sort_by_key(|(axis, _)| *axis);
         of_axes.into_iter().map(|(_, value)| value.clone()).collect()

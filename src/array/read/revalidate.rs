@@ -41,7 +41,7 @@ impl Array {
         Ok(false)
     }
 
-    /// A number that changes, in all likelihood, when an element does, whoever writes it. Calls stat on all objects of the array, and
+    /// A number that changes, in all likelihood, when an element does, also by another program. Calls stat on all objects of the array, and
     /// reads none. Fails with `TooLarge` where there are too many.
     pub fn content_version(&self) -> Result<u64> {
         let inner = &self.inner;

@@ -1,7 +1,7 @@
 //! What is stored outside an array: objects of a longer one, and the parts of chunks after its end.
 //!
 //! Uses its neighbours in `array`, `store` and `error`. An array that is made longer shows what is stored there, so
-//! whoever makes one shorter, or longer, removes it: such elements are fill value.
+//! a command that makes one shorter, or longer, removes it: such elements are fill value.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

@@ -15,5 +15,4 @@ pub mod mv;
 pub mod overlay;
 pub mod resize;
 pub mod rm;
-mod sample;
 pub mod umount;

@@ -111,7 +111,8 @@ fn copy(file: &VirtualFile) -> Outcome {
     while offset < size_bytes {
         let length = (size_bytes - offset).min(BLOCK_BYTES) as u32;
         let read = file.read(&reader, (offset, length), &mut buffer, Blocking::Yes, &cancellation)?;
-        let Some(block) = read.filter(|block| !block.is_empty()) else { break };
+        let ended = || Exit::Failed(format!("the file ended after {offset} of {size_bytes} bytes"));
+        let block = read.filter(|block| !block.is_empty()).ok_or_else(ended)?;
         offset += block.len() as u64;
         if output::write(&block)? == Reader::HasGone {
             break;

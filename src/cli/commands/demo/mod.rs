@@ -1,7 +1,8 @@
 //! `zarrfs demo DIR`: a small, rich hierarchy to try things on. `sample` defines its content.
 //!
-//! Chunks go through the codecs of the library, as any chunk does; the files are written here, because stores are
-//! read-only in this version.
+//! Chunks go through the codecs of the library, as any chunk does; the files are written here, in a new folder.
+
+mod sample;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,9 +13,9 @@ use zarrfs::codec::{CodecError, Representation};
 use zarrfs::error::Error;
 use zarrfs::metadata::{self, ArrayMetadata, Document};
 
-use super::sample::{self, Content, Sample};
 use crate::cli::exit::{Exit, Outcome};
 use crate::cli::output;
+use sample::{Content, Sample};
 
 /// Write a small sample hierarchy to a new folder
 #[derive(Args, Clone, Debug)]
