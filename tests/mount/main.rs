@@ -20,6 +20,7 @@ mod replaced;
 mod scale;
 mod semantics;
 mod systemd;
+mod tour;
 mod truncation;
 mod unmounting;
 mod users;
