@@ -74,7 +74,15 @@ fn page(name: &str) -> Outcome<String> {
                 Exit::Usage(format!("unknown page '{other}': 'zarrfs man list' names them"))
             })?;
             let sections = sections(&command);
-            Ok(render(command.after_long_help(Resettable::<StyledStr>::Reset))? + &sections)
+            let within: Vec<String> =
+                command.get_subcommands().map(|within| within.get_name().to_owned()).collect();
+            let mut text = render(command.after_long_help(Resettable::<StyledStr>::Reset))?;
+            for within in within {
+                // They have no pages of their own.
+                let page = format!("zarrfs\\-{name}\\-{within}(1)");
+                text = text.replace(&page, &format!("zarrfs {name} {within}"));
+            }
+            Ok(text + &sections)
         }
     }
 }
