@@ -1,7 +1,7 @@
 //! The command line: clap's definitions, the other ways to call `zarrfs mount`, and the exit code.
 //!
 //! One file per command; each command is a struct of arguments with a `run`. Everything a user may type is defined
-//! once, here and in `options`: help, man page, completions, `-o` words and README's table come from it.
+//! once, here and in `options`: help, man page, completions, `-o` words and the tables of `docs/reference.md` come from it.
 
 mod commands;
 mod exit;
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(helper(&["/usr/bin/zarrfs".into()]), None);
     }
 
-    const README: &str = include_str!("../../README.md");
+    const REFERENCE: &str = include_str!("../../docs/reference.md");
 
     /// The value in `text [default: value]`, and the text.
     fn split_default(help: &str) -> (&str, Option<&str>) {
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn the_readme_tells_of_every_option_of_mount_as_help_does() {
+    fn the_reference_tells_of_every_option_of_mount_as_help_does() {
         let mut table = String::from("| option | default | meaning |\n|---|---|---|\n");
         for option in mount_definition().get_arguments().filter(|option| !option.is_hide_set()) {
             let (Some(long), Some(help)) = (option.get_long(), option.get_help()) else { continue };
@@ -290,11 +290,11 @@ mod tests {
                 names.map_or(String::new(), |names| format!("{separator}{}", names[0])).replace('|', "\\|");
             table += &format!("| `--{long}{value}` | {default} | {help} |\n");
         }
-        assert!(README.contains(&table), "README.md does not have this table:\n{table}");
+        assert!(REFERENCE.contains(&table), "docs/reference.md does not have this table:\n{table}");
     }
 
     #[test]
-    fn the_readme_tells_of_every_command_as_help_does() {
+    fn the_reference_tells_of_every_command_as_help_does() {
         let mut table = String::from("| command | does |\n|---|---|\n");
         let mut definition = CommandLine::command();
         definition.build();
@@ -308,6 +308,6 @@ mod tests {
             let about = command.get_about().map(ToString::to_string).unwrap_or_default();
             table += &format!("| `{usage}` | {about} |\n");
         }
-        assert!(README.contains(&table), "README.md does not have this table:\n{table}");
+        assert!(REFERENCE.contains(&table), "docs/reference.md does not have this table:\n{table}");
     }
 }

@@ -1,5 +1,5 @@
 //! The options that several commands share, as clap defines them: the one table for the command line, `-o` options,
-//! help, the man page, the completions and README's table. Uses `array` and `mount` for the types of the values.
+//! help, the man page, the completions and the table of docs/reference.md. Uses `array` and `mount` for the types of the values.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -266,7 +266,7 @@ impl ThreadsArguments {
     }
 }
 
-/// Memory of a mount besides its cache (README, "Memory"); it is subtracted from the memory limit first.
+/// Memory of a mount besides its cache (docs/operations.md, "Memory"); it is subtracted from the memory limit first.
 const BESIDES_THE_CACHE_BYTES: u64 = 64 << 20;
 
 impl EngineArguments {

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -21,13 +21,13 @@ const SEPARATOR: char = '\x1e';
 
 /// A command, and what it prints.
 #[derive(Debug, Default)]
-struct Step {
-    command: String,
-    output: String,
+pub struct Step {
+    pub command: String,
+    pub output: String,
 }
 
 /// The fenced blocks of a page in a language, each with the number of its first line.
-fn blocks(page: &str, language: &str) -> Vec<(usize, String)> {
+pub fn blocks(page: &str, language: &str) -> Vec<(usize, String)> {
     let mut blocks = Vec::new();
     let mut lines = page.lines().enumerate();
     while let Some((number, line)) = lines.next() {
@@ -41,7 +41,7 @@ fn blocks(page: &str, language: &str) -> Vec<(usize, String)> {
     blocks
 }
 
-fn steps(example: &str) -> Vec<Step> {
+pub fn steps(example: &str) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     for line in example.lines() {
         if let Some(command) = line.strip_prefix("$ ") {
@@ -74,13 +74,19 @@ fn zarrfs_in(folder: &Path) -> Command {
 }
 
 /// What each step prints, both outputs together.
-fn outputs(steps: &[Step], folder: &Path) -> Vec<String> {
+pub fn outputs(steps: &[Step], folder: &Path) -> Vec<String> {
     let mut script = String::from("exec 2>&1\n");
     for step in steps {
         script += &format!("printf '\\036'\n{}", step.command);
     }
     let mut path = OsString::from(Path::new(PROGRAM).parent().unwrap());
     path.push(":");
+    // `python3` is the one of the other tests.
+    let python = std::env::var_os("ZARRFS_TEST_PYTHON").map(PathBuf::from);
+    if let Some(beside) = python.as_deref().and_then(Path::parent) {
+        path.push(beside);
+        path.push(":");
+    }
     path.push(std::env::var_os("PATH").unwrap_or_default());
     let output = Command::new("sh")
         .args(["-c", &script])

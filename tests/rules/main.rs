@@ -1,4 +1,4 @@
-//! The rules of the sources, and the command line as its help and the README describe it.
+//! The rules of the sources, and the command line as its help and the pages describe it, and the pages' links.
 //!
 //! **To add a file of tests**: a `mod` line here.
 
@@ -6,3 +6,4 @@
 
 mod cli;
 mod layers;
+mod pages;

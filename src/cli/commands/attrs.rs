@@ -10,11 +10,20 @@ use crate::cli::exit::{Exit, Outcome};
 use crate::cli::options::{LogArguments, StoreArguments};
 use crate::cli::{log, open, output};
 
+/// What help and the man page show.
+const EXAMPLES: &str = "\
+Examples:
+  # Print the attributes
+  zarrfs attrs sample.zarr climate/temperature
+  # Set one to a text and one to a list, and remove one
+  zarrfs attrs sample.zarr climate/temperature units='\"K\"' range='[200,320]' note=";
+
 /// Print or change the attributes of an array or a group
 ///
 /// Prints them as they are stored, as JSON. KEY=JSON sets one of them (units='"K"' for a text), KEY= with no value
 /// removes one; the others stay as they are. Consolidated metadata in the groups above is changed too.
 #[derive(Args, Clone, Debug)]
+#[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
     #[command(flatten)]
     store: StoreArguments,

@@ -14,11 +14,20 @@ use crate::cli::exit::{Exit, Outcome};
 use crate::cli::options::{LogArguments, StoreArguments, ThreadsArguments};
 use crate::cli::{log, open, output, progress};
 
+/// What help and the man page show.
+const EXAMPLES: &str = "\
+Examples:
+  # The whole store
+  zarrfs check sample.zarr
+  # Two arrays of it, with four threads
+  zarrfs check --threads 4 sample.zarr climate/lat climate/temperature";
+
 /// Decode everything and name each damaged object
 ///
 /// Writes one line per damaged object, its key and the reason, to standard output. Exit code 1 if there is any. What the store lists
 /// is decoded; chunks that are declared and not stored are fill value, and only counted.
 #[derive(Args, Clone, Debug)]
+#[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
     #[command(flatten)]
     store: StoreArguments,

@@ -6,8 +6,17 @@ use clap_complete::Shell;
 use crate::cli::exit::Outcome;
 use crate::cli::output;
 
+/// What help and the man page show.
+const EXAMPLES: &str = "\
+Examples:
+  # For your own bash
+  zarrfs completions bash >~/.local/share/bash-completion/completions/zarrfs
+  # For fish
+  zarrfs completions fish >~/.config/fish/completions/zarrfs.fish";
+
 /// Print the completions for a shell
 #[derive(Args, Clone, Debug)]
+#[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
     /// bash, zsh, fish, elvish or powershell
     #[arg(value_name = "SHELL", hide_possible_values = true)]

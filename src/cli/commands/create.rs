@@ -18,11 +18,22 @@ use crate::cli::options::LogArguments;
 /// The longest document that is copied.
 const MAX_DOCUMENT_BYTES: u64 = 64 << 20;
 
+/// What help and the man page show.
+const EXAMPLES: &str = "\
+Examples:
+  # An array with named dimensions, in a new store
+  zarrfs create --new --shape 12,180,360 --dtype float32 --dims time,lat,lon data.zarr temperature
+  # Shards of 64 chunks
+  zarrfs create --shape 512,512 --dtype u2 --chunks 64,64 --shards 512,512 data.zarr counts
+  # Another array like that one
+  zarrfs create --like counts data.zarr again";
+
 /// Make an array, all fill value
 ///
 /// The metadata is what zarr-python writes for the same call. The array appears in one step, in consolidated metadata
 /// above it too. docs/authoring.md has the defaults.
 #[derive(Args, Clone, Debug)]
+#[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
     #[command(flatten)]
     place: PlaceArguments,

@@ -31,12 +31,21 @@ const BLOCK_BYTES: usize = 4 << 20;
 /// Blocks that wait to be written.
 const BLOCKS_AHEAD: usize = 4;
 
+/// What help and the man page show.
+const EXAMPLES: &str = "\
+Examples:
+  # An npy file, in a new store
+  zarrfs import --new measured.npy data.zarr measured
+  # Raw big-endian numbers from another program
+  generate | zarrfs import --shape 100,200 --dtype '>f4' - data.zarr generated";
+
 /// Make an array of an .npy file or of raw elements
 ///
 /// With --shape and --dtype the file has raw elements, else it is an .npy file. Memory is bounded by --cache-size. In a
 /// folder store the array appears in one step when all of it is stored; of an import that was interrupted nothing is
 /// seen, and the next command that writes there removes it.
 #[derive(Args, Clone, Debug)]
+#[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
     /// The file; - for standard input
     #[arg(value_name = "FILE")]

@@ -14,11 +14,22 @@ use crate::cli::exit::Outcome;
 use crate::cli::options::{LogArguments, StoreArguments};
 use crate::cli::{log, open, output, size};
 
+/// What help and the man page show.
+const EXAMPLES: &str = "\
+Examples:
+  # The tree, with types, chunks, codecs and sizes
+  zarrfs ls sample.zarr
+  # The paths of all arrays, for a script
+  zarrfs ls --json sample.zarr | jq -r '.[] | select(.kind == \"array\").path'
+  # A public bucket
+  zarrfs ls --no-sign-request --region eu-west-1 s3://bucket/climate.zarr";
+
 /// List what is in a store
 ///
 /// ONE PASS is the memory for decoded chunks that reading the array once from end to end takes; with a smaller
 /// --cache-size, chunks are decoded more than once.
 #[derive(Args, Clone, Debug)]
+#[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
     #[command(flatten)]
     store: StoreArguments,

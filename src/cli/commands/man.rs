@@ -1,9 +1,11 @@
 //! `zarrfs man [PAGE]`: the man pages, for packagers and `scripts/install`.
 //!
-//! The definition of the command line gives most of them; the rest is in `pages/`.
+//! The definition of the command line gives most of them; the rest is in `pages/`. The examples of a command are what help shows
+//! after the options (`after_long_help`).
 
 use std::fmt::Write as _;
 
+use clap::builder::{Resettable, StyledStr};
 use clap::{Arg, Args, Command, CommandFactory};
 use clap_mangen::Man;
 
@@ -13,6 +15,11 @@ use crate::cli::output;
 const FORMAT_PAGE: &str = include_str!("../pages/zarrfs.5");
 const HELPER_PAGE: &str = include_str!("../pages/mount.zarrfs.8");
 const PROGRAM_REST: &str = include_str!("../pages/zarrfs.1");
+
+/// What a command's examples begin with, in help.
+const EXAMPLES_LEAD: &str = "Examples:\n";
+const EXIT_STATUS: &str =
+    ".SH EXIT STATUS\n0; 1 with the reason on standard error; 2 for a command line that makes no sense.\n";
 
 /// Print a man page
 #[derive(Args, Clone, Debug)]
@@ -66,9 +73,41 @@ fn page(name: &str) -> Outcome<String> {
             let command = command.ok_or_else(|| {
                 Exit::Usage(format!("unknown page '{other}': 'zarrfs man list' names them"))
             })?;
-            render(command)
+            let sections = sections(&command);
+            let within: Vec<String> =
+                command.get_subcommands().map(|within| within.get_name().to_owned()).collect();
+            let mut text = render(command.after_long_help(Resettable::<StyledStr>::Reset))?;
+            for within in within {
+                // They have no pages of their own.
+                let page = format!("zarrfs\\-{name}\\-{within}(1)");
+                text = text.replace(&page, &format!("zarrfs {name} {within}"));
+            }
+            Ok(text + &sections)
         }
     }
+}
+
+/// What the page of a command has after the options: examples, exit status, and the pages to read next.
+fn sections(command: &Command) -> String {
+    let help = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+    let examples = help.strip_prefix(EXAMPLES_LEAD).unwrap_or_default();
+    let mut text = String::new();
+    if !examples.is_empty() {
+        let _ = writeln!(text, ".SH EXAMPLES\n.nf");
+        for line in examples.lines().map(|line| line.strip_prefix("  ").unwrap_or(line)) {
+            let _ = writeln!(text, "{}", code(line));
+        }
+        let _ = writeln!(text, ".fi");
+    }
+    let _ = writeln!(text, "{EXIT_STATUS}.SH SEE ALSO");
+    // The commands of the examples, too.
+    let named = commands().into_iter().map(|other| other.get_name().to_owned());
+    let named = named
+        .filter(|other| other != command.get_name() && examples.contains(&format!("zarrfs {other} ")))
+        .map(|other| format!(".BR zarrfs\\-{other} (1),\n"));
+    let helper = if command.get_name() == "mount" { ".BR mount.zarrfs (8),\n" } else { "" };
+    let _ = writeln!(text, "{}{helper}.BR zarrfs (1),\n.BR zarrfs (5)", named.collect::<Vec<_>>().concat());
+    text
 }
 
 fn render(definition: Command) -> Outcome<String> {
@@ -100,6 +139,11 @@ fn is_word(option: &Arg) -> bool {
     !option.is_hide_set() && option.get_long().is_some_and(|long| long != "help")
 }
 
+/// A line of a shell as roff takes it: no typographic quotes.
+fn code(line: &str) -> String {
+    escape(line).replace('\'', "\\(aq").replace('^', "\\(ha").replace('~', "\\(ti").replace('`', "\\(ga")
+}
+
 /// Text as roff takes it: no hyphens of typography, no requests.
 fn escape(text: &str) -> String {
     let text = text.replace('\\', "\\e").replace('-', "\\-");
@@ -110,6 +154,7 @@ fn escape(text: &str) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use clap::Parser;
 
     #[test]
     fn there_is_a_page_for_each_command_and_a_word_for_each_option() {
@@ -124,5 +169,53 @@ mod tests {
             assert!(words.contains(&line), "{line}");
         }
         assert!(page("nothing").is_err());
+    }
+
+    /// The words of a line of a shell, up to the first `|`, `>` or `#`.
+    fn words(line: &str) -> Vec<String> {
+        let mut words = vec![String::new()];
+        let mut quoted = false;
+        for character in line.trim().chars() {
+            match character {
+                '\'' => quoted = !quoted,
+                '|' | '>' | '#' if !quoted => break,
+                ' ' if !quoted => words.push(String::new()),
+                other => words.last_mut().unwrap().push(other),
+            }
+        }
+        words.retain(|word| !word.is_empty());
+        words
+    }
+
+    #[test]
+    fn each_command_has_examples_that_can_be_parsed() {
+        for command in commands() {
+            let name = command.get_name();
+            let help = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+            let lines: Vec<&str> =
+                help.lines().filter(|line| line.contains(&format!("zarrfs {name} "))).collect();
+            assert!(
+                help.starts_with(EXAMPLES_LEAD) && !lines.is_empty(),
+                "'zarrfs {name}' has no examples: write #[command(after_long_help = EXAMPLES)] above its Arguments, \
+                 and const EXAMPLES as in commands/ls.rs"
+            );
+            for line in help.lines().filter(|line| line.contains("zarrfs ") && !line.contains("# ")) {
+                let call = &line[line.find("zarrfs ").unwrap()..];
+                let parsed = crate::cli::CommandLine::try_parse_from(words(call));
+                assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
+            }
+            let text = page(&format!("zarrfs-{name}.1")).unwrap();
+            for section in ["EXAMPLES", "EXIT STATUS", "SEE ALSO"] {
+                assert_eq!(
+                    text.matches(&format!("\n.SH {section}\n")).count(),
+                    1,
+                    "{name}: {section}\n{text}"
+                );
+            }
+        }
+        let program = page("zarrfs.1").unwrap();
+        for section in ["EXAMPLES", "EXIT STATUS", "SEE ALSO"] {
+            assert!(program.contains(&format!(".SH {section}\n")), "zarrfs.1: {section}");
+        }
     }
 }

@@ -9,8 +9,15 @@ use crate::cli::log;
 use crate::cli::new_array::{PlaceArguments, refused};
 use crate::cli::options::LogArguments;
 
+/// What help and the man page show.
+const EXAMPLES: &str = "\
+Examples:
+  # A group, and the groups above it
+  zarrfs mkgroup --parents data.zarr results/monthly";
+
 /// Make a group
 #[derive(Args, Clone, Debug)]
+#[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
     #[command(flatten)]
     place: PlaceArguments,

@@ -47,11 +47,26 @@ pub enum AllowOtherChoice {
     Off,
 }
 
+/// What help and the man page show.
+const EXAMPLES: &str = "\
+Examples:
+  # A store for reading; any program opens mnt/climate/temperature
+  zarrfs mount sample.zarr mnt
+  # For writing, with 2 GiB for decoded chunks
+  zarrfs mount --writable --cache-size 2G sample.zarr mnt
+  # A public bucket; every change is kept in the folder changes
+  zarrfs mount --writable --overlay changes --no-sign-request s3://bucket mnt
+  # With netCDF and npy files beside the arrays, columns first
+  zarrfs mount --formats npy,nc --order F sample.zarr mnt
+  # The end of the mount, when everything is stored
+  zarrfs umount mnt";
+
 /// Mount a store
 ///
 /// Returns when the mount answers. Every option is also an -o word: --cache-size 2G is -o cache-size=2G. The words of
 /// mount(8) and fstab(5) are understood. zarrfs umount ends the mount.
 #[derive(Args, Clone, Debug)]
+#[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
     /// The store: a folder, a zip file, or a URL (s3:, gs:, az:, http:, https:, file:)
     #[arg(value_name = "STORE")]

@@ -9,8 +9,15 @@ use crate::cli::new_array::existing;
 use crate::cli::options::{BaseStoreArguments, LogArguments};
 use crate::cli::{log, open};
 
+/// What help and the man page show.
+const EXAMPLES: &str = "\
+Examples:
+  # Into another group
+  zarrfs mv data.zarr measured results/measured";
+
 /// Rename an array, or a group with all in it; in a folder store only
 #[derive(Args, Clone, Debug)]
+#[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
     #[command(flatten)]
     store: BaseStoreArguments,

@@ -9,11 +9,20 @@ use crate::cli::new_array::{Lengths, lengths};
 use crate::cli::options::{BaseStoreArguments, EngineArguments, LogArguments};
 use crate::cli::{log, open};
 
+/// What help and the man page show.
+const EXAMPLES: &str = "\
+Examples:
+  # Longer: the new elements are fill value
+  zarrfs resize data.zarr temperature 24,180,360
+  # Shorter: what is outside is deleted
+  zarrfs resize --discard data.zarr temperature 6,180,360";
+
 /// Make an array longer or shorter
 ///
 /// New elements are fill value. Elements outside the new shape are deleted, which --discard must allow, and never come
 /// back: chunks that are only partly inside are rewritten.
 #[derive(Args, Clone, Debug)]
+#[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
     #[command(flatten)]
     store: BaseStoreArguments,

@@ -10,8 +10,17 @@ use crate::cli::new_array::existing;
 use crate::cli::options::{BaseStoreArguments, LogArguments};
 use crate::cli::{log, open, output};
 
+/// What help and the man page show.
+const EXAMPLES: &str = "\
+Examples:
+  # An array, after asking
+  zarrfs rm data.zarr measured
+  # A group with all in it, without asking
+  zarrfs rm --yes data.zarr results";
+
 /// Remove an array, or a group with all in it
 #[derive(Args, Clone, Debug)]
+#[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
     #[command(flatten)]
     store: BaseStoreArguments,

@@ -9,8 +9,19 @@ use zarrfs::mount::daemon::session;
 use crate::cli::exit::{Exit, Outcome};
 use crate::cli::output;
 
+/// What help and the man page show.
+const EXAMPLES: &str = "\
+Examples:
+  # Returns when everything is stored
+  zarrfs umount mnt
+  # Though programs still use it
+  zarrfs umount --force mnt
+  # After a crash of the daemon
+  zarrfs umount --stale mnt";
+
 /// Unmount, and return when the daemon has gone
 #[derive(Args, Clone, Debug)]
+#[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
     /// Where the store is mounted
     #[arg(value_name = "MOUNTPOINT")]

@@ -24,8 +24,19 @@ use index::Slice;
 /// Bytes per write.
 const BLOCK_BYTES: u64 = 1 << 20;
 
+/// What help and the man page show.
+const EXAMPLES: &str = "\
+Examples:
+  # The flat bytes of an array, as numbers
+  zarrfs cat sample.zarr climate/temperature | od -A d -t f4 -N 32
+  # July's first four columns, as an npy file
+  zarrfs cat --format npy sample.zarr 'climate/temperature[6,:,:4]' >july.npy
+  # A whole group as one netCDF file
+  zarrfs cat --format nc sample.zarr climate >climate.nc";
+
 /// Write an array, a slice of it, or a companion file to standard output, without mounting
 #[derive(Args, Clone, Debug)]
+#[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
     #[command(flatten)]
     store: StoreArguments,

@@ -17,8 +17,16 @@ use crate::cli::exit::{Exit, Outcome};
 use crate::cli::output;
 use sample::{Content, Sample};
 
+/// What help and the man page show.
+const EXAMPLES: &str = "\
+Examples:
+  # A store to try things on
+  zarrfs demo sample.zarr
+  zarrfs ls sample.zarr";
+
 /// Write a small sample hierarchy to a new folder
 #[derive(Args, Clone, Debug)]
+#[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
     /// A folder that does not exist yet, or is empty
     #[arg(value_name = "DIR")]

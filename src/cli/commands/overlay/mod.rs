@@ -21,10 +21,23 @@ use crate::cli::exit::Outcome;
 use crate::cli::log;
 use crate::cli::options::{BaseArguments, LogArguments};
 
+/// What help and the man page show.
+const EXAMPLES: &str = "\
+Examples:
+  # A mount that keeps its changes in a folder
+  zarrfs mount --writable --overlay changes sample.zarr mnt
+  # What programs have changed: nodes and sizes, then values
+  zarrfs overlay status changes
+  zarrfs overlay diff changes
+  # Write it into the store, or throw it away
+  zarrfs overlay commit changes
+  zarrfs overlay discard changes";
+
 /// Show, write back or throw away what an overlay changes
 ///
 /// An overlay is the folder of 'zarrfs mount --overlay DIR': it has every change to a store that is only read.
 #[derive(Args, Clone, Debug)]
+#[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
     #[command(subcommand)]
     action: Action,

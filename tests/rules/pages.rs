@@ -1,0 +1,142 @@
+//! The pages for people: every relative link and anchor leads somewhere, and the book has every page of `docs/`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+/// A page, by its path from the top of the repository.
+struct Page {
+    path: PathBuf,
+    text: String,
+}
+
+fn top() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The pages at the top, and those of `docs/`.
+fn pages() -> Vec<Page> {
+    let names = |folder: &str| {
+        let entries = fs::read_dir(top().join(folder)).unwrap().flatten();
+        let names = entries.map(|entry| Path::new(folder).join(entry.file_name()));
+        names.filter(|path| path.extension().is_some_and(|suffix| suffix == "md")).collect::<BTreeSet<_>>()
+    };
+    let paths = names("").into_iter().chain(names("docs"));
+    paths.map(|path| Page { text: fs::read_to_string(top().join(&path)).unwrap(), path }).collect()
+}
+
+/// The lines outside of fenced blocks.
+fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut fenced = false;
+    text.lines().enumerate().filter_map(move |(index, line)| {
+        let is_fence = line.trim_start().starts_with("```");
+        fenced ^= is_fence;
+        (!fenced && !is_fence).then_some((index + 1, line))
+    })
+}
+
+/// The text without what stands between backticks.
+fn without_code(line: &str) -> String {
+    line.split('`').step_by(2).collect::<Vec<_>>().join("`")
+}
+
+/// The targets of a line's links and pictures: `[text](target)`.
+fn links(line: &str) -> Vec<String> {
+    let line = without_code(line);
+    let targets = line.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0.to_owned()));
+    targets.collect()
+}
+
+/// The anchor of a heading, as GitHub and mdBook make it.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim().chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.map(|c| if c == ' ' { '-' } else { c }).flat_map(char::to_lowercase).collect()
+}
+
+/// All anchors of a page; the second heading of one name has `-1` after it.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let mut seen = BTreeMap::new();
+    let mut anchors = BTreeSet::new();
+    for (_, line) in prose(text).filter(|(_, line)| line.starts_with('#')) {
+        let name = anchor(line.trim_start_matches('#'));
+        let before = seen.entry(name.clone()).or_insert(0);
+        anchors.insert(if *before == 0 { name } else { format!("{name}-{before}") });
+        *before += 1;
+    }
+    anchors
+}
+
+/// The path that a link names, from the top of the repository.
+fn resolved(page: &Path, target: &str) -> PathBuf {
+    let mut path = PathBuf::new();
+    for part in page.parent().unwrap().join(target).components() {
+        if part == Component::ParentDir {
+            path.pop();
+        } else {
+            path.push(part);
+        }
+    }
+    path
+}
+
+/// What is wrong with a link of a page, if anything is.
+fn fault(page: &Page, target: &str, anchors: &BTreeMap<PathBuf, BTreeSet<String>>) -> Option<String> {
+    if target.contains(':') {
+        // A URL: no test asks the network.
+        return None;
+    }
+    let (file, fragment) = target.split_once('#').map_or((target, None), |(file, name)| (file, Some(name)));
+    let path = if file.is_empty() { page.path.clone() } else { resolved(&page.path, file) };
+    if !top().join(&path).exists() {
+        return Some("leads nowhere".to_owned());
+    }
+    if page.path.starts_with("docs") && !path.starts_with("docs") {
+        return Some("leaves docs/, and the book has nothing else: name the file without a link".to_owned());
+    }
+    let fragment = fragment?;
+    let known = anchors.get(&path)?;
+    (!known.contains(fragment)).then(|| format!("'#{fragment}' is no heading of {}", path.display()))
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let pages = pages();
+    let anchors = pages.iter().map(|page| (page.path.clone(), anchors(&page.text))).collect();
+    let mut count = 0;
+    let mut wrong = Vec::new();
+    for page in &pages {
+        for (number, line) in prose(&page.text) {
+            for target in links(line) {
+                count += 1;
+                if let Some(fault) = fault(page, &target, &anchors) {
+                    wrong.push(format!("{}:{number}: the link '{target}' {fault}", page.path.display()));
+                }
+            }
+        }
+    }
+    assert!(count > 50, "{count} links are left");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_book_has_every_page() {
+    let summary = fs::read_to_string(top().join("docs/SUMMARY.md")).unwrap();
+    let listed: Vec<String> = summary.lines().flat_map(links).collect();
+    for page in pages().iter().filter(|page| page.path.starts_with("docs")) {
+        let name = page.path.file_name().unwrap().to_str().unwrap();
+        let times = listed.iter().filter(|target| *target == name).count();
+        let wanted = usize::from(name != "SUMMARY.md");
+        assert_eq!(times, wanted, "docs/SUMMARY.md lists {name} {times} times: it is to list each page once");
+    }
+}
+
+#[test]
+fn links_and_anchors_are_found() {
+    assert_eq!(links("a [b](c.md#d), ![e](f.svg) and `[x](y)`"), ["c.md#d", "f.svg"]);
+    assert_eq!(anchor(" Options of `zarrfs mount`"), "options-of-zarrfs-mount");
+    assert_eq!(anchor("A user's own service"), "a-users-own-service");
+    let page = "# A\n```sh\n# no heading\n```\n## A\n";
+    assert_eq!(anchors(page).into_iter().collect::<Vec<_>>(), ["a", "a-1"]);
+    assert_eq!(resolved(Path::new("docs/a.md"), "../src/lib.rs"), Path::new("src/lib.rs"));
+    assert_eq!(resolved(Path::new("README.md"), "docs/a.md"), Path::new("docs/a.md"));
+}
