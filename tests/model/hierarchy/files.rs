@@ -330,7 +330,9 @@ impl Model {
             let cut = SetAttr { size_bytes: Some(0), by_handle: true, ..SetAttr::default() };
             self.fs.set_attributes(inode, cut).unwrap();
             self.fs.write(handle, 0, content.to_string().as_bytes(), false).unwrap();
+            self.store.set_editing(true);
             let judged = errno(self.fs.flush(handle));
+            self.store.set_editing(false);
             assert!(judged.is_ok() || self.store.fails(), "{judged:?}");
             for (key, document) in &mut self.files[file].documents {
                 *document = self.plain.get(key, 1 << 20).unwrap().unwrap();

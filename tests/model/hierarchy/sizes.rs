@@ -42,7 +42,9 @@ impl Model {
     /// Of a gap that became zero in part, the next open drops what the kernel has; here it is now.
     pub(super) fn drop_gap(&mut self, file: usize, offset: usize) {
         if let Some(gap) = self.gap(file, offset) {
-            self.files[file].cached[gap].fill(None);
+            let cached = &mut self.files[file].cached;
+            let gap = gap.start.min(cached.len())..gap.end.min(cached.len());
+            cached[gap].fill(None);
         }
     }
 
