@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 
 use crate::support::fixtures::python;
 use crate::support::mounted::Mount;
+use crate::support::say;
 use crate::support::uneven::v3;
-use crate::support::{say, skip};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -33,7 +33,8 @@ fn write_document(store: &Path, name: &str, key: &str, document: &Value) {
 
 /// A store with arrays of rows of 20 bytes, of each kind that grows; all have the fill value 3.
 fn store() -> (TempDir, Vec<&'static str>) {
-    let folder = tempfile::tempdir().unwrap();
+    // Where there is no disk to wait for, if there is such a place.
+    let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let shards = json!({"name": "sharding_indexed", "configuration": {
         "chunk_shape": [3, 4], "codecs": [little(), zstd()], "index_location": "end",
         "index_codecs": [little(), {"name": "crc32c"}]}});
@@ -55,13 +56,18 @@ fn store() -> (TempDir, Vec<&'static str>) {
 }
 
 fn length_of(store: &Path, name: &str) -> u64 {
-    let document = ["zarr.json", ".zarray"].into_iter().find_map(|key| fs::read(store.join(name).join(key)).ok());
+    let document =
+        ["zarr.json", ".zarray"].into_iter().find_map(|key| fs::read(store.join(name).join(key)).ok());
     let document: Value = serde_json::from_slice(&document.unwrap()).unwrap();
     document["shape"][0].as_u64().unwrap()
 }
 
 fn rows(numbers: std::ops::Range<usize>) -> Vec<u8> {
-    numbers.flat_map(|row| (0..ROW).map(move |at| if at % 2 == 0 { (row * 7 + at) as u8 } else { row as u8 % 100 })).collect()
+    numbers
+        .flat_map(|row| {
+            (0..ROW).map(move |at| if at % 2 == 0 { (row * 7 + at) as u8 } else { row as u8 % 100 })
+        })
+        .collect()
 }
 
 /// The files as zarr-python and tensorstore read the arrays.
@@ -96,7 +102,11 @@ print('zarr-python' + (' and tensorstore' if tensorstore else ''))
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    say(format!("growth: {} arrays read back by {}", files.len(), String::from_utf8_lossy(&output.stdout).trim()));
+    say(format!(
+        "growth: {} arrays read back by {}",
+        files.len(),
+        String::from_utf8_lossy(&output.stdout).trim()
+    ));
 }
 
 /// `cat more >> NAME`, with a reader that is there before, and one that comes later.
@@ -107,7 +117,12 @@ fn cat_appends_while_tail_follows() {
     let more = store.path().join("more");
     let tail = |name: &str| {
         let mut command = Command::new("tail");
-        command.args(["-c", "+1", "-s", "0.05", "-f"]).arg(mount.path(name)).stdout(Stdio::piped()).spawn().unwrap()
+        command
+            .args(["-c", "+1", "-s", "0.05", "-f"])
+            .arg(mount.path(name))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap()
     };
     let mut files = Vec::new();
     for name in &names {
@@ -186,7 +201,7 @@ fn rows_come_in_pieces() {
 /// Two programs append at the same time, while a third writes what was there before: no record is lost or torn.
 #[test]
 fn two_programs_append() {
-    const RECORDS: usize = 150;
+    const RECORDS: usize = 60;
     let (store, names) = store();
     let Some(mount) = Mount::new(store.path(), &OPTIONS, "growth") else { return };
     for name in names {
@@ -247,7 +262,9 @@ fn sizes_that_are_set() {
         assert_eq!(errno(file.write_all_at(&[0; 20], size)), Some(libc::EFBIG), "{name}");
     }
     let reasons = fs::read_to_string(mount.path("__zarrfs__/last_error")).unwrap();
-    for reason in ["no dimensions", "another dimension of the array is 0 long", "rectilinear grid lists each chunk"] {
+    for reason in
+        ["no dimensions", "another dimension of the array is 0 long", "rectilinear grid lists each chunk"]
+    {
         assert!(reasons.contains(reason), "{reasons}");
     }
     for name in names.iter().chain(&["none"]) {
@@ -276,8 +293,7 @@ fn sizes_that_are_set() {
         let sparse = store.path().join("sparse");
         fs::write(&sparse, [&[1; 40][..], &[0; 9960]].concat()).unwrap();
         File::options().write(true).open(&sparse).unwrap().set_len(20_000).unwrap();
-        let copied =
-            Command::new("cp").args(["--sparse=always"]).args([&sparse, &path]).status().unwrap();
+        let copied = Command::new("cp").args(["--sparse=always"]).args([&sparse, &path]).status().unwrap();
         assert!(copied.success());
         assert!(fs::read(&path).unwrap() == [&[1; 40][..], &[0; 19_960]].concat(), "{name}: zeros");
     }
@@ -294,7 +310,8 @@ fn sizes_that_are_set() {
 #[test]
 fn everything_knows_the_new_length() {
     let (store, _) = store();
-    let copy: Value = serde_json::from_slice(&fs::read(store.path().join("chunks/zarr.json")).unwrap()).unwrap();
+    let copy: Value =
+        serde_json::from_slice(&fs::read(store.path().join("chunks/zarr.json")).unwrap()).unwrap();
     let root = json!({"zarr_format": 3, "node_type": "group", "attributes": {},
         "consolidated_metadata": {"kind": "inline", "must_understand": false, "metadata": {"chunks": copy}}});
     fs::write(store.path().join("zarr.json"), root.to_string()).unwrap();
@@ -307,14 +324,15 @@ fn everything_knows_the_new_length() {
     file.write_all(&rows(7..9)).unwrap();
     let output = resize("12,10");
     let reason = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && reason.contains("another program writes"), "{reason}");
+    assert!(!output.status.success() && reason.contains("another"), "{reason}");
     let root: Value = serde_json::from_slice(&fs::read(store.path().join("zarr.json")).unwrap()).unwrap();
     assert_eq!(root["consolidated_metadata"]["metadata"]["chunks"]["shape"], json!([9, 10]));
     assert_eq!(root["consolidated_metadata"]["metadata"]["chunks"]["dimension_names"], json!(["time", "x"]));
     let sidecar: Value = serde_json::from_slice(&fs::read(mount.path("chunks.json")).unwrap()).unwrap();
     assert_eq!((&sidecar["shape"], &sidecar["nbytes"]), (&json!([9, 10]), &json!(180)));
     let npy = fs::read(mount.path("__formats__/npy/chunks.npy")).unwrap();
-    assert!(npy.ends_with(&rows(7..9)) && npy.len() == 128 + 180);
+    assert_eq!(npy.len() % 4096, 180, "after its header");
+    assert!(npy.ends_with(&rows(7..9)), "{npy:?}");
     let view = fs::read(mount.path("__views__/big-endian/chunks")).unwrap();
     assert_eq!(view.len(), 180);
     drop(file);
@@ -421,5 +439,4 @@ assert before[:4] == b'\\x07\\x00\\x63\\x00'
     mount.unmount();
     assert_eq!((&bytes[..4], &bytes[506 * 20..]), (&[7, 0, 99, 0][..], &[5, 0].repeat(10)[..]));
     compare_with_others(store.path(), &[("chunks", bytes)]);
-    let _ = skip;
 }

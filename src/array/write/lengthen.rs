@@ -3,17 +3,23 @@
 //! Uses its neighbours in `array`, `metadata`, `store` and `error`. All bytes of the file keep their place. What the store has after the
 //! end of the array becomes fill value before the document says that it is inside, so a crash at any step leaves the old array, or the
 //! longer one with fill values.
+//!
+//! Nothing locks a remote store: what is after the end there may be what another program has just grown by. So objects are only deleted
+//! after the document was replaced, which fails where another was first, and if they are those that were there before. What shares an
+//! object with the array's end stays.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use serde_json::json;
 
+use crate::array::geometry::grid::numbers;
+use crate::array::sync::atomic::Ordering;
 use crate::array::write::dirty::WriteSession;
 use crate::array::{Array, Inner};
 use crate::error::{Error, Result};
 use crate::metadata::{ArrayMetadata, ChunkGrid};
-use crate::store::{Precondition, Writer};
+use crate::store::{ObjectVersion, Precondition};
 
 /// Up to so many new objects are asked for by their keys; for more the array is listed.
 const MAX_KEYS: u64 = 1024;
@@ -39,7 +45,8 @@ impl Array {
         }
         let too_long = || refused("an array has at most 2^63-1 bytes");
         let mut lengths = others.iter().map(|axis| axis.extent());
-        let slab_bytes = lengths.try_fold(self.inner.grid.item_bytes(), u64::checked_mul).ok_or_else(too_long)?;
+        let slab_bytes =
+            lengths.try_fold(self.inner.grid.item_bytes(), u64::checked_mul).ok_or_else(too_long)?;
         let length = size_bytes.div_ceil(slab_bytes).max(slowest.extent());
         let mut shape = metadata.shape.clone();
         let axis = self.inner.source.keys().axis_order().axes().first().copied();
@@ -51,6 +58,11 @@ impl Array {
     /// Whether every byte of the fill value is zero.
     pub fn fills_with_zeros(&self) -> bool {
         self.inner.fill.iter().all(|&byte| byte == 0)
+    }
+
+    /// Whether what [`Array::lengthen`] adds is fill value, whatever was stored there.
+    pub fn grows_by_fill(&self) -> bool {
+        !self.inner.store.is_remote()
     }
 
     /// Whether all of the array is zero since a truncation, and the store does not know it yet.
@@ -78,8 +90,16 @@ impl Array {
         if !inner.stores() {
             return Err(Error::Stale { key });
         }
-        inner.clear_ahead(&longer.inner)?;
-        replace()?;
+        let ahead = inner.objects_ahead(&longer.inner)?;
+        if inner.store.is_remote() {
+            replace()?;
+            // The array is longer now, whatever becomes of these.
+            inner.delete_objects(ahead).unwrap_or_else(|error| log::error!("{error}"));
+        } else {
+            inner.delete_objects(ahead)?;
+            inner.clear_end()?;
+            replace()?;
+        }
         inner.writing.chunks.lock().unsynced.insert(key);
         longer.inner.succeed(inner)?;
         longer.inner.served.note_change();
@@ -100,11 +120,9 @@ impl Inner {
         ArrayMetadata { shape, ..metadata }
     }
 
-    /// Makes what the store has after the end of the array fill value, as far as `longer` has it. Nothing else stores chunks of the array
-    /// meanwhile.
-    fn clear_ahead(&self, longer: &Inner) -> Result<()> {
-        let Some(writer) = self.store.writer() else { return Ok(()) };
-        self.delete_ahead(longer, writer)?;
+    /// Makes what the store has after the end of the array fill value in the objects that hold the end. Nothing else stores chunks of
+    /// the array meanwhile.
+    fn clear_end(&self) -> Result<()> {
         let is_clear = self.writing.opened.lock().as_ref().is_some_and(|opened| opened.is_end_clear);
         if is_clear {
             return Ok(());
@@ -118,24 +136,14 @@ impl Inner {
         Ok(())
     }
 
-    /// Deletes the objects that `longer` has, and the array has not.
-    fn delete_ahead(&self, longer: &Inner, writer: &dyn Writer) -> Result<()> {
+    /// The keys and versions of stored objects that `longer` has, and the array has not.
+    fn objects_ahead(&self, longer: &Inner) -> Result<Vec<(String, ObjectVersion)>> {
         let new = self.source.objects()..longer.source.objects();
-        let mut keys = Vec::new();
-        let key_of = |object| {
-            let index = crate::array::geometry::grid::numbers(longer.source.object_axes(), object);
-            longer.source.keys().key(self.store.as_ref(), &index)
-        };
+        let mut objects = Vec::new();
         if new.end.saturating_sub(new.start) <= MAX_KEYS {
-            let asked = new.map(key_of).collect::<Result<Vec<String>>>()?;
-            let found = self.store.head_many(&asked.iter().map(String::as_str).collect::<Vec<_>>());
-            for (key, found) in asked.into_iter().zip(found) {
-                if found?.is_some() {
-                    keys.push(key);
-                }
-            }
+            objects.extend(new);
         } else {
-            let (mut objects, mut unlisted) = (Vec::new(), None);
+            let mut unlisted = None;
             let mut found = |object| {
                 if new.contains(&object) {
                     objects.push(object);
@@ -146,18 +154,35 @@ impl Inner {
             if let Some(error) = unlisted {
                 return Err(error);
             }
-            keys = objects.into_iter().map(key_of).collect::<Result<_>>()?;
         }
-        for key in &keys {
-            writer.delete(key, Precondition::Any)?;
+        let key_of = |object| {
+            let index = numbers(longer.source.object_axes(), object);
+            longer.source.keys().key(self.store.as_ref(), &index)
+        };
+        let keys = objects.into_iter().map(key_of).collect::<Result<Vec<String>>>()?;
+        let found = self.store.head_many(&keys.iter().map(String::as_str).collect::<Vec<_>>());
+        let ahead =
+            keys.into_iter().zip(found).map(|(key, found)| Ok(found?.map(|info| (key, info.version))));
+        Ok(ahead.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+    }
+
+    /// Deletes objects, durably, if they have these versions.
+    fn delete_objects(&self, objects: Vec<(String, ObjectVersion)>) -> Result<()> {
+        let Some(writer) = self.store.writer().filter(|_| !objects.is_empty()) else { return Ok(()) };
+        for (key, version) in &objects {
+            match writer.delete(key, Precondition::Version(*version)) {
+                Err(Error::Changed { .. }) if self.store.is_remote() => {}
+                deleted => drop(deleted?),
+            }
         }
-        if keys.is_empty() { Ok(()) } else { writer.sync(&keys, &self.path) }
+        writer.sync(&objects.into_iter().map(|(key, _)| key).collect::<Vec<_>>(), &self.path)
     }
 
     /// Makes the rest of the objects at the end of the slowest axis fill value in the store.
     fn clear_last_objects(&self) -> Result<()> {
         let axes = self.source.object_axes();
-        let (Some(slowest), Some(extent)) = (axes.first(), self.grid.axes().first().map(|axis| axis.extent()))
+        let (Some(slowest), Some(extent)) =
+            (axes.first(), self.grid.axes().first().map(|axis| axis.extent()))
         else {
             return Ok(());
         };
@@ -175,14 +200,8 @@ impl Inner {
             let reason = "its chunks end after the largest array";
             return Err(Error::unsupported(&self.metadata.document_key, reason));
         }
-        let padded = Array::build(
-            &self.engine,
-            &self.store,
-            &self.path,
-            padded,
-            self.served_as,
-            Arc::default(),
-        )?;
+        let padded =
+            Array::build(&self.engine, &self.store, &self.path, padded, self.served_as, Arc::default())?;
         let padded = &padded.inner;
         {
             let opened = self.writing.opened.lock();
@@ -205,7 +224,7 @@ impl Inner {
             if let Err(error) = Inner::clear_object(padded, object, &inside) {
                 // What was not stored must not be stored later: programs write there.
                 let counted = padded.writing.zero();
-                self.engine.dirty_bytes.fetch_sub(counted, crate::array::sync::atomic::Ordering::AcqRel);
+                self.engine.dirty_bytes.fetch_sub(counted, Ordering::AcqRel);
                 self.engine.room.notify();
                 return Err(error);
             }
@@ -215,8 +234,14 @@ impl Inner {
 
     /// Makes the parts of dirty chunks after the end of the array fill value, where they were loaded from the store.
     fn clear_bases(&self) {
-        let chunks: Vec<_> =
-            self.writing.chunks.lock().dirty.iter().map(|(&number, chunk)| (number, Arc::clone(chunk))).collect();
+        let chunks: Vec<_> = self
+            .writing
+            .chunks
+            .lock()
+            .dirty
+            .iter()
+            .map(|(&number, chunk)| (number, Arc::clone(chunk)))
+            .collect();
         for (number, chunk) in chunks {
             let mut state = chunk.lock();
             if !state.is_retired && state.base.is_some() {

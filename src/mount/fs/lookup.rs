@@ -113,8 +113,11 @@ impl FileSystem {
             mtime: info.modified.unwrap_or(self.started),
         };
         // The size of a file that is being written changes at any time.
-        let valid_for =
-            if draft.is_some() || is_growing { Duration::ZERO } else { cached.valid_for(self.nodes.revalidate()) };
+        let valid_for = if draft.is_some() || is_growing {
+            Duration::ZERO
+        } else {
+            cached.valid_for(self.nodes.revalidate())
+        };
         Ok(Stat { attributes, valid_for })
     }
 

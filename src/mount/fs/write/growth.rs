@@ -64,10 +64,15 @@ impl FileSystem {
             );
             return Err(failed(Error::TooLarge { key: array.metadata().document_key.clone(), reason }));
         }
-        self.grow(inode, &mut guard, end, || {}).map_err(|failure| match failure {
+        let size_bytes = self.grow(inode, &mut guard, end, || {}).map_err(|failure| match failure {
             Failure::Error(error) => failed(error),
             failure => failure,
-        })
+        })?;
+        // Another program may have been first.
+        match file.appends && inode.written_end.shown_size(size_bytes) != offset {
+            true => Err(Failure::Errno(libc::ESTALE)),
+            false => Ok(size_bytes),
+        }
     }
 
     /// An append must come at the end of the file. It does not where another program has made the array longer and the kernel has not heard.
@@ -84,7 +89,12 @@ impl FileSystem {
 
     /// ftruncate(2) or truncate(2) to more than the array has. The new elements are fill value; zero if the file was truncated
     /// before, as programs do that leave out zeros. Returns the pages to drop.
-    pub(super) fn grow_to(&self, inode: &Arc<Inode>, change: &SetAttr, to: u64) -> FsResult<Option<PageDrop>> {
+    pub(super) fn grow_to(
+        &self,
+        inode: &Arc<Inode>,
+        change: &SetAttr,
+        to: u64,
+    ) -> FsResult<Option<PageDrop>> {
         if inode.open_array().is_none() {
             // truncate(2) of a file that is not open.
             let opened = self.open(inode.number, libc::O_WRONLY, &Cancellation::never())?;
@@ -101,14 +111,17 @@ impl FileSystem {
             let reason = format!("{to} bytes are no whole number of rows along the slowest axis of the file");
             return Err(failed(Error::InvalidValue(reason)));
         }
-        let writer = self.open_writer(&array, false).inspect_err(|failure| self.note_failure(inode, &request(), failure))?;
+        let writer = self
+            .open_writer(&array, false)
+            .inspect_err(|failure| self.note_failure(inode, &request(), failure))?;
         let mut guard = inode.written_end.lock();
         let zeros_from = guard.end().or(guard.was_cut().then(|| array.size_bytes()));
         let drops = &inode.page_cache_users.drops;
-        let grown = self.grow(inode, &mut guard, to, || drops.note_new_size()).map_err(|failure| match failure {
-            Failure::Error(error) => failed(error),
-            failure => failure,
-        });
+        let grown =
+            self.grow(inode, &mut guard, to, || drops.note_new_size()).map_err(|failure| match failure {
+                Failure::Error(error) => failed(error),
+                failure => failure,
+            });
         let grown = grown.and_then(|size_bytes| {
             if zeros_from.is_some() {
                 self.zero_gap(inode, &writer, &mut guard, to)?;
@@ -133,7 +146,6 @@ impl FileSystem {
     ) -> FsResult<u64> {
         let path = &inode.entity.path;
         let shared = inode.shared.as_ref().ok_or(Failure::Errno(libc::EBADF))?;
-        let mut has_begun = false;
         for _ in 0..MAX_ATTEMPTS {
             let array = self.array_of(inode)?;
             if array.size_bytes() >= to {
@@ -147,20 +159,18 @@ impl FileSystem {
             let shape = longer.shape.clone();
             let replace = || author::replace_shape(store, path, array.metadata(), &shape);
             // Until it is written, readers see the size that it had.
-            has_begun |= guard.begin_growth(array.size_bytes());
+            let has_begun = guard.begin_growth(array.size_bytes());
             let grown = self.arrays.lengthen(shared, &array, longer, replace, &note_new_size);
-            let copied = grown.and_then(|()| author::update_copies(store, path));
-            if copied.is_err() && has_begun && self.array_of(inode).is_ok_and(|now| Arc::ptr_eq(&now, &array)) {
+            if grown.is_err() && has_begun {
                 guard.make_whole();
-                has_begun = false;
             }
+            let grown = grown.and_then(|()| author::update_copies(store, path));
             // Also what failed may have been stored.
             if let Ok(cached) = self.nodes.current(path) {
                 self.context().reconcile(&inode.entity, &cached, Blocking::Yes)?;
             }
-            match copied {
-                Ok(()) => {}
-                Err(Error::Changed { .. } | Error::Stale { .. }) => {}
+            match grown {
+                Ok(()) | Err(Error::Changed { .. } | Error::Stale { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
         }

@@ -58,7 +58,8 @@ impl FileSystem {
         if inode.entity.kind != Kind::Array {
             return Err(Failure::Errno(libc::EPERM));
         }
-        let open = inode.open_array().and_then(|open| open.array.as_ref().ok().map(|array| array.size_bytes()));
+        let open =
+            inode.open_array().and_then(|open| open.array.as_ref().ok().map(|array| array.size_bytes()));
         let of_array = open.unwrap_or(now.size_bytes);
         if self.options.create && size_bytes > of_array {
             let drop = self.grow_to(&inode, &change, size_bytes)?;
@@ -67,7 +68,11 @@ impl FileSystem {
         if !self.options.truncate_zeroes {
             let drop = self.set_written_end(&inode, &change, size_bytes, of_array)?;
             // A growing file gets the size of its array.
-            let found = if now.size_bytes == of_array { found } else { self.stat_entity(&inode.entity, Blocking::Yes)? };
+            let found = if now.size_bytes == of_array {
+                found
+            } else {
+                self.stat_entity(&inode.entity, Blocking::Yes)?
+            };
             return Ok((found, drop));
         }
         if size_bytes == now.size_bytes {
@@ -241,7 +246,7 @@ impl FileSystem {
         end_guard: &mut WrittenEndGuard<'_>,
         to: u64,
     ) -> FsResult<()> {
-        if end_guard.is_growing() && writer.array.fills_with_zeros() {
+        if end_guard.is_growing() && writer.array.fills_with_zeros() && writer.array.grows_by_fill() {
             // Nothing was written after the end of a growing file: all of it is fill value.
             end_guard.advance(to, u64::MAX);
             return Ok(());

@@ -41,7 +41,11 @@ struct Truncation {
 
 impl Default for WrittenEnd {
     fn default() -> Self {
-        WrittenEnd { end: AtomicU64::new(WHOLE), cut: Mutex::default(), is_size_untold: AtomicBool::new(false) }
+        WrittenEnd {
+            end: AtomicU64::new(WHOLE),
+            cut: Mutex::default(),
+            is_size_untold: AtomicBool::new(false),
+        }
     }
 }
 
