@@ -151,6 +151,20 @@ fn data(length: usize, seed: u8) -> Vec<u8> {
     (0..length).map(|at| (at as u8).wrapping_mul(31).wrapping_add((at >> 8) as u8) ^ seed).collect()
 }
 
+fn bytes_of(model: &Model, file: usize, size: Size) -> usize {
+    let now = model.files[file].bytes.len();
+    match size {
+        Size::Zero => 0,
+        Size::Part(place) => now * place as usize / 1000,
+        Size::Same => now,
+        Size::Other => now + 1,
+        Size::Rows(rows) => {
+            let is_fortran = model.mounting_is_fortran();
+            now + rows * model.files[file].case.row_bytes(is_fortran).unwrap_or(1)
+        }
+    }
+}
+
 fn apply(model: &mut Model, step: &Step) {
     let files = model.files.len();
     let handles = model.open.len();
@@ -163,17 +177,7 @@ fn apply(model: &mut Model, step: &Step) {
         }
         Step::Open { .. } => {}
         Step::Truncate(file, size) => {
-            let now = model.files[file % files].bytes.len();
-            let size = match size {
-                Size::Zero => 0,
-                Size::Part(place) => at(model, file % files, place),
-                Size::Same => now,
-                Size::Other => now + 1,
-                Size::Rows(rows) => {
-                    let is_fortran = model.mounting_is_fortran();
-                    now + rows * model.files[file % files].case.row_bytes(is_fortran).unwrap_or(1)
-                }
-            };
+            let size = bytes_of(model, file % files, size);
             model.truncate(file % files, size);
         }
         Step::Sidecar(file, number) => model.sidecar(file % files, number),

@@ -1,6 +1,7 @@
 //! What changes a file: writes, and the sizes that are set and kept.
 
 use zarrfs::cancellation::Cancellation;
+use zarrfs::mount::fs::FileSystem;
 use zarrfs::mount::fs::page_cache::page_drops::PageDrop;
 use zarrfs::mount::fs::write::truncation::SetAttr;
 
@@ -323,26 +324,15 @@ impl Model {
         let data = source.bytes[range].to_vec();
         let room = self.room(&to, to_offset, there, false);
         let (offset, to_start) = (from_offset as u64, to_offset as u64);
-        let mut copied = errno(self.fs.copy(
-            from.handle,
-            offset,
-            to.handle,
-            to_start,
-            length as u64,
-            &Cancellation::never(),
-        ));
+        let never = Cancellation::never();
+        let copy =
+            |fs: &FileSystem| errno(fs.copy(from.handle, offset, to.handle, to_start, length as u64, &never));
+        let mut copied = copy(&self.fs);
         if matches!(copied, Err(libc::ENOSPC)) && self.gap(to.file, to_offset).is_some() {
             assert!(self.store.fails());
             self.store.set(false, false);
             self.drop_gap(to.file, to_offset);
-            copied = errno(self.fs.copy(
-                from.handle,
-                offset,
-                to.handle,
-                to_start,
-                length as u64,
-                &Cancellation::never(),
-            ));
+            copied = copy(&self.fs);
         }
         match copied {
             Err(code) if !to.writes => assert_eq!(code, libc::EBADF),

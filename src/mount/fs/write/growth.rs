@@ -17,7 +17,6 @@ use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::Inode;
 use crate::mount::fs::open_files::ArrayFile;
 use crate::mount::fs::page_cache::page_drops::PageDrop;
-use crate::mount::fs::write::truncation::SetAttr;
 use crate::mount::fs::write::written_end::WrittenEndGuard;
 
 /// How often growth starts again because other programs changed the document.
@@ -89,16 +88,11 @@ impl FileSystem {
 
     /// ftruncate(2) or truncate(2) to more than the array has. The new elements are fill value; zero if the file was truncated
     /// before, as programs do that leave out zeros. Returns the pages to drop.
-    pub(super) fn grow_to(
-        &self,
-        inode: &Arc<Inode>,
-        change: &SetAttr,
-        to: u64,
-    ) -> FsResult<Option<PageDrop>> {
+    pub(super) fn grow_to(&self, inode: &Arc<Inode>, to: u64) -> FsResult<Option<PageDrop>> {
         if inode.open_array().is_none() {
             // truncate(2) of a file that is not open.
             let opened = self.open(inode.number, libc::O_WRONLY, &Cancellation::never())?;
-            let grown = self.grow_to(inode, change, to);
+            let grown = self.grow_to(inode, to);
             let stored = self.flush(opened.handle);
             self.release(opened.handle);
             return grown.and_then(|drop| stored.map(|()| drop));

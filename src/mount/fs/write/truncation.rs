@@ -62,7 +62,7 @@ impl FileSystem {
             inode.open_array().and_then(|open| open.array.as_ref().ok().map(|array| array.size_bytes()));
         let of_array = open.unwrap_or(now.size_bytes);
         if self.options.create && size_bytes > of_array {
-            let drop = self.grow_to(&inode, &change, size_bytes)?;
+            let drop = self.grow_to(&inode, size_bytes)?;
             return Ok((self.stat_entity(&inode.entity, Blocking::Yes)?, drop));
         }
         if !self.options.truncate_zeroes {
