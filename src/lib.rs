@@ -105,7 +105,11 @@
 //!    names the version that it replaces. Where another program was first, `array/write/store_object.rs` merges.
 //!    `store/overlay/writer.rs` notes the change in the overlay's list (`store/overlay/changes.rs`) before its folder's object
 //!    gets its name; [`store::overlay::OverlayStore::commit`] writes it into the store below.
-//! 5. A chunk becomes clean if no write reached it meanwhile. The array's epoch advances, so content that readers loaded
+//! 5. With `create`, a write past the end of the file first makes the array longer (`mount/fs/write/growth.rs`): what is stored after its
+//!    end becomes fill value (`array/write/lengthen.rs`), its document is replaced on condition (`hierarchy/author/resize.rs`), and the dirty
+//!    chunks move to an array of the new length. Until its last row is written, the file is as long as what is written
+//!    (`mount/fs/write/written_end.rs`).
+//! 6. A chunk becomes clean if no write reached it meanwhile. The array's epoch advances, so content that readers loaded
 //!    before is compared with the store before it is used again. If a codec of the array is lossy (`is_lossless` of each
 //!    codec), the chunk leaves the cache, and the kernel drops its pages before fsync and close return.
 //!
@@ -139,6 +143,7 @@
 //! - Pages are dropped only for a reason. A write to pages that were read while a drop was running drops its range once more
 //!   before its reply.
 //! - Where no lock excludes other writers, an object replaces only the version that its unwritten bytes came from.
+//! - A document that makes an array longer is stored before any chunk that it makes room for.
 //! - There is no half-made node: its name comes after its documents, and goes before they do.
 //! - An object gets its name only after its bytes are on the disk. Every failure to store is reported to every open
 //!   descriptor.
@@ -179,7 +184,7 @@
 //!
 //! # What is absent
 //!
-//! - A mount makes and removes no nodes; commands do. Writing data never writes metadata documents.
+//! - A mount makes and removes no nodes; commands do. Writing data writes metadata documents only where an array grows.
 //! - No journal of writes (an overlay's list names objects, and has none of their bytes): if the daemon dies, writes that were not yet stored are lost. No promise covers them before fsync.
 //! - No thread pool per array, no async runtime: `array/workers.rs` is all the concurrency of decoding.
 //! - No FUSE type outside `mount`, and none in `mount/fs`.

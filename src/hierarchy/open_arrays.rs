@@ -250,6 +250,30 @@ impl OpenArrays {
         Reconciled::Current
     }
 
+    /// Makes an open array longer: it becomes `longer`, whose document `replace` puts in place of the array's. Calls `note_new_size` before
+    /// readers see another size.
+    pub fn lengthen(
+        &self,
+        shared: &SharedArray,
+        array: &Arc<Array>,
+        longer: ArrayMetadata,
+        replace: impl FnOnce() -> Result<()>,
+        note_new_size: impl FnOnce(),
+    ) -> Result<()> {
+        let stale = || Error::Stale { key: shared.path.to_string() };
+        let _one_at_a_time = self.reconciling.lock();
+        let is_current = |open: &Arc<OpenArray>| open.array.as_ref().is_ok_and(|now| Arc::ptr_eq(now, array));
+        if shared.is_stale() || !shared.current().as_ref().is_some_and(is_current) {
+            return Err(stale());
+        }
+        let metadata = Arc::new(longer);
+        let longer = array.lengthen(metadata.clone(), replace)?;
+        note_new_size();
+        let open = OpenArray { metadata, version: None, read_at: Instant::now(), array: Ok(longer) };
+        *shared.current.write() = Some(Arc::new(open));
+        Ok(())
+    }
+
     /// Builds the codec chain of an array beside the shared one; fails where the array cannot be served.
     pub fn build(
         &self,

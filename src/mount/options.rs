@@ -43,6 +43,8 @@ pub struct Options {
     pub mountpoint: PathBuf,
     /// The mount takes writes.
     pub writable: bool,
+    /// The mount makes arrays longer.
+    pub create: bool,
     /// Truncation to 0 makes every byte zero; otherwise it sets the written end.
     pub truncate_zeroes: bool,
     /// Dirty bytes above which writers wait.
@@ -95,6 +97,7 @@ impl Options {
             overlay: None,
             mountpoint: mountpoint.into(),
             writable: false,
+            create: false,
             truncate_zeroes: false,
             dirty_limit_bytes: 1 << 28,
             writeback_delay: Some(Duration::from_secs(5)),

@@ -15,6 +15,7 @@ mod codec_damage;
 mod corrupt;
 mod crash;
 mod failing_store;
+mod growth;
 mod hanging_store;
 mod many_chunks;
 mod mutated;

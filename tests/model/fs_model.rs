@@ -22,6 +22,7 @@ enum Step {
         file: usize,
         writes: bool,
         truncates: bool,
+        appends: bool,
     },
     Release(usize),
     Flush(usize),
@@ -36,6 +37,9 @@ enum Step {
     EndReads(usize),
     AnswerOpens(usize),
     Truncate(usize, Size),
+    /// So far past the end.
+    WritePast(usize, usize, usize, u8),
+    Append(usize, usize, u8),
     Allocate(usize, Place, usize, i32),
     Copy((usize, Place), (usize, Place), usize),
     Sidecar(usize, Option<u64>),
@@ -62,6 +66,8 @@ enum Size {
     Part(Place),
     Same,
     Other,
+    /// So many rows more.
+    Rows(usize),
 }
 
 const KEEP: i32 = libc::FALLOC_FL_KEEP_SIZE;
@@ -78,13 +84,14 @@ const MODES: [i32; 7] = [
 fn step() -> impl Strategy<Value = Step> {
     let place = || 0u16..1040;
     let length = || prop_oneof![0usize..24, 0usize..700, 0usize..4000];
-    let size = prop_oneof![4 => Just(Size::Zero), 4 => place().prop_map(Size::Part), 3 => Just(Size::Same), 1 => Just(Size::Other)];
+    let size = prop_oneof![4 => Just(Size::Zero), 4 => place().prop_map(Size::Part), 3 => Just(Size::Same), 1 => Just(Size::Other), 3 => (1usize..6).prop_map(Size::Rows)];
     let handle = || 0usize..8;
     prop_oneof![
         8 => (0usize..3, any::<bool>(), 0..8).prop_map(|(file, writes, truncates)| Step::Open {
             file,
             writes: writes || truncates < 3,
             truncates: truncates == 0,
+            appends: truncates == 1 || truncates == 4,
         }),
         3 => handle().prop_map(Step::Release),
         3 => handle().prop_map(Step::Flush),
@@ -99,6 +106,9 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (0usize..3).prop_map(Step::AnswerOpens),
         2 => (handle(), 1usize..300, any::<u8>()).prop_map(|(h, block, seed)| Step::WriteAll(h, block, seed)),
         4 => (0usize..3, size).prop_map(|(file, size)| Step::Truncate(file, size)),
+        4 => (handle(), prop_oneof![Just(0usize), 0usize..200], length(), any::<u8>())
+            .prop_map(|(h, past, n, seed)| Step::WritePast(h, past, n, seed)),
+        4 => (handle(), length(), any::<u8>()).prop_map(|(h, n, seed)| Step::Append(h, n, seed)),
         3 => (handle(), place(), length(), 0..MODES.len())
             .prop_map(|(h, at, length, mode)| Step::Allocate(h, at, length, MODES[mode])),
         3 => ((handle(), place()), (handle(), place()), length()).prop_map(|(from, to, n)| Step::Copy(from, to, n)),
@@ -123,8 +133,9 @@ fn mounting() -> impl Strategy<Value = Mounting> {
     });
     let cache = prop_oneof![Just(0u64), Just(900), Just(5000), Just(1 << 20)];
     let dirty = prop_oneof![Just(0u64), Just(60), Just(500), Just(1 << 20)];
-    (layout, cache, dirty, 1usize..3, 0..5, 0..3).prop_map(
-        |(layout, cache, dirty, threads, folder, truncate)| Mounting {
+    (layout, cache, dirty, 1usize..3, 0..5, 0..3, any::<bool>()).prop_map(
+        |(layout, cache, dirty, threads, folder, truncate, creates)| Mounting {
+            creates,
             truncate_zeroes: truncate == 0,
             layout,
             cache_limit_bytes: cache,
@@ -140,6 +151,20 @@ fn data(length: usize, seed: u8) -> Vec<u8> {
     (0..length).map(|at| (at as u8).wrapping_mul(31).wrapping_add((at >> 8) as u8) ^ seed).collect()
 }
 
+fn bytes_of(model: &Model, file: usize, size: Size) -> usize {
+    let now = model.files[file].bytes.len();
+    match size {
+        Size::Zero => 0,
+        Size::Part(place) => now * place as usize / 1000,
+        Size::Same => now,
+        Size::Other => now + 1,
+        Size::Rows(rows) => {
+            let is_fortran = model.mounting_is_fortran();
+            now + rows * model.files[file].case.row_bytes(is_fortran).unwrap_or(1)
+        }
+    }
+}
+
 fn apply(model: &mut Model, step: &Step) {
     let files = model.files.len();
     let handles = model.open.len();
@@ -147,16 +172,12 @@ fn apply(model: &mut Model, step: &Step) {
     let at = |model: &Model, file: usize, place: Place| model.files[file].bytes.len() * place as usize / 1000;
     let of = |model: &Model, slot: usize, place: Place| at(model, model.open[slot].file, place);
     match *step {
-        Step::Open { file, writes, truncates } if handles < 8 => model.open(file % files, writes, truncates),
+        Step::Open { file, writes, truncates, appends } if handles < 8 => {
+            model.open_to(file % files, writes, truncates, appends && writes);
+        }
         Step::Open { .. } => {}
         Step::Truncate(file, size) => {
-            let now = model.files[file % files].bytes.len();
-            let size = match size {
-                Size::Zero => 0,
-                Size::Part(place) => at(model, file % files, place),
-                Size::Same => now,
-                Size::Other => now + 1,
-            };
+            let size = bytes_of(model, file % files, size);
             model.truncate(file % files, size);
         }
         Step::Sidecar(file, number) => model.sidecar(file % files, number),
@@ -196,6 +217,8 @@ fn apply(model: &mut Model, step: &Step) {
         | Step::Read(handle, ..)
         | Step::Write(handle, ..)
         | Step::WritePage(handle, ..)
+        | Step::WritePast(handle, ..)
+        | Step::Append(handle, ..)
         | Step::WriteAll(handle, ..)
         | Step::Fill(handle, ..)
         | Step::BeginRead(handle, ..)
@@ -217,9 +240,15 @@ fn apply_to_handle(model: &mut Model, slot: usize, step: &Step) {
         Step::Read(_, place, length) => model.read(slot, at(place), length),
         Step::Write(_, place, length, seed) => model.write(slot, at(place), &data(length, seed), false),
         Step::WritePage(_, place, length, seed) => model.write(slot, at(place), &data(length, seed), true),
+        Step::WritePast(_, past, length, seed) => model.write(slot, size + past, &data(length, seed), false),
+        Step::Append(_, length, seed) => {
+            let end = model.shown_size(slot);
+            model.write(slot, end, &data(length, seed), false);
+        }
         Step::Fill(_, place, length, seed) => model.fill(slot, at(place), &data(length, seed)),
         Step::BeginRead(_, place, length) => model.begin_read(slot, at(place), length),
         Step::WriteAll(_, block, seed) => {
+            let block = block.max(size / 1000);
             for from in (0..size).step_by(block) {
                 model.write(slot, from, &data(block.min(size - from), seed), false);
             }

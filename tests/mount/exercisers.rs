@@ -154,6 +154,79 @@ fn fsx_in_fortran_order() {
     fsx("fsx with order F", &["--order", "F", "--byte-order", "big"], &["uneven", "sharded"]);
 }
 
+/// A file of one byte for each element grows with each write past its end, and by ftruncate before a map is written there.
+const GROWING_FSX: &str = "
+flen = 200000
+[opsize]
+min = 1
+max = 65536
+align = 1
+[weights]
+close_open = 1
+truncate = 0
+posix_fallocate = 0
+punch_hole = 1
+read = 10
+write = 10
+mapread = 5
+mapwrite = 5
+invalidate = 1
+fsync = 1
+fdatasync = 1
+posix_fadvise = 1
+sendfile = 2
+copy_file_range = 2
+";
+
+#[test]
+fn fsx_with_files_that_grow() {
+    let what = "fsx with growth";
+    let Some(fsx) = program("fsx", "ZARRFS_TEST_FSX") else { return };
+    let folder = folder();
+    let store = folder.path().join("store");
+    let little = json!({"name": "bytes", "configuration": {"endian": "little"}});
+    let zstd = json!({"name": "zstd", "configuration": {"level": 1, "checksum": false}});
+    let shards = json!({"name": "sharding_indexed", "configuration": {
+        "chunk_shape": [3000], "codecs": [little, zstd], "index_location": "end",
+        "index_codecs": [little, {"name": "crc32c"}]}});
+    let codecs = [("a", json!([little, zstd])), ("b", json!([shards])), ("c", json!([little]))];
+    let (operations, seeds) = if is_long() { (100_000, 5) } else { (2_000, 1) };
+    let options = [&OPTIONS[..], &["--create"]].concat();
+    // Each run begins with an array without elements.
+    let mut names = Vec::new();
+    let of_run = ["a1", "b1", "c1", "a2", "b2", "c2", "a3", "b3", "c3", "a4", "b4", "c4", "a5", "b5", "c5"];
+    for (number, name) in of_run.into_iter().take(3 * seeds).enumerate() {
+        let (_, codecs) = &codecs[number % 3];
+        fs::create_dir_all(store.join(name)).unwrap();
+        let mut document = v3("uint8", &[0], &[12_000], codecs);
+        // What ftruncate(2) makes longer is fill value.
+        document["fill_value"] = json!(0);
+        fs::write(store.join(name).join("zarr.json"), document.to_string()).unwrap();
+        names.push(name);
+    }
+    let Some(mount) = Mount::new(&store, &options, what) else { return };
+    let artifacts = folder.path().join("fsx");
+    fs::create_dir(&artifacts).unwrap();
+    fs::write(artifacts.join("fsx.toml"), GROWING_FSX).unwrap();
+    for (number, name) in names.iter().enumerate() {
+        let output = Command::new(&fsx)
+            .arg("-f")
+            .arg(artifacts.join("fsx.toml"))
+            .args(["-N", &operations.to_string(), "-S", &(number + 1).to_string(), "-P"])
+            .arg(&artifacts)
+            .arg(mount.path(name))
+            .output()
+            .unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&text);
+        let tail = &text[text.len().saturating_sub(4000)..];
+        assert!(output.status.success(), "fsx of {name}: {tail}\n{}", mount.log());
+    }
+    say(format!("exercisers: {what}: {} runs of {operations} operations, no miscompare", names.len()));
+    let options = [&OPTIONS[..], &["--create"]].concat();
+    Scene { what, folder, options, names, mount }.end();
+}
+
 /// Writes all of each file in blocks, at random, with syncs in between, and reads everything back.
 #[test]
 fn fio_verifies_what_it_wrote() {

@@ -11,6 +11,7 @@ mod support;
 mod attributes;
 mod contents;
 mod exercisers;
+mod growth;
 mod life;
 mod mount_8;
 mod overlay;

@@ -8,6 +8,7 @@
 mod support;
 
 mod faults;
+mod growth;
 mod memory;
 mod mounts;
 mod overlay;

@@ -158,6 +158,20 @@ impl Inner {
         }
     }
 
+    /// Makes the parts of one object outside `inside` fill value, in the store.
+    pub(in crate::array) fn clear_object(inner: &Arc<Inner>, object: u64, inside: &[u64]) -> Result<()> {
+        let mut outcome = Ok(false);
+        let _ = inner.grid.each_index(&inner.source.chunk_ranges(object), &mut |chunk| {
+            match (Inner::clear_chunk(inner, chunk, inside), &mut outcome) {
+                (Ok(is_cleared), Ok(is_any)) => *is_any |= is_cleared,
+                (Err(error), outcome) => *outcome = Err(error),
+                (Ok(_), Err(_)) => {}
+            }
+            if outcome.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        if outcome? { inner.store_all() } else { Ok(()) }
+    }
+
     fn is_inside(&self, axes: &[Axis], index: &[u64], inside: &[u64]) -> bool {
         let spans = axes.iter().zip(index).map(|(axis, &i)| axis.span(i));
         spans.zip(inside).all(|(span, &end)| span.start + span.length <= end)

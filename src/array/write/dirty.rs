@@ -96,6 +96,8 @@ pub struct WriteSession {
     pub array: u64,
     /// Device and inode of the array's folder, if the store has them.
     pub folder: Option<FileId>,
+    /// What the store has after the array's end is known to be fill value.
+    pub is_end_clear: bool,
 }
 
 /// Failed write-backs, counted so that each handle reports them once (like errseq_t in the kernel).

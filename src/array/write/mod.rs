@@ -7,6 +7,7 @@ pub mod dirty;
 pub mod dirty_report;
 pub mod encode;
 pub mod flush_all;
+pub mod lengthen;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod merge_tests;
@@ -104,8 +105,15 @@ impl Array {
         }
         inner.writing.is_written.store(true, Ordering::Release);
         let version = Some(info.version);
-        *opened =
-            Some(WriteSession { writers: 1, _lock: lock, document, version, array: inner.number, folder });
+        *opened = Some(WriteSession {
+            writers: 1,
+            _lock: lock,
+            document,
+            version,
+            array: inner.number,
+            folder,
+            is_end_clear: false,
+        });
         inner.engine.register(&self.inner);
         Ok(())
     }
@@ -187,6 +195,11 @@ impl Array {
         if end.is_none_or(|end| end > self.size_bytes()) {
             return Err(self.past_the_end(offset, data.len()));
         }
+        self.check_values(data)
+    }
+
+    /// Whether the data type has the values of these bytes.
+    pub fn check_values(&self, data: &[u8]) -> Result<()> {
         if self.inner.metadata.data_type == DataType::Bool && data.iter().any(|&byte| byte > 1) {
             return Err(Error::InvalidValue("a bool is one byte, 0 or 1".to_owned()));
         }

@@ -107,6 +107,10 @@ impl Inner {
                 (true, false) => self.store_dirty(Which::Everything),
                 (false, _) => self.sync_names(),
             };
+            if matches!(stored, Err(Error::Stale { .. })) && !self.stores() {
+                // It has grown meanwhile, and its successor stores the chunks.
+                return;
+            }
             if let Err(error @ Error::Stale { .. }) = &stored
                 && self.writing.failures.lock().in_a_row == 0
             {
@@ -158,8 +162,13 @@ impl Inner {
 
     /// Takes over from the array from which this one grew: from now on this one stores.
     pub(in crate::array) fn take_over(self: &Arc<Self>, old: &Inner) -> Result<()> {
-        let stale = || Err(Error::Stale { key: self.metadata.document_key.clone() });
         let _storing = self.writing.storing.lock();
+        self.succeed(old)
+    }
+
+    /// As [`Inner::take_over`], while nothing is stored.
+    pub(in crate::array) fn succeed(self: &Arc<Self>, old: &Inner) -> Result<()> {
+        let stale = || Err(Error::Stale { key: self.metadata.document_key.clone() });
         let mut opened = self.writing.opened.lock();
         // The zero mark does not say which chunks the other program has added.
         if self.writing.chunks.lock().zero.is_some() {

@@ -121,6 +121,10 @@ pub struct Arguments {
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_value = "off", default_missing_value = "on", hide_possible_values = true)]
     pub writable: Switch,
 
+    /// Let programs make nodes, and make arrays longer by writing past their end; implies writable
+    #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_value = "off", default_missing_value = "on", hide_possible_values = true)]
+    pub create: Switch,
+
     /// What truncating an array's file does: keep sets its written end (bytes that are not written again keep their values), zero makes every byte zero
     #[arg(long, value_name = "keep|zero", default_value = "keep", hide_possible_values = true)]
     pub truncate: TruncateChoice,
@@ -157,7 +161,7 @@ pub enum TruncateChoice {
 impl Arguments {
     /// Mounts. `words` are the `-o` options that are not long flags; `helper` is set when mount(8) called.
     pub fn run(self, words: MountOptions, helper: bool) -> Outcome {
-        if words.rw && !helper && !self.writable.is_on() {
+        if words.rw && !helper && !self.writable.is_on() && !self.create.is_on() {
             output::note(format_args!(
                 "zarrfs: note: the mount is read-only; 'rw' alone never enables writing, 'writable' does"
             ));
@@ -222,7 +226,8 @@ impl Arguments {
             AllowOtherChoice::Off => AllowOther::Off,
         };
         options.cache_limit_bytes = self.engine.cache_limit_bytes();
-        options.writable = self.writable.is_on() && !words.ro;
+        options.create = self.create.is_on() && !words.ro;
+        options.writable = (self.writable.is_on() && !words.ro) || options.create;
         options.truncate_zeroes = matches!(self.truncate, TruncateChoice::Zero);
         options.dirty_limit_bytes = self.dirty_limit.unwrap_or(options.cache_limit_bytes / 4);
         options.threads = self.engine.threads.number();

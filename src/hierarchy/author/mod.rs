@@ -22,7 +22,7 @@ use crate::metadata::ZarrFormat;
 use crate::metadata::author::NodeDocument;
 use crate::store::{Info, ObjectPart, Precondition, PutOptions, StagedFolder, Store, Writer, join};
 pub use place::{Place, check_name, names};
-pub use resize::{Resized, resize};
+pub use resize::{Resized, replace_shape, resize, update_copies};
 
 /// A new node whose documents and chunks are written, and that no reader sees yet.
 pub struct NewNode {

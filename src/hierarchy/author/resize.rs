@@ -114,3 +114,30 @@ fn replace(store: &dyn Store, writer: &dyn Writer, path: &str, shape: &[u64]) ->
     writer.sync(std::slice::from_ref(&key), path)?;
     copies::add(store, writer, path, &[document])
 }
+
+/// Replaces the document of an array that the caller has locked by the same with another shape. `Changed` where it does not describe
+/// `now` any more. A crash may undo this until the document's key is synced.
+pub fn replace_shape(store: &dyn Store, path: &str, now: &ArrayMetadata, shape: &[u64]) -> Result<()> {
+    let writer = writer(store)?;
+    let key = &now.document_key;
+    let changed = || Error::Changed { key: key.clone() };
+    let (text, info) = read(store, key)?.ok_or_else(changed)?;
+    let stored = parse_array(key, text.as_bytes())?.ok_or_else(changed)?;
+    if stored.shape != now.shape || !stored.is_stored_as(now) {
+        return Err(changed());
+    }
+    let text = with_shape(&text, shape).map_err(|fault| fault.into_error(key))?;
+    parse_array(key, text.as_bytes())?;
+    let options = PutOptions { precondition: Precondition::Version(info.version), within: path, like: &info };
+    writer.put(key, &[ObjectPart::Bytes(text.as_bytes())], &options).map(drop)
+}
+
+/// Brings the consolidated copies above an array in step with its document.
+pub fn update_copies(store: &dyn Store, path: &str) -> Result<()> {
+    for name in NAMES {
+        if let Some((text, _)) = read(store, &join(path, name))? {
+            return copies::add(store, writer(store)?, path, &[NodeDocument { name, text }]);
+        }
+    }
+    Ok(())
+}

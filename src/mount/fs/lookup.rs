@@ -89,7 +89,13 @@ impl FileSystem {
         if entity.kind == Kind::Array {
             self.context().reconcile(entity, &cached, blocking)?;
         }
-        let (info, size_bytes) = self.facts(entity, &cached, blocking)?;
+        let (info, mut size_bytes) = self.facts(entity, &cached, blocking)?;
+        let inode = self.inodes.existing(entity);
+        if let Some(inode) = &inode {
+            inode.written_end.note_told();
+            size_bytes = inode.written_end.shown_size(size_bytes);
+        }
+        let is_growing = inode.is_some_and(|inode| inode.written_end.is_growing());
         let draft = self.drafts.size_bytes(&self.inodes, entity);
         let owner = info.posix.unwrap_or_else(Posix::of_object);
         let mode = match entity.kind.is_folder() {
@@ -107,8 +113,11 @@ impl FileSystem {
             mtime: info.modified.unwrap_or(self.started),
         };
         // The size of a file that is being written changes at any time.
-        let valid_for =
-            if draft.is_some() { Duration::ZERO } else { cached.valid_for(self.nodes.revalidate()) };
+        let valid_for = if draft.is_some() || is_growing {
+            Duration::ZERO
+        } else {
+            cached.valid_for(self.nodes.revalidate())
+        };
         Ok(Stat { attributes, valid_for })
     }
 

@@ -53,7 +53,7 @@ impl FileSystem {
         let writes = self.wants_writing(&inode.entity, flags)?;
         if inode.entity.kind == Kind::Array {
             return self
-                .open_array(&inode, writes, flags & libc::O_ACCMODE == libc::O_WRONLY, cancellation)
+                .open_array(&inode, writes, flags, cancellation)
                 .inspect_err(|failure| self.note_failure(&inode, "open", failure));
         }
         if writes {
@@ -109,9 +109,11 @@ impl FileSystem {
         &self,
         inode: &Arc<Inode>,
         writes: bool,
-        only_writes: bool,
+        flags: i32,
         cancellation: &Cancellation,
     ) -> FsResult<OpenReply> {
+        let only_writes = flags & libc::O_ACCMODE == libc::O_WRONLY;
+        let appends = flags & libc::O_APPEND != 0;
         let shared = inode.shared.as_ref().ok_or(Failure::Errno(libc::EBADF))?;
         let path = &inode.entity.path;
         let shown_before = self.nodes.peek(path).map(|cached| shown_size(&cached));
@@ -119,7 +121,8 @@ impl FileSystem {
         self.context().reconcile(&inode.entity, &cached, Blocking::Yes)?;
         // If the size has changed, the kernel still uses the old one: on ESTALE it looks the name up again,
         // learns the new size, and repeats the open.
-        if inode.is_stale() || shown_before.is_some_and(|size| size != shown_size(&cached)) {
+        let is_untold = inode.written_end.is_size_untold();
+        if inode.is_stale() || is_untold || shown_before.is_some_and(|size| size != shown_size(&cached)) {
             return Err(Failure::Errno(libc::ESTALE));
         }
         let readers = shared.audience.admit(self.permissions.readers(cached.node.as_deref()));
@@ -135,7 +138,7 @@ impl FileSystem {
         std::mem::drop(opening);
         let writer = if writes { Some(self.open_writer(&array, !only_writes)?) } else { None };
         let reader = Reader::new(self.readahead(is_direct));
-        let file = ArrayFile { inode: inode.clone(), reader, writer, cache_mode, drop, readers };
+        let file = ArrayFile { inode: inode.clone(), reader, writer, cache_mode, drop, readers, appends };
         Ok(OpenReply { handle: self.handles.add(file), is_direct, keeps_cache, writes, backing })
     }
 

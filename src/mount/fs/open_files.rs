@@ -35,6 +35,8 @@ pub struct ArrayFile {
     pub drop: OpenDrop,
     /// The users that may read the array.
     pub readers: Arc<Readers>,
+    /// Opened with O_APPEND.
+    pub appends: bool,
 }
 
 impl ArrayFile {
@@ -123,11 +125,13 @@ impl OpenFile for ArrayFile {
     ) -> FsResult<Option<u64>> {
         fs.recheck(&self.inode)?;
         let array = fs.array_of(&self.inode)?;
-        Ok(if wants_hole {
-            array.next_hole(start, cancellation)?
-        } else {
-            array.next_data(start, cancellation)?
-        })
+        let size_bytes = self.inode.written_end.shown_size(array.size_bytes());
+        let found = match wants_hole {
+            _ if start >= size_bytes => None,
+            true => array.next_hole(start, cancellation)?.map(|hole| hole.min(size_bytes)),
+            false => array.next_data(start, cancellation)?.filter(|&data| data < size_bytes),
+        };
+        Ok(found)
     }
 
     fn release(&self, fs: &FileSystem) {

@@ -100,7 +100,8 @@ impl FileSystem {
         }
         let open = inode.open_array().ok_or(Failure::Errno(libc::EBADF))?;
         let array = open.array.as_ref().map_err(Error::clone)?;
-        let length = array.size_bytes().saturating_sub(offset).min(u64::from(size));
+        let size_bytes = inode.written_end.shown_size(array.size_bytes());
+        let length = size_bytes.saturating_sub(offset).min(u64::from(size));
         let range = offset..offset.saturating_add(length);
         let request = ReadRequest { reader: &file.reader, range, blocking, cancellation };
         let data = array.read(&request, buffer)?.ok_or(Failure::WouldBlock)?;

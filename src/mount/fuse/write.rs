@@ -44,7 +44,10 @@ impl Fuse {
             Err(Failure::WouldBlock) => {}
             Err(failure) => return reply.fail(failure.errno()),
         }
-        if !is_page && file.as_array().is_some_and(|array| array.has_gap(offset)) {
+        let stores = |array: &ArrayFile| {
+            array.has_gap(offset) || self.fs.grows(array, (offset, data.len() as u64), is_page)
+        };
+        if !is_page && file.as_array().is_some_and(stores) {
             return self.reply_stored_write(inode, file, (offset, data), |_, _| Ok(()), reply);
         }
         let fs = self.fs.clone();

@@ -14,6 +14,8 @@ pub struct Failing {
     store: Arc<dyn Store>,
     is_full: AtomicBool,
     is_unsyncable: AtomicBool,
+    /// A sidecar is being edited: what fails is told there.
+    is_editing: AtomicBool,
     refused: Mutex<HashMap<String, u64>>,
     /// Keys of what was put or deleted and not synced since.
     unsynced: Mutex<BTreeSet<String>>,
@@ -34,6 +36,7 @@ impl Failing {
             store,
             is_full,
             is_unsyncable,
+            is_editing: AtomicBool::new(false),
             refused: Mutex::default(),
             unsynced: Mutex::default(),
         })
@@ -42,6 +45,10 @@ impl Failing {
     pub fn set(&self, is_full: bool, is_unsyncable: bool) {
         self.is_full.store(is_full, Ordering::SeqCst);
         self.is_unsyncable.store(is_unsyncable, Ordering::SeqCst);
+    }
+
+    pub fn set_editing(&self, is_editing: bool) {
+        self.is_editing.store(is_editing, Ordering::SeqCst);
     }
 
     pub fn fails(&self) -> bool {
@@ -67,7 +74,9 @@ impl Failing {
         if !fails.load(Ordering::SeqCst) {
             return Ok(());
         }
-        if !is_document(key) {
+        // The document of an array that grew is synced with its chunks.
+        let is_grown = errno == libc::EIO && !self.is_editing.load(Ordering::SeqCst);
+        if !is_document(key) || is_grown {
             *self.refused.lock().unwrap().entry(array_of(key)).or_default() += 1;
         }
         Err(Error::store(key, "write", std::io::Error::from_raw_os_error(errno)))

@@ -30,6 +30,8 @@ pub struct Mounting {
     pub has_overlay: bool,
     /// `--truncate=zero`
     pub truncate_zeroes: bool,
+    /// `--create`
+    pub creates: bool,
 }
 
 /// What is known of one array's file.
@@ -51,6 +53,10 @@ pub struct File {
     pub(super) end: Option<usize>,
     /// Where that was.
     pub(super) cut_at: usize,
+    /// It was not cut short, but got longer.
+    pub(super) is_growing: bool,
+    /// It was cut short since it had no writer.
+    pub(super) was_cut: bool,
     pub(super) was_written: bool,
     pub(super) documents: Vec<(String, Vec<u8>)>,
 }
@@ -63,6 +69,8 @@ pub struct Open {
     flags: i32,
     pub(super) is_direct: bool,
     pub writes: bool,
+    /// Opened with O_APPEND.
+    pub appends: bool,
     /// Its last request was a close.
     pub(super) is_closing: bool,
     /// How often storing this array had failed when this handle heard of it last.
@@ -98,6 +106,7 @@ pub(super) fn mounted(mounting: &Mounting, store: Arc<dyn Store>) -> FileSystem 
     options.revalidate_seconds = 0.0;
     options.writeback_delay = None;
     options.truncate_zeroes = mounting.truncate_zeroes;
+    options.create = mounting.creates;
     let fs = FileSystem::new(Arc::new(options), store);
     fs.allow_direct_writes();
     fs
@@ -144,6 +153,8 @@ impl Model {
                 is_zeroed: false,
                 end: None,
                 cut_at: 0,
+                is_growing: false,
+                was_cut: false,
                 was_written: false,
                 documents: documents
                     .map(|(k, document)| (key(k), document.to_string().into_bytes()))
@@ -162,6 +173,11 @@ impl Model {
 
     /// open(2), as the kernel asks for it: O_TRUNC comes as a change of size right behind it.
     pub fn open(&mut self, file: usize, writes: bool, truncates: bool) {
+        self.open_to(file, writes, truncates, false);
+    }
+
+    /// As [`Model::open`], perhaps with O_APPEND.
+    pub fn open_to(&mut self, file: usize, writes: bool, truncates: bool, appends: bool) {
         // A shell's `>` opens only for writing.
         let flags = match (writes, truncates) {
             (true, true) => libc::O_WRONLY,
@@ -169,7 +185,8 @@ impl Model {
             (false, _) => libc::O_RDONLY,
         };
         let inode = self.inode(&name(file));
-        let opened = self.fs.open(inode, flags, &Cancellation::never()).unwrap();
+        let append = if appends { libc::O_APPEND } else { 0 };
+        let opened = self.fs.open(inode, flags | append, &Cancellation::never()).unwrap();
         assert_eq!(opened.writes, writes);
         let passes = |open: &Open| open.file == file && open.is_direct && open.flags == libc::O_WRONLY;
         assert!(opened.is_direct || !self.open.iter().any(passes), "cached beside a direct writer");
@@ -181,6 +198,7 @@ impl Model {
             flags,
             is_direct: opened.is_direct,
             writes,
+            appends,
             is_closing: false,
             told,
             told_by_close: told,
@@ -207,7 +225,10 @@ impl Model {
         let open = self.open.swap_remove(slot);
         self.fs.release(open.handle);
         if self.writers(open.file) == 0 {
-            self.files[open.file].end = None;
+            let file = &mut self.files[open.file];
+            let shown = file.shown();
+            (file.end, file.was_cut) = (None, false);
+            file.size_was(shown);
         }
         assert_eq!(errno(self.fs.flush(open.handle)), Err(libc::EBADF));
     }
@@ -264,7 +285,7 @@ impl Model {
     pub fn read(&mut self, slot: usize, offset: usize, length: usize) {
         let open = self.open[slot];
         let file = &self.files[open.file];
-        let end = (offset + length).min(file.bytes.len());
+        let end = (offset + length).min(file.shown());
         let range = offset.min(end)..end;
         let (expected, unsure) = (&file.bytes[range.clone()], &file.unsure[range.clone()]);
         let _unanswered = match open.is_direct {
@@ -309,7 +330,9 @@ impl Model {
             let cut = SetAttr { size_bytes: Some(0), by_handle: true, ..SetAttr::default() };
             self.fs.set_attributes(inode, cut).unwrap();
             self.fs.write(handle, 0, content.to_string().as_bytes(), false).unwrap();
+            self.store.set_editing(true);
             let judged = errno(self.fs.flush(handle));
+            self.store.set_editing(false);
             assert!(judged.is_ok() || self.store.fails(), "{judged:?}");
             for (key, document) in &mut self.files[file].documents {
                 *document = self.plain.get(key, 1 << 20).unwrap().unwrap();

@@ -41,7 +41,7 @@ impl Model {
         self.send(open.file);
         let file = &mut self.files[open.file];
         let room = file.bytes.len().saturating_sub(offset).min(data.len());
-        if !open.writes || open.is_direct || room == 0 {
+        if !open.writes || open.is_direct || open.appends || room == 0 {
             return;
         }
         let mut data = data[..room].to_vec();
@@ -93,7 +93,7 @@ impl Model {
         let is_free = |at: &usize| {
             file.cached[*at].is_none() && !file.kernel.reads.iter().any(|read| read.range.contains(at))
         };
-        let end = (offset + length).min(file.bytes.len());
+        let end = (offset + length).min(file.shown());
         let Some(start) = (offset..end).find(is_free) else { return };
         let end = (start..end).find(|at| !is_free(at)).unwrap_or(end);
         if open.is_direct {
@@ -125,7 +125,10 @@ impl Model {
 
     pub(super) fn drop_pages(&mut self, file: usize, drop: PageDrop) {
         let all = 0..self.files[file].cached.len();
-        let range = drop.range.clone().map_or(all, |range| range.start as usize..range.end as usize);
+        // Of what a file has just grown by, the kernel has nothing.
+        let within =
+            |range: Range<u64>| (range.start as usize).min(all.end)..(range.end as usize).min(all.end);
+        let range = drop.range.clone().map_or(all.clone(), within);
         self.end_reads(file, &range);
         self.files[file].cached[range].fill(None);
         drop.done();

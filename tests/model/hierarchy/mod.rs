@@ -4,6 +4,7 @@
 pub mod arrays;
 pub mod failing;
 pub mod files;
+mod growth;
 mod kernel;
 mod others;
 mod sizes;

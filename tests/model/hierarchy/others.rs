@@ -19,12 +19,12 @@ impl Model {
     /// Another program writes what we do not, up to where we do: both must be there.
     pub fn foreign(&mut self, file: usize, offset: usize, data: &[u8]) {
         let known = &mut self.files[file];
-        // In a folder the other program would be refused while we write.
-        if self.mounting.has_folder || known.is_zeroed || offset >= known.bytes.len() {
+        // In a folder the other program would be refused while we write. What it writes into a row that we have begun is not ours to zero.
+        if self.mounting.has_folder || known.is_zeroed || offset >= known.shown() {
             return;
         }
         let ours = known.dirty[offset..].iter().position(|&is_dirty| is_dirty);
-        let range = offset..(offset + data.len().min(ours.unwrap_or(usize::MAX))).min(known.bytes.len());
+        let range = offset..(offset + data.len().min(ours.unwrap_or(usize::MAX))).min(known.shown());
         let mut data = data[..range.len()].to_vec();
         if known.case.is_bool() {
             data.iter_mut().for_each(|byte| *byte &= 1);

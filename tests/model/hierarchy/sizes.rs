@@ -1,6 +1,7 @@
 //! What changes a file: writes, and the sizes that are set and kept.
 
 use zarrfs::cancellation::Cancellation;
+use zarrfs::mount::fs::FileSystem;
 use zarrfs::mount::fs::page_cache::page_drops::PageDrop;
 use zarrfs::mount::fs::write::truncation::SetAttr;
 
@@ -42,7 +43,9 @@ impl Model {
     /// Of a gap that became zero in part, the next open drops what the kernel has; here it is now.
     pub(super) fn drop_gap(&mut self, file: usize, offset: usize) {
         if let Some(gap) = self.gap(file, offset) {
-            self.files[file].cached[gap].fill(None);
+            let cached = &mut self.files[file].cached;
+            let gap = gap.start.min(cached.len())..gap.end.min(cached.len());
+            cached[gap].fill(None);
         }
     }
 
@@ -94,6 +97,7 @@ impl Model {
         let now = self.files[file].bytes.len();
         let has_writers = self.writers(file) > 0;
         let end = self.files[file].end.unwrap_or(now);
+        let shown = self.files[file].shown();
         let mut changed = errno(self.fs.set_attributes(inode, change));
         if matches!(changed, Err(libc::ENOSPC)) && size > end {
             assert!(self.store.fails());
@@ -106,30 +110,33 @@ impl Model {
             Err(libc::EINVAL) => return assert!(!has_writers && size < now),
             other => other.unwrap(),
         };
-        assert_eq!(found.attributes.size_bytes, now as u64);
         assert!(size <= now && (has_writers || size == now));
         let file_ = &mut self.files[file];
-        if size > end && end == 0 && size == now {
+        if size > end && end == 0 && size == now && !file_.is_growing {
             file_.zero();
         } else if size > end {
             file_.note(end, &vec![0; size - end]);
         }
         file_.end = Some(size).filter(|&end| end < now);
         if size < end {
-            file_.cut_at = size;
+            (file_.cut_at, file_.is_growing, file_.was_cut) = (size, false, true);
         }
+        file_.size_was(shown);
+        assert_eq!(found.attributes.size_bytes, file_.shown() as u64);
         assert!(drop.is_some() || size <= end);
         if let Some(drop) = drop {
             self.drop_pages(file, drop);
         }
     }
 
-    pub fn write(&mut self, slot: usize, offset: usize, data: &[u8], is_page: bool) {
+    pub fn write(&mut self, slot: usize, mut offset: usize, data: &[u8], is_page: bool) {
         let open = self.open[slot];
         self.send(open.file);
+        if open.appends && !is_page {
+            offset = self.files[open.file].shown();
+        }
         self.end_reads(open.file, &(offset..offset + data.len()));
-        let size = self.files[open.file].bytes.len();
-        let room = size.saturating_sub(offset).min(data.len());
+        let room = self.room(&open, offset, data.len(), is_page);
         let mut data = data.to_vec();
         let is_invalid =
             self.files[open.file].case.is_bool() && data.first().is_some_and(|&byte| byte == 0xEE);
@@ -157,6 +164,7 @@ impl Model {
             Ok(length) => {
                 assert_eq!(length as usize, room);
                 if room > 0 {
+                    self.has_grown(open.file, offset + room);
                     self.close_gap(open.file, offset, is_page);
                 }
                 self.files[open.file].note(offset, &data[..room]);
@@ -178,26 +186,55 @@ impl Model {
         let change = SetAttr { size_bytes: Some(size as u64), ..SetAttr::default() };
         let has_writers = self.open.iter().any(|open| open.file == file && open.writes);
         let refused = self.store.refused(&name(file));
+        if self.mounting.creates && size > now {
+            return self.lengthen(file, size, inode, change);
+        }
         if !self.mounting.truncate_zeroes {
             return self.cut(file, size, inode, change);
         }
+        let shown = self.files[file].shown();
         match errno(self.fs.set_attributes(inode, change)) {
             Ok((found, drop)) => {
-                assert!(size == 0 || size == now);
-                assert_eq!(found.attributes.size_bytes, now as u64);
-                assert_eq!(drop.is_some(), size != now);
+                assert!(size == 0 || size == shown);
+                assert_eq!(found.attributes.size_bytes, if size == 0 { now } else { shown } as u64);
+                assert_eq!(drop.is_some(), size != shown);
                 if let Some(drop) = drop {
                     self.drop_pages(file, drop);
                 }
             }
-            Err(libc::EINVAL) => return assert!(size != 0 && size != now),
+            Err(libc::EINVAL) => return assert!(size != 0 && size != shown),
             Err(code) => {
                 assert!(self.store.fails() && !has_writers, "truncate: {code}");
                 assert!(self.store.refused(&name(file)) > refused);
             }
         }
-        if size != now {
+        if size != shown {
             self.files[file].zero();
+            (self.files[file].end, self.files[file].is_growing) = (None, false);
+            self.files[file].size_was(shown);
+        }
+    }
+
+    /// A size is set that is larger than the array.
+    fn lengthen(&mut self, file: usize, size: usize, inode: u64, change: SetAttr) {
+        let mut changed = errno(self.fs.set_attributes(inode, change));
+        let expected = match self.grown_size(file, size) {
+            None => Err(libc::EFBIG),
+            Some(grown) if grown != size => Err(libc::EINVAL),
+            Some(_) => Ok(()),
+        };
+        if matches!(changed, Err(libc::ENOSPC)) && expected.is_ok() {
+            assert!(self.store.fails());
+            self.store.set(false, false);
+            changed = errno(self.fs.set_attributes(inode, change));
+        }
+        assert_eq!(changed.as_ref().map(|_| ()).map_err(|code| *code), expected);
+        if let Ok((found, drop)) = changed {
+            assert_eq!(found.attributes.size_bytes, size as u64);
+            assert_eq!(self.has_grown_to(file, size), drop.is_some());
+            if let Some(drop) = drop {
+                self.drop_pages(file, drop);
+            }
         }
     }
 
@@ -236,7 +273,7 @@ impl Model {
                 let extends = !keeps && file.end.is_some_and(|written| written < end);
                 if extends {
                     let written = file.end.unwrap_or(0);
-                    if written == 0 && end == size {
+                    if written == 0 && end == size && !file.is_growing {
                         file.zero();
                     } else {
                         file.note(written, &vec![0; end - written]);
@@ -268,14 +305,15 @@ impl Model {
         self.settle_kernel(from.file);
         self.settle_kernel(to.file);
         let (source, target) = (&self.files[from.file], &self.files[to.file]);
-        if from.file == to.file && from_offset.abs_diff(to_offset) < length {
+        // The kernel copies nothing to an end that it does not know.
+        if to.appends || from.file == to.file && from_offset.abs_diff(to_offset) < length {
             return;
         }
         if target.case.is_bool() && !source.case.is_bool() {
             return;
         }
-        let there = source.bytes.len().saturating_sub(from_offset).min(length);
-        let range = from_offset.min(source.bytes.len())..from_offset.min(source.bytes.len()) + there;
+        let there = source.shown().saturating_sub(from_offset).min(length);
+        let range = from_offset.min(source.shown())..from_offset.min(source.shown()) + there;
         if source.unsure[range.clone()].iter().any(|&number| number > 0) {
             return;
         }
@@ -284,28 +322,17 @@ impl Model {
             return;
         }
         let data = source.bytes[range].to_vec();
-        let room = target.bytes.len().saturating_sub(to_offset).min(there);
+        let room = self.room(&to, to_offset, there, false);
         let (offset, to_start) = (from_offset as u64, to_offset as u64);
-        let mut copied = errno(self.fs.copy(
-            from.handle,
-            offset,
-            to.handle,
-            to_start,
-            length as u64,
-            &Cancellation::never(),
-        ));
+        let never = Cancellation::never();
+        let copy =
+            |fs: &FileSystem| errno(fs.copy(from.handle, offset, to.handle, to_start, length as u64, &never));
+        let mut copied = copy(&self.fs);
         if matches!(copied, Err(libc::ENOSPC)) && self.gap(to.file, to_offset).is_some() {
             assert!(self.store.fails());
             self.store.set(false, false);
             self.drop_gap(to.file, to_offset);
-            copied = errno(self.fs.copy(
-                from.handle,
-                offset,
-                to.handle,
-                to_start,
-                length as u64,
-                &Cancellation::never(),
-            ));
+            copied = copy(&self.fs);
         }
         match copied {
             Err(code) if !to.writes => assert_eq!(code, libc::EBADF),
@@ -314,6 +341,7 @@ impl Model {
             Ok(copied) => {
                 assert_eq!(copied.length as usize, room);
                 if room > 0 {
+                    self.has_grown(to.file, to_offset + room);
                     self.close_gap(to.file, to_offset, false);
                 }
                 self.files[to.file].note(to_offset, &data[..room]);

@@ -129,6 +129,7 @@ impl FileSystem {
             "overlay": options.overlay.as_ref().map(|path| path.to_string_lossy()),
             "mountpoint": options.mountpoint.to_string_lossy(),
             "writable": options.writable,
+            "create": options.create,
             "dirty-limit": options.dirty_limit_bytes,
             "truncate": if options.truncate_zeroes { "zero" } else { "keep" },
             "allow-other": options.allow_other.word(),

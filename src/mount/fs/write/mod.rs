@@ -1,10 +1,11 @@
 //! Writing to arrays of a writable mount, in place. File sizes are fixed while the metadata stands
-//! (`truncation.rs`).
+//! (`truncation.rs`), unless the mount may make arrays longer (`growth.rs`).
 //!
 //! Invariants: a failed write changes nothing that was durable; data that could not be stored stays dirty,
 //! and every handle gets the error at its next fsync or close, no matter which operation caused the failed
 //! attempt; fsync reports a failure once.
 
+pub mod growth;
 pub mod ranges;
 pub mod truncation;
 pub mod written_end;
@@ -151,7 +152,7 @@ impl FileSystem {
         }
     }
 
-    /// Writes to an open file, as [`FileSystem::try_begin_write`] or [`FileSystem::write_blocking`] does.
+    /// A write(2) to an open file, as [`FileSystem::try_begin_write`] or [`FileSystem::write_blocking`] does.
     pub fn write_file<'a>(
         &self,
         file: &dyn OpenFile,
@@ -159,6 +160,9 @@ impl FileSystem {
         is_page: bool,
         blocking: Blocking,
     ) -> FsResult<BegunWrite<'a>> {
+        if let Some(array) = file.as_array() {
+            self.check_append(array, data.0, is_page)?;
+        }
         file.write(self, data, is_page, blocking)
     }
 
@@ -173,13 +177,22 @@ impl FileSystem {
         let begun = |length, overtaken, pending| {
             Ok(BegunWrite { accepted: AcceptedWrite { length, overtaken }, pending })
         };
-        let (_, size_bytes) = self.writable(file)?;
+        let (_, mut size_bytes) = self.writable(file)?;
         let ArrayFile { inode, writer: Some(writer), cache_mode, drop, .. } = file else {
             return Err(Failure::Errno(libc::EBADF));
         };
         drop.note_use();
         if data.is_empty() {
             return begun(0, None, None);
+        }
+        if self.grows(file, (offset, data.len() as u64), is_page) {
+            if blocking == Blocking::No {
+                return Err(Failure::WouldBlock);
+            }
+            if offset == 0 {
+                self.refuse_npy_header(inode, data)?;
+            }
+            size_bytes = self.grow_for_write(file, offset, data)?;
         }
         let room = size_bytes.saturating_sub(offset);
         if room == 0 {
@@ -217,6 +230,7 @@ impl FileSystem {
         let drops = &inode.page_cache_users.drops;
         let overtaken = if fills_pages { drops.overtaken(range.clone()) } else { None };
         if let Some(end_guard) = end_guard.as_mut().filter(|end_guard| end_guard.end() >= Some(offset)) {
+            let size_bytes = self.array_of(inode).map_or(size_bytes, |array| array.size_bytes());
             end_guard.advance(range.end, size_bytes);
         }
         begun(written, gap.map_or(overtaken, |start| Some(drops.begin(Some(start..range.end)))), pending)

@@ -70,7 +70,7 @@ impl FileSystem {
             cancellation.check("")?;
             let length = usize::try_from(end - at).unwrap_or(PART_BYTES).min(PART_BYTES);
             let data = zeros.get(..length).unwrap_or(&zeros);
-            let written = self.write_file(file, (at, data), false, Blocking::Yes)?;
+            let written = file.write(self, (at, data), false, Blocking::Yes)?;
             at += u64::from(written.finish().length);
         }
         Ok(())
@@ -100,7 +100,7 @@ impl FileSystem {
             if data.is_empty() {
                 break;
             }
-            let written = self.write_file(&*file, (to_offset + done, &data), false, Blocking::Yes);
+            let written = file.write(self, (to_offset + done, &data), false, Blocking::Yes);
             match written.map(BegunWrite::finish) {
                 Ok(AcceptedWrite { length, overtaken }) => {
                     done += u64::from(length);

@@ -34,14 +34,15 @@ pub struct SetAttr {
 }
 
 impl FileSystem {
-    /// setattr: the size of an array's file never changes. A smaller size sets the written end (or, with
-    /// `truncate=zero`, a size of 0 makes every byte zero). Returns the pages that the kernel must drop.
+    /// setattr: an array's file never gets shorter. A smaller size sets the written end (or, with
+    /// `truncate=zero`, a size of 0 makes every byte zero); a larger one makes the array longer, with `create`. Returns the
+    /// pages that the kernel must drop.
     pub fn set_attributes(&self, inode: u64, change: SetAttr) -> FsResult<(Stat, Option<PageDrop>)> {
         if !self.options.writable {
             return Err(Failure::Errno(libc::EROFS));
         }
         let inode = self.inode(inode)?;
-        let found = self.stat_entity(&inode.entity, Blocking::Yes)?;
+        let mut found = self.stat_entity(&inode.entity, Blocking::Yes)?;
         let now = found.attributes;
         let changes_mode = change.mode.is_some_and(|mode| mode & 0o7777 != u32::from(now.mode));
         let changes_owner =
@@ -57,8 +58,22 @@ impl FileSystem {
         if inode.entity.kind != Kind::Array {
             return Err(Failure::Errno(libc::EPERM));
         }
+        let open =
+            inode.open_array().and_then(|open| open.array.as_ref().ok().map(|array| array.size_bytes()));
+        let of_array = open.unwrap_or(now.size_bytes);
+        if self.options.create && size_bytes > of_array {
+            let drop = self.grow_to(&inode, size_bytes)?;
+            return Ok((self.stat_entity(&inode.entity, Blocking::Yes)?, drop));
+        }
         if !self.options.truncate_zeroes {
-            return Ok((found, self.set_written_end(&inode, &change, size_bytes, now.size_bytes)?));
+            let drop = self.set_written_end(&inode, &change, size_bytes, of_array)?;
+            // A growing file gets the size of its array.
+            let found = if now.size_bytes == of_array {
+                found
+            } else {
+                self.stat_entity(&inode.entity, Blocking::Yes)?
+            };
+            return Ok((found, drop));
         }
         if size_bytes == now.size_bytes {
             return Ok((found, None));
@@ -68,6 +83,11 @@ impl FileSystem {
         }
         // If this fails, all bytes are zero nevertheless: what was not stored is stored later.
         self.zero(&inode).inspect_err(|_| inode.page_cache_users.drops.note_reason())?;
+        if now.size_bytes != of_array {
+            // It was growing, and is written now.
+            inode.written_end.lock().make_whole();
+            found = self.stat_entity(&inode.entity, Blocking::Yes)?;
+        }
         self.ensure_serving()?;
         Ok((found, Some(inode.page_cache_users.drops.begin(None))))
     }
@@ -96,9 +116,13 @@ impl FileSystem {
             return Ok(None);
         }
         if to == end {
+            if end == 0 {
+                // An array without elements is truncated, too.
+                end_guard.note_cut();
+            }
             return Ok(None);
         }
-        if end == 0 && to == size_bytes {
+        if end == 0 && to == size_bytes && !end_guard.is_growing() {
             let result = self.zero(inode);
             result.inspect_err(|_| inode.page_cache_users.drops.note_reason())?;
         } else {
@@ -156,15 +180,18 @@ impl FileSystem {
     /// After a writer is gone: a file that the last writer leaves incomplete is whole again, and this is
     /// logged.
     pub(in crate::mount::fs) fn finish_truncation(&self, inode: &Inode, array: &Array) {
-        if inode.written_end.get().is_none() {
-            return;
-        }
         let mut end_guard = inode.written_end.lock();
         if array.has_writers() {
             return;
         }
+        if end_guard.is_growing() {
+            // From now on its size is that of the array.
+            inode.page_cache_users.drops.note_new_size();
+            inode.written_end.note_untold();
+        }
         if let Some(written_bytes) = end_guard.forget() {
-            let error = Error::CutShort { written_bytes, size_bytes: array.size_bytes() };
+            let size_bytes = self.array_of(inode).map_or(array.size_bytes(), |array| array.size_bytes());
+            let error = Error::CutShort { written_bytes, size_bytes };
             self.note_failure(inode, "last close", &Failure::Error(error));
         }
     }
@@ -212,13 +239,18 @@ impl FileSystem {
 
     /// Zeros the bytes between the written end and `to` and moves the written end; if this fails, as far as
     /// it got.
-    fn zero_gap(
+    pub(super) fn zero_gap(
         &self,
         inode: &Inode,
         writer: &Writer,
         end_guard: &mut WrittenEndGuard<'_>,
         to: u64,
     ) -> FsResult<()> {
+        if end_guard.is_growing() && writer.array.fills_with_zeros() && writer.array.grows_by_fill() {
+            // Nothing was written after the end of a growing file: all of it is fill value.
+            end_guard.advance(to, u64::MAX);
+            return Ok(());
+        }
         let zeros = vec![0; PART_BYTES];
         while let Some(end) = end_guard.end().filter(|&end| end < to) {
             let length = usize::try_from(to - end).unwrap_or(PART_BYTES).min(PART_BYTES);

@@ -1,39 +1,51 @@
-//! How far a file has been written since it was truncated: O_TRUNC and ftruncate(2) below the size destroy
-//! nothing.
+//! How far a file has been written since it was truncated, or since it began to grow.
 //!
-//! Uses nothing of the crate. The size of a file is fixed, so a truncation only sets its *written end*.
+//! Uses nothing of the crate. O_TRUNC and ftruncate(2) below the size destroy nothing: they only set the file's *written end*.
 //! Writes, ftruncate(2) and fallocate(2) move the written end forward and zero the gap before them, as in a
 //! file that grows. Bytes at and after it keep their value. fsync(2) and the last writer's close(2) fail
 //! while it is less than the size.
 //!
+//! An array grows by whole slabs, a file by bytes (`growth.rs`). While the last slab is not written to its end, the file is *growing*: its
+//! written end is the size that programs see, so that the next append comes there.
+//!
 //! Invariant: an operation holds the lock from the check of the written end until all bytes up to the new one
 //! are in the array, or their chunks are locked for the copy.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
-/// The file is not truncated.
+/// The file is neither truncated nor growing.
 const WHOLE: u64 = u64::MAX;
+/// The bit of a growing file's end. No file is longer than `i64::MAX`.
+const GROWING: u64 = 1 << 63;
 
 /// The written end of one file.
 #[derive(Debug)]
 pub struct WrittenEnd {
     end: AtomicU64,
     cut: Mutex<Truncation>,
+    /// The kernel may know the size that the file had while it was growing.
+    is_size_untold: AtomicBool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Truncation {
     /// The process that truncated the file, 0 if unknown.
     by: u32,
-    /// The size that it set.
-    at: u64,
+    /// The size that it set; `None` if it did not truncate the file but make it grow.
+    at: Option<u64>,
+    /// The file was truncated since it had no writer.
+    is_recent: bool,
 }
 
 impl Default for WrittenEnd {
     fn default() -> Self {
-        WrittenEnd { end: AtomicU64::new(WHOLE), cut: Mutex::default() }
+        WrittenEnd {
+            end: AtomicU64::new(WHOLE),
+            cut: Mutex::default(),
+            is_size_untold: AtomicBool::new(false),
+        }
     }
 }
 
@@ -44,9 +56,38 @@ pub struct WrittenEndGuard<'a> {
 }
 
 impl WrittenEnd {
-    /// The written end of a truncated file.
+    /// The written end of a truncated or growing file.
     pub fn get(&self) -> Option<u64> {
-        Some(self.end.load(Ordering::SeqCst)).filter(|&end| end != WHOLE)
+        end(&self.end)
+    }
+
+    /// The size that programs see of a file whose array has `size_bytes`, which must have been read before.
+    pub fn shown_size(&self, size_bytes: u64) -> u64 {
+        match self.end.load(Ordering::SeqCst) {
+            WHOLE => size_bytes,
+            end if end & GROWING != 0 => size_bytes.min(end & !GROWING),
+            _ => size_bytes,
+        }
+    }
+
+    /// The kernel is about to be told the size.
+    pub fn note_told(&self) {
+        self.is_size_untold.store(false, Ordering::Release);
+    }
+
+    /// The size that programs see has become that of the array.
+    pub fn note_untold(&self) {
+        self.is_size_untold.store(true, Ordering::Release);
+    }
+
+    /// Whether the kernel must ask for the size before a program uses the file.
+    pub fn is_size_untold(&self) -> bool {
+        self.is_size_untold.load(Ordering::Acquire)
+    }
+
+    /// Whether the file is growing: its size changes with each write.
+    pub fn is_growing(&self) -> bool {
+        is_growing(&self.end)
     }
 
     /// Locks it; blocks while another operation holds the lock.
@@ -60,28 +101,71 @@ impl WrittenEnd {
     }
 }
 
+fn end(end: &AtomicU64) -> Option<u64> {
+    Some(end.load(Ordering::SeqCst)).filter(|&end| end != WHOLE).map(|end| end & !GROWING)
+}
+
+fn is_growing(end: &AtomicU64) -> bool {
+    let end = end.load(Ordering::SeqCst);
+    end != WHOLE && end & GROWING != 0
+}
+
 impl WrittenEndGuard<'_> {
-    /// The written end of a truncated file.
+    /// The written end of a truncated or growing file.
     pub fn end(&self) -> Option<u64> {
-        Some(self.end.load(Ordering::SeqCst)).filter(|&end| end != WHOLE)
+        end(self.end)
     }
 
     /// Truncates the file to `end`, for a process.
     pub fn cut(&mut self, end: u64, process: u32) {
-        *self.cut = Truncation { by: process, at: end };
+        *self.cut = Truncation { by: process, at: Some(end), is_recent: true };
         self.end.store(end, Ordering::SeqCst);
+    }
+
+    /// A program truncated the file, to the size that it has.
+    pub fn note_cut(&mut self) {
+        self.cut.is_recent = true;
+    }
+
+    /// The file is about to grow from `size_bytes`, unless it is truncated or growing already. Returns whether it was whole.
+    pub fn begin_growth(&mut self, size_bytes: u64) -> bool {
+        let is_whole = self.end().is_none();
+        if is_whole {
+            (self.cut.by, self.cut.at) = (0, None);
+            self.end.store(size_bytes | GROWING, Ordering::SeqCst);
+        }
+        is_whole
+    }
+
+    /// Whether the file is growing.
+    pub fn is_growing(&self) -> bool {
+        is_growing(self.end)
+    }
+
+    /// Whether a program truncated the file, and writers of that time may still be there.
+    pub fn was_cut(&self) -> bool {
+        self.cut.is_recent
     }
 
     /// All bytes before `end` are written; at the size of the file it is whole again.
     pub fn advance(&mut self, end: u64, size_bytes: u64) {
         if self.end().is_some_and(|now| now <= end) {
-            self.end.store(if end >= size_bytes { WHOLE } else { end }, Ordering::SeqCst);
+            let growing = if self.is_growing() { GROWING } else { 0 };
+            self.end.store(if end >= size_bytes { WHOLE } else { end | growing }, Ordering::SeqCst);
         }
+    }
+
+    /// Makes the file whole.
+    pub fn make_whole(&mut self) {
+        self.end.store(WHOLE, Ordering::SeqCst);
     }
 
     /// No writer is left: makes the file whole and returns the written end.
     pub fn forget(&mut self) -> Option<u64> {
-        Some(self.end.swap(WHOLE, Ordering::SeqCst)).filter(|&end| end != WHOLE)
+        let end = self.end();
+        self.cut.is_recent = false;
+        self.make_whole();
+        end
     }
 
     /// The process that truncated the file.
@@ -91,7 +175,7 @@ impl WrittenEndGuard<'_> {
 
     /// Whether nothing was written since the truncation.
     pub fn is_untouched(&self) -> bool {
-        self.end() == Some(self.cut.at)
+        self.cut.at.is_some() && self.end() == self.cut.at
     }
 }
 
@@ -137,6 +221,23 @@ mod tests {
         let forgotten = end.lock().forget();
         assert_eq!(forgotten, Some(0));
         assert_eq!(end.get(), None);
+    }
+
+    #[test]
+    fn a_growing_file_is_as_long_as_it_is_written() {
+        let end = WrittenEnd::default();
+        assert_eq!(end.shown_size(10), 10);
+        assert!(end.lock().begin_growth(10));
+        assert_eq!((end.get(), end.shown_size(20)), (Some(10), 10));
+        end.lock().advance(15, 20);
+        assert_eq!((end.get(), end.shown_size(20)), (Some(15), 15));
+        assert!(!end.lock().begin_growth(20) && !end.lock().is_untouched());
+        end.lock().cut(4, 7);
+        assert_eq!((end.get(), end.shown_size(20)), (Some(4), 20), "it is truncated now");
+        assert!(!end.lock().begin_growth(20) && !end.lock().is_growing());
+        end.lock().advance(20, 20);
+        assert!(end.get().is_none() && end.lock().was_cut());
+        assert!(end.lock().forget().is_none() && !end.lock().was_cut());
     }
 
     #[test]

@@ -1,0 +1,173 @@
+//! Growth: with `create`, a file that is written past its end, or given a larger size, makes its array longer along the slowest axis of the
+//! file.
+//!
+//! Uses `hierarchy` for the document and the open arrays. The array grows by whole slabs, and its document is replaced, conditionally,
+//! before the write is accepted. While the last slab is not written to its end, the file is growing (`written_end.rs`).
+//!
+//! Invariants: a size that the array cannot have is refused before anything is stored; a growth that fails leaves the size; what a file has
+//! grown by and no program has written is fill value, and what programs have left out before their writes is zero.
+
+use std::sync::Arc;
+
+use crate::cancellation::Cancellation;
+use crate::error::Error;
+use crate::hierarchy::author;
+use crate::mount::fs::FileSystem;
+use crate::mount::fs::error::{Blocking, Failure, FsResult};
+use crate::mount::fs::inode::Inode;
+use crate::mount::fs::open_files::ArrayFile;
+use crate::mount::fs::page_cache::page_drops::PageDrop;
+use crate::mount::fs::write::written_end::WrittenEndGuard;
+
+/// How often growth starts again because other programs changed the document.
+const MAX_ATTEMPTS: usize = 10;
+/// The most zeros that are written because a program left them out, where they differ from the fill value.
+const MAX_GAP_BYTES: u64 = 4 << 30;
+
+impl FileSystem {
+    /// Whether a write makes the file longer.
+    pub fn grows(&self, file: &ArrayFile, (offset, length): (u64, u64), is_page: bool) -> bool {
+        self.options.create
+            && !is_page
+            && length > 0
+            && file.writer.is_some()
+            && self
+                .array_of(&file.inode)
+                .is_ok_and(|array| offset.saturating_add(length) > array.size_bytes())
+    }
+
+    /// Makes the array of a file long enough for a write, and returns its size; the size that it has where it cannot be longer. Blocks on the
+    /// store.
+    pub(super) fn grow_for_write(&self, file: &ArrayFile, offset: u64, data: &[u8]) -> FsResult<u64> {
+        let inode = &file.inode;
+        let array = self.array_of(inode)?;
+        let request = || format!("write of {} bytes at {offset}", data.len());
+        let failed = |error| self.write_failure(inode, &request(), error);
+        let end = offset.saturating_add(data.len() as u64);
+        match array.longer(end) {
+            // A write across the end is short.
+            Err(Error::TooLarge { .. }) if offset < array.size_bytes() => return Ok(array.size_bytes()),
+            longer => longer.map_err(failed)?,
+        };
+        // A write that is refused must not have changed anything.
+        array.check_values(data).map_err(failed)?;
+        let mut guard = inode.written_end.lock();
+        if file.appends && guard.end().is_some() && !guard.is_growing() {
+            // A truncated file is written from its start.
+            return Err(Failure::Errno(libc::EFBIG));
+        }
+        let start = guard.end().unwrap_or(array.size_bytes());
+        if offset.saturating_sub(start) > MAX_GAP_BYTES && !array.fills_with_zeros() {
+            let reason = format!(
+                "a gap of more than {MAX_GAP_BYTES} bytes would be zero, and not fill value: 'truncate -s' leaves it fill value"
+            );
+            return Err(failed(Error::TooLarge { key: array.metadata().document_key.clone(), reason }));
+        }
+        let size_bytes = self.grow(inode, &mut guard, end, || {}).map_err(|failure| match failure {
+            Failure::Error(error) => failed(error),
+            failure => failure,
+        })?;
+        // Another program may have been first.
+        match file.appends && inode.written_end.shown_size(size_bytes) != offset {
+            true => Err(Failure::Errno(libc::ESTALE)),
+            false => Ok(size_bytes),
+        }
+    }
+
+    /// An append must come at the end of the file. It does not where another program has made the array longer and the kernel has not heard.
+    pub(super) fn check_append(&self, file: &ArrayFile, offset: u64, is_page: bool) -> FsResult<()> {
+        if !file.appends || is_page || !self.options.create {
+            return Ok(());
+        }
+        let size_bytes = self.array_of(&file.inode)?.size_bytes();
+        match file.inode.written_end.shown_size(size_bytes) == offset {
+            true => Ok(()),
+            false => Err(Failure::Errno(libc::ESTALE)),
+        }
+    }
+
+    /// ftruncate(2) or truncate(2) to more than the array has. The new elements are fill value; zero if the file was truncated
+    /// before, as programs do that leave out zeros. Returns the pages to drop.
+    pub(super) fn grow_to(&self, inode: &Arc<Inode>, to: u64) -> FsResult<Option<PageDrop>> {
+        if inode.open_array().is_none() {
+            // truncate(2) of a file that is not open.
+            let opened = self.open(inode.number, libc::O_WRONLY, &Cancellation::never())?;
+            let grown = self.grow_to(inode, to);
+            let stored = self.flush(opened.handle);
+            self.release(opened.handle);
+            return grown.and_then(|drop| stored.map(|()| drop));
+        }
+        let request = || format!("truncation to {to} bytes");
+        let failed = |error| self.write_failure(inode, &request(), error);
+        let array = self.array_of(inode)?;
+        let longer = array.longer(to).map_err(failed)?;
+        if longer.flat_size() != Some(to) {
+            let reason = format!("{to} bytes are no whole number of rows along the slowest axis of the file");
+            return Err(failed(Error::InvalidValue(reason)));
+        }
+        let writer = self
+            .open_writer(&array, false)
+            .inspect_err(|failure| self.note_failure(inode, &request(), failure))?;
+        let mut guard = inode.written_end.lock();
+        let zeros_from = guard.end().or(guard.was_cut().then(|| array.size_bytes()));
+        let drops = &inode.page_cache_users.drops;
+        let grown =
+            self.grow(inode, &mut guard, to, || drops.note_new_size()).map_err(|failure| match failure {
+                Failure::Error(error) => failed(error),
+                failure => failure,
+            });
+        let grown = grown.and_then(|size_bytes| {
+            if zeros_from.is_some() {
+                self.zero_gap(inode, &writer, &mut guard, to)?;
+            }
+            guard.advance(to, size_bytes);
+            Ok(())
+        });
+        drop(guard);
+        array.close_for_writing();
+        grown?;
+        self.ensure_serving()?;
+        Ok(zeros_from.map(|start| drops.begin(Some(start..to))))
+    }
+
+    /// Makes the array at least `to` bytes long, and returns its size.
+    fn grow(
+        &self,
+        inode: &Inode,
+        guard: &mut WrittenEndGuard<'_>,
+        to: u64,
+        note_new_size: impl Fn(),
+    ) -> FsResult<u64> {
+        let path = &inode.entity.path;
+        let shared = inode.shared.as_ref().ok_or(Failure::Errno(libc::EBADF))?;
+        for _ in 0..MAX_ATTEMPTS {
+            let array = self.array_of(inode)?;
+            if array.size_bytes() >= to {
+                return Ok(array.size_bytes());
+            }
+            let longer = array.longer(to)?;
+            if array.is_zeroed() {
+                array.flush()?;
+            }
+            let store = self.nodes.store().as_ref();
+            let shape = longer.shape.clone();
+            let replace = || author::replace_shape(store, path, array.metadata(), &shape);
+            // Until it is written, readers see the size that it had.
+            let has_begun = guard.begin_growth(array.size_bytes());
+            let grown = self.arrays.lengthen(shared, &array, longer, replace, &note_new_size);
+            if grown.is_err() && has_begun {
+                guard.make_whole();
+            }
+            let grown = grown.and_then(|()| author::update_copies(store, path));
+            // Also what failed may have been stored.
+            if let Ok(cached) = self.nodes.current(path) {
+                self.context().reconcile(&inode.entity, &cached, Blocking::Yes)?;
+            }
+            match grown {
+                Ok(()) | Err(Error::Changed { .. } | Error::Stale { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(Error::busy(path.to_string(), "other programs keep changing its document").into())
+    }
+}
