@@ -146,6 +146,11 @@ impl Source {
         self.largest.is_lossless()
     }
 
+    /// Whether a checksum guards the bytes of each chunk: its own, or one of a shard that is read as a whole.
+    pub fn has_checksum(&self) -> bool {
+        self.largest.has_checksum()
+    }
+
     /// The axes of the grid of objects, in served order.
     pub fn object_axes(&self) -> &[Axis] {
         self.levels.first().map_or(&self.axes, |level| &level.shards)

@@ -17,6 +17,8 @@ mod coordinates;
 pub mod crs;
 mod geotransform;
 mod multiscales;
+pub mod positions;
+pub mod times;
 
 use serde_json::{Map, Value};
 
@@ -253,7 +255,7 @@ pub fn left_out(node: &Node, names: &[&str]) -> Vec<String> {
 
 /// The value of elements without data: CF's `_FillValue` and `missing_value`, or `nodata`, if it is one number. Zarr's own fill
 /// value is not that: it is the value of chunks that were never written, often 0.
-fn no_data(metadata: &ArrayMetadata) -> Option<f64> {
+pub fn no_data(metadata: &ArrayMetadata) -> Option<f64> {
     let attributes = &metadata.attributes;
     no_data_value(["_FillValue", "missing_value", "nodata"].iter().find_map(|name| attributes.get(*name))?)
 }
