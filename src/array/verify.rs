@@ -1,7 +1,7 @@
 //! Verification: decodes every stored chunk of an array once and reports damage by key.
 //!
 //! Uses its neighbours in `array`, `store` and `error`. Leaves nothing in the cache. The store's listing says which
-//! chunks to decode (`source/stored_objects.rs`). The listing runs a little ahead of the decoding threads, so neither
+//! objects to decode (`source/stored_objects.rs`), and the index of a shard which of its chunks. The listing runs a little ahead of the decoding threads, so neither
 //! the declared nor the stored chunks are ever all in memory.
 
 use std::ops::ControlFlow;
@@ -30,11 +30,12 @@ pub struct CheckOutcome {
 
 impl Array {
     /// Decodes every stored chunk on `threads` threads. Calls `report` for each chunk that cannot be read, with the key
-    /// of its object, and for each folder that cannot be listed. Calls `done` after each chunk, from any of the threads.
+    /// of its object, and for each folder that cannot be listed. Calls `done` with the number of chunks that are dealt with, from
+    /// any of the threads.
     pub fn check(
         &self,
         threads: usize,
-        done: &(dyn Fn() + Sync),
+        done: &(dyn Fn(u64) + Sync),
         report: &(dyn Fn(&str, &Error) + Sync),
     ) -> CheckOutcome {
         let inner = &self.inner;
@@ -48,18 +49,27 @@ impl Array {
                         let next = receiver.lock().recv();
                         let Ok(chunk) = next else { return };
                         self.check_chunk(chunk, &outcome, report);
-                        done();
+                        done(1);
                     }
                 });
             }
             let mut found = |object| {
+                let mut present = 0;
                 // A shard of shards may have more chunks than a list of numbers in memory could hold.
-                inner.grid.each_index(&inner.source.chunk_ranges(object), &mut |chunk| match sender
-                    .send(chunk)
-                {
-                    Ok(()) => ControlFlow::Continue(()),
-                    Err(_) => ControlFlow::Break(()),
-                })
+                let sent = inner.source.each_chunk_in(&inner.load_context(), object, &mut |chunk| {
+                    present += 1;
+                    sender.send(chunk).map_or(ControlFlow::Break(()), ControlFlow::Continue)
+                });
+                let chunks = inner.source.chunk_count(object);
+                let flow = sent.unwrap_or_else(|error| {
+                    // None of its chunks can be found.
+                    outcome.lock().damaged += chunks;
+                    let key = inner.source.key(&inner.load_context(), &inner.source.first_chunk(object));
+                    report(&key.unwrap_or_default(), &error);
+                    ControlFlow::Continue(())
+                });
+                done(chunks.saturating_sub(present));
+                flow
             };
             inner.each_stored_object(&mut found, &mut |folder, error| report(folder, error));
             drop(sender);
@@ -79,9 +89,7 @@ impl Array {
         let source = &self.inner.source;
         let mut chunks = 0u64;
         let mut found = |object| {
-            let ranges = source.chunk_ranges(object);
-            let of_object = ranges.into_iter().map(|range| range.end - range.start).product::<u64>();
-            chunks = chunks.saturating_add(of_object);
+            chunks = chunks.saturating_add(source.chunk_count(object));
             ControlFlow::Continue(())
         };
         self.inner.each_stored_object(&mut found, &mut |_, _| {});

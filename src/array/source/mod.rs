@@ -194,6 +194,11 @@ impl Source {
         .collect()
     }
 
+    /// The per-axis numbers of the first chunk in an object.
+    pub fn first_chunk(&self, object: u64) -> Vec<u64> {
+        self.chunk_ranges(object).into_iter().map(|range| range.start).collect()
+    }
+
     /// How many chunks an object has.
     pub fn chunk_count(&self, object: u64) -> u64 {
         self.chunk_ranges(object).into_iter().map(|range| range.end - range.start).product()

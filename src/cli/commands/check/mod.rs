@@ -19,6 +19,8 @@ use report::{ArrayFindings, Missing, Report, Style};
 
 /// The most chunks at a time.
 const MAX_JOBS: u64 = 1024;
+/// Memory for the indexes of shards, each of which is at most 32 MiB.
+const INDEX_BYTES: u64 = 128 << 20;
 /// How many chunks of a remote store are read at a time, where nothing else is asked for.
 const REMOTE_JOBS: usize = 16;
 
@@ -61,7 +63,8 @@ impl Arguments {
     pub fn run(self) -> Outcome {
         log::start(&self.log)?;
         let store = open::store(&self.store)?;
-        let engine = Engine::new(0, 1);
+        // Its chunks are never kept; this is for the indexes of shards.
+        let engine = Engine::new(INDEX_BYTES, 1);
         let mut roots: Vec<String> = self.arrays.iter().map(|name| open::path(name)).collect();
         let tree = Tree::for_one_look(store.clone());
         for root in &roots {
@@ -111,7 +114,7 @@ impl Arguments {
         // A shard is one object, however many of its inner chunks are damaged.
         let named: Mutex<HashSet<String>> = Mutex::default();
         let damaged: Mutex<Vec<(String, String)>> = Mutex::default();
-        let outcome = array.check(self.jobs(store), &|| bar.inc(1), &|key, error| {
+        let outcome = array.check(self.jobs(store), &|chunks| bar.inc(chunks), &|key, error| {
             if named.lock().insert(key.to_owned()) {
                 let reason = error.to_string();
                 match self.json {

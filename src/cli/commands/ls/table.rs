@@ -78,6 +78,8 @@ fn push_note(text: &mut String, name: &str, note: &str, width: Option<usize>) {
         .chars()
         .map_while(|c| " │├└─".contains(c).then_some(if "├│".contains(c) { '│' } else { ' ' }))
         .collect();
+    // Below a path nothing is drawn.
+    let indent = if indent.is_empty() { GAP.to_owned() } else { indent };
     let lines = match width {
         None => vec![note.to_owned()],
         Some(width) => {

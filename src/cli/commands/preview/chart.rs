@@ -17,7 +17,7 @@ const SCALE: usize = 2;
 const LINE: usize = font::HEIGHT * SCALE;
 const GAP: usize = 8;
 /// Small planes are enlarged to about so many pixels.
-const LEAST_SIDE: usize = 480;
+const LEAST_SIDE: usize = 512;
 /// A side that is shorter is stretched.
 const LEAST_SHORT_SIDE: usize = 64;
 /// The size of a curve's field.
@@ -152,19 +152,19 @@ impl Picture<'_> {
         }
     }
 
-    /// Labels of values, the highest at the top.
+    /// Labels of values, the highest at the top: round ones, but for times.
     fn value_ticks(&self, height: usize) -> Vec<(usize, String)> {
         let (low, high) = self.range;
-        let tick = |index: usize| {
-            let part = index as f64 / (MAX_TICKS - 1) as f64;
-            let y = ((1.0 - part) * (height - 1) as f64) as usize;
-            (y, self.kind.text(low * (1.0 - part) + high * part))
-        };
-        match (high > low, height > MAX_TICKS * (LINE + GAP)) {
-            (true, true) => (0..MAX_TICKS).map(tick).collect(),
-            (true, false) => [0, MAX_TICKS - 1].map(tick).to_vec(),
-            (false, _) => vec![(height / 2, self.kind.text(low))],
+        let at = |part: f64| ((1.0 - part) * height.saturating_sub(1) as f64).round() as usize;
+        if high <= low {
+            return vec![(height / 2, self.kind.text(low))];
         }
+        let most = (height / (2 * LINE + GAP)).clamp(1, MAX_TICKS);
+        let round = if self.kind.has_round_values() { round_values(low, high, most) } else { Vec::new() };
+        if round.len() < 2 {
+            return vec![(at(1.0), self.kind.text(high)), (at(0.0), self.kind.text(low))];
+        }
+        round.into_iter().map(|value| (at(self.part(value)), self.kind.text(value))).collect()
     }
 
     fn draw_bar(
@@ -190,7 +190,15 @@ impl Picture<'_> {
         let label = |pixel| self.label(columns, pixel);
         let longest =
             font::width(&label(0), SCALE).max(font::width(&label(self.plane.width.saturating_sub(1)), SCALE));
-        for (x, label) in ticks(self.plane.width, width, longest + 3 * GAP, label) {
+        let room = longest + longest / 4 + 2 * GAP;
+        let is_curve = self.plane.rows.is_none();
+        for (mut x, label) in ticks(self.plane.width, width, room, label) {
+            if is_curve {
+                // A curve begins and ends at the edges.
+                let half = width / (2 * self.plane.width.max(1));
+                x = (x.saturating_sub(half)) * width.saturating_sub(1)
+                    / width.saturating_sub(2 * half).max(1);
+            }
             raster.fill((left + x, top + 2), (1, 4), INK);
             let text_width = font::width(&label, SCALE);
             let x =
@@ -238,6 +246,31 @@ fn ticks(pixels: usize, drawn: usize, room: usize, label: impl Fn(usize) -> Stri
     (0..count).map(tick).collect()
 }
 
+/// At most so many multiples of 1, 2 or 5 of a power of ten from `low` to `high`.
+fn round_values(low: f64, high: f64, most: usize) -> Vec<f64> {
+    let least = (high / most as f64 - low / most as f64).max(f64::MIN_POSITIVE);
+    let power = 10f64.powf(least.log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power).into_iter().find(|step| *step >= least);
+    let Some(step) = step.filter(|step| step.is_finite() && *step > 0.0) else { return Vec::new() };
+    let first = (low / step).ceil();
+    let values = (0..=most).map(|index| (first + index as f64) * step);
+    values.filter(|value| (low..=high).contains(value)).collect()
+}
+
 fn widest(labels: &[(usize, String)]) -> usize {
     labels.iter().map(|(_, label)| font::width(label, SCALE)).max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_round() {
+        assert_eq!(round_values(-0.99, 0.99, 5), [-0.5, 0.0, 0.5]);
+        assert_eq!(round_values(227.0, 305.3, 5), [240.0, 260.0, 280.0, 300.0]);
+        assert_eq!(round_values(0.0, 254.0, 5), [0.0, 100.0, 200.0]);
+        assert!(round_values(f64::MIN, f64::MAX, 5).len() <= 6);
+        assert_eq!(ticks(100, 100, 30, |pixel| pixel.to_string()).len(), 3);
+    }
 }

@@ -111,6 +111,11 @@ impl Kind {
         }
     }
 
+    /// Whether round numbers are round for people, too: those of times are not.
+    pub fn has_round_values(&self) -> bool {
+        !matches!(self.data_type, DataType::DateTime64(_))
+    }
+
     /// The text of a value that need not be exact.
     pub fn text(&self, value: f64) -> String {
         match self.data_type {
