@@ -70,7 +70,7 @@ def matrix(program, store):
             data = numbers.integers(0, 2, count).astype("bool")
         elif dtype[0] == "M":
             data = numbers.integers(-(10**9), 10**9, count).astype(dtype)
-            data[::7] = np.datetime64("NaT")
+            data[::7] = np.datetime64("NaT", "s")
         elif dtype[0] in "iu":
             information = np.iinfo(dtype)
             data = numbers.integers(information.min, information.max, count, dtype=dtype, endpoint=True)
@@ -105,7 +105,7 @@ def pictures(program, folder):
     data[:, 0, :] = np.nan
     ramp[:] = data
     wide = root.create_array("wide", shape=(5000, 9000), chunks=(500, 500), dtype="u2")
-    wide[:] = np.arange(9000, dtype="u2")
+    wide[:] = np.broadcast_to(np.arange(9000, dtype="u2"), wide.shape)
     for name, path in [("ramp", "ramp"), ("wide", "wide"), ("curve", "ramp[0, 1]"), ("point", "ramp[0, 1, 1]"), ("back", "ramp[0, ::-1, ::-1]")]:
         file = f"{folder}/{name}.png"
         found = preview(program, store, path, "-o", file, "-c", "gray")

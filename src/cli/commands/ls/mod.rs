@@ -38,7 +38,7 @@ pub struct Arguments {
     store: StoreArguments,
 
     /// A path, or a glob ('temp*' for names, 'climate/*' for paths, ** for any depth), in the store before it; what is none is another store
-    #[arg(value_name = "PATH|STORE")]
+    #[arg(value_name = "PATH")]
     more: Vec<String>,
 
     /// Levels to list below where it begins

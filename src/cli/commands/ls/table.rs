@@ -165,7 +165,7 @@ fn widths(lines: &[Line], titles: &[&str], limit: Option<usize>) -> (usize, Vec<
     for (width, widest) in widths.iter_mut().zip(WIDEST) {
         *width = (*width).min(widest);
     }
-    let least = natural.min(LEAST_NAME.max(limit / 3));
+    let least = natural.min(LEAST_NAME.max(limit * 2 / 5));
     while least + sum(&widths) > limit && widths.pop().is_some() {}
     (natural.min(limit.saturating_sub(sum(&widths))).max(1), widths)
 }

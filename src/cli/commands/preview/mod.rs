@@ -354,7 +354,7 @@ mod tests {
         assert_eq!((share(0, 8), share(8, 8)), ("0 %".to_owned(), "100 %".to_owned()));
         assert_eq!(
             (share(1, u128::MAX), share(u128::MAX - 1, u128::MAX)),
-            ("< 0.001 %".to_owned(), "100 %".to_owned())
+            ("< 0.001 %".to_owned(), "> 99.999 %".to_owned())
         );
         assert_eq!(range("-1, 2.5"), Ok((-1.0, 2.5)));
         assert!(range("2,1").is_err() && range("1").is_err() && range("a,b").is_err());
