@@ -16,7 +16,7 @@ pub fn bytes(total: u64, is_wanted: bool) -> ProgressBar {
 
 /// A bar that counts chunks; the message names the array. It begins without a length, since 0 of 0 would be drawn full.
 pub fn chunks(is_wanted: bool) -> ProgressBar {
-    let counts = "{percent:>3} %  {human_pos} of {human_len} chunks  {per_sec}  {eta} left  {wide_msg}";
+    let counts = "{percent:>3} %  {human_pos} of {human_len} chunks  {eta} left  {wide_msg}";
     bar(None, is_wanted, &format!("{BAR} {counts}"))
 }
 

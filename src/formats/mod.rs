@@ -9,8 +9,8 @@
 //!
 //! The files of a view ([`View`]) are made as those of the array that it shows (`views.rs`).
 //!
-//! `flat_array.rs` describes the bytes of an array as the formats of numbers see them, `geometry/` where its elements lie in
-//! space and time.
+//! `flat_array.rs` describes the bytes of an array as the formats of numbers see them, `numbers.rs` reads elements as numbers, `geometry/`
+//! knows where they lie in space and time.
 
 mod csv;
 pub mod detached;

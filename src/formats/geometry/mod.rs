@@ -8,7 +8,8 @@
 //! 3. geotransforms (`geotransform.rs`): GDAL's, rioxarray's and GeoZarr's attributes;
 //! 4. the plain attributes `scale`, `translation` and `units` (here).
 //!
-//! Coordinate reference systems (`crs.rs`) are independent of that.
+//! Coordinate reference systems (`crs.rs`) are independent of that. `positions.rs` has the values along axes for people, who also see
+//! irregular ones; `times.rs` turns CF's numbers into dates.
 //!
 //! Invariant: a wrong guess is worse than none. What is missing, contradictory, irregular or not understood is left out; nothing
 //! here fails. Users see only what they may read themselves.

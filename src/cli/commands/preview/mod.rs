@@ -96,7 +96,6 @@ impl Arguments {
         let tree = Tree::new(open::store(&self.store)?);
         let shown = self.open(&tree)?;
         let bar = progress::chunks(true);
-        bar.set_message(shown.title.clone());
         let statistics = self.statistics(&shown, &bar)?;
         let way = if self.output.is_some() { Way::None } else { self.picture.resolved() };
         let plane = match way == Way::None && self.output.is_none() {
@@ -145,6 +144,7 @@ impl Arguments {
         let selection: Region = ascending(&shown.slice.axes);
         let plan = Plan::new(&shown.array, &selection, limits);
         bar.set_length(plan.read);
+        bar.set_message(shown.title.clone());
         let statistics: Mutex<Statistics> = Mutex::default();
         plan.read(&shown.array, shown.threads, bar, &|_, _, bytes| {
             let mut part = Statistics::default();

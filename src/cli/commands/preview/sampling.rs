@@ -258,8 +258,9 @@ mod tests {
 
     #[test]
     fn selections_are_cut() {
-        assert_eq!(intersection(&[axis(3, 4, 5)], &[8..16]), Some(vec![axis(11, 4, 2)]));
-        assert_eq!(intersection(&[axis(3, 4, 5)], &[20..30]), None);
+        let within = |start, end| intersection(&[axis(3, 4, 5), axis(0, 1, 2)], &[start..end, 0..9]);
+        assert_eq!(within(8, 16), Some(vec![axis(11, 4, 2), axis(0, 1, 2)]));
+        assert_eq!(within(20, 30), None);
         assert_eq!(ascending(&[axis(9, -2, 4)]), [axis(3, 2, 4)]);
         assert_eq!(touched(&[axis(0, 1, 25), axis(5, 1, 10)], &[10, 10]), 6);
     }
