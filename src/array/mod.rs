@@ -75,6 +75,7 @@ use source::{Parts, Source};
 use sync::OnceLock;
 use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 pub use variable::{ChunkOfStrings, VariableArray};
+pub use verify::CheckOutcome;
 pub use write::PendingWrite;
 use write::dirty::WriteState;
 pub use write::dirty_report::DirtyReport;

@@ -1,11 +1,10 @@
 //! Verification: decodes every stored chunk of an array once and reports damage by key.
 //!
 //! Uses its neighbours in `array`, `store` and `error`. Leaves nothing in the cache. The store's listing says which
-//! chunks to decode (`source/stored_objects.rs`). The listing runs a little ahead of the decoding threads, so neither
+//! objects to decode (`source/stored_objects.rs`), and the index of a shard which of its chunks. The listing runs a little ahead of the decoding threads, so neither
 //! the declared nor the stored chunks are ever all in memory.
 
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 
 use parking_lot::Mutex;
@@ -17,15 +16,6 @@ use crate::store::Object;
 
 /// Chunks that are listed and wait for a thread.
 const CHUNKS_AHEAD: usize = 4096;
-
-/// The progress of a check.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
-    /// Chunks checked.
-    pub done: u64,
-    /// Chunks of all stored objects.
-    pub total: u64,
-}
 
 /// The result of a check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,17 +30,15 @@ pub struct CheckOutcome {
 
 impl Array {
     /// Decodes every stored chunk on `threads` threads. Calls `report` for each chunk that cannot be read, with the key
-    /// of its object, and for each folder that cannot be listed. Calls `progress` after each chunk, from any of the
-    /// threads.
+    /// of its object, and for each folder that cannot be listed. Calls `done` with the number of chunks that are dealt with, from
+    /// any of the threads.
     pub fn check(
         &self,
         threads: usize,
-        progress: &(dyn Fn(Progress) + Sync),
+        done: &(dyn Fn(u64) + Sync),
         report: &(dyn Fn(&str, &Error) + Sync),
     ) -> CheckOutcome {
         let inner = &self.inner;
-        let total = self.stored_chunks();
-        let done = AtomicU64::new(0);
         let outcome = Mutex::new(CheckOutcome::default());
         let (sender, receiver) = sync_channel::<u64>(CHUNKS_AHEAD);
         let receiver = Mutex::new(receiver);
@@ -61,18 +49,27 @@ impl Array {
                         let next = receiver.lock().recv();
                         let Ok(chunk) = next else { return };
                         self.check_chunk(chunk, &outcome, report);
-                        progress(Progress { done: done.fetch_add(1, Ordering::Relaxed) + 1, total });
+                        done(1);
                     }
                 });
             }
             let mut found = |object| {
+                let mut present = 0;
                 // A shard of shards may have more chunks than a list of numbers in memory could hold.
-                inner.grid.each_index(&inner.source.chunk_ranges(object), &mut |chunk| match sender
-                    .send(chunk)
-                {
-                    Ok(()) => ControlFlow::Continue(()),
-                    Err(_) => ControlFlow::Break(()),
-                })
+                let sent = inner.source.each_chunk_in(&inner.load_context(), object, &mut |chunk| {
+                    present += 1;
+                    sender.send(chunk).map_or(ControlFlow::Break(()), ControlFlow::Continue)
+                });
+                let chunks = inner.source.chunk_count(object);
+                let flow = sent.unwrap_or_else(|error| {
+                    // None of its chunks can be found.
+                    outcome.lock().damaged += chunks;
+                    let key = inner.source.key(&inner.load_context(), &inner.source.first_chunk(object));
+                    report(&key.unwrap_or_default(), &error);
+                    ControlFlow::Continue(())
+                });
+                done(chunks.saturating_sub(present));
+                flow
             };
             inner.each_stored_object(&mut found, &mut |folder, error| report(folder, error));
             drop(sender);
@@ -82,13 +79,17 @@ impl Array {
         outcome
     }
 
-    /// Chunks of all objects that are stored now.
-    fn stored_chunks(&self) -> u64 {
+    /// Whether a checksum guards the bytes of each chunk, so that decoding finds all damage.
+    pub fn has_checksum(&self) -> bool {
+        self.inner.source.has_checksum()
+    }
+
+    /// Chunks of all objects that are stored now: those that [`Array::check`] goes through.
+    pub fn stored_chunks(&self) -> u64 {
         let source = &self.inner.source;
-        let mut chunks = 0;
+        let mut chunks = 0u64;
         let mut found = |object| {
-            let ranges = source.chunk_ranges(object);
-            chunks += ranges.into_iter().map(|range| range.end - range.start).product::<u64>();
+            chunks = chunks.saturating_add(source.chunk_count(object));
             ControlFlow::Continue(())
         };
         self.inner.each_stored_object(&mut found, &mut |_, _| {});

@@ -4,6 +4,7 @@
 //! once, here and in `options`: help, man page, completions, `-o` words and the tables of `docs/reference.md` come from it.
 
 mod commands;
+mod describe;
 mod exit;
 mod formats;
 mod log;
@@ -15,6 +16,8 @@ mod options;
 mod output;
 mod progress;
 mod size;
+mod subject;
+mod terminal;
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -26,8 +29,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use zarrfs::nearest::nearest;
 
 use commands::{
-    attrs, cat, check, completions, create, demo, import, ls, man, mkgroup, mount, mv, overlay, resize, rm,
-    umount,
+    attrs, cat, check, completions, create, demo, import, info, ls, man, mkgroup, mount, mv, overlay,
+    preview, resize, rm, umount,
 };
 use exit::{Exit, Outcome};
 
@@ -45,6 +48,8 @@ enum Command {
     Mount(mount::Arguments),
     Umount(umount::Arguments),
     Ls(ls::Arguments),
+    Info(info::Arguments),
+    Preview(preview::Arguments),
     Cat(cat::Arguments),
     Check(check::Arguments),
     Attrs(attrs::Arguments),
@@ -90,6 +95,8 @@ fn parse_and_run(arguments: Vec<OsString>) -> Outcome {
         }
         Command::Umount(arguments) => arguments.run(),
         Command::Ls(arguments) => arguments.run(),
+        Command::Info(arguments) => arguments.run(),
+        Command::Preview(arguments) => arguments.run(),
         Command::Cat(arguments) => arguments.run(),
         Command::Check(arguments) => arguments.run(),
         Command::Attrs(arguments) => arguments.run(),

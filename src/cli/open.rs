@@ -120,6 +120,15 @@ pub fn array(tree: &Tree, path: &str) -> Outcome<Arc<ArrayMetadata>> {
     }
 }
 
+/// The node at a path.
+pub fn node(tree: &Tree, path: &str) -> Outcome<Node> {
+    match tree.node(path)? {
+        Some(Node::Broken { error, .. }) => Err(error.into()),
+        Some(node) => Ok(node),
+        None => Err(unknown_node(tree, path)),
+    }
+}
+
 /// Why an array has no flat bytes, and which file of a mount has its elements as text instead.
 pub fn refusal(store: &Arc<dyn Store>, path: &str, metadata: &Arc<ArrayMetadata>, error: &Error) -> String {
     match text_file(store, path, metadata) {

@@ -227,6 +227,10 @@ pub trait BytesToBytes: Send + Sync {
     /// Whether decoding restores every byte that can be encoded. `false` only costs time: data that was written is then
     /// read from the store again.
     fn is_lossless(&self) -> bool;
+    /// Whether the encoded bytes have a checksum that decoding compares.
+    fn has_checksum(&self) -> bool {
+        false
+    }
     /// Whether [`BytesToBytes::decode`] returns a part of its input and copies nothing (checksums).
     fn borrows(&self) -> bool {
         false

@@ -152,6 +152,13 @@ impl Pipeline {
             && self.bytes_codecs.iter().all(|stage| stage.codec.is_lossless())
     }
 
+    /// Whether a checksum guards the bytes of each chunk, or of each inner chunk of a shard.
+    pub fn has_checksum(&self) -> bool {
+        let of_inner_chunks = |codec: &ShardingIndexed| codec.inner().has_checksum();
+        self.bytes_codecs.iter().any(|stage| stage.codec.has_checksum())
+            || self.array_to_bytes.codec.as_sharding().is_some_and(of_inner_chunks)
+    }
+
     /// Where encoded chunks are the decoded elements in place: the codec that fixes any whole number of them
     /// up, so that ranges can be read alone.
     pub fn plain_bytes(&self) -> Option<&dyn InPlace> {

@@ -9,8 +9,8 @@
 //!
 //! The files of a view ([`View`]) are made as those of the array that it shows (`views.rs`).
 //!
-//! `flat_array.rs` describes the bytes of an array as the formats of numbers see them, `geometry/` where its elements lie in
-//! space and time.
+//! `flat_array.rs` describes the bytes of an array as the formats of numbers see them, `numbers.rs` reads elements as numbers, `geometry/`
+//! knows where they lie in space and time.
 
 mod csv;
 pub mod detached;
@@ -22,6 +22,7 @@ mod mrc;
 mod nc;
 mod nifti;
 pub mod npy;
+pub mod numbers;
 mod safetensors;
 #[cfg(test)]
 mod tagged;
@@ -40,6 +41,9 @@ use crate::hierarchy::{Child, Node, OpenArray, OpenArrays, SharedArray, View};
 use crate::metadata::ArrayMetadata;
 use crate::store::{Audience, Info, Store, join};
 use virtual_file::VirtualFile;
+
+pub use geometry::no_data;
+pub use geometry::positions::{self, Positions};
 
 /// The folder of all companion files, below the root of what is served.
 pub const FOLDER: &str = "__formats__";

@@ -156,7 +156,17 @@ pub fn numbers(axes: &[Axis], number: u64) -> Vec<u64> {
     index
 }
 
-/// [`Grid::each_index`] over the remaining axes; `before` is the number that the axes before them make.
+/// Calls `each` with the numbers of the chunks in these per-axis ranges, until it breaks.
+pub fn each_index(
+    axes: &[Axis],
+    ranges: &[Range<u64>],
+    each: &mut dyn FnMut(u64) -> ControlFlow<()>,
+) -> ControlFlow<()> {
+    let axes: Vec<(&Axis, &Range<u64>)> = axes.iter().zip(ranges).collect();
+    each_number(&axes, 0, each)
+}
+
+/// [`each_index`] over the remaining axes; `before` is the number that the axes before them make.
 fn each_number(
     axes: &[(&Axis, &Range<u64>)],
     before: u64,
@@ -216,16 +226,6 @@ impl Grid {
         }
         dimensions.reverse();
         Grid { axes, item_bytes, dimensions }
-    }
-
-    /// Calls `each` with the numbers of the chunks in these per-axis ranges, until it breaks.
-    pub fn each_index(
-        &self,
-        ranges: &[Range<u64>],
-        each: &mut dyn FnMut(u64) -> ControlFlow<()>,
-    ) -> ControlFlow<()> {
-        let axes: Vec<(&Axis, &Range<u64>)> = self.axes.iter().zip(ranges).collect();
-        each_number(&axes, 0, each)
     }
 
     /// The axes.

@@ -9,11 +9,11 @@
 //! Invariant: an index and the chunks that it leads to are of the same version of the object.
 
 use std::cell::Cell;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use crate::array::cache::{Content, Key};
-use crate::array::geometry::grid::Axis;
+use crate::array::geometry::grid::{Axis, each_index, numbers};
 use crate::array::source::load_context::LoadContext;
 use crate::array::source::pipelines::Pipelines;
 use crate::array::source::{Source, corrupt, number};
@@ -241,6 +241,64 @@ impl Source {
         let Some(object) = ctx.open(key, wanted)? else { return Ok(()) };
         let (step, range) = (self.step(key, 0, elements)?, 0..object.size_bytes());
         self.read_index(ctx, object.as_ref(), key, &step, range).map(drop)
+    }
+
+    /// Calls `each` with the number of each chunk that an object has, until it breaks. Chunks that the index of a shard gives a
+    /// wrong place are among them, and empty ones are not. None are, if the object is gone.
+    pub(in crate::array) fn each_chunk_in(
+        &self,
+        ctx: &LoadContext<'_>,
+        object: u64,
+        each: &mut dyn FnMut(u64) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
+        let Some(level) = self.levels.first() else { return Ok(each(object)) };
+        let shard = numbers(&level.shards, object);
+        let elements: Vec<u64> =
+            level.shards.iter().zip(&shard).map(|(axis, &number)| axis.span(number).start).collect();
+        let key = self.keys.key(ctx.store, &shard)?;
+        let Some(stored) = ctx.store.open(&key)? else { return Ok(ControlFlow::Continue(())) };
+        let (step, range) = (self.step(&key, 0, &elements)?, 0..stored.size_bytes());
+        let index = self.read_index(ctx, stored.as_ref(), &key, &step, range)?;
+        let sharded = sharding(&step.chain, &key)?;
+        let inner_axes = self.inner_axes(0);
+        let first: Vec<u64> =
+            inner_axes.iter().zip(&elements).map(|(axis, &element)| axis.locate(element).index).collect();
+        for place in (0..index.len()).filter(|&place| !matches!(index.chunk(place), Ok(None))) {
+            let mut inner = first.clone();
+            let mut rest = place as u64;
+            for (&axis, &count) in sharded.permutation.iter().zip(&sharded.codec.chunks_per_shard).rev() {
+                if let Some(slot) = inner.get_mut(axis) {
+                    *slot += rest % count.max(1);
+                }
+                rest /= count.max(1);
+            }
+            // Shards at the edge have inner chunks that lie past the end.
+            if inner.iter().zip(inner_axes).any(|(&number, axis)| number >= axis.count()) {
+                continue;
+            }
+            if self.each_chunk_below(inner_axes, &inner, each).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Calls `each` with the number of each chunk in an inner chunk of the outermost shards, which may be a shard itself.
+    fn each_chunk_below(
+        &self,
+        inner_axes: &[Axis],
+        inner: &[u64],
+        each: &mut dyn FnMut(u64) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let axes = self.axes.iter().zip(inner_axes).zip(inner);
+        let ranges: Vec<Range<u64>> = axes
+            .map(|((axis, outer), &number)| {
+                let span = outer.span(number);
+                let end = (span.start + span.length).min(axis.extent());
+                axis.locate(span.start).index..axis.locate(end.saturating_sub(1)).index + 1
+            })
+            .collect();
+        each_index(&self.axes, &ranges, each)
     }
 
     /// The axes of the grid of a level's inner chunks.

@@ -146,6 +146,11 @@ impl Source {
         self.largest.is_lossless()
     }
 
+    /// Whether a checksum guards the bytes of each chunk: its own, or one of a shard that is read as a whole.
+    pub fn has_checksum(&self) -> bool {
+        self.largest.has_checksum()
+    }
+
     /// The axes of the grid of objects, in served order.
     pub fn object_axes(&self) -> &[Axis] {
         self.levels.first().map_or(&self.axes, |level| &level.shards)
@@ -187,6 +192,11 @@ impl Source {
             axis.locate(span.start).index..axis.locate(end.saturating_sub(1)).index + 1
         })
         .collect()
+    }
+
+    /// The per-axis numbers of the first chunk in an object.
+    pub fn first_chunk(&self, object: u64) -> Vec<u64> {
+        self.chunk_ranges(object).into_iter().map(|range| range.start).collect()
     }
 
     /// How many chunks an object has.

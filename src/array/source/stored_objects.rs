@@ -6,7 +6,7 @@
 use std::ops::{ControlFlow, Range};
 
 use crate::array::geometry::axis_order::AxisOrder;
-use crate::array::geometry::grid::Axis;
+use crate::array::geometry::grid::{Axis, numbers};
 use crate::array::{Array, Inner};
 use crate::error::{Error, Result};
 use crate::store::{Entry, Store, join};
@@ -37,14 +37,56 @@ impl Array {
         let parts = below.unwrap_or_default().trim_start_matches('/').split(encoding.separator);
         let parts: Vec<String> = parts.map(str::to_owned).collect();
         let index = index(&parts, encoding.prefixed, &axes).filter(|index| index.len() == axes.len());
-        Ok(index.map(|index| {
-            let range = |(axis, number): (&&Axis, u64)| {
-                let span = axis.span(number);
-                span.start..(span.start + span.length).min(axis.extent())
-            };
-            axes.iter().zip(index).map(range).collect()
-        }))
+        Ok(index.map(|index| axes.iter().zip(index).map(|(axis, number)| elements(axis, number)).collect()))
     }
+
+    /// Calls `found` with the elements that each stored object has, as a range on each axis of the array, in no order, until it
+    /// breaks. An object that is listed as missing has fill value everywhere. An error if the store cannot list.
+    pub fn each_stored(&self, found: &mut dyn FnMut(Vec<Range<u64>>) -> ControlFlow<()>) -> Result<()> {
+        let inner = &self.inner;
+        let served = inner.source.object_axes();
+        let mut first_error = None;
+        let mut found = |object| {
+            let numbers = numbers(served, object);
+            let ranges: Vec<_> =
+                served.iter().zip(numbers).map(|(axis, number)| elements(axis, number)).collect();
+            found(inner.source.keys().axis_order().own(&ranges))
+        };
+        inner.each_stored_object(&mut found, &mut |folder, error| {
+            log::debug!("cannot list {folder}: {error}");
+            first_error.get_or_insert_with(|| error.clone());
+        });
+        match first_error {
+            Some(error) => Err(error),
+            None if !inner.store.can_list() => {
+                let reason = "the store cannot list objects";
+                Err(Error::unsupported(inner.source.keys().path(), reason))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// How many objects the array would have if all of it was stored.
+    pub fn objects(&self) -> u64 {
+        self.inner.source.objects()
+    }
+
+    /// The shape of a chunk; of a grid of varying chunks the longest length on each axis.
+    pub fn chunk_shape(&self) -> Vec<u64> {
+        let inner = &self.inner;
+        inner.source.keys().axis_order().own(&inner.grid.largest_chunk_shape())
+    }
+
+    /// How many chunks the array has, stored or not.
+    pub fn chunks(&self) -> u64 {
+        self.inner.grid.chunks()
+    }
+}
+
+/// The elements of a chunk or shard on an axis.
+fn elements(axis: &Axis, number: u64) -> Range<u64> {
+    let span = axis.span(number);
+    span.start..span.start.saturating_add(span.length).min(axis.extent())
 }
 
 impl Inner {

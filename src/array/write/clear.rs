@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use crate::array::cache::Content;
-use crate::array::geometry::grid::{Axis, numbers};
+use crate::array::geometry::grid::{Axis, each_index, numbers};
 use crate::array::geometry::strided_copy::{StridedCopy, fill_items};
 use crate::array::{Array, Engine, Inner, Layout};
 use crate::error::{Error, Result};
@@ -129,7 +129,7 @@ impl Inner {
         let mut cleared = 0;
         for object in objects {
             let mut outcome = Ok(());
-            let _ = inner.grid.each_index(&inner.source.chunk_ranges(object), &mut |chunk| {
+            let _ = each_index(inner.grid.axes(), &inner.source.chunk_ranges(object), &mut |chunk| {
                 match Inner::clear_chunk(inner, chunk, inside) {
                     Ok(is_cleared) => {
                         cleared += u64::from(is_cleared);

@@ -61,6 +61,10 @@ impl BytesToBytes for Bz2 {
         true
     }
 
+    fn has_checksum(&self) -> bool {
+        true
+    }
+
     fn encoded_size(&self, decoded: EncodedSize) -> EncodedSize {
         decoded.compressed()
     }

@@ -39,6 +39,10 @@ impl BytesToBytes for Gzip {
         true
     }
 
+    fn has_checksum(&self) -> bool {
+        true
+    }
+
     fn encoded_size(&self, decoded: EncodedSize) -> EncodedSize {
         decoded.compressed()
     }

@@ -114,6 +114,10 @@ impl BytesToBytes for Zstd {
         true
     }
 
+    fn has_checksum(&self) -> bool {
+        self.checksum
+    }
+
     fn encoded_size(&self, decoded: EncodedSize) -> EncodedSize {
         decoded.compressed()
     }

@@ -176,7 +176,7 @@ fn civil(days: i128) -> (i128, i128, i128) {
 
 /// Appends a time. Years are written as NumPy does: four digits, more where it takes them, a sign before those before the
 /// year 0.
-fn push_time(text: &mut Vec<u8>, value: i64, unit: &TimeUnit) {
+pub fn push_time(text: &mut Vec<u8>, value: i64, unit: &TimeUnit) {
     if value == i64::MIN {
         return;
     }

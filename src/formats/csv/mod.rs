@@ -17,7 +17,7 @@
 //! Absent: groups without columns, with columns of several lengths or of types that have no text, and tables of more than
 //! [`MAX_CELLS`] cells. A file of more than [`MAX_FILE_BYTES`] cannot be opened.
 
-mod cells;
+pub(super) mod cells;
 mod columns;
 mod elements;
 mod table;

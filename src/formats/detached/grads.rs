@@ -16,6 +16,7 @@ use super::data_names::data_name;
 use crate::array::Layout;
 use crate::error::Result;
 use crate::formats::flat_array::{FlatArray, Number, beside_array};
+use crate::formats::geometry::times::{Clock, MINUTES_OF_DAY};
 use crate::formats::geometry::{self, Axis, AxisKind, Geometry, Regular};
 use crate::formats::{Content, Format, Role, Subject, json};
 use crate::hierarchy::Node;
@@ -39,7 +40,6 @@ pub const FORMAT: Format = Format {
 const MAX_NAME_BYTES: usize = 15;
 /// What no element is, where nothing says what elements without data are.
 const UNDEFINED: f64 = -9.99e33;
-const MINUTES_OF_DAY: i64 = 1440;
 
 fn expressed(node: &Node, layout: Layout) -> Option<FlatArray> {
     let fits = |array: &FlatArray| {
@@ -141,30 +141,14 @@ impl Times {
     /// From `hours since 2000-01-01 06:00` and its like.
     fn of(axis: &Axis) -> Option<Self> {
         let regular = axis.regular.filter(|_| axis.kind == AxisKind::Time)?;
-        let (unit, since) = axis.unit.as_deref()?.split_once(" since ")?;
-        let minutes = match unit.trim() {
-            "second" | "seconds" | "s" => 1.0 / 60.0,
-            "minute" | "minutes" | "min" => 1.0,
-            "hour" | "hours" | "h" => 60.0,
-            "day" | "days" | "d" => 1440.0,
-            _ => return None,
-        };
+        let clock = Clock::of(axis.unit.as_deref()?, axis.calendar.as_deref())?;
         let whole = |value: f64| (value.fract() == 0.0 && value.abs() < 1e12).then_some(value as i64);
+        let minutes = clock.minutes_per_unit;
         let (first, step) =
             (whole(regular.first * minutes)?, whole(regular.step * minutes).filter(|&step| step > 0)?);
-        let (date, minute) = instant(since.trim())?;
-        let is_without_leap_days = match axis.calendar.as_deref() {
-            None | Some("standard" | "gregorian" | "proleptic_gregorian") => false,
-            Some("365_day" | "noleap") => true,
-            Some(_) => return None,
-        };
-        let from_midnight = minute + first;
-        let days = from_midnight.div_euclid(MINUTES_OF_DAY);
-        let date = if is_without_leap_days { add_days_of_365(date, days)? } else { add_days(date, days)? };
-        let minute = from_midnight.rem_euclid(MINUTES_OF_DAY);
-        // Before that, "standard" is another calendar.
-        let is_known = if is_without_leap_days { date.0 >= 1 } else { date.0 > 1582 };
-        (is_known && date.0 <= 9999).then_some(Times { date, minute, step, is_without_leap_days })
+        let (date, minute) = clock.after(first)?;
+        let is_without_leap_days = clock.is_without_leap_days;
+        Some(Times { date, minute, step, is_without_leap_days })
     }
 
     fn text(&self) -> String {
@@ -179,46 +163,6 @@ impl Times {
         };
         format!("{:02}:{:02}Z{day:02}{month}{year:04} {step}", self.minute / 60, self.minute % 60)
     }
-}
-
-/// A date (its month counted from 0), and a minute in it: `2000-01-01`, perhaps with ` 06:30` or `T06:30:00Z`.
-fn instant(text: &str) -> Option<((i64, usize, i64), i64)> {
-    let text = text.trim_end_matches('Z').trim_end_matches("UTC").trim();
-    let (date, time) = text.split_once([' ', 'T']).unwrap_or((text, "0:0"));
-    let mut numbers = date.splitn(3, '-').map(str::parse::<i64>);
-    let mut next = || numbers.next()?.ok();
-    let (year, month, day) = (next()?, next()?, next()?);
-    let is_date = (1..=9999).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
-    let mut parts = time.splitn(3, ':').map(str::parse::<f64>);
-    let mut part = || {
-        parts.next().unwrap_or(Ok(0.0)).ok().filter(|part| (0.0..60.0).contains(part) && part.fract() == 0.0)
-    };
-    let (hour, minute, second) = (part()?, part()?, part()?);
-    let is_known = is_date && second == 0.0 && hour < 24.0;
-    is_known.then_some(((year, (month - 1) as usize, day), hour as i64 * 60 + minute as i64))
-}
-
-fn add_days((year, month, day): (i64, usize, i64), days: i64) -> Option<(i64, usize, i64)> {
-    let date =
-        jiff::civil::Date::new(i16::try_from(year).ok()?, month as i8 + 1, i8::try_from(day).ok()?).ok()?;
-    let date = date.checked_add(jiff::Span::new().try_days(days).ok()?).ok()?;
-    Some((date.year().into(), usize::try_from(date.month() - 1).ok()?, date.day().into()))
-}
-
-fn add_days_of_365((year, month, day): (i64, usize, i64), days: i64) -> Option<(i64, usize, i64)> {
-    const LENGTHS: [i64; 12] = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
-    if day > *LENGTHS.get(month)? {
-        return None;
-    }
-    let since = year * 365 + LENGTHS.iter().take(month).sum::<i64>() + day - 1 + days;
-    let (year, mut rest) = (since.div_euclid(365), since.rem_euclid(365));
-    for (month, length) in LENGTHS.iter().enumerate() {
-        if rest < *length {
-            return Some((year, month, rest + 1));
-        }
-        rest -= length;
-    }
-    None
 }
 
 #[cfg(test)]

@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use super::{Axis, AxisKind, Regular, Source, text, unit};
 use crate::formats::flat_array::Number;
+use crate::formats::numbers::Numbers;
 use crate::hierarchy::Node;
-use crate::metadata::{ArrayMetadata, ByteOrder};
+use crate::metadata::ArrayMetadata;
 
 /// The longest coordinate that is read, in bytes.
 const MAX_COORDINATE_BYTES: u64 = 8 << 20;
@@ -33,7 +34,11 @@ pub fn axes(source: &Source<'_>, named: &[Axis]) -> Option<Vec<Axis>> {
     is_any.then_some(axes)
 }
 
-fn coordinate(source: &Source<'_>, name: &str, index: usize) -> Option<(String, Arc<ArrayMetadata>)> {
+pub(super) fn coordinate(
+    source: &Source<'_>,
+    name: &str,
+    index: usize,
+) -> Option<(String, Arc<ArrayMetadata>)> {
     let (path, node) = source.sibling(name)?;
     let Node::Array { metadata, .. } = &*node else { return None };
     let is_coordinate = metadata.shape.as_slice() == source.metadata.shape.get(index..=index)?
@@ -77,34 +82,15 @@ fn kind(metadata: &ArrayMetadata, name: &str) -> AxisKind {
 /// chunks.
 fn values(source: &Source<'_>, path: &str, metadata: &Arc<ArrayMetadata>) -> Option<(Vec<f64>, Number)> {
     let is_packed = ["scale_factor", "add_offset"].iter().any(|name| metadata.attributes.contains_key(*name));
-    let number = Number::of(&metadata.data_type).filter(|_| !is_packed)?;
+    let is_complex = |number: &Number| matches!(number, Number::C64 | Number::C128);
+    let number = Number::of(&metadata.data_type).filter(|number| !is_packed && !is_complex(number))?;
     let size_bytes = metadata.flat_size().filter(|&size| size <= MAX_COORDINATE_BYTES)?;
     let subject = source.subject;
     let array = subject.arrays.build(path, metadata, &subject.audience).ok()?;
     let mut bytes = vec![0; usize::try_from(size_bytes).ok()?];
     array.read_at(0, &mut bytes).ok()?;
-    let is_big_endian = subject.layout().byte_order == ByteOrder::Big;
-    let value = |element: &[u8]| {
-        let mut bytes = [0; 8];
-        let part = bytes.get_mut(..element.len())?;
-        part.copy_from_slice(element);
-        if is_big_endian {
-            part.reverse();
-        }
-        Some(match number {
-            Number::F64 => f64::from_le_bytes(bytes),
-            Number::F32 => f64::from(f32::from_bits(u64::from_le_bytes(bytes) as u32)),
-            Number::F16 => half::f16::from_bits(u64::from_le_bytes(bytes) as u16).to_f64(),
-            Number::U8 | Number::U16 | Number::U32 | Number::U64 => u64::from_le_bytes(bytes) as f64,
-            Number::I8 => f64::from(u64::from_le_bytes(bytes) as i8),
-            Number::I16 => f64::from(u64::from_le_bytes(bytes) as i16),
-            Number::I32 => f64::from(u64::from_le_bytes(bytes) as i32),
-            Number::I64 => i64::from_le_bytes(bytes) as f64,
-            Number::C64 | Number::C128 => return None,
-        })
-    };
-    let values =
-        bytes.chunks_exact(usize::try_from(number.size()).ok()?).map(value).collect::<Option<_>>()?;
+    let mut values = Vec::new();
+    Numbers::of(&metadata.data_type)?.each(&bytes, subject.layout().byte_order, |value| values.push(value));
     Some((values, number))
 }
 

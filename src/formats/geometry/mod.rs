@@ -8,7 +8,8 @@
 //! 3. geotransforms (`geotransform.rs`): GDAL's, rioxarray's and GeoZarr's attributes;
 //! 4. the plain attributes `scale`, `translation` and `units` (here).
 //!
-//! Coordinate reference systems (`crs.rs`) are independent of that.
+//! Coordinate reference systems (`crs.rs`) are independent of that. `positions.rs` has the values along axes for people, who also see
+//! irregular ones; `times.rs` turns CF's numbers into dates.
 //!
 //! Invariant: a wrong guess is worse than none. What is missing, contradictory, irregular or not understood is left out; nothing
 //! here fails. Users see only what they may read themselves.
@@ -17,6 +18,8 @@ mod coordinates;
 pub mod crs;
 mod geotransform;
 mod multiscales;
+pub mod positions;
+pub mod times;
 
 use serde_json::{Map, Value};
 
@@ -253,7 +256,7 @@ pub fn left_out(node: &Node, names: &[&str]) -> Vec<String> {
 
 /// The value of elements without data: CF's `_FillValue` and `missing_value`, or `nodata`, if it is one number. Zarr's own fill
 /// value is not that: it is the value of chunks that were never written, often 0.
-fn no_data(metadata: &ArrayMetadata) -> Option<f64> {
+pub fn no_data(metadata: &ArrayMetadata) -> Option<f64> {
     let attributes = &metadata.attributes;
     no_data_value(["_FillValue", "missing_value", "nodata"].iter().find_map(|name| attributes.get(*name))?)
 }

@@ -1,19 +1,18 @@
 //! A companion file of a node without a mount. Uses `formats` and `hierarchy`.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use zarrfs::array::{Blocking, Engine, Layout, Readahead, ReplyBuffer};
 use zarrfs::cancellation::Cancellation;
-use zarrfs::error::{Error, Result};
 use zarrfs::formats::virtual_file::VirtualFile;
-use zarrfs::formats::{self, Content, FORMATS, Format, Place, Subject};
-use zarrfs::hierarchy::{Node, NodeState, OpenArrays, SharedArray, Tree};
+use zarrfs::formats::{self, Content, FORMATS, Format};
+use zarrfs::hierarchy::{Node, Tree};
 
 use super::BLOCK_BYTES;
 use crate::cli::exit::{Exit, Outcome};
 use crate::cli::open;
 use crate::cli::output::{self, Reader};
+use crate::cli::subject::with_subject;
 
 /// The format with this name.
 pub fn format(name: &str) -> Outcome<&'static Format> {
@@ -21,15 +20,6 @@ pub fn format(name: &str) -> Outcome<&'static Format> {
         let names: Vec<&str> = FORMATS.iter().map(|format| format.name).collect();
         Exit::Usage(format!("unknown format '{name}': the formats are {}", names.join(", ")))
     })
-}
-
-/// The node at a path, for any format.
-pub fn node(tree: &Tree, path: &str) -> Outcome<Node> {
-    match tree.node(path)? {
-        Some(Node::Broken { error, .. }) => Err(error.into()),
-        Some(node) => Ok(node),
-        None => Err(open::unknown_node(tree, path)),
-    }
 }
 
 /// The refusal of a format that cannot express a node: it names those that can.
@@ -63,43 +53,18 @@ pub fn write(
     if !(format.expresses)(node, layout) {
         return Err(refusal(format, path, node, layout));
     }
-    let arrays = OpenArrays::new(engine, tree.store(), layout);
-    let store = tree.store().describe();
-    let root_name = formats::root_name(store.trim_end_matches('/').rsplit('/').next().unwrap_or_default());
-    let subject = Subject {
-        arrays: &arrays,
-        audience: Arc::default(),
-        path,
-        root_name: &root_name,
-        node,
-        view: None,
-        view_file: None,
-        place: Place::Beside,
-        open_array: Box::new(|path| open_array(&arrays, tree, path)),
-        open_array_to_read: Box::new(|path| open_array(&arrays, tree, path)),
-        find_node: Box::new(|path| Ok(tree.node(path)?.map(Arc::new))),
-        children: Box::new(|path| tree.children(path)),
-        beside: &[],
-        is_node: Box::new(|path| Ok(tree.node(path)?.is_some())),
-    };
-    if let Some(check) = format.check
-        && !check(&subject)?
-    {
-        return Err(refusal(format, path, node, layout));
-    }
-    let file = match (format.open)(&subject)? {
-        Content::Ready(file) | Content::OfNodes(file) => file,
-        Content::Elements(companion) => companion.make()?.file,
-    };
-    copy(&file)
-}
-
-fn open_array(arrays: &OpenArrays, tree: &Tree, path: &str) -> Result<Arc<SharedArray>> {
-    let stale = || Error::Stale { key: path.to_owned() };
-    let node = tree.node(path)?.ok_or_else(stale)?;
-    let shared = arrays.of(None, &path.into());
-    arrays.open(&shared, NodeState { node: Some(&node), version: None, read_at: Instant::now() })?;
-    Ok(shared)
+    with_subject(engine, tree, (path, node), layout, |subject| {
+        if let Some(check) = format.check
+            && !check(subject)?
+        {
+            return Err(refusal(format, path, node, layout));
+        }
+        let file = match (format.open)(subject)? {
+            Content::Ready(file) | Content::OfNodes(file) => file,
+            Content::Elements(companion) => companion.make()?.file,
+        };
+        copy(&file)
+    })
 }
 
 fn copy(file: &VirtualFile) -> Outcome {

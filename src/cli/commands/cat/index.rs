@@ -13,6 +13,14 @@ pub struct Slice {
     pub shape: Vec<u64>,
 }
 
+impl Slice {
+    /// All elements of an array.
+    pub fn whole(shape: &[u64]) -> Self {
+        let axes = shape.iter().map(|&count| AxisSelection { start: 0, step: 1, count });
+        Slice { axes: axes.collect(), shape: shape.to_vec() }
+    }
+}
+
 /// One part of an index.
 #[derive(Clone, Copy)]
 enum Part {

@@ -1,7 +1,7 @@
 //! `zarrfs cat STORE PATH`: the flat bytes of an array or a slice of it, or a companion file, on standard output.
 
 mod companion;
-mod index;
+pub mod index;
 
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use indicatif::ProgressBar;
-use zarrfs::array::{Array, AxisSelection, Engine, EngineOptions};
+use zarrfs::array::{Array, Engine, EngineOptions};
 use zarrfs::cancellation::Cancellation;
 use zarrfs::formats::{Format, npy};
 use zarrfs::hierarchy::Tree;
@@ -75,7 +75,7 @@ impl Arguments {
         };
         match (format, index) {
             (Some(format), None) => {
-                let node = companion::node(&tree, &whole)?;
+                let node = open::node(&tree, &whole)?;
                 companion::write(format, &engine, &tree, (&whole, &node), self.layout.layout())
             }
             (format, Some((path, index))) => self.write_slice(&engine, &tree, (&path, index), format),
@@ -108,7 +108,7 @@ impl Arguments {
             Some(format) => match npy::header_of(&metadata.data_type, &slice.shape, layout) {
                 Some(header) => header,
                 None => {
-                    let node = companion::node(tree, path)?;
+                    let node = open::node(tree, path)?;
                     return Err(companion::refusal(format, path, &node, layout));
                 }
             },
@@ -147,12 +147,6 @@ impl Arguments {
 }
 
 impl Slice {
-    /// All elements of an array.
-    fn whole(shape: &[u64]) -> Self {
-        let axes = shape.iter().map(|&count| AxisSelection { start: 0, step: 1, count });
-        Slice { axes: axes.collect(), shape: shape.to_vec() }
-    }
-
     fn size_bytes(&self, metadata: &ArrayMetadata) -> u64 {
         let item = metadata.data_type.item_size().unwrap_or(0) as u64;
         self.axes.iter().fold(item, |bytes, axis| bytes.saturating_mul(axis.count))

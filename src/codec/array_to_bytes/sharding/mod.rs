@@ -140,6 +140,11 @@ impl ShardingIndexed {
         self.chunk_count
     }
 
+    /// The chain of the inner chunks.
+    pub fn inner(&self) -> &Pipeline {
+        &self.inner
+    }
+
     /// Bytes of the encoded index.
     pub fn index_size_bytes(&self) -> usize {
         self.index_size

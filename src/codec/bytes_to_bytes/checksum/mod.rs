@@ -45,6 +45,10 @@ impl<F: Fn(&[u8]) -> u32 + Send + Sync> BytesToBytes for Checksum<F> {
         true
     }
 
+    fn has_checksum(&self) -> bool {
+        true
+    }
+
     fn encoded_size(&self, decoded: EncodedSize) -> EncodedSize {
         match decoded {
             EncodedSize::Exact(bytes) => EncodedSize::Exact(bytes.saturating_add(4)),

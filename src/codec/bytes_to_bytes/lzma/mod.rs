@@ -139,6 +139,10 @@ impl BytesToBytes for Lzma {
         true
     }
 
+    fn has_checksum(&self) -> bool {
+        self.format == Format::Xz && !matches!(self.check, Check::None)
+    }
+
     fn encoded_size(&self, decoded: EncodedSize) -> EncodedSize {
         decoded.compressed()
     }

@@ -1,0 +1,160 @@
+//! `zarrfs check STORE [ARRAY…]`: decodes every stored object and names each that is damaged.
+
+mod report;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use clap::Args;
+use indicatif::ProgressBar;
+use parking_lot::Mutex;
+use zarrfs::array::{Array, Engine, Layout};
+use zarrfs::hierarchy::{Node, Tree};
+use zarrfs::store::Store;
+
+use crate::cli::exit::Outcome;
+use crate::cli::options::{LogArguments, StoreArguments};
+use crate::cli::{log, open, progress};
+use report::{ArrayFindings, Missing, Report, Style};
+
+/// The most chunks at a time.
+const MAX_JOBS: u64 = 1024;
+/// Memory for the indexes of shards, each of which is at most 32 MiB.
+const INDEX_BYTES: u64 = 128 << 20;
+/// How many chunks of a remote store are read at a time, where nothing else is asked for.
+const REMOTE_JOBS: usize = 16;
+
+/// What help and the man page show.
+const EXAMPLES: &str = "\
+Examples:
+  # The whole store
+  zarrfs check sample.zarr
+  # Two arrays of it, four chunks at a time; a missing chunk is an error
+  zarrfs check --jobs 4 --missing=error sample.zarr climate/lat climate/temperature";
+
+/// Decode everything and name each damaged object
+///
+/// Writes one line per damaged object, its key and the reason, to standard output. What the store lists is decoded; chunks that are
+/// declared and not stored are fill value, and only counted. Exit code 1 if anything is damaged, if an array that was named
+/// cannot be checked, or, with --missing=error, if a chunk is missing.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub struct Arguments {
+    #[command(flatten)]
+    store: StoreArguments,
+
+    /// Check these arrays only, or those in these groups
+    #[arg(value_name = "ARRAY")]
+    arrays: Vec<String>,
+
+    /// What chunks that are not stored are: counted, an error, or not mentioned
+    #[arg(long, value_name = "report|error|ignore", default_value = "report", hide_possible_values = true)]
+    missing: Missing,
+
+    /// Chunks that are read and decoded at a time [default: one per core; 16 where the store is remote]
+    #[arg(short, long, alias = "threads", value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_JOBS))]
+    jobs: Option<u64>,
+
+    /// For programs: one JSON object, with an entry for each array
+    #[arg(long)]
+    json: bool,
+
+    /// Say nothing but what is damaged
+    #[arg(short, long)]
+    quiet: bool,
+
+    #[command(flatten)]
+    log: LogArguments,
+}
+
+impl Arguments {
+    /// Checks.
+    pub fn run(self) -> Outcome {
+        log::start(&self.log)?;
+        let store = open::store(&self.store)?;
+        // Its chunks are never kept; this is for the indexes of shards.
+        let engine = Engine::new(INDEX_BYTES, 1);
+        let mut roots: Vec<String> = self.arrays.iter().map(|name| open::path(name)).collect();
+        let tree = Tree::for_one_look(store.clone());
+        for root in &roots {
+            if let Ok(None) = tree.node(root) {
+                return Err(open::unknown(&tree, root));
+            }
+        }
+        if roots.is_empty() {
+            roots.push(String::new());
+        }
+        let bar = progress::chunks(!self.quiet);
+        if !bar.is_hidden() {
+            bar.set_length(stored_chunks(&engine, &tree, &roots));
+        }
+        let style = Style { is_json: self.json, is_quiet: self.quiet, missing: self.missing };
+        let mut report = Report::new(style, bar.clone());
+        for visit in roots.iter().flat_map(|root| tree.walk(root, usize::MAX)) {
+            let path = &visit.path;
+            match visit.node {
+                Ok(Node::Group { .. }) => {}
+                Ok(Node::Array { metadata, .. }) => {
+                    if let Some(deviation) = metadata.deviation() {
+                        report.note(&metadata.document_key, &deviation);
+                    }
+                    match Array::open(&engine, &store, path, metadata, Layout::default()) {
+                        Ok(array) => report.add(path, self.check(store.as_ref(), path, &array, &bar)),
+                        Err(error) => report.refused(path, &error),
+                    }
+                }
+                Ok(Node::Broken { error, .. }) | Err(error) => report.refused(path, &error),
+            }
+        }
+        report.finish(!self.arrays.is_empty())
+    }
+
+    fn jobs(&self, store: &dyn Store) -> usize {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        match self.jobs {
+            Some(jobs) => jobs as usize,
+            None if store.is_remote() => cores().max(REMOTE_JOBS),
+            None => cores(),
+        }
+    }
+
+    fn check(&self, store: &dyn Store, path: &str, array: &Array, bar: &ProgressBar) -> ArrayFindings {
+        bar.set_message(open::shown(path).to_owned());
+        // A shard is one object, however many of its inner chunks are damaged.
+        let named: Mutex<HashSet<String>> = Mutex::default();
+        let damaged: Mutex<Vec<(String, String)>> = Mutex::default();
+        let outcome = array.check(self.jobs(store), &|chunks| bar.inc(chunks), &|key, error| {
+            if named.lock().insert(key.to_owned()) {
+                let reason = error.to_string();
+                match self.json {
+                    true => damaged.lock().push((key.to_owned(), reason)),
+                    false => bar.suspend(|| report::say(&report::damage(key, &reason))),
+                }
+            }
+        });
+        ArrayFindings {
+            outcome,
+            chunks: array.chunks(),
+            damaged: damaged.into_inner(),
+            damaged_objects: named.into_inner().len() as u64,
+            has_checksum: array.has_checksum(),
+        }
+    }
+}
+
+/// Chunks of all stored objects, for the bar.
+fn stored_chunks(engine: &Arc<Engine>, tree: &Tree, roots: &[String]) -> u64 {
+    let spinner = progress::counting("chunks");
+    let mut chunks = 0u64;
+    for visit in roots.iter().flat_map(|root| tree.walk(root, usize::MAX)) {
+        spinner.set_message(open::shown(&visit.path).to_owned());
+        if let Ok(Node::Array { metadata, .. }) = visit.node
+            && let Ok(array) = Array::open(engine, tree.store(), &visit.path, metadata, Layout::default())
+        {
+            chunks = chunks.saturating_add(array.stored_chunks());
+            spinner.set_position(chunks);
+        }
+    }
+    spinner.finish_and_clear();
+    chunks
+}

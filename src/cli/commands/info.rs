@@ -1,0 +1,363 @@
+//! `zarrfs info STORE [PATH]`: all that is known of one node.
+
+use std::fmt::Write as _;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use serde_json::{Map, Value, json};
+use zarrfs::array::{Array, Engine, EngineOptions, Layout};
+use zarrfs::formats::json as sidecar;
+use zarrfs::formats::positions::{self, Positions};
+use zarrfs::hierarchy::{Node, Tree};
+
+use crate::cli::describe::{ArrayDescription, Description, tuple};
+use crate::cli::exit::Outcome;
+use crate::cli::options::{LogArguments, StoreArguments};
+use crate::cli::subject::with_subject;
+use crate::cli::{log, open, output, size, terminal};
+
+/// Languages that snippets are for.
+const LANGUAGES: [&str; 7] = ["numpy", "r", "matlab", "julia", "idl", "fortran", "c"];
+/// Memory for the chunks of coordinates.
+const CACHE_BYTES: u64 = 64 << 20;
+/// The most attributes that are shown.
+const MAX_ATTRIBUTES: usize = 24;
+/// The most nodes of a group that are named.
+const MAX_CHILDREN: usize = 24;
+/// The longest line where output is no terminal.
+const MAX_LINE: usize = 160;
+/// Columns of the names before values.
+const NAME_WIDTH: usize = 12;
+
+/// What help and the man page show.
+const EXAMPLES: &str = "\
+Examples:
+  # An array: type, chunks, codecs, sizes, attributes
+  zarrfs info sample.zarr climate/temperature
+  # The code that reads it from Fortran, in a mount
+  zarrfs info --for fortran sample.zarr climate/temperature";
+
+/// Show all that is known of an array or a group
+///
+/// Reads documents, what the store lists of an array's chunks, and coordinates; no chunk of the array itself.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub struct Arguments {
+    #[command(flatten)]
+    store: StoreArguments,
+
+    /// Path of the array or group in the store
+    #[arg(value_name = "PATH", default_value = "/", hide_default_value = true)]
+    path: String,
+
+    /// Show the code that reads the array's file in a mount: numpy, r, matlab, julia, idl, fortran or c
+    #[arg(long = "for", value_name = "LANGUAGE", value_parser = PossibleValuesParser::new(LANGUAGES), hide_possible_values = true)]
+    language: Option<String>,
+
+    /// For programs: one JSON object, which has what the sidecar has, too
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    log: LogArguments,
+}
+
+/// How many of an array's objects are stored.
+#[derive(Clone, Copy)]
+struct Objects {
+    all: u64,
+    /// `None` where the store cannot list.
+    stored: Option<u64>,
+}
+
+/// All that is known.
+struct Facts {
+    row: Description,
+    sidecar: Map<String, Value>,
+    positions: Vec<Positions>,
+    objects: Option<Objects>,
+    children: Vec<String>,
+}
+
+impl Arguments {
+    /// Shows it.
+    pub fn run(self) -> Outcome {
+        log::start(&self.log)?;
+        let tree = Tree::for_one_look(open::store(&self.store)?);
+        let path = open::path(&self.path);
+        let node = tree.node(&path)?.ok_or_else(|| open::unknown_node(&tree, &path))?;
+        let facts = facts(&tree, &path, node)?;
+        if self.json {
+            let text = format!("{:#}\n", Value::Object(facts.to_json()));
+            return output::write(text.as_bytes()).map(|_| ());
+        }
+        let width = terminal::size().map_or(MAX_LINE, |(width, _)| width);
+        let mut text = Page { text: String::new(), width };
+        let name = if path.is_empty() { tree.store().describe() } else { format!("/{path}") };
+        text.head(&name);
+        facts.write(&mut text);
+        if let Some(language) = &self.language {
+            facts.write_snippet(&mut text, language);
+        }
+        output::write(text.text.as_bytes()).map(|_| ())
+    }
+}
+
+fn facts(tree: &Tree, path: &str, node: Node) -> Outcome<Facts> {
+    let engine = Engine::with_options(EngineOptions::new(CACHE_BYTES, 1));
+    let (sidecar, positions) = with_subject(&engine, tree, (path, &node), Layout::default(), |subject| {
+        (sidecar::members(subject), positions::of(subject))
+    });
+    let objects = match &node {
+        Node::Array { metadata, .. } => {
+            let array = Array::open(&engine, tree.store(), path, metadata.clone(), Layout::default());
+            array.ok().map(|array| Objects { all: array.objects(), stored: stored_objects(&array) })
+        }
+        Node::Group { .. } | Node::Broken { .. } => None,
+    };
+    let children = match &node {
+        Node::Group { .. } => tree.children(path)?.into_iter().map(|child| child.name).collect(),
+        Node::Array { .. } | Node::Broken { .. } => Vec::new(),
+    };
+    let row = Description::of(&engine, tree.store(), path, &Ok(node));
+    Ok(Facts { row, sidecar: sidecar?, positions, objects, children })
+}
+
+fn stored_objects(array: &Arc<Array>) -> Option<u64> {
+    let mut stored = 0;
+    let listed = array.each_stored(&mut |_| {
+        stored += 1;
+        ControlFlow::Continue(())
+    });
+    listed.ok().map(|()| stored)
+}
+
+/// The text, made of names and values.
+struct Page {
+    text: String,
+    width: usize,
+}
+
+impl Page {
+    /// Writing to a text does not fail.
+    fn head(&mut self, title: &str) {
+        let gap = if self.text.is_empty() { "" } else { "\n" };
+        let _ = writeln!(self.text, "{gap}{}", terminal::printable(title));
+    }
+
+    /// A value that is broken into lines where it is too long.
+    fn line(&mut self, name: &str, value: &str) {
+        let name_width = NAME_WIDTH.max(terminal::width(name));
+        let room = self.width.saturating_sub(name_width + 4).max(16);
+        let value = terminal::printable(value);
+        for (index, line) in terminal::wrapped(&value, room).iter().enumerate() {
+            let name = if index == 0 { name } else { "" };
+            let _ = writeln!(self.text, "  {}  {line}", terminal::padded(name, name_width));
+        }
+    }
+
+    /// A value of which the middle is left out where it is too long.
+    fn short_line(&mut self, name: &str, name_width: usize, value: &str) {
+        let room = self.width.saturating_sub(name_width + 4).max(16);
+        let value = terminal::shortened(&terminal::printable(value), room);
+        let _ =
+            writeln!(self.text, "  {}  {value}", terminal::padded(&terminal::printable(name), name_width));
+    }
+
+    /// Lines of a map, under a title.
+    fn section(&mut self, title: &str, lines: &[(String, String)]) {
+        if lines.is_empty() {
+            return;
+        }
+        self.head(title);
+        let width =
+            lines.iter().map(|(name, _)| terminal::width(name)).max().unwrap_or(0).min(self.width / 2);
+        for (name, value) in lines {
+            self.short_line(&terminal::shortened(name, width), width, value);
+        }
+    }
+}
+
+impl Facts {
+    fn to_json(&self) -> Map<String, Value> {
+        let mut members = self.row.to_json(self.sidecar.clone());
+        if let Some(objects) = self.objects {
+            members.insert("objects".into(), objects.all.into());
+            members.insert("stored_objects".into(), objects.stored.into());
+        }
+        if let Some(ratio) = self.ratio() {
+            members.insert("ratio".into(), json!(ratio));
+        }
+        let coordinate = |positions: &Positions| {
+            let (first, last) = ends(positions)?;
+            Some(json!({"name": positions.name, "first": first, "last": last, "step": positions.step(),
+                "unit": positions.unit, "text": [positions.text(first), positions.text(last)]}))
+        };
+        if self.row.array.is_some() {
+            members.insert("coordinates".into(), self.positions.iter().map(coordinate).collect());
+        } else {
+            members.insert("children".into(), self.children.clone().into());
+        }
+        members
+    }
+
+    /// How many times smaller it is stored.
+    fn ratio(&self) -> Option<f64> {
+        let sizes = self.row.sizes()?;
+        let (flat, stored) = (sizes.flat_bytes?, sizes.stored_bytes.filter(|&stored| stored > 0)?);
+        Some(flat as f64 / stored as f64)
+    }
+
+    fn write(&self, page: &mut Page) {
+        if let Some(error) = &self.row.error {
+            let is_text = self.row.array.as_ref().is_some_and(|array| array.text_form.is_some());
+            page.line(if is_text { "no flat file" } else { "error" }, error);
+        }
+        match &self.row.array {
+            Some(array) => self.write_array(page, array),
+            None => self.write_other(page),
+        }
+        self.write_zarr(page);
+        let coordinates: Vec<_> = self.positions.iter().enumerate().filter_map(coordinate_line).collect();
+        page.section("coordinates", &coordinates);
+        self.write_attributes(page);
+        for (member, title) in
+            [("companions", "companions, as paths in a mount"), ("views", "views, as paths in a mount")]
+        {
+            let entries = self.sidecar.get(member).and_then(Value::as_object);
+            let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            let lines: Vec<_> =
+                entries.into_iter().flatten().map(|(name, value)| (name.clone(), text(value))).collect();
+            page.section(title, &lines);
+        }
+    }
+
+    fn write_array(&self, page: &mut Page, array: &ArrayDescription) {
+        let descr =
+            self.sidecar.get("descr").and_then(Value::as_str).filter(|descr| *descr != array.data_type);
+        let item = self.sidecar.get("itemsize").and_then(Value::as_u64);
+        let bytes =
+            item.map_or(String::new(), |item| format!(", {item} byte{}", if item == 1 { "" } else { "s" }));
+        let descr = descr.map_or(String::new(), |descr| format!(" ({descr})"));
+        page.line("type", &format!("{}{descr}{bytes}", array.data_type));
+        page.line("shape", &shape_text(array));
+        page.line("chunks", &tuple(&array.chunk_shape));
+        if !array.shard_shape.is_null() {
+            page.line("shards", &tuple(&array.shard_shape));
+        }
+        page.line("codecs", &array.codecs.join(", "));
+        page.line("fill value", &array.fill_value.to_string());
+        let show = |bytes: Option<u64>| bytes.map_or("unknown".to_owned(), size::show);
+        let ratio = self
+            .ratio()
+            .map_or(String::new(), |ratio| format!(", ratio {}", positions::number_text(round(ratio))));
+        let (flat, stored) = (show(array.sizes.flat_bytes), show(array.sizes.stored_bytes));
+        page.line("size", &format!("{flat} flat, {stored} stored{ratio}"));
+        if let Some(objects) = self.objects {
+            let noun = if array.shard_shape.is_null() { "chunks" } else { "shards" };
+            page.line("stored", &stored_text(objects, noun));
+        }
+        if let Some(bytes) = array.slab_bytes {
+            page.line("one pass", &format!("{} of decoded chunks", size::show(bytes)));
+        }
+        for name in sidecar::LIFTED_ATTRIBUTES {
+            if let Some(value) = self.sidecar.get(name) {
+                page.line(name, &value.as_str().map_or_else(|| value.to_string(), str::to_owned));
+            }
+        }
+    }
+
+    fn write_other(&self, page: &mut Page) {
+        if let Some(sizes) = &self.row.broken {
+            let show = |bytes: Option<u64>| bytes.map_or("unknown".to_owned(), size::show);
+            page.line(
+                "size",
+                &format!("{} flat, {} stored", show(sizes.flat_bytes), show(sizes.stored_bytes)),
+            );
+            return;
+        }
+        let shown: Vec<&str> = self.children.iter().take(MAX_CHILDREN).map(String::as_str).collect();
+        let more = match self.children.len().saturating_sub(MAX_CHILDREN) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let holds = if shown.is_empty() { "nothing".to_owned() } else { shown.join(", ") + &more };
+        page.line("group of", &holds);
+    }
+
+    fn write_zarr(&self, page: &mut Page) {
+        let format = self.row.zarr_format.map(sidecar::format_number);
+        page.line("format", &format.map_or("no document".to_owned(), |format| format!("Zarr v{format}")));
+    }
+
+    fn write_attributes(&self, page: &mut Page) {
+        let attributes = self.sidecar.get("attributes").and_then(Value::as_object);
+        let lifted = |name: &str| self.row.array.is_some() && sidecar::LIFTED_ATTRIBUTES.contains(&name);
+        let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let all = attributes.into_iter().flatten().filter(|(name, _)| !lifted(name));
+        let mut lines: Vec<_> = all.map(|(name, value)| (name.clone(), text(value))).collect();
+        let more = lines.len().saturating_sub(MAX_ATTRIBUTES);
+        lines.truncate(MAX_ATTRIBUTES);
+        if more > 0 {
+            lines.push(("…".to_owned(), format!("{more} more: 'zarrfs attrs' prints all")));
+        }
+        page.section("attributes", &lines);
+    }
+
+    fn write_snippet(&self, page: &mut Page, language: &str) {
+        let snippet = self.sidecar.get("snippets").and_then(|snippets| snippets.get(language));
+        page.head(language);
+        match snippet.and_then(Value::as_str) {
+            // As it is, to be pasted.
+            Some(snippet) => page.text.push_str(&format!("{}\n", snippet.trim_end())),
+            None => page.line("none", "this language cannot read the node"),
+        }
+    }
+}
+
+/// `time 12 × lat 180 × lon 360`.
+fn shape_text(array: &ArrayDescription) -> String {
+    let names = array.dimension_names.as_deref().unwrap_or_default();
+    let axis = |(index, length): (usize, &u64)| match names.get(index).and_then(Option::as_deref) {
+        Some(name) => format!("{name} {length}"),
+        None => length.to_string(),
+    };
+    if array.shape.is_empty() {
+        return "one element, no axes".to_owned();
+    }
+    array.shape.iter().enumerate().map(axis).collect::<Vec<_>>().join(" × ")
+}
+
+fn stored_text(Objects { all, stored }: Objects, noun: &str) -> String {
+    match stored {
+        None => format!("unknown of {all} {noun}: the store cannot list them"),
+        Some(stored) if stored == all => format!("all {all} {noun}"),
+        Some(stored) => {
+            format!(
+                "{stored} of {all} {noun}; {} missing, which read as the fill value",
+                all.saturating_sub(stored)
+            )
+        }
+    }
+}
+
+fn ends(positions: &Positions) -> Option<(f64, f64)> {
+    Some((positions.at(0)?, positions.at(positions.length.checked_sub(1)?)?))
+}
+
+fn coordinate_line((index, positions): (usize, &Positions)) -> Option<(String, String)> {
+    let (first, last) = ends(positions)?;
+    let name = positions.name.clone().unwrap_or_else(|| format!("axis {index}"));
+    let unit = positions.unit.as_deref().filter(|_| !positions.has_dates());
+    let unit = unit.map_or(String::new(), |unit| format!(" {unit}"));
+    let step = positions.step().filter(|_| !positions.has_dates());
+    let step = step.map_or(String::new(), |step| format!(", in steps of {}", positions::number_text(step)));
+    Some((name, format!("{} to {}{unit}{step}", positions.text(first), positions.text(last))))
+}
+
+/// To three digits.
+fn round(value: f64) -> f64 {
+    format!("{value:.2e}").parse().unwrap_or(value)
+}

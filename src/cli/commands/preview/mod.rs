@@ -1,0 +1,371 @@
+//! `zarrfs preview STORE PATH[…]`: statistics and a picture of an array.
+
+mod chart;
+mod colour;
+mod font;
+mod plane;
+mod raster;
+mod sampling;
+mod screen;
+mod statistics;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+use indicatif::ProgressBar;
+use parking_lot::Mutex;
+use zarrfs::array::{Array, Engine, EngineOptions, Layout};
+use zarrfs::formats::positions::{self, Positions};
+use zarrfs::hierarchy::Tree;
+use zarrfs::metadata::{ArrayMetadata, DataType};
+
+use super::cat::index::{self, Slice};
+use crate::cli::exit::{Exit, Outcome};
+use crate::cli::options::{LogArguments, StoreArguments};
+use crate::cli::subject::with_subject;
+use crate::cli::{log, open, output, progress, size};
+use chart::Picture;
+use colour::ColourMap;
+use plane::{Plane, Reading, stored_example};
+use sampling::{Limits, Plan, Region, ascending};
+use screen::Way;
+use statistics::{Kind, Statistics};
+
+/// Memory for the chunks of a slice.
+const CACHE_BYTES: u64 = 256 << 20;
+/// The most pixels of a picture's plane along each side.
+const PICTURE_SIDE: usize = 1000;
+/// The lengths of a last axis of colours.
+const CHANNELS: std::ops::RangeInclusive<u64> = 2..=4;
+
+/// What help and the man page show.
+const EXAMPLES: &str = "\
+Examples:
+  # Statistics, and a picture in the terminal
+  zarrfs preview sample.zarr climate/temperature
+  # One month as a PNG file
+  zarrfs preview sample.zarr 'climate/temperature[6]' -o july.png";
+
+/// Show statistics and a picture of an array
+///
+/// The picture has the last two axes of the slice, at the first index of the others. A slice that has much more chunks than can be
+/// read in seconds is sampled, which the statistics say; chunks that are not stored cost nothing. Minimum, maximum and mean are of
+/// elements that are neither NaN, nor no data by the attributes, nor a fill value other than 0.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub struct Arguments {
+    #[command(flatten)]
+    store: StoreArguments,
+
+    /// Path of the array in the store, with an index of NumPy's for a slice: 'PATH[3,:,10:20]'
+    #[arg(value_name = "PATH")]
+    path: String,
+
+    /// Write the picture to this PNG file, with axes and labels, instead of the terminal
+    #[arg(short, long, value_name = "FILE.png")]
+    output: Option<PathBuf>,
+
+    /// The colour map: viridis, magma, inferno, plasma, gray or coolwarm; _r after the name reverses it
+    #[arg(short, long, value_name = "NAME", default_value = "viridis", value_parser = colour::parse)]
+    colours: ColourMap,
+
+    /// The values of the first and the last colour [default: the lowest and the highest of the picture]
+    #[arg(long, value_name = "LOW,HIGH", value_parser = range, allow_hyphen_values = true)]
+    range: Option<(f64, f64)>,
+
+    /// How the terminal shows the picture: auto, blocks (24-bit colours), kitty, sixel or none
+    #[arg(long, value_name = "WAY", default_value = "auto", hide_possible_values = true)]
+    picture: Way,
+
+    /// Read everything for the statistics, however long that takes
+    #[arg(long)]
+    all: bool,
+
+    #[command(flatten)]
+    log: LogArguments,
+}
+
+/// An array and what is shown of it.
+struct Shown {
+    array: Arc<Array>,
+    kind: Kind,
+    slice: Slice,
+    /// The path and the index.
+    title: String,
+    positions: Vec<Positions>,
+    limits: Limits,
+    threads: usize,
+}
+
+impl Arguments {
+    /// Shows them.
+    pub fn run(self) -> Outcome {
+        log::start(&self.log)?;
+        let tree = Tree::new(open::store(&self.store)?);
+        let shown = self.open(&tree)?;
+        let bar = progress::chunks(true);
+        let statistics = self.statistics(&shown, &bar)?;
+        let way = if self.output.is_some() { Way::None } else { self.picture.resolved() };
+        let plane = match way == Way::None && self.output.is_none() {
+            true => None,
+            false => Some(shown.plane(way, &bar)?),
+        };
+        bar.finish_and_clear();
+        let mut text = statistics;
+        if let Some(plane) = &plane {
+            text.push_str(&shown.notes(plane));
+            self.show(&shown, plane, way, &mut text)?;
+        }
+        output::write(text.as_bytes()).map(|_| ())
+    }
+
+    fn open(&self, tree: &Tree) -> Outcome<Shown> {
+        let whole = open::path(&self.path);
+        // A node with this very name wins over an index.
+        let (path, index) = match index::split(&self.path) {
+            Some((path, index)) if tree.node(&whole)?.is_none() => (open::path(path), Some(index)),
+            _ => (whole, None),
+        };
+        let metadata = open::array(tree, &path)?;
+        let slice = match index {
+            Some(index) => index::parse(index, &metadata.shape)?,
+            None => Slice::whole(&metadata.shape),
+        };
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let engine = Engine::with_options(EngineOptions::new(CACHE_BYTES, threads));
+        let array = Array::open(&engine, tree.store(), &path, metadata.clone(), Layout::default());
+        let refused = |error| Exit::Failed(open::refusal(tree.store(), &path, &metadata, &error));
+        let array = array.map_err(refused)?;
+        let kind = Kind::of(&metadata).ok_or_else(|| no_numbers(&path, &metadata))?;
+        let node = open::node(tree, &path)?;
+        let positions = with_subject(&engine, tree, (&path, &node), Layout::default(), positions::of);
+        let limits = if tree.store().is_remote() { Limits::REMOTE } else { Limits::LOCAL };
+        let title = match index {
+            Some(index) => format!("{}[{index}]", open::shown(&path)),
+            None => open::shown(&path).to_owned(),
+        };
+        Ok(Shown { array, kind, slice, title, positions, limits, threads })
+    }
+
+    fn statistics(&self, shown: &Shown, bar: &ProgressBar) -> Outcome<String> {
+        let limits = if self.all { Limits::NONE } else { shown.limits };
+        let selection: Region = ascending(&shown.slice.axes);
+        let plan = Plan::new(&shown.array, &selection, limits);
+        bar.set_length(plan.read);
+        bar.set_message(shown.title.clone());
+        let statistics: Mutex<Statistics> = Mutex::default();
+        plan.read(&shown.array, shown.threads, bar, &|_, _, bytes| {
+            let mut part = Statistics::default();
+            part.add(&shown.kind, bytes);
+            statistics.lock().merge(&part);
+        })?;
+        let mut statistics = statistics.into_inner();
+        statistics.add_missing(&shown.kind, plan.missing, plan.elements.saturating_sub(plan.missing));
+        Ok(shown.statistics_text(&statistics, &plan))
+    }
+
+    fn show(&self, shown: &Shown, plane: &Plane, way: Way, text: &mut String) -> Outcome {
+        let unit = shown.array.metadata().attributes.get("units").and_then(|unit| unit.as_str());
+        let range = self.range.or_else(|| plane.range()).unwrap_or((0.0, 0.0));
+        let title = shown.plane_title(plane);
+        let picture = Picture {
+            title: &title,
+            plane,
+            kind: &shown.kind,
+            map: self.colours,
+            range,
+            positions: &shown.positions,
+            unit,
+        };
+        let failed = |error: std::io::Error| Exit::Failed(format!("cannot make the picture: {error}"));
+        match (&self.output, way) {
+            (Some(file), _) => {
+                let png = picture.draw().png().map_err(failed)?;
+                let name = file.display();
+                std::fs::write(file, png)
+                    .map_err(|error| Exit::Failed(format!("cannot write {name}: {error}")))?;
+            }
+            (None, Way::Kitty) => text.push_str(&screen::kitty(&picture.draw()).map_err(failed)?),
+            (None, Way::Sixel) => text.push_str(&screen::sixel(&picture.draw())),
+            (None, Way::Auto | Way::Blocks) => text.push_str(&screen::blocks(&picture)),
+            (None, Way::None) => {}
+        }
+        Ok(())
+    }
+}
+
+impl Shown {
+    fn plane(&self, way: Way, bar: &ProgressBar) -> Outcome<Plane> {
+        let metadata = self.array.metadata();
+        let names = metadata.dimension_names.as_deref().unwrap_or_default();
+        let last = metadata.shape.len().saturating_sub(1);
+        let is_named = names.get(last).and_then(Option::as_deref).is_some_and(|name| {
+            ["c", "channel", "channels", "band", "rgb", "rgba"].contains(&name.to_ascii_lowercase().as_str())
+        });
+        let has_colours = metadata.data_type == DataType::UInt8
+            && metadata.shape.last().is_some_and(|length| [3, 4].contains(length));
+        let is_short = metadata.shape.last().is_some_and(|length| CHANNELS.contains(length));
+        let most = match way {
+            Way::Blocks => screen::block_pixels(),
+            _ => (PICTURE_SIDE, PICTURE_SIDE),
+        };
+        let reading = Reading {
+            array: &self.array,
+            kind: &self.kind,
+            limits: self.limits,
+            threads: self.threads,
+            most,
+            is_channels: is_short && (is_named || (has_colours && names.is_empty())),
+        };
+        let mut plane = reading.plane(&self.slice.axes, bar)?;
+        let is_northward = |axis: &plane::ShownAxis| {
+            axis.is_ascending() && self.positions.get(axis.index).is_some_and(Positions::is_northward)
+        };
+        if plane.rows.as_ref().is_some_and(is_northward) {
+            plane.turn_over();
+        }
+        Ok(plane)
+    }
+
+    fn statistics_text(&self, statistics: &Statistics, plan: &Plan) -> String {
+        let metadata = self.array.metadata();
+        let shape: Vec<String> = self.slice.shape.iter().map(u64::to_string).collect();
+        let shape = if shape.len() == 1 {
+            format!("({},)", shape.concat())
+        } else {
+            format!("({})", shape.join(", "))
+        };
+        let bytes = plan.elements.saturating_mul(self.kind.numbers.size() as u128);
+        let bytes = size::show(u64::try_from(bytes).unwrap_or(u64::MAX));
+        let mut lines = vec![("elements", format!("{}, {bytes}", plan.elements))];
+        if !plan.is_exact() {
+            let what =
+                format!("{} of {} chunks were read: the numbers below are estimates", plan.read, plan.chunks);
+            lines.push(("sample", what));
+        }
+        if plan.missing > 0 {
+            lines.push(("not stored", format!("{} elements, which read as the fill value", plan.missing)));
+        }
+        match statistics.texts(&self.kind) {
+            Some([low, high, mean]) => lines.extend([("minimum", low), ("maximum", high), ("mean", mean)]),
+            None => lines.push(("minimum", "none: no element is data".to_owned())),
+        }
+        if let Some(left_out) = self.kind.left_out() {
+            lines.push(("without", format!("{left_out}, and NaN")));
+        }
+        lines.push((
+            "fill value",
+            format!("{}: {}", self.kind.fill_text(), share(statistics.fill, statistics.count)),
+        ));
+        if !self.kind.numbers.is_integer()
+            || matches!(metadata.data_type, DataType::DateTime64(_) | DataType::TimeDelta64(_))
+        {
+            let name = if self.kind.numbers.is_integer() { "NaT" } else { "NaN" };
+            lines.push((name, share(statistics.nan, statistics.count)));
+        }
+        for name in ["units", "scale_factor", "add_offset"] {
+            if let Some(value) = metadata.attributes.get(name) {
+                let note = if name == "units" { "" } else { ", not applied here" };
+                let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                lines.push((name, crate::cli::terminal::printable(&value) + note));
+            }
+        }
+        let lines: String = lines.iter().map(|(name, value)| format!("  {name:12}  {value}\n")).collect();
+        format!(
+            "{}  {}  {shape}\n{lines}",
+            crate::cli::terminal::printable(&self.title),
+            metadata.data_type.name()
+        )
+    }
+
+    /// The path, and the index of the plane.
+    fn plane_title(&self, plane: &Plane) -> String {
+        let metadata = self.array.metadata();
+        let index = |axis: usize| {
+            let is_shown = [plane.rows, plane.columns].iter().flatten().any(|shown| shown.index == axis);
+            match (is_shown, plane.first.get(axis)) {
+                (false, Some(first)) => first.to_string(),
+                _ => ":".to_owned(),
+            }
+        };
+        let indices: Vec<String> = (0..metadata.shape.len()).map(index).collect();
+        let path = index::split(&self.title).map_or(self.title.as_str(), |(path, _)| path);
+        format!("{path}[{}]", indices.join(", "))
+    }
+
+    /// What is to be said of a picture.
+    fn notes(&self, plane: &Plane) -> String {
+        let mut text = format!("  {:12}  {}\n", "picture", self.plane_title(plane));
+        let strides: Vec<u64> =
+            [plane.rows, plane.columns].iter().flatten().map(plane::ShownAxis::stride).collect();
+        if strides.iter().any(|&stride| stride > 1) {
+            let strides: Vec<String> = strides.iter().map(u64::to_string).collect();
+            let every = strides.join(" and ");
+            text.push_str(&format!(
+                "  {:12}  one pixel for every {every} elements along the axes\n",
+                "thinned"
+            ));
+        }
+        if plane.is_missing {
+            let example = stored_example(&self.array, &self.slice.axes);
+            let example = example.map_or(String::new(), |index| format!("; stored is, for example, {index}"));
+            text.push_str(&format!("  {:12}  nothing of this plane is stored{example}\n", "empty"));
+        }
+        text
+    }
+}
+
+fn no_numbers(path: &str, metadata: &ArrayMetadata) -> Exit {
+    Exit::Failed(format!(
+        "'{}' has elements of type {}, which are no numbers: preview shows integers, floats, bools, complex numbers and times",
+        open::shown(path),
+        metadata.data_type.name()
+    ))
+}
+
+/// A part of all elements: `12.5 %`.
+fn share(part: u128, all: u128) -> String {
+    match (part, all) {
+        (0, _) | (_, 0) => "0 %".to_owned(),
+        (part, all) if part == all => "100 %".to_owned(),
+        (part, all) => {
+            let percent = 100.0 * part as f64 / all as f64;
+            match percent {
+                0.001..=99.999 => {
+                    format!("{} %", positions::number_text((percent * 1000.0).round() / 1000.0))
+                }
+                percent if percent < 50.0 => "< 0.001 %".to_owned(),
+                _ => "> 99.999 %".to_owned(),
+            }
+        }
+    }
+}
+
+/// `LOW,HIGH`.
+fn range(text: &str) -> Result<(f64, f64), String> {
+    let numbers = text
+        .split_once(',')
+        .and_then(|(low, high)| Some((low.trim().parse().ok()?, high.trim().parse().ok()?)));
+    let numbers =
+        numbers.filter(|(low, high): &(f64, f64)| low.is_finite() && high.is_finite() && low < high);
+    numbers
+        .ok_or_else(|| format!("'{text}' is no range: write two numbers, the lower one first, such as 0,1.5"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_and_ranges() {
+        assert_eq!(share(1, 8), "12.5 %");
+        assert_eq!((share(0, 8), share(8, 8)), ("0 %".to_owned(), "100 %".to_owned()));
+        assert_eq!(
+            (share(1, u128::MAX), share(u128::MAX - 1, u128::MAX)),
+            ("< 0.001 %".to_owned(), "> 99.999 %".to_owned())
+        );
+        assert_eq!(range("-1, 2.5"), Ok((-1.0, 2.5)));
+        assert!(range("2,1").is_err() && range("1").is_err() && range("a,b").is_err());
+    }
+}

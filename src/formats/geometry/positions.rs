@@ -1,0 +1,192 @@
+//! Where the elements of an array lie along its axes, as values for people: ranges, labels of a picture.
+//!
+//! Uses the other sources of this folder. Unlike companion files it also takes coordinates that are not regular, and of a coordinate that is too
+//! long to be read it takes the first and the last value.
+
+use std::sync::Arc;
+
+use super::times::Clock;
+use super::{Geometry, Regular, Source, coordinates, whole};
+use crate::formats::Subject;
+use crate::formats::numbers::{Numbers, time_text};
+use crate::hierarchy::Node;
+use crate::metadata::{ArrayMetadata, DataType};
+
+/// The longest coordinate that is read as a whole, in bytes.
+const MAX_COORDINATE_BYTES: u64 = 8 << 20;
+
+/// The positions along one axis.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Positions {
+    /// The axis' name.
+    pub name: Option<String>,
+    /// The unit of the values.
+    pub unit: Option<String>,
+    /// How many elements the axis has.
+    pub length: u64,
+    calendar: Option<String>,
+    /// Of values that are times by their type.
+    data_type: Option<DataType>,
+    values: Values,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+enum Values {
+    #[default]
+    Unknown,
+    Regular(Regular),
+    Listed(Vec<f64>),
+    /// The first and the last one.
+    Ends(f64, f64),
+}
+
+/// The positions along every axis of a subject's array. Reads small arrays beside it, and nothing of the array itself.
+pub fn of(subject: &Subject<'_>) -> Vec<Positions> {
+    let Node::Array { metadata, .. } = whole(subject) else { return Vec::new() };
+    let geometry = Geometry::of(subject);
+    let group = match subject.path.rsplit_once('/') {
+        _ if subject.path.is_empty() => None,
+        Some((group, _)) => Some(group),
+        None => Some(""),
+    };
+    let source = Source { subject, metadata, group };
+    let names = metadata.dimension_names.as_deref().unwrap_or_default();
+    let axis = |(index, &length): (usize, &u64)| {
+        let axis = geometry.axis(index).clone();
+        let own_name = names.get(index).and_then(Option::as_deref);
+        let positions = Positions {
+            name: axis.name.or_else(|| own_name.map(str::to_owned)),
+            unit: axis.unit,
+            calendar: axis.calendar,
+            length,
+            data_type: None,
+            values: axis.regular.map_or(Values::Unknown, Values::Regular),
+        };
+        let is_unknown = positions.values == Values::Unknown;
+        let found = own_name.filter(|_| is_unknown).and_then(|name| of_coordinate(&source, name, index));
+        match found {
+            Some(found) => Positions { name: positions.name, ..found },
+            None => positions,
+        }
+    };
+    metadata.shape.iter().enumerate().map(axis).collect()
+}
+
+/// The values of the coordinate of this name.
+fn of_coordinate(source: &Source<'_>, name: &str, index: usize) -> Option<Positions> {
+    let (path, metadata) = coordinates::coordinate(source, name, index)?;
+    let attribute = |name: &str| super::text(&metadata.attributes, name).map(str::to_owned);
+    let is_packed = ["scale_factor", "add_offset"].iter().any(|name| metadata.attributes.contains_key(*name));
+    Some(Positions {
+        name: None,
+        unit: attribute("units"),
+        length: *metadata.shape.first()?,
+        calendar: attribute("calendar"),
+        data_type: Some(metadata.data_type.clone()),
+        values: if is_packed { Values::Unknown } else { values(source, &path, &metadata)? },
+    })
+}
+
+fn values(source: &Source<'_>, path: &str, metadata: &Arc<ArrayMetadata>) -> Option<Values> {
+    let numbers =
+        Numbers::of(&metadata.data_type).filter(|numbers| !matches!(numbers, Numbers::Complex(_)))?;
+    let subject = source.subject;
+    let order = subject.layout().byte_order;
+    let array = subject.arrays.build(path, metadata, &subject.audience).ok()?;
+    let read = |offset: u64, length: u64| {
+        let mut bytes = vec![0; usize::try_from(length).ok()?];
+        array.read_at(offset, &mut bytes).ok()?;
+        let mut values = Vec::new();
+        numbers.each(&bytes, order, |value| values.push(value));
+        Some(values)
+    };
+    let (size, item) = (metadata.flat_size()?, numbers.size() as u64);
+    if size <= MAX_COORDINATE_BYTES {
+        return Some(Values::Listed(read(0, size)?));
+    }
+    let (first, last) = (read(0, item)?, read(size - item, item)?);
+    Some(Values::Ends(*first.first()?, *last.first()?))
+}
+
+impl Positions {
+    /// The position of an element, where known.
+    pub fn at(&self, index: u64) -> Option<f64> {
+        match &self.values {
+            Values::Unknown => None,
+            Values::Regular(regular) => Some(regular.first + regular.step * index as f64),
+            Values::Listed(values) => values.get(usize::try_from(index).ok()?).copied(),
+            Values::Ends(first, _) if index == 0 => Some(*first),
+            Values::Ends(_, last) if index + 1 == self.length => Some(*last),
+            Values::Ends(..) => None,
+        }
+    }
+
+    /// The distance of neighbours, if it is always the same.
+    pub fn step(&self) -> Option<f64> {
+        match self.values {
+            Values::Regular(regular) => Some(regular.step),
+            _ => None,
+        }
+    }
+
+    /// The text of a position: a date where the unit is one of times, otherwise the shortest number that is right to seven digits.
+    pub fn text(&self, value: f64) -> String {
+        if let Some(DataType::DateTime64(unit)) = &self.data_type
+            && value.is_finite()
+            && let Some(text) = time_text(value as i64, unit)
+        {
+            return text;
+        }
+        let date = self.unit.as_deref().and_then(|unit| Clock::of(unit, self.calendar.as_deref()));
+        date.and_then(|clock| clock.text(value)).unwrap_or_else(|| number_text(value))
+    }
+
+    /// Whether later elements lie further north, so that people expect the last one at the top.
+    pub fn is_northward(&self) -> bool {
+        let is_north = self.unit.as_deref().is_some_and(|unit| {
+            ["degrees_north", "degree_north", "degrees_N", "degree_N", "degreesN", "degreeN"].contains(&unit)
+        });
+        let ends = self.at(0).zip(self.at(self.length.saturating_sub(1)));
+        is_north && ends.is_some_and(|(first, last)| first < last)
+    }
+
+    /// Whether [`Positions::text`] gives dates, which have no unit beside them.
+    pub fn has_dates(&self) -> bool {
+        let by_unit = self.unit.as_deref().and_then(|unit| Clock::of(unit, self.calendar.as_deref()));
+        by_unit.is_some() || matches!(self.data_type, Some(DataType::DateTime64(_)))
+    }
+}
+
+/// The shortest text of a number that has seven digits of it.
+pub fn number_text(value: f64) -> String {
+    if !value.is_finite() {
+        return if value.is_nan() { "NaN".to_owned() } else { format!("{value}") };
+    }
+    let rounded: f64 = format!("{value:.6e}").parse().unwrap_or(value);
+    let magnitude = rounded.abs();
+    if magnitude != 0.0 && !(1e-4..1e9).contains(&magnitude) {
+        format!("{rounded:e}")
+    } else {
+        format!("{rounded}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        for (value, text) in [
+            (0.1 + 0.2, "0.3"),
+            (-89.5, "-89.5"),
+            (239.663_345_336_914_06, "239.6633"),
+            (0.0, "0"),
+            (1e20, "1e20"),
+            (2.5e-7, "2.5e-7"),
+            (f64::NAN, "NaN"),
+        ] {
+            assert_eq!(number_text(value), text);
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Elements as numbers, for what computes with them: coordinates, statistics, pictures.
+//!
+//! Uses `metadata`; no I/O. A bool is 0 or 1, a complex number its magnitude. A time is the number of its units, and NaT is NaN.
+
+use crate::metadata::data_type::TimeUnit;
+use crate::metadata::data_type::minifloat::Minifloat;
+use crate::metadata::{ByteOrder, DataType};
+
+use super::csv::cells;
+
+/// How elements are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Numbers {
+    /// Signed integers of so many bytes.
+    Signed(usize),
+    /// Unsigned integers of so many bytes, and bools.
+    Unsigned(usize),
+    /// Times and time differences of 8 bytes.
+    Time,
+    /// Floats of at most 16 bits, in so many bytes.
+    Small(Minifloat, usize),
+    /// Floats of 4 bytes.
+    F32,
+    /// Floats of 8 bytes.
+    F64,
+    /// Two floats of so many bytes each.
+    Complex(usize),
+}
+
+impl Numbers {
+    /// How elements of a type are read; `None` if they are no numbers.
+    pub fn of(data_type: &DataType) -> Option<Self> {
+        if let Some(format) = Minifloat::of(data_type) {
+            return Some(Numbers::Small(format, data_type.item_size()?));
+        }
+        let size = data_type.item_size()?;
+        Some(match data_type {
+            DataType::Int2 | DataType::Int4 | DataType::Int8 => Numbers::Signed(1),
+            DataType::Int16 | DataType::Int32 | DataType::Int64 => Numbers::Signed(size),
+            DataType::Bool | DataType::UInt2 | DataType::UInt4 | DataType::UInt8 => Numbers::Unsigned(1),
+            DataType::UInt16 | DataType::UInt32 | DataType::UInt64 => Numbers::Unsigned(size),
+            DataType::Float32 => Numbers::F32,
+            DataType::Float64 => Numbers::F64,
+            DataType::Complex64 | DataType::Complex128 => Numbers::Complex(size / 2),
+            DataType::DateTime64(_) | DataType::TimeDelta64(_) => Numbers::Time,
+            _ => return None,
+        })
+    }
+
+    /// Bytes of an element.
+    pub fn size(self) -> usize {
+        match self {
+            Numbers::Signed(size) | Numbers::Unsigned(size) | Numbers::Small(_, size) => size,
+            Numbers::F32 => 4,
+            Numbers::F64 | Numbers::Time => 8,
+            Numbers::Complex(size) => 2 * size,
+        }
+    }
+
+    /// Whether every element is an integer (or a time that is missing), so that [`Numbers::each_integer`] reads them exactly.
+    pub fn is_integer(self) -> bool {
+        matches!(self, Numbers::Signed(_) | Numbers::Unsigned(_) | Numbers::Time)
+    }
+
+    /// Calls `each` with every element as a float, which may round it.
+    pub fn each(self, bytes: &[u8], order: ByteOrder, mut each: impl FnMut(f64)) {
+        match self {
+            Numbers::Signed(_) | Numbers::Unsigned(_) => {
+                self.each_integer(bytes, order, |value| each(value.map_or(f64::NAN, |value| value as f64)));
+            }
+            Numbers::Time => {
+                self.each_integer(bytes, order, |value| each(value.map_or(f64::NAN, |value| value as f64)));
+            }
+            Numbers::Small(format, 1) => {
+                words::<1>(bytes, order, |word| each(format.decode(u16::from(u8::from_le_bytes(word)))));
+            }
+            Numbers::Small(format, _) => {
+                words::<2>(bytes, order, |word| each(format.decode(u16::from_le_bytes(word))));
+            }
+            Numbers::F32 => words::<4>(bytes, order, |word| each(f64::from(f32::from_le_bytes(word)))),
+            Numbers::F64 => words::<8>(bytes, order, |word| each(f64::from_le_bytes(word))),
+            Numbers::Complex(part) => {
+                let mut real = None;
+                let mut component = |value: f64| match real.take() {
+                    None => real = Some(value),
+                    Some(real) => each(f64::hypot(real, value)),
+                };
+                match part {
+                    4 => words::<4>(bytes, order, |word| component(f32::from_le_bytes(word).into())),
+                    _ => words::<8>(bytes, order, |word| component(f64::from_le_bytes(word))),
+                }
+            }
+        }
+    }
+
+    /// Calls `each` with every element, if they are integers; `None` is a time that is missing.
+    pub fn each_integer(self, bytes: &[u8], order: ByteOrder, mut each: impl FnMut(Option<i128>)) {
+        match self {
+            Numbers::Signed(1) => words(bytes, order, |word| each(Some(i8::from_le_bytes(word).into()))),
+            Numbers::Signed(2) => words(bytes, order, |word| each(Some(i16::from_le_bytes(word).into()))),
+            Numbers::Signed(4) => words(bytes, order, |word| each(Some(i32::from_le_bytes(word).into()))),
+            Numbers::Signed(_) => words(bytes, order, |word| each(Some(i64::from_le_bytes(word).into()))),
+            Numbers::Unsigned(1) => words(bytes, order, |word| each(Some(u8::from_le_bytes(word).into()))),
+            Numbers::Unsigned(2) => words(bytes, order, |word| each(Some(u16::from_le_bytes(word).into()))),
+            Numbers::Unsigned(4) => words(bytes, order, |word| each(Some(u32::from_le_bytes(word).into()))),
+            Numbers::Unsigned(_) => words(bytes, order, |word| each(Some(u64::from_le_bytes(word).into()))),
+            Numbers::Time => words(bytes, order, |word| {
+                let units = i64::from_le_bytes(word);
+                each((units != i64::MIN).then_some(units.into()));
+            }),
+            Numbers::Small(..) | Numbers::F32 | Numbers::F64 | Numbers::Complex(_) => {}
+        }
+    }
+}
+
+/// Calls `each` with the bytes of each word, the least significant first.
+fn words<const N: usize>(bytes: &[u8], order: ByteOrder, mut each: impl FnMut([u8; N])) {
+    let (words, _) = bytes.as_chunks::<N>();
+    match order {
+        ByteOrder::Little => words.iter().for_each(|word| each(*word)),
+        ByteOrder::Big => words.iter().for_each(|word| {
+            let mut word = *word;
+            word.reverse();
+            each(word);
+        }),
+    }
+}
+
+/// The text of a datetime64: `2020-01-31`, `2020-01-31T12:30:00.125`. `None` for times that no calendar has.
+pub fn time_text(units: i64, unit: &TimeUnit) -> Option<String> {
+    let mut text = Vec::new();
+    cells::push_time(&mut text, units, unit);
+    let text = String::from_utf8(text).ok()?;
+    (!text.is_empty()).then(|| text.trim_matches('"').to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn read(data_type: &DataType, bytes: &[u8], order: ByteOrder) -> Vec<f64> {
+        let mut values = Vec::new();
+        Numbers::of(data_type).unwrap().each(bytes, order, |value| values.push(value));
+        values
+    }
+
+    #[test]
+    fn elements_of_every_kind() {
+        use ByteOrder::{Big, Little};
+        assert_eq!(read(&DataType::Int16, &[0xfe, 0xff, 3, 0], Little), [-2.0, 3.0]);
+        assert_eq!(read(&DataType::Int16, &[0xff, 0xfe, 0, 3], Big), [-2.0, 3.0]);
+        assert_eq!(read(&DataType::Bool, &[0, 1], Little), [0.0, 1.0]);
+        assert_eq!(read(&DataType::Float16, &[0, 0x3c], Little), [1.0]);
+        assert_eq!(read(&DataType::BFloat16, &[0x3f, 0x80], Big), [1.0]);
+        let complex: Vec<u8> = [3f32, -4.0].iter().flat_map(|part| part.to_le_bytes()).collect();
+        assert_eq!(read(&DataType::Complex64, &complex, Little), [5.0]);
+        let unit = TimeUnit { unit: "D".to_owned(), scale_factor: 1 };
+        let nat = read(&DataType::DateTime64(unit.clone()), &i64::MIN.to_le_bytes(), Little);
+        assert!(nat[0].is_nan());
+        assert_eq!(time_text(31, &unit).unwrap(), "1970-02-01");
+        let mut exact = Vec::new();
+        Numbers::Unsigned(8).each_integer(&u64::MAX.to_le_bytes(), Little, |value| exact.push(value));
+        assert_eq!(exact, [Some(i128::from(u64::MAX))]);
+        assert!(Numbers::of(&DataType::Raw(4)).is_none());
+    }
+}
