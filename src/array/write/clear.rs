@@ -161,7 +161,7 @@ impl Inner {
     /// Makes the parts of one object outside `inside` fill value, in the store.
     pub(in crate::array) fn clear_object(inner: &Arc<Inner>, object: u64, inside: &[u64]) -> Result<()> {
         let mut outcome = Ok(false);
-        let _ = inner.grid.each_index(&inner.source.chunk_ranges(object), &mut |chunk| {
+        let _ = each_index(inner.grid.axes(), &inner.source.chunk_ranges(object), &mut |chunk| {
             match (Inner::clear_chunk(inner, chunk, inside), &mut outcome) {
                 (Ok(is_cleared), Ok(is_any)) => *is_any |= is_cleared,
                 (Err(error), outcome) => *outcome = Err(error),
