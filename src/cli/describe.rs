@@ -75,7 +75,7 @@ impl Description {
                     Ok(_) => None,
                     Err(_) => formats::text_file(store, path, metadata),
                 };
-                let stored_bytes = stored_bytes(store.as_ref(), path).ok();
+                let stored_bytes = stored_bytes(store.as_ref(), path).ok().filter(|_| store.can_list());
                 let array = ArrayDescription {
                     text_form,
                     ..describe_array(metadata, stored_bytes, opened.as_deref().ok())
@@ -85,7 +85,7 @@ impl Description {
                 Description { zarr_format, array: Some(array), error, ..row }
             }
             Ok(Node::Broken { error, size_bytes, .. }) => {
-                let stored_bytes = stored_bytes(store.as_ref(), path).ok();
+                let stored_bytes = stored_bytes(store.as_ref(), path).ok().filter(|_| store.can_list());
                 let sizes = Sizes { stored_bytes, flat_bytes: *size_bytes };
                 Description { broken: Some(sizes), error: Some(error.to_string()), ..row }
             }

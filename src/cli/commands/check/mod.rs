@@ -9,6 +9,7 @@ use clap::Args;
 use indicatif::ProgressBar;
 use parking_lot::Mutex;
 use zarrfs::array::{Array, Engine, Layout};
+use zarrfs::error::Error;
 use zarrfs::hierarchy::{Node, Tree};
 use zarrfs::store::Store;
 
@@ -99,7 +100,14 @@ impl Arguments {
                         report.note(&metadata.document_key, &deviation);
                     }
                     match Array::open(&engine, &store, path, metadata, Layout::default()) {
-                        Ok(array) => report.add(path, self.check(store.as_ref(), path, &array, &bar)),
+                        Ok(array) => {
+                            let found = self.check(store.as_ref(), path, &array, &bar);
+                            // Which is known only after an attempt.
+                            match store.can_list() {
+                                true => report.add(path, found),
+                                false => report.refused(path, &unlisted(path)),
+                            }
+                        }
                         Err(error) => report.refused(path, &error),
                     }
                 }
@@ -140,6 +148,11 @@ impl Arguments {
             has_checksum: array.has_checksum(),
         }
     }
+}
+
+/// Nothing of an array was read, since nobody knows what is stored.
+fn unlisted(path: &str) -> Error {
+    Error::unsupported(open::shown(path), "the store cannot list objects, so none was found to be checked")
 }
 
 /// Chunks of all stored objects, for the bar.

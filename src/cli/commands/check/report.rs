@@ -141,11 +141,12 @@ impl Report {
         self.bar.suspend(|| say(&format!("{separator} {row}")));
     }
 
-    /// Ends the report. `must_check_all`: an array that was named and could not be checked is a failure.
+    /// Ends the report. `must_check_all`: an array that was named and could not be checked is a failure. It is always one if none
+    /// could be.
     pub fn finish(mut self, must_check_all: bool) -> Outcome {
         self.bar.finish_and_clear();
         let is_failure = self.damaged > 0
-            || (must_check_all && self.not_checked > 0)
+            || (self.not_checked > 0 && (must_check_all || self.arrays == 0))
             || (self.style.missing == Missing::Error && self.missing > 0);
         if self.style.is_json {
             self.write_summary(is_failure);
