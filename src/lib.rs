@@ -116,6 +116,12 @@
 //! A sidecar of a writable mount takes writes, too. `mount/fs/virtual_files/sidecar_edit.rs` collects and checks them.
 //! `hierarchy/attributes.rs` changes the documents as text (`metadata/json/edit.rs`), so unchanged members keep their bytes.
 //!
+//! # Watching
+//!
+//! Counters and histograms are relaxed atomics (`store/traffic.rs`, `mount/metrics.rs`): a request that is not slow takes no lock for
+//! them. `__zarrfs__/stats` shows them, `cli/commands/watch` reads it. `mount/daemon/pressure.rs` has the cache give back memory when the
+//! system is short of it.
+//!
 //! # Invariants
 //!
 //! Reading:

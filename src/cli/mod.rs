@@ -27,7 +27,7 @@ use zarrfs::nearest::nearest;
 
 use commands::{
     attrs, cat, check, completions, create, demo, import, ls, man, mkgroup, mount, mv, overlay, resize, rm,
-    umount,
+    umount, watch,
 };
 use exit::{Exit, Outcome};
 
@@ -44,6 +44,9 @@ struct CommandLine {
 enum Command {
     Mount(mount::Arguments),
     Umount(umount::Arguments),
+    Mounts(watch::mounts::Arguments),
+    Stat(watch::stat::Arguments),
+    Top(watch::top::Arguments),
     Ls(ls::Arguments),
     Cat(cat::Arguments),
     Check(check::Arguments),
@@ -89,6 +92,9 @@ fn parse_and_run(arguments: Vec<OsString>) -> Outcome {
             }
         }
         Command::Umount(arguments) => arguments.run(),
+        Command::Mounts(arguments) => arguments.run(),
+        Command::Stat(arguments) => arguments.run(),
+        Command::Top(arguments) => arguments.run(),
         Command::Ls(arguments) => arguments.run(),
         Command::Cat(arguments) => arguments.run(),
         Command::Check(arguments) => arguments.run(),

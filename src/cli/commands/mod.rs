@@ -16,3 +16,4 @@ pub mod overlay;
 pub mod resize;
 pub mod rm;
 pub mod umount;
+pub mod watch;

@@ -22,7 +22,7 @@ use crate::sys;
 /// Mounts and unmounts for users other than root.
 pub(super) const FUSERMOUNT: &str = "fusermount3";
 /// A daemon that does not reply for this long counts as hung.
-const DAEMON_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const DAEMON_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a daemon may take to exit once its mount is unused.
 const DAEMON_END_MS: i32 = 60_000;
 /// How long to wait for the daemon of a mount that was detached by force.
@@ -205,7 +205,7 @@ pub fn unmount_stale(mountpoint: &Path) -> Result<()> {
 }
 
 /// The zarrfs mount at a path. The path itself is opened last: a mount that hangs must not hang this command.
-fn find(mountpoint: &Path) -> Result<MountEntry> {
+pub(super) fn find(mountpoint: &Path) -> Result<MountEntry> {
     let shown = mountpoint.display();
     let failed = |error: io::Error| Error::Usage(format!("cannot access {shown}: {error}"));
     let mut entry = match resolve_parent(mountpoint) {
@@ -241,7 +241,7 @@ pub(super) fn is_dead(mountpoint: &Path) -> bool {
 }
 
 /// The errno of a crashed daemon, or of one that crashes during the request.
-fn is_daemon_gone(error: &io::Error) -> bool {
+pub(super) fn is_daemon_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED))
 }
 
