@@ -435,7 +435,7 @@ fn a_store_is_mounted_read_and_unmounted() {
     drop(held);
     assert_eq!(outcome(&run(&["umount", at])), (0, String::new(), String::new()));
     assert_eq!(fs::read_dir(&mountpoint).unwrap().count(), 0);
-    refused(&["umount", at], 1, &format!("nothing is mounted on {at}"));
+    refused(&["umount", at], 1, &format!("nothing is mounted on {at}; 'zarrfs mounts' lists what is"));
     assert_eq!(outcome(&run(&["umount", "--stale", at])).0, 0);
 }
 

@@ -101,6 +101,12 @@ pub fn check(options: &Options) -> Result<PathBuf> {
         if entry.filesystem_type == FILESYSTEM_TYPE && is_dead(&mountpoint) {
             return refuse(crashed(given));
         }
+        if entry.filesystem_type == FILESYSTEM_TYPE {
+            return refuse(format!(
+                "{shown} is busy: {} is mounted there; end that with 'zarrfs umount {shown}', or give another folder",
+                entry.source
+            ));
+        }
         return refuse(format!(
             "{shown} is busy: a filesystem of type {} is mounted there; unmount it first, or give another folder",
             entry.filesystem_type

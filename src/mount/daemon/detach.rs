@@ -14,7 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::error::{Error, Result};
 use crate::mount::daemon::exit_status::read_lost;
 use crate::mount::daemon::procfs::{
-    FILESYSTEM_TYPE, MountEntry, mount_at, start_ticks, users_of, with_timeout,
+    FILESYSTEM_TYPE, MountEntry, mount_at, mounts, start_ticks, users_of, with_timeout,
 };
 use crate::mount::fs::{CONFIG, INTERNALS, UNSAVED};
 use crate::sys;
@@ -222,8 +222,25 @@ pub(super) fn find(mountpoint: &Path) -> Result<MountEntry> {
             "{shown} is a mount of type {}, not one of zarrfs: unmount it with 'umount'",
             entry.filesystem_type
         )),
-        None => refuse(format!("nothing is mounted on {shown}")),
+        None => refuse(match mount_of_store(mountpoint) {
+            Some(place) => format!(
+                "{shown} is a store, and its mount is on {place}: name that; 'zarrfs mounts' lists all mounts",
+                place = place.display()
+            ),
+            None => format!("nothing is mounted on {shown}; 'zarrfs mounts' lists what is"),
+        }),
     }
+}
+
+/// Where a store is mounted, if that is known: a mount keeps its name as the user wrote it.
+fn mount_of_store(store: &Path) -> Option<PathBuf> {
+    let canonical = fs::canonicalize(store).ok()?;
+    let is_store = |source: &str| {
+        source == store.to_string_lossy()
+            || (source.starts_with('/') && fs::canonicalize(source).is_ok_and(|path| path == canonical))
+    };
+    let mut found = mounts().ok()?.into_iter().rev().filter(|entry| entry.filesystem_type == FILESYSTEM_TYPE);
+    found.find(|entry| is_store(&entry.source)).map(|entry| entry.mountpoint)
 }
 
 /// The path with all segments but the last resolved.
@@ -326,7 +343,13 @@ fn detach_by_helper(mountpoint: &Path, lazily: bool) -> io::Result<()> {
     if lazily {
         command.arg("-z");
     }
-    let output = command.arg("--").arg(mountpoint).stdin(Stdio::null()).output()?;
+    let output = command.arg("--").arg(mountpoint).stdin(Stdio::null()).output();
+    let output = output.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => io::Error::other(format!(
+            "{FUSERMOUNT} is missing, which users other than root need: install it with 'apt install fuse3', or unmount as root"
+        )),
+        _ => error,
+    })?;
     if output.status.success() {
         return Ok(());
     }

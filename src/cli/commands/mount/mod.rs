@@ -200,8 +200,7 @@ impl Arguments {
         // What other programs do to the store below an overlay is its own matter.
         let is_mounted_writable = options.writable;
         let is_writable = is_mounted_writable && of_store.overlay.is_none();
-        let (mountpoint, path_of_store) = (options.mountpoint.clone(), options.store_path.clone());
-        let path = path_of_store.clone();
+        let path = options.store_path.clone();
         // The log file is created only after the checks of `run`: it must not be inside the store.
         session::run(options, foreground, move |for_others| {
             // A daemon's standard error is the system log.
@@ -217,34 +216,49 @@ impl Arguments {
             }
             Ok(store)
         })?;
-        if !foreground && is_remote(&self.store) {
-            warnings::of_other_writers(&self.store, is_writable);
-            if is_writable && self.store.starts_with("http") {
-                let store = zarrfs::store::open_with(&self.store, &of_store)?;
-                warnings::of_refused_writes(&self.store, &store, None);
-            }
-        } else if !foreground {
-            let of_store = StoreOptions { overlay: None, ..of_store };
-            let store = zarrfs::store::open_with(&self.store, &of_store)?;
-            warnings::of_slabs(&store, cache_limit_bytes, layout);
-            if is_writable {
-                warnings::of_refused_writes(&self.store, &store, path_of_store.as_deref());
-            }
+        if !foreground {
+            self.warn_after_mounting(&of_store, is_writable, (cache_limit_bytes, layout))?;
         }
         if self.verbose && !foreground {
             let access = if is_mounted_writable { "writable" } else { "read-only" };
             output::note(format_args!(
                 "zarrfs: {} is mounted on {}, {access}, with a cache of {}; 'zarrfs umount {}' ends it",
                 self.store,
-                mountpoint.display(),
+                self.mountpoint.display(),
                 size::show(cache_limit_bytes),
-                mountpoint.display(),
+                self.mountpoint.display(),
             ));
         }
         if is_unheard {
             output::note(format_args!(
                 "zarrfs: warning: no system log listens here, so that the reasons of failures go nowhere: name a file with --log-file"
             ));
+        }
+        Ok(())
+    }
+
+    /// Warns on the terminal of what a mount in the background will not do well.
+    fn warn_after_mounting(
+        &self,
+        of_store: &StoreOptions,
+        is_writable: bool,
+        (cache_limit_bytes, layout): (u64, Layout),
+    ) -> Outcome {
+        // The base of an overlay is asked, which is only read.
+        let of_base = StoreOptions { overlay: None, ..of_store.clone() };
+        let open = || zarrfs::store::open_with(&self.store, &of_base);
+        if is_remote(&self.store) {
+            warnings::of_other_writers(&self.store, is_writable);
+            if is_writable && self.store.starts_with("http") {
+                warnings::of_refused_writes(&self.store, &open()?, None);
+            }
+            return Ok(());
+        }
+        let store = open()?;
+        warnings::of_slabs(&store, cache_limit_bytes, layout);
+        if is_writable {
+            let path = local_path(&self.store).ok();
+            warnings::of_refused_writes(&self.store, &store, path.as_deref());
         }
         Ok(())
     }

@@ -84,9 +84,7 @@ impl View<'_> {
         lines.truncate(rows.saturating_sub(last));
         lines.push(head(match self.trouble {
             Some(trouble) => trouble.to_owned(),
-            None => {
-                "q quit  sort arrays by: b bytes  w written  r requests  e errors  t total  n name".to_owned()
-            }
+            None => "q quit   sort: b bytes  w written  r requests  e errors  t total  n name".to_owned(),
         }));
         for line in &mut lines {
             line.text = line.text.chars().take(columns).collect();
@@ -111,7 +109,7 @@ impl View<'_> {
         let (now, speed) = (&self.now.stats, |name: &str| self.speed(&format!("zarrfs_{name}")));
         let get = |name: &str| now.get(&format!("zarrfs_{name}"));
         let access = if self.now.is_writable() { "writable" } else { "read-only" };
-        let state = format!(" {access}, up {}", duration(get("uptime_seconds")));
+        let state = format!(", {access}, up {}", duration(get("uptime_seconds")));
         let place = format!("{} on {}", self.now.word("store"), self.mountpoint.display());
         let room = columns.saturating_sub(state.chars().count() + 8);
         let (hits, misses) = (speed("cache_hits_total"), speed("cache_misses_total"));
@@ -133,7 +131,7 @@ impl View<'_> {
                 number(get("errors_total")),
             )),
             plain(format!(
-                "requests: read {}/s  written {}/s   hits {}   decoded {} for each byte read",
+                "requests: read {}/s  written {}/s   hits {}   amplification {}",
                 number(speed("reads_total")),
                 number(speed("writes_total")),
                 percent(hits, hits + misses),

@@ -75,6 +75,21 @@ fn as_text(mountpoint: &Path, sample: &Sample) -> String {
         .map(|(kind, count)| format!("{} {kind}", number(*count)))
         .collect();
     line("errors", if errors.is_empty() { "none".to_owned() } else { errors.join(", ") });
+    text.push_str(&resources(sample));
+    text.push_str(&latencies(sample));
+    text.push_str(&busiest(sample));
+    text.push_str(&slowest(sample));
+    text
+}
+
+/// The cache, what was decoded, the store.
+fn resources(sample: &Sample) -> String {
+    let mut text = String::new();
+    let stats = &sample.stats;
+    let get = |name: &str| stats.get(&format!("zarrfs_{name}"));
+    let mut line = |name: &str, value: String| {
+        let _ = writeln!(text, "{name:<12}{value}");
+    };
     let (hits, misses) = (get("cache_hits_total"), get("cache_misses_total"));
     line(
         "cache",
@@ -114,9 +129,6 @@ fn as_text(mountpoint: &Path, sample: &Sample) -> String {
             bytes(get("memory_relieved_bytes_total"))
         ),
     );
-    text.push_str(&latencies(sample));
-    text.push_str(&busiest(sample));
-    text.push_str(&slowest(sample));
     text
 }
 

@@ -154,12 +154,15 @@ impl FileSystem {
     /// The configuration of this mount.
     pub(in crate::mount::fs) fn config_text(&self) -> String {
         let options = &self.options;
+        // Absolute: mounts are listed from other folders.
+        let store = options.store_path.as_ref().map(|path| path.to_string_lossy().into_owned());
+        let store = store.unwrap_or_else(|| self.nodes.store().describe());
         let config = json!({
             "version": env!("CARGO_PKG_VERSION"),
             "pid": std::process::id(),
             "process_start_ticks": self.daemon.start_ticks,
             "source": options.source,
-            "store": self.nodes.store().describe(),
+            "store": store,
             "overlay": options.overlay.as_ref().map(|path| path.to_string_lossy()),
             "mountpoint": options.mountpoint.to_string_lossy(),
             "writable": options.writable,
