@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Parser, ValueEnum};
+use zarrfs::array::Layout;
 use zarrfs::mount::daemon::{session, syslog};
 use zarrfs::mount::options::{AllowOther, Options, Ownership};
 use zarrfs::store::overlay::{Access, resolved};
