@@ -164,7 +164,7 @@
 //! - No secret is taken from a command line, and none is shown: `store/remote_options.rs` refuses them, and
 //!   `store/remote/refusal.rs` words what services say.
 //! - No panics: `unwrap`, `expect` and `panic` are denied outside tests. A panic in a library costs one request.
-//! - Unsafe code is in `sys` (with its parts memory, process and processor) and in
+//! - Unsafe code is in `sys` (with its parts memory, process, processor and terminal) and in
 //!   `codec/bytes_to_bytes/blosc/mod.rs` only. Each block gives its reason.
 //!
 //! # What is checked how

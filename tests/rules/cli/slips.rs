@@ -46,6 +46,21 @@ fn attrs_says_what_is_there() {
 }
 
 #[test]
+fn store_and_mount_point_in_each_others_place_are_told_apart() {
+    let (folder, store) = sample();
+    let (store, empty) = (store.to_str().unwrap(), folder.path().join("empty"));
+    fs::create_dir(&empty).unwrap();
+    let empty = empty.to_str().unwrap();
+    for given in [store, "s3://bucket/a.zarr"] {
+        let sentence = format!(
+            "{given} is a store and {empty} is not: the store comes first; write 'zarrfs mount {given} {empty}'"
+        );
+        refused(&["mount", empty, given], 1, &sentence);
+        refused(&[empty, given], 1, &sentence);
+    }
+}
+
+#[test]
 fn what_is_not_in_this_version_is_not_suggested() {
     let (code, _, stderr) = outcome(&run(&["mount", "a", "b", "--sidecars", "json"]));
     assert!(code == 2 && !stderr.contains("--sidecar'"), "{stderr}");

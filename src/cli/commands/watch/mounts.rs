@@ -88,7 +88,8 @@ fn state(mount: &Mounted) -> &'static str {
 fn options(mount: &Mounted) -> String {
     let mut words = Vec::new();
     for (name, default) in DEFAULTS {
-        let Some(value) = config(mount, name).filter(|value| value.to_string() != default) else { continue };
+        let default: Value = serde_json::from_str(default).unwrap_or_default();
+        let Some(value) = config(mount, name).filter(|value| **value != default) else { continue };
         words.push(match value {
             Value::Bool(true) => name.to_owned(),
             Value::String(text) => format!("{name}={text}"),
