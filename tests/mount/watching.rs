@@ -87,7 +87,7 @@ fn top_restores_the_terminal() {
     let program = PROGRAM;
     let point = mount.point().display().to_string();
     let in_terminal = |command: &str, keys: &[u8]| {
-        let script = format!("stty rows 24 cols 80; {command}; echo \"exit $?\"; stty -a");
+        let script = format!("stty rows 24 cols 80; {command}; echo \"exit $?\"; stty -a; wait");
         let mut child = Command::new("script")
             .args(["-qec", &script, "/dev/null"])
             .stdin(Stdio::piped())
@@ -106,11 +106,12 @@ fn top_restores_the_terminal() {
         }
         after.to_owned()
     };
-    let shown = in_terminal(&format!("{program} top {point}"), b"tq");
+    let shown = in_terminal(&format!("timeout --foreground 60 {program} top {point}"), b"tq");
     assert!(restored(&shown).contains("exit 0"), "{shown}");
     assert!(shown.contains("/climate/temperature") && shown.contains("q quit"), "{shown}");
     // The daemon's end is an error, and ends it.
-    let kill = format!("(sleep 0.2; {program} umount {point}) & {program} top --interval 0.1 {point}");
+    let top = format!("timeout --foreground 60 {program} top --interval 0.1 {point}");
+    let kill = format!("{program} umount --force {point} 2>/dev/null & {top}");
     let shown = in_terminal(&kill, b"");
     assert!(shown.contains("exit 1"), "{shown}");
     if shown.contains("\u{1b}[?1049h") {

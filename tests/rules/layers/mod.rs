@@ -23,7 +23,7 @@ const LAYERS: [&[&str]; 10] = [
     &["mount"],
     &["cli", "lib", "main"],
 ];
-const UNSAFE_FILES: [&str; 5] = [
+const UNSAFE_FILES: [&str; 6] = [
     "src/sys.rs",
     "src/sys/memory.rs",
     "src/sys/process.rs",
