@@ -307,7 +307,7 @@ mod tests {
                 let view = View { mountpoint, before: &before, now: &now, sort_by, trouble: None };
                 let lines = view.lines(columns, rows);
                 assert!(
-                    lines.len() <= rows && (rows > 80 || rows < 20 || lines.len() == rows),
+                    lines.len() <= rows && (!(20..=80).contains(&rows) || lines.len() == rows),
                     "{columns}x{rows}"
                 );
                 for line in &lines {
