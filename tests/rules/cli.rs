@@ -82,14 +82,6 @@ fn what_makes_no_sense_is_one_sentence_and_exit_code_2() {
             "mount a b --cache-size 2X",
             "invalid value '2X' for '--cache-size <SIZE>': '2X' is not a size: write a number and a unit, such as 512M or 2G",
         ),
-        (
-            "mount a b --cache-size 101%",
-            "invalid value '101%' for '--cache-size <SIZE>': '101%' is not a part of the memory: write a number from 0 to 100 before %",
-        ),
-        (
-            "mount a b -o umask=999",
-            "invalid value '999' for '--umask <OCTAL>': '999' is not an octal number from 0 to 777",
-        ),
         ("mount a b -o order=G", "invalid value 'G' for '--order <C|F>' [possible values: C, F]"),
         ("mount a b --threads 0", "invalid value '0' for '--threads <N>': 0 is not in 1..=1024"),
         (

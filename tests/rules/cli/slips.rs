@@ -46,7 +46,7 @@ fn attrs_says_what_is_there() {
 }
 
 #[test]
-fn store_and_mount_point_in_each_others_place_are_told_apart() {
+fn slips_of_mount_are_named() {
     let (folder, store) = sample();
     let (store, empty) = (store.to_str().unwrap(), folder.path().join("empty"));
     fs::create_dir(&empty).unwrap();
@@ -57,6 +57,18 @@ fn store_and_mount_point_in_each_others_place_are_told_apart() {
         );
         refused(&["mount", empty, given], 1, &sentence);
         refused(&[empty, given], 1, &sentence);
+    }
+    for (option, sentence) in [
+        (
+            "--cache-size=101%",
+            "invalid value '101%' for '--cache-size <SIZE>': '101%' is not a part of the memory: write a number from 0 to 100 before %",
+        ),
+        (
+            "--umask=999",
+            "invalid value '999' for '--umask <OCTAL>': '999' is not an octal number from 0 to 777",
+        ),
+    ] {
+        refused(&["mount", store, empty, option], 2, sentence);
     }
 }
 
