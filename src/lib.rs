@@ -120,6 +120,12 @@
 //! A sidecar of a writable mount takes writes, too. `mount/fs/virtual_files/sidecar_edit.rs` collects and checks them.
 //! `hierarchy/attributes.rs` changes the documents as text (`metadata/json/edit.rs`), so unchanged members keep their bytes.
 //!
+//! # Watching
+//!
+//! Counters and histograms are relaxed atomics (`store/traffic.rs`, `mount/metrics.rs`): a request that is not slow takes no lock for
+//! them. `__zarrfs__/stats` shows them, `cli/commands/watch` reads it. `mount/daemon/pressure.rs` has the cache give back memory when the
+//! system is short of it.
+//!
 //! # Invariants
 //!
 //! Reading:
@@ -163,7 +169,7 @@
 //! - No secret is taken from a command line, and none is shown: `store/remote_options.rs` refuses them, and
 //!   `store/remote/refusal.rs` words what services say.
 //! - No panics: `unwrap`, `expect` and `panic` are denied outside tests. A panic in a library costs one request.
-//! - Unsafe code is in `sys` (with its parts memory, process and processor) and in
+//! - Unsafe code is in `sys` (with its parts memory, process, processor and terminal) and in
 //!   `codec/bytes_to_bytes/blosc/mod.rs` only. Each block gives its reason.
 //!
 //! # What is checked how

@@ -1,27 +1,32 @@
 //! System calls that the standard library does not have, each as a safe function.
 //!
 //! The only unsafe code besides `codec/bytes_to_bytes/blosc/mod.rs`. Every layer may use it; it uses nothing of the crate.
-//! Files are here; `process.rs` has processes, signals and mounts, `memory.rs` memory, `processor.rs` wide registers. Manual
+//! Files are here; `process.rs` has processes, signals and mounts, `memory.rs` memory, `processor.rs` wide registers,
+//! `terminal.rs` terminals. Manual
 //! pages: openat2(2), readdir(3), xattr(7), statvfs(3).
 #![allow(unsafe_code)]
 
 mod memory;
 mod process;
 mod processor;
+mod terminal;
 
 use std::ffi::{CStr, CString, OsString};
 use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 pub use memory::{Pages, Untouched, keep_freed_memory};
+#[cfg(test)]
+pub use process::send_urgently;
 pub use process::{
     Capabilities, Fork, SignalSet, capabilities, effective_ids, fork, keep_on_exec, leave_session,
     log_to_system, make_room_for_descriptors, mount, never_wait, open_process, real_ids, receive_descriptor,
-    redirect, set_capabilities, unmount, wait_readable,
+    redirect, set_capabilities, unmount, wait_for_event, wait_readable,
 };
 pub use processor::{has_wide_registers, wide};
+pub use terminal::{KeyInput, terminal_size};
 
 /// How often a call is repeated after the kernel gave up on it because of a concurrent rename.
 const RACE_RETRIES: u32 = 256;
@@ -95,6 +100,13 @@ pub fn read_link(link: BorrowedFd<'_>) -> io::Result<OsString> {
     let Ok(length) = usize::try_from(length) else { return Err(io::Error::last_os_error()) };
     text.truncate(length);
     Ok(OsString::from_vec(text))
+}
+
+/// Whether this process may write to a file, or change the names in a folder (faccessat(2) with its effective user).
+pub fn may_write(path: &std::path::Path) -> io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: `path` is NUL-terminated.
+    check(unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), libc::W_OK, libc::AT_EACCESS) })
 }
 
 /// Makes the file `name` in `folder` and opens it for writing (and reading); `EEXIST` where the name is taken.

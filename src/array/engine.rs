@@ -18,6 +18,8 @@ use crate::array::write::flush_all::store_each;
 use crate::array::write::semaphore::Semaphore;
 use crate::array::write::streaming::RoomSignal;
 use crate::error::Error;
+use crate::memory::release_idle;
+use crate::store::{LatencyCounts, ReadCounts};
 use crate::sys::keep_freed_memory;
 
 /// The chunk cache and the threads of every array of a mount.
@@ -36,6 +38,10 @@ pub struct Engine {
     pub(super) workers: Workers,
     /// Limits the threads that encode; as many as there are decoding threads.
     pub(super) encoders: Semaphore,
+    /// Strips that are decoded ahead of readers, or wait for that.
+    pub(super) strips_ahead: AtomicU64,
+    /// What was read from a store that is no service.
+    pub(super) reads: Arc<ReadCounts>,
     next_array: AtomicU64,
     pub(super) decoded_chunks: AtomicU64,
     pub(super) decoded_bytes: AtomicU64,
@@ -84,6 +90,10 @@ pub struct EngineCounters {
     pub chunks_encoded: u64,
     /// Objects put or deleted.
     pub objects_stored: u64,
+    /// Chunks, or strips of them, that are decoded ahead of readers now, or wait for that.
+    pub ahead: u64,
+    /// Bytes of chunks and shard indexes read from the store, and times that reading took.
+    pub stored_reads: (u64, LatencyCounts),
 }
 
 /// What an engine may use, and what it may rely on.
@@ -157,6 +167,8 @@ impl Engine {
             transferring_readers: AtomicUsize::new(0),
             workers,
             encoders,
+            strips_ahead: AtomicU64::new(0),
+            reads: Arc::default(),
             next_array: AtomicU64::new(1),
             decoded_chunks: AtomicU64::new(0),
             decoded_bytes: AtomicU64::new(0),
@@ -266,6 +278,21 @@ impl Engine {
             bases_read: self.bases_read.load(Ordering::Relaxed),
             chunks_encoded: self.chunks_encoded.load(Ordering::Relaxed),
             objects_stored: self.objects_stored.load(Ordering::Relaxed),
+            ahead: self.strips_ahead.load(Ordering::Relaxed),
+            stored_reads: self.reads.now(),
         }
+    }
+
+    /// The limit of dirty bytes, above which writers wait.
+    pub fn dirty_limit(&self) -> u64 {
+        self.dirty_limit_bytes
+    }
+
+    /// Gives memory back to the system: half of the cached bytes, those that were used longest ago, and all idle memory.
+    /// Dirty chunks stay. Returns how many bytes that are.
+    pub fn relieve(&self) -> u64 {
+        let dropped = self.cache.shrink_to(self.cache.weight_bytes() / 2);
+        // Dropped chunks became idle memory.
+        dropped.max(release_idle())
     }
 }

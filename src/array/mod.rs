@@ -283,6 +283,7 @@ impl Inner {
             served: &self.served,
             cache: &self.engine.cache,
             decoders: Some(&self.engine.decoders),
+            reads: &self.engine.reads,
             array: self.number,
             epoch: self.epoch.load(Ordering::Acquire),
         }

@@ -30,7 +30,7 @@ use zarrfs::nearest::nearest;
 
 use commands::{
     attrs, cat, check, completions, create, demo, import, info, ls, man, mkgroup, mount, mv, overlay,
-    preview, resize, rm, umount,
+    preview, resize, rm, umount, watch,
 };
 use exit::{Exit, Outcome};
 
@@ -47,6 +47,9 @@ struct CommandLine {
 enum Command {
     Mount(mount::Arguments),
     Umount(umount::Arguments),
+    Mounts(watch::mounts::Arguments),
+    Stat(watch::stat::Arguments),
+    Top(watch::top::Arguments),
     Ls(ls::Arguments),
     Info(info::Arguments),
     Preview(preview::Arguments),
@@ -94,6 +97,9 @@ fn parse_and_run(arguments: Vec<OsString>) -> Outcome {
             }
         }
         Command::Umount(arguments) => arguments.run(),
+        Command::Mounts(arguments) => arguments.run(),
+        Command::Stat(arguments) => arguments.run(),
+        Command::Top(arguments) => arguments.run(),
         Command::Ls(arguments) => arguments.run(),
         Command::Info(arguments) => arguments.run(),
         Command::Preview(arguments) => arguments.run(),

@@ -240,8 +240,8 @@ impl LayoutArguments {
 /// What decoding may use.
 #[derive(Args, Clone, Debug)]
 pub struct EngineArguments {
-    /// Memory for decoded chunks, such as 512M or 2G [default: a quarter of the memory this process may use beyond 64 MiB]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    /// Memory for decoded chunks, such as 512M, 2G or 25% of the memory this process may use [default: a quarter of the memory this process may use beyond 64 MiB]
+    #[arg(long, value_name = "SIZE", value_parser = cache_size)]
     pub cache_size: Option<u64>,
 
     #[command(flatten)]
@@ -278,6 +278,23 @@ impl EngineArguments {
     }
 }
 
+/// A size, or a percentage of the memory that this process may use.
+fn cache_size(text: &str) -> Result<u64, String> {
+    match text.trim().strip_suffix('%') {
+        Some(number) => percentage(number, memory::limit_bytes()).ok_or_else(|| {
+            format!("'{text}' is not a part of the memory: write a number from 0 to 100 before %")
+        }),
+        None => size::parse(text),
+    }
+}
+
+/// A percentage of the memory; of an unknown one, of four times the usual cache.
+fn percentage(number: &str, memory_bytes: Option<u64>) -> Option<u64> {
+    let number: f64 = number.trim().parse().ok().filter(|number| (0.0..=100.0).contains(number))?;
+    let memory_bytes = memory_bytes.unwrap_or(4 * CACHE_BYTES_WHERE_MEMORY_IS_UNKNOWN);
+    Some((memory_bytes as f64 * number / 100.0) as u64)
+}
+
 /// Which messages are logged, and where.
 #[derive(Args, Clone, Debug)]
 pub struct LogArguments {
@@ -293,6 +310,17 @@ pub struct LogArguments {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cache_size_may_be_a_percentage() {
+        assert_eq!(percentage("25", Some(8 << 30)), Some(2 << 30));
+        assert_eq!(percentage(" 12.5", Some(8 << 30)), Some(1 << 30));
+        assert_eq!(percentage("50", None), Some(2 << 30));
+        assert_eq!(cache_size("2G"), Ok(2 << 30));
+        for text in ["101%", "-1%", "%", "many%", "nan%"] {
+            assert!(cache_size(text).is_err_and(|sentence| sentence.contains("before %")), "{text}");
+        }
+    }
 
     #[test]
     fn seconds_are_read() {

@@ -24,6 +24,12 @@ pub fn write(bytes: &[u8]) -> Outcome<Reader> {
     }
 }
 
+/// The system's words for an error, without its number.
+pub fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
+}
+
 /// Writes a line to standard error; if that is closed, the line is lost.
 pub fn note(line: impl Display) {
     let _ = writeln!(io::stderr(), "{line}");

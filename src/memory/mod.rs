@@ -11,4 +11,4 @@ mod buffer;
 mod pool;
 
 pub use buffer::{Buffer, MIN_PAGES_BYTES};
-pub use pool::limit_idle_bytes;
+pub use pool::{limit_idle_bytes, release_idle};

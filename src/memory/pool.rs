@@ -49,6 +49,11 @@ pub fn limit_idle_bytes(cache_limit_bytes: u64) {
     POOL.set_limit(part.clamp(MIN_IDLE_BYTES, MAX_IDLE_BYTES));
 }
 
+/// Gives all idle memory back to the system. Returns how many bytes it was.
+pub fn release_idle() -> u64 {
+    POOL.release()
+}
+
 /// Pages of at least `length` bytes with stale or zero content. `None` if the system refuses.
 pub(super) fn take(length: usize, fit: Fit) -> Option<Pages> {
     POOL.recycled(length, fit).or_else(|| POOL.fresh(length))
@@ -111,6 +116,14 @@ impl Pool {
         self.keep_limit();
     }
 
+    fn release(&self) -> u64 {
+        let mut blocks = self.blocks.lock();
+        let (idle, bytes) = (std::mem::take(&mut blocks.idle), std::mem::take(&mut blocks.bytes));
+        drop(blocks); // pages are freed outside the lock
+        drop(idle);
+        bytes as u64
+    }
+
     fn keep_limit(&self) {
         let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
         let mut gone = Vec::new();
@@ -146,6 +159,9 @@ mod tests {
         }
         let sum = |pool: &Pool| pool.blocks.lock().idle.iter().map(|pages| pages.len()).sum::<usize>();
         assert_eq!(sum(&pool), pool.blocks.lock().bytes);
+        pool.give_back(Pages::new(MIB, 1).unwrap().pop().unwrap());
+        assert!(pool.release() >= MIB as u64 && pool.release() == 0);
+        pool.give_back(Pages::new(MIB, 1).unwrap().pop().unwrap());
         pool.set_limit(0);
         assert_eq!(sum(&pool), 0);
     }

@@ -2,8 +2,10 @@
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::error::Error;
+use crate::store::{Latencies, LatencyCounts};
 
 /// The kinds of error that have a counter of their own.
 const ERROR_KINDS: [&str; 7] = ["corrupt", "metadata", "unsupported", "store", "stale", "timeout", "other"];
@@ -23,9 +25,27 @@ pub struct ArrayCounters {
     pub errors: AtomicU64,
 }
 
+/// The kinds of request with latencies of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestKind {
+    /// read(2), and reads for the page cache.
+    Read,
+    /// write(2), and the kernel's pages.
+    Write,
+    /// open(2).
+    Open,
+    /// What stores data before its reply: close, fsync, the last release, truncation.
+    Sync,
+}
+
+const REQUEST_KINDS: [&str; 4] = ["read", "write", "open", "sync"];
+
 /// Counters of the file system; the engine keeps its own.
 #[derive(Debug, Default)]
 pub struct Metrics {
+    latencies: [Latencies; REQUEST_KINDS.len()],
+    pressures: AtomicU64,
+    relieved_bytes: AtomicU64,
     reads: AtomicU64,
     read_bytes: AtomicU64,
     xattrs: AtomicU64,
@@ -55,6 +75,19 @@ impl Metrics {
     pub fn note_read(&self, bytes: u64) {
         self.reads.fetch_add(1, Ordering::Relaxed);
         self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts one request that has its reply after this time.
+    pub fn note_time(&self, kind: RequestKind, took: Duration) {
+        if let Some(latencies) = self.latencies.get(kind as usize) {
+            latencies.note(took);
+        }
+    }
+
+    /// Counts one report of memory pressure, for which so many bytes were given back.
+    pub fn note_pressure(&self, relieved_bytes: u64) {
+        self.pressures.fetch_add(1, Ordering::Relaxed);
+        self.relieved_bytes.fetch_add(relieved_bytes, Ordering::Relaxed);
     }
 
     /// Counts one request for an extended attribute.
@@ -87,6 +120,27 @@ impl Metrics {
             "Requests for extended attributes.",
             total(&self.xattrs),
         );
+        counter(
+            &mut text,
+            "zarrfs_memory_pressure_total",
+            "Reports of memory pressure by the system.",
+            total(&self.pressures),
+        );
+        counter(
+            &mut text,
+            "zarrfs_memory_relieved_bytes_total",
+            "Bytes given back to the system under memory pressure.",
+            total(&self.relieved_bytes),
+        );
+        head(
+            &mut text,
+            "zarrfs_request_seconds",
+            "Times from requests to their replies, by kind.",
+            "histogram",
+        );
+        for (kind, latencies) in REQUEST_KINDS.iter().zip(&self.latencies) {
+            histogram(&mut text, "zarrfs_request_seconds", &format!("request=\"{kind}\","), &latencies.now());
+        }
         head(&mut text, "zarrfs_errors_total", "Requests that failed, by kind.", "counter");
         for (kind, counter) in ERROR_KINDS.iter().zip(&self.errors) {
             let _ = writeln!(text, "zarrfs_errors_total{{kind=\"{kind}\"}} {}", total(counter));
@@ -140,6 +194,29 @@ fn counter(text: &mut String, name: &str, help: &str, value: u64) {
     let _ = writeln!(text, "{name} {value}");
 }
 
+/// The series of a histogram; `label` ends in a comma, if it is not empty.
+fn histogram(text: &mut String, name: &str, label: &str, latencies: &LatencyCounts) {
+    for (bound, count) in latencies.buckets() {
+        let bound = if bound.is_finite() { bound.to_string() } else { "+Inf".to_owned() };
+        let _ = writeln!(text, "{name}_bucket{{{label}le=\"{bound}\"}} {count}");
+    }
+    let labels = match label.trim_end_matches(',') {
+        "" => String::new(),
+        label => format!("{{{label}}}"),
+    };
+    let _ = writeln!(text, "{name}_sum{labels} {}", latencies.seconds());
+    let _ = writeln!(text, "{name}_count{labels} {}", latencies.count());
+}
+
+/// The latencies of requests to the store, as text.
+pub fn store_requests(latencies: &LatencyCounts) -> String {
+    let mut text = String::new();
+    let name = "zarrfs_store_request_seconds";
+    head(&mut text, name, "Times of requests to the store.", "histogram");
+    histogram(&mut text, name, "", latencies);
+    text
+}
+
 /// Escapes backslash, quote and newline in the value of a label.
 fn escape_label(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
@@ -154,6 +231,8 @@ mod tests {
         let stats = Metrics::default();
         stats.note_read(100);
         stats.note_read(28);
+        stats.note_time(RequestKind::Open, Duration::from_millis(2));
+        stats.note_pressure(4096);
         stats.note_error(&Error::corrupt("t/c/0", "short"));
         let counters = ArrayCounters::default();
         counters.reads.store(2, Ordering::Relaxed);
@@ -166,6 +245,13 @@ mod tests {
             "zarrfs_errors_total{kind=\"corrupt\"} 1",
             "zarrfs_errors_total{kind=\"store\"} 0",
             "# TYPE zarrfs_cache_bytes gauge",
+            "# TYPE zarrfs_request_seconds histogram",
+            "zarrfs_request_seconds_bucket{request=\"open\",le=\"0.001\"} 0",
+            "zarrfs_request_seconds_bucket{request=\"open\",le=\"0.003\"} 1",
+            "zarrfs_request_seconds_bucket{request=\"open\",le=\"+Inf\"} 1",
+            "zarrfs_request_seconds_sum{request=\"open\"} 0.002",
+            "zarrfs_request_seconds_count{request=\"open\"} 1",
+            "zarrfs_memory_relieved_bytes_total 4096",
             "zarrfs_cache_bytes 3",
             "zarrfs_array_reads_total{array=\"/a \\\"b\\\"\\nc\"} 2",
         ] {

@@ -9,3 +9,4 @@ pub mod fs;
 pub mod fuse;
 pub mod metrics;
 pub mod options;
+pub mod slow_requests;

@@ -30,6 +30,24 @@ impl AllowOther {
     }
 }
 
+/// What the mount shows in place of the store's owners and permissions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ownership {
+    /// The owner of every file.
+    pub uid: Option<u32>,
+    /// The group of every file.
+    pub gid: Option<u32>,
+    /// Permission bits that no file has.
+    pub umask: Option<u32>,
+}
+
+impl Ownership {
+    /// Whether users get permissions that the store gives to others.
+    pub fn gives_away(&self) -> bool {
+        self.uid.is_some() || self.gid.is_some()
+    }
+}
+
 /// All options of `zarrfs mount`.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -41,6 +59,10 @@ pub struct Options {
     pub overlay: Option<PathBuf>,
     /// The mount point.
     pub mountpoint: PathBuf,
+    /// Make the mount point if it is missing.
+    pub make_mountpoint: bool,
+    /// Owners and permissions to show.
+    pub ownership: Ownership,
     /// The mount takes writes.
     pub writable: bool,
     /// The mount makes arrays longer.
@@ -96,6 +118,8 @@ impl Options {
             store_path: None,
             overlay: None,
             mountpoint: mountpoint.into(),
+            make_mountpoint: false,
+            ownership: Ownership::default(),
             writable: false,
             create: false,
             truncate_zeroes: false,

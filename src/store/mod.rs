@@ -52,7 +52,7 @@ pub use readers::{Audience, Readers};
 #[cfg(feature = "remote")]
 pub use remote::RemoteStore;
 pub use remote_options::{RemoteOptions, is_remote, without_secrets};
-pub use traffic::Traffic;
+pub use traffic::{Latencies, LatencyCounts, ReadCounts, Traffic};
 pub use version::{ObjectVersion, VersionDigest};
 pub use writer::{ObjectPart, Precondition, PutOptions, StagedFolder, Writer};
 pub use zip::ZipStore;

@@ -1,18 +1,141 @@
-//! What a remote store has asked of its service. Uses nothing.
+//! What was asked of a store, and how long the replies took. Uses nothing.
 
-/// Counts since the store was opened, and two states of now.
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Upper bounds of the buckets of latencies, in nanoseconds: from 10 µs to 100 s. Longer ones are in one more bucket.
+const BOUNDS_NANOS: [u64; 15] = [
+    10_000,
+    30_000,
+    100_000,
+    300_000,
+    1_000_000,
+    3_000_000,
+    10_000_000,
+    30_000_000,
+    100_000_000,
+    300_000_000,
+    1_000_000_000,
+    3_000_000_000,
+    10_000_000_000,
+    30_000_000_000,
+    100_000_000_000,
+];
+const BUCKETS: usize = BOUNDS_NANOS.len() + 1;
+
+/// How long something took, each time: a histogram of atomic counters, without a lock.
+#[derive(Debug, Default)]
+pub struct Latencies {
+    counts: [AtomicU64; BUCKETS],
+    nanos: AtomicU64,
+}
+
+/// The counts of [`Latencies`] at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LatencyCounts {
+    counts: [u64; BUCKETS],
+    nanos: u64,
+}
+
+impl Latencies {
+    /// Counts one more.
+    pub fn note(&self, took: Duration) {
+        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        let bucket = BOUNDS_NANOS.partition_point(|&bound| bound < nanos);
+        if let Some(count) = self.counts.get(bucket) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        self.nanos.fetch_add(nanos, Ordering::Relaxed);
+    }
+
+    /// The counts now.
+    pub fn now(&self) -> LatencyCounts {
+        let counts = std::array::from_fn(|bucket| {
+            self.counts.get(bucket).map_or(0, |count| count.load(Ordering::Relaxed))
+        });
+        LatencyCounts { counts, nanos: self.nanos.load(Ordering::Relaxed) }
+    }
+}
+
+impl LatencyCounts {
+    /// Each upper bound in seconds with the number of latencies up to it; the last bound is infinite.
+    pub fn buckets(&self) -> impl Iterator<Item = (f64, u64)> {
+        let bounds = BOUNDS_NANOS.iter().map(|&nanos| nanos as f64 / 1e9).chain([f64::INFINITY]);
+        let below = self.counts.iter().scan(0u64, |sum, count| {
+            *sum += count;
+            Some(*sum)
+        });
+        bounds.zip(below)
+    }
+
+    /// How many there were.
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// All of them together, in seconds.
+    pub fn seconds(&self) -> f64 {
+        self.nanos as f64 / 1e9
+    }
+}
+
+/// Reads of a store's objects.
+#[derive(Debug, Default)]
+pub struct ReadCounts {
+    bytes: AtomicU64,
+    latencies: Latencies,
+}
+
+impl ReadCounts {
+    /// Counts bytes that were read.
+    pub fn note_bytes(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Counts one request, of whatever length.
+    pub fn note_request(&self, took: Duration) {
+        self.latencies.note(took);
+    }
+
+    /// Bytes so far, and the latencies of the requests.
+    pub fn now(&self) -> (u64, LatencyCounts) {
+        (self.bytes.load(Ordering::Relaxed), self.latencies.now())
+    }
+}
+
+/// What a remote store has asked of its service: counts since the store was opened, and two states of now.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Traffic {
     /// Requests sent, repetitions included.
     pub requests: u64,
     /// Requests that got no reply, or one that asks to try again later (429, 5xx).
     pub failed_requests: u64,
-    /// Seconds from sending requests to the heads of their replies, in all.
-    pub reply_seconds: f64,
+    /// Times from sending requests to the heads of their replies.
+    pub replies: LatencyCounts,
     /// Bytes in the bodies of replies, as the service announced them.
     pub received_bytes: u64,
     /// Requests under way now.
     pub in_flight: u64,
     /// Memory of bytes that were transferred, or are on their way, ahead of their readers.
     pub ahead_bytes: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_is_in_its_bucket() {
+        let latencies = Latencies::default();
+        for micros in [0, 10, 11, 300_000_000] {
+            latencies.note(Duration::from_micros(micros));
+        }
+        let counts = latencies.now();
+        let buckets: Vec<_> = counts.buckets().collect();
+        assert_eq!(buckets.first(), Some(&(0.00001, 2)));
+        assert_eq!(buckets.get(1), Some(&(0.00003, 3)));
+        assert_eq!(buckets.last(), Some(&(f64::INFINITY, 4)));
+        assert_eq!(counts.count(), 4);
+        assert!((counts.seconds() - 300.000_021).abs() < 1e-9);
+    }
 }

@@ -182,6 +182,28 @@ pub fn wait_readable(file: BorrowedFd<'_>, timeout_ms: i32) -> io::Result<bool> 
     Ok(ready > 0)
 }
 
+/// Waits for an event of a descriptor (POLLPRI), as a trigger of memory pressure has them. A descriptor that has ended is an
+/// error.
+pub fn wait_for_event(file: BorrowedFd<'_>) -> io::Result<()> {
+    let mut poll = libc::pollfd { fd: file.as_raw_fd(), events: libc::POLLPRI, revents: 0 };
+    // SAFETY: `poll` is one writable entry.
+    check(unsafe { libc::poll(&raw mut poll, 1, -1) })?;
+    match poll.revents & libc::POLLPRI {
+        0 => Err(io::Error::other("the descriptor has no events any more")),
+        _ if poll.revents & libc::POLLERR != 0 => Err(io::Error::other("the source of events has gone")),
+        _ => Ok(()),
+    }
+}
+
+/// Sends a byte out of band over a socket, for tests.
+#[cfg(test)]
+pub fn send_urgently(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let byte = 0u8;
+    // SAFETY: one byte is readable.
+    let sent = unsafe { libc::send(socket.as_raw_fd(), (&raw const byte).cast(), 1, libc::MSG_OOB) };
+    if sent == 1 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// mount(2).
 pub fn mount(source: &CStr, target: &CStr, kind: &CStr, flags: u64, data: &CStr) -> io::Result<()> {
     // SAFETY: all four are NUL-terminated, and the kernel reads `data` as a string for FUSE.

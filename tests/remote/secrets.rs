@@ -27,7 +27,7 @@ fn store() -> tempfile::TempDir {
 /// Everything that can be seen of a mount.
 fn seen(mount: &Mount) -> Vec<(String, Vec<u8>)> {
     let mut seen = vec![("the log".to_owned(), mount.log().into_bytes())];
-    for name in ["config.json", "stats", "unsaved", "last_error"] {
+    for name in ["config.json", "stats", "unsaved", "last_error", "slow"] {
         seen.push((name.to_owned(), fs::read(mount.path(&format!("__zarrfs__/{name}"))).unwrap()));
     }
     let point = mount.point().to_str().unwrap().to_owned();

@@ -429,14 +429,17 @@ fn a_store_is_mounted_read_and_unmounted() {
     assert!(fs::read(mountpoint.join("climate/temperature")).unwrap() == expected);
 
     let (code, _, stderr) = outcome(&run(&["mount", store, at]));
-    assert!(code == 1 && stderr.contains("is busy: a filesystem of type fuse.zarrfs"), "{stderr}");
+    assert!(
+        code == 1 && stderr.contains("sample.zarr is mounted there; end that with 'zarrfs umount"),
+        "{stderr}"
+    );
     let held = fs::File::open(mountpoint.join("climate/lat")).unwrap();
     let (code, _, stderr) = outcome(&run(&["umount", at]));
     assert!(code == 1 && stderr.contains("is busy: used by"), "{stderr}");
     drop(held);
     assert_eq!(outcome(&run(&["umount", at])), (0, String::new(), String::new()));
     assert_eq!(fs::read_dir(&mountpoint).unwrap().count(), 0);
-    refused(&["umount", at], 1, &format!("nothing is mounted on {at}"));
+    refused(&["umount", at], 1, &format!("nothing is mounted on {at}; 'zarrfs mounts' lists what is"));
     assert_eq!(outcome(&run(&["umount", "--stale", at])).0, 0);
 }
 

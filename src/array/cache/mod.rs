@@ -328,6 +328,23 @@ impl ChunkCache {
         dropped
     }
 
+    /// Evicts the oldest entries until the others weigh at most `bytes`. Returns the weight of those that went.
+    pub fn shrink_to(&self, bytes: u64) -> u64 {
+        let mut dropped = Vec::new();
+        let mut state = self.state.lock();
+        let before = state.weight_bytes;
+        while state.weight_bytes > bytes {
+            let Some((_, oldest)) = state.entries.pop_lru() else { break };
+            state.weight_bytes -= oldest.content.weight_bytes();
+            self.counters.evictions.fetch_add(1, Ordering::Relaxed);
+            dropped.push(oldest);
+        }
+        let freed = before - state.weight_bytes;
+        drop(state); // buffers are freed outside the lock
+        drop(dropped);
+        freed
+    }
+
     /// Reserves a part of the limit for something else than chunks. Returns `false`, and reserves nothing, if less is
     /// left.
     pub fn hold(&self, bytes: u64) -> bool {

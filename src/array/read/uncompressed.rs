@@ -4,6 +4,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::array::geometry::copy_plan::CopyPlan;
 use crate::array::geometry::strided_copy::StridedCopy;
@@ -61,7 +62,8 @@ impl Inner {
     ) -> Result<()> {
         let _claims = if self.store.is_remote() { self.claim_copies(ctx, plan)? } else { Vec::new() };
         let mut open: Option<(u64, Option<Arc<dyn Object>>)> = None;
-        plan.for_each_copy(|_, copy| {
+        let started = Instant::now();
+        let read = plan.for_each_copy(|_, copy| {
             if open.as_ref().is_none_or(|(chunk, _)| *chunk != copy.chunk) {
                 cancellation.check(&self.metadata.document_key)?;
                 open = Some((copy.chunk, self.uncompressed_object(ctx, copy.chunk, bytes_of(copy))?));
@@ -75,7 +77,9 @@ impl Inner {
                     Ok(())
                 }
             }
-        })
+        });
+        self.engine.reads.note_request(started.elapsed());
+        read
     }
 
     /// Like [`Inner::read_uncompressed`], but only from open objects and without disk I/O. Otherwise returns `false`, and
@@ -83,6 +87,7 @@ impl Inner {
     pub(in crate::array) fn try_read_uncompressed(&self, plan: &CopyPlan, out: &mut [u8]) -> bool {
         let epoch = self.epoch.load(Ordering::Acquire);
         let mut open: Option<(u64, Arc<dyn Object>)> = None;
+        let started = Instant::now();
         let read = plan.for_each_copy(|_, copy| {
             let object = match open.take().filter(|(chunk, _)| *chunk == copy.chunk) {
                 Some((_, object)) => object,
@@ -92,6 +97,9 @@ impl Inner {
             let read = |at, out: &mut [u8]| if object.try_read_at(at, out) { Ok(()) } else { Err(NotNow) };
             self.read_uncompressed_copy(read, copy, out)
         });
+        if read.is_ok() {
+            self.engine.reads.note_request(started.elapsed());
+        }
         read.is_ok()
     }
 
@@ -137,6 +145,7 @@ impl Inner {
         if copy.loops.is_empty() && copy.chunk_offset.is_multiple_of(item) && copy.run.is_multiple_of(item) {
             let out = &mut out[copy.range_offset..copy.range_offset + copy.run];
             read(copy.chunk_offset as u64, out)?;
+            self.engine.reads.note_bytes(out.len());
             return Ok(self.source.decode_uncompressed(out)?);
         }
         // Reads whole elements, because the fix-up works on them. `put` receives the offset of the first one and the
@@ -154,8 +163,10 @@ impl Inner {
         };
         let extent = copy.chunk_extent();
         if extent / SPAN_SHARE <= copy.total_bytes() {
+            self.engine.reads.note_bytes(extent);
             return read_span(copy.chunk_offset, extent, &mut |low, span| copy.gather(span, low, out));
         }
+        self.engine.reads.note_bytes(copy.total_bytes());
         let mut outcome = Ok(());
         copy.for_each_run(|from, to| {
             if outcome.is_ok() {

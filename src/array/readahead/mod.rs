@@ -285,6 +285,22 @@ fn slab_strips(slab: Slab, number: u64, strips: u64) -> std::ops::Range<u64> {
     from..from.saturating_add(slab.strips).min(strips)
 }
 
+/// Counts a strip that is decoded ahead, as long as its task exists.
+struct StripAhead(Arc<Inner>);
+
+impl StripAhead {
+    fn of(inner: &Arc<Inner>) -> Self {
+        inner.engine.strips_ahead.fetch_add(1, Ordering::Relaxed);
+        StripAhead(Arc::clone(inner))
+    }
+}
+
+impl Drop for StripAhead {
+    fn drop(&mut self) {
+        self.0.engine.strips_ahead.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Inner {
     /// Queues the strips of a slab. A strip that is no longer wanted when its turn comes is skipped.
     fn queue(inner: &Arc<Inner>, strips: impl Iterator<Item = u64>, wanted: &Arc<Interest>, slab: u64) {
@@ -295,6 +311,7 @@ impl Inner {
                 continue;
             }
             let (task_inner, wanted) = (Arc::clone(inner), Arc::clone(wanted));
+            let ahead = StripAhead::of(inner);
             inner.engine.workers.ahead(Box::new(move || {
                 let epoch = task_inner.load_context().epoch;
                 let is_wanted = wanted.generation.load(Ordering::Relaxed) == generation
@@ -303,6 +320,7 @@ impl Inner {
                     // The reader that asks for the strip gets the error.
                     drop(task_inner.strip(strip, true));
                 }
+                drop(ahead);
             }));
         }
     }

@@ -2,12 +2,14 @@
 //!
 //! Uses its neighbours, `array/cache`, `store` and `memory`.
 
+use std::sync::Arc;
+
 use crate::array::cache::ChunkCache;
 use crate::array::source::resumable_decoders::ResumableDecoders;
 use crate::array::source::versions::SeenVersions;
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
-use crate::store::{Object, ObjectVersion, Store, Wanted};
+use crate::store::{Object, ObjectVersion, ReadCounts, Store, Wanted};
 
 /// What a source may use during a load.
 #[derive(Clone, Copy)]
@@ -20,6 +22,8 @@ pub struct LoadContext<'a> {
     pub cache: &'a ChunkCache,
     /// Suspended decoders, for chunks that are decoded in parts; `None` if too many chunks take turns.
     pub decoders: Option<&'a ResumableDecoders>,
+    /// Counts what is read from the store.
+    pub reads: &'a Arc<ReadCounts>,
     /// The array's number in the engine.
     pub array: u64,
     /// The array's present epoch.

@@ -11,6 +11,7 @@
 use std::cell::Cell;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::array::cache::{Content, Key};
 use crate::array::geometry::grid::{Axis, each_index, numbers};
@@ -22,7 +23,7 @@ use crate::codec::shard_index::ShardIndex;
 use crate::codec::sharding_indexed::{IndexLocation, ShardingIndexed};
 use crate::codec::{CodecError, CodecResult, StoredBytes};
 use crate::error::{Error, Result};
-use crate::store::{Object, ObjectVersion, Wanted};
+use crate::store::{Object, ObjectVersion, ReadCounts, Wanted};
 
 /// One level of sharding.
 pub(in crate::array) struct Level {
@@ -60,18 +61,20 @@ pub(in crate::array) struct StoredChunk {
     pub object: Box<dyn Object>,
     /// The bytes of the chunk in the object.
     pub range: Range<u64>,
+    /// Counts the reads.
+    reads: Arc<ReadCounts>,
     /// The error of a read that failed.
     failure: Cell<Option<Error>>,
 }
 
 impl StoredChunk {
-    fn new(object: Box<dyn Object>, range: Range<u64>) -> Self {
-        StoredChunk { object, range, failure: Cell::new(None) }
+    fn new(object: Box<dyn Object>, range: Range<u64>, reads: &Arc<ReadCounts>) -> Self {
+        StoredChunk { object, range, reads: Arc::clone(reads), failure: Cell::new(None) }
     }
 
     /// Reads all bytes of the chunk into `out`, which has exactly their length.
     pub fn read_all(&self, out: &mut [u8]) -> Result<()> {
-        self.object.read_exact_at(self.range.start, out)
+        read_counted(&self.reads, self.object.as_ref(), self.range.start, out)
     }
 
     /// The outcome of decoding. If the store failed, its error replaces the codec's.
@@ -86,12 +89,22 @@ impl StoredBytes for StoredChunk {
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> CodecResult<()> {
-        self.object.read_exact_at(self.range.start + offset, out).map_err(|error| {
+        let read = read_counted(&self.reads, self.object.as_ref(), self.range.start + offset, out);
+        read.map_err(|error| {
             let reason = error.to_string();
             self.failure.set(Some(error));
             CodecError::new(reason)
         })
     }
+}
+
+/// Fills `out` from an offset of an object, and counts that.
+fn read_counted(reads: &ReadCounts, object: &dyn Object, offset: u64, out: &mut [u8]) -> Result<()> {
+    let started = Instant::now();
+    object.read_exact_at(offset, out)?;
+    reads.note_bytes(out.len());
+    reads.note_request(started.elapsed());
+    Ok(())
 }
 
 /// From a shard of one level to an inner chunk.
@@ -164,7 +177,7 @@ impl Source {
                 None => return Ok(Location::Empty(step.fill, version)),
             }
         }
-        Ok(Location::Stored(StoredChunk::new(object, range)))
+        Ok(Location::Stored(StoredChunk::new(object, range, ctx.reads)))
     }
 
     /// What is asked for first of the shard that holds `elements`: the inner chunk, if the index in the cache says where it
@@ -343,7 +356,7 @@ pub(in crate::array) fn read_index(
     let load = || {
         let place = codec.index_range(length).map_err(corrupt(key))?;
         let mut bytes = vec![0; codec.index_size_bytes()];
-        object.read_exact_at(range.start + place.start, &mut bytes)?;
+        read_counted(ctx.reads, object, range.start + place.start, &mut bytes)?;
         Ok(Content::Index(Arc::new(codec.parse_index(&bytes, length).map_err(corrupt(key))?)))
     };
     match ctx.cache.get_version(index_key, object.version(), load)? {

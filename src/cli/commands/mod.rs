@@ -18,3 +18,4 @@ pub mod preview;
 pub mod resize;
 pub mod rm;
 pub mod umount;
+pub mod watch;

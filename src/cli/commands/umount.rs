@@ -1,10 +1,11 @@
 //! `zarrfs umount MOUNTPOINT`, and `umount.fuse.zarrfs` as umount(8) calls it: umount(8) then waits until everything is stored.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser};
-use zarrfs::mount::daemon::session;
+use zarrfs::error::Result;
+use zarrfs::mount::daemon::{mounted, session};
 
 use crate::cli::exit::{Exit, Outcome};
 use crate::cli::output;
@@ -24,8 +25,12 @@ Examples:
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
     /// Where the store is mounted
-    #[arg(value_name = "MOUNTPOINT")]
-    mountpoint: PathBuf,
+    #[arg(value_name = "MOUNTPOINT", required_unless_present = "all", conflicts_with = "all")]
+    mountpoint: Option<PathBuf>,
+
+    /// Unmount every zarrfs mount of this user, and say of each what became of it
+    #[arg(long)]
+    all: bool,
 
     /// Detach at once, even where programs still use the mount
     #[arg(long)]
@@ -39,12 +44,40 @@ pub struct Arguments {
 impl Arguments {
     /// Unmounts.
     pub fn run(self) -> Outcome {
-        if self.stale {
-            session::unmount_stale(&self.mountpoint)?;
-        } else if let Some(warning) = session::unmount(&self.mountpoint, self.force)? {
-            output::note(format_args!("zarrfs: warning: {warning}"));
+        match &self.mountpoint {
+            Some(mountpoint) => {
+                if let Some(warning) = self.unmount(mountpoint)? {
+                    output::note(format_args!("zarrfs: warning: {warning}"));
+                }
+                Ok(())
+            }
+            None => self.unmount_all(),
         }
-        Ok(())
+    }
+
+    fn unmount(&self, mountpoint: &Path) -> Result<Option<String>> {
+        match self.stale {
+            true => session::unmount_stale(mountpoint).map(|()| None),
+            false => session::unmount(mountpoint, self.force),
+        }
+    }
+
+    fn unmount_all(&self) -> Outcome {
+        let mut has_failed = false;
+        for mountpoint in mounted::own_mountpoints()? {
+            let shown = mountpoint.display();
+            match self.unmount(&mountpoint) {
+                // A mount that is alive is left alone.
+                Ok(_) if self.stale && mounted::at(&mountpoint).is_ok() => {}
+                Ok(None) => output::write(format!("{shown}: unmounted\n").as_bytes()).map(|_| ())?,
+                Ok(Some(warning)) => output::note(format_args!("zarrfs: warning: {warning}")),
+                Err(error) => {
+                    has_failed = true;
+                    output::note(format_args!("zarrfs: {error}"));
+                }
+            }
+        }
+        if has_failed { Err(Exit::Reported) } else { Ok(()) }
     }
 }
 

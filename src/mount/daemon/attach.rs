@@ -29,14 +29,63 @@ fn refuse<T>(sentence: String) -> Result<T> {
     Err(Error::Usage(sentence))
 }
 
+/// Refuses owners by which users would get what the store refuses them: only root may give away other users' files.
+pub fn check_ownership(options: &Options) -> Result<()> {
+    let has_owners = options.store_path.is_some() || options.overlay.is_some();
+    let is_root = sys::effective_ids().0 == 0;
+    if options.ownership.gives_away() && has_owners && !is_root && allows_others(options)? {
+        return refuse(
+            "uid and gid need root here: the store has owners, and other users may enter the mount; leave them out, or keep \
+             others out with allow-other=off"
+                .to_owned(),
+        );
+    }
+    Ok(())
+}
+
+/// Makes a missing mount point, if the options say so. Returns the folders that were made, the outermost first.
+pub fn make_mountpoint(options: &Options) -> Result<Vec<PathBuf>> {
+    let given = &options.mountpoint;
+    let is_missing = given.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+    if !options.make_mountpoint || !is_missing {
+        return Ok(Vec::new());
+    }
+    let mut missing: Vec<&Path> = given.ancestors().take_while(|path| !path.exists()).collect();
+    missing.reverse();
+    // Nothing is made inside the store.
+    let above = missing.first().and_then(|path| path.parent()).and_then(|path| fs::canonicalize(path).ok());
+    if let (Some(above), Some(first)) = (above, missing.first()) {
+        let rest = given.strip_prefix(first.parent().unwrap_or(first)).unwrap_or(given);
+        check_apart(options, &above.join(rest))?;
+    }
+    let mut made = Vec::new();
+    for path in missing {
+        if let Err(error) = fs::create_dir(path) {
+            remove_folders(&made);
+            return refuse(format!("cannot make the mount point {}: {error}", given.display()));
+        }
+        made.push(path.to_owned());
+    }
+    Ok(made)
+}
+
+/// Removes folders that [`make_mountpoint`] made, as far as they are empty.
+pub fn remove_folders(made: &[PathBuf]) {
+    for path in made.iter().rev() {
+        if fs::remove_dir(path).is_err() {
+            return;
+        }
+    }
+}
+
 /// Checks whether the mount can be made, before anything is started. Returns the canonical mount point.
 pub fn check(options: &Options) -> Result<PathBuf> {
     let given = &options.mountpoint;
     let shown = given.display();
     let metadata = fs::metadata(given).or_else(|error| match error.raw_os_error() {
-        Some(libc::ENOENT) => {
-            refuse(format!("the mount point {shown} does not exist: make it with 'mkdir -p {shown}'"))
-        }
+        Some(libc::ENOENT) => refuse(format!(
+            "the mount point {shown} does not exist: make it with 'mkdir -p {shown}', or mount with --mkdir"
+        )),
         Some(libc::ENOTCONN) => refuse(crashed(given)),
         _ => refuse(format!("the mount point {shown} cannot be used: {error}")),
     })?;
@@ -51,6 +100,12 @@ pub fn check(options: &Options) -> Result<PathBuf> {
         // The kernel may have cached the result of stat(2).
         if entry.filesystem_type == FILESYSTEM_TYPE && is_dead(&mountpoint) {
             return refuse(crashed(given));
+        }
+        if entry.filesystem_type == FILESYSTEM_TYPE {
+            return refuse(format!(
+                "{shown} is busy: {} is mounted there; end that with 'zarrfs umount {shown}', or give another folder",
+                entry.source
+            ));
         }
         return refuse(format!(
             "{shown} is busy: a filesystem of type {} is mounted there; unmount it first, or give another folder",
@@ -292,6 +347,25 @@ mod tests {
         assert!(sentence(check(&Options::new("s", "/proc"))).contains("busy"));
         fs::create_dir(folder.path().join("free")).unwrap();
         assert!(check(&place("free")).unwrap().ends_with("free"));
+    }
+
+    #[test]
+    fn missing_mount_points_are_made_and_nothing_inside_the_store() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("store")).unwrap();
+        let mut options = Options::new("s", folder.path().join("a/b"));
+        options.store_path = Some(folder.path().join("store"));
+        assert!(make_mountpoint(&options).unwrap().is_empty());
+        options.make_mountpoint = true;
+        let made = make_mountpoint(&options).unwrap();
+        assert_eq!(made, [folder.path().join("a"), folder.path().join("a/b")]);
+        assert!(make_mountpoint(&options).unwrap().is_empty(), "it is there");
+        fs::write(folder.path().join("a/file"), "").unwrap();
+        remove_folders(&made);
+        assert!(folder.path().join("a").exists() && !folder.path().join("a/b").exists());
+        options.mountpoint = folder.path().join("store/x/y");
+        assert!(make_mountpoint(&options).unwrap_err().to_string().contains("inside the store"));
+        assert!(!folder.path().join("store/x").exists());
     }
 
     #[test]

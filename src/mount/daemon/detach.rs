@@ -14,7 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::error::{Error, Result};
 use crate::mount::daemon::exit_status::read_lost;
 use crate::mount::daemon::procfs::{
-    FILESYSTEM_TYPE, MountEntry, mount_at, start_ticks, users_of, with_timeout,
+    FILESYSTEM_TYPE, MountEntry, mount_at, mounts, start_ticks, users_of, with_timeout,
 };
 use crate::mount::fs::{CONFIG, INTERNALS, UNSAVED};
 use crate::sys;
@@ -22,7 +22,7 @@ use crate::sys;
 /// Mounts and unmounts for users other than root.
 pub(super) const FUSERMOUNT: &str = "fusermount3";
 /// A daemon that does not reply for this long counts as hung.
-const DAEMON_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const DAEMON_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a daemon may take to exit once its mount is unused.
 const DAEMON_END_MS: i32 = 60_000;
 /// How long to wait for the daemon of a mount that was detached by force.
@@ -205,7 +205,7 @@ pub fn unmount_stale(mountpoint: &Path) -> Result<()> {
 }
 
 /// The zarrfs mount at a path. The path itself is opened last: a mount that hangs must not hang this command.
-fn find(mountpoint: &Path) -> Result<MountEntry> {
+pub(super) fn find(mountpoint: &Path) -> Result<MountEntry> {
     let shown = mountpoint.display();
     let failed = |error: io::Error| Error::Usage(format!("cannot access {shown}: {error}"));
     let mut entry = match resolve_parent(mountpoint) {
@@ -222,8 +222,25 @@ fn find(mountpoint: &Path) -> Result<MountEntry> {
             "{shown} is a mount of type {}, not one of zarrfs: unmount it with 'umount'",
             entry.filesystem_type
         )),
-        None => refuse(format!("nothing is mounted on {shown}")),
+        None => refuse(match mount_of_store(mountpoint) {
+            Some(place) => format!(
+                "{shown} is a store, and its mount is on {place}: name that; 'zarrfs mounts' lists all mounts",
+                place = place.display()
+            ),
+            None => format!("nothing is mounted on {shown}; 'zarrfs mounts' lists what is"),
+        }),
     }
+}
+
+/// Where a store is mounted, if that is known: a mount keeps its name as the user wrote it.
+fn mount_of_store(store: &Path) -> Option<PathBuf> {
+    let canonical = fs::canonicalize(store).ok()?;
+    let is_store = |source: &str| {
+        source == store.to_string_lossy()
+            || (source.starts_with('/') && fs::canonicalize(source).is_ok_and(|path| path == canonical))
+    };
+    let mut found = mounts().ok()?.into_iter().rev().filter(|entry| entry.filesystem_type == FILESYSTEM_TYPE);
+    found.find(|entry| is_store(&entry.source)).map(|entry| entry.mountpoint)
 }
 
 /// The path with all segments but the last resolved.
@@ -241,7 +258,7 @@ pub(super) fn is_dead(mountpoint: &Path) -> bool {
 }
 
 /// The errno of a crashed daemon, or of one that crashes during the request.
-fn is_daemon_gone(error: &io::Error) -> bool {
+pub(super) fn is_daemon_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED))
 }
 
@@ -326,7 +343,13 @@ fn detach_by_helper(mountpoint: &Path, lazily: bool) -> io::Result<()> {
     if lazily {
         command.arg("-z");
     }
-    let output = command.arg("--").arg(mountpoint).stdin(Stdio::null()).output()?;
+    let output = command.arg("--").arg(mountpoint).stdin(Stdio::null()).output();
+    let output = output.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => io::Error::other(format!(
+            "{FUSERMOUNT} is missing, which users other than root need: install it with 'apt install fuse3', or unmount as root"
+        )),
+        _ => error,
+    })?;
     if output.status.success() {
         return Ok(());
     }

@@ -6,6 +6,8 @@
 pub mod attach;
 pub mod detach;
 pub mod exit_status;
+pub mod mounted;
+pub mod pressure;
 pub mod privileges;
 pub mod procfs;
 pub mod sd_notify;

@@ -32,6 +32,12 @@ pub struct MountEntry {
     pub filesystem_type: String,
     /// The mount is read-only.
     pub is_read_only: bool,
+    /// The kernel's options of the mount, separated by commas.
+    pub options: String,
+    /// What is mounted.
+    pub source: String,
+    /// The user that mounted it, where it is a FUSE mount.
+    pub user_id: Option<u32>,
 }
 
 /// All mounts that this process sees, in the order of mounting.
@@ -51,9 +57,14 @@ fn parse_mount(line: &[u8]) -> Option<MountEntry> {
     let id = text(words.next()?).parse().ok()?;
     let device = text(words.nth(1)?);
     let mountpoint = PathBuf::from(unescape(words.nth(1)?));
-    let is_read_only = words.next()?.split(|&byte| byte == b',').any(|word| word == b"ro");
-    let filesystem_type = text(words.skip_while(|word| *word != b"-").nth(1)?);
-    Some(MountEntry { id, device, mountpoint, filesystem_type, is_read_only })
+    let options = text(words.next()?);
+    let is_read_only = options.split(',').any(|word| word == "ro");
+    let mut words = words.skip_while(|word| *word != b"-");
+    let filesystem_type = text(words.nth(1)?);
+    let source = unescape(words.next()?).to_string_lossy().into_owned();
+    let of_superblock = words.next().map(text).unwrap_or_default();
+    let user_id = of_superblock.split(',').find_map(|word| word.strip_prefix("user_id=")?.parse().ok());
+    Some(MountEntry { id, device, mountpoint, filesystem_type, is_read_only, options, source, user_id })
 }
 
 /// Space, tab, newline and backslash are written as three octal digits.
@@ -215,6 +226,10 @@ mod tests {
         assert_eq!(entry.mountpoint, Path::new("/mnt two\\x"));
         assert_eq!(entry.filesystem_type, FILESYSTEM_TYPE);
         assert!(!entry.is_read_only);
+        assert_eq!(
+            (entry.options.as_str(), entry.source.as_str(), entry.user_id),
+            ("rw,noatime", "a,b", Some(0))
+        );
         assert_eq!(parse_mount(b""), None);
         assert_eq!(parse_mount(b"x y z"), None);
     }

@@ -15,6 +15,7 @@ use fuser::{Config, Session, SessionACL};
 use crate::error::{Error, Result};
 use crate::mount::daemon::attach;
 use crate::mount::daemon::exit_status::ExitStatus;
+use crate::mount::daemon::pressure;
 use crate::mount::daemon::privileges::{CAP_SYS_ADMIN, MountThread, has_capability};
 use crate::mount::daemon::procfs::{start_ticks, thread_count, thread_group};
 use crate::mount::daemon::sd_notify;
@@ -47,13 +48,27 @@ pub fn run(
     foreground: bool,
     open_store: impl FnOnce(bool) -> Result<Arc<dyn Store>>,
 ) -> Result<()> {
-    options.mountpoint = attach::check(&options)?;
-    attach::allows_others(&options)?;
-    if foreground {
-        let signals = block_signals()?;
-        let started = start(options, open_store)?;
-        return serve(started, signals, None);
-    }
+    attach::check_ownership(&options)?;
+    let made = attach::make_mountpoint(&options)?;
+    let run = || {
+        options.mountpoint = attach::check(&options)?;
+        attach::allows_others(&options)?;
+        if foreground { run_here(options, open_store) } else { run_in_background(options, open_store) }
+    };
+    // A mount that failed leaves no folder.
+    run().inspect_err(|_| attach::remove_folders(&made))
+}
+
+fn run_here(options: Options, open_store: impl FnOnce(bool) -> Result<Arc<dyn Store>>) -> Result<()> {
+    let signals = block_signals()?;
+    let started = start(options, open_store)?;
+    serve(started, signals, None)
+}
+
+fn run_in_background(
+    options: Options,
+    open_store: impl FnOnce(bool) -> Result<Arc<dyn Store>>,
+) -> Result<()> {
     if thread_count() > 1 {
         return Err(Error::Usage("this process cannot become a daemon: use --foreground".to_owned()));
     }
@@ -144,6 +159,7 @@ fn run_daemon(
 fn serve(started: ReadySession, signals: SignalSet, report: Option<PipeWriter>) -> Result<()> {
     let ReadySession { session, mount } = started;
     let mount = Arc::new(mount);
+    pressure::watch(Arc::downgrade(&mount.fs));
     let watched = mount.clone();
     spawn("zarrfs-signals", move || watch_signals(&watched, &signals))?;
     let ready_mount = mount.clone();
@@ -186,7 +202,9 @@ struct ReadySession {
 fn start(options: Options, open_store: impl FnOnce(bool) -> Result<Arc<dyn Store>>) -> Result<ReadySession> {
     make_room_for_descriptors();
     let mount_thread = Arc::new(MountThread::start()?);
-    let store = open_store(attach::allows_others(&options)?)?;
+    // Where root puts a user in the place of the store's, that user's own permissions in the store do not count.
+    let is_guarded = attach::allows_others(&options)? && !options.ownership.gives_away();
+    let store = open_store(is_guarded)?;
     let options = Arc::new(options);
     let exit_status = ExitStatus::new();
     let daemon =

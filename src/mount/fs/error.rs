@@ -1,6 +1,7 @@
 //! Why a request fails, and the log that reports each failure once.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -51,8 +52,9 @@ impl Failure {
 /// The result of a file system operation.
 pub type FsResult<T> = std::result::Result<T, Failure>;
 
-/// Logs each failure once, and at most [`FailureLog::BURST`] failures in [`FailureLog::WINDOW`]: a program
-/// that keeps reading a damaged array must not fill the disk.
+/// Logs failures as errors: each reason, which names the chunk, once in [`FailureLog::SILENCE`] for each file, and at most
+/// [`FailureLog::BURST`] failures in [`FailureLog::WINDOW`]: a program that keeps reading a damaged array must not fill the
+/// disk.
 #[derive(Default)]
 pub struct FailureLog {
     state: Mutex<LogState>,
@@ -63,8 +65,9 @@ struct LogState {
     /// When the last messages were logged, oldest first.
     sent: VecDeque<Instant>,
     suppressed: u64,
-    /// The last message that was logged.
-    last: String,
+    /// When which failure was logged last, by the hash of its file and reason. At most those of one silence, and bursts limit
+    /// those.
+    logged: HashMap<u64, Instant>,
     /// The last failures, oldest first, logged or not.
     failures: VecDeque<LoggedFailure>,
 }
@@ -82,19 +85,21 @@ impl FailureLog {
     pub const BURST: usize = 20;
     /// The length of the window.
     pub const WINDOW: Duration = Duration::from_secs(10);
+    /// How long a failure that was logged is not logged again.
+    pub const SILENCE: Duration = Duration::from_secs(60);
 
     /// How many failures are remembered.
     pub const CAPACITY: usize = 32;
 
     /// Logs and remembers a failed request: the request, the path of its file, and the reason.
     pub fn note(&self, request: &str, path: &str, reason: &Error) {
-        let message = format!("{request} of /{path}: {reason}");
-        self.remember(path, reason.errno(), format!("{request}: {reason}"));
-        if let Some(suppressed) = self.admit(Instant::now(), &message) {
+        let text = reason.to_string();
+        self.remember(path, reason.errno(), format!("{request}: {text}"));
+        if let Some(suppressed) = self.admit(Instant::now(), (path, &text)) {
             if suppressed > 0 {
                 log::warn!("{suppressed} further failures were not logged");
             }
-            log::warn!("{message}");
+            log::error!("{request} of /{path}: {text}");
         }
     }
 
@@ -123,18 +128,18 @@ impl FailureLog {
         state.failures.iter().map(line).collect()
     }
 
-    /// Returns the number of messages that were suppressed since the last one, if this message may be logged
-    /// now. The kernel repeats requests for pages that it did not get, so the same message is not logged
-    /// twice in a row.
-    fn admit(&self, now: Instant, message: &str) -> Option<u64> {
+    /// Returns the number of messages that were suppressed since the last one, if this failure may be logged
+    /// now. The kernel repeats requests for pages that it did not get, and programs go through a chunk in many requests.
+    fn admit(&self, now: Instant, failure: (&str, &str)) -> Option<u64> {
+        let mut hasher = DefaultHasher::new();
+        failure.hash(&mut hasher);
+        let failure = hasher.finish();
         let mut state = self.state.lock();
         while state.sent.front().is_some_and(|&at| now.duration_since(at) >= Self::WINDOW) {
             state.sent.pop_front();
         }
-        if state.sent.is_empty() {
-            state.last.clear();
-        }
-        if state.last == message {
+        state.logged.retain(|_, at| now.duration_since(*at) < Self::SILENCE);
+        if state.logged.contains_key(&failure) {
             return None;
         }
         if state.sent.len() >= Self::BURST {
@@ -142,7 +147,7 @@ impl FailureLog {
             return None;
         }
         state.sent.push_back(now);
-        message.clone_into(&mut state.last);
+        state.logged.insert(failure, now);
         Some(std::mem::take(&mut state.suppressed))
     }
 }
@@ -193,12 +198,15 @@ mod tests {
     fn a_flood_is_cut_and_counted() {
         let log = FailureLog::default();
         let start = Instant::now();
-        let sent = (0..1000).filter(|number: &u32| log.admit(start, &number.to_string()).is_some()).count();
+        let admit = |at: Instant, reason: &str| log.admit(at, ("t", reason));
+        let sent = (0..1000).filter(|number: &u32| admit(start, &number.to_string()).is_some()).count();
         assert_eq!(sent, FailureLog::BURST);
         let later = start + FailureLog::WINDOW;
-        assert_eq!(log.admit(later, "a"), Some(1000 - FailureLog::BURST as u64));
-        assert_eq!(log.admit(later, "b"), Some(0));
-        assert_eq!(log.admit(later, "b"), None, "a repetition");
-        assert_eq!(log.admit(later + FailureLog::WINDOW, "b"), Some(0));
+        assert_eq!(admit(later, "a"), Some(1000 - FailureLog::BURST as u64));
+        assert_eq!(admit(later, "b"), Some(0));
+        assert_eq!(admit(later, "a"), None, "a repetition");
+        assert_eq!(admit(later + FailureLog::WINDOW, "b"), None, "in the same minute");
+        assert_eq!(log.admit(later, ("u", "b")), Some(0), "another file");
+        assert_eq!(admit(later + FailureLog::SILENCE, "b"), Some(0));
     }
 }

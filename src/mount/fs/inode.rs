@@ -43,6 +43,8 @@ pub enum Kind {
     DirtyReport,
     /// `__zarrfs__/last_error`
     LastError,
+    /// `__zarrfs__/slow`
+    SlowRequests,
     /// `__formats__/`
     Formats,
     /// A group's folder below `__formats__/NAME/`, or below the folder of a view.
@@ -54,6 +56,15 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Whether this file or folder comes from no node: it belongs to the user of the daemon.
+    pub fn is_of_mount(self) -> bool {
+        use Kind::{Config, DirtyReport, Formats, Internals, LastError, SlowRequests, Stats, Views};
+        matches!(
+            self,
+            Internals | Stats | Config | DirtyReport | LastError | SlowRequests | Formats | Views(_)
+        )
+    }
+
     /// Whether this is a folder.
     pub fn is_folder(self) -> bool {
         use Kind::{FormatFolder, Formats, Group, Internals, PlanesFolder, Views};

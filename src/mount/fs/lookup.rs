@@ -12,7 +12,7 @@ use crate::mount::fs::permissions::own_info;
 use crate::mount::fs::virtual_files::companion_names;
 use crate::mount::fs::virtual_files::companions::expressed;
 use crate::mount::fs::virtual_files::views::{self, PlaneNames};
-use crate::mount::fs::{Attributes, CONFIG, FileSystem, INTERNALS, LAST_ERROR, STATS, Stat, UNSAVED};
+use crate::mount::fs::{Attributes, CONFIG, FileSystem, INTERNALS, LAST_ERROR, SLOW, STATS, Stat, UNSAVED};
 use crate::store::{Info, Posix, join};
 
 impl FileSystem {
@@ -57,6 +57,7 @@ impl FileSystem {
                 CONFIG => Some(Entity::new(Kind::Config, "")),
                 UNSAVED => Some(Entity::new(Kind::DirtyReport, "")),
                 LAST_ERROR => Some(Entity::new(Kind::LastError, "")),
+                SLOW => Some(Entity::new(Kind::SlowRequests, "")),
                 _ => None,
             }),
             _ => Ok(None),
@@ -97,10 +98,11 @@ impl FileSystem {
         }
         let is_growing = inode.is_some_and(|inode| inode.written_end.is_growing());
         let draft = self.drafts.size_bytes(&self.inodes, entity);
-        let owner = info.posix.unwrap_or_else(Posix::of_object);
-        let mode = match entity.kind.is_folder() {
-            true => self.permissions.of_folder(&info),
-            false => self.permissions.of_file(&info),
+        let posix = info.posix.unwrap_or_else(Posix::of_object);
+        let (mode, (uid, gid)) = match entity.kind.is_folder() {
+            _ if entity.kind.is_of_mount() => ((posix.mode & 0o777) as u16, (posix.uid, posix.gid)),
+            true => (self.permissions.of_folder(&info), self.permissions.owner(&info)),
+            false => (self.permissions.of_file(&info), self.permissions.owner(&info)),
         };
         let attributes = Attributes {
             inode: self.inodes.number_of(entity),
@@ -108,8 +110,8 @@ impl FileSystem {
             size_bytes: draft.unwrap_or(size_bytes),
             // Nothing is written through a view.
             mode: if entity.view.is_some() { mode & !0o222 } else { mode },
-            uid: owner.uid,
-            gid: owner.gid,
+            uid,
+            gid,
             mtime: info.modified.unwrap_or(self.started),
         };
         // The size of a file that is being written changes at any time.
@@ -166,7 +168,7 @@ impl FileSystem {
                 _ => Err(GONE),
             },
             Kind::Internals | Kind::Formats | Kind::Views(_) => Ok((own_info(0o555, self.started), 0)),
-            Kind::Stats | Kind::Config | Kind::DirtyReport | Kind::LastError => {
+            Kind::Stats | Kind::Config | Kind::DirtyReport | Kind::LastError | Kind::SlowRequests => {
                 // Files that name arrays are readable by the user of the daemon only.
                 let mode = if entity.kind == Kind::Config { 0o444 } else { 0o400 };
                 let text = self.own_text(entity.kind).unwrap_or_default();

@@ -34,7 +34,7 @@ mod tests;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 
@@ -50,6 +50,7 @@ use crate::mount::fs::virtual_files::companions::Companions;
 use crate::mount::fs::virtual_files::sidecar_edit::Drafts;
 use crate::mount::metrics::Metrics;
 use crate::mount::options::Options;
+use crate::mount::slow_requests::SlowRequests;
 use crate::store::{StatFs, Store};
 
 /// The folder of this mount's own files, at the root.
@@ -62,6 +63,8 @@ pub const CONFIG: &str = "config.json";
 pub const UNSAVED: &str = "unsaved";
 /// In [`INTERNALS`]: the last failures.
 pub const LAST_ERROR: &str = "last_error";
+/// In [`INTERNALS`]: the slowest requests of the last minute.
+pub const SLOW: &str = "slow";
 /// The longest file name on Linux, in bytes.
 pub const MAX_NAME_BYTES: usize = 255;
 
@@ -114,6 +117,7 @@ pub struct FileSystem {
     permissions: Permissions,
     metrics: Metrics,
     failures: FailureLog,
+    slow: SlowRequests,
     companions: Companions,
     /// The name of the root's file, if the root is an array.
     root_name: String,
@@ -125,6 +129,7 @@ pub struct FileSystem {
     /// The daemon is about to exit: all requests fail.
     has_ended: AtomicBool,
     started: SystemTime,
+    started_at: Instant,
     /// Groups that were searched for leftovers of crashed writers.
     searched: Mutex<HashSet<Arc<str>>>,
 }
@@ -149,9 +154,10 @@ impl FileSystem {
             arrays,
             handles: HandleTable::default(),
             drafts: Drafts::default(),
-            permissions: Permissions::new(options.store_path.as_deref(), options.writable),
+            permissions: Permissions::new(options.store_path.as_deref(), options.writable, options.ownership),
             metrics: Metrics::default(),
             failures: FailureLog::default(),
+            slow: SlowRequests::default(),
             companions: Companions::default(),
             root_name: root_name(&options),
             daemon: DaemonInfo::default(),
@@ -159,6 +165,7 @@ impl FileSystem {
             uses_passthrough: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
             started: SystemTime::now(),
+            started_at: Instant::now(),
             searched: Mutex::default(),
             options,
         }
@@ -207,6 +214,14 @@ impl FileSystem {
     /// How long the kernel may remember that a name does not exist.
     pub fn negative_valid_for(&self) -> Duration {
         self.options.revalidate()
+    }
+
+    /// Gives memory back because the system is short of it: half of the clean chunks in the cache, and idle memory. Returns how
+    /// many bytes.
+    pub fn relieve_memory(&self) -> u64 {
+        let bytes = self.engine.relieve();
+        self.metrics.note_pressure(bytes);
+        bytes
     }
 
     /// Forgets all cached nodes (SIGHUP).

@@ -5,12 +5,16 @@
 //! cleared where a folder above the store would deny them the search: those folders are not part of the
 //! mount, so the kernel cannot check them. Where the store has no owners and modes, all belongs to the user of the
 //! mount: files have mode 0644, folders 0755, without the bits for writing on a read-only mount.
+//!
+//! `uid` and `gid` put a user and a group in the place of every owner and group; the permissions stay the store's. `umask`
+//! takes bits away, of 0666 and 0777 where the store has no modes. The mount's own files stay as they are.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::SystemTime;
 
 use crate::hierarchy::Node;
+use crate::mount::options::Ownership;
 use crate::store::{Info, ObjectVersion, Posix, Readers};
 
 /// A folder above the store.
@@ -47,12 +51,13 @@ pub struct Permissions {
     /// Folders above the store that some users may not search.
     ancestors: Vec<AncestorFolder>,
     is_writable: bool,
+    ownership: Ownership,
 }
 
 impl Permissions {
     /// For a store at `store_path` (canonical; `None` for a store that is not in the file system). A folder
     /// above it that cannot be read counts as searchable by its owner only.
-    pub fn new(store_path: Option<&Path>, is_writable: bool) -> Self {
+    pub fn new(store_path: Option<&Path>, is_writable: bool, ownership: Ownership) -> Self {
         let mut ancestors = Vec::new();
         for folder in store_path.into_iter().flat_map(|path| path.ancestors().skip(1)) {
             let ancestor = match std::fs::metadata(folder) {
@@ -63,18 +68,29 @@ impl Permissions {
                 ancestors.push(ancestor);
             }
         }
-        Permissions { ancestors, is_writable }
+        Permissions { ancestors, is_writable, ownership }
     }
 
     /// The mode of a file: never executable, suid or sgid.
     pub fn of_file(&self, info: &Info) -> u16 {
-        let posix = info.posix.unwrap_or_else(Posix::of_object);
+        let posix = info.posix.unwrap_or_else(|| self.without_modes(Posix::of_object(), 0o666));
         self.reduce(&posix, posix.mode & 0o666)
+    }
+
+    /// What is shown of an object without owner and mode.
+    fn without_modes(&self, usual: Posix, all: u32) -> Posix {
+        Posix { mode: self.ownership.umask.map_or(usual.mode, |_| all), ..usual }
+    }
+
+    /// The owner and the group of a file or folder.
+    pub fn owner(&self, info: &Info) -> (u32, u32) {
+        let posix = info.posix.unwrap_or_else(Posix::of_object);
+        (self.ownership.uid.unwrap_or(posix.uid), self.ownership.gid.unwrap_or(posix.gid))
     }
 
     /// The mode of a folder.
     pub fn of_folder(&self, info: &Info) -> u16 {
-        let posix = info.posix.unwrap_or_else(Posix::of_folder);
+        let posix = info.posix.unwrap_or_else(|| self.without_modes(Posix::of_folder(), 0o777));
         self.reduce(&posix, posix.mode & 0o777)
     }
 
@@ -86,8 +102,8 @@ impl Permissions {
 
     /// The users that the kernel lets read a file.
     pub fn readers_of(&self, info: &Info) -> Readers {
-        let posix = info.posix.unwrap_or_else(Posix::of_object);
-        Readers { mode: self.of_file(info).into(), ..Readers::of(&posix) }
+        let (uid, gid) = self.owner(info);
+        Readers { uid, gid, mode: self.of_file(info).into() }
     }
 
     fn reduce(&self, posix: &Posix, mode: u32) -> u16 {
@@ -98,6 +114,7 @@ impl Permissions {
         if !self.is_writable {
             bits &= !0o222;
         }
+        bits &= !self.ownership.umask.unwrap_or(0);
         (bits & 0o777) as u16
     }
 }
@@ -119,7 +136,32 @@ mod tests {
 
     fn below(folders: &[(u32, u32)], is_writable: bool) -> Permissions {
         let ancestors = folders.iter().map(|&(gid, mode)| AncestorFolder { gid, mode }).collect();
-        Permissions { ancestors, is_writable }
+        Permissions { ancestors, is_writable, ownership: Ownership::default() }
+    }
+
+    #[test]
+    fn owners_are_replaced_and_bits_only_taken_away() {
+        let of = |umask| Ownership { uid: Some(42), gid: Some(43), umask };
+        let with = |ownership| Permissions { ownership, ..below(&[(2, 0o750)], true) };
+        let shown = with(of(None));
+        assert_eq!(shown.owner(&info(1, 0o640)), (42, 43));
+        assert_eq!(
+            shown.of_file(&info(1, 0o644)),
+            0o600,
+            "as without the override: the file's group may not search"
+        );
+        assert_eq!(shown.of_file(&info(2, 0o644)), 0o640, "the group of the folder is the file's");
+        assert_eq!(shown.readers_of(&info(2, 0o644)), Readers { uid: 42, gid: 43, mode: 0o640 });
+        assert_eq!(with(of(Some(0))).of_file(&info(2, 0o600)), 0o600, "no mask adds a bit");
+        assert_eq!(with(of(Some(0o27))).of_folder(&info(2, 0o775)), 0o750);
+        let bare = |umask| Permissions {
+            ownership: Ownership { umask, ..Ownership::default() },
+            ..below(&[], true)
+        };
+        let without_modes = Info { posix: None, ..info(1, 0) };
+        assert_eq!(bare(None).of_file(&without_modes), 0o644);
+        assert_eq!(bare(Some(0o007)).of_file(&without_modes), 0o660);
+        assert_eq!(bare(Some(0o007)).of_folder(&without_modes), 0o770);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::mount::fs::inode::{Entity, Kind};
 use crate::mount::fs::open_files::Folder;
 use crate::mount::fs::virtual_files::companion_names;
 use crate::mount::fs::virtual_files::views::{self, PlaneNames};
-use crate::mount::fs::{CONFIG, FileSystem, LAST_ERROR, MAX_NAME_BYTES, STATS, Stat, UNSAVED, parent};
+use crate::mount::fs::{CONFIG, FileSystem, LAST_ERROR, MAX_NAME_BYTES, SLOW, STATS, Stat, UNSAVED, parent};
 use crate::store::join;
 
 /// The entries of an open folder.
@@ -60,6 +60,7 @@ impl FileSystem {
                 (CONFIG.to_owned(), Entity::new(Kind::Config, "")),
                 (UNSAVED.to_owned(), Entity::new(Kind::DirtyReport, "")),
                 (LAST_ERROR.to_owned(), Entity::new(Kind::LastError, "")),
+                (SLOW.to_owned(), Entity::new(Kind::SlowRequests, "")),
             ],
             _ => return Err(Failure::Errno(libc::ENOTDIR)),
         };

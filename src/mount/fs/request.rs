@@ -2,11 +2,13 @@
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
+use std::time::Instant;
 
 use crate::error::Error;
 use crate::mount::fs::FileSystem;
 use crate::mount::fs::error::Failure;
 use crate::mount::fs::inode::Inode;
+use crate::mount::metrics::RequestKind;
 use std::sync::atomic::Ordering;
 
 /// A request, as the log names it.
@@ -59,6 +61,18 @@ impl std::fmt::Display for Request {
 }
 
 impl FileSystem {
+    /// Counts a request that came at `started` and has its reply now.
+    pub fn note_time(&self, kind: RequestKind, request: Request, started: Instant) {
+        let now = Instant::now();
+        let took = now.saturating_duration_since(started);
+        self.metrics.note_time(kind, took);
+        if self.slow.admits(took, now)
+            && let Some(inode) = self.inodes.get(request.inode)
+        {
+            self.slow.note(&request.to_string(), &inode.entity.shown_path(), took, now);
+        }
+    }
+
     /// Counts and logs a failed request.
     pub(super) fn note_failure(&self, inode: &Inode, request: &str, failure: &Failure) {
         let Failure::Error(error) = failure else { return };
@@ -82,6 +96,18 @@ impl FileSystem {
     /// Counts and logs a request that the store did not complete in time.
     pub fn note_overdue(&self, request: Request) {
         let Some(inode) = self.inodes.get(request.inode) else { return };
+        let kind = match request.operation {
+            "read" => Some(RequestKind::Read),
+            "write" => Some(RequestKind::Write),
+            "open" => Some(RequestKind::Open),
+            "close" | "fsync" | "release" => Some(RequestKind::Sync),
+            _ => None,
+        };
+        if let Some(kind) = kind {
+            // It came at least that long ago.
+            let now = Instant::now();
+            self.note_time(kind, request, now.checked_sub(self.options.request_deadline).unwrap_or(now));
+        }
         let key = inode.entity.path.to_string();
         self.note_failure(&inode, &request.to_string(), &Failure::Error(Error::TimedOut { key }));
     }

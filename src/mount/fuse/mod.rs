@@ -18,7 +18,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, FileType, Filesystem, FopenFlags,
@@ -36,6 +36,7 @@ use crate::mount::fuse::executor::{Deadline, Executor, Reply, guard};
 use crate::mount::fuse::invalidate::SharedNotifier;
 use crate::mount::fuse::passthrough::Passthrough;
 use crate::mount::fuse::read::ReadRequest;
+use crate::mount::metrics::RequestKind;
 
 /// How many requests the kernel keeps in flight by itself (readahead).
 const MAX_BACKGROUND: u16 = 64;
@@ -151,6 +152,7 @@ impl Fuse {
         send: impl FnOnce(R, T) + Send + 'static,
     ) {
         let fs = self.fs.clone();
+        let started = Instant::now();
         self.executor.submit(request, Deadline::WhileProgress, reply, move |slot| {
             let outcome = store(&fs);
             let Some(reply) = slot.take() else { return };
@@ -158,6 +160,8 @@ impl Fuse {
                 Ok(value) => send(reply, value),
                 Err(failure) => reply.fail(failure.errno()),
             }
+            let is_write = request.operation == "write";
+            fs.note_time(if is_write { RequestKind::Write } else { RequestKind::Sync }, request, started);
         });
     }
 }

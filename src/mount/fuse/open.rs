@@ -1,6 +1,7 @@
 //! Opening files, and the negotiation of cache modes with the kernel.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use fuser::{FileHandle, FopenFlags, INodeNo, InitFlags, KernelConfig, OpenFlags, ReplyOpen};
 
@@ -10,6 +11,7 @@ use crate::mount::fs::request::Request;
 use crate::mount::fuse::Fuse;
 use crate::mount::fuse::executor::{Deadline, Reply};
 use crate::mount::fuse::passthrough::Passthrough;
+use crate::mount::metrics::RequestKind;
 
 impl Fuse {
     /// Negotiates what the kernel can do with open files besides caching them.
@@ -33,7 +35,8 @@ impl Fuse {
     pub(super) fn reply_open(&self, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let fs = self.fs.clone();
         let passthrough = self.passthrough.clone();
-        self.executor.submit(Request::new(inode.0, "open"), Deadline::Fixed, reply, move |slot| {
+        let (request, started) = (Request::new(inode.0, "open"), Instant::now());
+        self.executor.submit(request, Deadline::Fixed, reply, move |slot| {
             let opened = fs.open(inode.0, flags.0, &slot.cancellation());
             match (slot.take(), opened) {
                 (Some(reply), Ok(opened)) => reply_opened(&fs, &passthrough, inode, opened, reply),
@@ -41,6 +44,7 @@ impl Fuse {
                 (None, Ok(opened)) => fs.cancel_open(opened.handle),
                 (None, Err(_)) => {}
             }
+            fs.note_time(RequestKind::Open, request, started);
         });
     }
 }

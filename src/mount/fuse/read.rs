@@ -1,6 +1,7 @@
 //! Reading through FUSE: the session thread replies if memory is enough, else the executor does.
 
 use std::cell::RefCell;
+use std::time::Instant;
 
 use fuser::{FileHandle, INodeNo, ReplyData};
 
@@ -11,6 +12,7 @@ use crate::mount::fs::handle::FileRead;
 use crate::mount::fs::request::Request;
 use crate::mount::fuse::Fuse;
 use crate::mount::fuse::executor::{Deadline, Reply};
+use crate::mount::metrics::RequestKind;
 
 thread_local! {
     /// The data of a read on this thread, before the reply.
@@ -32,6 +34,8 @@ impl Fuse {
     /// Replies at once if memory is enough, else from the executor.
     pub(super) fn reply_read(&self, read: ReadRequest) {
         let ReadRequest { inode, handle, offset, size, is_of_pages, reply } = read;
+        let started = Instant::now();
+        let request = Request::read(inode.0, offset, u64::from(size));
         let file = match self.fs.file(handle.0) {
             Ok(file) => file,
             Err(failure) => return reply.fail(failure.errno()),
@@ -41,13 +45,15 @@ impl Fuse {
             let cancellation = &Cancellation::never();
             let read = FileRead { range: (offset, size), blocking: Blocking::No, cancellation };
             match self.fs.read_file(&*file, read, buffer) {
-                Ok(data) => return reply.data(&data),
+                Ok(data) => {
+                    reply.data(&data);
+                    return self.fs.note_time(RequestKind::Read, request, started);
+                }
                 Err(Failure::WouldBlock) => {}
                 Err(failure) => return reply.fail(failure.errno()),
             }
             let fs = self.fs.clone();
             let plan = std::mem::take(&mut buffer.plan);
-            let request = Request::read(inode.0, offset, u64::from(size));
             self.executor.submit(request, Deadline::Fixed, reply, move |slot| {
                 BUFFER.with_borrow_mut(|buffer| {
                     buffer.plan = plan;
@@ -59,6 +65,7 @@ impl Fuse {
                         Ok(data) => reply.data(&data),
                         Err(failure) => reply.fail(failure.errno()),
                     }
+                    fs.note_time(RequestKind::Read, request, started);
                     drop(page_read);
                 });
             });

@@ -5,6 +5,7 @@
 //! stored, their reply must be the true one.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use fuser::{Errno, FileHandle, INodeNo, ReplyAttr, ReplyEmpty, ReplyWrite};
 
@@ -22,6 +23,7 @@ use crate::mount::fuse::Fuse;
 use crate::mount::fuse::attr::file_attr;
 use crate::mount::fuse::executor::{Deadline, Reply};
 use crate::mount::fuse::invalidate::{SharedNotifier, drop_pages, drop_pages_then};
+use crate::mount::metrics::RequestKind;
 
 impl Fuse {
     pub(super) fn reply_write(
@@ -33,9 +35,12 @@ impl Fuse {
         is_page: bool,
         reply: ReplyWrite,
     ) {
+        let started = Instant::now();
+        let request = Request::ranged(inode.0, "write", offset, data.len() as u64);
         match self.fs.write_file(&*file, (offset, data), is_page, Blocking::No) {
             Ok(BegunWrite { accepted, pending }) => {
                 reply_written(&self.notifier, inode, accepted, reply);
+                self.fs.note_time(RequestKind::Write, request, started);
                 if let Some(pending) = pending {
                     pending.copy();
                 }
@@ -53,7 +58,6 @@ impl Fuse {
         let fs = self.fs.clone();
         let notifier = self.notifier.clone();
         let data = Buffer::from(data);
-        let request = Request::ranged(inode.0, "write", offset, data.len() as u64);
         self.executor.submit(request, Deadline::Fixed, reply, move |slot| {
             let written = fs.write_file(&*file, (offset, &data), is_page, Blocking::Yes);
             let written = written.map(BegunWrite::finish);
@@ -62,6 +66,7 @@ impl Fuse {
                 Ok(accepted) => reply_written(&notifier, inode, accepted, reply),
                 Err(failure) => reply.fail(failure.errno()),
             }
+            fs.note_time(RequestKind::Write, request, started);
         });
     }
 

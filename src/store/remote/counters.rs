@@ -1,7 +1,9 @@
-//! Counts of requests and replies. Uses nothing.
+//! Counts of requests and replies. Uses `store/traffic.rs`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use crate::store::{Latencies, LatencyCounts};
 
 /// Counts of one store's client.
 #[derive(Debug, Default)]
@@ -9,7 +11,7 @@ pub(super) struct Counters {
     requests: AtomicU64,
     failed: AtomicU64,
     slowed: AtomicU64,
-    reply_micros: AtomicU64,
+    replies: Latencies,
     received_bytes: AtomicU64,
 }
 
@@ -21,8 +23,7 @@ impl Counters {
 
     /// The head of a reply came after this time.
     pub(super) fn replied(&self, after: Duration, status: u16, announced_bytes: Option<u64>) {
-        let micros = u64::try_from(after.as_micros()).unwrap_or(u64::MAX);
-        self.reply_micros.fetch_add(micros, Ordering::Relaxed);
+        self.replies.note(after);
         self.received_bytes.fetch_add(announced_bytes.unwrap_or(0), Ordering::Relaxed);
         if status == 429 || status >= 500 {
             self.failed();
@@ -42,14 +43,9 @@ impl Counters {
         self.slowed.load(Ordering::Relaxed)
     }
 
-    /// Requests, failed ones, seconds until replies, bytes received.
-    pub(super) fn now(&self) -> (u64, u64, f64, u64) {
+    /// Requests, failed ones, times until replies, bytes received.
+    pub(super) fn now(&self) -> (u64, u64, LatencyCounts, u64) {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        (
-            get(&self.requests),
-            get(&self.failed),
-            get(&self.reply_micros) as f64 / 1e6,
-            get(&self.received_bytes),
-        )
+        (get(&self.requests), get(&self.failed), self.replies.now(), get(&self.received_bytes))
     }
 }

@@ -265,9 +265,9 @@ impl Store for RemoteStore {
 
     fn traffic(&self) -> Option<Traffic> {
         let ahead = &self.shared.ahead;
-        let (requests, failed_requests, reply_seconds, received_bytes) = ahead.counters().now();
+        let (requests, failed_requests, replies, received_bytes) = ahead.counters().now();
         let (in_flight, ahead_bytes) = (self.shared.transfers.in_flight() as u64, ahead.taken_bytes());
-        Some(Traffic { requests, failed_requests, reply_seconds, received_bytes, in_flight, ahead_bytes })
+        Some(Traffic { requests, failed_requests, replies, received_bytes, in_flight, ahead_bytes })
     }
 
     fn can_list(&self) -> bool {

@@ -47,6 +47,33 @@ fn attrs_says_what_is_there() {
 }
 
 #[test]
+fn slips_of_mount_are_named() {
+    let (folder, store) = sample();
+    let (store, empty) = (store.to_str().unwrap(), folder.path().join("empty"));
+    fs::create_dir(&empty).unwrap();
+    let empty = empty.to_str().unwrap();
+    for given in [store, "s3://bucket/a.zarr"] {
+        let sentence = format!(
+            "{given} is a store and {empty} is not: the store comes first; write 'zarrfs mount {given} {empty}'"
+        );
+        refused(&["mount", empty, given], 1, &sentence);
+        refused(&[empty, given], 1, &sentence);
+    }
+    for (option, sentence) in [
+        (
+            "--cache-size=101%",
+            "invalid value '101%' for '--cache-size <SIZE>': '101%' is not a part of the memory: write a number from 0 to 100 before %",
+        ),
+        (
+            "--umask=999",
+            "invalid value '999' for '--umask <OCTAL>': '999' is not an octal number from 0 to 777",
+        ),
+    ] {
+        refused(&["mount", store, empty, option], 2, sentence);
+    }
+}
+
+#[test]
 fn what_is_not_in_this_version_is_not_suggested() {
     let (code, _, stderr) = outcome(&run(&["mount", "a", "b", "--sidecars", "json"]));
     assert!(code == 2 && !stderr.contains("--sidecar'"), "{stderr}");

@@ -46,6 +46,21 @@ fn bytes_of(elements: impl IntoIterator<Item = u16>) -> Vec<u8> {
     elements.into_iter().flat_map(u16::to_le_bytes).collect()
 }
 
+#[test]
+fn memory_pressure_takes_clean_chunks_and_no_byte() {
+    let mount = Mount::sample();
+    let expected = bytes_of(0..12);
+    assert_eq!(mount.read("t").unwrap(), expected);
+    let cached = |mount: &Mount| mount.fs.engine.counters().cached_bytes;
+    let before = cached(&mount);
+    assert!(before > 0 && mount.fs.relieve_memory() > 0 && cached(&mount) <= before / 2);
+    mount.fs.relieve_memory();
+    assert_eq!(mount.read("t").unwrap(), expected);
+    let stats = String::from_utf8(mount.read("__zarrfs__/stats").unwrap()).unwrap();
+    assert!(stats.contains("zarrfs_memory_pressure_total 2\n"), "{stats}");
+    assert!(!stats.contains("zarrfs_memory_relieved_bytes_total 0\n"), "{stats}");
+}
+
 struct Mount {
     store: Arc<MemoryStore>,
     fs: FileSystem,
@@ -162,7 +177,7 @@ fn names_sizes_and_bytes() {
 #[test]
 fn folders_of_our_own_are_reached_but_not_listed() {
     let mount = Mount::sample();
-    assert_eq!(mount.names("__zarrfs__"), ["config.json", "last_error", "stats", "unsaved"]);
+    assert_eq!(mount.names("__zarrfs__"), ["config.json", "last_error", "slow", "stats", "unsaved"]);
     let formats: Vec<&str> = crate::formats::FORMATS.iter().map(|format| format.name).collect();
     assert_eq!(mount.names("__formats__"), formats);
     assert_eq!(mount.names("__formats__/json"), ["__group__.json", "t.json"]);

@@ -1,14 +1,15 @@
 //! The content of the mount's own files: metrics, configuration, what is not stored, the last failures.
 
 use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::json;
 
 use crate::array::{ByteOrder, Order};
 use crate::mount::fs::FileSystem;
 use crate::mount::fs::inode::Kind;
-use crate::mount::metrics::Metric;
-use crate::store::{RemoteOptions, Traffic};
+use crate::mount::metrics::{ArrayCounters, Metric, store_requests};
+use crate::store::{LatencyCounts, RemoteOptions, Traffic};
 
 /// How a service is reached. No option holds a secret.
 fn remote(options: &RemoteOptions) -> serde_json::Value {
@@ -46,7 +47,7 @@ fn traffic_metrics(traffic: Traffic) -> [Metric; 6] {
             name: "zarrfs_store_reply_seconds_total",
             help: "Seconds from sending requests to the heads of their replies, in all.",
             is_gauge: false,
-            value: traffic.reply_seconds,
+            value: traffic.replies.seconds(),
         },
         counter(
             "zarrfs_store_received_bytes_total",
@@ -70,6 +71,7 @@ impl FileSystem {
             Kind::Config => Some(self.config_text()),
             Kind::DirtyReport => Some(self.unsaved_text()),
             Kind::LastError => Some(self.failures.text()),
+            Kind::SlowRequests => Some(self.slow.text()),
             _ => None,
         }
     }
@@ -80,14 +82,46 @@ impl FileSystem {
         let paths: Vec<_> = inodes.iter().map(|inode| inode.entity.shown_path()).collect();
         let arrays: Vec<_> =
             paths.iter().zip(&inodes).map(|(path, inode)| (&**path, &inode.counters)).collect();
-        self.metrics.text(&self.engine_metrics(), &arrays)
+        let (metrics, store_times) = self.engine_metrics(&arrays);
+        self.metrics.text(&metrics, &arrays) + &store_requests(&store_times)
     }
 
-    fn engine_metrics(&self) -> Vec<Metric> {
+    fn engine_metrics(&self, arrays: &[(&str, &ArrayCounters)]) -> (Vec<Metric>, LatencyCounts) {
         let engine = self.engine.counters();
+        let traffic = self.nodes.store().traffic();
+        let (stored_bytes, store_times) = match &traffic {
+            Some(traffic) => (traffic.received_bytes, traffic.replies),
+            None => engine.stored_reads,
+        };
+        let of_all = |counter: fn(&ArrayCounters) -> &AtomicU64| {
+            arrays.iter().map(|(_, counters)| counter(counters).load(Ordering::Relaxed)).sum()
+        };
         let served = self.metrics.read_bytes().max(1) as f64;
         let amplification = engine.decoded_bytes as f64 / served;
         let mut metrics = vec![
+            gauge(
+                "zarrfs_uptime_seconds",
+                "Seconds since the mount was made.",
+                self.started_at.elapsed().as_secs_f64(),
+            ),
+            counter("zarrfs_writes_total", "Write requests accepted.", of_all(|array| &array.writes)),
+            counter(
+                "zarrfs_written_bytes_total",
+                "Bytes written to arrays.",
+                of_all(|array| &array.bytes_written),
+            ),
+            counter("zarrfs_store_read_bytes_total", "Bytes read from the store.", stored_bytes),
+            gauge(
+                "zarrfs_readahead_chunks",
+                "Chunks that are decoded ahead of readers, or wait for that.",
+                engine.ahead as f64,
+            ),
+            gauge("zarrfs_open_handles", "Open files and folders.", self.open_handles() as f64),
+            gauge(
+                "zarrfs_dirty_limit_bytes",
+                "Dirty bytes above which writers wait.",
+                self.engine.dirty_limit() as f64,
+            ),
             counter("zarrfs_cache_hits_total", "Chunks found in the cache.", engine.hits),
             counter("zarrfs_cache_misses_total", "Chunks that were not in the cache.", engine.misses),
             counter("zarrfs_cache_evictions_total", "Chunks dropped to make room.", engine.evictions),
@@ -113,23 +147,30 @@ impl FileSystem {
                 engine.cache_limit_bytes as f64,
             ),
         ];
-        metrics.extend(self.nodes.store().traffic().into_iter().flat_map(traffic_metrics));
-        metrics
+        metrics.extend(traffic.into_iter().flat_map(traffic_metrics));
+        (metrics, store_times)
     }
 
     /// The configuration of this mount.
     pub(in crate::mount::fs) fn config_text(&self) -> String {
         let options = &self.options;
+        // Absolute: mounts are listed from other folders.
+        let store = options.store_path.as_ref().map(|path| path.to_string_lossy().into_owned());
+        let store = store.unwrap_or_else(|| self.nodes.store().describe());
         let config = json!({
             "version": env!("CARGO_PKG_VERSION"),
             "pid": std::process::id(),
             "process_start_ticks": self.daemon.start_ticks,
             "source": options.source,
-            "store": self.nodes.store().describe(),
+            "store": store,
             "overlay": options.overlay.as_ref().map(|path| path.to_string_lossy()),
             "mountpoint": options.mountpoint.to_string_lossy(),
             "writable": options.writable,
             "create": options.create,
+            "mkdir": options.make_mountpoint,
+            "uid": options.ownership.uid,
+            "gid": options.ownership.gid,
+            "umask": options.ownership.umask.map(|bits| format!("{bits:03o}")),
             "dirty-limit": options.dirty_limit_bytes,
             "truncate": if options.truncate_zeroes { "zero" } else { "keep" },
             "allow-other": options.allow_other.word(),
@@ -176,5 +217,43 @@ impl FileSystem {
         for line in self.metrics_text().lines().filter(|line| !line.starts_with('#')) {
             log::info!("{line}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::mount::options::Options;
+    use crate::store::MemoryStore;
+
+    /// Every name in a text that begins as those of metrics do.
+    fn names(text: &str) -> BTreeSet<&str> {
+        let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+        words.filter(|word| word.starts_with("zarrfs_")).collect()
+    }
+
+    #[test]
+    fn the_dashboard_and_the_documentation_name_the_metrics_that_there_are() {
+        let fs = FileSystem::new(Arc::new(Options::new("s", "/mnt")), Arc::new(MemoryStore::new()));
+        let text = fs.metrics_text();
+        let mut metrics = names(&text);
+        let of_services = traffic_metrics(Traffic::default());
+        metrics.extend(of_services.iter().map(|metric| metric.name));
+        let dashboard = include_str!("../../../../docs/grafana.json");
+        let shown: serde_json::Value = serde_json::from_str(dashboard).unwrap();
+        assert!(shown["panels"].as_array().unwrap().len() >= 10);
+        let missing: Vec<_> = names(dashboard).difference(&metrics).copied().collect();
+        assert!(missing.is_empty(), "docs/grafana.json names {missing:?}");
+        // The page leaves out the parts of histograms.
+        let whole: BTreeSet<&str> = metrics
+            .into_iter()
+            .filter(|name| !["_bucket", "_sum", "_count"].iter().any(|part| name.ends_with(part)))
+            .collect();
+        assert_eq!(names(include_str!("../../../../docs/monitoring.md")), whole, "docs/monitoring.md");
     }
 }

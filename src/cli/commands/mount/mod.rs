@@ -1,17 +1,17 @@
 //! `zarrfs mount STORE MOUNTPOINT`, and `mount.zarrfs` as mount(8) calls it.
 
+mod warnings;
+
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::{Args, Parser, ValueEnum};
-use zarrfs::array::{Array, Engine, Layout};
-use zarrfs::hierarchy::{Node, Tree};
+use zarrfs::array::Layout;
 use zarrfs::mount::daemon::{session, syslog};
-use zarrfs::mount::options::{AllowOther, Options};
+use zarrfs::mount::options::{AllowOther, Options, Ownership};
 use zarrfs::store::overlay::{Access, resolved};
-use zarrfs::store::{Store, StoreOptions, is_remote, local_path};
+use zarrfs::store::{StoreOptions, is_remote, local_path};
 
 use crate::cli::exit::{Exit, Outcome};
 use crate::cli::formats::{self, FormatList};
@@ -25,9 +25,6 @@ use crate::cli::{open, output, size};
 /// What of the cache's memory a remote store may use for transfers: this fraction, and at most so many bytes.
 const TRANSFERS_PART_OF_CACHE: u64 = 4;
 const MAX_TRANSFERS_BYTES: u64 = 512 << 20;
-/// The time and the number of nodes for finding arrays that the cache is too small for.
-const SLAB_SEARCH_TIME: Duration = Duration::from_millis(300);
-const SLAB_SEARCH_NODES: usize = 1000;
 
 /// Seconds until metadata is checked again: of a folder, and of a store that is far away.
 const REVALIDATE_SECONDS: f64 = 1.0;
@@ -84,6 +81,14 @@ pub struct Arguments {
     #[arg(long, short = 'f')]
     pub foreground: bool,
 
+    /// Make the mount point if it is missing; it stays when the mount ends
+    #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_value = "off", default_missing_value = "on", hide_possible_values = true)]
+    pub mkdir: Switch,
+
+    /// Say what is mounted where, and log messages of level info
+    #[arg(long, short = 'v')]
+    pub verbose: bool,
+
     #[command(flatten)]
     pub engine: EngineArguments,
 
@@ -125,6 +130,22 @@ pub struct Arguments {
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_value = "off", default_missing_value = "on", hide_possible_values = true)]
     pub create: Switch,
 
+    /// Mount read-only, which is the default, whatever else is given
+    #[arg(long)]
+    pub read_only: bool,
+
+    /// User to show as the owner of all files; where the store has owners and others may enter, for root only
+    #[arg(long, value_name = "UID")]
+    pub uid: Option<u32>,
+
+    /// Group to show for all files; where the store has owners and others may enter, for root only
+    #[arg(long, value_name = "GID")]
+    pub gid: Option<u32>,
+
+    /// Permission bits to take away, in octal; of 666 and 777 where the store has no permissions
+    #[arg(long, value_name = "OCTAL", value_parser = permission_bits)]
+    pub umask: Option<u32>,
+
     /// What truncating an array's file does: keep sets its written end (bytes that are not written again keep their values), zero makes every byte zero
     #[arg(long, value_name = "keep|zero", default_value = "keep", hide_possible_values = true)]
     pub truncate: TruncateChoice,
@@ -149,6 +170,14 @@ pub struct Arguments {
     pub fake: bool,
 }
 
+/// Permission bits in octal.
+fn permission_bits(text: &str) -> std::result::Result<u32, String> {
+    u32::from_str_radix(text, 8)
+        .ok()
+        .filter(|bits| *bits <= 0o777)
+        .ok_or_else(|| format!("'{text}' is not an octal number from 0 to 777"))
+}
+
 /// `truncate`.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum TruncateChoice {
@@ -166,10 +195,13 @@ impl Arguments {
                 "zarrfs: note: the mount is read-only; 'rw' alone never enables writing, 'writable' does"
             ));
         }
+        if let Some(sentence) = warnings::of_exchange(&self.store, &self.mountpoint.to_string_lossy()) {
+            return Err(Exit::Failed(sentence));
+        }
         for word in &words.ignored {
             output::note(format_args!("zarrfs: note: ignoring the unknown option '{word}'"));
         }
-        let log = Log::new(&self.log)?;
+        let log = Log::new(&self.log_arguments())?;
         let mut options = self.options(&words, &log);
         let access = if options.writable { Access::Write } else { Access::Read };
         let mut of_store = self.access.options(&self.store, access)?;
@@ -186,24 +218,36 @@ impl Arguments {
         let is_unheard = !foreground && log.needs_system_log() && !syslog::is_heard();
         let (cache_limit_bytes, layout) = (options.cache_limit_bytes, options.layout);
         // What other programs do to the store below an overlay is its own matter.
-        let is_writable = options.writable && of_store.overlay.is_none();
+        let is_mounted_writable = options.writable;
+        let is_writable = is_mounted_writable && of_store.overlay.is_none();
+        let path = options.store_path.clone();
         // The log file is created only after the checks of `run`: it must not be inside the store.
         session::run(options, foreground, move |for_others| {
             // A daemon's standard error is the system log.
             log.start()?;
             let store = open::zarr_store(&location, &StoreOptions { for_others, ..of_daemon })?;
             match (foreground, store.is_remote()) {
-                (true, true) => warn_of_other_writers(&location, is_writable),
-                (true, false) => warn_of_slabs(&store, cache_limit_bytes, layout),
+                (true, true) => warnings::of_other_writers(&location, is_writable),
+                (true, false) => warnings::of_slabs(&store, cache_limit_bytes, layout),
                 (false, _) => {}
+            }
+            if foreground && is_writable {
+                warnings::of_refused_writes(&location, &store, path.as_deref());
             }
             Ok(store)
         })?;
-        if !foreground && is_remote(&self.store) {
-            warn_of_other_writers(&self.store, is_writable);
-        } else if !foreground {
-            let of_store = StoreOptions { overlay: None, ..of_store };
-            warn_of_slabs(&zarrfs::store::open_with(&self.store, &of_store)?, cache_limit_bytes, layout);
+        if !foreground {
+            self.warn_after_mounting(&of_store, is_writable, (cache_limit_bytes, layout))?;
+        }
+        if self.verbose && !foreground {
+            let access = if is_mounted_writable { "writable" } else { "read-only" };
+            output::note(format_args!(
+                "zarrfs: {} is mounted on {}, {access}, with a cache of {}; 'zarrfs umount {}' ends it",
+                self.store,
+                self.mountpoint.display(),
+                size::show(cache_limit_bytes),
+                self.mountpoint.display(),
+            ));
         }
         if is_unheard {
             output::note(format_args!(
@@ -211,6 +255,38 @@ impl Arguments {
             ));
         }
         Ok(())
+    }
+
+    /// Warns on the terminal of what a mount in the background will not do well.
+    fn warn_after_mounting(
+        &self,
+        of_store: &StoreOptions,
+        is_writable: bool,
+        (cache_limit_bytes, layout): (u64, Layout),
+    ) -> Outcome {
+        // The base of an overlay is asked, which is only read.
+        let of_base = StoreOptions { overlay: None, ..of_store.clone() };
+        let open = || zarrfs::store::open_with(&self.store, &of_base);
+        if is_remote(&self.store) {
+            warnings::of_other_writers(&self.store, is_writable);
+            if is_writable && self.store.starts_with("http") {
+                warnings::of_refused_writes(&self.store, &open()?, None);
+            }
+            return Ok(());
+        }
+        let store = open()?;
+        warnings::of_slabs(&store, cache_limit_bytes, layout);
+        if is_writable {
+            let path = local_path(&self.store).ok();
+            warnings::of_refused_writes(&self.store, &store, path.as_deref());
+        }
+        Ok(())
+    }
+
+    /// The log options; `verbose` is another word for a level.
+    fn log_arguments(&self) -> LogArguments {
+        let level = || (self.verbose && std::env::var_os("RUST_LOG").is_none()).then(|| "info".to_owned());
+        LogArguments { log_level: self.log.log_level.clone().or_else(level), ..self.log.clone() }
     }
 
     fn options(&self, words: &MountOptions, log: &Log) -> Options {
@@ -226,8 +302,11 @@ impl Arguments {
             AllowOtherChoice::Off => AllowOther::Off,
         };
         options.cache_limit_bytes = self.engine.cache_limit_bytes();
-        options.create = self.create.is_on() && !words.ro;
-        options.writable = (self.writable.is_on() && !words.ro) || options.create;
+        let may_write = !words.ro && !self.read_only;
+        options.create = self.create.is_on() && may_write;
+        options.writable = (self.writable.is_on() && may_write) || options.create;
+        options.make_mountpoint = self.mkdir.is_on();
+        options.ownership = Ownership { uid: self.uid, gid: self.gid, umask: self.umask };
         options.truncate_zeroes = matches!(self.truncate, TruncateChoice::Zero);
         options.dirty_limit_bytes = self.dirty_limit.unwrap_or(options.cache_limit_bytes / 4);
         options.threads = self.engine.threads.number();
@@ -245,55 +324,6 @@ impl Arguments {
         options.kernel_words.clone_from(&words.kernel);
         options.log_file = log.file().map(Path::to_owned);
         options
-    }
-}
-
-/// Warns where one pass over an array needs more memory than the cache may take: chunks are then decoded more than once.
-/// Checks the first nodes only, for a short time, so that mounting stays fast.
-fn warn_of_slabs(store: &Arc<dyn Store>, cache_limit_bytes: u64, layout: Layout) {
-    if store.is_remote() {
-        // Each node costs requests.
-        return;
-    }
-    let engine = Engine::new(0, 1);
-    let started = Instant::now();
-    let mut largest: Option<(u64, String)> = None;
-    let mut others = 0usize;
-    let tree = Tree::new(store.clone());
-    for visit in tree.walk("", usize::MAX).take(SLAB_SEARCH_NODES) {
-        if started.elapsed() > SLAB_SEARCH_TIME {
-            break;
-        }
-        let Ok(Node::Array { metadata, .. }) = visit.node else { continue };
-        let Ok(array) = Array::open(&engine, store, &visit.path, metadata, layout) else { continue };
-        let slab_bytes = array.slab_bytes();
-        if slab_bytes > cache_limit_bytes {
-            others += usize::from(largest.is_some());
-            if largest.as_ref().is_none_or(|(bytes, _)| slab_bytes > *bytes) {
-                largest = Some((slab_bytes, visit.path));
-            }
-        }
-    }
-    if let Some((bytes, path)) = largest {
-        let others = if others == 0 { String::new() } else { format!(" (and {others} more like it)") };
-        output::note(format_args!(
-            "zarrfs: warning: to read '{}'{others} from end to end takes {} of decoded chunks at a time, but cache-size is {}: \
-             chunks will be decoded more than once; 'zarrfs ls' shows what each array takes",
-            open::shown(&path),
-            size::show(bytes),
-            size::show(cache_limit_bytes),
-        ));
-    }
-}
-
-/// Warns where nothing locks the store against other writers.
-fn warn_of_other_writers(location: &str, is_writable: bool) {
-    let is_web = ["http://", "https://"].iter().any(|scheme| location.starts_with(scheme));
-    if is_writable && !is_web {
-        output::note(format_args!(
-            "zarrfs: warning: {location} has no locks: other mounts and programs can write its arrays at the same time. Their \
-             changes are merged byte by byte; of bytes that several write, the last stay"
-        ));
     }
 }
 
@@ -339,11 +369,7 @@ pub fn from_helper(arguments: Vec<OsString>) -> Outcome<Vec<OsString>> {
     line.extend(sloppy.then(|| "--sloppy".into()));
     line.extend(fake.then(|| "--fake".into()));
     if verbose {
-        output::note(format_args!(
-            "mount.zarrfs: {} on {}",
-            store.to_string_lossy(),
-            mountpoint.to_string_lossy()
-        ));
+        line.push("--verbose".into());
     }
     line.extend(["--".into(), store, mountpoint]);
     Ok(line)
@@ -353,6 +379,14 @@ pub fn from_helper(arguments: Vec<OsString>) -> Outcome<Vec<OsString>> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn permission_bits_are_octal() {
+        assert_eq!((permission_bits("022"), permission_bits("777")), (Ok(0o22), Ok(0o777)));
+        for text in ["8", "1000", "", "-1", "u=rw"] {
+            assert!(permission_bits(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn mount_8_is_understood() {

@@ -1,0 +1,115 @@
+//! Numbers and names as people read them, in cells of a table. Uses `cli/size.rs`.
+
+use std::time::Duration;
+
+use crate::cli::size;
+
+/// A number of bytes.
+pub fn bytes(value: f64) -> String {
+    size::show(value.max(0.0) as u64)
+}
+
+/// Bytes for each second.
+pub fn rate(value: f64) -> String {
+    format!("{}/s", bytes(value))
+}
+
+/// `12`, `3.4k`, `12M`: at most four characters of number.
+pub fn number(value: f64) -> String {
+    let mut value = value.max(0.0);
+    for unit in ["", "k", "M", "G", "T", "P"] {
+        if value < 999.5 {
+            let digits = usize::from(value < 9.95 && (value * 10.0).round() % 10.0 != 0.0);
+            return format!("{value:.digits$}{unit}");
+        }
+        value /= 1000.0;
+    }
+    format!("{value:.0}E")
+}
+
+/// A part of a whole; `-` where there is no whole.
+pub fn percent(part: f64, whole: f64) -> String {
+    if whole > 0.0 { format!("{:.1}%", 100.0 * part / whole) } else { "-".to_owned() }
+}
+
+/// A ratio; `-` where it has no meaning.
+pub fn ratio(of: f64, to: f64) -> String {
+    if to > 0.0 { format!("{:.2}", of / to) } else { "-".to_owned() }
+}
+
+/// A short time: `12 µs`, `3.4 ms`, `5.6 s`.
+pub fn latency(seconds: Option<f64>) -> String {
+    let Some(seconds) = seconds else { return "-".to_owned() };
+    let (value, unit) = match seconds {
+        s if s < 0.001 => (s * 1e6, "µs"),
+        s if s < 1.0 => (s * 1e3, "ms"),
+        s => (s, "s"),
+    };
+    let digits = usize::from(value < 9.95 && unit != "µs");
+    format!("{value:.digits$} {unit}")
+}
+
+/// A long time: `12 s`, `3 min`, `5 h 12 min`, `3 d 4 h`.
+pub fn duration(seconds: f64) -> String {
+    let seconds = Duration::try_from_secs_f64(seconds).unwrap_or_default().as_secs();
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, _) => format!("{minutes} min"),
+        (0, ..) => format!("{hours} h {} min", minutes % 60),
+        _ => format!("{days} d {} h", hours % 24),
+    }
+}
+
+/// The text in at most `width` characters, shortened in the middle; control characters are shown as such.
+pub fn shortened(text: &str, width: usize) -> String {
+    let shown: String = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    let length = shown.chars().count();
+    if length <= width {
+        return shown;
+    }
+    let Some(left) = width.checked_sub(1) else { return String::new() };
+    let (head, tail) = (left / 2, left - left / 2);
+    let start: String = shown.chars().take(head).collect();
+    let end: String = shown.chars().skip(length - tail).collect();
+    format!("{start}…{end}")
+}
+
+/// The text in exactly `width` characters.
+pub fn cell(text: &str, width: usize) -> String {
+    format!("{:width$}", shortened(text, width))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        let numbers = [0.0, 1.5, 12.0, 999.4, 999.9, 1234.0, 99_900.0, 1e7, 1e18, 1e30];
+        let shown = numbers.map(number);
+        assert_eq!(&shown[..8], ["0", "1.5", "12", "999", "1k", "1.2k", "100k", "10M"]);
+        assert!(shown[8].ends_with('E') && number(-1.0) == "0");
+        assert_eq!(
+            [0.000_012, 0.0034, 0.25, 5.6].map(|s| latency(Some(s))),
+            ["12 µs", "3.4 ms", "250 ms", "5.6 s"]
+        );
+        assert_eq!(latency(None), "-");
+        assert_eq!(
+            [5.0, 200.0, 18_720.0, 273_600.0].map(duration),
+            ["5 s", "3 min", "5 h 12 min", "3 d 4 h"]
+        );
+        assert_eq!((percent(1.0, 3.0), percent(1.0, 0.0)), ("33.3%".to_owned(), "-".to_owned()));
+        assert_eq!((ratio(3.0, 2.0), rate(2048.0)), ("1.50".to_owned(), "2 KiB/s".to_owned()));
+    }
+
+    #[test]
+    fn names_are_shortened_in_the_middle() {
+        assert_eq!(shortened("/climate/temperature", 11), "/clim…ature");
+        assert_eq!(shortened("/t", 11), "/t");
+        assert_eq!(shortened("abc", 1), "…");
+        assert_eq!(shortened("abc", 0), "");
+        assert_eq!(shortened("a\u{1b}[2J", 9), "a\u{fffd}[2J");
+        assert_eq!(cell("é", 3), "é  ");
+    }
+}

@@ -1,0 +1,114 @@
+//! The zarrfs mounts of this machine, and what they say of themselves.
+//!
+//! Uses `detach.rs` and `procfs.rs`. A mount whose daemon hangs or has crashed hangs no caller.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+use crate::mount::daemon::detach::{DAEMON_TIMEOUT, find, is_daemon_gone};
+use crate::mount::daemon::procfs::{FILESYSTEM_TYPE, MountEntry, mounts, with_timeout};
+use crate::mount::fs::{CONFIG, INTERNALS, STATS};
+use crate::sys;
+
+/// The most bytes that are read of one of a mount's own files.
+const MAX_OWN_BYTES: u64 = 64 << 20;
+
+/// Whether a mount's daemon replies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It does.
+    Serving,
+    /// It does, but does not let this user in.
+    Closed,
+    /// It does not reply in time.
+    Silent,
+    /// It has crashed.
+    Crashed,
+}
+
+/// A zarrfs mount.
+#[derive(Clone, Debug)]
+pub struct Mounted {
+    /// What the kernel knows.
+    pub entry: MountEntry,
+    /// Whether its daemon replies.
+    pub state: State,
+    /// Its `config.json`, if this user may read it.
+    pub config: Option<serde_json::Value>,
+    /// Its counters, if this user may read them.
+    pub stats: Option<String>,
+}
+
+/// All zarrfs mounts that this process sees, in the order of mounting, those of other users too.
+pub fn list() -> Result<Vec<Mounted>> {
+    let entries = entries()?;
+    // A mount that hangs takes its time; the others do not wait for it.
+    let ask = |entry: MountEntry| std::thread::spawn(move || ask(entry));
+    let asked: Vec<_> = entries.into_iter().map(ask).collect();
+    Ok(asked.into_iter().filter_map(|thread| thread.join().ok()).collect())
+}
+
+/// The mount points of all zarrfs mounts of this user, those that lie in others first.
+pub fn own_mountpoints() -> Result<Vec<PathBuf>> {
+    let (uid, _) = sys::effective_ids();
+    let own = entries()?.into_iter().rev().filter(|entry| entry.user_id == Some(uid));
+    Ok(own.map(|entry| entry.mountpoint).collect())
+}
+
+/// The zarrfs mount at a path.
+pub fn at(mountpoint: &Path) -> Result<MountEntry> {
+    find(mountpoint)
+}
+
+fn entries() -> Result<Vec<MountEntry>> {
+    let mut entries = mounts().map_err(|error| Error::Usage(format!("cannot list the mounts: {error}")))?;
+    entries.retain(|entry| entry.filesystem_type == FILESYSTEM_TYPE);
+    Ok(entries)
+}
+
+fn ask(entry: MountEntry) -> Mounted {
+    let config = own_file(&entry.mountpoint, CONFIG);
+    let state = match &config {
+        Ok(_) => State::Serving,
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => State::Silent,
+        Err(error) if is_daemon_gone(error) => State::Crashed,
+        Err(_) => State::Closed,
+    };
+    let config = config.ok().and_then(|text| serde_json::from_str(&text).ok());
+    let stats = if config.is_some() { own_file(&entry.mountpoint, STATS).ok() } else { None };
+    Mounted { entry, state, config, stats }
+}
+
+/// The content of one of a mount's own files; `TimedOut` where the daemon does not reply.
+fn own_file(mountpoint: &Path, name: &str) -> io::Result<String> {
+    let (root, path) = (mountpoint.to_owned(), mountpoint.join(INTERNALS).join(name));
+    let read = move || {
+        // The kernel may have cached attributes of a mount without a daemon.
+        drop(fs::File::open(root)?);
+        let mut text = String::new();
+        fs::File::open(path)?.take(MAX_OWN_BYTES).read_to_string(&mut text)?;
+        Ok(text)
+    };
+    with_timeout(DAEMON_TIMEOUT, read).unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into()))
+}
+
+/// The content of one of a mount's own files, or a sentence that says why not.
+pub fn read_own(mountpoint: &Path, name: &str) -> Result<String> {
+    let shown = mountpoint.display();
+    own_file(mountpoint, name).map_err(|error| {
+        Error::Usage(match error.kind() {
+            io::ErrorKind::TimedOut => {
+                format!("the daemon of {shown} does not respond: wait for its store, or see its log")
+            }
+            io::ErrorKind::PermissionDenied => format!(
+                "only the user that mounted {shown} may read its counters: run this command as that user"
+            ),
+            _ if is_daemon_gone(&error) => format!(
+                "the daemon of the mount on {shown} has crashed: clean up with 'zarrfs umount --stale {shown}'"
+            ),
+            _ => format!("cannot read {INTERNALS}/{name} of {shown}: {error}"),
+        })
+    })
+}
