@@ -95,7 +95,9 @@ impl FailureLog {
     pub fn note(&self, request: &str, path: &str, reason: &Error) {
         let text = reason.to_string();
         self.remember(path, reason.errno(), format!("{request}: {text}"));
-        if let Some(suppressed) = self.admit(Instant::now(), (path, &text)) {
+        // A request that took too long names no chunk: its range does.
+        let chunk = if matches!(reason, Error::TimedOut { .. }) { request } else { &text };
+        if let Some(suppressed) = self.admit(Instant::now(), (path, chunk)) {
             if suppressed > 0 {
                 log::warn!("{suppressed} further failures were not logged");
             }
