@@ -104,7 +104,8 @@
 //!    fdatasyncs it and renames it. fsync(2) then syncs the folders. `store/remote/writer.rs` sends one request instead, which
 //!    names the version that it replaces. Where another program was first, `array/write/store_object.rs` merges.
 //!    `store/overlay/writer.rs` notes the change in the overlay's list (`store/overlay/changes.rs`) before its folder's object
-//!    gets its name; [`store::overlay::OverlayStore::commit`] writes it into the store below.
+//!    gets its name; [`store::overlay::OverlayStore::commit`] writes it into the store below. One line in that list removes a node
+//!    with all its chunks (`store/overlay/nodes.rs`).
 //! 5. A chunk becomes clean if no write reached it meanwhile. The array's epoch advances, so content that readers loaded
 //!    before is compared with the store before it is used again. If a codec of the array is lossy (`is_lossless` of each
 //!    codec), the chunk leaves the cache, and the kernel drops its pages before fsync and close return.

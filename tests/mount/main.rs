@@ -14,6 +14,7 @@ mod exercisers;
 mod life;
 mod mount_8;
 mod overlay;
+mod overlay_users;
 mod page_cache;
 mod programs;
 mod replaced;

@@ -125,7 +125,7 @@ fn describe_array(metadata: &ArrayMetadata, stored_bytes: Option<u64>, array: Op
 }
 
 /// The data type as the document spells it; of a structured one, the names of the fields.
-fn data_type(document: &Map<String, Value>) -> String {
+pub fn data_type(document: &Map<String, Value>) -> String {
     match document.get("data_type").or_else(|| document.get("dtype")) {
         Some(Value::String(name)) => name.clone(),
         Some(Value::Array(fields)) => {

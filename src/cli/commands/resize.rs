@@ -3,10 +3,11 @@
 use clap::Args;
 use zarrfs::array::Engine;
 use zarrfs::hierarchy::author;
+use zarrfs::store::overlay::Access;
 
 use crate::cli::exit::Outcome;
 use crate::cli::new_array::{Lengths, lengths};
-use crate::cli::options::{BaseStoreArguments, EngineArguments, LogArguments};
+use crate::cli::options::{EngineArguments, LogArguments, StoreArguments};
 use crate::cli::{log, open};
 
 /// Make an array longer or shorter
@@ -16,7 +17,7 @@ use crate::cli::{log, open};
 #[derive(Args, Clone, Debug)]
 pub struct Arguments {
     #[command(flatten)]
-    store: BaseStoreArguments,
+    store: StoreArguments,
 
     /// Path of the array in the store; / where the store itself is an array
     #[arg(value_name = "PATH")]
@@ -41,7 +42,7 @@ impl Arguments {
     /// Resizes it.
     pub fn run(self) -> Outcome {
         log::start(&self.log)?;
-        let store = open::base_store(&self.store)?;
+        let store = open::store_for(&self.store, Access::Write)?;
         let path = open::path(&self.path);
         open::array(&zarrfs::hierarchy::Tree::new(store.clone()), &path)?;
         let engine = Engine::new(self.engine.cache_limit_bytes(), self.engine.threads.number());

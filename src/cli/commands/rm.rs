@@ -4,17 +4,18 @@ use std::io::IsTerminal;
 
 use clap::Args;
 use zarrfs::hierarchy::{Node, Tree, author};
+use zarrfs::store::overlay::Access;
 
 use crate::cli::exit::{Exit, Outcome};
 use crate::cli::new_array::existing;
-use crate::cli::options::{BaseStoreArguments, LogArguments};
+use crate::cli::options::{LogArguments, StoreArguments};
 use crate::cli::{log, open, output};
 
 /// Remove an array, or a group with all in it
 #[derive(Args, Clone, Debug)]
 pub struct Arguments {
     #[command(flatten)]
-    store: BaseStoreArguments,
+    store: StoreArguments,
 
     /// Path of the array or group in the store
     #[arg(value_name = "PATH")]
@@ -32,7 +33,7 @@ impl Arguments {
     /// Removes it, if the user agrees.
     pub fn run(self) -> Outcome {
         log::start(&self.log)?;
-        let store = open::base_store(&self.store)?;
+        let store = open::store_for(&self.store, Access::Write)?;
         let path = open::path(&self.path);
         let node = existing(&store, &path)?;
         if !self.yes {
