@@ -144,6 +144,7 @@ impl Error {
             Error::Store { source, .. } => source.raw_os_error().unwrap_or(match source.kind() {
                 std::io::ErrorKind::ResourceBusy => libc::EBUSY,
                 std::io::ErrorKind::PermissionDenied => libc::EACCES,
+                std::io::ErrorKind::CrossesDevices => libc::EXDEV,
                 _ => libc::EIO,
             }),
             Error::Metadata { .. } | Error::Corrupt { .. } => libc::EIO,

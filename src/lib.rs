@@ -104,7 +104,8 @@
 //!    fdatasyncs it and renames it. fsync(2) then syncs the folders. `store/remote/writer.rs` sends one request instead, which
 //!    names the version that it replaces. Where another program was first, `array/write/store_object.rs` merges.
 //!    `store/overlay/writer.rs` notes the change in the overlay's list (`store/overlay/changes.rs`) before its folder's object
-//!    gets its name; [`store::overlay::OverlayStore::commit`] writes it into the store below.
+//!    gets its name; [`store::overlay::OverlayStore::commit`] writes it into the store below. One line in that list removes a node
+//!    with all its chunks (`store/overlay/nodes.rs`).
 //! 5. With `create`, a write past the end of the file first makes the array longer (`mount/fs/write/growth.rs`): what is stored after its
 //!    end becomes fill value (`array/write/lengthen.rs`), its document is replaced on condition (`hierarchy/author/resize.rs`), and the dirty
 //!    chunks move to an array of the new length. Until its last row is written, the file is as long as what is written

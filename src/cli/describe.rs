@@ -158,7 +158,7 @@ fn describe_array(
 }
 
 /// The data type as the document spells it; of a structured one, the names of the fields.
-fn data_type(document: &Map<String, Value>) -> String {
+pub fn data_type(document: &Map<String, Value>) -> String {
     match document.get("data_type").or_else(|| document.get("dtype")) {
         Some(Value::String(name)) => name.clone(),
         Some(Value::Array(fields)) => {

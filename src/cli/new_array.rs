@@ -9,16 +9,17 @@ use zarrfs::hierarchy::{Node, Tree};
 use zarrfs::metadata::author::{ArraySpec, ElementType, NodeDocument, group_documents};
 use zarrfs::metadata::json::fault::Fault;
 use zarrfs::metadata::{ZarrFormat, json};
+use zarrfs::store::overlay::Access;
 use zarrfs::store::{Store, StoreOptions, is_remote, join, local_path};
 
 use super::exit::{Exit, Outcome};
 use super::open;
-use super::options::BaseArguments;
+use super::options::AccessArguments;
 
 /// Where a new node comes.
 #[derive(Args, Clone, Debug)]
 pub struct PlaceArguments {
-    /// The store: a folder, or a URL (s3:, gs:, az:, file:)
+    /// The store: a folder, or a URL (s3:, gs:, az:, file:); with --overlay also a zip file or a web server
     #[arg(value_name = "STORE")]
     pub store: String,
 
@@ -27,7 +28,7 @@ pub struct PlaceArguments {
     pub path: String,
 
     /// Make the store, too; nothing may be there yet
-    #[arg(long)]
+    #[arg(long, conflicts_with = "overlay")]
     pub new: bool,
 
     /// Make missing groups above, too
@@ -43,7 +44,7 @@ pub struct PlaceArguments {
     pub attributes: Vec<String>,
 
     #[command(flatten)]
-    pub base: BaseArguments,
+    pub access: AccessArguments,
 }
 
 /// How a new array is stored.
@@ -131,7 +132,7 @@ impl PlaceArguments {
         for name in &names {
             author::check_name(name, given.or(self.format_in_new_store()).unwrap_or(ZarrFormat::V2))?;
         }
-        let options = self.base.options(&self.store)?;
+        let options = self.access.options(&self.store, Access::Write)?;
         let store = match self.new {
             true => new_store(&self.store, &options)?,
             false => open::zarr_store(&self.store, &options)?,

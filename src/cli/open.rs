@@ -11,7 +11,7 @@ use zarrfs::store::overlay::Access;
 use zarrfs::store::{Store, StoreOptions};
 
 use super::exit::{Exit, Outcome};
-use super::options::{BaseStoreArguments, StoreArguments};
+use super::options::StoreArguments;
 
 /// How many folders are searched for a first trace of Zarr before a store is accepted without one.
 const MAX_FOLDERS_SEARCHED: usize = 10_000;
@@ -28,11 +28,6 @@ pub fn zarr_store(location: &str, options: &StoreOptions) -> Result<Arc<dyn Stor
 /// Opens the store of a command that reads one.
 pub fn store(arguments: &StoreArguments) -> Outcome<Arc<dyn Store>> {
     store_for(arguments, Access::Read)
-}
-
-/// Opens the store of a command that makes and removes nodes, which overlays do not have.
-pub fn base_store(arguments: &BaseStoreArguments) -> Outcome<Arc<dyn Store>> {
-    Ok(zarr_store(&arguments.store, &arguments.base.options(&arguments.store)?)?)
 }
 
 /// Opens the store of a command that writes one, or its overlay.

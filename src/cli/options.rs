@@ -37,17 +37,6 @@ impl Switch {
     }
 }
 
-/// Where a store without an overlay is.
-#[derive(Args, Clone, Debug)]
-pub struct BaseStoreArguments {
-    /// The store: a folder, or a URL (s3:, gs:, az:)
-    #[arg(value_name = "STORE")]
-    pub store: String,
-
-    #[command(flatten)]
-    pub base: BaseArguments,
-}
-
 /// Where the store is.
 #[derive(Args, Clone, Debug)]
 pub struct StoreArguments {
@@ -62,7 +51,7 @@ pub struct StoreArguments {
 /// How the store is read.
 #[derive(Args, Clone, Debug)]
 pub struct AccessArguments {
-    /// Keep every change in this folder instead of the store, which is only read; made by the first writable mount
+    /// Keep every change in this folder instead of the store, which is only read; made by the first writer
     #[arg(long, value_name = "DIR")]
     pub overlay: Option<PathBuf>,
 

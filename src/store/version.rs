@@ -9,7 +9,7 @@ pub struct VersionDigest(u128);
 
 impl VersionDigest {
     /// FNV-1a of a text.
-    fn of(text: &str) -> Self {
+    pub(super) fn of(text: &str) -> Self {
         const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
         const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
         let fold = |hash: u128, byte: u8| (hash ^ u128::from(byte)).wrapping_mul(PRIME);

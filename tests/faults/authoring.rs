@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use zarrfs::array::{Array, Engine, Layout};
 use zarrfs::hierarchy::{Node, Tree};
+use zarrfs::store::Store;
 
 use crate::support::faulty::{CHANGES, Faults, KILL, Operation};
 use crate::support::{say, sha256};
@@ -25,7 +26,7 @@ const COMMANDS: [&[&str]; 9] = [
     &["mv", "@", "g", "moved"],
 ];
 
-fn zarrfs(store: &Path, file: &Path, arguments: &[&str], faults: Option<&Faults>) -> Output {
+pub fn zarrfs(store: &Path, file: &Path, arguments: &[&str], faults: Option<&Faults>) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_zarrfs"));
     for argument in arguments {
         match *argument {
@@ -41,7 +42,7 @@ fn zarrfs(store: &Path, file: &Path, arguments: &[&str], faults: Option<&Faults>
 }
 
 /// A store with an array full of ones and a group, of which the root has a consolidated copy.
-fn store(zarr_format: u8) -> tempfile::TempDir {
+pub fn store(zarr_format: u8) -> tempfile::TempDir {
     let folder = tempfile::Builder::new().suffix(".zarr").tempdir().unwrap();
     let store = folder.path();
     let ones = store.join("ones");
@@ -81,7 +82,7 @@ fn consolidate(store: &Path, zarr_format: u8) {
     fs::write(store.join(".zmetadata"), copy.to_string()).unwrap();
 }
 
-fn copy(from: &Path, to: &Path) {
+pub fn copy(from: &Path, to: &Path) {
     for entry in fs::read_dir(from).unwrap() {
         let (source, target) = {
             let entry = entry.unwrap();
@@ -97,8 +98,12 @@ fn copy(from: &Path, to: &Path) {
 }
 
 /// Every node with its shape and the digest of its elements.
-fn state(store: &Path) -> Vec<String> {
-    let opened = zarrfs::store::open(store.to_str().unwrap(), false).unwrap();
+pub fn state(store: &Path) -> Vec<String> {
+    state_of(&zarrfs::store::open(store.to_str().unwrap(), false).unwrap())
+}
+
+/// The same of a store that is open.
+pub fn state_of(opened: &Arc<dyn Store>) -> Vec<String> {
     let engine = Engine::new(1 << 20, 1);
     let mut nodes = Vec::new();
     for visit in Tree::new(opened.clone()).walk("", usize::MAX) {
@@ -106,7 +111,7 @@ fn state(store: &Path) -> Vec<String> {
             Node::Array { metadata, .. } => {
                 let shape = metadata.shape.clone();
                 let array =
-                    Array::open(&engine, &opened, &visit.path, Arc::clone(&metadata), Layout::default())
+                    Array::open(&engine, opened, &visit.path, Arc::clone(&metadata), Layout::default())
                         .unwrap();
                 let mut bytes = vec![0; array.size_bytes() as usize];
                 array.read_at(0, &mut bytes).unwrap();
@@ -180,12 +185,18 @@ fn run_until_clean(
     0
 }
 
-#[test]
-fn killed_at_every_operation_there_is_the_old_node_or_the_new_one() {
+/// An .npy file of threes.
+pub fn npy_file() -> tempfile::NamedTempFile {
     let file = tempfile::Builder::new().suffix(".npy").tempfile().unwrap();
     let header = format!("{:<117}\n", "{'descr': '<i2', 'fortran_order': False, 'shape': (30,), }");
     let npy = [b"\x93NUMPY\x01\0\x76\0", header.as_bytes(), &[3; 60]].concat();
     fs::write(file.path(), npy).unwrap();
+    file
+}
+
+#[test]
+fn killed_at_every_operation_there_is_the_old_node_or_the_new_one() {
+    let file = npy_file();
     let (mut kills, mut failures) = (0, 0);
     for template in [3, 2].map(store) {
         let template = template.path();

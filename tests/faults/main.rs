@@ -20,5 +20,6 @@ mod hanging_store;
 mod many_chunks;
 mod mutated;
 mod overlay;
+mod overlay_authoring;
 mod power_loss;
 mod refusals;

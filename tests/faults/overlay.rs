@@ -31,7 +31,7 @@ struct Overlaid {
 }
 
 /// All files of a folder with their content, as one number.
-fn digest(folder: &Path) -> String {
+pub fn digest(folder: &Path) -> String {
     let mut files = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(next) = folders.pop() {

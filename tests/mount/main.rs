@@ -16,6 +16,7 @@ mod life;
 mod mount_8;
 mod mount_options;
 mod overlay;
+mod overlay_users;
 mod page_cache;
 mod programs;
 mod python_module;

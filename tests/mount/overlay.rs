@@ -269,6 +269,55 @@ fn new_chunks_of_an_array_that_was_replaced_are_kept() {
     assert_eq!(scene.cat("new", &[]), [7; 4]);
 }
 
+/// Nodes that are made, resized and removed without a mount: what status and diff say of them, and what a commit leaves.
+#[test]
+fn nodes_come_and_go() {
+    let scene = Scene::folder();
+    let before = digest(Path::new(&scene.store));
+    let (store, over) = (scene.store.as_str(), ["--overlay", scene.overlay.as_str()]);
+    let done = |words: &[&str]| run(&[words, &over].concat());
+    done(&["create", store, "made/new", "--parents", "--shape", "4,5", "--dtype", "int16"]);
+    done(&["rm", store, "small", "--yes"]);
+    done(&["resize", store, "climate/temperature", "6,180,360", "--discard"]);
+    let temperature = scene.cat("climate/temperature", &over);
+    assert!(temperature == scene.cat("climate/temperature", &[])[..TEMPERATURE_BYTES / 2]);
+    let sentence = refusal(&zarrfs(&[&["mv", store, "climate", "c"][..], &over].concat()), 1);
+    assert!(sentence.contains("nothing is renamed there") && sentence.lines().count() == 1, "{sentence}");
+    let sentence = refusal(&zarrfs(&[&["mkgroup", store, "n", "--new"][..], &over].concat()), 2);
+    assert!(sentence.contains("--overlay"), "{sentence}");
+    done(&["mv", store, "made/new", "made/moved"]);
+    assert_eq!(digest(Path::new(store)), before, "the store has changed");
+    let status = run(&["overlay", "status", &scene.overlay]);
+    for line in [
+        "made: new group, zarr.json written\n",
+        "made/moved: new array, zarr.json written\n",
+        "small: removed with all in it\n",
+        "climate/temperature: shape [12, 180, 360] -> [6, 180, 360], ",
+    ] {
+        assert!(status.contains(line), "{line}{status}");
+    }
+    let diff = run(&["overlay", "diff", &scene.overlay]);
+    for line in ["made/moved: new: array of int16, shape [4, 5]\n", "small: removed: group\n"] {
+        assert!(diff.contains(line), "{line}{diff}");
+    }
+    // Another program changes a node of the group that was removed.
+    run(&["attrs", store, "small/answer", "why=6"]);
+    let output = zarrfs(&["overlay", "commit", &scene.overlay]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let listed = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(listed, "small: was removed, and has changed in the store since\n");
+    assert!(run(&["ls", store]).contains("answer"));
+    assert_eq!(scene.cat("made/moved", &[]), [0; 40]);
+    assert!(scene.cat("climate/temperature", &[]) == temperature);
+    assert_eq!(scene.status()["nodes"].as_array().unwrap().len(), 1);
+    run(&["overlay", "discard", "--yes", &scene.overlay]);
+    assert!(run(&[&["ls", store][..], &over].concat()).contains("answer"));
+    done(&["rm", store, "small", "--yes"]);
+    run(&["overlay", "commit", &scene.overlay]);
+    assert!(!run(&["ls", store]).contains("answer"));
+    run(&["check", store]);
+}
+
 #[test]
 fn another_store_or_place_is_refused() {
     if !can_mount() {

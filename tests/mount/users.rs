@@ -36,7 +36,7 @@ fn run_as((user, group): (u32, u32), program: &str, arguments: &[&str], path: &P
 }
 
 /// What a user reads; a word for why not.
-fn read(user: u32, path: &Path) -> Result<Vec<u8>, String> {
+pub fn read(user: u32, path: &Path) -> Result<Vec<u8>, String> {
     outcome(run_as((user, user), "cat", &[], path))
 }
 
@@ -49,7 +49,7 @@ fn outcome(output: Output) -> Result<Vec<u8>, String> {
 }
 
 /// Writes `W` over all of the array, and waits until it is stored.
-fn write(user: u32, path: &Path) -> Result<(), String> {
+pub fn write(user: u32, path: &Path) -> Result<(), String> {
     write_in((user, user), path)
 }
 
@@ -58,12 +58,12 @@ fn write_in(user: (u32, u32), path: &Path) -> Result<(), String> {
     outcome(run_as(user, "sh", &["-c", script], path)).map(drop)
 }
 
-fn denied<T>() -> Result<T, String> {
+pub fn denied<T>() -> Result<T, String> {
     Err("Permission denied".to_owned())
 }
 
 /// A's arrays: public, secret by its files, secret by its folder.
-fn of_a(stores: &Stores) {
+pub fn of_a(stores: &Stores) {
     stores.array("a.zarr/public", b'P', A, (0o644, 0o644));
     stores.array("a.zarr/secret", b'S', A, (0o600, 0o600));
     stores.folder("a.zarr/vault", A, 0o755);
@@ -74,7 +74,7 @@ fn of_a(stores: &Stores) {
 }
 
 /// Ways of B to chunks of A that B may not read: an array each.
-fn ways_to_what_is_not_theirs(stores: &Stores) -> Vec<&'static str> {
+pub fn ways_to_what_is_not_theirs(stores: &Stores) -> Vec<&'static str> {
     let b = |name: &str| format!("b.zarr/{name}");
     for (name, target) in [("secret", "secret"), ("vault", "vault/x"), ("half", "half")] {
         let folder = b(&format!("folder_{name}"));

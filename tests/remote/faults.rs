@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use crate::scene::{Expected, RECOVERY, Scene, read_all, recovers};
+use crate::scene::{Expected, Scene, read_all, recovers};
 use crate::support::misbehaving::{Asked, Fault};
 use crate::support::mounted::Mount;
 use crate::support::{Numbers, say};
@@ -41,7 +41,7 @@ fn phase(
     scene.report(what, tally);
     scene.service.be_well();
     scene.service.renew();
-    let recovered = recovers(mount, expected, RECOVERY);
+    let recovered = recovers(mount, expected);
     say(format!("{what}: all is well again after {recovered:.1?}"));
 }
 
@@ -103,7 +103,7 @@ fn slow_bodies() {
 fn a_service_that_dies_and_comes_back() {
     let Some(all) = scene("a dead service") else { return };
     let (scene, mount, expected) = &all;
-    recovers(mount, expected, RECOVERY);
+    recovers(mount, expected);
     thread::scope(|scope| {
         scope.spawn(|| {
             thread::sleep(Duration::from_millis(300));
@@ -113,7 +113,7 @@ fn a_service_that_dies_and_comes_back() {
         scene.report("a dead service", read_all(mount, expected, 2 * PHASE));
     });
     scene.service.come_back();
-    recovers(mount, expected, RECOVERY);
+    recovers(mount, expected);
     let mut count = 0;
     phase(&all, "credentials that expire", move |asked| {
         count += 1;

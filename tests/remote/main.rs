@@ -7,6 +7,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod authoring;
 mod faults;
 mod growth;
 mod memory;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::scene::{RECOVERY, Scene, read_all, recovers};
+use crate::scene::{HANG, Scene, read_all, recovers};
 use crate::support::misbehaving::Fault;
 use crate::support::mounted::Mount;
 use crate::support::{Numbers, say};
@@ -144,7 +144,7 @@ fn settles(scene: &Scene, mount: &Mount, name: &str, versions: &Versions) {
     scene.service.be_well();
     let now = versions.now.load(Ordering::SeqCst) as usize;
     let expected = [(name.to_owned(), versions.bytes[now].clone())].into();
-    recovers(mount, &expected, RECOVERY);
+    recovers(mount, &expected);
 }
 
 /// Shards are replaced at the worst moment: when a reader asks for a range that it found in the index.
@@ -278,16 +278,16 @@ fn stale_listings() {
     assert!(!listed());
     scene.make(0, &["raw"]);
     let expected = ["zstd", "raw"].map(|name| (name.to_owned(), scene.bytes(name, 0))).into();
-    recovers(&mount, &expected, RECOVERY);
+    recovers(&mount, &expected);
     fs::remove_dir_all(scene.path("zstd")).unwrap();
     let error = File::open(mount.path("zstd")).map(drop).unwrap_err();
     assert!(matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESTALE)), "{error}");
     scene.service.stale_listings(false);
     let expected = [("raw".to_owned(), scene.bytes("raw", 0))].into();
-    assert_eq!(read_all(&mount, &expected, RECOVERY).errors, 0);
+    assert_eq!(read_all(&mount, &expected, HANG).errors, 0);
     let started = Instant::now();
     while !listed() {
-        assert!(started.elapsed() < RECOVERY, "the new listing is not seen");
+        assert!(started.elapsed() < HANG, "the new listing is not seen");
     }
     mount.unmount();
 }

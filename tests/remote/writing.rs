@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use crate::scene::{DEADLINE, SLACK, Scene};
+use crate::scene::{HANG, Scene};
 use crate::support::misbehaving::{Asked, Fault};
 use crate::support::mounted::Mount;
 use crate::support::{Numbers, say};
@@ -45,7 +45,7 @@ impl Written {
     fn is_acknowledged(&self) -> bool {
         let started = Instant::now();
         let result = self.file.sync_all();
-        assert!(started.elapsed() < DEADLINE + SLACK, "fsync took {:?}", started.elapsed());
+        assert!(started.elapsed() < HANG, "fsync took {:?}", started.elapsed());
         result.is_ok()
     }
 }
@@ -98,7 +98,7 @@ fn phase(
     let started = Instant::now();
     for written in files.values() {
         while !written.is_acknowledged() {
-            assert!(started.elapsed() < Duration::from_secs(60), "{what}: nothing is stored any more");
+            assert!(started.elapsed() < HANG, "{what}: nothing is stored any more");
         }
     }
     let counts = scene.service.counts();
@@ -140,7 +140,7 @@ fn what_is_acknowledged_is_stored() {
         }
         let started = Instant::now();
         while !written.is_acknowledged() {
-            assert!(started.elapsed() < Duration::from_secs(60), "nothing is acknowledged");
+            assert!(started.elapsed() < HANG, "nothing is acknowledged");
         }
     }
     mount.kill();

@@ -3,10 +3,11 @@
 use clap::Args;
 use zarrfs::hierarchy::author::{self, Place};
 use zarrfs::metadata::ZarrFormat;
+use zarrfs::store::overlay::Access;
 
 use crate::cli::exit::{Exit, Outcome};
 use crate::cli::new_array::existing;
-use crate::cli::options::{BaseStoreArguments, LogArguments};
+use crate::cli::options::{LogArguments, StoreArguments};
 use crate::cli::{log, open};
 
 /// What help and the man page show.
@@ -15,12 +16,12 @@ Examples:
   # Into another group
   zarrfs mv data.zarr measured results/measured";
 
-/// Rename an array, or a group with all in it; in a folder store only
+/// Rename an array, or a group with all in it; in a folder store only, or if the overlay has made it
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
     #[command(flatten)]
-    store: BaseStoreArguments,
+    store: StoreArguments,
 
     /// Path of the array or group in the store
     #[arg(value_name = "FROM")]
@@ -38,7 +39,7 @@ impl Arguments {
     /// Renames it.
     pub fn run(self) -> Outcome {
         log::start(&self.log)?;
-        let store = open::base_store(&self.store)?;
+        let store = open::store_for(&self.store, Access::Write)?;
         let (from, names) = (open::path(&self.from), author::names(&self.to));
         existing(&store, &from)?;
         for name in &names {

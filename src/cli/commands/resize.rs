@@ -3,10 +3,11 @@
 use clap::Args;
 use zarrfs::array::Engine;
 use zarrfs::hierarchy::author;
+use zarrfs::store::overlay::Access;
 
 use crate::cli::exit::Outcome;
 use crate::cli::new_array::{Lengths, lengths};
-use crate::cli::options::{BaseStoreArguments, EngineArguments, LogArguments};
+use crate::cli::options::{EngineArguments, LogArguments, StoreArguments};
 use crate::cli::{log, open};
 
 /// What help and the man page show.
@@ -25,7 +26,7 @@ Examples:
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
     #[command(flatten)]
-    store: BaseStoreArguments,
+    store: StoreArguments,
 
     /// Path of the array in the store; / where the store itself is an array
     #[arg(value_name = "PATH")]
@@ -50,7 +51,7 @@ impl Arguments {
     /// Resizes it.
     pub fn run(self) -> Outcome {
         log::start(&self.log)?;
-        let store = open::base_store(&self.store)?;
+        let store = open::store_for(&self.store, Access::Write)?;
         let path = open::path(&self.path);
         open::array(&zarrfs::hierarchy::Tree::new(store.clone()), &path)?;
         let engine = Engine::new(self.engine.cache_limit_bytes(), self.engine.threads.number());

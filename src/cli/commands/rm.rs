@@ -4,10 +4,11 @@ use std::io::IsTerminal;
 
 use clap::Args;
 use zarrfs::hierarchy::{Node, Tree, author};
+use zarrfs::store::overlay::Access;
 
 use crate::cli::exit::{Exit, Outcome};
 use crate::cli::new_array::existing;
-use crate::cli::options::{BaseStoreArguments, LogArguments};
+use crate::cli::options::{LogArguments, StoreArguments};
 use crate::cli::{log, open, output};
 
 /// What help and the man page show.
@@ -23,7 +24,7 @@ Examples:
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
     #[command(flatten)]
-    store: BaseStoreArguments,
+    store: StoreArguments,
 
     /// Path of the array or group in the store
     #[arg(value_name = "PATH")]
@@ -41,7 +42,7 @@ impl Arguments {
     /// Removes it, if the user agrees.
     pub fn run(self) -> Outcome {
         log::start(&self.log)?;
-        let store = open::base_store(&self.store)?;
+        let store = open::store_for(&self.store, Access::Write)?;
         let path = open::path(&self.path);
         let node = existing(&store, &path)?;
         if !self.yes {

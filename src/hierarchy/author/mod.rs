@@ -41,7 +41,7 @@ pub struct NewNode {
 /// The writing half of a store.
 fn writer(store: &dyn Store) -> Result<&dyn Writer> {
     let read_only = || {
-        let sentence = "folders, S3, Google Cloud Storage and Azure Blob Storage can be written";
+        let sentence = "folders, S3, Google Cloud Storage and Azure Blob Storage can be written, and every store with --overlay";
         Error::ReadOnly(format!("{} is not writable: {sentence}", store.describe()))
     };
     store.writer().ok_or_else(read_only)
@@ -143,8 +143,14 @@ pub fn remove(store: &dyn Store, path: &str) -> Result<()> {
     let group = parent(path).ok_or_else(|| Error::Usage("the root of a store is not removed".to_owned()))?;
     remove_leftovers(writer, group);
     copies::remove(store, writer, path)?;
+    remove_without_copies(store, path)
+}
+
+/// Removes a node with all below it. Consolidated copies are left as they are.
+pub fn remove_without_copies(store: &dyn Store, path: &str) -> Result<()> {
+    let writer = writer(store)?;
     if writer.remove_folder(path)? {
-        return writer.sync(&[path.to_owned()], group);
+        return writer.sync(&[path.to_owned()], parent(path).unwrap_or(""));
     }
     remove_objects(store, writer, path)
 }

@@ -117,6 +117,11 @@ impl DirectoryStore {
         self.open_for_change(folder, "write")?.ok_or_else(|| Error::Stale { key: folder.to_owned() })
     }
 
+    /// Makes a folder, and those above it that are missing.
+    pub(in crate::store) fn make_folders(&self, folder: &str, like: &Info) -> Result<()> {
+        self.folder_for_writing(folder, "", &like.posix.unwrap_or_else(Posix::of_object)).map(drop)
+    }
+
     fn version_of(&self, key: &str) -> Result<Option<ObjectVersion>> {
         Ok(self.head(key)?.map(|info| info.version))
     }

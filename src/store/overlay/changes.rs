@@ -5,21 +5,25 @@
 //! the last durable line are told from damage before it.
 //!
 //! Invariant: a line is durable before the file in `objects/` that it is about gets or loses its name. A line without its file
-//! says nothing: the object is as it was before ([`Entry::Written`] has which).
+//! says nothing: the object is as it was before ([`Entry::Written`] has which). One line removes a folder, however much is in it:
+//! files that a crash leaves there have no line, and are not shown. A folder is renamed between two lines.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeSet;
 use std::fs::{File, Metadata};
-use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 
-use super::line::{Entry, Line};
+use super::line::{Entry, Hidden, Line, Step};
+use super::lines::Log;
+use super::state::{State, keys_below, unfinished};
+use crate::store::VersionDigest;
 
-/// The longest line that is read.
-const MAX_LINE_BYTES: u64 = 1 << 20;
+/// The folder of the written objects, beside the file.
+pub(super) const OBJECTS: &str = "objects";
 /// A file with so many lines more than twice the number of entries is written anew when it is opened.
 const SPARE_LINES: usize = 1024;
 
@@ -31,163 +35,26 @@ pub(super) struct Changes {
     log: Option<Log>,
 }
 
-#[derive(Default)]
-struct State {
-    entries: BTreeMap<String, Logged>,
-    touched: HashMap<String, SystemTime>,
-    /// What was read of the file.
-    inode: u64,
-    size_bytes: u64,
-    /// Keeps the inode from being used again.
-    _file: Option<File>,
-}
-
-/// What the last line of a key says, and where it ends in the file.
-#[derive(Clone, Copy)]
-struct Logged {
-    entry: Entry,
-    end: u64,
-}
-
-/// The file, open for appending.
-struct Log {
-    file: File,
-    tail: Mutex<Tail>,
-    /// Held while the file is synced: who waits for it finds its own line durable.
-    syncing: Mutex<()>,
-}
-
-/// The end of the file.
-struct Tail {
-    /// So many bytes are durable.
-    durable: u64,
-    /// The bytes after them.
-    bytes: Vec<u8>,
-    /// The bytes in the file may be others: an append or a sync failed.
-    is_suspect: bool,
-}
-
-impl Tail {
-    fn end(&self) -> u64 {
-        self.durable + self.bytes.len() as u64
-    }
-
-    /// Writes what is not durable once more, after a failure. (After a failed sync the kernel believes it written.)
-    fn mend(&mut self, file: &File) -> io::Result<()> {
-        if self.is_suspect {
-            file.set_len(self.end())?;
-            write_at(file, &self.bytes, self.durable)?;
-            self.is_suspect = false;
-        }
-        Ok(())
-    }
-}
-
-/// The lock of the tail excludes others from the file's position.
-fn write_at(mut file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
-    file.seek(SeekFrom::Start(at))?;
-    file.write_all(bytes)
-}
-
-impl Log {
-    fn append(&self, line: &Line) -> io::Result<u64> {
-        let mut tail = self.tail.lock();
-        tail.mend(&self.file)?;
-        let text = line.encode(tail.durable);
-        if let Err(error) = write_at(&self.file, text.as_bytes(), tail.end()) {
-            tail.is_suspect = true;
-            return Err(error);
-        }
-        tail.bytes.extend_from_slice(text.as_bytes());
-        Ok(tail.end())
-    }
-
-    fn make_durable(&self, end: u64) -> io::Result<()> {
-        let _syncing = self.syncing.lock();
-        let all = {
-            let mut tail = self.tail.lock();
-            if tail.durable >= end {
-                return Ok(());
-            }
-            tail.mend(&self.file)?;
-            tail.end()
-        };
-        let synced = self.file.sync_data();
-        let mut tail = self.tail.lock();
-        match &synced {
-            Ok(()) => {
-                let length = (all - tail.durable) as usize;
-                tail.bytes.drain(..length);
-                tail.durable = all;
-            }
-            Err(_) => tail.is_suspect = true,
-        }
-        synced
-    }
-}
-
-impl State {
-    fn apply(&mut self, line: Line, end: u64) {
-        match line {
-            Line::Entry(key, entry) => {
-                self.entries.insert(key, Logged { entry, end });
-            }
-            Line::Forget(key) => {
-                self.entries.remove(&key);
-            }
-            Line::Touch(key, at) => {
-                self.touched.insert(key, at);
-            }
-        }
-    }
-
-    /// Reads the lines from `start` on. Returns where the last good one ends, and how many there are.
-    fn read(&mut self, file: &File, start: u64) -> io::Result<(u64, usize)> {
-        let mut reader = BufReader::new(file);
-        reader.seek(SeekFrom::Start(start))?;
-        let (mut at, mut good_end, mut lines) = (start, start, 0);
-        let mut first_bad = None;
-        let mut bytes = Vec::new();
-        loop {
-            bytes.clear();
-            let length = reader.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut bytes)? as u64;
-            if length == 0 {
-                return Ok((good_end, lines));
-            }
-            at += length;
-            match (Line::decode(&bytes), first_bad) {
-                (None, _) => {
-                    first_bad.get_or_insert(at - length);
-                }
-                (Some((durable, _)), Some(bad)) if durable > bad => {
-                    let reason = format!("the list of changes is damaged at byte {bad}");
-                    return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
-                }
-                // Never was durable, like the line before it.
-                (Some(_), Some(_)) => {}
-                (Some((_, line)), None) => {
-                    self.apply(line, at);
-                    (good_end, lines) = (at, lines + 1);
-                }
-            }
-        }
-    }
-}
-
 impl Changes {
     /// Reads the list at `path`, to be changed by this process alone.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
         let mut state = State::default();
-        let (end, lines) = state.read(&file, 0)?;
+        let end = state.read(&file, 0)?;
         file.set_len(end)?;
         file.sync_data()?;
         let mut changes = Changes { path: path.to_owned(), state: RwLock::new(state), log: None };
         changes.log = Some(Log::at(file, end));
-        if lines > 2 * changes.len() + SPARE_LINES {
-            changes.write_anew()?;
-        }
         Ok(changes)
+    }
+
+    /// Replaces the file where most of its lines count no more. All that a dead process left is cleared away before.
+    pub fn compact(&mut self) -> io::Result<()> {
+        let state = self.state.get_mut();
+        if state.lines > 2 * (state.entries.len() + state.hidden.len()) + SPARE_LINES {
+            self.write_anew()?;
+        }
+        Ok(())
     }
 
     /// Reads the list at `path`, which another process may be changing.
@@ -210,8 +77,10 @@ impl Changes {
             end += text.len() as u64;
             logged.end = end;
         }
-        for (key, at) in &state.touched {
-            let text = Line::Touch(key.clone(), *at).encode(0);
+        let touched = state.touched.iter().map(|(key, at)| Line::Touch(key.clone(), *at));
+        let hidden = state.hidden.iter().map(|(key, hidden)| Line::Hide(key.clone(), Some(*hidden)));
+        for line in touched.chain(hidden) {
+            let text = line.encode(0);
             writer.write_all(text.as_bytes())?;
             end += text.len() as u64;
         }
@@ -240,18 +109,20 @@ impl Changes {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(error),
         };
-        if is_read(&self.state.read(), &now) {
+        if is_read(&self.state.read(), &now) && self.state.read().renames.is_empty() {
             return Ok(());
         }
         let file = File::open(&self.path)?;
         let now = file.metadata()?;
         let mut state = self.state.write();
         if state.inode != now.ino() || state.size_bytes > now.len() {
-            *state = State { inode: now.ino(), _file: Some(file.try_clone()?), ..State::default() };
+            *state = State::of_file(file.try_clone()?, now.ino());
         }
         let start = state.size_bytes;
-        let (end, _) = state.read(&file, start)?;
+        let end = state.read(&file, start)?;
         state.size_bytes = end;
+        // A writer that has died is not waited for.
+        state.end_renames(&self.path.with_file_name(OBJECTS));
         Ok(())
     }
 
@@ -262,7 +133,25 @@ impl Changes {
     /// What the overlay has at a key; `None` if it changes nothing there.
     pub fn entry(&self, key: &str) -> io::Result<Option<Entry>> {
         self.refreshed()?;
-        Ok(self.state.read().entries.get(key).map(|logged| logged.entry))
+        let state = self.state.read();
+        let is_hidden = state.is_hidden(key);
+        Ok(match state.entries.get(key).map(|logged| logged.entry) {
+            Some(Entry::Written { from, hides }) => Some(Entry::Written { from, hides: hides || is_hidden }),
+            None if is_hidden => Some(Entry::Deleted { from: None }),
+            entry => entry,
+        })
+    }
+
+    /// Whether the base's object or folder at a key is not shown, because it, or a folder above it, was removed.
+    pub fn is_hidden(&self, key: &str) -> io::Result<bool> {
+        self.refreshed()?;
+        Ok(self.state.read().is_hidden(key))
+    }
+
+    /// Folders of the base that were removed.
+    pub fn hidden(&self) -> io::Result<Vec<(String, Hidden)>> {
+        self.refreshed()?;
+        Ok(self.state.read().hidden.iter().map(|(key, hidden)| (key.clone(), *hidden)).collect())
     }
 
     /// Whether an object was written below a folder.
@@ -279,15 +168,12 @@ impl Changes {
         self.state.read().touched.get(key).copied()
     }
 
-    /// All entries, by key.
+    /// All entries, by key, without those of nodes that are not complete.
     pub fn entries(&self) -> io::Result<Vec<(String, Entry)>> {
         self.refreshed()?;
-        Ok(self.state.read().entries.iter().map(|(key, logged)| (key.clone(), logged.entry)).collect())
-    }
-
-    /// How many entries there are.
-    pub fn len(&self) -> usize {
-        self.state.read().entries.len()
+        let state = self.state.read();
+        let entries = state.entries.iter().filter(|(key, _)| unfinished(key).is_none());
+        Ok(entries.map(|(key, logged)| (key.clone(), logged.entry)).collect())
     }
 
     fn log(&self) -> io::Result<&Log> {
@@ -312,38 +198,85 @@ impl Changes {
         log.make_durable(end)
     }
 
-    /// Forgets keys at which the overlay has nothing any more. This becomes durable some time later.
-    pub fn forget(&self, key: &str) -> io::Result<()> {
+    /// Appends a line. It becomes durable some time later.
+    fn append(&self, line: Line) -> io::Result<u64> {
         let log = self.log()?;
         let mut state = self.state.write();
-        let line = Line::Forget(key.to_owned());
         let end = log.append(&line)?;
         state.apply(line, end);
-        Ok(())
+        Ok(end)
+    }
+
+    /// Forgets a key at which the overlay has nothing any more. This becomes durable some time later.
+    pub fn forget(&self, key: &str) -> io::Result<()> {
+        self.append(Line::Forget(key.to_owned())).map(drop)
     }
 
     /// Notes that a document of the base is as if it was changed now. This becomes durable some time later.
     pub fn touch(&self, key: &str) -> io::Result<()> {
-        let log = self.log()?;
-        let mut state = self.state.write();
-        let line = Line::Touch(key.to_owned(), SystemTime::now());
-        let end = log.append(&line)?;
-        state.apply(line, end);
-        Ok(())
+        self.append(Line::Touch(key.to_owned(), SystemTime::now())).map(drop)
     }
 
     /// Makes all lines durable.
     pub fn sync(&self) -> io::Result<()> {
-        let log = self.log()?;
-        let end = log.tail.lock().end();
-        log.make_durable(end)
+        self.log()?.sync()
     }
-}
 
-impl Log {
-    fn at(file: File, durable: u64) -> Self {
-        let tail = Tail { durable, bytes: Vec::new(), is_suspect: false };
-        Log { file, tail: Mutex::new(tail), syncing: Mutex::default() }
+    /// Removes all below a folder in one step; `from` is what the base has there. Durable when this returns.
+    pub fn remove(&self, folder: &str, from: Option<VersionDigest>) -> io::Result<()> {
+        let end = self.append(Line::Remove(folder.to_owned(), from))?;
+        self.log()?.make_durable(end)
+    }
+
+    /// Hides a folder of the base, or shows it again. Durable when this returns.
+    pub fn hide(&self, folder: &str, hidden: Option<Hidden>) -> io::Result<()> {
+        let end = self.append(Line::Hide(folder.to_owned(), hidden))?;
+        self.log()?.make_durable(end)
+    }
+
+    /// Notes a step of a rename. That it begins is durable when this returns, the other steps some time later.
+    pub fn rename(&self, from: &str, to: &str, step: Step) -> io::Result<()> {
+        let end = self.append(Line::Rename(from.to_owned(), to.to_owned(), step))?;
+        if step == Step::Begun { self.log()?.make_durable(end) } else { Ok(()) }
+    }
+
+    /// Whether a rename has begun, and no line says that it is done.
+    pub fn is_renaming(&self, from: &str) -> bool {
+        self.state.read().renames.contains_key(from)
+    }
+
+    /// Ends a rename of which no line says that it is done, by what there is in `objects/`.
+    pub fn end_rename(&self, from: &str, to: &str) {
+        let mut state = self.state.write();
+        state.end_renames(&self.path.with_file_name(OBJECTS));
+        if state.renames.remove(from).is_some() {
+            let line = Line::Rename(from.to_owned(), to.to_owned(), Step::Undone);
+            if let Err(error) = self.log().and_then(|log| log.append(&line)) {
+                // The next writer finds what there is.
+                log::debug!("{from}: {error}");
+            }
+        }
+    }
+
+    /// Renames that have begun, with the old name and the new one.
+    pub fn renames(&self) -> Vec<(String, String)> {
+        self.state.read().renames.iter().map(|(from, to)| (from.clone(), to.clone())).collect()
+    }
+
+    /// Removes what dead processes have not completed. Returns the folders in `objects/` of which nothing is left, and those in
+    /// which unfinished ones may be.
+    pub fn clear_unfinished(&self) -> io::Result<(Vec<String>, BTreeSet<String>)> {
+        let keys: BTreeSet<String> = {
+            let state = self.state.read();
+            state.entries.keys().filter_map(|key| unfinished(key).map(str::to_owned)).collect()
+        };
+        for folder in &keys {
+            self.append(Line::Remove(folder.clone(), None))?;
+        }
+        let state = self.state.read();
+        let is_empty = |folder: &&String| keys_below(&state.entries, folder).is_empty();
+        let above = keys.iter().map(|key| key.rsplit_once('/').map_or("", |(above, _)| above).to_owned());
+        Ok((state.removed.iter().filter(is_empty).cloned().collect(), above.collect()))
     }
 }
 
@@ -352,6 +285,12 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::store::ObjectVersion;
+
+    impl Changes {
+        fn len(&self) -> usize {
+            self.entries().unwrap().len()
+        }
+    }
 
     fn written(number: u64) -> Entry {
         Entry::Written { from: Some(ObjectVersion::of_number(number).digest()), hides: false }

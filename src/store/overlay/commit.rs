@@ -36,6 +36,11 @@ pub enum ChangeKind {
 }
 
 impl Change {
+    /// Whether the base had nothing at its key.
+    pub fn is_new(&self) -> bool {
+        self.from.is_none()
+    }
+
     /// Whether the base's object, as it is now, is the one that the change was made from.
     pub fn is_of(&self, now: Option<&Info>) -> bool {
         self.from == now.map(|info| info.version.digest())
@@ -61,7 +66,7 @@ impl OverlayStore {
                 Changed::Deleted { .. } => ChangeKind::Deleted,
                 Changed::Written { hides, .. } => match self.objects.head_object(&key)? {
                     Some(info) => ChangeKind::Written { size_bytes: info.size_bytes },
-                    None if hides => ChangeKind::Deleted,
+                    None if hides && !self.is_hidden(&key)? => ChangeKind::Deleted,
                     None => continue,
                 },
             };

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::changes::Changes;
+use super::changes::{Changes, OBJECTS};
+use super::line::Step;
 use crate::error::{Error, Result};
 use crate::store::open::local_path;
 use crate::store::remote_options::{RemoteOptions, is_remote, without_secrets};
@@ -21,7 +22,6 @@ use crate::store::{DirectoryStore, Store};
 const VERSION: u64 = 1;
 const ABOUT: &str = "overlay.json";
 const CHANGES: &str = "changes";
-const OBJECTS: &str = "objects";
 const DOCUMENTS: &str = "documents";
 /// More than `overlay.json` has.
 const MAX_ABOUT_BYTES: u64 = 64 << 10;
@@ -215,19 +215,42 @@ impl Folder {
             Access::Read => Changes::open_to_read(&list),
             Access::Write => Changes::open(&list),
         };
-        let changes = changes.map_err(|error| failed(&list, "cannot be read", &error))?;
+        let list_failed = |error: io::Error| failed(&list, "cannot be read", &error);
+        let mut changes = changes.map_err(list_failed)?;
         let open = |name: &str| {
             let store = DirectoryStore::open(&path.join(name), false);
             store.map_err(|error| failed(&path.join(name), "cannot be opened", &error))
         };
         let (objects, documents) = (open(OBJECTS)?, open(DOCUMENTS)?);
-        for store in [&objects, &documents] {
-            if let (Some(_), Some(writer)) = (&lock, store.writer()) {
-                writer.remove_unfinished("")?;
-            }
+        if let (Some(_), Some(writer)) = (&lock, documents.writer()) {
+            writer.remove_unfinished("")?;
+            end_what_has_begun(&changes, &objects)?;
+            changes.compact().map_err(list_failed)?;
         }
         Ok(Folder { path, changes, objects, documents, _lock: lock })
     }
+}
+
+/// Ends what a dead process was doing: renames, removals, and nodes that were not complete.
+fn end_what_has_begun(changes: &Changes, objects: &DirectoryStore) -> Result<()> {
+    let Some(writer) = objects.writer() else { return Ok(()) };
+    let noted = |error: io::Error| Error::store("", "note a change in the overlay", error);
+    for (from, to) in changes.renames() {
+        let is_done = objects.head(&from)?.is_none() && objects.head(&to)?.is_some();
+        let step = if is_done { Step::Done } else { Step::Undone };
+        if is_done {
+            writer.sync(&[from.clone(), to.clone()], "")?;
+        }
+        changes.rename(&from, &to, step).map_err(noted)?;
+    }
+    let (removed, places) = changes.clear_unfinished().map_err(noted)?;
+    for folder in removed {
+        writer.remove_folder(&folder)?;
+    }
+    for place in [String::new()].iter().chain(&places) {
+        writer.remove_unfinished(place)?;
+    }
+    Ok(())
 }
 
 /// A folder and a store must not contain each other.

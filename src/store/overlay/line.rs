@@ -1,7 +1,7 @@
 //! What an overlay has at a key, and the line that says so in its list of changes. Uses `version` only.
 //!
 //! `CHECKSUM DURABLE {"write": KEY, "from": DIGEST, "hides": true}`: the CRC-32 of what follows it, the length of the file that
-//! was durable then, and one of `write`, `delete`, `forget` and `touch`.
+//! was durable then, and one of `write`, `delete`, `forget`, `touch`, `remove`, `hide`, `show` and `rename`.
 
 use std::time::{Duration, SystemTime};
 
@@ -35,6 +35,30 @@ impl Entry {
     }
 }
 
+/// A folder of the base that is not shown, with all below it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hidden {
+    /// What its nodes were when it was removed.
+    pub from: VersionDigest,
+    /// A commit has begun to remove it from the base.
+    pub is_begun: bool,
+}
+
+/// How far the rename of a folder in the overlay's `objects/` is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Its objects have the old names, or all of them the new ones.
+    Begun,
+    /// The changes below the old name are below the new one.
+    Done,
+    /// Nothing was renamed.
+    Undone,
+}
+
+impl Step {
+    const ALL: [(Step, &str); 3] = [(Step::Begun, "begun"), (Step::Done, "done"), (Step::Undone, "undone")];
+}
+
 /// One line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Line {
@@ -44,6 +68,12 @@ pub(super) enum Line {
     Forget(String),
     /// A document of the base has this time.
     Touch(String, SystemTime),
+    /// Nothing is below a folder any more; where the base has it, with what tells its nodes apart.
+    Remove(String, Option<VersionDigest>),
+    /// A folder of the base is hidden, or shown again. What was written below it stays.
+    Hide(String, Option<Hidden>),
+    /// A folder that only the overlay has gets another name.
+    Rename(String, String, Step),
 }
 
 impl Line {
@@ -58,10 +88,21 @@ impl Line {
                 let at = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
                 json!({"touch": key, "seconds": at.as_secs(), "nanoseconds": at.subsec_nanos()})
             }
+            Line::Remove(key, _) => json!({"remove": key}),
+            Line::Hide(key, Some(hidden)) => json!({"hide": key, "begun": hidden.is_begun}),
+            Line::Hide(key, None) => json!({"show": key}),
+            Line::Rename(from, to, step) => {
+                let name = Step::ALL.iter().find(|(known, _)| known == step).map(|(_, name)| name);
+                json!({"rename": from, "to": to, "step": name})
+            }
         };
-        if let Line::Entry(_, entry) = self
-            && let (Some(from), Some(members)) = (entry.from(), members.as_object_mut())
-        {
+        let from = match self {
+            Line::Entry(_, entry) => entry.from(),
+            Line::Remove(_, from) => *from,
+            Line::Hide(_, hidden) => hidden.map(|hidden| hidden.from),
+            Line::Forget(_) | Line::Touch(..) | Line::Rename(..) => None,
+        };
+        if let (Some(from), Some(members)) = (from, members.as_object_mut()) {
             members.insert("from".to_owned(), Value::String(from.to_string()));
         }
         let rest = format!("{durable} {members}");
@@ -92,6 +133,21 @@ impl Line {
         }
         if let Some(key) = key("delete") {
             return Some(Line::Entry(key, Entry::Deleted { from }));
+        }
+        if let Some(key) = key("remove") {
+            return Some(Line::Remove(key, from));
+        }
+        if let Some(key) = key("hide") {
+            let is_begun = members.get("begun") == Some(&Value::Bool(true));
+            return Some(Line::Hide(key, Some(Hidden { from: from?, is_begun })));
+        }
+        if let Some(key) = key("show") {
+            return Some(Line::Hide(key, None));
+        }
+        if let Some(old) = key("rename") {
+            let step = members.get("step")?.as_str()?;
+            let (step, _) = Step::ALL.into_iter().find(|(_, name)| *name == step)?;
+            return Some(Line::Rename(old, key("to")?, step));
         }
         if let Some(key) = key("touch") {
             let number = |name: &str| members.get(name).and_then(Value::as_u64);

@@ -1,7 +1,8 @@
 //! A store over another one: that one is only read, and every change is kept in a folder.
 //!
 //! Uses `directory` for the folder's objects, and the traits of `store`. `folder.rs` has the folder, `changes.rs` the list of
-//! what is changed, `writer.rs` the writing half, `commit.rs` writes changes back into the base.
+//! what is changed, `writer.rs` the writing half, `nodes.rs` makes, renames and removes the folders of nodes, `commit.rs` writes
+//! changes back into the base.
 //!
 //! What the list does not name is the base's, so a remote base keeps its batches, transfers and claims. A written object hides
 //! the base's, whatever becomes of that one. The folder's objects have the owner and mode of the object that they replace, or of
@@ -15,6 +16,9 @@ mod changes;
 mod commit;
 mod folder;
 mod line;
+mod lines;
+mod nodes;
+mod state;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -31,6 +35,7 @@ pub use self::commit::{Change, ChangeKind, Commit};
 use self::folder::Folder;
 pub use self::folder::{Access, Over, OverlayOptions, resolved};
 use self::line::Entry as Changed;
+pub use self::nodes::{InBase, Removal};
 use crate::error::{Error, Result};
 use crate::store::{
     Audience, Content, Entry, GetReply, GetRequest, Info, MaybeClaim, Object, Posix, RemoteOptions, StatFs,
@@ -280,10 +285,21 @@ impl Store for OverlayStore {
         }
         let mut outcome = Ok(());
         let mut is_over = false;
-        self.base.each_name(folder, &mut |entry| {
+        let is_hidden = self.is_hidden(folder)?;
+        let mut each_below = |entry: Entry| {
+            let key = join(folder, &entry.name);
+            if entry.is_folder {
+                match self.is_hidden(&key) {
+                    Ok(false) => {}
+                    Ok(true) => return ControlFlow::Continue(()),
+                    Err(error) => {
+                        outcome = Err(error);
+                        return ControlFlow::Break(());
+                    }
+                }
+            }
             own.remove(&entry.name);
             if !entry.is_folder {
-                let key = join(folder, &entry.name);
                 let is_there = |objects: &dyn Store| Ok(objects.head(&key)?.map(drop));
                 match self.either(&key, "list", is_there, |_| Ok(Some(()))) {
                     Ok(Some(())) => {}
@@ -297,7 +313,10 @@ impl Store for OverlayStore {
             let flow = each(entry);
             is_over = flow.is_break();
             flow
-        })?;
+        };
+        if !is_hidden {
+            self.base.each_name(folder, &mut each_below)?;
+        }
         outcome?;
         if !is_over {
             let _ = own.into_iter().try_for_each(|(name, is_folder)| each(Entry { name, is_folder }));

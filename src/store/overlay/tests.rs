@@ -219,3 +219,79 @@ fn an_overlay_belongs_to_one_store() {
     std::fs::write(at("new").join("overlay.json"), about.replace(": 1,", ": 2,")).unwrap();
     assert!(sentence(open("one", "new", Access::Write)).contains("newer zarrfs"));
 }
+
+#[test]
+fn a_removed_folder_is_one_line_and_nothing_of_it_comes_back() {
+    let chunks: Vec<String> = (0..1000).map(|number| format!("g/a/c/{number}")).collect();
+    let mut objects =
+        vec![("g/zarr.json", "{}"), ("g/a/zarr.json", r#"{"node_type": "array"}"#), ("h/0", "h")];
+    objects.extend(chunks.iter().map(|key| (key.as_str(), "chunk")));
+    let scene = Scene::new(&objects);
+    let store = scene.open();
+    put(&store, "g/a/c/7", "CHUNK");
+    put(&store, "g/new", "NEW");
+    let writer = store.writer().unwrap();
+    let lines = || std::fs::read_to_string(scene.overlay().join("changes")).unwrap().lines().count();
+    let before = lines();
+    assert!(writer.remove_folder("g").unwrap());
+    assert_eq!(lines(), before + 1);
+    let check = |store: &OverlayStore| {
+        assert_eq!(names(store, ""), ["h"]);
+        for key in ["g", "g/a", "g/zarr.json", "g/a/c/7", "g/a/c/8", "g/new"] {
+            assert!(store.head(key).unwrap().is_none() && text(store, key).is_none(), "{key}");
+        }
+        assert!(names(store, "g/a/c").is_empty());
+        let replies = store.get_many(&[GetRequest { key: "g/a/c/8".into(), limit_bytes: 9, known: None }]);
+        assert_eq!(*replies[0].as_ref().unwrap(), GetReply::Missing);
+    };
+    check(&store);
+    check(&scene.try_open(Access::Read).unwrap());
+    drop(store);
+    let store = scene.open();
+    check(&store);
+    // A new folder in its place has only what is new, and the removal of that shows nothing either.
+    put(&store, "g/a/c/8", "ANEW");
+    assert_eq!((names(&store, "g/a/c"), text(&store, "g/a/c/7")), (vec!["8".to_owned()], None));
+    assert!(delete(&store, "g/a/c/8") && !delete(&store, "g/a/c/9"));
+    check(&store);
+    let removals = store.removals().unwrap();
+    assert_eq!(removals.len(), 1);
+    assert_eq!(store.find_removed(&removals[0]).unwrap(), InBase::Same);
+    scene.base.put("g/b/zarr.json", "{}".as_bytes()).unwrap();
+    assert_eq!(store.find_removed(&removals[0]).unwrap(), InBase::Changed);
+    store.forget_removal(&removals[0]).unwrap();
+    assert_eq!(names(&store, "g"), ["a", "b", "zarr.json"]);
+    assert_eq!(text(&store, "g/a/c/7").as_deref(), Some("chunk"));
+}
+
+#[test]
+fn only_what_the_overlay_has_made_is_renamed() {
+    let scene = Scene::new(&[("old/zarr.json", "{}"), ("g/zarr.json", "{}")]);
+    let store = scene.open();
+    let writer = store.writer().unwrap();
+    let like = store.head("").unwrap().unwrap();
+    let staged = writer.stage("g", &like).unwrap().unwrap();
+    put(&store, &format!("{}/zarr.json", staged.key), "new");
+    assert_eq!((names(&store, "g"), store.changes().unwrap().len()), (vec!["zarr.json".to_owned()], 0));
+    writer.rename_folder(&staged.key, "g/new").unwrap();
+    writer.sync(&["g/new".to_owned()], "g").unwrap();
+    assert_eq!(text(&store, "g/new/zarr.json").as_deref(), Some("new"));
+    let across = writer.rename_folder("old", "moved").unwrap_err();
+    assert_eq!(across.errno(), libc::EXDEV, "{across}");
+    assert!(matches!(writer.rename_folder("g/new", "old").unwrap_err(), Error::Changed { .. }));
+    writer.rename_folder("g/new", "moved").unwrap();
+    // What a dead process has left: a node that is not complete, and a rename without its last line.
+    let staged = writer.stage("g", &like).unwrap().unwrap();
+    put(&store, &format!("{}/zarr.json", staged.key), "half");
+    drop(store);
+    let list = scene.overlay().join("changes");
+    let lines = std::fs::read_to_string(&list).unwrap();
+    let (kept, _) = lines.rsplit_once("done").unwrap();
+    std::fs::write(&list, &kept[..=kept.rfind('\n').unwrap()]).unwrap();
+    for access in [Access::Read, Access::Write, Access::Read] {
+        let store = scene.try_open(access).unwrap();
+        assert_eq!(names(&store, ""), ["g", "moved", "old"], "{access:?}");
+        assert_eq!(text(&store, "moved/zarr.json").as_deref(), Some("new"), "{access:?}");
+        assert_eq!(names(&store, "g"), ["zarr.json"], "{access:?}");
+    }
+}

@@ -9,11 +9,12 @@ use std::sync::Arc;
 use super::{Changed, OverlayStore, Shared, failed, own};
 use crate::error::{Error, Result};
 use crate::store::{
-    Content, Info, ObjectPart, ObjectVersion, Precondition, PutOptions, Store, Writer, check_key, join,
+    Content, Info, ObjectPart, ObjectVersion, Precondition, PutOptions, StagedFolder, Store, Writer,
+    check_key, is_temporary_name, join,
 };
 
 /// The documents that say how an array is stored.
-const DOCUMENTS: [&str; 3] = ["zarr.json", ".zarray", "meta"];
+pub(super) const DOCUMENTS: [&str; 3] = ["zarr.json", ".zarray", "meta"];
 /// A longer one is not kept.
 const MAX_DOCUMENT_BYTES: u64 = 64 << 20;
 
@@ -83,12 +84,12 @@ impl OverlayStore {
     /// Keeps the base's documents of the array in a folder. A chunk that is new has no version in the base that tells whether
     /// the array is still the same one when it is committed.
     fn keep_documents(&self, within: &str) -> Result<()> {
-        if self.shared.kept.lock().contains(within) {
+        if self.shared.kept.lock().contains(within) || within.split('/').any(is_temporary_name) {
             return Ok(());
         }
         let kept = &self.shared.folder.documents;
         for key in DOCUMENTS.map(|name| join(within, name)) {
-            if kept.head(&key)?.is_some() {
+            if kept.head(&key)?.is_some() || self.is_hidden(&key)? {
                 continue;
             }
             let Some(Content { bytes, info }) = self.base.content(&key, MAX_DOCUMENT_BYTES)? else {
@@ -108,15 +109,6 @@ impl OverlayStore {
     pub fn kept_document(&self, key: &str) -> Result<Option<Vec<u8>>> {
         self.shared.folder.documents.get(key, MAX_DOCUMENT_BYTES)
     }
-
-    /// Forgets the documents of an array that has no changes any more.
-    pub fn forget_documents(&self, path: &str) -> Result<()> {
-        let Some(writer) = self.shared.folder.documents.writer() else { return Ok(()) };
-        for key in DOCUMENTS.map(|name| join(path, name)) {
-            writer.delete(&key, Precondition::Any)?;
-        }
-        Ok(())
-    }
 }
 
 impl Writer for OverlayStore {
@@ -134,7 +126,15 @@ impl Writer for OverlayStore {
                     Changed::Written { from, hides: true }
                 }
                 Some(Changed::Written { from, hides: true }) => Changed::Written { from, hides: true },
-                _ => Changed::Written { from, hides: false },
+                Some(Changed::Written { hides: false, .. }) => Changed::Written { from, hides: false },
+                None => {
+                    if self.shared.folder.objects.head(key)?.is_some() {
+                        // Of a folder that was removed.
+                        self.shared.remove_object(key)?;
+                        self.shared.objects()?.sync(&[key.to_owned()], "")?;
+                    }
+                    Changed::Written { from, hides: false }
+                }
             };
             if entry.from().is_none() {
                 self.keep_documents(options.within)?;
@@ -153,8 +153,8 @@ impl Writer for OverlayStore {
         precondition.check(key, || Ok(now.version()))?;
         let below = match (now.below, now.changed) {
             (Some(info), _) => Some(info),
-            (None, Some(_)) => self.base.head_object(key)?,
-            (None, None) => None,
+            (None, Some(_)) if !self.is_hidden(key)? => self.base.head_object(key)?,
+            (None, _) => None,
         };
         match (below, now.changed) {
             (Some(info), changed) => {
@@ -167,8 +167,12 @@ impl Writer for OverlayStore {
                 self.shared.remove_object(key)?;
             }
             // There is nothing to hide: the line means nothing without a file.
-            (None, Some(_)) => {
+            (None, Some(changed)) => {
                 self.shared.remove_object(key)?;
+                if matches!(changed, Changed::Written { .. }) {
+                    let noted = self.shared.folder.changes.forget(key);
+                    noted.map_err(failed(key, "note the change in the overlay"))?;
+                }
             }
             (None, None) => {}
         }
@@ -176,7 +180,9 @@ impl Writer for OverlayStore {
     }
 
     fn sync(&self, keys: &[String], _within: &str) -> Result<()> {
-        self.shared.objects()?.sync(keys, "")
+        self.shared.objects()?.sync(keys, "")?;
+        // Of renames; other lines are durable already.
+        self.shared.folder.changes.sync().map_err(failed("", "note the changes in the overlay"))
     }
 
     fn lock(&self, key: &str) -> Result<Option<Box<dyn Send + Sync>>> {
@@ -205,5 +211,21 @@ impl Writer for OverlayStore {
         let touched: io::Result<()> = self.shared.folder.changes.touch(key);
         touched.map_err(failed(key, "set the modification time"))?;
         Ok(Some(version))
+    }
+
+    fn stage(&self, parent: &str, like: &Info) -> Result<Option<StagedFolder>> {
+        self.stage_folder(parent, like)
+    }
+
+    fn rename_folder(&self, from: &str, to: &str) -> Result<()> {
+        self.rename_tree(from, to)
+    }
+
+    fn remove_folder(&self, key: &str) -> Result<bool> {
+        self.remove_tree(key).map(|()| true)
+    }
+
+    fn remove_unfinished(&self, folder: &str) -> Result<u64> {
+        self.shared.objects()?.remove_unfinished(folder)
     }
 }

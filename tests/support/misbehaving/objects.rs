@@ -24,9 +24,10 @@ impl Shared {
             "PUT" => self.put(asked, &path),
             "DELETE" => {
                 let _one = self.replacing.lock().unwrap();
-                let _ = fs::remove_file(path);
+                self.remove(&path);
                 Answer(204, Vec::new(), Vec::new())
             }
+            "POST" if asked.query.split('&').any(|word| word.starts_with("delete")) => self.delete_all(asked),
             _ => Answer::code(405, "MethodNotAllowed"),
         }
     }
@@ -85,6 +86,26 @@ impl Shared {
         file.persist(path).unwrap();
         let tag = self.open(path).unwrap().2;
         Answer(200, vec![("ETag", tag)], Vec::new())
+    }
+
+    /// Removes an object. No service has empty folders.
+    fn remove(&self, path: &Path) {
+        let _ = fs::remove_file(path);
+        let below = |folder: &&Path| folder.starts_with(&self.folder) && **folder != *self.folder;
+        let _ = path.ancestors().skip(1).take_while(below).try_for_each(fs::remove_dir);
+    }
+
+    /// Deletes the objects that the body names.
+    fn delete_all(&self, asked: &Asked) -> Answer {
+        let _one = self.replacing.lock().unwrap();
+        let body = String::from_utf8_lossy(&asked.body);
+        let mut xml = "<?xml version=\"1.0\"?><DeleteResult>".to_owned();
+        for key in body.split("<Key>").skip(1).filter_map(|rest| rest.split("</Key>").next()) {
+            self.remove(&self.folder.join(key));
+            xml += &format!("<Deleted><Key>{key}</Key></Deleted>");
+        }
+        xml += "</DeleteResult>";
+        Answer(200, vec![("Content-Type", "application/xml".to_owned())], xml.into_bytes())
     }
 
     fn list(&self, asked: &Asked) -> Answer {

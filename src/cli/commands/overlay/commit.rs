@@ -1,16 +1,17 @@
 //! `zarrfs overlay commit DIR`.
 //!
-//! Chunks go before documents, and the documents of nodes before those of the groups above them. A node that another program
-//! has locked is left for the next time.
+//! Chunks go before documents, and the documents of nodes before those of the groups above them. Removed nodes go last, when no
+//! consolidated copy names them any more, unless a new node takes their place. A node that another program has locked is left
+//! for the next time.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use clap::Args;
 use parking_lot::Mutex;
 use zarrfs::error::Result;
-use zarrfs::hierarchy::Tree;
+use zarrfs::hierarchy::{Tree, author};
 use zarrfs::store::Store;
-use zarrfs::store::overlay::{Access, Change, Commit, OverlayStore};
+use zarrfs::store::overlay::{Access, Change, Commit, InBase, OverlayStore, Removal};
 
 use super::nodes::{self, NodeChanges};
 use super::{OverlayArguments, count};
@@ -25,8 +26,8 @@ const REMOTE_THREADS: usize = 32;
 
 /// Write what the overlay changes into the store
 ///
-/// A chunk or document that has changed in the store since is not overwritten: its key is listed, it stays in the overlay, and
-/// the exit code is 1. What was written leaves the overlay. The command can be repeated after a crash.
+/// A chunk, document or removed node that has changed in the store since is left there: its key is listed, the change stays in the
+/// overlay, and the exit code is 1. What was committed leaves the overlay. The command can be repeated after a crash.
 #[derive(Args, Clone, Debug)]
 pub struct Arguments {
     #[command(flatten)]
@@ -47,7 +48,27 @@ impl Arguments {
         store.base_writer()?;
         let nodes = nodes::by_node(&store, &Tree::for_one_look(store.clone()))?;
         let mut tally = Tally::default();
+        let is_at = |path: &str, above: &str| {
+            path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let removals: Vec<&Removal> = nodes.values().filter_map(|node| node.removal.as_ref()).collect();
+        let is_remade = |removal: &Removal| {
+            nodes.iter().any(|(path, node)| is_at(path, &removal.path) && node.all().next().is_some())
+        };
+        let (first, last): (Vec<&Removal>, Vec<&Removal>) =
+            removals.into_iter().partition(|removal| is_remade(removal));
+        let mut in_the_way = Vec::new();
+        for removal in first {
+            if !commit_removal(&store, removal, &mut tally)? {
+                in_the_way.push(&removal.path);
+            }
+        }
+        let is_kept = |path: &str| in_the_way.iter().any(|above| is_at(path, above));
         for (path, node) in &nodes {
+            if is_kept(path) {
+                tally.kept += node.all().count() as u64;
+                continue;
+            }
             if !nodes::has_same_form(&store, path)? {
                 tally.kept += node.objects.len() as u64;
                 say(
@@ -64,7 +85,8 @@ impl Arguments {
             }
         }
         // From the deepest on, so that groups come after their members.
-        let mut of_documents: Vec<(&String, &NodeChanges)> = nodes.iter().collect();
+        let mut of_documents: Vec<(&String, &NodeChanges)> =
+            nodes.iter().filter(|(path, _)| !is_kept(path)).collect();
         of_documents.sort_by_key(|(path, _)| {
             std::cmp::Reverse(path.matches('/').count() + usize::from(!path.is_empty()))
         });
@@ -72,6 +94,9 @@ impl Arguments {
             for document in node.documents.chunks(1) {
                 commit_all(&store, path, document, Lock::Documents, &mut tally)?;
             }
+        }
+        for removal in last {
+            commit_removal(&store, removal, &mut tally)?;
         }
         let Tally { committed, kept } = tally;
         output::note(format_args!(
@@ -81,6 +106,32 @@ impl Arguments {
         ));
         if kept > 0 { Err(Exit::Reported) } else { Ok(()) }
     }
+}
+
+/// Removes a node, with all below it, from the base; returns whether it is gone.
+fn commit_removal(store: &OverlayStore, removal: &Removal, tally: &mut Tally) -> Outcome<bool> {
+    let (path, base) = (removal.path.as_str(), store.base().as_ref());
+    let writer = store.base_writer()?;
+    match store.find_removed(removal)? {
+        InBase::Gone => {}
+        InBase::Changed => {
+            tally.kept += 1;
+            say(path, "was removed, and has changed in the store since", 1)?;
+            return Ok(false);
+        }
+        InBase::Same => {
+            let Some(_lock) = writer.lock(path)? else {
+                tally.kept += 1;
+                say(path, "was removed, and another program has it open for writing: commit it later", 1)?;
+                return Ok(false);
+            };
+            store.begin_removal(removal)?;
+            author::remove_without_copies(base, path)?;
+        }
+    }
+    store.forget_removal(removal)?;
+    tally.committed += 1;
+    Ok(true)
 }
 
 /// What excludes other writers of the base, where it has locks.

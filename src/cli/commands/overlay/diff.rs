@@ -18,6 +18,7 @@ use zarrfs::store::overlay::{Access, Change, OverlayStore};
 
 use super::nodes::{self, NodeChanges};
 use super::{OverlayArguments, count};
+use crate::cli::describe::data_type;
 use crate::cli::exit::Outcome;
 use crate::cli::open;
 use crate::cli::options::EngineArguments;
@@ -59,6 +60,10 @@ struct Difference {
     objects: u64,
     /// Key, member, old and new value.
     documents: Vec<(String, String, Value, Value)>,
+    /// What the node was, where it is removed.
+    old: Option<String>,
+    /// What it is, where it is new.
+    new: Option<String>,
     /// Why elements were not compared.
     reason: Option<String>,
 }
@@ -76,6 +81,8 @@ impl Arguments {
                 continue;
             }
             let mut difference = Difference { objects: node.objects.len() as u64, ..Difference::default() };
+            difference.old = node.removal.as_ref().map(|_| what_is(&below, &path));
+            difference.new = node.is_new().then(|| what_is(&tree, &path));
             for change in &node.documents {
                 difference.compare_documents(&store, change)?;
             }
@@ -105,7 +112,11 @@ struct Sides {
 
 impl Difference {
     fn compare_documents(&mut self, store: &OverlayStore, change: &Change) -> Result<()> {
-        let read = |store: &dyn Store| -> Result<Value> {
+        let is_hidden = store.is_hidden(&change.key)?;
+        let read = |store: &dyn Store, is_hidden: bool| -> Result<Value> {
+            if is_hidden {
+                return Ok(Value::Null);
+            }
             let bytes = store.get(&change.key, MAX_DOCUMENT_BYTES)?.unwrap_or_default();
             // NaN as a bare word is compared as the whole text.
             let text = || Value::String(String::from_utf8_lossy(&bytes).into_owned());
@@ -115,7 +126,7 @@ impl Difference {
                 serde_json::from_slice(&bytes).unwrap_or_else(|_| text())
             })
         };
-        let (old, new) = (read(store.base().as_ref())?, read(store)?);
+        let (old, new) = (read(store.base().as_ref(), is_hidden)?, read(store, false)?);
         compare_members(&change.key, &mut Vec::new(), &old, &new, &mut self.documents);
         Ok(())
     }
@@ -129,7 +140,8 @@ impl Difference {
         node: &NodeChanges,
         limit: u64,
     ) -> Result<()> {
-        let Some(metadata) = node.array.as_ref().filter(|_| !node.objects.is_empty()) else { return Ok(()) };
+        let is_changed = !node.objects.is_empty() && !node.is_new();
+        let Some(metadata) = node.array.as_ref().filter(|_| is_changed) else { return Ok(()) };
         let old = match below.node(path)? {
             Some(Node::Array { metadata, .. }) => metadata,
             _ => return Err(Error::Usage("the store has no such array".to_owned())),
@@ -169,11 +181,26 @@ impl Difference {
         if let Some(reason) = &self.reason {
             object.insert("not_compared", json!(reason));
         }
+        if let Some(old) = &self.old {
+            object.insert("removed", json!(old));
+        }
+        if let Some(new) = &self.new {
+            object.insert("new", json!(new));
+        }
         json!(object)
     }
 
     fn to_text(&self, path: &str, noun: &str) -> String {
         let mut lines: Vec<String> = Vec::new();
+        if let Some(old) = &self.old {
+            lines.push(format!("{}: removed: {old}", open::shown(path)));
+        }
+        if let Some(new) = &self.new {
+            let objects =
+                if self.objects > 0 { format!(", {}", count(self.objects, noun)) } else { String::new() };
+            lines.push(format!("{}: new: {new}{objects}", open::shown(path)));
+            return lines.into_iter().map(|line| line + "\n").collect();
+        }
         for (key, member, old, new) in &self.documents {
             lines.push(format!("{key}: {member}: {} -> {}", shown(old), shown(new)));
         }
@@ -197,6 +224,18 @@ impl Difference {
             lines.push(format!("{}: {elements} changed in {objects}{more}", open::shown(path)));
         }
         lines.into_iter().map(|line| line + "\n").collect()
+    }
+}
+
+/// What a node is, in words.
+fn what_is(tree: &Tree, path: &str) -> String {
+    match tree.node(path) {
+        Ok(Some(Node::Array { metadata, .. })) => {
+            format!("array of {}, shape {:?}", data_type(&metadata.document), metadata.shape)
+        }
+        Ok(Some(Node::Group { .. })) => "group".to_owned(),
+        Ok(Some(Node::Broken { error, .. })) | Err(error) => error.to_string(),
+        Ok(None) => "nothing".to_owned(),
     }
 }
 

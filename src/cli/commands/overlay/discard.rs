@@ -28,9 +28,10 @@ impl Arguments {
     /// Throws it away.
     pub fn run(self) -> Outcome {
         let store = self.overlay.open(Access::Write)?;
-        let changes = store.changes()?;
-        let what = format!("{} of {}", count(changes.len() as u64, "change"), store.describe());
-        if changes.is_empty() {
+        let (changes, removals) = (store.changes()?, store.removals()?);
+        let number = (changes.len() + removals.len()) as u64;
+        let what = format!("{} of {}", count(number, "change"), store.describe());
+        if number == 0 {
             output::note("nothing is changed");
             return Ok(());
         }
@@ -41,6 +42,9 @@ impl Arguments {
         store.forget(&changes)?;
         for path in nodes.keys() {
             store.forget_documents(path)?;
+        }
+        for removal in &removals {
+            store.forget_removal(removal)?;
         }
         output::note(format_args!("{what} thrown away"));
         Ok(())

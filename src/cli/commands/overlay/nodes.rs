@@ -6,9 +6,11 @@ use std::sync::Arc;
 use zarrfs::error::Result;
 use zarrfs::hierarchy::{DOCUMENT_NAMES, Node, Tree};
 use zarrfs::metadata::{ArrayMetadata, MAX_DOCUMENT_BYTES, parse_array};
-use zarrfs::store::overlay::{Change, ChangeKind, OverlayStore};
+use zarrfs::store::overlay::{Change, ChangeKind, OverlayStore, Removal};
 use zarrfs::store::{Info, join};
 
+/// The documents that make a node.
+const MAIN_DOCUMENTS: [&str; 3] = ["zarr.json", ".zarray", ".zgroup"];
 /// Names of the documents of Zarr v1.
 const V1_DOCUMENTS: [&str; 2] = ["meta", "attrs"];
 /// How many objects of the base are looked at in one batch.
@@ -19,6 +21,8 @@ const BATCH_OBJECTS: usize = 1000;
 pub struct NodeChanges {
     /// Present where it is an array.
     pub array: Option<Arc<ArrayMetadata>>,
+    /// The node of the base that is removed, with all below it.
+    pub removal: Option<Removal>,
     /// Its documents.
     pub documents: Vec<Change>,
     /// Its chunks and shards, and what no node knows.
@@ -29,6 +33,14 @@ impl NodeChanges {
     /// All of them.
     pub fn all(&self) -> impl Iterator<Item = &Change> {
         self.objects.iter().chain(&self.documents)
+    }
+
+    /// Whether the base had no such node when it was made, or that one is removed.
+    pub fn is_new(&self) -> bool {
+        let is_main = |change: &&Change| MAIN_DOCUMENTS.iter().any(|name| change.key.ends_with(name));
+        self.documents.iter().any(|change| {
+            is_main(&change) && change.is_new() && matches!(change.kind, ChangeKind::Written { .. })
+        })
     }
 
     /// `chunk`, `shard`, or `object` where it is no array.
@@ -72,7 +84,23 @@ pub fn by_node(store: &Arc<OverlayStore>, tree: &Tree) -> Result<BTreeMap<String
         node.array = metadata;
         node.objects.push(change);
     }
+    for removal in store.removals()? {
+        let node = nodes.entry(removal.path.clone()).or_default();
+        node.removal = Some(removal);
+    }
+    for node in nodes.values_mut() {
+        // The document that makes a node comes last.
+        node.documents.sort_by_key(|change| MAIN_DOCUMENTS.iter().any(|name| change.key.ends_with(name)));
+    }
     Ok(nodes)
+}
+
+/// The array in the store, if the overlay changes it and has not made it anew.
+pub fn old_array(below: &Tree, path: &str, node: &NodeChanges) -> Option<Arc<ArrayMetadata>> {
+    match below.node(path) {
+        Ok(Some(Node::Array { metadata, .. })) if !node.is_new() => Some(metadata),
+        _ => None,
+    }
 }
 
 /// The array at a path or above it.
@@ -103,6 +131,9 @@ fn array_above<'a>(
 
 /// Whether the store still has an array in the form in which the overlay has written new chunks of it.
 pub fn has_same_form(store: &OverlayStore, path: &str) -> Result<bool> {
+    if store.is_hidden(path)? {
+        return Ok(true);
+    }
     for key in ["zarr.json", ".zarray", "meta"].map(|name| join(path, name)) {
         let Some(then) = store.kept_document(&key)? else { continue };
         let Ok(Some(then)) = parse_array(&key, &then) else { continue };
@@ -125,7 +156,9 @@ pub fn each_in_base<'a>(
     for batch in changes.chunks(BATCH_OBJECTS) {
         let keys: Vec<&str> = batch.iter().map(|change| change.key.as_str()).collect();
         for (change, now) in batch.iter().zip(store.base().head_many(&keys)) {
-            each(change, now?);
+            // What a removal hides is another node's.
+            let now = if store.is_hidden(&change.key)? { None } else { now? };
+            each(change, now);
         }
     }
     Ok(())

@@ -8,7 +8,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use zarrfs::hierarchy::Tree;
 use zarrfs::store::Store;
-use zarrfs::store::overlay::{Access, Change, ChangeKind, OverlayStore};
+use zarrfs::store::overlay::{Access, Change, ChangeKind, InBase, OverlayStore};
 
 use super::nodes::{self, NodeChanges};
 use super::{OverlayArguments, count};
@@ -33,6 +33,7 @@ impl Arguments {
     pub fn run(self) -> Outcome {
         let store = self.overlay.open(Access::Read)?;
         let changes = nodes::by_node(&store, &Tree::for_one_look(store.clone()))?;
+        let below = Tree::for_one_look(store.base().clone());
         let mut conflicts: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for (path, node) in &changes {
             let has_same_form = nodes::has_same_form(&store, path)?;
@@ -42,24 +43,48 @@ impl Arguments {
                     conflicts.entry(path).or_default().push(&change.key);
                 }
             })?;
+            if let Some(removal) = &node.removal
+                && store.find_removed(removal)? == InBase::Changed
+            {
+                conflicts.entry(path).or_default().push(path);
+            }
         }
         let text = match self.json {
-            true => as_json(&store, &changes, &conflicts),
-            false => as_text(&store, &changes, &conflicts),
+            true => as_json(&store, &below, &changes, &conflicts),
+            false => as_text(&store, &below, &changes, &conflicts),
         };
         output::write(text.as_bytes()).map(|_| ())
     }
 }
 
+/// What became of a node: `new`, `removed`, `replaced` (another one was removed before) or `changed`.
+fn change_of(node: &NodeChanges) -> &'static str {
+    match (&node.removal, node.is_new()) {
+        (Some(_), true) => "replaced",
+        (Some(_), false) => "removed",
+        (None, true) => "new",
+        (None, false) => "changed",
+    }
+}
+
+/// The old shape of an array and the new one, where they differ.
+fn shapes(below: &Tree, path: &str, node: &NodeChanges) -> Option<(Vec<u64>, Vec<u64>)> {
+    let new = node.array.as_ref().filter(|_| !node.documents.is_empty())?.shape.clone();
+    let old = nodes::old_array(below, path, node)?.shape.clone();
+    (old != new).then_some((old, new))
+}
+
 fn as_json(
     store: &Arc<OverlayStore>,
+    below: &Tree,
     changes: &BTreeMap<String, NodeChanges>,
     conflicts: &BTreeMap<&str, Vec<&str>>,
 ) -> String {
     let node = |(path, node): (&String, &NodeChanges)| {
         let (written, bytes, deleted) = node.sums();
         let documents: Vec<Value> = node.documents.iter().map(|change| json!(change.key)).collect();
-        json!({"path": path, "objects": node.noun(), "written": written, "written_bytes": bytes, "deleted": deleted,
+        let shapes = shapes(below, path, node).map(|(old, new)| json!({"old": old, "new": new}));
+        json!({"path": path, "change": change_of(node), "shape": shapes, "objects": node.noun(), "written": written, "written_bytes": bytes, "deleted": deleted,
             "documents": documents, "changed_in_store": conflicts.get(path.as_str()).cloned().unwrap_or_default()})
     };
     let nodes: Vec<Value> = changes.iter().map(node).collect();
@@ -70,6 +95,7 @@ fn as_json(
 
 fn as_text(
     store: &Arc<OverlayStore>,
+    below: &Tree,
     changes: &BTreeMap<String, NodeChanges>,
     conflicts: &BTreeMap<&str, Vec<&str>>,
 ) -> String {
@@ -78,6 +104,16 @@ fn as_text(
     for (path, node) in changes {
         let (written, written_bytes, deleted) = node.sums();
         let mut parts = Vec::new();
+        let kind = if node.array.is_some() { "array" } else { "group" };
+        match change_of(node) {
+            "new" => parts.push(format!("new {kind}")),
+            "removed" => parts.push("removed with all in it".to_owned()),
+            "replaced" => parts.push(format!("removed, and a new {kind} in its place")),
+            _ => {}
+        }
+        if let Some((old, new)) = shapes(below, path, node) {
+            parts.push(format!("shape {old:?} -> {new:?}"));
+        }
         if written > 0 {
             parts.push(format!("{} written ({})", count(written, node.noun()), size::show(written_bytes)));
         }
@@ -92,7 +128,10 @@ fn as_text(
             });
         }
         if let Some(keys) = conflicts.get(path.as_str()) {
-            parts.push(format!("{} of them changed in the store since", keys.len()));
+            parts.push(match keys.as_slice() {
+                [key] if key == path => "changed in the store since".to_owned(),
+                keys => format!("{} of them changed in the store since", keys.len()),
+            });
         }
         // Writing to a String does not fail.
         let _ = writeln!(text, "{}: {}", open::shown(path), parts.join(", "));

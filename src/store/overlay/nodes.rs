@@ -1,0 +1,265 @@
+//! Folders of nodes in an overlay: made where no reader sees them, renamed, removed. Uses its neighbours in `overlay`, `directory`
+//! and the traits of `store`. Spec: v3 core "Hierarchy".
+//!
+//! A folder of the base is removed by one line that hides all of it, without a look at its chunks. What tells whether a commit
+//! would remove the same nodes is a digest of their documents ([`census`]). A folder that only the overlay has is renamed in
+//! `objects/` between two lines, and the next writer ends what a crash has left between them.
+
+use std::fmt::Write as _;
+use std::io;
+use std::ops::ControlFlow;
+
+use serde_json::Value;
+
+use super::line::{Hidden, Step};
+use super::{OverlayStore, failed};
+use crate::error::{Error, Result};
+use crate::store::{
+    GetReply, GetRequest, Info, ObjectVersion, Precondition, StagedFolder, Store, VersionDigest,
+    is_temporary_name, join,
+};
+
+/// The documents that a node may have.
+const DOCUMENTS: [&str; 7] = ["zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata", "meta", "attrs"];
+/// Those of arrays of Zarr v2 and v1, by their places above.
+const OF_ARRAYS: [usize; 2] = [1, 5];
+/// A longer document is not read.
+const MAX_DOCUMENT_BYTES: u64 = 64 << 20;
+/// How many folders are looked at in one batch.
+const BATCH_FOLDERS: usize = 100;
+/// How deep folders are looked at: below that, a link leads back up.
+const MAX_DEPTH: usize = 64;
+
+/// A node of the base that the overlay has removed, with all below it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Removal {
+    /// Its path.
+    pub path: String,
+    hidden: Hidden,
+}
+
+/// What a removal finds in the base.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InBase {
+    /// Nothing, any more.
+    Gone,
+    /// The nodes that were removed, or what a commit that was killed has left of them.
+    Same,
+    /// Other nodes: another program has changed some, or added one.
+    Changed,
+}
+
+/// Of a folder that has no owner.
+fn no_info() -> Info {
+    Info { size_bytes: 0, modified: None, version: ObjectVersion::of_number(0), posix: None }
+}
+
+fn parent(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(above, _)| above)
+}
+
+/// What tells the nodes at and below a folder from others: the versions of their documents. `None` where there is nothing. The
+/// folders of arrays are not listed.
+fn census(base: &dyn Store, folder: &str) -> Result<Option<VersionDigest>> {
+    let mut lines = Vec::new();
+    let mut level = vec![folder.to_owned()];
+    for _ in 0..MAX_DEPTH {
+        let mut next = Vec::new();
+        for batch in level.chunks(BATCH_FOLDERS) {
+            let groups = documents_of(base, batch, &mut lines)?;
+            // Where nobody can write, no commit looks at it.
+            for group in groups.iter().filter(|_| base.writer().is_some()) {
+                base.each_name(group, &mut |entry| {
+                    if entry.is_folder {
+                        next.push(join(group, &entry.name));
+                    }
+                    ControlFlow::Continue(())
+                })?;
+            }
+        }
+        level = next;
+    }
+    if lines.is_empty() && !is_any_in(base, folder)? {
+        return Ok(None);
+    }
+    lines.sort_unstable();
+    Ok(Some(VersionDigest::of(&lines.concat())))
+}
+
+/// Whether there is a folder. In a remote store, whose folders are prefixes of keys, it has something in it.
+fn is_any_in(base: &dyn Store, folder: &str) -> Result<bool> {
+    if !base.is_remote() {
+        return Ok(base.head(folder)?.is_some());
+    }
+    let mut is_any = false;
+    base.each_name(folder, &mut |_| {
+        is_any = true;
+        ControlFlow::Break(())
+    })?;
+    Ok(is_any)
+}
+
+/// Notes the documents of folders. Returns the folders that are not arrays.
+fn documents_of(base: &dyn Store, folders: &[String], lines: &mut Vec<String>) -> Result<Vec<String>> {
+    let keys: Vec<String> =
+        folders.iter().flat_map(|folder| DOCUMENTS.map(|name| join(folder, name))).collect();
+    let found = base.head_many(&keys.iter().map(String::as_str).collect::<Vec<_>>());
+    let found: Vec<Option<Info>> = found.into_iter().collect::<Result<_>>()?;
+    for (key, info) in keys.iter().zip(&found) {
+        let mut line = String::new();
+        if let Some(info) = info {
+            // Writing to a String does not fail.
+            let _ = writeln!(line, "{key} {}", info.version.digest());
+            lines.push(line);
+        }
+    }
+    let mut groups = Vec::new();
+    let mut unknown = Vec::new();
+    for (folder, found) in folders.iter().zip(found.chunks(DOCUMENTS.len())) {
+        let is_there = |place: &usize| found.get(*place).is_some_and(Option::is_some);
+        if is_there(&0) {
+            unknown.push(folder.clone());
+        } else if !OF_ARRAYS.iter().any(is_there) {
+            groups.push(folder.clone());
+        }
+    }
+    let request = |folder: &String| {
+        let key = join(folder, "zarr.json");
+        GetRequest { key, limit_bytes: MAX_DOCUMENT_BYTES, known: None }
+    };
+    let requests: Vec<GetRequest> = unknown.iter().map(request).collect();
+    for (folder, reply) in unknown.into_iter().zip(base.get_many(&requests)) {
+        let is_array = match reply? {
+            GetReply::Content(content) => {
+                let document: Value = serde_json::from_slice(&content.bytes).unwrap_or_default();
+                document.get("node_type").is_some_and(|kind| kind == "array")
+            }
+            _ => false,
+        };
+        if !is_array {
+            groups.push(folder);
+        }
+    }
+    Ok(groups)
+}
+
+impl OverlayStore {
+    fn like(&self, like: &Info) -> Info {
+        Info { posix: like.posix.filter(|_| self.shared.has_posix), ..*like }
+    }
+
+    /// Whether the base's object or folder at a key is hidden by a removal.
+    pub fn is_hidden(&self, key: &str) -> Result<bool> {
+        self.shared.folder.changes.is_hidden(key).map_err(failed(key, "look at"))
+    }
+
+    pub(super) fn stage_folder(&self, parent: &str, like: &Info) -> Result<Option<StagedFolder>> {
+        let like = self.like(like);
+        self.shared.folder.objects.make_folders(parent, &like)?;
+        self.shared.objects()?.stage(parent, &like)
+    }
+
+    /// Removes a folder with all in it: one line, whatever it has.
+    pub(super) fn remove_tree(&self, folder: &str) -> Result<()> {
+        let is_staged = folder.split('/').any(is_temporary_name);
+        let from = match is_staged || self.is_hidden(folder)? {
+            true => None,
+            false => census(self.base.as_ref(), folder)?,
+        };
+        let noted = self.shared.folder.changes.remove(folder, from);
+        noted.map_err(failed(folder, "note in the overlay the removal of"))?;
+        let below = format!("{folder}/");
+        self.shared.kept.lock().retain(|kept| kept != folder && !kept.starts_with(&below));
+        for place in [&self.shared.folder.documents, &self.shared.folder.objects] {
+            if let Some(writer) = place.writer() {
+                writer.remove_folder(folder)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a folder that only the overlay has another name. Durable after `sync`.
+    pub(super) fn rename_tree(&self, from: &str, to: &str) -> Result<()> {
+        let is_staged = from.split('/').any(is_temporary_name);
+        let is_below = || Ok(is_any_in(self.base.as_ref(), from)? || self.has_documents(from)?);
+        if !is_staged && !self.is_hidden(from)? && is_below()? {
+            let reason = "is in the store below, and nothing is renamed there: the overlay renames only nodes that were made in it";
+            return Err(Error::store(from, "", io::Error::new(io::ErrorKind::CrossesDevices, reason)));
+        }
+        let is_taken = || Error::Changed { key: to.to_owned() };
+        let mut is_empty = true;
+        self.each_name(to, &mut |_| {
+            is_empty = false;
+            ControlFlow::Break(())
+        })?;
+        if !is_empty || (!self.is_remote() && self.open(to)?.is_some()) {
+            return Err(is_taken());
+        }
+        let (objects, changes) = (self.shared.objects()?, &self.shared.folder.changes);
+        // What is there has no line: a crash has left it.
+        objects.remove_folder(to)?;
+        let above = if self.shared.has_posix { self.head(parent(to))? } else { None };
+        let like = above.map(|info| info.with_mode(|posix| posix.mode & 0o666)).unwrap_or_else(no_info);
+        self.shared.folder.objects.make_folders(parent(to), &self.like(&like))?;
+        let note = |step: Step| {
+            changes.rename(from, to, step).map_err(failed(from, "note in the overlay the rename of"))
+        };
+        note(Step::Begun)?;
+        let keys = [from.to_owned(), to.to_owned()];
+        let renamed = objects.rename_folder(from, to).and_then(|()| objects.sync(&keys, ""));
+        let renamed = renamed.and_then(|()| note(Step::Done));
+        if renamed.is_err() && changes.is_renaming(from) {
+            // Back, where it has happened.
+            let _ = objects.rename_folder(to, from);
+            changes.end_rename(from, to);
+        }
+        renamed
+    }
+
+    /// The nodes of the base that the overlay has removed.
+    pub fn removals(&self) -> Result<Vec<Removal>> {
+        let hidden = self.shared.folder.changes.hidden().map_err(failed("", "list the changes"))?;
+        Ok(hidden.into_iter().map(|(path, hidden)| Removal { path, hidden }).collect())
+    }
+
+    /// Whether the base still has the nodes that were removed.
+    pub fn find_removed(&self, removal: &Removal) -> Result<InBase> {
+        let (path, hidden) = (&removal.path, removal.hidden);
+        Ok(match census(self.base.as_ref(), path)? {
+            None => InBase::Gone,
+            Some(now) if now == hidden.from || self.base.writer().is_none() => InBase::Same,
+            Some(_) if hidden.is_begun && !self.has_documents(path)? => InBase::Same,
+            Some(_) => InBase::Changed,
+        })
+    }
+
+    /// Whether the base has a document of a node itself, which a commit removes before the rest.
+    fn has_documents(&self, path: &str) -> Result<bool> {
+        let keys = DOCUMENTS.map(|name| join(path, name));
+        let found = self.base.head_many(&keys.each_ref().map(String::as_str));
+        let found: Vec<Option<Info>> = found.into_iter().collect::<Result<_>>()?;
+        Ok(found.iter().any(Option::is_some))
+    }
+
+    /// Notes that a commit removes these nodes from the base: what it leaves when it is killed is removed by the next one.
+    pub fn begin_removal(&self, removal: &Removal) -> Result<()> {
+        let hidden = Hidden { is_begun: true, ..removal.hidden };
+        let noted = self.shared.folder.changes.hide(&removal.path, Some(hidden));
+        noted.map_err(failed(&removal.path, "note the commit in the overlay"))
+    }
+
+    /// Shows what the base has at the path of a removal.
+    pub fn forget_removal(&self, removal: &Removal) -> Result<()> {
+        let noted = self.shared.folder.changes.hide(&removal.path, None);
+        noted.map_err(failed(&removal.path, "note what the overlay forgets"))
+    }
+
+    /// Removes the documents that are kept of an array.
+    pub fn forget_documents(&self, path: &str) -> Result<()> {
+        let Some(writer) = self.shared.folder.documents.writer() else { return Ok(()) };
+        for key in super::writer::DOCUMENTS.map(|name| join(path, name)) {
+            writer.delete(&key, Precondition::Any)?;
+        }
+        Ok(())
+    }
+}

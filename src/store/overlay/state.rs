@@ -1,0 +1,198 @@
+//! What the lines of an overlay's list say, in memory. Uses `line` and `version`.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::path::Path;
+use std::time::SystemTime;
+
+use super::line::{Entry, Hidden, Line, Step};
+use crate::store::{VersionDigest, is_temporary_name};
+
+/// The longest line that is read.
+const MAX_LINE_BYTES: u64 = 1 << 20;
+
+/// What the lines say.
+#[derive(Default)]
+pub(super) struct State {
+    /// By key.
+    pub entries: BTreeMap<String, Logged>,
+    /// Documents of the base that have another time.
+    pub touched: HashMap<String, SystemTime>,
+    /// Folders of the base that are not shown.
+    pub hidden: BTreeMap<String, Hidden>,
+    /// Renames that have begun: the new name by the old one.
+    pub renames: BTreeMap<String, String>,
+    /// Folders that were removed: a crash may have left files in them.
+    pub removed: BTreeSet<String>,
+    /// How many lines were read.
+    pub lines: usize,
+    /// What was read of the file.
+    pub inode: u64,
+    /// How much of it was read.
+    pub size_bytes: u64,
+    /// Keeps the inode from being used again.
+    _file: Option<File>,
+}
+
+/// What the last line of a key says, and where it ends in the file.
+#[derive(Clone, Copy)]
+pub(super) struct Logged {
+    pub entry: Entry,
+    pub end: u64,
+}
+
+/// The keys below a folder.
+pub(super) fn keys_below<V>(map: &BTreeMap<String, V>, folder: &str) -> Vec<String> {
+    let below = format!("{folder}/");
+    let keys = map.range(below.clone()..).map(|(key, _)| key);
+    keys.take_while(|key| key.starts_with(&below)).cloned().collect()
+}
+
+impl State {
+    /// Of a file of which nothing was read yet.
+    pub fn of_file(file: File, inode: u64) -> Self {
+        State { inode, _file: Some(file), ..State::default() }
+    }
+
+    /// Whether a folder at a key, or above it, is hidden.
+    pub fn is_hidden(&self, key: &str) -> bool {
+        let is_hidden = |folder: &str| self.hidden.contains_key(folder);
+        !self.hidden.is_empty()
+            && (is_hidden(key) || key.match_indices('/').any(|(at, _)| key.get(..at).is_some_and(is_hidden)))
+    }
+
+    /// Takes all entries below a folder out, with the rest of their keys.
+    fn take_below(&mut self, folder: &str) -> Vec<(String, Logged)> {
+        let keys = keys_below(&self.entries, folder);
+        let take = |key: String| {
+            self.touched.remove(&key);
+            let logged = self.entries.remove(&key)?;
+            Some((key.get(folder.len()..)?.to_owned(), logged))
+        };
+        keys.into_iter().filter_map(take).collect()
+    }
+
+    fn remove(&mut self, folder: String, from: Option<VersionDigest>) {
+        self.take_below(&folder);
+        self.renames.retain(|from, to| *from != folder && *to != folder);
+        for below in keys_below(&self.hidden, &folder) {
+            self.hidden.remove(&below);
+        }
+        if let Some(from) = from
+            && !self.is_hidden(&folder)
+        {
+            self.hidden.insert(folder.clone(), Hidden { from, is_begun: false });
+        }
+        self.removed.insert(folder);
+    }
+
+    fn move_below(&mut self, from: &str, to: &str) {
+        let moved = self.take_below(from);
+        if !moved.is_empty() {
+            self.take_below(to);
+        }
+        for (rest, logged) in moved {
+            self.entries.insert(format!("{to}{rest}"), logged);
+        }
+    }
+
+    /// A rename that is under way ends here, or was ended already: by this reader, or by a line that became durable after all.
+    fn rename(&mut self, from: String, to: String, step: Step) {
+        let is_under_way = self.renames.remove(&from).is_some();
+        match step {
+            Step::Begun => {
+                self.renames.retain(|_, other| *other != to);
+                self.renames.insert(from, to);
+            }
+            Step::Done if is_under_way => self.move_below(&from, &to),
+            Step::Undone if !is_under_way => self.move_below(&to, &from),
+            Step::Done | Step::Undone => {}
+        }
+    }
+
+    /// Ends all renames by what there is in `objects/`, whether or not a line says so.
+    pub fn end_renames(&mut self, objects: &Path) {
+        let is_there = |folder: &str| objects.join(folder).symlink_metadata().is_ok();
+        for (from, to) in std::mem::take(&mut self.renames) {
+            match (is_there(&from), is_there(&to)) {
+                (false, true) => self.move_below(&from, &to),
+                _ => {
+                    self.renames.insert(from, to);
+                }
+            }
+        }
+    }
+
+    /// Does what a line says, which ends there in the file.
+    pub fn apply(&mut self, line: Line, end: u64) {
+        match line {
+            Line::Entry(key, entry) => {
+                self.entries.insert(key, Logged { entry, end });
+            }
+            Line::Forget(key) => {
+                self.entries.remove(&key);
+            }
+            Line::Touch(key, at) => {
+                self.touched.insert(key, at);
+            }
+            Line::Remove(folder, from) => self.remove(folder, from),
+            Line::Hide(folder, Some(hidden)) => {
+                self.hidden.insert(folder, hidden);
+            }
+            Line::Hide(folder, None) => {
+                self.hidden.remove(&folder);
+            }
+            Line::Rename(from, to, step) => self.rename(from, to, step),
+        }
+    }
+
+    /// Reads the lines from `start` on. Returns where the last good one ends.
+    pub fn read(&mut self, file: &File, start: u64) -> io::Result<u64> {
+        let mut reader = BufReader::new(file);
+        reader.seek(SeekFrom::Start(start))?;
+        let (mut at, mut good_end) = (start, start);
+        let mut first_bad = None;
+        let mut bytes = Vec::new();
+        loop {
+            bytes.clear();
+            let length = reader.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut bytes)? as u64;
+            if length == 0 {
+                return Ok(good_end);
+            }
+            at += length;
+            match (Line::decode(&bytes), first_bad) {
+                (None, _) => {
+                    first_bad.get_or_insert(at - length);
+                }
+                (Some((durable, _)), Some(bad)) if durable > bad => {
+                    let reason = format!("the list of changes is damaged at byte {bad}");
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+                }
+                // Never was durable, like the line before it.
+                (Some(_), Some(_)) => {}
+                (Some((_, line)), None) => {
+                    self.apply(line, at);
+                    good_end = at;
+                    self.lines += 1;
+                }
+            }
+        }
+    }
+}
+
+/// The folder of a node that is not complete, at a key or above it.
+pub(super) fn unfinished(key: &str) -> Option<&str> {
+    if !key.contains(".zarrfs-") {
+        return None;
+    }
+    let mut start = 0;
+    for name in key.split('/') {
+        let end = start + name.len();
+        if is_temporary_name(name) {
+            return key.get(..end);
+        }
+        start = end + 1;
+    }
+    None
+}

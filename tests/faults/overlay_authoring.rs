@@ -1,0 +1,276 @@
+//! Commands that make, resize, rename and remove nodes of an overlay, and its commit, killed at every Nth operation and on a full
+//! disk. The store below is a folder or a zip file, whose bytes stay as they are until the commit.
+//!
+//! `ZARRFS_CRASH_POINTS` as in `crash.rs`.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+use zarrfs::store::overlay::{Access, OverlayOptions};
+use zarrfs::store::{StoreOptions, open_with};
+
+use crate::authoring::{copy, npy_file, state, state_of, store, zarrfs};
+use crate::overlay::digest;
+use crate::support::faulty::{CHANGES, Faults, KILL, Operation};
+use crate::support::say;
+
+/// What an overlay has before each command: a node that was made, and one that was removed.
+const BEFORE: [&[&str]; 3] =
+    [&["import", "FILE", "@", "made", "--chunks", "7"], &["mkgroup", "@", "h"], &["rm", "@", "g", "--yes"]];
+const COMMANDS: [&[&str]; 9] = [
+    &["create", "@", "new", "--shape", "9,9", "--chunks", "4,4", "--dtype", "int16", "--attr", "n=1"],
+    &["import", "FILE", "@", "new", "--chunks", "7", "--codecs", "gzip:1"],
+    // In the place of what was removed.
+    &["import", "FILE", "@", "g", "--chunks", "7"],
+    &["resize", "@", "a", "13,3", "--discard"],
+    &["resize", "@", "a", "14,14"],
+    &["rm", "@", "a", "--yes"],
+    &["rm", "@", "made", "--yes"],
+    &["mv", "@", "made", "h/moved"],
+    &["mv", "@", "made", "g"],
+];
+/// Those that are tried over a zip file, by their places.
+const OVER_A_ZIP_FILE: [usize; 3] = [2, 5, 7];
+
+/// Those that are tried on a full disk.
+const ON_A_FULL_DISK: [usize; 3] = [1, 5, 8];
+
+/// A store and the overlay before each command.
+struct Template {
+    folder: TempDir,
+    store: PathBuf,
+    overlay: PathBuf,
+    file: PathBuf,
+}
+
+/// A folder whose disk costs no time: what is killed here is a process, and what it has written stays.
+fn in_memory() -> TempDir {
+    tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap())
+}
+
+fn zip(store: &Path, path: &Path) {
+    let mut writer = zip::ZipWriter::new(File::create(path).unwrap());
+    let mut folders = vec![store.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let name = path.strip_prefix(store).unwrap().to_str().unwrap().to_owned();
+            writer.start_file(name, zip::write::SimpleFileOptions::default()).unwrap();
+            std::io::Write::write_all(&mut writer, &fs::read(path).unwrap()).unwrap();
+        }
+    }
+    writer.finish().unwrap();
+}
+
+/// Runs a command in an overlay.
+fn run(template: &Template, overlay: &Path, command: &[&str], faults: Option<&Faults>) -> Output {
+    let all = [command, &["--overlay", overlay.to_str().unwrap()]].concat();
+    zarrfs(&template.store, &template.file, &all, faults)
+}
+
+/// What an overlay shows.
+fn shown(store: &Path, overlay: &Path) -> Vec<String> {
+    let overlay = Some(OverlayOptions { folder: overlay.to_owned(), access: Access::Read });
+    let options = StoreOptions { overlay, ..StoreOptions::default() };
+    state_of(&open_with(store.to_str().unwrap(), &options).unwrap())
+}
+
+impl Template {
+    fn new(zarr_format: u8, is_zip: bool, file: &Path) -> Self {
+        let made = store(zarr_format);
+        let folder = in_memory();
+        let path = folder.path().join("store.zarr");
+        if is_zip {
+            zip(made.path(), &path);
+        } else {
+            fs::create_dir(&path).unwrap();
+            copy(made.path(), &path);
+        }
+        let overlay = folder.path().join("overlay");
+        let template = Template { folder, store: path, overlay, file: file.to_owned() };
+        for command in BEFORE {
+            let output = run(&template, &template.overlay, command, None);
+            assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        template
+    }
+
+    fn digest(&self) -> String {
+        if self.store.is_dir() {
+            digest(&self.store)
+        } else {
+            crate::support::sha256(&fs::read(&self.store).unwrap())
+        }
+    }
+
+    /// A copy of the overlay.
+    fn overlay(&self) -> TempDir {
+        let folder = in_memory();
+        copy(&self.overlay, folder.path());
+        folder
+    }
+}
+
+/// What the overlay has of nodes that no one may ever see.
+fn leftovers(overlay: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut folders = vec![overlay.join("objects")];
+    while let Some(folder) = folders.pop() {
+        for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.file_name().unwrap().to_string_lossy().starts_with(".zarrfs-") {
+                found.push(path.display().to_string());
+            } else if path.is_dir() {
+                folders.push(path);
+            }
+        }
+    }
+    found
+}
+
+/// Runs a command with the Nth operation of a kind failing, until there is none; returns how often it did.
+fn run_until_clean(template: &Template, command: &[&str], operation: Operation, errno: i32) -> u32 {
+    let old = shown(&template.store, &template.overlay);
+    let clean = template.overlay();
+    let done = run(template, clean.path(), command, None);
+    assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
+    let new = shown(&template.store, clean.path());
+    let (mut number, mut tried) = (1, 0);
+    loop {
+        let folder = template.overlay();
+        let overlay = folder.path();
+        let what = format!("{command:?}, {operation:?} {number} with {errno}");
+        let Some(faults) = Faults::new(overlay, "nodes of an overlay") else { return 0 };
+        faults.arm(operation, errno, number, number);
+        let output = run(template, overlay, command, Some(&faults));
+        if faults.fired() == 0 {
+            assert!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stderr));
+            return tried;
+        }
+        let found = shown(&template.store, overlay);
+        if errno != KILL && found == old {
+            assert!(!output.status.success(), "{what} succeeds and changes nothing");
+        }
+        assert!(found == old || found == new, "{what}: half of it is there:\n{old:#?}\n{found:#?}\n{new:#?}");
+        // Once more without faults. (Or the next use has ended what was almost done, and there is nothing to do.)
+        let again = run(template, overlay, command, None);
+        let said = String::from_utf8_lossy(&again.stderr);
+        assert_eq!(shown(&template.store, overlay), new, "{what}: {said}");
+        let swept = run(template, overlay, &["mkgroup", "@", "swept"], None);
+        assert!(swept.status.success(), "{what}: {}", String::from_utf8_lossy(&swept.stderr));
+        assert_eq!(leftovers(overlay), [""; 0], "{what}");
+        tried += 1;
+        number += if is_long() { 1 } else { 1 + number / 2 };
+    }
+}
+
+/// Whether all operations are tried, and not only some of the later ones.
+fn is_long() -> bool {
+    std::env::var("ZARRFS_CRASH_POINTS").is_ok_and(|points| points == "all")
+}
+
+#[test]
+fn killed_at_every_operation_there_is_the_old_node_or_the_new_one() {
+    let file = npy_file();
+    let (mut kills, mut failures) = (0, 0);
+    for (zarr_format, is_zip) in [(3, false), (2, true)] {
+        let template = Template::new(zarr_format, is_zip, file.path());
+        let before = template.digest();
+        for (place, command) in COMMANDS.into_iter().enumerate() {
+            if is_zip && !OVER_A_ZIP_FILE.contains(&place) {
+                continue;
+            }
+            for operation in CHANGES {
+                kills += run_until_clean(&template, command, operation, KILL);
+                if ON_A_FULL_DISK.contains(&place) {
+                    failures += run_until_clean(&template, command, operation, libc::ENOSPC);
+                }
+            }
+        }
+        assert_eq!(template.digest(), before, "the store below has changed");
+    }
+    say(format!(
+        "nodes of an overlay: {kills} kills and {failures} failures, none was half made or half gone"
+    ));
+    assert!(kills > 100 && failures > 20, "{kills}, {failures}");
+}
+
+/// Gives the files of a folder names in another one: they are the same versions of the same files there.
+fn link(from: &Path, to: &Path) {
+    for entry in fs::read_dir(from).unwrap().map(|entry| entry.unwrap()) {
+        let (source, target) = (entry.path(), to.join(entry.file_name()));
+        if source.is_dir() {
+            fs::create_dir(&target).unwrap();
+            link(&source, &target);
+        } else {
+            fs::hard_link(&source, &target).unwrap();
+        }
+    }
+}
+
+/// Empties a folder, which stays the same one.
+fn clear(folder: &Path) {
+    for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        if path.is_dir() { fs::remove_dir_all(path).unwrap() } else { fs::remove_file(path).unwrap() }
+    }
+}
+
+/// All that the overlay has is committed, however often the commit is killed.
+#[test]
+fn a_commit_that_is_killed_is_repeated() {
+    let file = npy_file();
+    let template = Template::new(3, false, file.path());
+    for command in [&COMMANDS[0], &COMMANDS[2], &COMMANDS[3]] {
+        let output = run(&template, &template.overlay, command, None);
+        assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let expected = shown(&template.store, &template.overlay);
+    let before = tempfile::tempdir_in(template.folder.path()).unwrap();
+    link(&template.store, before.path());
+    let commit = |overlay: &Path, faults: Option<&Faults>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_zarrfs"));
+        command.args(["overlay", "commit"]).arg(overlay);
+        if let Some(faults) = faults {
+            command.envs(faults.environment());
+        }
+        command.output().unwrap()
+    };
+    let mut kills = 0;
+    for operation in CHANGES {
+        for is_in_store in [true, false] {
+            let mut number = 1;
+            loop {
+                let folder = template.overlay();
+                let overlay = folder.path();
+                clear(&template.store);
+                link(before.path(), &template.store);
+                let what = format!("a commit killed at {operation:?} {number} ({is_in_store})");
+                let killed_in = if is_in_store { template.store.as_path() } else { overlay };
+                let Some(faults) = Faults::new(killed_in, "a commit of nodes") else { return };
+                faults.arm(operation, KILL, number, number);
+                let output = commit(overlay, Some(&faults));
+                assert_eq!(
+                    shown(&template.store, overlay),
+                    expected,
+                    "{what}: the overlay shows something else"
+                );
+                if faults.fired() == 0 {
+                    assert!(output.status.success(), "{what}: {output:?}");
+                    assert_eq!(state(&template.store), expected, "{what}");
+                    break;
+                }
+                kills += 1;
+                let again = commit(overlay, None);
+                assert!(again.status.success(), "{what}: {again:?}");
+                assert_eq!(state(&template.store), expected, "{what}");
+                number += if is_long() { 1 } else { 1 + number };
+            }
+        }
+    }
+    say(format!("nodes of an overlay: {kills} commits were killed and repeated, 0 nodes lost"));
+    assert!(kills > 20, "{kills}");
+}
