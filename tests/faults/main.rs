@@ -18,6 +18,7 @@ mod failing_store;
 mod hanging_store;
 mod many_chunks;
 mod mutated;
+mod names;
 mod overlay;
 mod power_loss;
 mod refusals;

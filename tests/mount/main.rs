@@ -13,6 +13,7 @@ mod contents;
 mod exercisers;
 mod life;
 mod mount_8;
+mod names;
 mod overlay;
 mod page_cache;
 mod programs;

@@ -106,6 +106,18 @@ pub struct Arguments {
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_value = "off", default_missing_value = "on", hide_possible_values = true)]
     pub writable: Switch,
 
+    /// Let programs make groups (mkdir) and arrays (a NAME.json that declares one, a NAME.npy); implies writable
+    #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_value = "off", default_missing_value = "on", hide_possible_values = true)]
+    pub create: Switch,
+
+    /// Let programs remove and rename arrays and groups; implies writable
+    #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_value = "off", default_missing_value = "on", hide_possible_values = true)]
+    pub delete: Switch,
+
+    /// Bytes of all scratch files together: files on a writable mount that are no arrays
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = size::parse)]
+    pub scratch_limit: u64,
+
     /// What truncating an array's file does: keep sets its written end (bytes that are not written again keep their values), zero makes every byte zero
     #[arg(long, value_name = "keep|zero", default_value = "keep", hide_possible_values = true)]
     pub truncate: TruncateChoice,
@@ -142,7 +154,7 @@ pub enum TruncateChoice {
 impl Arguments {
     /// Mounts. `words` are the `-o` options that are not long flags; `helper` is set when mount(8) called.
     pub fn run(self, words: MountOptions, helper: bool) -> Outcome {
-        if words.rw && !helper && !self.writable.is_on() {
+        if words.rw && !helper && !self.is_writable() {
             output::note(format_args!(
                 "zarrfs: note: the mount is read-only; 'rw' alone never enables writing, 'writable' does"
             ));
@@ -194,6 +206,10 @@ impl Arguments {
         Ok(())
     }
 
+    fn is_writable(&self) -> bool {
+        [self.writable, self.create, self.delete].iter().any(|switch| switch.is_on())
+    }
+
     fn options(&self, words: &MountOptions, log: &Log) -> Options {
         let mut options = Options::new(
             words.source_name.clone().unwrap_or_else(|| self.store.clone()),
@@ -207,7 +223,10 @@ impl Arguments {
             AllowOtherChoice::Off => AllowOther::Off,
         };
         options.cache_limit_bytes = self.engine.cache_limit_bytes();
-        options.writable = self.writable.is_on() && !words.ro;
+        options.writable = self.is_writable() && !words.ro;
+        options.create = self.create.is_on() && !words.ro;
+        options.delete = self.delete.is_on() && !words.ro;
+        options.scratch_limit_bytes = self.scratch_limit;
         options.truncate_zeroes = matches!(self.truncate, TruncateChoice::Zero);
         options.dirty_limit_bytes = self.dirty_limit.unwrap_or(options.cache_limit_bytes / 4);
         options.threads = self.engine.threads.number();

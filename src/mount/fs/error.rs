@@ -88,8 +88,13 @@ impl FailureLog {
 
     /// Logs and remembers a failed request: the request, the path of its file, and the reason.
     pub fn note(&self, request: &str, path: &str, reason: &Error) {
+        self.note_as(request, path, reason.errno(), reason);
+    }
+
+    /// As [`FailureLog::note`], for a reply with another errno than the reason's.
+    pub fn note_as(&self, request: &str, path: &str, errno: i32, reason: &Error) {
         let message = format!("{request} of /{path}: {reason}");
-        self.remember(path, reason.errno(), format!("{request}: {reason}"));
+        self.remember(path, errno, format!("{request}: {reason}"));
         if let Some(suppressed) = self.admit(Instant::now(), &message) {
             if suppressed > 0 {
                 log::warn!("{suppressed} further failures were not logged");
@@ -155,6 +160,8 @@ fn errno_name(errno: i32) -> String {
         (libc::EACCES, "EACCES"),
         (libc::EPERM, "EPERM"),
         (libc::ENOENT, "ENOENT"),
+        (libc::EEXIST, "EEXIST"),
+        (libc::ENOTEMPTY, "ENOTEMPTY"),
         (libc::ENOSPC, "ENOSPC"),
         (libc::EDQUOT, "EDQUOT"),
         (libc::EROFS, "EROFS"),

@@ -75,7 +75,22 @@ impl Permissions {
     /// The mode of a folder.
     pub fn of_folder(&self, info: &Info) -> u16 {
         let posix = info.posix.unwrap_or_else(Posix::of_folder);
-        self.reduce(&posix, posix.mode & 0o777)
+        // Where users may remove only their own, that holds here, too.
+        self.reduce(&posix, posix.mode & 0o1777)
+    }
+
+    /// Whether a user may write a file.
+    pub fn lets_write(&self, info: &Info, (uid, gid): (u32, u32)) -> bool {
+        let Some(posix) = info.posix else { return true };
+        if uid == 0 || uid == crate::sys::effective_ids().0 {
+            return true;
+        }
+        let bit = match (uid == posix.uid, gid == posix.gid) {
+            (true, _) => 0o200,
+            (false, true) => 0o020,
+            (false, false) => 0o002,
+        };
+        self.of_file(info) & bit != 0
     }
 
     /// The users that the kernel lets read a node.
@@ -98,7 +113,7 @@ impl Permissions {
         if !self.is_writable {
             bits &= !0o222;
         }
-        (bits & 0o777) as u16
+        (bits & 0o1777) as u16
     }
 }
 
