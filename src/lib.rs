@@ -121,6 +121,10 @@
 //! A sidecar of a writable mount takes writes, too. `mount/fs/virtual_files/sidecar_edit.rs` collects and checks them.
 //! `hierarchy/attributes.rs` changes the documents as text (`metadata/json/edit.rs`), so unchanged members keep their bytes.
 //!
+//! Nodes are made, removed and renamed through the mount by `mount/fs/names`, with the same functions of `hierarchy/author/` as the
+//! commands. It has one table of names that the store does not have: **scratch files**, which become nodes, or change them, when they are
+//! closed or renamed. An array that is removed or renamed ends (`array/write/end.rs`): its handles are stale, and nothing of it is stored any more.
+//!
 //! # Watching
 //!
 //! Counters and histograms are relaxed atomics (`store/traffic.rs`, `mount/metrics.rs`): a request that is not slow takes no lock for
@@ -143,8 +147,8 @@
 //!
 //! Writing:
 //!
-//! - A dirty chunk leaves memory only when exactly its content is in the store (or by the user's truncation, or
-//!   `--force`).
+//! - A dirty chunk leaves memory only when exactly its content is in the store (or by the user's truncation or removal of the
+//!   array, or `--force`).
 //! - A write gets its reply when nothing can fail any more and its chunks are dirty and locked, perhaps before its bytes
 //!   are copied.
 //! - Pages are dropped only for a reason. A write to pages that were read while a drop was running drops its range once more
@@ -191,7 +195,7 @@
 //!
 //! # What is absent
 //!
-//! - A mount makes and removes no nodes; commands do. Writing data writes metadata documents only where an array grows.
+//! - Writing data writes metadata documents only where an array grows.
 //! - No journal of writes (an overlay's list names objects, and has none of their bytes): if the daemon dies, writes that were not yet stored are lost. No promise covers them before fsync.
 //! - No thread pool per array, no async runtime: `array/workers.rs` is all the concurrency of decoding.
 //! - No FUSE type outside `mount`, and none in `mount/fs`.

@@ -65,8 +65,12 @@ pub struct Options {
     pub ownership: Ownership,
     /// The mount takes writes.
     pub writable: bool,
-    /// The mount makes arrays longer.
+    /// Programs may make groups and arrays, and arrays longer.
     pub create: bool,
+    /// Programs may remove and rename groups and arrays.
+    pub delete: bool,
+    /// The bytes of all scratch files together.
+    pub scratch_limit_bytes: u64,
     /// Truncation to 0 makes every byte zero; otherwise it sets the written end.
     pub truncate_zeroes: bool,
     /// Dirty bytes above which writers wait.
@@ -122,6 +126,8 @@ impl Options {
             ownership: Ownership::default(),
             writable: false,
             create: false,
+            delete: false,
+            scratch_limit_bytes: 1 << 30,
             truncate_zeroes: false,
             dirty_limit_bytes: 1 << 28,
             writeback_delay: Some(Duration::from_secs(5)),
@@ -140,6 +146,11 @@ impl Options {
             request_deadline: Duration::from_secs(120),
             stop_deadline: Duration::from_secs(30),
         }
+    }
+
+    /// Whether programs may make, remove or rename nodes.
+    pub fn changes_nodes(&self) -> bool {
+        self.create || self.delete
     }
 
     /// `revalidate_seconds` as a duration: zero for negative values and NaN, at most one day.

@@ -115,6 +115,11 @@ pub trait Writer: Send + Sync {
         Ok(Some(version))
     }
 
+    /// Whether nodes are folders, which can be renamed.
+    fn has_folders(&self) -> bool {
+        false
+    }
+
     /// Makes a folder in the folder `parent` that no reader sees, for a node that gets its name when it is complete. `None` in a
     /// store without folders: there a node begins with its main document. A folder whose writer has died is among what
     /// [`Writer::remove_unfinished`] removes.

@@ -19,6 +19,7 @@ mod growth;
 mod hanging_store;
 mod many_chunks;
 mod mutated;
+mod names;
 mod overlay;
 mod overlay_authoring;
 mod power_loss;

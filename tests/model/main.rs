@@ -10,4 +10,5 @@ mod support;
 mod hierarchy;
 
 mod fs_model;
+mod names_model;
 mod read_model;

@@ -15,6 +15,7 @@ mod growth;
 mod life;
 mod mount_8;
 mod mount_options;
+mod names;
 mod overlay;
 mod overlay_users;
 mod page_cache;

@@ -134,6 +134,12 @@ pub struct WriteState {
     pub full: FullChunks,
     /// Failures of write-back.
     pub failures: Mutex<Failures>,
+    /// The node is about to be removed or renamed: writes fail.
+    pub refuses_writes: AtomicBool,
+    /// The node was removed or renamed: nothing is stored any more.
+    pub has_ended: AtomicBool,
+    /// Something was written that was not stored by then.
+    pub has_lost: AtomicBool,
 }
 
 impl WriteState {
@@ -163,13 +169,18 @@ impl WriteState {
     /// Drops all dirty chunks and marks the array as zero. Returns the bytes that were counted for the chunks.
     pub fn zero(&self) -> u64 {
         let _storing = self.storing.lock();
+        self.drop_dirty(Some(ZeroMark::default()))
+    }
+
+    /// Drops all dirty chunks. Returns the bytes that were counted for them. The caller holds the lock of write-back.
+    pub fn drop_dirty(&self, zero: Option<ZeroMark>) -> u64 {
         let forgotten: Vec<_> = {
             let mut chunks = self.chunks.lock();
-            chunks.zero = Some(ZeroMark::default());
+            chunks.zero = zero;
             self.copies.fetch_add(1, Ordering::AcqRel);
             chunks.dirty.drain().collect()
         };
-        // A write that still reaches one of these chunks precedes the zeros.
+        // A write that still reaches one of these chunks precedes this.
         let mut counted = 0;
         for (_, chunk) in forgotten {
             let mut state = chunk.lock();

@@ -6,6 +6,7 @@ pub mod clear;
 pub mod dirty;
 pub mod dirty_report;
 pub mod encode;
+pub mod end;
 pub mod flush_all;
 pub mod lengthen;
 #[cfg(test)]
@@ -191,6 +192,9 @@ impl Array {
 
     /// Whether these bytes can be written there: the file ends after them, and the data type has their values.
     pub fn check_write(&self, offset: u64, data: &[u8]) -> Result<()> {
+        if self.inner.writing.refuses_writes.load(Ordering::Acquire) {
+            return Err(Error::Stale { key: self.inner.metadata.document_key.clone() });
+        }
         let end = offset.checked_add(data.len() as u64);
         if end.is_none_or(|end| end > self.size_bytes()) {
             return Err(self.past_the_end(offset, data.len()));

@@ -204,6 +204,7 @@ impl Inner {
 
     pub(in crate::array) fn store_dirty(&self, which: Which) -> Result<()> {
         let _storing = self.writing.storing.lock();
+        self.check_end()?;
         if which == Which::ToMakeRoom && !self.engine.is_over_dirty_limit() {
             // Another thread made room while this writer waited.
             return Ok(());

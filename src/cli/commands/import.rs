@@ -7,7 +7,6 @@
 use std::fs::File;
 use std::io::Read;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 
 use clap::Args;
@@ -15,10 +14,8 @@ use indicatif::ProgressBar;
 use zarrfs::array::{Array, Engine, EngineOptions, Layout, Order};
 use zarrfs::error::{Error, Result};
 use zarrfs::formats::npy;
-use zarrfs::hierarchy::author::NewNode;
-use zarrfs::metadata::author::{ElementType, NodeDocument};
-use zarrfs::metadata::parse_array;
-use zarrfs::store::join;
+use zarrfs::hierarchy::author::NewArray;
+use zarrfs::metadata::author::ElementType;
 
 use super::create::check;
 use crate::cli::exit::{Exit, Outcome};
@@ -108,15 +105,16 @@ impl Arguments {
         let documents = self.storage.documents(destination.node(), &source.shape, &source.element)?;
         check(&destination.store, &destination.place.path, &documents)?;
         let layout = Layout { order: source.order, byte_order };
-        let path = destination.place.path.clone();
-        let mut node = NewNode::begin(&destination.store, &destination.place, documents.clone())?;
-        let chunks_at = node.path_for_chunks()?.to_owned();
-        let stored = self.store(&destination.store, &chunks_at, &documents, (source, layout));
-        if let Err(error) = stored {
-            // No user knows the name that the array has until then.
-            return Err(Exit::Failed(error.to_string().replace(&chunks_at, &path)));
-        }
-        Ok(node.publish()?)
+        let limit_bytes = self.engine.cache_limit_bytes();
+        let options = EngineOptions::new(limit_bytes / 4, self.engine.threads.number());
+        // Nothing is read back: most of the memory is for chunks that are not full yet.
+        let dirty_limit_bytes = limit_bytes / 4 * 3;
+        let engine =
+            Engine::with_options(EngineOptions { dirty_limit_bytes, writeback_delay: None, ..options });
+        let new = NewArray::begin(&engine, &destination.store, &destination.place, documents, layout)?;
+        // No user knows the name that the array has until it is published.
+        write(new.array(), source).map_err(|error| Exit::Failed(new.shown(&error)))?;
+        Ok(new.publish()?)
     }
 
     fn source(&self) -> Outcome<Source> {
@@ -147,36 +145,18 @@ impl Arguments {
         let left_bytes = length.map(|length| length.saturating_sub(header.size_bytes));
         Ok(Source { name, file, left_bytes, shape: header.shape, element, order })
     }
+}
 
-    fn store(
-        &self,
-        store: &Arc<dyn zarrfs::store::Store>,
-        path: &str,
-        documents: &[NodeDocument],
-        (source, layout): (Source, Layout),
-    ) -> Result<()> {
-        let stale = || Error::Stale { key: path.to_owned() };
-        let main = documents.last().ok_or_else(stale)?;
-        let key = join(path, main.name);
-        let metadata = parse_array(&key, main.text.as_bytes())?.ok_or_else(stale)?;
-        let limit_bytes = self.engine.cache_limit_bytes();
-        let options = EngineOptions::new(limit_bytes / 4, self.engine.threads.number());
-        // Nothing is read back: most of the memory is for chunks that are not full yet.
-        let dirty_limit_bytes = limit_bytes / 4 * 3;
-        let engine =
-            Engine::with_options(EngineOptions { dirty_limit_bytes, writeback_delay: None, ..options });
-        let array = Array::open(&engine, store, path, Arc::new(metadata), layout)?;
-        let wanted = array.size_bytes();
-        if let Some(left) = source.left_bytes.filter(|&left| left != wanted) {
-            return Err(wrong_size(&source.name, left, wanted));
-        }
-        array.open_for_writing()?;
-        let bar = progress::bytes(wanted, true);
-        let written = write_all(&array, source, wanted, &bar).and_then(|()| array.sync());
-        array.close_for_writing();
-        bar.finish_and_clear();
-        written
+/// Writes and stores all elements.
+fn write(array: &Array, source: Source) -> Result<()> {
+    let wanted = array.size_bytes();
+    if let Some(left) = source.left_bytes.filter(|&left| left != wanted) {
+        return Err(wrong_size(&source.name, left, wanted));
     }
+    let bar = progress::bytes(wanted, true);
+    let written = write_all(array, source, wanted, &bar).and_then(|()| array.sync());
+    bar.finish_and_clear();
+    written
 }
 
 fn wrong_size(name: &str, has: u64, wanted: u64) -> Error {

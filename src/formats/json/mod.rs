@@ -49,8 +49,8 @@ const MAX_NAME_BYTES: usize = 255;
 /// Name and version of the schema.
 const SCHEMA: &str = "zarrfs/1";
 
-/// CF attributes that are repeated at the top level, since programs need them to interpret the raw values.
-pub const LIFTED_ATTRIBUTES: [&str; 3] = ["scale_factor", "add_offset", "units"];
+// They are repeated at the top level, since programs need them to interpret the raw values.
+pub use crate::metadata::author::LIFTED_ATTRIBUTES;
 
 /// Members with a line for each of their own members.
 const LISTS: [&str; 5] = ["snippets", "companions", "absent", "left_out", "views"];

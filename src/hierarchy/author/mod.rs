@@ -7,6 +7,7 @@
 //! and the next one in that group removes it. Consolidated copies follow (`copies.rs`): after a node was made, before one is
 //! removed, so that a copy never names a node that is not there. No node replaces another.
 
+mod content;
 mod copies;
 mod place;
 mod resize;
@@ -21,6 +22,7 @@ use crate::error::{Error, Result};
 use crate::metadata::ZarrFormat;
 use crate::metadata::author::NodeDocument;
 use crate::store::{Info, ObjectPart, Precondition, PutOptions, StagedFolder, Store, Writer, join};
+pub use content::NewArray;
 pub use place::{Place, check_name, names};
 pub use resize::{Resized, replace_shape, resize, update_copies};
 

@@ -7,6 +7,7 @@
 
 mod chunk_shape;
 mod codecs;
+mod declaration;
 mod element_type;
 mod fill_value;
 
@@ -16,6 +17,7 @@ use super::json::edit;
 use super::json::fault::{Fault, ParseResult};
 use super::{DataType, ZarrFormat, json};
 pub use chunk_shape::chunk_shape;
+pub use declaration::{LIFTED_ATTRIBUTES, declared};
 pub use element_type::ElementType;
 
 /// A new array. Texts are as a user writes them on the command line.

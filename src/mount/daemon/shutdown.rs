@@ -168,6 +168,7 @@ impl ActiveMount {
     /// Stores everything that is dirty, retrying until the deadline, which restarts whenever something is
     /// stored; then logs what is lost.
     pub fn store_all(&self) -> Result<()> {
+        self.fs.end_names();
         let grace = self.fs.options().stop_deadline;
         let mut deadline = Instant::now() + grace;
         let mut dirty_bytes = self.fs.dirty_bytes();

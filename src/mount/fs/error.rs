@@ -93,8 +93,13 @@ impl FailureLog {
 
     /// Logs and remembers a failed request: the request, the path of its file, and the reason.
     pub fn note(&self, request: &str, path: &str, reason: &Error) {
+        self.note_as(request, path, reason.errno(), reason);
+    }
+
+    /// As [`FailureLog::note`], for a reply with another errno than the reason's.
+    pub fn note_as(&self, request: &str, path: &str, errno: i32, reason: &Error) {
         let text = reason.to_string();
-        self.remember(path, reason.errno(), format!("{request}: {text}"));
+        self.remember(path, errno, format!("{request}: {text}"));
         // A request that took too long names no chunk: its range does.
         let chunk = if matches!(reason, Error::TimedOut { .. }) { request } else { &text };
         if let Some(suppressed) = self.admit(Instant::now(), (path, chunk)) {
@@ -162,6 +167,8 @@ fn errno_name(errno: i32) -> String {
         (libc::EACCES, "EACCES"),
         (libc::EPERM, "EPERM"),
         (libc::ENOENT, "ENOENT"),
+        (libc::EEXIST, "EEXIST"),
+        (libc::ENOTEMPTY, "ENOTEMPTY"),
         (libc::ENOSPC, "ENOSPC"),
         (libc::EDQUOT, "EDQUOT"),
         (libc::EROFS, "EROFS"),

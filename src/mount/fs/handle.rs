@@ -152,6 +152,18 @@ impl HandleTable {
         self.open.read().iter().any(|(&other, file)| other != number && is_writer(&**file))
     }
 
+    /// The open listings of a folder.
+    pub fn listings(&self, folder: &Entity) -> Vec<(u64, Arc<dyn OpenFile>)> {
+        let is_of = |file: &dyn OpenFile| {
+            file.entries().and_then(<[FolderEntry]>::first).is_some_and(|dot| dot.entity == *folder)
+        };
+        let open = self.open.read();
+        open.iter()
+            .filter(|(_, file)| is_of(&***file))
+            .map(|(&number, file)| (number, file.clone()))
+            .collect()
+    }
+
     /// Closes a handle. A request that still uses it keeps it alive.
     pub fn remove(&self, number: u64) -> Option<Arc<dyn OpenFile>> {
         self.open.write().remove(&number)

@@ -1,5 +1,5 @@
-//! Inodes: what each number stands for. There is one inode per path, kind and view, kept for the life of the mount. Only those of
-//! planes, of which an array may have any number, go when the kernel forgets them.
+//! Inodes: what each number stands for. There is one inode per path, kind and view, kept for the life of the mount. Those of
+//! planes, of which an array may have any number, and of scratch files go when the kernel forgets them.
 //!
 //! No I/O and no FUSE types. Uses `hierarchy` for open arrays, `formats` for the names of formats.
 //!
@@ -53,6 +53,8 @@ pub enum Kind {
     Views(&'static Format),
     /// The folder of an array's planes, in a format.
     PlanesFolder(&'static Format),
+    /// A file that is no node, by its number (`names/`).
+    Scratch(u64),
 }
 
 impl Kind {
@@ -106,7 +108,7 @@ impl Entity {
 
     /// Whether its inode lives only as long as the kernel knows it.
     pub fn is_transient(&self) -> bool {
-        matches!(self.view, Some(View::Plane { .. }))
+        matches!(self.view, Some(View::Plane { .. })) || matches!(self.kind, Kind::Scratch(_))
     }
 
     /// The path, with that of the view.
@@ -170,6 +172,8 @@ pub struct InodeTable {
 struct Inner {
     /// Inode `n` is at index `n - 1`.
     by_number: Vec<Arc<Inode>>,
+    /// Those of sidecars, from [`FIRST_SIDECAR`] on.
+    sidecars: Vec<Arc<Inode>>,
     by_entity: HashMap<Entity, Arc<Inode>>,
     /// Those that the kernel may forget, by number.
     transient: HashMap<u64, TransientInode>,
@@ -183,6 +187,9 @@ struct TransientInode {
     lookups: u64,
 }
 
+/// Sidecars have numbers from this one on: `cp -r` copies the files of a folder by their numbers, and an array must come before the
+/// sidecar that makes one of it.
+const FIRST_SIDECAR: u64 = 1 << 30;
 /// Transient inodes have numbers from this one on. Programs of 32 bits get no stat(2) of numbers of 2^32 and more.
 const FIRST_TRANSIENT: u64 = 1 << 31;
 
@@ -197,8 +204,12 @@ impl Inner {
     }
 
     fn add(&mut self, entity: Entity, arrays: &OpenArrays) -> Arc<Inode> {
-        let inode = Inode::new(self.by_number.len() as u64 + 1, entity.clone(), arrays);
-        self.by_number.push(inode.clone());
+        let (first, of_kind) = match entity.is_sidecar() {
+            true => (FIRST_SIDECAR, &mut self.sidecars),
+            false => (1, &mut self.by_number),
+        };
+        let inode = Inode::new(first + of_kind.len() as u64, entity.clone(), arrays);
+        of_kind.push(inode.clone());
         self.by_entity.insert(entity, inode.clone());
         inode
     }
@@ -209,6 +220,7 @@ impl InodeTable {
     pub fn new(arrays: Arc<OpenArrays>) -> Self {
         let mut inner = Inner {
             by_number: Vec::new(),
+            sidecars: Vec::new(),
             by_entity: HashMap::new(),
             transient: HashMap::new(),
             transients: 0,
@@ -222,8 +234,13 @@ impl InodeTable {
         if number >= FIRST_TRANSIENT {
             return self.inner.read().transient.get(&number).map(|transient| transient.inode.clone());
         }
-        let index = usize::try_from(number.checked_sub(1)?).ok()?;
-        self.inner.read().by_number.get(index).cloned()
+        let inner = self.inner.read();
+        let (first, of_kind) = match number >= FIRST_SIDECAR {
+            true => (FIRST_SIDECAR, &inner.sidecars),
+            false => (1, &inner.by_number),
+        };
+        let index = usize::try_from(number.checked_sub(first)?).ok()?;
+        of_kind.get(index).cloned()
     }
 
     /// The number of an entity that the kernel is told of. Each call for a transient inode needs a [`InodeTable::forget`].
@@ -293,6 +310,15 @@ impl InodeTable {
         if inner.by_entity.get(&inode.entity).is_some_and(|now| now.number == inode.number) {
             inner.by_entity.remove(&inode.entity);
         }
+    }
+
+    /// The inodes of a node and of all below it, with those of their views and files.
+    pub fn below(&self, path: &str) -> Vec<Arc<Inode>> {
+        let is_below = |other: &str| {
+            other.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let inner = self.inner.read();
+        inner.by_entity.values().filter(|inode| is_below(&inode.entity.path)).cloned().collect()
     }
 
     /// The arrays that have been opened.

@@ -7,6 +7,7 @@ use crate::formats::{self, FOLDER, Role};
 use crate::hierarchy::{Node, View};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::{Entity, Kind};
+use crate::mount::fs::names::Found;
 use crate::mount::fs::node_cache::CachedNode;
 use crate::mount::fs::permissions::own_info;
 use crate::mount::fs::virtual_files::companion_names;
@@ -34,7 +35,7 @@ impl FileSystem {
     }
 
     /// What a name in a folder stands for.
-    fn child(&self, parent: &Entity, name: &str, blocking: Blocking) -> FsResult<Option<Entity>> {
+    pub(super) fn child(&self, parent: &Entity, name: &str, blocking: Blocking) -> FsResult<Option<Entity>> {
         if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
             return Ok(None);
         }
@@ -80,12 +81,20 @@ impl FileSystem {
                 None => {}
             }
         }
+        match self.names.find(group, name) {
+            Some(Found::File(entity)) => return Ok(Some(entity)),
+            Some(Found::Vacant) => return Ok(None),
+            None => {}
+        }
         let generated = companion_names::file_beside(&ctx, group, name, blocking)?;
         Ok(generated.or_else(|| if group.is_empty() { root_extra(name) } else { None }))
     }
 
     /// The current attributes of an entity, under its current inode.
     pub(super) fn stat_entity(&self, entity: &Entity, blocking: Blocking) -> FsResult<Stat> {
+        if let Kind::Scratch(number) = entity.kind {
+            return self.stat_scratch(number);
+        }
         let cached = self.nodes.get(&entity.path, blocking)?;
         if entity.kind == Kind::Array {
             self.context().reconcile(entity, &cached, blocking)?;
@@ -120,7 +129,7 @@ impl FileSystem {
         } else {
             cached.valid_for(self.nodes.revalidate())
         };
-        Ok(Stat { attributes, valid_for })
+        Ok(Stat { attributes, valid_for, entry_valid_for: self.entry_valid_for(entity, valid_for) })
     }
 
     /// The attributes of an array's file: its time moves when another program is seen to have changed chunks.
@@ -167,6 +176,7 @@ impl FileSystem {
                 }
                 _ => Err(GONE),
             },
+            Kind::Scratch(_) => Err(GONE),
             Kind::Internals | Kind::Formats | Kind::Views(_) => Ok((own_info(0o555, self.started), 0)),
             Kind::Stats | Kind::Config | Kind::DirtyReport | Kind::LastError | Kind::SlowRequests => {
                 // Files that name arrays are readable by the user of the daemon only.

@@ -3,7 +3,7 @@
 //!
 //! Uses `hierarchy` (through [`NodeCache`], and its table of open arrays), `array`, `formats`, and the tables of this
 //! folder. `lookup.rs` resolves
-//! names, `open.rs`, `read.rs` and `write` serve files, `readdir.rs` lists folders, `virtual_files` makes
+//! names, `names` makes, removes and renames them, `open.rs`, `read.rs` and `write` serve files, `readdir.rs` lists folders, `virtual_files` makes
 //! sidecars and companion files, `page_cache` tracks what the kernel caches. Uses neither `fuse` nor
 //! `daemon`.
 //!
@@ -15,6 +15,7 @@ pub mod error;
 pub mod handle;
 pub mod inode;
 pub mod lookup;
+pub mod names;
 pub mod node_cache;
 pub mod open;
 pub mod open_files;
@@ -44,6 +45,7 @@ use crate::memory::limit_idle_bytes;
 use crate::mount::fs::error::{Blocking, Failure, FailureLog, FsResult};
 use crate::mount::fs::handle::{HandleTable, OpenFile};
 use crate::mount::fs::inode::{Inode, InodeTable, Kind, ROOT};
+use crate::mount::fs::names::Names;
 use crate::mount::fs::node_cache::NodeCache;
 use crate::mount::fs::permissions::Permissions;
 use crate::mount::fs::virtual_files::companions::Companions;
@@ -87,13 +89,15 @@ pub struct Attributes {
     pub mtime: SystemTime,
 }
 
-/// Attributes, and how long the kernel may cache them.
+/// Attributes, and how long the kernel may cache them and the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
     /// The attributes.
     pub attributes: Attributes,
     /// How long they may be cached.
     pub valid_for: Duration,
+    /// How long the name may stand for this inode in the kernel.
+    pub entry_valid_for: Duration,
 }
 
 /// What `config.json` shows of the process that serves the mount.
@@ -114,6 +118,7 @@ pub struct FileSystem {
     inodes: InodeTable,
     handles: HandleTable,
     drafts: Drafts,
+    names: Names,
     permissions: Permissions,
     metrics: Metrics,
     failures: FailureLog,
@@ -154,6 +159,7 @@ impl FileSystem {
             arrays,
             handles: HandleTable::default(),
             drafts: Drafts::default(),
+            names: Names::new(options.scratch_limit_bytes),
             permissions: Permissions::new(options.store_path.as_deref(), options.writable, options.ownership),
             metrics: Metrics::default(),
             failures: FailureLog::default(),
@@ -213,7 +219,7 @@ impl FileSystem {
 
     /// How long the kernel may remember that a name does not exist.
     pub fn negative_valid_for(&self) -> Duration {
-        self.options.revalidate()
+        if self.options.changes_nodes() { Duration::ZERO } else { self.options.revalidate() }
     }
 
     /// Gives memory back because the system is short of it: half of the clean chunks in the cache, and idle memory. Returns how

@@ -35,7 +35,7 @@ pub struct OpenReply {
 }
 
 impl OpenReply {
-    fn of_virtual_file(handle: u64, writes: bool, is_direct: bool) -> Self {
+    pub(super) fn of_virtual_file(handle: u64, writes: bool, is_direct: bool) -> Self {
         OpenReply { handle, is_direct, keeps_cache: false, writes, backing: None }
     }
 }
@@ -49,6 +49,10 @@ impl FileSystem {
         let inode = self.inode(inode)?;
         if inode.entity.kind.is_folder() {
             return Err(Failure::Errno(libc::EISDIR));
+        }
+        if let Kind::Scratch(number) = inode.entity.kind {
+            let (handle, writes) = self.open_scratch(number, flags)?;
+            return Ok(OpenReply::of_virtual_file(handle, writes, true));
         }
         let writes = self.wants_writing(&inode.entity, flags)?;
         if inode.entity.kind == Kind::Array {
@@ -94,6 +98,9 @@ impl FileSystem {
     pub fn release(&self, handle: u64) {
         if let Some(file) = self.handles.remove(handle) {
             file.release(self);
+            if file.entries().is_some() {
+                self.end_listing(handle);
+            }
         }
     }
 

@@ -91,7 +91,22 @@ impl Permissions {
     /// The mode of a folder.
     pub fn of_folder(&self, info: &Info) -> u16 {
         let posix = info.posix.unwrap_or_else(|| self.without_modes(Posix::of_folder(), 0o777));
-        self.reduce(&posix, posix.mode & 0o777)
+        // Where users may remove only their own, that holds here, too.
+        self.reduce(&posix, posix.mode & 0o1777)
+    }
+
+    /// Whether a user may write a file.
+    pub fn lets_write(&self, info: &Info, (uid, gid): (u32, u32)) -> bool {
+        if info.posix.is_none() || uid == 0 || uid == crate::sys::effective_ids().0 {
+            return true;
+        }
+        let (owner, group) = self.owner(info);
+        let bit = match (uid == owner, gid == group) {
+            (true, _) => 0o200,
+            (false, true) => 0o020,
+            (false, false) => 0o002,
+        };
+        self.of_file(info) & bit != 0
     }
 
     /// The users that the kernel lets read a node.
@@ -115,7 +130,7 @@ impl Permissions {
             bits &= !0o222;
         }
         bits &= !self.ownership.umask.unwrap_or(0);
-        (bits & 0o777) as u16
+        (bits & 0o1777) as u16
     }
 }
 

@@ -68,7 +68,7 @@ impl FileSystem {
         names.sort_by(|a, b| a.0.cmp(&b.0));
         let dots = [(".".to_owned(), folder.clone()), ("..".to_owned(), parent_folder(folder))];
         let entry = |(name, entity): (String, Entity)| {
-            let inode = self.inodes.of(&entity).number;
+            let inode = self.inodes.number_of(&entity);
             FolderEntry { name, entity, inode }
         };
         let entries = dots.into_iter().chain(names).map(entry).collect();
@@ -122,6 +122,7 @@ impl FileSystem {
         }
         let real: HashSet<String> = names.iter().map(|(name, _)| name.clone()).collect();
         names.extend(generated.into_iter().filter(|(name, _)| !real.contains(name)));
+        self.names.list(group, &mut names);
         Ok(names)
     }
 }

@@ -54,6 +54,9 @@ impl FileSystem {
                 Some(Node::Group { metadata, .. }) => of_node(metadata.zarr_format, &metadata.attributes),
                 _ => Vec::new(),
             },
+            Kind::Scratch(number) => {
+                self.scratch_problem(number).map(|error| (ERROR, error)).into_iter().collect()
+            }
             _ if entity.is_sidecar() => {
                 self.drafts.error(&entity.path).map(|error| (ERROR, error)).into_iter().collect()
             }

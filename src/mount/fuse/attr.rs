@@ -1,17 +1,19 @@
 //! Attributes, folder entries and statfs in fuser's terms.
 
 use std::borrow::Cow;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use fuser::{FileAttr, FileType, INodeNo, ReplyStatfs};
+use fuser::{
+    Errno, FileAttr, FileHandle, FileType, INodeNo, ReplyDirectory, ReplyDirectoryPlus, ReplyStatfs,
+};
 
 use crate::mount::fs::error::Blocking;
 use crate::mount::fs::handle::FolderEntry;
 use crate::mount::fs::readdir::Listing;
 use crate::mount::fs::request::Request;
 use crate::mount::fs::{Attributes, FileSystem, Stat};
-use crate::mount::fuse::Fuse;
 use crate::mount::fuse::executor::{Deadline, Reply};
+use crate::mount::fuse::{Fuse, GENERATION};
 use crate::store::StatFs;
 
 impl Fuse {
@@ -43,6 +45,61 @@ impl Fuse {
                 ),
                 Err(failure) => reply.fail(fs.note_request(request, &failure)),
             }
+        });
+    }
+}
+
+impl Fuse {
+    /// The next entries of a folder.
+    pub(super) fn reply_readdir(&self, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let listing = match self.fs.listing(handle.0) {
+            Ok(listing) => listing,
+            Err(failure) => return reply.error(Errno::from_i32(failure.errno())),
+        };
+        for (entry, next) in from_offset(&listing, offset) {
+            let kind = match entry.entity.kind.is_folder() {
+                true => FileType::Directory,
+                false => FileType::RegularFile,
+            };
+            if reply.add(INodeNo(entry.inode), next, kind, &entry.name) {
+                break;
+            }
+        }
+        reply.ok();
+    }
+
+    /// The next entries of a folder, with their attributes.
+    pub(super) fn reply_readdirplus(
+        &self,
+        inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        reply: ReplyDirectoryPlus,
+    ) {
+        let fs = self.fs.clone();
+        self.executor.submit(Request::new(inode.0, "readdir"), Deadline::Fixed, reply, move |slot| {
+            let listing = match fs.listing(handle.0) {
+                Ok(listing) => listing,
+                Err(failure) => {
+                    return slot.take().map_or((), |reply| reply.fail(failure.errno()));
+                }
+            };
+            // The reply is taken last: looking up the nodes may block.
+            let found = look_ahead(&fs, &listing, offset);
+            let Some(mut reply) = slot.take() else { return };
+            for ((entry, next), found) in from_offset(&listing, offset).zip(found) {
+                let number = fs.inode_of_entry(&entry);
+                let (mut attributes, valid_for) = match found {
+                    Some(found) => (file_attr(&found.attributes), found.entry_valid_for),
+                    None => (unknown_entry(number, entry.entity.kind.is_folder()), Duration::ZERO),
+                };
+                attributes.ino = INodeNo(number);
+                if reply.add(attributes.ino, next, &entry.name, &valid_for, &attributes, GENERATION) {
+                    fs.forget(number, 1);
+                    break;
+                }
+            }
+            reply.ok();
         });
     }
 }

@@ -8,6 +8,7 @@ pub mod attr;
 pub mod executor;
 pub mod invalidate;
 pub mod lseek;
+pub mod names;
 pub mod open;
 pub mod passthrough;
 pub mod read;
@@ -18,20 +19,20 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use fuser::{
-    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, FileType, Filesystem, FopenFlags,
-    Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr,
-    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
-    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation,
+    INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
+    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
+use crate::mount::fs::FileSystem;
 use crate::mount::fs::error::{Blocking, Failure};
 use crate::mount::fs::request::Request as FsRequest;
 use crate::mount::fs::write::truncation::SetAttr;
-use crate::mount::fs::{FileSystem, Stat};
-use crate::mount::fuse::attr::{file_attr, from_offset, look_ahead, no_entry, unknown_entry};
+use crate::mount::fuse::attr::{file_attr, no_entry};
 use crate::mount::fuse::executor::{Deadline, Executor, Reply, guard};
 use crate::mount::fuse::invalidate::SharedNotifier;
 use crate::mount::fuse::passthrough::Passthrough;
@@ -72,6 +73,7 @@ macro_rules! refused {
 
 implement_reply!(
     ReplyAttr,
+    ReplyCreate,
     ReplyData,
     ReplyDirectoryPlus,
     ReplyEmpty,
@@ -206,9 +208,7 @@ impl Filesystem for Fuse {
                 Err(failure) => Err(failure),
             };
             self.reply_with(request, reply, find, move |reply: ReplyEntry, found| match found {
-                Some(Stat { attributes, valid_for }) => {
-                    reply.entry(&valid_for, &file_attr(&attributes), GENERATION);
-                }
+                Some(found) => names::reply_entry(reply, found),
                 None => reply.entry(&forget_after, &no_entry(), GENERATION),
             });
         });
@@ -285,23 +285,10 @@ impl Filesystem for Fuse {
         _inode: INodeNo,
         handle: FileHandle,
         offset: u64,
-        mut reply: ReplyDirectory,
+        reply: ReplyDirectory,
     ) {
         guard("readdir", || {
-            let listing = match self.fs.listing(handle.0) {
-                Ok(listing) => listing,
-                Err(failure) => return reply.error(Errno::from_i32(failure.errno())),
-            };
-            for (entry, next) in from_offset(&listing, offset) {
-                let kind = match entry.entity.kind.is_folder() {
-                    true => FileType::Directory,
-                    false => FileType::RegularFile,
-                };
-                if reply.add(INodeNo(entry.inode), next, kind, &entry.name) {
-                    break;
-                }
-            }
-            reply.ok();
+            self.reply_readdir(handle, offset, reply);
         });
     }
 
@@ -314,31 +301,7 @@ impl Filesystem for Fuse {
         reply: ReplyDirectoryPlus,
     ) {
         guard("readdirplus", || {
-            let fs = self.fs.clone();
-            self.executor.submit(FsRequest::new(inode.0, "readdir"), Deadline::Fixed, reply, move |slot| {
-                let listing = match fs.listing(handle.0) {
-                    Ok(listing) => listing,
-                    Err(failure) => {
-                        return slot.take().map_or((), |reply| reply.fail(failure.errno()));
-                    }
-                };
-                // The reply is taken last: looking up the nodes may block.
-                let found = look_ahead(&fs, &listing, offset);
-                let Some(mut reply) = slot.take() else { return };
-                for ((entry, next), found) in from_offset(&listing, offset).zip(found) {
-                    let number = fs.inode_of_entry(&entry);
-                    let (mut attributes, valid_for) = match found {
-                        Some(found) => (file_attr(&found.attributes), found.valid_for),
-                        None => (unknown_entry(number, entry.entity.kind.is_folder()), Duration::ZERO),
-                    };
-                    attributes.ino = INodeNo(number);
-                    if reply.add(attributes.ino, next, &entry.name, &valid_for, &attributes, GENERATION) {
-                        fs.forget(number, 1);
-                        break;
-                    }
-                }
-                reply.ok();
-            });
+            self.reply_readdirplus(inode, handle, offset, reply);
         });
     }
 
@@ -482,15 +445,51 @@ impl Filesystem for Fuse {
         ioctl(INodeNo, FileHandle, IoctlFlags, u32, &[u8], u32) -> ReplyIoctl;
     );
 
-    // The store determines the names: EPERM, or EROFS on a read-only mount.
+    fn create(
+        &self,
+        request: &Request,
+        folder: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        guard("create", || self.reply_create(request, folder, name, (mode, flags), reply));
+    }
+
+    fn mkdir(&self, request: &Request, folder: INodeNo, name: &OsStr, _: u32, _: u32, reply: ReplyEntry) {
+        guard("mkdir", || self.reply_mkdir(request, folder, name, reply));
+    }
+
+    fn unlink(&self, request: &Request, folder: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        guard("unlink", || self.reply_unlink(request, folder, name, reply));
+    }
+
+    fn rmdir(&self, _: &Request, folder: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        guard("rmdir", || self.reply_rmdir(folder, name, reply));
+    }
+
+    fn rename(
+        &self,
+        request: &Request,
+        from: INodeNo,
+        from_name: &OsStr,
+        to: INodeNo,
+        to_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        guard("rename", || self.reply_rename(request, (from, from_name), (to, to_name), flags, reply));
+    }
+
+    fn link(&self, _: &Request, inode: INodeNo, folder: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        guard("link", || self.reply_link(inode, folder, name, reply));
+    }
+
+    // No links and devices: EPERM, or EROFS on a read-only mount.
     refused!(
-        create(INodeNo, &OsStr, u32, u32, i32) -> ReplyCreate;
         mknod(INodeNo, &OsStr, u32, u32, u32) -> ReplyEntry;
-        mkdir(INodeNo, &OsStr, u32, u32) -> ReplyEntry;
-        unlink(INodeNo, &OsStr) -> ReplyEmpty;
-        rmdir(INodeNo, &OsStr) -> ReplyEmpty;
-        rename(INodeNo, &OsStr, INodeNo, &OsStr, RenameFlags) -> ReplyEmpty;
         symlink(INodeNo, &OsStr, &Path) -> ReplyEntry;
-        link(INodeNo, INodeNo, &OsStr) -> ReplyEntry;
     );
 }

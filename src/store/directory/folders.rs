@@ -71,7 +71,11 @@ impl DirectoryStore {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             renamed => renamed.map_err(&delete_failed)?,
         }
-        above.sync_all().map_err(&delete_failed)?;
+        if let Err(error) = above.sync_all() {
+            // What is in it is not removed before it is certain to have lost its name.
+            let _ = sys::rename_at(above.as_fd(), &hidden, above.as_fd(), &name);
+            return Err(delete_failed(error));
+        }
         remove_at(&above, &hidden).map_err(delete_failed)
     }
 }

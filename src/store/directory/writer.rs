@@ -350,6 +350,10 @@ impl Writer for DirectoryStore {
         Ok(Some(posix_stat::version(&file.metadata().map_err(&touch_failed)?)))
     }
 
+    fn has_folders(&self) -> bool {
+        true
+    }
+
     fn stage(&self, parent: &str, like: &Info) -> Result<Option<StagedFolder>> {
         self.stage_folder(parent, like).map(Some)
     }

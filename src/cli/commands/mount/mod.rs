@@ -126,9 +126,17 @@ pub struct Arguments {
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_value = "off", default_missing_value = "on", hide_possible_values = true)]
     pub writable: Switch,
 
-    /// Let programs make nodes, and make arrays longer by writing past their end; implies writable
+    /// Let programs make groups (mkdir), arrays (a NAME.json that declares one, a NAME.npy), and arrays longer (by writing past their end); implies writable
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_value = "off", default_missing_value = "on", hide_possible_values = true)]
     pub create: Switch,
+
+    /// Let programs remove and rename arrays and groups; implies writable
+    #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_value = "off", default_missing_value = "on", hide_possible_values = true)]
+    pub delete: Switch,
+
+    /// Bytes of all scratch files together: files on a writable mount that are no arrays
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = size::parse)]
+    pub scratch_limit: u64,
 
     /// Mount read-only, which is the default, whatever else is given
     #[arg(long)]
@@ -190,7 +198,7 @@ pub enum TruncateChoice {
 impl Arguments {
     /// Mounts. `words` are the `-o` options that are not long flags; `helper` is set when mount(8) called.
     pub fn run(self, words: MountOptions, helper: bool) -> Outcome {
-        if words.rw && !helper && !self.writable.is_on() && !self.create.is_on() {
+        if words.rw && !helper && !self.is_writable() {
             output::note(format_args!(
                 "zarrfs: note: the mount is read-only; 'rw' alone never enables writing, 'writable' does"
             ));
@@ -289,6 +297,10 @@ impl Arguments {
         LogArguments { log_level: self.log.log_level.clone().or_else(level), ..self.log.clone() }
     }
 
+    fn is_writable(&self) -> bool {
+        [self.writable, self.create, self.delete].iter().any(|switch| switch.is_on())
+    }
+
     fn options(&self, words: &MountOptions, log: &Log) -> Options {
         let mut options = Options::new(
             words.source_name.clone().unwrap_or_else(|| self.store.clone()),
@@ -303,8 +315,10 @@ impl Arguments {
         };
         options.cache_limit_bytes = self.engine.cache_limit_bytes();
         let may_write = !words.ro && !self.read_only;
+        options.writable = self.is_writable() && may_write;
         options.create = self.create.is_on() && may_write;
-        options.writable = (self.writable.is_on() && may_write) || options.create;
+        options.delete = self.delete.is_on() && may_write;
+        options.scratch_limit_bytes = self.scratch_limit;
         options.make_mountpoint = self.mkdir.is_on();
         options.ownership = Ownership { uid: self.uid, gid: self.gid, umask: self.umask };
         options.truncate_zeroes = matches!(self.truncate, TruncateChoice::Zero);

@@ -15,12 +15,13 @@ use crate::cli::exit::Outcome;
 use crate::cli::output;
 
 /// Options that are shown where they differ from these values.
-const DEFAULTS: [(&str, &str); 12] = [
+const DEFAULTS: [(&str, &str); 13] = [
     ("uid", "null"),
     ("gid", "null"),
     ("umask", "null"),
     ("overlay", "null"),
     ("create", "false"),
+    ("delete", "false"),
     ("truncate", "\"keep\""),
     ("prefetch", "true"),
     ("byte-order", "\"little\""),

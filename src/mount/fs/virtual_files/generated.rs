@@ -167,6 +167,8 @@ impl FileSystem {
             "mountpoint": options.mountpoint.to_string_lossy(),
             "writable": options.writable,
             "create": options.create,
+            "delete": options.delete,
+            "scratch-limit": options.scratch_limit_bytes,
             "mkdir": options.make_mountpoint,
             "uid": options.ownership.uid,
             "gid": options.ownership.gid,

@@ -72,7 +72,7 @@ impl Drafts {
         if let Some(Node::Broken { .. }) = cached.node.as_deref() {
             return Err(Failure::Errno(libc::EACCES));
         }
-        let text = sidecar::text(&members(ctx, &inode.entity, &cached)?);
+        let text = sidecar_text(ctx, &inode.entity, &cached)?;
         let mut open = self.open.lock();
         open.retain(|_, draft| draft.strong_count() > 0);
         let draft = open.get(&inode.number).and_then(Weak::upgrade).unwrap_or_default();
@@ -138,29 +138,37 @@ impl Drafts {
             state.is_touched = false;
             state.content.clone()
         };
-        let path = &inode.entity.path;
-        let changed = change_attributes(ctx, &inode.entity, &content);
+        self.judge(ctx, &inode.entity, &content).inspect_err(|failure| {
+            let mut state = draft.state.lock();
+            // Later writes are checked on their own.
+            if !state.is_touched {
+                state.refusal = Some(failure.clone());
+            }
+        })
+    }
+
+    /// Checks the text of a sidecar and applies the change of attributes.
+    pub(in crate::mount::fs) fn judge(
+        &self,
+        ctx: &Context<'_>,
+        entity: &Entity,
+        text: &[u8],
+    ) -> FsResult<()> {
+        let path = &entity.path;
+        let changed = change_attributes(ctx, entity, text);
         // Whatever happened, the next lookup reads the store.
         ctx.nodes.forget(path);
-        match changed {
-            Ok(()) => {
-                self.errors.lock().remove(path);
-                Ok(())
-            }
+        match &changed {
+            Ok(()) => drop(self.errors.lock().remove(path)),
             Err(failure) => {
-                let reason = match &failure {
+                let reason = match failure {
                     Failure::Error(error) => error.to_string(),
                     _ => std::io::Error::from_raw_os_error(failure.errno()).to_string(),
                 };
                 self.errors.lock().insert(path.clone(), reason);
-                let mut state = draft.state.lock();
-                // Later writes are checked on their own.
-                if !state.is_touched {
-                    state.refusal = Some(failure.clone());
-                }
-                Err(failure)
             }
         }
+        changed
     }
 }
 
@@ -171,6 +179,15 @@ fn change_attributes(ctx: &Context<'_>, entity: &Entity, written: &[u8]) -> FsRe
         attributes::edit(ctx.nodes.store().as_ref(), &entity.path, &Edit::Whole(attributes))?;
     }
     Ok(())
+}
+
+/// The text of a sidecar as it is served.
+pub(in crate::mount::fs) fn sidecar_text(
+    ctx: &Context<'_>,
+    entity: &Entity,
+    cached: &CachedNode,
+) -> FsResult<String> {
+    Ok(sidecar::text(&members(ctx, entity, cached)?))
 }
 
 /// The members of a sidecar as it is served.
@@ -221,7 +238,8 @@ fn checked_size(size_bytes: u64) -> FsResult<usize> {
 }
 
 /// The text of the attributes in an edited sidecar, if they differ from the served ones. Fails if anything
-/// else changed.
+/// else changed. A text of `attributes` alone says nothing of the rest, and a copy of another node's sidecar only must describe
+/// the same kind of bytes.
 fn changed_attributes(served: &Map<String, Value>, written: &[u8]) -> Result<Option<String>, Error> {
     let refused = |reason: String| Err(Error::Usage(reason));
     let members = match json::parse_object(written) {
@@ -231,33 +249,59 @@ fn changed_attributes(served: &Map<String, Value>, written: &[u8]) -> Result<Opt
     let Some(Value::Object(attributes)) = members.get("attributes") else {
         return refused("\"attributes\" must be an object".to_owned());
     };
-    let is_same = |before: Option<&Value>, after: Option<&Value>| match (before, after) {
-        (Some(before), Some(after)) => json_spans::is_same(before, after),
-        (before, after) => before == after,
-    };
-    for name in served.keys().chain(members.keys()).filter(|name| *name != "attributes") {
+    let own_name = |name: &str| name == "attributes" || LIFTED_ATTRIBUTES.contains(&name);
+    let is_short = members.keys().all(|name| own_name(name));
+    let is_copy = !is_short && members.get("path").is_some_and(|path| Some(path) != served.get("path"));
+    let mut lifted = Vec::new();
+    let added = members.keys().filter(|name| !served.contains_key(*name));
+    for name in served.keys().chain(added).filter(|name| *name != "attributes") {
         let (before, after) = (served.get(name), members.get(name));
-        let is_lifted = LIFTED_ATTRIBUTES.contains(&name.as_str()) && is_same(attributes.get(name), after);
-        if !is_same(before, after) && !is_lifted {
-            let what = match (before, after) {
-                (_, None) => "was removed",
-                (None, _) => "was added",
-                _ => "was changed",
-            };
-            return refused(format!(
-                "{} {what}: only members of \"attributes\" can change",
-                json::shown_text(name)
-            ));
+        if is_same(before, after) || (is_copy && !OF_BYTES.contains(&name.as_str())) {
+            continue;
+        }
+        let is_lifted = LIFTED_ATTRIBUTES.contains(&name.as_str());
+        if (is_short && !is_lifted) || (is_lifted && is_same(attributes.get(name), after)) {
+            continue;
+        }
+        let is_edited = is_lifted && is_same(attributes.get(name), attribute(served, name));
+        let text = std::str::from_utf8(written).ok().and_then(|text| json_spans::find(text, &[name]));
+        match (text, after) {
+            (Some(text), Some(_)) if is_edited => lifted.push((name.clone(), Some(text.to_owned()))),
+            (_, None) if is_short => {}
+            _ => return refused(is_changed(name, before, after)),
         }
     }
-    if is_same(served.get("attributes"), members.get("attributes")) {
+    if lifted.is_empty() && is_same(served.get("attributes"), members.get("attributes")) {
         return Ok(None);
     }
     let text = std::str::from_utf8(written).ok().and_then(|text| json_spans::find(text, &["attributes"]));
-    match text {
-        Some(text) => Ok(Some(text.to_owned())),
-        None => refused("the sidecar is not UTF-8".to_owned()),
+    let Some(text) = text else { return refused("the sidecar is not UTF-8".to_owned()) };
+    let text =
+        json_spans::set(text, &lifted).map_err(|fault| fault.within("attributes").into_error("sidecar"))?;
+    Ok(Some(text))
+}
+
+/// Members that say what bytes an array's file has.
+const OF_BYTES: [&str; 3] = ["shape", "descr", "data_type"];
+
+fn attribute<'m>(served: &'m Map<String, Value>, name: &str) -> Option<&'m Value> {
+    served.get("attributes")?.get(name)
+}
+
+fn is_same(before: Option<&Value>, after: Option<&Value>) -> bool {
+    match (before, after) {
+        (Some(before), Some(after)) => json_spans::is_same(before, after),
+        (before, after) => before == after,
     }
+}
+
+fn is_changed(name: &str, before: Option<&Value>, after: Option<&Value>) -> String {
+    let what = match (before, after) {
+        (_, None) => "was removed",
+        (None, _) => "was added",
+        _ => "was changed",
+    };
+    format!("{} {what}: only members of \"attributes\" can change", json::shown_text(name))
 }
 
 #[cfg(test)]
@@ -284,6 +328,9 @@ mod tests {
         );
         let both = with(r#"{"units":"C"}"#).replace(r#""units":"K""#, r#""units":"C""#);
         assert_eq!(judged(&both), Ok(Some(r#"{"units":"C"}"#.to_owned())));
+        let lifted = with(r#"{"units":"K", "x":NaN}"#).replace(r#""units":"K","#, r#""units":"C","#);
+        assert_eq!(judged(&lifted), Ok(Some(r#"{"units":"C", "x":NaN}"#.to_owned())));
+        assert_eq!(judged(r#"{"attributes":{"x":1}}"#), Ok(Some(r#"{"x":1}"#.to_owned())));
         for (written, reason) in [
             (with("{}").replace("[4]", "[5]"), "\"shape\" was changed: only"),
             (with("{}").replace("\"shape\":[4],", ""), "\"shape\" was removed: only"),

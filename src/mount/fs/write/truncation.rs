@@ -42,6 +42,10 @@ impl FileSystem {
             return Err(Failure::Errno(libc::EROFS));
         }
         let inode = self.inode(inode)?;
+        if let Kind::Scratch(number) = inode.entity.kind {
+            self.set_scratch(number, &change)?;
+            return Ok((self.stat_scratch(number)?, None));
+        }
         let mut found = self.stat_entity(&inode.entity, Blocking::Yes)?;
         let now = found.attributes;
         let changes_mode = change.mode.is_some_and(|mode| mode & 0o7777 != u32::from(now.mode));

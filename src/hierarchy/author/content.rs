@@ -1,0 +1,84 @@
+//! A new array with its elements: written where no reader sees them, then shown in one step.
+//!
+//! Uses `array` and its neighbours.
+
+use std::sync::Arc;
+
+use super::{NewNode, Place};
+use crate::array::{Array, Engine, Layout};
+use crate::error::{Error, Result};
+use crate::metadata::author::NodeDocument;
+use crate::metadata::parse_array;
+use crate::store::{Store, join};
+
+/// An array that is being written. If it is dropped before [`NewArray::publish`], nothing of it stays.
+pub struct NewArray {
+    node: Option<NewNode>,
+    array: Arc<Array>,
+    /// Where it is until it is published, which no user knows.
+    written_at: String,
+    path: String,
+}
+
+impl NewArray {
+    /// Begins an array whose elements are written in this layout.
+    pub fn begin(
+        engine: &Arc<Engine>,
+        store: &Arc<dyn Store>,
+        place: &Place,
+        documents: Vec<NodeDocument>,
+        layout: Layout,
+    ) -> Result<Self> {
+        let path = place.path.clone();
+        let metadata = match documents.last() {
+            Some(main) => parse_array(&join(&path, main.name), main.text.as_bytes())?,
+            None => None,
+        };
+        let metadata = metadata.ok_or_else(|| Error::Stale { key: path.clone() })?;
+        // What cannot be served is not begun.
+        drop(Array::open(engine, store, &path, Arc::new(metadata), layout)?);
+        let main = documents.last().cloned();
+        let mut node = NewNode::begin(store, place, documents)?;
+        let written_at = node.path_for_chunks()?.to_owned();
+        let stale = || Error::Stale { key: written_at.clone() };
+        let main = main.ok_or_else(stale)?;
+        let metadata = parse_array(&join(&written_at, main.name), main.text.as_bytes())?.ok_or_else(stale)?;
+        let array = Array::open(engine, store, &written_at, Arc::new(metadata), layout)?;
+        array.open_for_writing()?;
+        Ok(NewArray { node: Some(node), array, written_at, path })
+    }
+
+    /// Where its elements are written.
+    pub fn array(&self) -> &Arc<Array> {
+        &self.array
+    }
+
+    /// Stores what was written, and shows the array to all readers. Durable when this returns.
+    pub fn publish(mut self) -> Result<()> {
+        self.array.sync()?;
+        self.array.close_for_writing();
+        match self.node.take() {
+            Some(node) => node.publish(),
+            None => Ok(()),
+        }
+    }
+
+    /// An error with the path that a user knows.
+    pub fn shown(&self, error: &Error) -> String {
+        error.to_string().replace(&self.written_at, &self.path)
+    }
+}
+
+impl Drop for NewArray {
+    fn drop(&mut self) {
+        let Some(node) = self.node.take() else { return };
+        let gone = self.array.end(|| {
+            drop(node);
+            Ok(())
+        });
+        if let Err(error) = gone {
+            log::warn!("{}: {error}", self.path);
+        }
+        self.array.close_for_writing();
+    }
+}

@@ -1,0 +1,271 @@
+//! rename(2): of scratch files onto what they replace, and of arrays and groups within the store.
+//!
+//! Invariants: a scratch file that cannot take the place of what it is renamed onto stays where it is; no node replaces another; a
+//! node is moved in one step, after all that was written to it is stored.
+
+use std::sync::Arc;
+
+use super::Caller;
+use super::scratch::ScratchFile;
+use crate::array::Array;
+use crate::cancellation::Cancellation;
+use crate::error::Error;
+use crate::formats::{Place as FilePlace, Role};
+use crate::hierarchy::author;
+use crate::mount::fs::FileSystem;
+use crate::mount::fs::error::{Failure, FsResult};
+use crate::mount::fs::inode::{Entity, Kind};
+use crate::mount::fs::page_cache::page_drops::PageDrop;
+use crate::mount::fs::virtual_files::sidecar_edit::sidecar_text;
+use crate::store::join;
+
+/// Bytes that are copied at a time.
+const BLOCK_BYTES: u64 = 1 << 20;
+
+/// A name in a folder.
+#[derive(Clone, Copy, Debug)]
+pub struct FolderName<'n> {
+    /// The folder's inode.
+    pub folder: u64,
+    /// The name.
+    pub name: &'n str,
+}
+
+/// Pages that the kernel must drop before the reply, and their inode.
+pub type Replaced = Option<(u64, PageDrop)>;
+
+impl FileSystem {
+    /// Renames a file or folder. `keeps` refuses to replace anything. Returns the pages of a replaced array.
+    pub fn rename(
+        &self,
+        from: FolderName<'_>,
+        to: FolderName<'_>,
+        keeps: bool,
+        caller: Caller,
+    ) -> FsResult<Replaced> {
+        let _changing = self.names.changing.lock();
+        let (from_group, to_group) = (self.group_to_change(from.folder)?, self.group_to_change(to.folder)?);
+        let source = self.find_name(from.folder, from.name)?.ok_or(Failure::Errno(libc::ENOENT))?;
+        let target = self.find_name(to.folder, to.name)?;
+        if target.is_some() && keeps {
+            return Err(Failure::Errno(libc::EEXIST));
+        }
+        let to_path = join(&to_group, to.name);
+        if target.as_ref() == Some(&source) {
+            return Ok(None);
+        }
+        let (from, to) = ((&*from_group, from.name), (&*to_group, to.name));
+        let renamed = match source.kind {
+            Kind::Scratch(_) => match self.names.file(from.0, from.1) {
+                Some(file) => self.rename_scratch(&file, from, to, target),
+                None => Err(Failure::Errno(libc::ENOENT)),
+            },
+            Kind::Array | Kind::Group if self.options.delete => {
+                self.rename_node(&source, (to, target), caller).map(|()| None)
+            }
+            Kind::Companion(format, FilePlace::Beside)
+                if format.role == Role::Sidecar && source.view.is_none() =>
+            {
+                self.rename_sidecar(&source, from, (to, target), caller).map(|()| None)
+            }
+            _ => Err(Failure::Errno(libc::EPERM)),
+        };
+        renamed.map_err(|failure| self.note_names("rename", &to_path, failure))
+    }
+
+    fn rename_scratch(
+        &self,
+        file: &Arc<ScratchFile>,
+        from: (&str, &str),
+        to: (&str, &str),
+        target: Option<Entity>,
+    ) -> FsResult<Replaced> {
+        let Some(target) = target.filter(|target| !matches!(target.kind, Kind::Scratch(_))) else {
+            return self.move_scratch(file, from, to).map(|()| None);
+        };
+        let path = join(to.0, to.1);
+        let replaced = match target.kind {
+            Kind::Array => self.replace_content(file, &target)?,
+            _ if target.is_sidecar() && file.meta().size_bytes == 0 => {
+                return self.refuse(("rename", &path), libc::EINVAL, "an empty file is no sidecar");
+            }
+            _ if target.is_sidecar() => {
+                self.edit(file, &target)?;
+                None
+            }
+            Kind::Group => return Err(Failure::Errno(libc::EISDIR)),
+            _ => {
+                let reason = "this file is made from its array: replace the array, or edit NAME.json";
+                return self.refuse(("rename", &path), libc::EPERM, reason);
+            }
+        };
+        file.end(&mut file.content());
+        self.remove_name(from.0, from.1);
+        Ok(replaced)
+    }
+
+    /// Gives a scratch file another name, and makes of it what that says.
+    fn move_scratch(&self, file: &Arc<ScratchFile>, from: (&str, &str), to: (&str, &str)) -> FsResult<()> {
+        let replaced = self.names.file(to.0, to.1);
+        self.insert_file(to.0, to.1, file.clone());
+        file.touch();
+        if let Err(failure) = self.finish(file, "rename") {
+            match replaced {
+                Some(replaced) => self.insert_file(to.0, to.1, replaced),
+                None => self.remove_name(to.0, to.1),
+            }
+            file.set_place(from.0, from.1);
+            // It is logged.
+            return Err(Failure::Errno(failure.errno()));
+        }
+        self.remove_name(from.0, from.1);
+        Ok(())
+    }
+
+    fn child_in(&self, (group, name): (&str, &str)) -> FsResult<Option<Entity>> {
+        self.child(&Entity::new(Kind::Group, group), name, crate::array::Blocking::Yes)
+    }
+
+    /// Writes a file of exactly its size over an array.
+    fn replace_content(&self, file: &ScratchFile, target: &Entity) -> FsResult<Replaced> {
+        let inode = self.inodes.of(target);
+        let opened = self.open_anew(target)?;
+        let written = (|| {
+            let array = self.array_of(&self.inodes.of(target))?;
+            let content = file.content();
+            let (has, wanted) = (file.meta().size_bytes, array.size_bytes());
+            if has != wanted {
+                let sentence =
+                    format!("the file has {has} bytes, and the array {wanted}: nothing is replaced");
+                return Err(Error::Usage(sentence).into());
+            }
+            let each = |write: &dyn Fn(u64, &[u8]) -> FsResult<()>| -> FsResult<()> {
+                let mut offset = 0;
+                while offset < wanted {
+                    let block = file.bytes(&content, offset, BLOCK_BYTES)?;
+                    write(offset, &block)?;
+                    offset += (block.len() as u64).max(1);
+                }
+                Ok(())
+            };
+            // Values that the type does not have are refused before anything changes.
+            each(&|offset, block| Ok(array.check_write(offset, block)?))?;
+            each(&|offset, block| Ok(array.write_at(offset, block)?))?;
+            self.flush(opened)
+        })();
+        self.release(opened);
+        written?;
+        inode.page_cache_users.drops.note_reason();
+        Ok(Some((inode.number, inode.page_cache_users.drops.begin(None))))
+    }
+
+    /// Opens an array for writing. The first open after its size changed in the store fails once.
+    fn open_anew(&self, target: &Entity) -> FsResult<u64> {
+        let open = || self.open(self.inodes.of(target).number, libc::O_WRONLY, &Cancellation::never());
+        match open() {
+            Err(Failure::Errno(libc::ESTALE)) => Ok(open()?.handle),
+            opened => Ok(opened?.handle),
+        }
+    }
+
+    /// A sidecar follows its array. With another name it is a scratch file, and its own name is free for the one that takes its
+    /// place.
+    fn rename_sidecar(
+        &self,
+        source: &Entity,
+        from: (&str, &str),
+        (to, target): ((&str, &str), Option<Entity>),
+        caller: Caller,
+    ) -> FsResult<()> {
+        let is_array = self.nodes.current(&source.path)?.is_array();
+        let stem = to.1.strip_suffix(".json").filter(|stem| !stem.is_empty());
+        if let (true, true, Some(stem)) = (self.options.delete, is_array, stem) {
+            if matches!(target.map(|target| target.kind), Some(Kind::Scratch(_))) {
+                return Err(Failure::Errno(libc::EEXIST));
+            }
+            let target = self.child_in((to.0, stem))?;
+            return self.rename_node(
+                &Entity::new(Kind::Array, source.path.clone()),
+                ((to.0, stem), target),
+                caller,
+            );
+        }
+        match target {
+            Some(target) if !matches!(target.kind, Kind::Scratch(_)) => {
+                return Err(Failure::Errno(libc::EPERM));
+            }
+            _ if super::make::becomes(to.1).is_some() => return Err(Failure::Errno(libc::EPERM)),
+            _ => {}
+        }
+        let cached = self.nodes.current(&source.path)?;
+        let text = sidecar_text(&self.context(), source, &cached)?;
+        let file = self.new_file((0o644, caller));
+        file.fill(self, text.as_bytes())?;
+        self.insert_file(to.0, to.1, file);
+        self.vacate(from.0, from.1, source);
+        Ok(())
+    }
+
+    /// Moves an array or a group.
+    fn rename_node(
+        &self,
+        source: &Entity,
+        (to, target): ((&str, &str), Option<Entity>),
+        caller: Caller,
+    ) -> FsResult<()> {
+        let path = join(to.0, to.1);
+        if source.path.is_empty() {
+            return Err(Failure::Errno(libc::EBUSY));
+        }
+        if path.strip_prefix(&*source.path).is_some_and(|rest| rest.starts_with('/')) {
+            return Err(Failure::Errno(libc::EINVAL));
+        }
+        if target.is_some() || self.names.find(to.0, to.1).is_some() {
+            let reason = format!("'{path}' exists, and no array or group replaces another: remove it first");
+            return self.refuse(("rename", &path), libc::EEXIST, reason);
+        }
+        if !self.nodes.store().writer().is_some_and(|writer| writer.has_folders()) {
+            return self.refuse_rename(source, &path);
+        }
+        if source.kind == Kind::Array {
+            self.check_permission(&source.path, caller)?;
+        }
+        let place = self.new_place(to, caller)?;
+        let open = self.open_below(&source.path);
+        let is_ours = open.iter().any(|(_, array)| array.has_writers() || array.is_dirty());
+        let _lock = match source.kind {
+            Kind::Array if !is_ours => self.lock_against_others(&source.path)?,
+            _ => None,
+        };
+        for (_, array) in &open {
+            array.refuse_writes();
+            array.flush()?;
+        }
+        let renamed = author::rename(self.nodes.store(), &source.path, &place);
+        self.nodes.expire();
+        self.retire_below(&source.path);
+        renamed?;
+        for (inode, array) in &open {
+            end(&inode.entity, array)?;
+        }
+        self.names.move_group(&source.path, &path);
+        Ok(())
+    }
+
+    /// In a store whose objects have no other names: mv copies the parts of a group. A file that it copies would be no array.
+    fn refuse_rename(&self, source: &Entity, path: &str) -> FsResult<()> {
+        if source.kind == Kind::Group {
+            return Err(Failure::Errno(libc::EXDEV));
+        }
+        let sentence = "this store has no rename: copy the array with its NAME.json, then remove it";
+        self.refuse(("rename", path), libc::EPERM, sentence)
+    }
+}
+
+/// Nothing is stored for an array any more, which has another name.
+fn end(entity: &Entity, array: &Array) -> FsResult<()> {
+    if array.end(|| Ok(()))? {
+        log::warn!("/{}: renamed while it was written: a write that came in between is dropped", entity.path);
+    }
+    Ok(())
+}

@@ -1,0 +1,138 @@
+//! Changes of names through FUSE: create, mkdir, unlink, rmdir, rename, link. All of them run on threads that may block.
+
+use std::ffi::OsStr;
+
+use fuser::{
+    Errno, FileHandle, FopenFlags, INodeNo, RenameFlags, ReplyCreate, ReplyEmpty, ReplyEntry, Request,
+};
+
+use crate::mount::fs::Stat;
+use crate::mount::fs::names::{Caller, FolderName, Replaced};
+use crate::mount::fs::request::Request as FsRequest;
+use crate::mount::fuse::attr::file_attr;
+use crate::mount::fuse::executor::{Deadline, Reply};
+use crate::mount::fuse::invalidate::drop_pages_then;
+use crate::mount::fuse::{Fuse, GENERATION};
+
+fn caller(request: &Request) -> Caller {
+    Caller { uid: request.uid(), gid: request.gid() }
+}
+
+/// Replies to a request that made a name.
+pub(super) fn reply_entry(reply: ReplyEntry, found: Stat) {
+    let Stat { attributes, valid_for, entry_valid_for } = found;
+    reply.entry_with_ttls(&valid_for, &entry_valid_for, &file_attr(&attributes), GENERATION);
+}
+
+fn done(reply: ReplyEmpty, (): ()) {
+    reply.ok();
+}
+
+impl Fuse {
+    /// A name that Unicode does not have is none of the hierarchy's.
+    fn name(&self, name: &OsStr) -> Result<String, Errno> {
+        let refused = if self.fs.options().writable { Errno::EILSEQ } else { Errno::EROFS };
+        name.to_str().map(str::to_owned).ok_or(refused)
+    }
+
+    pub(super) fn reply_create(
+        &self,
+        request: &Request,
+        folder: INodeNo,
+        name: &OsStr,
+        (mode, flags): (u32, i32),
+        reply: ReplyCreate,
+    ) {
+        let name = match self.name(name) {
+            Ok(name) => name,
+            Err(errno) => return reply.error(errno),
+        };
+        let (fs, caller) = (self.fs.clone(), caller(request));
+        let request = FsRequest::new(folder.0, "create");
+        self.executor.submit(request, Deadline::WhileProgress, reply, move |slot| {
+            let created = fs.create(folder.0, &name, (mode, caller), flags);
+            match (slot.take(), created) {
+                (Some(reply), Ok((stat, opened))) => {
+                    let mut open_flags = FopenFlags::empty();
+                    open_flags.set(FopenFlags::FOPEN_NOFLUSH, !opened.writes);
+                    open_flags.set(FopenFlags::FOPEN_DIRECT_IO, opened.is_direct);
+                    open_flags.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keeps_cache);
+                    let (attr, handle) = (file_attr(&stat.attributes), FileHandle(opened.handle));
+                    reply.created(&stat.entry_valid_for, &attr, GENERATION, handle, open_flags);
+                }
+                (Some(reply), Err(failure)) => reply.fail(failure.errno()),
+                (None, Ok((stat, opened))) => {
+                    fs.cancel_open(opened.handle);
+                    fs.forget(stat.attributes.inode, 1);
+                }
+                (None, Err(_)) => {}
+            }
+        });
+    }
+
+    pub(super) fn reply_mkdir(&self, request: &Request, folder: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let name = match self.name(name) {
+            Ok(name) => name,
+            Err(errno) => return reply.error(errno),
+        };
+        let caller = caller(request);
+        let make = move |fs: &crate::mount::fs::FileSystem| fs.make_folder(folder.0, &name, caller);
+        self.store_with(FsRequest::new(folder.0, "mkdir"), reply, make, reply_entry);
+    }
+
+    pub(super) fn reply_unlink(&self, request: &Request, folder: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = match self.name(name) {
+            Ok(name) => name,
+            Err(errno) => return reply.error(errno),
+        };
+        let caller = caller(request);
+        let remove = move |fs: &crate::mount::fs::FileSystem| fs.unlink(folder.0, &name, caller);
+        self.store_with(FsRequest::new(folder.0, "unlink"), reply, remove, done);
+    }
+
+    pub(super) fn reply_rmdir(&self, folder: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = match self.name(name) {
+            Ok(name) => name,
+            Err(errno) => return reply.error(errno),
+        };
+        let remove = move |fs: &crate::mount::fs::FileSystem| fs.remove_folder(folder.0, &name);
+        self.store_with(FsRequest::new(folder.0, "rmdir"), reply, remove, done);
+    }
+
+    pub(super) fn reply_rename(
+        &self,
+        request: &Request,
+        (from, from_name): (INodeNo, &OsStr),
+        (to, to_name): (INodeNo, &OsStr),
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let (from_name, to_name) = match (self.name(from_name), self.name(to_name)) {
+            (Ok(from_name), Ok(to_name)) => (from_name, to_name),
+            (Err(errno), _) | (_, Err(errno)) => return reply.error(errno),
+        };
+        let keeps = flags.contains(RenameFlags::RENAME_NOREPLACE);
+        if !(flags - RenameFlags::RENAME_NOREPLACE).is_empty() {
+            return reply.error(Errno::EINVAL);
+        }
+        let (caller, notifier) = (caller(request), self.notifier.clone());
+        let rename = move |fs: &crate::mount::fs::FileSystem| {
+            let from = FolderName { folder: from.0, name: &from_name };
+            fs.rename(from, FolderName { folder: to.0, name: &to_name }, keeps, caller)
+        };
+        let send = move |reply: ReplyEmpty, replaced: Replaced| match replaced {
+            Some((inode, drop)) => drop_pages_then(&notifier, INodeNo(inode), drop, move || reply.ok()),
+            None => reply.ok(),
+        };
+        self.store_with(FsRequest::new(from.0, "rename"), reply, rename, send);
+    }
+
+    pub(super) fn reply_link(&self, inode: INodeNo, folder: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let name = match self.name(name) {
+            Ok(name) => name,
+            Err(errno) => return reply.error(errno),
+        };
+        let link = move |fs: &crate::mount::fs::FileSystem| fs.link(inode.0, folder.0, &name);
+        self.store_with(FsRequest::new(folder.0, "link"), reply, link, reply_entry);
+    }
+}

@@ -1,0 +1,156 @@
+//! Nodes made, removed and renamed through a mount whose daemon is killed at every Nth operation on the store, or whose disk is full:
+//! there is the old node or the new one, and what is left of an unfinished one goes with the next writable mount.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use zarrfs::array::{Array, Engine, Layout};
+use zarrfs::hierarchy::{Node, Tree};
+
+use crate::support::faulty::{CHANGES, Faults, KILL, Operation};
+use crate::support::library;
+use crate::support::mounted::Mount;
+use crate::support::say;
+
+const OPTIONS: &[&str] = &["-o", "create,delete,revalidate=0"];
+
+/// A change of names.
+type Change = (&'static str, fn(&Path) -> std::io::Result<()>);
+
+const CHANGES_OF_NAMES: [Change; 7] = [
+    ("mkdir", |mount| fs::create_dir(mount.join("new"))),
+    ("declare", |mount| save(mount, "new.json", br#"{"shape":[9],"descr":"|u1","chunks":[4]}"#)),
+    ("import", |mount| {
+        let header = format!("{:<117}\n", "{'descr': '|u1', 'fortran_order': False, 'shape': (9,), }");
+        save(mount, "new.npy", &[b"\x93NUMPY\x01\0\x76\0", header.as_bytes(), &[3; 9]].concat())
+    }),
+    ("unlink", |mount| fs::remove_file(mount.join("a"))),
+    ("rmdir", |mount| fs::remove_dir(mount.join("e"))),
+    ("rename an array", |mount| fs::rename(mount.join("a.json"), mount.join("g/b.json"))),
+    ("rename a group", |mount| fs::rename(mount.join("g"), mount.join("e/g"))),
+];
+
+/// Copies bytes into a new file with a program that tells what close(2) says.
+fn save(mount: &Path, name: &str, bytes: &[u8]) -> std::io::Result<()> {
+    let source = tempfile::NamedTempFile::new()?;
+    fs::write(source.path(), bytes)?;
+    let output = Command::new("cp").arg(source.path()).arg(mount.join(name)).output()?;
+    if output.status.success() { Ok(()) } else { Err(std::io::Error::other("cp fails")) }
+}
+
+fn make(store: &Path) {
+    let group = r#"{"zarr_format":3,"node_type":"group"}"#;
+    let array = r#"{"zarr_format":3,"node_type":"array","shape":[8],"data_type":"uint8","fill_value":7,
+        "chunk_grid":{"name":"regular","configuration":{"chunk_shape":[4]}},
+        "chunk_key_encoding":{"name":"default"},"codecs":[{"name":"bytes"}]}"#;
+    for (path, document) in [("", group), ("g", group), ("e", group), ("a", array), ("g/c", array)] {
+        fs::create_dir_all(store.join(path)).unwrap();
+        fs::write(store.join(path).join("zarr.json"), document).unwrap();
+    }
+    for path in ["a", "g/c"] {
+        fs::create_dir(store.join(path).join("c")).unwrap();
+        fs::write(store.join(path).join("c/1"), [1, 2, 3, 4]).unwrap();
+    }
+}
+
+/// Every node, and the elements of arrays.
+fn state(store: &Path) -> BTreeMap<String, Vec<u8>> {
+    let opened = zarrfs::store::open(store.to_str().unwrap(), false).unwrap();
+    let engine = Engine::new(1 << 20, 1);
+    let elements = |node: Node, path: &str| match node {
+        Node::Array { metadata, .. } => {
+            let array =
+                Array::open(&engine, &opened, path, Arc::clone(&metadata), Layout::default()).unwrap();
+            let mut bytes = vec![0; array.size_bytes() as usize];
+            array.read_at(0, &mut bytes).unwrap();
+            bytes
+        }
+        Node::Group { .. } => Vec::new(),
+        Node::Broken { error, .. } => panic!("{path}: {error}"),
+    };
+    let tree = Tree::new(opened.clone());
+    tree.walk("", usize::MAX)
+        .map(|visit| (visit.path.clone(), elements(visit.node.unwrap(), &visit.path)))
+        .collect()
+}
+
+fn leftovers(folder: &Path) -> Vec<String> {
+    let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+    names
+        .map(|name| name.to_string_lossy().into_owned())
+        .filter(|name| name.starts_with(".zarrfs-"))
+        .collect()
+}
+
+/// Makes the change with the Nth operation of a kind failing, until there is none; returns how often it did.
+fn run_until_clean((name, change): Change, operation: Operation, errno: i32) -> u32 {
+    for number in 1.. {
+        let folder = tempfile::Builder::new().suffix(".zarr").tempdir().unwrap();
+        let store = folder.path();
+        make(store);
+        let old = state(store);
+        let what = format!("{name}, {operation:?} {number} with {errno}");
+        let Some(faults) = Faults::new(store, "names") else { return 0 };
+        let environment = faults.environment();
+        let Some(mut mount) = Mount::with_environment(store, OPTIONS, &environment, "names") else {
+            return 0;
+        };
+        faults.arm(operation, errno, number, number);
+        let changed = change(mount.point());
+        let has_fired = faults.fired() > 0;
+        faults.clear();
+        let found = state(store);
+        if !has_fired {
+            changed.unwrap_or_else(|error| panic!("{what}: {error}: {}", mount.log()));
+            assert_ne!(found, old, "{what}");
+            mount.unmount();
+            return number - 1;
+        }
+        if errno == KILL {
+            assert!(!mount.end().success());
+            mount.kill();
+            let Some(next) = Mount::new(store, OPTIONS, "names") else { return 0 };
+            mount = next;
+        }
+        // Once more without faults: what was old becomes new, and what is new stays.
+        let again = change(mount.point());
+        let new = state(store);
+        assert!(found == old || found == new, "{what}: half of it is there:\n{old:?}\n{found:?}\n{new:?}");
+        assert!(found == new || again.is_ok(), "{what}: {again:?}: {}", mount.log());
+        assert!(changed.is_err() || found == new, "{what}: it was acknowledged");
+        if errno != KILL && !leftovers(store).is_empty() {
+            // What this daemon could not remove, the next one does.
+            mount.unmount();
+            let Some(next) = Mount::new(store, OPTIONS, "names") else { return 0 };
+            mount = next;
+        }
+        for group in ["", "e", "g"] {
+            let _ = fs::read_dir(mount.path(group)).map(Iterator::count);
+        }
+        for group in
+            ["", "e", "g", "e/g"].map(|group| store.join(group)).into_iter().filter(|group| group.exists())
+        {
+            assert_eq!(leftovers(&group), [""; 0], "{what}: {}", group.display());
+        }
+        mount.unmount();
+    }
+    0
+}
+
+#[test]
+fn killed_at_every_operation_there_is_the_old_name_or_the_new_one() {
+    let counts = library::in_parallel(&CHANGES_OF_NAMES, |change| {
+        let (mut kills, mut failures) = (0, 0);
+        for operation in CHANGES {
+            kills += run_until_clean(*change, operation, KILL);
+            failures += run_until_clean(*change, operation, libc::ENOSPC);
+        }
+        (kills, failures)
+    });
+    let kills: u32 = counts.iter().map(|(kills, _)| kills).sum();
+    let failures: u32 = counts.iter().map(|(_, failures)| failures).sum();
+    say(format!("names: {kills} kills and {failures} failures, no node was half made or half gone"));
+}
