@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use super::key::percent_decoded;
 use super::overlay::{OverlayOptions, OverlayStore};
-use super::remote_options::{RemoteOptions, is_remote, without_secrets};
 use super::references::{ReferenceStore, is_name_of_references};
+use super::remote_options::{RemoteOptions, is_remote, without_secrets};
 use super::{DirectoryStore, Store, ZipStore};
 use crate::error::{Error, Result};
 use crate::nearest::nearest;
@@ -77,6 +77,9 @@ fn open_base(location: &str, options: &StoreOptions) -> Result<Arc<dyn Store>> {
     };
     let refused = |error: io::Error| Error::Usage(format!("{}: cannot be opened: {error}", path.display()));
     if metadata.is_dir() {
+        if let Some(references) = ReferenceStore::open_folder(&path, location, options)? {
+            return Ok(Arc::new(references));
+        }
         let store = DirectoryStore::open(&path, options.follow_symlinks).map_err(refused)?;
         return Ok(Arc::new(if options.for_others { store.guarded() } else { store }));
     }

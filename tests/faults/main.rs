@@ -20,4 +20,5 @@ mod many_chunks;
 mod mutated;
 mod overlay;
 mod power_loss;
+mod references;
 mod refusals;

@@ -24,6 +24,7 @@ mod metadata_corpus;
 mod metadata_oracle;
 mod netcdf;
 mod numcodecs_fixtures;
+mod references;
 mod slices;
 mod tables;
 mod text_forms;

@@ -16,6 +16,7 @@ mod mount_8;
 mod overlay;
 mod page_cache;
 mod programs;
+mod references;
 mod replaced;
 mod scale;
 mod semantics;

@@ -11,6 +11,7 @@ mod faults;
 mod memory;
 mod mounts;
 mod overlay;
+mod references;
 mod refusals;
 mod replaced;
 mod scene;

@@ -33,7 +33,8 @@ impl Values {
             None => default,
             Some(value) => value.as_i64(),
         };
-        let (start, stop, step) = (number("start", Some(0))?, number("stop", None)?, number("step", Some(1))?);
+        let (start, stop, step) =
+            (number("start", Some(0))?, number("stop", None)?, number("step", Some(1))?);
         if step == 0 {
             return None;
         }

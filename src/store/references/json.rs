@@ -80,7 +80,8 @@ fn add(table: &mut TableBuilder, key: &str, raw: &RawValue, templates: &Template
             match text.strip_prefix("base64:") {
                 None => table.add_inline(key, text.as_bytes()),
                 Some(encoded) => {
-                    let bytes = STANDARD.decode(encoded).map_err(|error| wrong(&format!("not base64: {error}")))?;
+                    let bytes =
+                        STANDARD.decode(encoded).map_err(|error| wrong(&format!("not base64: {error}")))?;
                     table.add_inline(key, &bytes)
                 }
             }
@@ -88,7 +89,8 @@ fn add(table: &mut TableBuilder, key: &str, raw: &RawValue, templates: &Template
         // A document that is not quoted.
         Some(b'{') => table.add_inline(key, raw.get().as_bytes()),
         Some(b'[') => {
-            let parts: Vec<Value> = serde_json::from_str(raw.get()).map_err(|error| wrong(&error.to_string()))?;
+            let parts: Vec<Value> =
+                serde_json::from_str(raw.get()).map_err(|error| wrong(&error.to_string()))?;
             let Some(Value::String(url)) = parts.first() else {
                 return Err(wrong("its first element is not a URL"));
             };
@@ -122,7 +124,10 @@ pub(super) fn checked_range(offset: u64, length: u64) -> Result<Range<u64>, Stri
 }
 
 /// Calls a function with each member of an object, whose values are not parsed.
-fn each_member<'a>(text: &'a str, each: &mut dyn FnMut(&str, &'a RawValue) -> Result<(), String>) -> Result<(), String> {
+pub(super) fn each_member<'a>(
+    text: &'a str,
+    each: &mut dyn FnMut(&str, &'a RawValue) -> Result<(), String>,
+) -> Result<(), String> {
     struct Members<'f, 'a> {
         each: &'f mut dyn FnMut(&str, &'a RawValue) -> Result<(), String>,
         failure: &'f mut Option<String>,

@@ -11,28 +11,29 @@
 mod generators;
 mod json;
 mod object;
+mod parquet;
 mod place;
+mod records;
 mod table;
 mod targets;
 mod templates;
-#[cfg(test)]
-mod tests;
 
 use std::collections::HashMap;
 use std::io;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::path::Path;
 use std::sync::Arc;
 
 use self::object::{Bytes, Part};
 use self::place::Place;
+use self::records::{Records, is_of_records};
 use self::table::Table;
 use self::targets::{Target, Targets};
 use super::directory::posix_stat;
 use super::readers::{Audience, READ, Readers, SEARCH};
 use super::{
-    Content, DirectoryStore, Entry, GetReply, GetRequest, Info, MaybeClaim, Object, ObjectVersion, Posix,
-    StatFs, Store, StoreOptions, Traffic, Wanted, check_key, read_content,
+    Content, DirectoryStore, Entry, GetReply, GetRequest, Info, MaybeClaim, Object, Posix, StatFs, Store,
+    StoreOptions, Traffic, Wanted, check_key, read_content,
 };
 use crate::error::{Error, Result};
 
@@ -56,7 +57,7 @@ pub struct ReferenceStore {
 }
 
 struct Shared {
-    references: Table,
+    references: References,
     targets: Targets,
     /// Of the reference file.
     info: Info,
@@ -64,10 +65,33 @@ struct Shared {
     for_others: bool,
 }
 
-/// Whether a file's name is that of a reference file.
+/// Where references are kept.
+enum References {
+    /// In memory, all of them.
+    Table(Table),
+    /// In Parquet files.
+    Records(Records),
+}
+
+impl References {
+    fn is_folder(&self, key: &str) -> bool {
+        match self {
+            References::Table(table) => table.is_folder(key),
+            References::Records(records) => records.is_folder(key),
+        }
+    }
+}
+
+/// Whether a URL's name is that of references: a web server would have to be asked for each.
 pub(super) fn is_name_of_references(location: &str) -> bool {
     let name = location.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-    name.to_ascii_lowercase().ends_with(".json") && !super::open::DOCUMENTS.contains(&name)
+    let is_json = name.to_ascii_lowercase().ends_with(".json") && !super::open::DOCUMENTS.contains(&name);
+    is_json || is_name_of_parquet(name)
+}
+
+fn is_name_of_parquet(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    [".parq", ".parquet"].iter().any(|end| name.ends_with(end))
 }
 
 impl ReferenceStore {
@@ -88,15 +112,63 @@ impl ReferenceStore {
 
     /// The references in a JSON file at a URL.
     pub fn open_url(location: &str, options: &StoreOptions) -> Result<Self> {
-        let place = Place::parse(location, None).map_err(|refusal| Error::Usage(refusal.sentence(location)))?;
+        let place = Place::parse(location.trim_end_matches('/'), None)
+            .map_err(|refusal| Error::Usage(refusal.sentence(location)))?;
+        if is_name_of_parquet(location.trim_end_matches('/')) {
+            let files = targets::open_folder(location, &options.remote)?;
+            let found = Self::of_folder(files, &place, location, options)?;
+            let none = || {
+                Error::Usage(format!("{location}: has no .zmetadata of Parquet references; check the URL"))
+            };
+            return found.ok_or_else(none);
+        }
         let (store, key) = targets::open_remote(&place, location, &options.remote)?;
         let Some(content) = store.content(&key, MAX_JSON_BYTES).map_err(|error| usage(location, &error))?
         else {
-            return Err(Error::Usage(format!("{location}: there is no such file of references; check the URL")));
+            return Err(Error::Usage(format!(
+                "{location}: there is no such file of references; check the URL"
+            )));
         };
         let text = String::from_utf8(content.bytes)
             .map_err(|_| Error::Usage(format!("{location}: is not UTF-8, and so no file of references")))?;
         Self::of_json(&text, content.info, &place, location, options)
+    }
+
+    /// The Parquet references in a folder; `None` if there are none.
+    pub fn open_folder(path: &Path, location: &str, options: &StoreOptions) -> Result<Option<Self>> {
+        let failed = |error: io::Error| Error::Usage(format!("{location}: cannot be opened: {error}"));
+        if !path.join(".zmetadata").exists() {
+            return Ok(None);
+        }
+        let files = DirectoryStore::open(path, options.follow_symlinks).map_err(failed)?;
+        let files = Arc::new(if options.for_others { files.guarded() } else { files });
+        let place = Place::of_local(&std::path::absolute(path).map_err(failed)?);
+        Self::of_folder(files, &place, location, options)
+    }
+
+    fn of_folder(
+        files: Arc<dyn Store>,
+        place: &Place,
+        location: &str,
+        options: &StoreOptions,
+    ) -> Result<Option<Self>> {
+        let content = files.content(".zmetadata", records::MAX_DOCUMENT_BYTES);
+        // Any other store may have such a document, which is its own matter.
+        let content = if files.is_remote() {
+            content.map_err(|error| usage(location, &error))?
+        } else {
+            content.ok().flatten()
+        };
+        let Some(content) = content else { return Ok(None) };
+        let Ok(text) = String::from_utf8(content.bytes) else { return Ok(None) };
+        if !is_of_records(&text) {
+            return Ok(None);
+        }
+        let posix = content.info.posix.map(|posix| Posix { file: None, ..posix });
+        let records =
+            Records::open(files, &text).map_err(|reason| Error::Usage(format!("{location}: {reason}")))?;
+        let info = Info { posix, ..content.info };
+        Self::new(References::Records(records), info, place, location, options).map(Some)
     }
 
     fn of_json(
@@ -106,17 +178,28 @@ impl ReferenceStore {
         location: &str,
         options: &StoreOptions,
     ) -> Result<Self> {
-        let references =
-            json::parse(text).map_err(|reason| Error::Usage(format!("{location}: {reason}")))?;
-        let targets = Targets::new(&place.folder(), options)?;
-        for url in references.targets() {
-            if let Err(Error::Store { source, .. }) = targets.check(url, "")
-                && source.kind() == io::ErrorKind::PermissionDenied
-            {
+        let table = json::parse(text).map_err(|reason| Error::Usage(format!("{location}: {reason}")))?;
+        let store = Self::new(References::Table(table), info, place, location, options)?;
+        if let References::Table(table) = &store.shared.references {
+            let refused = table.targets().find_map(|url| match store.shared.targets.check(url, "") {
+                Err(Error::Store { source, .. }) => Some(source),
+                _ => None,
+            });
+            if let Some(source) = refused {
                 log::warn!("{location}: {source}");
-                break;
             }
         }
+        Ok(store)
+    }
+
+    fn new(
+        references: References,
+        info: Info,
+        place: &Place,
+        location: &str,
+        options: &StoreOptions,
+    ) -> Result<Self> {
+        let targets = Targets::new(&place.folder(), options)?;
         let (location, for_others) = (location.to_owned(), options.for_others);
         let shared = Shared { references, targets, info, location, for_others };
         Ok(ReferenceStore { shared: Arc::new(shared), audience: None })
@@ -124,7 +207,10 @@ impl ReferenceStore {
 
     fn find(&self, key: &str, operation: &'static str) -> Result<Option<Reference>> {
         check_key(key, operation)?;
-        Ok(self.shared.references.find(key))
+        match &self.shared.references {
+            References::Table(table) => Ok(table.find(key)),
+            References::Records(records) => records.find(key, self.audience.as_deref()),
+        }
     }
 
     /// The store and key of a target.
@@ -134,7 +220,10 @@ impl ReferenceStore {
             let root = posix_stat::posix(root).map_err(|error| Error::store(key, "open", error))?;
             let root = Readers::of(&root);
             if !audience.all(|readers| readers.all_may(READ, SEARCH, &root)) {
-                return Err(refused(key, format!("the folder of {url} is closed to some users that may read the array's document")));
+                return Err(refused(
+                    key,
+                    format!("the folder of {url} is closed to some users that may read the array's document"),
+                ));
             }
         }
         Ok(target)
@@ -196,6 +285,9 @@ impl ReferenceStore {
         })
     }
 }
+
+/// A reference and, if it has one, its target.
+type Found = Result<Option<(Reference, Option<Target>)>>;
 
 /// Fails for a file that is too long.
 fn check_size(location: &str, size_bytes: u64) -> Result<()> {
@@ -344,7 +436,8 @@ impl Store for ReferenceStore {
     }
 
     fn get_many(&self, requests: &[GetRequest]) -> Vec<Result<GetReply>> {
-        let wanted = |request: &GetRequest| (request.key.clone(), Wanted::Whole { at_most: request.limit_bytes });
+        let wanted =
+            |request: &GetRequest| (request.key.clone(), Wanted::Whole { at_most: request.limit_bytes });
         // Documents are nearly always in the references; others are transferred at once.
         let _claims = self.will_need(&requests.iter().map(wanted).collect::<Vec<_>>());
         requests.iter().map(|request| self.get_one(request)).collect()
@@ -376,9 +469,10 @@ impl Store for ReferenceStore {
                 }
             }))
         };
-        let found: Vec<Result<Option<(Reference, Option<Target>)>>> = keys.iter().map(find).collect();
-        let heads = targets::head_all(found.iter().flatten().flatten().filter_map(|(_, target)| target.as_ref()));
-        let shown = |(key, found): (&&str, Result<Option<(Reference, Option<Target>)>>)| match found? {
+        let found: Vec<Found> = keys.iter().map(find).collect();
+        let heads =
+            targets::head_all(found.iter().flatten().flatten().filter_map(|(_, target)| target.as_ref()));
+        let shown = |(key, found): (&&str, Found)| match found? {
             None => Ok(None),
             Some((Reference::Inline(bytes), _)) => {
                 Ok(Some(Info { posix: self.shared.info.posix, ..self.inline(key, bytes).info() }))
@@ -405,8 +499,22 @@ impl Store for ReferenceStore {
     }
 
     fn list(&self, folder: &str) -> Result<Vec<Entry>> {
+        let mut entries = Vec::new();
+        self.each_name(folder, &mut |entry| {
+            entries.push(entry);
+            ControlFlow::Continue(())
+        })?;
+        entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Ok(entries)
+    }
+
+    fn each_name(&self, folder: &str, each: &mut dyn FnMut(Entry) -> ControlFlow<()>) -> Result<()> {
         check_key(folder, "list")?;
-        Ok(self.shared.references.list(folder))
+        match &self.shared.references {
+            References::Table(table) => drop(table.list(folder).into_iter().try_for_each(each)),
+            References::Records(records) => records.each_name(folder, each)?,
+        }
+        Ok(())
     }
 
     fn statfs(&self) -> Result<StatFs> {

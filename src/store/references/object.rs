@@ -54,7 +54,12 @@ impl Object for Bytes {
 }
 
 /// The range of a target that a reference names; all of it if it names none. Fails if the target does not have it.
-pub(super) fn checked(key: &str, url: &str, range: Option<&Range<u64>>, size_bytes: u64) -> Result<Range<u64>> {
+pub(super) fn checked(
+    key: &str,
+    url: &str,
+    range: Option<&Range<u64>>,
+    size_bytes: u64,
+) -> Result<Range<u64>> {
     match range {
         None => Ok(0..size_bytes),
         Some(range) if range.start <= range.end && range.end <= size_bytes => Ok(range.clone()),

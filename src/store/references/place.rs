@@ -8,8 +8,12 @@ use crate::store::key::percent_decoded;
 use crate::store::{is_key, is_remote, without_secrets};
 
 /// Hosts of object stores whose URLs name the bucket or container in their path.
-const HOSTS_WITH_BUCKETS_IN_PATHS: [&str; 4] =
-    [".blob.core.windows.net", ".dfs.core.windows.net", ".r2.cloudflarestorage.com", "storage.googleapis.com"];
+const HOSTS_WITH_BUCKETS_IN_PATHS: [&str; 4] = [
+    ".blob.core.windows.net",
+    ".dfs.core.windows.net",
+    ".r2.cloudflarestorage.com",
+    "storage.googleapis.com",
+];
 
 /// A place on this machine or at a service.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -69,7 +69,12 @@ impl TableBuilder {
     }
 
     /// Adds a key that stands for a target, or a range of it.
-    pub(super) fn add_target(&mut self, key: &str, url: &str, range: Option<Range<u64>>) -> Result<(), String> {
+    pub(super) fn add_target(
+        &mut self,
+        key: &str,
+        url: &str,
+        range: Option<Range<u64>>,
+    ) -> Result<(), String> {
         let number = match self.numbers.get(url) {
             Some(number) => *number,
             None => {
@@ -95,7 +100,8 @@ impl TableBuilder {
         }
         self.take(key.len() + size_of::<Row>())?;
         // Both are below the limit, which is below 4 GiB.
-        let row = Row { key_start: self.keys.len() as u32, key_bytes: key.len() as u32, target, start, length };
+        let row =
+            Row { key_start: self.keys.len() as u32, key_bytes: key.len() as u32, target, start, length };
         self.keys.push_str(key);
         self.rows.push(row);
         Ok(())
@@ -154,7 +160,9 @@ impl Table {
         let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
         let mut names = std::collections::BTreeMap::<&str, bool>::new();
         let mut at = self.first_from(&prefix);
-        while let Some(below) = self.rows.get(at).and_then(|row| key_of(&self.keys, row).strip_prefix(&prefix)) {
+        while let Some(below) =
+            self.rows.get(at).and_then(|row| key_of(&self.keys, row).strip_prefix(&prefix))
+        {
             match below.split_once('/') {
                 Some((name, _)) => {
                     names.insert(name, true);

@@ -27,7 +27,7 @@ const TRANSFER_BYTES: u64 = 64 << 20;
 struct Folder {
     /// Its names: as it was named, and without links.
     paths: Vec<PathBuf>,
-    store: DirectoryStore,
+    store: Arc<DirectoryStore>,
     /// The folder itself.
     root: Arc<File>,
 }
@@ -87,7 +87,9 @@ impl Targets {
         for prefix in &options.allowed_references {
             let wrong = |reason: String| Error::Usage(format!("--allow-references {reason}"));
             match allowed_place(prefix).map_err(|refusal| wrong(refusal.sentence(prefix)))? {
-                Place::Local(path) => folders.push(Folder::open(&path, options).map_err(|error| wrong(error.to_string()))?),
+                Place::Local(path) => {
+                    folders.push(Folder::open(&path, options).map_err(|error| wrong(error.to_string()))?)
+                }
                 Place::Remote { root, key } => prefixes.push(Prefix { root, key }),
             }
         }
@@ -145,7 +147,9 @@ impl Targets {
             Place::Local(path) => {
                 for folder in &self.folders {
                     if let Some(inside) = folder.key_of(&path) {
-                        let inside = inside.to_str().ok_or_else(|| Error::corrupt(key, "the target's path is not UTF-8"))?;
+                        let inside = inside
+                            .to_str()
+                            .ok_or_else(|| Error::corrupt(key, "the target's path is not UTF-8"))?;
                         return Ok(Allowed::Local(folder, inside.to_owned()));
                     }
                 }
@@ -166,7 +170,7 @@ impl Targets {
         match self.allowed(url, key)? {
             Allowed::Local(folder, target) => {
                 let guarded = audience.and_then(|audience| folder.store.for_audience("", audience));
-                let store = guarded.unwrap_or_else(|| Arc::new(folder.store.clone()));
+                let store = guarded.unwrap_or_else(|| Arc::clone(&folder.store) as _);
                 Ok(Target { store, key: target, root: Some(Arc::clone(&folder.root)) })
             }
             Allowed::Remote(root, target) => {
@@ -195,10 +199,13 @@ impl Targets {
 
 impl Folder {
     fn open(path: &Path, options: &StoreOptions) -> Result<Self> {
-        let failed = |error: std::io::Error| Error::Usage(format!("{}: cannot be opened: {error}", path.display()));
+        use std::os::unix::fs::OpenOptionsExt;
+        let failed =
+            |error: std::io::Error| Error::Usage(format!("{}: cannot be opened: {error}", path.display()));
         let store = DirectoryStore::open(path, options.follow_symlinks).map_err(failed)?;
-        let store = if options.for_others { store.guarded() } else { store };
-        let root = Arc::new(File::open(path).map_err(failed)?);
+        let store = Arc::new(if options.for_others { store.guarded() } else { store });
+        let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
+        let root = Arc::new(File::options().read(true).custom_flags(flags).open(path).map_err(failed)?);
         let mut paths = vec![path.to_owned()];
         paths.extend(path.canonicalize().ok().filter(|real| real != path));
         Ok(Folder { paths, store, root })
@@ -242,11 +249,20 @@ fn outside(key: &str, url: &str, prefix: &str) -> Error {
 }
 
 /// The store with the object at a place, and its key.
-pub(super) fn open_remote(place: &Place, location: &str, options: &RemoteOptions) -> Result<(Arc<dyn Store>, String)> {
+pub(super) fn open_remote(
+    place: &Place,
+    location: &str,
+    options: &RemoteOptions,
+) -> Result<(Arc<dyn Store>, String)> {
     match place {
         Place::Remote { root, key } => Ok((connect(root, options)?, key.clone())),
         Place::Local(_) => Err(Error::Usage(format!("{location}: not the URL of a service"))),
     }
+}
+
+/// The folder at a URL as a store.
+pub(super) fn open_folder(location: &str, options: &RemoteOptions) -> Result<Arc<dyn Store>> {
+    connect(location, options)
 }
 
 #[cfg(feature = "remote")]
@@ -256,7 +272,9 @@ fn connect(root: &str, options: &RemoteOptions) -> Result<Arc<dyn Store>> {
 
 #[cfg(not(feature = "remote"))]
 fn connect(root: &str, _options: &RemoteOptions) -> Result<Arc<dyn Store>> {
-    Err(Error::Usage(format!("{root}: this build has no remote stores: it was made without the cargo feature 'remote'")))
+    Err(Error::Usage(format!(
+        "{root}: this build has no remote stores: it was made without the cargo feature 'remote'"
+    )))
 }
 
 /// What is told of targets: each is asked for once, those of one store together.
@@ -279,4 +297,3 @@ pub(super) fn head_all<'a>(
     }
     heads
 }
-

@@ -118,7 +118,11 @@ impl Template {
     }
 }
 
-fn evaluate(expression: &Expression, templates: &Templates, variables: &Variables<'_>) -> Result<Value, String> {
+fn evaluate(
+    expression: &Expression,
+    templates: &Templates,
+    variables: &Variables<'_>,
+) -> Result<Value, String> {
     match expression {
         Expression::Constant(value) => Ok(value.clone()),
         Expression::Name(name) => {
@@ -224,7 +228,9 @@ impl<'a> Parser<'a> {
 
     fn unexpected(&self) -> String {
         let text: String = self.text.chars().take(100).collect();
-        format!("{{{{{text}}}}} is not supported: names, numbers, texts, + - * // % ~ and calls of templates are")
+        format!(
+            "{{{{{text}}}}} is not supported: names, numbers, texts, + - * // % ~ and calls of templates are"
+        )
     }
 
     fn sum(&mut self, depth: usize) -> Result<Expression, String> {
@@ -259,7 +265,11 @@ impl<'a> Parser<'a> {
     }
 
     fn check_count(&self, depth: usize) -> Result<(), String> {
-        if depth > MAX_DEPTH { Err(format!("an expression is nested more than {MAX_DEPTH} deep")) } else { Ok(()) }
+        if depth > MAX_DEPTH {
+            Err(format!("an expression is nested more than {MAX_DEPTH} deep"))
+        } else {
+            Ok(())
+        }
     }
 
     fn factor(&mut self, depth: usize) -> Result<Expression, String> {
@@ -335,8 +345,19 @@ mod tests {
             assert_eq!(render(text).unwrap(), made, "{text}");
         }
         for text in [
-            "{{", "{{}}", "{{missing}}", "{{u.upper()}}", "{{f}}", "{{i / 2}}", "{{i // 0}}", "{{ 'a", "{{f(1)}}",
-            "{% for i in x %}", "{{9223372036854775807 + 1}}", "{{99999999999999999999}}", "{{'%999999d' % i}}",
+            "{{",
+            "{{}}",
+            "{{missing}}",
+            "{{u.upper()}}",
+            "{{f}}",
+            "{{i / 2}}",
+            "{{i // 0}}",
+            "{{ 'a",
+            "{{f(1)}}",
+            "{% for i in x %}",
+            "{{9223372036854775807 + 1}}",
+            "{{99999999999999999999}}",
+            "{{'%999999d' % i}}",
             "{{'a' * 3}}",
         ] {
             assert!(render(text).is_err(), "{text}");
