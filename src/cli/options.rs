@@ -51,7 +51,7 @@ pub struct BaseStoreArguments {
 /// Where the store is.
 #[derive(Args, Clone, Debug)]
 pub struct StoreArguments {
-    /// The store: a folder, a zip file, or a URL (s3:, gs:, az:, http:, https:, file:)
+    /// The store: a folder, a zip file, references, or a URL (s3:, gs:, az:, http:, https:, file:)
     #[arg(value_name = "STORE")]
     pub store: String,
 
