@@ -33,8 +33,7 @@ fn beside_and_away(kind: Kind) {
         let Some(allowed) = mount(&server, &references, &["--allow-references", &url]) else { return };
         compare(&allowed, folder, arrays, &format!("{kind:?}, {name}"));
         allowed.unmount();
-        // Options of a service do not fit a store without one.
-        let Some(refused) = mount(&server, &references, &["--direct-io", "off"]) else { return };
+        let Some(refused) = mount(&server, &references, &[]) else { return };
         let error = std::fs::read(refused.path("chunked")).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{kind:?}, {name}");
         let sentence = std::fs::read_to_string(refused.path("__zarrfs__/last_error")).unwrap();

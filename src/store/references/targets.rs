@@ -1,6 +1,6 @@
 //! Which targets may be opened, and the stores that have them.
 //!
-//! Uses `directory`, `remote` and `remote_options`. Whoever writes a reference file would otherwise choose what this program
+//! Uses `directory`, `remote` and `remote_options`. The author of a reference file must not choose what this program
 //! opens: local targets are beneath the reference file's folder, remote ones at its own scheme, host and bucket. The user's
 //! `--allow-references` adds folders and URLs. Invariant: every path is resolved beneath the descriptor of an allowed folder,
 //! and every key is in a bucket that is allowed.

@@ -82,6 +82,9 @@ impl Templates {
 impl Template {
     /// The template that a text is.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
+        if text.contains("{%") {
+            return Err("has statements of Jinja ({% … %}), which are not supported".to_owned());
+        }
         let mut parts = Vec::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once("{{") {
@@ -92,9 +95,6 @@ impl Template {
                 return Err(format!("has more than {MAX_PARTS} parts"));
             }
             rest = after;
-        }
-        if rest.contains("{%") {
-            return Err("has statements of Jinja ({% … %}), which are not supported".to_owned());
         }
         parts.push(TextPart::Text(rest.to_owned()));
         Ok(Template(parts))
