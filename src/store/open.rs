@@ -10,7 +10,9 @@ use std::sync::Arc;
 
 use super::key::percent_decoded;
 use super::overlay::{OverlayOptions, OverlayStore};
-use super::references::{ReferenceStore, is_name_of_references};
+use super::references::ReferenceStore;
+#[cfg(feature = "remote")]
+use super::references::is_name_of_references;
 use super::remote_options::{RemoteOptions, is_remote, without_secrets};
 use super::{DirectoryStore, Store, ZipStore};
 use crate::error::{Error, Result};

@@ -25,6 +25,7 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use self::object::{Bytes, Part};
+#[cfg(feature = "remote")]
 pub(super) use self::open::is_name_of_references;
 use self::records::Records;
 use self::table::Table;

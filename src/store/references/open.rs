@@ -12,16 +12,17 @@ use super::targets::{self, Targets};
 use super::{ReferenceStore, References, Shared, json};
 use crate::error::{Error, Result};
 use crate::store::directory::posix_stat;
-use crate::store::open::DOCUMENTS;
 use crate::store::{DirectoryStore, Info, Posix, Store, StoreOptions};
 
 /// The longest file of references that is read: more of them belong into Parquet files, which are read in parts.
 const MAX_JSON_BYTES: u64 = 512 << 20;
 
 /// Whether a URL's name is that of references: a web server would have to be asked for each.
+#[cfg(feature = "remote")]
 pub(in crate::store) fn is_name_of_references(location: &str) -> bool {
     let name = location.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-    let is_json = name.to_ascii_lowercase().ends_with(".json") && !DOCUMENTS.contains(&name);
+    let is_json =
+        name.to_ascii_lowercase().ends_with(".json") && !crate::store::open::DOCUMENTS.contains(&name);
     is_json || is_name_of_parquet(name)
 }
 
