@@ -12,7 +12,7 @@
 //! |---|---|
 //! | [`error`], `sys`, [`cancellation`], [`nearest`] | the one error and its errno; system calls that the standard library lacks; whether the result of some work is still wanted; suggestions for misspelled names |
 //! | [`memory`] | long buffers, and the one pool that recycles them |
-//! | [`store`] | objects by key: a folder, a zip file, memory, an overlay over one of them (`store/overlay/`). A store may be remote: then callers ask in batches, and there are no owners, modes and folders |
+//! | [`store`] | objects by key: a folder, a zip file, memory, an overlay over one of them (`store/overlay/`), references to ranges of other files (`store/references/`). A store may be remote: then callers ask in batches, and there are no owners, modes and folders |
 //! | [`metadata`] | documents of v1, v2 and v3, all turned into one `ArrayMetadata`; `metadata/author/` writes those of new nodes; no I/O |
 //! | [`codec`] | one codec: one file in the folder of its kind, and one line in `codec/registry.rs`; `codec/kernels/` below them, `codec/pipeline.rs` chains them |
 //! | [`array`](mod@array) | the flat file of one array: from ranges of bytes to chunks and back |
@@ -163,7 +163,8 @@
 //!
 //! - No allocation depends on an unchecked number: documents, objects, decoded sizes, shard indexes and ranks have limits
 //!   that are checked first. A decoder never returns more than it was asked for.
-//! - Nothing outside the store's folder is opened: every path is resolved beneath one descriptor of the root.
+//! - Nothing outside the store's folder is opened: every path is resolved beneath one descriptor of the root. References open
+//!   files below their own folder, or in their own bucket, and what `--allow-references` adds (`store/references/targets.rs`).
 //! - If other users may enter the mount, no user gets what the store would refuse. An array's readers share only what all
 //!   of them may read (`store/readers.rs`), a link gives what its owner has (`store/directory/links.rs`), and the
 //!   descriptor that was checked is the one that is used.

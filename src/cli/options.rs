@@ -40,7 +40,7 @@ impl Switch {
 /// Where the store is.
 #[derive(Args, Clone, Debug)]
 pub struct StoreArguments {
-    /// The store: a folder, a zip file, or a URL (s3:, gs:, az:, http:, https:, file:)
+    /// The store: a folder, a zip file, references, or a URL (s3:, gs:, az:, http:, https:, file:)
     #[arg(value_name = "STORE")]
     pub store: String,
 
@@ -66,6 +66,10 @@ pub struct BaseArguments {
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_value = "off", default_missing_value = "on", hide_possible_values = true)]
     pub follow_symlinks: Switch,
 
+    /// References: a folder or URL whose files they may refer to, beside their own folder or bucket; may be repeated
+    #[arg(long, value_name = "PREFIX")]
+    pub allow_references: Vec<String>,
+
     #[command(flatten)]
     pub remote: RemoteArguments,
 }
@@ -85,7 +89,8 @@ impl BaseArguments {
         let follow_symlinks = self.follow_symlinks.is_on();
         let remote = self.remote.options()?;
         remote.check(location).map_err(|error| Exit::Usage(error.to_string()))?;
-        Ok(StoreOptions { follow_symlinks, remote, ..StoreOptions::default() })
+        let allowed_references = self.allow_references.clone();
+        Ok(StoreOptions { follow_symlinks, allowed_references, remote, ..StoreOptions::default() })
     }
 }
 

@@ -100,6 +100,8 @@ pub struct Options {
     pub kernel_words: Vec<String>,
     /// The log file. The command line opens it; it is here so that a log file inside the store is refused.
     pub log_file: Option<PathBuf>,
+    /// What references may refer to beside their own folder or bucket.
+    pub allowed_references: Vec<String>,
     /// How the service of a remote store is reached; `None` for another store.
     pub remote: Option<RemoteOptions>,
     /// A request fails with EIO when the store has not replied by then.
@@ -142,6 +144,7 @@ impl Options {
             direct_io: false,
             kernel_words: Vec::new(),
             log_file: None,
+            allowed_references: Vec::new(),
             remote: None,
             request_deadline: Duration::from_secs(120),
             stop_deadline: Duration::from_secs(30),

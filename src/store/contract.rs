@@ -2,6 +2,7 @@
 //! (`posix_contract`) or can be written (`writable_contract`).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod references;
 #[cfg(feature = "remote")]
 mod servers;
 

@@ -19,6 +19,21 @@ pub fn is_key(key: &str) -> bool {
     key.is_empty() || key.split('/').all(is_name)
 }
 
+/// The bytes that a percent-encoded text stands for; `None` if a `%` is not followed by two hexadecimal digits.
+pub(super) fn percent_decoded(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut left = text.bytes();
+    while let Some(byte) = left.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
+        bytes.push((digit(left.next())? << 4 | digit(left.next())?) as u8);
+    }
+    Some(bytes)
+}
+
 /// Rejects a string that cannot be a key in any kind of store.
 pub(super) fn check_key(key: &str, operation: &'static str) -> Result<()> {
     if is_key(key) {

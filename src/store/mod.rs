@@ -24,6 +24,7 @@ mod memory;
 mod open;
 pub mod overlay;
 mod readers;
+mod references;
 #[cfg(feature = "remote")]
 mod remote;
 mod remote_options;
@@ -49,6 +50,7 @@ pub use key::{is_key, join};
 pub use memory::MemoryStore;
 pub use open::{StoreOptions, local_path, open, open_overlay, open_with};
 pub use readers::{Audience, Readers};
+pub use references::ReferenceStore;
 #[cfg(feature = "remote")]
 pub use remote::RemoteStore;
 pub use remote_options::{RemoteOptions, is_remote, without_secrets};

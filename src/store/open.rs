@@ -8,7 +8,11 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::key::percent_decoded;
 use super::overlay::{OverlayOptions, OverlayStore};
+use super::references::ReferenceStore;
+#[cfg(feature = "remote")]
+use super::references::is_name_of_references;
 use super::remote_options::{RemoteOptions, is_remote, without_secrets};
 use super::{DirectoryStore, Store, ZipStore};
 use crate::error::{Error, Result};
@@ -17,7 +21,7 @@ use crate::nearest::nearest;
 /// Schemes that are a mistake without their `//`.
 const SCHEMES: [&str; 10] = ["s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "http", "https", "ftp"];
 /// The documents of Zarr v3 and v2.
-const DOCUMENTS: [&str; 5] = ["zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"];
+pub(super) const DOCUMENTS: [&str; 5] = ["zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"];
 /// How many names of a folder are compared with a misspelt name.
 const MAX_NAMES_COMPARED: usize = 10_000;
 
@@ -30,6 +34,8 @@ pub struct StoreOptions {
     pub for_others: bool,
     /// How the service of a remote store is reached.
     pub remote: RemoteOptions,
+    /// Folders and URLs whose files references may refer to, beside the reference file's own folder or bucket.
+    pub allowed_references: Vec<String>,
     /// The overlay that lies over the store.
     pub overlay: Option<OverlayOptions>,
 }
@@ -61,7 +67,10 @@ fn open_base(location: &str, options: &StoreOptions) -> Result<Arc<dyn Store>> {
     options.remote.check(location)?;
     #[cfg(feature = "remote")]
     if is_remote(location) {
-        return Ok(Arc::new(super::RemoteStore::open(location, &options.remote)?));
+        return Ok(match is_name_of_references(location) {
+            true => Arc::new(ReferenceStore::open_url(location, options)?),
+            false => Arc::new(super::RemoteStore::open(location, &options.remote)?),
+        });
     }
     let path = local_path(location)?;
     let metadata = match std::fs::metadata(&path) {
@@ -70,6 +79,9 @@ fn open_base(location: &str, options: &StoreOptions) -> Result<Arc<dyn Store>> {
     };
     let refused = |error: io::Error| Error::Usage(format!("{}: cannot be opened: {error}", path.display()));
     if metadata.is_dir() {
+        if let Some(references) = ReferenceStore::open_folder(&path, location, options)? {
+            return Ok(Arc::new(references));
+        }
         let store = DirectoryStore::open(&path, options.follow_symlinks).map_err(refused)?;
         return Ok(Arc::new(if options.for_others { store.guarded() } else { store }));
     }
@@ -80,6 +92,9 @@ fn open_base(location: &str, options: &StoreOptions) -> Result<Arc<dyn Store>> {
     }
     match ZipStore::open(&path) {
         Ok(store) => Ok(Arc::new(store)),
+        Err(error) if error.kind() == io::ErrorKind::InvalidData && is_object_of_json(&path) => {
+            Ok(Arc::new(ReferenceStore::open_file(&path, location, options)?))
+        }
         Err(error) if error.kind() == io::ErrorKind::InvalidData => Err(not_a_zip(&path, &error)),
         Err(error) => Err(refused(error)),
     }
@@ -129,19 +144,9 @@ fn file_url_path(location: &str, rest: &str) -> Result<PathBuf> {
     if !path.starts_with('/') {
         return refused("a file: URL names an absolute path on this machine");
     }
-    let mut bytes = Vec::with_capacity(path.len());
-    let mut left = path.bytes();
-    while let Some(byte) = left.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
-        let (Some(high), Some(low)) = (digit(left.next()), digit(left.next())) else {
-            return refused("a % in a URL is followed by two hexadecimal digits");
-        };
-        bytes.push((high << 4 | low) as u8);
-    }
+    let Some(bytes) = percent_decoded(path) else {
+        return refused("a % in a URL is followed by two hexadecimal digits");
+    };
     if bytes.contains(&0) {
         return refused("a path cannot contain NUL");
     }
@@ -197,6 +202,16 @@ fn not_a_zip(path: &Path, error: &io::Error) -> Error {
             path.display()
         )
     })
+}
+
+/// Whether a file begins as an object of JSON, and is none of the documents of Zarr.
+fn is_object_of_json(path: &Path) -> bool {
+    use std::os::unix::fs::FileExt;
+    let mut start = [0; 256];
+    let length = File::open(path).and_then(|file| file.read_at(&mut start, 0)).unwrap_or(0);
+    let text = start.get(..length).unwrap_or_default();
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    text.trim_ascii_start().starts_with(b"{") && !DOCUMENTS.contains(&name.as_ref())
 }
 
 fn is_empty_or_starts_like_zip(path: &Path) -> bool {

@@ -81,12 +81,23 @@ impl Readers {
 
     /// Without the users that cannot search a folder.
     #[must_use]
-    pub fn within(mut self, folder: &Readers) -> Self {
+    pub fn within(self, folder: &Readers) -> Self {
+        self.with(SEARCH, folder)
+    }
+
+    /// Without the users that cannot read an object.
+    #[must_use]
+    pub(super) fn within_object(self, object: &Readers) -> Self {
+        self.with(READ, object)
+    }
+
+    /// Without the users to whom `other` does not grant `bits`.
+    fn with(mut self, bits: u32, other: &Readers) -> Self {
         let mut kept = 0o7000;
         for (class, may) in [
-            (6, self.owner_may(SEARCH, folder)),
-            (3, self.group_may(SEARCH, folder)),
-            (0, self.others_may(SEARCH, folder)),
+            (6, self.owner_may(bits, other)),
+            (3, self.group_may(bits, other)),
+            (0, self.others_may(bits, other)),
         ] {
             if may {
                 kept |= 0o7 << class;

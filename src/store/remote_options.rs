@@ -42,6 +42,32 @@ pub struct RemoteOptions {
 }
 
 impl RemoteOptions {
+    /// The options for a target at `root`, of references at `location` (`""` is this machine). Those that describe one service
+    /// are left out for another one.
+    pub(super) fn for_target(&self, location: &str, root: &str) -> Self {
+        let scheme = |url: &str| match url.split_once("://").map_or("", |(scheme, _)| scheme) {
+            "s3" | "s3a" => "aws",
+            "gs" | "gcs" => "google",
+            "az" | "adl" | "azure" | "abfs" | "abfss" => "azure",
+            _ => "",
+        };
+        let (own, service) = (scheme(location), scheme(root));
+        let is_s3 = service == "aws";
+        let is_of_service = |key: &str| match key.to_ascii_lowercase().split('_').next() {
+            Some(of @ ("aws" | "google" | "azure")) => of == service,
+            _ => true,
+        };
+        let has_endpoint = !service.is_empty() && (own.is_empty() || own == service);
+        RemoteOptions {
+            endpoint_url: self.endpoint_url.clone().filter(|_| has_endpoint),
+            region: self.region.clone().filter(|_| is_s3),
+            profile: self.profile.clone().filter(|_| is_s3),
+            requester_pays: self.requester_pays && is_s3,
+            store_options: self.store_options.iter().filter(|(key, _)| is_of_service(key)).cloned().collect(),
+            ..self.clone()
+        }
+    }
+
     /// Refuses secrets in the options and in the location of the store, because both are shown.
     pub fn check(&self, location: &str) -> Result<()> {
         let refused = |sentence: String| Err(Error::Usage(sentence));

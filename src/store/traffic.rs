@@ -1,5 +1,6 @@
 //! What was asked of a store, and how long the replies took. Uses nothing.
 
+use std::ops::Add;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -79,6 +80,18 @@ impl LatencyCounts {
     }
 }
 
+impl Add for LatencyCounts {
+    type Output = Self;
+
+    fn add(mut self, other: Self) -> Self {
+        for (count, more) in self.counts.iter_mut().zip(other.counts) {
+            *count += more;
+        }
+        self.nanos += other.nanos;
+        self
+    }
+}
+
 /// Reads of a store's objects.
 #[derive(Debug, Default)]
 pub struct ReadCounts {
@@ -118,6 +131,22 @@ pub struct Traffic {
     pub in_flight: u64,
     /// Memory of bytes that were transferred, or are on their way, ahead of their readers.
     pub ahead_bytes: u64,
+}
+
+/// Of two stores together.
+impl Add for Traffic {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Traffic {
+            requests: self.requests + other.requests,
+            failed_requests: self.failed_requests + other.failed_requests,
+            replies: self.replies + other.replies,
+            received_bytes: self.received_bytes + other.received_bytes,
+            in_flight: self.in_flight + other.in_flight,
+            ahead_bytes: self.ahead_bytes + other.ahead_bytes,
+        }
+    }
 }
 
 #[cfg(test)]

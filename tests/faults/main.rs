@@ -23,4 +23,5 @@ mod names;
 mod overlay;
 mod overlay_authoring;
 mod power_loss;
+mod references;
 mod refusals;

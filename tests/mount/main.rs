@@ -21,6 +21,7 @@ mod overlay_users;
 mod page_cache;
 mod programs;
 mod python_module;
+mod references;
 mod replaced;
 mod scale;
 mod semantics;

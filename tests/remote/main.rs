@@ -13,6 +13,7 @@ mod growth;
 mod memory;
 mod mounts;
 mod overlay;
+mod references;
 mod refusals;
 mod replaced;
 mod scene;

@@ -65,7 +65,7 @@ Examples:
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
-    /// The store: a folder, a zip file, or a URL (s3:, gs:, az:, http:, https:, file:)
+    /// The store: a folder, a zip file, references, or a URL (s3:, gs:, az:, http:, https:, file:)
     #[arg(value_name = "STORE")]
     pub store: String,
 
@@ -215,6 +215,7 @@ impl Arguments {
         let mut of_store = self.access.options(&self.store, access)?;
         let of_cache = options.cache_limit_bytes / TRANSFERS_PART_OF_CACHE;
         of_store.remote.memory_bytes = Some(of_cache.min(MAX_TRANSFERS_BYTES));
+        options.allowed_references.clone_from(&of_store.allowed_references);
         options.remote = is_remote(&self.store).then(|| of_store.remote.clone());
         if self.fake {
             open::zarr_store(&self.store, &StoreOptions { overlay: None, ..of_store })?;

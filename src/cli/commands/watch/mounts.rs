@@ -15,11 +15,12 @@ use crate::cli::exit::Outcome;
 use crate::cli::output;
 
 /// Options that are shown where they differ from these values.
-const DEFAULTS: [(&str, &str); 13] = [
+const DEFAULTS: [(&str, &str); 14] = [
     ("uid", "null"),
     ("gid", "null"),
     ("umask", "null"),
     ("overlay", "null"),
+    ("allow-references", "[]"),
     ("create", "false"),
     ("delete", "false"),
     ("truncate", "\"keep\""),

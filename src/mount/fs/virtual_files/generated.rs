@@ -185,6 +185,7 @@ impl FileSystem {
             "revalidate": options.revalidate_seconds,
             "formats": options.formats.iter().map(|format| format.name).collect::<Vec<_>>(),
             "direct-io": options.direct_io,
+            "allow-references": options.allowed_references,
             "remote": options.remote.as_ref().map(remote),
             "log-file": options.log_file.as_ref().map(|path| path.to_string_lossy()),
             "outcome": self.daemon.exit_status_path,

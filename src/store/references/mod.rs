@@ -1,0 +1,391 @@
+//! References: keys whose bytes lie in other files, as ranges of archives of HDF5, NetCDF, TIFF and GRIB files.
+//!
+//! Spec: kerchunk's "References specification", versions 0 and 1 (JSON: `json.rs`, `templates.rs`, `generators.rs`; held in
+//! `table.rs`), and fsspec's folders of Parquet files (`records.rs`, `parquet/`). A reference is the bytes themselves, a whole
+//! object, or a range of one. Uses the other stores: `targets.rs` finds the one that has a target.
+//!
+//! Invariants: a reference file decides nothing about what may be opened, `targets.rs` does; a target that is missing, or
+//! shorter than its reference says, is an error, and never a missing chunk; the version of a chunk contains its target's.
+//! References are read once, and again only when a new store is opened.
+
+mod generators;
+mod json;
+mod object;
+mod open;
+mod parquet;
+mod place;
+mod records;
+mod table;
+mod targets;
+mod templates;
+
+use std::collections::HashMap;
+use std::io;
+use std::ops::{Add, ControlFlow, Range};
+use std::sync::Arc;
+
+use self::object::{Bytes, Part};
+#[cfg(feature = "remote")]
+pub(super) use self::open::is_name_of_references;
+use self::records::Records;
+use self::table::Table;
+use self::targets::{Target, Targets};
+use super::directory::posix_stat;
+use super::readers::{Audience, READ, Readers, SEARCH};
+use super::{
+    Content, Entry, GetReply, GetRequest, Info, MaybeClaim, Object, Posix, StatFs, Store, Traffic, Wanted,
+    check_key, read_content,
+};
+use crate::error::{Error, Result};
+
+/// What a key stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Reference {
+    /// These bytes.
+    Inline(Vec<u8>),
+    /// An object, or a range of it.
+    Target { url: String, range: Option<Range<u64>> },
+}
+
+/// A store of references, read-only.
+pub struct ReferenceStore {
+    shared: Arc<Shared>,
+    /// Set where all of these users get what this program reads.
+    audience: Option<Arc<Audience>>,
+}
+
+struct Shared {
+    references: References,
+    targets: Targets,
+    /// Of the reference file.
+    info: Info,
+    location: String,
+    for_others: bool,
+}
+
+/// Where references are kept.
+enum References {
+    /// In memory, all of them.
+    Table(Table),
+    /// In Parquet files.
+    Records(Records),
+}
+
+impl References {
+    fn is_folder(&self, key: &str) -> bool {
+        match self {
+            References::Table(table) => table.is_folder(key),
+            References::Records(records) => records.is_folder(key),
+        }
+    }
+}
+
+impl ReferenceStore {
+    fn find(&self, key: &str, operation: &'static str) -> Result<Option<Reference>> {
+        check_key(key, operation)?;
+        match &self.shared.references {
+            References::Table(table) => Ok(table.find(key)),
+            References::Records(records) => records.find(key, self.audience.as_deref()),
+        }
+    }
+
+    /// The store and key of a target.
+    fn target(&self, key: &str, url: &str) -> Result<Target> {
+        let target = self.shared.targets.find(url, key, self.audience.as_ref())?;
+        if let (Some(audience), Some(root)) = (&self.audience, &target.root) {
+            let root = posix_stat::posix(root).map_err(|error| Error::store(key, "open", error))?;
+            let root = Readers::of(&root);
+            if !audience.all(|readers| readers.all_may(READ, SEARCH, &root)) {
+                return Err(refused(
+                    key,
+                    format!("the folder of {url} is closed to some users that may read the array's document"),
+                ));
+            }
+        }
+        Ok(target)
+    }
+
+    fn inline(&self, key: &str, bytes: Vec<u8>) -> Bytes {
+        Bytes::new(key, bytes, self.shared.info.modified)
+    }
+
+    fn open_part(
+        &self,
+        key: &str,
+        url: &str,
+        range: Option<Range<u64>>,
+        open: impl FnOnce(&dyn Store, &str) -> Result<Option<Box<dyn Object>>>,
+    ) -> Result<Box<dyn Object>> {
+        let target = self.target(key, url)?;
+        let object = open(target.store.as_ref(), &target.key).map_err(|error| of_target(key, url, error))?;
+        let Some(object) = object else { return Err(missing(key, url)) };
+        Ok(Box::new(Part::new(key, url, object, range)?))
+    }
+
+    /// Opens the present version.
+    fn open_present(&self, key: &str, url: &str, range: Option<Range<u64>>) -> Result<Box<dyn Object>> {
+        self.open_part(key, url, range.clone(), |store, target| match range {
+            Some(range) if store.is_remote() => {
+                // `open` would transfer all of the object.
+                store.forget_transfers(target);
+                store.open_for(target, &Wanted::Range(range))
+            }
+            _ => store.open(target),
+        })
+    }
+
+    /// What is told of a reference whose target has this [`Info`].
+    fn shown(&self, key: &str, url: &str, range: Option<&Range<u64>>, target: Info) -> Result<Info> {
+        let range = object::checked(key, url, range, target.size_bytes)?;
+        let posix = match (self.shared.info.posix, target.posix) {
+            (Some(own), Some(of_target)) => {
+                let mode = Readers::of(&own).within_object(&Readers::of(&of_target)).mode;
+                Some(Posix { mode, file: None, ..own })
+            }
+            (own, of_target) => own.or(of_target.map(|posix| Posix { file: None, ..posix })),
+        };
+        let version = object::version(&target.version, &range);
+        Ok(Info { size_bytes: range.end - range.start, modified: target.modified, version, posix })
+    }
+
+    fn folder_info(&self) -> Info {
+        Info { size_bytes: 0, ..self.shared.info }.as_folder()
+    }
+
+    fn get_one(&self, request: &GetRequest) -> Result<GetReply> {
+        let content = self.content(&request.key, request.limit_bytes)?;
+        Ok(match content {
+            None => GetReply::Missing,
+            Some(content) if Some(content.info.version) == request.known => GetReply::Unchanged,
+            Some(content) => GetReply::Content(content),
+        })
+    }
+}
+
+/// A reference and, if it has one, its target.
+type Found = Result<Option<(Reference, Option<Target>)>>;
+
+/// EACCES with a sentence.
+fn refused(key: &str, sentence: String) -> Error {
+    Error::store(key, "open", io::Error::new(io::ErrorKind::PermissionDenied, sentence))
+}
+
+fn missing(key: &str, url: &str) -> Error {
+    Error::store(key, "open", io::Error::other(format!("the file that it refers to is missing: {url}")))
+}
+
+/// An error of a target as one of the key that refers to it.
+fn of_target(key: &str, url: &str, error: Error) -> Error {
+    let key = key.to_owned();
+    match error {
+        Error::Store { operation, source, .. } => {
+            let reason = io::Error::new(source.kind(), format!("{url}: {source}"));
+            Error::store(key, operation, reason)
+        }
+        Error::Stale { .. } => Error::Stale { key },
+        Error::TimedOut { .. } => Error::TimedOut { key },
+        Error::Cancelled { .. } => Error::Cancelled { key },
+        Error::Unsupported { reason, .. } => Error::unsupported(key, format!("{url}: {reason}")),
+        Error::TooLarge { reason, .. } => Error::TooLarge { key, reason: format!("{url}: {reason}") },
+        other => Error::corrupt(key, format!("{url}: {other}")),
+    }
+}
+
+/// The requested bytes of a reference in its target.
+fn in_target(wanted: &Wanted, range: Option<&Range<u64>>) -> Wanted {
+    let Some(range) = range else { return wanted.clone() };
+    let length = range.end - range.start;
+    let (from, to) = match wanted {
+        Wanted::Whole { .. } => (0, length),
+        Wanted::Range(part) => (part.start.min(length), part.end.min(length)),
+        Wanted::Last(count) => (length - length.min(*count), length),
+    };
+    Wanted::Range(range.start + from..range.start + to.max(from))
+}
+
+impl Store for ReferenceStore {
+    fn open(&self, key: &str) -> Result<Option<Box<dyn Object>>> {
+        Ok(match self.find(key, "open")? {
+            None => None,
+            Some(Reference::Inline(bytes)) => Some(Box::new(self.inline(key, bytes))),
+            Some(Reference::Target { url, range }) => Some(self.open_present(key, &url, range)?),
+        })
+    }
+
+    fn open_for(&self, key: &str, wanted: &Wanted) -> Result<Option<Box<dyn Object>>> {
+        Ok(match self.find(key, "open")? {
+            None => None,
+            Some(Reference::Inline(bytes)) => Some(Box::new(self.inline(key, bytes))),
+            Some(Reference::Target { url, range }) => {
+                let wanted = in_target(wanted, range.as_ref());
+                Some(self.open_part(key, &url, range, |store, target| store.open_for(target, &wanted))?)
+            }
+        })
+    }
+
+    /// Asks each target's store once, so that near ranges of one object are transferred together.
+    fn will_need(&self, wanted: &[(String, Wanted)]) -> Vec<MaybeClaim> {
+        type OfStore = (Target, Vec<usize>, Vec<(String, Wanted)>);
+        let mut stores: HashMap<String, OfStore> = HashMap::new();
+        for (place, (key, wanted)) in wanted.iter().enumerate() {
+            let Ok(Some(Reference::Target { url, range })) = self.find(key, "open") else { continue };
+            let Ok(target) = self.target(key, &url) else { continue };
+            if !target.store.is_remote() {
+                continue;
+            }
+            let request = (target.key.clone(), in_target(wanted, range.as_ref()));
+            let (_, places, requests) =
+                stores.entry(target.store.describe()).or_insert_with(|| (target, Vec::new(), Vec::new()));
+            places.push(place);
+            requests.push(request);
+        }
+        let mut claims = vec![None; wanted.len()];
+        for (target, places, requests) in stores.into_values() {
+            for (place, claim) in places.into_iter().zip(target.store.will_need(&requests)) {
+                if let Some(slot) = claims.get_mut(place) {
+                    *slot = claim;
+                }
+            }
+        }
+        claims
+    }
+
+    fn traffic(&self) -> Option<Traffic> {
+        let all = self.shared.targets.remote_stores();
+        all.iter().filter_map(|store| store.traffic()).reduce(Traffic::add)
+    }
+
+    fn transfer_limit_bytes(&self) -> u64 {
+        self.shared.targets.transfer_limit_bytes()
+    }
+
+    fn forget_transfers(&self, key: &str) {
+        match self.find(key, "open") {
+            Ok(Some(Reference::Target { url, .. })) => {
+                if let Ok(target) = self.target(key, &url) {
+                    target.store.forget_transfers(&target.key);
+                }
+            }
+            Ok(Some(Reference::Inline(_))) => {}
+            // A folder: which targets it has is not looked up.
+            _ => self.shared.targets.remote_stores().iter().for_each(|store| store.forget_transfers("")),
+        }
+    }
+
+    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
+        Ok(match self.find(key, "read")? {
+            None => None,
+            Some(Reference::Inline(bytes)) => {
+                let content = read_content(&self.inline(key, bytes), key, limit_bytes)?;
+                let info = Info { posix: self.shared.info.posix, ..content.info };
+                Some(Content { info, ..content })
+            }
+            Some(Reference::Target { url, range }) => {
+                let object = self.open_present(key, &url, range)?;
+                let content = read_content(object.as_ref(), key, limit_bytes)?;
+                // Owner and mode are those of the file.
+                let posix = self.head(key)?.and_then(|info| info.posix);
+                Some(Content { info: Info { posix, ..content.info }, ..content })
+            }
+        })
+    }
+
+    fn get_many(&self, requests: &[GetRequest]) -> Vec<Result<GetReply>> {
+        let wanted =
+            |request: &GetRequest| (request.key.clone(), Wanted::Whole { at_most: request.limit_bytes });
+        // Documents are nearly always in the references; others are transferred at once.
+        let _claims = self.will_need(&requests.iter().map(wanted).collect::<Vec<_>>());
+        requests.iter().map(|request| self.get_one(request)).collect()
+    }
+
+    fn head(&self, key: &str) -> Result<Option<Info>> {
+        match self.head_object(key)? {
+            None if key.is_empty() || self.shared.references.is_folder(key) => Ok(Some(self.folder_info())),
+            found => Ok(found),
+        }
+    }
+
+    fn head_object(&self, key: &str) -> Result<Option<Info>> {
+        self.head_many(&[key]).pop().unwrap_or(Ok(None))
+    }
+
+    /// Each target once, those at one service at once.
+    fn head_many(&self, keys: &[&str]) -> Vec<Result<Option<Info>>> {
+        let find = |key: &&str| {
+            let found = match self.find(key, "look at")? {
+                None => return Ok(None),
+                Some(found) => found,
+            };
+            Ok(Some(match found {
+                Reference::Inline(bytes) => (Reference::Inline(bytes), None),
+                Reference::Target { url, range } => {
+                    let target = self.target(key, &url)?;
+                    (Reference::Target { url, range }, Some(target))
+                }
+            }))
+        };
+        let found: Vec<Found> = keys.iter().map(find).collect();
+        let heads =
+            targets::head_all(found.iter().flatten().flatten().filter_map(|(_, target)| target.as_ref()));
+        let shown = |(key, found): (&&str, Found)| match found? {
+            None => Ok(None),
+            Some((Reference::Inline(bytes), _)) => {
+                Ok(Some(Info { posix: self.shared.info.posix, ..self.inline(key, bytes).info() }))
+            }
+            Some((Reference::Target { url, range }, target)) => {
+                let head = target.and_then(|target| heads.get(&target.name()).cloned());
+                match head.unwrap_or(Ok(None)) {
+                    Ok(Some(info)) => self.shown(key, &url, range.as_ref(), info).map(Some),
+                    Ok(None) => Err(missing(key, &url)),
+                    Err(error) => Err(of_target(key, &url, error)),
+                }
+            }
+        };
+        keys.iter().zip(found).map(shown).collect()
+    }
+
+    fn is_remote(&self) -> bool {
+        self.shared.targets.may_be_remote()
+    }
+
+    /// Nothing can be written.
+    fn lacks_locks(&self) -> bool {
+        true
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<Entry>> {
+        let mut entries = Vec::new();
+        self.each_name(folder, &mut |entry| {
+            entries.push(entry);
+            ControlFlow::Continue(())
+        })?;
+        entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Ok(entries)
+    }
+
+    fn each_name(&self, folder: &str, each: &mut dyn FnMut(Entry) -> ControlFlow<()>) -> Result<()> {
+        check_key(folder, "list")?;
+        match &self.shared.references {
+            References::Table(table) => drop(table.list(folder).into_iter().try_for_each(each)),
+            References::Records(records) => records.each_name(folder, each)?,
+        }
+        Ok(())
+    }
+
+    fn statfs(&self) -> Result<StatFs> {
+        self.shared.targets.statfs()
+    }
+
+    fn describe(&self) -> String {
+        self.shared.location.clone()
+    }
+
+    fn identity(&self) -> Result<Option<String>> {
+        Ok(Some(format!("references {}", self.shared.info.version.digest())))
+    }
+
+    fn for_audience(&self, _path: &str, audience: &Arc<Audience>) -> Option<Arc<dyn Store>> {
+        let (shared, audience) = (Arc::clone(&self.shared), Some(Arc::clone(audience)));
+        self.shared.for_others.then(|| Arc::new(ReferenceStore { shared, audience }) as _)
+    }
+}

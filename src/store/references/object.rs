@@ -1,0 +1,153 @@
+//! What a reference stands for, open: bytes in memory, or a part of another store's object.
+//!
+//! Uses `error` and the contract of stores.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::of_target;
+use crate::error::{Error, Result};
+use crate::memory::Buffer;
+use crate::store::{Object, ObjectVersion, copy_range};
+
+/// Bytes that the references themselves have.
+pub(super) struct Bytes {
+    key: String,
+    bytes: Vec<u8>,
+    version: ObjectVersion,
+    modified: Option<SystemTime>,
+}
+
+impl Bytes {
+    pub(super) fn new(key: &str, bytes: Vec<u8>, modified: Option<SystemTime>) -> Self {
+        let version = ObjectVersion::of_parts(("inline", &bytes));
+        Bytes { key: key.to_owned(), bytes, version, modified }
+    }
+}
+
+impl Object for Bytes {
+    fn version(&self) -> ObjectVersion {
+        self.version
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn modified(&self) -> Option<SystemTime> {
+        self.modified
+    }
+
+    fn read_exact_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        copy_range(&self.bytes, offset, out, &self.key)
+    }
+
+    fn in_memory(&self, range: &Range<u64>) -> Option<&[u8]> {
+        self.bytes.get(usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?)
+    }
+
+    fn try_read_at(&self, offset: u64, out: &mut [u8]) -> bool {
+        self.read_exact_at(offset, out).is_ok()
+    }
+}
+
+/// The range of a target that a reference names; all of it if it names none. Fails if the target does not have it.
+pub(super) fn checked(
+    key: &str,
+    url: &str,
+    range: Option<&Range<u64>>,
+    size_bytes: u64,
+) -> Result<Range<u64>> {
+    match range {
+        None => Ok(0..size_bytes),
+        Some(range) if range.start <= range.end && range.end <= size_bytes => Ok(range.clone()),
+        Some(range) => Err(Error::corrupt(
+            key,
+            format!(
+                "it refers to the bytes {} to {} of {url}, which has {size_bytes}: make the references again",
+                range.start, range.end
+            ),
+        )),
+    }
+}
+
+/// The version of a range of a version.
+pub(super) fn version(of_target: &ObjectVersion, range: &Range<u64>) -> ObjectVersion {
+    ObjectVersion::of_parts(("reference", of_target, range))
+}
+
+/// A range of an object.
+pub(super) struct Part {
+    key: String,
+    url: String,
+    object: Box<dyn Object>,
+    range: Range<u64>,
+    is_whole: bool,
+}
+
+impl Part {
+    pub(super) fn new(
+        key: &str,
+        url: &str,
+        object: Box<dyn Object>,
+        range: Option<Range<u64>>,
+    ) -> Result<Self> {
+        let is_whole = range.is_none();
+        let range = checked(key, url, range.as_ref(), object.size_bytes())?;
+        Ok(Part { key: key.to_owned(), url: url.to_owned(), object, range, is_whole })
+    }
+
+    /// The place of a range in the object; `None` past the end.
+    fn offset(&self, offset: u64, length: u64) -> Option<u64> {
+        let end = offset.checked_add(length)?;
+        (end <= self.range.end - self.range.start).then_some(self.range.start + offset)
+    }
+
+    fn past_end(&self) -> Error {
+        Error::store(&self.key, "read", io::Error::from(io::ErrorKind::UnexpectedEof))
+    }
+}
+
+impl Object for Part {
+    fn version(&self) -> ObjectVersion {
+        version(&self.object.version(), &self.range)
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+
+    fn modified(&self) -> Option<SystemTime> {
+        self.object.modified()
+    }
+
+    fn read_exact_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        let Some(place) = self.offset(offset, out.len() as u64) else { return Err(self.past_end()) };
+        self.object.read_exact_at(place, out).map_err(|error| of_target(&self.key, &self.url, error))
+    }
+
+    fn read_ranges(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        let mut placed = Vec::with_capacity(ranges.len());
+        for (offset, out) in ranges {
+            let Some(place) = self.offset(*offset, out.len() as u64) else { return Err(self.past_end()) };
+            placed.push((place, &mut **out));
+        }
+        self.object.read_ranges(&mut placed).map_err(|error| of_target(&self.key, &self.url, error))
+    }
+
+    fn in_memory(&self, range: &Range<u64>) -> Option<&[u8]> {
+        let length = range.end.checked_sub(range.start)?;
+        let place = self.offset(range.start, length)?;
+        self.object.in_memory(&(place..place + length))
+    }
+
+    fn whole(&self) -> Option<Arc<Buffer>> {
+        if self.is_whole { self.object.whole() } else { None }
+    }
+
+    fn try_read_at(&self, offset: u64, out: &mut [u8]) -> bool {
+        self.offset(offset, out.len() as u64).is_some_and(|place| self.object.try_read_at(place, out))
+    }
+}

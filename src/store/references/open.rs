@@ -1,0 +1,158 @@
+//! Opening references: a JSON file or a folder of Parquet files, on this machine or at a URL.
+//!
+//! Uses `json`, `records` and `targets`. Every failure is [`Error::Usage`], one sentence that begins with the location.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::place::Place;
+use super::records::{self, Records, is_of_records};
+use super::targets::{self, Targets};
+use super::{ReferenceStore, References, Shared, json};
+use crate::error::{Error, Result};
+use crate::store::directory::posix_stat;
+use crate::store::{DirectoryStore, Info, Posix, Store, StoreOptions};
+
+/// The longest file of references that is read: more of them belong into Parquet files, which are read in parts.
+const MAX_JSON_BYTES: u64 = 512 << 20;
+
+/// Whether a URL's name is that of references: a web server would have to be asked for each.
+#[cfg(feature = "remote")]
+pub(in crate::store) fn is_name_of_references(location: &str) -> bool {
+    let name = location.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+    let is_json =
+        name.to_ascii_lowercase().ends_with(".json") && !crate::store::open::DOCUMENTS.contains(&name);
+    is_json || is_name_of_parquet(name)
+}
+
+fn is_name_of_parquet(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    [".parq", ".parquet"].iter().any(|end| name.ends_with(end))
+}
+
+impl ReferenceStore {
+    /// The references in a JSON file at a path.
+    pub fn open_file(path: &Path, location: &str, options: &StoreOptions) -> Result<Self> {
+        use std::os::unix::fs::OpenOptionsExt;
+        let failed = |error: io::Error| Error::Usage(format!("{location}: cannot be opened: {error}"));
+        let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+        let file = std::fs::File::options().read(true).custom_flags(flags).open(path).map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
+        check_size(location, metadata.len())?;
+        let text = std::io::read_to_string(io::Read::take(&file, MAX_JSON_BYTES)).map_err(failed)?;
+        let mut info = posix_stat::info_of(&file, &metadata);
+        info.posix = info.posix.map(|posix| Posix { file: None, ..posix });
+        let place = Place::of_local(&std::path::absolute(path).map_err(failed)?);
+        Self::of_json(&text, info, &place, location, options)
+    }
+
+    /// The references in a JSON file at a URL.
+    pub fn open_url(location: &str, options: &StoreOptions) -> Result<Self> {
+        let place = Place::parse(location.trim_end_matches('/'), None)
+            .map_err(|refusal| Error::Usage(refusal.sentence(location)))?;
+        if is_name_of_parquet(location.trim_end_matches('/')) {
+            let files = targets::open_folder(location, &options.remote)?;
+            let found = Self::of_folder(files, &place, location, options)?;
+            let none = || {
+                Error::Usage(format!("{location}: has no .zmetadata of Parquet references; check the URL"))
+            };
+            return found.ok_or_else(none);
+        }
+        let (store, key) = targets::open_remote(&place, location, &options.remote)?;
+        let Some(content) = store.content(&key, MAX_JSON_BYTES).map_err(|error| usage(location, &error))?
+        else {
+            return Err(Error::Usage(format!(
+                "{location}: there is no such file of references; check the URL"
+            )));
+        };
+        let text = String::from_utf8(content.bytes)
+            .map_err(|_| Error::Usage(format!("{location}: is not UTF-8, and so no file of references")))?;
+        Self::of_json(&text, content.info, &place, location, options)
+    }
+
+    /// The Parquet references in a folder; `None` if there are none.
+    pub fn open_folder(path: &Path, location: &str, options: &StoreOptions) -> Result<Option<Self>> {
+        let failed = |error: io::Error| Error::Usage(format!("{location}: cannot be opened: {error}"));
+        if !path.join(".zmetadata").exists() {
+            return Ok(None);
+        }
+        let files = DirectoryStore::open(path, options.follow_symlinks).map_err(failed)?;
+        let files = Arc::new(if options.for_others { files.guarded() } else { files });
+        let place = Place::of_local(&std::path::absolute(path).map_err(failed)?);
+        Self::of_folder(files, &place, location, options)
+    }
+
+    fn of_folder(
+        files: Arc<dyn Store>,
+        place: &Place,
+        location: &str,
+        options: &StoreOptions,
+    ) -> Result<Option<Self>> {
+        let content = files.content(".zmetadata", records::MAX_DOCUMENT_BYTES);
+        // Any other store may have such a document, which is its own matter.
+        let content = if files.is_remote() {
+            content.map_err(|error| usage(location, &error))?
+        } else {
+            content.ok().flatten()
+        };
+        let Some(content) = content else { return Ok(None) };
+        let Ok(text) = String::from_utf8(content.bytes) else { return Ok(None) };
+        if !is_of_records(&text) {
+            return Ok(None);
+        }
+        let posix = content.info.posix.map(|posix| Posix { file: None, ..posix });
+        let records =
+            Records::open(files, &text).map_err(|reason| Error::Usage(format!("{location}: {reason}")))?;
+        let info = Info { posix, ..content.info };
+        Self::new(References::Records(records), info, place, location, options).map(Some)
+    }
+
+    fn of_json(
+        text: &str,
+        info: Info,
+        place: &Place,
+        location: &str,
+        options: &StoreOptions,
+    ) -> Result<Self> {
+        let table = json::parse(text).map_err(|reason| Error::Usage(format!("{location}: {reason}")))?;
+        let store = Self::new(References::Table(table), info, place, location, options)?;
+        if let References::Table(table) = &store.shared.references {
+            let refused = table.targets().find_map(|url| match store.shared.targets.check(url, "") {
+                Err(Error::Store { source, .. }) => Some(source),
+                _ => None,
+            });
+            if let Some(source) = refused {
+                log::warn!("{location}: {source}");
+            }
+        }
+        Ok(store)
+    }
+
+    fn new(
+        references: References,
+        info: Info,
+        place: &Place,
+        location: &str,
+        options: &StoreOptions,
+    ) -> Result<Self> {
+        let targets = Targets::new(&place.folder(), options)?;
+        let (location, for_others) = (location.to_owned(), options.for_others);
+        let shared = Shared { references, targets, info, location, for_others };
+        Ok(ReferenceStore { shared: Arc::new(shared), audience: None })
+    }
+}
+
+/// Fails for a file that is too long.
+fn check_size(location: &str, size_bytes: u64) -> Result<()> {
+    if size_bytes <= MAX_JSON_BYTES {
+        return Ok(());
+    }
+    Err(Error::Usage(format!(
+        "{location}: has {size_bytes} bytes of references, more than the limit of {MAX_JSON_BYTES}: make Parquet references of them"
+    )))
+}
+
+fn usage(location: &str, error: &Error) -> Error {
+    Error::Usage(format!("{location}: {error}"))
+}

@@ -1,0 +1,69 @@
+//! Files of HDF5, netCDF and TIFF, references to them, and their values (tests/programs/references.py).
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use tempfile::TempDir;
+
+use super::fixtures::python;
+use super::mounted::Mount;
+use super::skip;
+
+const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/references.py");
+
+/// The bytes of each array of each references file or folder, as files.
+pub type Expected = BTreeMap<String, BTreeMap<String, String>>;
+
+fn run(python: &Path, arguments: &[&str]) {
+    let mut command = Command::new(python);
+    command.arg(PROGRAM).args(arguments).env("PYTHONDONTWRITEBYTECODE", "1");
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn python_with_kerchunk(what: &str) -> Option<PathBuf> {
+    let python = python(what)?;
+    let imports = "import kerchunk.hdf, kerchunk.netCDF3, kerchunk.df, virtualizarr, fastparquet, tifffile";
+    let found = Command::new(&python).args(["-c", imports]).output();
+    if found.is_ok_and(|output| output.status.success()) {
+        return Some(python);
+    }
+    skip(what, "the interpreter lacks kerchunk, virtualizarr, fastparquet or scipy", true);
+    None
+}
+
+/// The folder of the program, made once, and what is expected.
+pub fn made(what: &str) -> Option<(&'static Path, Expected)> {
+    static FOLDER: OnceLock<TempDir> = OnceLock::new();
+    let python = python_with_kerchunk(what)?;
+    let folder = FOLDER.get_or_init(|| {
+        let folder = tempfile::tempdir().unwrap();
+        run(&python, &["make", folder.path().to_str().unwrap()]);
+        folder
+    });
+    let expected = fs::read(folder.path().join("expected.json")).unwrap();
+    Some((folder.path(), serde_json::from_slice(&expected).unwrap()))
+}
+
+/// Writes references to files below a URL, `urls.json` and `urls.parq`, into a new folder.
+pub fn to_url(base: &str, what: &str) -> Option<TempDir> {
+    let python = python_with_kerchunk(what)?;
+    let (made, _) = made(what)?;
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("data")).unwrap();
+    fs::copy(made.join("data/a.h5"), folder.path().join("data/a.h5")).unwrap();
+    run(&python, &["urls", folder.path().to_str().unwrap(), base]);
+    Some(folder)
+}
+
+/// Fails unless a mount shows these bytes.
+pub fn compare(mount: &Mount, folder: &Path, arrays: &BTreeMap<String, String>, of: &str) {
+    for (array, values) in arrays {
+        let read = fs::read(mount.path(array))
+            .unwrap_or_else(|error| panic!("{of}, {array}: {error}; {}", mount.log()));
+        assert!(read == fs::read(folder.join(values)).unwrap(), "{of}, {array}: {} bytes differ", read.len());
+    }
+}
