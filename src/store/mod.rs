@@ -277,3 +277,14 @@ fn copy_range(content: &[u8], offset: u64, out: &mut [u8], key: &str) -> Result<
     }
     Ok(())
 }
+
+/// [`Store::list`] for a store that finds names one at a time.
+fn sorted_names(store: &impl Store, folder: &str) -> Result<Vec<Entry>> {
+    let mut entries = Vec::new();
+    store.each_name(folder, &mut |entry| {
+        entries.push(entry);
+        ControlFlow::Continue(())
+    })?;
+    entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    Ok(entries)
+}

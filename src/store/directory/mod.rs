@@ -32,7 +32,7 @@ use std::time::SystemTime;
 
 use super::{
     Audience, Content, Entry, Info, Object, ObjectVersion, Readers, StatFs, Store, Writer, check_key,
-    read_whole,
+    read_whole, sorted_names,
 };
 use crate::error::{Error, Result};
 use crate::sys::{self, NameKind};
@@ -291,13 +291,7 @@ impl Store for DirectoryStore {
     }
 
     fn list(&self, folder: &str) -> Result<Vec<Entry>> {
-        let mut entries = Vec::new();
-        self.each_name(folder, &mut |entry| {
-            entries.push(entry);
-            ControlFlow::Continue(())
-        })?;
-        entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        Ok(entries)
+        sorted_names(self, folder)
     }
 
     fn each_name(&self, folder: &str, each: &mut dyn FnMut(Entry) -> ControlFlow<()>) -> Result<()> {

@@ -39,7 +39,7 @@ pub use self::nodes::{InBase, Removal};
 use crate::error::{Error, Result};
 use crate::store::{
     Audience, Content, Entry, GetReply, GetRequest, Info, MaybeClaim, Object, Posix, RemoteOptions, StatFs,
-    Store, Traffic, Wanted, Writer, check_key, join,
+    Store, Traffic, Wanted, Writer, check_key, join, sorted_names,
 };
 use crate::sys;
 
@@ -266,13 +266,7 @@ impl Store for OverlayStore {
     }
 
     fn list(&self, folder: &str) -> Result<Vec<Entry>> {
-        let mut entries = Vec::new();
-        self.each_name(folder, &mut |entry| {
-            entries.push(entry);
-            ControlFlow::Continue(())
-        })?;
-        entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        Ok(entries)
+        sorted_names(self, folder)
     }
 
     fn each_name(&self, folder: &str, each: &mut dyn FnMut(Entry) -> ControlFlow<()>) -> Result<()> {

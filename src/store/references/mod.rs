@@ -34,7 +34,7 @@ use super::directory::posix_stat;
 use super::readers::{Audience, READ, Readers, SEARCH};
 use super::{
     Content, Entry, GetReply, GetRequest, Info, MaybeClaim, Object, Posix, StatFs, Store, Traffic, Wanted,
-    check_key, read_content,
+    check_key, read_content, sorted_names,
 };
 use crate::error::{Error, Result};
 
@@ -354,13 +354,7 @@ impl Store for ReferenceStore {
     }
 
     fn list(&self, folder: &str) -> Result<Vec<Entry>> {
-        let mut entries = Vec::new();
-        self.each_name(folder, &mut |entry| {
-            entries.push(entry);
-            ControlFlow::Continue(())
-        })?;
-        entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        Ok(entries)
+        sorted_names(self, folder)
     }
 
     fn each_name(&self, folder: &str, each: &mut dyn FnMut(Entry) -> ControlFlow<()>) -> Result<()> {
