@@ -93,6 +93,14 @@ pub fn fork() -> io::Result<Fork> {
     }
 }
 
+/// Gives the calling thread a table of descriptors of its own, which has only the standard streams (close_range(2); since Linux 5.9).
+pub fn leave_descriptors() -> io::Result<()> {
+    // SAFETY: takes no pointers. The descriptors stay open in the table of the other threads, which own them.
+    let left =
+        unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_UNSHARE) };
+    check(i32::try_from(left).unwrap_or(-1))
+}
+
 /// Leaves the terminal's session, so that its end does not end this process.
 pub fn leave_session() -> io::Result<()> {
     // SAFETY: takes nothing.

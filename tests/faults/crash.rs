@@ -15,6 +15,7 @@ use crate::support::faulty::{CHANGES, Faults, KILL, Operation, compiled};
 use crate::support::kinds;
 use crate::support::manifest::{Habits, Region, Work, write_pieces};
 use crate::support::mounted::Mount;
+use crate::support::place::{Place, can_mount, is_mounted, wait_for};
 use crate::support::scene::{AS_STORED, Scene, TURNED};
 use crate::support::{Numbers, say};
 use serde_json::{Value, json};
@@ -348,4 +349,25 @@ fn killed_between_synchronous_writes() {
         ways.len()
     ));
     assert!(ways.len() == 2 * WAYS, "not every way was tried: {ways:?}");
+}
+
+/// The bug: the daemon asks its own mount whether it answers. A thread that waits for its own process cannot be killed, and it kept
+/// /dev/fuse open, so that the mount hung for ever, and with it each program that came across it.
+#[test]
+fn a_daemon_that_is_killed_as_soon_as_it_is_mounted_is_gone() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::demo();
+    for round in 0..100_u64 {
+        let mut daemon = place.mount_command(&["--foreground"]).stderr(Stdio::null()).spawn().unwrap();
+        while !is_mounted(&place.mountpoint()) {
+            assert!(daemon.try_wait().unwrap().is_none(), "nothing is mounted");
+        }
+        std::thread::sleep(Duration::from_micros(round * 30));
+        daemon.kill().unwrap();
+        wait_for(|| daemon.try_wait().unwrap().is_some());
+        let detached = Command::new("umount").arg("-l").arg(place.mountpoint()).status().unwrap();
+        assert!(detached.success());
+    }
 }

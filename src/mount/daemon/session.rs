@@ -5,10 +5,12 @@
 //! the mount replies.
 
 use std::fs;
-use std::io::{PipeReader, PipeWriter, Read, Write};
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
+use std::thread;
 
 use fuser::{Config, Session, SessionACL};
 
@@ -255,7 +257,7 @@ fn make_room_for_descriptors() {
 /// Returns when the first stat of the mount succeeds, and tunes what exists only from then on.
 fn wait_for_first_answer(mount: &ActiveMount) {
     let options = mount.fs.options();
-    match fs::metadata(&options.mountpoint) {
+    match stat_apart(options.mountpoint.clone()) {
         Ok(metadata) => {
             mount.note_device(metadata.dev());
             raise_read_ahead(metadata.dev());
@@ -263,6 +265,20 @@ fn wait_for_first_answer(mount: &ActiveMount) {
         Err(error) => log::warn!("cannot stat the root of the mount: {error}"),
     }
     log::info!("{} is mounted on {}", options.source, options.mountpoint.display());
+}
+
+/// Has a thread without /dev/fuse stat the mount point.
+///
+/// A thread that waits for its own process cannot be killed. If it shared the descriptors, a daemon that is killed meanwhile would keep
+/// /dev/fuse open, so the kernel would wait for its reply for ever, and each program that touches the mount with it.
+fn stat_apart(mountpoint: PathBuf) -> io::Result<fs::Metadata> {
+    let stat = move || {
+        // Older kernels lack this call, and wait.
+        let _ = sys::leave_descriptors();
+        fs::metadata(mountpoint)
+    };
+    let thread = thread::Builder::new().name("zarrfs-stat".to_owned()).spawn(stat)?;
+    thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread that asks for it has ended")))
 }
 
 fn watch_signals(mount: &Arc<ActiveMount>, signals: &SignalSet) {
