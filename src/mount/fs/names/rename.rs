@@ -199,7 +199,7 @@ impl FileSystem {
         }
         let cached = self.nodes.current(&source.path)?;
         let text = sidecar_text(&self.context(), source, &cached)?;
-        let file = self.new_file((0o644, caller));
+        let file = self.new_file((0o644, Caller { thread: 0, ..caller }));
         file.fill(self, text.as_bytes())?;
         self.insert_file(to.0, to.1, file);
         self.vacate(from.0, from.1, source);
