@@ -202,7 +202,8 @@ impl Filesystem for Fuse {
             };
             let request = FsRequest::of_name(parent.0, "lookup", &name);
             let (forget_after, thread) = (self.fs.negative_valid_for(), asked.pid());
-            let find = move |fs: &FileSystem, blocking| match fs.lookup_by(parent.0, &name, thread, blocking) {
+            let find = move |fs: &FileSystem, blocking| match fs.lookup_by(parent.0, &name, thread, blocking)
+            {
                 Ok(found) => Ok(Some(found)),
                 Err(Failure::Errno(libc::ENOENT)) => Ok(None),
                 Err(failure) => Err(failure),

@@ -319,7 +319,8 @@ mod tests {
     fn judged(written: &str) -> Result<Option<String>, String> {
         let served =
             json!({"shape": [4], "units": "K", "fill_value": 1.0, "attributes": {"units": "K", "x": "NaN"}});
-        changed_attributes(served.as_object().unwrap(), written.as_bytes(), false).map_err(|error| error.to_string())
+        changed_attributes(served.as_object().unwrap(), written.as_bytes(), false)
+            .map_err(|error| error.to_string())
     }
 
     #[test]
