@@ -115,9 +115,9 @@ pub trait Writer: Send + Sync {
         Ok(Some(version))
     }
 
-    /// Whether nodes are folders, which can be renamed.
-    fn has_folders(&self) -> bool {
-        false
+    /// Whether [`Writer::rename_folder`] can give this folder another name.
+    fn can_rename(&self, _folder: &str) -> Result<bool> {
+        Ok(false)
     }
 
     /// Makes a folder in the folder `parent` that no reader sees, for a node that gets its name when it is complete. `None` in a

@@ -1,8 +1,10 @@
 //! Nodes made, removed and renamed through a mount whose daemon is killed at every Nth operation on the store, or whose disk is full:
-//! there is the old node or the new one, and what is left of an unfinished one goes with the next writable mount.
+//! there is the old node or the new one, and what is left of an unfinished one goes with the next writable mount. And a power cut after
+//! such changes and growth, on ext4 and on xfs.
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -10,9 +12,11 @@ use std::sync::Arc;
 use zarrfs::array::{Array, Engine, Layout};
 use zarrfs::hierarchy::{Node, Tree};
 
+use crate::support::disk::Disk;
 use crate::support::faulty::{CHANGES, Faults, KILL, Operation};
 use crate::support::library;
 use crate::support::mounted::Mount;
+use crate::support::own_process;
 use crate::support::say;
 
 const OPTIONS: &[&str] = &["-o", "create,delete,revalidate=0"];
@@ -23,15 +27,17 @@ type Change = (&'static str, fn(&Path) -> std::io::Result<()>);
 const CHANGES_OF_NAMES: [Change; 7] = [
     ("mkdir", |mount| fs::create_dir(mount.join("new"))),
     ("declare", |mount| save(mount, "new.json", br#"{"shape":[9],"descr":"|u1","chunks":[4]}"#)),
-    ("import", |mount| {
-        let header = format!("{:<117}\n", "{'descr': '|u1', 'fortran_order': False, 'shape': (9,), }");
-        save(mount, "new.npy", &[b"\x93NUMPY\x01\0\x76\0", header.as_bytes(), &[3; 9]].concat())
-    }),
+    ("import", |mount| save(mount, "new.npy", &npy())),
     ("unlink", |mount| fs::remove_file(mount.join("a"))),
     ("rmdir", |mount| fs::remove_dir(mount.join("e"))),
     ("rename an array", |mount| fs::rename(mount.join("a.json"), mount.join("g/b.json"))),
     ("rename a group", |mount| fs::rename(mount.join("g"), mount.join("e/g"))),
 ];
+
+fn npy() -> Vec<u8> {
+    let header = format!("{:<117}\n", "{'descr': '|u1', 'fortran_order': False, 'shape': (9,), }");
+    [b"\x93NUMPY\x01\0\x76\0", header.as_bytes(), &[3; 9]].concat()
+}
 
 /// Copies bytes into a new file with a program that tells what close(2) says.
 fn save(mount: &Path, name: &str, bytes: &[u8]) -> std::io::Result<()> {
@@ -153,4 +159,59 @@ fn killed_at_every_operation_there_is_the_old_name_or_the_new_one() {
     let kills: u32 = counts.iter().map(|(kills, _)| kills).sum();
     let failures: u32 = counts.iter().map(|(_, failures)| failures).sum();
     say(format!("names: {kills} kills and {failures} failures, no node was half made or half gone"));
+}
+
+/// Names that were made, removed and moved, and rows that fsync(2) acknowledged, when the power fails.
+fn lose_power_on(kind: &str) {
+    let Some(disk) = Disk::in_file(kind, "names and a power cut") else { return };
+    let store = disk.path().join("store.zarr");
+    make(&store);
+    disk.sync();
+    let Some(mount) = Mount::new(&store, OPTIONS, "names and a power cut") else { return };
+    let change =
+        |name: &str| CHANGES_OF_NAMES.iter().find(|(other, _)| *other == name).unwrap().1(mount.point());
+    let append = |name: &str, bytes: &[u8]| {
+        let mut file = fs::File::options().append(true).open(mount.path(name)).unwrap();
+        file.write_all(bytes).unwrap();
+        file.sync_all().unwrap();
+    };
+    change("rename a group").unwrap();
+    append("e/g/c", &[5; 6]);
+    append("a", &[6; 3]);
+    fs::rename(mount.path("a.json"), mount.path("e/b.json")).unwrap();
+    append("e/b", &[8]);
+    change("mkdir").unwrap();
+    save(mount.point(), "new/t.json", br#"{"shape":[9],"descr":"|u1","chunks":[4],"fill_value":1}"#).unwrap();
+    append("new/t", &[2; 9]);
+    for name in ["copied", "gone"] {
+        save(mount.point(), &format!("{name}.json"), br#"{"shape":[9],"descr":"|u1","chunks":[4]}"#).unwrap();
+    }
+    append("gone", &[3]);
+    fs::remove_file(mount.path("gone")).unwrap();
+    let acknowledged = state(&store);
+    // No fsync(2): all of it or nothing.
+    fs::remove_file(mount.path("copied")).unwrap();
+    save(mount.point(), "copied.npy", &npy()).unwrap();
+    disk.cut_power();
+    mount.kill();
+    disk.start_again();
+    let mut found = state(&store);
+    let grown = [7, 7, 7, 7, 1, 2, 3, 4];
+    assert_eq!(found["e/g/c"], [&grown[..], &[5; 6]].concat(), "{kind}");
+    assert_eq!(found["e/b"], [&grown[..], &[6; 3], &[8]].concat(), "{kind}");
+    assert_eq!(found["new/t"], [[1; 9], [2; 9]].concat(), "{kind}");
+    assert!(["a", "g", "gone"].iter().all(|name| !found.contains_key(*name)), "{kind}: {found:?}");
+    let imported = found.insert("copied".to_owned(), acknowledged["copied"].clone());
+    assert!(imported.is_none_or(|elements| elements == [0; 9] || elements == [3; 9]), "{kind}");
+    assert_eq!(found, acknowledged, "{kind}");
+}
+
+#[test]
+fn names_and_growth_survive_a_power_cut() {
+    if own_process::has_run() {
+        return;
+    }
+    for kind in ["ext4", "xfs"] {
+        lose_power_on(kind);
+    }
 }

@@ -21,7 +21,7 @@ use zarrfs::mount::options::Options;
 
 use crate::support::library;
 
-const CALLER: Caller = Caller { uid: 0, gid: 0 };
+const CALLER: Caller = Caller { uid: 0, gid: 0, thread: 0 };
 const FOLDERS: [&str; 4] = ["", "g", "h", "g/h"];
 const NAMES: [&str; 9] = ["a", "b", "g", "h", "a.json", "b.json", "a.npy", "g.npy", "s"];
 const FILL: u8 = 7;

@@ -24,6 +24,15 @@ fn new_store() -> TempDir {
     store
 }
 
+fn consolidated_v2_store() -> TempDir {
+    let store = tempfile::Builder::new().suffix(".zarr").tempdir().unwrap();
+    let group = r#"{"zarr_format":2}"#;
+    fs::write(store.path().join(".zgroup"), group).unwrap();
+    let consolidated = format!(r#"{{"zarr_consolidated_format":1,"metadata":{{".zgroup":{group}}}}}"#);
+    fs::write(store.path().join(".zmetadata"), consolidated).unwrap();
+    store
+}
+
 /// With the array `a` of 8 bytes that are 7.
 fn store_with_array() -> TempDir {
     let store = new_store();
@@ -68,12 +77,17 @@ fn attributes(store: &Path) -> serde_json::Value {
 #[test]
 fn nodes_come_go_and_move() {
     let Some(python) = python("names") else { return };
-    let store = new_store();
-    let Some(mount) = Mount::new(store.path(), ALL, "names") else { return };
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/names.py");
-    let output = Command::new(python).arg(script).args([store.path(), mount.point()]).output().unwrap();
-    assert!(output.status.success(), "{}{}", String::from_utf8_lossy(&output.stderr), mount.log());
-    mount.unmount();
+    for version in ["2", "3"] {
+        let store = if version == "2" { consolidated_v2_store() } else { new_store() };
+        let Some(mount) = Mount::new(store.path(), ALL, "names") else { return };
+        let mut command = Command::new(&python);
+        command.arg(&script).args([store.path(), mount.point()]).arg(version);
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "version {version}: {said}{}", mount.log());
+        mount.unmount();
+    }
 }
 
 /// Each of these programs writes a file of its own, and renames it onto the one that it saves.

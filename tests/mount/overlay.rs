@@ -318,6 +318,78 @@ fn nodes_come_and_go() {
     run(&["check", store]);
 }
 
+fn npy(elements: &[u8]) -> Vec<u8> {
+    let header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({},), }}", elements.len());
+    [b"\x93NUMPY\x01\0\x76\0", format!("{header:<117}\n").as_bytes(), elements].concat()
+}
+
+/// Programs make, copy, grow, rename and remove nodes; the store knows nothing of it before the commit.
+#[test]
+fn names_through_a_mount() {
+    if !can_mount() {
+        return;
+    }
+    for scene in [Scene::zip(), Scene::folder()] {
+        let before = digest(Path::new(&scene.store));
+        let lat = scene.cat("climate/lat", &[]);
+        let answer = scene.cat("small/answer", &[]);
+        let mount = scene.mount(&["-o", "create,delete"]);
+        let elsewhere = tempfile::tempdir().unwrap();
+        fs::write(elsewhere.path().join("few.npy"), npy(&[7, 8, 9])).unwrap();
+        let shell = |line: &str| {
+            let mut command = Command::new("sh");
+            let output = command.args(["-ec", line, "sh"]).arg(elsewhere.path()).current_dir(mount.point());
+            let output = output.output().unwrap();
+            (output.status.success(), format!("{line}: {output:?}{}", mount.log()))
+        };
+        for line in [
+            "mkdir copied && cp small/answer* copied && rm -r small && mkdir small",
+            "mkdir n && cp climate/lat climate/lat.json n && cat climate/lat >$1/lat && cat $1/lat >>n/lat",
+            "mv n/lat n/twice && mv n m && cp $1/few.npy m/few.npy",
+            "cat $1/lat >>climate/lat",
+            "cp -r m gone && cat $1/lat >>gone/twice && rm -r gone",
+        ] {
+            let (is_done, what) = shell(line);
+            assert!(is_done, "{line}: {what}");
+        }
+        // An array of the store stays where it is: what mv would copy were no array.
+        for line in ["mv climate/lon climate/moved", "mv climate/lon.json moved.json"] {
+            assert!(!shell(line).0 && mount.path("climate/lon").exists(), "{line}");
+        }
+        mount.unmount();
+        assert_eq!(digest(Path::new(&scene.store)), before, "the store has changed");
+        let expected = [
+            ("copied/answer", answer),
+            ("m/twice", lat.repeat(2)),
+            ("m/few", vec![7, 8, 9]),
+            ("climate/lat", lat.repeat(2)),
+        ];
+        let over = ["--overlay", scene.overlay.as_str()];
+        let check = |options: &[&str]| {
+            for (array, bytes) in &expected {
+                assert!(scene.cat(array, options) == *bytes, "{array} with {options:?}");
+            }
+            for gone in ["small/answer", "n/twice", "gone/twice"] {
+                assert!(!zarrfs(&[&["cat", &scene.store, gone][..], options].concat()).status.success());
+            }
+        };
+        check(&over);
+        let committed = zarrfs(&["overlay", "commit", &scene.overlay]);
+        assert_eq!(committed.status.success(), !scene.store.ends_with(".zip"), "{committed:?}");
+        if !committed.status.success() {
+            continue;
+        }
+        check(&[]);
+        let Some(python) = python("names over an overlay") else { return };
+        let program = "import sys, zarr\n\
+            sys.stdout.buffer.write(zarr.open_group(sys.argv[1], mode='r')[sys.argv[2]][...].tobytes())";
+        for (array, bytes) in &expected {
+            let output = Command::new(&python).args(["-c", program, &scene.store, array]).output().unwrap();
+            assert!(output.stdout == *bytes, "{array}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
+}
+
 #[test]
 fn another_store_or_place_is_refused() {
     if !can_mount() {

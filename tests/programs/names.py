@@ -1,5 +1,5 @@
 """Nodes made, removed and renamed through a mount with -o create,delete, read again by zarr-python and tensorstore:
-names.py STORE MOUNT."""
+names.py STORE MOUNT VERSION."""
 
 import errno
 import io
@@ -7,13 +7,14 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import tensorstore
 import zarr
 
-store, mount = Path(sys.argv[1]), Path(sys.argv[2])
+store, mount, version = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 
 
 def run(command, **options):
@@ -21,7 +22,7 @@ def run(command, **options):
     assert done.returncode == 0, (command, done.stderr)
 
 
-def read(path, version=3):
+def read(path):
     """What both libraries read, which must be the same."""
     array = zarr.open_array(store / path, mode="r")
     driver = "zarr3" if version == 3 else "zarr"
@@ -46,15 +47,17 @@ def names(folder=""):
 
 # A group, and an array that a sidecar declares.
 os.mkdir(mount / "g")
-assert zarr.open_group(store / "g", mode="r").metadata.zarr_format == 3
+assert zarr.open_group(store / "g", mode="r").metadata.zarr_format == version
 refused(errno.EEXIST, lambda: os.mkdir(mount / "g"))
 declared = {"shape": [6, 5], "descr": "<f4", "chunks": [4, 5], "fill_value": -1, "codecs": "gzip:1",
             "dimension_names": ["y", "x"], "attributes": {"title": "é"}, "units": "K"}
 (mount / "g/t.json").write_text(json.dumps(declared))
 assert names("g") == ["__group__.json", "t", "t.json"], names("g")
 array, elements = read("g/t")
-assert (elements == -1).all() and array.chunks == (4, 5) and array.metadata.dimension_names == ("y", "x")
-assert dict(array.attrs) == {"title": "é", "units": "K"}, dict(array.attrs)
+assert (elements == -1).all() and array.chunks == (4, 5)
+assert version == 2 or array.metadata.dimension_names == ("y", "x")
+names_of_dimensions = {"_ARRAY_DIMENSIONS": ["y", "x"]} if version == 2 else {}
+assert dict(array.attrs) == {"title": "é", "units": "K"} | names_of_dimensions, dict(array.attrs)
 mapped = np.memmap(mount / "g/t", "<f4", "w+", shape=(6, 5))
 mapped[:] = np.arange(30).reshape(6, 5)
 mapped.flush()
@@ -118,6 +121,37 @@ run("mv g h")
 np.testing.assert_array_equal(read("h/moved")[1], np.arange(30).reshape(6, 5))
 assert not (mount / "g").exists()
 
+# What has another name grows: rows are appended to the array where it is now.
+run("mv h/moved h/m && head -c 40 h/m >tail && cat tail >>h/m && rm tail && mv h/m h/moved")
+array, elements = read("h/moved")
+assert array.shape == (8, 5), array.shape
+np.testing.assert_array_equal(elements.reshape(-1)[:30], np.arange(30))
+np.testing.assert_array_equal(elements.reshape(-1)[30:], np.arange(10))
+
+# Whole groups, from elsewhere: cp and tar create with O_EXCL all that is in a folder that they made.
+with tempfile.TemporaryDirectory() as elsewhere:
+    run(f"mkdir h/sub && cp -r h {elsewhere}/whole")
+    path = Path(elsewhere) / "whole/__group__.json"
+    document = json.loads(path.read_text())
+    document["zarr"]["store"] = "other.zarr"
+    document["attributes"] = {"from": "elsewhere", "n": 2}
+    path.write_text(json.dumps(document))
+    run(f"cd {elsewhere} && tar cf t.tar whole/__group__.json whole/moved.json whole/moved whole/sub")
+    for line in ("cp -r {}/whole .", "cp -a {}/whole .", "rsync -a {}/whole/ whole", "tar xf {}/t.tar",
+                 "mkdir whole && cp {0}/whole/__group__.json {0}/whole/moved.json {0}/whole/moved whole && mkdir whole/sub"):
+        run(line.format(elsewhere))
+        assert names("whole") == ["__group__.json", "moved", "moved.json", "sub"], (line, names("whole"))
+        np.testing.assert_array_equal(read("whole/moved")[1], elements)
+        assert dict(zarr.open_group(store / "whole", mode="r").attrs) == document["attributes"], line
+        assert read("whole/moved")[0].attrs["units"] == "K"
+        run("rm -r whole")
+    run("rmdir h/sub")
+# The thread that made a group sees its sidecar when it has listed the folder, and others see it at once.
+os.mkdir(mount / "seen")
+run("test -e seen/__group__.json")
+assert names("seen") == ["__group__.json"] and (mount / "seen/__group__.json").exists()
+os.rmdir(mount / "seen")
+
 # unlink and rmdir: both names go; an open handle is stale, and what comes in its place is not touched by it.
 file = os.open(mount / "w", os.O_RDWR)
 os.pwrite(file, b"1234", 0)
@@ -142,8 +176,11 @@ os.mkdir(mount / "copy/deep")
 np.save(mount / "copy/deep/again.npy", np.ones(3))
 run("rsync -a copy/ synced/ && rm -r copy")
 assert (read("synced/deep/again")[1] == 1).all()
-assert [name for name in os.listdir(store) if name.startswith(".")] == []
+own = [".zattrs", ".zgroup", ".zmetadata"] if version == 2 else []
+assert [name for name in os.listdir(store) if name.startswith(".") and name not in own] == []
+if (store / ".zmetadata").exists():
+    def found(group):
+        return {name: (node.metadata, dict(node.attrs)) for name, node in group.members(max_depth=None) if isinstance(node, zarr.Array)}
 
-# v2
-if len(sys.argv) > 3:
-    sys.exit()
+    consolidated = found(zarr.open_consolidated(store, zarr_format=2))
+    assert consolidated == found(zarr.open_group(store, mode="r", use_consolidated=False)) and "synced/deep/again" in consolidated

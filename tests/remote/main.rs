@@ -12,6 +12,7 @@ mod faults;
 mod growth;
 mod memory;
 mod mounts;
+mod names;
 mod overlay;
 mod references;
 mod refusals;

@@ -29,6 +29,14 @@ impl FileSystem {
         Ok(found)
     }
 
+    /// As [`FileSystem::lookup`], for a thread, 0 if unknown: what it is about to create is not there.
+    pub fn lookup_by(&self, parent: u64, name: &str, thread: u32, blocking: Blocking) -> FsResult<Stat> {
+        if self.is_expected((parent, name), thread) {
+            return Err(Failure::Errno(libc::ENOENT));
+        }
+        self.lookup(parent, name, blocking)
+    }
+
     /// The kernel has forgotten an inode that lookups and listings told it of so many times.
     pub fn forget(&self, inode: u64, lookups: u64) {
         self.inodes.forget(inode, lookups);
@@ -130,6 +138,14 @@ impl FileSystem {
             cached.valid_for(self.nodes.revalidate())
         };
         Ok(Stat { attributes, valid_for, entry_valid_for: self.entry_valid_for(entity, valid_for) })
+    }
+
+    /// The mode that a node has in the store, where folders above it may be closed, so that less is shown.
+    pub(super) fn stored_mode(&self, entity: &Entity) -> FsResult<Option<u32>> {
+        let cached = self.nodes.get(&entity.path, Blocking::Yes)?;
+        let (info, _) = self.facts(entity, &cached, Blocking::Yes)?;
+        let bits = if entity.kind.is_folder() { 0o1777 } else { 0o666 };
+        Ok(info.posix.map(|posix| posix.mode & bits))
     }
 
     /// The attributes of an array's file: its time moves when another program is seen to have changed chunks.

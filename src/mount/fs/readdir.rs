@@ -37,6 +37,12 @@ impl Listing {
 }
 
 impl FileSystem {
+    /// As [`FileSystem::open_folder`], for a thread, 0 if unknown: it sees all that is there.
+    pub fn open_folder_by(&self, inode: u64, thread: u32) -> FsResult<u64> {
+        self.end_expected(inode, thread);
+        self.open_folder(inode)
+    }
+
     /// Opens a folder with a snapshot of its entries. Blocks on the store.
     pub fn open_folder(&self, inode: u64) -> FsResult<u64> {
         let inode = self.inode(inode)?;

@@ -195,14 +195,15 @@ impl Filesystem for Fuse {
         Ok(())
     }
 
-    fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+    fn lookup(&self, asked: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         guard("lookup", || {
             let Some(name) = name.to_str().map(str::to_owned) else {
                 return reply.error(Errno::ENOENT);
             };
             let request = FsRequest::of_name(parent.0, "lookup", &name);
-            let forget_after = self.fs.negative_valid_for();
-            let find = move |fs: &FileSystem, blocking| match fs.lookup(parent.0, &name, blocking) {
+            let (forget_after, thread) = (self.fs.negative_valid_for(), asked.pid());
+            let find = move |fs: &FileSystem, blocking| match fs.lookup_by(parent.0, &name, thread, blocking)
+            {
                 Ok(found) => Ok(Some(found)),
                 Err(Failure::Errno(libc::ENOENT)) => Ok(None),
                 Err(failure) => Err(failure),
@@ -263,12 +264,12 @@ impl Filesystem for Fuse {
         });
     }
 
-    fn opendir(&self, _request: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+    fn opendir(&self, asked: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         guard("opendir", || {
-            let fs = self.fs.clone();
+            let (fs, thread) = (self.fs.clone(), asked.pid());
             let request = FsRequest::new(inode.0, "opendir");
             self.executor.submit(request, Deadline::Fixed, reply, move |slot| {
-                let opened = fs.open_folder(inode.0);
+                let opened = fs.open_folder_by(inode.0, thread);
                 match (slot.take(), opened) {
                     (Some(reply), Ok(handle)) => reply.opened(FileHandle(handle), FopenFlags::empty()),
                     (Some(reply), Err(failure)) => reply.fail(fs.note_request(request, &failure)),

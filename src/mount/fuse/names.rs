@@ -15,7 +15,7 @@ use crate::mount::fuse::invalidate::drop_pages_then;
 use crate::mount::fuse::{Fuse, GENERATION};
 
 fn caller(request: &Request) -> Caller {
-    Caller { uid: request.uid(), gid: request.gid() }
+    Caller { uid: request.uid(), gid: request.gid(), thread: request.pid() }
 }
 
 /// Replies to a request that made a name.

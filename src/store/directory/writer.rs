@@ -350,8 +350,8 @@ impl Writer for DirectoryStore {
         Ok(Some(posix_stat::version(&file.metadata().map_err(&touch_failed)?)))
     }
 
-    fn has_folders(&self) -> bool {
-        true
+    fn can_rename(&self, _folder: &str) -> Result<bool> {
+        Ok(true)
     }
 
     fn stage(&self, parent: &str, like: &Info) -> Result<Option<StagedFolder>> {

@@ -178,11 +178,17 @@ impl OverlayStore {
         Ok(())
     }
 
+    /// Whether only the overlay has a folder.
+    pub(super) fn is_own(&self, folder: &str) -> Result<bool> {
+        let is_staged = folder.split('/').any(is_temporary_name);
+        let is_below =
+            || -> Result<bool> { Ok(is_any_in(self.base.as_ref(), folder)? || self.has_documents(folder)?) };
+        Ok(is_staged || self.is_hidden(folder)? || !is_below()?)
+    }
+
     /// Gives a folder that only the overlay has another name. Durable after `sync`.
     pub(super) fn rename_tree(&self, from: &str, to: &str) -> Result<()> {
-        let is_staged = from.split('/').any(is_temporary_name);
-        let is_below = || Ok(is_any_in(self.base.as_ref(), from)? || self.has_documents(from)?);
-        if !is_staged && !self.is_hidden(from)? && is_below()? {
+        if !self.is_own(from)? {
             let reason = "is in the store below, and nothing is renamed there: the overlay renames only nodes that were made in it";
             return Err(Error::store(from, "", io::Error::new(io::ErrorKind::CrossesDevices, reason)));
         }

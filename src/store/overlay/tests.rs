@@ -276,6 +276,7 @@ fn only_what_the_overlay_has_made_is_renamed() {
     writer.rename_folder(&staged.key, "g/new").unwrap();
     writer.sync(&["g/new".to_owned()], "g").unwrap();
     assert_eq!(text(&store, "g/new/zarr.json").as_deref(), Some("new"));
+    assert_eq!([writer.can_rename("old").unwrap(), writer.can_rename("g/new").unwrap()], [false, true]);
     let across = writer.rename_folder("old", "moved").unwrap_err();
     assert_eq!(across.errno(), libc::EXDEV, "{across}");
     assert!(matches!(writer.rename_folder("g/new", "old").unwrap_err(), Error::Changed { .. }));

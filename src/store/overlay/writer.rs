@@ -217,6 +217,10 @@ impl Writer for OverlayStore {
         self.stage_folder(parent, like)
     }
 
+    fn can_rename(&self, folder: &str) -> Result<bool> {
+        self.is_own(folder)
+    }
+
     fn rename_folder(&self, from: &str, to: &str) -> Result<()> {
         self.rename_tree(from, to)
     }

@@ -32,20 +32,27 @@ impl FileSystem {
     ) -> FsResult<(Stat, OpenReply)> {
         let _changing = self.names.changing.lock();
         let group = self.group_to_change(folder)?;
-        match self.lookup(folder, name, Blocking::Yes) {
-            Ok(_) if flags & libc::O_EXCL != 0 => return Err(Failure::Errno(libc::EEXIST)),
-            Ok(found) => {
+        let is_expected = self.names.is_expected(caller.thread, &group, name);
+        let is_exclusive = flags & libc::O_EXCL != 0;
+        match self.find_name(folder, name)? {
+            Some(_) if is_exclusive && !is_expected => return Err(Failure::Errno(libc::EEXIST)),
+            // It is judged as an edit at its close.
+            Some(entity) if is_expected && entity.is_sidecar() => {}
+            Some(_) => {
+                self.names.end_expected(|of, other, _, _| *of == *group && other == name);
+                let found = self.lookup(folder, name, Blocking::Yes)?;
                 let flags = flags & !(libc::O_CREAT | libc::O_EXCL);
                 let opened = self.open(found.attributes.inode, flags, &Cancellation::never())?;
                 return Ok((found, opened));
             }
-            Err(Failure::Errno(libc::ENOENT)) => {}
-            Err(failure) => return Err(failure),
+            None => {}
         }
         if let Some(reason) = self.objection(name) {
             return self.refuse(("create", &join(&group, name)), libc::EPERM, reason);
         }
-        let file = self.new_file((mode, caller));
+        // Of what `cp -r` and `tar` create, each name is new to them: what a declaration makes is so too.
+        let thread = if is_exclusive && becomes(name).is_some() { caller.thread } else { 0 };
+        let file = self.new_file((mode, Caller { thread, ..caller }));
         self.insert_file(&group, name, file.clone());
         self.open_new(&file, flags)
     }
@@ -105,6 +112,9 @@ impl FileSystem {
         let made = made();
         self.nodes.forget(&path);
         made.map_err(|failure| self.note_names("mkdir", &path, failure))?;
+        if let Some(file) = JSON.group_file {
+            self.names.expect(caller.thread, &path, file);
+        }
         self.lookup(folder, name, Blocking::Yes)
     }
 

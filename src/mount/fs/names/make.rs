@@ -222,7 +222,9 @@ impl FileSystem {
     pub(super) fn edit(&self, file: &ScratchFile, edited: &Entity) -> FsResult<()> {
         let mut content = file.content();
         let text = file.bytes(&content, 0, MAX_DOCUMENT_BYTES + 1)?;
-        self.drafts.judge(&self.context(), edited, &text)?;
+        // That of a group which a program has just made, perhaps with the same path in another store.
+        let is_copy = file.caller().thread != 0 && file.place().0 == *edited.path;
+        self.drafts.judge(&self.context(), edited, &text, is_copy)?;
         file.end(&mut content);
         Ok(())
     }
@@ -283,6 +285,7 @@ impl FileSystem {
             self.remove_name(group, stem);
         } else {
             new.publish()?;
+            self.names.expect(file.caller().thread, group, stem);
         }
         file.end(&mut content);
         Ok(())

@@ -2,7 +2,8 @@
 //!
 //! There is one table ([`Names`]) of such names, by group. A name in it is a **scratch file** (`scratch.rs`): a file that a
 //! program made and that is no node. When it is closed or renamed, it may become one, or change one (`make.rs`). Or the
-//! name is **vacant**: a program took a generated file away, to put another in its place. Or it is **left over**: its node is
+//! name is **vacant**: a program took a generated file away, to put another in its place; or, for one thread alone, a program made
+//! a node with two names by one of them, and is about to create the other, as `cp -r` does. Or it is **left over**: its node is
 //! gone, and a listing that is open still has it. `create.rs`, `remove.rs` and `rename.rs` are the operations.
 //!
 //! Uses `hierarchy::author` for all changes of the store. Invariants: a node wins over a name of the table, and that over a
@@ -30,7 +31,7 @@ use crate::store::join;
 pub use rename::{FolderName, Replaced};
 use scratch::{Budget, ScratchFile};
 
-/// How long a generated file stays away for the one that takes its place.
+/// How long a name stays free for the file that takes its place.
 const VACANT_FOR: Duration = Duration::from_secs(10);
 
 /// The user that asks.
@@ -40,12 +41,16 @@ pub struct Caller {
     pub uid: u32,
     /// Group.
     pub gid: u32,
+    /// The thread, 0 if unknown.
+    pub thread: u32,
 }
 
 /// A name that the store does not have.
 enum Entry {
     File(Arc<ScratchFile>),
     Vacant(Instant),
+    /// For this thread there is nothing, although there is a node or a generated file of this name.
+    Expected(u32, Instant),
     /// An empty file, and the listings that have the name.
     LeftOver(Arc<ScratchFile>, Vec<u64>),
 }
@@ -54,7 +59,7 @@ impl Entry {
     fn file(&self) -> Option<&Arc<ScratchFile>> {
         match self {
             Entry::File(file) | Entry::LeftOver(file, _) => Some(file),
-            Entry::Vacant(_) => None,
+            Entry::Vacant(_) | Entry::Expected(..) => None,
         }
     }
 }
@@ -107,6 +112,7 @@ impl Names {
         match self.by_group.lock().get(group)?.get(name)? {
             Entry::File(file) | Entry::LeftOver(file, _) => Some(Found::File(file.entity())),
             Entry::Vacant(since) => (since.elapsed() < VACANT_FOR).then_some(Found::Vacant),
+            Entry::Expected(..) => None,
         }
     }
 
@@ -126,6 +132,47 @@ impl Names {
     /// The scratch file of an inode.
     fn by_number(&self, number: u64) -> Option<Arc<ScratchFile>> {
         self.files.lock().get(&number)?.upgrade()
+    }
+
+    /// A thread made a node by its other name: this one is free for what that thread creates next.
+    fn expect(&self, thread: u32, group: &str, name: &str) {
+        let now = Instant::now();
+        if thread == 0 {
+            return;
+        }
+        self.end_expected(|_, _, _, since| now.duration_since(since) >= VACANT_FOR);
+        let is_free = |own: &OfGroup| !own.contains_key(name);
+        if self.by_group.lock().get(group).is_none_or(is_free) {
+            self.insert(group, name, Entry::Expected(thread, now));
+        }
+    }
+
+    /// Whether a name is free for what this thread creates.
+    fn is_expected(&self, thread: u32, group: &str, name: &str) -> bool {
+        if self.is_empty() {
+            return false;
+        }
+        let by_group = self.by_group.lock();
+        let entry = by_group.get(group).and_then(|own| own.get(name));
+        matches!(entry, Some(Entry::Expected(by, since)) if *by == thread && since.elapsed() < VACANT_FOR)
+    }
+
+    /// Names of these are not free any more. The arguments are group, name, thread and time.
+    fn end_expected(&self, is_over: impl Fn(&str, &str, u32, Instant) -> bool) {
+        if self.is_empty() {
+            return;
+        }
+        let mut ended = 0;
+        self.by_group.lock().retain(|group, own| {
+            let before = own.len();
+            own.retain(|name, entry| match entry {
+                Entry::Expected(thread, since) => !is_over(group, name, *thread, *since),
+                _ => true,
+            });
+            ended += before - own.len();
+            !own.is_empty()
+        });
+        self.count.fetch_sub(ended, Ordering::AcqRel);
     }
 
     /// Changes a folder's listing: adds the scratch files, takes the vacant names away.
@@ -287,6 +334,21 @@ impl FileSystem {
         files.retain(|_, file| file.strong_count() > 0);
         files.insert(number, Arc::downgrade(&file));
         file
+    }
+
+    /// Whether a name in a folder is free for what this thread creates.
+    pub(super) fn is_expected(&self, (folder, name): (u64, &str), thread: u32) -> bool {
+        !self.names.is_empty()
+            && self.inode(folder).is_ok_and(|inode| {
+                inode.entity.kind == Kind::Group && self.names.is_expected(thread, &inode.entity.path, name)
+            })
+    }
+
+    /// A thread lists a folder, so it knows what is there.
+    pub(super) fn end_expected(&self, folder: u64, thread: u32) {
+        if let Ok(inode) = self.inode(folder) {
+            self.names.end_expected(|group, _, by, _| by == thread && *group == *inode.entity.path);
+        }
     }
 
     /// A listing is closed.

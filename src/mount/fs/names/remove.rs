@@ -188,7 +188,7 @@ impl FileSystem {
             before => {
                 self.end_entry(before);
                 let (uid, gid) = crate::sys::effective_ids();
-                let file = self.new_file((0o644, Caller { uid, gid }));
+                let file = self.new_file((0o644, Caller { uid, gid, thread: 0 }));
                 file.set_place(group, name);
                 self.inodes.look_up(&file.entity());
                 self.names.insert(group, name, Entry::LeftOver(file, vec![handle]));

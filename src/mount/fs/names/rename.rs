@@ -199,7 +199,7 @@ impl FileSystem {
         }
         let cached = self.nodes.current(&source.path)?;
         let text = sidecar_text(&self.context(), source, &cached)?;
-        let file = self.new_file((0o644, caller));
+        let file = self.new_file((0o644, Caller { thread: 0, ..caller }));
         file.fill(self, text.as_bytes())?;
         self.insert_file(to.0, to.1, file);
         self.vacate(from.0, from.1, source);
@@ -224,7 +224,8 @@ impl FileSystem {
             let reason = format!("'{path}' exists, and no array or group replaces another: remove it first");
             return self.refuse(("rename", &path), libc::EEXIST, reason);
         }
-        if !self.nodes.store().writer().is_some_and(|writer| writer.has_folders()) {
+        let writer = self.nodes.store().writer().ok_or(Failure::Errno(libc::EROFS))?;
+        if !writer.can_rename(&source.path)? {
             return self.refuse_rename(source, &path);
         }
         if source.kind == Kind::Array {
@@ -252,12 +253,12 @@ impl FileSystem {
         Ok(())
     }
 
-    /// In a store whose objects have no other names: mv copies the parts of a group. A file that it copies would be no array.
+    /// Objects in a bucket have no other names, and an overlay renames nothing in the store: mv copies the parts of a group. A file that it copies would be no array.
     fn refuse_rename(&self, source: &Entity, path: &str) -> FsResult<()> {
         if source.kind == Kind::Group {
             return Err(Failure::Errno(libc::EXDEV));
         }
-        let sentence = "this store has no rename: copy the array with its NAME.json, then remove it";
+        let sentence = "the store cannot rename it: copy the array with its NAME.json, then remove it";
         self.refuse(("rename", path), libc::EPERM, sentence)
     }
 }

@@ -77,6 +77,8 @@ pub(super) enum Content {
 /// A file that is no node.
 pub struct ScratchFile {
     number: u64,
+    /// The thread that expects no other name of what it becomes, 0 if none.
+    thread: u32,
     /// Its group and its name.
     place: Mutex<(String, String)>,
     meta: Mutex<Meta>,
@@ -102,6 +104,7 @@ impl ScratchFile {
         };
         ScratchFile {
             number,
+            thread: caller.thread,
             place: Mutex::default(),
             meta: Mutex::new(meta),
             content: Mutex::new(Content::Memory(Vec::new())),
@@ -121,7 +124,7 @@ impl ScratchFile {
 
     pub(super) fn caller(&self) -> Caller {
         let meta = self.meta.lock();
-        Caller { uid: meta.uid, gid: meta.gid }
+        Caller { uid: meta.uid, gid: meta.gid, thread: self.thread }
     }
 
     /// Its group and its name.

@@ -138,7 +138,7 @@ impl Drafts {
             state.is_touched = false;
             state.content.clone()
         };
-        self.judge(ctx, &inode.entity, &content).inspect_err(|failure| {
+        self.judge(ctx, &inode.entity, &content, false).inspect_err(|failure| {
             let mut state = draft.state.lock();
             // Later writes are checked on their own.
             if !state.is_touched {
@@ -147,15 +147,16 @@ impl Drafts {
         })
     }
 
-    /// Checks the text of a sidecar and applies the change of attributes.
+    /// Checks the text of a sidecar and applies the change of attributes. `is_copy`: it is that of another node.
     pub(in crate::mount::fs) fn judge(
         &self,
         ctx: &Context<'_>,
         entity: &Entity,
         text: &[u8],
+        is_copy: bool,
     ) -> FsResult<()> {
         let path = &entity.path;
-        let changed = change_attributes(ctx, entity, text);
+        let changed = change_attributes(ctx, entity, text, is_copy);
         // Whatever happened, the next lookup reads the store.
         ctx.nodes.forget(path);
         match &changed {
@@ -172,10 +173,10 @@ impl Drafts {
     }
 }
 
-fn change_attributes(ctx: &Context<'_>, entity: &Entity, written: &[u8]) -> FsResult<()> {
+fn change_attributes(ctx: &Context<'_>, entity: &Entity, written: &[u8], is_copy: bool) -> FsResult<()> {
     let cached = ctx.nodes.current(&entity.path)?;
     let served = members(ctx, entity, &cached)?;
-    if let Some(attributes) = changed_attributes(&served, written)? {
+    if let Some(attributes) = changed_attributes(&served, written, is_copy)? {
         attributes::edit(ctx.nodes.store().as_ref(), &entity.path, &Edit::Whole(attributes))?;
     }
     Ok(())
@@ -240,7 +241,11 @@ fn checked_size(size_bytes: u64) -> FsResult<usize> {
 /// The text of the attributes in an edited sidecar, if they differ from the served ones. Fails if anything
 /// else changed. A text of `attributes` alone says nothing of the rest, and a copy of another node's sidecar only must describe
 /// the same kind of bytes.
-fn changed_attributes(served: &Map<String, Value>, written: &[u8]) -> Result<Option<String>, Error> {
+fn changed_attributes(
+    served: &Map<String, Value>,
+    written: &[u8],
+    is_copy: bool,
+) -> Result<Option<String>, Error> {
     let refused = |reason: String| Err(Error::Usage(reason));
     let members = match json::parse_object(written) {
         Ok(members) => members,
@@ -251,7 +256,8 @@ fn changed_attributes(served: &Map<String, Value>, written: &[u8]) -> Result<Opt
     };
     let own_name = |name: &str| name == "attributes" || LIFTED_ATTRIBUTES.contains(&name);
     let is_short = members.keys().all(|name| own_name(name));
-    let is_copy = !is_short && members.get("path").is_some_and(|path| Some(path) != served.get("path"));
+    let has_other_path = || members.get("path").is_some_and(|path| Some(path) != served.get("path"));
+    let is_copy = !is_short && (is_copy || has_other_path());
     let mut lifted = Vec::new();
     let added = members.keys().filter(|name| !served.contains_key(*name));
     for name in served.keys().chain(added).filter(|name| *name != "attributes") {
@@ -313,7 +319,8 @@ mod tests {
     fn judged(written: &str) -> Result<Option<String>, String> {
         let served =
             json!({"shape": [4], "units": "K", "fill_value": 1.0, "attributes": {"units": "K", "x": "NaN"}});
-        changed_attributes(served.as_object().unwrap(), written.as_bytes()).map_err(|error| error.to_string())
+        changed_attributes(served.as_object().unwrap(), written.as_bytes(), false)
+            .map_err(|error| error.to_string())
     }
 
     #[test]

@@ -48,7 +48,10 @@ impl FileSystem {
         }
         let mut found = self.stat_entity(&inode.entity, Blocking::Yes)?;
         let now = found.attributes;
-        let changes_mode = change.mode.is_some_and(|mode| mode & 0o7777 != u32::from(now.mode));
+        let changes_mode = match change.mode.map(|mode| mode & 0o7777) {
+            Some(mode) => mode != u32::from(now.mode) && Some(mode) != self.stored_mode(&inode.entity)?,
+            None => false,
+        };
         let changes_owner =
             change.uid.is_some_and(|uid| uid != now.uid) || change.gid.is_some_and(|gid| gid != now.gid);
         if changes_mode || changes_owner {
