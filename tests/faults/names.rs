@@ -3,8 +3,9 @@
 //! such changes and growth, on ext4 and on xfs.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -213,5 +214,36 @@ fn names_and_growth_survive_a_power_cut() {
     }
     for kind in ["ext4", "xfs"] {
         lose_power_on(kind);
+    }
+}
+
+/// The bug: an array that could not be renamed or removed took no writes from then on.
+#[test]
+fn files_are_written_on_after_a_change_that_fails() {
+    if own_process::has_run() {
+        return;
+    }
+    for (name, change) in
+        CHANGES_OF_NAMES.into_iter().filter(|(name, _)| ["unlink", "rename an array"].contains(name))
+    {
+        let folder = tempfile::Builder::new().suffix(".zarr").tempdir().unwrap();
+        make(folder.path());
+        let Some(faults) = Faults::new(folder.path(), "names") else { return };
+        let Some(mount) = Mount::with_environment(folder.path(), OPTIONS, &faults.environment(), "names")
+        else {
+            return;
+        };
+        let file = File::options().write(true).open(mount.path("a")).unwrap();
+        file.write_all_at(&[9; 4], 0).unwrap();
+        faults.arm(Operation::Rename, libc::ENOSPC, 1, u32::MAX);
+        assert!(change(mount.point()).is_err(), "{name}");
+        faults.clear();
+        file.write_all_at(&[8; 4], 4).unwrap_or_else(|error| panic!("{name}: {error}: {}", mount.log()));
+        // The first one may tell of the failure.
+        let _ = file.sync_all();
+        file.sync_all().unwrap();
+        drop(file);
+        assert_eq!(state(folder.path())["a"], [9, 9, 9, 9, 8, 8, 8, 8], "{name}");
+        mount.unmount();
     }
 }

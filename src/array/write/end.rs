@@ -12,13 +12,21 @@ impl Array {
         self.inner.writing.refuses_writes.store(true, Ordering::Release);
     }
 
+    /// The node stays after all: takes writes again.
+    pub fn accept_writes(&self) {
+        self.inner.writing.refuses_writes.store(false, Ordering::Release);
+    }
+
     /// Runs `remove`, which takes the array's node out of the store, while nothing is being stored. Then drops what was
-    /// written and not stored: it is never stored. Returns whether there was something.
+    /// written and not stored: it is never stored. Returns whether there was something. If `remove` fails, the array goes on.
     pub fn end(&self, remove: impl FnOnce() -> Result<()>) -> Result<bool> {
         let inner = &self.inner;
-        let _storing = inner.writing.storing.lock();
-        remove()?;
         self.refuse_writes();
+        let _storing = inner.writing.storing.lock();
+        if let Err(error) = remove() {
+            self.accept_writes();
+            return Err(error);
+        }
         inner.writing.has_ended.store(true, Ordering::Release);
         Ok(inner.drop_dirty())
     }

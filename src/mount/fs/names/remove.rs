@@ -116,7 +116,6 @@ impl FileSystem {
         match open {
             None => remove()?,
             Some(array) => {
-                array.refuse_writes();
                 if array.end(remove)? {
                     log::warn!(
                         "/{path}: removed while it was open: what was written and not stored yet is dropped"

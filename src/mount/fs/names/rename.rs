@@ -238,14 +238,17 @@ impl FileSystem {
             Kind::Array if !is_ours => self.lock_against_others(&source.path)?,
             _ => None,
         };
-        for (_, array) in &open {
+        let stored = open.iter().try_for_each(|(_, array)| {
             array.refuse_writes();
-            array.flush()?;
-        }
-        let renamed = author::rename(self.nodes.store(), &source.path, &place);
+            array.flush()
+        });
+        let renamed = stored.and_then(|()| author::rename(self.nodes.store(), &source.path, &place));
         self.nodes.expire();
+        if let Err(error) = renamed {
+            open.iter().for_each(|(_, array)| array.accept_writes());
+            return Err(error.into());
+        }
         self.retire_below(&source.path);
-        renamed?;
         for (inode, array) in &open {
             end(&inode.entity, array)?;
         }
