@@ -84,7 +84,7 @@ fn nodes_come_go_and_move() {
         let mut command = Command::new(&python);
         command.arg(&script).args([store.path(), mount.point()]).arg(version);
         let output = command.output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
+        let said = format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success(), "version {version}: {said}{}", mount.log());
         mount.unmount();
     }

@@ -124,6 +124,10 @@ impl Arguments {
     /// What the arguments name, in their order.
     fn listings(&self) -> Outcome<Vec<Listing>> {
         let listing = |store| Listing { tree: Tree::for_one_look(store), selections: Vec::new() };
+        // A secret in any word is refused before anything is opened.
+        for word in &self.more {
+            self.store.access.options(word, Access::Read)?;
+        }
         let mut listings = vec![listing(open::store(&self.store)?)];
         for word in &self.more {
             let Some(last) = listings.last_mut() else { break };

@@ -158,14 +158,20 @@ impl FileSystem {
         Ok(place)
     }
 
-    /// A scratch file was closed: makes of it what its name says.
-    pub(super) fn finish_scratch(&self, file: &Arc<ScratchFile>, request: &str) -> FsResult<()> {
+    /// A scratch file was closed: makes of it what its name says, unless it has more than `writers` by now. The close of the last
+    /// one comes here again.
+    pub(super) fn finish_scratch(
+        &self,
+        file: &Arc<ScratchFile>,
+        request: &str,
+        writers: usize,
+    ) -> FsResult<()> {
         let _changing = self.names.changing.lock();
-        self.finish(file, request)
+        self.finish(file, request, writers)
     }
 
     /// As [`FileSystem::finish_scratch`]; the caller has names locked.
-    pub(super) fn finish(&self, file: &Arc<ScratchFile>, request: &str) -> FsResult<()> {
+    pub(super) fn finish(&self, file: &Arc<ScratchFile>, request: &str, writers: usize) -> FsResult<()> {
         let (group, name) = file.place();
         let is_named = self.names.file(&group, &name).is_some_and(|named| Arc::ptr_eq(&named, file));
         if !is_named || file.meta().size_bytes == 0 {
@@ -176,14 +182,20 @@ impl FileSystem {
         if edited.is_none() && becomes.is_none() {
             return Ok(());
         }
+        // What is judged is what the last writer left: the next one waits for this lock, and is seen if it came before.
+        let mut content = file.content();
+        if file.has_more_writers_than(writers) {
+            return Ok(());
+        }
         if let Some(judged) = file.begin_judgement() {
             return judged;
         }
         let made = match (edited, becomes) {
-            (Some(edited), _) => self.edit(file, &edited),
-            (None, Some(becomes)) => self.make(file, &group, becomes),
+            (Some(edited), _) => self.edit((file, &mut content), &edited),
+            (None, Some(becomes)) => self.make((file, &mut content), &group, becomes),
             (None, None) => Ok(()),
         };
+        drop(content);
         match made {
             Ok(()) => {
                 file.note_judgement(None, None);
@@ -219,17 +231,25 @@ impl FileSystem {
     }
 
     /// Judges a file as an edit of a sidecar.
-    pub(super) fn edit(&self, file: &ScratchFile, edited: &Entity) -> FsResult<()> {
-        let mut content = file.content();
-        let text = file.bytes(&content, 0, MAX_DOCUMENT_BYTES + 1)?;
+    pub(super) fn edit(
+        &self,
+        (file, content): (&ScratchFile, &mut Content),
+        edited: &Entity,
+    ) -> FsResult<()> {
+        let text = file.bytes(content, 0, MAX_DOCUMENT_BYTES + 1)?;
         // That of a group which a program has just made, perhaps with the same path in another store.
         let is_copy = file.caller().thread != 0 && file.place().0 == *edited.path;
         self.drafts.judge(&self.context(), edited, &text, is_copy)?;
-        file.end(&mut content);
+        file.end(content);
         Ok(())
     }
 
-    fn make(&self, file: &ScratchFile, group: &str, becomes: Becomes<'_>) -> FsResult<()> {
+    fn make(
+        &self,
+        (file, content): (&ScratchFile, &mut Content),
+        group: &str,
+        becomes: Becomes<'_>,
+    ) -> FsResult<()> {
         let stem = match becomes {
             Becomes::Declared(stem) | Becomes::Imported(stem) => stem,
         };
@@ -239,11 +259,11 @@ impl FileSystem {
                 let sentence = format!("'{path}' exists: nothing is replaced");
                 Err(Failure::Error(Error::Usage(sentence)))
             }
-            Becomes::Declared(_) => self.declare(file, (group, stem)),
+            Becomes::Declared(_) => self.declare((file, content), (group, stem)),
             Becomes::Imported(_) if self.names.file(group, stem).is_some() => {
                 Err(Failure::Error(Error::Usage(format!("'{path}' is a scratch file: remove it first"))))
             }
-            Becomes::Imported(_) => self.import(file, (group, stem)),
+            Becomes::Imported(_) => self.import((file, content), (group, stem)),
         };
         self.nodes.forget(&path);
         if self.names.is_vacant(group, &format!("{stem}.json")) {
@@ -253,12 +273,15 @@ impl FileSystem {
     }
 
     /// Makes the array that a sidecar declares. A scratch file that has the array's name has its elements.
-    fn declare(&self, file: &ScratchFile, (group, stem): (&str, &str)) -> FsResult<()> {
-        let mut content = file.content();
+    fn declare(
+        &self,
+        (file, content): (&ScratchFile, &mut Content),
+        (group, stem): (&str, &str),
+    ) -> FsResult<()> {
         if file.meta().size_bytes > MAX_DOCUMENT_BYTES {
             return Err(Failure::Errno(libc::EFBIG));
         }
-        let text = file.bytes(&content, 0, MAX_DOCUMENT_BYTES)?;
+        let text = file.bytes(content, 0, MAX_DOCUMENT_BYTES)?;
         let text =
             std::str::from_utf8(&text).map_err(|_| Error::Usage("the sidecar is not UTF-8".to_owned()))?;
         let place = self.new_place((group, stem), file.caller())?;
@@ -287,15 +310,18 @@ impl FileSystem {
             new.publish()?;
             self.names.expect(file.caller().thread, group, stem);
         }
-        file.end(&mut content);
+        file.end(content);
         Ok(())
     }
 
     /// Makes the array of an .npy file.
-    fn import(&self, file: &ScratchFile, (group, stem): (&str, &str)) -> FsResult<()> {
-        let mut content = file.content();
+    fn import(
+        &self,
+        (file, content): (&ScratchFile, &mut Content),
+        (group, stem): (&str, &str),
+    ) -> FsResult<()> {
         let has = file.meta().size_bytes;
-        let ended = match std::mem::replace(&mut *content, Content::Ended) {
+        let ended = match std::mem::replace(content, Content::Ended) {
             Content::Import(import) if import.total != has => {
                 let wanted = import.total;
                 *content = Content::Import(import);
@@ -305,7 +331,7 @@ impl FileSystem {
             other => {
                 *content = other;
                 let place = self.new_place((group, stem), file.caller())?;
-                let start = file.bytes(&content, 0, MAX_HEADER_BYTES)?;
+                let start = file.bytes(content, 0, MAX_HEADER_BYTES)?;
                 let header = self.header(&place, &start)?;
                 let new = NewArray::begin(
                     &self.engine,
@@ -318,12 +344,12 @@ impl FileSystem {
                 if has != wanted {
                     return Err(incomplete(has, wanted));
                 }
-                copy_elements((file, &content), header.bytes, &new)?;
+                copy_elements((file, content), header.bytes, &new)?;
                 new.publish()
             }
         };
         ended?;
-        file.end(&mut content);
+        file.end(content);
         Ok(())
     }
 }

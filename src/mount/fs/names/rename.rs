@@ -90,7 +90,7 @@ impl FileSystem {
                 return self.refuse(("rename", &path), libc::EINVAL, "an empty file is no sidecar");
             }
             _ if target.is_sidecar() => {
-                self.edit(file, &target)?;
+                self.edit((file, &mut file.content()), &target)?;
                 None
             }
             Kind::Group => return Err(Failure::Errno(libc::EISDIR)),
@@ -109,7 +109,7 @@ impl FileSystem {
         let replaced = self.names.file(to.0, to.1);
         self.insert_file(to.0, to.1, file.clone());
         file.touch();
-        if let Err(failure) = self.finish(file, "rename") {
+        if let Err(failure) = self.finish(file, "rename", usize::MAX) {
             match replaced {
                 Some(replaced) => self.insert_file(to.0, to.1, replaced),
                 None => self.remove_name(to.0, to.1),

@@ -164,6 +164,11 @@ impl ScratchFile {
         self.content.lock()
     }
 
+    /// Whether other handles may still write it.
+    pub(super) fn has_more_writers_than(&self, writers: usize) -> bool {
+        self.writers.load(Ordering::Acquire) > writers
+    }
+
     /// The bytes are elsewhere now.
     pub(super) fn end(&self, content: &mut Content) {
         *content = Content::Ended;
@@ -364,13 +369,10 @@ impl OpenFile for ScratchHandle {
     }
 
     fn flush(&self, fs: &FileSystem, _number: u64, _process: u32) -> FsResult<()> {
-        // Another writer may not be done.
-        let is_last = self.file.writers.load(Ordering::Acquire) == 1;
-        if self.may_write && !self.may_map && is_last {
-            fs.finish_scratch(&self.file, "close")
-        } else {
-            Ok(())
+        if !self.may_write || self.may_map {
+            return Ok(());
         }
+        fs.finish_scratch(&self.file, "close", 1)
     }
 
     fn seek(
@@ -387,7 +389,7 @@ impl OpenFile for ScratchHandle {
     fn release(&self, fs: &FileSystem) {
         if self.may_write && self.file.writers.fetch_sub(1, Ordering::AcqRel) == 1 {
             // It is logged.
-            let _ = fs.finish_scratch(&self.file, "last close");
+            let _ = fs.finish_scratch(&self.file, "last close", 0);
             fs.drop_empty_edit(&self.file);
         }
     }
