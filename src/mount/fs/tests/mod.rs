@@ -4,15 +4,17 @@
 mod maps;
 mod remote;
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::array::{Order, ReplyBuffer};
+use crate::array::{Array, Order, ReplyBuffer};
 use crate::cancellation::Cancellation;
+use crate::error::Error;
 use crate::mount::fs::error::{Blocking, Failure};
-use crate::mount::fs::inode::ROOT;
+use crate::mount::fs::inode::{Entity, ROOT};
 use crate::mount::fs::read::ReadData;
 use crate::mount::fs::{Attributes, FileSystem};
 use crate::mount::options::Options;
@@ -316,6 +318,25 @@ fn growth_along_the_slowest_axis_is_in_place() {
     mount.put("t/zarr.json", array(&[4, 3], 9).to_string());
     assert_ne!(mount.find("t").unwrap().inode, inode, "a shorter one is another array");
     assert_eq!(mount.read_handle(handle, 0, 24), Err(libc::ESTALE));
+}
+
+#[test]
+fn a_flush_follows_an_array_that_keeps_growing() {
+    let mount = Mount::sample();
+    let handle = mount.open("t").unwrap();
+    let inode = mount.fs.inodes.of(&Entity::of_array(None, "t".to_owned()));
+    let opened = mount.fs.array_of(&inode).unwrap();
+    let rounds = Cell::new(0);
+    let flushed = mount.fs.on_current(&inode, &opened, |array: &Array| {
+        rounds.set(rounds.get() + 1);
+        if rounds.get() > 5 {
+            return Ok(array.size_bytes());
+        }
+        mount.put("t/zarr.json", self::array(&[4 + 2 * rounds.get(), 3], 9).to_string());
+        Err(Error::Stale { key: "t/zarr.json".to_owned() })
+    });
+    assert_eq!(flushed.unwrap(), 14 * 3 * 2);
+    mount.fs.release(handle);
 }
 
 #[test]

@@ -24,6 +24,9 @@ use crate::mount::fs::open_files::ArrayFile;
 use crate::mount::fs::page_cache::page_drops::PageDrop;
 use crate::mount::fs::virtual_files::sidecar_edit::Draft;
 
+/// How often a write or flush begins again because another program has made the array longer meanwhile.
+const MAX_SUCCESSORS: usize = 100;
+
 /// A write that can no longer fail, as far as can be known.
 #[derive(Debug)]
 pub struct AcceptedWrite {
@@ -88,7 +91,7 @@ impl FileSystem {
         }
     }
 
-    /// Runs a write or flush on the current array, and once more if the array has grown meanwhile.
+    /// Runs a write or flush on the current array, and again for as long as the array has grown meanwhile.
     pub(super) fn on_current<T>(
         &self,
         inode: &Inode,
@@ -96,16 +99,22 @@ impl FileSystem {
         run: impl Fn(&Array) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let current = || self.array_of(inode).unwrap_or_else(|_| opened.clone());
-        let array = current();
-        let outcome = run(&array);
-        if !matches!(outcome, Err(Error::Stale { .. })) {
-            return outcome;
+        let mut array = current();
+        for _ in 0..MAX_SUCCESSORS {
+            let outcome = run(&array);
+            if !matches!(outcome, Err(Error::Stale { .. })) {
+                return outcome;
+            }
+            if let Ok(cached) = self.nodes.current(&inode.entity.path) {
+                let _ = self.context().reconcile(&inode.entity, &cached, Blocking::Yes);
+            }
+            let now = current();
+            if Arc::ptr_eq(&array, &now) {
+                return outcome;
+            }
+            array = now;
         }
-        if let Ok(cached) = self.nodes.current(&inode.entity.path) {
-            let _ = self.context().reconcile(&inode.entity, &cached, Blocking::Yes);
-        }
-        let now = current();
-        if Arc::ptr_eq(&array, &now) { outcome } else { run(&now) }
+        run(&array)
     }
 
     pub(super) fn array_of(&self, inode: &Inode) -> FsResult<Arc<Array>> {
