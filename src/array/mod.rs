@@ -79,6 +79,7 @@ pub use verify::CheckOutcome;
 pub use write::PendingWrite;
 use write::dirty::WriteState;
 pub use write::dirty_report::DirtyReport;
+pub use write::whole_objects::Elements;
 
 /// Which index varies fastest in the served file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -495,6 +495,39 @@ def write(bench, arrays, table):
         shutil.rmtree(path)
 
 
+IMPORTS = {  # name: what makes `zarrfs import` write it as ARRAYS has it
+    "blosc-lz4": [CHUNK, "blosc:lz4:5:shuffle"],
+    "zstd": [CHUNK, "zstd:3"],
+    "gzip": [CHUNK, "gzip:5"],
+    "uncompressed": [CHUNK, "none"],
+    "sharded-zstd": [INNER, "blosc:zstd:5:shuffle", "--shards", ",".join(map(str, SHARD))],
+    "planes-lz4": [PLANE, "blosc:lz4:5:shuffle"],
+    "planes-uncompressed": [PLANE, "none"],
+}
+
+
+def import_file(bench, arrays, table):
+    """Imports of the flat file by the command, from its start to its end, compared with Python programs that store a memory map of
+    the file, and sync it. Their start and their imports do not count."""
+    flat, path = bench.flat(), os.path.join(bench.folder, "imported.zarr")
+    for name in arrays:
+        chunk, codecs, *more = IMPORTS[name]
+        words = [",".join(map(str, lengths)) for lengths in (SHAPE, chunk)]
+        command = [bench.binaries["zarrfs"], "import", "--new", flat, path, "a", "--shape", words[0], "--dtype", "<f4"]
+        command += ["--chunks", words[1], "--codecs", codecs, *more]
+
+        def ours(ready, command=command):
+            shutil.rmtree(path, ignore_errors=True)
+            ready()
+            return timed(lambda: subprocess.run(command, check=True))
+
+        peers = [way for way in bench.peers if way != "zarrs crate"]
+        ways = {"zarrfs": ours} | {
+            way: lambda ready, way=way, name=name: bench.peer(ready, way, "import", bench.empty(name, path), flat) for way in peers}
+        table.add(f"import, {name}", bench.alternate(ways, flat), SIZE_BYTES)
+        shutil.rmtree(path)
+
+
 def random_write(bench, _, table):
     """Random writes of 4 KiB, then fsync."""
     drawn = random.Random(2)
@@ -554,6 +587,7 @@ CASES = {
     "readers": readers,
     "small-cache": small_cache,
     "write": write,
+    "import": import_file,
     "random-write": random_write,
     "many-arrays": many_arrays,
     "remote-read": remote_read,

@@ -2,6 +2,7 @@
 
     peers.py WAY read STORE
     peers.py WAY write STORE FLAT
+    peers.py WAY import STORE FLAT      as write, but the flat file is read meanwhile
 
 Prints "ready", waits for a line, and prints the seconds from then on. Imports, opening, and reading the flat file do not count.
 """
@@ -66,8 +67,12 @@ def main():
         else:
             array[...]
     else:
-        data = np.fromfile(sys.argv[4], "<f4").reshape(SHAPE)
-        started = ready()
+        if what == "import":
+            started = ready()
+            data = np.memmap(sys.argv[4], "<f4", "r", shape=SHAPE)
+        else:
+            data = np.fromfile(sys.argv[4], "<f4").reshape(SHAPE)
+            started = ready()
         if way == "tensorstore":
             array.write(data).result()
         else:

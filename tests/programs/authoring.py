@@ -153,7 +153,7 @@ def imports(folder):
             data = np.array(["ab", "c", ""], dtype=dtype)[numbers.integers(0, 3, shape)]
         data = np.asarray(data, dtype=dtype, order=order)
         target, name = (store if version == 3 else folder / "v2.zarr"), f"n{count}"
-        options = ["--cache-size", "64K", "--chunks", ",".join(str(int(numbers.integers(1, 30))) for _ in shape)]
+        options = ["--cache-size", "64K" if count % 3 else "64M", "--chunks", ",".join(str(int(numbers.integers(1, 30))) for _ in shape)]
         if version == 3 and rank and count % 2:
             chunk = [max(1, int(length)) for length in options[-1].split(",")]
             options += ["--shards", ",".join(str(3 * length) for length in chunk), "--codecs", "gzip:1"]
@@ -173,6 +173,7 @@ def imports(folder):
         if np.dtype(dtype).kind in "iufb" and data.size:
             np.testing.assert_array_equal(zarr3(target / name, version), data)
         count += 1
+    in_order_or_anywhere(folder)
     import zarrs  # noqa: F401
     with zarr.config.set({"codec_pipeline.path": "zarrs.ZarrsCodecPipeline"}):
         for name, data in plain.items():
@@ -190,6 +191,29 @@ def imports(folder):
     np.save(folder / "mixed.npy", np.zeros(3, dtype=[("a", "<i2"), ("b", ">f4")]))
     refused("different byte orders", "import", folder / "mixed.npy", store, "bad")
     print(f"{count} files imported as zarr-python, and tensorstore where it knows the type, read them; {len(plain)} by zarrs")
+
+
+def in_order_or_anywhere(folder):
+    """A file that is read anywhere makes the very objects that the same bytes in order make: chunks of fill value alone are left out."""
+    numbers = np.random.default_rng(3)
+    for case, (shape, dtype, order, options) in enumerate(itertools.product(
+        [(100, 130, 70), (9, 300, 301), (250_000,), (7, 1, 90_000)], ["<f4", ">i8", "?"], "CF", [["--codecs", "none"], ["--codecs", "zstd"], "shards"],
+    )):
+        data = np.asarray(numbers.integers(0, 2, shape), dtype=dtype, order=order)
+        data[: shape[0] // 2] = 0
+        chunk = [max(1, length // 3 - 1) for length in shape]
+        options = ["--shards", ",".join(str(2 * length) for length in chunk), "--codecs", "zstd"] if options == "shards" else options
+        options = [*options, "--chunks", ",".join(map(str, chunk))]
+        np.save(folder / "x.npy", data)
+        found = []
+        for name, source, stdin in [("anywhere", folder / "x.npy", None), ("in-order", "-", (folder / "x.npy").read_bytes())]:
+            store = folder / f"{name}-{case}.zarr"
+            done("import", "--new", source, store, "a", *options, stdin=stdin)
+            found.append({str(path.relative_to(store)): path.read_bytes() for path in store.rglob("*") if path.is_file()})
+        assert found[0] == found[1], f"{shape} {dtype} {order} {options}"
+        np.testing.assert_array_equal(zarr.open_array(store, path="a", mode="r")[...], data)
+        if shape == (250_000,) and "--shards" not in options:
+            assert len(found[0]) == 5, "two documents and three of four chunks: the first is fill value"
 
 
 def resizes(folder):

@@ -3,10 +3,11 @@
 //! [`grid`] finds the chunks that a range touches. [`strips`] cuts chunks into the parts that are read and cached by
 //! themselves. [`axis_order`] is the order in which the file takes the axes. [`copy_plan`] has all that one request touches.
 //! [`selection`] finds the elements of a slice. [`strided_copy`] copies between a chunk and a range. [`byte_ranges`] records which bytes of a chunk were
-//! written. Uses nothing else of `array`.
+//! written. [`chunk_boxes`] has the ranges of neighbouring chunks. Uses nothing else of `array`.
 
 pub mod axis_order;
 pub mod byte_ranges;
+pub mod chunk_boxes;
 pub mod copy_plan;
 pub mod grid;
 #[cfg(test)]

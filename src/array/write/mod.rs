@@ -15,6 +15,7 @@ mod merge_tests;
 pub mod semaphore;
 pub mod store_object;
 pub mod streaming;
+pub mod whole_objects;
 pub mod write_back;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic)]
@@ -204,10 +205,7 @@ impl Array {
 
     /// Whether the data type has the values of these bytes.
     pub fn check_values(&self, data: &[u8]) -> Result<()> {
-        if self.inner.metadata.data_type == DataType::Bool && data.iter().any(|&byte| byte > 1) {
-            return Err(Error::InvalidValue("a bool is one byte, 0 or 1".to_owned()));
-        }
-        Ok(())
+        self.inner.check_elements(data)
     }
 
     fn take(&self, offset: u64, data: &[u8]) {
@@ -280,6 +278,13 @@ impl Inner {
                 |now: &ArrayMetadata| now.document.get("shape") == self.metadata.document.get("shape");
             parsed.is_some_and(|now| is_of_shape(&now) && now.is_stored_as(&self.metadata))
         })
+    }
+
+    pub(in crate::array) fn check_elements(&self, data: &[u8]) -> Result<()> {
+        if self.metadata.data_type == DataType::Bool && data.iter().any(|&byte| byte > 1) {
+            return Err(Error::InvalidValue("a bool is one byte, 0 or 1".to_owned()));
+        }
+        Ok(())
     }
 
     /// Makes the chunks of a plan dirty.

@@ -53,14 +53,23 @@ impl Inner {
         };
         let key = self.source.key(&self.load_context(), &self.grid.index(any))?;
         let to_store = ObjectToStore { object, key: &key, chunks, like, threads };
+        self.while_others_are_first(&key, || self.replace_object(&to_store))
+    }
+
+    /// Stores an object, and again where another program was first.
+    pub(in crate::array) fn while_others_are_first(
+        &self,
+        key: &str,
+        store: impl Fn() -> Result<()>,
+    ) -> Result<()> {
         let mut merges = 0;
         loop {
-            match self.replace_object(&to_store) {
+            match store() {
                 Err(Error::Changed { key: changed } | Error::Stale { key: changed })
                     if changed == key && self.store.lacks_locks() =>
                 {
                     if merges == MAX_MERGES {
-                        return Err(Error::Changed { key });
+                        return Err(Error::Changed { key: changed });
                     }
                     log::debug!("{key}: another program was first; its change is merged");
                     thread::sleep(pause(merges));

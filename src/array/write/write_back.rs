@@ -360,7 +360,7 @@ impl Inner {
     }
 
     /// The metadata document's owner and mode, if the document still describes this array.
-    fn check_document(&self) -> Result<Info> {
+    pub(in crate::array) fn check_document(&self) -> Result<Info> {
         let key = self.metadata.document_key.as_str();
         let stale = || Error::Stale { key: key.to_owned() };
         let mut opened = self.writing.opened.lock();

@@ -1,17 +1,18 @@
 //! `zarrfs import FILE STORE PATH`: makes an array of an .npy file, or of raw elements.
 //!
 //! The bytes of the file are those of the flat file that the array would be served as, in the file's own order and byte
-//! order, so they go the way of any write: full chunks are encoded in parallel beside the reader of the file. In a
-//! folder store the array gets its name when all of it is stored.
+//! order. Threads read the parts of a file that whole chunks need. What comes in order only goes the way of any write: full
+//! chunks are encoded in parallel beside the reader. In a folder store the array gets its name when all of it is stored.
 
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, sync_channel};
 
 use clap::Args;
 use indicatif::ProgressBar;
-use zarrfs::array::{Array, Engine, EngineOptions, Layout, Order};
+use zarrfs::array::{Array, Elements, Engine, EngineOptions, Layout, Order};
 use zarrfs::error::{Error, Result};
 use zarrfs::formats::npy;
 use zarrfs::hierarchy::author::NewArray;
@@ -73,12 +74,18 @@ pub struct Arguments {
     log: LogArguments,
 }
 
-/// A file of elements, read up to the first one.
+/// Where bytes are read.
+enum Input {
+    /// A file that is read anywhere; the offset of its first element, and the bytes from there to its end.
+    File { file: File, start: u64, left_bytes: u64 },
+    /// What comes in order only, read up to the first element.
+    Stream(Box<dyn Read + Send>),
+}
+
+/// A file of elements.
 struct Source {
     name: String,
-    file: Box<dyn Read + Send>,
-    /// Bytes from the first element to the end, if the file has a size.
-    left_bytes: Option<u64>,
+    file: Input,
     shape: Vec<u64>,
     element: ElementType,
     order: Order,
@@ -121,15 +128,18 @@ impl Arguments {
         let name = self.file.display().to_string();
         let failed =
             |error: std::io::Error| Exit::Failed(format!("cannot read {}: {error}", self.file.display()));
-        let (mut file, length): (Box<dyn Read + Send>, Option<u64>) = if name == "-" {
-            (Box::new(std::io::stdin()), None)
+        let mut file = if name == "-" {
+            Input::Stream(Box::new(std::io::stdin()))
         } else {
             let file = File::open(&self.file).map_err(failed)?;
             let metadata = file.metadata().map_err(failed)?;
             if metadata.is_dir() {
                 return Err(Exit::Usage(format!("{name} is a folder: name an .npy file")));
             }
-            (Box::new(file), metadata.is_file().then_some(metadata.len()))
+            match metadata.is_file() {
+                true => Input::File { file, start: 0, left_bytes: metadata.len() },
+                false => Input::Stream(Box::new(file)),
+            }
         };
         if let (Some(shape), Some(dtype)) = (&self.shape, &self.dtype) {
             let order = match self.order {
@@ -137,24 +147,56 @@ impl Arguments {
                 OrderChoice::F => Order::F,
             };
             let element = ElementType::parse(dtype).map_err(refused)?;
-            return Ok(Source { name, file, left_bytes: length, shape: shape.0.clone(), element, order });
+            return Ok(Source { name, file, shape: shape.0.clone(), element, order });
         }
-        let header = npy::read_header(&mut file, &name)?;
+        let header = match &mut file {
+            Input::File { file, start, left_bytes } => {
+                let header = npy::read_header(file, &name)?;
+                (*start, *left_bytes) = (header.size_bytes, left_bytes.saturating_sub(header.size_bytes));
+                header
+            }
+            Input::Stream(stream) => npy::read_header(stream, &name)?,
+        };
         let element = ElementType::parse(&header.descr.to_string()).map_err(refused)?;
         let order = if header.is_fortran_order { Order::F } else { Order::C };
-        let left_bytes = length.map(|length| length.saturating_sub(header.size_bytes));
-        Ok(Source { name, file, left_bytes, shape: header.shape, element, order })
+        Ok(Source { name, file, shape: header.shape, element, order })
+    }
+}
+
+/// Elements of a file, and the bar that shows how many were read.
+struct FileElements<'a> {
+    name: &'a str,
+    file: &'a File,
+    start: u64,
+    bar: &'a ProgressBar,
+}
+
+impl Elements for FileElements<'_> {
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        let read = self.file.read_exact_at(bytes, self.start + offset);
+        read.map_err(|error| Error::store(self.name, "read", error))
+    }
+
+    fn note_progress(&self, bytes: u64) {
+        self.bar.inc(bytes);
     }
 }
 
 /// Writes and stores all elements.
 fn write(array: &Array, source: Source) -> Result<()> {
     let wanted = array.size_bytes();
-    if let Some(left) = source.left_bytes.filter(|&left| left != wanted) {
-        return Err(wrong_size(&source.name, left, wanted));
-    }
+    let Source { name, file, .. } = source;
     let bar = progress::bytes(wanted, true);
-    let written = write_all(array, source, wanted, &bar).and_then(|()| array.sync());
+    let written = match file {
+        Input::File { left_bytes, .. } if left_bytes != wanted => {
+            return Err(wrong_size(&name, left_bytes, wanted));
+        }
+        Input::File { file, start, .. } => {
+            array.store_all_elements(&FileElements { name: &name, file: &file, start, bar: &bar })
+        }
+        Input::Stream(stream) => write_stream(array, (name, stream), wanted, &bar),
+    };
+    let written = written.and_then(|()| array.sync());
     bar.finish_and_clear();
     written
 }
@@ -163,9 +205,13 @@ fn wrong_size(name: &str, has: u64, wanted: u64) -> Error {
     Error::Usage(format!("{name} has {has} bytes of elements, and the array {wanted}"))
 }
 
-/// Writes all elements. Another thread reads the file meanwhile.
-fn write_all(array: &Array, source: Source, wanted: u64, bar: &ProgressBar) -> Result<()> {
-    let Source { name, mut file, .. } = source;
+/// Writes all elements of a stream. Another thread reads it meanwhile.
+fn write_stream(
+    array: &Array,
+    (name, mut file): (String, Box<dyn Read + Send>),
+    wanted: u64,
+    bar: &ProgressBar,
+) -> Result<()> {
     let (blocks, received) = sync_channel(BLOCKS_AHEAD);
     let (used, recycled) = sync_channel::<Vec<u8>>(BLOCKS_AHEAD + 2);
     let reader_name = name.clone();
