@@ -114,9 +114,12 @@
 //!    before is compared with the store before it is used again. If a codec of the array is lossy (`is_lossless` of each
 //!    codec), the chunk leaves the cache, and the kernel drops its pages before fsync and close return.
 //!
+//! An import of a file (`cli/commands/import.rs`) has no dirty chunks: `array/write/whole_objects.rs` reads the ranges of the file that whole
+//! chunks need, encodes them and stores each object, on several threads.
+//!
 //! Nodes are made where no reader sees them: in a folder store in a folder with a hidden name (`store/directory/folders.rs`), which
 //! gets its own name in one step when its documents, and the chunks of an import, are stored. `hierarchy/author/copies.rs` keeps
-//! consolidated metadata in step.
+//! consolidated metadata in step; where it cannot, the node goes away again.
 //!
 //! A sidecar of a writable mount takes writes, too. `mount/fs/virtual_files/sidecar_edit.rs` collects and checks them.
 //! `hierarchy/attributes.rs` changes the documents as text (`metadata/json/edit.rs`), so unchanged members keep their bytes.

@@ -76,8 +76,18 @@ fn consolidate(store: &Path, zarr_format: u8) {
         fs::write(store.join("zarr.json"), root.to_string()).unwrap();
         return;
     }
-    let names = [".zgroup", "a/.zarray", "g/.zgroup", "g/b/.zarray"];
-    let copies: serde_json::Map<_, _> = names.iter().map(|name| ((*name).to_owned(), read(name))).collect();
+    let names = [
+        ".zgroup",
+        ".zattrs",
+        "a/.zarray",
+        "a/.zattrs",
+        "g/.zgroup",
+        "g/.zattrs",
+        "g/b/.zarray",
+        "g/b/.zattrs",
+    ];
+    let names = names.iter().filter(|name| store.join(name).exists());
+    let copies: serde_json::Map<_, _> = names.map(|name| ((*name).to_owned(), read(name))).collect();
     let copy = serde_json::json!({"zarr_consolidated_format": 1, "metadata": copies});
     fs::write(store.join(".zmetadata"), copy.to_string()).unwrap();
 }

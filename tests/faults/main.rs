@@ -12,6 +12,7 @@ mod support;
 
 mod authoring;
 mod codec_damage;
+mod consolidated;
 mod corrupt;
 mod crash;
 mod failing_store;

@@ -57,7 +57,7 @@ impl Arguments {
                 return Err(Exit::Failed("nothing is removed".to_owned()));
             }
         }
-        Ok(author::remove(store.as_ref(), &path)?)
+        Ok(author::remove(&store, &path)?)
     }
 }
 

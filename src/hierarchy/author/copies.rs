@@ -2,7 +2,9 @@
 //!
 //! Spec: see `metadata/consolidated.rs`. Uses `attributes` for reading documents, `store` and `metadata`.
 //!
-//! Invariant: a copy is replaced whole, and only if it still is the version that the change was made from.
+//! Invariants: a copy is replaced whole, and only if it still is the version that the change was made from. A copy that says the same in
+//! other words stays. Entries come in the outermost group first and go there last: its copy is the longest, and the first that finds
+//! no room.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -78,7 +80,7 @@ pub fn add_all(
     path: &str,
     documents: &[(String, NodeDocument)],
 ) -> Result<()> {
-    each_copy(path, |group, relative, kind| {
+    places(path).into_iter().rev().try_for_each(|(group, relative, kind)| {
         let mut members = Members::new();
         for (below, document) in documents {
             let relative = if below.is_empty() { relative.to_owned() } else { join(relative, below) };
@@ -88,9 +90,18 @@ pub fn add_all(
     })
 }
 
+/// Puts back what the copies have lost of a node that stays, after a failure. Another failure is logged.
+pub fn restore(store: &Arc<dyn Store>, writer: &dyn Writer, path: &str) {
+    let restored =
+        documents_below(store, path).and_then(|documents| add_all(store.as_ref(), writer, path, &documents));
+    if let Err(error) = restored {
+        log::warn!("{path}: consolidated metadata does not have it any more: {error}");
+    }
+}
+
 /// Removes a node, and all below it, from the copies above.
 pub fn remove(store: &dyn Store, writer: &dyn Writer, path: &str) -> Result<()> {
-    each_copy(path, |group, relative, kind| {
+    places(path).into_iter().try_for_each(|(group, relative, kind)| {
         let below = format!("{relative}/");
         change(store, writer, (group, kind), &|stored| {
             let key = join(group, kind.document());
@@ -115,17 +126,27 @@ pub fn documents_below(store: &Arc<dyn Store>, path: &str) -> Result<Vec<(String
     Ok(documents)
 }
 
-/// Calls `change` for each copy that may be above a node: with the group, the node's path from there, and the kind.
-fn each_copy(path: &str, mut change: impl FnMut(&str, &str, Kind) -> Result<()>) -> Result<()> {
+/// Where there may be copies of a node: the group, from the next one to the root; the node's path from there; the kind.
+fn places(path: &str) -> Vec<(&str, &str, Kind)> {
+    let mut places = Vec::new();
     let mut above = parent(path);
     while let Some(group) = above {
         let relative = path.strip_prefix(group).unwrap_or(path).trim_start_matches('/');
-        for kind in [Kind::Inline, Kind::Zmetadata] {
-            change(group, relative, kind)?;
-        }
+        places.extend([Kind::Inline, Kind::Zmetadata].map(|kind| (group, relative, kind)));
         above = parent(group);
     }
-    Ok(())
+    places
+}
+
+/// The members that a copy does not have so already, in these or other words.
+fn different(stored: &str, members: Members, key: &str) -> Result<Members> {
+    let has = json::parse_object(stored.as_bytes()).map_err(|fault| fault.into_error(key))?;
+    let is_same = |(name, text): &(String, Option<String>)| match (has.get(name), text) {
+        (None, None) => true,
+        (Some(has), Some(text)) => json::parse(text.as_bytes()).is_ok_and(|new| new == *has),
+        _ => false,
+    };
+    Ok(members.into_iter().filter(|member| !is_same(member)).collect())
 }
 
 /// Changes the entries of a copy, if there is one.
@@ -148,10 +169,11 @@ fn change(
         let Some((text, info)) = found else { return Ok(()) };
         let stored = edit::find(&text, kind.place()).filter(|stored| stored.starts_with('{'));
         let Some(stored) = stored else { return Ok(()) };
-        let changed = edit::set(stored, &members(stored)?).map_err(|fault| fault.into_error(&key))?;
-        if changed == stored {
+        let members = different(stored, members(stored)?, &key)?;
+        if members.is_empty() {
             return Ok(());
         }
+        let changed = edit::set(stored, &members).map_err(|fault| fault.into_error(&key))?;
         let text = edit::replace(&text, kind.place(), &changed)
             .ok_or_else(|| Error::metadata(&key, "the copies have no place in it"))?;
         if text.len() as u64 > MAX_DOCUMENT_BYTES {

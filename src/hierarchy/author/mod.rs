@@ -5,7 +5,8 @@
 //! Invariants: after a crash there is the old node or the new one, never half of one. In a folder store a node comes and goes
 //! by one rename(2); elsewhere its main document is written last and removed first. What a dead writer leaves is not seen,
 //! and the next one in that group removes it. Consolidated copies follow (`copies.rs`): after a node was made, before one is
-//! removed, so that a copy never names a node that is not there. No node replaces another.
+//! removed, so that a copy never names a node that is not there. Where they cannot follow, the change is taken back: no node is made
+//! that readers of the copies do not see. No node replaces another.
 
 mod content;
 mod copies;
@@ -92,13 +93,31 @@ impl NewNode {
             Some(staged) => {
                 let renamed = writer.rename_folder(&staged.key, &self.path);
                 renamed.map_err(|error| place::taken(error, &self.path))?;
-                writer.sync(&[staged.key.clone(), self.path.clone()], group)?;
             }
             None if !self.is_begun => self.put_documents(&self.path, Precondition::Missing)?,
             None => {}
         }
         self.is_published = true;
-        copies::add(self.store.as_ref(), writer, &self.path, &self.documents)
+        let synced = match &self.staged {
+            Some(staged) => writer.sync(&[staged.key.clone(), self.path.clone()], group),
+            None => Ok(()),
+        };
+        synced
+            .and_then(|()| copies::add(self.store.as_ref(), writer, &self.path, &self.documents))
+            .inspect_err(|_| self.take_back(writer))
+    }
+
+    /// Removes the node again, which is not durable, or which some copies do not have.
+    fn take_back(&self, writer: &dyn Writer) {
+        let store = self.store.as_ref();
+        let removed =
+            copies::remove(store, writer, &self.path).and_then(|()| remove_without_copies(store, &self.path));
+        if let Err(error) = removed {
+            log::warn!(
+                "{}: cannot be taken back, though not all consolidated metadata has it: {error}",
+                self.path
+            );
+        }
     }
 
     /// The documents, the main one last.
@@ -106,14 +125,26 @@ impl NewNode {
         let writer = writer(self.store.as_ref())?;
         // Folders on the way are made, but not above the group.
         let within = if self.staged.is_some() { folder } else { parent(folder).unwrap_or("") };
-        for document in &self.documents {
-            let key = join(folder, document.name);
-            let options = PutOptions { precondition, within, like: &self.like };
-            let put = writer.put(&key, &[ObjectPart::Bytes(document.text.as_bytes())], &options);
-            put.map_err(|error| place::taken(error, &self.path))?;
-            writer.sync(&[key], within)?;
-        }
-        Ok(())
+        let mut made = Vec::new();
+        let mut put_all = || {
+            for document in &self.documents {
+                let key = join(folder, document.name);
+                let options = PutOptions { precondition, within, like: &self.like };
+                let put = writer.put(&key, &[ObjectPart::Bytes(document.text.as_bytes())], &options);
+                let version = put.map_err(|error| place::taken(error, &self.path))?;
+                made.push((key.clone(), version));
+                writer.sync(&[key], within)?;
+            }
+            Ok(())
+        };
+        put_all().inspect_err(|_| {
+            // A folder that nobody sees goes as a whole.
+            for (key, version) in made.iter().rev().filter(|_| self.staged.is_none()) {
+                if let Err(error) = writer.delete(key, Precondition::Version(*version)) {
+                    log::warn!("{key}: {error}");
+                }
+            }
+        })
     }
 }
 
@@ -140,12 +171,13 @@ pub fn create(store: &Arc<dyn Store>, place: &Place, documents: Vec<NodeDocument
 }
 
 /// Removes a node with all below it. The root stays.
-pub fn remove(store: &dyn Store, path: &str) -> Result<()> {
-    let writer = writer(store)?;
+pub fn remove(store: &Arc<dyn Store>, path: &str) -> Result<()> {
+    let writer = writer(store.as_ref())?;
     let group = parent(path).ok_or_else(|| Error::Usage("the root of a store is not removed".to_owned()))?;
     remove_leftovers(writer, group);
-    copies::remove(store, writer, path)?;
-    remove_without_copies(store, path)
+    copies::remove(store.as_ref(), writer, path)
+        .and_then(|()| remove_without_copies(store.as_ref(), path))
+        .inspect_err(|_| copies::restore(store, writer, path))
 }
 
 /// Removes a node with all below it. Consolidated copies are left as they are.
@@ -196,15 +228,31 @@ pub fn rename(store: &Arc<dyn Store>, from: &str, place: &Place) -> Result<()> {
         return Err(Error::Usage(format!("'{to}' is inside '{from}'")));
     }
     let documents = copies::documents_below(store, from)?;
-    copies::remove(store.as_ref(), writer, from)?;
-    let renamed = writer.rename_folder(from, to).map_err(|error| place::taken(error, to));
-    let shown = if renamed.is_ok() { to } else { from };
-    let synced = renamed.and_then(|()| {
-        writer.sync(&[from.to_owned()], group)?;
-        writer.sync(&[to.to_owned()], parent(to).unwrap_or(""))
-    });
-    copies::add_all(store.as_ref(), writer, shown, &documents)?;
-    synced
+    let renamed = copies::remove(store.as_ref(), writer, from)
+        .and_then(|()| writer.rename_folder(from, to).map_err(|error| place::taken(error, to)));
+    if let Err(error) = renamed {
+        copies::restore(store, writer, from);
+        return Err(error);
+    }
+    writer
+        .sync(&[from.to_owned()], group)
+        .and_then(|()| writer.sync(&[to.to_owned()], parent(to).unwrap_or("")))
+        .and_then(|()| copies::add_all(store.as_ref(), writer, to, &documents))
+        .inspect_err(|_| rename_back(store, writer, (from, to)))
+}
+
+/// Takes a renaming back that is not durable, or that some copies could not follow.
+fn rename_back(store: &Arc<dyn Store>, writer: &dyn Writer, (from, to): (&str, &str)) {
+    let renamed = copies::remove(store.as_ref(), writer, to)
+        .and_then(|()| writer.rename_folder(to, from))
+        .and_then(|()| writer.sync(&[to.to_owned()], parent(to).unwrap_or("")))
+        .and_then(|()| writer.sync(&[from.to_owned()], parent(from).unwrap_or("")));
+    match renamed {
+        Ok(()) => copies::restore(store, writer, from),
+        Err(error) => {
+            log::warn!("{to}: was {from}, though not all consolidated metadata says so: {error}");
+        }
+    }
 }
 
 #[cfg(test)]

@@ -71,7 +71,7 @@ impl FileSystem {
             let reason = format!("the store has '{other}' in it, which is no array or group");
             return self.refuse(("rmdir", &path), libc::ENOTEMPTY, reason);
         }
-        let removed = author::remove(self.nodes.store().as_ref(), &path);
+        let removed = author::remove(self.nodes.store(), &path);
         self.nodes.expire();
         removed.map_err(|error| self.note_names("rmdir", &path, error.into()))?;
         for entry in self.names.remove_group(&path) {
@@ -112,7 +112,7 @@ impl FileSystem {
             _ => self.lock_against_others(path)?,
         };
         self.leave_over(path);
-        let remove = || author::remove(self.nodes.store().as_ref(), path);
+        let remove = || author::remove(self.nodes.store(), path);
         match open {
             None => remove()?,
             Some(array) => {
