@@ -145,6 +145,7 @@ impl Error {
                 std::io::ErrorKind::ResourceBusy => libc::EBUSY,
                 std::io::ErrorKind::PermissionDenied => libc::EACCES,
                 std::io::ErrorKind::CrossesDevices => libc::EXDEV,
+                std::io::ErrorKind::NetworkUnreachable => libc::ENETUNREACH,
                 _ => libc::EIO,
             }),
             Error::Metadata { .. } | Error::Corrupt { .. } => libc::EIO,

@@ -12,7 +12,7 @@
 //! |---|---|
 //! | [`error`], `sys`, [`cancellation`], [`nearest`] | the one error and its errno; system calls that the standard library lacks; whether the result of some work is still wanted; suggestions for misspelled names |
 //! | [`memory`] | long buffers, and the one pool that recycles them |
-//! | [`store`] | objects by key: a folder, a zip file, memory, an overlay over one of them (`store/overlay/`), references to ranges of other files (`store/references/`). A store may be remote: then callers ask in batches, and there are no owners, modes and folders |
+//! | [`store`] | objects by key: a folder, a zip file, memory, an overlay over one of them (`store/overlay/`), references to ranges of other files (`store/references/`); fetched bytes on disk (`store/disk_cache/`). A store may be remote: then callers ask in batches, and there are no owners, modes and folders |
 //! | [`metadata`] | documents of v1, v2 and v3, all turned into one `ArrayMetadata`; `metadata/author/` writes those of new nodes; no I/O |
 //! | [`codec`] | one codec: one file in the folder of its kind, and one line in `codec/registry.rs`; `codec/kernels/` below them, `codec/pipeline.rs` chains them |
 //! | [`array`](mod@array) | the flat file of one array: from ranges of bytes to chunks and back |
@@ -61,7 +61,8 @@
 //! their bytes at once (`array/source/ahead.rs`, [`store::Store::will_need`]); threads *decode* them as they come. For a
 //! sequential reader `array/readahead/transfers.rs` claims what comes next, as much as the link needs and the store's memory
 //! allows. `store/remote/ahead.rs` has the transfers: a claim that is dropped cancels its own. What is fetched is never
-//! older than the array's last comparison with the store.
+//! older than the array's last comparison with the store. `store/remote/origin.rs` looks into the disk cache first, and uses what is there only after the
+//! service has said that the version is current, or for a request that names the version.
 //!
 //! Uncompressed chunks skip the cache: `array/read/uncompressed.rs` reads ranges of the object, which stays open
 //! (`array/source/open_objects.rs`), into the reply. A session thread does so if the system has the bytes in memory.
@@ -141,6 +142,7 @@
 //! - A missing chunk reads as the fill value. A chunk that cannot be read or decoded is an error for every request that
 //!   needs it, never fill value, never zeros.
 //! - `None` from a store means missing, and only ENOENT means that. A permission, link or I/O error does not.
+//! - An entry of the disk cache is used for the object, version and range that it names, and never without its checksum.
 //! - Versions of objects are compared and nothing else: only stores know what is in them.
 //! - A shard's index and the inner chunks found through it come from the same version of the object.
 //! - An open file shows nothing that was replaced in the store before the open, not even through a load that was already

@@ -1,7 +1,7 @@
 //! The options that several commands share, as clap defines them: the one table for the command line, `-o` options,
 //! help, the man page, the completions and the table of docs/reference.md. Uses `array` and `mount` for the types of the values.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -9,8 +9,8 @@ use clap::{Args, ValueEnum};
 use super::exit::{Exit, Outcome};
 use super::{memory, size};
 use zarrfs::array::{ByteOrder, Layout, Order};
-use zarrfs::store::overlay::{Access, OverlayOptions};
-use zarrfs::store::{RemoteOptions, StoreOptions};
+use zarrfs::store::overlay::{Access, OverlayOptions, resolved};
+use zarrfs::store::{DiskCacheOptions, RemoteOptions, StoreOptions};
 
 /// The cache size where the machine's memory is unknown.
 const CACHE_BYTES_WHERE_MEMORY_IS_UNKNOWN: u64 = 1 << 30;
@@ -132,6 +132,18 @@ pub struct RemoteArguments {
     /// Seconds until a request that the store does not answer fails with EIO
     #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = deadline)]
     pub request_deadline: Duration,
+
+    /// Object stores: keep what is fetched in this folder, for later mounts and other processes; made if it is missing
+    #[arg(long, value_name = "DIR")]
+    pub disk_cache: Option<PathBuf>,
+
+    /// The most that the disk cache may take [default: a tenth of what is free there, at most 100G]
+    #[arg(long, value_name = "SIZE", requires = "disk_cache", value_parser = size::parse)]
+    pub disk_cache_size: Option<u64>,
+
+    /// Serve what the disk cache has and ask no service; everything else is ENETUNREACH
+    #[arg(long, requires = "disk_cache")]
+    pub offline: bool,
 }
 
 /// `missing-status`.
@@ -163,7 +175,14 @@ impl RemoteArguments {
             max_connections: Some(self.max_connections as usize),
             request_deadline: Some(self.request_deadline),
             memory_bytes: None,
+            disk_cache: self.disk_cache.as_deref().map(|folder| self.disk_cache(folder)),
         })
+    }
+
+    fn disk_cache(&self, folder: &Path) -> DiskCacheOptions {
+        // The daemon leaves its working folder.
+        let folder = resolved(folder);
+        DiskCacheOptions { folder, limit_bytes: self.disk_cache_size, is_offline: self.offline }
     }
 }
 

@@ -18,6 +18,7 @@
 mod ahead;
 mod batch;
 mod directory;
+mod disk_cache;
 mod info;
 mod key;
 mod memory;
@@ -45,6 +46,9 @@ use std::time::SystemTime;
 pub use ahead::{Claim, MaybeClaim, Wanted};
 pub use batch::{Content, GetReply, GetRequest};
 pub use directory::{DirectoryStore, is_temporary_name};
+pub use disk_cache::{
+    DiskCache, DiskCacheOptions, Summary as DiskCacheSummary, Verified as DiskCacheVerified,
+};
 pub use info::{FileId, Info, Posix};
 pub use key::{is_key, join};
 pub use memory::MemoryStore;
@@ -54,7 +58,7 @@ pub use references::ReferenceStore;
 #[cfg(feature = "remote")]
 pub use remote::RemoteStore;
 pub use remote_options::{RemoteOptions, is_remote, without_secrets};
-pub use traffic::{Latencies, LatencyCounts, ReadCounts, Traffic};
+pub use traffic::{DiskCacheCounts, Latencies, LatencyCounts, ReadCounts, Traffic};
 pub use version::{ObjectVersion, VersionDigest};
 pub use writer::{ObjectPart, Precondition, PutOptions, StagedFolder, Writer};
 pub use zip::ZipStore;

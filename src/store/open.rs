@@ -78,9 +78,13 @@ fn open_base(location: &str, options: &StoreOptions) -> Result<Arc<dyn Store>> {
         Err(error) => return Err(cannot_reach(&path, &error)),
     };
     let refused = |error: io::Error| Error::Usage(format!("{}: cannot be opened: {error}", path.display()));
+    let is_cached = options.remote.disk_cache.is_some();
     if metadata.is_dir() {
         if let Some(references) = ReferenceStore::open_folder(&path, location, options)? {
             return Ok(Arc::new(references));
+        }
+        if is_cached {
+            return Err(is_local(&path));
         }
         let store = DirectoryStore::open(&path, options.follow_symlinks).map_err(refused)?;
         return Ok(Arc::new(if options.for_others { store.guarded() } else { store }));
@@ -91,6 +95,7 @@ fn open_base(location: &str, options: &StoreOptions) -> Result<Arc<dyn Store>> {
         return Err(Error::Usage(sentence));
     }
     match ZipStore::open(&path) {
+        Ok(_) if is_cached => Err(is_local(&path)),
         Ok(store) => Ok(Arc::new(store)),
         Err(error) if error.kind() == io::ErrorKind::InvalidData && is_object_of_json(&path) => {
             Ok(Arc::new(ReferenceStore::open_file(&path, location, options)?))
@@ -151,6 +156,11 @@ fn file_url_path(location: &str, rest: &str) -> Result<PathBuf> {
         return refused("a path cannot contain NUL");
     }
     Ok(PathBuf::from(std::ffi::OsString::from_vec(bytes)))
+}
+
+fn is_local(path: &Path) -> Error {
+    let shown = path.display();
+    Error::Usage(format!("{shown}: is on this machine: --disk-cache is for remote stores, leave it out"))
 }
 
 fn cannot_reach(path: &Path, error: &io::Error) -> Error {

@@ -1,4 +1,4 @@
-//! How the service of a remote store is reached, beside its URL, and what of it may be shown. Uses `error`.
+//! How the service of a remote store is reached, beside its URL, and what of it may be shown. Uses `disk_cache` and `error`.
 //!
 //! Part of every build, so that one without the feature `remote` can say what it lacks. Invariant: no option holds a secret,
 //! because the command line, `config.json` and mount(8) show them all; credentials come from the environment, from files and
@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use super::DiskCacheOptions;
 use crate::error::{Error, Result};
 
 /// Schemes that name a remote store.
@@ -39,6 +40,8 @@ pub struct RemoteOptions {
     pub memory_bytes: Option<u64>,
     /// How long a request may take with all its repetitions.
     pub request_deadline: Option<Duration>,
+    /// Where fetched bytes are kept on this machine.
+    pub disk_cache: Option<DiskCacheOptions>,
 }
 
 impl RemoteOptions {

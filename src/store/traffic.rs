@@ -131,6 +131,50 @@ pub struct Traffic {
     pub in_flight: u64,
     /// Memory of bytes that were transferred, or are on their way, ahead of their readers.
     pub ahead_bytes: u64,
+    /// The disk cache, if there is one.
+    pub disk_cache: Option<DiskCacheCounts>,
+}
+
+/// What a disk cache was good for: counts since it was opened, and two states of now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskCacheCounts {
+    /// Requests whose bytes were in the cache.
+    pub hits: u64,
+    /// Requests whose bytes were not.
+    pub misses: u64,
+    /// Bytes read from it.
+    pub read_bytes: u64,
+    /// Bytes written to it.
+    pub written_bytes: u64,
+    /// Bytes that were fetched and not written: they were there, had no room, or came too fast.
+    pub skipped_bytes: u64,
+    /// Entries that were damaged.
+    pub damaged: u64,
+    /// Entries that were removed to make room.
+    pub evicted: u64,
+    /// Its size, as last counted.
+    pub size_bytes: u64,
+    /// The most that it may take.
+    pub limit_bytes: u64,
+}
+
+/// Of two stores together, which share one folder.
+impl Add for DiskCacheCounts {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        DiskCacheCounts {
+            hits: self.hits + other.hits,
+            misses: self.misses + other.misses,
+            read_bytes: self.read_bytes + other.read_bytes,
+            written_bytes: self.written_bytes + other.written_bytes,
+            skipped_bytes: self.skipped_bytes + other.skipped_bytes,
+            damaged: self.damaged + other.damaged,
+            evicted: self.evicted + other.evicted,
+            size_bytes: self.size_bytes.max(other.size_bytes),
+            limit_bytes: self.limit_bytes.max(other.limit_bytes),
+        }
+    }
 }
 
 /// Of two stores together.
@@ -145,6 +189,10 @@ impl Add for Traffic {
             received_bytes: self.received_bytes + other.received_bytes,
             in_flight: self.in_flight + other.in_flight,
             ahead_bytes: self.ahead_bytes + other.ahead_bytes,
+            disk_cache: match (self.disk_cache, other.disk_cache) {
+                (Some(own), Some(other)) => Some(own + other),
+                (own, other) => own.or(other),
+            },
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The commands: one file each, a struct of arguments with a `run`. Use the rest of `cli` and the library.
 
 pub mod attrs;
+pub mod cache;
 pub mod cat;
 pub mod check;
 pub mod completions;

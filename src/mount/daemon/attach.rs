@@ -17,6 +17,7 @@ use crate::mount::daemon::detach::{FUSERMOUNT, is_dead};
 use crate::mount::daemon::privileges::{CAP_SYS_ADMIN, has_capability};
 use crate::mount::daemon::procfs::{FILESYSTEM_TYPE, mount_at};
 use crate::mount::options::{AllowOther, Options};
+use crate::store::overlay::resolved;
 use crate::sys;
 
 const DEVICE: &str = "/dev/fuse";
@@ -130,16 +131,20 @@ fn crashed(mountpoint: &Path) -> String {
     )
 }
 
-/// Store, overlay, mount point and log file must not contain each other.
+/// Store, overlay, disk cache, mount point and log file must not contain each other.
 fn check_apart(options: &Options, mountpoint: &Path) -> Result<()> {
-    if let Some(overlay) = options.overlay.as_deref()
-        && (mountpoint.starts_with(overlay) || overlay.starts_with(mountpoint))
-    {
-        return refuse(format!(
-            "the mount point {} and the overlay {} are inside each other: give another folder",
-            mountpoint.display(),
-            overlay.display()
-        ));
+    let disk_cache = options.remote.as_ref().and_then(|remote| remote.disk_cache.as_ref());
+    let disk_cache = disk_cache.map(|cache| resolved(&cache.folder));
+    for (what, folder) in [("overlay", options.overlay.as_deref()), ("disk cache", disk_cache.as_deref())] {
+        if let Some(folder) = folder
+            && (mountpoint.starts_with(folder) || folder.starts_with(mountpoint))
+        {
+            return refuse(format!(
+                "the mount point {} and the {what} {} are inside each other: give another folder",
+                mountpoint.display(),
+                folder.display()
+            ));
+        }
     }
     let Some(store) = options.store_path.as_deref().and_then(|path| fs::canonicalize(path).ok()) else {
         return Ok(());
@@ -331,6 +336,7 @@ fn explain_helper(complaint: &str, options: &Options) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::store::{DiskCacheOptions, RemoteOptions};
 
     fn sentence(result: Result<PathBuf>) -> String {
         result.unwrap_err().to_string()
@@ -385,6 +391,11 @@ mod tests {
             assert!(sentence(check(&options)).contains("the overlay"));
         }
         options.overlay = None;
+        let inside = folder.path().join("free/cache");
+        let disk_cache = DiskCacheOptions { folder: inside, limit_bytes: None, is_offline: false };
+        options.remote = Some(RemoteOptions { disk_cache: Some(disk_cache), ..RemoteOptions::default() });
+        assert!(sentence(check(&options)).contains("the disk cache"));
+        options.remote = None;
         options.log_file = Some(folder.path().join("store/log"));
         assert!(sentence(check(&options)).contains("log file"));
     }

@@ -19,6 +19,10 @@ pub(super) enum Failure {
     Missing,
     /// The object is another version than the one that was asked for.
     Changed,
+    /// The object is the version that the caller has.
+    NotModified,
+    /// Nothing is asked of the service, and the disk cache does not have it.
+    Offline,
     /// The range begins after the object's end.
     OutOfRange,
     /// The caller may not read the object, or may not know whether it is there.
@@ -44,9 +48,8 @@ impl From<object_store::Error> for Failure {
         let sentence = causes(&error);
         match error {
             Remote::NotFound { .. } => Failure::Missing,
-            Remote::Precondition { .. } | Remote::NotModified { .. } | Remote::AlreadyExists { .. } => {
-                Failure::Changed
-            }
+            Remote::NotModified { .. } => Failure::NotModified,
+            Remote::Precondition { .. } | Remote::AlreadyExists { .. } => Failure::Changed,
             Remote::NotSupported { .. } | Remote::NotImplemented { .. } => Failure::NotSupported(sentence),
             _ if sentence.contains("status code: 416") || sentence.contains("Invalid range") => {
                 Failure::OutOfRange
@@ -73,7 +76,11 @@ impl Failure {
     pub(super) fn at(self, key: &str, operation: &'static str) -> Error {
         let (kind, reason) = match self {
             Failure::Missing => (io::ErrorKind::NotFound, "the object is missing".to_owned()),
-            Failure::Changed => return Error::Stale { key: key.to_owned() },
+            Failure::Changed | Failure::NotModified => return Error::Stale { key: key.to_owned() },
+            Failure::Offline => (
+                io::ErrorKind::NetworkUnreachable,
+                "it is not in the disk cache, and --offline asks no service".to_owned(),
+            ),
             Failure::OutOfRange => {
                 (io::ErrorKind::UnexpectedEof, "the object is shorter than that".to_owned())
             }

@@ -57,6 +57,8 @@ pub struct Location {
     pub root: Path,
     /// The URL, as it is shown.
     pub url: String,
+    /// What tells the container of the objects from every other one: the service, its address, the account and the bucket.
+    pub container: String,
 }
 
 impl Location {
@@ -80,7 +82,8 @@ impl Location {
             _ => return Err(refused("not a remote store".to_owned())),
         };
         let counters = Arc::default();
-        let (client, multipart) = clients(service, &url, options, &counters).map_err(refused)?;
+        let ((client, multipart), address) = clients(service, &url, options, &counters).map_err(refused)?;
+        let container = format!("{}{address}", &url[..Position::BeforePath]);
         Ok(Location {
             client,
             multipart,
@@ -88,6 +91,7 @@ impl Location {
             service,
             root,
             url: location.trim_end_matches('/').to_owned(),
+            container,
         })
     }
 }
@@ -132,12 +136,20 @@ fn writable(client: impl ObjectStore + MultipartStore) -> Clients {
     (Arc::clone(&client) as _, Some(client))
 }
 
+/// What a container's URL does not say: the client's own name for it, and the addresses and accounts in its settings.
+fn address(client: &dyn ObjectStore, settings: &[Setting]) -> String {
+    let words = ["endpoint", "base_url", "account_name", "container", "bucket"];
+    let is_part = |setting: &&Setting| words.iter().any(|word| setting.key.contains(word));
+    let parts = settings.iter().filter(is_part).map(|setting| format!(" {}={}", setting.key, setting.value));
+    without_secrets(&format!(" {client}{}", parts.collect::<String>()))
+}
+
 fn clients(
     service: Service,
     url: &Url,
     options: &RemoteOptions,
     counters: &Arc<Counters>,
-) -> Result<Clients, String> {
+) -> Result<(Clients, String), String> {
     let mut settings = environment(service);
     let credentials = match service {
         Service::S3 => add_profile(options, &mut settings)?,
@@ -177,7 +189,9 @@ fn clients(
                 .map(|client| (Arc::new(client) as _, None))
         }
     };
-    built.map_err(|error| causes(&error))
+    let clients = built.map_err(|error| causes(&error))?;
+    let address = address(clients.0.as_ref(), settings);
+    Ok((clients, address))
 }
 
 /// What the variables of a service say, by object_store's names and those of the service's own tools.

@@ -13,6 +13,7 @@ mod counters;
 mod failure;
 mod location;
 mod object;
+mod origin;
 mod refusal;
 #[cfg(test)]
 mod tests;
@@ -25,15 +26,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
-use futures_util::StreamExt;
 use object_store::path::Path;
-use object_store::{GetOptions, GetRange, ObjectMeta};
+use object_store::{GetRange, ObjectMeta};
 use tokio::task::AbortHandle;
 
 use self::ahead::{Ahead, Outcome, Span};
 use self::failure::{Failure, Reply};
 use self::object::RemoteObject;
-use self::transfer::{Fetched, Request, fetch_if, stall_time};
+use self::origin::Origin;
+use self::transfer::{Fetched, Request, stall_time};
 use self::transfers::Transfers;
 use self::writer::Uploads;
 use super::remote_options::RemoteOptions;
@@ -78,16 +79,19 @@ impl RemoteStore {
 
     /// The store at a place.
     fn at(location: Location, options: &RemoteOptions) -> Result<Self> {
-        let Location { client, multipart, counters, service, root, url } = location;
+        let Location { client, multipart, counters, service, root, url, container } = location;
         let connections = options.max_connections.unwrap_or(DEFAULT_CONNECTIONS).max(1);
-        let transfers = Transfers::new(client, connections, stall_time(options.request_deadline))
+        let disk_cache = options.disk_cache.as_ref();
+        let is_offline = disk_cache.is_some_and(|cache| cache.is_offline);
+        let origin = Origin::new(client, service, container, disk_cache)?;
+        let transfers = Transfers::new(origin, connections, stall_time(options.request_deadline))
             .map_err(|error| Error::Usage(format!("cannot start the threads for transfers: {error}")))?;
         let memory = options.memory_bytes.unwrap_or(DEFAULT_MEMORY_BYTES);
         let most_ahead = (connections - connections / CONNECTIONS_FOR_READERS).max(1);
         let ahead = Arc::new(Ahead::new(memory, most_ahead, counters));
         let is_forbidden_missing = options.is_forbidden_missing;
         let cannot_list = AtomicBool::new(false);
-        let uploads = multipart.map(Uploads::new);
+        let uploads = multipart.filter(|_| !is_offline).map(Uploads::new);
         let shared =
             Shared { transfers, ahead, service, root, url, is_forbidden_missing, cannot_list, uploads };
         Ok(RemoteStore { shared: Arc::new(shared) })
@@ -104,7 +108,9 @@ impl RemoteStore {
         let multipart = Some(Arc::clone(&service) as _);
         let (root, url) = (Path::from(root), "test:".to_owned());
         let counters = Arc::default();
-        let location = Location { client: service, multipart, counters, service: Service::S3, root, url };
+        let container = url.clone();
+        let location =
+            Location { client: service, multipart, counters, service: Service::S3, root, url, container };
         Self::at(location, &RemoteOptions::default())
     }
 }
@@ -185,10 +191,10 @@ impl Shared {
         let path = self.path(&span.key).ok()?;
         let (ahead, span) = (Arc::clone(&self.ahead), Arc::clone(span));
         let stall_time = self.transfers.stall_time();
-        self.transfers.begin(|store| async move {
+        self.transfers.begin(|origin| async move {
             let request = Request::first(&path, &span.wanted);
             let fetched =
-                fetch_if(store.as_ref(), &request, stall_time, |_, length| ahead.admits(&span, length)).await;
+                origin.fetch_if(&request, stall_time, &|_, length| ahead.admits(&span, length)).await;
             match fetched {
                 Ok(Some(fetched)) => ahead.arrived(&span, fetched),
                 Ok(None) => ahead.failed(&span),
@@ -207,8 +213,7 @@ impl Shared {
     }
 
     async fn request_head(&self, key: &str) -> Reply<ObjectMeta> {
-        let options = GetOptions { head: true, ..GetOptions::default() };
-        Ok(self.transfers.store().get_opts(&self.path(key)?, options).await?.meta)
+        self.transfers.origin().head(&self.path(key)?).await
     }
 
     /// Whether a service that cannot list said so; the user is told once.
@@ -267,7 +272,16 @@ impl Store for RemoteStore {
         let ahead = &self.shared.ahead;
         let (requests, failed_requests, replies, received_bytes) = ahead.counters().now();
         let (in_flight, ahead_bytes) = (self.shared.transfers.in_flight() as u64, ahead.taken_bytes());
-        Some(Traffic { requests, failed_requests, replies, received_bytes, in_flight, ahead_bytes })
+        let disk_cache = self.shared.transfers.origin().disk_counts();
+        Some(Traffic {
+            requests,
+            failed_requests,
+            replies,
+            received_bytes,
+            in_flight,
+            ahead_bytes,
+            disk_cache,
+        })
     }
 
     fn can_list(&self) -> bool {
@@ -299,7 +313,7 @@ impl Store for RemoteStore {
                 let request = Request::whole(&path, limit);
                 let stall_time = shared.transfers.stall_time();
                 let is_new = |meta: &ObjectMeta, _| Some(version(meta)) != known;
-                fetch_if(shared.transfers.store(), &request, stall_time, is_new).await
+                shared.transfers.origin().fetch_if(&request, stall_time, &is_new).await
             }
         };
         let replies = match shared.transfers.wait_all(requests.iter().map(get)) {
@@ -358,15 +372,7 @@ impl Store for RemoteStore {
         }
         let first = || {
             let path = self.shared.path(key)?;
-            let store = self.shared.transfers.store();
-            if self.shared.service == Service::Http {
-                // Few web servers list a whole tree.
-                let below = self.shared.transfers.wait(store.list_with_delimiter(Some(&path)))??;
-                return Ok(!below.objects.is_empty() || !below.common_prefixes.is_empty());
-            }
-            let mut below = store.list(Some(&path));
-            let first = self.shared.transfers.wait(async move { below.next().await })?;
-            Ok(first.transpose().map_err(Failure::from)?.is_some())
+            self.shared.transfers.wait(self.shared.transfers.origin().has_any(&path))?
         };
         match first() {
             Ok(is_folder) => Ok(is_folder.then_some(folder)),
@@ -381,8 +387,7 @@ impl Store for RemoteStore {
         check_key(folder, "list")?;
         let listed = || {
             let path = self.shared.path(folder)?;
-            let listing = self.shared.transfers.store().list_with_delimiter(Some(&path));
-            Ok(self.shared.transfers.wait(listing)??)
+            self.shared.transfers.wait(self.shared.transfers.origin().list(&path))?
         };
         let listed = match listed() {
             Ok(listed) => listed,
@@ -391,15 +396,9 @@ impl Store for RemoteStore {
             }
             Err(failure) => return Err(failure.at(&self.shared.shown(folder), "list")),
         };
-        let folders = listed.common_prefixes.iter().map(|path| (path, true));
-        let objects = listed.objects.iter().map(|meta| (&meta.location, false));
-        let mut entries: Vec<Entry> = folders
-            .chain(objects)
-            .filter_map(|(path, is_folder)| {
-                let name = path.as_ref().rsplit('/').next()?.to_owned();
-                Some(Entry { name, is_folder })
-            })
-            .collect();
+        let folders = listed.folders.into_iter().map(|name| Entry { name, is_folder: true });
+        let objects = listed.objects.into_iter().map(|name| Entry { name, is_folder: false });
+        let mut entries: Vec<Entry> = folders.chain(objects).collect();
         entries.sort_unstable_by(|a, b| (&a.name, !a.is_folder).cmp(&(&b.name, !b.is_folder)));
         entries.dedup_by(|a, b| a.name == b.name);
         Ok(entries)

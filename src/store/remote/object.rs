@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use super::ahead::{Outcome, SpanClaim};
 use super::failure::Failure;
-use super::transfer::{Fetched, Request, fetch};
+use super::transfer::{Fetched, Request};
 use super::{Shared, version};
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
@@ -128,9 +128,9 @@ impl Object for RemoteObject {
                 self.shared.fetch(&Request::range(&path, range.clone(), if_match)).map_err(failed)?;
             return self.take(fetched, range, out);
         }
-        let (store, stall_time) = (self.shared.transfers.store(), self.shared.transfers.stall_time());
+        let (origin, stall_time) = (self.shared.transfers.origin(), self.shared.transfers.stall_time());
         let fetches = missing.iter().map(|(range, _)| Request::range(&path, range.clone(), if_match));
-        let fetches = fetches.map(|request| async move { fetch(store, &request, stall_time).await });
+        let fetches = fetches.map(|request| async move { origin.fetch(&request, stall_time).await });
         let fetched = self.shared.transfers.wait_all(fetches).map_err(failed)?;
         for ((range, out), fetched) in missing.into_iter().zip(fetched) {
             self.take(fetched.map_err(failed)?, &range, out)?;

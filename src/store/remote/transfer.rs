@@ -59,6 +59,8 @@ pub(super) struct Request<'a> {
     pub range: Option<GetRange>,
     /// The ETag that the object must have.
     pub if_match: Option<&'a str>,
+    /// The ETag that the object must not have: then it is `NotModified`.
+    pub if_none_match: Option<&'a str>,
     /// More bytes than this are a failure before anything is allocated.
     pub limit_bytes: u64,
 }
@@ -66,7 +68,7 @@ pub(super) struct Request<'a> {
 impl<'a> Request<'a> {
     /// Asks for all bytes of an object.
     pub(super) fn whole(path: &'a Path, limit_bytes: u64) -> Self {
-        Request { path, range: None, if_match: None, limit_bytes }
+        Request { path, range: None, if_match: None, if_none_match: None, limit_bytes }
     }
 
     /// Asks for what a reader wants first. Of an object that is wanted as a whole, the first [`FIRST_BYTES`].
@@ -76,13 +78,19 @@ impl<'a> Request<'a> {
             Wanted::Range(range) => GetRange::Bounded(range.clone()),
             Wanted::Last(bytes) => GetRange::Suffix(*bytes),
         };
-        Request { path, range: Some(range), if_match: None, limit_bytes: MAX_TRANSFER_BYTES }
+        Request {
+            path,
+            range: Some(range),
+            if_match: None,
+            if_none_match: None,
+            limit_bytes: MAX_TRANSFER_BYTES,
+        }
     }
 
     /// Asks for a range of one version of an object.
     pub(super) fn range(path: &'a Path, range: Range<u64>, if_match: Option<&'a str>) -> Self {
         let range = Some(GetRange::Bounded(range));
-        Request { path, range, if_match, limit_bytes: MAX_TRANSFER_BYTES }
+        Request { path, range, if_match, if_none_match: None, limit_bytes: MAX_TRANSFER_BYTES }
     }
 }
 
@@ -91,22 +99,12 @@ pub(super) fn stall_time(request_deadline: Option<Duration>) -> Duration {
     request_deadline.map_or(STALL_TIME, |deadline| STALL_TIME.min(deadline / 3))
 }
 
-/// Transfers bytes of an object.
-pub(super) async fn fetch(
-    store: &dyn ObjectStore,
-    wanted: &Request<'_>,
-    stall_time: Duration,
-) -> Reply<Fetched> {
-    let fetched = fetch_if(store, wanted, stall_time, |_, _| true).await?;
-    fetched.ok_or_else(|| Failure::NotSupported("a reply without a body".to_owned()))
-}
-
 /// Transfers bytes of an object, unless its size, ETag and time, and the length of the body, are enough: then `None`.
 pub(super) async fn fetch_if(
     store: &dyn ObjectStore,
     wanted: &Request<'_>,
     stall_time: Duration,
-    is_wanted: impl FnOnce(&ObjectMeta, u64) -> bool,
+    is_wanted: &impl Fn(&ObjectMeta, u64) -> bool,
 ) -> Reply<Option<Fetched>> {
     let first = match (request(store, wanted).await, &wanted.range) {
         // Azure knows no suffixes.
@@ -167,8 +165,10 @@ async fn read_body(
 }
 
 async fn request(store: &dyn ObjectStore, wanted: &Request<'_>) -> Reply<GetResult> {
-    let if_match = wanted.if_match.map(str::to_owned);
-    let options = GetOptions { range: wanted.range.clone(), if_match, ..GetOptions::default() };
+    let tag = |tag: Option<&str>| tag.map(str::to_owned);
+    let (if_match, if_none_match) = (tag(wanted.if_match), tag(wanted.if_none_match));
+    let options =
+        GetOptions { range: wanted.range.clone(), if_match, if_none_match, ..GetOptions::default() };
     Ok(store.get_opts(wanted.path, options).await?)
 }
 

@@ -1,6 +1,6 @@
 //! Transfers under way: how many there are at one time, and what they brought.
 //!
-//! Uses `object_store` and `tokio`, whose runtime and threads stay in here: callers wait on threads of their own.
+//! Uses `origin` and `tokio`, whose runtime and threads stay in here: callers wait on threads of their own.
 //!
 //! Invariant: at most `max_connections` requests are under way.
 
@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use object_store::ObjectStore;
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
 use super::failure::{Failure, Reply};
-use super::transfer::{Fetched, Request, fetch};
+use super::origin::Origin;
+use super::transfer::{Fetched, Request};
 
 /// Threads that drive the requests. Decoding has threads of its own.
 const RUNTIME_THREADS: usize = 2;
@@ -24,7 +24,7 @@ const RUNTIME_THREADS: usize = 2;
 pub(super) struct Transfers {
     /// Present until the store is dropped.
     runtime: Option<Runtime>,
-    store: Arc<dyn ObjectStore>,
+    origin: Arc<Origin>,
     permits: Arc<Semaphore>,
     max_connections: usize,
     /// How long a body may stall.
@@ -32,19 +32,16 @@ pub(super) struct Transfers {
 }
 
 impl Transfers {
-    /// Transfers from `store`. Starts threads.
-    pub(super) fn new(
-        store: Arc<dyn ObjectStore>,
-        max_connections: usize,
-        stall_time: Duration,
-    ) -> io::Result<Self> {
+    /// Transfers from `origin`. Starts threads.
+    pub(super) fn new(origin: Origin, max_connections: usize, stall_time: Duration) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(RUNTIME_THREADS)
             .thread_name("zarrfs-transfer")
             .enable_all()
             .build()?;
         let permits = Arc::new(Semaphore::new(max_connections));
-        Ok(Transfers { runtime: Some(runtime), store, permits, max_connections, stall_time })
+        let origin = Arc::new(origin);
+        Ok(Transfers { runtime: Some(runtime), origin, permits, max_connections, stall_time })
     }
 
     /// Requests under way.
@@ -52,9 +49,9 @@ impl Transfers {
         self.max_connections.saturating_sub(self.permits.available_permits())
     }
 
-    /// The service's client.
-    pub(super) fn store(&self) -> &dyn ObjectStore {
-        self.store.as_ref()
+    /// The service, with its disk cache.
+    pub(super) fn origin(&self) -> &Origin {
+        &self.origin
     }
 
     /// How long a body may stall.
@@ -85,16 +82,16 @@ impl Transfers {
 
     /// Bytes of an object. Waits for them.
     pub(super) fn fetch(&self, request: &Request<'_>) -> Reply<Fetched> {
-        self.wait(fetch(self.store(), request, self.stall_time))?
+        self.wait(self.origin.fetch(request, self.stall_time))?
     }
 
     /// Begins a request for which nothing waits yet, as soon as there is a connection for it.
-    pub(super) fn begin<F>(&self, request: impl FnOnce(Arc<dyn ObjectStore>) -> F) -> Option<AbortHandle>
+    pub(super) fn begin<F>(&self, request: impl FnOnce(Arc<Origin>) -> F) -> Option<AbortHandle>
     where
         F: Future<Output = ()> + Send + 'static,
     {
         let (runtime, permits) = (self.runtime.as_ref()?, Arc::clone(&self.permits));
-        let request = request(Arc::clone(&self.store));
+        let request = request(Arc::clone(&self.origin));
         let task = runtime.spawn(async move {
             let _permit = permits.acquire().await;
             request.await;

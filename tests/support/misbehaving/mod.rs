@@ -162,7 +162,7 @@ impl Service {
         late.into_iter().for_each(|late| late.join().unwrap());
     }
 
-    /// How many requests of this name there were: `GET`, `PUT`, `LIST`, the name of a fault, ….
+    /// How many requests of this name there were: `GET`, `PUT`, `LIST`, the name of a fault, `chunk` and the status of one, ….
     pub fn count(&self, name: &str) -> u64 {
         self.shared.counts.lock().unwrap().get(name).copied().unwrap_or(0)
     }
@@ -270,7 +270,13 @@ impl Shared {
                 None
             }
             Some(fault) => self.send_badly(stream, &self.carry_out(&asked), &fault),
-            None => send(stream, &self.carry_out(&asked), &asked),
+            None => {
+                let answer = self.carry_out(&asked);
+                if asked.is_chunk() {
+                    self.count(&format!("chunk {}", answer.0));
+                }
+                send(stream, &answer, &asked)
+            }
         }
     }
 

@@ -216,7 +216,14 @@ impl Arguments {
         let of_cache = options.cache_limit_bytes / TRANSFERS_PART_OF_CACHE;
         of_store.remote.memory_bytes = Some(of_cache.min(MAX_TRANSFERS_BYTES));
         options.allowed_references.clone_from(&of_store.allowed_references);
-        options.remote = is_remote(&self.store).then(|| of_store.remote.clone());
+        let may_be_remote = is_remote(&self.store) || of_store.remote.disk_cache.is_some();
+        options.remote = may_be_remote.then(|| of_store.remote.clone());
+        if options.writable && self.access.overlay.is_none() && self.access.base.remote.offline {
+            return Err(Exit::Usage(
+                "--offline is for reading: leave --writable out, or keep the changes with --overlay DIR"
+                    .to_owned(),
+            ));
+        }
         if self.fake {
             open::zarr_store(&self.store, &StoreOptions { overlay: None, ..of_store })?;
             return Ok(());
@@ -249,14 +256,7 @@ impl Arguments {
             self.warn_after_mounting(&of_store, is_writable, (cache_limit_bytes, layout))?;
         }
         if self.verbose && !foreground {
-            let access = if is_mounted_writable { "writable" } else { "read-only" };
-            output::note(format_args!(
-                "zarrfs: {} is mounted on {}, {access}, with a cache of {}; 'zarrfs umount {}' ends it",
-                self.store,
-                self.mountpoint.display(),
-                size::show(cache_limit_bytes),
-                self.mountpoint.display(),
-            ));
+            self.say_what_is_mounted(is_mounted_writable, cache_limit_bytes);
         }
         if is_unheard {
             output::note(format_args!(
@@ -264,6 +264,17 @@ impl Arguments {
             ));
         }
         Ok(())
+    }
+
+    fn say_what_is_mounted(&self, is_writable: bool, cache_limit_bytes: u64) {
+        let access = if is_writable { "writable" } else { "read-only" };
+        output::note(format_args!(
+            "zarrfs: {} is mounted on {}, {access}, with a cache of {}; 'zarrfs umount {}' ends it",
+            self.store,
+            self.mountpoint.display(),
+            size::show(cache_limit_bytes),
+            self.mountpoint.display(),
+        ));
     }
 
     /// Warns on the terminal of what a mount in the background will not do well.

@@ -9,7 +9,7 @@ use crate::array::{ByteOrder, Order};
 use crate::mount::fs::FileSystem;
 use crate::mount::fs::inode::Kind;
 use crate::mount::metrics::{ArrayCounters, Metric, store_requests};
-use crate::store::{LatencyCounts, RemoteOptions, Traffic};
+use crate::store::{DiskCacheCounts, LatencyCounts, RemoteOptions, Traffic};
 
 /// How a service is reached. No option holds a secret.
 fn remote(options: &RemoteOptions) -> serde_json::Value {
@@ -23,6 +23,9 @@ fn remote(options: &RemoteOptions) -> serde_json::Value {
         "store-option": pairs.collect::<Vec<_>>(),
         "missing-status": if options.is_forbidden_missing { 403 } else { 404 },
         "max-connections": options.max_connections,
+        "disk-cache": options.disk_cache.as_ref().map(|cache| cache.folder.to_string_lossy()),
+        "disk-cache-size": options.disk_cache.as_ref().and_then(|cache| cache.limit_bytes),
+        "offline": options.disk_cache.as_ref().is_some_and(|cache| cache.is_offline),
     })
 }
 
@@ -59,6 +62,33 @@ fn traffic_metrics(traffic: Traffic) -> [Metric; 6] {
             "zarrfs_store_ahead_bytes",
             "Memory of bytes transferred ahead of their readers.",
             traffic.ahead_bytes as f64,
+        ),
+    ]
+}
+
+/// What a disk cache is good for.
+fn disk_cache_metrics(counts: DiskCacheCounts) -> [Metric; 9] {
+    [
+        counter("zarrfs_disk_cache_hits_total", "Requests whose bytes were in the disk cache.", counts.hits),
+        counter("zarrfs_disk_cache_misses_total", "Requests whose bytes were not.", counts.misses),
+        counter("zarrfs_disk_cache_read_bytes_total", "Bytes read from the disk cache.", counts.read_bytes),
+        counter("zarrfs_disk_cache_written_bytes_total", "Bytes written to it.", counts.written_bytes),
+        counter(
+            "zarrfs_disk_cache_skipped_bytes_total",
+            "Bytes fetched and not written to it.",
+            counts.skipped_bytes,
+        ),
+        counter("zarrfs_disk_cache_damaged_total", "Entries that were damaged.", counts.damaged),
+        counter("zarrfs_disk_cache_evictions_total", "Entries removed to make room.", counts.evicted),
+        gauge(
+            "zarrfs_disk_cache_bytes",
+            "Size of the disk cache, as last counted.",
+            counts.size_bytes as f64,
+        ),
+        gauge(
+            "zarrfs_disk_cache_limit_bytes",
+            "Limit of the disk cache in bytes.",
+            counts.limit_bytes as f64,
         ),
     ]
 }
@@ -147,7 +177,9 @@ impl FileSystem {
                 engine.cache_limit_bytes as f64,
             ),
         ];
+        let disk_cache = traffic.and_then(|traffic| traffic.disk_cache);
         metrics.extend(traffic.into_iter().flat_map(traffic_metrics));
+        metrics.extend(disk_cache.into_iter().flat_map(disk_cache_metrics));
         (metrics, store_times)
     }
 
@@ -247,6 +279,8 @@ mod tests {
         let mut metrics = names(&text);
         let of_services = traffic_metrics(Traffic::default());
         metrics.extend(of_services.iter().map(|metric| metric.name));
+        let of_disks = disk_cache_metrics(DiskCacheCounts::default());
+        metrics.extend(of_disks.iter().map(|metric| metric.name));
         let dashboard = include_str!("../../../../docs/grafana.json");
         let shown: serde_json::Value = serde_json::from_str(dashboard).unwrap();
         assert!(shown["panels"].as_array().unwrap().len() >= 10);

@@ -109,7 +109,7 @@ impl Writer for RemoteStore {
         }
         let deleted = || {
             let path = shared.path(key)?;
-            shared.ask(shared.transfers.store().delete(&path))
+            shared.ask(shared.transfers.origin().client().delete(&path))
         };
         let outcome = deleted();
         shared.ahead.forget(|known| known == key);
@@ -151,7 +151,7 @@ impl Put<'_> {
         let mut attempt = 0;
         loop {
             let options = object_store::PutOptions::from(self.mode()?);
-            let store = self.shared.transfers.store();
+            let store = self.shared.transfers.origin().client();
             let failure = match self.shared.ask(store.put_opts(&self.path, payload.clone(), options)) {
                 Ok(reply) => return self.version(&reply, &sent),
                 Err(failure) => failure,

@@ -1,0 +1,129 @@
+//! `zarrfs cache stat|verify|clear DIR`: what a disk cache has, whether it is sound, and its end.
+
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+use zarrfs::error::grouped;
+use zarrfs::store::DiskCache;
+
+use crate::cli::exit::{Exit, Outcome};
+use crate::cli::{output, progress, size};
+
+/// What help and the man page show.
+const EXAMPLES: &str = "\
+Examples:
+  # A mount that keeps what it fetches, and another one that uses it
+  zarrfs mount --disk-cache ~/.cache/zarrfs s3://bucket/x.zarr mnt
+  # What is there, and whether all of it is sound
+  zarrfs cache stat ~/.cache/zarrfs
+  zarrfs cache verify ~/.cache/zarrfs
+  # Make room
+  zarrfs cache clear ~/.cache/zarrfs";
+
+/// Show, check or empty a disk cache
+///
+/// A disk cache is the folder of --disk-cache. All three work while mounts use it.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum Action {
+    /// Show what the cache has, by store
+    Stat {
+        #[command(flatten)]
+        folder: Folder,
+
+        /// As JSON, for programs
+        #[arg(long)]
+        json: bool,
+    },
+    /// Read every entry and remove what is damaged; exit status 1 if anything was
+    Verify {
+        #[command(flatten)]
+        folder: Folder,
+    },
+    /// Remove all entries; mounts that use the cache fill it again
+    Clear {
+        #[command(flatten)]
+        folder: Folder,
+    },
+}
+
+#[derive(Args, Clone, Debug)]
+struct Folder {
+    /// The folder of the disk cache
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+}
+
+impl Arguments {
+    /// Does what the word says.
+    pub fn run(self) -> Outcome {
+        match self.action {
+            Action::Stat { folder, json } => stat(&folder.open()?, json),
+            Action::Verify { folder } => verify(&folder.open()?),
+            Action::Clear { folder } => {
+                let removed = folder.open()?.clear()?;
+                output::note(format_args!("{} removed", entries(removed)));
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Folder {
+    fn open(&self) -> Outcome<DiskCache> {
+        Ok(DiskCache::open_existing(&self.folder)?)
+    }
+}
+
+fn stat(cache: &DiskCache, is_json: bool) -> Outcome {
+    let summary = cache.summary()?;
+    let stores = summary.stores.iter();
+    if is_json {
+        let seconds =
+            |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let stores = stores
+            .map(|(store, count, bytes)| json!({ "store": store, "entries": count, "bytes": bytes }))
+            .collect::<Vec<_>>();
+        let document = json!({
+            "entries": summary.entries,
+            "bytes": summary.size_bytes,
+            "least_recently_used": summary.used.map(|(first, _)| seconds(first)),
+            "most_recently_used": summary.used.map(|(_, last)| seconds(last)),
+            "stores": stores,
+        });
+        output::write(format!("{document:#}\n").as_bytes())?;
+        return Ok(());
+    }
+    let mut text = format!("{}, {}\n", entries(summary.entries), size::show(summary.size_bytes));
+    for (store, count, bytes) in stores {
+        text.push_str(&format!("{:>9}  {:>9}  {store}\n", size::show(*bytes), grouped(*count)));
+    }
+    output::write(text.as_bytes())?;
+    Ok(())
+}
+
+fn verify(cache: &DiskCache) -> Outcome {
+    let bar = progress::chunks(true);
+    let verified = cache.verify(|done, of| {
+        bar.set_length(of);
+        bar.set_position(done);
+    })?;
+    bar.finish_and_clear();
+    output::note(format_args!("{} sound", entries(verified.sound)));
+    match verified.damaged {
+        0 => Ok(()),
+        damaged => Err(Exit::Failed(format!("{} damaged, and removed", entries(damaged)))),
+    }
+}
+
+fn entries(count: u64) -> String {
+    format!("{} {}", grouped(count), if count == 1 { "entry" } else { "entries" })
+}

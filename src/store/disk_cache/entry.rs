@@ -1,0 +1,162 @@
+//! The file of an entry: a header of one page, then the bytes. Uses `name` and `memory`.
+//!
+//! The header is text in JSON after a magic number, its length and its checksum; it names the store, the object, the version and the
+//! range, and has the checksum of the bytes (CRC-32C). A file that differs in anything is damaged: entries are written without fsync, so
+//! a power cut leaves files that are short or have zeros. Damage is a miss.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::name::{ObjectName, Part};
+use crate::memory::Buffer;
+
+/// What a file begins with.
+const MAGIC: &[u8; 8] = b"zarrfs1\n";
+/// Magic number, length and checksum of the header.
+const PREFIX_BYTES: usize = 16;
+/// The bytes begin at a multiple of this.
+const PAGE_BYTES: usize = 4096;
+/// Longer headers are not written, nor read.
+const MAX_HEADER_BYTES: usize = 64 << 10;
+
+/// What the service said of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectMeta {
+    /// Its ETag.
+    pub e_tag: String,
+    /// Its version, where the service has such.
+    pub version: Option<String>,
+    /// Its size.
+    pub size_bytes: u64,
+    /// Its time of last change, in microseconds since 1970.
+    pub modified_micros: i64,
+}
+
+/// The header of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The object.
+    pub object: ObjectName,
+    /// Which part the file has.
+    pub part: Part,
+    /// What the service said; `None` if there is no object.
+    pub meta: Option<ObjectMeta>,
+    /// How many bytes follow.
+    pub length: u64,
+    /// Their checksum.
+    pub checksum: u32,
+    /// Where they begin.
+    pub body_start: u64,
+}
+
+impl Header {
+    /// The header of these bytes, as it stands in the file. `None` if it would be too long.
+    pub fn encode(
+        object: &ObjectName,
+        part: &Part,
+        meta: Option<&ObjectMeta>,
+        bytes: &[u8],
+    ) -> Option<Vec<u8>> {
+        let text = json!({
+            "store": object.store,
+            "path": object.path,
+            "name": part.name(&object.digest()),
+            "etag": meta.map(|meta| &meta.e_tag),
+            "version": meta.and_then(|meta| meta.version.as_ref()),
+            "size": meta.map(|meta| meta.size_bytes),
+            "modified": meta.map(|meta| meta.modified_micros),
+            "length": bytes.len(),
+            "crc32c": crc32c::crc32c(bytes),
+        })
+        .to_string();
+        let length = (PREFIX_BYTES + text.len()).next_multiple_of(PAGE_BYTES);
+        if length > MAX_HEADER_BYTES {
+            return None;
+        }
+        let mut header = Vec::with_capacity(length);
+        header.extend_from_slice(MAGIC);
+        header.extend_from_slice(&u32::try_from(text.len()).ok()?.to_le_bytes());
+        header.extend_from_slice(&crc32c::crc32c(text.as_bytes()).to_le_bytes());
+        header.extend_from_slice(text.as_bytes());
+        header.resize(length, 0);
+        Some(header)
+    }
+
+    /// Reads the header of a file; `None` if it is damaged.
+    pub fn read(file: &File) -> io::Result<Option<Self>> {
+        let size_bytes = file.metadata()?.len();
+        let mut page = [0; PAGE_BYTES];
+        if size_bytes < PAGE_BYTES as u64 {
+            return Ok(None);
+        }
+        file.read_exact_at(&mut page, 0)?;
+        let number = |at: usize| Some(u32::from_le_bytes(page.get(at..at + 4)?.try_into().ok()?));
+        let (Some(length), Some(checksum)) = (number(8), number(12)) else { return Ok(None) };
+        let end = PREFIX_BYTES + length as usize;
+        let body_start = end.next_multiple_of(PAGE_BYTES);
+        if !page.starts_with(MAGIC) || body_start > MAX_HEADER_BYTES || body_start as u64 > size_bytes {
+            return Ok(None);
+        }
+        let mut header = vec![0; end];
+        file.read_exact_at(&mut header, 0)?;
+        let text = header.get(PREFIX_BYTES..).unwrap_or_default();
+        if crc32c::crc32c(text) != checksum {
+            return Ok(None);
+        }
+        Ok(Self::parse(text, body_start as u64)
+            .filter(|header| header.body_start + header.length == size_bytes))
+    }
+
+    fn parse(text: &[u8], body_start: u64) -> Option<Self> {
+        let value: Value = serde_json::from_slice(text).ok()?;
+        let text = |member: &str| Some(value.get(member)?.as_str()?.to_owned());
+        let object = ObjectName { store: text("store")?, path: text("path")? };
+        let part = Part::parse(&text("name")?, &object.digest())?;
+        let meta = match text("etag") {
+            Some(e_tag) => Some(ObjectMeta {
+                e_tag,
+                version: text("version"),
+                size_bytes: value.get("size")?.as_u64()?,
+                modified_micros: value.get("modified")?.as_i64()?,
+            }),
+            None => None,
+        };
+        let length = value.get("length")?.as_u64()?;
+        let checksum = u32::try_from(value.get("crc32c")?.as_u64()?).ok()?;
+        let is_sound = match (&part, &meta) {
+            (Part::Bytes { range, size_bytes, .. }, Some(meta)) => {
+                range.end - range.start == length && *size_bytes == meta.size_bytes
+            }
+            (Part::Bytes { .. }, None) => false,
+            _ => true,
+        };
+        is_sound.then_some(Header { object, part, meta, length, checksum, body_start })
+    }
+
+    /// All bytes of the file; `None` if they are damaged, or there is no memory for them.
+    pub fn read_body(&self, file: &File) -> io::Result<Option<Buffer>> {
+        let Some(mut bytes) = usize::try_from(self.length).ok().and_then(Buffer::try_new) else {
+            return Ok(None);
+        };
+        file.read_exact_at(&mut bytes, self.body_start)?;
+        Ok((crc32c::crc32c(&bytes) == self.checksum).then_some(bytes))
+    }
+}
+
+/// What is in the file at `path`: its header and all its bytes. `None` if it is damaged.
+pub fn read(path: &Path) -> io::Result<Option<(Header, Buffer)>> {
+    let file = File::open(path)?;
+    let Some(header) = Header::read(&file)? else { return Ok(None) };
+    Ok(header.read_body(&file)?.map(|bytes| (header, bytes)))
+}
+
+/// Where a range lies in bytes that begin at `start`.
+pub fn place(range: &Range<u64>, start: u64) -> Option<Range<usize>> {
+    let from = usize::try_from(range.start.checked_sub(start)?).ok()?;
+    Some(from..usize::try_from(range.end.checked_sub(start)?).ok()?)
+}

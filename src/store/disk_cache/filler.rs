@@ -1,0 +1,231 @@
+//! Writes entries, on a thread of its own, so that no reader waits for it. Uses its neighbours.
+//!
+//! Invariants: what waits takes at most [`MAX_WAITING_BYTES`] of memory, and more is skipped; a disk that is full stops filling for a
+//! while, and nothing else.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::entry::{Header, ObjectMeta};
+use super::name::{ObjectName, Part, folder_of};
+use super::space::{OBJECTS, Space};
+use crate::memory::Buffer;
+
+/// Memory of entries that wait to be written.
+const MAX_WAITING_BYTES: usize = 64 << 20;
+/// How long nothing is written after the disk was found to be full.
+const PAUSE: Duration = Duration::from_secs(60);
+/// How long the end of the process waits for entries that are not written yet.
+const MAX_LAST_WAIT: Duration = Duration::from_secs(5);
+
+/// An entry that is to be written.
+pub struct NewEntry {
+    /// The object.
+    pub object: ObjectName,
+    /// What the entry has.
+    pub part: Part,
+    /// What the service said of the object.
+    pub meta: Option<ObjectMeta>,
+    /// The bytes.
+    pub bytes: Arc<Buffer>,
+}
+
+/// The thread, and what it has to do.
+pub struct Filler {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    root: PathBuf,
+    space: Arc<Space>,
+    waiting: Mutex<Waiting>,
+    /// Notified when there is more to do, or nothing any more.
+    changed: Condvar,
+    written_bytes: AtomicU64,
+    skipped_bytes: AtomicU64,
+}
+
+#[derive(Default)]
+struct Waiting {
+    entries: VecDeque<NewEntry>,
+    bytes: usize,
+    is_writing: bool,
+    is_closed: bool,
+}
+
+impl Filler {
+    /// Starts the thread.
+    pub fn start(root: &Path, space: Arc<Space>) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            root: root.to_owned(),
+            space,
+            waiting: Mutex::new(Waiting { is_writing: true, ..Waiting::default() }),
+            changed: Condvar::new(),
+            written_bytes: AtomicU64::new(0),
+            skipped_bytes: AtomicU64::new(0),
+        });
+        let of_thread = Arc::clone(&shared);
+        std::thread::Builder::new()
+            .name("zarrfs-disk-cache".to_owned())
+            .spawn(move || of_thread.write_all())?;
+        Ok(Filler { shared })
+    }
+
+    /// Has an entry written, unless too many wait.
+    pub fn add(&self, entry: NewEntry) {
+        let length = entry.bytes.len();
+        let mut waiting = self.shared.waiting.lock();
+        if waiting.bytes + length > MAX_WAITING_BYTES {
+            self.shared.skipped_bytes.fetch_add(length as u64, Ordering::Relaxed);
+            return;
+        }
+        waiting.bytes += length;
+        waiting.entries.push_back(entry);
+        self.shared.changed.notify_all();
+    }
+
+    /// Waits until all is written, or for so long.
+    pub fn wait(&self, at_most: Duration) {
+        let end = Instant::now() + at_most;
+        let mut waiting = self.shared.waiting.lock();
+        while (waiting.is_writing || !waiting.entries.is_empty())
+            && !self.shared.changed.wait_until(&mut waiting, end).timed_out()
+        {}
+    }
+
+    /// Bytes that were written, and bytes that were left out.
+    pub fn counts(&self) -> (u64, u64) {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        (get(&self.shared.written_bytes), get(&self.shared.skipped_bytes))
+    }
+}
+
+impl Drop for Filler {
+    fn drop(&mut self) {
+        self.wait(MAX_LAST_WAIT);
+        self.shared.waiting.lock().is_closed = true;
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Shared {
+    fn write_all(&self) {
+        // Processes that died may have left files.
+        if let Err(error) = self.space.recount() {
+            log::warn!("{}: the disk cache cannot be counted: {error}", self.root.display());
+        }
+        let mut paused_until: Option<Instant> = None;
+        while let Some(entry) = self.next() {
+            let length = entry.bytes.len() as u64;
+            let is_paused = paused_until.is_some_and(|end| Instant::now() < end);
+            let written = if is_paused { Ok(false) } else { self.write(&entry) };
+            match written {
+                Ok(true) => &self.written_bytes,
+                Ok(false) => &self.skipped_bytes,
+                Err(error) => {
+                    let (shown, seconds) = (self.root.display(), PAUSE.as_secs());
+                    log::warn!("{shown}: the disk cache keeps nothing more for {seconds} s: {error}");
+                    paused_until = Some(Instant::now() + PAUSE);
+                    &self.skipped_bytes
+                }
+            }
+            .fetch_add(length, Ordering::Relaxed);
+        }
+    }
+
+    /// The next entry, as soon as there is one; `None` at the end.
+    fn next(&self) -> Option<NewEntry> {
+        let mut waiting = self.waiting.lock();
+        waiting.is_writing = false;
+        loop {
+            if let Some(entry) = waiting.entries.pop_front() {
+                waiting.bytes -= entry.bytes.len();
+                waiting.is_writing = true;
+                return Some(entry);
+            }
+            self.changed.notify_all();
+            if waiting.is_closed {
+                return None;
+            }
+            self.changed.wait(&mut waiting);
+        }
+    }
+
+    /// Writes an entry, unless it is there. Entries of the object that say something else go.
+    fn write(&self, entry: &NewEntry) -> io::Result<bool> {
+        let digest = entry.object.digest();
+        let folder = self.root.join(OBJECTS).join(folder_of(&digest));
+        for (part, path) in parts(&folder, &digest)? {
+            if covers(&part, &entry.part) && part != Part::Listing {
+                return Ok(false);
+            }
+            if contradicts(&part, &entry.part) {
+                self.space.remove(&path)?;
+            }
+        }
+        let header = match entry.part {
+            // The name says it all.
+            Part::Missing => Some(Vec::new()),
+            _ => Header::encode(&entry.object, &entry.part, entry.meta.as_ref(), &entry.bytes),
+        };
+        let Some(header) = header else { return Ok(false) };
+        let Some(new) = self.space.take((header.len() + entry.bytes.len()) as u64)? else { return Ok(false) };
+        let written = new.file.write_all_at(&header, 0);
+        let written = written.and_then(|()| new.file.write_all_at(&entry.bytes, header.len() as u64));
+        let name = entry.part.name(&digest);
+        let published = written.and_then(|()| self.space.publish(&new, &digest, &name));
+        if let Err(error) = published {
+            self.space.remove(&new.path)?;
+            return Err(error);
+        }
+        Ok(true)
+    }
+}
+
+/// The entries of an object.
+pub fn parts(folder: &Path, digest: &str) -> io::Result<Vec<(Part, PathBuf)>> {
+    let mut parts = Vec::new();
+    let entries = match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(parts),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        let name = entry.file_name();
+        if let Some(part) = name.to_str().and_then(|name| Part::parse(name, digest)) {
+            parts.push((part, entry.path()));
+        }
+    }
+    Ok(parts)
+}
+
+/// Whether an entry has all that another one would.
+fn covers(old: &Part, new: &Part) -> bool {
+    match (old, new) {
+        (
+            Part::Bytes { tag, range, size_bytes },
+            Part::Bytes { tag: new_tag, range: new_range, size_bytes: new_size },
+        ) => {
+            let is_same = tag == new_tag && size_bytes == new_size;
+            is_same && range.start <= new_range.start && new_range.end <= range.end
+        }
+        _ => old == new,
+    }
+}
+
+/// Whether an entry cannot be true if another one is.
+fn contradicts(old: &Part, new: &Part) -> bool {
+    match (old, new) {
+        (Part::Bytes { tag: old, .. }, Part::Bytes { tag: new, .. }) => old != new,
+        (Part::Bytes { .. }, Part::Missing) | (Part::Missing, Part::Bytes { .. }) => true,
+        (Part::Listing, Part::Listing) => true,
+        _ => false,
+    }
+}

@@ -1,0 +1,448 @@
+//! Bytes of remote objects as they were fetched, kept in a folder of this machine.
+//!
+//! An **entry** is one file: bytes of one version of an object (`entry.rs`), under a name that tells which (`name.rs`). Processes share
+//! a folder, and find each other's entries, because nothing but the folder says what there is. `space.rs` keeps the limit, and
+//! `filler.rs` writes. Uses `error`, `memory` and the rest of `store`; `remote/cached.rs` decides when an entry may be used.
+//!
+//! Why no library: of foyer's disk tier two processes on one folder lose most of each other's entries, and its folder is
+//! as large as the limit from the start; cacache has no limit, and two files for an entry.
+//!
+//! Invariants:
+//! - An entry is used for the object, version and range that its header names, and only if its checksum is right.
+//! - What is lost or damaged is a miss. Nothing waits for an entry to be written, and nothing is synced.
+//! - The folder is this user's alone.
+
+mod entry;
+mod filler;
+mod name;
+mod space;
+#[cfg(test)]
+mod tests;
+
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+pub use self::entry::ObjectMeta;
+use self::entry::{Header, place};
+use self::filler::{Filler, NewEntry, parts};
+pub use self::name::ObjectName;
+use self::name::{Part, folder_of};
+use self::space::{ABOUT, NEW, OBJECTS, Space};
+use super::{DiskCacheCounts, Wanted};
+use crate::error::{Error, Result};
+use crate::memory::Buffer;
+use crate::sys;
+
+/// The largest limit that is chosen where the user names none.
+const MAX_DEFAULT_LIMIT_BYTES: u64 = 100 << 30;
+/// And the part of what is free.
+const DEFAULT_PART_OF_FREE: u64 = 10;
+/// Longer bodies are not kept.
+pub const MAX_ENTRY_BYTES: u64 = 64 << 20;
+/// The time of last use is noted no more often than this.
+const USE_GRANULARITY: Duration = Duration::from_secs(60);
+
+/// A disk cache, as a user names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskCacheOptions {
+    /// Its folder; made if it is missing.
+    pub folder: PathBuf,
+    /// The most that it may take; by default a tenth of what is free there, and at most 100 GiB.
+    pub limit_bytes: Option<u64>,
+    /// Nothing is asked of the service: what is not in the cache cannot be read.
+    pub is_offline: bool,
+}
+
+/// Entries in a folder.
+pub struct DiskCache {
+    root: PathBuf,
+    space: Arc<Space>,
+    filler: Filler,
+    hits: AtomicU64,
+    misses: AtomicU64,
+    read_bytes: AtomicU64,
+    damaged: AtomicU64,
+}
+
+/// Entries that have what was asked for.
+pub struct Found {
+    object: ObjectName,
+    /// What the service said of the object.
+    pub meta: ObjectMeta,
+    /// The bytes that were asked for.
+    pub range: Range<u64>,
+    files: Files,
+}
+
+/// Files with bytes of one version, and which.
+type Files = Vec<(Range<u64>, PathBuf)>;
+
+/// What `zarrfs cache stat` shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Entries.
+    pub entries: u64,
+    /// What they take on the disk.
+    pub size_bytes: u64,
+    /// When one of them was last used, for the one where that is longest ago, and for the latest.
+    pub used: Option<(SystemTime, SystemTime)>,
+    /// Each store with its entries and their bytes, the largest first.
+    pub stores: Vec<(String, u64, u64)>,
+}
+
+/// What `zarrfs cache verify` finds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Verified {
+    /// Entries that are right.
+    pub sound: u64,
+    /// Entries that were damaged, and removed.
+    pub damaged: u64,
+}
+
+impl DiskCache {
+    /// The cache in a folder, which is made if it is missing. A folder that others may write to, or that has other files, is
+    /// refused.
+    pub fn open(options: &DiskCacheOptions) -> Result<Self> {
+        let folder = &options.folder;
+        DirBuilder::new()
+            .mode(0o700)
+            .recursive(true)
+            .create(folder)
+            .map_err(|error| refused(folder, &error))?;
+        check_owner(folder)?;
+        if !folder.join(ABOUT).exists() {
+            let mut names = std::fs::read_dir(folder).map_err(|error| refused(folder, &error))?;
+            if names.next().is_some() {
+                return Err(usage(
+                    folder,
+                    "the folder has other files: name an empty one, or one that does not exist",
+                ));
+            }
+        }
+        Self::prepare(folder, options.limit_bytes).map_err(|error| refused(folder, &error))
+    }
+
+    /// The cache in a folder that has one.
+    pub fn open_existing(folder: &Path) -> Result<Self> {
+        if !folder.join(ABOUT).exists() {
+            return Err(usage(folder, "no disk cache is in this folder: name the DIR of --disk-cache"));
+        }
+        check_owner(folder)?;
+        Self::prepare(folder, None).map_err(|error| refused(folder, &error))
+    }
+
+    fn prepare(folder: &Path, limit_bytes: Option<u64>) -> io::Result<Self> {
+        std::fs::set_permissions(folder, Permissions::from_mode(0o700))?;
+        for name in [OBJECTS, NEW] {
+            DirBuilder::new().mode(0o700).recursive(true).create(folder.join(name))?;
+        }
+        let about = folder.join(ABOUT);
+        let about =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(about)?;
+        let limit_bytes = match limit_bytes {
+            Some(bytes) => bytes,
+            // What the cache has is free, too.
+            None => default_limit(folder, Space::new(folder, about.try_clone()?, 0).recount()?)?,
+        };
+        let space = Arc::new(Space::new(folder, about, limit_bytes));
+        let filler = Filler::start(folder, Arc::clone(&space))?;
+        let zero = || AtomicU64::new(0);
+        let root = folder.to_owned();
+        Ok(DiskCache {
+            root,
+            space,
+            filler,
+            hits: zero(),
+            misses: zero(),
+            read_bytes: zero(),
+            damaged: zero(),
+        })
+    }
+
+    fn parts(&self, object: &ObjectName) -> Vec<(Part, PathBuf)> {
+        let digest = object.digest();
+        parts(&self.root.join(OBJECTS).join(folder_of(&digest)), &digest).unwrap_or_default()
+    }
+
+    /// Entries with these bytes of an object; with `tag`, of the version that has this ETag. Of several versions, the one that was
+    /// kept last.
+    pub fn find(&self, object: &ObjectName, wanted: &Wanted, tag: Option<&str>) -> Option<Found> {
+        let mut versions: Vec<(String, u64, Files)> = Vec::new();
+        for (part, path) in self.parts(object) {
+            let Part::Bytes { tag, size_bytes, range } = part else { continue };
+            match versions.iter_mut().find(|(known, size, _)| *known == tag && *size == size_bytes) {
+                Some((.., files)) => files.push((range, path)),
+                None => versions.push((tag, size_bytes, vec![(range, path)])),
+            }
+        }
+        let found = versions.into_iter().filter_map(|(_, size_bytes, files)| {
+            let range = resolved(wanted, size_bytes);
+            let files = cover(files, &range)?;
+            let path = &files.first()?.1;
+            let file = File::open(path).ok()?;
+            let Some(header) = Header::read(&file).ok()? else {
+                self.drop_damaged(path);
+                return None;
+            };
+            let kept = file.metadata().ok()?.modified().ok()?;
+            let meta = header.meta.filter(|_| header.object == *object)?;
+            let is_asked_for = tag.is_none_or(|tag| tag == meta.e_tag);
+            is_asked_for.then(|| (kept, Found { object: object.clone(), meta, range, files }))
+        });
+        found.max_by_key(|(kept, _)| *kept).map(|(_, found)| found)
+    }
+
+    /// What the service said of an object, of which any bytes are kept.
+    pub fn meta(&self, object: &ObjectName) -> Option<ObjectMeta> {
+        let files = self.parts(object).into_iter().filter(|(part, _)| matches!(part, Part::Bytes { .. }));
+        let read = files.filter_map(|(_, path)| {
+            let file = File::open(&path).ok()?;
+            let header = Header::read(&file).ok()??;
+            let kept = file.metadata().ok()?.modified().ok()?;
+            Some((kept, header.meta.filter(|_| header.object == *object)?))
+        });
+        read.max_by_key(|(kept, _)| *kept).map(|(_, meta)| meta)
+    }
+
+    /// Whether the service said that there is no such object.
+    pub fn is_missing(&self, object: &ObjectName) -> bool {
+        self.parts(object).iter().any(|(part, _)| *part == Part::Missing)
+    }
+
+    /// The names below a path, as they were kept.
+    pub fn listing(&self, object: &ObjectName) -> Option<Buffer> {
+        let (_, path) = self.parts(object).into_iter().find(|(part, _)| *part == Part::Listing)?;
+        match entry::read(&path).ok()? {
+            Some((header, bytes)) => (header.object == *object).then_some(bytes),
+            None => {
+                self.drop_damaged(&path);
+                None
+            }
+        }
+    }
+
+    /// The bytes that were found; `None` if they are gone or damaged after all.
+    pub fn read(&self, found: &Found) -> Option<Buffer> {
+        let bytes = match found.files.as_slice() {
+            [(range, path)] if *range == found.range => self.read_file(found, range, path)?,
+            files => self.assemble(found, files)?,
+        };
+        self.hits.fetch_add(1, Ordering::Relaxed);
+        self.read_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        Some(bytes)
+    }
+
+    fn assemble(&self, found: &Found, files: &[(Range<u64>, PathBuf)]) -> Option<Buffer> {
+        let wanted = &found.range;
+        let mut bytes = Buffer::try_new(usize::try_from(wanted.end - wanted.start).ok()?)?;
+        for (range, path) in files {
+            let part = self.read_file(found, range, path)?;
+            let common = range.start.max(wanted.start)..range.end.min(wanted.end);
+            let from = part.get(place(&common, range.start)?)?;
+            bytes.get_mut(place(&common, wanted.start)?)?.copy_from_slice(from);
+        }
+        Some(bytes)
+    }
+
+    /// All bytes of one entry.
+    fn read_file(&self, found: &Found, range: &Range<u64>, path: &Path) -> Option<Buffer> {
+        let file = File::open(path).ok()?;
+        let is_right = |header: &Header| {
+            let is_range = matches!(&header.part, Part::Bytes { range: kept, .. } if kept == range);
+            is_range && header.object == found.object && header.meta.as_ref() == Some(&found.meta)
+        };
+        let header = Header::read(&file).ok()?.filter(is_right);
+        let Some(bytes) = header.and_then(|header| header.read_body(&file).ok()?) else {
+            self.drop_damaged(path);
+            return None;
+        };
+        let now = SystemTime::now();
+        let used = file.metadata().and_then(|metadata| metadata.modified()).unwrap_or(now);
+        if now.duration_since(used).is_ok_and(|time| time > USE_GRANULARITY) {
+            let _ = file.set_modified(now);
+        }
+        Some(bytes)
+    }
+
+    fn drop_damaged(&self, path: &Path) {
+        self.damaged.fetch_add(1, Ordering::Relaxed);
+        log::info!("{}: a damaged entry of the disk cache is removed", path.display());
+        let _ = self.space.remove(path);
+    }
+
+    /// Something was asked for that is not in the cache.
+    pub fn note_miss(&self) {
+        self.misses.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Keeps bytes of an object. Those of other versions go.
+    pub fn keep(&self, object: ObjectName, meta: ObjectMeta, start: u64, bytes: Arc<Buffer>) {
+        let length = bytes.len() as u64;
+        if length > MAX_ENTRY_BYTES || start + length > meta.size_bytes {
+            return;
+        }
+        let part = Part::bytes(&meta.e_tag, meta.size_bytes, start..start + length);
+        self.filler.add(NewEntry { object, part, meta: Some(meta), bytes });
+    }
+
+    /// Keeps that there is no such object.
+    pub fn keep_missing(&self, object: ObjectName) {
+        self.filler.add(NewEntry { object, part: Part::Missing, meta: None, bytes: Arc::default() });
+    }
+
+    /// Keeps the names below a path.
+    pub fn keep_listing(&self, object: ObjectName, names: Vec<u8>) {
+        if names.len() as u64 <= MAX_ENTRY_BYTES {
+            let bytes = Arc::new(Buffer::from(names));
+            self.filler.add(NewEntry { object, part: Part::Listing, meta: None, bytes });
+        }
+    }
+
+    /// Counts since the cache was opened, and its size.
+    pub fn counts(&self) -> DiskCacheCounts {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (written_bytes, skipped_bytes) = self.filler.counts();
+        DiskCacheCounts {
+            hits: get(&self.hits),
+            misses: get(&self.misses),
+            read_bytes: get(&self.read_bytes),
+            written_bytes,
+            skipped_bytes,
+            damaged: get(&self.damaged),
+            evicted: self.space.evicted(),
+            size_bytes: self.space.used_bytes(),
+            limit_bytes: self.space.limit_bytes(),
+        }
+    }
+
+    /// What the cache has.
+    pub fn summary(&self) -> Result<Summary> {
+        let entries = self.space.entries().map_err(|error| refused(&self.root, &error))?;
+        let times = entries.iter().map(|entry| entry.used);
+        let used = times.clone().min().zip(times.max());
+        let mut summary = Summary { used, ..Summary::default() };
+        for entry in &entries {
+            summary.entries += 1;
+            summary.size_bytes += entry.size_bytes;
+            let header = File::open(&entry.path).and_then(|file| Header::read(&file));
+            let store = match header.ok().flatten() {
+                Some(header) => header.object.store,
+                None if is_mark(&entry.path) => "objects that are missing".to_owned(),
+                None => "damaged".to_owned(),
+            };
+            match summary.stores.iter_mut().find(|(known, ..)| *known == store) {
+                Some((_, count, bytes)) => (*count, *bytes) = (*count + 1, *bytes + entry.size_bytes),
+                None => summary.stores.push((store, 1, entry.size_bytes)),
+            }
+        }
+        summary.stores.sort_by_key(|(store, _, bytes)| (std::cmp::Reverse(*bytes), store.clone()));
+        Ok(summary)
+    }
+
+    /// Reads every entry, and removes what is damaged. `note` is called with how many are done, of how many.
+    pub fn verify(&self, mut note: impl FnMut(u64, u64)) -> Result<Verified> {
+        let failed = |error: io::Error| refused(&self.root, &error);
+        let entries = self.space.entries().map_err(failed)?;
+        let mut verified = Verified::default();
+        for (number, file) in entries.iter().enumerate() {
+            match entry::read(&file.path) {
+                Ok(Some((header, _))) if file.path.ends_with(header.part.name(&header.object.digest())) => {
+                    verified.sound += 1;
+                }
+                Ok(None) if is_mark(&file.path) => verified.sound += 1,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                _ => {
+                    self.space.remove(&file.path).map_err(failed)?;
+                    verified.damaged += 1;
+                }
+            }
+            note(number as u64 + 1, entries.len() as u64);
+        }
+        self.space.recount().map_err(failed)?;
+        Ok(verified)
+    }
+
+    /// Removes all entries, and returns how many there were.
+    pub fn clear(&self) -> Result<u64> {
+        self.space.clear().map_err(|error| refused(&self.root, &error))
+    }
+}
+
+fn usage(folder: &Path, sentence: &str) -> Error {
+    Error::Usage(format!("{}: {sentence}", folder.display()))
+}
+
+fn refused(folder: &Path, error: &io::Error) -> Error {
+    usage(folder, &format!("cannot be used as a disk cache: {error}"))
+}
+
+/// Refuses a folder whose files others could change.
+fn check_owner(folder: &Path) -> Result<()> {
+    let metadata = std::fs::metadata(folder).map_err(|error| refused(folder, &error))?;
+    let (user, _) = sys::effective_ids();
+    if !metadata.is_dir() {
+        return Err(usage(folder, "is no folder: name one for the disk cache"));
+    }
+    if metadata.uid() != user {
+        return Err(usage(folder, "belongs to another user: name a folder of your own for the disk cache"));
+    }
+    if metadata.mode() & 0o022 != 0 {
+        return Err(usage(
+            folder,
+            "others may write to it, so its entries are not to be trusted: run chmod 700 on it, or name another folder",
+        ));
+    }
+    Ok(())
+}
+
+/// Whether a file is the mark of an object that is missing.
+fn is_mark(path: &Path) -> bool {
+    path.to_string_lossy().ends_with("-missing") && std::fs::metadata(path).is_ok_and(|file| file.len() == 0)
+}
+
+/// A tenth of what is free, the cache's own files included.
+fn default_limit(folder: &Path, used_bytes: u64) -> io::Result<u64> {
+    let folder = File::open(folder)?;
+    let stat = sys::statvfs(std::os::fd::AsFd::as_fd(&folder))?;
+    let free = stat.f_bavail.saturating_mul(stat.f_frsize).saturating_add(used_bytes);
+    Ok((free / DEFAULT_PART_OF_FREE).min(MAX_DEFAULT_LIMIT_BYTES))
+}
+
+/// The bytes that are wanted of an object of this size.
+fn resolved(wanted: &Wanted, size_bytes: u64) -> Range<u64> {
+    match wanted {
+        Wanted::Whole { .. } => 0..size_bytes,
+        Wanted::Range(range) => range.start.min(size_bytes)..range.end.min(size_bytes),
+        Wanted::Last(bytes) => size_bytes.saturating_sub(*bytes)..size_bytes,
+    }
+}
+
+/// Files that have all of a range together, in its order: one if one has it.
+fn cover(mut files: Files, wanted: &Range<u64>) -> Option<Files> {
+    let has_all = |range: &Range<u64>| range.start <= wanted.start && wanted.end <= range.end;
+    let smallest = files.iter().enumerate().filter(|(_, (range, _))| has_all(range));
+    if let Some((at, _)) = smallest.min_by_key(|(_, (range, _))| range.end - range.start) {
+        return Some(vec![files.swap_remove(at)]);
+    }
+    files.sort_unstable_by_key(|(range, _)| range.start);
+    let (mut chosen, mut end) = (Files::new(), wanted.start);
+    let mut rest = files.into_iter().peekable();
+    while end < wanted.end {
+        let mut best: Option<(Range<u64>, PathBuf)> = None;
+        while let Some(file) = rest.next_if(|(range, _)| range.start <= end) {
+            if best.as_ref().is_none_or(|(range, _)| range.end < file.0.end) {
+                best = Some(file);
+            }
+        }
+        let best = best.filter(|(range, _)| range.end > end)?;
+        end = best.0.end;
+        chosen.push(best);
+    }
+    Some(chosen)
+}

@@ -1,0 +1,220 @@
+//! Tests of a disk cache: what it finds, what it refuses, how large it grows. Two caches on one folder stand for two processes.
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+
+fn cache(folder: &Path, limit_bytes: u64) -> DiskCache {
+    let options =
+        DiskCacheOptions { folder: folder.to_owned(), limit_bytes: Some(limit_bytes), is_offline: false };
+    DiskCache::open(&options).unwrap()
+}
+
+fn object(path: &str) -> ObjectName {
+    ObjectName { store: "s3://bucket".to_owned(), path: path.to_owned() }
+}
+
+fn meta(e_tag: &str, size_bytes: u64) -> ObjectMeta {
+    ObjectMeta { e_tag: e_tag.to_owned(), version: None, size_bytes, modified_micros: 1_000_000 }
+}
+
+fn content(length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at * 31 % 251) as u8).collect()
+}
+
+impl DiskCache {
+    fn put(&self, path: &str, e_tag: &str, range: Range<u64>, all: &[u8]) {
+        let bytes = all[range.start as usize..range.end as usize].to_vec();
+        self.keep(object(path), meta(e_tag, all.len() as u64), range.start, Arc::new(bytes.into()));
+        self.filler.wait(Duration::from_secs(60));
+    }
+
+    fn take(&self, path: &str, wanted: &Wanted, tag: Option<&str>) -> Option<Vec<u8>> {
+        let found = self.find(&object(path), wanted, tag)?;
+        self.read(&found).map(|bytes| bytes.to_vec())
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        self.space.entries().unwrap().into_iter().map(|entry| entry.path).collect()
+    }
+}
+
+const WHOLE: Wanted = Wanted::Whole { at_most: u64::MAX };
+
+#[test]
+fn what_was_kept_is_found_in_each_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, other) = (cache(folder.path(), 1 << 30), cache(folder.path(), 1 << 30));
+    let all = content(100_000);
+    one.put("a", "\"1\"", 0..100_000, &all);
+    assert_eq!(other.take("a", &WHOLE, None).as_deref(), Some(&*all));
+    assert_eq!(other.take("a", &Wanted::Range(10..20), Some("\"1\"")).as_deref(), Some(&all[10..20]));
+    assert_eq!(other.take("a", &Wanted::Range(99_990..200_000), None).as_deref(), Some(&all[99_990..]));
+    assert_eq!(other.take("a", &Wanted::Last(16), None).as_deref(), Some(&all[99_984..]));
+    assert_eq!(other.take("a", &WHOLE, Some("\"2\"")), None, "another version");
+    assert_eq!(other.take("b", &WHOLE, None), None, "another object");
+    one.put("empty", "\"1\"", 0..0, &[]);
+    assert_eq!(other.take("empty", &WHOLE, None), Some(Vec::new()));
+    assert_eq!(other.counts().read_bytes, 100_000 + 10 + 10 + 16);
+}
+
+#[test]
+fn ranges_are_found_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = cache(folder.path(), 1 << 30);
+    let all = content(10_000);
+    for range in [0..1000, 500..2000, 2000..3000, 4000..10_000] {
+        cache.put("shard", "\"1\"", range, &all);
+    }
+    assert_eq!(cache.take("shard", &Wanted::Range(100..2900), None).as_deref(), Some(&all[100..2900]));
+    assert_eq!(cache.take("shard", &Wanted::Range(5000..6000), None).as_deref(), Some(&all[5000..6000]));
+    assert_eq!(cache.take("shard", &Wanted::Range(2500..4500), None), None, "there is a gap");
+    assert_eq!(cache.take("shard", &WHOLE, None), None);
+    cache.put("shard", "\"1\"", 600..900, &all);
+    assert_eq!(cache.files().len(), 4, "what is there is not written again");
+    cache.put("shard", "\"2\"", 0..10, &all);
+    assert_eq!(cache.files().len(), 1, "the old version goes");
+}
+
+#[test]
+fn what_is_missing_and_what_is_listed() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = cache(folder.path(), 1 << 30);
+    cache.put("a", "\"1\"", 0..10, &content(10));
+    cache.keep_missing(object("a"));
+    cache.keep_listing(object(""), b"names".to_vec());
+    cache.filler.wait(Duration::from_secs(60));
+    assert!(cache.is_missing(&object("a")) && !cache.is_missing(&object("b")));
+    assert_eq!((cache.take("a", &WHOLE, None), cache.meta(&object("a"))), (None, None));
+    assert_eq!(cache.listing(&object("")).unwrap().to_vec(), b"names");
+    cache.put("a", "\"2\"", 0..10, &content(10));
+    assert!(!cache.is_missing(&object("a")));
+    assert_eq!(cache.meta(&object("a")), Some(meta("\"2\"", 10)));
+    assert_eq!(cache.verify(|_, _| {}).unwrap(), Verified { sound: 2, damaged: 0 });
+    assert_eq!((cache.clear().unwrap(), cache.clear().unwrap()), (2, 0));
+}
+
+#[test]
+fn no_damage_is_served() {
+    let folder = tempfile::tempdir().unwrap();
+    let all = content(3000);
+    let damages: [fn(&mut Vec<u8>, usize); 3] =
+        [|file, at| file[at] ^= 1, |file, at| file.truncate(at), |file, at| file[at..].fill(0)];
+    let mut misses = 0;
+    for damage in damages {
+        for at in (0..4096 + 3000).step_by(100) {
+            let cache = cache(folder.path(), 1 << 30);
+            cache.put("a", "\"1\"", 0..3000, &all);
+            let path = cache.files().pop().unwrap();
+            let mut file = std::fs::read(&path).unwrap();
+            damage(&mut file, at);
+            std::fs::write(&path, file).unwrap();
+            match cache.take("a", &WHOLE, None) {
+                // The rest of the first page is not used.
+                Some(bytes) => assert_eq!(bytes, all, "byte {at}"),
+                None => {
+                    misses += 1;
+                    assert!(cache.files().is_empty() && cache.counts().damaged == 1, "byte {at}");
+                }
+            }
+            cache.clear().unwrap();
+        }
+    }
+    assert!(misses > 100, "{misses}");
+}
+
+#[test]
+fn verify_removes_what_is_damaged() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = cache(folder.path(), 1 << 30);
+    for name in ["a", "b", "c"] {
+        cache.put(name, "\"1\"", 0..3000, &content(3000));
+    }
+    let paths = cache.files();
+    std::fs::write(&paths[0], "short").unwrap();
+    std::fs::rename(&paths[1], paths[1].with_file_name("of another name")).unwrap();
+    assert_eq!(cache.summary().unwrap().entries, 3);
+    assert_eq!(cache.verify(|_, _| {}).unwrap(), Verified { sound: 1, damaged: 2 });
+    assert_eq!(cache.summary().unwrap().stores, [("s3://bucket".to_owned(), 1, 8192)]);
+}
+
+#[test]
+fn the_limit_holds_for_all_processes_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let limit = 40 * (8 << 10);
+    let caches = [cache(folder.path(), limit), cache(folder.path(), limit)];
+    let size = |cache: &DiskCache| cache.summary().unwrap().size_bytes;
+    let writers: Vec<_> = (0..2)
+        .map(|number| {
+            let folder = folder.path().to_owned();
+            std::thread::spawn(move || {
+                let cache = cache(&folder, limit);
+                for entry in 0..200 {
+                    cache.put(&format!("{number}/{entry}"), "\"1\"", 0..3000, &content(3000));
+                }
+            })
+        })
+        .collect();
+    while writers.iter().any(|writer| !writer.is_finished()) {
+        let size = size(&caches[0]);
+        assert!(size <= limit, "{size}");
+    }
+    writers.into_iter().for_each(|writer| writer.join().unwrap());
+    assert!(size(&caches[1]) > limit / 2);
+    caches[0].put("1/199", "\"1\"", 0..3000, &content(3000));
+    caches[1].put("large", "\"1\"", 0..limit, &content(limit as usize));
+    assert!(caches[1].take("large", &WHOLE, None).is_none(), "more than the limit");
+    // What is not used goes first.
+    let old = SystemTime::now() - Duration::from_secs(1000);
+    let files = caches[0].files();
+    for path in &files {
+        File::options().write(true).open(path).unwrap().set_modified(old).unwrap();
+    }
+    assert!(caches[0].take("1/199", &WHOLE, None).is_some());
+    for entry in 0..35 {
+        caches[0].put(&format!("new/{entry}"), "\"1\"", 0..3000, &content(3000));
+    }
+    assert!(caches[0].take("1/199", &WHOLE, None).is_some(), "it was used");
+    assert!(caches[0].take("1/198", &WHOLE, None).is_none());
+}
+
+#[test]
+fn what_a_process_leaves_when_it_dies_is_counted_and_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let one = cache(folder.path(), 1 << 20);
+    one.put("a", "\"1\"", 0..3000, &content(3000));
+    let left = one.space.take(100_000).unwrap().unwrap();
+    assert_eq!(one.space.recount().unwrap(), 8192 + 102_400);
+    left.file.set_modified(SystemTime::now() - Duration::from_secs(3600)).unwrap();
+    let other = cache(folder.path(), 1 << 20);
+    other.filler.wait(Duration::from_secs(60));
+    assert!(!left.path.exists());
+    assert_eq!(other.counts().size_bytes, 8192);
+    // A count of another run of the machine is not believed.
+    std::fs::write(folder.path().join(ABOUT), "0123 1\n").unwrap();
+    other.put("b", "\"1\"", 0..3000, &content(3000));
+    assert_eq!(other.counts().size_bytes, 2 * 8192);
+}
+
+#[test]
+fn folders_that_are_not_its_own_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let sentence = |path: &Path| {
+        let options = DiskCacheOptions { folder: path.to_owned(), limit_bytes: None, is_offline: false };
+        DiskCache::open(&options).err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    let new = folder.path().join("a/b");
+    assert_eq!(sentence(&new), "");
+    assert_eq!(std::fs::metadata(&new).unwrap().mode() & 0o777, 0o700);
+    std::fs::set_permissions(&new, Permissions::from_mode(0o770)).unwrap();
+    assert!(sentence(&new).contains("others may write to it"));
+    std::fs::set_permissions(&new, Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(sentence(&new), "");
+    assert_eq!(std::fs::metadata(&new).unwrap().mode() & 0o777, 0o700);
+    let full = folder.path().join("full");
+    std::fs::create_dir(&full).unwrap();
+    std::fs::write(full.join("thesis.tex"), "text").unwrap();
+    assert!(sentence(&full).contains("has other files"));
+    assert!(sentence(&full.join("thesis.tex")).contains("cannot be used"));
+    let error = DiskCache::open_existing(&full).err().unwrap().to_string();
+    assert!(error.contains("no disk cache is in this folder"));
+}

@@ -1,0 +1,282 @@
+//! The service that objects come from, with the disk cache before it, if there is one.
+//!
+//! Uses `object_store`, `store/disk_cache` and its neighbours. What is in the cache is used in three cases: the request names the
+//! version (`if_match`), the service says that its version is the same, or the store is offline. So nothing is served that is older
+//! than the request, and what a user may no longer read is not served either.
+//!
+//! Objects without a strong ETag are not kept. Nor are those that a web server says were changed just now: its ETag is made of the
+//! time in seconds and the size, and the next change in the same second may have the same.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+use futures_util::StreamExt;
+use object_store::path::Path;
+use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore};
+use serde_json::{Value, json};
+use tokio::task::spawn_blocking;
+
+use super::failure::{Failure, Reply};
+use super::location::Service;
+use super::transfer::{self, Fetched, Request};
+use crate::error::Result;
+use crate::memory::Buffer;
+use crate::store::disk_cache::{self, Found, ObjectName};
+use crate::store::{DiskCache, DiskCacheCounts, DiskCacheOptions, Wanted};
+
+/// Objects of a web server that were changed more recently are not kept.
+const SETTLED_AFTER: Duration = Duration::from_secs(2);
+
+/// A service, and what is kept of it.
+pub(super) struct Origin {
+    client: Arc<dyn ObjectStore>,
+    service: Service,
+    cache: Option<Cached>,
+}
+
+struct Cached {
+    disk: Arc<DiskCache>,
+    container: String,
+    is_offline: bool,
+}
+
+/// The names directly below a path.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    /// Names with something below them.
+    pub folders: Vec<String>,
+    /// Names of objects.
+    pub objects: Vec<String>,
+}
+
+impl Origin {
+    /// A service, with the disk cache that the options name; `container` tells its objects from those of others.
+    pub(super) fn new(
+        client: Arc<dyn ObjectStore>,
+        service: Service,
+        container: String,
+        options: Option<&DiskCacheOptions>,
+    ) -> Result<Self> {
+        let cached = |options: &DiskCacheOptions| {
+            let disk = Arc::new(DiskCache::open(options)?);
+            Ok(Cached { disk, container, is_offline: options.is_offline })
+        };
+        Ok(Origin { client, service, cache: options.map(cached).transpose()? })
+    }
+
+    /// The service's client, for requests that change something.
+    pub(super) fn client(&self) -> &dyn ObjectStore {
+        self.client.as_ref()
+    }
+
+    /// Counts of the disk cache.
+    pub(super) fn disk_counts(&self) -> Option<DiskCacheCounts> {
+        self.cache.as_ref().map(|cache| cache.disk.counts())
+    }
+
+    /// Bytes of an object.
+    pub(super) async fn fetch(&self, request: &Request<'_>, stall_time: Duration) -> Reply<Fetched> {
+        let fetched = self.fetch_if(request, stall_time, &|_, _| true).await?;
+        fetched.ok_or_else(|| Failure::NotSupported("a reply without a body".to_owned()))
+    }
+
+    /// Bytes of an object, unless its size, ETag and time, and the number of bytes, are enough: then `None`.
+    pub(super) async fn fetch_if(
+        &self,
+        request: &Request<'_>,
+        stall_time: Duration,
+        is_wanted: &impl Fn(&ObjectMeta, u64) -> bool,
+    ) -> Reply<Option<Fetched>> {
+        let Some(cache) = &self.cache else {
+            return transfer::fetch_if(self.client.as_ref(), request, stall_time, is_wanted).await;
+        };
+        let found = cache.find(request).await;
+        if cache.is_offline {
+            return match found {
+                Some(found) => cache.read(request, found, is_wanted).await.ok_or(Failure::Offline),
+                None => Err(cache.missing_or_offline(request.path).await),
+            };
+        }
+        let Some(found) = found else { return self.fetch_new(cache, request, stall_time, is_wanted).await };
+        if request.if_match.is_none() {
+            let is_same = AtomicBool::new(false);
+            let is_new = |meta: &ObjectMeta, length: u64| {
+                let is_known = meta.e_tag.as_ref() == Some(&found.meta.e_tag);
+                is_same.store(is_known, Ordering::Relaxed);
+                !is_known && is_wanted(meta, length)
+            };
+            let conditional = Request { if_none_match: Some(&found.meta.e_tag), ..request.clone() };
+            match self.fetch_new(cache, &conditional, stall_time, &is_new).await {
+                Err(Failure::NotModified) => {}
+                // Some services send the object all the same.
+                Ok(None) if is_same.load(Ordering::Relaxed) => {}
+                changed => return changed,
+            }
+        }
+        match cache.read(request, found, is_wanted).await {
+            Some(fetched) => Ok(fetched),
+            None => self.fetch_new(cache, request, stall_time, is_wanted).await,
+        }
+    }
+
+    /// Asks the service, and keeps what it says.
+    async fn fetch_new(
+        &self,
+        cache: &Cached,
+        request: &Request<'_>,
+        stall_time: Duration,
+        is_wanted: &impl Fn(&ObjectMeta, u64) -> bool,
+    ) -> Reply<Option<Fetched>> {
+        let fetched = transfer::fetch_if(self.client.as_ref(), request, stall_time, is_wanted).await;
+        match &fetched {
+            Ok(Some(fetched)) => {
+                cache.disk.note_miss();
+                if let Some(meta) = self.kept_meta(&fetched.meta) {
+                    let bytes = Arc::clone(&fetched.bytes);
+                    cache.disk.keep(cache.name(request.path), meta, fetched.start, bytes);
+                }
+            }
+            Err(Failure::Missing) => cache.disk.keep_missing(cache.name(request.path)),
+            _ => {}
+        }
+        fetched
+    }
+
+    /// What is kept of an object's metadata; `None` if its version cannot be told for sure.
+    fn kept_meta(&self, meta: &ObjectMeta) -> Option<disk_cache::ObjectMeta> {
+        let e_tag = meta.e_tag.clone().filter(|tag| !tag.starts_with("W/"))?;
+        let modified = SystemTime::from(meta.last_modified);
+        if self.service == Service::Http && modified.elapsed().map_or(true, |age| age < SETTLED_AFTER) {
+            return None;
+        }
+        let modified_micros = meta.last_modified.timestamp_micros();
+        Some(disk_cache::ObjectMeta {
+            e_tag,
+            version: meta.version.clone(),
+            size_bytes: meta.size,
+            modified_micros,
+        })
+    }
+
+    /// Size, ETag and time of an object.
+    pub(super) async fn head(&self, path: &Path) -> Reply<ObjectMeta> {
+        if let Some(cache) = self.cache.as_ref().filter(|cache| cache.is_offline) {
+            let (disk, name) = (Arc::clone(&cache.disk), cache.name(path));
+            return match spawn_blocking(move || disk.meta(&name)).await.ok().flatten() {
+                Some(meta) => Ok(object_meta(path, &meta)),
+                None => Err(cache.missing_or_offline(path).await),
+            };
+        }
+        let options = GetOptions { head: true, ..GetOptions::default() };
+        let head: Reply<_> = self.client.get_opts(path, options).await.map_err(Failure::from);
+        if let (Some(cache), Err(Failure::Missing)) = (&self.cache, &head) {
+            cache.disk.keep_missing(cache.name(path));
+        }
+        Ok(head?.meta)
+    }
+
+    /// The names directly below a path.
+    pub(super) async fn list(&self, path: &Path) -> Reply<Names> {
+        if let Some(cache) = self.cache.as_ref().filter(|cache| cache.is_offline) {
+            return cache.listing(path).await.ok_or(Failure::Offline);
+        }
+        let listed = self.client.list_with_delimiter(Some(path)).await?;
+        let name = |path: &Path| Some(path.as_ref().rsplit('/').next()?.to_owned());
+        let names = Names {
+            folders: listed.common_prefixes.iter().filter_map(name).collect(),
+            objects: listed.objects.iter().filter_map(|meta| name(&meta.location)).collect(),
+        };
+        if let Some(cache) = &self.cache {
+            cache.disk.keep_listing(cache.name(path), names.encode());
+        }
+        Ok(names)
+    }
+
+    /// Whether anything is below a path.
+    pub(super) async fn has_any(&self, path: &Path) -> Reply<bool> {
+        let is_offline = self.cache.as_ref().is_some_and(|cache| cache.is_offline);
+        // Few web servers list a whole tree.
+        if is_offline || self.service == Service::Http {
+            let names = self.list(path).await?;
+            return Ok(!names.objects.is_empty() || !names.folders.is_empty());
+        }
+        let first = self.client.list(Some(path)).next().await;
+        Ok(first.transpose().map_err(Failure::from)?.is_some())
+    }
+}
+
+impl Names {
+    fn encode(&self) -> Vec<u8> {
+        json!({ "folders": self.folders, "objects": self.objects }).to_string().into_bytes()
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let value: Value = serde_json::from_slice(bytes).ok()?;
+        let texts = |member: &str| {
+            let names = value.get(member)?.as_array()?.iter();
+            names.map(|name| Some(name.as_str()?.to_owned())).collect::<Option<Vec<_>>>()
+        };
+        Some(Names { folders: texts("folders")?, objects: texts("objects")? })
+    }
+}
+
+impl Cached {
+    fn name(&self, path: &Path) -> ObjectName {
+        ObjectName { store: self.container.clone(), path: path.as_ref().to_owned() }
+    }
+
+    /// Entries with what is asked for.
+    async fn find(&self, request: &Request<'_>) -> Option<Found> {
+        let wanted = match &request.range {
+            None => Wanted::Whole { at_most: u64::MAX },
+            Some(GetRange::Bounded(range)) => Wanted::Range(range.clone()),
+            Some(GetRange::Suffix(bytes)) => Wanted::Last(*bytes),
+            Some(GetRange::Offset(_)) => return None,
+        };
+        let (disk, name) = (Arc::clone(&self.disk), self.name(request.path));
+        let tag = request.if_match.map(str::to_owned);
+        let found = spawn_blocking(move || disk.find(&name, &wanted, tag.as_deref())).await.ok().flatten()?;
+        (found.range.end - found.range.start <= request.limit_bytes).then_some(found)
+    }
+
+    /// The bytes that were found, if they are wanted. `None` if they are damaged.
+    async fn read(
+        &self,
+        request: &Request<'_>,
+        found: Found,
+        is_wanted: &impl Fn(&ObjectMeta, u64) -> bool,
+    ) -> Option<Option<Fetched>> {
+        let (meta, start) = (object_meta(request.path, &found.meta), found.range.start);
+        if !is_wanted(&meta, found.range.end - start) {
+            return Some(None);
+        }
+        let disk = Arc::clone(&self.disk);
+        let bytes: Buffer = spawn_blocking(move || disk.read(&found)).await.ok().flatten()?;
+        Some(Some(Fetched { meta, start, bytes: Arc::new(bytes) }))
+    }
+
+    async fn missing_or_offline(&self, path: &Path) -> Failure {
+        let (disk, name) = (Arc::clone(&self.disk), self.name(path));
+        let is_missing = spawn_blocking(move || disk.is_missing(&name)).await.unwrap_or(false);
+        if is_missing { Failure::Missing } else { Failure::Offline }
+    }
+
+    async fn listing(&self, path: &Path) -> Option<Names> {
+        let (disk, name) = (Arc::clone(&self.disk), self.name(path));
+        let bytes = spawn_blocking(move || disk.listing(&name)).await.ok().flatten()?;
+        Names::decode(&bytes)
+    }
+}
+
+/// As `object_store` says it.
+fn object_meta(path: &Path, meta: &disk_cache::ObjectMeta) -> ObjectMeta {
+    let since = Duration::from_micros(u64::try_from(meta.modified_micros).unwrap_or(0));
+    ObjectMeta {
+        location: path.clone(),
+        last_modified: (SystemTime::UNIX_EPOCH + since).into(),
+        size: meta.size_bytes,
+        e_tag: Some(meta.e_tag.clone()),
+        version: meta.version.clone(),
+    }
+}
