@@ -14,7 +14,7 @@ import threading
 import time
 
 from peers import sync
-from remote import remote_read
+from remote import disk_cache, remote_read
 
 SHAPE, CHUNK, SHARD, INNER, PLANE = (128, 1024, 1024), (64, 128, 128), (64, 512, 512), (32, 64, 64), (1, 1024, 1024)
 SIZE_BYTES = 4 * 128 * 1024 * 1024
@@ -591,4 +591,5 @@ CASES = {
     "random-write": random_write,
     "many-arrays": many_arrays,
     "remote-read": remote_read,
+    "disk-cache": disk_cache,
 }

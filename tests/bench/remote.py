@@ -102,3 +102,39 @@ def remote_read(bench, arrays, table):
                 "requests of zarrfs": max(counts),
             }
             table.add(f"cold read from a slow server, {name}", seconds, cases.SIZE_BYTES, notes=notes)
+
+
+def disk_cache(bench, arrays, table):
+    """Cold reads of whole arrays from a slow web server: without a disk cache, with an empty one, and with one that has the array;
+    and from a folder of this machine. Each read has a mount of its own."""
+    import cases
+
+    for name in arrays:
+        store = bench.store(name)
+        folder = tempfile.mkdtemp(prefix="zarrfs-disk-cache-", dir=bench.folder)
+        full, empty = os.path.join(folder, "full"), os.path.join(folder, "empty")
+        with Server(os.path.dirname(store)) as server:
+            url = server.url(store)
+
+            def read(ready, *options, url=url):
+                return cases.mounted(ready, bench.zarrfs(url, *options), cases.dd)
+
+            def first(ready, empty=empty, read=read):
+                shutil.rmtree(empty, ignore_errors=True)
+                return read(ready, "--disk-cache", empty)
+
+            read(lambda: None, "--disk-cache", full)
+            ways = {
+                "zarrfs, second": lambda ready, full=full, read=read: read(ready, "--disk-cache", full),
+                "zarrfs, first": first,
+                "without": read,
+                "folder": lambda ready, store=store: cases.mounted(ready, bench.zarrfs(store), cases.dd),
+            }
+            seconds = bench.alternate(ways, store, full)
+            median = {way: cases.statistics.median(times) for way, times in seconds.items()}
+            notes = {
+                "the second, of the speed from a folder": round(median["folder"] / median["zarrfs, second"], 2),
+                "the first, of the speed without a cache": round(median["without"] / median["zarrfs, first"], 2),
+            }
+            table.add(f"a slow server with a disk cache, {name}", seconds, cases.SIZE_BYTES, notes=notes)
+        shutil.rmtree(folder)
