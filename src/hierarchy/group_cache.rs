@@ -137,6 +137,12 @@ impl GroupCache {
         group.is_some_and(|kept| kept.group.consolidated.is_some())
     }
 
+    /// The Zarr version of a group that is kept.
+    pub fn format(&self, path: &str) -> Option<ZarrFormat> {
+        let all = self.kept.lock();
+        all.peek(path)?.group.as_ref()?.group.zarr_format
+    }
+
     /// Keeps a group that was read, and of a remote store that there is none.
     fn keep(&self, path: &str, found: &Option<Documents>, checked_at: Instant, is_remote: bool) {
         let group = match found {

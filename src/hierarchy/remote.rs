@@ -63,7 +63,9 @@ impl Tree {
             let own = || self.groups.read(store, path, max_age);
             return self.found(path, &above, own, above.checked_at);
         }
-        let mut looked = self.groups.read_many(store, &paths, None, max_age);
+        // The first document of that version is nearly always there, and says all.
+        let format = groups_above.iter().find_map(|group| self.groups.format(group));
+        let mut looked = self.groups.read_many(store, &paths, format, max_age);
         let checked_at = looked.iter().map(|looked| looked.at).min().unwrap_or_else(Instant::now);
         let above = looked.split_off(looked.len().min(1));
         let own = looked.pop().and_then(|looked| looked.documents);

@@ -19,6 +19,7 @@ struct SlowStore {
     objects: MemoryStore,
     latency: Duration,
     round_trips: AtomicUsize,
+    requests: AtomicUsize,
     /// Where a key ends with this, the store fails.
     failing: parking_lot::Mutex<Option<&'static str>>,
 }
@@ -27,6 +28,7 @@ impl SlowStore {
     fn wait_for(&self, requests: usize) {
         let round_trips = requests.div_ceil(AT_A_TIME);
         self.round_trips.fetch_add(round_trips, Ordering::Relaxed);
+        self.requests.fetch_add(requests, Ordering::Relaxed);
         if !self.latency.is_zero() {
             std::thread::sleep(self.latency * round_trips as u32);
         }
@@ -138,6 +140,28 @@ fn a_lookup_two_levels_deep() {
         find(&fs, "g/t");
         assert_eq!(store.take(), 0, "all of it is known");
     }
+}
+
+#[test]
+fn below_a_known_group_one_document_is_asked_for() {
+    let document = array(&[4, 3], 9).to_string();
+    let (store, fs) = remote(&[
+        object("zarr.json", GROUP),
+        object("a/zarr.json", &document),
+        object("b/zarr.json", &document),
+        object(
+            "c/.zarray",
+            r#"{"zarr_format":2,"shape":[4],"chunks":[4],"dtype":"<u2","fill_value":9,"order":"C","filters":null,"compressor":null}"#,
+        ),
+    ]);
+    find(&fs, "a");
+    let asked = |name| {
+        store.requests.store(0, Ordering::Relaxed);
+        assert!(find(&fs, name).size_bytes > 0);
+        store.requests.load(Ordering::Relaxed)
+    };
+    assert_eq!(asked("b"), 1);
+    assert!(asked("c") <= 7, "a node of another version is found, too");
 }
 
 #[test]
