@@ -29,8 +29,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use zarrfs::nearest::nearest;
 
 use commands::{
-    attrs, cache, cat, check, completions, create, demo, import, info, ls, man, mkgroup, mount, mv, overlay,
-    preview, resize, rm, umount, watch,
+    attrs, cache, cat, check, complete, completions, create, demo, import, info, ls, man, mkgroup, mount, mv,
+    overlay, preview, resize, rm, umount, watch,
 };
 use exit::{Exit, Outcome};
 
@@ -79,6 +79,9 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
 }
 
 fn parse_and_run(arguments: Vec<OsString>) -> Outcome {
+    if let Some(reply) = complete::reply(&arguments) {
+        return reply;
+    }
     let (arguments, helper) = match helper(&arguments) {
         Some(Helper::Mount) => (mount::from_helper(arguments)?, true),
         Some(Helper::Umount) => (umount::from_helper(arguments)?, true),

@@ -182,17 +182,29 @@ impl Tree {
         self.children_under(path, &self.above(Some(path)))
     }
 
+    /// Those of [`Tree::children`] of a store on this machine whose names begin with `start`. Opens no documents of others.
+    pub fn children_named(&self, path: &str, start: &str) -> Result<Vec<Child>> {
+        let above = self.above(Some(path));
+        let names = self.names_under(path, &above)?.into_iter().filter(|name| name.starts_with(start));
+        Ok(self.named(path, names, &above))
+    }
+
     /// As [`Tree::children`], for a caller that has the lineage already.
     pub(super) fn children_under(&self, path: &str, above: &Lineage) -> Result<Vec<Child>> {
         if self.store.is_remote() {
             let found = self.remote_children_under(path, above)?;
             return Ok(found.nodes.into_iter().map(|(name, found)| found.child(name)).collect());
         }
+        Ok(self.named(path, self.names_under(path, above)?, above))
+    }
+
+    /// Those of the names below a group that are nodes.
+    fn named(&self, path: &str, names: impl IntoIterator<Item = String>, above: &Lineage) -> Vec<Child> {
         let child = |name: String| {
             let found = self.find(&join(path, &name), above)?;
             Some(Child { name, is_group: matches!(found.content, Content::Group(_)) })
         };
-        Ok(self.names_under(path, above)?.into_iter().filter_map(child).collect())
+        names.into_iter().filter_map(child).collect()
     }
 
     /// The names below a group that may be nodes, sorted.

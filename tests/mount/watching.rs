@@ -66,6 +66,24 @@ fn stat_and_mounts_say_what_a_mount_has_done() {
 }
 
 #[test]
+fn mountpoints_are_completed() {
+    let place = Place::demo();
+    let Some(mount) = Mount::new(&place.store(), &[], "completion") else { return };
+    let point = mount.point().to_str().unwrap().to_owned();
+    let (folder, _) = point.rsplit_once('/').unwrap();
+    let offered = |command: &str| {
+        let output = zarrfs(&["__complete", "fish", &format!("zarrfs {command} {folder}/")]);
+        String::from_utf8_lossy(&output.stdout).lines().any(|line| line == point)
+    };
+    for command in ["umount", "umount --force", "stat", "stat --json", "top"] {
+        assert!(offered(command), "{command}");
+    }
+    assert!(!offered("mount sample.zarr"));
+    mount.unmount();
+    assert!(!offered("stat"));
+}
+
+#[test]
 fn a_crashed_daemon_is_named_and_hangs_no_command() {
     let place = Place::demo();
     let Some(mut mount) = Mount::new(&place.store(), &[], "a crash") else { return };

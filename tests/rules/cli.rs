@@ -1,5 +1,6 @@
 //! The program as a user types it: every sentence of refusal, the exit codes, and the commands that need no mount.
 
+mod completion;
 mod inspect;
 mod slips;
 

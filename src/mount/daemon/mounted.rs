@@ -57,6 +57,11 @@ pub fn own_mountpoints() -> Result<Vec<PathBuf>> {
     Ok(own.map(|entry| entry.mountpoint).collect())
 }
 
+/// The mount points of all zarrfs mounts, those of other users too, in the order of mounting.
+pub fn mountpoints() -> Result<Vec<PathBuf>> {
+    Ok(entries()?.into_iter().map(|entry| entry.mountpoint).collect())
+}
+
 /// The zarrfs mount at a path.
 pub fn at(mountpoint: &Path) -> Result<MountEntry> {
     find(mountpoint)

@@ -1,4 +1,7 @@
 //! `zarrfs completions SHELL`.
+//!
+//! clap's script knows commands and options. bash, zsh and fish get functions beside it (`names.*`) that ask the program
+//! (`commands/complete/`) for what only it knows: the names in a store, and mount points.
 
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
@@ -14,6 +17,10 @@ Examples:
   # For fish
   zarrfs completions fish >~/.config/fish/completions/zarrfs.fish";
 
+const BASH: &str = include_str!("names.bash");
+const ZSH: &str = include_str!("names.zsh");
+const FISH: &str = include_str!("names.fish");
+
 /// Print the completions for a shell
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = EXAMPLES)]
@@ -28,6 +35,18 @@ impl Arguments {
     pub fn run(self) -> Outcome {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut crate::cli::CommandLine::command(), "zarrfs", &mut script);
+        match self.shell {
+            Shell::Bash => script.extend_from_slice(BASH.as_bytes()),
+            Shell::Fish => script.extend_from_slice(FISH.as_bytes()),
+            Shell::Zsh => script = for_zsh(&String::from_utf8_lossy(&script)).into_bytes(),
+            _ => {}
+        }
         output::write(&script).map(|_| ())
     }
+}
+
+/// zsh calls the function that is named after the file, at once when it has read the file: so that name is ours, and clap's
+/// function gets another one.
+fn for_zsh(script: &str) -> String {
+    script.replacen("\n_zarrfs() {\n", &format!("\n{ZSH}_zarrfs_definition() {{\n"), 1)
 }

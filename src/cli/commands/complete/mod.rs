@@ -1,0 +1,150 @@
+//! `zarrfs __complete SHELL LINE [TYPED]`: what may stand at the cursor, for the scripts of `zarrfs completions`.
+//!
+//! It is not one of the commands that clap knows, so that no help and no completion shows it. `line.rs` reads the line,
+//! clap says which argument the cursor is in, `mountpoints.rs` and the store have the names.
+//!
+//! Exit code 0: these names, one a line, and nothing else (a group ends in `/`). Exit code 1: the place takes something
+//! else, which the script completes. There is never a message, and a store that takes longer than a moment has no names.
+
+mod line;
+mod mountpoints;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches};
+use zarrfs::hierarchy::{Child, Tree};
+use zarrfs::mount::daemon::procfs::with_timeout;
+use zarrfs::store::overlay::{Access, Over, OverlayOptions};
+use zarrfs::store::{self, Store, StoreOptions, is_remote};
+
+use crate::cli::exit::{Exit, Outcome};
+use crate::cli::options::{AccessArguments, BaseArguments};
+use crate::cli::{open, output};
+use line::{Line, Quote, Shell};
+use mountpoints::Whose;
+
+/// The word that asks.
+const WORD: &str = "__complete";
+/// How long a user waits for names at most.
+const TIMEOUT: Duration = Duration::from_secs(1);
+/// Stands for the word at the cursor: no user types it.
+const CURSOR: &str = "\u{1a}";
+
+/// The reply to the command line of a script; `None` for all other command lines.
+pub fn reply(arguments: &[OsString]) -> Option<Outcome> {
+    let (word, asked) = arguments.get(1..)?.split_first()?;
+    if word != WORD {
+        return None;
+    }
+    let asked: Option<Vec<String>> = asked.iter().map(|word| word.to_str().map(str::to_owned)).collect();
+    let found =
+        asked.and_then(|asked| with_timeout(TIMEOUT, move || candidates(&asked)).unwrap_or(Some(Vec::new())));
+    Some(match found {
+        Some(names) => output::write(names.concat().as_bytes()).map(|_| ()),
+        None => Err(Exit::Reported),
+    })
+}
+
+/// The lines for a script.
+fn candidates(asked: &[String]) -> Option<Vec<String>> {
+    let shell = Shell::named(asked.first()?)?;
+    let text = asked.get(1)?;
+    let variable = |name: &str| std::env::var(name).ok();
+    let line = Line::read(text, shell, &variable)?;
+    let names = names(&line)?;
+    // What bash replaces, and what of the word is before it.
+    let replaced = asked.get(2).filter(|replaced| text.ends_with(replaced.as_str()));
+    let before =
+        replaced.and_then(|replaced| Line::read(&text[..text.len() - replaced.len()], shell, &variable));
+    let before = before.map(|before| before.typed).unwrap_or_default();
+    // A name that is no line of its own cannot be shown.
+    let names = names.into_iter().filter(|name| !name.contains(char::is_control));
+    Some(names.map(|name| shown(&name, shell, &line, &before) + "\n").collect())
+}
+
+/// A name as the shell takes it.
+fn shown(name: &str, shell: Shell, line: &Line, before: &str) -> String {
+    match shell {
+        Shell::Bash => {
+            let is_below_home = line.typed.starts_with("~/");
+            line::quoted(name.strip_prefix(before).unwrap_or(name), line.quote, is_below_home)
+        }
+        Shell::Zsh => name[line.typed.rfind('/').map_or(0, |slash| slash + 1)..].to_owned(),
+        Shell::Fish => name.to_owned(),
+    }
+}
+
+/// The words that may stand at the cursor.
+fn names(line: &Line) -> Option<Vec<String>> {
+    if line.typed.starts_with('-') && line.quote == Quote::None {
+        return None;
+    }
+    let mut definition = crate::cli::CommandLine::command().ignore_errors(true);
+    let words = line.words.iter().map(String::as_str).chain([CURSOR]);
+    let all = definition.try_get_matches_from_mut(words).ok()?;
+    let (mut command, mut matches) = (&definition, &all);
+    while let Some((name, within)) = matches.subcommand() {
+        (command, matches) = (command.find_subcommand(name)?, within);
+    }
+    let argument = at_cursor(command, matches)?;
+    match (argument.get_value_names()?.first()?.as_str(), command.get_name()) {
+        ("MOUNTPOINT", "umount") => mountpoints::below(&line.typed, Whose::Own),
+        ("MOUNTPOINT", "stat" | "top") => mountpoints::below(&line.typed, Whose::Anyone),
+        ("PATH" | "NODE" | "ARRAY" | "FROM", name) => {
+            // What is made comes into a group.
+            let is_new =
+                argument.is_positional() && command.get_arguments().any(|other| other.get_id() == "new");
+            let found = nodes(matches, &line.typed, is_new);
+            // 'zarrfs ls' also takes other stores there.
+            if found.is_empty() && name == "ls" { None } else { Some(found) }
+        }
+        ("TO", _) => Some(nodes(matches, &line.typed, true)),
+        _ => None,
+    }
+}
+
+/// The argument that the cursor is in.
+fn at_cursor<'a>(command: &'a Command, matches: &ArgMatches) -> Option<&'a Arg> {
+    command.get_arguments().find(|argument| {
+        let values = matches.try_get_raw(argument.get_id().as_str()).ok().flatten();
+        values.is_some_and(|mut values| values.any(|value| value == CURSOR))
+    })
+}
+
+/// The nodes of the command's store, or its groups alone.
+fn nodes(matches: &ArgMatches, typed: &str, groups_only: bool) -> Vec<String> {
+    let Some(store) = local_store(matches) else { return Vec::new() };
+    let (folder, stem) = typed.split_at(typed.rfind('/').map_or(0, |slash| slash + 1));
+    let children = Tree::for_one_look(store).children_named(&open::path(folder), stem).unwrap_or_default();
+    let children = children.into_iter().filter(|child| child.is_group || !groups_only);
+    let path = |child: Child| format!("{folder}{}{}", child.name, if child.is_group { "/" } else { "" });
+    children.map(path).collect()
+}
+
+/// The command's store; `None` also for a remote one, which takes its time and may charge for each look.
+fn local_store(matches: &ArgMatches) -> Option<Arc<dyn Store>> {
+    let (location, options) = match matches.try_get_one::<String>("store").ok().flatten() {
+        Some(location) => (
+            location.clone(),
+            AccessArguments::from_arg_matches(matches).ok()?.options(location, Access::Read).ok()?,
+        ),
+        None => {
+            // 'zarrfs overlay diff'
+            let folder = matches.try_get_one::<PathBuf>("folder").ok().flatten()?.clone();
+            let location = Over::read(&folder).ok()?.location;
+            let base = BaseArguments::from_arg_matches(matches).ok()?.options(&location).ok()?;
+            let overlay = Some(OverlayOptions { folder, access: Access::Read });
+            (location, StoreOptions { overlay, ..base })
+        }
+    };
+    if is_remote(&location) {
+        return None;
+    }
+    store::open_with(&location, &options).ok().filter(|store| !store.is_remote())
+}
+
+#[cfg(test)]
+mod tests;
