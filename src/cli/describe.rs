@@ -1,5 +1,6 @@
 //! What the commands tell of a node: its type, shapes, codecs and sizes. Uses `hierarchy` and `formats`.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
@@ -198,18 +199,35 @@ fn stored_bytes(store: &dyn Store, array: &str) -> Result<u64> {
     let mut bytes = 0u64;
     let mut folders = vec![array.to_owned()];
     while let Some(folder) = folders.pop() {
-        let (inner, objects): (Vec<_>, Vec<_>) =
-            store.list(&folder)?.into_iter().partition(|entry| entry.is_folder);
-        folders.extend(inner.iter().map(|entry| join(&folder, &entry.name)));
-        let is_document = |name: &str| folder == array && DOCUMENTS.contains(&name);
-        let objects = objects.iter().filter(|entry| !is_document(&entry.name));
-        let keys: Vec<String> = objects.map(|entry| join(&folder, &entry.name)).collect();
-        for batch in keys.chunks(BATCH_OBJECTS) {
-            let batch: Vec<&str> = batch.iter().map(String::as_str).collect();
-            for info in store.head_many(&batch) {
-                bytes = bytes.saturating_add(info?.map_or(0, |info| info.size_bytes));
+        let mut batch = Vec::new();
+        let mut seen = Ok(());
+        // One batch at a time: an array may have millions of objects.
+        store.each_name(&folder, &mut |entry| {
+            let key = join(&folder, &entry.name);
+            if entry.is_folder {
+                folders.push(key);
+            } else if folder != array || !DOCUMENTS.contains(&entry.name.as_str()) {
+                batch.push(key);
             }
-        }
+            if batch.len() < BATCH_OBJECTS {
+                return ControlFlow::Continue(());
+            }
+            seen = total_bytes(store, &batch).map(|more| bytes = bytes.saturating_add(more));
+            batch.clear();
+            if seen.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        seen?;
+        bytes = bytes.saturating_add(total_bytes(store, &batch)?);
+    }
+    Ok(bytes)
+}
+
+/// Sizes of these objects.
+fn total_bytes(store: &dyn Store, keys: &[String]) -> Result<u64> {
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let mut bytes = 0u64;
+    for info in store.head_many(&keys) {
+        bytes = bytes.saturating_add(info?.map_or(0, |info| info.size_bytes));
     }
     Ok(bytes)
 }

@@ -17,6 +17,7 @@
 //! Invariant: [`Tree::node`] finds a node if and only if [`Tree::children`] of its parent names it.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -212,8 +213,14 @@ impl Tree {
         if !above.is_fertile() {
             return Ok(BTreeSet::new());
         }
-        let folders = self.store.list(path)?.into_iter().filter(|entry| entry.is_folder);
-        Ok(folders.map(|entry| entry.name).chain(above.copied_names(path)).collect())
+        let mut names = BTreeSet::from_iter(above.copied_names(path));
+        self.store.each_name(path, &mut |entry| {
+            if entry.is_folder {
+                names.insert(entry.name);
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(names)
     }
 
     /// The version of the node at a path: the same as long as its documents and its folder have the
@@ -314,8 +321,13 @@ impl Tree {
         if is_hidden(name) {
             return None;
         }
-        match self.store.list(path) {
-            Ok(entries) => entries.iter().any(|entry| entry.is_folder).then(group),
+        let mut has_folders = false;
+        let listed = self.store.each_name(path, &mut |entry| {
+            has_folders = entry.is_folder;
+            if has_folders { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        match listed {
+            Ok(()) => has_folders.then(group),
             Err(error) => Some(Content::Broken(Fault::unread(error))),
         }
     }

@@ -163,6 +163,29 @@ fn documents_that_are_no_references_or_too_much_are_refused() {
     }
 }
 
+/// The members of a file come in any order.
+#[test]
+fn templates_and_version_may_come_last() {
+    let place = Place::new();
+    for version in [json!(1), json!(2)] {
+        let references = json!({"refs": {"a/0": ["{{u}}", 12, 4], "a/1": "{{u}}", "a/2": ["good.bin", 0, 4]},
+            "gen": [{"key": "g{{i}}", "url": "{{u}}", "offset": "{{i}}", "length": "1", "dimensions": {"i": [0, 1]}}],
+            "templates": {"u": "good.bin"}, "version": version});
+        let opened = place.open(&references.to_string(), &[]);
+        if version == 2 {
+            assert!(matches!(opened, Err(Error::Usage(sentence)) if sentence.contains("version 2")));
+            continue;
+        }
+        let store = opened.unwrap();
+        for (key, bytes) in [("a/0", &b"cdef"[..]), ("a/1", b"{{u}}"), ("a/2", b"0123"), ("g1", b"1")] {
+            assert_eq!(store.get(key, 9).unwrap().unwrap(), bytes, "{key}");
+        }
+    }
+    // In version 0 they are no members.
+    let store = place.open(&json!({"a/0": ["good.bin", 0, 4], "templates": 7}).to_string(), &[]).unwrap();
+    assert_eq!(store.get("a/0", 9).unwrap().unwrap(), b"0123");
+}
+
 /// Records that are damaged, and a document that claims ten million chunks.
 #[test]
 fn records_are_read_when_they_are_needed() {

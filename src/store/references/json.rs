@@ -2,14 +2,18 @@
 //!
 //! Version 0: `{"key": "text" | "base64:…" | {document} | ["url"] | ["url", offset, length], …}`. Version 1:
 //! `{"version": 1, "templates": {…}, "gen": […], "refs": {as version 0}}`; the URLs of `refs` may have templates in them.
-//! Each reference is parsed by itself, so that an error names its key. Uses `serde_json`.
+//! The file is parsed while it is read, and each reference by itself, so that an error names its key. If the templates come
+//! after references that need them, it is read once more. Uses `serde_json`.
 
+use std::borrow::Cow;
+use std::cell::Cell;
 use std::fmt;
+use std::io::{self, BufReader, Read};
 use std::ops::Range;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::de::{Deserializer as _, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -17,57 +21,196 @@ use super::generators;
 use super::table::{Table, TableBuilder};
 use super::templates::{Template, Templates};
 
-/// The members of version 1, which are kept until it is known which version it is.
+/// The longest member that is no object of references: as long as what the references may take.
+const MAX_MEMBER_BYTES: u64 = 512 << 20;
+/// How much is read at a time.
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// A file that can be read from its beginning, more than once.
+pub(super) type Open<'a, 'f> = &'a mut (dyn FnMut() -> io::Result<Box<dyn Read + 'f>> + 'a);
+
+/// What one pass over a file has found.
 #[derive(Default)]
-struct Members<'a> {
-    version: Option<&'a RawValue>,
-    templates: Option<&'a RawValue>,
-    generators: Option<&'a RawValue>,
-    references: Option<&'a RawValue>,
+struct Members {
+    version: Option<Box<RawValue>>,
+    generators: Option<Box<RawValue>>,
+    templates: Option<Result<Templates, String>>,
+    /// The references of version 1.
+    references: Option<TableBuilder>,
+    /// The members of version 0, until it is known which version it is.
+    top: TableBuilder,
+    /// What is wrong with them.
+    wrong: Option<String>,
+    /// References had templates in them, and `templates` had not come.
+    lacks_templates: bool,
 }
 
-/// The references in a document. The error is the rest of a sentence that begins with the file.
-pub(super) fn parse(text: &str) -> Result<Table, String> {
+/// The references in a file. The error is the rest of a sentence that begins with the file.
+pub(super) fn parse(open: Open<'_, '_>) -> Result<Table, String> {
     let mut members = Members::default();
-    let mut table = TableBuilder::default();
-    let mut wrong = None;
-    let none = Templates::default();
-    each_member(text, &mut |key, value| {
-        match key {
-            "version" => members.version = Some(value),
-            "templates" => members.templates = Some(value),
-            "gen" => members.generators = Some(value),
-            "refs" => members.references = Some(value),
-            _ if wrong.is_none() && members.version.is_none() => {
-                wrong = add(&mut table, key, value, &none).err();
-            }
-            _ => {}
-        }
-        Ok(())
-    })?;
+    members.read(open)?;
+    if members.lacks_templates && members.templates.is_some() {
+        members = Members { templates: members.templates, ..Members::default() };
+        members.read(open)?;
+    }
     if members.version.is_none() && members.references.is_none() {
-        return wrong.map_or_else(|| Ok(table.finish()), Err);
+        return members.wrong.map_or_else(|| Ok(members.top.finish()), Err);
     }
-    if members.version.is_some_and(|version| version.get() != "1") {
-        let version: String = members.version.map_or("", RawValue::get).chars().take(40).collect();
-        return Err(format!("references of version {version} are not supported; 0 and 1 are"));
-    }
-    let mut table = TableBuilder::default();
-    let templates = match members.templates {
-        Some(raw) => Templates::parse(&value("templates", raw)?)?,
-        None => Templates::default(),
-    };
-    if let Some(references) = members.references {
-        each_member(references.get(), &mut |key, value| add(&mut table, key, value, &templates))?;
-    }
+    let templates = members.templates.transpose()?.unwrap_or_default();
+    let mut table = members.references.unwrap_or_default();
     if let Some(raw) = members.generators {
-        generators::run(&value("gen", raw)?, &templates, &mut table)?;
+        generators::run(&value("gen", &raw)?, &templates, &mut table)?;
     }
     Ok(table.finish())
 }
 
 fn value(name: &str, raw: &RawValue) -> Result<Value, String> {
     serde_json::from_str(raw.get()).map_err(|error| format!("'{name}': {error}"))
+}
+
+impl Members {
+    fn read(&mut self, open: Open<'_, '_>) -> Result<(), String> {
+        let wrong = |error: io::Error| format!("cannot be read: {error}");
+        let left = Cell::new(MAX_MEMBER_BYTES);
+        let file = Limited { file: open().map_err(wrong)?, left: &left };
+        let mut parser = serde_json::Deserializer::from_reader(BufReader::with_capacity(BUFFER_BYTES, file));
+        let mut failure = None;
+        let top = TopLevel { members: self, left: &left, failure: &mut failure };
+        let parsed = parser.deserialize_map(top).and_then(|()| parser.end());
+        match (failure, parsed) {
+            (Some(reason), _) => Err(reason),
+            (None, Err(error)) if error.is_io() => Err(wrong(error.into())),
+            (None, Err(error)) => Err(format!("is not a file of references: {error}")),
+            (None, Ok(())) => Ok(()),
+        }
+    }
+
+    fn check_version(&self) -> Result<(), String> {
+        match &self.version {
+            Some(version) if version.get() != "1" => {
+                let version: String = version.get().chars().take(40).collect();
+                Err(format!("references of version {version} are not supported; 0 and 1 are"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes a member of the file that is not `refs`.
+    fn take(&mut self, key: &str, raw: Box<RawValue>) -> Result<(), String> {
+        match key {
+            "version" => {
+                self.version = Some(raw);
+                self.check_version()?;
+            }
+            "templates" => {
+                self.templates =
+                    Some(value("templates", &raw).and_then(|templates| Templates::parse(&templates)));
+            }
+            "gen" => self.generators = Some(raw),
+            _ if self.wrong.is_none() && self.version.is_none() && self.references.is_none() => {
+                self.wrong = add(&mut self.top, key, &raw, &Templates::default()).err();
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Fails if more is read than is left.
+struct Limited<'a, R> {
+    file: R,
+    left: &'a Cell<u64>,
+}
+
+impl<R: Read> Read for Limited<'_, R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read(out)?;
+        match self.left.get().checked_sub(count as u64) {
+            Some(left) => self.left.set(left),
+            None => return Err(io::Error::other(format!("a member has more than {MAX_MEMBER_BYTES} bytes"))),
+        }
+        Ok(count)
+    }
+}
+
+/// The whole of a file.
+struct TopLevel<'a> {
+    members: &'a mut Members,
+    left: &'a Cell<u64>,
+    failure: &'a mut Option<String>,
+}
+
+impl<'de> Visitor<'de> for TopLevel<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of references")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let TopLevel { members, left, failure } = self;
+        while let Some(key) = map.next_key::<Cow<'_, str>>()? {
+            left.set(MAX_MEMBER_BYTES);
+            let taken = if key == "refs" {
+                let templates = members.templates.as_ref().and_then(|templates| templates.as_ref().ok());
+                let (table, lacks_templates) = (TableBuilder::default(), false);
+                let mut added = Added { table, templates, lacks_templates, left, failure };
+                map.next_value_seed(&mut added)?;
+                let Added { table, lacks_templates, .. } = added;
+                members.lacks_templates = lacks_templates;
+                members.references = Some(table);
+                Ok(())
+            } else {
+                members.take(&key, map.next_value()?)
+            };
+            if let Err(reason) = taken {
+                *failure = Some(reason);
+                return Err(serde::de::Error::custom("a member"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The object `refs`, and what becomes of it.
+struct Added<'a> {
+    table: TableBuilder,
+    templates: Option<&'a Templates>,
+    lacks_templates: bool,
+    left: &'a Cell<u64>,
+    failure: &'a mut Option<String>,
+}
+
+impl<'de> DeserializeSeed<'de> for &mut Added<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, parser: D) -> Result<(), D::Error> {
+        parser.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for &mut Added<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of references")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let none = Templates::default();
+        while let Some(key) = map.next_key::<Cow<'_, str>>()? {
+            self.left.set(MAX_MEMBER_BYTES);
+            let raw: Box<RawValue> = map.next_value()?;
+            if self.templates.is_none() && !self.lacks_templates {
+                self.lacks_templates = raw.get().starts_with('[') && raw.get().contains("{{");
+            }
+            if let Err(reason) = add(&mut self.table, &key, &raw, self.templates.unwrap_or(&none)) {
+                *self.failure = Some(reason);
+                return Err(serde::de::Error::custom("a reference"));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Adds one reference.
@@ -89,6 +232,12 @@ fn add(table: &mut TableBuilder, key: &str, raw: &RawValue, templates: &Template
         // A document that is not quoted.
         Some(b'{') => table.add_inline(key, raw.get().as_bytes()),
         Some(b'[') => {
+            if let Ok((url, offset, length)) = serde_json::from_str::<(String, u64, u64)>(raw.get())
+                && (templates.is_empty() || !url.contains("{{"))
+            {
+                let range = checked_range(offset, length).map_err(|reason| wrong(&reason))?;
+                return table.add_target(key, &url, Some(range));
+            }
             let parts: Vec<Value> =
                 serde_json::from_str(raw.get()).map_err(|error| wrong(&error.to_string()))?;
             let Some(Value::String(url)) = parts.first() else {

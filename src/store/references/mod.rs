@@ -1,7 +1,7 @@
 //! References: keys whose bytes lie in other files, as ranges of archives of HDF5, NetCDF, TIFF and GRIB files.
 //!
 //! Spec: kerchunk's "References specification", versions 0 and 1 (JSON: `json.rs`, `templates.rs`, `generators.rs`; held in
-//! `table.rs`), and fsspec's folders of Parquet files (`records.rs`, `parquet/`). A reference is the bytes themselves, a whole
+//! `table/`), and fsspec's folders of Parquet files (`records.rs`, `parquet/`). A reference is the bytes themselves, a whole
 //! object, or a range of one. Uses the other stores: `targets.rs` finds the one that has a target.
 //!
 //! Invariants: a reference file decides nothing about what may be opened, `targets.rs` does; a target that is missing, or
@@ -28,7 +28,7 @@ use self::object::{Bytes, Part};
 #[cfg(feature = "remote")]
 pub(super) use self::open::is_name_of_references;
 use self::records::Records;
-use self::table::Table;
+use self::table::{Reference, Table};
 use self::targets::{Target, Targets};
 use super::directory::posix_stat;
 use super::readers::{Audience, READ, Readers, SEARCH};
@@ -37,15 +37,6 @@ use super::{
     check_key, read_content, sorted_names,
 };
 use crate::error::{Error, Result};
-
-/// What a key stands for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Reference {
-    /// These bytes.
-    Inline(Vec<u8>),
-    /// An object, or a range of it.
-    Target { url: String, range: Option<Range<u64>> },
-}
 
 /// A store of references, read-only.
 pub struct ReferenceStore {
@@ -360,7 +351,7 @@ impl Store for ReferenceStore {
     fn each_name(&self, folder: &str, each: &mut dyn FnMut(Entry) -> ControlFlow<()>) -> Result<()> {
         check_key(folder, "list")?;
         match &self.shared.references {
-            References::Table(table) => drop(table.list(folder).into_iter().try_for_each(each)),
+            References::Table(table) => table.each_name(folder, each),
             References::Records(records) => records.each_name(folder, each)?,
         }
         Ok(())

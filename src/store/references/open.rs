@@ -2,7 +2,7 @@
 //!
 //! Uses `json`, `records` and `targets`. Every failure is [`Error::Usage`], one sentence that begins with the location.
 
-use std::io;
+use std::io::{self, Read, Seek};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,10 +12,14 @@ use super::targets::{self, Targets};
 use super::{ReferenceStore, References, Shared, json};
 use crate::error::{Error, Result};
 use crate::store::directory::posix_stat;
-use crate::store::{DirectoryStore, Info, Posix, Store, StoreOptions};
+use crate::store::{DirectoryStore, Info, Object, Posix, Store, StoreOptions, Wanted};
 
 /// The longest file of references that is read: more of them belong into Parquet files, which are read in parts.
-const MAX_JSON_BYTES: u64 = 512 << 20;
+const MAX_JSON_BYTES: u64 = 8 << 30;
+/// The longest one at a service that has only whole objects.
+const MAX_WHOLE_BYTES: u64 = 512 << 20;
+/// How much of a file at a service is read at a time.
+const PART_BYTES: u64 = 8 << 20;
 
 /// Whether a URL's name is that of references: a web server would have to be asked for each.
 #[cfg(feature = "remote")]
@@ -40,11 +44,15 @@ impl ReferenceStore {
         let file = std::fs::File::options().read(true).custom_flags(flags).open(path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
         check_size(location, metadata.len())?;
-        let text = std::io::read_to_string(io::Read::take(&file, MAX_JSON_BYTES)).map_err(failed)?;
         let mut info = posix_stat::info_of(&file, &metadata);
         info.posix = info.posix.map(|posix| Posix { file: None, ..posix });
         let place = Place::of_local(&std::path::absolute(path).map_err(failed)?);
-        Self::of_json(&text, info, &place, location, options)
+        let mut open = || -> io::Result<Box<dyn Read>> {
+            let mut file = file.try_clone()?;
+            file.rewind()?;
+            Ok(Box::new(file.take(MAX_JSON_BYTES)))
+        };
+        Self::of_json(&mut open, info, &place, location, options)
     }
 
     /// The references in a JSON file at a URL.
@@ -60,15 +68,21 @@ impl ReferenceStore {
             return found.ok_or_else(none);
         }
         let (store, key) = targets::open_remote(&place, location, &options.remote)?;
-        let Some(content) = store.content(&key, MAX_JSON_BYTES).map_err(|error| usage(location, &error))?
-        else {
-            return Err(Error::Usage(format!(
-                "{location}: there is no such file of references; check the URL"
-            )));
+        let none = || Error::Usage(format!("{location}: there is no such file of references; check the URL"));
+        let parts = match store.open_for(&key, &Wanted::Range(0..PART_BYTES)) {
+            Ok(object) => object.map(|object| (object.info(), object)),
+            // A server that refuses ranges may give the whole.
+            Err(_) => None,
         };
-        let text = String::from_utf8(content.bytes)
-            .map_err(|_| Error::Usage(format!("{location}: is not UTF-8, and so no file of references")))?;
-        Self::of_json(&text, content.info, &place, location, options)
+        let Some((info, object)) = parts else {
+            let content = store.content(&key, MAX_WHOLE_BYTES).map_err(|error| usage(location, &error))?;
+            let content = content.ok_or_else(none)?;
+            let mut open = || -> io::Result<Box<dyn Read>> { Ok(Box::new(content.bytes.as_slice())) };
+            return Self::of_json(&mut open, content.info, &place, location, options);
+        };
+        check_size(location, info.size_bytes)?;
+        let mut open = || -> io::Result<Box<dyn Read>> { Ok(Box::new(Parts::new(object.as_ref()))) };
+        Self::of_json(&mut open, info, &place, location, options)
     }
 
     /// The Parquet references in a folder; `None` if there are none.
@@ -109,18 +123,21 @@ impl ReferenceStore {
     }
 
     fn of_json(
-        text: &str,
+        open: json::Open<'_, '_>,
         info: Info,
         place: &Place,
         location: &str,
         options: &StoreOptions,
     ) -> Result<Self> {
-        let table = json::parse(text).map_err(|reason| Error::Usage(format!("{location}: {reason}")))?;
+        let table = json::parse(open).map_err(|reason| Error::Usage(format!("{location}: {reason}")))?;
         let store = Self::new(References::Table(table), info, place, location, options)?;
         if let References::Table(table) = &store.shared.references {
-            let refused = table.targets().find_map(|url| match store.shared.targets.check(url, "") {
-                Err(Error::Store { source, .. }) => Some(source),
-                _ => None,
+            let mut refused = None;
+            table.each_target(|url| {
+                if let Err(Error::Store { source, .. }) = store.shared.targets.check(url, "") {
+                    refused = Some(source);
+                }
+                refused.is_none()
             });
             if let Some(source) = refused {
                 log::warn!("{location}: {source}");
@@ -140,6 +157,35 @@ impl ReferenceStore {
         let (location, for_others) = (location.to_owned(), options.for_others);
         let shared = Shared { references, targets, info, location, for_others };
         Ok(ReferenceStore { shared: Arc::new(shared), audience: None })
+    }
+}
+
+/// An object that is read in parts.
+struct Parts<'a> {
+    object: &'a dyn Object,
+    next: u64,
+    part: Vec<u8>,
+    used: usize,
+}
+
+impl<'a> Parts<'a> {
+    fn new(object: &'a dyn Object) -> Self {
+        Parts { object, next: 0, part: Vec::new(), used: 0 }
+    }
+}
+
+impl Read for Parts<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if self.used == self.part.len() {
+            let length = PART_BYTES.min(self.object.size_bytes().saturating_sub(self.next));
+            self.part.resize(length as usize, 0);
+            self.object.read_exact_at(self.next, &mut self.part).map_err(io::Error::other)?;
+            self.next += length;
+            self.used = 0;
+        }
+        let count = self.part.get(self.used..).unwrap_or_default().read(out)?;
+        self.used += count;
+        Ok(count)
     }
 }
 

@@ -14,7 +14,8 @@ use serde_json::Value;
 
 use super::json::{checked_range, each_member};
 use super::parquet::{self, Rows};
-use super::{Reference, of_target, refused};
+use super::table::Reference;
+use super::{of_target, refused};
 use crate::error::{Error, Result};
 use crate::store::readers::{Audience, Readers};
 use crate::store::{Entry, Store, is_key, join, names_below};
