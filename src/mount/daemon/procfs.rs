@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
+
 /// The file system type of our mounts.
 pub const FILESYSTEM_TYPE: &str = "fuse.zarrfs";
 
@@ -99,13 +101,19 @@ pub fn with_timeout<T: Send + 'static>(
     timeout: Duration,
     look: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
-    let (sender, receiver) = channel();
+    // A channel would be ten times the code for each type.
+    let reply = Arc::new((Mutex::new(None), Condvar::new()));
+    let sent = reply.clone();
     std::thread::Builder::new()
         .spawn(move || {
-            let _ = sender.send(look());
+            let found = look();
+            *sent.0.lock() = Some(found);
+            sent.1.notify_one();
         })
         .ok()?;
-    receiver.recv_timeout(timeout).ok()
+    let mut found = reply.0.lock();
+    reply.1.wait_while_for(&mut found, |found| found.is_none(), timeout);
+    found.take()
 }
 
 /// Reading a process in /proc hangs if it takes longer than this.
