@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::authoring::{copy, npy_file, state, store, zarrfs};
 use crate::support::faulty::{Faults, Operation};
+use crate::support::mounted::Mount;
 use crate::support::say;
 
 /// Commands in a group whose own copy, and that of the root, must follow.
@@ -45,6 +46,9 @@ fn consolidate_group(store: &Path) {
 fn documents(folder: &Path, prefix: &str, is_v3: bool, found: &mut Vec<(String, Value)>) {
     for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        if name.starts_with(".zarrfs-") {
+            continue;
+        }
         if path.is_dir() {
             documents(&path, &format!("{prefix}{name}/"), is_v3, found);
             continue;
@@ -122,6 +126,22 @@ fn run_until_clean(
         check(path, groups, &what);
     }
     0
+}
+
+/// A program died after it had stored the document of an array, or attributes of it. The first open for writing finds that.
+#[test]
+fn a_copy_that_is_behind_follows_its_document() {
+    for (template, document) in [3, 2].map(store).iter().zip(["a/zarr.json", "a/.zarray"]) {
+        let path = template.path();
+        let mut longer: Value = serde_json::from_slice(&fs::read(path.join(document)).unwrap()).unwrap();
+        longer["shape"] = json!([12, 10]);
+        fs::write(path.join(document), longer.to_string()).unwrap();
+        let Some(mount) = Mount::new(path, &["--writable"], "consolidated") else { return };
+        let file = fs::File::options().write(true).open(mount.path("a")).unwrap();
+        check(path, &[""], document);
+        drop(file);
+        mount.unmount();
+    }
 }
 
 #[test]

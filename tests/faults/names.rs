@@ -13,6 +13,7 @@ use std::sync::Arc;
 use zarrfs::array::{Array, Engine, Layout};
 use zarrfs::hierarchy::{Node, Tree};
 
+use crate::consolidated::check;
 use crate::support::disk::Disk;
 use crate::support::faulty::{CHANGES, Faults, KILL, Operation};
 use crate::support::library;
@@ -61,6 +62,11 @@ fn make(store: &Path) {
         fs::create_dir(store.join(path).join("c")).unwrap();
         fs::write(store.join(path).join("c/1"), [1, 2, 3, 4]).unwrap();
     }
+    let copy = format!(r#"{{"g":{group},"e":{group},"a":{array},"g/c":{array}}}"#);
+    let root = format!(
+        r#"{{"zarr_format":3,"node_type":"group","consolidated_metadata":{{"kind":"inline","must_understand":false,"metadata":{copy}}}}}"#
+    );
+    fs::write(store.join("zarr.json"), root).unwrap();
 }
 
 /// Every node, and the elements of arrays.
@@ -115,6 +121,9 @@ fn run_until_clean((name, change): Change, operation: Operation, errno: i32) -> 
             assert_ne!(found, old, "{what}");
             mount.unmount();
             return number - 1;
+        }
+        if errno != KILL {
+            check(store, &[""], &what);
         }
         if errno == KILL {
             assert!(!mount.end().success());

@@ -9,7 +9,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
@@ -134,6 +134,8 @@ pub struct Inode {
     pub written_end: WrittenEnd,
     /// For arrays: which of its handles use the kernel's page cache.
     pub page_cache_users: Arc<PageCacheUsers>,
+    /// For arrays: consolidated metadata was compared with the document since the mount began.
+    pub copies_compared: AtomicBool,
     /// For companion files: what its handles read, if any are open.
     pub snapshot: Mutex<Weak<VirtualFile>>,
 }
@@ -148,6 +150,7 @@ impl Inode {
             shared,
             written_end: WrittenEnd::default(),
             page_cache_users: Arc::default(),
+            copies_compared: AtomicBool::new(false),
             snapshot: Mutex::default(),
         })
     }

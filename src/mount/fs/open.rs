@@ -143,7 +143,7 @@ impl FileSystem {
         let (is_direct, keeps_cache) = (cache_mode.is_direct(), drop.is_none());
         let drop = OpenDrop::new(drop);
         std::mem::drop(opening);
-        let writer = if writes { Some(self.open_writer(&array, !only_writes)?) } else { None };
+        let writer = if writes { Some(self.open_writer_in_step(inode, &array, !only_writes)?) } else { None };
         let reader = Reader::new(self.readahead(is_direct));
         let file = ArrayFile { inode: inode.clone(), reader, writer, cache_mode, drop, readers, appends };
         Ok(OpenReply { handle: self.handles.add(file), is_direct, keeps_cache, writes, backing })

@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::*;
 use crate::cancellation::Cancellation;
 use crate::error::{Error, Result};
-use crate::store::{Content, Entry, GetReply, GetRequest, Info, Object, StatFs, Store};
+use crate::store::{Content, Entry, GetReply, GetRequest, Info, Object, StatFs, Store, Writer};
 
 /// How many requests a remote store handles at a time.
 const AT_A_TIME: usize = 64;
@@ -79,6 +79,10 @@ impl Store for SlowStore {
         true
     }
 
+    fn writer(&self) -> Option<&dyn Writer> {
+        self.objects.writer()
+    }
+
     fn list(&self, folder: &str) -> Result<Vec<Entry>> {
         self.wait_for(1);
         self.objects.list(folder)
@@ -95,6 +99,13 @@ impl Store for SlowStore {
 
 /// A file system over a remote store with these objects.
 fn remote(objects: &[(String, Vec<u8>)]) -> (Arc<SlowStore>, FileSystem) {
+    remote_with(objects, |_| {})
+}
+
+fn remote_with(
+    objects: &[(String, Vec<u8>)],
+    set: impl FnOnce(&mut Options),
+) -> (Arc<SlowStore>, FileSystem) {
     let latency = std::env::var(LATENCY).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
     let store = Arc::new(SlowStore { latency: Duration::from_millis(latency), ..SlowStore::default() });
     for (key, bytes) in objects {
@@ -102,6 +113,7 @@ fn remote(objects: &[(String, Vec<u8>)]) -> (Arc<SlowStore>, FileSystem) {
     }
     let mut options = Options::new("/data/sample.zarr", "/mnt");
     options.revalidate_seconds = 60.0;
+    set(&mut options);
     let fs = FileSystem::new(Arc::new(options), store.clone());
     (store, fs)
 }
@@ -114,6 +126,32 @@ fn find(fs: &FileSystem, path: &str) -> Attributes {
     let step = |inode: u64, name| fs.lookup(inode, name, Blocking::Yes).unwrap().attributes;
     let root = fs.attributes(ROOT, Blocking::Yes).unwrap().attributes;
     path.split('/').fold(root, |above, name| step(above.inode, name))
+}
+
+/// A program that died between a document and its copy, by which an array of a remote store is read.
+#[test]
+fn a_copy_that_is_behind_follows_the_document() {
+    let root = json!({
+        "zarr_format": 3, "node_type": "group",
+        "consolidated_metadata": {"kind": "inline", "must_understand": false, "metadata": {"t": array(&[4, 3], 9)}}
+    });
+    let objects =
+        [object("zarr.json", root.to_string()), object("t/zarr.json", array(&[6, 3], 9).to_string())];
+    let (store, fs) = remote_with(&objects, |options| options.writable = true);
+    assert_eq!(find(&fs, "t").size_bytes, 24);
+    let open = || {
+        let opened = fs.open(find(&fs, "t").inode, libc::O_RDWR, &Cancellation::never());
+        opened.map(|opened| opened.handle).map_err(|failure| failure.errno())
+    };
+    assert_eq!(open(), Err(libc::ESTALE), "the kernel looks it up again");
+    assert_eq!(find(&fs, "t").size_bytes, 36);
+    let handle = open().unwrap();
+    fs.write(handle, 34, &[1, 2], false).unwrap();
+    fs.flush(handle).unwrap();
+    fs.release(handle);
+    let text = store.objects.get("zarr.json", 1 << 20).unwrap().unwrap();
+    let now: Value = serde_json::from_slice(&text).unwrap();
+    assert_eq!(now["consolidated_metadata"]["metadata"]["t"]["shape"], json!([6, 3]));
 }
 
 #[test]

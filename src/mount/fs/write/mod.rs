@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use crate::array::{Array, PendingWrite};
 use crate::error::Error;
+use crate::hierarchy::author;
 use crate::mount::fs::FileSystem;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::handle::{OpenFile, Writer};
@@ -67,6 +68,33 @@ impl FileSystem {
             may_map,
             reported_by_close: reported.into(),
         })
+    }
+
+    /// As [`FileSystem::open_writer`], for open(2): brings the consolidated copies of the array's document in step with it, which a
+    /// program that died, or that knows nothing of them, has left behind. In a remote store it is the copy that an array is read by:
+    /// one that describes another array than the document has the kernel look the file up again.
+    pub(super) fn open_writer_in_step(
+        &self,
+        inode: &Inode,
+        array: &Arc<Array>,
+        may_map: bool,
+    ) -> FsResult<Writer> {
+        let (store, path) = (self.nodes.store(), &inode.entity.path);
+        let writer = self.open_writer(array, may_map);
+        let is_described_otherwise = matches!(writer, Err(Failure::Error(Error::Stale { .. })));
+        // A remote store is not asked for all groups above each time.
+        let is_due = writer.is_ok() && !store.is_remote();
+        let is_first = is_due && !inode.copies_compared.swap(true, Ordering::Relaxed);
+        if !is_described_otherwise && !is_first {
+            return writer;
+        }
+        if let Err(error) = author::update_copies(store.as_ref(), path) {
+            log::warn!("/{path}: consolidated metadata above it is behind its document: {error}");
+        }
+        if is_described_otherwise {
+            self.nodes.forget(path);
+        }
+        writer
     }
 
     /// Whether these flags ask for writing; fails if this kind of file cannot be written.
