@@ -1,6 +1,7 @@
-//! References on a mount: targets that change, and targets that other users may not read.
+//! References on a mount: targets that change, targets that other users may not read, and an overlay over them.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::FileExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -9,7 +10,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::support::mounted::Mount;
-use crate::support::place::is_root;
+use crate::support::place::{is_root, refusal, zarrfs};
 use crate::support::skip;
 use crate::support::users::{A, B, Stores};
 
@@ -72,4 +73,32 @@ fn a_target_is_only_for_those_who_may_read_it() {
         assert_eq!(read_as(B, &mount.path(name)), None, "{name}");
     }
     mount.unmount();
+}
+
+/// What is written is in the overlay; nothing writes references or the files that they refer to.
+#[test]
+fn an_overlay_takes_what_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("data.bin"), b"....old!same").unwrap();
+    let references = json!({".zgroup": {"zarr_format": 2}, "a/.zarray": document(), "a/0": ["data.bin", 4, 4],
+        "b/.zarray": document(), "b/0": ["data.bin", 8, 4], "c/.zarray": document()});
+    fs::write(at("refs.json"), references.to_string()).unwrap();
+    let overlay = at("overlay").to_str().unwrap().to_owned();
+    let mount =
+        || Mount::new(&at("refs.json"), &["--writable", "--overlay", &overlay], "an overlay over references");
+    let Some(writable) = mount() else { return };
+    for (name, bytes) in [("a", b"new!"), ("c", b"more")] {
+        File::options().write(true).open(writable.path(name)).unwrap().write_all_at(bytes, 0).unwrap();
+    }
+    writable.unmount();
+    let again = mount().unwrap();
+    for (name, bytes) in [("a", b"new!"), ("b", b"same"), ("c", b"more")] {
+        assert_eq!(fs::read(again.path(name)).unwrap(), bytes, "{name}");
+    }
+    again.unmount();
+    let sentence = refusal(&zarrfs(&["overlay", "commit", &overlay]), 1);
+    assert!(sentence.contains("refs.json cannot be written"), "{sentence}");
+    assert_eq!(fs::read(at("data.bin")).unwrap(), b"....old!same");
+    assert_eq!(fs::read_to_string(at("refs.json")).unwrap(), references.to_string());
 }
