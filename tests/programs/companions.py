@@ -11,6 +11,7 @@ companions.py large MOUNT                          opens an array of 100 GiB tha
 Prints one JSON object: by format, how many arrays are equal, the reasons for those that are absent, and what is wrong.
 """
 
+import functools
 import hashlib
 import json
 import os
@@ -294,6 +295,11 @@ def expected_values(store, path):
     return np.asarray(zarr.open_array(store / path, mode="r")[...])
 
 
+@functools.cache
+def listed(folder):
+    return frozenset(os.listdir(folder))
+
+
 def check(store, mount, order, formats):
     report = {}
     for path in arrays(store):
@@ -314,7 +320,7 @@ def check(store, mount, order, formats):
             if not file.exists():
                 of_format["absent"] += 1
                 continue
-            if file.name not in os.listdir(file.parent):
+            if file.name not in listed(file.parent):
                 of_format["wrong"].append(f"{path}: is not listed")
             for library in libraries:
                 try:

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use crate::scene::{Expected, Scene, read_all, recovers};
+use crate::scene::{Expected, SHORT_DEADLINE, Scene, read_all, recovers};
 use crate::support::misbehaving::{Asked, Fault};
 use crate::support::mounted::Mount;
 use crate::support::{Numbers, say};
@@ -16,7 +16,7 @@ const SMALL_CACHE: [&str; 2] = ["--cache-size", "4M"];
 /// A scene with a mount of it.
 fn scene(what: &str) -> Option<(Scene, Mount, Expected)> {
     let scene = Scene::new(&NAMES, what)?;
-    let mount = scene.mount(&SMALL_CACHE, what)?;
+    let mount = scene.mount(&[SMALL_CACHE, SHORT_DEADLINE].concat(), what)?;
     let expected = NAMES.map(|name| (name.to_owned(), scene.bytes(name, 0))).into();
     Some((scene, mount, expected))
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::scene::{HANG, Scene, read_all, recovers};
+use crate::scene::{HANG, SHORT_DEADLINE, Scene, read_all, recovers};
 use crate::support::misbehaving::Fault;
 use crate::support::mounted::Mount;
 use crate::support::{Numbers, say};
@@ -156,7 +156,7 @@ fn between_index_and_chunk() {
     for is_web in [false, true] {
         scene.service.tags(!is_web);
         let mount = if is_web { Scene::mount_web } else { Scene::mount };
-        let options = ["--cache-size", "4M", "--log-level", "error"];
+        let options = [&["--cache-size", "4M", "--log-level", "error"], &SHORT_DEADLINE[..]].concat();
         let Some(mount) = mount(&scene, &options, "replaced shards") else { return };
         for (name, versions) in names.iter().zip(&all) {
             let (mut count, swapped) = (0, Arc::clone(versions));

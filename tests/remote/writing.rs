@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use crate::scene::{HANG, Scene};
+use crate::scene::{HANG, SHORT_DEADLINE, Scene};
 use crate::support::misbehaving::{Asked, Fault};
 use crate::support::mounted::Mount;
 use crate::support::{Numbers, say};
@@ -110,6 +110,7 @@ fn phase(
 fn what_is_acknowledged_is_stored() {
     let Some(scene) = Scene::new(&NAMES, "acknowledged writes") else { return };
     let options = ["--writable", "--cache-size", "16M", "--log-level", "error"];
+    let options = [&options[..], &SHORT_DEADLINE].concat();
     let Some(mount) = scene.mount(&options, "acknowledged writes") else { return };
     let mut files = open(&mount, &scene);
     phase(&scene, &mut files, "busy", some(40, |_| Fault::Status(503, "SlowDown", Some(1))));
@@ -152,7 +153,9 @@ fn what_is_acknowledged_is_stored() {
 #[test]
 fn a_late_put_replaces_nothing() {
     let Some(scene) = Scene::new(&["raw"], "late puts") else { return };
-    let Some(mount) = scene.mount(&["--writable"], "late puts") else { return };
+    let Some(mount) = scene.mount(&[&["--writable"], &SHORT_DEADLINE[..]].concat(), "late puts") else {
+        return;
+    };
     let file = File::options().read(true).write(true).open(mount.path("raw")).unwrap();
     let mut is_first = true;
     scene.service.misbehave(move |asked| {

@@ -174,7 +174,8 @@ fn the_limit_holds_for_all_processes_together() {
         caches[0].put(&format!("new/{entry}"), "\"1\"", 0..3000, &content(3000));
     }
     assert!(caches[0].take("1/199", &WHOLE, None).is_some(), "it was used");
-    assert!(caches[0].take("1/198", &WHOLE, None).is_none());
+    let left = files.iter().filter(|path| path.exists()).count();
+    assert!(left <= 5, "{left} of {} old ones are left", files.len());
 }
 
 #[test]
