@@ -28,7 +28,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use crate::metadata::{CodecFamily, DataType, FillValue, MAX_CHUNK_BYTES};
+use crate::metadata::{CodecFamily, CodecSpec, DataType, FillValue, MAX_CHUNK_BYTES};
 use sharding_indexed::ShardingIndexed;
 
 pub use array_to_array::unpack;
@@ -39,6 +39,18 @@ pub use encoded_bytes::EncodedBytes;
 pub use kernels::byte_swap;
 pub use partial::{ResumableDecoder, StoredBytes};
 pub use pipeline::Pipeline;
+
+/// The most codecs in a chain: each stage is a call within the call of the one after it.
+pub const MAX_CODECS: usize = 128;
+
+/// Refuses a chain that is too long to be built.
+pub fn check_chain_length(specs: &[CodecSpec]) -> CodecResult<()> {
+    if specs.len() <= MAX_CODECS {
+        return Ok(());
+    }
+    let reason = format_args!("{} codecs in a chain, more than the {MAX_CODECS} that are taken", specs.len());
+    Err(CodecError::unsupported(reason))
+}
 
 /// Why a codec cannot be built, cannot decode or cannot encode.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use super::array_to_bytes::sharding::ShardingIndexed;
 use super::kernels::byte_swap::SwapPlan;
 use super::{
     ArrayToArray, ArrayToBytes, BytesToBytes, Codec, CodecError, CodecResult, EncodedBytes, EncodedSize,
-    InPlace, Input, Items, Representation, fill_round_trip, registry, scratch,
+    InPlace, Input, Items, Representation, check_chain_length, fill_round_trip, registry, scratch,
 };
 use crate::metadata::{ByteOrder, CodecFamily, CodecSpec};
 
@@ -85,6 +85,7 @@ impl Pipeline {
         decoded: &Representation,
         served: ByteOrder,
     ) -> CodecResult<Pipeline> {
+        check_chain_length(specs)?;
         let decoded_bytes = decoded.size_bytes()?;
         let mut builder = Builder::default();
         for spec in specs {

@@ -16,7 +16,8 @@ use crate::array::variable::Slab;
 use crate::codec::shard_index::ShardIndex;
 use crate::codec::vlen::Vlen;
 use crate::codec::{
-    ArrayToBytes, BytesToBytes, Codec, CodecError, CodecResult, EncodedSize, Input, Representation, registry,
+    ArrayToBytes, BytesToBytes, Codec, CodecError, CodecResult, EncodedSize, Input, Representation,
+    check_chain_length, registry,
 };
 use crate::error::{Error, Result};
 use crate::metadata::{CodecFamily, CodecSpec, DataType, FillValue, codec_spec};
@@ -78,6 +79,7 @@ impl Chain {
         vlen: Vlen,
         level: usize,
     ) -> CodecResult<Chain> {
+        check_chain_length(specs)?;
         let mut shape = shape.to_vec();
         let mut inside = None;
         let mut bytes_codecs = Vec::new();

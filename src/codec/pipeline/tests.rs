@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::*;
+use crate::codec::MAX_CODECS;
 use crate::metadata::data_type::Field;
 use crate::metadata::{DataType, FillValue, codec_spec};
 
@@ -77,6 +78,23 @@ fn unknown_codecs_are_unsupported_or_skipped() {
     let error = refusal(json!([inner]));
     let reason = "codecs[0]: codec \"sharding_indexed\": codecs: codecs[1]: codec \"acme.magic\"";
     assert_eq!(error, CodecError::unsupported(reason));
+}
+
+/// Decoding goes one call deeper for each codec: a chain of a million would end the program's stack.
+#[test]
+fn chains_that_are_too_long_are_unsupported() {
+    let chain = |count: usize| {
+        let checksums = std::iter::repeat_n(json!("crc32c"), count - 1);
+        Value::Array(std::iter::once(little()).chain(checksums).collect())
+    };
+    let longest = build(chain(MAX_CODECS), &[4, 6], DataType::Int32).unwrap();
+    let elements = elements(&[4, 6], 4);
+    let mut decoded = vec![0; elements.len()];
+    longest.decode(&longest.encode(&elements).unwrap(), &mut decoded).unwrap();
+    assert_eq!(decoded, elements);
+    let error = refusal(chain(MAX_CODECS + 1));
+    assert!(error.is_unsupported);
+    assert_eq!(error.reason, "129 codecs in a chain, more than the 128 that are taken");
 }
 
 #[test]
