@@ -1,8 +1,9 @@
-//! Commands that make, resize, rename and remove nodes of an overlay, and its commit, killed at every Nth operation and on a full
-//! disk. The store below is a folder or a zip file, whose bytes stay as they are until the commit.
+//! Commands that make, resize, rename and remove nodes of an overlay, and its commit, killed at every Nth operation, on a full
+//! disk, and when the power fails. The store below is a folder or a zip file, whose bytes stay as they are until the commit.
 //!
 //! `ZARRFS_CRASH_POINTS` as in `crash.rs`.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -13,8 +14,9 @@ use zarrfs::store::{StoreOptions, open_with};
 
 use crate::authoring::{copy, npy_file, state, state_of, store, zarrfs};
 use crate::overlay::digest;
+use crate::support::disk::Disk;
 use crate::support::faulty::{CHANGES, Faults, KILL, Operation};
-use crate::support::say;
+use crate::support::{own_process, say};
 
 /// What an overlay has before each command: a node that was made, and one that was removed.
 const BEFORE: [&[&str]; 3] =
@@ -197,6 +199,80 @@ fn killed_at_every_operation_there_is_the_old_node_or_the_new_one() {
         "nodes of an overlay: {kills} kills and {failures} failures, none was half made or half gone"
     ));
     assert!(kills > 100 && failures > 20, "{kills}, {failures}");
+}
+
+/// The moments of a command at which the power fails.
+#[derive(Clone, Copy, Debug)]
+enum Moment {
+    /// It has told that all is done.
+    AfterSuccess,
+    /// Instead of this fdatasync(2) of so many. (Nothing of the command runs any more.)
+    Sync(u32),
+}
+
+/// Copies the template onto a disk, runs the command until the power fails, and starts the disk again. Returns whether the command
+/// succeeded, and how often it called fdatasync(2).
+fn cut_power(template: &Template, disk: &Disk, command: &[&str], moment: Moment) -> Option<(bool, u32)> {
+    let overlay = disk.path().join("overlay");
+    if overlay.exists() {
+        fs::remove_dir_all(&overlay).unwrap();
+    }
+    fs::create_dir(&overlay).unwrap();
+    copy(&template.overlay, &overlay);
+    disk.sync();
+    let faults = Faults::new(&overlay, "a power cut of an overlay's nodes")?;
+    match moment {
+        Moment::AfterSuccess => faults.clear(),
+        Moment::Sync(number) => faults.arm(Operation::Fdatasync, KILL, number, number),
+    }
+    let output = run(template, &overlay, command, Some(&faults));
+    disk.cut_power();
+    disk.start_again();
+    Some((output.status.success(), faults.count(Operation::Fdatasync)))
+}
+
+/// The disk of the overlay loses its power; the store below is on another one. A command that has succeeded is done, and of one that
+/// has not there is the old node or the new one.
+#[test]
+fn the_power_fails() {
+    if own_process::has_run() {
+        return;
+    }
+    let Some(disk) = Disk::in_file("xfs", "a power cut of an overlay's nodes") else { return };
+    let file = npy_file();
+    let template = Template::new(3, false, file.path());
+    let (before, overlay) = (template.digest(), disk.path().join("overlay"));
+    let old = shown(&template.store, &template.overlay);
+    let mut cuts = 0;
+    for command in COMMANDS {
+        let done = cut_power(&template, &disk, command, Moment::AfterSuccess);
+        let Some((is_done, syncs)) = done else { return };
+        assert!(is_done && syncs > 0, "{command:?}: {syncs} syncs");
+        let new = shown(&template.store, &overlay);
+        assert_ne!(new, old, "{command:?}: nothing of it is there after a power cut");
+        let clean = template.overlay();
+        run(&template, clean.path(), command, None);
+        assert_eq!(new, shown(&template.store, clean.path()), "{command:?}: something is missing");
+        let some = BTreeSet::from([syncs.div_ceil(2), syncs]);
+        let numbers = if is_long() { (1..=syncs).collect() } else { some };
+        for number in numbers {
+            let what = format!("{command:?}, a power cut at fdatasync {number} of {syncs}");
+            let cut = cut_power(&template, &disk, command, Moment::Sync(number));
+            assert!(!cut.unwrap().0, "{what}: the command has succeeded");
+            let found = shown(&template.store, &overlay);
+            assert!(
+                found == old || found == new,
+                "{what}: half of it is there: {old:#?}\n{found:#?}\n{new:#?}"
+            );
+            let again = run(&template, &overlay, command, None);
+            let said = String::from_utf8_lossy(&again.stderr);
+            assert_eq!(shown(&template.store, &overlay), new, "{what}: {said}");
+            cuts += 1;
+        }
+        cuts += 1;
+    }
+    assert_eq!(template.digest(), before, "the store below has changed");
+    say(format!("nodes of an overlay: {cuts} power cuts, none was half made, half gone or lost"));
 }
 
 /// Gives the files of a folder names in another one: they are the same versions of the same files there.
