@@ -1,5 +1,5 @@
 //! Commands that make, resize, rename and remove nodes of an overlay, and its commit, killed at every Nth operation, on a full
-//! disk, and when the power fails. The store below is a folder or a zip file, whose bytes stay as they are until the commit.
+//! disk, and when the power fails; and what `overlay discard DIR PATH` takes back. The store below is a folder or a zip file, whose bytes stay as they are until the commit.
 //!
 //! `ZARRFS_CRASH_POINTS` as in `crash.rs`.
 
@@ -8,6 +8,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use serde_json::Value;
 use tempfile::TempDir;
 use zarrfs::store::overlay::{Access, OverlayOptions};
 use zarrfs::store::{StoreOptions, open_with};
@@ -199,6 +200,84 @@ fn killed_at_every_operation_there_is_the_old_node_or_the_new_one() {
         "nodes of an overlay: {kills} kills and {failures} failures, none was half made or half gone"
     ));
     assert!(kills > 100 && failures > 20, "{kills}, {failures}");
+}
+
+/// The paths of a consolidated copy in the root, which an overlay shows.
+fn copied(store: &Path, overlay: &Path) -> BTreeSet<String> {
+    let overlay = Some(OverlayOptions { folder: overlay.to_owned(), access: Access::Read });
+    let options = StoreOptions { overlay, ..StoreOptions::default() };
+    let opened = open_with(store.to_str().unwrap(), &options).unwrap();
+    let (document, place) = match opened.head(".zmetadata").unwrap() {
+        Some(_) => (".zmetadata", "/metadata"),
+        None => ("zarr.json", "/consolidated_metadata/metadata"),
+    };
+    let text = opened.get(document, 1 << 20).unwrap().unwrap();
+    let root: Value = serde_json::from_slice(&text).unwrap();
+    let names = root.pointer(place).unwrap().as_object().unwrap().keys();
+    let path = |name: &String| match document {
+        ".zmetadata" => name.rsplit_once('/').map_or("", |(path, _)| path).to_owned(),
+        _ => name.clone(),
+    };
+    names.map(path).filter(|path| !path.is_empty()).collect()
+}
+
+/// `overlay discard DIR PATH`: what a path shows, and what is below it, is the store's again, and all else stays.
+#[test]
+fn changes_of_one_node_are_discarded() {
+    let file = npy_file();
+    let mut rounds = 0;
+    for (zarr_format, is_zip) in [(3, false), (2, true)] {
+        let template = Template::new(zarr_format, is_zip, file.path());
+        let (before, store) = (template.digest(), template.store.as_path());
+        let discard = |overlay: &Path, words: &[&str]| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_zarrfs"));
+            command.args(["overlay", "discard", "--yes"]).arg(overlay).args(words).output().unwrap()
+        };
+        let of_store = state(store);
+        for (place, command) in COMMANDS.into_iter().enumerate() {
+            if is_zip && !OVER_A_ZIP_FILE.contains(&place) {
+                continue;
+            }
+            for path in ["a", "g", "h", "made", "new"] {
+                let (folder, what) = (template.overlay(), format!("{command:?}, then discard {path}"));
+                let overlay = folder.path();
+                assert!(run(&template, overlay, command, None).status.success(), "{what}");
+                let changed = shown(store, overlay);
+                let output = discard(overlay, &[path]);
+                let is_within =
+                    |line: &&String| line.strip_prefix(path).is_some_and(|rest| rest.starts_with([' ', '/']));
+                let mut expected: Vec<&String> = changed.iter().filter(|line| !is_within(line)).collect();
+                expected.extend(of_store.iter().filter(is_within));
+                expected.sort();
+                let found = shown(store, overlay);
+                let mut sorted: Vec<&String> = found.iter().collect();
+                sorted.sort();
+                assert_eq!(sorted, expected, "{what}: {output:?}");
+                let paths = found.iter().filter_map(|line| line.split(' ').next());
+                let paths: BTreeSet<String> =
+                    paths.filter(|path| !path.is_empty()).map(str::to_owned).collect();
+                assert_eq!(copied(store, overlay), paths, "{what}: the consolidated copy");
+                let is_nothing = String::from_utf8_lossy(&output.stderr).contains("nothing is changed of");
+                assert_eq!(output.status.success(), !is_nothing, "{what}: {output:?}");
+                assert!(changed == found || output.status.success(), "{what}: {output:?}");
+                rounds += u32::from(output.status.success());
+            }
+        }
+        // Below what was removed there is nothing to discard.
+        let folder = template.overlay();
+        let output = discard(folder.path(), &["g/b"]);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("was removed with 'g'"), "{output:?}");
+        // All that is left is nothing, and no document of the root stays in the overlay either.
+        let output = discard(folder.path(), &["/g", "made/", "h"]);
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(shown(store, folder.path()), of_store);
+        let mut status = Command::new(env!("CARGO_BIN_EXE_zarrfs"));
+        let status = status.args(["overlay", "status"]).arg(folder.path()).output().unwrap();
+        assert!(String::from_utf8_lossy(&status.stdout).contains("nothing is changed"), "{status:?}");
+        assert_eq!(template.digest(), before, "the store below has changed");
+    }
+    assert!(rounds > 20, "{rounds}");
 }
 
 /// The moments of a command at which the power fails.

@@ -16,6 +16,7 @@ use crate::hierarchy::lineage::parent;
 use crate::metadata::MAX_DOCUMENT_BYTES;
 use crate::metadata::author::NodeDocument;
 use crate::metadata::json::{self, edit};
+use crate::store::overlay::OverlayStore;
 use crate::store::{ObjectPart, Precondition, PutOptions, Store, Writer, join};
 
 /// How long to wait for another writer.
@@ -102,14 +103,49 @@ pub fn restore(store: &Arc<dyn Store>, writer: &dyn Writer, path: &str) {
 /// Removes a node, and all below it, from the copies above.
 pub fn remove(store: &dyn Store, writer: &dyn Writer, path: &str) -> Result<()> {
     places(path).into_iter().try_for_each(|(group, relative, kind)| {
-        let below = format!("{relative}/");
+        let key = join(group, kind.document());
         change(store, writer, (group, kind), &|stored| {
-            let key = join(group, kind.document());
-            let members = json::parse_object(stored.as_bytes()).map_err(|fault| fault.into_error(&key))?;
-            let gone = members.keys().filter(|name| *name == relative || name.starts_with(&below));
-            Ok(gone.map(|name| (name.clone(), None)).collect())
+            Ok(names_below(stored, relative, &key)?.into_iter().map(|name| (name, None)).collect())
         })
     })
+}
+
+/// Gives the copies above a node, where the overlay has changed them, the entries that the store below has of it and of all below it:
+/// the overlay has nothing there any more. A document that then says what the store's says is forgotten.
+pub fn forget(store: &OverlayStore, writer: &dyn Writer, path: &str) -> Result<()> {
+    let changed = store.changes()?;
+    places(path).into_iter().try_for_each(|(group, relative, kind)| {
+        let key = join(group, kind.document());
+        let Some(changed) = changed.iter().find(|change| change.key == key) else { return Ok(()) };
+        let base = if store.is_hidden(&key)? { None } else { read(store.base().as_ref(), &key)? };
+        let base = base.map(|(text, _)| text).unwrap_or_default();
+        let copy = edit::find(&base, kind.place()).filter(|copy| copy.starts_with('{')).unwrap_or("{}");
+        change(store, writer, (group, kind), &|stored| {
+            let mut members: Members =
+                names_below(stored, relative, &key)?.into_iter().map(|name| (name, None)).collect();
+            for name in names_below(copy, relative, &key)? {
+                let text = edit::find(copy, &[&name]).map(str::to_owned);
+                members.retain(|(other, _)| *other != name);
+                members.push((name, text));
+            }
+            Ok(members)
+        })?;
+        let parsed = |text: &str| json::parse(text.as_bytes()).ok();
+        match read(store, &key)? {
+            Some((text, _)) if parsed(&text).is_some_and(|now| parsed(&base) == Some(now)) => {
+                store.forget(std::slice::from_ref(changed))
+            }
+            _ => Ok(()),
+        }
+    })
+}
+
+/// The names of a node and of those below it in a copy.
+fn names_below(copy: &str, relative: &str, key: &str) -> Result<Vec<String>> {
+    let below = format!("{relative}/");
+    let members = json::parse_object(copy.as_bytes()).map_err(|fault| fault.into_error(key))?;
+    let names = members.keys().filter(|name| *name == relative || name.starts_with(&below));
+    Ok(names.cloned().collect())
 }
 
 /// The documents of a node and of all below it, with their paths from it.

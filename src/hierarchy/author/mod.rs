@@ -22,6 +22,7 @@ use super::{Node, Tree};
 use crate::error::{Error, Result};
 use crate::metadata::ZarrFormat;
 use crate::metadata::author::NodeDocument;
+use crate::store::overlay::OverlayStore;
 use crate::store::{Info, ObjectPart, Precondition, PutOptions, StagedFolder, Store, Writer, join};
 pub use content::NewArray;
 pub use place::{Place, check_name, names};
@@ -178,6 +179,11 @@ pub fn remove(store: &Arc<dyn Store>, path: &str) -> Result<()> {
     copies::remove(store.as_ref(), writer, path)
         .and_then(|()| remove_without_copies(store.as_ref(), path))
         .inspect_err(|_| copies::restore(store, writer, path))
+}
+
+/// After an overlay has forgotten its changes of a node and of all below it: brings the consolidated copies above in step.
+pub fn forget_copies(store: &OverlayStore, path: &str) -> Result<()> {
+    copies::forget(store, writer(store)?, path)
 }
 
 /// Removes a node with all below it. Consolidated copies are left as they are.

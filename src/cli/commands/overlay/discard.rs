@@ -1,23 +1,30 @@
-//! `zarrfs overlay discard DIR`.
+//! `zarrfs overlay discard DIR [PATH…]`.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, IsTerminal};
 
 use clap::Args;
-use zarrfs::hierarchy::Tree;
+use zarrfs::hierarchy::{Tree, author};
 use zarrfs::store::Store;
-use zarrfs::store::overlay::Access;
+use zarrfs::store::overlay::{Access, Change, OverlayStore};
 
-use super::{OverlayArguments, count, nodes};
+use super::nodes::{self, NodeChanges};
+use super::{OverlayArguments, count};
 use crate::cli::exit::{Exit, Outcome};
-use crate::cli::output;
+use crate::cli::{open, output};
 
 /// Throw away what the overlay changes
 ///
-/// Asks first on a terminal. The store is not touched.
+/// With a PATH, only what it changes of that array, or of that group and all in it: a node that was made goes, one that was removed
+/// comes back, and one that was written is as in the store. Asks first on a terminal. The store is not touched.
 #[derive(Args, Clone, Debug)]
 pub struct Arguments {
     #[command(flatten)]
     overlay: OverlayArguments,
+
+    /// Only these arrays, and these groups with all in them
+    #[arg(value_name = "PATH")]
+    paths: Vec<String>,
 
     /// Do not ask
     #[arg(long, short = 'y')]
@@ -28,8 +35,14 @@ impl Arguments {
     /// Throws it away.
     pub fn run(self) -> Outcome {
         let store = self.overlay.open(Access::Write)?;
-        let (changes, removals) = (store.changes()?, store.removals()?);
-        let number = (changes.len() + removals.len()) as u64;
+        let paths: Vec<String> = self.paths.iter().map(|path| open::path(path)).collect();
+        let mut nodes = nodes::by_node(&store, &Tree::for_one_look(store.clone()))?;
+        if !paths.is_empty() {
+            check_paths(&store, &nodes, &paths)?;
+            nodes.retain(|node, _| paths.iter().any(|path| is_within(node, path)));
+        }
+        let of_node = |node: &NodeChanges| node.all().count() + usize::from(node.removal.is_some());
+        let number = nodes.values().map(of_node).sum::<usize>() as u64;
         let what = format!("{} of {}", count(number, "change"), store.describe());
         if number == 0 {
             output::note("nothing is changed");
@@ -38,16 +51,46 @@ impl Arguments {
         if !self.yes && !is_agreed(&format!("Throw away {what} in {}?", store.folder().display()))? {
             return Err(Exit::Failed("nothing was thrown away".to_owned()));
         }
-        let nodes = nodes::by_node(&store, &Tree::for_one_look(store.clone()))?;
+        // What a group holds goes before the group.
+        let changes: Vec<Change> = nodes.values().rev().flat_map(in_order).cloned().collect();
         store.forget(&changes)?;
-        for path in nodes.keys() {
+        for (path, node) in &nodes {
             store.forget_documents(path)?;
+            if let Some(removal) = &node.removal {
+                store.forget_removal(removal)?;
+            }
         }
-        for removal in &removals {
-            store.forget_removal(removal)?;
+        for path in &paths {
+            author::forget_copies(&store, path)?;
         }
         output::note(format_args!("{what} thrown away"));
         Ok(())
+    }
+}
+
+/// Whether a node is at a path or below it.
+fn is_within(node: &str, path: &str) -> bool {
+    path.is_empty() || node.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Refuses paths of which nothing is changed: they may be misspelled.
+fn check_paths(store: &OverlayStore, nodes: &BTreeMap<String, NodeChanges>, paths: &[String]) -> Outcome<()> {
+    for path in paths.iter().filter(|path| !nodes.keys().any(|node| is_within(node, path))) {
+        let shown = open::shown(path);
+        let removed = nodes.iter().find(|(above, node)| node.removal.is_some() && is_within(path, above));
+        return Err(Exit::Failed(match removed {
+            Some((above, _)) => format!("'{shown}' was removed with '{above}': discard that"),
+            None => format!("{}: nothing is changed of '{shown}'", store.folder().display()),
+        }));
+    }
+    Ok(())
+}
+
+/// The changes of a node in the order in which they are forgotten. A new one is first no node any more.
+fn in_order(node: &NodeChanges) -> Vec<&Change> {
+    match node.is_new() {
+        true => node.documents.iter().rev().chain(&node.objects).collect(),
+        false => node.all().collect(),
     }
 }
 

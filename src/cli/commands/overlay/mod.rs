@@ -31,7 +31,9 @@ Examples:
   zarrfs overlay diff changes
   # Write it into the store, or throw it away
   zarrfs overlay commit changes
-  zarrfs overlay discard changes";
+  zarrfs overlay discard changes
+  # Only what was done to one array
+  zarrfs overlay discard changes climate/temperature";
 
 /// Show, write back or throw away what an overlay changes
 ///
