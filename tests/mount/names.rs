@@ -126,6 +126,58 @@ fn savers_that_rename_save() {
     mount.unmount();
 }
 
+/// Nodes made on a mount in the other order of elements and of bytes. Arguments: store, mount.
+const IN_ORDER_F: &str = r#"
+import subprocess, sys
+import numpy as np, zarr
+store, mount = sys.argv[1:]
+elements = np.arange(300, 312, dtype="i2").reshape(3, 4)
+
+def check(path, expected):
+    np.testing.assert_array_equal(zarr.open_array(f"{store}/{path}", mode="r")[...], expected, path)
+    served = np.fromfile(f"{mount}/{path}", ">i2").reshape(expected.shape, order="F")
+    np.testing.assert_array_equal(served, expected, path)
+
+def run(line):
+    subprocess.run(line, shell=True, cwd=mount, check=True)
+
+with open(f"{mount}/t.json", "w") as file:
+    file.write('{"shape": [3, 4], "descr": ">i2", "fortran_order": true, "chunks": [2, 3], "units": "m"}')
+mapped = np.memmap(f"{mount}/t", ">i2", "r+", shape=(3, 4), order="F")
+mapped[...] = elements
+mapped.flush()
+del mapped
+check("t", elements)
+np.save(f"{mount}/c.npy", elements)
+np.save(f"{mount}/f.npy", np.asfortranarray(elements.astype(">i2")))
+check("c", elements)
+check("f", elements)
+run("mkdir g && cp f.json g/u.json && cp f g/u && mv g/u g/moved && mv t g/t && rm c f.json")
+check("g/t", elements)
+check("g/moved", elements)
+assert zarr.open_array(f"{store}/g/t", mode="r").attrs["units"] == "m"
+# The last axis is the slowest in the file: it grows.
+row = np.array([7, 8, 9], ">i2")
+with open(f"{mount}/g/moved", "ab") as file:
+    file.write(row.tobytes())
+check("g/moved", np.column_stack([elements, row]))
+assert [name for name, _ in zarr.open_group(store, mode="r", use_consolidated=False).arrays()] == []
+run("rm -r g")
+"#;
+
+#[test]
+fn nodes_in_order_f_and_big_endian() {
+    let Some(python) = python("names in order F") else { return };
+    for store in [consolidated_v2_store(), new_store()] {
+        let options = [ALL, &["--order", "F", "--byte-order", "big"]].concat();
+        let Some(mount) = Mount::new(store.path(), &options, "names in order F") else { return };
+        let mut command = Command::new(&python);
+        let output = command.args(["-c", IN_ORDER_F]).args([store.path(), mount.point()]).output().unwrap();
+        assert!(output.status.success(), "{}{}", String::from_utf8_lossy(&output.stderr), mount.log());
+        mount.unmount();
+    }
+}
+
 #[test]
 fn what_cannot_be_saved_is_refused_with_its_reason() {
     let store = store_with_array();
