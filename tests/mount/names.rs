@@ -1,12 +1,13 @@
 //! Names that programs make, remove and rename on a mount, and savers that write a file of their own and rename it.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
+use crate::support::faulty::compiled;
 use crate::support::fixtures::python;
 use crate::support::library;
 use crate::support::mounted::Mount;
@@ -123,6 +124,47 @@ fn savers_that_rename_save() {
     assert_eq!(fs::read(mount.path("a")).unwrap(), b"12345678");
     succeeds(&mount, "d=$(mktemp -d) && printf 87654321 >$d/a && rsync -I $d/a a; s=$?; rm -r $d; exit $s");
     assert_eq!(fs::read(store.path().join("a/c/0")).unwrap(), b"8765");
+    mount.unmount();
+}
+
+/// Runs save_beside.c, which saves `content` as `path`; returns what it prints.
+fn saved(program: &Path, path: &Path, content: &[u8]) -> String {
+    let mut command = Command::new(program);
+    let mut saving = command
+        .arg(path)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    saving.stdin.take().unwrap().write_all(content).unwrap();
+    let output = saving.wait_with_output().unwrap();
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// Editors of KDE save so.
+#[test]
+fn savers_with_qt_save() {
+    let Some(program) = compiled("save_beside.c", &[], "savers with Qt") else { return };
+    let store = store_with_array();
+    let Some(mount) = Mount::new(store.path(), &["--writable"], "savers with Qt") else { return };
+    let sidecar = fs::read_to_string(mount.path("a.json")).unwrap();
+    let edited = sidecar.replace(r#""K""#, r#""mol""#);
+    assert_eq!(saved(&program, &mount.path("a.json"), edited.as_bytes()), "renamed\n", "{}", mount.log());
+    assert_eq!(attributes(store.path())["units"], "mol");
+    assert_eq!(saved(&program, &mount.path("a"), b"12345678"), "renamed\n", "{}", mount.log());
+    assert_eq!(fs::read(mount.path("a")).unwrap(), b"12345678");
+    assert_eq!(fs::read(store.path().join("a/c/1")).unwrap(), b"5678");
+    assert_eq!(names(mount.point()), ["__group__.json", "a", "a.json"]);
+    // What cannot take the name is refused, and the original stays.
+    let said = saved(&program, &mount.path("a"), b"123");
+    assert!(said.starts_with("rename: ") && said.contains("Invalid argument"), "{said}");
+    assert_eq!(fs::read(mount.path("a")).unwrap(), b"12345678");
+    mount.unmount();
+    // Without --writable nothing can be made, nor written.
+    let Some(mount) = Mount::new(store.path(), &[], "savers with Qt") else { return };
+    let said = saved(&program, &mount.path("a.json"), sidecar.as_bytes());
+    assert!(said.starts_with("open: ") && said.contains("Read-only"), "{said}");
     mount.unmount();
 }
 
