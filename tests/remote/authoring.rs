@@ -221,9 +221,9 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Commands in an overlay over a bucket, killed at operations in its folder: there is the old node or the new one.
+/// Commands in an overlay over a bucket when things go wrong in its folder: there is the old node or the new one.
 #[test]
-fn nodes_over_a_bucket_when_commands_are_killed() {
+fn nodes_over_a_bucket_when_commands_fail() {
     let scene = Scene::new(Kind::Moto);
     let url = scene.url();
     let store = url.as_str();
@@ -243,28 +243,45 @@ fn nodes_over_a_bucket_when_commands_are_killed() {
     let old = shown(&template);
     let commands: [Vec<&str>; 2] =
         [[&["import", &raw, store, "n"][..], &import].concat(), vec!["rm", store, "a", "--yes"]];
-    let mut kills = 0;
-    for command in &commands {
-        for operation in [Operation::Create, Operation::Fdatasync, Operation::Rename, Operation::Write] {
-            for number in [1, 2, 5] {
-                let overlay = scene.folder.path().join(format!("{kills}-{operation:?}-{number}"));
-                copy(&template, &folder_of(&overlay));
-                let Some(faults) = Faults::new(&overlay, "nodes over a bucket") else { return };
-                faults.arm(operation, KILL, number, number);
-                let words = [&command[..], &["--overlay", overlay.to_str().unwrap()]].concat();
-                let environment: Vec<(&str, OsString)> = faults.environment();
-                scene.command(&words).envs(environment).output().unwrap();
-                kills += u32::from(faults.fired() > 0);
-                let found = shown(&overlay);
-                let _ = scene.run(&words);
-                let new = shown(&overlay);
-                assert!(found == old || found == new, "{words:?}: {operation:?} {number}: {found:?}");
-                assert_ne!(new, old, "{words:?}: {operation:?} {number}");
+    let at = |operations: &[Operation], errno: i32, numbers: &[u32]| -> Vec<(Operation, i32, u32)> {
+        let of_one = |operation: &Operation| {
+            let operation = *operation;
+            numbers.iter().map(move |number| (operation, errno, *number))
+        };
+        operations.iter().flat_map(of_one).collect()
+    };
+    let deadly = [Operation::Create, Operation::Fdatasync, Operation::Rename, Operation::Write];
+    let without_room = [Operation::Create, Operation::Mkdir, Operation::Write];
+    let moments = [at(&deadly, KILL, &[1, 2, 5]), at(&without_room, libc::ENOSPC, &[1, 3])].concat();
+    let (mut kills, mut failures) = (0, 0);
+    for (place, command) in commands.iter().enumerate() {
+        for &(operation, errno, number) in &moments {
+            let overlay = scene.folder.path().join(format!("{place}-{operation:?}-{errno}-{number}"));
+            copy(&template, &folder_of(&overlay));
+            let Some(faults) = Faults::new(&overlay, "nodes over a bucket") else { return };
+            faults.arm(operation, errno, number, number);
+            let words = [&command[..], &["--overlay", overlay.to_str().unwrap()]].concat();
+            let what = format!("{words:?}: {operation:?} {number} with {errno}");
+            let environment: Vec<(&str, OsString)> = faults.environment();
+            let output = scene.command(&words).envs(environment).output().unwrap();
+            let has_fired = faults.fired() > 0;
+            let found = shown(&overlay);
+            if errno == KILL {
+                kills += u32::from(has_fired);
+            } else {
+                failures += u32::from(has_fired);
+                assert!(found != old || !output.status.success(), "{what}: {output:?}");
             }
+            let _ = scene.run(&words);
+            let new = shown(&overlay);
+            assert!(found == old || found == new, "{what}: {found:?}");
+            assert_ne!(new, old, "{what}");
         }
     }
-    say(format!("nodes over a bucket: {kills} commands were killed, none was half made or half gone"));
-    assert!(kills > 10, "{kills}");
+    say(format!(
+        "nodes over a bucket: {kills} commands were killed, {failures} found no room, none was half made or half gone"
+    ));
+    assert!(kills > 10 && failures > 4, "{kills}, {failures}");
 }
 
 /// The names, kinds and shapes in a tree as `ls --json` shows it.

@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use crate::support::disk::Disk;
 use crate::support::mounted::Mount;
 use crate::support::place::can_mount;
 use crate::support::servers::{Kind, Server};
@@ -28,30 +29,82 @@ fn digest(server: &Server) -> String {
     sha256(&output.stdout)
 }
 
+/// A mount of the demo in a bucket, with its changes in this folder.
+fn mount(server: &Server, overlay: &Path) -> Mount {
+    let mut options = server.options();
+    options.extend(["--writable", "--overlay", overlay.to_str().unwrap()].map(str::to_owned));
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let environment: Vec<(&str, OsString)> =
+        server.environment().into_iter().map(|(name, value)| (name, value.into())).collect();
+    let url = server.url("demo.zarr");
+    Mount::with_environment(Path::new(&url), &options, &environment, "an overlay over a bucket").unwrap()
+}
+
+/// A server with the demo in its bucket.
+fn demo_in_a_bucket(folder: &Path) -> Server {
+    let demo = folder.join("bucket/demo.zarr");
+    let made = Command::new(env!("CARGO_BIN_EXE_zarrfs")).arg("demo").arg(demo).output();
+    assert!(made.unwrap().status.success());
+    Server::start(Kind::Moto, &folder.join("bucket"))
+}
+
+/// An array as another program reads it beside the mount.
+fn read_beside(server: &Server, overlay: &Path, array: &str) -> Vec<u8> {
+    let (url, options) = (server.url("demo.zarr"), server.options());
+    let mut words = vec!["cat", &url, array, "--overlay", overlay.to_str().unwrap()];
+    words.extend(options.iter().map(String::as_str));
+    let output = zarrfs(server, &words);
+    assert!(output.status.success(), "{output:?}");
+    output.stdout
+}
+
+/// The disk of the overlay is full: fsync(2) says so, what was written stays in memory, and once there is room it is stored.
+#[test]
+fn on_a_full_disk() {
+    const PIECE_BYTES: usize = 64 << 10;
+    let Some(disk) = Disk::in_memory("size=1m", "an overlay over a bucket on a full disk") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let server = demo_in_a_bucket(folder.path());
+    let before = digest(&server);
+    let overlay = disk.path().join("overlay");
+    let mounted = mount(&server, &overlay);
+    let mut expected = fs::read(mounted.path("climate/temperature")).unwrap();
+    let write = |file: &File, expected: &mut [u8], at: usize| {
+        let piece: Vec<u8> = (0..PIECE_BYTES).map(|n| ((n * n * (at + 7)) >> 5) as u8).collect();
+        expected[at..at + PIECE_BYTES].copy_from_slice(&piece);
+        file.write_all_at(&piece, at as u64).and_then(|()| file.sync_all())
+    };
+    let file = File::options().write(true).open(mounted.path("climate/temperature")).unwrap();
+    write(&file, &mut expected, 0).unwrap();
+    let filler = disk.path().join("filler");
+    let full = std::io::copy(&mut std::io::repeat(1), &mut File::create(&filler).unwrap()).unwrap_err();
+    assert_eq!(full.raw_os_error(), Some(libc::ENOSPC));
+    let failed = write(&file, &mut expected, 1 << 20).unwrap_err();
+    assert_eq!(failed.raw_os_error(), Some(libc::ENOSPC), "{}", mounted.log());
+    assert!(mounted.log().contains("No space left"), "{}", mounted.log());
+    assert!(fs::read(mounted.path("climate/temperature")).unwrap() == expected);
+    let stored = read_beside(&server, &overlay, "climate/temperature");
+    assert!(stored[..PIECE_BYTES] == expected[..PIECE_BYTES], "what was synced before is gone");
+    fs::remove_file(&filler).unwrap();
+    // Write-back that failed meanwhile is told once more.
+    assert!((0..3).any(|_| file.sync_all().is_ok()), "{}", mounted.log());
+    drop(file);
+    mounted.unmount();
+    assert_eq!(digest(&server), before, "the bucket has changed");
+    assert!(read_beside(&server, &overlay, "climate/temperature") == expected);
+}
+
 #[test]
 fn over_a_bucket() {
     if !can_mount() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let made = Command::new(env!("CARGO_BIN_EXE_zarrfs"))
-        .arg("demo")
-        .arg(folder.path().join("bucket/demo.zarr"))
-        .output();
-    assert!(made.unwrap().status.success());
-    let server = Server::start(Kind::Moto, &folder.path().join("bucket"));
+    let server = demo_in_a_bucket(folder.path());
     let before = digest(&server);
     let overlay = folder.path().join("overlay").to_str().unwrap().to_owned();
-    let mut options = server.options();
-    options.extend(["--writable".to_owned(), "--overlay".to_owned(), overlay.clone()]);
-    let options: Vec<&str> = options.iter().map(String::as_str).collect();
-    let environment: Vec<(&str, OsString)> =
-        server.environment().into_iter().map(|(name, value)| (name, value.into())).collect();
     let url = server.url("demo.zarr");
-    let mount = || {
-        Mount::with_environment(Path::new(&url), &options, &environment, "an overlay over a bucket").unwrap()
-    };
-    let mounted = mount();
+    let mounted = mount(&server, Path::new(&overlay));
     let mut expected = fs::read(mounted.path("climate/temperature")).unwrap();
     let file = File::options().write(true).open(mounted.path("climate/temperature")).unwrap();
     for number in 0..40 {
@@ -64,7 +117,7 @@ fn over_a_bucket() {
     fs::write(mounted.path("small/answer"), 7i64.to_le_bytes()).unwrap();
     mounted.unmount();
     assert_eq!(digest(&server), before, "the bucket has changed");
-    let mounted = mount();
+    let mounted = mount(&server, Path::new(&overlay));
     assert!(fs::read(mounted.path("climate/temperature")).unwrap() == expected);
     mounted.unmount();
     // Another program puts a chunk.
