@@ -27,8 +27,12 @@ use crate::store::{Info, Precondition};
 const RUN_BYTES: u64 = 256 << 10;
 /// The most bytes that are read at a time, if they do not go to one chunk.
 const RANGE_BYTES: u64 = 1 << 20;
-/// A box of several chunks has at most this many bytes.
-const BOX_BYTES: u64 = 8 << 20;
+/// A box of several chunks has at most this many bytes: of an array that is cut into near-cubes, 32 MiB are mostly whole rows.
+const BOX_BYTES: u64 = 32 << 20;
+/// It may have this many, if less would give each thread several boxes.
+const SMALL_BOX_BYTES: u64 = 8 << 20;
+/// Threads end together if each has many boxes.
+const BOXES_PER_THREAD: u64 = 4;
 /// Threads per processor: while one waits for the disk, another encodes.
 const THREADS_PER_CORE: usize = 2;
 /// Threads that store at a service: nearly all of them wait for a reply.
@@ -88,7 +92,7 @@ impl Array {
         match inner.source.is_sharded() {
             false => {
                 let most = if inner.store.is_remote() { REMOTE_THREADS } else { THREADS_PER_CORE * cores };
-                let boxes = inner.boxes(inner.all_chunks(), cores);
+                let boxes = inner.boxes(inner.all_chunks(), self.size_bytes(), cores);
                 // The chunks as they are, and encoded.
                 let box_bytes = inner.chunk_bytes().saturating_mul(2 * boxes.chunks_per_box());
                 let work = Work { elements, like: &like, threads: 1 };
@@ -125,8 +129,11 @@ impl Inner {
         usize::try_from(allowed).unwrap_or(most).clamp(1, most)
     }
 
-    fn boxes(&self, chunks: Vec<Range<u64>>, threads: usize) -> ChunkBoxes {
-        let box_bytes = BOX_BYTES.min(self.engine.dirty_limit_bytes() / (2 * threads as u64));
+    /// Boxes of these chunks, which have so many bytes in all.
+    fn boxes(&self, chunks: Vec<Range<u64>>, bytes: u64, threads: usize) -> ChunkBoxes {
+        let share = bytes / (BOXES_PER_THREAD * threads as u64);
+        let box_bytes = share.clamp(SMALL_BOX_BYTES, BOX_BYTES);
+        let box_bytes = box_bytes.min(self.engine.dirty_limit_bytes() / (2 * threads as u64));
         let limits = Limits { run_bytes: RUN_BYTES, box_bytes };
         ChunkBoxes::new(self.grid.axes(), chunks, self.fill.len() as u64, limits)
     }
@@ -144,7 +151,8 @@ impl Inner {
     /// Stores one shard.
     fn store_shard(&self, object: u64, work: &Work<'_>) -> Result<()> {
         let encoded = Mutex::new(Encoded::new());
-        let boxes = self.boxes(self.source.chunk_ranges(object), self.engine.workers.count().max(1));
+        let chunks = self.source.chunk_ranges(object);
+        let boxes = self.boxes(chunks, self.object_bytes(), self.engine.workers.count().max(1));
         for_each(boxes.count(), work.threads, "encode", |number| {
             for (number, bytes) in self.read_box(&boxes.get(number), work.elements)? {
                 let mut one = Encoded::new();
@@ -172,8 +180,13 @@ impl Inner {
         let mut scratch = Vec::new();
         let longest = if buffers.len() == 1 { u64::MAX } else { RANGE_BYTES };
         let axes = self.grid.axes();
+        // Many ranges may be short.
+        let mut unnoted = 0;
         for_each_range(axes, chunks, self.fill.len() as u64, longest, &mut |offset, length| {
-            elements.note_progress(length);
+            unnoted += length;
+            if unnoted >= RANGE_BYTES {
+                elements.note_progress(std::mem::take(&mut unnoted));
+            }
             let mut is_read = false;
             self.grid.for_each_copy(offset, length, &mut |copy: &StridedCopy<'_>| {
                 let buffer = places.get(&copy.chunk).and_then(|&place| buffers.get_mut(place));
@@ -196,6 +209,7 @@ impl Inner {
                 Ok(())
             })
         })?;
+        elements.note_progress(unnoted);
         Ok(buffers)
     }
 
