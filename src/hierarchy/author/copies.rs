@@ -110,8 +110,8 @@ pub fn remove(store: &dyn Store, writer: &dyn Writer, path: &str) -> Result<()> 
     })
 }
 
-/// Gives the copies above a node, where the overlay has changed them, the entries that the store below has of it and of all below it:
-/// the overlay has nothing there any more. A document that then says what the store's says is forgotten.
+/// Gives the copies above a node, where the overlay has changed them, the entries that the store below has of it and of all below it,
+/// as the overlay is to have nothing there any more. A document that then says what the store's says is forgotten.
 pub fn forget(store: &OverlayStore, writer: &dyn Writer, path: &str) -> Result<()> {
     let changed = store.changes()?;
     places(path).into_iter().try_for_each(|(group, relative, kind)| {

@@ -181,7 +181,7 @@ pub fn remove(store: &Arc<dyn Store>, path: &str) -> Result<()> {
         .inspect_err(|_| copies::restore(store, writer, path))
 }
 
-/// After an overlay has forgotten its changes of a node and of all below it: brings the consolidated copies above in step.
+/// Before an overlay forgets its changes of a node and of all below it: brings the consolidated copies above in step.
 pub fn forget_copies(store: &OverlayStore, path: &str) -> Result<()> {
     copies::forget(store, writer(store)?, path)
 }

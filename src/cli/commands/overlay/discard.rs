@@ -51,6 +51,11 @@ impl Arguments {
         if !self.yes && !is_agreed(&format!("Throw away {what} in {}?", store.folder().display()))? {
             return Err(Exit::Failed("nothing was thrown away".to_owned()));
         }
+        let is_inner = |path: &&String| paths.iter().any(|other| other != *path && is_within(path, other));
+        // First, so that a command that is killed can be repeated.
+        for path in paths.iter().filter(|path| !is_inner(path)) {
+            author::forget_copies(&store, path)?;
+        }
         // What a group holds goes before the group.
         let changes: Vec<Change> = nodes.values().rev().flat_map(in_order).cloned().collect();
         store.forget(&changes)?;
@@ -59,9 +64,6 @@ impl Arguments {
             if let Some(removal) = &node.removal {
                 store.forget_removal(removal)?;
             }
-        }
-        for path in &paths {
-            author::forget_copies(&store, path)?;
         }
         output::note(format_args!("{what} thrown away"));
         Ok(())
