@@ -77,15 +77,14 @@ fn is_within(node: &str, path: &str) -> bool {
 
 /// Refuses paths of which nothing is changed: they may be misspelled.
 fn check_paths(store: &OverlayStore, nodes: &BTreeMap<String, NodeChanges>, paths: &[String]) -> Outcome<()> {
-    for path in paths.iter().filter(|path| !nodes.keys().any(|node| is_within(node, path))) {
-        let shown = open::shown(path);
-        let removed = nodes.iter().find(|(above, node)| node.removal.is_some() && is_within(path, above));
-        return Err(Exit::Failed(match removed {
-            Some((above, _)) => format!("'{shown}' was removed with '{above}': discard that"),
-            None => format!("{}: nothing is changed of '{shown}'", store.folder().display()),
-        }));
-    }
-    Ok(())
+    let is_unknown = |path: &&String| !nodes.keys().any(|node| is_within(node, path));
+    let Some(path) = paths.iter().find(is_unknown) else { return Ok(()) };
+    let shown = open::shown(path);
+    let removed = nodes.iter().find(|(above, node)| node.removal.is_some() && is_within(path, above));
+    Err(Exit::Failed(match removed {
+        Some((above, _)) => format!("'{shown}' was removed with '{above}': discard that"),
+        None => format!("{}: nothing is changed of '{shown}'", store.folder().display()),
+    }))
 }
 
 /// The changes of a node in the order in which they are forgotten. A new one is first no node any more.
