@@ -31,6 +31,7 @@ mod remote;
 mod remote_options;
 mod traffic;
 mod version;
+pub mod versions;
 mod writer;
 mod zip;
 
@@ -66,6 +67,7 @@ pub use zip::ZipStore;
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
 use key::{check_key, is_any_below, names_below};
+use versions::Versions;
 
 /// One name in a folder of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -246,6 +248,11 @@ pub trait Store: Send + Sync {
 
     /// The writing half, where the kind of store has one.
     fn writer(&self) -> Option<&dyn Writer> {
+        None
+    }
+
+    /// The half that has snapshots and branches, where the kind of store keeps versions.
+    fn versions(&self) -> Option<&dyn Versions> {
         None
     }
 }

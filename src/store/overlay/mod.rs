@@ -37,6 +37,7 @@ pub use self::folder::{Access, Over, OverlayOptions, resolved};
 use self::line::Entry as Changed;
 pub use self::nodes::{InBase, Removal};
 use crate::error::{Error, Result};
+use crate::store::versions::Versions;
 use crate::store::{
     Audience, Content, Entry, GetReply, GetRequest, Info, MaybeClaim, Object, Posix, RemoteOptions, StatFs,
     Store, Traffic, Wanted, Writer, check_key, join, sorted_names,
@@ -336,5 +337,9 @@ impl Store for OverlayStore {
 
     fn writer(&self) -> Option<&dyn Writer> {
         self.shared.folder.changes.is_writable().then_some(self)
+    }
+
+    fn versions(&self) -> Option<&dyn Versions> {
+        self.base.versions()
     }
 }
