@@ -24,9 +24,9 @@ pub trait Versions: Send + Sync {
     /// The snapshot that carries a mark, among the recent ones of a branch.
     fn find_mark(&self, branch: &str, mark: &str) -> Result<Option<String>>;
 
-    /// Shows the newest snapshot of the branch from now on, to every reader. An object that is open stays as it is. Nothing
-    /// where a tag or a snapshot is shown.
-    fn follow(&self) -> Result<()>;
+    /// Shows the newest snapshot of a branch from now on, to every reader, whatever was shown before: a commit to another
+    /// branch, or over a tag, has the store go on there. An object that is open stays as it is.
+    fn follow(&self, branch: &str) -> Result<()>;
 }
 
 /// A snapshot to be. Reads see the snapshot that it begins from, and what was written into the transaction since;
