@@ -255,6 +255,11 @@ pub trait Store: Send + Sync {
     fn versions(&self) -> Option<&dyn Versions> {
         None
     }
+
+    /// The store as an overlay, if it is one.
+    fn as_overlay(&self) -> Option<&overlay::OverlayStore> {
+        None
+    }
 }
 
 /// All bytes of an object; its size is checked before anything is allocated.

@@ -1,7 +1,8 @@
 //! The folder of an overlay: what it lies over, and who uses it. Uses `changes`, `directory`, `open` and `error`.
 //!
 //! `overlay.json` says what the overlay lies over and comes last when a folder is made, `changes` lists what is changed
-//! (`changes.rs`), `objects/` has the written objects under their keys, and `documents/` some documents of the base. A process that changes the overlay holds a lock on
+//! (`changes.rs`), `objects/` has the written objects under their keys, and `documents/` some documents of the base. Over a base that keeps
+//! versions, `branch` is the one that it followed, and `commit` has the mark of a commit whose outcome is not known (`publish.rs`). A process that changes the overlay holds a lock on
 //! `overlay.json`, which is never replaced.
 
 use std::fs::{File, TryLockError};
@@ -23,6 +24,7 @@ const VERSION: u64 = 1;
 const ABOUT: &str = "overlay.json";
 const CHANGES: &str = "changes";
 const DOCUMENTS: &str = "documents";
+const BRANCH: &str = "branch";
 /// More than `overlay.json` has.
 const MAX_ABOUT_BYTES: u64 = 64 << 10;
 
@@ -53,6 +55,8 @@ pub struct Over {
     pub endpoint_url: Option<String>,
     /// The region of a bucket.
     pub region: Option<String>,
+    /// The branch that the store followed when the overlay was used last, where it keeps versions.
+    pub branch: Option<String>,
     /// What tells the store from another at the same place.
     identity: Option<String>,
 }
@@ -79,7 +83,7 @@ impl Over {
         if is_remote(location) {
             let location = without_secrets(location).trim_end_matches('/').to_owned();
             let (endpoint_url, region) = (remote.endpoint_url.clone(), remote.region.clone());
-            return Ok(Over { location, endpoint_url, region, identity });
+            return Ok(Over { location, endpoint_url, region, branch: None, identity });
         }
         let path = local_path(location)?;
         let canonical =
@@ -87,7 +91,7 @@ impl Over {
         let Some(location) = canonical.to_str().map(str::to_owned) else {
             return refused(format!("{}: an overlay needs a path in UTF-8", canonical.display()));
         };
-        Ok(Over { location, endpoint_url: None, region: None, identity })
+        Ok(Over { location, endpoint_url: None, region: None, branch: None, identity })
     }
 
     /// What the overlay in a folder lies over.
@@ -115,7 +119,8 @@ impl Over {
             return refused(format!("{}: does not say what the overlay lies over", path.display()));
         };
         let (endpoint_url, region) = (member("endpoint_url"), member("region"));
-        Ok(Some(Over { location, endpoint_url, region, identity: member("store") }))
+        let branch = read_limited(&folder.join(BRANCH)).ok().filter(|branch| !branch.is_empty());
+        Ok(Some(Over { location, endpoint_url, region, branch, identity: member("store") }))
     }
 
     /// Fails unless the overlay in `folder` was made for the store `now`.
@@ -229,6 +234,26 @@ impl Folder {
         }
         Ok(Folder { path, changes, objects, documents, _lock: lock })
     }
+}
+
+impl Folder {
+    /// Notes the branch that the base followed last.
+    pub fn note_branch(&self, branch: &str) -> Result<()> {
+        let path = self.path.join(BRANCH);
+        if read_limited(&path).is_ok_and(|noted| noted == branch) {
+            return Ok(());
+        }
+        write_durably(&self.path, BRANCH, branch).map_err(|error| failed(&path, "cannot be written", &error))
+    }
+}
+
+/// Puts a file in place of another one, or of none.
+pub(super) fn write_durably(folder: &Path, name: &str, text: &str) -> io::Result<()> {
+    let new = folder.join(format!("{name}.new"));
+    std::fs::write(&new, text)?;
+    File::open(&new)?.sync_all()?;
+    std::fs::rename(&new, folder.join(name))?;
+    File::open(folder)?.sync_all()
 }
 
 /// Ends what a dead process was doing: renames, removals, and nodes that were not complete.
