@@ -65,7 +65,7 @@ Examples:
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
-    /// The store: a folder, a zip file, references, or a URL (s3:, gs:, az:, http:, https:, file:)
+    /// The store: a folder, a zip file, references, a URL (s3:, gs:, az:, http:, https:, file:), or icechunk+ and one of these
     #[arg(value_name = "STORE")]
     pub store: String,
 
