@@ -17,8 +17,8 @@ use icechunk::session::{Session, SessionError};
 use super::failure::{failed, is_missing, sentence};
 use super::key::{CHUNKS, Key, path};
 use crate::error::{Error, Result};
-use crate::store::key::{is_any_below, names_below};
-use crate::store::{Entry, join};
+use crate::store::key::{is_any_below, names_below, percent_decoded};
+use crate::store::{Entry, join, without_secrets};
 
 /// Where the bytes of a key are.
 #[derive(Clone, Debug)]
@@ -59,11 +59,29 @@ impl Found {
                 let url = session
                     .resolve_virtual_location(&location)
                     .map_err(|error| Error::corrupt(key, sentence(&error.kind)))?;
+                let url = decoded(key, url)?;
                 Ok(Found::Virtual { url, range: offset..end(offset, length)?, condition: checksum })
             }
             _ => Err(Error::unsupported(key, "a kind of chunk that is newer than this program")),
         }
     }
+}
+
+/// A location as a place of references spells it: only URLs of web servers and of files are encoded there.
+fn decoded(key: &str, location: String) -> Result<String> {
+    let (scheme, _) = location.split_once(':').unwrap_or_default();
+    if ["http", "https", "file"].contains(&scheme) {
+        return Ok(location);
+    }
+    if location.contains(['?', '#']) {
+        let shown = without_secrets(&location);
+        return Err(Error::unsupported(
+            key,
+            format!("it refers to {shown}: URLs with a query or a fragment"),
+        ));
+    }
+    let decoded = percent_decoded(&location).and_then(|bytes| String::from_utf8(bytes).ok());
+    decoded.ok_or_else(|| Error::corrupt(key, "it refers to a URL that is not well-formed"))
 }
 
 /// What is at a key.
