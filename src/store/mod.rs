@@ -19,6 +19,8 @@ mod ahead;
 mod batch;
 mod directory;
 mod disk_cache;
+#[cfg(feature = "icechunk")]
+mod icechunk;
 mod info;
 mod key;
 mod memory;
@@ -50,15 +52,17 @@ pub use directory::{DirectoryStore, is_temporary_name};
 pub use disk_cache::{
     DiskCache, DiskCacheOptions, Summary as DiskCacheSummary, Verified as DiskCacheVerified,
 };
+#[cfg(feature = "icechunk")]
+pub use icechunk::IcechunkStore;
 pub use info::{FileId, Info, Posix};
 pub use key::{is_key, join};
 pub use memory::MemoryStore;
-pub use open::{StoreOptions, local_path, open, open_overlay, open_with};
+pub use open::{StoreOptions, local_path, open, open_overlay, open_with, snapshots};
 pub use readers::{Audience, Readers};
 pub use references::ReferenceStore;
 #[cfg(feature = "remote")]
 pub use remote::RemoteStore;
-pub use remote_options::{RemoteOptions, is_remote, without_secrets};
+pub use remote_options::{RemoteOptions, is_remote, is_repository, without_secrets};
 pub use traffic::{DiskCacheCounts, Latencies, LatencyCounts, ReadCounts, Traffic};
 pub use version::{ObjectVersion, VersionDigest};
 pub use writer::{ObjectPart, Precondition, PutOptions, StagedFolder, Writer};

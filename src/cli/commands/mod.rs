@@ -10,6 +10,7 @@ pub mod create;
 pub mod demo;
 pub mod import;
 pub mod info;
+pub mod log;
 pub mod ls;
 pub mod man;
 pub mod mkgroup;

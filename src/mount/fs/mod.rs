@@ -137,6 +137,8 @@ pub struct FileSystem {
     started_at: Instant,
     /// Groups that were searched for leftovers of crashed writers.
     searched: Mutex<HashSet<Arc<str>>>,
+    /// When a store of versions last followed its branch.
+    followed_at: Mutex<Option<Instant>>,
 }
 
 impl FileSystem {
@@ -173,6 +175,7 @@ impl FileSystem {
             started: SystemTime::now(),
             started_at: Instant::now(),
             searched: Mutex::default(),
+            followed_at: Mutex::default(),
             options,
         }
     }

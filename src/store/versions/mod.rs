@@ -7,8 +7,11 @@
 //! before it unless the object was changed between them. A snapshot that carries a mark was published by exactly one
 //! [`Transaction::commit`] with that mark.
 
+mod choice;
 #[cfg(test)]
 pub mod in_memory;
+
+pub use choice::{DEFAULT_BRANCH, SnapshotInfo, VersionChoice};
 
 use super::Store;
 use crate::error::Result;

@@ -65,7 +65,7 @@ Examples:
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
-    /// The store: a folder, a zip file, references, or a URL (s3:, gs:, az:, http:, https:, file:)
+    /// The store: a folder, a zip file, references, a URL (s3:, gs:, az:, http:, https:, file:), or icechunk+ and one of these
     #[arg(value_name = "STORE")]
     pub store: String,
 
@@ -107,7 +107,7 @@ pub struct Arguments {
     #[arg(long, value_name = "auto|on|off", num_args = 0..=1, require_equals = true, default_value = "auto", default_missing_value = "on", hide_possible_values = true)]
     pub allow_other: AllowOtherChoice,
 
-    /// Seconds until metadata is checked again for changes by other programs [default: 1, and 60 for object stores]
+    /// Seconds until metadata is checked again for changes by other programs; given, a read-only mount follows its Icechunk branch [default: 1, and 60 for object stores]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub revalidate: Option<f64>,
 
@@ -343,6 +343,7 @@ impl Arguments {
         options.layout = self.layout.layout();
         let default = if is_remote(&self.store) { REMOTE_REVALIDATE_SECONDS } else { REVALIDATE_SECONDS };
         options.revalidate_seconds = self.revalidate.unwrap_or(default);
+        options.follows_branch = self.revalidate.is_some() && !options.writable;
         options.formats = formats::merged(&self.formats);
         options.direct_io = self.direct_io.is_on();
         options.request_deadline = self.access.base.remote.request_deadline;

@@ -1,0 +1,7 @@
+//! Repositories of Icechunk, made by its Python package, in folders and at services, and read back by zarr-python.
+
+mod made;
+mod reading;
+mod refusals;
+mod virtual_chunks;
+mod writing;
