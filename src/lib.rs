@@ -109,7 +109,8 @@
 //!    fdatasyncs it and renames it. fsync(2) then syncs the folders. `store/remote/writer.rs` sends one request instead, which
 //!    names the version that it replaces. Where another program was first, `array/write/store_object.rs` merges.
 //!    `store/overlay/writer.rs` notes the change in the overlay's list (`store/overlay/changes.rs`) before its folder's object
-//!    gets its name; [`store::overlay::OverlayStore::commit`] writes it into the store below. One line in that list removes a node
+//!    gets its name; [`store::overlay::OverlayStore::commit`] writes it into the store below. Over a store of versions `hierarchy/commit`
+//!    sends all changes as one snapshot, while `mount/fs/commit.rs` and then the overlay keep writers out. One line in that list removes a node
 //!    with all its chunks (`store/overlay/nodes.rs`).
 //! 5. With `create`, a write past the end of the file first makes the array longer (`mount/fs/write/growth.rs`): what is stored after its
 //!    end becomes fill value (`array/write/lengthen.rs`), its document is replaced on condition (`hierarchy/author/resize.rs`), and the dirty
@@ -165,6 +166,7 @@
 //! - Where no lock excludes other writers, an object replaces only the version that its unwritten bytes came from.
 //! - A document that makes an array longer is stored before any chunk that it makes room for.
 //! - There is no half-made node: its name comes after its documents, and goes before they do.
+//! - A snapshot has all changes of an overlay or none, and each is published once: while that is not known, nothing is written.
 //! - An object gets its name only after its bytes are on the disk. Every failure to store is reported to every open
 //!   descriptor.
 //!

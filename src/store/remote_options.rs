@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 const SCHEMES: [&str; 11] =
     ["s3", "s3a", "gs", "gcs", "az", "adl", "azure", "abfs", "abfss", "http", "https"];
 /// What precedes the location of a repository of Icechunk.
-const REPOSITORY: &str = "icechunk+";
+pub(super) const REPOSITORY: &str = "icechunk+";
 /// Words in the names of object_store's keys that hold secrets.
 const SECRET_WORDS: [&str; 7] = ["secret", "key", "token", "password", "credential", "sas", "bearer"];
 /// What ends the name of a key whose value is a path or a kind, and no secret itself.

@@ -4,6 +4,7 @@ pub mod attrs;
 pub mod cache;
 pub mod cat;
 pub mod check;
+pub mod commit;
 pub mod complete;
 pub mod completions;
 pub mod create;

@@ -13,6 +13,8 @@ mod tests;
 
 use std::sync::atomic::AtomicU64;
 
+use serde_json::{Value, json};
+
 use crate::error::{Error, Result};
 use crate::store::overlay::OverlayStore;
 use crate::store::versions::Published;
@@ -57,8 +59,27 @@ pub enum Outcome {
     Conflicts(Vec<Conflict>),
 }
 
-/// The branch of a request to commit an overlay.
-pub fn branch_of(store: &OverlayStore, request: &Request) -> Result<String> {
+impl Outcome {
+    /// As programs are told it.
+    pub fn to_json(&self) -> Value {
+        match self {
+            Outcome::Nothing => json!({"snapshot": null, "changes": 0}),
+            Outcome::Published { snapshot, branch, changes } => {
+                json!({"snapshot": snapshot, "branch": branch, "changes": changes})
+            }
+            Outcome::Conflicts(conflicts) => {
+                let conflict = |one: &Conflict| json!({"key": one.key, "reason": one.reason});
+                json!({"snapshot": null, "conflicts": conflicts.iter().map(conflict).collect::<Vec<_>>()})
+            }
+        }
+    }
+}
+
+/// Refuses a request that cannot be fulfilled, and returns its branch.
+pub fn check(store: &OverlayStore, request: &Request) -> Result<String> {
+    if request.message.trim().is_empty() {
+        return Err(Error::Usage("a commit has a message: give one with --message".to_owned()));
+    }
     let followed = store.versions()?.branch();
     let branch = request.branch.as_deref().or(followed).map(str::to_owned);
     branch.ok_or_else(|| {
@@ -76,10 +97,7 @@ pub fn commit<Held>(
     sent: &AtomicU64,
     mut hold: impl FnMut() -> Result<Held>,
 ) -> Result<Outcome> {
-    if request.message.trim().is_empty() {
-        return Err(Error::Usage("a commit has a message: give one with --message".to_owned()));
-    }
-    let branch = branch_of(store, request)?;
+    let branch = check(store, request)?;
     store.settle()?;
     for _ in 0..MAX_ATTEMPTS {
         if let Some(outcome) = attempt(store, &branch, &request.message, sent, &mut hold)? {

@@ -62,6 +62,10 @@ impl FileSystem {
                 .open_array(&inode, writes, flags, cancellation)
                 .inspect_err(|failure| self.note_failure(&inode, "open", failure));
         }
+        if inode.entity.kind == Kind::Commit {
+            let handle = self.handles.add(self.open_commit(inode, writes));
+            return Ok(OpenReply::of_virtual_file(handle, writes, true));
+        }
         if writes {
             let draft = self.drafts.open(&self.context(), &inode);
             let draft = draft.inspect_err(|failure| self.note_failure(&inode, "open", failure))?;

@@ -16,7 +16,7 @@ use super::changes::{Changes, OBJECTS};
 use super::line::Step;
 use crate::error::{Error, Result};
 use crate::store::open::local_path;
-use crate::store::remote_options::{RemoteOptions, is_remote, without_secrets};
+use crate::store::remote_options::{REPOSITORY, RemoteOptions, is_remote, is_repository, without_secrets};
 use crate::store::{DirectoryStore, Store};
 
 /// The version of the form of the folder.
@@ -78,19 +78,21 @@ fn refused<T>(sentence: String) -> Result<T> {
 
 impl Over {
     /// The store at `location`, open as `base`.
-    fn of(base: &dyn Store, location: &str, remote: &RemoteOptions) -> Result<Self> {
+    fn of(base: &dyn Store, location_given: &str, remote: &RemoteOptions) -> Result<Self> {
         let identity = base.identity()?;
-        if is_remote(location) {
-            let location = without_secrets(location).trim_end_matches('/').to_owned();
+        if is_remote(location_given) {
+            let location = without_secrets(location_given).trim_end_matches('/').to_owned();
             let (endpoint_url, region) = (remote.endpoint_url.clone(), remote.region.clone());
             return Ok(Over { location, endpoint_url, region, branch: None, identity });
         }
-        let path = local_path(location)?;
+        let path = local_path(location_given)?;
         let canonical =
             std::fs::canonicalize(&path).map_err(|error| failed(&path, "cannot be reached", &error))?;
-        let Some(location) = canonical.to_str().map(str::to_owned) else {
+        let Some(location) = canonical.to_str() else {
             return refused(format!("{}: an overlay needs a path in UTF-8", canonical.display()));
         };
+        let kind = if is_repository(location_given) { REPOSITORY } else { "" };
+        let location = format!("{kind}{location}");
         Ok(Over { location, endpoint_url: None, region: None, branch: None, identity })
     }
 
@@ -237,9 +239,9 @@ impl Folder {
 }
 
 impl Folder {
-    /// Notes the branch that the base followed last.
-    pub fn note_branch(&self, branch: &str) -> Result<()> {
-        let path = self.path.join(BRANCH);
+    /// Notes the branch that the base follows, if it follows one.
+    pub fn note_branch(&self, branch: Option<&str>) -> Result<()> {
+        let (path, branch) = (self.path.join(BRANCH), branch.unwrap_or_default());
         if read_limited(&path).is_ok_and(|noted| noted == branch) {
             return Ok(());
         }
@@ -283,9 +285,9 @@ fn check_apart(folder: &Path, location: &str, over: &Over) -> Result<()> {
     if is_remote(location) {
         return Ok(());
     }
-    let store = Path::new(&over.location);
+    let store = local_path(&over.location)?;
     let shown = (folder.display(), store.display());
-    if folder.starts_with(store) {
+    if folder.starts_with(&store) {
         return refused(format!(
             "the overlay {} is inside the store {}: name a folder outside of it",
             shown.0, shown.1

@@ -112,9 +112,10 @@ impl OverlayStore {
 
     /// Notes the branch that the base follows, which is the one that a commit without a mount goes to.
     fn note_branch(&self) -> Result<()> {
-        let branch = self.shared.root.versions().and_then(Versions::branch);
-        let folder = &self.shared.folder;
-        branch.map_or(Ok(()), |branch| folder.note_branch(branch))
+        match self.shared.root.versions() {
+            Some(versions) => self.shared.folder.note_branch(versions.branch()),
+            None => Ok(()),
+        }
     }
 
     /// The overlay's folder.

@@ -11,7 +11,7 @@ use zarrfs::array::Layout;
 use zarrfs::mount::daemon::{session, syslog};
 use zarrfs::mount::options::{AllowOther, Options, Ownership};
 use zarrfs::store::overlay::{Access, resolved};
-use zarrfs::store::{StoreOptions, is_remote, local_path};
+use zarrfs::store::{StoreOptions, is_remote, is_repository, local_path};
 
 use crate::cli::exit::{Exit, Outcome};
 use crate::cli::formats::{self, FormatList};
@@ -221,6 +221,13 @@ impl Arguments {
         if options.writable && self.access.overlay.is_none() && self.access.base.remote.offline {
             return Err(Exit::Usage(
                 "--offline is for reading: leave --writable out, or keep the changes with --overlay DIR"
+                    .to_owned(),
+            ));
+        }
+        if options.writable && self.access.overlay.is_none() && is_repository(&self.store) {
+            return Err(Exit::Usage(
+                "a repository is written through an overlay, and its changes become snapshots by 'zarrfs commit': add \
+                 --overlay DIR"
                     .to_owned(),
             ));
         }
