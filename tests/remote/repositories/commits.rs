@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -177,10 +177,13 @@ fn changes_of_every_kind_are_read_back() {
     compare(&mount, &read);
     assert_eq!((read.arrays["small"][4], read.messages[0].as_str()), (9, "by a program"));
     assert!(!read.arrays.contains_key("made/new"));
+    // The folder of an overlay that is mounted stands for the mount.
+    fs::write(mount.path("small"), [4; 5]).unwrap();
+    assert!(commit(&scene.dir(), "by its folder").contains("changes committed to main"));
     fs::write(mount.path("small"), [5; 5]).unwrap();
     let output = mount.umount(&["--commit-message", "at the end"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(scene.messages()[..2], ["at the end", "by a program"]);
+    assert_eq!(scene.messages()[..2], ["at the end", "by its folder"]);
     assert_eq!(scene.newest().get("small/c/1", 9).unwrap().unwrap(), [5, 5]);
     // Without a mount.
     let dir = scene.dir();
@@ -212,8 +215,14 @@ fn others_are_merged_and_conflicts_keep_everything() {
     assert!(told.contains("1 conflict: nothing is committed"), "{told}");
     let output = mount.umount(&["--commit-message", "no"]);
     assert!(!output.status.success() && mount.is_mounted());
-    let written = fs::write(mount.path("__zarrfs__/commit"), "no").unwrap_err();
-    assert_eq!(written.raw_os_error(), Some(16), "{written}");
+    let mut file = open_to_write(&mount.path("__zarrfs__/commit"));
+    file.write_all(b"no").unwrap();
+    let refused = file.sync_all().unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ResourceBusy, "{refused}");
+    let mut told = String::new();
+    file.rewind().and_then(|()| file.read_to_string(&mut told)).unwrap();
+    let told: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(told["conflicts"][0]["key"], "plain/c/0/0");
     assert_eq!(fs::read(mount.path("plain")).unwrap()[..4], [6; 4]);
     drop(plain);
     mount.unmount();

@@ -218,19 +218,7 @@ impl Arguments {
         options.allowed_references.clone_from(&of_store.allowed_references);
         let may_be_remote = is_remote(&self.store) || of_store.remote.disk_cache.is_some();
         options.remote = may_be_remote.then(|| of_store.remote.clone());
-        if options.writable && self.access.overlay.is_none() && self.access.base.remote.offline {
-            return Err(Exit::Usage(
-                "--offline is for reading: leave --writable out, or keep the changes with --overlay DIR"
-                    .to_owned(),
-            ));
-        }
-        if options.writable && self.access.overlay.is_none() && is_repository(&self.store) {
-            return Err(Exit::Usage(
-                "a repository is written through an overlay, and its changes become snapshots by 'zarrfs commit': add \
-                 --overlay DIR"
-                    .to_owned(),
-            ));
-        }
+        self.check_writing(options.writable)?;
         if self.fake {
             open::zarr_store(&self.store, &StoreOptions { overlay: None, ..of_store })?;
             return Ok(());
@@ -268,6 +256,27 @@ impl Arguments {
         if is_unheard {
             output::note(format_args!(
                 "zarrfs: warning: no system log listens here, so that the reasons of failures go nowhere: name a file with --log-file"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Refuses to write where that cannot be.
+    fn check_writing(&self, is_writable: bool) -> Outcome {
+        if !is_writable || self.access.overlay.is_some() {
+            return Ok(());
+        }
+        if self.access.base.remote.offline {
+            return Err(Exit::Usage(
+                "--offline is for reading: leave --writable out, or keep the changes with --overlay DIR"
+                    .to_owned(),
+            ));
+        }
+        if is_repository(&self.store) {
+            return Err(Exit::Usage(
+                "a repository is written through an overlay, and its changes become snapshots by 'zarrfs commit': add \
+                 --overlay DIR"
+                    .to_owned(),
             ));
         }
         Ok(())
