@@ -20,7 +20,7 @@ use crate::store::readers::Audience;
 use crate::store::references::object::{self, Bytes, Part};
 use crate::store::references::targets::{Target, Targets, head_all};
 use crate::store::references::{in_target, missing, narrowed, of_target};
-use crate::store::{Info, Object, ObjectVersion, Posix, Store, Wanted};
+use crate::store::{Info, Object, ObjectVersion, Posix, Store, VersionDigest, Wanted};
 
 /// The folder of chunks in a repository.
 const CHUNKS: &str = "chunks";
@@ -76,7 +76,10 @@ impl Objects {
         let Place { key, found, time } = place;
         let target = self.target(key, &found, audience)?;
         let (target, range) = match (&found, target) {
-            (Found::Inline(bytes), _) => return Ok(Box::new(Bytes::new(key, bytes.to_vec(), time))),
+            (Found::Inline(bytes), _) => {
+                let version = inline_version(bytes);
+                return Ok(Box::new(Bytes::new(key, bytes.to_vec(), time).with_version(version)));
+            }
             (_, Some(target)) => target,
             (_, None) => return Err(missing(key, "")),
         };
@@ -124,7 +127,7 @@ impl Objects {
         let Place { key, found, time } = place;
         let own = |size_bytes, version| Info { size_bytes, modified: *time, version, posix: self.posix };
         if let Found::Inline(bytes) = found {
-            return Ok(own(bytes.len() as u64, Bytes::new(key, bytes.to_vec(), *time).version()));
+            return Ok(own(bytes.len() as u64, inline_version(bytes)));
         }
         let range = match found {
             Found::Own { range, .. } | Found::Virtual { range, .. } => range,
@@ -150,6 +153,11 @@ impl Objects {
             }
         })
     }
+}
+
+/// The same in every process: an overlay compares it after years.
+fn inline_version(bytes: &[u8]) -> ObjectVersion {
+    ObjectVersion::of_tag(&format!("inline {}", VersionDigest::of_bytes(bytes)))
 }
 
 /// An object of the repository is its name and range.

@@ -132,6 +132,14 @@ impl Documents {
         Ok(Documents(documents))
     }
 
+    /// Adds a document, with the axes of its array, or removes it.
+    pub(super) fn note(&mut self, key: &str, document: Option<Option<usize>>) {
+        match document {
+            Some(axes) => drop(self.0.insert(key.to_owned(), axes)),
+            None => drop(self.0.remove(key)),
+        }
+    }
+
     /// Whether a folder has something below it, as far as documents tell; every array has a folder of chunks.
     pub(super) fn is_folder(&self, folder: &str) -> bool {
         if folder.is_empty() || is_any_below(&self.0, folder) {
@@ -181,9 +189,14 @@ impl Documents {
         let mut names = BTreeMap::new();
         let chunks = session.array_chunk_iterator(&at).await;
         let mut chunks = std::pin::pin!(chunks);
-        let as_error = |error: SessionError| failed(folder, "list", &error.kind);
-        while let Some(chunk) = chunks.try_next().await.map_err(as_error)? {
-            note_name(&mut names, &below, &at, &chunk.coord);
+        loop {
+            match chunks.try_next().await {
+                Ok(Some(chunk)) => note_name(&mut names, &below, &at, &chunk.coord),
+                Ok(None) => break,
+                // An array of which the session does not know yet.
+                Err(error) if is_missing(&error) => break,
+                Err(error) => return Err(failed(folder, "list", &error.kind)),
+            }
         }
         Ok(names.into_iter().map(|(name, is_folder)| Entry { name, is_folder }).collect())
     }

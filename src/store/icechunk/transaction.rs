@@ -1,7 +1,8 @@
 //! A snapshot to be: what is written into it is seen by nobody before it is published.
 //!
 //! Uses the crate's writable session, and `snapshot` and `objects` for reading. Chunks go to the repository's store when they are put,
-//! so that memory holds only where they are; documents wait in the session. Spec: Icechunk, "Commit".
+//! so that memory holds only where they are. Documents wait until the end: keys come in any order, while a session takes the chunks
+//! of an array only within the shape that its document says. Spec: Icechunk, "Commit".
 //!
 //! Invariants: a precondition is compared with the transaction's own view, in one step with the change; the snapshot is published
 //! only in place of the one that the transaction began from.
@@ -15,7 +16,7 @@ use icechunk::format::manifest::ChunkPayload;
 use icechunk::format::snapshot::NodeSnapshot;
 use icechunk::format::{ChunkIndices, Path};
 use icechunk::session::{Session, SessionError, SessionErrorKind};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::RwLock;
 
 use super::failure::failed;
@@ -41,8 +42,17 @@ pub(super) struct MarkedTransaction {
     session: Arc<RwLock<Session>>,
     /// Sets documents in the session.
     documents: icechunk::Store,
-    /// Chunks whose array is not there yet, or not long enough yet. Its lock is held during every change.
-    early: Mutex<BTreeMap<String, EarlyChunk>>,
+    /// Its lock is held during every change.
+    waiting: Mutex<Waiting>,
+}
+
+/// What goes into the session at the end.
+#[derive(Default)]
+struct Waiting {
+    /// Documents that were put; `None` where one was deleted.
+    documents: BTreeMap<String, Option<Bytes>>,
+    /// Chunks whose array is not there yet, or not long enough yet.
+    chunks: BTreeMap<String, EarlyChunk>,
 }
 
 struct EarlyChunk {
@@ -51,61 +61,63 @@ struct EarlyChunk {
     payload: ChunkPayload,
 }
 
-type Early<'a> = MutexGuard<'a, BTreeMap<String, EarlyChunk>>;
+impl Waiting {
+    /// Forgets what is at or below a folder.
+    fn forget_below(&mut self, folder: &str) {
+        let is_below = |key: &String| {
+            folder.is_empty() || key.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
+        };
+        self.documents.retain(|key, _| !is_below(key));
+        self.chunks.retain(|key, _| !is_below(key));
+    }
+}
 
 impl MarkedTransaction {
     pub(super) fn new(repository: Arc<Repository>, objects: Arc<Objects>, session: Session) -> Self {
         let session = Arc::new(RwLock::new(session));
         let documents = icechunk::Store::from_session_and_config(Arc::clone(&session), 1);
-        MarkedTransaction { repository, objects, session, documents, early: Mutex::default() }
+        MarkedTransaction { repository, objects, session, documents, waiting: Mutex::default() }
     }
 
     /// What is at a key, with what was written.
     fn find<'a>(&self, key: &'a str, operation: &'static str) -> Result<Option<Place<'a>>> {
-        self.find_in(&self.early.lock(), key, operation)
+        self.find_in(&self.waiting.lock(), key, operation)
     }
 
     fn find_in<'a>(
         &self,
-        early: &BTreeMap<String, EarlyChunk>,
+        waiting: &Waiting,
         key: &'a str,
         operation: &'static str,
     ) -> Result<Option<Place<'a>>> {
         check_key(key, operation)?;
-        let found = self.repository.wait(async {
-            let session = self.session.read().await;
-            match early.get(key) {
-                Some(chunk) => Found::of_payload(&session, key, chunk.payload.clone()).map(Some),
-                None => find(&session, key, operation).await,
+        let found = match (waiting.documents.get(key), waiting.chunks.get(key)) {
+            (Some(document), _) => Ok(document.clone().map(Found::Inline)),
+            (None, Some(chunk)) => {
+                let session = self.repository.wait(self.session.read());
+                Found::of_payload(&session, key, chunk.payload.clone()).map(Some)
             }
-        });
+            (None, None) => {
+                self.repository.wait(async { find(&*self.session.read().await, key, operation).await })
+            }
+        };
         Ok(found?.map(|found| Place { key, found, time: None }))
     }
 
     /// The version at a key.
-    fn version(&self, early: &BTreeMap<String, EarlyChunk>, key: &str) -> Result<Option<ObjectVersion>> {
-        let place = self.find_in(early, key, "look at")?;
+    fn version(&self, waiting: &Waiting, key: &str) -> Result<Option<ObjectVersion>> {
+        let place = self.find_in(waiting, key, "look at")?;
         let info = self.objects.head_many(vec![Ok(place)], None).pop().unwrap_or(Ok(None));
         Ok(info?.map(|info| info.version))
     }
 
-    fn node(&self, node: &Path, key: &str) -> Result<Option<NodeSnapshot>> {
-        let found = self.repository.wait(async { node_at(&*self.session.read().await, node).await });
-        found.map_err(|error| failed(key, "look at", &error.kind))
-    }
-
-    fn put_document(&self, key: &str, node: &Path, bytes: Vec<u8>) -> Result<()> {
-        let kind = kind_of(&bytes).ok_or_else(|| Error::metadata(key, "is no document of Zarr v3"))?;
-        let old = self.node(node, key)?;
-        let set = async {
-            if let Some(old) = old.filter(|old| old.node_type() != kind) {
-                let deleted = self.session.write().await.delete_node(old).await;
-                deleted.map_err(|error| failed(key, "replace", &error.kind))?;
-            }
-            let set = self.documents.set(key, Bytes::from(bytes)).await;
-            set.map_err(|error| failed(key, "write", &error.kind))
-        };
-        self.repository.wait(set)
+    /// The documents of the session with those that wait.
+    async fn all_documents(&self, session: &Session) -> Result<Documents> {
+        let mut documents = Documents::of(session).await?;
+        for (key, document) in &self.waiting.lock().documents {
+            documents.note(key, document.as_deref().map(axes_of));
+        }
+        Ok(documents)
     }
 
     /// Sends a chunk to the repository's store; a short one stays in memory, and goes into a manifest.
@@ -136,47 +148,76 @@ impl MarkedTransaction {
         }
     }
 
-    /// Sets the chunks that came before their array; those that still have none stay.
-    fn set_early(&self, early: &mut BTreeMap<String, EarlyChunk>) -> Result<()> {
-        for (key, EarlyChunk { array, chunk, payload }) in std::mem::take(early) {
-            if !self.set(&key, &array, &chunk, Some(payload.clone()))? {
-                early.insert(key, EarlyChunk { array, chunk, payload });
-            }
-        }
-        Ok(())
-    }
-
-    fn delete_node(&self, key: &str, node: NodeSnapshot, early: &mut Early<'_>) -> Result<()> {
-        let below = node.path.clone();
-        early.retain(|_, chunk| !chunk.array.starts_with(&below));
-        let deleted = self.repository.wait(async { self.session.write().await.delete_node(node).await });
-        deleted.map_err(|error| failed(key, "delete", &error.kind))
-    }
-
-    /// The nodes at a path and below it.
-    fn nodes_below(&self, above: &Path, key: &str) -> Result<Vec<NodeSnapshot>> {
-        let collect = async {
-            let session = self.session.read().await;
-            let nodes = session.list_nodes(above).await?;
-            nodes.collect::<std::result::Result<Vec<_>, _>>()
-        };
-        let nodes: Vec<NodeSnapshot> =
-            self.repository.wait(collect).map_err(|error| failed(key, "list", &error.kind))?;
+    /// The nodes of the session at a path and below it.
+    async fn nodes_below(&self, above: &Path, key: &str) -> Result<Vec<NodeSnapshot>> {
+        let as_error = |error: SessionError| failed(key, "list", &error.kind);
+        let session = self.session.read().await;
+        let nodes = session.list_nodes(above).await.map_err(as_error)?;
+        let nodes: Vec<NodeSnapshot> = nodes.collect::<std::result::Result<_, _>>().map_err(as_error)?;
         Ok(nodes.into_iter().filter(|node| node.path.starts_with(above)).collect())
     }
 
-    /// A group whose document goes away while others stay below it cannot be said in a repository.
-    fn delete_document(&self, key: &str, node: &Path, early: &mut Early<'_>) -> Result<bool> {
-        let Some(found) = self.node(node, key)? else { return Ok(false) };
-        let stays = self.nodes_below(node, key)?.into_iter().find(|below| below.path != *node);
-        if let Some(stays) = stays {
+    async fn delete_node(&self, key: &str, node: NodeSnapshot) -> Result<()> {
+        let deleted = self.session.write().await.delete_node(node).await;
+        deleted.map_err(|error| failed(key, "delete", &error.kind))
+    }
+
+    /// Sets a document in the session.
+    async fn set_document(&self, key: &str, bytes: Bytes) -> Result<()> {
+        let Key::Document(node) = Key::parse(key) else { return Err(no_such_key(key)) };
+        let kind = kind_of(&bytes).ok_or_else(|| not_a_document(key))?;
+        let old = node_at(&*self.session.read().await, &node).await;
+        let old = old.map_err(|error| failed(key, "look at", &error.kind))?;
+        if let Some(old) = old.filter(|old| old.node_type() != kind) {
+            self.delete_node(key, old).await?;
+        }
+        let set = self.documents.set(key, bytes).await;
+        set.map_err(|error| failed(key, "write", &error.kind))
+    }
+
+    /// Deletes the node of a document. A group whose document goes away while others stay below it cannot be said in a repository.
+    async fn delete_document(&self, key: &str) -> Result<()> {
+        let Key::Document(node) = Key::parse(key) else { return Ok(()) };
+        let mut nodes = self.nodes_below(&node, key).await?;
+        if let Some(stays) = nodes.iter().find(|below| below.path != node) {
             let reason =
                 format!("a repository has no group without a document, and {} stays in it", stays.path);
             return Err(Error::unsupported(key, reason));
         }
-        self.delete_node(key, found, early)?;
-        Ok(true)
+        match nodes.pop() {
+            Some(found) => self.delete_node(key, found).await,
+            None => Ok(()),
+        }
     }
+
+    /// Brings what waits into the session.
+    fn settle(&self) -> Result<()> {
+        let waiting = std::mem::take(&mut *self.waiting.lock());
+        let (put, deleted): (Vec<_>, Vec<_>) =
+            waiting.documents.into_iter().partition(|(_, document)| document.is_some());
+        for (key, document) in put {
+            self.repository.wait(self.set_document(&key, document.unwrap_or_default()))?;
+        }
+        for (key, EarlyChunk { array, chunk, payload }) in waiting.chunks {
+            if !self.set(&key, &array, &chunk, Some(payload))? {
+                return Err(Error::corrupt(&key, "its array has no such chunk, or no document"));
+            }
+        }
+        // Those below first.
+        let mut deleted: Vec<String> = deleted.into_iter().map(|(key, _)| key).collect();
+        deleted.sort_by_key(|key| std::cmp::Reverse(key.split('/').count()));
+        deleted.iter().try_for_each(|key| self.repository.wait(self.delete_document(key)))
+    }
+}
+
+/// How many axes the array of a document has; `None` for a group.
+fn axes_of(document: &[u8]) -> Option<usize> {
+    let document: serde_json::Value = serde_json::from_slice(document).ok()?;
+    document.get("shape")?.as_array().map(Vec::len)
+}
+
+fn not_a_document(key: &str) -> Error {
+    Error::metadata(key, "is no document of Zarr v3")
 }
 
 /// Whether a document is an array's or a group's.
@@ -226,46 +267,48 @@ impl Writer for MarkedTransaction {
     fn put(&self, key: &str, parts: &[ObjectPart<'_>], options: &PutOptions<'_>) -> Result<ObjectVersion> {
         check_key(key, "write")?;
         let precondition = options.precondition;
-        match Key::parse(key) {
+        let waiting = match Key::parse(key) {
             Key::Other => return Err(no_such_key(key)),
-            Key::Document(node) => {
+            Key::Document(_) => {
                 let bytes = assembled(key, parts)?;
-                let mut early = self.early.lock();
-                precondition.check(key, || self.version(&early, key))?;
-                self.put_document(key, &node, bytes)?;
-                self.set_early(&mut early)?;
+                kind_of(&bytes).ok_or_else(|| not_a_document(key))?;
+                let mut waiting = self.waiting.lock();
+                precondition.check(key, || self.version(&waiting, key))?;
+                waiting.documents.insert(key.to_owned(), Some(Bytes::from(bytes)));
+                waiting
             }
             Key::Chunk(array, chunk) => {
                 // Nothing is sent in vain.
-                precondition.check(key, || self.version(&self.early.lock(), key))?;
+                precondition.check(key, || self.version(&self.waiting.lock(), key))?;
                 let payload = self.send(key, &array, &chunk, assembled(key, parts)?)?;
-                let mut early = self.early.lock();
-                precondition.check(key, || self.version(&early, key))?;
-                early.remove(key);
+                let mut waiting = self.waiting.lock();
+                precondition.check(key, || self.version(&waiting, key))?;
+                waiting.chunks.remove(key);
                 if !self.set(key, &array, &chunk, Some(payload.clone()))? {
-                    early.insert(key.to_owned(), EarlyChunk { array, chunk, payload });
+                    waiting.chunks.insert(key.to_owned(), EarlyChunk { array, chunk, payload });
                 }
+                waiting
             }
-        }
-        let version = self.version(&self.early.lock(), key)?;
-        version.ok_or_else(|| Error::Stale { key: key.to_owned() })
+        };
+        self.version(&waiting, key)?.ok_or_else(|| Error::Stale { key: key.to_owned() })
     }
 
     fn delete(&self, key: &str, precondition: Precondition) -> Result<bool> {
         check_key(key, "delete")?;
-        let mut early = self.early.lock();
-        precondition.check(key, || self.version(&early, key))?;
+        let mut waiting = self.waiting.lock();
+        precondition.check(key, || self.version(&waiting, key))?;
+        if self.find_in(&waiting, key, "look at")?.is_none() {
+            return Ok(false);
+        }
         match Key::parse(key) {
             Key::Other => Ok(false),
-            Key::Document(node) => self.delete_document(key, &node, &mut early),
+            Key::Document(_) => {
+                waiting.documents.insert(key.to_owned(), None);
+                Ok(true)
+            }
             Key::Chunk(array, chunk) => {
-                if early.remove(key).is_some() {
-                    return Ok(true);
-                }
-                if self.find_in(&early, key, "look at")?.is_none() {
-                    return Ok(false);
-                }
-                self.set(key, &array, &chunk, None)
+                let was_early = waiting.chunks.remove(key).is_some();
+                Ok(self.set(key, &array, &chunk, None)? || was_early)
             }
         }
     }
@@ -274,15 +317,17 @@ impl Writer for MarkedTransaction {
     fn remove_folder(&self, key: &str) -> Result<bool> {
         check_key(key, "delete")?;
         let above = path(key).ok_or_else(|| no_such_key(key))?;
-        let mut early = self.early.lock();
-        // Those above last.
-        let mut nodes = self.nodes_below(&above, key)?;
-        nodes.sort_by(|a, b| b.path.cmp(&a.path));
-        for node in nodes {
-            self.delete_node(key, node, &mut early)?;
-        }
-        early.retain(|_, chunk| !chunk.array.starts_with(&above));
-        Ok(true)
+        let mut waiting = self.waiting.lock();
+        waiting.forget_below(key);
+        self.repository.wait(async {
+            let mut nodes = self.nodes_below(&above, key).await?;
+            // Those above last.
+            nodes.sort_by(|a, b| b.path.cmp(&a.path));
+            for node in nodes {
+                self.delete_node(key, node).await?;
+            }
+            Ok(true)
+        })
     }
 }
 
@@ -320,7 +365,7 @@ impl Store for MarkedTransaction {
             return Ok(Some(info));
         }
         let session = self.repository.wait(self.session.read());
-        let is_folder = key.is_empty() || self.repository.wait(Documents::of(&session))?.is_folder(key);
+        let is_folder = key.is_empty() || self.repository.wait(self.all_documents(&session))?.is_folder(key);
         let snapshot = Snapshot { session: session.clone(), time: None };
         Ok(is_folder.then(|| folder_info(&self.objects, &snapshot)))
     }
@@ -346,7 +391,7 @@ impl Store for MarkedTransaction {
         check_key(folder, "list")?;
         self.repository.wait(async {
             let session = self.session.read().await;
-            Documents::of(&session).await?.list(&session, folder).await
+            self.all_documents(&session).await?.list(&session, folder).await
         })
     }
 
@@ -365,11 +410,7 @@ impl Store for MarkedTransaction {
 
 impl Transaction for MarkedTransaction {
     fn commit(self: Box<Self>, message: &str, mark: &str) -> Result<Published> {
-        let mut early = self.early.lock();
-        self.set_early(&mut early)?;
-        if let Some(key) = early.keys().next() {
-            return Err(Error::corrupt(key, "its array has no such chunk, or no document"));
-        }
+        self.settle()?;
         let properties = [(MARK.to_owned(), serde_json::Value::from(mark))].into_iter().collect();
         let committed = self.repository.wait(async {
             let mut session = self.session.write().await;

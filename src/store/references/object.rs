@@ -25,6 +25,12 @@ impl Bytes {
         let version = ObjectVersion::of_parts(("inline", &bytes));
         Bytes { key: key.to_owned(), bytes, version, modified }
     }
+
+    /// The bytes as this version.
+    #[cfg(feature = "icechunk")]
+    pub(in crate::store) fn with_version(self, version: ObjectVersion) -> Self {
+        Bytes { version, ..self }
+    }
 }
 
 impl Object for Bytes {

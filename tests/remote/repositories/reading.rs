@@ -72,7 +72,7 @@ fn ids(json: &[u8]) -> Vec<String> {
 #[test]
 fn a_disk_cache_serves_a_snapshot_without_its_service() {
     let Some(made) = made("a repository behind a disk cache") else { return };
-    let server = Server::start(Kind::S3s, &made.stores());
+    let server = Server::start(Kind::Moto, &made.stores());
     let cache = tempfile::tempdir().unwrap();
     let location = format!("icechunk+{}", server.url("repository"));
     let options = ["--disk-cache", cache.path().to_str().unwrap()];

@@ -9,7 +9,7 @@ use crate::support::servers::{Kind, Server};
 fn sentence(arguments: &[&str]) -> String {
     let output = zarrfs(None, &[&["ls"], arguments].concat());
     let text = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {text}");
+    assert!(!output.status.success(), "{arguments:?}: {text}");
     assert_eq!(text.trim_end().lines().count(), 1, "{text}");
     text
 }
@@ -55,7 +55,7 @@ fn secrets_are_not_shown() {
     let refused = sentence(&["icechunk+https://ann:hunter2@host/repository"]);
     assert!(!refused.contains("hunter2") && refused.contains("credentials"), "{refused}");
     let Some(made) = made("the secrets of a repository") else { return };
-    let server = Server::start(Kind::S3s, &made.stores());
+    let server = Server::start(Kind::Moto, &made.stores());
     let location = format!("icechunk+{}", server.url("none"));
     let ls = zarrfs(Some(&server), &["ls", "--log-level", "trace", &location]);
     let shown = String::from_utf8_lossy(&ls.stderr).into_owned() + &String::from_utf8_lossy(&ls.stdout);

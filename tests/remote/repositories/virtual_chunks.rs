@@ -88,8 +88,8 @@ fn at_a_service(kind: Kind) {
 }
 
 #[test]
-fn at_s3s() {
-    at_a_service(Kind::S3s);
+fn at_moto() {
+    at_a_service(Kind::Moto);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use zarrfs::error::{Error, Result};
 use zarrfs::store::versions::{Published, Transaction, Versions};
@@ -12,7 +13,9 @@ use zarrfs::store::{
 };
 
 use crate::repositories::made::{local, made, read};
-use crate::support::servers::{Kind, Server};
+use crate::support::misbehaving::{Asked, BUCKET, Fault, Service};
+use crate::support::own_process;
+use crate::support::servers::{Kind, Server, environment};
 
 fn open(location: &str, options: &StoreOptions) -> Arc<dyn Store> {
     open_with(location, options).unwrap_or_else(|error| panic!("{location}: {error}"))
@@ -79,7 +82,8 @@ fn write(store: &Arc<dyn Store>) -> BTreeMap<&'static str, Vec<u8>> {
     // Arrays go, and groups with all that is in them.
     let document_of_raw = transaction.head_object("raw/zarr.json").unwrap().map(|info| info.version);
     assert!(writer.delete("raw/zarr.json", Precondition::found(document_of_raw)).unwrap());
-    assert!(transaction.get("raw/c/0/0", 1 << 20).unwrap().is_none());
+    assert!(transaction.head_object("raw/zarr.json").unwrap().is_none());
+    assert!(writer.delete("raw/c/0/0", Precondition::Any).unwrap());
     assert!(writer.remove_folder("group").unwrap());
     assert!(put(transaction.as_ref(), "small/.zarray", b"{}", Precondition::Any).is_err());
     let names: Vec<String> = transaction.list("").unwrap().into_iter().map(|entry| entry.name).collect();
@@ -119,23 +123,22 @@ fn what_is_written_in_a_folder_is_read_back() {
     }
 }
 
+/// In a process of its own, whose environment has the credentials.
 fn at_a_service(kind: Kind) {
+    if own_process::has_run_with(&environment(kind)) {
+        return;
+    }
     let Some(made) = made("a transaction at a service") else { return };
     let server = Server::start(kind, &made.stores());
+    let remote = RemoteOptions { endpoint_url: server.endpoint(), ..RemoteOptions::default() };
+    let options = StoreOptions { remote, ..StoreOptions::default() };
     for repository in ["repository", "old"] {
-        let store = open(&format!("icechunk+{}", server.url(repository)), &options(&server));
+        let store = open(&format!("icechunk+{}", server.url(repository)), &options);
         let expected = write(&store);
         let copy = tempfile::tempdir().unwrap();
         server.download(copy.path());
         read_back(&copy.path().join(repository), &expected, &format!("{kind:?}, {repository}"));
     }
-}
-
-/// The credentials of servers are for processes of their own: this one has no variables of a service.
-fn options(server: &Server) -> StoreOptions {
-    let remote =
-        RemoteOptions { endpoint_url: server.endpoint(), no_sign_request: true, ..RemoteOptions::default() };
-    StoreOptions { remote, ..StoreOptions::default() }
 }
 
 #[test]
@@ -146,6 +149,67 @@ fn what_is_written_to_moto_is_read_back() {
 #[test]
 fn what_is_written_to_google_is_read_back() {
     at_a_service(Kind::Google);
+}
+
+#[test]
+fn what_is_written_to_azurite_is_read_back() {
+    at_a_service(Kind::Azurite);
+}
+
+/// Whether a request is one that publishes, in either version of the format.
+fn publishes(asked: &Asked) -> bool {
+    asked.method == "PUT" && (asked.key.ends_with("/repo") || asked.key.ends_with("/ref.json"))
+}
+
+#[test]
+fn a_lost_reply_publishes_once() {
+    let Some(made) = made("a commit whose reply is lost") else { return };
+    for repository in ["repository", "old"] {
+        let folder = tempfile::tempdir().unwrap();
+        let copied = made.copy(repository);
+        fs::rename(copied.path(), folder.path().join("r")).unwrap();
+        let service = Service::start(folder.path());
+        let remote = RemoteOptions {
+            endpoint_url: Some(service.endpoint()),
+            no_sign_request: true,
+            request_deadline: Some(Duration::from_secs(20)),
+            ..RemoteOptions::default()
+        };
+        let options = StoreOptions { remote, ..StoreOptions::default() };
+        let store = open(&format!("icechunk+s3://{BUCKET}/r"), &options);
+        let begin = |value: u8| {
+            let transaction = versions(&store).begin("main").unwrap();
+            put(transaction.as_ref(), "small/c/0", &[value; 2], Precondition::Any).unwrap();
+            transaction
+        };
+        // The service does it, and says nothing.
+        let mut lost = 0;
+        service.misbehave(move |asked| {
+            lost += u32::from(publishes(asked));
+            (publishes(asked) && lost == 1).then_some(Fault::LostReply)
+        });
+        let published = id(begin(1).commit("lost", "lost").unwrap());
+        assert_eq!(versions(&store).find_mark("main", "lost").unwrap(), Some(published));
+        // The service does not do it: an error, and no snapshot.
+        service.misbehave(|asked| publishes(asked).then_some(Fault::Status(403, "AccessDenied", None)));
+        let refused = begin(2).commit("refused", "refused").unwrap_err();
+        assert!(matches!(refused, Error::Store { .. }), "{refused}");
+        service.be_well();
+        assert_eq!(versions(&store).find_mark("main", "refused").unwrap(), None);
+        // A chunk that cannot be sent is an error of its put.
+        service.misbehave(|asked| {
+            let is_chunk = asked.method == "PUT" && asked.key.contains("/chunks/");
+            is_chunk.then_some(Fault::Status(403, "AccessDenied", None))
+        });
+        let transaction = versions(&store).begin("main").unwrap();
+        assert!(put(transaction.as_ref(), "added/c/0", &[3; 800], Precondition::Any).is_err());
+        drop(transaction);
+        service.be_well();
+        let read = read(&folder.path().join("r"), "main", repository).unwrap();
+        assert_eq!(read.arrays["small"], [1, 1, 200, 200, 200]);
+        assert_eq!(read.messages.iter().filter(|message| *message == "lost").count(), 1);
+        assert!(!read.messages.contains(&"refused".to_owned()));
+    }
 }
 
 #[test]
