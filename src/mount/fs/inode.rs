@@ -63,11 +63,8 @@ impl Kind {
     /// Whether this file or folder comes from no node: it belongs to the user of the daemon.
     pub fn is_of_mount(self) -> bool {
         use Kind::{Commit, Config, DirtyReport, Formats, Internals, LastError, SlowRequests, Stats, Views};
-        match self {
-            Internals | Stats | Config | DirtyReport | LastError | SlowRequests | Commit => true,
-            Formats | Views(_) => true,
-            _ => false,
-        }
+        let is_file = matches!(self, Stats | Config | DirtyReport | LastError | SlowRequests | Commit);
+        is_file || matches!(self, Internals | Formats | Views(_))
     }
 
     /// Whether this is a folder.
