@@ -43,6 +43,11 @@ pub(super) struct Place<'a> {
     pub time: Option<SystemTime>,
 }
 
+/// What was found at a key; `None` if it is missing.
+pub(super) type FoundPlace<'a> = Result<Option<Place<'a>>>;
+/// The target of what was found, if it has to be asked for.
+type MaybeTarget = Option<Result<Option<(Target, Range<u64>)>>>;
+
 impl Objects {
     /// The store of a chunk's bytes and the key there, for these users if others than this program's get them. `None` if the
     /// bytes are in a manifest.
@@ -102,7 +107,7 @@ impl Objects {
     /// What is told of keys. Other files are asked for once each, and objects of the repository only where they have owners.
     pub(super) fn head_many(
         &self,
-        places: Vec<Result<Option<Place<'_>>>>,
+        places: Vec<FoundPlace<'_>>,
         audience: Option<&Arc<Audience>>,
     ) -> Vec<Result<Option<Info>>> {
         let target = |place: &Place<'_>| match &place.found {
@@ -111,7 +116,7 @@ impl Objects {
         };
         let targets: Vec<_> = places.iter().map(|place| place.as_ref().ok()?.as_ref().map(&target)).collect();
         let heads = head_all(targets.iter().flatten().flatten().flatten().map(|(target, _)| target));
-        let info = |(place, target): (Result<Option<Place<'_>>>, Option<Result<Option<(Target, _)>>>)| {
+        let info = |(place, target): (FoundPlace<'_>, MaybeTarget)| {
             let (Some(place), Some(target)) = (place?, target) else { return Ok(None) };
             self.info(&place, target?.map(|(target, _)| target), &heads).map(Some)
         };
