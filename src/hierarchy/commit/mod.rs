@@ -28,7 +28,7 @@ const MAX_ATTEMPTS: usize = 20;
 pub struct Request {
     /// The message of the snapshot.
     pub message: String,
-    /// The branch; `None` is the one that the base follows.
+    /// The branch; `None` is the one that is followed.
     pub branch: Option<String>,
 }
 
@@ -80,9 +80,8 @@ pub fn check(store: &OverlayStore, request: &Request) -> Result<String> {
     if request.message.trim().is_empty() {
         return Err(Error::Usage("a commit has a message: give one with --message".to_owned()));
     }
-    let followed = store.versions()?.branch();
-    let branch = request.branch.as_deref().or(followed).map(str::to_owned);
-    branch.ok_or_else(|| {
+    store.versions()?;
+    request.branch.clone().or_else(|| store.branch()).ok_or_else(|| {
         Error::Usage(
             "a tag or a snapshot is shown, which stays as it is: name the branch with --branch".to_owned(),
         )

@@ -377,6 +377,18 @@ fn a_tag_is_committed_to_a_branch_by_name() {
     assert!(is_empty(&store));
     assert_eq!(repository.text("other", "a/c/0").as_deref(), Some("zero"));
     assert_eq!(scene.text("a/c/0").as_deref(), Some("0"));
+    put(&store, "a/c/0", "more");
+    let outcome = try_commit(&store, "more").unwrap();
+    assert!(matches!(&outcome, Outcome::Published { branch, .. } if branch == "other"), "{outcome:?}");
+    // A process that dies has not chosen what the next one shows.
+    put(&store, "a/c/0", "last");
+    repository.inject([Fault::ReplyLostThenGone]);
+    assert!(try_commit(&store, "last").is_err());
+    drop(store);
+    repository.set_gone(false);
+    let store = scene.open();
+    assert!(is_empty(&store) && text(&store, "a/c/0").as_deref() == Some("0"));
+    assert_eq!(repository.text("other", "a/c/0").as_deref(), Some("last"));
 }
 
 #[test]

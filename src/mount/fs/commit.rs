@@ -178,6 +178,7 @@ impl CommitFile {
             if !std::mem::take(&mut message.is_new) {
                 return Ok(());
             }
+            message.told.clear();
             std::mem::take(&mut message.text)
         };
         let (told, result) = fs.commit(&text);

@@ -62,6 +62,8 @@ struct Shared {
     gate: RwLock<Gate>,
     /// What changed since a commit began to send.
     recorded: Mutex<Option<Recorded>>,
+    /// The branch of the last commit.
+    followed: Mutex<Option<String>>,
     /// Whether the base has owners and modes.
     has_posix: bool,
     /// Folders whose documents are kept.
@@ -93,6 +95,7 @@ impl OverlayStore {
             folder,
             gate: RwLock::new(gate),
             recorded: Mutex::default(),
+            followed: Mutex::default(),
             has_posix,
             kept: Mutex::default(),
             locked: Mutex::default(),
@@ -110,10 +113,10 @@ impl OverlayStore {
         &self.base
     }
 
-    /// Notes the branch that the base follows, which is the one that a commit without a mount goes to.
+    /// Notes the branch that is followed, which is the one that a commit without a mount goes to.
     fn note_branch(&self) -> Result<()> {
         match self.shared.root.versions() {
-            Some(versions) => self.shared.folder.note_branch(versions.branch()),
+            Some(_) => self.shared.folder.note_branch(self.branch().as_deref()),
             None => Ok(()),
         }
     }

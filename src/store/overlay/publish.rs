@@ -44,6 +44,8 @@ pub(super) struct Gate {
 
 struct Unsettled {
     pending: Pending,
+    /// It is of a process that has died: this one shows what its user has asked for.
+    is_of_another: bool,
     /// When the base was asked last, and why it did not say.
     asked: Option<(Instant, Error)>,
 }
@@ -120,7 +122,7 @@ impl Gate {
         let cannot =
             |error| Error::Usage(format!("{}: cannot be read: {error}", folder.join(PENDING).display()));
         let pending = Pending::read(folder).map_err(cannot)?;
-        let unsettled = pending.map(|pending| Unsettled { pending, asked: None });
+        let unsettled = pending.map(|pending| Unsettled { pending, is_of_another: true, asked: None });
         Ok(Gate { unsettled })
     }
 }
@@ -157,8 +159,7 @@ impl OverlayStore {
         {
             return Err(error.clone());
         }
-        let settled = self.find_outcome(&unsettled.pending);
-        match settled {
+        match self.find_outcome(&unsettled.pending, unsettled.is_of_another) {
             Ok(_) => gate.unsettled = None,
             Err(error) => {
                 let reason = format!(
@@ -173,19 +174,35 @@ impl OverlayStore {
     }
 
     /// The snapshot that a pending commit has become, if it has; then nothing is pending any more.
-    fn find_outcome(&self, pending: &Pending) -> Result<Option<String>> {
-        let snapshot = self.versions()?.find_mark(&pending.branch, &pending.mark)?;
+    fn find_outcome(&self, pending: &Pending, is_of_another: bool) -> Result<Option<String>> {
+        let (versions, branch) = (self.versions()?, pending.branch.as_str());
+        let snapshot = versions.find_mark(branch, &pending.mark)?;
         if snapshot.is_some() {
-            self.forget_all(&pending.branch)?;
+            if !is_of_another || versions.branch() == Some(branch) {
+                self.follow(branch)?;
+            }
+            self.forget_all()?;
         }
         Pending::remove(&self.shared.folder.path).map_err(failed("", "remove the mark of the commit"))?;
         Ok(snapshot)
     }
 
-    /// Has the base show the newest snapshot of a branch, which has all changes, and forgets them.
-    fn forget_all(&self, branch: &str) -> Result<()> {
+    /// The branch that is followed: that of the last commit, or the one that the base was opened with.
+    pub fn branch(&self) -> Option<String> {
+        let of_commit = self.shared.followed.lock().clone();
+        of_commit.or_else(|| self.shared.root.versions()?.branch().map(str::to_owned))
+    }
+
+    /// Has the base show the newest snapshot of a branch.
+    fn follow(&self, branch: &str) -> Result<()> {
         self.versions()?.follow(branch)?;
         self.shared.root.forget_transfers("");
+        *self.shared.followed.lock() = Some(branch.to_owned());
+        self.note_branch()
+    }
+
+    /// Forgets all changes, which the base has.
+    fn forget_all(&self) -> Result<()> {
         // A folder that is shown again has the new nodes; without its lines first, it would be seen empty.
         for removal in self.removals()? {
             self.forget_removal(&removal)?;
@@ -246,13 +263,13 @@ impl Frozen<'_> {
             let _ = Pending::remove(folder);
             Error::store("", "note the mark of the commit", error)
         })?;
-        self.gate.unsettled = Some(Unsettled { pending: pending.clone(), asked: None });
+        self.gate.unsettled = Some(Unsettled { pending: pending.clone(), is_of_another: false, asked: None });
         let published = transaction.commit(message, &pending.mark);
         if let Ok(Published::Snapshot(_)) = &published {
-            let forgotten = self
-                .store
-                .forget_all(branch)
-                .and_then(|()| Pending::remove(folder).map_err(failed("", "remove the mark of the commit")));
+            let forgotten =
+                self.store.follow(branch).and_then(|()| self.store.forget_all()).and_then(|()| {
+                    Pending::remove(folder).map_err(failed("", "remove the mark of the commit"))
+                });
             match forgotten {
                 Ok(()) => self.gate.unsettled = None,
                 // Settled by the next writer.
@@ -261,7 +278,7 @@ impl Frozen<'_> {
             return published;
         }
         // Also after a reply that says that nothing was published: an earlier one may have been lost.
-        match (self.store.find_outcome(&pending), published) {
+        match (self.store.find_outcome(&pending, false), published) {
             (Ok(Some(snapshot)), _) => {
                 self.gate.unsettled = None;
                 Ok(Published::Snapshot(snapshot))
@@ -280,6 +297,7 @@ impl Frozen<'_> {
 
     /// Forgets changes that the newest snapshot of a branch has already.
     pub fn forget(self, branch: &str) -> Result<()> {
-        self.store.forget_all(branch)
+        self.store.follow(branch)?;
+        self.store.forget_all()
     }
 }

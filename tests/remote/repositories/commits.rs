@@ -242,6 +242,10 @@ fn a_tag_is_committed_to_a_branch_that_is_named() {
     assert!(sentence.contains("add --overlay DIR"), "{sentence}");
     let mount = scene.mount(&["--tag", "v1"]);
     open_to_write(&mount.path("raw")).write_all_at(&[3; 16], 0).unwrap();
+    mount.unmount();
+    let dir = scene.dir();
+    assert!(failed(&["commit", dir.to_str().unwrap(), "-m", "where"], 2).contains("--branch"));
+    let mount = scene.mount(&["--tag", "v1"]);
     let point = mount.point().to_str().unwrap();
     assert!(failed(&["commit", point, "-m", "where"], 1).contains("--branch"));
     assert!(failed(&["commit", point, "-m", "where", "--branch", "none"], 1).contains("no branch 'none'"));
@@ -252,9 +256,11 @@ fn a_tag_is_committed_to_a_branch_that_is_named() {
     let read = scene.read("dev");
     assert_eq!((read.arrays["raw"][..16].to_vec(), read.messages[0].as_str()), (vec![3; 16], "there"));
     assert_eq!(fs::read(mount.path("raw")).unwrap(), read.arrays["raw"], "the mount goes on there");
+    open_to_write(&mount.path("raw")).write_all_at(&[4; 16], 0).unwrap();
+    assert!(commit(mount.point(), "once more").contains("committed to dev"));
     mount.unmount();
-    let dir = scene.dir();
-    assert!(failed(&["commit", dir.to_str().unwrap(), "-m", "where"], 2).contains("--branch"));
+    assert_eq!(commit(&dir, "nothing"), "");
+    assert_eq!(scene.read("dev").messages[..2], ["once more", "there"]);
 }
 
 /// Bytes of a row of chunks of the array `raw`.
@@ -357,7 +363,7 @@ fn a_daemon_that_is_killed_in_a_commit_has_committed_once() {
         let chunk = scene.newest().get("raw/c/1/0", 1 << 20).unwrap().unwrap();
         assert!(chunk.iter().all(|byte| u64::from(*byte) == round), "round {round}");
     }
-    crate::support::say(&format!(
+    crate::support::say(format!(
         "commits: {ROUNDS} daemons killed, {cut} in a commit, {published} of these had published"
     ));
 }
