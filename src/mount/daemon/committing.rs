@@ -55,12 +55,11 @@ pub fn commit(mountpoint: &Path, request: &Request) -> Result<Value> {
 
 /// The mount point of the writable mount that uses an overlay, if there is one.
 pub fn mount_of_overlay(folder: &Path) -> Result<Option<PathBuf>> {
-    let folder = folder.to_string_lossy();
     let is_of = |mount: &mounted::Mounted| {
         let config = mount.config.as_ref();
         let is_writable = config.and_then(|config| config.get("writable")) == Some(&Value::Bool(true));
         let overlay = config.and_then(|config| config.get("overlay")?.as_str());
-        is_writable && overlay == Some(&*folder)
+        is_writable && overlay.is_some_and(|overlay| Path::new(overlay) == folder)
     };
     Ok(mounted::list()?.into_iter().find(is_of).map(|mount| mount.entry.mountpoint))
 }

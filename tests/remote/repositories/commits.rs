@@ -224,7 +224,7 @@ fn others_are_merged_and_conflicts_keep_everything() {
     let told: Value = serde_json::from_str(&told).unwrap();
     assert_eq!(told["conflicts"][0]["key"], "plain/c/0/0");
     assert_eq!(fs::read(mount.path("plain")).unwrap()[..4], [6; 4]);
-    drop(plain);
+    drop((plain, file));
     mount.unmount();
     assert!(failed(&["commit", scene.dir().to_str().unwrap(), "-m", "no"], 1).contains("plain/c/0/0"));
     assert_eq!(scene.messages(), before);
