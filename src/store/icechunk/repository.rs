@@ -12,7 +12,7 @@ use futures_util::{StreamExt, TryStreamExt};
 use icechunk::RepositoryConfig;
 use icechunk::config::{CachingConfig, ManifestConfig, ManifestPreloadConfig};
 use icechunk::format::SnapshotId;
-use icechunk::repository::{RepositoryErrorKind, VersionInfo};
+use icechunk::repository::{RepositoryError, RepositoryErrorKind, VersionInfo};
 use icechunk::session::Session;
 use tokio::runtime::Runtime;
 
@@ -109,25 +109,24 @@ impl Repository {
     /// The snapshot that a user chooses. Every failure is a sentence for the user.
     pub(super) fn chosen(&self, choice: &VersionChoice) -> Result<Snapshot> {
         let version = self.version(choice)?;
-        self.snapshot(&version).map_err(|error| self.not_found(choice).unwrap_or(error))
+        self.wait(self.snapshot(&version)).map_err(|error| {
+            let other = || self.usage(failed("the snapshot", "open", &error.kind).to_string());
+            self.not_found(choice).unwrap_or_else(other)
+        })
     }
 
     /// The newest snapshot of a branch.
     pub(super) fn newest(&self, branch: &str) -> Result<Snapshot> {
-        self.snapshot(&VersionInfo::BranchTipRef(branch.to_owned()))
+        let version = VersionInfo::BranchTipRef(branch.to_owned());
+        self.wait(self.snapshot(&version))
+            .map_err(|error| failed(&self.location, "find the newest snapshot of", &error.kind))
     }
 
-    fn snapshot(&self, version: &VersionInfo) -> Result<Snapshot> {
-        let open = async {
-            let session = self.inner.readonly_session(version).await?;
-            let files = self.inner.asset_manager();
-            let snapshot = files.fetch_snapshot(session.snapshot_id()).await?;
-            let time = snapshot.flushed_at().ok().map(SystemTime::from);
-            Ok(Snapshot { session, time })
-        };
-        self.wait(open).map_err(|error: icechunk::repository::RepositoryError| {
-            self.usage(failed("the snapshot", "open", &error.kind).to_string())
-        })
+    async fn snapshot(&self, version: &VersionInfo) -> std::result::Result<Snapshot, RepositoryError> {
+        let session = self.inner.readonly_session(version).await?;
+        let snapshot = self.inner.asset_manager().fetch_snapshot(session.snapshot_id()).await?;
+        let time = snapshot.flushed_at().ok().map(SystemTime::from);
+        Ok(Snapshot { session, time })
     }
 
     /// The sentence for a choice that the repository does not have; `None` if it has it.
@@ -204,7 +203,7 @@ impl Repository {
             });
             told.take(limit).try_collect().await
         };
-        self.wait(collect).map_err(|error: icechunk::repository::RepositoryError| {
+        self.wait(collect).map_err(|error: RepositoryError| {
             let other = || self.usage(failed("the snapshots", "list", &error.kind).to_string());
             self.not_found(choice).unwrap_or_else(other)
         })
@@ -228,9 +227,8 @@ impl Repository {
             }
             Ok(None)
         };
-        self.wait(search).map_err(|error: icechunk::repository::RepositoryError| {
-            failed(&self.location, "list the snapshots of", &error.kind)
-        })
+        self.wait(search)
+            .map_err(|error: RepositoryError| failed(&self.location, "list the snapshots of", &error.kind))
     }
 }
 

@@ -95,7 +95,13 @@ impl Storage {
         let (key, like) = (path.to_owned(), self.like);
         let put = self.ask(move |store| put(store, &key, &bytes, precondition, &like)).await?;
         Ok(match put {
-            Some(version) => VersionedUpdateResult::Updated { new_version: info(&version) },
+            Some(version) => {
+                let mut seen = self.seen.lock();
+                if let Some((_, seen)) = seen.as_mut().filter(|(known, _)| known == path) {
+                    *seen = version;
+                }
+                VersionedUpdateResult::Updated { new_version: info(&version) }
+            }
             None => VersionedUpdateResult::NotOnLatestVersion,
         })
     }

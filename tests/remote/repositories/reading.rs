@@ -201,3 +201,26 @@ fn a_spoiled_manifest_is_an_error() {
     assert_eq!(error.raw_os_error(), Some(libc::EIO), "a missing manifest");
     mount.unmount();
 }
+
+#[test]
+fn a_manifest_that_would_decode_to_too_much_is_refused() {
+    const HEADER_BYTES: usize = 39;
+    let what = "a repository whose manifests are bombs";
+    let Some(made) = made(what) else { return };
+    let copy = made.copy("repository");
+    for manifest in fs::read_dir(copy.path().join("manifests")).unwrap() {
+        let path = manifest.unwrap().path();
+        let mut content = fs::read(&path).unwrap()[..HEADER_BYTES].to_vec();
+        // A frame of Zstandard that declares 15 GiB, and has one empty block.
+        content.extend([0x28, 0xB5, 0x2F, 0xFD, 0xE0]);
+        content.extend((15_u64 << 30).to_le_bytes());
+        content.extend([1, 0, 0]);
+        fs::write(path, content).unwrap();
+    }
+    let Some(mount) = mount(None, &local(copy.path()), &[], what) else { return };
+    let error = fs::read(mount.path("plain")).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EFBIG));
+    let sentence = fs::read_to_string(mount.path("__zarrfs__/last_error")).unwrap();
+    assert!(sentence.contains("manifests/") && sentence.contains("more than the limit"), "{sentence}");
+    mount.unmount();
+}
