@@ -12,7 +12,7 @@
 //! |---|---|
 //! | [`error`], `sys`, [`cancellation`], [`nearest`] | the one error and its errno; system calls that the standard library lacks; whether the result of some work is still wanted; suggestions for misspelled names |
 //! | [`memory`] | long buffers, and the one pool that recycles them |
-//! | [`store`] | objects by key: a folder, a zip file, memory, an overlay over one of them (`store/overlay/`), references to ranges of other files (`store/references/`); fetched bytes on disk (`store/disk_cache/`). A store may be remote: then callers ask in batches, and there are no owners, modes and folders |
+//! | [`store`] | objects by key: a folder, a zip file, memory, an overlay over one of them (`store/overlay/`), references to ranges of other files (`store/references/`), repositories that keep versions (`store/icechunk/`, a cargo feature); fetched bytes on disk (`store/disk_cache/`). A store may be remote: then callers ask in batches, and there are no owners, modes and folders |
 //! | [`metadata`] | documents of v1, v2 and v3, all turned into one `ArrayMetadata`; `metadata/author/` writes those of new nodes; no I/O |
 //! | [`codec`] | one codec: one file in the folder of its kind, and one line in `codec/registry.rs`; `codec/kernels/` below them, `codec/pipeline.rs` chains them |
 //! | [`array`](mod@array) | the flat file of one array: from ranges of bytes to chunks and back |
@@ -84,6 +84,10 @@
 //! another order (a plane is then a range of its file), or with a codec before its chain that unpacks elements. Their own files are
 //! virtual files, like companions. They read the store, so open(2) first stores what was written to the array (`mount/fs/arrays.rs`).
 //!
+//! A store of versions ([`store::versions`]) shows one snapshot: nothing changes below its readers until open(2) has it follow its branch
+//! (`mount/fs/open.rs`), if the mount does that. Versions of chunks are their places in the repository, so that caches stay valid from one
+//! snapshot to the next.
+//!
 //! # The life of a write
 //!
 //! 1. `mount/fuse/write.rs` handles the request on the session thread if that does not block, else on the executor.
@@ -105,7 +109,8 @@
 //!    fdatasyncs it and renames it. fsync(2) then syncs the folders. `store/remote/writer.rs` sends one request instead, which
 //!    names the version that it replaces. Where another program was first, `array/write/store_object.rs` merges.
 //!    `store/overlay/writer.rs` notes the change in the overlay's list (`store/overlay/changes.rs`) before its folder's object
-//!    gets its name; [`store::overlay::OverlayStore::commit`] writes it into the store below. One line in that list removes a node
+//!    gets its name; [`store::overlay::OverlayStore::commit`] writes it into the store below. Over a store of versions `hierarchy/commit`
+//!    sends all changes as one snapshot, while `mount/fs/commit.rs` and then the overlay keep writers out. One line in that list removes a node
 //!    with all its chunks (`store/overlay/nodes.rs`).
 //! 5. With `create`, a write past the end of the file first makes the array longer (`mount/fs/write/growth.rs`): what is stored after its
 //!    end becomes fill value (`array/write/lengthen.rs`), its document is replaced on condition (`hierarchy/author/resize.rs`), and the dirty
@@ -161,6 +166,7 @@
 //! - Where no lock excludes other writers, an object replaces only the version that its unwritten bytes came from.
 //! - A document that makes an array longer is stored before any chunk that it makes room for.
 //! - There is no half-made node: its name comes after its documents, and goes before they do.
+//! - A snapshot has all changes of an overlay or none, and each is published once: while that is not known, nothing is written.
 //! - An object gets its name only after its bytes are on the disk. Every failure to store is reported to every open
 //!   descriptor.
 //!
@@ -169,7 +175,8 @@
 //! - No allocation depends on an unchecked number: documents, objects, decoded sizes, shard indexes and ranks have limits
 //!   that are checked first. A decoder never returns more than it was asked for.
 //! - Nothing outside the store's folder is opened: every path is resolved beneath one descriptor of the root. References open
-//!   files below their own folder, or in their own bucket, and what `--allow-references` adds (`store/references/targets.rs`).
+//!   files below their own folder, or in their own bucket, and what `--allow-references` adds (`store/references/targets.rs`);
+//!   virtual chunks of repositories do, too, but none in a folder.
 //! - If other users may enter the mount, no user gets what the store would refuse. An array's readers share only what all
 //!   of them may read (`store/readers.rs`), a link gives what its owner has (`store/directory/links.rs`), and the
 //!   descriptor that was checked is the one that is used.

@@ -29,8 +29,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use zarrfs::nearest::nearest;
 
 use commands::{
-    attrs, cache, cat, check, complete, completions, create, demo, import, info, ls, man, mkgroup, mount, mv,
-    overlay, preview, resize, rm, umount, watch,
+    attrs, cache, cat, check, commit, complete, completions, create, demo, import, info, log as history, ls,
+    man, mkgroup, mount, mv, overlay, preview, resize, rm, umount, watch,
 };
 use exit::{Exit, Outcome};
 
@@ -63,6 +63,8 @@ enum Command {
     Mv(mv::Arguments),
     Rm(rm::Arguments),
     Overlay(overlay::Arguments),
+    Commit(commit::Arguments),
+    Log(history::Arguments),
     Cache(cache::Arguments),
     Demo(demo::Arguments),
     Completions(completions::Arguments),
@@ -117,6 +119,8 @@ fn parse_and_run(arguments: Vec<OsString>) -> Outcome {
         Command::Mv(arguments) => arguments.run(),
         Command::Rm(arguments) => arguments.run(),
         Command::Overlay(arguments) => arguments.run(),
+        Command::Commit(arguments) => arguments.run(),
+        Command::Log(arguments) => arguments.run(),
         Command::Cache(arguments) => arguments.run(),
         Command::Demo(arguments) => arguments.run(),
         Command::Completions(arguments) => arguments.run(),

@@ -10,7 +10,7 @@ use zarrfs::metadata::author::{ArraySpec, ElementType, NodeDocument, group_docum
 use zarrfs::metadata::json::fault::Fault;
 use zarrfs::metadata::{ZarrFormat, json};
 use zarrfs::store::overlay::Access;
-use zarrfs::store::{Store, StoreOptions, is_remote, join, local_path};
+use zarrfs::store::{Store, StoreOptions, is_remote, is_repository, join, local_path};
 
 use super::exit::{Exit, Outcome};
 use super::open;
@@ -202,6 +202,10 @@ fn make_group(
 fn new_store(location: &str, options: &StoreOptions) -> Outcome<Arc<dyn Store>> {
     let exists =
         || Exit::Failed(format!("{location} is not empty: '--new' makes a store that is not there yet"));
+    if is_repository(location) {
+        let sentence = format!("{location}: '--new' makes no repositories: Icechunk's own package does");
+        return Err(Exit::Usage(sentence));
+    }
     if !is_remote(location) {
         let path = local_path(location)?;
         match std::fs::create_dir(&path) {

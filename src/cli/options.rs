@@ -2,7 +2,7 @@
 //! help, the man page, the completions and the table of docs/reference.md. Uses `array` and `mount` for the types of the values.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use clap::{Args, ValueEnum};
 
@@ -10,6 +10,7 @@ use super::exit::{Exit, Outcome};
 use super::{memory, size};
 use zarrfs::array::{ByteOrder, Layout, Order};
 use zarrfs::store::overlay::{Access, OverlayOptions, resolved};
+use zarrfs::store::versions::VersionChoice;
 use zarrfs::store::{DiskCacheOptions, RemoteOptions, StoreOptions};
 
 /// The cache size where the machine's memory is unknown.
@@ -40,7 +41,7 @@ impl Switch {
 /// Where the store is.
 #[derive(Args, Clone, Debug)]
 pub struct StoreArguments {
-    /// The store: a folder, a zip file, references, or a URL (s3:, gs:, az:, http:, https:, file:)
+    /// The store: a folder, a zip file, references, a URL (s3:, gs:, az:, http:, https:, file:), or icechunk+ and one of these
     #[arg(value_name = "STORE")]
     pub store: String,
 
@@ -66,12 +67,57 @@ pub struct BaseArguments {
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_value = "off", default_missing_value = "on", hide_possible_values = true)]
     pub follow_symlinks: Switch,
 
-    /// References: a folder or URL whose files they may refer to, beside their own folder or bucket; may be repeated
+    /// References and virtual chunks: a folder or URL whose files they may refer to, beside their own folder or bucket; may be repeated
     #[arg(long, value_name = "PREFIX")]
     pub allow_references: Vec<String>,
 
     #[command(flatten)]
+    pub version: VersionArguments,
+
+    #[command(flatten)]
     pub remote: RemoteArguments,
+}
+
+/// Which snapshot of a repository is read.
+#[derive(Args, Clone, Debug)]
+pub struct VersionArguments {
+    /// Icechunk: the newest snapshot of this branch [default: main]
+    #[arg(long, value_name = "NAME")]
+    pub branch: Option<String>,
+
+    /// Icechunk: the snapshot with this tag
+    #[arg(long, value_name = "NAME")]
+    pub tag: Option<String>,
+
+    /// Icechunk: the snapshot with this ID, as zarrfs log shows it
+    #[arg(long, value_name = "ID")]
+    pub snapshot: Option<String>,
+
+    /// Icechunk: the newest snapshot of the branch that is not later; a date stands for its end, in UTC
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub at: Option<SystemTime>,
+}
+
+impl VersionArguments {
+    fn choice(&self) -> VersionChoice {
+        let (branch, tag, snapshot) = (self.branch.clone(), self.tag.clone(), self.snapshot.clone());
+        VersionChoice { branch, tag, snapshot, at: self.at }
+    }
+}
+
+/// A time of RFC 3339, or a date.
+fn time(text: &str) -> Result<SystemTime, String> {
+    if let Ok(time) = text.parse::<jiff::Timestamp>() {
+        return Ok(time.into());
+    }
+    let end = || {
+        let next = text.parse::<jiff::civil::Date>().ok()?.tomorrow().ok()?;
+        let next = next.to_zoned(jiff::tz::TimeZone::UTC).ok()?;
+        next.timestamp().checked_sub(jiff::SignedDuration::from_nanos(1)).ok()
+    };
+    let wrong =
+        || format!("'{text}' is neither a time such as 2026-01-31T12:00:00Z nor a date such as 2026-01-31");
+    end().map(SystemTime::from).ok_or_else(wrong)
 }
 
 impl AccessArguments {
@@ -90,7 +136,9 @@ impl BaseArguments {
         let remote = self.remote.options()?;
         remote.check(location).map_err(|error| Exit::Usage(error.to_string()))?;
         let allowed_references = self.allow_references.clone();
-        Ok(StoreOptions { follow_symlinks, allowed_references, remote, ..StoreOptions::default() })
+        let version = self.version.choice();
+        version.check(location).map_err(|error| Exit::Usage(error.to_string()))?;
+        Ok(StoreOptions { follow_symlinks, allowed_references, remote, version, ..StoreOptions::default() })
     }
 }
 

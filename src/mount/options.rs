@@ -92,6 +92,8 @@ pub struct Options {
     /// Seconds (fractions allowed) after which metadata is compared with the store; also the lifetime of
     /// entries and attributes in the kernel.
     pub revalidate_seconds: f64,
+    /// A store of versions shows the newest snapshot of its branch after that time, from the next open(2) on.
+    pub follows_branch: bool,
     /// Formats whose files are listed beside the arrays' own, too.
     pub formats: Vec<&'static Format>,
     /// Bypass the page cache.
@@ -140,6 +142,7 @@ impl Options {
             prefetch: true,
             layout: Layout::default(),
             revalidate_seconds: 1.0,
+            follows_branch: false,
             formats: Vec::new(),
             direct_io: false,
             kernel_words: Vec::new(),

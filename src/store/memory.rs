@@ -63,6 +63,13 @@ impl MemoryStore {
         Ok(version)
     }
 
+    /// A store with the same objects, which gives those that are put from now on versions from this one on.
+    #[cfg(test)]
+    pub fn copy(&self, first_version: u64) -> MemoryStore {
+        let objects = self.content.read().objects.clone();
+        MemoryStore { content: RwLock::new(State { objects, puts: first_version }) }
+    }
+
     /// Removes an object; returns whether it existed.
     pub fn delete(&self, key: &str) -> bool {
         self.content.write().objects.remove(key).is_some()

@@ -19,6 +19,8 @@ mod ahead;
 mod batch;
 mod directory;
 mod disk_cache;
+#[cfg(feature = "icechunk")]
+mod icechunk;
 mod info;
 mod key;
 mod memory;
@@ -31,6 +33,7 @@ mod remote;
 mod remote_options;
 mod traffic;
 mod version;
+pub mod versions;
 mod writer;
 mod zip;
 
@@ -49,15 +52,17 @@ pub use directory::{DirectoryStore, is_temporary_name};
 pub use disk_cache::{
     DiskCache, DiskCacheOptions, Summary as DiskCacheSummary, Verified as DiskCacheVerified,
 };
+#[cfg(feature = "icechunk")]
+pub use icechunk::IcechunkStore;
 pub use info::{FileId, Info, Posix};
 pub use key::{is_key, join};
 pub use memory::MemoryStore;
-pub use open::{StoreOptions, local_path, open, open_overlay, open_with};
+pub use open::{StoreOptions, local_path, open, open_overlay, open_with, snapshots};
 pub use readers::{Audience, Readers};
 pub use references::ReferenceStore;
 #[cfg(feature = "remote")]
 pub use remote::RemoteStore;
-pub use remote_options::{RemoteOptions, is_remote, without_secrets};
+pub use remote_options::{RemoteOptions, is_remote, is_repository, without_secrets};
 pub use traffic::{DiskCacheCounts, Latencies, LatencyCounts, ReadCounts, Traffic};
 pub use version::{ObjectVersion, VersionDigest};
 pub use writer::{ObjectPart, Precondition, PutOptions, StagedFolder, Writer};
@@ -66,6 +71,7 @@ pub use zip::ZipStore;
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
 use key::{check_key, is_any_below, names_below};
+use versions::Versions;
 
 /// One name in a folder of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -246,6 +252,16 @@ pub trait Store: Send + Sync {
 
     /// The writing half, where the kind of store has one.
     fn writer(&self) -> Option<&dyn Writer> {
+        None
+    }
+
+    /// The half that has snapshots and branches, where the kind of store keeps versions.
+    fn versions(&self) -> Option<&dyn Versions> {
+        None
+    }
+
+    /// The store as an overlay, if it is one.
+    fn as_overlay(&self) -> Option<&overlay::OverlayStore> {
         None
     }
 }

@@ -13,7 +13,8 @@ use super::overlay::{OverlayOptions, OverlayStore};
 use super::references::ReferenceStore;
 #[cfg(feature = "remote")]
 use super::references::is_name_of_references;
-use super::remote_options::{RemoteOptions, is_remote, without_secrets};
+use super::remote_options::{RemoteOptions, is_remote, repository, without_secrets};
+use super::versions::{SnapshotInfo, VersionChoice};
 use super::{DirectoryStore, Store, ZipStore};
 use crate::error::{Error, Result};
 use crate::nearest::nearest;
@@ -38,6 +39,8 @@ pub struct StoreOptions {
     pub allowed_references: Vec<String>,
     /// The overlay that lies over the store.
     pub overlay: Option<OverlayOptions>,
+    /// Which snapshot of a repository is shown.
+    pub version: VersionChoice,
 }
 
 /// The store at `location`: a folder, a zip archive, a `file:` URL of either, or the URL of a remote store. With
@@ -65,6 +68,10 @@ pub fn open_overlay(location: &str, options: &StoreOptions) -> Result<Arc<Overla
 
 fn open_base(location: &str, options: &StoreOptions) -> Result<Arc<dyn Store>> {
     options.remote.check(location)?;
+    options.version.check(location)?;
+    if let Some(inner) = repository(location) {
+        return open_repository(inner, location, options);
+    }
     #[cfg(feature = "remote")]
     if is_remote(location) {
         return Ok(match is_name_of_references(location) {
@@ -105,8 +112,46 @@ fn open_base(location: &str, options: &StoreOptions) -> Result<Arc<dyn Store>> {
     }
 }
 
+#[cfg(feature = "icechunk")]
+fn open_repository(inner: &str, location: &str, options: &StoreOptions) -> Result<Arc<dyn Store>> {
+    Ok(Arc::new(super::IcechunkStore::open(inner, location, options)?))
+}
+
+#[cfg(not(feature = "icechunk"))]
+fn open_repository(_inner: &str, location: &str, _options: &StoreOptions) -> Result<Arc<dyn Store>> {
+    Err(no_repositories(location))
+}
+
+#[cfg(not(feature = "icechunk"))]
+fn no_repositories(location: &str) -> Error {
+    let location = without_secrets(location);
+    Error::Usage(format!(
+        "{location}: this build cannot read repositories of Icechunk: it was made without the cargo feature 'icechunk'"
+    ))
+}
+
+/// The snapshots of a repository that lead to the chosen one, which is the first; at most `limit` of them.
+pub fn snapshots(location: &str, options: &StoreOptions, limit: usize) -> Result<Vec<SnapshotInfo>> {
+    options.remote.check(location)?;
+    options.version.check(location)?;
+    let Some(inner) = repository(location) else {
+        return Err(Error::Usage(format!(
+            "{}: has no snapshots: a repository of Icechunk is named icechunk+URL or icechunk+PATH",
+            without_secrets(location)
+        )));
+    };
+    #[cfg(feature = "icechunk")]
+    return super::icechunk::snapshots(inner, location, options, limit);
+    #[cfg(not(feature = "icechunk"))]
+    {
+        let _ = (inner, limit);
+        Err(no_repositories(location))
+    }
+}
+
 /// The path that a location names; it need not exist.
 pub fn local_path(location: &str) -> Result<PathBuf> {
+    let location = repository(location).unwrap_or(location);
     if location.is_empty() {
         return Err(Error::Usage("the store's name is empty; name a folder or a zip archive".to_owned()));
     }

@@ -12,6 +12,8 @@ use crate::error::{Error, Result};
 /// Schemes that name a remote store.
 const SCHEMES: [&str; 11] =
     ["s3", "s3a", "gs", "gcs", "az", "adl", "azure", "abfs", "abfss", "http", "https"];
+/// What precedes the location of a repository of Icechunk.
+pub(super) const REPOSITORY: &str = "icechunk+";
 /// Words in the names of object_store's keys that hold secrets.
 const SECRET_WORDS: [&str; 7] = ["secret", "key", "token", "password", "credential", "sas", "bearer"];
 /// What ends the name of a key whose value is a path or a kind, and no secret itself.
@@ -74,6 +76,7 @@ impl RemoteOptions {
     /// Refuses secrets in the options and in the location of the store, because both are shown.
     pub fn check(&self, location: &str) -> Result<()> {
         let refused = |sentence: String| Err(Error::Usage(sentence));
+        let location = repository(location).unwrap_or(location);
         for url in [Some(location), self.endpoint_url.as_deref()].into_iter().flatten() {
             let is_url = is_remote(url) || self.endpoint_url.as_deref() == Some(url);
             if is_url && without_secrets(url) != url {
@@ -102,8 +105,20 @@ impl RemoteOptions {
     }
 }
 
-/// Whether a location is the URL of a remote store.
+/// The location of the repository of Icechunk that a location names, if it names one.
+pub(super) fn repository(location: &str) -> Option<&str> {
+    let start = location.get(..REPOSITORY.len())?;
+    start.eq_ignore_ascii_case(REPOSITORY).then(|| location.get(REPOSITORY.len()..)).flatten()
+}
+
+/// Whether a location names a repository of Icechunk, whose arrays have versions.
+pub fn is_repository(location: &str) -> bool {
+    repository(location).is_some()
+}
+
+/// Whether a location is the URL of a remote store, or of a repository at a service.
 pub fn is_remote(location: &str) -> bool {
+    let location = repository(location).unwrap_or(location);
     let scheme = location.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
     scheme.is_some_and(|scheme| SCHEMES.contains(&scheme.as_str()))
 }

@@ -10,10 +10,15 @@ pub struct VersionDigest(u128);
 impl VersionDigest {
     /// FNV-1a of a text.
     pub(super) fn of(text: &str) -> Self {
+        Self::of_bytes(text.as_bytes())
+    }
+
+    /// FNV-1a.
+    pub(super) fn of_bytes(bytes: &[u8]) -> Self {
         const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
         const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
         let fold = |hash: u128, byte: u8| (hash ^ u128::from(byte)).wrapping_mul(PRIME);
-        VersionDigest(text.bytes().fold(BASIS, fold))
+        VersionDigest(bytes.iter().copied().fold(BASIS, fold))
     }
 
     /// The digest that was shown so.

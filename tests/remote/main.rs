@@ -18,6 +18,8 @@ mod overlay;
 mod references;
 mod refusals;
 mod replaced;
+#[cfg(feature = "icechunk")]
+mod repositories;
 mod scene;
 mod secrets;
 mod writing;

@@ -12,6 +12,11 @@ const TEST: &str = "ZARRFS_TEST_OWN_PROCESS";
 /// Runs the calling test in a process of its own and returns true, so that there is nothing left to do; false in that process.
 /// The first thing that such a test calls.
 pub fn has_run() -> bool {
+    has_run_with(&[])
+}
+
+/// As [`has_run`], with further variables in the process's environment.
+pub fn has_run_with(environment: &[(&str, &str)]) -> bool {
     let thread = std::thread::current();
     // A test has a thread, which is named after it, unless tests run one after the other.
     let Some(test) = thread.name().filter(|name| *name != "main") else { return false };
@@ -21,6 +26,7 @@ pub fn has_run() -> bool {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])
         .env(TEST, test)
+        .envs(environment.iter().copied())
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()

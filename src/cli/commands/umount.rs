@@ -7,6 +7,7 @@ use clap::{Args, Parser};
 use zarrfs::error::Result;
 use zarrfs::mount::daemon::{mounted, session};
 
+use super::commit;
 use crate::cli::exit::{Exit, Outcome};
 use crate::cli::output;
 
@@ -15,6 +16,8 @@ const EXAMPLES: &str = "\
 Examples:
   # Returns when everything is stored
   zarrfs umount mnt
+  # With a snapshot of what was written to an Icechunk repository
+  zarrfs umount --commit-message 'bias corrected' mnt
   # Though programs still use it
   zarrfs umount --force mnt
   # After a crash of the daemon
@@ -39,6 +42,10 @@ pub struct Arguments {
     /// Only clean up after a daemon that died; anything else is left alone and is not an error
     #[arg(long, conflicts_with = "force")]
     stale: bool,
+
+    /// Icechunk: make a snapshot of the changes first, with this message; where that fails, the mount stays
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["all", "force", "stale"])]
+    commit_message: Option<String>,
 }
 
 impl Arguments {
@@ -46,6 +53,9 @@ impl Arguments {
     pub fn run(self) -> Outcome {
         match &self.mountpoint {
             Some(mountpoint) => {
+                if let Some(message) = &self.commit_message {
+                    commit::before_unmounting(mountpoint, message.clone())?;
+                }
                 if let Some(warning) = self.unmount(mountpoint)? {
                     output::note(format_args!("zarrfs: warning: {warning}"));
                 }

@@ -4,6 +4,7 @@
 //! Uses `fs` and `fuse`, and `sys` for the system calls.
 
 pub mod attach;
+pub mod committing;
 pub mod detach;
 pub mod exit_status;
 pub mod mounted;

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::thread;
 
-use fuser::{Config, Session, SessionACL};
+use fuser::{Config, INodeNo, Session, SessionACL};
 
 use crate::error::{Error, Result};
 use crate::mount::daemon::attach;
@@ -26,6 +26,7 @@ use crate::mount::daemon::syslog;
 use crate::mount::fs::{DaemonInfo, FileSystem};
 use crate::mount::fuse::Fuse;
 use crate::mount::fuse::executor::{Executor, Limits};
+use crate::mount::fuse::invalidate::SharedNotifier;
 use crate::mount::fuse::passthrough::Passthrough;
 use crate::mount::options::Options;
 use crate::store::Store;
@@ -230,6 +231,7 @@ fn start(options: Options, open_store: impl FnOnce(bool) -> Result<Arc<dyn Store
     let registering = mount_thread.clone();
     let passthrough = Passthrough::new(may_register, Box::new(move |job| registering.submit(job)));
     let fuse = Fuse::new(fs.clone(), Arc::new(executor), notifier.clone(), passthrough, thread_group);
+    fs.set_page_sender(page_sender(notifier.clone()));
     let mount = ActiveMount::new(fs, exit_status, mount_thread, notifier.clone());
     match Session::from_fd(fuse, device, SessionACL::All, config) {
         Ok(session) => {
@@ -239,6 +241,22 @@ fn start(options: Options, open_store: impl FnOnce(bool) -> Result<Arc<dyn Store
         Err(error) => {
             mount.detach();
             Err(failed(error))
+        }
+    }
+}
+
+/// Makes the kernel send the dirty pages of inodes, and waits until it has.
+fn page_sender(notifier: SharedNotifier) -> impl Fn(&[u64]) + Send + Sync {
+    move |inodes| {
+        let Some(notifier) = notifier.get() else { return };
+        for inode in inodes {
+            match notifier.inval_inode(INodeNo(*inode), 0, 0) {
+                // The kernel no longer knows the inode, so it has no pages of it.
+                Err(error) if error.raw_os_error() != Some(libc::ENOENT) => {
+                    log::warn!("cannot make the kernel send the pages of memory maps: {error}");
+                }
+                _ => {}
+            }
         }
     }
 }

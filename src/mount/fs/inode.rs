@@ -45,6 +45,8 @@ pub enum Kind {
     LastError,
     /// `__zarrfs__/slow`
     SlowRequests,
+    /// `__zarrfs__/commit`
+    Commit,
     /// `__formats__/`
     Formats,
     /// A group's folder below `__formats__/NAME/`, or below the folder of a view.
@@ -60,11 +62,9 @@ pub enum Kind {
 impl Kind {
     /// Whether this file or folder comes from no node: it belongs to the user of the daemon.
     pub fn is_of_mount(self) -> bool {
-        use Kind::{Config, DirtyReport, Formats, Internals, LastError, SlowRequests, Stats, Views};
-        matches!(
-            self,
-            Internals | Stats | Config | DirtyReport | LastError | SlowRequests | Formats | Views(_)
-        )
+        use Kind::{Commit, Config, DirtyReport, Formats, Internals, LastError, SlowRequests, Stats, Views};
+        let is_file = matches!(self, Stats | Config | DirtyReport | LastError | SlowRequests | Commit);
+        is_file || matches!(self, Internals | Formats | Views(_))
     }
 
     /// Whether this is a folder.

@@ -13,7 +13,9 @@ use crate::mount::fs::permissions::own_info;
 use crate::mount::fs::virtual_files::companion_names;
 use crate::mount::fs::virtual_files::companions::expressed;
 use crate::mount::fs::virtual_files::views::{self, PlaneNames};
-use crate::mount::fs::{Attributes, CONFIG, FileSystem, INTERNALS, LAST_ERROR, SLOW, STATS, Stat, UNSAVED};
+use crate::mount::fs::{
+    Attributes, COMMIT, CONFIG, FileSystem, INTERNALS, LAST_ERROR, SLOW, STATS, Stat, UNSAVED,
+};
 use crate::store::{Info, Posix, join};
 
 impl FileSystem {
@@ -67,6 +69,7 @@ impl FileSystem {
                 UNSAVED => Some(Entity::new(Kind::DirtyReport, "")),
                 LAST_ERROR => Some(Entity::new(Kind::LastError, "")),
                 SLOW => Some(Entity::new(Kind::SlowRequests, "")),
+                COMMIT if self.takes_commits() => Some(Entity::new(Kind::Commit, "")),
                 _ => None,
             }),
             _ => Ok(None),
@@ -194,9 +197,18 @@ impl FileSystem {
             },
             Kind::Scratch(_) => Err(GONE),
             Kind::Internals | Kind::Formats | Kind::Views(_) => Ok((own_info(0o555, self.started), 0)),
-            Kind::Stats | Kind::Config | Kind::DirtyReport | Kind::LastError | Kind::SlowRequests => {
-                // Files that name arrays are readable by the user of the daemon only.
-                let mode = if entity.kind == Kind::Config { 0o444 } else { 0o400 };
+            Kind::Stats
+            | Kind::Config
+            | Kind::DirtyReport
+            | Kind::LastError
+            | Kind::SlowRequests
+            | Kind::Commit => {
+                let mode = match entity.kind {
+                    Kind::Config => 0o444,
+                    Kind::Commit => 0o600,
+                    // Files that name arrays are readable by the user of the daemon only.
+                    _ => 0o400,
+                };
                 let text = self.own_text(entity.kind).unwrap_or_default();
                 Ok((own_info(mode, self.started), text.len() as u64))
             }

@@ -4,13 +4,14 @@
 //! Uses `hierarchy` (through [`NodeCache`], and its table of open arrays), `array`, `formats`, and the tables of this
 //! folder. `lookup.rs` resolves
 //! names, `names` makes, removes and renames them, `open.rs`, `read.rs` and `write` serve files, `readdir.rs` lists folders, `virtual_files` makes
-//! sidecars and companion files, `page_cache` tracks what the kernel caches. Uses neither `fuse` nor
+//! sidecars and companion files, `commit.rs` makes snapshots, `page_cache` tracks what the kernel caches. Uses neither `fuse` nor
 //! `daemon`.
 //!
 //! Invariants: a real node wins over a generated name; an operation with [`Blocking::No`] never touches the
 //! store; the inode of a replaced array replies ESTALE for ever.
 
 pub mod arrays;
+pub mod commit;
 pub mod error;
 pub mod handle;
 pub mod inode;
@@ -42,6 +43,7 @@ use parking_lot::Mutex;
 use crate::array::{Engine, EngineOptions};
 use crate::hierarchy::{OpenArrays, Tree};
 use crate::memory::limit_idle_bytes;
+use crate::mount::fs::commit::Commits;
 use crate::mount::fs::error::{Blocking, Failure, FailureLog, FsResult};
 use crate::mount::fs::handle::{HandleTable, OpenFile};
 use crate::mount::fs::inode::{Inode, InodeTable, Kind, ROOT};
@@ -67,6 +69,8 @@ pub const UNSAVED: &str = "unsaved";
 pub const LAST_ERROR: &str = "last_error";
 /// In [`INTERNALS`]: the slowest requests of the last minute.
 pub const SLOW: &str = "slow";
+/// In [`INTERNALS`]: takes the message of a commit, and has the outcome of the last one.
+pub const COMMIT: &str = "commit";
 /// The longest file name on Linux, in bytes.
 pub const MAX_NAME_BYTES: usize = 255;
 
@@ -124,6 +128,7 @@ pub struct FileSystem {
     failures: FailureLog,
     slow: SlowRequests,
     companions: Companions,
+    commits: Commits,
     /// The name of the root's file, if the root is an array.
     root_name: String,
     daemon: DaemonInfo,
@@ -137,6 +142,8 @@ pub struct FileSystem {
     started_at: Instant,
     /// Groups that were searched for leftovers of crashed writers.
     searched: Mutex<HashSet<Arc<str>>>,
+    /// When a store of versions last followed its branch.
+    followed_at: Mutex<Option<Instant>>,
 }
 
 impl FileSystem {
@@ -165,6 +172,7 @@ impl FileSystem {
             failures: FailureLog::default(),
             slow: SlowRequests::default(),
             companions: Companions::default(),
+            commits: Commits::default(),
             root_name: root_name(&options),
             daemon: DaemonInfo::default(),
             allows_direct_writes: AtomicBool::new(false),
@@ -173,6 +181,7 @@ impl FileSystem {
             started: SystemTime::now(),
             started_at: Instant::now(),
             searched: Mutex::default(),
+            followed_at: Mutex::default(),
             options,
         }
     }

@@ -4,6 +4,7 @@
 //! open(2).
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::array::{Array, Readahead, Reader};
 use crate::cancellation::Cancellation;
@@ -54,11 +55,16 @@ impl FileSystem {
             let (handle, writes) = self.open_scratch(number, flags)?;
             return Ok(OpenReply::of_virtual_file(handle, writes, true));
         }
+        self.follow_branch().inspect_err(|failure| self.note_failure(&inode, "open", failure))?;
         let writes = self.wants_writing(&inode.entity, flags)?;
         if inode.entity.kind == Kind::Array {
             return self
                 .open_array(&inode, writes, flags, cancellation)
                 .inspect_err(|failure| self.note_failure(&inode, "open", failure));
+        }
+        if inode.entity.kind == Kind::Commit {
+            let handle = self.handles.add(self.open_commit(inode, writes));
+            return Ok(OpenReply::of_virtual_file(handle, writes, true));
         }
         if writes {
             let draft = self.drafts.open(&self.context(), &inode);
@@ -79,6 +85,19 @@ impl FileSystem {
         }
         let text = self.own_text(inode.entity.kind).unwrap_or_default();
         self.open_virtual(Arc::new(VirtualFile::of_bytes(text.into_bytes())), true, cancellation)
+    }
+
+    /// Has a store of versions show the newest snapshot of its branch, once per `revalidate`, if the mount follows it.
+    fn follow_branch(&self) -> FsResult<()> {
+        let store = self.nodes.store();
+        let Some(versions) = store.versions().filter(|_| self.options.follows_branch) else { return Ok(()) };
+        let Some(branch) = versions.branch() else { return Ok(()) };
+        let mut followed_at = self.followed_at.lock();
+        if followed_at.is_none_or(|at| at.elapsed() >= self.nodes.revalidate()) {
+            versions.follow(branch)?;
+            *followed_at = Some(Instant::now());
+        }
+        Ok(())
     }
 
     /// Opens a file that is read only. The reply drops its pages.

@@ -13,7 +13,9 @@ use crate::mount::fs::inode::{Entity, Kind};
 use crate::mount::fs::open_files::Folder;
 use crate::mount::fs::virtual_files::companion_names;
 use crate::mount::fs::virtual_files::views::{self, PlaneNames};
-use crate::mount::fs::{CONFIG, FileSystem, LAST_ERROR, MAX_NAME_BYTES, SLOW, STATS, Stat, UNSAVED, parent};
+use crate::mount::fs::{
+    COMMIT, CONFIG, FileSystem, LAST_ERROR, MAX_NAME_BYTES, SLOW, STATS, Stat, UNSAVED, parent,
+};
 use crate::store::join;
 
 /// The entries of an open folder.
@@ -61,13 +63,7 @@ impl FileSystem {
             }
             Kind::Views(format) => views::names_of_views(format),
             Kind::PlanesFolder(_) => Vec::new(),
-            Kind::Internals => vec![
-                (STATS.to_owned(), Entity::new(Kind::Stats, "")),
-                (CONFIG.to_owned(), Entity::new(Kind::Config, "")),
-                (UNSAVED.to_owned(), Entity::new(Kind::DirtyReport, "")),
-                (LAST_ERROR.to_owned(), Entity::new(Kind::LastError, "")),
-                (SLOW.to_owned(), Entity::new(Kind::SlowRequests, "")),
-            ],
+            Kind::Internals => self.own_files(),
             _ => return Err(Failure::Errno(libc::ENOTDIR)),
         };
         names.retain(|(name, _)| is_showable(name, &folder.path));
@@ -80,6 +76,20 @@ impl FileSystem {
         let entries = dots.into_iter().chain(names).map(entry).collect();
         let planes = PlaneNames::of(&self.context(), folder, Blocking::Yes)?;
         Ok(self.handles.add(Folder { entries, planes }))
+    }
+
+    /// The mount's own files.
+    fn own_files(&self) -> Vec<(String, Entity)> {
+        let file = |name: &str, kind| (name.to_owned(), Entity::new(kind, ""));
+        let mut files = vec![
+            file(STATS, Kind::Stats),
+            file(CONFIG, Kind::Config),
+            file(UNSAVED, Kind::DirtyReport),
+            file(LAST_ERROR, Kind::LastError),
+            file(SLOW, Kind::SlowRequests),
+        ];
+        files.extend(self.takes_commits().then(|| file(COMMIT, Kind::Commit)));
+        files
     }
 
     /// Removes the temporary files of crashed writers from a group's folder, once in the life of a writable

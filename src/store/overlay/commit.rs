@@ -7,7 +7,10 @@ use std::io;
 
 use super::{Changed, OverlayStore, failed};
 use crate::error::{Error, Result};
-use crate::store::{Info, Object, ObjectPart, Precondition, PutOptions, VersionDigest, Writer, read_whole};
+use crate::store::{
+    Info, Object, ObjectPart, ObjectVersion, Precondition, PutOptions, Store, VersionDigest, Writer,
+    read_whole,
+};
 
 /// The most bytes of an object that are compared at one time.
 const COMPARED_BYTES: u64 = 1 << 20;
@@ -52,6 +55,8 @@ impl Change {
 pub enum Commit {
     /// The base has it.
     Done,
+    /// The base had it before.
+    Already,
     /// The base has something else than what the change was made from.
     Conflict,
 }
@@ -64,7 +69,7 @@ impl OverlayStore {
         for (key, entry) in self.shared.folder.changes.entries().map_err(failed)? {
             let kind = match entry {
                 Changed::Deleted { .. } => ChangeKind::Deleted,
-                Changed::Written { hides, .. } => match self.objects.head_object(&key)? {
+                Changed::Written { hides, .. } => match self.shared.folder.objects.head_object(&key)? {
                     Some(info) => ChangeKind::Written { size_bytes: info.size_bytes },
                     None if hides && !self.is_hidden(&key)? => ChangeKind::Deleted,
                     None => continue,
@@ -77,26 +82,27 @@ impl OverlayStore {
 
     /// Writes a change into the base, in which its names are not durable yet. `within` is the nearest folder that exists.
     pub fn commit(&self, change: &Change, within: &str) -> Result<Commit> {
+        let now = self.base.head_object(&change.key)?.map(|info| info.version);
+        self.commit_to((self.base.as_ref(), self.base_writer()?), change, within, now)
+    }
+
+    /// Writes a change into the base, or a transaction over it, which has this version at its key.
+    fn commit_to(
+        &self,
+        (base, writer): (&dyn Store, &dyn Writer),
+        change: &Change,
+        within: &str,
+        now: Option<ObjectVersion>,
+    ) -> Result<Commit> {
+        let compared = self.compare(base, change, now)?;
+        if compared != Commit::Done {
+            return Ok(compared);
+        }
         let key = change.key.as_str();
-        let writer = self.base_writer()?;
-        let now = self.base.head_object(key)?;
-        let precondition = Precondition::found(now.map(|info| info.version));
+        let precondition = Precondition::found(now);
         let done = match change.kind {
-            ChangeKind::Deleted if now.is_none() => return Ok(Commit::Done),
-            ChangeKind::Deleted if change.is_of(now.as_ref()) => writer.delete(key, precondition).map(|_| ()),
-            ChangeKind::Written { .. } => {
-                let gone = || Error::Stale { key: key.to_owned() };
-                let object = self.objects.open(key)?.ok_or_else(gone)?;
-                if !change.is_of(now.as_ref()) {
-                    let is_same = now.is_some() && self.is_in_base(key, object.as_ref())?;
-                    return Ok(if is_same { Commit::Done } else { Commit::Conflict });
-                }
-                let like = self.objects.head_object(key)?.ok_or_else(gone)?;
-                let parts = [ObjectPart::Copy(object.as_ref(), 0..object.size_bytes())];
-                let options = PutOptions { precondition, within, like: &like };
-                writer.put(key, &parts, &options).map(|_| ())
-            }
-            ChangeKind::Deleted => return Ok(Commit::Conflict),
+            ChangeKind::Deleted => writer.delete(key, precondition).map(|_| ()),
+            ChangeKind::Written { .. } => self.put_into(writer, key, within, precondition),
         };
         match done {
             Err(Error::Changed { .. }) => Ok(Commit::Conflict),
@@ -104,10 +110,79 @@ impl OverlayStore {
         }
     }
 
+    /// What becomes of a change where the base, or a transaction over it, has this version at its key; nothing is written.
+    pub fn compare(&self, base: &dyn Store, change: &Change, now: Option<ObjectVersion>) -> Result<Commit> {
+        let is_of = change.from == now.map(|version| version.digest());
+        Ok(match change.kind {
+            ChangeKind::Deleted if now.is_none() => Commit::Already,
+            _ if is_of => Commit::Done,
+            ChangeKind::Written { .. } if now.is_some() => {
+                let object = self.own_object(&change.key)?;
+                if is_in(base, &change.key, object.as_ref())? { Commit::Already } else { Commit::Conflict }
+            }
+            ChangeKind::Written { .. } | ChangeKind::Deleted => Commit::Conflict,
+        })
+    }
+
+    /// The overlay's object at a key.
+    fn own_object(&self, key: &str) -> Result<Box<dyn Object>> {
+        let gone = || Error::Stale { key: key.to_owned() };
+        self.objects.open(key)?.ok_or_else(gone)
+    }
+
+    fn put_into(
+        &self,
+        writer: &dyn Writer,
+        key: &str,
+        within: &str,
+        precondition: Precondition,
+    ) -> Result<()> {
+        let object = self.own_object(key)?;
+        let gone = || Error::Stale { key: key.to_owned() };
+        let like = self.objects.head_object(key)?.ok_or_else(gone)?;
+        let parts = [ObjectPart::Copy(object.as_ref(), 0..object.size_bytes())];
+        writer.put(key, &parts, &PutOptions { precondition, within, like: &like }).map(|_| ())
+    }
+
+    /// Writes a change into a transaction over the base, in which its key has this version.
+    pub fn send(
+        &self,
+        transaction: &dyn Store,
+        change: &Change,
+        now: Option<ObjectVersion>,
+    ) -> Result<Commit> {
+        self.commit_to((transaction, transaction_writer(transaction)?), change, "", now)
+    }
+
+    /// Writes a change once more into a transaction, which has an earlier state of it. `then` is what the base had at its key.
+    pub fn send_again(
+        &self,
+        transaction: &dyn Store,
+        change: &Change,
+        then: Option<ObjectVersion>,
+    ) -> Result<Commit> {
+        let key = change.key.as_str();
+        let is_of = change.from == then.map(|version| version.digest());
+        // What others have deleted as well may be deleted.
+        if !is_of && (then.is_some() || change.kind != ChangeKind::Deleted) {
+            return Ok(Commit::Conflict);
+        }
+        let writer = transaction_writer(transaction)?;
+        if change.kind == ChangeKind::Deleted {
+            return writer.delete(key, Precondition::Any).map(|_| Commit::Done);
+        }
+        self.put_into(writer, key, "", Precondition::Any).map(|()| Commit::Done)
+    }
+
     /// The writing half of the base, or the sentence that it has none.
     pub fn base_writer(&self) -> Result<&dyn Writer> {
         let read_only = || {
             let (base, folder) = (self.base.describe(), self.shared.folder.path.display());
+            if self.shared.root.versions().is_some() {
+                return Error::ReadOnly(format!(
+                    "{base} keeps versions: 'zarrfs commit {folder} -m TEXT' makes one of the changes"
+                ));
+            }
             Error::ReadOnly(format!(
                 "{base} cannot be written: the changes stay in {folder}; a copy of the store as a folder can take them"
             ))
@@ -136,29 +211,35 @@ impl OverlayStore {
         }
         noted(list.sync())
     }
+}
 
-    /// Whether the base has these bytes at a key.
-    fn is_in_base(&self, key: &str, object: &dyn Object) -> Result<bool> {
-        let Some(below) = self.base.open(key)? else { return Ok(false) };
-        let size_bytes = object.size_bytes();
-        if below.size_bytes() != size_bytes {
+/// The writing half of a transaction.
+fn transaction_writer(transaction: &dyn Store) -> Result<&dyn Writer> {
+    let none = || Error::ReadOnly(format!("{}: the transaction takes no writes", transaction.describe()));
+    transaction.writer().ok_or_else(none)
+}
+
+/// Whether the base has these bytes at a key.
+fn is_in(base: &dyn Store, key: &str, object: &dyn Object) -> Result<bool> {
+    let Some(below) = base.open(key)? else { return Ok(false) };
+    let size_bytes = object.size_bytes();
+    if below.size_bytes() != size_bytes {
+        return Ok(false);
+    }
+    if size_bytes <= COMPARED_BYTES {
+        let limit = size_bytes;
+        return Ok(read_whole(object, key, limit)? == read_whole(below.as_ref(), key, limit)?);
+    }
+    let (mut one, mut other) = (vec![0; COMPARED_BYTES as usize], vec![0; COMPARED_BYTES as usize]);
+    for start in (0..size_bytes).step_by(COMPARED_BYTES as usize) {
+        let length = (size_bytes - start).min(COMPARED_BYTES) as usize;
+        one.truncate(length);
+        other.truncate(length);
+        object.read_exact_at(start, &mut one)?;
+        below.read_exact_at(start, &mut other)?;
+        if one != other {
             return Ok(false);
         }
-        if size_bytes <= COMPARED_BYTES {
-            let limit = size_bytes;
-            return Ok(read_whole(object, key, limit)? == read_whole(below.as_ref(), key, limit)?);
-        }
-        let (mut one, mut other) = (vec![0; COMPARED_BYTES as usize], vec![0; COMPARED_BYTES as usize]);
-        for start in (0..size_bytes).step_by(COMPARED_BYTES as usize) {
-            let length = (size_bytes - start).min(COMPARED_BYTES) as usize;
-            one.truncate(length);
-            other.truncate(length);
-            object.read_exact_at(start, &mut one)?;
-            below.read_exact_at(start, &mut other)?;
-            if one != other {
-                return Ok(false);
-            }
-        }
-        Ok(true)
     }
+    Ok(true)
 }

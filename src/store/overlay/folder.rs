@@ -1,7 +1,8 @@
 //! The folder of an overlay: what it lies over, and who uses it. Uses `changes`, `directory`, `open` and `error`.
 //!
 //! `overlay.json` says what the overlay lies over and comes last when a folder is made, `changes` lists what is changed
-//! (`changes.rs`), `objects/` has the written objects under their keys, and `documents/` some documents of the base. A process that changes the overlay holds a lock on
+//! (`changes.rs`), `objects/` has the written objects under their keys, and `documents/` some documents of the base. Over a base that keeps
+//! versions, `branch` is the one that it followed, and `commit` has the mark of a commit whose outcome is not known (`publish.rs`). A process that changes the overlay holds a lock on
 //! `overlay.json`, which is never replaced.
 
 use std::fs::{File, TryLockError};
@@ -15,7 +16,7 @@ use super::changes::{Changes, OBJECTS};
 use super::line::Step;
 use crate::error::{Error, Result};
 use crate::store::open::local_path;
-use crate::store::remote_options::{RemoteOptions, is_remote, without_secrets};
+use crate::store::remote_options::{REPOSITORY, RemoteOptions, is_remote, is_repository, without_secrets};
 use crate::store::{DirectoryStore, Store};
 
 /// The version of the form of the folder.
@@ -23,6 +24,7 @@ const VERSION: u64 = 1;
 const ABOUT: &str = "overlay.json";
 const CHANGES: &str = "changes";
 const DOCUMENTS: &str = "documents";
+const BRANCH: &str = "branch";
 /// More than `overlay.json` has.
 const MAX_ABOUT_BYTES: u64 = 64 << 10;
 
@@ -53,6 +55,8 @@ pub struct Over {
     pub endpoint_url: Option<String>,
     /// The region of a bucket.
     pub region: Option<String>,
+    /// The branch that the store followed when the overlay was used last, where it keeps versions.
+    pub branch: Option<String>,
     /// What tells the store from another at the same place.
     identity: Option<String>,
 }
@@ -74,20 +78,22 @@ fn refused<T>(sentence: String) -> Result<T> {
 
 impl Over {
     /// The store at `location`, open as `base`.
-    fn of(base: &dyn Store, location: &str, remote: &RemoteOptions) -> Result<Self> {
+    fn of(base: &dyn Store, location_given: &str, remote: &RemoteOptions) -> Result<Self> {
         let identity = base.identity()?;
-        if is_remote(location) {
-            let location = without_secrets(location).trim_end_matches('/').to_owned();
+        if is_remote(location_given) {
+            let location = without_secrets(location_given).trim_end_matches('/').to_owned();
             let (endpoint_url, region) = (remote.endpoint_url.clone(), remote.region.clone());
-            return Ok(Over { location, endpoint_url, region, identity });
+            return Ok(Over { location, endpoint_url, region, branch: None, identity });
         }
-        let path = local_path(location)?;
+        let path = local_path(location_given)?;
         let canonical =
             std::fs::canonicalize(&path).map_err(|error| failed(&path, "cannot be reached", &error))?;
-        let Some(location) = canonical.to_str().map(str::to_owned) else {
+        let Some(location) = canonical.to_str() else {
             return refused(format!("{}: an overlay needs a path in UTF-8", canonical.display()));
         };
-        Ok(Over { location, endpoint_url: None, region: None, identity })
+        let kind = if is_repository(location_given) { REPOSITORY } else { "" };
+        let location = format!("{kind}{location}");
+        Ok(Over { location, endpoint_url: None, region: None, branch: None, identity })
     }
 
     /// What the overlay in a folder lies over.
@@ -115,7 +121,8 @@ impl Over {
             return refused(format!("{}: does not say what the overlay lies over", path.display()));
         };
         let (endpoint_url, region) = (member("endpoint_url"), member("region"));
-        Ok(Some(Over { location, endpoint_url, region, identity: member("store") }))
+        let branch = read_limited(&folder.join(BRANCH)).ok().filter(|branch| !branch.is_empty());
+        Ok(Some(Over { location, endpoint_url, region, branch, identity: member("store") }))
     }
 
     /// Fails unless the overlay in `folder` was made for the store `now`.
@@ -231,6 +238,26 @@ impl Folder {
     }
 }
 
+impl Folder {
+    /// Notes the branch that the base follows, if it follows one.
+    pub fn note_branch(&self, branch: Option<&str>) -> Result<()> {
+        let (path, branch) = (self.path.join(BRANCH), branch.unwrap_or_default());
+        if read_limited(&path).is_ok_and(|noted| noted == branch) {
+            return Ok(());
+        }
+        write_durably(&self.path, BRANCH, branch).map_err(|error| failed(&path, "cannot be written", &error))
+    }
+}
+
+/// Puts a file in place of another one, or of none.
+pub(super) fn write_durably(folder: &Path, name: &str, text: &str) -> io::Result<()> {
+    let new = folder.join(format!("{name}.new"));
+    std::fs::write(&new, text)?;
+    File::open(&new)?.sync_all()?;
+    std::fs::rename(&new, folder.join(name))?;
+    File::open(folder)?.sync_all()
+}
+
 /// Ends what a dead process was doing: renames, removals, and nodes that were not complete.
 fn end_what_has_begun(changes: &Changes, objects: &DirectoryStore) -> Result<()> {
     let Some(writer) = objects.writer() else { return Ok(()) };
@@ -258,9 +285,9 @@ fn check_apart(folder: &Path, location: &str, over: &Over) -> Result<()> {
     if is_remote(location) {
         return Ok(());
     }
-    let store = Path::new(&over.location);
+    let store = local_path(&over.location)?;
     let shown = (folder.display(), store.display());
-    if folder.starts_with(store) {
+    if folder.starts_with(&store) {
         return refused(format!(
             "the overlay {} is inside the store {}: name a folder outside of it",
             shown.0, shown.1

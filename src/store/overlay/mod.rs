@@ -2,14 +2,14 @@
 //!
 //! Uses `directory` for the folder's objects, and the traits of `store`. `folder.rs` has the folder, `changes.rs` the list of
 //! what is changed, `writer.rs` the writing half, `nodes.rs` makes, renames and removes the folders of nodes, `commit.rs` writes
-//! changes back into the base.
+//! changes back into the base, `publish.rs` has them become a snapshot of a base that keeps versions.
 //!
 //! What the list does not name is the base's, so a remote base keeps its batches, transfers and claims. A written object hides
 //! the base's, whatever becomes of that one. The folder's objects have the owner and mode of the object that they replace, or of
 //! the array's document. Since the folder belongs to the user of this program, that user may write all that it may read: where
 //! it is not root, objects of other users are shown as its own, with the same permissions for others.
 //!
-//! Invariants: the base is never written, except by [`OverlayStore::commit`]. An object is written and deleted as in a folder
+//! Invariants: the base is never written, except by [`OverlayStore::commit`] and [`Frozen::publish`]. An object is written and deleted as in a folder
 //! store, so that a reader of the overlay sees it old or new, and after a crash too.
 
 mod changes;
@@ -18,6 +18,7 @@ mod folder;
 mod line;
 mod lines;
 mod nodes;
+mod publish;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -29,14 +30,17 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 pub use self::commit::{Change, ChangeKind, Commit};
 use self::folder::Folder;
 pub use self::folder::{Access, Over, OverlayOptions, resolved};
 use self::line::Entry as Changed;
 pub use self::nodes::{InBase, Removal};
+use self::publish::Gate;
+pub use self::publish::{Frozen, Recorded, Recording};
 use crate::error::{Error, Result};
+use crate::store::versions::Versions;
 use crate::store::{
     Audience, Content, Entry, GetReply, GetRequest, Info, MaybeClaim, Object, Posix, RemoteOptions, StatFs,
     Store, Traffic, Wanted, Writer, check_key, join, sorted_names,
@@ -52,7 +56,14 @@ pub struct OverlayStore {
 }
 
 struct Shared {
+    /// The base, with the permissions of this program.
+    root: Arc<dyn Store>,
     folder: Folder,
+    gate: RwLock<Gate>,
+    /// What changed since a commit began to send.
+    recorded: Mutex<Option<Recorded>>,
+    /// The branch of the last commit.
+    followed: Mutex<Option<String>>,
     /// Whether the base has owners and modes.
     has_posix: bool,
     /// Folders whose documents are kept.
@@ -77,13 +88,37 @@ impl OverlayStore {
         let folder = Folder::open(base.as_ref(), location, remote, options)?;
         let has_posix = base.head("")?.is_some_and(|root| root.posix.is_some());
         let objects: Arc<dyn Store> = Arc::new(folder.objects.clone());
-        let shared = Arc::new(Shared { folder, has_posix, kept: Mutex::default(), locked: Mutex::default() });
-        Ok(OverlayStore { base, objects, shared })
+        let is_written = options.access == Access::Write;
+        let gate = if is_written { Gate::of_folder(&folder.path)? } else { Gate::default() };
+        let shared = Arc::new(Shared {
+            root: base.clone(),
+            folder,
+            gate: RwLock::new(gate),
+            recorded: Mutex::default(),
+            followed: Mutex::default(),
+            has_posix,
+            kept: Mutex::default(),
+            locked: Mutex::default(),
+        });
+        let store = OverlayStore { base, objects, shared };
+        if is_written {
+            store.settle()?;
+            store.note_branch()?;
+        }
+        Ok(store)
     }
 
     /// The store below.
     pub fn base(&self) -> &Arc<dyn Store> {
         &self.base
+    }
+
+    /// Notes the branch that is followed, which is the one that a commit without a mount goes to.
+    fn note_branch(&self) -> Result<()> {
+        match self.shared.root.versions() {
+            Some(_) => self.shared.folder.note_branch(self.branch().as_deref()),
+            None => Ok(()),
+        }
     }
 
     /// The overlay's folder.
@@ -336,5 +371,13 @@ impl Store for OverlayStore {
 
     fn writer(&self) -> Option<&dyn Writer> {
         self.shared.folder.changes.is_writable().then_some(self)
+    }
+
+    fn versions(&self) -> Option<&dyn Versions> {
+        self.shared.root.versions()
+    }
+
+    fn as_overlay(&self) -> Option<&OverlayStore> {
+        Some(self)
     }
 }

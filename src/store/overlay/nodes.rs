@@ -68,7 +68,7 @@ fn census(base: &dyn Store, folder: &str) -> Result<Option<VersionDigest>> {
         for batch in level.chunks(BATCH_FOLDERS) {
             let groups = documents_of(base, batch, &mut lines)?;
             // Where nobody can write, no commit looks at it.
-            for group in groups.iter().filter(|_| base.writer().is_some()) {
+            for group in groups.iter().filter(|_| is_committable(base)) {
                 base.each_name(group, &mut |entry| {
                     if entry.is_folder {
                         next.push(join(group, &entry.name));
@@ -84,6 +84,11 @@ fn census(base: &dyn Store, folder: &str) -> Result<Option<VersionDigest>> {
     }
     lines.sort_unstable();
     Ok(Some(VersionDigest::of(&lines.concat())))
+}
+
+/// Whether changes can be committed to a store.
+fn is_committable(base: &dyn Store) -> bool {
+    base.writer().is_some() || base.versions().is_some()
 }
 
 /// Whether there is a folder. In a remote store, whose folders are prefixes of keys, it has something in it.
@@ -230,10 +235,15 @@ impl OverlayStore {
 
     /// Whether the base still has the nodes that were removed.
     pub fn find_removed(&self, removal: &Removal) -> Result<InBase> {
+        self.find_removed_in(self.base.as_ref(), removal)
+    }
+
+    /// Whether a store, which the base is or follows, still has the nodes that were removed.
+    pub fn find_removed_in(&self, base: &dyn Store, removal: &Removal) -> Result<InBase> {
         let (path, hidden) = (&removal.path, removal.hidden);
-        Ok(match census(self.base.as_ref(), path)? {
+        Ok(match census(base, path)? {
             None => InBase::Gone,
-            Some(now) if now == hidden.from || self.base.writer().is_none() => InBase::Same,
+            Some(now) if now == hidden.from || !is_committable(base) => InBase::Same,
             Some(_) if hidden.is_begun && !self.has_documents(path)? => InBase::Same,
             Some(_) => InBase::Changed,
         })

@@ -6,6 +6,7 @@
 use std::io;
 use std::sync::Arc;
 
+use super::publish::Changing;
 use super::{Changed, OverlayStore, Shared, failed, own};
 use crate::error::{Error, Result};
 use crate::store::{
@@ -113,6 +114,7 @@ impl OverlayStore {
 
 impl Writer for OverlayStore {
     fn put(&self, key: &str, parts: &[ObjectPart<'_>], options: &PutOptions<'_>) -> Result<ObjectVersion> {
+        let _entered = self.enter(Changing::Object(key))?;
         let now = self.now(key)?;
         options.precondition.check(key, || Ok(now.version()))?;
         if now.own.is_none() {
@@ -149,6 +151,7 @@ impl Writer for OverlayStore {
     }
 
     fn delete(&self, key: &str, precondition: Precondition) -> Result<bool> {
+        let _entered = self.enter(Changing::Object(key))?;
         let now = self.now(key)?;
         precondition.check(key, || Ok(now.version()))?;
         let below = match (now.below, now.changed) {
@@ -201,6 +204,7 @@ impl Writer for OverlayStore {
 
     /// A document of the base gets no time of its own there: the overlay shows it with another one.
     fn touch(&self, key: &str, version: ObjectVersion) -> Result<Option<ObjectVersion>> {
+        let _entered = self.enter(Changing::Object(key))?;
         let now = self.now(key)?;
         if now.own.is_some() {
             return self.shared.objects()?.touch(key, version);
@@ -214,6 +218,7 @@ impl Writer for OverlayStore {
     }
 
     fn stage(&self, parent: &str, like: &Info) -> Result<Option<StagedFolder>> {
+        let _entered = self.enter(Changing::Folder)?;
         self.stage_folder(parent, like)
     }
 
@@ -222,10 +227,12 @@ impl Writer for OverlayStore {
     }
 
     fn rename_folder(&self, from: &str, to: &str) -> Result<()> {
+        let _entered = self.enter(Changing::Folder)?;
         self.rename_tree(from, to)
     }
 
     fn remove_folder(&self, key: &str) -> Result<bool> {
+        let _entered = self.enter(Changing::Folder)?;
         self.remove_tree(key).map(|()| true)
     }
 

@@ -10,13 +10,13 @@
 
 mod generators;
 mod json;
-mod object;
+pub(super) mod object;
 mod open;
 mod parquet;
 mod place;
 mod records;
 mod table;
-mod targets;
+pub(super) mod targets;
 mod templates;
 
 use std::collections::HashMap;
@@ -27,11 +27,12 @@ use std::sync::Arc;
 use self::object::{Bytes, Part};
 #[cfg(feature = "remote")]
 pub(super) use self::open::is_name_of_references;
+#[cfg(feature = "icechunk")]
+pub(super) use self::place::Place;
 use self::records::Records;
 use self::table::{Reference, Table};
 use self::targets::{Target, Targets};
-use super::directory::posix_stat;
-use super::readers::{Audience, READ, Readers, SEARCH};
+use super::readers::{Audience, Readers};
 use super::{
     Content, Entry, GetReply, GetRequest, Info, MaybeClaim, Object, Posix, StatFs, Store, Traffic, Wanted,
     check_key, read_content, sorted_names,
@@ -82,18 +83,7 @@ impl ReferenceStore {
 
     /// The store and key of a target.
     fn target(&self, key: &str, url: &str) -> Result<Target> {
-        let target = self.shared.targets.find(url, key, self.audience.as_ref())?;
-        if let (Some(audience), Some(root)) = (&self.audience, &target.root) {
-            let root = posix_stat::posix(root).map_err(|error| Error::store(key, "open", error))?;
-            let root = Readers::of(&root);
-            if !audience.all(|readers| readers.all_may(READ, SEARCH, &root)) {
-                return Err(refused(
-                    key,
-                    format!("the folder of {url} is closed to some users that may read the array's document"),
-                ));
-            }
-        }
-        Ok(target)
+        self.shared.targets.find(url, key, self.audience.as_ref())
     }
 
     fn inline(&self, key: &str, bytes: Vec<u8>) -> Bytes {
@@ -128,13 +118,7 @@ impl ReferenceStore {
     /// What is told of a reference whose target has this [`Info`].
     fn shown(&self, key: &str, url: &str, range: Option<&Range<u64>>, target: Info) -> Result<Info> {
         let range = object::checked(key, url, range, target.size_bytes)?;
-        let posix = match (self.shared.info.posix, target.posix) {
-            (Some(own), Some(of_target)) => {
-                let mode = Readers::of(&own).within_object(&Readers::of(&of_target)).mode;
-                Some(Posix { mode, file: None, ..own })
-            }
-            (own, of_target) => own.or(of_target.map(|posix| Posix { file: None, ..posix })),
-        };
+        let posix = narrowed(self.shared.info.posix, target.posix);
         let version = object::version(&target.version, &range);
         Ok(Info { size_bytes: range.end - range.start, modified: target.modified, version, posix })
     }
@@ -156,17 +140,29 @@ impl ReferenceStore {
 /// A reference and, if it has one, its target.
 type Found = Result<Option<(Reference, Option<Target>)>>;
 
+/// Owner and mode of the file that refers, open to no more users than the target.
+pub(super) fn narrowed(own: Option<Posix>, target: Option<Posix>) -> Option<Posix> {
+    match (own, target) {
+        (Some(own), Some(target)) => {
+            let mode = Readers::of(&own).within_object(&Readers::of(&target)).mode;
+            Some(Posix { mode, file: None, ..own })
+        }
+        (own, target) => own.or(target.map(|posix| Posix { file: None, ..posix })),
+    }
+}
+
 /// EACCES with a sentence.
 fn refused(key: &str, sentence: String) -> Error {
     Error::store(key, "open", io::Error::new(io::ErrorKind::PermissionDenied, sentence))
 }
 
-fn missing(key: &str, url: &str) -> Error {
+/// A target that is not there.
+pub(super) fn missing(key: &str, url: &str) -> Error {
     Error::store(key, "open", io::Error::other(format!("the file that it refers to is missing: {url}")))
 }
 
 /// An error of a target as one of the key that refers to it.
-fn of_target(key: &str, url: &str, error: Error) -> Error {
+pub(super) fn of_target(key: &str, url: &str, error: Error) -> Error {
     let key = key.to_owned();
     match error {
         Error::Store { operation, source, .. } => {
@@ -183,7 +179,7 @@ fn of_target(key: &str, url: &str, error: Error) -> Error {
 }
 
 /// The requested bytes of a reference in its target.
-fn in_target(wanted: &Wanted, range: Option<&Range<u64>>) -> Wanted {
+pub(super) fn in_target(wanted: &Wanted, range: Option<&Range<u64>>) -> Wanted {
     let Some(range) = range else { return wanted.clone() };
     let length = range.end - range.start;
     let (from, to) = match wanted {

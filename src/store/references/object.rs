@@ -13,7 +13,7 @@ use crate::memory::Buffer;
 use crate::store::{Object, ObjectVersion, copy_range};
 
 /// Bytes that the references themselves have.
-pub(super) struct Bytes {
+pub(in crate::store) struct Bytes {
     key: String,
     bytes: Vec<u8>,
     version: ObjectVersion,
@@ -21,9 +21,15 @@ pub(super) struct Bytes {
 }
 
 impl Bytes {
-    pub(super) fn new(key: &str, bytes: Vec<u8>, modified: Option<SystemTime>) -> Self {
+    pub(in crate::store) fn new(key: &str, bytes: Vec<u8>, modified: Option<SystemTime>) -> Self {
         let version = ObjectVersion::of_parts(("inline", &bytes));
         Bytes { key: key.to_owned(), bytes, version, modified }
+    }
+
+    /// The bytes as this version.
+    #[cfg(feature = "icechunk")]
+    pub(in crate::store) fn with_version(self, version: ObjectVersion) -> Self {
+        Bytes { version, ..self }
     }
 }
 
@@ -54,7 +60,7 @@ impl Object for Bytes {
 }
 
 /// The range of a target that a reference names; all of it if it names none. Fails if the target does not have it.
-pub(super) fn checked(
+pub(in crate::store) fn checked(
     key: &str,
     url: &str,
     range: Option<&Range<u64>>,
@@ -74,29 +80,35 @@ pub(super) fn checked(
 }
 
 /// The version of a range of a version.
-pub(super) fn version(of_target: &ObjectVersion, range: &Range<u64>) -> ObjectVersion {
+pub(in crate::store) fn version(of_target: &ObjectVersion, range: &Range<u64>) -> ObjectVersion {
     ObjectVersion::of_parts(("reference", of_target, range))
 }
 
 /// A range of an object.
-pub(super) struct Part {
+pub(in crate::store) struct Part {
     key: String,
     url: String,
     object: Box<dyn Object>,
     range: Range<u64>,
-    is_whole: bool,
+    version: ObjectVersion,
 }
 
 impl Part {
-    pub(super) fn new(
+    pub(in crate::store) fn new(
         key: &str,
         url: &str,
         object: Box<dyn Object>,
         range: Option<Range<u64>>,
     ) -> Result<Self> {
-        let is_whole = range.is_none();
         let range = checked(key, url, range.as_ref(), object.size_bytes())?;
-        Ok(Part { key: key.to_owned(), url: url.to_owned(), object, range, is_whole })
+        let version = version(&object.version(), &range);
+        Ok(Part { key: key.to_owned(), url: url.to_owned(), object, range, version })
+    }
+
+    /// The part as this version, where something else than the object's version tells.
+    #[cfg(feature = "icechunk")]
+    pub(in crate::store) fn with_version(self, version: ObjectVersion) -> Self {
+        Part { version, ..self }
     }
 
     /// The place of a range in the object; `None` past the end.
@@ -112,7 +124,7 @@ impl Part {
 
 impl Object for Part {
     fn version(&self) -> ObjectVersion {
-        version(&self.object.version(), &self.range)
+        self.version
     }
 
     fn size_bytes(&self) -> u64 {
@@ -144,7 +156,7 @@ impl Object for Part {
     }
 
     fn whole(&self) -> Option<Arc<Buffer>> {
-        if self.is_whole { self.object.whole() } else { None }
+        if self.range == (0..self.object.size_bytes()) { self.object.whole() } else { None }
     }
 
     fn try_read_at(&self, offset: u64, out: &mut [u8]) -> bool {

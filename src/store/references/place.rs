@@ -5,6 +5,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use crate::store::key::percent_decoded;
+use crate::store::remote_options::is_repository;
 use crate::store::{is_key, is_remote, without_secrets};
 
 /// Hosts of object stores whose URLs name the bucket or container in their path.
@@ -17,7 +18,7 @@ const HOSTS_WITH_BUCKETS_IN_PATHS: [&str; 4] = [
 
 /// A place on this machine or at a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(in crate::store) enum Place {
     /// An absolute path.
     Local(PathBuf),
     /// At a service.
@@ -31,7 +32,7 @@ pub(super) enum Place {
 
 /// Why a text names no place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(in crate::store) enum Refusal {
     /// A scheme, or a form of URL, that is not supported.
     Unsupported(String),
     /// Not well-formed.
@@ -40,7 +41,7 @@ pub(super) enum Refusal {
 
 impl Refusal {
     /// The refusal with the text that it is about.
-    pub(super) fn sentence(&self, text: &str) -> String {
+    pub(in crate::store) fn sentence(&self, text: &str) -> String {
         let text = without_secrets(text);
         match self {
             Refusal::Unsupported(what) => format!("{text}: {what} are not supported"),
@@ -51,12 +52,12 @@ impl Refusal {
 
 impl Place {
     /// The place of an absolute path.
-    pub(super) fn of_local(path: &Path) -> Self {
+    pub(in crate::store) fn of_local(path: &Path) -> Self {
         Place::Local(normal(path).unwrap_or_else(|| path.to_owned()))
     }
 
     /// The place that a text names; a relative one is below `folder`.
-    pub(super) fn parse(text: &str, folder: Option<&Place>) -> Result<Self, Refusal> {
+    pub(in crate::store) fn parse(text: &str, folder: Option<&Place>) -> Result<Self, Refusal> {
         if text.contains('\0') {
             return Err(Refusal::Malformed("a path cannot contain NUL"));
         }
@@ -66,7 +67,7 @@ impl Place {
         if text.contains("::") {
             return Err(Refusal::Unsupported("chains of URLs".to_owned()));
         }
-        if is_remote(text) {
+        if is_remote(text) && !is_repository(text) {
             return of_url(text);
         }
         if let Some((scheme, _)) = text.split_once("://") {

@@ -15,7 +15,8 @@ use parking_lot::Mutex;
 use super::place::{Place, Refusal};
 use super::refused;
 use crate::error::{Error, Result};
-use crate::store::readers::Audience;
+use crate::store::directory::posix_stat;
+use crate::store::readers::{Audience, READ, Readers, SEARCH};
 use crate::store::{DirectoryStore, Info, RemoteOptions, StatFs, Store, StoreOptions, without_secrets};
 
 /// The most services and buckets that are connected at one time.
@@ -29,7 +30,7 @@ struct Folder {
     paths: Vec<PathBuf>,
     store: Arc<DirectoryStore>,
     /// The folder itself.
-    root: Arc<File>,
+    root: File,
 }
 
 /// Keys that may be opened.
@@ -40,7 +41,7 @@ struct Prefix {
 }
 
 /// What may be opened, and what is open.
-pub(super) struct Targets {
+pub(in crate::store) struct Targets {
     /// Relative targets are below it.
     base: Place,
     folders: Vec<Folder>,
@@ -54,18 +55,16 @@ pub(super) struct Targets {
 
 /// A target that may be opened.
 #[derive(Clone)]
-pub(super) struct Target {
+pub(in crate::store) struct Target {
     /// The store that has it.
     pub store: Arc<dyn Store>,
     /// Its key there.
     pub key: String,
-    /// The allowed folder that a local one is below.
-    pub root: Option<Arc<File>>,
 }
 
 impl Target {
     /// What is the same for the same object.
-    pub(super) fn name(&self) -> (usize, String) {
+    pub(in crate::store) fn name(&self) -> (usize, String) {
         (Arc::as_ptr(&self.store).cast::<()>() as usize, self.key.clone())
     }
 }
@@ -79,10 +78,23 @@ enum Allowed<'a> {
 impl Targets {
     /// The targets of references in the folder `base`.
     pub(super) fn new(base: &Place, options: &StoreOptions) -> Result<Self> {
-        let (mut folders, mut prefixes) = (Vec::new(), Vec::new());
-        match base {
-            Place::Local(path) => folders.push(Folder::open(path, options)?),
-            Place::Remote { root, .. } => prefixes.push(Prefix { root: root.clone(), key: String::new() }),
+        let own = match base {
+            Place::Local(path) => vec![Folder::open(path, options)?],
+            Place::Remote { .. } => Vec::new(),
+        };
+        Self::with(own, base, options)
+    }
+
+    /// The targets of a repository in the folder `base`, which are not its own files.
+    #[cfg(feature = "icechunk")]
+    pub(in crate::store) fn of_repository(base: &Place, options: &StoreOptions) -> Result<Self> {
+        Self::with(Vec::new(), base, options)
+    }
+
+    fn with(mut folders: Vec<Folder>, base: &Place, options: &StoreOptions) -> Result<Self> {
+        let mut prefixes = Vec::new();
+        if let Place::Remote { root, .. } = base {
+            prefixes.push(Prefix { root: root.clone(), key: String::new() });
         }
         for prefix in &options.allowed_references {
             let wrong = |reason: String| Error::Usage(format!("--allow-references {reason}"));
@@ -108,17 +120,17 @@ impl Targets {
     }
 
     /// Whether any target may be remote.
-    pub(super) fn may_be_remote(&self) -> bool {
+    pub(in crate::store) fn may_be_remote(&self) -> bool {
         self.is_base_remote || !self.prefixes.is_empty()
     }
 
     /// The most memory for transfers.
-    pub(super) fn transfer_limit_bytes(&self) -> u64 {
+    pub(in crate::store) fn transfer_limit_bytes(&self) -> u64 {
         if self.may_be_remote() { self.options.memory_bytes.unwrap_or(TRANSFER_BYTES) } else { 0 }
     }
 
     /// The remote stores that are open.
-    pub(super) fn remote_stores(&self) -> Vec<Arc<dyn Store>> {
+    pub(in crate::store) fn remote_stores(&self) -> Vec<Arc<dyn Store>> {
         self.remote.lock().values().cloned().collect()
     }
 
@@ -166,16 +178,23 @@ impl Targets {
     }
 
     /// The store and key of a target, for these users if others than this program's get what it reads.
-    pub(super) fn find(&self, url: &str, key: &str, audience: Option<&Arc<Audience>>) -> Result<Target> {
+    pub(in crate::store) fn find(
+        &self,
+        url: &str,
+        key: &str,
+        audience: Option<&Arc<Audience>>,
+    ) -> Result<Target> {
         match self.allowed(url, key)? {
             Allowed::Local(folder, target) => {
+                if let Some(audience) = audience {
+                    folder.admit(audience, url, key)?;
+                }
                 let guarded = audience.and_then(|audience| folder.store.for_audience("", audience));
                 let store = guarded.unwrap_or_else(|| Arc::clone(&folder.store) as _);
-                Ok(Target { store, key: target, root: Some(Arc::clone(&folder.root)) })
+                Ok(Target { store, key: target })
             }
             Allowed::Remote(root, target) => {
-                let store = self.remote_store(&root, key)?;
-                Ok(Target { store, key: target, root: None })
+                Ok(Target { store: self.remote_store(&root, key)?, key: target })
             }
         }
     }
@@ -205,10 +224,22 @@ impl Folder {
         let store = DirectoryStore::open(path, options.follow_symlinks).map_err(failed)?;
         let store = Arc::new(if options.for_others { store.guarded() } else { store });
         let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
-        let root = Arc::new(File::options().read(true).custom_flags(flags).open(path).map_err(failed)?);
+        let root = File::options().read(true).custom_flags(flags).open(path).map_err(failed)?;
         let mut paths = vec![path.to_owned()];
         paths.extend(path.canonicalize().ok().filter(|real| real != path));
         Ok(Folder { paths, store, root })
+    }
+
+    /// Fails unless all these users may enter it.
+    fn admit(&self, audience: &Audience, url: &str, key: &str) -> Result<()> {
+        let root = posix_stat::posix(&self.root).map_err(|error| Error::store(key, "open", error))?;
+        let root = Readers::of(&root);
+        if audience.all(|readers| readers.all_may(READ, SEARCH, &root)) {
+            return Ok(());
+        }
+        let sentence =
+            format!("the folder of {url} is closed to some users that may read the array's document");
+        Err(refused(key, sentence))
     }
 
     /// The path of a file below it.
@@ -278,7 +309,7 @@ fn connect(root: &str, _options: &RemoteOptions) -> Result<Arc<dyn Store>> {
 }
 
 /// What is told of targets: each is asked for once, those of one store together.
-pub(super) fn head_all<'a>(
+pub(in crate::store) fn head_all<'a>(
     targets: impl Iterator<Item = &'a Target>,
 ) -> HashMap<(usize, String), Result<Option<Info>>> {
     let mut stores: HashMap<usize, (Arc<dyn Store>, Vec<String>)> = HashMap::new();

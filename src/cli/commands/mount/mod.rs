@@ -11,7 +11,7 @@ use zarrfs::array::Layout;
 use zarrfs::mount::daemon::{session, syslog};
 use zarrfs::mount::options::{AllowOther, Options, Ownership};
 use zarrfs::store::overlay::{Access, resolved};
-use zarrfs::store::{StoreOptions, is_remote, local_path};
+use zarrfs::store::{StoreOptions, is_remote, is_repository, local_path};
 
 use crate::cli::exit::{Exit, Outcome};
 use crate::cli::formats::{self, FormatList};
@@ -65,7 +65,7 @@ Examples:
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
-    /// The store: a folder, a zip file, references, or a URL (s3:, gs:, az:, http:, https:, file:)
+    /// The store: a folder, a zip file, references, a URL (s3:, gs:, az:, http:, https:, file:), or icechunk+ and one of these
     #[arg(value_name = "STORE")]
     pub store: String,
 
@@ -107,7 +107,7 @@ pub struct Arguments {
     #[arg(long, value_name = "auto|on|off", num_args = 0..=1, require_equals = true, default_value = "auto", default_missing_value = "on", hide_possible_values = true)]
     pub allow_other: AllowOtherChoice,
 
-    /// Seconds until metadata is checked again for changes by other programs [default: 1, and 60 for object stores]
+    /// Seconds until metadata is checked again for changes by other programs; given, a read-only mount follows its Icechunk branch [default: 1, and 60 for object stores]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub revalidate: Option<f64>,
 
@@ -218,12 +218,7 @@ impl Arguments {
         options.allowed_references.clone_from(&of_store.allowed_references);
         let may_be_remote = is_remote(&self.store) || of_store.remote.disk_cache.is_some();
         options.remote = may_be_remote.then(|| of_store.remote.clone());
-        if options.writable && self.access.overlay.is_none() && self.access.base.remote.offline {
-            return Err(Exit::Usage(
-                "--offline is for reading: leave --writable out, or keep the changes with --overlay DIR"
-                    .to_owned(),
-            ));
-        }
+        self.check_writing(options.writable)?;
         if self.fake {
             open::zarr_store(&self.store, &StoreOptions { overlay: None, ..of_store })?;
             return Ok(());
@@ -261,6 +256,27 @@ impl Arguments {
         if is_unheard {
             output::note(format_args!(
                 "zarrfs: warning: no system log listens here, so that the reasons of failures go nowhere: name a file with --log-file"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Refuses to write where that cannot be.
+    fn check_writing(&self, is_writable: bool) -> Outcome {
+        if !is_writable || self.access.overlay.is_some() {
+            return Ok(());
+        }
+        if self.access.base.remote.offline {
+            return Err(Exit::Usage(
+                "--offline is for reading: leave --writable out, or keep the changes with --overlay DIR"
+                    .to_owned(),
+            ));
+        }
+        if is_repository(&self.store) {
+            return Err(Exit::Usage(
+                "a repository is written through an overlay, and its changes become snapshots by 'zarrfs commit': add \
+                 --overlay DIR"
+                    .to_owned(),
             ));
         }
         Ok(())
@@ -343,6 +359,7 @@ impl Arguments {
         options.layout = self.layout.layout();
         let default = if is_remote(&self.store) { REMOTE_REVALIDATE_SECONDS } else { REVALIDATE_SECONDS };
         options.revalidate_seconds = self.revalidate.unwrap_or(default);
+        options.follows_branch = self.revalidate.is_some() && !options.writable;
         options.formats = formats::merged(&self.formats);
         options.direct_io = self.direct_io.is_on();
         options.request_deadline = self.access.base.remote.request_deadline;

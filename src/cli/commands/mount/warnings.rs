@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use zarrfs::array::{Array, Engine, Layout};
 use zarrfs::hierarchy::{DOCUMENT_NAMES, Node, Tree};
-use zarrfs::store::{Store, is_remote};
+use zarrfs::store::{Store, is_remote, is_repository};
 use zarrfs::sys;
 
 use crate::cli::{open, output, size};
@@ -69,7 +69,11 @@ pub fn of_other_writers(location: &str, is_writable: bool) {
 /// Why no write to the store at `location` can succeed, if that is so.
 fn reason_against_writing(location: &str, store: &Arc<dyn Store>, path: Option<&Path>) -> Option<String> {
     if store.writer().is_none() {
-        let kind = if is_remote(location) { "a web server" } else { "a zip archive" };
+        let kind = match location {
+            location if is_repository(location) => "a repository with versions",
+            location if is_remote(location) => "a web server",
+            _ => "a zip archive",
+        };
         return Some(format!("{location} is {kind}, which is only read"));
     }
     let root = path?;

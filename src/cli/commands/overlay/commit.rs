@@ -177,7 +177,7 @@ fn commit_all(
         let mut first_error = None;
         for (change, outcome) in batch.iter().zip(outcomes) {
             match outcome {
-                Ok(Commit::Done) => done.push(change.clone()),
+                Ok(Commit::Done | Commit::Already) => done.push(change.clone()),
                 Ok(Commit::Conflict) => {
                     tally.kept += 1;
                     say(&change.key, "changed in the store since the overlay was written", 1)?;

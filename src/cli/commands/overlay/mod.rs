@@ -15,6 +15,7 @@ use std::sync::Arc;
 use clap::{Args, Subcommand};
 use zarrfs::error::grouped;
 use zarrfs::store::overlay::{Access, Over, OverlayOptions, OverlayStore};
+use zarrfs::store::versions::VersionChoice;
 use zarrfs::store::{self, StoreOptions};
 
 use crate::cli::exit::Outcome;
@@ -87,6 +88,9 @@ impl OverlayArguments {
         let mut options = self.base.options(&over.location)?;
         options.remote.endpoint_url = options.remote.endpoint_url.or(over.endpoint_url);
         options.remote.region = options.remote.region.or(over.region);
+        if options.version == VersionChoice::default() {
+            options.version.branch = over.branch;
+        }
         let overlay = Some(OverlayOptions { folder: self.folder.clone(), access });
         Ok(store::open_overlay(&over.location, &StoreOptions { overlay, ..options })?)
     }

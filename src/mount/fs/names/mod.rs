@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::error::Error;
 use crate::mount::fs::error::{Failure, FsResult};
@@ -98,6 +98,11 @@ impl Names {
             budget: Arc::new(Budget::new(limit_bytes)),
             changing: Mutex::default(),
         }
+    }
+
+    /// Keeps names from changing, after those that are being changed.
+    pub(in crate::mount::fs) fn hold(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock()
     }
 
     fn is_empty(&self) -> bool {

@@ -1,6 +1,7 @@
 //! The file system over a store in memory, without a mount.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod commits;
 mod maps;
 mod remote;
 

@@ -102,6 +102,7 @@ impl FileSystem {
             Kind::DirtyReport => Some(self.unsaved_text()),
             Kind::LastError => Some(self.failures.text()),
             Kind::SlowRequests => Some(self.slow.text()),
+            Kind::Commit => Some(self.last_commit()),
             _ => None,
         }
     }

@@ -103,7 +103,7 @@ impl FileSystem {
         match (wants, entity.kind) {
             (false, _) => Ok(false),
             (true, _) if !self.options.writable => Err(Failure::Errno(libc::EROFS)),
-            (true, Kind::Array) => Ok(true),
+            (true, Kind::Array | Kind::Commit) => Ok(true),
             (true, _) if entity.is_sidecar() => Ok(true),
             (true, _) => Err(Failure::Errno(libc::EACCES)),
         }
@@ -197,6 +197,8 @@ impl FileSystem {
         is_page: bool,
         blocking: Blocking,
     ) -> FsResult<BegunWrite<'a>> {
+        // A page of a memory map is taken at any time. It is part of what is in memory.
+        let _entered = if is_page { None } else { Some(self.enter(blocking)?) };
         if let Some(array) = file.as_array() {
             self.check_append(array, data.0, is_page)?;
         }
@@ -398,6 +400,7 @@ impl FileSystem {
     }
 
     pub(super) fn apply_draft(&self, inode: &Inode, draft: &Draft, request: &str) -> FsResult<()> {
+        let _entered = self.enter(Blocking::Yes)?;
         let applied = self.drafts.apply(&self.context(), inode, draft);
         applied.inspect_err(|failure| self.note_failure(inode, request, failure))
     }
@@ -438,9 +441,9 @@ impl FileSystem {
         self.engine.store_all(stall_timeout)
     }
 
-    /// Chunks and shards stored so far.
+    /// Chunks and shards stored so far, and objects that commits have sent.
     pub fn stored_objects(&self) -> u64 {
-        self.engine.counters().objects_stored
+        self.engine.counters().objects_stored + self.commits.sent()
     }
 
     /// Bytes that are written and not stored yet.

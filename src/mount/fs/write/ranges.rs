@@ -30,6 +30,7 @@ impl FileSystem {
         mode: i32,
         cancellation: &Cancellation,
     ) -> FsResult<Option<PageDrop>> {
+        let _entered = self.enter(Blocking::Yes)?;
         let file = self.file(handle)?;
         let (array, size_bytes) = self.writable(&*file)?;
         let end = offset.checked_add(length).ok_or(Failure::Errno(libc::EFBIG))?;
@@ -86,6 +87,7 @@ impl FileSystem {
         length: u64,
         cancellation: &Cancellation,
     ) -> FsResult<CopyResult> {
+        let _entered = self.enter(Blocking::Yes)?;
         let (source, file) = (self.file(from), self.file(to)?);
         self.writable(&*file)?;
         let source = source?;

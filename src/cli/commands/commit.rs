@@ -1,0 +1,146 @@
+//! `zarrfs commit MOUNTPOINT|DIR -m TEXT`: a snapshot of the changes that a mount has taken, or that an overlay has.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+
+use clap::Args;
+use serde_json::Value;
+use zarrfs::error::grouped;
+use zarrfs::hierarchy::commit::{self, Request};
+use zarrfs::mount::daemon::committing;
+use zarrfs::store::overlay::{Access, Over, OverlayOptions, resolved};
+use zarrfs::store::{self, StoreOptions};
+
+use crate::cli::exit::{Exit, Outcome};
+use crate::cli::options::{BaseArguments, LogArguments};
+use crate::cli::{log, output};
+
+/// What help and the man page show.
+const EXAMPLES: &str = "\
+Examples:
+  # Write to a repository: changes are kept in a folder, and become a snapshot
+  zarrfs mount --writable --overlay changes icechunk+s3://bucket/weather mnt
+  zarrfs commit mnt -m 'bias corrected'
+  # Later, without a mount
+  zarrfs commit changes -m 'bias corrected'
+  # To another branch
+  zarrfs commit mnt -m 'a try' --branch dev
+  zarrfs log --branch dev icechunk+s3://bucket/weather";
+
+/// Make a snapshot of the changes to an Icechunk repository
+///
+/// Takes a mount point, or the folder of an overlay. All changes become one snapshot of the branch, or none: a change of something
+/// that the branch has in another version by now is listed, and then the exit code is 1 and all stays in the overlay.
+/// With a mount, everything written before is in the snapshot.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub struct Arguments {
+    /// Where the repository is mounted, or the folder of the overlay
+    #[arg(value_name = "MOUNTPOINT|DIR")]
+    place: PathBuf,
+
+    /// What is said of the snapshot
+    #[arg(long, short = 'm', value_name = "TEXT")]
+    message: String,
+
+    /// For programs: one JSON object
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    base: BaseArguments,
+
+    #[command(flatten)]
+    log: LogArguments,
+}
+
+impl Arguments {
+    /// Commits.
+    pub fn run(self) -> Outcome {
+        log::start(&self.log)?;
+        let version = &self.base.version;
+        if version.tag.is_some() || version.snapshot.is_some() || version.at.is_some() {
+            let sentence = "a snapshot goes on a branch: name it with --branch";
+            return Err(Exit::Usage(sentence.to_owned()));
+        }
+        let request = Request { message: self.message.clone(), branch: version.branch.clone() };
+        let over = Over::read(&self.place).ok();
+        let mountpoint = match over {
+            None => Some(self.place.clone()),
+            Some(_) => committing::mount_of_overlay(&resolved(&self.place))?,
+        };
+        let told = match (mountpoint, over) {
+            (Some(mountpoint), _) => committing::commit(&mountpoint, &request)?,
+            (None, Some(over)) => self.commit_overlay(over, request)?,
+            (None, None) => Value::Null,
+        };
+        report(&told, self.json)
+    }
+
+    /// Commits an overlay that no mount uses.
+    fn commit_overlay(&self, over: Over, mut request: Request) -> Outcome<Value> {
+        request.branch = request.branch.or(over.branch);
+        let mut options = self.base.options(&over.location)?;
+        options.remote.endpoint_url = options.remote.endpoint_url.or(over.endpoint_url);
+        options.remote.region = options.remote.region.or(over.region);
+        if !store::is_repository(&over.location) {
+            let shown = self.place.display();
+            return Err(Exit::Failed(format!(
+                "{} keeps no versions: 'zarrfs overlay commit {shown}' writes the changes into it",
+                over.location
+            )));
+        }
+        if request.branch.is_none() {
+            return Err(Exit::Usage(
+                "a tag or a snapshot was mounted, which stays as it is: name the branch with --branch"
+                    .to_owned(),
+            ));
+        }
+        options.version.branch.clone_from(&request.branch);
+        let overlay = Some(OverlayOptions { folder: self.place.clone(), access: Access::Write });
+        let store = store::open_overlay(&over.location, &StoreOptions { overlay, ..options })?;
+        Ok(commit::commit(&store, &request, &AtomicU64::new(0), || Ok(()))?.to_json())
+    }
+}
+
+/// Prints what became of a commit.
+fn report(told: &Value, as_json: bool) -> Outcome {
+    let text = |value: &Value, name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
+    let conflicts = told.get("conflicts").and_then(Value::as_array);
+    if as_json {
+        output::write(format!("{told:#}\n").as_bytes())?;
+        return if conflicts.is_some() { Err(Exit::Reported) } else { Ok(()) };
+    }
+    if let Some(conflicts) = conflicts {
+        let line = |one: &Value| {
+            let [key, reason] = ["key", "reason"].map(|name| text(one, name).unwrap_or_default());
+            format!("{key}: {reason}\n")
+        };
+        output::write(conflicts.iter().map(line).collect::<String>().as_bytes())?;
+        let count = grouped(conflicts.len() as u64);
+        let noun = if conflicts.len() == 1 { "conflict" } else { "conflicts" };
+        output::note(format_args!("zarrfs: {count} {noun}: nothing is committed, and all changes are kept"));
+        return Err(Exit::Reported);
+    }
+    let Some(snapshot) = text(told, "snapshot") else {
+        output::note("nothing to commit");
+        return Ok(());
+    };
+    let (branch, changes) =
+        (text(told, "branch").unwrap_or_default(), told.get("changes").and_then(Value::as_u64));
+    let changes = changes.unwrap_or_default();
+    let noun = if changes == 1 { "change" } else { "changes" };
+    output::write(format!("{snapshot}: {} {noun} committed to {branch}\n", grouped(changes)).as_bytes())?;
+    Ok(())
+}
+
+/// Commits what a mount has taken, before it is unmounted.
+pub fn before_unmounting(mountpoint: &Path, message: String) -> Outcome {
+    let told = committing::commit(mountpoint, &Request { message, branch: None })?;
+    report(&told, false).map_err(|exit| match exit {
+        Exit::Reported => {
+            Exit::Failed(format!("not unmounted: {} still has the changes", mountpoint.display()))
+        }
+        other => other,
+    })
+}

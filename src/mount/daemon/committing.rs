@@ -1,0 +1,65 @@
+//! Asks the daemon of a mount for a commit. Uses `detach.rs` and `mounted.rs`.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::error::{Error, Result};
+use crate::hierarchy::commit::Request;
+use crate::mount::daemon::detach::is_daemon_gone;
+use crate::mount::daemon::mounted;
+use crate::mount::fs::{COMMIT, INTERNALS};
+use crate::sys;
+
+/// Has the daemon of a mount commit all that was written, and returns what it tells of the outcome: `snapshot`, `branch` and
+/// `changes`; or `conflicts`. Every other failure is an error.
+pub fn commit(mountpoint: &Path, request: &Request) -> Result<Value> {
+    let entry = mounted::at(mountpoint)?;
+    let shown = mountpoint.display();
+    let refused = |error: io::Error| {
+        Error::Usage(match error.kind() {
+            io::ErrorKind::NotFound => format!(
+                "{shown} makes no snapshots: only a writable mount of a repository with versions does, \
+                 'zarrfs mount --writable --overlay DIR'"
+            ),
+            io::ErrorKind::PermissionDenied => {
+                format!("only the user that mounted {shown} may commit: run this command as that user")
+            }
+            _ if is_daemon_gone(&error) => format!(
+                "the daemon of the mount on {shown} has crashed: clean up with 'zarrfs umount --stale {shown}'; what was \
+                 synced is in the overlay"
+            ),
+            _ => format!("{shown}: cannot commit: {error}"),
+        })
+    };
+    // All pages of memory maps at once; the daemon asks for them one inode after the other.
+    let folder = File::open(&entry.mountpoint).map_err(refused)?;
+    sys::sync_filesystem(folder.as_fd()).map_err(refused)?;
+    let path = entry.mountpoint.join(INTERNALS).join(COMMIT);
+    let mut file = OpenOptions::new().read(true).write(true).open(path).map_err(refused)?;
+    let text = json!({"message": request.message, "branch": request.branch}).to_string();
+    file.write_all(text.as_bytes()).map_err(refused)?;
+    let synced = file.sync_all();
+    let mut told = String::new();
+    file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_string(&mut told)).map_err(refused)?;
+    let told: Value = serde_json::from_str(&told).unwrap_or_default();
+    match (synced, told.get("error").and_then(Value::as_str)) {
+        (Err(_), Some(reason)) => Err(Error::Usage(reason.to_owned())),
+        (Err(error), None) if told.get("conflicts").is_none() => Err(refused(error)),
+        _ => Ok(told),
+    }
+}
+
+/// The mount point of the writable mount that uses an overlay, if there is one.
+pub fn mount_of_overlay(folder: &Path) -> Result<Option<PathBuf>> {
+    let is_of = |mount: &mounted::Mounted| {
+        let config = mount.config.as_ref();
+        let is_writable = config.and_then(|config| config.get("writable")) == Some(&Value::Bool(true));
+        let overlay = config.and_then(|config| config.get("overlay")?.as_str());
+        is_writable && overlay.is_some_and(|overlay| Path::new(overlay) == folder)
+    };
+    Ok(mounted::list()?.into_iter().find(is_of).map(|mount| mount.entry.mountpoint))
+}

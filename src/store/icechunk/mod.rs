@@ -1,0 +1,298 @@
+//! Repositories of Icechunk: stores that keep versions. The feature `icechunk`.
+//!
+//! Spec: <https://icechunk.io/en/stable/reference/spec/>. A repository is a folder or a prefix at a service. It has **snapshots**
+//! (the documents of all nodes), **manifests** (where each chunk is) and objects of chunks. Branches and tags name snapshots. The
+//! crate `icechunk` reads and writes snapshots and manifests (`repository.rs`), through the stores of this program (`storage.rs`).
+//! The bytes of chunks come from those stores directly (`objects.rs`): ranges of shards, transfers ahead of readers, the disk
+//! cache and the limits of memory work as everywhere. `snapshot.rs` finds what a key is, `transaction.rs` writes.
+//!
+//! Invariants: all reads see one snapshot until [`Versions::follow`]; a chunk that a manifest names and that cannot be had is an
+//! error, and never a missing chunk.
+
+mod failure;
+mod key;
+mod objects;
+mod open;
+mod repository;
+mod snapshot;
+mod storage;
+mod transaction;
+
+use std::collections::HashMap;
+use std::ops::{Add, ControlFlow};
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use parking_lot::{Mutex, RwLock};
+
+use self::objects::{Objects, Place};
+use self::repository::{Repository, Snapshot};
+use self::snapshot::{Documents, Found, find};
+use self::transaction::{MARK, MarkedTransaction};
+use super::readers::Audience;
+use super::references::targets::Target;
+use super::versions::{Transaction, Versions};
+use super::{
+    Content, Entry, GetReply, GetRequest, Info, MaybeClaim, Object, ObjectVersion, StatFs, Store, Traffic,
+    Wanted, check_key, read_content,
+};
+use crate::error::Result;
+
+pub(super) use self::open::snapshots;
+
+/// How many snapshots of a branch are looked at for a mark.
+const SNAPSHOTS_SEARCHED: usize = 1000;
+
+/// One snapshot of a repository; it is written by transactions.
+pub struct IcechunkStore {
+    shared: Arc<Shared>,
+    /// Set where all of these users get what this program reads.
+    audience: Option<Arc<Audience>>,
+}
+
+struct Shared {
+    repository: Arc<Repository>,
+    objects: Arc<Objects>,
+    shown: RwLock<Arc<Shown>>,
+    /// The branch that is followed.
+    branch: Option<String>,
+    for_others: bool,
+}
+
+/// The snapshot that is shown.
+struct Shown {
+    snapshot: Snapshot,
+    /// Found when a folder is listed for the first time.
+    documents: Mutex<Option<Arc<Documents>>>,
+}
+
+impl Shown {
+    fn new(snapshot: Snapshot) -> Arc<Self> {
+        Arc::new(Shown { snapshot, documents: Mutex::default() })
+    }
+
+    fn documents(&self, repository: &Repository) -> Result<Arc<Documents>> {
+        let mut documents = self.documents.lock();
+        if let Some(documents) = &*documents {
+            return Ok(Arc::clone(documents));
+        }
+        let found = Arc::new(repository.wait(Documents::of(&self.snapshot.session))?);
+        *documents = Some(Arc::clone(&found));
+        Ok(found)
+    }
+}
+
+impl IcechunkStore {
+    fn shown(&self) -> Arc<Shown> {
+        Arc::clone(&self.shared.shown.read())
+    }
+
+    /// What is at keys of the snapshot that is shown.
+    fn find_all<'a>(&self, keys: &[&'a str], operation: &'static str) -> Vec<Result<Option<Place<'a>>>> {
+        let shown = self.shown();
+        let (session, time) = (&shown.snapshot.session, shown.snapshot.time);
+        let find = |key: &&'a str| {
+            let key = *key;
+            async move {
+                check_key(key, operation)?;
+                Ok(find(session, key, operation).await?.map(|found| Place { key, found, time }))
+            }
+        };
+        self.shared.repository.wait(join_all(keys.iter().map(find)))
+    }
+
+    fn find<'a>(&self, key: &'a str, operation: &'static str) -> Result<Option<Place<'a>>> {
+        self.find_all(&[key], operation).pop().unwrap_or(Ok(None))
+    }
+
+    fn open_found(&self, place: Place<'_>, wanted: &Wanted, is_present: bool) -> Result<Box<dyn Object>> {
+        self.shared.objects.open(place, wanted, is_present, self.audience.as_ref())
+    }
+
+    fn get_one(&self, request: &GetRequest) -> Result<GetReply> {
+        Ok(match self.content(&request.key, request.limit_bytes)? {
+            None => GetReply::Missing,
+            Some(content) if Some(content.info.version) == request.known => GetReply::Unchanged,
+            Some(content) => GetReply::Content(content),
+        })
+    }
+
+    /// The stores that have the bytes of chunks, as far as they are remote and known.
+    fn remote_stores(&self) -> Vec<Arc<dyn Store>> {
+        let own = Some(&self.shared.objects.store).filter(|store| store.is_remote());
+        own.into_iter().cloned().chain(self.shared.objects.targets.remote_stores()).collect()
+    }
+}
+
+/// All bytes of what was found.
+const ALL: Wanted = Wanted::Whole { at_most: u64::MAX };
+
+/// A folder for users.
+fn folder_info(objects: &Objects, snapshot: &Snapshot) -> Info {
+    let version = ObjectVersion::of_number(0);
+    Info { size_bytes: 0, modified: snapshot.time, version, posix: objects.posix }.as_folder()
+}
+
+impl Store for IcechunkStore {
+    fn open(&self, key: &str) -> Result<Option<Box<dyn Object>>> {
+        let found = self.find(key, "open")?;
+        found.map(|place| self.open_found(place, &ALL, true)).transpose()
+    }
+
+    fn open_for(&self, key: &str, wanted: &Wanted) -> Result<Option<Box<dyn Object>>> {
+        let found = self.find(key, "open")?;
+        found.map(|place| self.open_found(place, wanted, false)).transpose()
+    }
+
+    /// Asks each store of chunks once, so that near ranges of one object are transferred together.
+    fn will_need(&self, wanted: &[(String, Wanted)]) -> Vec<MaybeClaim> {
+        type OfStore = (Target, Vec<usize>, Vec<(String, Wanted)>);
+        if !self.is_remote() {
+            return vec![None; wanted.len()];
+        }
+        let mut stores: HashMap<usize, OfStore> = HashMap::new();
+        let keys: Vec<&str> = wanted.iter().map(|(key, _)| key.as_str()).collect();
+        let found = self.find_all(&keys, "open");
+        for (place, (found, (key, wanted))) in found.into_iter().zip(wanted).enumerate() {
+            let Ok(Some(Place { found, .. })) = found else { continue };
+            let target = self.shared.objects.target(key, &found, self.audience.as_ref());
+            let Ok(Some((target, range))) = target else { continue };
+            if !target.store.is_remote() {
+                continue;
+            }
+            let request = (target.key.clone(), super::references::in_target(wanted, Some(&range)));
+            let (store, _) = target.name();
+            let (_, places, requests) =
+                stores.entry(store).or_insert_with(|| (target, Vec::new(), Vec::new()));
+            places.push(place);
+            requests.push(request);
+        }
+        let mut claims = vec![None; wanted.len()];
+        for (target, places, requests) in stores.into_values() {
+            for (place, claim) in places.into_iter().zip(target.store.will_need(&requests)) {
+                if let Some(slot) = claims.get_mut(place) {
+                    *slot = claim;
+                }
+            }
+        }
+        claims
+    }
+
+    fn traffic(&self) -> Option<Traffic> {
+        self.remote_stores().iter().filter_map(|store| store.traffic()).reduce(Traffic::add)
+    }
+
+    fn transfer_limit_bytes(&self) -> u64 {
+        let objects = &self.shared.objects;
+        objects.store.transfer_limit_bytes().max(objects.targets.transfer_limit_bytes())
+    }
+
+    /// Objects of the repository never change.
+    fn forget_transfers(&self, key: &str) {
+        let others = || self.shared.objects.targets.remote_stores();
+        match self.find(key, "open") {
+            Ok(Some(Place { found: found @ Found::Virtual { .. }, .. })) => {
+                let target = self.shared.objects.target(key, &found, self.audience.as_ref());
+                if let Ok(Some((target, _))) = target {
+                    target.store.forget_transfers(&target.key);
+                }
+            }
+            Ok(Some(_)) => {}
+            _ => others().iter().for_each(|store| store.forget_transfers("")),
+        }
+    }
+
+    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
+        let Some(place) = self.find(key, "read")? else { return Ok(None) };
+        let is_inline = matches!(place.found, Found::Inline(_));
+        let object = self.open_found(place, &Wanted::Whole { at_most: limit_bytes }, true)?;
+        let content = read_content(object.as_ref(), key, limit_bytes)?;
+        let posix = match is_inline {
+            true => self.shared.objects.posix,
+            false => self.head(key)?.and_then(|info| info.posix),
+        };
+        Ok(Some(Content { info: Info { posix, ..content.info }, ..content }))
+    }
+
+    fn get_many(&self, requests: &[GetRequest]) -> Vec<Result<GetReply>> {
+        requests.iter().map(|request| self.get_one(request)).collect()
+    }
+
+    fn head(&self, key: &str) -> Result<Option<Info>> {
+        if let Some(info) = self.head_object(key)? {
+            return Ok(Some(info));
+        }
+        let shown = self.shown();
+        let is_folder = key.is_empty() || shown.documents(&self.shared.repository)?.is_folder(key);
+        Ok(is_folder.then(|| folder_info(&self.shared.objects, &shown.snapshot)))
+    }
+
+    fn head_object(&self, key: &str) -> Result<Option<Info>> {
+        self.head_many(&[key]).pop().unwrap_or(Ok(None))
+    }
+
+    fn head_many(&self, keys: &[&str]) -> Vec<Result<Option<Info>>> {
+        self.shared.objects.head_many(self.find_all(keys, "look at"), self.audience.as_ref())
+    }
+
+    fn is_remote(&self) -> bool {
+        self.shared.objects.store.is_remote() || self.shared.objects.targets.may_be_remote()
+    }
+
+    fn lacks_locks(&self) -> bool {
+        true
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<Entry>> {
+        check_key(folder, "list")?;
+        let (shown, repository) = (self.shown(), &self.shared.repository);
+        let documents = shown.documents(repository)?;
+        repository.wait(documents.list(&shown.snapshot.session, folder))
+    }
+
+    fn each_name(&self, folder: &str, each: &mut dyn FnMut(Entry) -> ControlFlow<()>) -> Result<()> {
+        let _ = self.list(folder)?.into_iter().try_for_each(each);
+        Ok(())
+    }
+
+    fn statfs(&self) -> Result<StatFs> {
+        self.shared.objects.store.statfs()
+    }
+
+    fn describe(&self) -> String {
+        self.shared.repository.location.clone()
+    }
+
+    fn for_audience(&self, _path: &str, audience: &Arc<Audience>) -> Option<Arc<dyn Store>> {
+        let (shared, audience) = (Arc::clone(&self.shared), Some(Arc::clone(audience)));
+        self.shared.for_others.then(|| Arc::new(IcechunkStore { shared, audience }) as _)
+    }
+
+    fn versions(&self) -> Option<&dyn Versions> {
+        Some(self)
+    }
+}
+
+impl Versions for IcechunkStore {
+    fn branch(&self) -> Option<&str> {
+        self.shared.branch.as_deref()
+    }
+
+    fn begin(&self, branch: &str) -> Result<Box<dyn Transaction>> {
+        let Shared { repository, objects, .. } = self.shared.as_ref();
+        let session = repository.writable(branch)?;
+        Ok(Box::new(MarkedTransaction::new(Arc::clone(repository), Arc::clone(objects), session)))
+    }
+
+    fn find_mark(&self, branch: &str, mark: &str) -> Result<Option<String>> {
+        self.shared.repository.find_property(branch, MARK, mark, SNAPSHOTS_SEARCHED)
+    }
+
+    fn follow(&self, branch: &str) -> Result<()> {
+        let newest = self.shared.repository.newest(branch)?;
+        if newest.session.snapshot_id() != self.shown().snapshot.session.snapshot_id() {
+            *self.shared.shown.write() = Shown::new(newest);
+        }
+        Ok(())
+    }
+}

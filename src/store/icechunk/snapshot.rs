@@ -1,0 +1,212 @@
+//! What a snapshot has at a key, and below a folder. Uses the crate's sessions, which find chunks through manifests.
+//!
+//! A session that was written to shows what was written, so that a transaction reads by the same functions. Nothing is known of the
+//! stores that have the bytes: `objects.rs` opens them.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use bytes::Bytes;
+use futures_util::TryStreamExt;
+use icechunk::format::ChunkIndices;
+use icechunk::format::Path;
+use icechunk::format::manifest::{Checksum, ChunkPayload, ChunkRef, VirtualChunkRef};
+use icechunk::format::snapshot::{NodeData, NodeSnapshot};
+use icechunk::session::{Session, SessionError};
+
+use super::failure::{failed, is_missing, sentence};
+use super::key::{CHUNKS, Key, path};
+use crate::error::{Error, Result};
+use crate::store::key::{is_any_below, names_below, percent_decoded};
+use crate::store::{Entry, join, without_secrets};
+
+/// Where the bytes of a key are.
+#[derive(Clone, Debug)]
+pub(super) enum Found {
+    /// In the snapshot or in a manifest.
+    Inline(Bytes),
+    /// A range of an object of the repository.
+    Own {
+        /// The object's name.
+        id: String,
+        /// The bytes of it.
+        range: Range<u64>,
+    },
+    /// A range of another file.
+    Virtual {
+        /// The file.
+        url: String,
+        /// The bytes of it.
+        range: Range<u64>,
+        /// What the file has to be still.
+        condition: Option<Checksum>,
+    },
+}
+
+impl Found {
+    /// What a chunk's place in a manifest says.
+    pub(super) fn of_payload(session: &Session, key: &str, payload: ChunkPayload) -> Result<Self> {
+        let end = |offset: u64, length: u64| {
+            let reason = "its offset and length are more than a file can have";
+            offset.checked_add(length).ok_or_else(|| Error::corrupt(key, reason))
+        };
+        match payload {
+            ChunkPayload::Inline(bytes) => Ok(Found::Inline(bytes)),
+            ChunkPayload::Ref(ChunkRef { id, offset, length }) => {
+                Ok(Found::Own { id: id.to_string(), range: offset..end(offset, length)? })
+            }
+            ChunkPayload::Virtual(VirtualChunkRef { location, offset, length, checksum }) => {
+                let url = session
+                    .resolve_virtual_location(&location)
+                    .map_err(|error| Error::corrupt(key, sentence(&error.kind)))?;
+                let url = decoded(key, url)?;
+                Ok(Found::Virtual { url, range: offset..end(offset, length)?, condition: checksum })
+            }
+            _ => Err(Error::unsupported(key, "a kind of chunk that is newer than this program")),
+        }
+    }
+}
+
+/// A location as a place of references spells it: only URLs of web servers and of files are encoded there.
+fn decoded(key: &str, location: String) -> Result<String> {
+    let (scheme, _) = location.split_once(':').unwrap_or_default();
+    if ["http", "https", "file"].contains(&scheme) {
+        return Ok(location);
+    }
+    if location.contains(['?', '#']) {
+        let shown = without_secrets(&location);
+        return Err(Error::unsupported(
+            key,
+            format!("it refers to {shown}: URLs with a query or a fragment"),
+        ));
+    }
+    let decoded = percent_decoded(&location).and_then(|bytes| String::from_utf8(bytes).ok());
+    decoded.ok_or_else(|| Error::corrupt(key, "it refers to a URL that is not well-formed"))
+}
+
+/// What is at a key.
+pub(super) async fn find(session: &Session, key: &str, operation: &'static str) -> Result<Option<Found>> {
+    let as_error = |error: SessionError| failed(key, operation, &error.kind);
+    match Key::parse(key) {
+        Key::Other => Ok(None),
+        Key::Document(node) => {
+            let node = node_at(session, &node).await.map_err(as_error)?;
+            Ok(node.map(|node| Found::Inline(node.user_data)))
+        }
+        Key::Chunk(array, chunk) => match session.get_chunk_ref(&array, &chunk).await {
+            Ok(Some(payload)) => Found::of_payload(session, key, payload).map(Some),
+            Ok(None) => Ok(None),
+            Err(error) if is_missing(&error) => Ok(None),
+            Err(error) => Err(as_error(error)),
+        },
+    }
+}
+
+/// The node at a path.
+pub(super) async fn node_at(
+    session: &Session,
+    node: &Path,
+) -> std::result::Result<Option<NodeSnapshot>, SessionError> {
+    match session.get_node(node).await {
+        Ok(node) => Ok(Some(node)),
+        Err(error) if is_missing(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The documents of a snapshot by key, each with the number of its array's axes.
+pub(super) struct Documents(BTreeMap<String, Option<usize>>);
+
+impl Documents {
+    pub(super) async fn of(session: &Session) -> Result<Self> {
+        let as_error = |error: SessionError| failed("", "list", &error.kind);
+        let mut documents = BTreeMap::new();
+        for node in session.list_nodes(&Path::root()).await.map_err(as_error)? {
+            let node = node.map_err(as_error)?;
+            let axes = match &node.node_data {
+                NodeData::Array { shape, .. } => Some(shape.len()),
+                NodeData::Group => None,
+            };
+            documents.insert(Key::of_document(&node.path), axes);
+        }
+        Ok(Documents(documents))
+    }
+
+    /// Adds a document, with the axes of its array, or removes it.
+    pub(super) fn note(&mut self, key: &str, document: Option<Option<usize>>) {
+        match document {
+            Some(axes) => drop(self.0.insert(key.to_owned(), axes)),
+            None => drop(self.0.remove(key)),
+        }
+    }
+
+    /// Whether a folder has something below it, as far as documents tell; every array has a folder of chunks.
+    pub(super) fn is_folder(&self, folder: &str) -> bool {
+        if folder.is_empty() || is_any_below(&self.0, folder) {
+            return true;
+        }
+        let array = match folder.rsplit_once('/') {
+            Some((array, CHUNKS)) => array,
+            None if folder == CHUNKS => "",
+            _ => return false,
+        };
+        self.axes(array).is_some_and(|axes| axes > 0)
+    }
+
+    /// How many axes the array at a path has; `None` if there is no array.
+    fn axes(&self, array: &str) -> Option<usize> {
+        self.0.get(&join(array, super::key::DOCUMENT)).copied().flatten()
+    }
+
+    /// The names below a folder of the session that these are the documents of.
+    pub(super) async fn list(&self, session: &Session, folder: &str) -> Result<Vec<Entry>> {
+        let mut entries = names_below(&self.0, folder, |_| false);
+        let mut array = folder;
+        loop {
+            if self.axes(array).is_some() {
+                let chunks = self.chunk_names(session, array, folder).await?;
+                entries.extend(chunks);
+                break;
+            }
+            match array.rsplit_once('/') {
+                Some((above, _)) => array = above,
+                None if !array.is_empty() => array = "",
+                None => break,
+            }
+        }
+        entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        entries.dedup_by(|a, b| a.name == b.name);
+        Ok(entries)
+    }
+
+    /// The names of chunks, or of folders of chunks, right below a folder of an array.
+    async fn chunk_names(&self, session: &Session, array: &str, folder: &str) -> Result<Vec<Entry>> {
+        let Some(at) = path(array) else { return Ok(Vec::new()) };
+        if folder == array && self.axes(array).is_some_and(|axes| axes > 0) {
+            return Ok(vec![Entry { name: CHUNKS.to_owned(), is_folder: true }]);
+        }
+        let below = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+        let mut names = BTreeMap::new();
+        let chunks = session.array_chunk_iterator(&at).await;
+        let mut chunks = std::pin::pin!(chunks);
+        loop {
+            match chunks.try_next().await {
+                Ok(Some(chunk)) => note_name(&mut names, &below, &at, &chunk.coord),
+                Ok(None) => break,
+                // An array of which the session does not know yet.
+                Err(error) if is_missing(&error) => break,
+                Err(error) => return Err(failed(folder, "list", &error.kind)),
+            }
+        }
+        Ok(names.into_iter().map(|(name, is_folder)| Entry { name, is_folder }).collect())
+    }
+}
+
+fn note_name(names: &mut BTreeMap<String, bool>, below: &str, array: &Path, chunk: &ChunkIndices) {
+    let key = Key::of_chunk(array, chunk);
+    let Some(rest) = key.strip_prefix(below) else { return };
+    match rest.split_once('/') {
+        Some((name, _)) => names.insert(name.to_owned(), true),
+        None => names.insert(rest.to_owned(), false),
+    };
+}

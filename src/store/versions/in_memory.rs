@@ -1,0 +1,299 @@
+//! A store of versions in memory, for tests, with the faults of a service: a branch that others move, replies and requests
+//! that are lost, a service that is gone.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+
+use super::{Published, Transaction, Versions};
+use crate::error::{Error, Result};
+use crate::store::{Content, Entry, Info, MemoryStore, Object, StatFs, Store, Writer};
+
+/// The versions that a transaction may give to its objects.
+const VERSIONS_PER_TRANSACTION: u64 = 1 << 32;
+
+/// What goes wrong with the next commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Another program has published a snapshot just before.
+    BranchMoves,
+    /// The snapshot is published, and the reply is lost.
+    ReplyLost,
+    /// As `ReplyLost`, and no question is answered any more.
+    ReplyLostThenGone,
+    /// The request is lost.
+    RequestLost,
+}
+
+/// A published state of all objects.
+struct Snapshot {
+    id: String,
+    message: String,
+    mark: String,
+    parent: Option<Arc<Snapshot>>,
+    objects: MemoryStore,
+}
+
+#[derive(Default)]
+struct State {
+    branches: BTreeMap<String, Arc<Snapshot>>,
+    transactions: u64,
+    snapshots: u64,
+    faults: VecDeque<Fault>,
+    is_gone: bool,
+}
+
+/// What all views of one repository share.
+#[derive(Clone, Default)]
+pub struct Repository {
+    state: Arc<Mutex<State>>,
+}
+
+/// The repository, as a store that shows one snapshot.
+pub struct InMemoryVersions {
+    repository: Repository,
+    branch: Option<String>,
+    shown: RwLock<Arc<Snapshot>>,
+}
+
+struct InMemoryTransaction {
+    repository: Repository,
+    branch: String,
+    parent: Arc<Snapshot>,
+    objects: MemoryStore,
+}
+
+fn gone() -> Error {
+    Error::store("", "reach the repository", io::Error::from(io::ErrorKind::NetworkUnreachable))
+}
+
+impl State {
+    fn tip(&self, branch: &str) -> Result<Arc<Snapshot>> {
+        if self.is_gone {
+            return Err(gone());
+        }
+        let none = || Error::Usage(format!("there is no branch '{branch}'"));
+        self.branches.get(branch).cloned().ok_or_else(none)
+    }
+
+    fn add(&mut self, branch: &str, objects: MemoryStore, (message, mark): (&str, &str)) -> String {
+        self.snapshots += 1;
+        let id = format!("S{}", self.snapshots);
+        let parent = self.branches.get(branch).cloned();
+        let (message, mark) = (message.to_owned(), mark.to_owned());
+        let snapshot = Snapshot { id: id.clone(), message, mark, parent, objects };
+        self.branches.insert(branch.to_owned(), Arc::new(snapshot));
+        id
+    }
+
+    fn copy(&mut self, snapshot: &Snapshot) -> MemoryStore {
+        self.transactions += 1;
+        snapshot.objects.copy(self.transactions * VERSIONS_PER_TRANSACTION)
+    }
+}
+
+impl Repository {
+    /// A repository whose branch `main` has these objects.
+    pub fn new(objects: &[(&str, &str)]) -> Self {
+        let first = MemoryStore::new();
+        for (key, text) in objects {
+            let _ = first.put(key, text.as_bytes());
+        }
+        let repository = Repository::default();
+        repository.state.lock().add("main", first, ("", ""));
+        repository
+    }
+
+    /// A store that follows a branch.
+    pub fn on_branch(&self, branch: &str) -> Result<Arc<InMemoryVersions>> {
+        let shown = self.state.lock().tip(branch)?;
+        let branch = Some(branch.to_owned());
+        Ok(Arc::new(InMemoryVersions { repository: self.clone(), branch, shown: RwLock::new(shown) }))
+    }
+
+    /// A store that shows a branch as it is now, for ever.
+    pub fn as_it_is(&self, branch: &str) -> Result<Arc<InMemoryVersions>> {
+        let shown = RwLock::new(self.state.lock().tip(branch)?);
+        Ok(Arc::new(InMemoryVersions { repository: self.clone(), branch: None, shown }))
+    }
+
+    /// Makes a branch at the newest snapshot of another.
+    pub fn make_branch(&self, name: &str, from: &str) -> Result<()> {
+        let mut state = self.state.lock();
+        let tip = state.tip(from)?;
+        state.branches.insert(name.to_owned(), tip);
+        Ok(())
+    }
+
+    /// Another program publishes objects; `None` deletes one.
+    pub fn change(&self, branch: &str, objects: &[(&str, Option<&str>)]) -> Result<()> {
+        let mut state = self.state.lock();
+        let tip = state.tip(branch)?;
+        let changed = state.copy(&tip);
+        for (key, text) in objects {
+            match text {
+                Some(text) => changed.put(key, text.as_bytes())?,
+                None => drop(changed.delete(key)),
+            }
+        }
+        state.add(branch, changed, ("another program's", ""));
+        Ok(())
+    }
+
+    /// The next commits go wrong so.
+    pub fn inject(&self, faults: impl IntoIterator<Item = Fault>) {
+        self.state.lock().faults.extend(faults);
+    }
+
+    /// Whether the service answers nothing.
+    pub fn set_gone(&self, is_gone: bool) {
+        self.state.lock().is_gone = is_gone;
+    }
+
+    /// The messages of a branch, the newest first.
+    pub fn messages(&self, branch: &str) -> Vec<String> {
+        let mut next = self.state.lock().branches.get(branch).cloned();
+        let mut messages = Vec::new();
+        while let Some(snapshot) = &next {
+            messages.push(snapshot.message.clone());
+            next = snapshot.parent.clone();
+        }
+        messages
+    }
+
+    /// An object of a branch's newest snapshot.
+    pub fn text(&self, branch: &str, key: &str) -> Option<String> {
+        let tip = self.state.lock().branches.get(branch).cloned()?;
+        let bytes = tip.objects.get(key, 1 << 20).ok()??;
+        String::from_utf8(bytes).ok()
+    }
+}
+
+impl Versions for InMemoryVersions {
+    fn branch(&self) -> Option<&str> {
+        self.branch.as_deref()
+    }
+
+    fn begin(&self, branch: &str) -> Result<Box<dyn Transaction>> {
+        let mut state = self.repository.state.lock();
+        let parent = state.tip(branch)?;
+        let objects = state.copy(&parent);
+        let (repository, branch) = (self.repository.clone(), branch.to_owned());
+        Ok(Box::new(InMemoryTransaction { repository, branch, parent, objects }))
+    }
+
+    fn find_mark(&self, branch: &str, mark: &str) -> Result<Option<String>> {
+        let mut next = Some(self.repository.state.lock().tip(branch)?);
+        while let Some(snapshot) = &next {
+            if snapshot.mark == mark {
+                return Ok(Some(snapshot.id.clone()));
+            }
+            next = snapshot.parent.clone();
+        }
+        Ok(None)
+    }
+
+    fn follow(&self, branch: &str) -> Result<()> {
+        let tip = self.repository.state.lock().tip(branch)?;
+        *self.shown.write() = tip;
+        Ok(())
+    }
+}
+
+impl Transaction for InMemoryTransaction {
+    fn commit(self: Box<Self>, message: &str, mark: &str) -> Result<Published> {
+        let mut state = self.repository.state.lock();
+        let fault = state.faults.pop_front();
+        if fault == Some(Fault::RequestLost) {
+            return Err(gone());
+        }
+        let tip = state.tip(&self.branch)?;
+        if fault == Some(Fault::BranchMoves) {
+            let same = state.copy(&tip);
+            state.add(&self.branch, same, ("in between", ""));
+            return Ok(Published::BranchMoved);
+        }
+        if !Arc::ptr_eq(&tip, &self.parent) {
+            return Ok(Published::BranchMoved);
+        }
+        let id = state.add(&self.branch, self.objects, (message, mark));
+        match fault {
+            Some(Fault::ReplyLost) => Err(gone()),
+            Some(Fault::ReplyLostThenGone) => {
+                state.is_gone = true;
+                Err(gone())
+            }
+            _ => Ok(Published::Snapshot(id)),
+        }
+    }
+}
+
+impl Store for InMemoryVersions {
+    fn open(&self, key: &str) -> Result<Option<Box<dyn Object>>> {
+        self.shown.read().objects.open(key)
+    }
+
+    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
+        self.shown.read().objects.content(key, limit_bytes)
+    }
+
+    fn head(&self, key: &str) -> Result<Option<Info>> {
+        self.shown.read().objects.head(key)
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<Entry>> {
+        self.shown.read().objects.list(folder)
+    }
+
+    fn statfs(&self) -> Result<StatFs> {
+        self.shown.read().objects.statfs()
+    }
+
+    fn describe(&self) -> String {
+        "versions in memory".to_owned()
+    }
+
+    fn is_remote(&self) -> bool {
+        true
+    }
+
+    fn versions(&self) -> Option<&dyn Versions> {
+        Some(self)
+    }
+}
+
+impl Store for InMemoryTransaction {
+    fn open(&self, key: &str) -> Result<Option<Box<dyn Object>>> {
+        self.objects.open(key)
+    }
+
+    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
+        self.objects.content(key, limit_bytes)
+    }
+
+    fn head(&self, key: &str) -> Result<Option<Info>> {
+        self.objects.head(key)
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<Entry>> {
+        self.objects.list(folder)
+    }
+
+    fn statfs(&self) -> Result<StatFs> {
+        self.objects.statfs()
+    }
+
+    fn describe(&self) -> String {
+        "a transaction in memory".to_owned()
+    }
+
+    fn is_remote(&self) -> bool {
+        true
+    }
+
+    fn writer(&self) -> Option<&dyn Writer> {
+        Some(&self.objects)
+    }
+}

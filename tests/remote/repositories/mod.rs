@@ -1,0 +1,8 @@
+//! Repositories of Icechunk, made by its Python package, in folders and at services, and read back by zarr-python.
+
+mod commits;
+mod made;
+mod reading;
+mod refusals;
+mod virtual_chunks;
+mod writing;
