@@ -88,7 +88,7 @@ impl Storage {
         Ok((content.bytes, info(&content.info.version)))
     }
 
-    /// The version that a tag of [`tag`] stands for, if the file still is it.
+    /// The version that a text of [`of_version`] stands for, if the file still is it.
     async fn version_of(&self, path: &str, tag: &str) -> StorageResult<Option<ObjectVersion>> {
         let is_seen =
             |(known, version): &(String, ObjectVersion)| known == path && of_version(version) == tag;
