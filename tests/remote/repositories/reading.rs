@@ -210,11 +210,13 @@ fn a_manifest_that_would_decode_to_too_much_is_refused() {
     let copy = made.copy("repository");
     for manifest in fs::read_dir(copy.path().join("manifests")).unwrap() {
         let path = manifest.unwrap().path();
-        let mut content = fs::read(&path).unwrap()[..HEADER_BYTES].to_vec();
+        let old = fs::read(&path).unwrap();
+        let mut content = old[..HEADER_BYTES].to_vec();
         // A frame of Zstandard that declares 15 GiB, and has one empty block.
         content.extend([0x28, 0xB5, 0x2F, 0xFD, 0xE0]);
         content.extend((15_u64 << 30).to_le_bytes());
         content.extend([1, 0, 0]);
+        content.resize(old.len(), 0);
         fs::write(path, content).unwrap();
     }
     let Some(mount) = mount(None, &local(copy.path()), &[], what) else { return };
