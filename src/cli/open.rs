@@ -60,12 +60,22 @@ fn with_zarr(store: Arc<dyn Store>) -> Result<Arc<dyn Store>> {
             return Ok(store);
         }
     }
+    if is_repository(store.as_ref()) {
+        let url = store.describe();
+        return Err(Error::Usage(format!("{url}: is a repository of Icechunk: name it icechunk+{url}")));
+    }
     let not_entered = not_entered.map(|error| format!("; not all of these can be entered: {error}"));
     Err(Error::Usage(format!(
         "{}: not a Zarr store: no zarr.json (Zarr v3), .zgroup or .zarray (v2) or meta (v1) is in it or in the folders below it{}",
         store.describe(),
         not_entered.unwrap_or_default()
     )))
+}
+
+/// Whether a store has the folders of a repository of Icechunk.
+fn is_repository(store: &dyn Store) -> bool {
+    let names: Vec<String> = store.list("").unwrap_or_default().into_iter().map(|entry| entry.name).collect();
+    ["snapshots", "manifests"].iter().all(|folder| names.iter().any(|name| name == folder))
 }
 
 fn folders_searched(store: &dyn Store) -> usize {

@@ -470,8 +470,8 @@ fn where_a_mount_cannot_be_is_one_sentence_and_exit_code_1() {
     let (folder, store) = sample();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (store, free) = (store.to_str().unwrap(), path("mnt"));
-    for name in ["mnt", "full", "nothing"] {
-        fs::create_dir(path(name)).unwrap();
+    for name in ["mnt", "full", "nothing", "versions/snapshots", "versions/manifests"] {
+        fs::create_dir_all(path(name)).unwrap();
     }
     fs::write(path("full/file"), "").unwrap();
     let log = format!("{store}/zarrfs.log");
@@ -486,6 +486,7 @@ fn where_a_mount_cannot_be_is_one_sentence_and_exit_code_1() {
         (vec![store, &free, "--log-file", &log], "the log file is inside the store"),
         (vec![store, &free, "--log-file", "/nonexistent/log"], "cannot write the log file /nonexistent/log"),
         (vec![&path("nothing"), &free], "not a Zarr store"),
+        (vec![&path("versions"), &free], "name it icechunk+"),
         (vec![&path("missing"), &free], "no such folder or zip archive"),
         (vec!["ftp://host/store", &free], "not supported"),
     ] {
