@@ -75,7 +75,7 @@
 //! kernel reads the object itself (`mount/fuse/passthrough.rs`) if an array is exactly one uncompressed object; such reads
 //! skip all of the above and appear in no metric.
 //!
-//! SEEK_HOLE and SEEK_DATA go through `mount/fs/seek.rs` to `array/read/holes.rs`, which looks for missing rows of chunks.
+//! SEEK_HOLE and SEEK_DATA go through `mount/fs/read.rs` to `array/read/holes.rs`, which looks for missing rows of chunks.
 //!
 //! Order F is no second path: the served array has its axes reversed, and a transpose before its codec chain, so all
 //! code after [`array::Array::open`] knows order C only.

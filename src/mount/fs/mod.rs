@@ -25,7 +25,6 @@ pub mod permissions;
 pub mod read;
 pub mod readdir;
 pub mod request;
-pub mod seek;
 pub mod virtual_files;
 pub mod write;
 pub mod xattr;

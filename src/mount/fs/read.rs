@@ -1,6 +1,8 @@
-//! Reading files.
+//! Reading files, and looking for their holes.
 //!
-//! Invariant: a read returns all bytes, fewer only at the exact end of the file, or fails as a whole.
+//! Invariant: a read returns all bytes, fewer only at the exact end of the file, or fails as a whole. The holes of a flat file are
+//! its missing chunks; other files are all data. The kernel does not write back its dirty pages before it asks, so an array with
+//! a writer has no holes.
 
 use std::sync::atomic::Ordering;
 
@@ -135,5 +137,16 @@ impl FileSystem {
         inode.counters.reads.fetch_add(1, Ordering::Relaxed);
         inode.counters.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.metrics.note_read(bytes);
+    }
+
+    /// The offset of the next hole or data. Blocks on the store.
+    pub fn seek(&self, handle: u64, offset: i64, whence: i32, cancellation: &Cancellation) -> FsResult<i64> {
+        let file = self.file(handle)?;
+        let start = u64::try_from(offset).map_err(|_| Failure::Errno(libc::ENXIO))?;
+        if whence != libc::SEEK_HOLE && whence != libc::SEEK_DATA {
+            return Err(Failure::Errno(libc::EINVAL));
+        }
+        let found = file.seek(self, start, whence == libc::SEEK_HOLE, cancellation)?;
+        found.and_then(|at| i64::try_from(at).ok()).ok_or(Failure::Errno(libc::ENXIO))
     }
 }
