@@ -222,6 +222,11 @@ impl OpenArrays {
         if !shared.current().is_some_and(|old| old.is_older_than(state)) {
             return Reconciled::Current;
         }
+        // A service that does not answer replaces nothing.
+        if matches!(state.node, Some(Node::Broken { error: Error::Store { .. }, .. }) if self.store.is_remote())
+        {
+            return Reconciled::Current;
+        }
         // The rest may wait for a flush to finish.
         if !may_block {
             return Reconciled::WouldBlock;
@@ -250,14 +255,17 @@ impl OpenArrays {
         Reconciled::Current
     }
 
-    /// Makes an open array longer: it becomes `longer`, whose document `replace` puts in place of the array's. Calls `note_new_size` before
-    /// readers see another size.
+    /// Makes an open array longer: it becomes `longer`, whose document `replace` puts in place of the array's, and whose copies
+    /// `update_copies` brings in step. Calls `note_new_size` before readers see another size.
+    ///
+    /// Until the copies are in step, some of them have the old shape, which would be another array's: what is read of the store before
+    /// that is older than the array that this makes.
     pub fn lengthen(
         &self,
         shared: &SharedArray,
         array: &Arc<Array>,
         longer: ArrayMetadata,
-        replace: impl FnOnce() -> Result<()>,
+        (replace, update_copies): (impl FnOnce() -> Result<()>, impl FnOnce() -> Result<()>),
         note_new_size: impl FnOnce(),
     ) -> Result<()> {
         let stale = || Error::Stale { key: shared.path.to_string() };
@@ -268,10 +276,11 @@ impl OpenArrays {
         }
         let metadata = Arc::new(longer);
         let longer = array.lengthen(metadata.clone(), replace)?;
+        let updated = update_copies();
         note_new_size();
         let open = OpenArray { metadata, version: None, read_at: Instant::now(), array: Ok(longer) };
         *shared.current.write() = Some(Arc::new(open));
-        Ok(())
+        updated
     }
 
     /// Builds the codec chain of an array beside the shared one; fails where the array cannot be served.

@@ -46,12 +46,19 @@ fn grow_at(kind: Kind) {
     let append = |expected: &mut Vec<u8>, mount: &Mount, value: u8, rows: usize| {
         let data = [value, 0].repeat(rows * ROW / 2);
         let mut file = File::options().append(true).open(mount.path("a")).unwrap();
-        file.write_all(&data[..7]).unwrap();
-        file.write_all(&data[7..]).unwrap();
-        file.sync_all().unwrap();
+        for part in [&data[..7], &data[7..]] {
+            file.write_all(part).unwrap_or_else(|error| panic!("row of {value}: {error}\n{}", mount.log()));
+        }
+        file.sync_all().unwrap_or_else(|error| panic!("rows of {value}: {error}\n{}", mount.log()));
         expected.extend(data);
     };
-    append(&mut expected, &first, 1, 1);
+    // What is started meanwhile closes the files that it inherits: the kernel sends FLUSH between writes, and beside them.
+    std::thread::scope(|scope| {
+        let appending = scope.spawn(|| (0..10).for_each(|_| append(&mut expected, &first, 1, 3)));
+        while !appending.is_finished() {
+            assert!(Command::new("true").status().unwrap().success());
+        }
+    });
     append(&mut expected, &first, 2, 30);
     // Another mount goes on where this one ended, and the other way round: each open for writing looks at the document.
     append(&mut expected, &second, 4, 3);

@@ -152,13 +152,15 @@ impl FileSystem {
             let store = self.nodes.store().as_ref();
             let shape = longer.shape.clone();
             let replace = || author::replace_shape(store, path, array.metadata(), &shape);
+            let update = || author::update_copies(store, path);
             // Until it is written, readers see the size that it had.
             let has_begun = guard.begin_growth(array.size_bytes());
-            let grown = self.arrays.lengthen(shared, &array, longer, replace, &note_new_size);
-            if grown.is_err() && has_begun {
+            let grown = self.arrays.lengthen(shared, &array, longer, (replace, update), &note_new_size);
+            // Where only the copies failed, it has grown.
+            let is_as_before = self.array_of(inode).is_ok_and(|now| Arc::ptr_eq(&now, &array));
+            if has_begun && is_as_before {
                 guard.make_whole();
             }
-            let grown = grown.and_then(|()| author::update_copies(store, path));
             // Also what failed may have been stored.
             if let Ok(cached) = self.nodes.current(path) {
                 self.context().reconcile(&inode.entity, &cached, Blocking::Yes)?;
