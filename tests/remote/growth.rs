@@ -16,6 +16,17 @@ use crate::support::uneven::v3;
 
 const ROW: usize = 20;
 
+/// Appends rows of one value to the array, in two writes, and syncs them.
+fn append(expected: &mut Vec<u8>, mount: &Mount, value: u8, rows: usize) {
+    let data = [value, 0].repeat(rows * ROW / 2);
+    let mut file = File::options().append(true).open(mount.path("a")).unwrap();
+    for part in [&data[..7], &data[7..]] {
+        file.write_all(part).unwrap_or_else(|error| panic!("rows of {value}: {error}\n{}", mount.log()));
+    }
+    file.sync_all().unwrap_or_else(|error| panic!("rows of {value}: {error}\n{}", mount.log()));
+    expected.extend(data);
+}
+
 fn grow_at(kind: Kind) {
     if !can_mount() {
         return;
@@ -43,15 +54,6 @@ fn grow_at(kind: Kind) {
     let first = mount(&["--create"]);
     let second = mount(&["--create", "--revalidate=0"]);
     let mut expected = [3, 0].repeat(70);
-    let append = |expected: &mut Vec<u8>, mount: &Mount, value: u8, rows: usize| {
-        let data = [value, 0].repeat(rows * ROW / 2);
-        let mut file = File::options().append(true).open(mount.path("a")).unwrap();
-        for part in [&data[..7], &data[7..]] {
-            file.write_all(part).unwrap_or_else(|error| panic!("row of {value}: {error}\n{}", mount.log()));
-        }
-        file.sync_all().unwrap_or_else(|error| panic!("rows of {value}: {error}\n{}", mount.log()));
-        expected.extend(data);
-    };
     // What is started meanwhile closes the files that it inherits: the kernel sends FLUSH between writes, and beside them.
     std::thread::scope(|scope| {
         let appending = scope.spawn(|| (0..10).for_each(|_| append(&mut expected, &first, 1, 3)));

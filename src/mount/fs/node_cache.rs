@@ -265,6 +265,10 @@ impl NodeCache {
     fn insert(&self, path: &str, cached: CachedNode) -> Arc<CachedNode> {
         let cached = Arc::new(cached);
         let mut table = self.table.lock();
+        // Of two looks at the same time, the one that began later counts.
+        if let Some(newer) = table.by_path.get(path).filter(|kept| kept.read_at > cached.read_at) {
+            return newer.clone();
+        }
         if table.by_path.len() >= table.sweep_at {
             let revalidate = self.revalidate;
             let keeps_negative = table.by_path.len() < NEGATIVE_LIMIT;

@@ -154,6 +154,26 @@ fn a_copy_that_is_behind_follows_the_document() {
     assert_eq!(now["consolidated_metadata"]["metadata"]["t"]["shape"], json!([6, 3]));
 }
 
+/// A service that does not give a document has replaced nothing.
+#[test]
+fn open_files_outlive_a_silence_of_the_service() {
+    let objects = [object("zarr.json", GROUP), object("t/zarr.json", array(&[4, 3], 9).to_string())];
+    let (store, fs) = remote_with(&objects, |options| options.writable = true);
+    let inode = find(&fs, "t").inode;
+    let open = || fs.open(inode, libc::O_RDWR, &Cancellation::never()).map(|opened| opened.handle);
+    let handle = open().unwrap();
+    fs.write(handle, 0, &[1, 2], false).unwrap();
+    *store.failing.lock() = Some("zarr.json");
+    assert_eq!(open().unwrap_err().errno(), libc::ESTALE, "the kernel looks it up again");
+    assert_eq!(open().unwrap_err().errno(), libc::EIO);
+    *store.failing.lock() = None;
+    fs.write(handle, 2, &[3, 4], false).unwrap();
+    fs.flush(handle).unwrap();
+    fs.release(handle);
+    assert_eq!(open().unwrap_err().errno(), libc::ESTALE, "the kernel looks it up again");
+    fs.release(open().unwrap());
+}
+
 #[test]
 fn a_lookup_two_levels_deep() {
     let document = array(&[4, 3], 9).to_string();
