@@ -27,8 +27,8 @@ use crate::store::{Info, Precondition};
 const RUN_BYTES: u64 = 256 << 10;
 /// The most bytes that are read at a time, if they do not go to one chunk.
 const RANGE_BYTES: u64 = 1 << 20;
-/// A box of several chunks has at most this many bytes: of an array that is cut into near-cubes, 32 MiB are mostly whole rows.
-const BOX_BYTES: u64 = 32 << 20;
+/// A box of several chunks has at most this many bytes: of an array that is cut into near-cubes, 64 MiB are mostly whole rows.
+const BOX_BYTES: u64 = 64 << 20;
 /// It may have this many, if less would give each thread several boxes.
 const SMALL_BOX_BYTES: u64 = 8 << 20;
 /// Threads end together if each has many boxes.
@@ -92,9 +92,11 @@ impl Array {
         match inner.source.is_sharded() {
             false => {
                 let most = if inner.store.is_remote() { REMOTE_THREADS } else { THREADS_PER_CORE * cores };
-                let boxes = inner.boxes(inner.all_chunks(), self.size_bytes(), cores);
-                // The chunks as they are, and encoded.
-                let box_bytes = inner.chunk_bytes().saturating_mul(2 * boxes.chunks_per_box());
+                // A thread has the chunks of a box as they are, and one of them encoded.
+                let share =
+                    (inner.engine.dirty_limit_bytes() / cores as u64).saturating_sub(inner.chunk_bytes());
+                let boxes = inner.boxes(inner.all_chunks(), self.size_bytes(), cores, share);
+                let box_bytes = inner.chunk_bytes().saturating_mul(1 + boxes.chunks_per_box());
                 let work = Work { elements, like: &like, threads: 1 };
                 for_each(boxes.count(), inner.threads(box_bytes, most), "import", |number| {
                     inner.store_box(&boxes.get(number), &work)
@@ -129,11 +131,10 @@ impl Inner {
         usize::try_from(allowed).unwrap_or(most).clamp(1, most)
     }
 
-    /// Boxes of these chunks, which have so many bytes in all.
-    fn boxes(&self, chunks: Vec<Range<u64>>, bytes: u64, threads: usize) -> ChunkBoxes {
+    /// Boxes of these chunks, which have `bytes` in all; a box of several has at most `limit` bytes.
+    fn boxes(&self, chunks: Vec<Range<u64>>, bytes: u64, threads: usize, limit: u64) -> ChunkBoxes {
         let share = bytes / (BOXES_PER_THREAD * threads as u64);
-        let box_bytes = share.clamp(SMALL_BOX_BYTES, BOX_BYTES);
-        let box_bytes = box_bytes.min(self.engine.dirty_limit_bytes() / (2 * threads as u64));
+        let box_bytes = share.clamp(SMALL_BOX_BYTES, BOX_BYTES).min(limit);
         let limits = Limits { run_bytes: RUN_BYTES, box_bytes };
         ChunkBoxes::new(self.grid.axes(), chunks, self.fill.len() as u64, limits)
     }
@@ -152,7 +153,10 @@ impl Inner {
     fn store_shard(&self, object: u64, work: &Work<'_>) -> Result<()> {
         let encoded = Mutex::new(Encoded::new());
         let chunks = self.source.chunk_ranges(object);
-        let boxes = self.boxes(chunks, self.object_bytes(), self.engine.workers.count().max(1));
+        let threads = self.engine.workers.count().max(1);
+        // The chunks of a box as they are, and all of them encoded.
+        let limit = self.engine.dirty_limit_bytes() / (2 * threads as u64);
+        let boxes = self.boxes(chunks, self.object_bytes(), threads, limit);
         for_each(boxes.count(), work.threads, "encode", |number| {
             for (number, bytes) in self.read_box(&boxes.get(number), work.elements)? {
                 let mut one = Encoded::new();
