@@ -7,6 +7,7 @@
 //! Invariants: a size that the array cannot have is refused before anything is stored; a growth that fails leaves the size; what a file has
 //! grown by and no program has written is fill value, and what programs have left out before their writes is zero.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use crate::cancellation::Cancellation;
@@ -152,13 +153,17 @@ impl FileSystem {
             let store = self.nodes.store().as_ref();
             let shape = longer.shape.clone();
             let replace = || author::replace_shape(store, path, array.metadata(), &shape);
-            let update = || author::update_copies(store, path);
+            let is_replaced = Cell::new(false);
+            let update_copies = || {
+                is_replaced.set(true);
+                author::update_copies(store, path)
+            };
             // Until it is written, readers see the size that it had.
             let has_begun = guard.begin_growth(array.size_bytes());
-            let grown = self.arrays.lengthen(shared, &array, longer, (replace, update), &note_new_size);
-            // Where only the copies failed, it has grown.
-            let is_as_before = self.array_of(inode).is_ok_and(|now| Arc::ptr_eq(&now, &array));
-            if has_begun && is_as_before {
+            let grown =
+                self.arrays.lengthen(shared, &array, longer, (replace, update_copies), &note_new_size);
+            // Where only the copies failed, it has grown. Where another program made it longer, this one did not.
+            if has_begun && !is_replaced.get() {
                 guard.make_whole();
             }
             // Also what failed may have been stored.
