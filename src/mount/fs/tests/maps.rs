@@ -5,80 +5,37 @@ use std::thread;
 
 use parking_lot::{Condvar, Mutex};
 
+use super::hooked_store::HookedStore;
 use super::*;
-use crate::error::Result;
-use crate::store::{
-    Content, Entry, Info, Object, ObjectPart, ObjectVersion, Precondition, PutOptions, StatFs, Store, Writer,
-};
 
-/// A store in memory. Its puts wait while it is closed.
+/// Where puts wait while it is closed.
 #[derive(Default)]
-struct Gated {
-    objects: MemoryStore,
+struct Gate {
     is_closed: Mutex<bool>,
     changed: Condvar,
     has_waited: AtomicBool,
 }
 
-impl Gated {
+impl Gate {
     fn open(&self) {
         *self.is_closed.lock() = false;
         self.changed.notify_all();
     }
-}
 
-impl Writer for Gated {
-    fn put(&self, key: &str, parts: &[ObjectPart<'_>], options: &PutOptions<'_>) -> Result<ObjectVersion> {
+    fn pass(&self) {
         let mut is_closed = self.is_closed.lock();
         while *is_closed {
             self.has_waited.store(true, Ordering::SeqCst);
             self.changed.wait(&mut is_closed);
         }
-        Writer::put(&self.objects, key, parts, options)
-    }
-
-    fn delete(&self, key: &str, precondition: Precondition) -> Result<bool> {
-        Writer::delete(&self.objects, key, precondition)
-    }
-
-    fn touch(&self, key: &str, version: ObjectVersion) -> Result<Option<ObjectVersion>> {
-        self.objects.touch(key, version)
-    }
-}
-
-impl Store for Gated {
-    fn open(&self, key: &str) -> Result<Option<Box<dyn Object>>> {
-        self.objects.open(key)
-    }
-
-    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
-        self.objects.content(key, limit_bytes)
-    }
-
-    fn head(&self, key: &str) -> Result<Option<Info>> {
-        self.objects.head(key)
-    }
-
-    fn list(&self, folder: &str) -> Result<Vec<Entry>> {
-        self.objects.list(folder)
-    }
-
-    fn statfs(&self) -> Result<StatFs> {
-        self.objects.statfs()
-    }
-
-    fn describe(&self) -> String {
-        self.objects.describe()
-    }
-
-    fn writer(&self) -> Option<&dyn Writer> {
-        Some(self)
     }
 }
 
 #[test]
 fn a_direct_write_that_waits_for_room_is_not_undone_by_a_page_of_a_map() {
-    let store = Arc::new(Gated::default());
+    let gate = Arc::new(Gate::default());
+    let passed = gate.clone();
+    let store = Arc::new(HookedStore::new(move |_, _| passed.pass()));
     store.objects.put("zarr.json", GROUP.as_bytes()).unwrap();
     store.objects.put("t/zarr.json", array(&[4, 3], 9).to_string().as_bytes()).unwrap();
     store.objects.put("t/c/1/0", chunk(&[6, 7, 8, 9, 10, 11])).unwrap();
@@ -91,13 +48,13 @@ fn a_direct_write_that_waits_for_room_is_not_undone_by_a_page_of_a_map() {
     let never = Cancellation::never();
     let direct = fs.open(inode, libc::O_WRONLY, &never).unwrap();
     assert!(direct.is_direct);
-    *store.is_closed.lock() = true;
+    *gate.is_closed.lock() = true;
     let tail = 12..24;
     thread::scope(|scope| {
         // Fills the dirty limit, so that the next write waits for the store.
         assert_eq!(fs.write(direct.handle, 0, &[1; 12], false).unwrap(), 12);
         let write = scope.spawn(|| fs.write(direct.handle, tail.start + 2, &[5; 10], false).unwrap());
-        while !store.has_waited.load(Ordering::SeqCst) {
+        while !gate.has_waited.load(Ordering::SeqCst) {
             thread::yield_now();
         }
         let mapped = fs.open(inode, libc::O_RDWR, &never).unwrap();
@@ -106,7 +63,7 @@ fn a_direct_write_that_waits_for_room_is_not_undone_by_a_page_of_a_map() {
         drop(fs.note_page_read(&*file, tail.start, 12));
         let mut page = fs.read(mapped.handle, tail.start, 12, &mut buffer, &never).unwrap().to_vec();
         page[..2].fill(3);
-        store.open();
+        gate.open();
         assert_eq!(write.join().unwrap(), 10);
         fs.write(mapped.handle, tail.start, &page, true).unwrap();
         fs.sync(direct.handle).unwrap();

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod commits;
+mod growth;
+mod hooked_store;
 mod maps;
 mod remote;
 
