@@ -27,7 +27,7 @@ http {{
     access_log {folder}/requests told;
     client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
     uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
-    limit_req_zone $server_name zone=all:1m rate={rate}r/s;
+    limit_req_zone $server_port zone=all:1m rate={rate}r/s;
     limit_req_status 503;
     limit_req_log_level info;
     server {{

@@ -361,5 +361,9 @@ fn detach_by_helper(mountpoint: &Path, lazily: bool) -> io::Result<()> {
     if complaint.contains("not found in") || complaint.contains("not permitted") {
         return Err(io::Error::from_raw_os_error(libc::EPERM));
     }
+    if complaint.contains("/etc/mtab") {
+        let hint = "make it as root with 'ln -s ../proc/self/mounts /etc/mtab', or unmount as root";
+        return Err(io::Error::other(format!("{complaint}: {hint}")));
+    }
     Err(io::Error::other(complaint))
 }

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::hooked_store::HookedStore;
 use super::*;
+use crate::store::Store;
 
 /// Array `t` of four rows, and a program that appends four of its own just before this one's growth is stored.
 fn overtaken() -> (Arc<HookedStore>, FileSystem) {

@@ -7,6 +7,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::hooked_store::HookedStore;
 use super::*;
+use crate::store::Store;
 
 /// Where puts wait while it is closed.
 #[derive(Default)]
