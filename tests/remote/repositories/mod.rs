@@ -4,5 +4,6 @@ mod commits;
 mod made;
 mod reading;
 mod refusals;
+mod users;
 mod virtual_chunks;
 mod writing;
