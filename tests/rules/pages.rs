@@ -1,4 +1,4 @@
-//! The pages for people: every relative link and anchor leads somewhere, and the book has every page of `docs/`.
+//! The pages for people: every relative link and anchor leads somewhere, the book has every page of `docs/`, and no page waits for text.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -130,11 +130,26 @@ fn the_book_has_every_page() {
     }
 }
 
+/// A line of prose that is a single word in capitals stands for something that was to come.
+fn is_placeholder(line: &str) -> bool {
+    line.len() > 1 && line.chars().all(|c| c.is_ascii_uppercase() || c == '_')
+}
+
+#[test]
+fn no_page_waits_for_text() {
+    for page in pages() {
+        for (number, line) in prose(&page.text) {
+            assert!(!is_placeholder(line.trim()), "{}:{number}: '{line}'", page.path.display());
+        }
+    }
+}
+
 #[test]
 fn links_and_anchors_are_found() {
     assert_eq!(links("a [b](c.md#d), ![e](f.svg) and `[x](y)`"), ["c.md#d", "f.svg"]);
     assert_eq!(anchor(" Options of `zarrfs mount`"), "options-of-zarrfs-mount");
     assert_eq!(anchor("A user's own service"), "a-users-own-service");
+    assert!(is_placeholder("TABLE") && !is_placeholder("A table") && !is_placeholder(""));
     let page = "# A\n```sh\n# no heading\n```\n## A\n";
     assert_eq!(anchors(page).into_iter().collect::<Vec<_>>(), ["a", "a-1"]);
     assert_eq!(resolved(Path::new("docs/a.md"), "../src/lib.rs"), Path::new("src/lib.rs"));

@@ -368,10 +368,9 @@ fn a_daemon_that_is_killed_in_a_commit_has_committed_once() {
     ));
 }
 
-#[test]
-fn a_repository_at_a_service_is_committed() {
+fn at_a_service(kind: Kind) {
     let Some(made) = made("a commit at a service") else { return };
-    let server = Server::start(Kind::Moto, &made.stores());
+    let server = Server::start(kind, &made.stores());
     let location = format!("icechunk+{}", server.url("repository"));
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("changes");
@@ -393,4 +392,19 @@ fn a_repository_at_a_service_is_committed() {
     let read = made::read(&copy.path().join("repository"), "main", "a commit at a service").unwrap();
     assert!(read.arrays["sharded"] == shown && shown[..4400].iter().all(|byte| [2, 3].contains(byte)));
     assert_eq!(read.messages[..2], ["without a mount", "at a service"]);
+}
+
+#[test]
+fn a_repository_at_moto_is_committed() {
+    at_a_service(Kind::Moto);
+}
+
+#[test]
+fn a_repository_at_azurite_is_committed() {
+    at_a_service(Kind::Azurite);
+}
+
+#[test]
+fn a_repository_at_google_is_committed() {
+    at_a_service(Kind::Google);
 }
