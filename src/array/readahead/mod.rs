@@ -28,7 +28,7 @@ const STAYING_PART: u64 = 16;
 /// Late requests may still want bytes this far before the reader's place.
 const BEHIND_BYTES: u64 = 1 << 20;
 /// The same for a remote store, where it costs a request to be wrong.
-const BEHIND_BYTES_OF_REMOTE: u64 = 8 << 20;
+const BEHIND_BYTES_OF_REMOTE: u64 = 1 << 20;
 /// If the cache has no room for a slab, readahead covers this many bytes of the file.
 const WINDOW_BYTES: u64 = 8 << 20;
 /// Readahead for each decoding thread, shared by all readers, if there is room. At least the next slab.

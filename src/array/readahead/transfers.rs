@@ -10,6 +10,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::array::geometry::strips::{Strips, slab, slab_at};
+use crate::array::readahead::AHEAD_BYTES_PER_THREAD;
 use crate::array::source::ahead::Indexes;
 use crate::array::sync::atomic::Ordering;
 use crate::array::{Engine, Inner};
@@ -87,7 +88,18 @@ impl Transfers {
             }
         }
         let room = (self.engine.cache.limit_bytes() / 4 * 3).checked_div(inner.strip_bytes()).unwrap_or(1);
-        let to_decode = strips.grid().chunks_of(offset, decoded, MAX_STRIPS.min(room as usize).max(1));
+        let mut to_decode = strips.grid().chunks_of(offset, decoded, MAX_STRIPS.min(room as usize).max(1));
+        if let Some(slab) = strips.slab() {
+            // Of the next slabs no more than what is decoded while the reader reads the end of this one: their memory is that of
+            // the slab that the reader passes.
+            let next = (strips.slab_at(slab, offset) + 1) * slab.strips;
+            let mut room = decoded_ahead(inner) / inner.strip_bytes().max(1);
+            to_decode.retain(|&strip| {
+                let is_left = strip < next || room > 0;
+                room -= u64::from(is_left && strip >= next);
+                is_left
+            });
+        }
         let new = to_decode.iter().copied().filter(|strip| !self.queued.contains(strip)).collect();
         self.queued = to_decode.into_iter().collect();
         new
@@ -134,6 +146,12 @@ impl Transfers {
         // What both windows claim was claimed again before the caller drops these.
         old
     }
+}
+
+/// What is decoded ahead for one of the readers of an array.
+fn decoded_ahead(inner: &Inner) -> u64 {
+    AHEAD_BYTES_PER_THREAD.saturating_mul(inner.engine.workers.count() as u64)
+        / inner.sequential_readers.load(Ordering::Relaxed).max(1) as u64
 }
 
 impl Drop for Transfers {

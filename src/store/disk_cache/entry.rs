@@ -1,8 +1,9 @@
 //! The file of an entry: a header of one page, then the bytes. Uses `name` and `memory`.
 //!
 //! The header is text in JSON after a magic number, its length and its checksum; it names the store, the object, the version and the
-//! range, and has the checksum of the bytes (CRC-32C). A file that differs in anything is damaged: entries are written without fsync, so
-//! a power cut leaves files that are short or have zeros. Damage is a miss.
+//! range, and has the checksums of the bytes (CRC-32C), one for each block of 64 KiB, so that a reader of a few bytes need not read all.
+//! A file that differs in anything is damaged: entries are written without fsync, so a power cut leaves files that are short or have
+//! zeros. Damage is a miss.
 
 use std::fs::File;
 use std::io;
@@ -16,13 +17,15 @@ use super::name::{ObjectName, Part};
 use crate::memory::Buffer;
 
 /// What a file begins with.
-const MAGIC: &[u8; 8] = b"zarrfs1\n";
+const MAGIC: &[u8; 8] = b"zarrfs2\n";
 /// Magic number, length and checksum of the header.
 const PREFIX_BYTES: usize = 16;
 /// The bytes begin at a multiple of this.
 const PAGE_BYTES: usize = 4096;
 /// Longer headers are not written, nor read.
 const MAX_HEADER_BYTES: usize = 64 << 10;
+/// Bytes with one checksum. A block that was read is in the processor's cache when its checksum is made.
+const BLOCK_BYTES: usize = 64 << 10;
 
 /// What the service said of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,8 +51,8 @@ pub struct Header {
     pub meta: Option<ObjectMeta>,
     /// How many bytes follow.
     pub length: u64,
-    /// Their checksum.
-    pub checksum: u32,
+    /// The checksums of their blocks.
+    pub checksums: Vec<u32>,
     /// Where they begin.
     pub body_start: u64,
 }
@@ -71,7 +74,7 @@ impl Header {
             "size": meta.map(|meta| meta.size_bytes),
             "modified": meta.map(|meta| meta.modified_micros),
             "length": bytes.len(),
-            "crc32c": crc32c::crc32c(bytes),
+            "crc32c": bytes.chunks(BLOCK_BYTES).map(crc32c::crc32c).collect::<Vec<u32>>(),
         })
         .to_string();
         let length = (PREFIX_BYTES + text.len()).next_multiple_of(PAGE_BYTES);
@@ -127,15 +130,22 @@ impl Header {
             None => None,
         };
         let length = value.get("length")?.as_u64()?;
-        let checksum = u32::try_from(value.get("crc32c")?.as_u64()?).ok()?;
+        let checksums = value.get("crc32c")?.as_array()?.iter();
+        let checksums: Vec<u32> =
+            checksums.map(|checksum| u32::try_from(checksum.as_u64()?).ok()).collect::<Option<_>>()?;
         let is_sound = match (&part, &meta) {
             (Part::Bytes { range, size_bytes, .. }, Some(meta)) => {
                 range.end - range.start == length && *size_bytes == meta.size_bytes
             }
             (Part::Bytes { .. }, None) => false,
             _ => true,
-        };
-        is_sound.then_some(Header { object, part, meta, length, checksum, body_start })
+        } && length.div_ceil(BLOCK_BYTES as u64) == checksums.len() as u64;
+        is_sound.then_some(Header { object, part, meta, length, checksums, body_start })
+    }
+
+    /// Whether the file has this range of an object of this size.
+    pub fn has(&self, wanted: &Range<u64>, size: u64) -> bool {
+        matches!(&self.part, Part::Bytes { range, size_bytes, .. } if range == wanted && *size_bytes == size)
     }
 
     /// All bytes of the file; `None` if they are damaged, or there is no memory for them.
@@ -143,8 +153,39 @@ impl Header {
         let Some(mut bytes) = usize::try_from(self.length).ok().and_then(Buffer::try_new) else {
             return Ok(None);
         };
-        file.read_exact_at(&mut bytes, self.body_start)?;
-        Ok((crc32c::crc32c(&bytes) == self.checksum).then_some(bytes))
+        Ok(self.read_at(file, 0, &mut bytes)?.then_some(bytes))
+    }
+
+    /// Fills `out` from an offset in the bytes. `false` if they are damaged or fewer; then `out` is undefined.
+    pub fn read_at(&self, file: &File, offset: u64, out: &mut [u8]) -> io::Result<bool> {
+        let end = offset.saturating_add(out.len() as u64);
+        if end > self.length {
+            return Ok(false);
+        }
+        let (mut at, mut rest) = (offset, out);
+        let mut scratch = Buffer::default();
+        while !rest.is_empty() {
+            let number = at / BLOCK_BYTES as u64;
+            let start = number * BLOCK_BYTES as u64;
+            let length = (self.length - start).min(BLOCK_BYTES as u64) as usize;
+            let skipped = (at - start) as usize;
+            let (part, after) = rest.split_at_mut((length - skipped).min(rest.len()));
+            let is_whole = part.len() == length;
+            if !is_whole && scratch.is_empty() {
+                let Some(buffer) = Buffer::transient(BLOCK_BYTES) else { return Ok(false) };
+                scratch = buffer;
+            }
+            let block = if is_whole { &mut *part } else { scratch.get_mut(..length).unwrap_or_default() };
+            file.read_exact_at(block, self.body_start + start)?;
+            if self.checksums.get(number as usize) != Some(&crc32c::crc32c(block)) {
+                return Ok(false);
+            }
+            if !is_whole {
+                part.copy_from_slice(scratch.get(skipped..skipped + part.len()).unwrap_or_default());
+            }
+            (at, rest) = (at + part.len() as u64, after);
+        }
+        Ok(true)
     }
 }
 

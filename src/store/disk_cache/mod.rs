@@ -72,12 +72,20 @@ pub struct DiskCache {
 
 /// Entries that have what was asked for.
 pub struct Found {
-    object: ObjectName,
     /// What the service said of the object.
     pub meta: ObjectMeta,
     /// The bytes that were asked for.
     pub range: Range<u64>,
+    /// The header of the first file.
+    header: Header,
     files: Files,
+}
+
+impl Found {
+    /// Whether one entry has all of them.
+    pub fn is_one_entry(&self) -> bool {
+        matches!(self.files.as_slice(), [(range, _)] if range.start <= self.range.start && self.range.end <= range.end)
+    }
 }
 
 /// Files with bytes of one version, and which.
@@ -184,16 +192,17 @@ impl DiskCache {
         let found = versions.into_iter().filter_map(|(_, size_bytes, files)| {
             let range = resolved(wanted, size_bytes);
             let files = cover(files, &range)?;
-            let path = &files.first()?.1;
+            let (first, path) = files.first()?;
             let file = File::open(path).ok()?;
-            let Some(header) = Header::read(&file).ok()? else {
+            let Some(header) = Header::read(&file).ok()?.filter(|header| header.has(first, size_bytes))
+            else {
                 self.drop_damaged(path);
                 return None;
             };
             let kept = file.metadata().ok()?.modified().ok()?;
-            let meta = header.meta.filter(|_| header.object == *object)?;
+            let meta = header.meta.clone().filter(|_| header.object == *object)?;
             let is_asked_for = tag.is_none_or(|tag| tag == meta.e_tag);
-            is_asked_for.then(|| (kept, Found { object: object.clone(), meta, range, files }))
+            is_asked_for.then_some((kept, Found { meta, range, header, files }))
         });
         found.max_by_key(|(kept, _)| *kept).map(|(_, found)| found)
     }
@@ -229,45 +238,66 @@ impl DiskCache {
 
     /// The bytes that were found; `None` if they are gone or damaged after all.
     pub fn read(&self, found: &Found) -> Option<Buffer> {
-        let bytes = match found.files.as_slice() {
-            [(range, path)] if *range == found.range => self.read_file(found, range, path)?,
-            files => self.assemble(found, files)?,
+        let range = &found.range;
+        let mut bytes = Buffer::try_new(usize::try_from(range.end - range.start).ok()?)?;
+        let is_read = match found.is_one_entry() {
+            true => self.read_at(found, range.start, &mut bytes),
+            false => self.assemble(found, &mut bytes).is_some(),
         };
+        is_read.then(|| {
+            self.note_hit();
+            bytes
+        })
+    }
+
+    /// What was found is used.
+    pub fn note_hit(&self) {
         self.hits.fetch_add(1, Ordering::Relaxed);
-        self.read_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        Some(bytes)
     }
 
-    fn assemble(&self, found: &Found, files: &[(Range<u64>, PathBuf)]) -> Option<Buffer> {
+    /// Fills `out` from an offset in the object with bytes that were found in one entry. `false` if they are gone or damaged after
+    /// all, or not among those that were found.
+    pub fn read_at(&self, found: &Found, offset: u64, out: &mut [u8]) -> bool {
+        let [(range, path)] = found.files.as_slice() else { return false };
+        let Some(place) = offset.checked_sub(range.start) else { return false };
+        self.read_entry(&found.header, path, place, out).is_some()
+    }
+
+    /// Fills `out` from several entries.
+    fn assemble(&self, found: &Found, out: &mut [u8]) -> Option<()> {
         let wanted = &found.range;
-        let mut bytes = Buffer::try_new(usize::try_from(wanted.end - wanted.start).ok()?)?;
-        for (range, path) in files {
-            let part = self.read_file(found, range, path)?;
+        for (range, path) in &found.files {
+            let header = Header::read(&File::open(path).ok()?).ok()?;
+            let is_right = |header: &Header| {
+                let is_same =
+                    header.object == found.header.object && header.meta.as_ref() == Some(&found.meta);
+                is_same && header.has(range, found.meta.size_bytes)
+            };
+            let Some(header) = header.filter(is_right) else {
+                self.drop_damaged(path);
+                return None;
+            };
             let common = range.start.max(wanted.start)..range.end.min(wanted.end);
-            let from = part.get(place(&common, range.start)?)?;
-            bytes.get_mut(place(&common, wanted.start)?)?.copy_from_slice(from);
+            let out = out.get_mut(place(&common, wanted.start)?)?;
+            self.read_entry(&header, path, common.start - range.start, out)?;
         }
-        Some(bytes)
+        Some(())
     }
 
-    /// All bytes of one entry.
-    fn read_file(&self, found: &Found, range: &Range<u64>, path: &Path) -> Option<Buffer> {
+    /// Fills `out` from a place in an entry.
+    fn read_entry(&self, header: &Header, path: &Path, place: u64, out: &mut [u8]) -> Option<()> {
         let file = File::open(path).ok()?;
-        let is_right = |header: &Header| {
-            let is_range = matches!(&header.part, Part::Bytes { range: kept, .. } if kept == range);
-            is_range && header.object == found.object && header.meta.as_ref() == Some(&found.meta)
-        };
-        let header = Header::read(&file).ok()?.filter(is_right);
-        let Some(bytes) = header.and_then(|header| header.read_body(&file).ok()?) else {
+        if !header.read_at(&file, place, out).ok()? {
             self.drop_damaged(path);
             return None;
-        };
+        }
         let now = SystemTime::now();
         let used = file.metadata().and_then(|metadata| metadata.modified()).unwrap_or(now);
         if now.duration_since(used).is_ok_and(|time| time > USE_GRANULARITY) {
             let _ = file.set_modified(now);
         }
-        Some(bytes)
+        self.read_bytes.fetch_add(out.len() as u64, Ordering::Relaxed);
+        Some(())
     }
 
     fn drop_damaged(&self, path: &Path) {

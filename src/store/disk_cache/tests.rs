@@ -123,6 +123,46 @@ fn no_damage_is_served() {
 }
 
 #[test]
+fn parts_of_an_entry_are_checked_block_by_block() {
+    const BLOCK: u64 = 64 << 10;
+    let folder = tempfile::tempdir().unwrap();
+    let cache = cache(folder.path(), 1 << 30);
+    let all = content(5 * BLOCK as usize + 1000);
+    let read = |found: &Found, range: Range<u64>| {
+        let mut out = vec![0xAA; (range.end - range.start) as usize];
+        cache.read_at(found, range.start, &mut out).then_some(out)
+    };
+    cache.put("a", "\"1\"", 100..all.len() as u64, &all);
+    let found = cache.find(&object("a"), &Wanted::Range(200..all.len() as u64), None).unwrap();
+    assert!(found.is_one_entry());
+    let ends =
+        [100, 101, 200, 99 + BLOCK, 100 + BLOCK, 101 + BLOCK, 3 * BLOCK, 100 + 5 * BLOCK, all.len() as u64];
+    for (number, &start) in ends.iter().enumerate() {
+        for &end in &ends[number..] {
+            let expected = &all[start as usize..end as usize];
+            assert_eq!(read(&found, start..end).as_deref(), Some(expected), "{start}..{end}");
+        }
+    }
+    for outside in [0..10, 99..200, 200..all.len() as u64 + 1] {
+        assert_eq!(read(&found, outside), None);
+    }
+    let path = cache.files().pop().unwrap();
+    let mut file = std::fs::read(&path).unwrap();
+    file[4096 + 3 * BLOCK as usize + 5] ^= 1;
+    std::fs::write(&path, file).unwrap();
+    // The block with the damage has the bytes of 3 * BLOCK + 100 to 4 * BLOCK + 100.
+    let before = 1000..3 * BLOCK + 100;
+    assert_eq!(
+        read(&found, before.clone()).as_deref(),
+        Some(&all[before.start as usize..before.end as usize])
+    );
+    assert!(path.exists() && cache.counts().damaged == 0);
+    assert_eq!(read(&found, 4 * BLOCK..4 * BLOCK + 10), None, "of the damaged block");
+    assert!(!path.exists() && cache.counts().damaged == 1);
+    assert_eq!(read(&found, 200..300), None, "it is gone");
+}
+
+#[test]
 fn verify_removes_what_is_damaged() {
     let folder = tempfile::tempdir().unwrap();
     let cache = cache(folder.path(), 1 << 30);

@@ -19,7 +19,7 @@ use parking_lot::{Condvar, Mutex};
 use tokio::task::AbortHandle;
 
 use super::counters::Counters;
-use super::transfer::Fetched;
+use super::origin::FirstBytes;
 use crate::store::{Claim, Wanted};
 
 /// What a span is expected to take if its size is not known and nothing was transferred yet.
@@ -74,7 +74,7 @@ pub(super) struct Span {
 enum Progress {
     UnderWay(Option<AbortHandle>),
     /// The bytes.
-    Here(Arc<Fetched>),
+    Here(Arc<FirstBytes>),
     /// The object is missing.
     Missing,
     /// Failed or cancelled.
@@ -84,7 +84,7 @@ enum Progress {
 /// What a transfer brought.
 pub(super) enum Outcome {
     /// These bytes.
-    Here(Arc<Fetched>),
+    Here(Arc<FirstBytes>),
     /// The object is missing.
     Missing,
     /// Nothing: the reader has to ask the service itself.
@@ -128,7 +128,7 @@ impl Span {
         loop {
             match &*progress {
                 Progress::UnderWay(_) => self.ended.wait(&mut progress),
-                Progress::Here(fetched) => return Outcome::Here(Arc::clone(fetched)),
+                Progress::Here(first) => return Outcome::Here(Arc::clone(first)),
                 Progress::Missing => return Outcome::Missing,
                 Progress::Void => return Outcome::Unknown,
             }
@@ -354,15 +354,15 @@ impl Ahead {
         false
     }
 
-    /// The bytes of a span are in memory.
-    pub fn arrived(&self, span: &Arc<Span>, fetched: Fetched) {
+    /// The bytes of a span are here.
+    pub fn arrived(&self, span: &Arc<Span>, first: FirstBytes) {
         let mut state = self.state.lock();
-        let length = fetched.bytes.len() as u64;
+        let length = first.range.end - first.range.start;
         if let Wanted::Whole { .. } = span.wanted {
             let usual = state.usual_bytes.map_or(length, |usual| usual - usual / 8 + length / 8);
             state.usual_bytes = Some(usual);
         }
-        if !self.end(span, Progress::Here(Arc::new(fetched))) {
+        if !self.end(span, Progress::Here(Arc::new(first))) {
             return;
         }
         state.arrived += 1;

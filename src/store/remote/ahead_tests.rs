@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use object_store::ObjectMeta;
 use object_store::path::Path;
 
+use super::super::transfer::Fetched;
 use super::*;
 
 const MIB: u64 = 1 << 20;
@@ -48,8 +49,8 @@ impl Scene {
         let location = Path::from(span.key.as_str());
         let last_modified = std::time::SystemTime::UNIX_EPOCH.into();
         let meta = ObjectMeta { location, last_modified, size: bytes, e_tag: None, version: None };
-        self.ahead
-            .arrived(&span, Fetched { meta, start: 0, bytes: Arc::new(vec![1; bytes as usize].into()) });
+        let fetched = Fetched { meta, start: 0, bytes: Arc::new(vec![1; bytes as usize].into()) };
+        self.ahead.arrived(&span, fetched.into());
         true
     }
 }

@@ -166,7 +166,7 @@ impl Shared {
         let fetch = || self.fetch(&Request::first(&self.path(key)?, wanted));
         let fetched = self.found(fetch(), key, "open")?;
         Ok(fetched.map(|fetched| -> Box<dyn Object> {
-            Box::new(RemoteObject::new(self, key, Arc::new(fetched), None))
+            Box::new(RemoteObject::new(self, key, Arc::new(fetched.into()), None))
         }))
     }
 
@@ -176,8 +176,8 @@ impl Shared {
         let claims = self.ahead.claim(&[(key.to_owned(), wanted.clone())], |span| self.begin(span));
         if let Some(claim) = claims.into_iter().flatten().next() {
             match claim.span.wait() {
-                Outcome::Here(fetched) => {
-                    return Ok(Some(Box::new(RemoteObject::new(self, key, fetched, Some(claim)))));
+                Outcome::Here(first) => {
+                    return Ok(Some(Box::new(RemoteObject::new(self, key, first, Some(claim)))));
                 }
                 Outcome::Missing => return Ok(None),
                 Outcome::Unknown => {}
@@ -193,10 +193,9 @@ impl Shared {
         let stall_time = self.transfers.stall_time();
         self.transfers.begin(|origin| async move {
             let request = Request::first(&path, &span.wanted);
-            let fetched =
-                origin.fetch_if(&request, stall_time, &|_, length| ahead.admits(&span, length)).await;
-            match fetched {
-                Ok(Some(fetched)) => ahead.arrived(&span, fetched),
+            let first = origin.open_if(&request, stall_time, &|_, length| ahead.admits(&span, length)).await;
+            match first {
+                Ok(Some(first)) => ahead.arrived(&span, first),
                 Ok(None) => ahead.failed(&span),
                 Err(Failure::Missing) => ahead.missing(&span),
                 Err(failure) => {

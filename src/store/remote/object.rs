@@ -8,6 +8,7 @@ use std::time::SystemTime;
 
 use super::ahead::{Outcome, SpanClaim};
 use super::failure::Failure;
+use super::origin::FirstBytes;
 use super::transfer::{Fetched, Request};
 use super::{Shared, version};
 use crate::error::{Error, Result};
@@ -21,7 +22,7 @@ const PIECE_BYTES: u64 = 8 << 20;
 pub(super) struct RemoteObject {
     shared: Arc<Shared>,
     key: String,
-    first: Arc<Fetched>,
+    first: Arc<FirstBytes>,
     /// Keeps the memory of `first` reserved.
     _claim: Option<Arc<SpanClaim>>,
     /// All bytes, once a service without ranges has sent them.
@@ -32,25 +33,27 @@ impl RemoteObject {
     pub(super) fn new(
         shared: &Arc<Shared>,
         key: &str,
-        first: Arc<Fetched>,
+        first: Arc<FirstBytes>,
         claim: Option<Arc<SpanClaim>>,
     ) -> Self {
         let (shared, key) = (Arc::clone(shared), key.to_owned());
         RemoteObject { shared, key, first, _claim: claim, whole: OnceLock::new() }
     }
 
-    /// Copies a range from memory, or from a transfer of this version that is on its way.
+    /// Copies a range from what is here, or from a transfer of this version that is on its way.
     fn copy(&self, range: &Range<u64>, out: &mut [u8]) -> bool {
+        if self.first.copy(range.start, out) {
+            return true;
+        }
         if let Some(bytes) = self.in_memory(range) {
             out.copy_from_slice(bytes);
             return true;
         }
         let claim = self.shared.ahead.find(&self.key, &Wanted::Range(range.clone()));
-        let Some(Outcome::Here(fetched)) = claim.as_ref().map(|claim| claim.span.wait()) else {
+        let Some(Outcome::Here(first)) = claim.as_ref().map(|claim| claim.span.wait()) else {
             return false;
         };
-        let bytes = fetched.part(range).filter(|_| version(&fetched.meta) == self.version());
-        bytes.map(|bytes| out.copy_from_slice(bytes)).is_some()
+        version(&first.meta) == self.version() && first.copy(range.start, out)
     }
 
     /// The error of a read. If the object is another version now, later readers get that one.
@@ -139,15 +142,14 @@ impl Object for RemoteObject {
     }
 
     fn in_memory(&self, range: &Range<u64>) -> Option<&[u8]> {
-        self.first.part(range).or_else(|| {
+        self.first.in_memory(range).or_else(|| {
             let whole = self.whole.get()?;
             whole.get(usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?)
         })
     }
 
     fn whole(&self) -> Option<Arc<Buffer>> {
-        let has_all = self.first.start == 0 && self.first.bytes.len() as u64 == self.size_bytes();
-        has_all.then(|| Arc::clone(&self.first.bytes))
+        self.first.whole()
     }
 
     fn try_read_at(&self, offset: u64, out: &mut [u8]) -> bool {

@@ -7,6 +7,7 @@
 //! Objects without a strong ETag are not kept. Nor are those that a web server says were changed just now: its ETag is made of the
 //! time in seconds and the size, and the next change in the same second may have the same.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
@@ -28,6 +29,9 @@ use crate::store::{DiskCache, DiskCacheCounts, DiskCacheOptions, Wanted};
 /// Objects of a web server that were changed more recently are not kept.
 const SETTLED_AFTER: Duration = Duration::from_secs(2);
 
+/// Fewer bytes are read from the disk at once: what they cost in memory is less than a file that is opened once more.
+const MIN_LEFT_ON_DISK_BYTES: u64 = 64 << 10;
+
 /// A service, and what is kept of it.
 pub(super) struct Origin {
     client: Arc<dyn ObjectStore>,
@@ -39,6 +43,63 @@ struct Cached {
     disk: Arc<DiskCache>,
     container: String,
     is_offline: bool,
+}
+
+/// The answer to a request for bytes.
+enum Answer<'a> {
+    /// Fetched from the service.
+    New(Fetched),
+    /// In the cache, and as new as the request.
+    Kept(&'a Cached, Found),
+}
+
+/// The bytes with which an object is opened, in memory or on the disk.
+pub(super) struct FirstBytes {
+    /// Size, ETag and time of the object.
+    pub meta: ObjectMeta,
+    /// Which bytes.
+    pub range: Range<u64>,
+    place: Place,
+}
+
+enum Place {
+    Memory(Arc<Buffer>),
+    /// They may be gone or damaged.
+    Disk(Arc<DiskCache>, Box<Found>),
+}
+
+impl From<Fetched> for FirstBytes {
+    fn from(fetched: Fetched) -> Self {
+        let Fetched { meta, start, bytes } = fetched;
+        FirstBytes { meta, range: start..start + bytes.len() as u64, place: Place::Memory(bytes) }
+    }
+}
+
+impl FirstBytes {
+    /// Fills `out` from an offset in the object. `false` if they are not all there.
+    pub(super) fn copy(&self, offset: u64, out: &mut [u8]) -> bool {
+        match &self.place {
+            Place::Memory(_) => {
+                let bytes = self.in_memory(&(offset..offset.saturating_add(out.len() as u64)));
+                bytes.map(|bytes| out.copy_from_slice(bytes)).is_some()
+            }
+            Place::Disk(disk, found) => disk.read_at(found, offset, out),
+        }
+    }
+
+    /// The bytes of a range, if they are in memory.
+    pub(super) fn in_memory(&self, range: &Range<u64>) -> Option<&[u8]> {
+        let Place::Memory(bytes) = &self.place else { return None };
+        let from = usize::try_from(range.start.checked_sub(self.range.start)?).ok()?;
+        let to = usize::try_from(range.end.checked_sub(self.range.start)?).ok()?;
+        bytes.get(from..to)
+    }
+
+    /// All bytes of the object, if they are in memory.
+    pub(super) fn whole(&self) -> Option<Arc<Buffer>> {
+        let Place::Memory(bytes) = &self.place else { return None };
+        (self.range == (0..self.meta.size)).then(|| Arc::clone(bytes))
+    }
 }
 
 /// The names directly below a path.
@@ -88,18 +149,67 @@ impl Origin {
         stall_time: Duration,
         is_wanted: &impl Fn(&ObjectMeta, u64) -> bool,
     ) -> Reply<Option<Fetched>> {
-        let Some(cache) = &self.cache else {
-            return transfer::fetch_if(self.client.as_ref(), request, stall_time, is_wanted).await;
-        };
-        let found = cache.find(request).await;
-        if cache.is_offline {
-            return match found {
-                Some(found) => cache.read(request, found, is_wanted).await.ok_or(Failure::Offline),
-                None => Err(cache.missing_or_offline(request.path).await),
-            };
+        match self.answer(request, stall_time, is_wanted).await? {
+            None => Ok(None),
+            Some(Answer::New(fetched)) => Ok(Some(fetched)),
+            Some(Answer::Kept(cache, found)) => match cache.read(request.path, found).await {
+                Some(fetched) => Ok(Some(fetched)),
+                None if cache.is_offline => Err(Failure::Offline),
+                None => self.fetch_new(cache, request, stall_time, is_wanted).await,
+            },
         }
-        let Some(found) = found else { return self.fetch_new(cache, request, stall_time, is_wanted).await };
-        if request.if_match.is_none() {
+    }
+
+    /// As [`Origin::fetch_if`], but what is on the disk stays there until it is read: by the thread that needs it, and into the memory
+    /// where it needs it.
+    pub(super) async fn open_if(
+        &self,
+        request: &Request<'_>,
+        stall_time: Duration,
+        is_wanted: &impl Fn(&ObjectMeta, u64) -> bool,
+    ) -> Reply<Option<FirstBytes>> {
+        let (cache, found) = match self.answer(request, stall_time, is_wanted).await? {
+            None => return Ok(None),
+            Some(Answer::New(fetched)) => return Ok(Some(fetched.into())),
+            Some(Answer::Kept(cache, found)) => (cache, found),
+        };
+        if found.is_one_entry() && found.range.end - found.range.start >= MIN_LEFT_ON_DISK_BYTES {
+            cache.disk.note_hit();
+            return Ok(Some(FirstBytes {
+                meta: object_meta(request.path, &found.meta),
+                range: found.range.clone(),
+                place: Place::Disk(Arc::clone(&cache.disk), Box::new(found)),
+            }));
+        }
+        match cache.read(request.path, found).await {
+            Some(fetched) => Ok(Some(fetched.into())),
+            None if cache.is_offline => Err(Failure::Offline),
+            None => {
+                let fetched = self.fetch_new(cache, request, stall_time, is_wanted).await?;
+                Ok(fetched.map(FirstBytes::from))
+            }
+        }
+    }
+
+    /// What the cache has, if it is as new as the request, or else what the service says. `None` if it is not wanted.
+    async fn answer(
+        &self,
+        request: &Request<'_>,
+        stall_time: Duration,
+        is_wanted: &impl Fn(&ObjectMeta, u64) -> bool,
+    ) -> Reply<Option<Answer<'_>>> {
+        let Some(cache) = &self.cache else {
+            let fetched = transfer::fetch_if(self.client.as_ref(), request, stall_time, is_wanted).await?;
+            return Ok(fetched.map(Answer::New));
+        };
+        let Some(found) = cache.find(request).await else {
+            if cache.is_offline {
+                return Err(cache.missing_or_offline(request.path).await);
+            }
+            let fetched = self.fetch_new(cache, request, stall_time, is_wanted).await?;
+            return Ok(fetched.map(Answer::New));
+        };
+        if !cache.is_offline && request.if_match.is_none() {
             let is_same = AtomicBool::new(false);
             let is_new = |meta: &ObjectMeta, length: u64| {
                 let is_known = meta.e_tag.as_ref() == Some(&found.meta.e_tag);
@@ -111,13 +221,11 @@ impl Origin {
                 Err(Failure::NotModified) => {}
                 // Some services send the object all the same.
                 Ok(None) if is_same.load(Ordering::Relaxed) => {}
-                changed => return changed,
+                changed => return Ok(changed?.map(Answer::New)),
             }
         }
-        match cache.read(request, found, is_wanted).await {
-            Some(fetched) => Ok(fetched),
-            None => self.fetch_new(cache, request, stall_time, is_wanted).await,
-        }
+        let meta = object_meta(request.path, &found.meta);
+        Ok(is_wanted(&meta, found.range.end - found.range.start).then_some(Answer::Kept(cache, found)))
     }
 
     /// Asks the service, and keeps what it says.
@@ -240,20 +348,12 @@ impl Cached {
         (found.range.end - found.range.start <= request.limit_bytes).then_some(found)
     }
 
-    /// The bytes that were found, if they are wanted. `None` if they are damaged.
-    async fn read(
-        &self,
-        request: &Request<'_>,
-        found: Found,
-        is_wanted: &impl Fn(&ObjectMeta, u64) -> bool,
-    ) -> Option<Option<Fetched>> {
-        let (meta, start) = (object_meta(request.path, &found.meta), found.range.start);
-        if !is_wanted(&meta, found.range.end - start) {
-            return Some(None);
-        }
+    /// The bytes that were found. `None` if they are damaged.
+    async fn read(&self, path: &Path, found: Found) -> Option<Fetched> {
+        let (meta, start) = (object_meta(path, &found.meta), found.range.start);
         let disk = Arc::clone(&self.disk);
         let bytes: Buffer = spawn_blocking(move || disk.read(&found)).await.ok().flatten()?;
-        Some(Some(Fetched { meta, start, bytes: Arc::new(bytes) }))
+        Some(Fetched { meta, start, bytes: Arc::new(bytes) })
     }
 
     async fn missing_or_offline(&self, path: &Path) -> Failure {
