@@ -59,10 +59,12 @@
 //!
 //! A remote store's reads have three stages. The source *locates* all chunks that a read touches, and has the store *fetch*
 //! their bytes at once (`array/source/ahead.rs`, [`store::Store::will_need`]); threads *decode* them as they come. For a
-//! sequential reader `array/readahead/transfers.rs` claims what comes next, as much as the link needs and the store's memory
-//! allows. `store/remote/ahead.rs` has the transfers: a claim that is dropped cancels its own. What is fetched is never
-//! older than the array's last comparison with the store. `store/remote/origin.rs` looks into the disk cache first, and uses what is there only after the
-//! service has said that the version is current, or for a request that names the version.
+//! sequential reader `array/readahead/transfers.rs` claims what comes next while the reader waits for what it asked for, as
+//! much as the link needs and the store's memory allows. `store/remote/ahead.rs` has the transfers: a claim that is dropped
+//! cancels its own. What is fetched is never older than the array's last comparison with the store: since then one request for
+//! an object has told its version, and later ones name it. `store/remote/origin.rs` looks into the disk cache first, and uses
+//! what is there only after the service has said that the version is current, or for a request that names the version. Bytes
+//! on the disk stay there until the thread that decodes them reads them.
 //!
 //! Uncompressed chunks skip the cache: `array/read/uncompressed.rs` reads ranges of the object, which stays open
 //! (`array/source/open_objects.rs`), into the reply. A session thread does so if the system has the bytes in memory.

@@ -49,9 +49,13 @@ impl Array {
         buffer: &'a mut ReplyBuffer,
     ) -> Result<Option<ReadData<'a>>> {
         let (reader, range) = (request.reader, &request.range);
+        let is_foreseen = self.foresee(request, range);
         let Some((data, is_single_run)) = self.find(request, buffer)? else { return Ok(None) };
         if reader.readahead != Readahead::Off {
-            let next = self.note(reader, range.start, range.end);
+            let next = match is_foreseen {
+                true => self.note_reply(reader, range.end),
+                false => self.note(reader, range.start, range.end),
+            };
             // Cached strips are as good as replies.
             if let Some(next) = next.filter(|_| reader.readahead == Readahead::Replies && !is_single_run) {
                 Inner::prepare_replies(&self.inner, &reader.replies, next, data.len() as u64);
@@ -64,14 +68,29 @@ impl Array {
     pub fn read_part(&self, request: &ReadRequest<'_>, out: &mut [u8]) -> Result<bool> {
         let &ReadRequest { reader, ref range, blocking, cancellation } = request;
         let range = self.range(range.start, out.len())?;
+        let is_foreseen = self.foresee(request, &range);
         let is_sequential = self.is_sequential(reader, blocking);
         let access = Access { blocking, is_sequential, cancellation };
         let is_read = Inner::read(&self.inner, range.clone(), &mut ReadPlan::default(), out, access)?;
         // The requests that follow have another length, so no replies are prepared.
         if is_read && reader.readahead != Readahead::Off {
-            let _ = self.note(reader, range.start, range.end);
+            let _ = match is_foreseen {
+                true => self.note_reply(reader, range.end),
+                false => self.note(reader, range.start, range.end),
+            };
         }
         Ok(is_read)
+    }
+
+    /// Has a remote store transfer what the reader will probably ask for next, while it waits for `range`. `false` for other stores,
+    /// and where the reader does not wait.
+    fn foresee(&self, request: &ReadRequest<'_>, range: &Range<u64>) -> bool {
+        let is_waiting = request.blocking == Blocking::Yes && request.reader.readahead != Readahead::Off;
+        if !is_waiting || !self.inner.store.is_remote() || range.is_empty() {
+            return false;
+        }
+        self.note_request(request.reader, range.start, range.end);
+        true
     }
 
     /// Whether a reader goes through the array sequentially, as far as that matters: a read of a local store that does not

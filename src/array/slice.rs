@@ -182,7 +182,7 @@ impl Inner {
             return Arc::default();
         }
         let chunks: Vec<Vec<u64>> = pieces.iter().map(|piece| self.grid.index(piece.chunk)).collect();
-        Arc::new(self.source.claim(&self.load_context(), &chunks, Indexes::Waited).claims)
+        Arc::new(self.source.claim(&self.load_context(), &chunks, Indexes::Waited).all())
     }
 
     fn start_load(

@@ -22,6 +22,8 @@ pub enum Wanted {
 pub trait Claim: Send + Sync {
     /// Whether the bytes are in memory, or cannot be had: opening the object for them does not wait.
     fn is_here(&self) -> bool;
+    /// Whether the bytes could not be had, or were forgotten: another claim may get them.
+    fn is_lost(&self) -> bool;
     /// A number of the bytes that are claimed: the same for claims that share them.
     fn id(&self) -> u64;
     /// Memory that is reserved for them.

@@ -67,6 +67,14 @@ fn entries(folder: &Path) -> (Vec<PathBuf>, u64) {
     (found, sizes.values().sum())
 }
 
+/// Chunks and shards in a folder.
+fn objects(folder: &Path) -> usize {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries
+        .map(|path| if path.is_dir() { objects(&path) } else { usize::from(!path.ends_with("zarr.json")) })
+        .sum()
+}
+
 /// A number in the statistics of a mount.
 fn metric(mount: &Mount, name: &str) -> u64 {
     let text = fs::read_to_string(mount.path("__zarrfs__/stats")).unwrap();
@@ -88,7 +96,14 @@ fn a_second_mount_fetches_nothing_again() {
     let (hits, damaged) =
         (metric(&mount, "zarrfs_disk_cache_hits_total"), metric(&mount, "zarrfs_disk_cache_damaged_total"));
     assert_eq!((fetched(&scene) - first, damaged), (0, 0), "{}", scene.service.counts());
-    assert!(hits > 8 && scene.service.count("chunk 304") > 0, "{hits}: {}", scene.service.counts());
+    let asked = scene.service.count("chunk 304");
+    assert!(hits > 8 && asked > 0, "{hits}: {}", scene.service.counts());
+    let objects = objects(&scene.path("")) as u64;
+    assert!(
+        asked <= objects,
+        "{objects} chunks and shards: each is asked about once: {}",
+        scene.service.counts()
+    );
     // Random readers find parts of what was fetched in order.
     read_all(&mount, &expected, WITHIN);
     say(format!("a second mount: {hits} hits; {}", scene.service.counts()));

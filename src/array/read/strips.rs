@@ -67,7 +67,7 @@ impl Inner {
         }
         let chunks = self.grid.chunks_of(range.start, range.end - range.start, MAX_FIRST_CHUNKS);
         let chunks: Vec<Vec<u64>> = chunks.into_iter().map(|chunk| self.grid.index(chunk)).collect();
-        self.source.claim(&self.load_context(), &chunks, Indexes::Waited).claims
+        self.source.claim(&self.load_context(), &chunks, Indexes::Waited).all()
     }
 
     /// The size of a block of a chunk in a remote store, if memory can hold the stored chunks of a slab: each of its strips
@@ -93,7 +93,7 @@ impl Inner {
         let mut chunks: Vec<u64> = strips.iter().map(|&strip| self.chunk_of(strip)).collect();
         chunks.dedup();
         let chunks: Vec<Vec<u64>> = chunks.into_iter().map(|chunk| self.grid.index(chunk)).collect();
-        self.source.claim(&self.load_context(), &chunks, Indexes::Waited).claims
+        self.source.claim(&self.load_context(), &chunks, Indexes::Waited).all()
     }
 
     /// The number of a strip's chunk.

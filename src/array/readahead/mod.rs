@@ -27,8 +27,6 @@ const SEQUENTIAL_WINDOW_REQUESTS: u64 = 2;
 const STAYING_PART: u64 = 16;
 /// Late requests may still want bytes this far before the reader's place.
 const BEHIND_BYTES: u64 = 1 << 20;
-/// The same for a remote store, where it costs a request to be wrong.
-const BEHIND_BYTES_OF_REMOTE: u64 = 1 << 20;
 /// If the cache has no room for a slab, readahead covers this many bytes of the file.
 const WINDOW_BYTES: u64 = 8 << 20;
 /// Readahead for each decoding thread, shared by all readers, if there is room. At least the next slab.
@@ -78,6 +76,8 @@ impl Interest {
 struct Pass {
     /// Where a sequential reader is expected to continue.
     next_offset: u64,
+    /// What it has received ends here. Of a remote store more was asked for, perhaps.
+    received: u64,
     /// The slabs that are queued and not passed, if the reader is sequential.
     sequence: Option<SequentialState>,
 }
@@ -153,10 +153,48 @@ impl Reader {
 }
 
 impl Array {
+    /// Notes that a reader asks for the bytes from `offset` to `end`, and will wait for a remote store: what it is expected to ask
+    /// for next is transferred meanwhile.
+    pub(in crate::array) fn note_request(&self, reader: &Reader, offset: u64, end: u64) {
+        let mut pass = reader.pass.lock();
+        if self.follow(reader, &mut pass, offset, end) {
+            self.go_on_remotely(reader, &mut pass, offset);
+        }
+    }
+
+    /// Notes that a reader received what it was noted to ask for, which ends at `end`. Returns where it continues, as
+    /// [`Array::note`] does.
+    pub(in crate::array) fn note_reply(&self, reader: &Reader, end: u64) -> Option<u64> {
+        let mut pass = reader.pass.lock();
+        if end <= pass.next_offset {
+            pass.received = pass.received.max(end);
+        }
+        pass.sequence.as_ref()?;
+        self.go_on_remotely(reader, &mut pass, end);
+        self.leave_behind_remotely(&mut pass);
+        Some(pass.next_offset)
+    }
+
     /// Notes that a reader received the bytes from `offset` to `end`. If it was expected there, queues what follows and
     /// returns where it continues; `None` for any other reader.
     pub(in crate::array) fn note(&self, reader: &Reader, offset: u64, end: u64) -> Option<u64> {
         let mut pass = reader.pass.lock();
+        if !self.follow(reader, &mut pass, offset, end) {
+            return None;
+        }
+        match self.inner.store.is_remote() {
+            true => {
+                pass.received = pass.received.max(end);
+                self.go_on_remotely(reader, &mut pass, offset);
+                self.leave_behind_remotely(&mut pass);
+            }
+            false => self.go_on(reader, &mut pass, end),
+        }
+        Some(pass.next_offset)
+    }
+
+    /// Whether a reader is where it was expected. If not, what was prepared for it ends.
+    fn follow(&self, reader: &Reader, pass: &mut Pass, offset: u64, end: u64) -> bool {
         let expected = pass.next_offset;
         let window_bytes = match pass.sequence {
             Some(_) => SEQUENTIAL_WINDOW_BYTES,
@@ -166,16 +204,12 @@ impl Array {
             if pass.end() {
                 reader.wanted.end();
             }
-            pass.next_offset = end;
+            (pass.next_offset, pass.received) = (end, offset);
             reader.replies.lock().clear();
-            return None;
+            return false;
         }
         pass.next_offset = expected.max(end);
-        match self.inner.store.is_remote() {
-            true => self.go_on_remotely(reader, &mut pass),
-            false => self.go_on(reader, &mut pass, end),
-        }
-        Some(pass.next_offset)
+        true
     }
 
     /// Queues what a sequential reader needs next. Its last request ended at `asked`.
@@ -249,29 +283,31 @@ impl Array {
         }
     }
 
-    /// As [`Array::go_on`], where chunks come from a remote store.
-    fn go_on_remotely(&self, reader: &Reader, pass: &mut Pass) {
+    /// As [`Array::go_on`], where chunks come from a remote store. The last request began at `asked`.
+    fn go_on_remotely(&self, reader: &Reader, pass: &mut Pass, asked: u64) {
         let (inner, offset) = (&self.inner, pass.next_offset);
         if offset >= self.size_bytes() {
             return;
         }
         let strips = match inner.source.is_uncompressed() {
-            true => inner.strips_at(offset), // which asks the store nothing
-            false => match inner.strips.get() {
-                Some(strips) => strips,
-                None => return,
-            },
+            true => Some(inner.strips_at(offset)), // which asks the store nothing
+            false => inner.strips.get(),
         };
         let sequence = pass.sequence.get_or_insert_with(|| SequentialState::new(inner, u64::MAX));
-        if let Some(slab) = strips.slab() {
-            let behind = strips.slab_at(slab, offset.saturating_sub(BEHIND_BYTES_OF_REMOTE));
-            let left = sequence.first.min(behind)..behind;
-            inner.leave_behind(left.flat_map(|n| slab_strips(slab, n, strips.grid().chunks())));
-            sequence.first = behind;
-        }
-        let transfers = sequence.transfers.get_or_insert_with(|| Transfers::new(&inner.engine, offset));
-        let new = transfers.move_to(inner, strips, offset);
+        let transfers = sequence.transfers.get_or_insert_with(|| Transfers::new(&inner.engine, asked));
+        let new = transfers.move_to(inner, strips, asked, offset);
         Inner::queue(inner, new.into_iter(), &reader.wanted, u64::MAX);
+    }
+
+    /// Demotes what a sequential reader of a remote store has received.
+    fn leave_behind_remotely(&self, pass: &mut Pass) {
+        let inner = &self.inner;
+        let (Some(strips), Some(sequence)) = (inner.strips.get(), pass.sequence.as_mut()) else { return };
+        let Some(slab) = strips.slab() else { return };
+        let behind = strips.slab_at(slab, pass.received.saturating_sub(BEHIND_BYTES));
+        let left = sequence.first.min(behind)..behind;
+        inner.leave_behind(left.flat_map(|n| slab_strips(slab, n, strips.grid().chunks())));
+        sequence.first = behind;
     }
 
     /// Bytes of decoded chunks that a sequential read visits repeatedly before it moves on.

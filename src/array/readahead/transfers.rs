@@ -12,9 +12,10 @@ use std::sync::Arc;
 use crate::array::geometry::strips::{Strips, slab, slab_at};
 use crate::array::readahead::AHEAD_BYTES_PER_THREAD;
 use crate::array::source::ahead::Indexes;
+use crate::array::source::load_context::LoadContext;
 use crate::array::sync::atomic::Ordering;
 use crate::array::{Engine, Inner};
-use crate::store::Claim;
+use crate::store::{Claim, MaybeClaim};
 
 /// The window begins with this many bytes of the file, and is at least this many times what the reader has read.
 const MIN_WINDOW_BYTES: u64 = 2 << 20;
@@ -28,6 +29,8 @@ const STEPS: u64 = 8;
 /// Chunks of so many decoded bytes are claimed together: inner chunks that are neighbours in their shard in one request.
 const BATCH_BYTES: u64 = 64 << 20;
 const MAX_BATCH: usize = 256;
+/// Stored bytes that the reader wants soon: they should be here.
+const SOON_BYTES: u64 = 16 << 20;
 /// Stored bytes that are claimed at first. Doubled while chunks that are wanted soon are still on their way: a reader gets as
 /// much as the link needs, and no more memory.
 const FIRST_TARGET_BYTES: u64 = 64 << 20;
@@ -41,8 +44,10 @@ pub(super) struct Transfers {
     start: u64,
     /// Where the reader was when the window moved last.
     moved_at: Option<u64>,
-    /// The claims to chunks of the window, by their ids, and the last chunk that each may be for.
-    claims: HashMap<u64, (Arc<dyn Claim>, u64)>,
+    /// The claims to chunks of the window that are not decoded yet, by the numbers of the chunks. `None` where nothing is stored.
+    chunks: HashMap<u64, MaybeClaim>,
+    /// To indexes of shards that some of the next chunks are in.
+    indexes: Vec<Arc<dyn Claim>>,
     /// How many stored bytes are claimed, and the last claim that was made for the present number. Before it has arrived,
     /// nothing shows whether the number is large enough.
     target_bytes: u64,
@@ -59,15 +64,17 @@ impl Transfers {
             engine: Arc::clone(engine),
             start: offset,
             moved_at: None,
-            claims: HashMap::new(),
+            chunks: HashMap::new(),
+            indexes: Vec::new(),
             target_bytes: FIRST_TARGET_BYTES,
             last_of_target: None,
             queued: HashSet::new(),
         }
     }
 
-    /// Moves the window to a reader at `offset`. Returns the strips that are to be decoded now.
-    pub fn move_to(&mut self, inner: &Inner, strips: &Strips, offset: u64) -> Vec<u64> {
+    /// Moves the window to a reader at `offset`, which waits for the bytes from `asked` to there. Returns the strips that are to be
+    /// decoded now: none before it is known how chunks are cut.
+    pub fn move_to(&mut self, inner: &Inner, strips: Option<&Strips>, asked: u64, offset: u64) -> Vec<u64> {
         let left = inner.grid.size_bytes().saturating_sub(offset);
         let grown = offset.saturating_sub(self.start).saturating_mul(GROWTH);
         let window = grown.clamp(MIN_WINDOW_BYTES, MAX_WINDOW_BYTES).min(left);
@@ -76,16 +83,16 @@ impl Transfers {
         if window == 0 || self.moved_at.is_some_and(is_near) {
             return Vec::new();
         }
+        let grid = strips.map_or(&inner.grid, Strips::grid);
+        let asked = asked.min(offset);
+        let passed = self.claim(inner, &grid.chunks_of(asked, offset - asked + window, MAX_STRIPS));
+        let Some(strips) = strips else { return Vec::new() };
         self.moved_at = Some(offset);
-        let needed = strips.grid().chunks_of(offset, window, MAX_STRIPS);
-        let old = self.claim(inner, &needed);
         if strips.is_cut() {
             // The next rows of the slab need the same chunks again.
             let slab = slab(&inner.grid);
             let first = slab.map_or(0, |slab| slab_at(&inner.grid, slab, offset) * slab.strips);
-            for (id, claim) in old.into_iter().filter(|(_, (_, chunk))| *chunk >= first) {
-                self.claims.entry(id).or_insert(claim);
-            }
+            self.chunks.extend(passed.into_iter().filter(|(chunk, _)| *chunk >= first));
         }
         let room = (self.engine.cache.limit_bytes() / 4 * 3).checked_div(inner.strip_bytes()).unwrap_or(1);
         let mut to_decode = strips.grid().chunks_of(offset, decoded, MAX_STRIPS.min(room as usize).max(1));
@@ -105,46 +112,83 @@ impl Transfers {
         new
     }
 
-    /// Claims the chunks of these strips in this order, as far as the reader's share goes. Returns the claims of before.
-    fn claim(&mut self, inner: &Inner, strips: &[u64]) -> HashMap<u64, (Arc<dyn Claim>, u64)> {
+    /// Claims the chunks of these strips in this order, as far as the reader's share goes. Returns the claims of before to other
+    /// chunks, and to those that are decoded.
+    fn claim(&mut self, inner: &Inner, strips: &[u64]) -> HashMap<u64, MaybeClaim> {
         let ctx = inner.load_context();
         let readers = self.engine.transferring_readers.load(Ordering::Relaxed).max(1) as u64;
         let share = inner.store.transfer_limit_bytes() / readers;
-        let mut window = HashSet::new();
-        let mut new: Vec<u64> = Vec::new();
-        for &strip in strips {
-            let chunk = inner.chunk_of(strip);
-            if !self.engine.cache.is_known(inner.strip_key(strip), ctx.epoch) && window.insert(chunk) {
-                new.push(chunk);
-            }
-        }
-        let old = std::mem::take(&mut self.claims);
-        let (mut taken_bytes, mut is_late, mut last) = (0, false, None);
-        let target_bytes = self.target_bytes.min(share);
+        let mut sum = Sum { target_bytes: self.target_bytes.min(share), ..Sum::default() };
         let batch = (BATCH_BYTES / inner.chunk_bytes().max(1)).clamp(1, MAX_BATCH as u64) as usize;
-        for batch in new.chunks(batch) {
-            let indexes: Vec<Vec<u64>> = batch.iter().map(|&chunk| inner.grid.index(chunk)).collect();
-            let found = inner.source.claim(&ctx, &indexes, Indexes::AsTheyCome);
-            let last_chunk = batch.iter().copied().max().unwrap_or(0);
-            is_late |= taken_bytes == 0 && found.claims.iter().any(|claim| !claim.is_here());
-            for claim in found.claims {
-                let size_bytes = claim.size_bytes();
-                last = Some(Arc::clone(&claim));
-                if self.claims.insert(claim.id(), (claim, last_chunk)).is_none() {
-                    taken_bytes += size_bytes;
+        let mut before = std::mem::take(&mut self.chunks);
+        // An index that is claimed again stays here, because it is claimed before this is dropped.
+        let _indexes = std::mem::take(&mut self.indexes);
+        let mut new: Vec<u64> = Vec::new();
+        let mut is_full = false;
+        let mut strips = strips.iter().peekable();
+        while let Some(&strip) = strips.next() {
+            let chunk = inner.chunk_of(strip);
+            let is_open = !self.chunks.contains_key(&chunk) && new.last() != Some(&chunk);
+            let is_claimed = is_open && before.contains_key(&chunk);
+            if is_open
+                && (is_claimed || !is_full)
+                && !self.engine.cache.is_known(inner.strip_key(strip), ctx.epoch)
+            {
+                let is_lost = |claim: &MaybeClaim| claim.as_ref().is_some_and(|claim| claim.is_lost());
+                match before.remove(&chunk).filter(|claim| !is_lost(claim)) {
+                    Some(claim) => {
+                        sum.add(claim.as_ref());
+                        self.chunks.insert(chunk, claim);
+                        is_full |= sum.bytes >= sum.target_bytes;
+                    }
+                    None => new.push(chunk),
                 }
             }
-            if found.count < batch.len() || taken_bytes >= target_bytes {
-                break;
+            if !new.is_empty() && !is_full && (new.len() == batch || strips.peek().is_none()) {
+                is_full = !self.claim_new(inner, &ctx, &mut new, &mut sum);
             }
         }
         let is_shown = self.last_of_target.as_ref().is_none_or(|last| last.is_here());
-        if is_late && is_shown && taken_bytes >= self.target_bytes {
+        if sum.is_late && is_shown && sum.bytes >= self.target_bytes {
             self.target_bytes = self.target_bytes.saturating_mul(2);
-            self.last_of_target = last;
+            self.last_of_target = sum.last;
         }
-        // What both windows claim was claimed again before the caller drops these.
-        old
+        before
+    }
+
+    /// Claims chunks that are not claimed. Returns whether there is room for more.
+    fn claim_new(&mut self, inner: &Inner, ctx: &LoadContext<'_>, new: &mut Vec<u64>, sum: &mut Sum) -> bool {
+        let indexes: Vec<Vec<u64>> = new.iter().map(|&chunk| inner.grid.index(chunk)).collect();
+        let found = inner.source.claim(ctx, &indexes, Indexes::AsTheyCome);
+        let is_all = found.chunks.len() == new.len();
+        self.indexes.extend(found.indexes);
+        for (chunk, claim) in new.drain(..).zip(found.chunks) {
+            sum.add(claim.as_ref());
+            self.chunks.insert(chunk, claim);
+        }
+        is_all && sum.bytes < sum.target_bytes
+    }
+}
+
+/// What is claimed of a window.
+#[derive(Default)]
+struct Sum {
+    /// Stored bytes, each span once, and how many there should be.
+    bytes: u64,
+    target_bytes: u64,
+    seen: HashSet<u64>,
+    /// Whether one of the first [`SOON_BYTES`] is still on its way.
+    is_late: bool,
+    /// The last claim.
+    last: Option<Arc<dyn Claim>>,
+}
+
+impl Sum {
+    fn add(&mut self, claim: Option<&Arc<dyn Claim>>) {
+        let Some(claim) = claim.filter(|claim| self.seen.insert(claim.id())) else { return };
+        self.is_late |= self.bytes < SOON_BYTES && !claim.is_here();
+        self.bytes += claim.size_bytes();
+        self.last = Some(Arc::clone(claim));
     }
 }
 

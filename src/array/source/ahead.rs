@@ -24,11 +24,18 @@ pub(in crate::array) enum Indexes {
 /// The claims to chunks.
 #[derive(Default)]
 pub(in crate::array) struct ChunkClaims {
-    /// To their bytes, and to indexes of their shards; perhaps several times the same.
-    pub claims: Vec<Arc<dyn Claim>>,
-    /// How many of the chunks are claimed, from the first on. Fewer than were asked for if the store has no room for more,
-    /// or if the index of the next one's shard is not here yet.
-    pub count: usize,
+    /// To the bytes of each chunk, from the first on; `None` where there are none, and perhaps several times the same. Fewer than
+    /// were asked for if the store has no room for more, or if the index of the next one's shard is not here yet.
+    pub chunks: Vec<MaybeClaim>,
+    /// To indexes of their shards.
+    pub indexes: Vec<Arc<dyn Claim>>,
+}
+
+impl ChunkClaims {
+    /// The claims, for a reader that waits for all of the chunks.
+    pub fn all(self) -> Vec<Arc<dyn Claim>> {
+        self.chunks.into_iter().flatten().chain(self.indexes).collect()
+    }
 }
 
 impl Source {
@@ -39,25 +46,30 @@ impl Source {
         chunks: &[Vec<u64>],
         indexes: Indexes,
     ) -> ChunkClaims {
-        let mut claims = Vec::new();
-        if self.is_sharded() {
-            claims.extend(self.claim_indexes(ctx, chunks, indexes));
-        }
+        let indexes = match self.is_sharded() {
+            true => self.claim_indexes(ctx, chunks, indexes),
+            false => Vec::new(),
+        };
         let mut wanted: Vec<(String, Wanted)> = Vec::new();
-        // How many of `wanted` there are for each chunk and all before it.
-        let mut until = Vec::with_capacity(chunks.len());
+        // The place of each chunk in `wanted`.
+        let mut places = Vec::with_capacity(chunks.len());
         for chunk in chunks {
-            match self.wanted(ctx, chunk) {
-                Ok((key, InnerWanted::Chunk(bytes))) => wanted.push((key, bytes)),
-                Ok((_, InnerWanted::Nothing(_))) | Err(_) => {}
+            let place = match self.wanted(ctx, chunk) {
+                Ok((key, InnerWanted::Chunk(bytes))) => {
+                    wanted.push((key, bytes));
+                    Some(wanted.len() - 1)
+                }
+                Ok((_, InnerWanted::Nothing(_))) | Err(_) => None,
                 Ok((_, InnerWanted::Index(_))) => break,
-            }
-            until.push(wanted.len());
+            };
+            places.push(place);
         }
         let replies = will_need_in_order(ctx, wanted);
-        let granted = replies.iter().take_while(|claim| claim.is_some()).count();
-        claims.extend(replies.into_iter().flatten());
-        ChunkClaims { claims, count: until.iter().take_while(|&&needed| needed <= granted).count() }
+        let is_granted =
+            |place: &Option<usize>| place.is_none_or(|place| matches!(replies.get(place), Some(Some(_))));
+        let claim = |place: Option<usize>| replies.get(place?).cloned().flatten();
+        let chunks = places.into_iter().take_while(is_granted).map(claim).collect();
+        ChunkClaims { chunks, indexes }
     }
 
     /// The key of a chunk's object, and what is asked for of it.

@@ -260,6 +260,9 @@ impl DiskCache {
     pub fn read_at(&self, found: &Found, offset: u64, out: &mut [u8]) -> bool {
         let [(range, path)] = found.files.as_slice() else { return false };
         let Some(place) = offset.checked_sub(range.start) else { return false };
+        if offset.saturating_add(out.len() as u64) > range.end {
+            return false;
+        }
         self.read_entry(&found.header, path, place, out).is_some()
     }
 

@@ -7,7 +7,8 @@
 //!   does not fit is not received.
 //! - A span with a claim stays. Without one it is cancelled if it is under way; otherwise it stays for a while.
 //! - A failed span is no error: the reader asks the service itself.
-//! - No span is older than the last [`Ahead::forget`] of its key.
+//! - No span is older than the last [`Ahead::forget`] of its key. After the first one of an object the others are asked for in its
+//!   version, so that what the disk cache has of a shard is asked about once.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -33,6 +34,9 @@ const MAX_GAP_BYTES: u64 = 256 << 10;
 /// The longest range that is transferred as one.
 const MAX_RANGE_BYTES: u64 = 8 << 20;
 
+/// Of so many objects the versions are known.
+const MAX_KNOWN_VERSIONS: usize = 4096;
+
 /// All spans of a store.
 pub(super) struct Ahead {
     state: Mutex<State>,
@@ -47,6 +51,8 @@ pub(super) struct Ahead {
 
 struct State {
     by_key: HashMap<String, Vec<Arc<Span>>>,
+    /// The ETags of objects of which spans have come.
+    tags: HashMap<String, String>,
     /// Spans in memory that no reader claims, for the next reader, and their bytes.
     idle: LruCache<u64, Arc<Span>>,
     idle_bytes: u64,
@@ -65,6 +71,8 @@ pub(super) struct Span {
     id: u64,
     pub key: String,
     pub wanted: Wanted,
+    /// The ETag that the object must have.
+    pub tag: Option<String>,
     progress: Mutex<Progress>,
     ended: Condvar,
     claims: AtomicUsize,
@@ -162,6 +170,10 @@ impl Claim for SpanClaim {
         !matches!(*self.span.progress.lock(), Progress::UnderWay(_))
     }
 
+    fn is_lost(&self) -> bool {
+        !self.ahead.state.lock().knows(&self.span)
+    }
+
     fn id(&self) -> u64 {
         self.span.id
     }
@@ -237,6 +249,7 @@ impl Ahead {
     pub fn new(limit_bytes: u64, most_under_way: usize, counters: Arc<Counters>) -> Self {
         let state = State {
             by_key: HashMap::new(),
+            tags: HashMap::new(),
             idle: LruCache::unbounded(),
             idle_bytes: 0,
             next_id: 0,
@@ -320,6 +333,7 @@ impl Ahead {
             id: state.next_id,
             key: key.to_owned(),
             wanted,
+            tag: state.tags.get(key).cloned(),
             progress: Mutex::new(Progress::UnderWay(None)),
             ended: Condvar::new(),
             claims: AtomicUsize::new(1),
@@ -362,8 +376,16 @@ impl Ahead {
             let usual = state.usual_bytes.map_or(length, |usual| usual - usual / 8 + length / 8);
             state.usual_bytes = Some(usual);
         }
+        // An If-Match with a weak one is never true.
+        let tag = first.meta.e_tag.clone().filter(|tag| !tag.starts_with("W/"));
         if !self.end(span, Progress::Here(Arc::new(first))) {
             return;
+        }
+        if let Some(tag) = tag.filter(|_| state.knows(span)) {
+            if state.tags.len() >= MAX_KNOWN_VERSIONS {
+                state.tags.clear();
+            }
+            state.tags.insert(span.key.clone(), tag);
         }
         state.arrived += 1;
         if state.arrived >= state.depth && state.depth < self.most_under_way {
@@ -381,7 +403,10 @@ impl Ahead {
 
     /// The transfer of a span failed.
     pub fn failed(&self, span: &Arc<Span>) {
-        self.state.lock().remove(span);
+        let mut state = self.state.lock();
+        state.remove(span);
+        state.tags.remove(&span.key);
+        drop(state);
         self.end(span, Progress::Void);
     }
 
@@ -422,6 +447,7 @@ impl Ahead {
         for span in &spans {
             state.remove(span);
         }
+        state.tags.retain(|key, _| !is_forgotten(key));
         drop(state);
         for span in spans {
             self.cancel(&span);

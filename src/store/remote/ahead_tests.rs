@@ -48,7 +48,8 @@ impl Scene {
         }
         let location = Path::from(span.key.as_str());
         let last_modified = std::time::SystemTime::UNIX_EPOCH.into();
-        let meta = ObjectMeta { location, last_modified, size: bytes, e_tag: None, version: None };
+        let e_tag = Some(format!("\"{number}\""));
+        let meta = ObjectMeta { location, last_modified, size: bytes, e_tag, version: None };
         let fetched = Fetched { meta, start: 0, bytes: Arc::new(vec![1; bytes as usize].into()) };
         self.ahead.arrived(&span, fetched.into());
         true
@@ -129,6 +130,29 @@ fn forgotten_spans_serve_no_reader() {
     );
     assert!(scene.arrive(1, MIB), "too late");
     assert!(scene.ahead.find("b/1", &whole(MIB)).is_none());
+}
+
+#[test]
+fn after_the_first_span_the_others_are_of_its_version() {
+    let scene = Scene::new();
+    let tag = |number: usize| scene.begun.lock().unwrap()[number].tag.clone();
+    let claims = scene.claim(&[("a", Wanted::Last(100)), ("b", Wanted::Last(100))]);
+    assert!(scene.arrive(0, 100) && scene.arrive(1, 100));
+    let ranges = scene.claim(&[("a", Wanted::Range(0..10)), ("b", Wanted::Range(0..10))]);
+    assert_eq!(
+        [tag(0), tag(1), tag(2), tag(3)],
+        [None, None, Some("\"0\"".to_owned()), Some("\"1\"".to_owned())]
+    );
+    let lost = || {
+        [&claims, &ranges].map(|all| all.iter().flatten().map(|claim| claim.is_lost()).collect::<Vec<_>>())
+    };
+    assert_eq!(lost(), [[false, false], [false, false]]);
+    // The object was replaced: the reader asks for the present one.
+    scene.ahead.failed(&scene.begun.lock().unwrap()[2].clone());
+    scene.ahead.forget(|key| key == "b");
+    assert_eq!(lost(), [[false, true], [true, true]]);
+    let _again = scene.claim(&[("a", Wanted::Range(0..10)), ("b", Wanted::Range(0..10))]);
+    assert_eq!([tag(4), tag(5)], [None, None]);
 }
 
 #[test]

@@ -192,7 +192,8 @@ impl Shared {
         let (ahead, span) = (Arc::clone(&self.ahead), Arc::clone(span));
         let stall_time = self.transfers.stall_time();
         self.transfers.begin(|origin| async move {
-            let request = Request::first(&path, &span.wanted);
+            let first = Request::first(&path, &span.wanted);
+            let request = Request { if_match: span.tag.as_deref(), ..first };
             let first = origin.open_if(&request, stall_time, &|_, length| ahead.admits(&span, length)).await;
             match first {
                 Ok(Some(first)) => ahead.arrived(&span, first),
