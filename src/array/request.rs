@@ -51,15 +51,10 @@ impl Array {
         let (reader, range) = (request.reader, &request.range);
         let is_foreseen = self.foresee(request, range);
         let Some((data, is_single_run)) = self.find(request, buffer)? else { return Ok(None) };
-        if reader.readahead != Readahead::Off {
-            let next = match is_foreseen {
-                true => self.note_reply(reader, range.end),
-                false => self.note(reader, range.start, range.end),
-            };
-            // Cached strips are as good as replies.
-            if let Some(next) = next.filter(|_| reader.readahead == Readahead::Replies && !is_single_run) {
-                Inner::prepare_replies(&self.inner, &reader.replies, next, data.len() as u64);
-            }
+        let next = self.follow(reader, range, is_foreseen);
+        // Cached strips are as good as replies.
+        if let Some(next) = next.filter(|_| reader.readahead == Readahead::Replies && !is_single_run) {
+            Inner::prepare_replies(&self.inner, &reader.replies, next, data.len() as u64);
         }
         Ok(Some(data))
     }
@@ -72,12 +67,9 @@ impl Array {
         let is_sequential = self.is_sequential(reader, blocking);
         let access = Access { blocking, is_sequential, cancellation };
         let is_read = Inner::read(&self.inner, range.clone(), &mut ReadPlan::default(), out, access)?;
-        // The requests that follow have another length, so no replies are prepared.
-        if is_read && reader.readahead != Readahead::Off {
-            let _ = match is_foreseen {
-                true => self.note_reply(reader, range.end),
-                false => self.note(reader, range.start, range.end),
-            };
+        if is_read {
+            // The requests that follow have another length, so no replies are prepared.
+            let _ = self.follow(reader, &range, is_foreseen);
         }
         Ok(is_read)
     }
@@ -91,6 +83,15 @@ impl Array {
         }
         self.note_request(request.reader, range.start, range.end);
         true
+    }
+
+    /// Has what a reader will probably ask for next prepared, after it received `range`. Returns where a sequential reader continues.
+    fn follow(&self, reader: &Reader, range: &Range<u64>, is_foreseen: bool) -> Option<u64> {
+        match (reader.readahead, is_foreseen) {
+            (Readahead::Off, _) => None,
+            (_, true) => self.note_reply(reader, range.end),
+            (_, false) => self.note(reader, range.start, range.end),
+        }
     }
 
     /// Whether a reader goes through the array sequentially, as far as that matters: a read of a local store that does not

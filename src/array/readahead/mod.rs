@@ -26,7 +26,7 @@ const SEQUENTIAL_WINDOW_REQUESTS: u64 = 2;
 /// If only this cache keeps what was read, an array of at most this fraction of the cache stays in it.
 const STAYING_PART: u64 = 16;
 /// Late requests may still want bytes this far before the reader's place.
-const BEHIND_BYTES: u64 = 1 << 20;
+const LATE_BYTES: u64 = 1 << 20;
 /// If the cache has no room for a slab, readahead covers this many bytes of the file.
 const WINDOW_BYTES: u64 = 8 << 20;
 /// Readahead for each decoding thread, shared by all readers, if there is room. At least the next slab.
@@ -157,7 +157,7 @@ impl Array {
     /// for next is transferred meanwhile.
     pub(in crate::array) fn note_request(&self, reader: &Reader, offset: u64, end: u64) {
         let mut pass = reader.pass.lock();
-        if self.follow(reader, &mut pass, offset, end) {
+        if self.continues(reader, &mut pass, offset, end) {
             self.go_on_remotely(reader, &mut pass, offset);
         }
     }
@@ -171,7 +171,7 @@ impl Array {
         }
         pass.sequence.as_ref()?;
         self.go_on_remotely(reader, &mut pass, end);
-        self.leave_behind_remotely(&mut pass);
+        self.demote_received(&mut pass);
         Some(pass.next_offset)
     }
 
@@ -179,14 +179,14 @@ impl Array {
     /// returns where it continues; `None` for any other reader.
     pub(in crate::array) fn note(&self, reader: &Reader, offset: u64, end: u64) -> Option<u64> {
         let mut pass = reader.pass.lock();
-        if !self.follow(reader, &mut pass, offset, end) {
+        if !self.continues(reader, &mut pass, offset, end) {
             return None;
         }
         match self.inner.store.is_remote() {
             true => {
                 pass.received = pass.received.max(end);
                 self.go_on_remotely(reader, &mut pass, offset);
-                self.leave_behind_remotely(&mut pass);
+                self.demote_received(&mut pass);
             }
             false => self.go_on(reader, &mut pass, end),
         }
@@ -194,7 +194,7 @@ impl Array {
     }
 
     /// Whether a reader is where it was expected. If not, what was prepared for it ends.
-    fn follow(&self, reader: &Reader, pass: &mut Pass, offset: u64, end: u64) -> bool {
+    fn continues(&self, reader: &Reader, pass: &mut Pass, offset: u64, end: u64) -> bool {
         let expected = pass.next_offset;
         let window_bytes = match pass.sequence {
             Some(_) => SEQUENTIAL_WINDOW_BYTES,
@@ -238,12 +238,12 @@ impl Array {
             _ => SequentialState::new(inner, now),
         };
         let sequence = pass.sequence.insert(sequence);
-        let behind = slab_at(offset.saturating_sub(BEHIND_BYTES));
-        wanted.first_slab.store(behind.max(sequence.first), Ordering::Relaxed);
-        if sequence.first < behind {
-            let left = sequence.first..behind;
-            inner.leave_behind(left.flat_map(|n| slab_strips(slab, n, strips.grid().chunks())));
-            sequence.first = behind;
+        let passed = slab_at(offset.saturating_sub(LATE_BYTES));
+        wanted.first_slab.store(passed.max(sequence.first), Ordering::Relaxed);
+        if sequence.first < passed {
+            let left = sequence.first..passed;
+            inner.demote(left.flat_map(|n| slab_strips(slab, n, strips.grid().chunks())));
+            sequence.first = passed;
         }
         let ahead_bytes = AHEAD_BYTES_PER_THREAD.saturating_mul(inner.engine.workers.count() as u64)
             / inner.sequential_readers.load(Ordering::Relaxed).max(1) as u64;
@@ -300,14 +300,14 @@ impl Array {
     }
 
     /// Demotes what a sequential reader of a remote store has received.
-    fn leave_behind_remotely(&self, pass: &mut Pass) {
+    fn demote_received(&self, pass: &mut Pass) {
         let inner = &self.inner;
         let (Some(strips), Some(sequence)) = (inner.strips.get(), pass.sequence.as_mut()) else { return };
         let Some(slab) = strips.slab() else { return };
-        let behind = strips.slab_at(slab, pass.received.saturating_sub(BEHIND_BYTES));
-        let left = sequence.first.min(behind)..behind;
-        inner.leave_behind(left.flat_map(|n| slab_strips(slab, n, strips.grid().chunks())));
-        sequence.first = behind;
+        let passed = strips.slab_at(slab, pass.received.saturating_sub(LATE_BYTES));
+        let left = sequence.first.min(passed)..passed;
+        inner.demote(left.flat_map(|n| slab_strips(slab, n, strips.grid().chunks())));
+        sequence.first = passed;
     }
 
     /// Bytes of decoded chunks that a sequential read visits repeatedly before it moves on.
@@ -379,7 +379,7 @@ impl Inner {
     /// Demotes strips that a sequential reader received in full. Usually the kernel keeps them for all readers. If
     /// reads bypass the page cache, another sequential reader may still need them and a small array stays; the memory
     /// of a large array is worth more than its content.
-    fn leave_behind(&self, strips: impl Iterator<Item = u64>) {
+    fn demote(&self, strips: impl Iterator<Item = u64>) {
         let is_kept = !self.engine.page_cache_keeps
             && (self.grid.size_bytes() <= self.engine.cache.limit_bytes() / STAYING_PART
                 || self.sequential_readers.load(Ordering::Relaxed) > 1);

@@ -11,6 +11,7 @@ mod aws_profile;
 mod client;
 mod counters;
 mod failure;
+mod first_bytes;
 mod location;
 mod object;
 mod origin;

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use super::ahead::{Outcome, SpanClaim};
 use super::failure::Failure;
-use super::origin::FirstBytes;
+use super::first_bytes::FirstBytes;
 use super::transfer::{Fetched, Request};
 use super::{Shared, version};
 use crate::error::{Error, Result};

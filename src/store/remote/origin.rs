@@ -7,7 +7,6 @@
 //! Objects without a strong ETag are not kept. Nor are those that a web server says were changed just now: its ETag is made of the
 //! time in seconds and the size, and the next change in the same second may have the same.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
@@ -19,6 +18,7 @@ use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 
 use super::failure::{Failure, Reply};
+use super::first_bytes::FirstBytes;
 use super::location::Service;
 use super::transfer::{self, Fetched, Request};
 use crate::error::Result;
@@ -51,55 +51,6 @@ enum Answer<'a> {
     New(Fetched),
     /// In the cache, and as new as the request.
     Kept(&'a Cached, Found),
-}
-
-/// The bytes with which an object is opened, in memory or on the disk.
-pub(super) struct FirstBytes {
-    /// Size, ETag and time of the object.
-    pub meta: ObjectMeta,
-    /// Which bytes.
-    pub range: Range<u64>,
-    place: Place,
-}
-
-enum Place {
-    Memory(Arc<Buffer>),
-    /// They may be gone or damaged.
-    Disk(Arc<DiskCache>, Box<Found>),
-}
-
-impl From<Fetched> for FirstBytes {
-    fn from(fetched: Fetched) -> Self {
-        let Fetched { meta, start, bytes } = fetched;
-        FirstBytes { meta, range: start..start + bytes.len() as u64, place: Place::Memory(bytes) }
-    }
-}
-
-impl FirstBytes {
-    /// Fills `out` from an offset in the object. `false` if they are not all there.
-    pub(super) fn copy(&self, offset: u64, out: &mut [u8]) -> bool {
-        match &self.place {
-            Place::Memory(_) => {
-                let bytes = self.in_memory(&(offset..offset.saturating_add(out.len() as u64)));
-                bytes.map(|bytes| out.copy_from_slice(bytes)).is_some()
-            }
-            Place::Disk(disk, found) => disk.read_at(found, offset, out),
-        }
-    }
-
-    /// The bytes of a range, if they are in memory.
-    pub(super) fn in_memory(&self, range: &Range<u64>) -> Option<&[u8]> {
-        let Place::Memory(bytes) = &self.place else { return None };
-        let from = usize::try_from(range.start.checked_sub(self.range.start)?).ok()?;
-        let to = usize::try_from(range.end.checked_sub(self.range.start)?).ok()?;
-        bytes.get(from..to)
-    }
-
-    /// All bytes of the object, if they are in memory.
-    pub(super) fn whole(&self) -> Option<Arc<Buffer>> {
-        let Place::Memory(bytes) = &self.place else { return None };
-        (self.range == (0..self.meta.size)).then(|| Arc::clone(bytes))
-    }
 }
 
 /// The names directly below a path.
@@ -152,11 +103,7 @@ impl Origin {
         match self.answer(request, stall_time, is_wanted).await? {
             None => Ok(None),
             Some(Answer::New(fetched)) => Ok(Some(fetched)),
-            Some(Answer::Kept(cache, found)) => match cache.read(request.path, found).await {
-                Some(fetched) => Ok(Some(fetched)),
-                None if cache.is_offline => Err(Failure::Offline),
-                None => self.fetch_new(cache, request, stall_time, is_wanted).await,
-            },
+            Some(Answer::Kept(cache, found)) => self.read(cache, found, request, stall_time, is_wanted).await,
         }
     }
 
@@ -168,26 +115,34 @@ impl Origin {
         stall_time: Duration,
         is_wanted: &impl Fn(&ObjectMeta, u64) -> bool,
     ) -> Reply<Option<FirstBytes>> {
-        let (cache, found) = match self.answer(request, stall_time, is_wanted).await? {
-            None => return Ok(None),
-            Some(Answer::New(fetched)) => return Ok(Some(fetched.into())),
-            Some(Answer::Kept(cache, found)) => (cache, found),
-        };
-        if found.is_one_entry() && found.range.end - found.range.start >= MIN_LEFT_ON_DISK_BYTES {
-            cache.disk.note_hit();
-            return Ok(Some(FirstBytes {
-                meta: object_meta(request.path, &found.meta),
-                range: found.range.clone(),
-                place: Place::Disk(Arc::clone(&cache.disk), Box::new(found)),
-            }));
-        }
-        match cache.read(request.path, found).await {
-            Some(fetched) => Ok(Some(fetched.into())),
-            None if cache.is_offline => Err(Failure::Offline),
-            None => {
-                let fetched = self.fetch_new(cache, request, stall_time, is_wanted).await?;
-                Ok(fetched.map(FirstBytes::from))
+        let fetched = match self.answer(request, stall_time, is_wanted).await? {
+            None => None,
+            Some(Answer::New(fetched)) => Some(fetched),
+            Some(Answer::Kept(cache, found)) if stays_on_disk(&found) => {
+                cache.disk.note_hit();
+                let meta = object_meta(request.path, &found.meta);
+                return Ok(Some(FirstBytes::on_disk(meta, &cache.disk, found)));
             }
+            Some(Answer::Kept(cache, found)) => {
+                self.read(cache, found, request, stall_time, is_wanted).await?
+            }
+        };
+        Ok(fetched.map(FirstBytes::from))
+    }
+
+    /// Reads what was found in the cache, or asks the service if it is damaged.
+    async fn read(
+        &self,
+        cache: &Cached,
+        found: Found,
+        request: &Request<'_>,
+        stall_time: Duration,
+        is_wanted: &impl Fn(&ObjectMeta, u64) -> bool,
+    ) -> Reply<Option<Fetched>> {
+        match cache.read(request.path, found).await {
+            Some(fetched) => Ok(Some(fetched)),
+            None if cache.is_offline => Err(Failure::Offline),
+            None => self.fetch_new(cache, request, stall_time, is_wanted).await,
         }
     }
 
@@ -367,6 +322,11 @@ impl Cached {
         let bytes = spawn_blocking(move || disk.listing(&name)).await.ok().flatten()?;
         Names::decode(&bytes)
     }
+}
+
+/// Whether what was found is left on the disk until it is read.
+fn stays_on_disk(found: &Found) -> bool {
+    found.is_one_entry() && found.range.end - found.range.start >= MIN_LEFT_ON_DISK_BYTES
 }
 
 /// As `object_store` says it.

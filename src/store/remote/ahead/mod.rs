@@ -1,6 +1,6 @@
 //! Transfers ahead of readers: which are under way, and what they brought.
 //!
-//! Uses its neighbours in `store/remote`, and `tokio` through them. A **span** is one transfer, and the bytes that it brought.
+//! Uses its neighbours in `store/remote`, and `tokio` through them.
 //!
 //! Invariants:
 //! - The memory of all spans never exceeds the limit, as far as the service tells sizes before it sends bodies: a body that
@@ -9,6 +9,10 @@
 //! - A failed span is no error: the reader asks the service itself.
 //! - No span is older than the last [`Ahead::forget`] of its key. After the first one of an object the others are asked for in its
 //!   version, so that what the disk cache has of a shard is asked about once.
+
+mod span;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -19,8 +23,10 @@ use lru::LruCache;
 use parking_lot::{Condvar, Mutex};
 use tokio::task::AbortHandle;
 
+pub(super) use self::span::{Outcome, Span};
+use self::span::{Progress, Reservation};
 use super::counters::Counters;
-use super::origin::FirstBytes;
+use super::first_bytes::FirstBytes;
 use crate::store::{Claim, Wanted};
 
 /// What a span is expected to take if its size is not known and nothing was transferred yet.
@@ -64,99 +70,6 @@ struct State {
     arrived: usize,
     /// About how long the last objects were that were transferred as a whole.
     usual_bytes: Option<u64>,
-}
-
-/// One transfer.
-pub(super) struct Span {
-    id: u64,
-    pub key: String,
-    pub wanted: Wanted,
-    /// The ETag that the object must have.
-    pub tag: Option<String>,
-    progress: Mutex<Progress>,
-    ended: Condvar,
-    claims: AtomicUsize,
-    reservation: Reservation,
-}
-
-enum Progress {
-    UnderWay(Option<AbortHandle>),
-    /// The bytes.
-    Here(Arc<FirstBytes>),
-    /// The object is missing.
-    Missing,
-    /// Failed or cancelled.
-    Void,
-}
-
-/// What a transfer brought.
-pub(super) enum Outcome {
-    /// These bytes.
-    Here(Arc<FirstBytes>),
-    /// The object is missing.
-    Missing,
-    /// Nothing: the reader has to ask the service itself.
-    Unknown,
-}
-
-/// Memory of a span.
-struct Reservation {
-    taken_bytes: Arc<AtomicU64>,
-    bytes: AtomicU64,
-}
-
-impl Drop for Reservation {
-    fn drop(&mut self) {
-        self.taken_bytes.fetch_sub(self.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
-    }
-}
-
-impl Reservation {
-    /// Changes the reservation to what is needed, unless the limit is reached.
-    fn resize(&self, bytes: u64, limit_bytes: u64) -> bool {
-        let old = self.bytes.load(Ordering::Relaxed);
-        if bytes > old {
-            let taken = self.taken_bytes.fetch_add(bytes - old, Ordering::Relaxed) + (bytes - old);
-            if taken > limit_bytes {
-                self.taken_bytes.fetch_sub(bytes - old, Ordering::Relaxed);
-                return false;
-            }
-        } else {
-            self.taken_bytes.fetch_sub(old - bytes, Ordering::Relaxed);
-        }
-        self.bytes.store(bytes, Ordering::Relaxed);
-        true
-    }
-}
-
-impl Span {
-    /// Waits for the transfer.
-    pub fn wait(&self) -> Outcome {
-        let mut progress = self.progress.lock();
-        loop {
-            match &*progress {
-                Progress::UnderWay(_) => self.ended.wait(&mut progress),
-                Progress::Here(first) => return Outcome::Here(Arc::clone(first)),
-                Progress::Missing => return Outcome::Missing,
-                Progress::Void => return Outcome::Unknown,
-            }
-        }
-    }
-
-    /// Memory that is reserved for it. Once it has ended this does not change.
-    fn bytes(&self) -> u64 {
-        self.reservation.bytes.load(Ordering::Relaxed)
-    }
-
-    /// Whether an object of which these bytes are wanted first can be opened with the span.
-    fn covers(&self, wanted: &Wanted) -> bool {
-        match (&self.wanted, wanted) {
-            (Wanted::Whole { .. }, _) => true,
-            (Wanted::Range(all), Wanted::Range(part)) => all.start <= part.start && part.end <= all.end,
-            (Wanted::Last(all), Wanted::Last(part)) => part <= all,
-            _ => false,
-        }
-    }
 }
 
 /// A claim to a span.
@@ -490,7 +403,3 @@ fn merged(wanted: &[(String, Wanted)], state: &State) -> (Wanted, usize) {
     }
     (Wanted::Range(all), count)
 }
-
-#[cfg(test)]
-#[path = "ahead_tests.rs"]
-mod tests;

@@ -6,8 +6,8 @@ use std::sync::Mutex;
 use object_store::ObjectMeta;
 use object_store::path::Path;
 
-use super::super::transfer::Fetched;
 use super::*;
+use crate::store::remote::transfer::Fetched;
 
 const MIB: u64 = 1 << 20;
 
