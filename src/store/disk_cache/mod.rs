@@ -2,7 +2,7 @@
 //!
 //! An **entry** is one file: bytes of one version of an object (`entry.rs`), under a name that tells which (`name.rs`). Processes share
 //! a folder, and find each other's entries, because nothing but the folder says what there is. `space.rs` keeps the limit, and
-//! `filler.rs` writes. Uses `error`, `memory` and the rest of `store`; `remote/cached.rs` decides when an entry may be used.
+//! `filler.rs` writes. Uses `error`, `memory` and the rest of `store`; `remote/origin.rs` decides when an entry may be used.
 //!
 //! Why no library: of foyer's disk tier two processes on one folder lose most of each other's entries, and its folder is
 //! as large as the limit from the start; cacache has no limit, and two files for an entry.
