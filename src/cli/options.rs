@@ -230,7 +230,12 @@ impl RemoteArguments {
     fn disk_cache(&self, folder: &Path) -> DiskCacheOptions {
         // The daemon leaves its working folder.
         let folder = resolved(folder);
-        DiskCacheOptions { folder, limit_bytes: self.disk_cache_size, is_offline: self.offline }
+        DiskCacheOptions {
+            folder,
+            limit_bytes: self.disk_cache_size,
+            is_offline: self.offline,
+            must_keep: false,
+        }
     }
 }
 

@@ -25,6 +25,11 @@ pub fn counting(what: &str) -> ProgressBar {
     bar(None, true, &format!("{{spinner}} {{human_pos}} {what} found  {{wide_msg}}"))
 }
 
+/// A line that counts bytes while nobody knows how many there are; the message says where.
+pub fn fetched(is_wanted: bool) -> ProgressBar {
+    bar(None, is_wanted, "{spinner} {bytes} fetched  {bytes_per_sec}  {wide_msg}")
+}
+
 fn bar(total: Option<u64>, is_wanted: bool, template: &str) -> ProgressBar {
     let target = match is_wanted && std::io::stderr().is_terminal() {
         true => ProgressDrawTarget::stderr(),

@@ -3,7 +3,7 @@
 //!
 //! `ZARRFS_CACHE_KILLS=50` for more rounds of kill -9, `ZARRFS_POWER_CUTS=20` for more power cuts.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -15,6 +15,7 @@ use std::time::{Duration, SystemTime};
 use crate::scene::{Expected, Scene, read_all};
 use crate::support::disk::Disk;
 use crate::support::fixtures;
+use crate::support::misbehaving::BUCKET;
 use crate::support::mounted::Mount;
 use crate::support::servers::{KINDS, Kind, Server};
 use crate::support::{Numbers, say};
@@ -157,6 +158,53 @@ fn what_is_missing_is_known_offline() {
     let mount = scene.mount(&options(&folder, &["--offline"]), "offline").unwrap();
     assert!(read(&mount) == bytes && bytes[1].iter().all(|&byte| byte == 0));
     mount.unmount();
+}
+
+/// Fills a cache from the scene's bucket. Returns the exit code and what the program said.
+fn fill(scene: &Scene, folder: &Path, more: &[&str]) -> (i32, String) {
+    let url = format!("s3://{BUCKET}");
+    let (endpoint, folder) = (scene.service.endpoint(), folder.to_str().unwrap());
+    let of_service = ["--endpoint-url", &endpoint, "--no-sign-request", "--disk-cache", folder];
+    let arguments = [&["cache", "fill", &url], of_service.as_slice(), more].concat();
+    let mut program = Command::new(env!("CARGO_BIN_EXE_zarrfs"));
+    let output = program.args(arguments).env("AWS_PROFILE", "").output().unwrap();
+    (output.status.code().unwrap(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn a_filled_cache_has_everything() {
+    let Some(scene) = Scene::new(&NAMES, "the disk cache") else { return };
+    fs::remove_file(scene.path("zstd/c/0/1")).unwrap();
+    fs::remove_file(scene.path("shards/c/0/0")).unwrap();
+    let stored: Expected = NAMES.iter().map(|name| name.to_string()).zip(scene.stored(&NAMES)).collect();
+    let (folder, small) = (scene.beside("cache"), scene.beside("small"));
+
+    // One array only, and what is above it.
+    let (code, said) = fill(&scene, &folder, &["raw"]);
+    assert!(code == 0 && said.contains("10 objects, 4 MiB"), "{said}");
+    let (code, said) = fill(&scene, &folder, &["rwa"]);
+    assert!(code == 1 && said.contains("no array or group 'rwa'"), "{said}");
+    let (code, said) = fill(&scene, &folder, &[]);
+    assert!(code == 0 && said.contains("are in the disk cache"), "{said}");
+    let fetched = || scene.service.count("chunk 200") + scene.service.count("chunk 206");
+    let before = fetched();
+    let (code, said) = fill(&scene, &folder, &[]);
+    assert!(code == 0 && said.ends_with("0 B of them are new\n") && fetched() == before, "{said}");
+    let (code, said) = fill(&scene, &small, &["--disk-cache-size", "1M"]);
+    assert!(code == 1 && said.contains("do not stay in a disk cache of 1 MiB"), "{said}");
+
+    scene.service.die();
+    let mount = scene.mount(&options(&folder, &["--offline"]), "offline").unwrap();
+    let names: BTreeSet<_> =
+        fs::read_dir(mount.point()).unwrap().map(|file| file.unwrap().file_name()).collect();
+    assert!(NAMES.iter().all(|name| names.contains(&OsString::from(name))), "{names:?}");
+    read_each(&mount, &stored);
+    read_all(&mount, &stored, WITHIN);
+    mount.unmount();
+    let (code, said) = fill(&scene, &folder, &["--request-deadline", "1"]);
+    assert!(code == 1 && !said.contains("are in the disk cache"), "{said}");
+    let (code, said) = fill(&scene, &folder, &["--offline"]);
+    assert!(code == 2 && said.contains("leave it out"), "{said}");
 }
 
 /// Objects change between two mounts and under one, each time to content of the same length.

@@ -392,7 +392,8 @@ mod tests {
         }
         options.overlay = None;
         let inside = folder.path().join("free/cache");
-        let disk_cache = DiskCacheOptions { folder: inside, limit_bytes: None, is_offline: false };
+        let disk_cache =
+            DiskCacheOptions { folder: inside, limit_bytes: None, is_offline: false, must_keep: false };
         options.remote = Some(RemoteOptions { disk_cache: Some(disk_cache), ..RemoteOptions::default() });
         assert!(sentence(check(&options)).contains("the disk cache"));
         options.remote = None;

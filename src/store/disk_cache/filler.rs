@@ -52,6 +52,16 @@ struct Shared {
     skipped_bytes: AtomicU64,
 }
 
+/// What became of an entry.
+enum Written {
+    /// It is there now.
+    New,
+    /// It was there.
+    Known,
+    /// It cannot be kept.
+    NoRoom,
+}
+
 #[derive(Default)]
 struct Waiting {
     entries: VecDeque<NewEntry>,
@@ -91,6 +101,22 @@ impl Filler {
         self.shared.changed.notify_all();
     }
 
+    /// Writes an entry at once. That there is no room for it is an error.
+    pub fn write(&self, entry: &NewEntry) -> io::Result<()> {
+        let written = self.shared.write(entry)?;
+        match written {
+            Written::New => &self.shared.written_bytes,
+            Written::Known | Written::NoRoom => &self.shared.skipped_bytes,
+        }
+        .fetch_add(entry.bytes.len() as u64, Ordering::Relaxed);
+        match written {
+            Written::NoRoom => {
+                Err(io::Error::new(io::ErrorKind::StorageFull, "--disk-cache-size is too small"))
+            }
+            Written::New | Written::Known => Ok(()),
+        }
+    }
+
     /// Waits until all is written, or for so long.
     pub fn wait(&self, at_most: Duration) {
         let end = Instant::now() + at_most;
@@ -125,10 +151,10 @@ impl Shared {
         while let Some(entry) = self.next() {
             let length = entry.bytes.len() as u64;
             let is_paused = paused_until.is_some_and(|end| Instant::now() < end);
-            let written = if is_paused { Ok(false) } else { self.write(&entry) };
+            let written = if is_paused { Ok(Written::NoRoom) } else { self.write(&entry) };
             match written {
-                Ok(true) => &self.written_bytes,
-                Ok(false) => &self.skipped_bytes,
+                Ok(Written::New) => &self.written_bytes,
+                Ok(Written::Known | Written::NoRoom) => &self.skipped_bytes,
                 Err(error) => {
                     let (shown, seconds) = (self.root.display(), PAUSE.as_secs());
                     log::warn!("{shown}: the disk cache keeps nothing more for {seconds} s: {error}");
@@ -159,12 +185,12 @@ impl Shared {
     }
 
     /// Writes an entry, unless it is there. Entries of the object that say something else go.
-    fn write(&self, entry: &NewEntry) -> io::Result<bool> {
+    fn write(&self, entry: &NewEntry) -> io::Result<Written> {
         let digest = entry.object.digest();
         let folder = self.root.join(OBJECTS).join(folder_of(&digest));
         for (part, path) in parts(&folder, &digest)? {
             if covers(&part, &entry.part) && part != Part::Listing {
-                return Ok(false);
+                return Ok(Written::Known);
             }
             if contradicts(&part, &entry.part) {
                 self.space.remove(&path)?;
@@ -175,8 +201,9 @@ impl Shared {
             Part::Missing => Some(Vec::new()),
             _ => Header::encode(&entry.object, &entry.part, entry.meta.as_ref(), &entry.bytes),
         };
-        let Some(header) = header else { return Ok(false) };
-        let Some(new) = self.space.take((header.len() + entry.bytes.len()) as u64)? else { return Ok(false) };
+        let Some(header) = header else { return Ok(Written::NoRoom) };
+        let length = (header.len() + entry.bytes.len()) as u64;
+        let Some(new) = self.space.take(length)? else { return Ok(Written::NoRoom) };
         let written = new.file.write_all_at(&header, 0);
         let written = written.and_then(|()| new.file.write_all_at(&entry.bytes, header.len() as u64));
         let name = entry.part.name(&digest);
@@ -185,7 +212,7 @@ impl Shared {
             self.space.remove(&new.path)?;
             return Err(error);
         }
-        Ok(true)
+        Ok(Written::New)
     }
 }
 

@@ -14,6 +14,7 @@
 
 mod entry;
 mod filler;
+mod listings;
 mod name;
 mod space;
 #[cfg(test)]
@@ -31,6 +32,8 @@ use std::time::{Duration, SystemTime};
 pub use self::entry::ObjectMeta;
 use self::entry::{Header, place};
 use self::filler::{Filler, NewEntry, parts};
+use self::listings::LastListing;
+pub use self::listings::Names;
 pub use self::name::ObjectName;
 use self::name::{Part, folder_of};
 use self::space::{ABOUT, NEW, OBJECTS, Space};
@@ -57,6 +60,8 @@ pub struct DiskCacheOptions {
     pub limit_bytes: Option<u64>,
     /// Nothing is asked of the service: what is not in the cache cannot be read.
     pub is_offline: bool,
+    /// What is fetched and cannot be kept is an error.
+    pub must_keep: bool,
 }
 
 /// Entries in a folder.
@@ -68,6 +73,7 @@ pub struct DiskCache {
     misses: AtomicU64,
     read_bytes: AtomicU64,
     damaged: AtomicU64,
+    last_listing: LastListing,
 }
 
 /// Entries that have what was asked for.
@@ -170,6 +176,7 @@ impl DiskCache {
             misses: zero(),
             read_bytes: zero(),
             damaged: zero(),
+            last_listing: LastListing::default(),
         })
     }
 
@@ -217,23 +224,6 @@ impl DiskCache {
             Some((kept, header.meta.filter(|_| header.object == *object)?))
         });
         read.max_by_key(|(kept, _)| *kept).map(|(_, meta)| meta)
-    }
-
-    /// Whether the service said that there is no such object.
-    pub fn is_missing(&self, object: &ObjectName) -> bool {
-        self.parts(object).iter().any(|(part, _)| *part == Part::Missing)
-    }
-
-    /// The names below a path, as they were kept.
-    pub fn listing(&self, object: &ObjectName) -> Option<Buffer> {
-        let (_, path) = self.parts(object).into_iter().find(|(part, _)| *part == Part::Listing)?;
-        match entry::read(&path).ok()? {
-            Some((header, bytes)) => (header.object == *object).then_some(bytes),
-            None => {
-                self.drop_damaged(&path);
-                None
-            }
-        }
     }
 
     /// The bytes that were found; `None` if they are gone or damaged after all.
@@ -314,27 +304,22 @@ impl DiskCache {
         self.misses.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Keeps bytes of an object. Those of other versions go.
+    /// Keeps bytes of an object, unless more waits to be written than there is memory for. Those of other versions go.
     pub fn keep(&self, object: ObjectName, meta: ObjectMeta, start: u64, bytes: Arc<Buffer>) {
-        let length = bytes.len() as u64;
-        if length > MAX_ENTRY_BYTES || start + length > meta.size_bytes {
-            return;
+        if let Ok(entry) = new_entry(object, meta, start, bytes) {
+            self.filler.add(entry);
         }
-        let part = Part::bytes(&meta.e_tag, meta.size_bytes, start..start + length);
-        self.filler.add(NewEntry { object, part, meta: Some(meta), bytes });
     }
 
-    /// Keeps that there is no such object.
-    pub fn keep_missing(&self, object: ObjectName) {
-        self.filler.add(NewEntry { object, part: Part::Missing, meta: None, bytes: Arc::default() });
-    }
-
-    /// Keeps the names below a path.
-    pub fn keep_listing(&self, object: ObjectName, names: Vec<u8>) {
-        if names.len() as u64 <= MAX_ENTRY_BYTES {
-            let bytes = Arc::new(Buffer::from(names));
-            self.filler.add(NewEntry { object, part: Part::Listing, meta: None, bytes });
-        }
+    /// As [`DiskCache::keep`], but returns when they are written, or cannot be.
+    pub fn keep_now(
+        &self,
+        object: ObjectName,
+        meta: ObjectMeta,
+        start: u64,
+        bytes: Arc<Buffer>,
+    ) -> io::Result<()> {
+        self.filler.write(&new_entry(object, meta, start, bytes)?)
     }
 
     /// Counts since the cache was opened, and its size.
@@ -405,6 +390,16 @@ impl DiskCache {
     pub fn clear(&self) -> Result<u64> {
         self.space.clear().map_err(|error| refused(&self.root, &error))
     }
+}
+
+/// An entry for bytes of an object, unless there are too many for one.
+fn new_entry(object: ObjectName, meta: ObjectMeta, start: u64, bytes: Arc<Buffer>) -> io::Result<NewEntry> {
+    let length = bytes.len() as u64;
+    if length > MAX_ENTRY_BYTES || start.saturating_add(length) > meta.size_bytes {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is longer than an entry may be"));
+    }
+    let part = Part::bytes(&meta.e_tag, meta.size_bytes, start..start + length);
+    Ok(NewEntry { object, part, meta: Some(meta), bytes })
 }
 
 fn usage(folder: &Path, sentence: &str) -> Error {

@@ -4,8 +4,12 @@
 use super::*;
 
 fn cache(folder: &Path, limit_bytes: u64) -> DiskCache {
-    let options =
-        DiskCacheOptions { folder: folder.to_owned(), limit_bytes: Some(limit_bytes), is_offline: false };
+    let options = DiskCacheOptions {
+        folder: folder.to_owned(),
+        limit_bytes: Some(limit_bytes),
+        is_offline: false,
+        must_keep: false,
+    };
     DiskCache::open(&options).unwrap()
 }
 
@@ -39,6 +43,41 @@ impl DiskCache {
 }
 
 const WHOLE: Wanted = Wanted::Whole { at_most: u64::MAX };
+
+#[test]
+fn what_is_not_listed_is_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = cache(folder.path(), 1 << 30);
+    let names = |folders: &[&str], objects: &[&str]| {
+        let owned = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
+        Names { folders: owned(folders), objects: owned(objects) }
+    };
+    assert!(!cache.is_missing(&object("a/c/0")), "nothing is known");
+    cache.keep_listing_now(object("a"), names(&["d", "c"], &["zarr.json"]).encode()).unwrap();
+    let is_missing = |path: &str| cache.is_missing(&object(path));
+    assert!(is_missing("a/x") && is_missing("a/x/0") && is_missing("a/c"), "a folder is no object");
+    assert!(!is_missing("a/zarr.json") && !is_missing("a/c/0") && !is_missing("b/c/0"));
+    assert!(!is_missing("a/.zarray"), "a web server may hide it");
+    assert_eq!(cache.listing(&object("a/x")), Some(Names::default()));
+    assert_eq!(cache.listing(&object("a/c")), None);
+    cache.keep_listing_now(object("a/c"), names(&[], &["10", "9"]).encode()).unwrap();
+    assert!(is_missing("a/c/0") && !is_missing("a/c/9") && !is_missing("a/c/10"));
+    cache.keep_missing_now(object("b")).unwrap();
+    assert!(is_missing("b"));
+}
+
+#[test]
+fn what_must_be_kept_and_cannot_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = cache(folder.path(), 100_000);
+    let keep = |length: usize| {
+        let bytes = Arc::new(content(length).into());
+        cache.keep_now(object("a"), meta("\"1\"", length as u64), 0, bytes).map_err(|error| error.kind())
+    };
+    assert_eq!(keep(200_000), Err(io::ErrorKind::StorageFull));
+    assert_eq!((keep(50_000), keep(50_000)), (Ok(()), Ok(())), "it is there already");
+    assert_eq!(cache.files().len(), 1);
+}
 
 #[test]
 fn what_was_kept_is_found_in_each_process() {
@@ -240,7 +279,12 @@ fn what_a_process_leaves_when_it_dies_is_counted_and_removed() {
 fn folders_that_are_not_its_own_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let sentence = |path: &Path| {
-        let options = DiskCacheOptions { folder: path.to_owned(), limit_bytes: None, is_offline: false };
+        let options = DiskCacheOptions {
+            folder: path.to_owned(),
+            limit_bytes: None,
+            is_offline: false,
+            must_keep: false,
+        };
         DiskCache::open(&options).err().map(|error| error.to_string()).unwrap_or_default()
     };
     let new = folder.path().join("a/b");

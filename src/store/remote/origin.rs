@@ -7,6 +7,7 @@
 //! Objects without a strong ETag are not kept. Nor are those that a web server says were changed just now: its ETag is made of the
 //! time in seconds and the size, and the next change in the same second may have the same.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
@@ -14,7 +15,6 @@ use std::time::{Duration, SystemTime};
 use futures_util::StreamExt;
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore};
-use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 
 use super::failure::{Failure, Reply};
@@ -23,7 +23,7 @@ use super::location::Service;
 use super::transfer::{self, Fetched, Request};
 use crate::error::Result;
 use crate::memory::Buffer;
-use crate::store::disk_cache::{self, Found, ObjectName};
+use crate::store::disk_cache::{self, Found, Names, ObjectName};
 use crate::store::{DiskCache, DiskCacheCounts, DiskCacheOptions, Wanted};
 
 /// Objects of a web server that were changed more recently are not kept.
@@ -43,6 +43,7 @@ struct Cached {
     disk: Arc<DiskCache>,
     container: String,
     is_offline: bool,
+    must_keep: bool,
 }
 
 /// The answer to a request for bytes.
@@ -51,15 +52,6 @@ enum Answer<'a> {
     New(Fetched),
     /// In the cache, and as new as the request.
     Kept(&'a Cached, Found),
-}
-
-/// The names directly below a path.
-#[derive(Debug, Default)]
-pub(super) struct Names {
-    /// Names with something below them.
-    pub folders: Vec<String>,
-    /// Names of objects.
-    pub objects: Vec<String>,
 }
 
 impl Origin {
@@ -72,7 +64,8 @@ impl Origin {
     ) -> Result<Self> {
         let cached = |options: &DiskCacheOptions| {
             let disk = Arc::new(DiskCache::open(options)?);
-            Ok(Cached { disk, container, is_offline: options.is_offline })
+            let &DiskCacheOptions { is_offline, must_keep, .. } = options;
+            Ok(Cached { disk, container, is_offline, must_keep })
         };
         Ok(Origin { client, service, cache: options.map(cached).transpose()? })
     }
@@ -195,12 +188,9 @@ impl Origin {
         match &fetched {
             Ok(Some(fetched)) => {
                 cache.disk.note_miss();
-                if let Some(meta) = self.kept_meta(&fetched.meta) {
-                    let bytes = Arc::clone(&fetched.bytes);
-                    cache.disk.keep(cache.name(request.path), meta, fetched.start, bytes);
-                }
+                cache.keep(request.path, self.kept_meta(&fetched.meta), fetched).await?;
             }
-            Err(Failure::Missing) => cache.disk.keep_missing(cache.name(request.path)),
+            Err(Failure::Missing) => cache.keep_missing(request.path).await?,
             _ => {}
         }
         fetched
@@ -234,7 +224,7 @@ impl Origin {
         let options = GetOptions { head: true, ..GetOptions::default() };
         let head: Reply<_> = self.client.get_opts(path, options).await.map_err(Failure::from);
         if let (Some(cache), Err(Failure::Missing)) = (&self.cache, &head) {
-            cache.disk.keep_missing(cache.name(path));
+            cache.keep_missing(path).await?;
         }
         Ok(head?.meta)
     }
@@ -242,7 +232,7 @@ impl Origin {
     /// The names directly below a path.
     pub(super) async fn list(&self, path: &Path) -> Reply<Names> {
         if let Some(cache) = self.cache.as_ref().filter(|cache| cache.is_offline) {
-            return cache.listing(path).await.ok_or(Failure::Offline);
+            return cache.listing(path).await;
         }
         let listed = self.client.list_with_delimiter(Some(path)).await?;
         let name = |path: &Path| Some(path.as_ref().rsplit('/').next()?.to_owned());
@@ -251,7 +241,7 @@ impl Origin {
             objects: listed.objects.iter().filter_map(|meta| name(&meta.location)).collect(),
         };
         if let Some(cache) = &self.cache {
-            cache.disk.keep_listing(cache.name(path), names.encode());
+            cache.keep_listing(path, &names).await?;
         }
         Ok(names)
     }
@@ -266,21 +256,6 @@ impl Origin {
         }
         let first = self.client.list(Some(path)).next().await;
         Ok(first.transpose().map_err(Failure::from)?.is_some())
-    }
-}
-
-impl Names {
-    fn encode(&self) -> Vec<u8> {
-        json!({ "folders": self.folders, "objects": self.objects }).to_string().into_bytes()
-    }
-
-    fn decode(bytes: &[u8]) -> Option<Self> {
-        let value: Value = serde_json::from_slice(bytes).ok()?;
-        let texts = |member: &str| {
-            let names = value.get(member)?.as_array()?.iter();
-            names.map(|name| Some(name.as_str()?.to_owned())).collect::<Option<Vec<_>>>()
-        };
-        Some(Names { folders: texts("folders")?, objects: texts("objects")? })
     }
 }
 
@@ -311,17 +286,73 @@ impl Cached {
         Some(Fetched { meta, start, bytes: Arc::new(bytes) })
     }
 
-    async fn missing_or_offline(&self, path: &Path) -> Failure {
+    /// Keeps what was fetched. Fails only if it must be kept and cannot.
+    async fn keep(&self, path: &Path, meta: Option<disk_cache::ObjectMeta>, fetched: &Fetched) -> Reply<()> {
         let (disk, name) = (Arc::clone(&self.disk), self.name(path));
-        let is_missing = spawn_blocking(move || disk.is_missing(&name)).await.unwrap_or(false);
-        if is_missing { Failure::Missing } else { Failure::Offline }
+        let (start, bytes) = (fetched.start, Arc::clone(&fetched.bytes));
+        match meta {
+            Some(meta) if self.must_keep => {
+                blocking(move || disk.keep_now(name, meta, start, bytes)).await?.map_err(not_kept)
+            }
+            Some(meta) => {
+                disk.keep(name, meta, start, bytes);
+                Ok(())
+            }
+            None if self.must_keep => Err(not_kept(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "the service tells no version of it to rely on, or it changed just now",
+            ))),
+            None => Ok(()),
+        }
     }
 
-    async fn listing(&self, path: &Path) -> Option<Names> {
-        let (disk, name) = (Arc::clone(&self.disk), self.name(path));
-        let bytes = spawn_blocking(move || disk.listing(&name)).await.ok().flatten()?;
-        Names::decode(&bytes)
+    /// As [`Cached::keep`], for the names directly below a path.
+    async fn keep_listing(&self, path: &Path, names: &Names) -> Reply<()> {
+        let (disk, name, names) = (Arc::clone(&self.disk), self.name(path), names.encode());
+        match self.must_keep {
+            true => blocking(move || disk.keep_listing_now(name, names)).await?.map_err(not_kept),
+            false => {
+                disk.keep_listing(name, names);
+                Ok(())
+            }
+        }
     }
+
+    /// As [`Cached::keep`], for an object that is not there.
+    async fn keep_missing(&self, path: &Path) -> Reply<()> {
+        let (disk, name) = (Arc::clone(&self.disk), self.name(path));
+        match self.must_keep {
+            true => blocking(move || disk.keep_missing_now(name)).await?.map_err(not_kept),
+            false => {
+                disk.keep_missing(name);
+                Ok(())
+            }
+        }
+    }
+
+    /// Why an object is not served offline.
+    async fn missing_or_offline(&self, path: &Path) -> Failure {
+        let (disk, name) = (Arc::clone(&self.disk), self.name(path));
+        match blocking(move || disk.is_missing(&name)).await {
+            Ok(true) => Failure::Missing,
+            _ => Failure::Offline,
+        }
+    }
+
+    async fn listing(&self, path: &Path) -> Reply<Names> {
+        let (disk, name) = (Arc::clone(&self.disk), self.name(path));
+        blocking(move || disk.listing(&name)).await?.ok_or(Failure::Offline)
+    }
+}
+
+/// Runs what waits for the disk on a thread for that.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Reply<T> {
+    let ended = |error| Failure::Other(io::ErrorKind::Other, format!("the disk cache: {error}"));
+    spawn_blocking(work).await.map_err(ended)
+}
+
+fn not_kept(error: io::Error) -> Failure {
+    Failure::Other(error.kind(), format!("the disk cache cannot keep it: {error}"))
 }
 
 /// Whether what was found is left on the disk until it is read.

@@ -1,4 +1,6 @@
-//! `zarrfs cache stat|verify|clear DIR`: what a disk cache has, whether it is sound, and its end.
+//! `zarrfs cache stat|verify|clear DIR`: what a disk cache has, whether it is sound, and its end. `zarrfs cache fill`: all of a store.
+
+mod fill;
 
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -16,15 +18,17 @@ const EXAMPLES: &str = "\
 Examples:
   # A mount that keeps what it fetches, and another one that uses it
   zarrfs mount --disk-cache ~/.cache/zarrfs s3://bucket/x.zarr mnt
+  # All of a store, for a mount with --offline
+  zarrfs cache fill --disk-cache ~/.cache/zarrfs s3://bucket/x.zarr
   # What is there, and whether all of it is sound
   zarrfs cache stat ~/.cache/zarrfs
   zarrfs cache verify ~/.cache/zarrfs
   # Make room
   zarrfs cache clear ~/.cache/zarrfs";
 
-/// Show, check or empty a disk cache
+/// Fill, show, check or empty a disk cache
 ///
-/// A disk cache is the folder of --disk-cache. All three work while mounts use it.
+/// A disk cache is the folder of --disk-cache. All commands work while mounts use it.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
@@ -34,6 +38,8 @@ pub struct Arguments {
 
 #[derive(Subcommand, Clone, Debug)]
 enum Action {
+    /// Fetch all of a store, or of some arrays in it; what is there and current is not fetched again. Exit status 1 unless all is kept
+    Fill(Box<fill::Arguments>),
     /// Show what the cache has, by store
     Stat {
         #[command(flatten)]
@@ -66,6 +72,7 @@ impl Arguments {
     /// Does what the word says.
     pub fn run(self) -> Outcome {
         match self.action {
+            Action::Fill(arguments) => arguments.run(),
             Action::Stat { folder, json } => stat(&folder.open()?, json),
             Action::Verify { folder } => verify(&folder.open()?),
             Action::Clear { folder } => {

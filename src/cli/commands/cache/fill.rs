@@ -1,0 +1,234 @@
+//! `zarrfs cache fill STORE`: fetches everything that is stored, so that the disk cache has all of it.
+//!
+//! Uses `hierarchy` and `store`. Objects are fetched as they are, and nothing is decoded.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+
+use clap::Args;
+use indicatif::ProgressBar;
+use parking_lot::Mutex;
+use zarrfs::error::{Error, Result, grouped};
+use zarrfs::hierarchy::Tree;
+use zarrfs::store::overlay::Access;
+use zarrfs::store::{DiskCacheCounts, Store, Wanted, join};
+
+use crate::cli::exit::{Exit, Outcome};
+use crate::cli::options::{LogArguments, StoreArguments};
+use crate::cli::{log, open, output, progress, size};
+
+/// The most objects at one time, each with two pieces in memory.
+const MAX_JOBS: u64 = 32;
+/// Longer objects are fetched in pieces.
+const PIECE_BYTES: u64 = 4 << 20;
+/// Keys that are listed and wait to be fetched.
+const KEYS_AHEAD: usize = 4096;
+/// A cache that is full removes this part of itself at a time: what one as large cannot hold for sure.
+const SPARE_PART: u64 = 10;
+
+/// The arguments of the command.
+#[derive(Args, Clone, Debug)]
+pub struct Arguments {
+    #[command(flatten)]
+    store: StoreArguments,
+
+    /// Only these arrays and groups, and the metadata above them
+    #[arg(value_name = "PATH")]
+    paths: Vec<String>,
+
+    /// Say nothing but what goes wrong
+    #[arg(short, long)]
+    quiet: bool,
+
+    #[command(flatten)]
+    log: LogArguments,
+}
+
+impl Arguments {
+    /// Fills the cache.
+    pub fn run(self) -> Outcome {
+        log::start(&self.log)?;
+        let mut options = self.store.access.options(&self.store.store, Access::Read)?;
+        match options.remote.disk_cache.as_mut() {
+            None => {
+                return Err(Exit::Usage("name the folder of the disk cache: --disk-cache DIR".to_owned()));
+            }
+            Some(cache) if cache.is_offline => {
+                return Err(Exit::Usage("with --offline nothing can be fetched: leave it out".to_owned()));
+            }
+            Some(cache) => cache.must_keep = true,
+        }
+        let store = open::zarr_store(&self.store.store, &options)?;
+        let Some(before) = counts(store.as_ref()) else {
+            let url = store.describe();
+            return Err(Exit::Failed(format!(
+                "{url}: the disk cache is for object stores: there is nothing to keep"
+            )));
+        };
+        let paths: Vec<String> = self.paths.iter().map(|path| open::path(path)).collect();
+        let tree = Tree::for_one_look(Arc::clone(&store));
+        for path in &paths {
+            if tree.node(path)?.is_none() {
+                return Err(open::unknown_node(&tree, path));
+            }
+        }
+        let fill = Fill::new(store.as_ref(), progress::fetched(!self.quiet));
+        fill.run(&tree, &paths, self.store.access.base.remote.max_connections.clamp(1, MAX_JOBS));
+        fill.finish(before, self.quiet)
+    }
+}
+
+fn counts(store: &dyn Store) -> Option<DiskCacheCounts> {
+    store.traffic()?.disk_cache
+}
+
+/// What was fetched so far.
+struct Fill<'a> {
+    store: &'a dyn Store,
+    bar: ProgressBar,
+    objects: AtomicU64,
+    bytes: AtomicU64,
+    failed: AtomicU64,
+    /// Nothing more can be kept.
+    is_full: AtomicBool,
+}
+
+impl<'a> Fill<'a> {
+    fn new(store: &'a dyn Store, bar: ProgressBar) -> Self {
+        let zero = || AtomicU64::new(0);
+        let (objects, bytes, failed, is_full) = (zero(), zero(), zero(), AtomicBool::new(false));
+        Fill { store, bar, objects, bytes, failed, is_full }
+    }
+
+    /// Fetches all below these paths and the metadata above them; everything, if there are none.
+    fn run(&self, tree: &Tree, paths: &[String], jobs: u64) {
+        let (sender, receiver) = sync_channel::<String>(KEYS_AHEAD);
+        let receiver = Mutex::new(receiver);
+        std::thread::scope(|scope| {
+            for _ in 0..jobs {
+                scope.spawn(|| {
+                    loop {
+                        let next = receiver.lock().recv();
+                        let Ok(key) = next else { return };
+                        if !self.is_full.load(Ordering::Relaxed) {
+                            self.note(&key, fetch(self.store, &key));
+                        }
+                    }
+                });
+            }
+            match paths {
+                [] => self.below(tree, "", &sender),
+                paths => {
+                    for path in paths {
+                        let mut above = path.as_str();
+                        while !above.is_empty() {
+                            above = above.rsplit_once('/').map_or("", |(above, _)| above);
+                            self.folder(above, &sender);
+                        }
+                        self.below(tree, path, &sender);
+                    }
+                }
+            }
+            drop(sender);
+        });
+        self.bar.finish_and_clear();
+    }
+
+    /// Sends the keys of all objects below a path.
+    fn below(&self, tree: &Tree, path: &str, keys: &SyncSender<String>) {
+        // A mount asks for documents that are missing, and some web servers list none that begin with a dot.
+        for visit in tree.walk(path, usize::MAX) {
+            if let Err(error) = visit.node {
+                self.note(&visit.path, Err(error));
+            }
+        }
+        let mut folders = vec![path.to_owned()];
+        while let Some(folder) = folders.pop().filter(|_| !self.is_full.load(Ordering::Relaxed)) {
+            self.bar.set_message(open::shown(&folder).to_owned());
+            folders.extend(self.folder(&folder, keys));
+        }
+    }
+
+    /// Sends the keys of the objects directly in a folder, and returns the folders in it.
+    fn folder(&self, folder: &str, keys: &SyncSender<String>) -> Vec<String> {
+        let mut folders = Vec::new();
+        let listed = self.store.each_name(folder, &mut |entry| {
+            let key = join(folder, &entry.name);
+            if entry.is_folder {
+                folders.push(key);
+                return std::ops::ControlFlow::Continue(());
+            }
+            keys.send(key).map_or(std::ops::ControlFlow::Break(()), std::ops::ControlFlow::Continue)
+        });
+        if let Err(error) = listed {
+            self.note(folder, Err(error));
+        }
+        folders
+    }
+
+    /// Counts an object, or says why it is not kept.
+    fn note(&self, key: &str, fetched: Result<u64>) {
+        let error = match fetched {
+            Ok(bytes) => {
+                self.objects.fetch_add(1, Ordering::Relaxed);
+                self.bytes.fetch_add(bytes, Ordering::Relaxed);
+                return self.bar.inc(bytes);
+            }
+            Err(error) => error,
+        };
+        let is_full =
+            matches!(&error, Error::Store { source, .. } if source.kind() == io::ErrorKind::StorageFull);
+        if !is_full || !self.is_full.swap(true, Ordering::Relaxed) {
+            self.failed.fetch_add(1, Ordering::Relaxed);
+            self.bar.suspend(|| output::note(format_args!("{}: {error}", open::shown(key))));
+        }
+    }
+
+    fn finish(self, before: DiskCacheCounts, is_quiet: bool) -> Outcome {
+        let now = counts(self.store).unwrap_or(before);
+        let (objects, bytes) = (self.objects.into_inner(), self.bytes.into_inner());
+        let of = |count: u64| format!("{} {}", grouped(count), if count == 1 { "object" } else { "objects" });
+        if self.is_full.into_inner() {
+            return Err(Exit::Failed(format!("the disk cache has no room after {}", of(objects))));
+        }
+        match self.failed.into_inner() {
+            0 => {}
+            1 => return Err(Exit::Failed("this is not in the disk cache".to_owned())),
+            failed => return Err(Exit::Failed(format!("these {failed} are not in the disk cache"))),
+        }
+        if !self.store.can_list() {
+            let url = self.store.describe();
+            return Err(Exit::Failed(format!("{url} cannot list objects: mount it, and read what you need")));
+        }
+        let limit = now.limit_bytes;
+        if now.evicted > before.evicted && bytes > limit - limit / SPARE_PART {
+            let (bytes, limit) = (size::show(bytes), size::show(limit));
+            return Err(Exit::Failed(format!(
+                "{bytes} do not stay in a disk cache of {limit}: name a larger --disk-cache-size"
+            )));
+        }
+        if !is_quiet {
+            let new = size::show(now.written_bytes.saturating_sub(before.written_bytes));
+            let (objects, bytes) = (of(objects), size::show(bytes));
+            output::note(format_args!("{objects}, {bytes}, are in the disk cache; {new} of them are new"));
+        }
+        Ok(())
+    }
+}
+
+/// Fetches an object, and returns its size; 0 if it has gone.
+fn fetch(store: &dyn Store, key: &str) -> Result<u64> {
+    let Some(object) = store.open_for(key, &Wanted::Range(0..PIECE_BYTES))? else { return Ok(0) };
+    let size_bytes = object.size_bytes();
+    let mut piece = vec![0; size_bytes.min(PIECE_BYTES) as usize];
+    let mut offset = 0;
+    while offset < size_bytes {
+        let length = (size_bytes - offset).min(PIECE_BYTES);
+        let Some(out) = piece.get_mut(..length as usize) else { break };
+        object.read_exact_at(offset, out)?;
+        offset += length;
+    }
+    Ok(size_bytes)
+}
