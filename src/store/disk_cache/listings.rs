@@ -28,7 +28,7 @@ pub(super) type LastListing = Mutex<Option<(ObjectName, Arc<Names>)>>;
 
 impl Names {
     /// As an entry has them.
-    pub fn encode(&self) -> Vec<u8> {
+    fn encode(&self) -> Vec<u8> {
         json!({ "folders": self.folders, "objects": self.objects }).to_string().into_bytes()
     }
 
@@ -52,8 +52,12 @@ fn has(sorted: &[String], name: &str) -> bool {
 impl DiskCache {
     /// Whether the service said that there is no such object: of itself, or by what it listed.
     pub fn is_missing(&self, object: &ObjectName) -> bool {
-        self.parts(object).iter().any(|(part, _)| *part == Part::Missing)
-            || self.is_unlisted(object, |names| &names.objects)
+        let parts = self.parts(object);
+        let has = |is_kind: fn(&Part) -> bool| parts.iter().any(|(part, _)| is_kind(part));
+        // A listing may be older than what is kept of an object that it lacks.
+        has(|part| *part == Part::Missing)
+            || !has(|part| matches!(part, Part::Bytes { .. }))
+                && self.is_unlisted(object, |names| &names.objects)
     }
 
     /// Whether a name is not among those that the nearest folder with a listing has.
@@ -101,14 +105,14 @@ impl DiskCache {
     }
 
     /// Keeps the names below a path.
-    pub fn keep_listing(&self, folder: ObjectName, names: Vec<u8>) {
+    pub fn keep_listing(&self, folder: ObjectName, names: &Names) {
         if let Ok(entry) = new_listing(folder, names) {
             self.filler.add(entry);
         }
     }
 
     /// As [`DiskCache::keep_listing`], but returns when they are written, or cannot be.
-    pub fn keep_listing_now(&self, folder: ObjectName, names: Vec<u8>) -> io::Result<()> {
+    pub fn keep_listing_now(&self, folder: ObjectName, names: &Names) -> io::Result<()> {
         self.filler.write(&new_listing(folder, names)?)
     }
 }
@@ -117,7 +121,8 @@ fn mark(object: ObjectName) -> NewEntry {
     NewEntry { object, part: Part::Missing, meta: None, bytes: Arc::default() }
 }
 
-fn new_listing(folder: ObjectName, names: Vec<u8>) -> io::Result<NewEntry> {
+fn new_listing(folder: ObjectName, names: &Names) -> io::Result<NewEntry> {
+    let names = names.encode();
     if names.len() as u64 > MAX_ENTRY_BYTES {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, "the folder has too many names"));
     }

@@ -308,26 +308,23 @@ impl Cached {
 
     /// As [`Cached::keep`], for the names directly below a path.
     async fn keep_listing(&self, path: &Path, names: &Names) -> Reply<()> {
-        let (disk, name, names) = (Arc::clone(&self.disk), self.name(path), names.encode());
-        match self.must_keep {
-            true => blocking(move || disk.keep_listing_now(name, names)).await?.map_err(not_kept),
-            false => {
-                disk.keep_listing(name, names);
-                Ok(())
-            }
+        let (disk, name) = (Arc::clone(&self.disk), self.name(path));
+        if !self.must_keep {
+            disk.keep_listing(name, names);
+            return Ok(());
         }
+        let names = names.clone();
+        blocking(move || disk.keep_listing_now(name, &names)).await?.map_err(not_kept)
     }
 
     /// As [`Cached::keep`], for an object that is not there.
     async fn keep_missing(&self, path: &Path) -> Reply<()> {
         let (disk, name) = (Arc::clone(&self.disk), self.name(path));
-        match self.must_keep {
-            true => blocking(move || disk.keep_missing_now(name)).await?.map_err(not_kept),
-            false => {
-                disk.keep_missing(name);
-                Ok(())
-            }
+        if !self.must_keep {
+            disk.keep_missing(name);
+            return Ok(());
         }
+        blocking(move || disk.keep_missing_now(name)).await?.map_err(not_kept)
     }
 
     /// Why an object is not served offline.

@@ -61,7 +61,7 @@ impl Arguments {
             Some(cache) => cache.must_keep = true,
         }
         let store = open::zarr_store(&self.store.store, &options)?;
-        let Some(before) = counts(store.as_ref()) else {
+        let Some((before, _)) = counts(store.as_ref()) else {
             let url = store.describe();
             return Err(Exit::Failed(format!(
                 "{url}: the disk cache is for object stores: there is nothing to keep"
@@ -80,8 +80,10 @@ impl Arguments {
     }
 }
 
-fn counts(store: &dyn Store) -> Option<DiskCacheCounts> {
-    store.traffic()?.disk_cache
+/// The counts of the disk cache, and the bytes that were received.
+fn counts(store: &dyn Store) -> Option<(DiskCacheCounts, u64)> {
+    let traffic = store.traffic()?;
+    Some((traffic.disk_cache?, traffic.received_bytes))
 }
 
 /// What was fetched so far.
@@ -187,7 +189,7 @@ impl<'a> Fill<'a> {
     }
 
     fn finish(self, before: DiskCacheCounts, is_quiet: bool) -> Outcome {
-        let now = counts(self.store).unwrap_or(before);
+        let (now, received_bytes) = counts(self.store).unwrap_or((before, 0));
         let (objects, bytes) = (self.objects.into_inner(), self.bytes.into_inner());
         let of = |count: u64| format!("{} {}", grouped(count), if count == 1 { "object" } else { "objects" });
         if self.is_full.into_inner() {
@@ -210,9 +212,8 @@ impl<'a> Fill<'a> {
             )));
         }
         if !is_quiet {
-            let new = size::show(now.written_bytes.saturating_sub(before.written_bytes));
-            let (objects, bytes) = (of(objects), size::show(bytes));
-            output::note(format_args!("{objects}, {bytes}, are in the disk cache; {new} of them are new"));
+            let (objects, bytes, received) = (of(objects), size::show(bytes), size::show(received_bytes));
+            output::note(format_args!("{objects}, {bytes}, are in the disk cache; {received} were received"));
         }
         Ok(())
     }
