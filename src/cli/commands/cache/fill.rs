@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use zarrfs::error::{Error, Result, grouped};
 use zarrfs::hierarchy::Tree;
 use zarrfs::store::overlay::Access;
-use zarrfs::store::{DiskCacheCounts, Store, Wanted, join};
+use zarrfs::store::{Store, Wanted, join};
 
 use crate::cli::exit::{Exit, Outcome};
 use crate::cli::options::{LogArguments, StoreArguments};
@@ -61,12 +61,6 @@ impl Arguments {
             Some(cache) => cache.must_keep = true,
         }
         let store = open::zarr_store(&self.store.store, &options)?;
-        let Some((before, _)) = counts(store.as_ref()) else {
-            let url = store.describe();
-            return Err(Exit::Failed(format!(
-                "{url}: the disk cache is for object stores: there is nothing to keep"
-            )));
-        };
         let paths: Vec<String> = self.paths.iter().map(|path| open::path(path)).collect();
         let tree = Tree::for_one_look(Arc::clone(&store));
         for path in &paths {
@@ -76,14 +70,8 @@ impl Arguments {
         }
         let fill = Fill::new(store.as_ref(), progress::fetched(!self.quiet));
         fill.run(&tree, &paths, self.store.access.base.remote.max_connections.clamp(1, MAX_JOBS));
-        fill.finish(before, self.quiet)
+        fill.finish(self.quiet)
     }
-}
-
-/// The counts of the disk cache, and the bytes that were received.
-fn counts(store: &dyn Store) -> Option<(DiskCacheCounts, u64)> {
-    let traffic = store.traffic()?;
-    Some((traffic.disk_cache?, traffic.received_bytes))
 }
 
 /// What was fetched so far.
@@ -115,7 +103,7 @@ impl<'a> Fill<'a> {
                         let next = receiver.lock().recv();
                         let Ok(key) = next else { return };
                         if !self.is_full.load(Ordering::Relaxed) {
-                            self.note(&key, fetch(self.store, &key));
+                            self.note(fetch(self.store, &key));
                         }
                     }
                 });
@@ -143,7 +131,7 @@ impl<'a> Fill<'a> {
         // A mount asks for documents that are missing, and some web servers list none that begin with a dot.
         for visit in tree.walk(path, usize::MAX) {
             if let Err(error) = visit.node {
-                self.note(&visit.path, Err(error));
+                self.note(Err(error));
             }
         }
         let mut folders = vec![path.to_owned()];
@@ -165,13 +153,13 @@ impl<'a> Fill<'a> {
             keys.send(key).map_or(std::ops::ControlFlow::Break(()), std::ops::ControlFlow::Continue)
         });
         if let Err(error) = listed {
-            self.note(folder, Err(error));
+            self.note(Err(error));
         }
         folders
     }
 
     /// Counts an object, or says why it is not kept.
-    fn note(&self, key: &str, fetched: Result<u64>) {
+    fn note(&self, fetched: Result<u64>) {
         let error = match fetched {
             Ok(bytes) => {
                 self.objects.fetch_add(1, Ordering::Relaxed);
@@ -184,12 +172,11 @@ impl<'a> Fill<'a> {
             matches!(&error, Error::Store { source, .. } if source.kind() == io::ErrorKind::StorageFull);
         if !is_full || !self.is_full.swap(true, Ordering::Relaxed) {
             self.failed.fetch_add(1, Ordering::Relaxed);
-            self.bar.suspend(|| output::note(format_args!("{}: {error}", open::shown(key))));
+            self.bar.suspend(|| output::note(error));
         }
     }
 
-    fn finish(self, before: DiskCacheCounts, is_quiet: bool) -> Outcome {
-        let (now, received_bytes) = counts(self.store).unwrap_or((before, 0));
+    fn finish(self, is_quiet: bool) -> Outcome {
         let (objects, bytes) = (self.objects.into_inner(), self.bytes.into_inner());
         let of = |count: u64| format!("{} {}", grouped(count), if count == 1 { "object" } else { "objects" });
         if self.is_full.into_inner() {
@@ -204,8 +191,17 @@ impl<'a> Fill<'a> {
             let url = self.store.describe();
             return Err(Exit::Failed(format!("{url} cannot list objects: mount it, and read what you need")));
         }
-        let limit = now.limit_bytes;
-        if now.evicted > before.evicted && bytes > limit - limit / SPARE_PART {
+        // References open what they refer to when it is read.
+        let traffic =
+            self.store.traffic().and_then(|traffic| Some((traffic.disk_cache?, traffic.received_bytes)));
+        let Some((counts, received_bytes)) = traffic else {
+            let url = self.store.describe();
+            return Err(Exit::Failed(format!(
+                "{url}: nothing of it comes from an object store, so nothing is kept"
+            )));
+        };
+        let limit = counts.limit_bytes;
+        if counts.evicted > 0 && bytes > limit - limit / SPARE_PART {
             let (bytes, limit) = (size::show(bytes), size::show(limit));
             return Err(Exit::Failed(format!(
                 "{bytes} do not stay in a disk cache of {limit}: name a larger --disk-cache-size"
