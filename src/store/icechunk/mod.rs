@@ -278,6 +278,10 @@ impl Versions for IcechunkStore {
         self.shared.branch.as_deref()
     }
 
+    fn snapshot(&self) -> String {
+        self.shown().snapshot.session.snapshot_id().to_string()
+    }
+
     fn begin(&self, branch: &str) -> Result<Box<dyn Transaction>> {
         let Shared { repository, objects, .. } = self.shared.as_ref();
         let session = repository.writable(branch)?;

@@ -176,6 +176,10 @@ impl Versions for InMemoryVersions {
         self.branch.as_deref()
     }
 
+    fn snapshot(&self) -> String {
+        self.shown.read().id.clone()
+    }
+
     fn begin(&self, branch: &str) -> Result<Box<dyn Transaction>> {
         let mut state = self.repository.state.lock();
         let parent = state.tip(branch)?;

@@ -21,6 +21,9 @@ pub trait Versions: Send + Sync {
     /// The branch that the store follows; `None` where a tag or a snapshot is shown.
     fn branch(&self) -> Option<&str>;
 
+    /// The ID of the snapshot that is shown.
+    fn snapshot(&self) -> String;
+
     /// A transaction over the newest snapshot of a branch.
     fn begin(&self, branch: &str) -> Result<Box<dyn Transaction>>;
 

@@ -18,6 +18,10 @@ fn every_version_in_a_folder() {
         let of = format!("{location} {options:?}");
         let Some(mount) = mount(None, &location, &options, &of) else { return };
         compare(&mount, &made.values(), &version.arrays, &of);
+        let config = fs::read(mount.path("__zarrfs__/config.json")).unwrap();
+        let config: Value = serde_json::from_slice(&config).unwrap();
+        let log = zarrfs(None, &[&["log", "--json", &location], &options[..]].concat());
+        assert_eq!(config["snapshot"], ids(&log.stdout)[0], "{of}");
         mount.unmount();
     }
 }
@@ -73,21 +77,25 @@ fn ids(json: &[u8]) -> Vec<String> {
 fn a_disk_cache_serves_a_snapshot_without_its_service() {
     let Some(made) = made("a repository behind a disk cache") else { return };
     let server = Server::start(Kind::Moto, &made.stores());
-    let cache = tempfile::tempdir().unwrap();
     let location = format!("icechunk+{}", server.url("repository"));
-    let options = ["--disk-cache", cache.path().to_str().unwrap()];
     let version = &made.versions[0];
-    let Some(first) = mount(Some(&server), &location, &options, "a repository behind a disk cache") else {
-        return;
-    };
-    compare(&first, &made.values(), &version.arrays, "through the cache");
-    first.unmount();
-    let offline = [&options[..], &["--offline"]].concat();
-    let Some(second) = mount(Some(&server), &location, &offline, "a repository behind a disk cache") else {
-        return;
-    };
-    compare(&second, &made.values(), &version.arrays, "from the cache");
-    second.unmount();
+    for is_filled in [false, true] {
+        let cache = tempfile::tempdir().unwrap();
+        let options = ["--disk-cache", cache.path().to_str().unwrap()];
+        if is_filled {
+            let fill = zarrfs(Some(&server), &[&["cache", "fill", &location], &options[..]].concat());
+            assert!(fill.status.success(), "{}", String::from_utf8_lossy(&fill.stderr));
+        } else {
+            let what = "a repository behind a disk cache";
+            let Some(first) = mount(Some(&server), &location, &options, what) else { return };
+            compare(&first, &made.values(), &version.arrays, "through the cache");
+            first.unmount();
+        }
+        let offline = [&options[..], &["--offline"]].concat();
+        let second = mount(Some(&server), &location, &offline, "offline").unwrap();
+        compare(&second, &made.values(), &version.arrays, "from the cache");
+        second.unmount();
+    }
 }
 
 #[test]

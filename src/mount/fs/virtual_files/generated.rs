@@ -190,12 +190,15 @@ impl FileSystem {
         // Absolute: mounts are listed from other folders.
         let store = options.store_path.as_ref().map(|path| path.to_string_lossy().into_owned());
         let store = store.unwrap_or_else(|| self.nodes.store().describe());
+        let versions = self.nodes.store().versions();
         let config = json!({
             "version": env!("CARGO_PKG_VERSION"),
             "pid": std::process::id(),
             "process_start_ticks": self.daemon.start_ticks,
             "source": options.source,
             "store": store,
+            "branch": versions.and_then(|versions| versions.branch()),
+            "snapshot": versions.map(|versions| versions.snapshot()),
             "overlay": options.overlay.as_ref().map(|path| path.to_string_lossy()),
             "mountpoint": options.mountpoint.to_string_lossy(),
             "writable": options.writable,
