@@ -56,6 +56,17 @@ pub(super) struct Transfers {
     queued: HashSet<u64>,
 }
 
+/// Where a reader is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    /// It has received what is before this.
+    pub received: u64,
+    /// Its last request begins here.
+    pub asked: u64,
+    /// It is expected to go on here.
+    pub offset: u64,
+}
+
 impl Transfers {
     /// Nothing yet, for a reader at `offset`.
     pub fn new(engine: &Arc<Engine>, offset: u64) -> Self {
@@ -72,11 +83,12 @@ impl Transfers {
         }
     }
 
-    /// Moves the window to a reader at `offset`, which waits for the bytes from `asked` to there. Returns the strips that are to be
-    /// decoded now: none before it is known how chunks are cut.
-    pub fn move_to(&mut self, inner: &Inner, strips: Option<&Strips>, asked: u64, offset: u64) -> Vec<u64> {
+    /// Moves the window to where a reader is. Returns the strips that are to be decoded now: none before it is known how chunks are cut.
+    pub fn move_to(&mut self, inner: &Inner, strips: Option<&Strips>, place: Place) -> Vec<u64> {
+        let Place { received, asked, offset } = place;
         let left = inner.grid.size_bytes().saturating_sub(offset);
-        let grown = offset.saturating_sub(self.start).saturating_mul(GROWTH);
+        // Not of what is asked for: a reader of a plane asks for all of it at once, and goes on elsewhere.
+        let grown = received.saturating_sub(self.start).saturating_mul(GROWTH);
         let window = grown.clamp(MIN_WINDOW_BYTES, MAX_WINDOW_BYTES).min(left);
         let decoded = window.min(DECODED_WINDOW_BYTES);
         let is_near = |at: u64| (at..at + decoded / STEPS).contains(&offset);
