@@ -8,6 +8,8 @@
 
 pub mod consumed;
 pub mod replies;
+#[cfg(test)]
+mod tests;
 mod transfers;
 
 use std::sync::Arc;
@@ -393,19 +395,4 @@ impl Inner {
 /// Whether a read at `offset` continues a sequence that was expected at `expected`.
 fn is_sequential(expected: u64, offset: u64, window_bytes: u64) -> bool {
     offset.abs_diff(expected) <= window_bytes && expected > 0
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn readahead_out_of_order_is_still_sequential() {
-        let is_sequential = |expected, offset| is_sequential(expected, offset, SEQUENTIAL_WINDOW_BYTES);
-        assert!(is_sequential(1 << 20, 1 << 20));
-        assert!(is_sequential(1 << 20, (1 << 20) - 131_072));
-        assert!(is_sequential(1 << 20, (1 << 20) + 131_072));
-        assert!(!is_sequential(1 << 20, 1 << 30));
-        assert!(!is_sequential(0, 0), "the first read is not yet a sequence");
-    }
 }

@@ -1,0 +1,123 @@
+//! Tests of who counts as a sequential reader, and of what a remote store is asked to transfer for one.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use serde_json::json;
+
+use super::*;
+use crate::array::{Engine, Layout};
+use crate::error::Result;
+use crate::metadata::{Document, parse_v3};
+use crate::store::{Claim, Content, Entry, Info, MaybeClaim, MemoryStore, Object, StatFs, Store, Wanted};
+
+const MIB: u64 = 1 << 20;
+
+/// A remote store without chunks, which notes what it is asked to transfer. Nothing ever arrives.
+#[derive(Default)]
+struct Remote {
+    objects: MemoryStore,
+    asked: Mutex<Vec<String>>,
+}
+
+struct OnItsWay(u64);
+
+impl Claim for OnItsWay {
+    fn is_here(&self) -> bool {
+        false
+    }
+    fn is_lost(&self) -> bool {
+        false
+    }
+    fn id(&self) -> u64 {
+        self.0
+    }
+    fn size_bytes(&self) -> u64 {
+        4096
+    }
+}
+
+impl Store for Remote {
+    fn open(&self, key: &str) -> Result<Option<Box<dyn Object>>> {
+        self.objects.open(key)
+    }
+    fn will_need(&self, wanted: &[(String, Wanted)]) -> Vec<MaybeClaim> {
+        let mut asked = self.asked.lock();
+        let claim = |(key, _): &(String, Wanted)| -> MaybeClaim {
+            asked.push(key.clone());
+            Some(Arc::new(OnItsWay(asked.len() as u64)))
+        };
+        wanted.iter().map(claim).collect()
+    }
+    fn transfer_limit_bytes(&self) -> u64 {
+        64 * MIB
+    }
+    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
+        self.objects.content(key, limit_bytes)
+    }
+    fn head(&self, key: &str) -> Result<Option<Info>> {
+        self.objects.head(key)
+    }
+    fn list(&self, folder: &str) -> Result<Vec<Entry>> {
+        self.objects.list(folder)
+    }
+    fn statfs(&self) -> Result<StatFs> {
+        self.objects.statfs()
+    }
+    fn describe(&self) -> String {
+        "remote".to_owned()
+    }
+    fn is_remote(&self) -> bool {
+        true
+    }
+}
+
+/// 64 planes of 1 MiB, in layers of 16 chunks that have eight planes each.
+fn planes() -> (Arc<Remote>, Arc<Array>) {
+    let document = json!({"zarr_format": 3, "node_type": "array", "shape": [64, 1024, 1024], "data_type": "uint8",
+        "fill_value": 0, "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [8, 256, 256]}},
+        "chunk_key_encoding": {"name": "default"}, "codecs": [{"name": "bytes"}, {"name": "gzip", "configuration": {"level": 1}}]});
+    let Document::Array(metadata) = parse_v3("zarr.json", document.to_string().as_bytes()).unwrap() else {
+        panic!("an array")
+    };
+    let remote = Arc::new(Remote::default());
+    let store: Arc<dyn Store> = Arc::clone(&remote) as _;
+    let engine = Engine::new(256 * MIB, 2);
+    (remote, Array::open(&engine, &store, "", Arc::new(metadata), Layout::default()).unwrap())
+}
+
+#[test]
+fn a_window_grows_with_what_was_received() {
+    let (remote, array) = planes();
+    let reader = Reader::new(Readahead::Chunks);
+    let layers = || {
+        let asked = remote.asked.lock();
+        let mut sorted = asked.clone();
+        sorted.sort();
+        assert_eq!(*asked, sorted, "each chunk once, in the order of the file");
+        asked.last().map(|key| key.split('/').nth(1).unwrap().parse::<u64>().unwrap())
+    };
+    // The kernel sends all requests of a plane at once.
+    let step = MIB / 8;
+    (0..MIB).step_by(step as usize).for_each(|offset| array.note_request(&reader, offset, offset + step));
+    assert_eq!(layers(), Some(0), "a reader that has received nothing");
+    assert_eq!(remote.asked.lock().len(), 16);
+    let noted: Vec<_> =
+        (0..MIB).step_by(step as usize).map(|offset| array.note_reply(&reader, offset + step)).collect();
+    assert_eq!(noted, [Some(MIB); 8], "where it continues");
+    array.note_request(&reader, MIB, MIB + step);
+    assert_eq!(layers(), Some(1), "14 MiB ahead");
+    // A reader that goes elsewhere begins anew.
+    remote.asked.lock().clear();
+    array.note_request(&reader, 40 * MIB, 40 * MIB + step);
+    array.note_request(&reader, 40 * MIB + step, 40 * MIB + 2 * step);
+    assert_eq!(layers(), Some(5));
+}
+
+#[test]
+fn readahead_out_of_order_is_still_sequential() {
+    let is_sequential = |expected, offset| is_sequential(expected, offset, SEQUENTIAL_WINDOW_BYTES);
+    assert!(is_sequential(1 << 20, 1 << 20));
+    assert!(is_sequential(1 << 20, (1 << 20) - 131_072));
+    assert!(is_sequential(1 << 20, (1 << 20) + 131_072));
+    assert!(!is_sequential(1 << 20, 1 << 30));
+    assert!(!is_sequential(0, 0), "the first read is not yet a sequence");
+}
