@@ -336,11 +336,12 @@ fn the_power_fails() {
         let numbers = if is_long() { (1..=syncs).collect() } else { some };
         for number in numbers {
             let what = format!("{command:?}, a power cut at fdatasync {number} of {syncs}");
-            let cut = cut_power(&template, &disk, command, Moment::Sync(number));
-            assert!(!cut.unwrap().0, "{what}: the command has succeeded");
+            let (is_done, made) = cut_power(&template, &disk, command, Moment::Sync(number)).unwrap();
+            // How many changes one fdatasync(2) covers is a matter of time.
+            assert!(!is_done || made < number, "{what}: the command has succeeded");
             let found = shown(&template.store, &overlay);
             assert!(
-                found == old || found == new,
+                found == new || found == old && !is_done,
                 "{what}: half of it is there: {old:#?}\n{found:#?}\n{new:#?}"
             );
             let again = run(&template, &overlay, command, None);
