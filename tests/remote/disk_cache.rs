@@ -100,9 +100,9 @@ fn a_second_mount_fetches_nothing_again() {
     let asked = scene.service.count("chunk 304");
     assert!(hits > 8 && asked > 0, "{hits}: {}", scene.service.counts());
     let objects = objects(&scene.path("")) as u64;
-    // A shard may be asked about again before the first reply. It has 32 chunks.
+    // What is asked of the two shards before the first reply is not of a known version. They have 64 chunks and two indexes.
     assert!(
-        asked <= objects + 16,
+        asked < objects + 48,
         "{objects} chunks and shards, each asked about once: {}",
         scene.service.counts()
     );
