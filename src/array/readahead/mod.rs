@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use crate::array::geometry::strips::Slab;
 use crate::array::readahead::replies::Spans;
-use crate::array::readahead::transfers::{Place, Transfers};
+use crate::array::readahead::transfers::{ReaderPlace, Transfers};
 use crate::array::sync::Mutex;
 use crate::array::sync::atomic::{AtomicU64, Ordering};
 use crate::array::{Array, Inner};
@@ -297,7 +297,7 @@ impl Array {
         };
         let sequence = pass.sequence.get_or_insert_with(|| SequentialState::new(inner, u64::MAX));
         let transfers = sequence.transfers.get_or_insert_with(|| Transfers::new(&inner.engine, asked));
-        let place = Place { received: pass.received, asked, offset };
+        let place = ReaderPlace { received: pass.received, asked, offset };
         let new = transfers.move_to(inner, strips, place);
         Inner::queue(inner, new.into_iter(), &reader.wanted, u64::MAX);
     }

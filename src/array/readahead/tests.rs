@@ -1,4 +1,4 @@
-//! Tests of who counts as a sequential reader, and of what a remote store is asked to transfer for one.
+//! Tests of which reader counts as sequential, and of what a remote store is asked to transfer for one.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use serde_json::json;

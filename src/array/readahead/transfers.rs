@@ -58,7 +58,7 @@ pub(super) struct Transfers {
 
 /// Where a reader is.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct ReaderPlace {
     /// It has received what is before this.
     pub received: u64,
     /// Its last request begins here.
@@ -84,8 +84,8 @@ impl Transfers {
     }
 
     /// Moves the window to where a reader is. Returns the strips that are to be decoded now: none before it is known how chunks are cut.
-    pub fn move_to(&mut self, inner: &Inner, strips: Option<&Strips>, place: Place) -> Vec<u64> {
-        let Place { received, asked, offset } = place;
+    pub fn move_to(&mut self, inner: &Inner, strips: Option<&Strips>, place: ReaderPlace) -> Vec<u64> {
+        let ReaderPlace { received, asked, offset } = place;
         let left = inner.grid.size_bytes().saturating_sub(offset);
         // Not of what is asked for: a reader of a plane asks for all of it at once, and goes on elsewhere.
         let grown = received.saturating_sub(self.start).saturating_mul(GROWTH);

@@ -11,7 +11,7 @@ use clap::Args;
 use indicatif::ProgressBar;
 use parking_lot::Mutex;
 use zarrfs::error::{Error, Result, grouped};
-use zarrfs::hierarchy::Tree;
+use zarrfs::hierarchy::{Node, Tree};
 use zarrfs::store::overlay::Access;
 use zarrfs::store::{Store, Wanted, join};
 
@@ -130,7 +130,8 @@ impl<'a> Fill<'a> {
     fn below(&self, tree: &Tree, path: &str, keys: &SyncSender<String>) {
         // A mount asks for documents that are missing, and some web servers list none that begin with a dot.
         for visit in tree.walk(path, usize::MAX) {
-            if let Err(error) = visit.node {
+            // A document that is there and not understood is kept all the same.
+            if let Err(error) | Ok(Node::Broken { error: error @ Error::Store { .. }, .. }) = visit.node {
                 self.note(Err(error));
             }
         }
