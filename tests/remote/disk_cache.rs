@@ -208,6 +208,44 @@ fn a_filled_cache_has_everything() {
     assert!(code == 2 && said.contains("leave it out"), "{said}");
 }
 
+/// nginx hides the document, whose version cannot be relied on until it is two seconds old.
+#[test]
+fn a_document_that_cannot_be_kept_is_told() {
+    let (folder, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let store = folder.path().join("store");
+    fs::create_dir_all(store.join("a")).unwrap();
+    let document = r#"{"zarr_format": 2, "shape": [4], "chunks": [2], "dtype": "<i4", "compressor": null,
+        "fill_value": 0, "order": "C", "filters": null}"#;
+    let files = [(".zgroup", r#"{"zarr_format": 2}"#), ("a/.zarray", document), ("a/0", "AAAABBBB")];
+    for (name, content) in files {
+        fs::write(store.join(name), content).unwrap();
+    }
+    let server = Server::start(Kind::Nginx, folder.path());
+    let set = |name: &str, time| {
+        File::options()
+            .write(true)
+            .open(server.bucket().join("store").join(name))
+            .unwrap()
+            .set_modified(time)
+            .unwrap();
+    };
+    let (now, hour) = (SystemTime::now(), Duration::from_secs(3600));
+    files.iter().for_each(|(name, _)| set(name, now - hour));
+    for (time, is_kept) in [(now + hour, false), (now - hour, true)] {
+        set("a/.zarray", time);
+        let mut program = Command::new(env!("CARGO_BIN_EXE_zarrfs"));
+        let program = program.args(["cache", "fill", &server.url("store"), "--disk-cache"]).arg(cache.path());
+        let output = program.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.success(), is_kept, "{said}");
+        assert_eq!(
+            said.contains("a/.zarray: cannot read: the disk cache cannot keep it"),
+            !is_kept,
+            "{said}"
+        );
+    }
+}
+
 /// Objects change between two mounts and under one, each time to content of the same length.
 fn changed_objects(is_web: bool) {
     let Some(scene) = Scene::new(&NAMES, "the disk cache") else { return };
