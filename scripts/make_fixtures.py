@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """Makes a folder of Zarr stores of every kind, and expected.json: what each array must read as.
 
-    make_fixtures.py DIR [--matrix core|all|programs]
+    make_fixtures.py DIR [--matrix core|all|programs] [--sample COUNT --seed SEED]
+
+With --sample that many arrays are made, chosen so that most pairs of a codec, a data type and a layout are among them; the same
+seed chooses the same ones. Odd shapes, names and documents are always there.
 
 Needs zarr-python (3.1 or newer; newer ones add what they can); tensorstore is asked too where it is
 installed. Ends with 1 when an oracle reads other bytes than were written and nothing says why.
@@ -19,6 +22,7 @@ os.environ.setdefault("PYTHONWARNINGS", "ignore")
 
 from fixtures import matrix_odd, matrix_sharding, matrix_v2, matrix_v3, programs  # noqa: E402
 from fixtures.record import VERSIONS, Fixtures  # noqa: E402
+from fixtures.sample import Sample  # noqa: E402
 
 
 def core(fx):
@@ -49,12 +53,21 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dir", metavar="DIR")
     parser.add_argument("--matrix", choices=["core", "all", "programs"], default="all")
+    parser.add_argument("--sample", metavar="COUNT", type=int)
+    parser.add_argument("--seed", metavar="SEED", default="0")
     arguments = parser.parse_args()
     root = os.path.abspath(arguments.dir)
     os.makedirs(root, exist_ok=True)
     started = time.time()
-    fx = Fixtures(root)
-    {"core": core, "all": everything, "programs": programs.make}[arguments.matrix](fx)
+    make = {"core": core, "all": everything, "programs": programs.make}[arguments.matrix]
+    sample = None
+    if arguments.sample is not None:
+        sample = Sample(arguments.sample, arguments.seed)
+        make(Fixtures(root, sample))
+        pairs, covered = sample.choose()
+        print(f"seed {arguments.seed}: {arguments.sample} of {len(sample.paths)} arrays, {covered} of {pairs} pairs of features")
+    fx = Fixtures(root, sample)
+    make(fx)
     made = time.time()
     failures = fx.finish()
     print(f"{len(fx.entries)} arrays in {made - started:.1f} s, verified in {time.time() - made:.1f} s; {VERSIONS}")
