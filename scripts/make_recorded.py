@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+"""Makes tests/recorded/stores.zip and tests/recorded/expected.json: bytes that other implementations wrote, for tests without them.
+
+    make_recorded.py            needs the packages of tests/requirements/full.txt
+
+`arrays/` has one array for each codec, filter and kind of shard of the matrix, which zarr-python and tensorstore have read
+back; `companions/`, `views/` and `climate/` are stores of tests/programs. tests/formats/recorded.rs reads them, and says how
+the digests of companion files and views (tests/recorded/files.json) are renewed.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+
+SCRIPTS = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(SCRIPTS)
+PROGRAMS = os.path.join(ROOT, "tests", "programs")
+RECORDED = os.path.join(ROOT, "tests", "recorded")
+# As many as there are codecs, filters, and kinds of shards and fill values.
+ARRAYS = 330
+# A member of the zip file is the same whenever it is made.
+EPOCH = (1980, 1, 1, 0, 0, 0)
+# Names and attributes that make headers long; and shapes, of which `types` has enough.
+LEFT_OUT = ["companions/v3.zarr/hostile", "companions/v3.zarr/shapes", "arrays/odd"]
+
+
+def run(*command):
+    subprocess.run([sys.executable, *command], check=True, stdout=subprocess.DEVNULL)
+
+
+def main():
+    os.makedirs(RECORDED, exist_ok=True)
+    with tempfile.TemporaryDirectory() as work:
+        def place(*parts):
+            return os.path.join(work, *parts)
+
+        run(os.path.join(SCRIPTS, "make_fixtures.py"), place("arrays"), "--sample", str(ARRAYS), "--seed", "recorded")
+        run(os.path.join(PROGRAMS, "companions.py"), "write", place("companions"))
+        os.mkdir(place("views"))
+        run(os.path.join(PROGRAMS, "views.py"), "write", place("views"))
+        os.mkdir(place("netcdf"))
+        run(os.path.join(PROGRAMS, "netcdf.py"), "make", place("netcdf"))
+        shutil.move(place("netcdf", "climate"), place("climate"))
+        shutil.rmtree(place("netcdf"))
+        for folder in LEFT_OUT:
+            shutil.rmtree(place(*folder.split("/")))
+        with open(place("arrays", "expected.json")) as file:
+            expected = json.load(file)
+        os.remove(place("arrays", "expected.json"))
+        expected["arrays"] = {f"arrays/{path}": entry for path, entry in expected["arrays"].items() if not path.startswith("odd/")}
+        with open(os.path.join(RECORDED, "expected.json"), "w") as file:
+            json.dump(expected, file, separators=(",", ":"))
+            file.write("\n")
+        with zipfile.ZipFile(os.path.join(RECORDED, "stores.zip"), "w") as archive:
+            paths = sorted(os.path.join(folder, name) for folder, _, names in os.walk(work) for name in names)
+            for path in paths:
+                member = zipfile.ZipInfo(os.path.relpath(path, work), EPOCH)
+                with open(path, "rb") as file:
+                    archive.writestr(member, file.read(), zipfile.ZIP_DEFLATED, 9)
+    print(f"{len(expected['arrays'])} arrays and {len(paths)} objects")
+
+
+if __name__ == "__main__":
+    main()
