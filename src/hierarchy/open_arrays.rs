@@ -44,9 +44,17 @@ pub struct OpenArray {
     pub read_at: Instant,
     /// The array, or why it cannot be served.
     pub array: Result<Arc<Array>>,
+    /// Whether this process gave the array its present length.
+    was_lengthened_here: bool,
 }
 
 impl OpenArray {
+    /// Whether a program of this mount made the array at least this long. The kernel has that size, or learns it from the reply to
+    /// that program. It knows nothing of what other processes made longer.
+    pub fn was_lengthened_to(&self, size_bytes: u64) -> bool {
+        self.was_lengthened_here && self.array.as_ref().is_ok_and(|array| size_bytes <= array.size_bytes())
+    }
+
     fn is_older_than(&self, state: NodeState<'_>) -> bool {
         match state.node {
             Some(Node::Array { metadata, .. }) => {
@@ -248,10 +256,14 @@ impl OpenArrays {
             (Difference::Other, Ok(_) | Err(_)) => return Reconciled::Replaced,
         };
         let Ok(new) = &array else { return Reconciled::Replaced };
-        if old.array.as_ref().is_ok_and(|old| old.size_bytes() != new.size_bytes()) {
+        let is_same_length = old.array.as_ref().is_ok_and(|old| old.size_bytes() == new.size_bytes());
+        if old.array.is_ok() && !is_same_length {
             note_new_size();
         }
-        *shared.current.write() = Some(Arc::new(OpenArray::new(metadata, state, array)));
+        let mut new = OpenArray::new(metadata, state, array);
+        // The document that this process wrote says nothing new.
+        new.was_lengthened_here = old.was_lengthened_here && is_same_length;
+        *shared.current.write() = Some(Arc::new(new));
         Reconciled::Current
     }
 
@@ -278,7 +290,13 @@ impl OpenArrays {
         let longer = array.lengthen(metadata.clone(), replace)?;
         let updated = update_copies();
         note_new_size();
-        let open = OpenArray { metadata, version: None, read_at: Instant::now(), array: Ok(longer) };
+        let open = OpenArray {
+            metadata,
+            version: None,
+            read_at: Instant::now(),
+            array: Ok(longer),
+            was_lengthened_here: true,
+        };
         *shared.current.write() = Some(Arc::new(open));
         updated
     }
@@ -328,7 +346,13 @@ impl OpenArrays {
 
 impl OpenArray {
     fn new(metadata: &Arc<ArrayMetadata>, state: NodeState<'_>, array: Result<Arc<Array>>) -> Self {
-        OpenArray { metadata: metadata.clone(), version: state.version, read_at: state.read_at, array }
+        OpenArray {
+            metadata: metadata.clone(),
+            version: state.version,
+            read_at: state.read_at,
+            array,
+            was_lengthened_here: false,
+        }
     }
 }
 

@@ -145,10 +145,17 @@ impl FileSystem {
         let shown_before = self.nodes.peek(path).map(|cached| shown_size(&cached));
         let cached = if writes { self.nodes.current(path)? } else { self.nodes.for_reader(path)? };
         self.context().reconcile(&inode.entity, &cached, Blocking::Yes)?;
-        // If the size has changed, the kernel still uses the old one: on ESTALE it looks the name up again,
-        // learns the new size, and repeats the open.
+        // If another program has changed the size, the kernel still uses the old one: on ESTALE it looks the name up again, learns
+        // the new size, and repeats the open once. A growth by a program of this mount is no news: the kernel has its size, or gets it
+        // with the reply to that program. Otherwise an open next to programs that append would be ESTALE twice, and fail.
         let is_untold = inode.written_end.is_size_untold();
-        if inode.is_stale() || is_untold || shown_before.is_some_and(|size| size != shown_size(&cached)) {
+        let shown = shown_size(&cached);
+        let is_own_growth = || {
+            let open = inode.open_array();
+            open.is_some_and(|open| shown.is_some_and(|size| open.was_lengthened_to(size)))
+        };
+        let has_news = shown_before.is_some_and(|size| size != shown) && !is_own_growth();
+        if inode.is_stale() || is_untold || has_news {
             return Err(Failure::Errno(libc::ESTALE));
         }
         let readers = shared.audience.admit(self.permissions.readers(cached.node.as_deref()));
