@@ -208,6 +208,36 @@ impl std::error::Error for Error {}
 mod tests {
     use super::*;
 
+    /// The errnos that docs/semantics.md promises.
+    #[test]
+    fn every_kind_has_its_errno() {
+        let key = || "a".to_owned();
+        let too_large = Error::TooLarge { key: key(), reason: "r".to_owned() };
+        let denied = std::io::Error::from(std::io::ErrorKind::PermissionDenied);
+        let cases = [
+            (Error::store("a", "read", std::io::Error::from_raw_os_error(libc::ENOSPC)), libc::ENOSPC),
+            (Error::store("a", "read", denied), libc::EACCES),
+            (Error::store("a", "read", std::io::Error::other("a reset")), libc::EIO),
+            (Error::busy("a", "r"), libc::EBUSY),
+            (Error::metadata("a", "r"), libc::EIO),
+            (Error::unsupported("a", "r"), libc::EOPNOTSUPP),
+            (Error::corrupt("a", "r"), libc::EIO),
+            (too_large, libc::EFBIG),
+            (Error::Unencodable { key: key(), reason: "r".to_owned() }, libc::EDOM),
+            (Error::InvalidValue("r".to_owned()), libc::EINVAL),
+            (Error::CutShort { written_bytes: 1, size_bytes: 2 }, libc::EINVAL),
+            (Error::Stale { key: key() }, libc::ESTALE),
+            (Error::Changed { key: key() }, libc::EBUSY),
+            (Error::ReadOnly("r".to_owned()), libc::EROFS),
+            (Error::TimedOut { key: key() }, libc::EIO),
+            (Error::Cancelled { key: key() }, libc::EIO),
+            (Error::Usage("r".to_owned()), libc::EINVAL),
+        ];
+        for (error, errno) in cases {
+            assert_eq!(error.errno(), errno, "{error:?}");
+        }
+    }
+
     #[test]
     fn messages() {
         let error = Error::CutShort { written_bytes: 1000, size_bytes: 24_000_000 };

@@ -180,12 +180,17 @@ mod tests {
 
     /// 40 rows of 100,000 bytes in chunks of (8, 50,000). A tile is two rows of chunks, 1.6 MB.
     fn array(fill_value: u8, present: &[&str]) -> Arc<Array> {
+        array_of(&[40, 100_000], &[8, 50_000], fill_value, present)
+    }
+
+    /// An array of bytes, of which these chunks are stored.
+    fn array_of(shape: &[u64], chunk: &[u64], fill_value: u8, present: &[&str]) -> Arc<Array> {
         let store = MemoryStore::new();
-        let document = json!({"zarr_format": 3, "node_type": "array", "shape": [40, 100_000], "data_type": "uint8",
-            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [8, 50_000]}}, "fill_value": fill_value,
+        let document = json!({"zarr_format": 3, "node_type": "array", "shape": shape, "data_type": "uint8",
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk}}, "fill_value": fill_value,
             "chunk_key_encoding": {"name": "default"}, "codecs": [{"name": "bytes"}]});
         for key in present {
-            store.put(key, vec![1; 400_000]).unwrap();
+            store.put(key, vec![1; chunk.iter().product::<u64>() as usize]).unwrap();
         }
         let Document::Array(metadata) = parse_v3("zarr.json", document.to_string().as_bytes()).unwrap()
         else {
@@ -210,6 +215,89 @@ mod tests {
             (array.next_hole(4_000_000, never).unwrap(), array.next_data(4_000_000, never).unwrap()),
             (None, None)
         );
+    }
+
+    /// The first stored byte from `offset` on, looked for chunk by chunk and row by row.
+    fn first_stored(shape: &[u64], chunk: &[u64], present: &[Vec<u64>], offset: u64) -> Option<u64> {
+        let strides: Vec<u64> =
+            (0..shape.len()).map(|axis| shape[axis + 1..].iter().product::<u64>()).collect();
+        let mut first: Option<u64> = None;
+        for index in present {
+            let spans: Vec<Range<u64>> = (0..shape.len())
+                .map(|axis| index[axis] * chunk[axis]..((index[axis] + 1) * chunk[axis]).min(shape[axis]))
+                .collect();
+            let (last, outer) = spans.split_last().unwrap();
+            let rows: u64 = outer.iter().map(|span| span.end - span.start).product();
+            for row in 0..rows {
+                let (mut rest, mut start) = (row, last.start);
+                for (span, stride) in outer.iter().zip(&strides).rev() {
+                    let length = span.end - span.start;
+                    start += (span.start + rest % length) * stride;
+                    rest /= length;
+                }
+                if start + last.end - last.start > offset {
+                    first = first.min(Some(start.max(offset))).or(Some(start.max(offset)));
+                }
+            }
+        }
+        first
+    }
+
+    /// A hole that has data in it is data lost, for programs that skip holes.
+    #[test]
+    fn no_stored_byte_is_in_a_hole() {
+        let never = &Cancellation::never();
+        for (shape, chunk) in [
+            (vec![3, 1000, 4000], vec![1, 300, 4000]),
+            (vec![3, 1000, 4000], vec![1, 300, 1500]),
+            (vec![5, 700, 2000], vec![2, 300, 2000]),
+            (vec![2, 2, 500, 3000], vec![1, 1, 200, 3000]),
+            (vec![90, 100_000], vec![8, 50_000]),
+        ] {
+            let counts: Vec<u64> =
+                shape.iter().zip(&chunk).map(|(n, c): (&u64, &u64)| n.div_ceil(*c)).collect();
+            let chunk_count: u64 = counts.iter().product();
+            for round in 0..12u64 {
+                let is_present = |number: u64| {
+                    (number.wrapping_mul(0x9e37_79b9) ^ round.wrapping_mul(0x85eb_ca6b)) >> 3 & 3 == 0
+                };
+                let present: Vec<Vec<u64>> = (0..chunk_count)
+                    .filter(|number| is_present(*number))
+                    .map(|number| {
+                        let mut rest = number;
+                        let mut index: Vec<u64> = counts
+                            .iter()
+                            .rev()
+                            .map(|count| {
+                                let at = rest % count;
+                                rest /= count;
+                                at
+                            })
+                            .collect();
+                        index.reverse();
+                        index
+                    })
+                    .collect();
+                let keys: Vec<String> = present
+                    .iter()
+                    .map(|index| {
+                        format!("c/{}", index.iter().map(u64::to_string).collect::<Vec<_>>().join("/"))
+                    })
+                    .collect();
+                let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+                let array = array_of(&shape, &chunk, 0, &keys);
+                let size = array.size_bytes();
+                for offset in (0..size).step_by(399_989) {
+                    let stored = first_stored(&shape, &chunk, &present, offset);
+                    let found = array.next_data(offset, never).unwrap();
+                    let is_kept = stored.is_none_or(|stored| found.is_some_and(|found| found <= stored));
+                    assert!(
+                        is_kept,
+                        "{shape:?} in {chunk:?}, {keys:?}: from {offset} on {found:?}, stored {stored:?}"
+                    );
+                }
+            }
+        }
     }
 
     #[test]

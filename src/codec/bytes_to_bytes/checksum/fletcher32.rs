@@ -61,6 +61,11 @@ mod tests {
         assert_eq!(fletcher32(&bytes).to_le_bytes(), *b"$\xa1\xb8\xbc");
         assert_eq!(fletcher32(&[]), 0);
         assert_eq!(fletcher32(&[0xff; 4]), 0xffff_ffff);
+        // Long enough for the sums to overflow, if they were never reduced.
+        assert_eq!(fletcher32(&[0xff; 100_000]), 0xffff_ffff);
+        let long: Vec<u8> =
+            (0..100_000u32).map(|at| (at.wrapping_mul(0x9e37_79b1) >> 24) as u8 | 0xe0).collect();
+        assert_eq!(fletcher32(&long), 0x991c_28da);
         assert_eq!(fletcher32(&[0; 4]), 0);
     }
 }

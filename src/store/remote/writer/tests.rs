@@ -131,6 +131,11 @@ impl MultipartStore for Service {
         if number == 2 && self.faults.lock().contains(&Fault::RequestLost) {
             return lost();
         }
+        let overtaken = |fault: &mut Fault| matches!(fault, Fault::OvertakenBy(_));
+        let overtaken = self.faults.lock().pop_if(overtaken);
+        if let Some(Fault::OvertakenBy(bytes)) = overtaken {
+            self.objects.put_opts(path, PutPayload::from(bytes), RemotePutOptions::default()).await?;
+        }
         self.objects.put_part(path, id, number, data).await
     }
     async fn complete_multipart(
@@ -258,6 +263,18 @@ fn long_objects_are_put_in_parts() {
     assert!(subject.service.uploads.lock().is_empty(), "aborted, or not begun");
     let third = subject.put_bytes(&bytes, Precondition::Version(second), &[Fault::ReplyLost]).unwrap();
     assert!(third == subject.version() && subject.content() == bytes);
+}
+
+/// An upload takes long, and its end has no condition: what another program puts meanwhile is found before it.
+#[test]
+fn what_another_puts_during_an_upload_stays() {
+    let subject = Subject::new();
+    let first = subject.put_bytes(b"one", Precondition::Missing, &[]).unwrap();
+    let bytes = vec![1; MAX_SINGLE_BYTES as usize + 1];
+    let overtaken = [Fault::OvertakenBy(b"theirs".to_vec())];
+    assert!(is_refused(subject.put_bytes(&bytes, Precondition::Version(first), &overtaken)));
+    assert_eq!(subject.content(), b"theirs");
+    assert!(subject.service.uploads.lock().is_empty());
 }
 
 #[test]
