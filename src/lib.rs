@@ -229,3 +229,9 @@ pub mod mount;
 pub mod nearest;
 pub mod store;
 pub mod sys;
+
+/// How much the tests try.
+#[cfg(test)]
+#[path = "../tests/support/level.rs"]
+#[allow(dead_code, clippy::panic)] // The integration tests, which share the file, use more of it.
+mod test_level;

@@ -1,5 +1,6 @@
 """Tests of the module: by pytest with the package installed, or as a script with the program on PATH."""
 
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,13 +18,22 @@ SHAPE = (12, 180, 360)
 
 
 class Mounting(unittest.TestCase):
+    sample: Path
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.sample = Path(folder.name) / "sample.zarr"
+        subprocess.run([zarrfs.program(), "demo", cls.sample], check=True, stdout=subprocess.DEVNULL)
+
     def setUp(self) -> None:
         warnings.filterwarnings("ignore", message="no system log")
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)
         self.store = self.folder / "sample.zarr"
-        subprocess.run([zarrfs.program(), "demo", self.store], check=True, stdout=subprocess.DEVNULL)
+        shutil.copytree(self.sample, self.store)
 
     def test_reads(self) -> None:
         with zarrfs.mount(self.store) as path:

@@ -340,12 +340,13 @@ fn groups_are_seen_to_change() {
 #[test]
 fn ten_thousand_arrays_are_listed_whole() {
     let (tree, root) = folder(&[("three/zarr.json", V3_GROUP), ("two/.zgroup", V2_GROUP)]);
-    for index in 0..10_000 {
+    let count = crate::test_level::pick(2000, 10_000);
+    for index in 0..count {
         write(root.path(), &format!("three/t{index}/zarr.json"), V3_ARRAY);
         write(root.path(), &format!("two/t{index}/.zarray"), V2_ARRAY);
     }
     for path in ["three", "two"] {
-        assert_eq!(tree.children(path).unwrap().len(), 10_000);
-        assert_eq!(tree.walk(path, 1).count(), 10_001);
+        assert_eq!(tree.children(path).unwrap().len(), count);
+        assert_eq!(tree.walk(path, 1).count(), count + 1);
     }
 }

@@ -4,7 +4,7 @@
 //! `ZARRFS_DAMAGE_ROUNDS` is how many damages each codec gets (default 300). **To add a codec**: add a document.
 
 use crate::oracle::{sample, v2, v3};
-use crate::support::own_process;
+use crate::support::{level, own_process};
 use serde_json::{Value, json};
 use zarrfs::codec::Pipeline;
 
@@ -132,8 +132,7 @@ fn damaged_chunks() {
     if own_process::has_run() {
         return;
     }
-    let rounds = std::env::var("ZARRFS_DAMAGE_ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
-    let rounds: u64 = rounds.unwrap_or(300);
+    let rounds: u64 = level::count("ZARRFS_DAMAGE_ROUNDS", 60, 300);
     let before = peak_bytes();
     for (seed, document) in documents().iter().enumerate() {
         let pipeline =

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::support::faults::{Fault, When, all, good_bytes};
 use crate::support::library::{LAYOUTS, assert_none, open, read_all, tree};
 use crate::support::mounted::Mount;
-use crate::support::say;
+use crate::support::{level, say};
 use zarrfs::array::Engine;
 use zarrfs::error::Error;
 
@@ -147,7 +147,9 @@ fn check_mounted(mount: &Mount, fault: &Fault) -> Option<String> {
     {
         return Some(format!("is not listed: {names:?}"));
     }
-    if let Some(what) = check_companions(mount, fault) {
+    if level::is_in_sample(&fault.name, 6)
+        && let Some(what) = check_companions(mount, fault)
+    {
         return Some(what);
     }
     let outcome = mounted_outcome(&folder.join("bad"));

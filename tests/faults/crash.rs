@@ -1,8 +1,8 @@
 //! The daemon dies while programs write: what fsync(2) acknowledged is there, no object is torn, every other byte is as it was
 //! before a write or after it.
 //!
-//! `ZARRFS_CRASH_ROUNDS=200` for a long run of kills at random moments (12 unless set); `ZARRFS_CRASH_POINTS=all` for a kill at
-//! each system call that changes the store, one by one, until a run is clean (a dozen of each kind unless set).
+//! `ZARRFS_CRASH_ROUNDS=200` is a long run of kills at random moments; `ZARRFS_CRASH_POINTS=all` kills at each system call that
+//! changes the store, one by one, until a run is clean. Unless set, the level decides: the first system call of each kind, or a dozen.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -11,13 +11,13 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use crate::support::faulty::{CHANGES, Faults, KILL, Operation, compiled};
-use crate::support::kinds;
+use crate::support::faulty::{CHANGES, Faults, KILL, Operation, compiled, next_point};
 use crate::support::manifest::{Habits, Region, Work, write_pieces};
 use crate::support::mounted::Mount;
 use crate::support::place::{Place, can_mount, is_mounted, wait_for};
 use crate::support::scene::{AS_STORED, Scene, TURNED};
 use crate::support::{Numbers, say};
+use crate::support::{kinds, level};
 use serde_json::{Value, json};
 
 /// A daemon that is dead acknowledges nothing.
@@ -99,7 +99,7 @@ pub fn live_and_die(scene: &mut Scene, writer: &Path, numbers: &mut Numbers) -> 
 
 #[test]
 fn killed_at_random_moments() {
-    let rounds: u64 = std::env::var("ZARRFS_CRASH_ROUNDS").map_or(12, |rounds| rounds.parse().unwrap());
+    let rounds: u64 = level::count("ZARRFS_CRASH_ROUNDS", 2, 12);
     let Some(writer) = compiled("mapped_writer.c", &[], "a program with a shared mapping") else { return };
     let mut work = Work::default();
     let mut leftovers = 0;
@@ -161,7 +161,6 @@ const MOST_LIVES: u64 = 5;
 
 #[test]
 fn killed_at_each_operation() {
-    let is_long = std::env::var("ZARRFS_CRASH_POINTS").is_ok_and(|points| points == "all");
     let mut work = Work::default();
     let mut points = Vec::new();
     for operation in CHANGES {
@@ -178,7 +177,7 @@ fn killed_at_each_operation() {
             }
             tried += 1;
             scene.check(&format!("{operation:?} {number}"));
-            number += if is_long { 1 } else { 1 + number / 2 };
+            number = next_point(number, 1 + number + number / 2);
         }
         assert!(tried > 0, "{operation:?} never came");
         points.push(format!("{operation:?} {tried}"));
@@ -309,7 +308,7 @@ fn write_synchronously(python: &Path, store: &Path, options: &[&str], millisecon
 #[test]
 fn killed_between_synchronous_writes() {
     let Some(python) = crate::support::fixtures::python("synchronous writes") else { return };
-    let rounds: usize = std::env::var("ZARRFS_CRASH_ROUNDS").ok().map_or(6, |rounds| rounds.parse().unwrap());
+    let rounds: usize = level::count("ZARRFS_CRASH_ROUNDS", 1, 6);
     let length = WAYS * REGION_BLOCKS * BLOCK_BYTES;
     let document = json!({"zarr_format": 3, "node_type": "array", "shape": [length], "data_type": "uint8", "fill_value": 0,
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2 * BLOCK_BYTES]}},
@@ -359,7 +358,7 @@ fn a_daemon_that_is_killed_as_soon_as_it_is_mounted_is_gone() {
         return;
     }
     let place = Place::demo();
-    for round in 0..100_u64 {
+    for round in (0..100_u64).step_by(level::pick(10, 1)) {
         let mut daemon = place.mount_command(&["--foreground"]).stderr(Stdio::null()).spawn().unwrap();
         while !is_mounted(&place.mountpoint()) {
             assert!(daemon.try_wait().unwrap().is_none(), "nothing is mounted");

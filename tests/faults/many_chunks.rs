@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use crate::support::hanging::HangingFolder;
+use crate::support::level;
 use crate::support::mounted::Mount;
 use crate::support::place::*;
 use serde_json::{Value, json};
@@ -35,7 +36,8 @@ fn store() -> Option<Place> {
 /// kept were those that its file's other requests waited for.
 #[test]
 fn a_read_of_a_million_chunks_ends_at_its_deadline_and_holds_nobody_up() {
-    for (what, codecs) in [("compressed", zstd()), ("uncompressed", json!([{"name": "bytes"}]))] {
+    let kinds = [("compressed", zstd()), ("uncompressed", json!([{"name": "bytes"}]))];
+    for (what, codecs) in kinds.into_iter().take(level::pick(1, 2)) {
         let Some(place) = store() else { return };
         let size = 4 << 20;
         place.put("tiny/zarr.json", document(size, 1, &codecs));

@@ -9,10 +9,13 @@ use std::sync::Arc;
 use crate::support::fixtures::{Expected, matrix};
 use crate::support::library::{assert_none, in_parallel, read};
 use crate::support::stores::Altered;
-use crate::support::{Numbers, say, sha256};
+use crate::support::{Numbers, level, say, sha256};
 use zarrfs::store::Store;
 
-const MUTATIONS_PER_ARRAY: u64 = 50;
+fn mutations_per_array() -> u64 {
+    level::pick(15, 50)
+}
+
 /// Parts of the paths of arrays whose chunks carry a checksum of all that matters.
 const CHECKED: [&str; 11] = [
     "crc32",
@@ -100,7 +103,7 @@ fn mutate(store: &Arc<dyn Store>, folder: &Path, array: &Expected) -> (u64, u64,
     let is_checked = CHECKED.iter().any(|part| array.path.contains(part)) && !array.path.contains("blosc");
     let mut numbers = Numbers(array.path.bytes().fold(7, |sum, byte| sum * 31 % 1_000_003 + u64::from(byte)));
     let (mut failed, mut differed, mut wrong) = (0, 0, Vec::new());
-    for _ in 0..MUTATIONS_PER_ARRAY {
+    for _ in 0..mutations_per_array() {
         let altered = mutated(&bytes, &mut numbers);
         if altered == bytes {
             continue;
@@ -133,7 +136,7 @@ fn every_codec() {
     say(format!(
         "mutated: {} arrays, {} mutations each: {failed} errors, {differed} other bytes without a checksum, {} wrong",
         arrays.len(),
-        MUTATIONS_PER_ARRAY,
+        mutations_per_array(),
         wrong.len()
     ));
     assert_none(&wrong, "mutated chunks");

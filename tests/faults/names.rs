@@ -15,7 +15,7 @@ use zarrfs::hierarchy::{Node, Tree};
 
 use crate::consolidated::check;
 use crate::support::disk::Disk;
-use crate::support::faulty::{CHANGES, Faults, KILL, Operation};
+use crate::support::faulty::{CHANGES, Faults, KILL, Operation, next_point};
 use crate::support::library;
 use crate::support::mounted::Mount;
 use crate::support::own_process;
@@ -100,7 +100,8 @@ fn leftovers(folder: &Path) -> Vec<String> {
 
 /// Makes the change with the Nth operation of a kind failing, until there is none; returns how often it did.
 fn run_until_clean((name, change): Change, operation: Operation, errno: i32) -> u32 {
-    for number in 1.. {
+    let (mut number, mut failed) = (1, 0);
+    loop {
         let folder = tempfile::Builder::new().suffix(".zarr").tempdir().unwrap();
         let store = folder.path();
         make(store);
@@ -120,7 +121,7 @@ fn run_until_clean((name, change): Change, operation: Operation, errno: i32) -> 
             changed.unwrap_or_else(|error| panic!("{what}: {error}: {}", mount.log()));
             assert_ne!(found, old, "{what}");
             mount.unmount();
-            return number - 1;
+            return failed;
         }
         if errno != KILL {
             check(store, &[""], &what);
@@ -152,8 +153,9 @@ fn run_until_clean((name, change): Change, operation: Operation, errno: i32) -> 
             assert_eq!(leftovers(&group), [""; 0], "{what}: {}", group.display());
         }
         mount.unmount();
+        failed += 1;
+        number = next_point(number, number + 1);
     }
-    0
 }
 
 #[test]

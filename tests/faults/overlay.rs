@@ -13,12 +13,11 @@ use tempfile::TempDir;
 use crate::crash::{die_at, live_and_die};
 use crate::power_loss::{cuts, live_until_the_power_fails};
 use crate::support::disk::Disk;
-use crate::support::faulty::{CHANGES, Faults, KILL, Operation, compiled};
+use crate::support::faulty::{CHANGES, Faults, KILL, Operation, compiled, next_point};
 use crate::support::manifest::Work;
 use crate::support::mounted::Mount;
-use crate::support::own_process;
 use crate::support::scene::{AS_STORED, Scene};
-use crate::support::{Numbers, say, sha256};
+use crate::support::{Numbers, level, own_process, say, sha256};
 
 const ENOSPC: i32 = 28;
 
@@ -91,7 +90,7 @@ fn zarrfs(words: &[&str], folder: &Path) -> Output {
 
 #[test]
 fn killed_at_random_moments() {
-    let rounds: u64 = std::env::var("ZARRFS_CRASH_ROUNDS").map_or(8, |rounds| rounds.parse().unwrap());
+    let rounds: u64 = level::count("ZARRFS_CRASH_ROUNDS", 2, 8);
     let Some(writer) = compiled("mapped_writer.c", &[], "a program with a shared mapping") else { return };
     let Some(mut overlaid) = Overlaid::new(3) else { return };
     let (mut work, mut numbers) = (Work::default(), Numbers(5));
@@ -110,7 +109,6 @@ fn killed_at_random_moments() {
 
 #[test]
 fn killed_at_each_operation() {
-    let is_long = std::env::var("ZARRFS_CRASH_POINTS").is_ok_and(|points| points == "all");
     let mut work = Work::default();
     let mut points = Vec::new();
     let Some(mut overlaid) = Overlaid::new(1) else { return };
@@ -134,7 +132,7 @@ fn killed_at_each_operation() {
             }
             tried += 1;
             overlaid.scene.check(&format!("{operation:?} {number} over an overlay"));
-            number += if is_long { 1 } else { 1 + number };
+            number = next_point(number, 1 + 2 * number);
         }
         points.push(format!("{operation:?} {tried}"));
     }
@@ -149,7 +147,9 @@ fn killed_while_it_commits() {
     let mut numbers = Numbers(3);
     let mut work = Work::default();
     let mut kills = 0;
-    for (number, operation) in (1..4).flat_map(|n| CHANGES.map(|operation| (1 + n * n, operation))) {
+    for (number, operation) in
+        (1..level::pick(2, 4)).flat_map(|n| CHANGES.map(|operation| (1 + n * n, operation)))
+    {
         overlaid.view.remount("bind,ro");
         let never = u32::MAX;
         let Some(true) = die_at(&mut overlaid.scene, operation, never, numbers.next() >> 40, &mut work)
@@ -172,7 +172,7 @@ fn killed_while_it_commits() {
         overlaid.scene.check("the commit after it");
     }
     say(format!("overlay: {kills} commits were killed and repeated"));
-    assert!(kills > 3);
+    assert!(kills > level::pick(1, 3), "{kills}");
     let mut scene = overlaid.scene.without_overlay();
     scene.check("the store after all commits");
     scene.compare_with_python("the store after all commits");

@@ -16,8 +16,8 @@ use zarrfs::store::{StoreOptions, open_with};
 use crate::authoring::{copy, npy_file, state, state_of, store, zarrfs};
 use crate::overlay::digest;
 use crate::support::disk::Disk;
-use crate::support::faulty::{CHANGES, Faults, KILL, Operation};
-use crate::support::{own_process, say};
+use crate::support::faulty::{CHANGES, Faults, KILL, Operation, next_point, tries_every_point};
+use crate::support::{level, own_process, say};
 
 /// What an overlay has before each command: a node that was made, and one that was removed.
 const BEFORE: [&[&str]; 3] =
@@ -167,13 +167,8 @@ fn run_until_clean(template: &Template, command: &[&str], operation: Operation, 
         assert!(swept.status.success(), "{what}: {}", String::from_utf8_lossy(&swept.stderr));
         assert_eq!(leftovers(overlay), [""; 0], "{what}");
         tried += 1;
-        number += if is_long() { 1 } else { 1 + number / 2 };
+        number = next_point(number, 1 + number + number / 2);
     }
-}
-
-/// Whether all operations are tried, and not only some of the later ones.
-fn is_long() -> bool {
-    std::env::var("ZARRFS_CRASH_POINTS").is_ok_and(|points| points == "all")
 }
 
 #[test]
@@ -199,7 +194,7 @@ fn killed_at_every_operation_there_is_the_old_node_or_the_new_one() {
     say(format!(
         "nodes of an overlay: {kills} kills and {failures} failures, none was half made or half gone"
     ));
-    assert!(kills > 100 && failures > 20, "{kills}, {failures}");
+    assert!(kills > level::pick(40, 100) && failures > level::pick(8, 20), "{kills}, {failures}");
 }
 
 /// The paths of a consolidated copy in the root, which an overlay shows.
@@ -332,8 +327,8 @@ fn the_power_fails() {
         let clean = template.overlay();
         run(&template, clean.path(), command, None);
         assert_eq!(new, shown(&template.store, clean.path()), "{command:?}: something is missing");
-        let some = BTreeSet::from([syncs.div_ceil(2), syncs]);
-        let numbers = if is_long() { (1..=syncs).collect() } else { some };
+        let some = level::pick(BTreeSet::from([syncs]), BTreeSet::from([syncs.div_ceil(2), syncs]));
+        let numbers = if tries_every_point() { (1..=syncs).collect() } else { some };
         for number in numbers {
             let what = format!("{command:?}, a power cut at fdatasync {number} of {syncs}");
             let (is_done, made) = cut_power(&template, &disk, command, Moment::Sync(number)).unwrap();
@@ -423,10 +418,10 @@ fn a_commit_that_is_killed_is_repeated() {
                 let again = commit(overlay, None);
                 assert!(again.status.success(), "{what}: {again:?}");
                 assert_eq!(state(&template.store), expected, "{what}");
-                number += if is_long() { 1 } else { 1 + number };
+                number = next_point(number, 1 + 2 * number);
             }
         }
     }
     say(format!("nodes of an overlay: {kills} commits were killed and repeated, 0 nodes lost"));
-    assert!(kills > 20, "{kills}");
+    assert!(kills > level::pick(8, 20), "{kills}");
 }

@@ -1,7 +1,7 @@
 //! The power fails while programs write, on ext4 and on xfs: what fsync(2) acknowledged is on the disk, and no object that was safe
 //! is torn or empty. (xfs emptied 200 of 200 objects that were renamed into place before their data were on the disk.)
 //!
-//! Needs root, loop devices, and xfsprogs for the shutdown ioctl. `ZARRFS_POWER_CUTS=20` for more than 3 on each.
+//! Needs root, loop devices, and xfsprogs for the shutdown ioctl. `ZARRFS_POWER_CUTS=20` is a long run.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,12 +10,12 @@ use crate::support::disk::Disk;
 use crate::support::faulty::{Faults, Operation, SKIP};
 use crate::support::manifest::{Habits, Work, write_pieces};
 use crate::support::mounted::Mount;
-use crate::support::own_process;
 use crate::support::scene::{AS_STORED, Scene};
 use crate::support::{Numbers, say};
+use crate::support::{level, own_process};
 
 pub fn cuts() -> u64 {
-    std::env::var("ZARRFS_POWER_CUTS").map_or(3, |cuts| cuts.parse().unwrap())
+    level::count("ZARRFS_POWER_CUTS", 1, 3)
 }
 
 /// Everybody writes until the power fails.
@@ -112,6 +112,7 @@ fn lose_power_on(kind: &'static str) {
 }
 
 #[test]
+#[ignore = "full: the same on another file system"]
 fn on_ext4() {
     if own_process::has_run() {
         return;
@@ -129,6 +130,7 @@ fn on_xfs() {
 
 /// These tests find what they look for: what is not synced is lost.
 #[test]
+#[ignore = "full: a test of the test"]
 fn without_syncing_it_would_be_lost() {
     if own_process::has_run() {
         return;

@@ -30,6 +30,7 @@ fn is_absent(mount: &Mount, file: &str) -> bool {
 }
 
 #[test]
+#[ignore = "full: needs the libraries of companion files"]
 fn listed_beside_their_arrays() {
     let what = "companion files beside arrays";
     let store =
@@ -169,6 +170,7 @@ fn the_sidecar_says_what_is_absent_and_left_out() {
 
 /// Attributes and names that would break a header: every file that there is opens, with the array's values.
 #[test]
+#[ignore = "full: needs the libraries of companion files"]
 fn every_format_of_hostile_attributes() {
     let what = "hostile attributes in companion files";
     let Some(python) = python_with_libraries(what) else { return };

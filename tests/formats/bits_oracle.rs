@@ -61,6 +61,7 @@ const TYPES: &[(&str, &str, u32)] = &[
 ];
 
 #[test]
+#[ignore = "full: needs zarrs"]
 fn packbits_as_zarrs() {
     let Some(mut oracle) = Oracle::start() else { return };
     if !has_zarrs(&mut oracle) {
@@ -110,6 +111,7 @@ fn packbits_as_zarrs() {
 }
 
 #[test]
+#[ignore = "full: needs zarrs"]
 fn reshape_as_zarrs() {
     let Some(mut oracle) = Oracle::start() else { return };
     if !has_zarrs(&mut oracle) {

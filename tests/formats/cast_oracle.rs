@@ -4,6 +4,7 @@
 //! **To add a case**: a row in `CHAINS`, or a value in `values_of`.
 
 use crate::oracle::{Oracle, both_directions, pipeline, v3};
+use crate::support::level;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
@@ -207,6 +208,9 @@ fn every_pair_of_types_in_every_mode_is_what_the_text_says() {
     let mut found = Comparison::default();
     for from in CORE.iter().chain(EXTENSIONS) {
         for to in CORE.iter().chain(EXTENSIONS) {
+            if !level::is_in_sample(&format!("{from} {to}"), 6) {
+                continue;
+            }
             let step = if CORE.contains(from) && CORE.contains(to) { 3 } else { 23 };
             compare(&mut oracle, "cast_exactly", from, to, step, &mut found);
         }
@@ -216,6 +220,7 @@ fn every_pair_of_types_in_every_mode_is_what_the_text_says() {
 }
 
 #[test]
+#[ignore = "full: needs cast-value-rs"]
 fn every_pair_of_core_types_in_every_mode_is_what_zarr_python_gives() {
     let Some(mut oracle) = Oracle::start() else { return };
     let mut found = Comparison::default();
@@ -284,6 +289,7 @@ fn same_bytes(oracle: &mut Oracle, data_type: &str, fill: &Value, codecs: &[Valu
 }
 
 #[test]
+#[ignore = "full: needs cast-value-rs"]
 fn casts_through_zarr_python() {
     let Some(mut oracle) = Oracle::start() else { return };
     for from in CORE {
@@ -304,6 +310,7 @@ fn casts_through_zarr_python() {
 }
 
 #[test]
+#[ignore = "full: needs cast-value-rs"]
 fn scale_offset_through_zarr_python() {
     let Some(mut oracle) = Oracle::start() else { return };
     for data_type in CORE {
@@ -394,6 +401,7 @@ fn chains(tenth: &Value, to_uint8: &Value, masked: &[u8]) -> Vec<(&'static str, 
 }
 
 #[test]
+#[ignore = "full: needs cast-value-rs"]
 fn chains_of_both_through_zarr_python() {
     let Some(mut oracle) = Oracle::start() else { return };
     let nan_map = json!({"encode": [["NaN", 0]], "decode": [[0, "NaN"]]});

@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use crate::support::fixtures::{Expected, Fixtures, matrix};
+use crate::support::fixtures::{Expected, Fixtures, matrix, recorded};
 use crate::support::library::{LAYOUTS, assert_none, in_parallel, open, read_all, tree};
 use crate::support::mounted::Mount;
 use crate::support::{Numbers, say, sha256};
@@ -89,6 +89,22 @@ fn core() {
 #[test]
 fn extensions() {
     compare(false);
+}
+
+/// Arrays of other implementations that are kept with the tests, in a zip file: each codec, also those whose packages are not here.
+#[test]
+fn recorded_arrays() {
+    let fixtures = recorded();
+    let tree = tree(&fixtures.folder);
+    let engines = [Engine::new(64 << 20, 2), Engine::new(SMALL_CACHE_BYTES, 1)];
+    let failures: Vec<String> =
+        in_parallel(&fixtures.arrays, |array| check(&tree, &engines, array)).into_iter().flatten().collect();
+    say(format!(
+        "conformance, recorded: {} arrays in 4 layouts, {} differences",
+        fixtures.arrays.len(),
+        failures.len()
+    ));
+    assert_none(&failures, "recorded arrays");
 }
 
 /// Arrays that cannot be served say which key and which member it is.

@@ -323,6 +323,7 @@ fn chains_of_filters() {
 }
 
 #[test]
+#[ignore = "full: needs pcodec"]
 fn pcodec() {
     let Some(mut oracle) = Oracle::start() else { return };
     let settings = [
@@ -360,6 +361,7 @@ fn pcodec() {
 }
 
 #[test]
+#[ignore = "full: needs zfpy"]
 fn zfpy() {
     let Some(mut oracle) = Oracle::start() else { return };
     let settings = [

@@ -25,6 +25,7 @@ mod metadata_oracle;
 mod netcdf;
 mod numcodecs_fixtures;
 mod previews;
+mod recorded;
 mod references;
 mod slices;
 mod tables;

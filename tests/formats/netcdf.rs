@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use crate::support::fixtures::{corpus, python};
+use crate::support::fixtures::{corpus, has_modules, python};
 use crate::support::mounted::Mount;
 use crate::support::{say, skip};
 use serde_json::{Value, json};
@@ -18,8 +18,7 @@ const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/netcd
 /// An interpreter with the libraries that open these files.
 fn python_with_netcdf(what: &str) -> Option<PathBuf> {
     let python = python(what)?;
-    let found = Command::new(&python).args(["-c", "import h5py, netCDF4, h5netcdf, xarray"]).output();
-    if found.is_ok_and(|output| output.status.success()) {
+    if has_modules(&python, "h5py netCDF4 h5netcdf xarray") {
         return Some(python);
     }
     skip(what, "the interpreter lacks h5py, netCDF4, h5netcdf or xarray", true);
@@ -58,6 +57,7 @@ pub fn stores(python: &Path) -> &'static Path {
 }
 
 #[test]
+#[ignore = "full: needs h5py, netCDF4, h5netcdf and xarray"]
 fn every_type_and_shape_in_both_orders() {
     let Some(python) = python_with_netcdf("netCDF, types") else { return };
     let store = stores(&python).join("types");
@@ -71,6 +71,7 @@ fn every_type_and_shape_in_both_orders() {
 }
 
 #[test]
+#[ignore = "full: needs h5py, netCDF4, h5netcdf and xarray"]
 fn dimensions_coordinates_and_attributes() {
     let Some(python) = python_with_netcdf("netCDF, climate") else { return };
     let Some(mount) = Mount::new(&stores(&python).join("climate"), &[], "netCDF, climate") else { return };
@@ -79,6 +80,7 @@ fn dimensions_coordinates_and_attributes() {
 }
 
 #[test]
+#[ignore = "full: needs h5py, netCDF4, h5netcdf and xarray"]
 fn hostile_names_and_attributes() {
     let Some(python) = python_with_netcdf("netCDF, hostile") else { return };
     let Some(mount) = Mount::new(&stores(&python).join("hostile"), &[], "netCDF, hostile") else { return };
@@ -87,6 +89,7 @@ fn hostile_names_and_attributes() {
 }
 
 #[test]
+#[ignore = "full: needs h5py, netCDF4, h5netcdf and xarray"]
 fn arrays_that_others_wrote() {
     let Some(corpus) = corpus("netCDF, corpus") else { return };
     let Some(python) = python_with_netcdf("netCDF, corpus") else { return };
@@ -106,6 +109,7 @@ fn write(folder: &Path, path: &str, length: u64, chunk: u64, more: &Value) {
 }
 
 #[test]
+#[ignore = "full: needs h5py, netCDF4, h5netcdf and xarray"]
 fn more_than_4_gib_and_100_gib() {
     let Some(python) = python_with_netcdf("netCDF, large") else { return };
     let store = tempfile::tempdir().unwrap();

@@ -8,6 +8,7 @@ use crate::support::say;
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/previews.py");
 
 #[test]
+#[ignore = "full: needs SimpleITK"]
 fn statistics_and_pictures() {
     let what = "previews";
     let Some(python) = python(what) else { return };

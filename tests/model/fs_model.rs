@@ -2,12 +2,13 @@
 //! limits, disks that are full for a while, other programs that write or make arrays longer, and remounts: each file must
 //! read as a byte vector does, and so must the store afterwards.
 //!
-//! `ZARRFS_MODEL_CASES=10000 cargo test --release --test model fs_model::` is the long run; 1,000 cases otherwise.
+//! `ZARRFS_MODEL_CASES=10000 cargo test --release --test model fs_model::` is the long run.
 
 use std::time::Duration;
 
 use crate::hierarchy::arrays::{ArrayCase, array};
 use crate::hierarchy::files::{Model, Mounting};
+use crate::support::level;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use zarrfs::array::{ByteOrder, Layout, Order};
@@ -273,7 +274,7 @@ fn check(mounting: &Mounting, arrays: &[ArrayCase], steps: &[Step]) {
 }
 
 fn cases() -> u32 {
-    std::env::var("ZARRFS_MODEL_CASES").ok().map_or(1000, |cases| cases.parse().unwrap())
+    level::count("ZARRFS_MODEL_CASES", 200, 1000)
 }
 
 proptest! {

@@ -1,7 +1,7 @@
 //! Random programs that make, remove and rename arrays, groups and scratch files through the file system layer (no FUSE), beside a
 //! plain map of what there must be. Other programs' view of the store is compared at each remount.
 //!
-//! `ZARRFS_MODEL_CASES=10000 cargo test --test model names_model::` is a long run; 150 cases otherwise.
+//! `ZARRFS_MODEL_CASES=10000 cargo test --test model names_model::` is a long run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use zarrfs::mount::fs::inode::ROOT;
 use zarrfs::mount::fs::names::{Caller, FolderName};
 use zarrfs::mount::options::Options;
 
-use crate::support::library;
+use crate::support::{level, library};
 
 const CALLER: Caller = Caller { uid: 0, gid: 0, thread: 0 };
 const FOLDERS: [&str; 4] = ["", "g", "h", "g/h"];
@@ -470,16 +470,17 @@ impl Model {
 
 /// The same programs each time, unless the number of cases is given.
 fn runner() -> TestRunner {
-    let cases = std::env::var("ZARRFS_MODEL_CASES").ok().map(|cases| cases.parse().unwrap());
+    let is_campaign = std::env::var_os("ZARRFS_MODEL_CASES").is_some();
     let config = ProptestConfig {
-        cases: cases.unwrap_or(150),
+        cases: level::count("ZARRFS_MODEL_CASES", 40, 150),
         failure_persistence: None,
         max_shrink_iters: 1000,
         ..ProptestConfig::default()
     };
-    match cases {
-        Some(_) => TestRunner::new(config),
-        None => TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha)),
+    if is_campaign {
+        TestRunner::new(config)
+    } else {
+        TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha))
     }
 }
 

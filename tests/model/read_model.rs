@@ -4,8 +4,8 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use crate::support::Numbers;
 use crate::support::library::LAYOUTS;
+use crate::support::{Numbers, level};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -351,7 +351,7 @@ fn check(case: &Case) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 5000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: level::count("ZARRFS_MODEL_CASES", 1000, 5000), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn files_equal_the_naive_array(case in case()) {

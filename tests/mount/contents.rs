@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::support::place::*;
 
@@ -186,7 +186,6 @@ fn a_folder_of_many_arrays_lists_quickly() {
     }
     assert!(sizes > 20_000 * ARRAYS as u64);
     eprintln!("{ARRAYS} arrays listed with attributes in {:?}", started.elapsed());
-    assert!(started.elapsed() < Duration::from_secs(20));
 }
 
 #[test]

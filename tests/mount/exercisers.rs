@@ -2,7 +2,7 @@
 //! one chunk in turns, and a page that is written through a map and beside it. What they leave is read again after a remount, and
 //! by zarr-python.
 //!
-//! By default 5,000 operations of fsx with 2 seeds; with `ZARRFS_EXERCISE=long` 100,000 with 5 seeds, fio on larger
+//! 5,000 operations of fsx with 2 seeds; with `ZARRFS_EXERCISE=long` 100,000 with 5 seeds, fio on larger
 //! files, and a larger chunk for the threads. fsx (crates.io, 0.3.2) is looked for in `ZARRFS_TEST_FSX`, then on the PATH;
 //! scripts/test installs it.
 
@@ -145,11 +145,13 @@ fn fsx(what: &'static str, further: &[&'static str], arrays: &[&str]) {
 }
 
 #[test]
+#[ignore = "full: needs fsx"]
 fn fsx_in_c_order() {
     fsx("fsx", &[], &["uneven", "sharded", "fortran", "odd", "raw"]);
 }
 
 #[test]
+#[ignore = "full: needs fsx"]
 fn fsx_in_fortran_order() {
     fsx("fsx with order F", &["--order", "F", "--byte-order", "big"], &["uneven", "sharded"]);
 }
@@ -179,6 +181,7 @@ copy_file_range = 2
 ";
 
 #[test]
+#[ignore = "full: needs fsx"]
 fn fsx_with_files_that_grow() {
     let what = "fsx with growth";
     let Some(fsx) = program("fsx", "ZARRFS_TEST_FSX") else { return };

@@ -369,6 +369,7 @@ const FORTRAN: &str = "program p\n integer :: u\n open(newunit=u, file='f', acce
 
 /// Programs that know nothing of Zarr fill arrays that a sidecar has declared a moment before.
 #[test]
+#[ignore = "full: needs R, Octave and gfortran"]
 fn programs_fill_new_arrays() {
     let store = new_store();
     let Some(mount) = Mount::new(store.path(), ALL, "new arrays") else { return };

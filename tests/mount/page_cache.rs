@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::support::fixtures::python;
 use crate::support::mounted::Mount;
-use crate::support::{say, skip};
+use crate::support::{level, say, skip};
 
 const SIZE_BYTES: usize = 4 << 20;
 const BYTES: (usize, &str) = (1, "uint8");
@@ -193,7 +193,7 @@ fn a_refused_writer_leaves_no_old_pages_to_readers() {
 
 /// Seconds for which rows are written: `ZARRFS_ROWS_SECONDS=1800` for the long run.
 fn seconds() -> String {
-    std::env::var("ZARRFS_ROWS_SECONDS").unwrap_or_else(|_| "6".to_owned())
+    level::count("ZARRFS_ROWS_SECONDS", 2, 6).to_string()
 }
 
 /// A page that write(2) has filled is dropped before the WRITE arrives, and read again: what the reader gets is from before,

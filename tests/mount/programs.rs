@@ -128,6 +128,7 @@ fn c_with_mmap() {
 }
 
 #[test]
+#[ignore = "full: needs gfortran"]
 fn fortran() {
     let Some(scene) = Scene::new("Fortran") else { return };
     if !has_program("gfortran", true) {

@@ -8,7 +8,6 @@ import io
 import subprocess
 import sys
 
-import h5py
 import numpy as np
 import zarr
 
@@ -116,6 +115,7 @@ def slices(program, store, trials, seed):
 
 
 def companions(program, store):
+    import h5py
     import nrrd
     import tifffile
 

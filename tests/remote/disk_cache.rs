@@ -18,7 +18,7 @@ use crate::support::fixtures;
 use crate::support::misbehaving::BUCKET;
 use crate::support::mounted::Mount;
 use crate::support::servers::{KINDS, Kind, Server};
-use crate::support::{Numbers, say};
+use crate::support::{Numbers, level, say};
 
 const NAMES: [&str; 4] = ["raw", "zstd", "shards", "raw_shards"];
 const WITHIN: Duration = Duration::from_secs(120);
@@ -331,7 +331,9 @@ fn damage_is_a_miss() {
     mount.unmount();
     let verified = command("verify", &folder);
     let cleared = command("clear", &folder);
-    assert!(cleared.status.success() && entries(&folder).0.is_empty(), "{verified:?} {cleared:?}");
+    // What a daemon was writing when it ended stays in `new` until it is old.
+    let left = entries(&folder).0.into_iter().filter(|path| path.starts_with(folder.join("objects"))).count();
+    assert!(cleared.status.success() && left == 0, "{verified:?} {cleared:?}");
 }
 
 #[test]
@@ -385,17 +387,13 @@ fn read_until_struck(scene: &Scene, options: &[&str], expected: &Expected, after
     true
 }
 
-fn rounds(variable: &str, usual: u64) -> u64 {
-    std::env::var(variable).map_or(usual, |rounds| rounds.parse().unwrap())
-}
-
 #[test]
 fn what_dies_leaves_no_wrong_byte() {
     let Some(scene) = Scene::new(&NAMES, "the disk cache") else { return };
     let (folder, expected) = (scene.beside("cache"), expected(&scene, 0));
     let options = options(&folder, &["--disk-cache-size", "12M"]);
     let mut numbers = Numbers(1);
-    let kills = rounds("ZARRFS_CACHE_KILLS", 4);
+    let kills = level::count("ZARRFS_CACHE_KILLS", 2, 4);
     for round in 0..kills {
         if round % 3 == 2 {
             command("clear", &folder);
@@ -418,7 +416,7 @@ fn what_dies_with_the_power_leaves_no_wrong_byte() {
     let Some(scene) = Scene::new(&NAMES, "the disk cache") else { return };
     let expected = expected(&scene, 0);
     let (mut found, mut damaged) = (0, 0);
-    let cuts = rounds("ZARRFS_POWER_CUTS", 1);
+    let cuts = level::count("ZARRFS_POWER_CUTS", 1, 1);
     for kind in ["ext4", "xfs"] {
         let Some(disk) = Disk::in_file(kind, "a disk cache without power") else { return };
         let folder = disk.path().join("cache");
@@ -462,10 +460,11 @@ fn every_service_is_kept() {
     // What was changed just now is not kept of a web server.
     thread::sleep(Duration::from_secs(3));
     let expected: Vec<u8> = (0..600_000_i32).flat_map(i32::to_le_bytes).collect();
-    for kind in KINDS {
+    for kind in level::pick(&[Kind::Moto, Kind::Nginx][..], &KINDS) {
+        let kind = *kind;
         let folder = tempfile::tempdir().unwrap();
         let cache = folder.path().join("cache");
-        let server = Server::start(kind, content.path());
+        let server = Server::alone(kind, content.path());
         if kind == Kind::Nginx {
             thread::sleep(Duration::from_secs(3));
         }

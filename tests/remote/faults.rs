@@ -6,11 +6,13 @@ use std::time::Duration;
 use crate::scene::{Expected, SHORT_DEADLINE, Scene, read_all, recovers};
 use crate::support::misbehaving::{Asked, Fault};
 use crate::support::mounted::Mount;
-use crate::support::{Numbers, say};
+use crate::support::{Numbers, level, say};
 
 const NAMES: [&str; 4] = ["raw", "zstd", "shards", "raw_shards"];
 /// How long readers are left with a service that misbehaves.
-const PHASE: Duration = Duration::from_secs(2);
+fn phase_time() -> Duration {
+    level::pick(Duration::from_millis(700), Duration::from_secs(2))
+}
 const SMALL_CACHE: [&str; 2] = ["--cache-size", "4M"];
 
 /// A scene with a mount of it.
@@ -37,7 +39,7 @@ fn phase(
 ) {
     scene.service.renew();
     scene.service.misbehave(rule);
-    let tally = read_all(mount, expected, PHASE);
+    let tally = read_all(mount, expected, phase_time());
     scene.report(what, tally);
     scene.service.be_well();
     scene.service.renew();
@@ -46,6 +48,7 @@ fn phase(
 }
 
 #[test]
+#[ignore = "full: waits for many deadlines"]
 fn busy_services() {
     let Some(all) = scene("busy services") else { return };
     phase(
@@ -79,7 +82,9 @@ fn broken_connections() {
             _ => Fault::Cut((number % 100) as f64 / 100.0),
         }),
     );
-    phase(&all, "nothing but resets", some(100, |_| Fault::Cut(0.5)));
+    if level::is_full() {
+        phase(&all, "nothing but resets", some(100, |_| Fault::Cut(0.5)));
+    }
     phase(&all, "short bodies", some(30, |_| Fault::ShortLength));
     phase(
         &all,
@@ -90,6 +95,7 @@ fn broken_connections() {
 }
 
 #[test]
+#[ignore = "full: waits for many deadlines"]
 fn slow_bodies() {
     let Some(all) = scene("slow bodies") else { return };
     phase(&all, "30 % silent", some(30, |_| Fault::Silence));
@@ -110,11 +116,14 @@ fn a_service_that_dies_and_comes_back() {
             scene.service.die();
         });
         scene.service.renew();
-        scene.report("a dead service", read_all(mount, expected, 2 * PHASE));
+        scene.report("a dead service", read_all(mount, expected, 2 * phase_time()));
     });
     scene.service.come_back();
     recovers(mount, expected);
     let mut count = 0;
+    if !level::is_full() {
+        return all.1.unmount();
+    }
     phase(&all, "credentials that expire", move |asked| {
         count += 1;
         let code = if count % 2 == 0 { (403, "ExpiredToken") } else { (401, "ExpiredTokenException") };

@@ -97,6 +97,7 @@ fn of_moto() {
 }
 
 #[test]
+#[ignore = "full: needs s3s-fs"]
 fn of_s3s() {
     grow_at(Kind::S3s);
 }

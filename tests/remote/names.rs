@@ -99,6 +99,7 @@ fn of_moto() {
 }
 
 #[test]
+#[ignore = "full: needs s3s-fs"]
 fn of_s3s() {
     names_at(Kind::S3s, false);
 }

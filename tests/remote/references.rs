@@ -51,21 +51,25 @@ fn server_root(server: &Server) -> String {
 }
 
 #[test]
+#[ignore = "full: needs s3s-fs"]
 fn of_s3s() {
     beside_and_away(Kind::S3s);
 }
 
 #[test]
+#[ignore = "full: needs Azurite"]
 fn of_azurite() {
     beside_and_away(Kind::Azurite);
 }
 
 #[test]
+#[ignore = "full: needs the Google server"]
 fn of_google() {
     beside_and_away(Kind::Google);
 }
 
 #[test]
+#[ignore = "full: needs kerchunk and VirtualiZarr"]
 fn of_nginx() {
     beside_and_away(Kind::Nginx);
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::scene::{HANG, SHORT_DEADLINE, Scene, read_all, recovers};
 use crate::support::misbehaving::Fault;
 use crate::support::mounted::Mount;
-use crate::support::{Numbers, say};
+use crate::support::{Numbers, level, say};
 
 /// A run of one row of an inner chunk, or of a chunk.
 const RUN_BYTES: usize = 1024;
@@ -153,7 +153,7 @@ fn between_index_and_chunk() {
     let names = ["shards", "raw_shards"];
     let Some(scene) = Scene::new(&names, "replaced shards") else { return };
     let all = Versions::of(&scene, &names);
-    for is_web in [false, true] {
+    for is_web in [false, true].into_iter().take(level::pick(1, 2)) {
         scene.service.tags(!is_web);
         let mount = if is_web { Scene::mount_web } else { Scene::mount };
         let options = [&["--cache-size", "4M", "--log-level", "error"], &SHORT_DEADLINE[..]].concat();
@@ -177,7 +177,9 @@ fn between_index_and_chunk() {
                 }
             });
             let what = if is_web { "replaced shards without ETags" } else { "replaced shards" };
-            beside_readers(&mount, name, versions, what, || thread::sleep(Duration::from_secs(2)));
+            beside_readers(&mount, name, versions, what, || {
+                thread::sleep(level::pick(Duration::from_millis(700), Duration::from_secs(2)))
+            });
             settles(&scene, &mount, name, versions);
         }
         mount.unmount();
@@ -249,7 +251,7 @@ fn before_open() {
         beside_readers(&mount, name, &versions, "stale reads", || {
             let started = Instant::now();
             for seed in 0.. {
-                if started.elapsed() > Duration::from_secs(5) {
+                if started.elapsed() > Duration::from_secs(level::pick(1, 5)) {
                     break;
                 }
                 thread::sleep(Duration::from_millis(seed % 7 * 10));

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::support::place::copy_demo;
+
 fn zarrfs() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_zarrfs"));
     command.env_remove("RUST_LOG").stdin(Stdio::null());
@@ -41,8 +43,7 @@ fn refused(arguments: &[&str], code: i32, sentence: &str) {
 fn sample() -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let store = folder.path().join("sample.zarr");
-    let (code, _, stderr) = outcome(&run(&["demo", store.to_str().unwrap()]));
-    assert_eq!(code, 0, "{stderr}");
+    copy_demo(&store);
     (folder, store)
 }
 

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use tempfile::NamedTempFile;
 
-use super::skip;
+use super::{level, skip};
 
 /// What the daemon does to its store. The numbers are those of faulty.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +59,20 @@ const WORD_LAST: u64 = 3;
 const WORD_FIRED: u64 = 4;
 const WORD_COUNTS: u64 = 8;
 const WORDS: u64 = 16;
+
+/// Where a series of runs, each of which fails at one operation, ends: no run has as many.
+const BEYOND_ANY_RUN: u32 = 1_000_000;
+
+/// The operation at which the next run of a series fails. The quick level tries the first operation only, and then a run without
+/// a fault; the full level tries `usual`, and `ZARRFS_CRASH_POINTS=all` each one.
+pub fn next_point(number: u32, usual: u32) -> u32 {
+    if tries_every_point() { number + 1 } else { level::pick(BEYOND_ANY_RUN, usual) }
+}
+
+/// Whether this is the campaign that fails at each operation, which takes longer than either level.
+pub fn tries_every_point() -> bool {
+    std::env::var("ZARRFS_CRASH_POINTS").is_ok_and(|points| points == "all")
+}
 
 /// Faults of one daemon.
 pub struct Faults {

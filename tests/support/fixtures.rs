@@ -1,16 +1,22 @@
 //! Stores made by scripts/make_fixtures.py, and what must be read from them.
 //!
-//! They stay in the target folder and are made anew when the scripts or the interpreter's packages change.
+//! They stay in the target folder and are made anew when the scripts or the interpreter's packages change. The quick level makes a
+//! sample of the matrix, which the commit chooses (`level::seed`).
+//!
+//! `tests/recorded` has arrays that others wrote, for all that needs no Python.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 
 use serde_json::Value;
 
-use super::skip;
+use super::{level, skip};
+
+/// How many arrays of the matrix the quick level makes, beside those that are always made.
+const SAMPLE: &str = "300";
 
 /// What must be read from one array.
 #[derive(Clone, Debug)]
@@ -46,13 +52,23 @@ pub struct Fixtures {
 /// The interpreter to use: `ZARRFS_TEST_PYTHON`, or python3. `None` (said loudly) where it has no zarr.
 pub fn python(what: &str) -> Option<PathBuf> {
     let python = PathBuf::from(std::env::var_os("ZARRFS_TEST_PYTHON").unwrap_or_else(|| "python3".into()));
-    let found = Command::new(&python).args(["-c", "import zarr, numcodecs"]).output();
-    if found.is_ok_and(|output| output.status.success()) {
+    if has_modules(&python, "zarr numcodecs") {
         return Some(python);
     }
     let why = format!("{} has no zarr-python (set ZARRFS_TEST_PYTHON)", python.display());
     skip(what, &why, true);
     None
+}
+
+/// Whether an interpreter has these modules, separated by spaces. Each list is asked for once.
+pub fn has_modules(python: &Path, modules: &'static str) -> bool {
+    const FIND: &str =
+        "import sys; from importlib.util import find_spec; sys.exit(not all(map(find_spec, sys.argv[1:])))";
+    static KNOWN: Mutex<BTreeMap<&'static str, bool>> = Mutex::new(BTreeMap::new());
+    *KNOWN.lock().unwrap().entry(modules).or_insert_with(|| {
+        let found = Command::new(python).args(["-c", FIND]).args(modules.split(' ')).output();
+        found.is_ok_and(|output| output.status.success())
+    })
 }
 
 /// The stores of a matrix (`all` or `programs`), made when they are not there yet. `None` without Python.
@@ -62,33 +78,54 @@ pub fn matrix(name: &'static str, what: &str) -> Option<&'static Fixtures> {
     let cell = if name == "all" { &ALL } else { &PROGRAMS };
     cell.get_or_init(|| {
         let python = python(what)?;
-        let folder = made(&python, name);
+        let sample = (name == "all" && !level::is_full()).then(level::seed);
+        let folder = made(&python, name, sample);
         Some(Fixtures { arrays: expected(&folder.join("expected.json")), folder })
     })
     .as_ref()
 }
 
-fn made(python: &Path, name: &str) -> PathBuf {
+/// The folder with the recorded stores.
+pub fn recorded_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded")
+}
+
+/// The recorded arrays of the matrix, in a zip file.
+pub fn recorded() -> Fixtures {
+    let folder = recorded_folder();
+    Fixtures { arrays: expected(&folder.join("expected.json")), folder: folder.join("stores.zip") }
+}
+
+fn made(python: &Path, name: &str, seed: Option<&str>) -> PathBuf {
     let target = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-    let folder = target.join(format!("fixtures-{name}"));
-    let stamp = stamp(python);
+    let sample = if seed.is_some() { "-sample" } else { "" };
+    let folder = target.join(format!("fixtures-{name}{sample}"));
+    let stamp = format!("{} {}", stamp(python), seed.unwrap_or_default());
+    if let Some(seed) = seed {
+        super::say(format!("fixtures: a sample; ZARRFS_TEST_SEED={seed} makes the same one"));
+    }
     if std::fs::read_to_string(folder.join("stamp")).is_ok_and(|found| found == stamp) {
         return folder;
     }
-    let fresh = target.join(format!("fixtures-{name}.{}", std::process::id()));
+    let fresh = target.join(format!("fixtures-{name}{sample}.{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&fresh);
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/make_fixtures.py");
-    let output = Command::new(python)
-        .arg(script)
-        .args(["--matrix", name])
-        .arg(&fresh)
-        .env("PYTHONDONTWRITEBYTECODE", "1")
-        .output()
-        .unwrap();
+    let mut command = Command::new(python);
+    command.arg(script).args(["--matrix", name]);
+    if let Some(seed) = seed {
+        command.args(["--sample", SAMPLE, "--seed", seed]);
+    }
+    let output = command.arg(&fresh).env("PYTHONDONTWRITEBYTECODE", "1").output().unwrap();
     let text =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "make_fixtures.py: {}", &text[text.len().saturating_sub(5000)..]);
-    super::say(format!("fixtures: {}", text.lines().next().unwrap_or("")));
+    assert!(
+        output.status.success(),
+        "make_fixtures.py ({seed:?}): {}",
+        &text[text.len().saturating_sub(5000)..]
+    );
+    for line in text.lines().take_while(|line| !line.starts_with("skipped")) {
+        super::say(format!("fixtures: {line}"));
+    }
     std::fs::write(fresh.join("stamp"), stamp).unwrap();
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::rename(&fresh, &folder).unwrap();

@@ -24,7 +24,7 @@ pub fn has_run_with(environment: &[(&str, &str)]) -> bool {
         return false;
     }
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--nocapture"])
+        .args(["--exact", test, "--nocapture", "--include-ignored"])
         .env(TEST, test)
         .envs(environment.iter().copied())
         .stdin(Stdio::null())

@@ -4,7 +4,8 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use tempfile::TempDir;
 
@@ -46,6 +47,26 @@ pub fn refusal(output: &Output, code: i32) -> String {
     text
 }
 
+/// Puts the sample hierarchy into a folder that does not exist yet. The program writes it once for all tests of a build.
+pub fn copy_demo(to: &Path) {
+    static DEMO: OnceLock<PathBuf> = OnceLock::new();
+    let demo = DEMO.get_or_init(|| {
+        let built = fs::metadata(PROGRAM).unwrap().modified().unwrap().duration_since(UNIX_EPOCH).unwrap();
+        let demos = Path::new(env!("CARGO_TARGET_TMPDIR")).join("demo");
+        let demo = demos.join(format!("{}.zarr", built.as_nanos()));
+        if !demo.exists() {
+            let _ = fs::remove_dir_all(&demos);
+            fs::create_dir_all(&demos).unwrap();
+            let fresh = demos.join(format!("{}.fresh", std::process::id()));
+            let made = zarrfs(&["demo", fresh.to_str().unwrap()]);
+            assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+            fs::rename(fresh, &demo).unwrap();
+        }
+        demo
+    });
+    assert!(Command::new("cp").arg("-r").arg(demo).arg(to).status().unwrap().success());
+}
+
 /// A folder with a store and a mount point, unmounted in the end whatever happens.
 pub struct Place {
     /// Holds the store, the mount point and whatever a test needs.
@@ -81,8 +102,7 @@ impl Place {
     /// With the sample hierarchy.
     pub fn demo() -> Self {
         let place = Place::new();
-        let made = zarrfs(&["demo", place.store().to_str().unwrap()]);
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        copy_demo(&place.store());
         place
     }
 

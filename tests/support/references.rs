@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use tempfile::TempDir;
 
-use super::fixtures::python;
+use super::fixtures::{has_modules, python};
 use super::mounted::Mount;
 use super::skip;
 
@@ -26,9 +26,7 @@ fn run(python: &Path, arguments: &[&str]) {
 
 fn python_with_kerchunk(what: &str) -> Option<PathBuf> {
     let python = python(what)?;
-    let imports = "import kerchunk.hdf, kerchunk.netCDF3, kerchunk.df, virtualizarr, fastparquet, tifffile";
-    let found = Command::new(&python).args(["-c", imports]).output();
-    if found.is_ok_and(|output| output.status.success()) {
+    if has_modules(&python, "kerchunk scipy virtualizarr fastparquet tifffile") {
         return Some(python);
     }
     skip(what, "the interpreter lacks kerchunk, virtualizarr, fastparquet or scipy", true);

@@ -4,12 +4,14 @@
 //! `scripts/test` installs them: moto and fake-gcs-server beside the interpreter that `ZARRFS_TEST_PYTHON` names, s3s-fs and
 //! azurite in the folder that `ZARRFS_TEST_TOOLS` names, nginx in the system.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
@@ -25,7 +27,7 @@ use tempfile::TempDir;
 #[path = "google_uploads.rs"]
 mod google_uploads;
 
-/// The one bucket of each server.
+/// The bucket of a server that one test has to itself.
 pub const BUCKET: &str = "corpus";
 /// A secret that nothing may show.
 pub const SECRET: &str = "hunter2hunter2hunter2hunter2hunter2hunt";
@@ -58,20 +60,69 @@ pub const KINDS: [Kind; 5] = [Kind::Moto, Kind::S3s, Kind::Azurite, Kind::Google
 pub struct Server {
     kind: Kind,
     port: u16,
-    child: Child,
+    bucket: String,
+    /// `None` if other tests use the same process.
+    child: Option<Child>,
     folder: TempDir,
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }
 
+/// The process that serves the buckets of several tests: moto takes seconds to start. It ends with its standard input, so with this
+/// process.
+struct Shared {
+    port: u16,
+    _child: Child,
+    _input: ChildStdin,
+}
+
+fn shared() -> &'static Shared {
+    static SHARED: OnceLock<Shared> = OnceLock::new();
+    SHARED.get_or_init(|| {
+        const SCRIPT: &str = "import os, sys, threading\n\
+            threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()\n\
+            import moto.server\n\
+            moto.server.main(['-H', '127.0.0.1', '-p', sys.argv[1]])";
+        let port = free_port();
+        let mut command = Command::new(python());
+        command.args(["-c", SCRIPT, &port.to_string()]);
+        let quietly = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = quietly.spawn().unwrap_or_else(|error| panic!("moto cannot be started: {error}"));
+        let input = child.stdin.take().unwrap();
+        let started = Instant::now();
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            let ended = child.try_wait().unwrap();
+            assert!(ended.is_none() && started.elapsed() < READY_WITHIN, "moto does not run ({ended:?})");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Shared { port, _child: child, _input: input }
+    })
+}
+
 impl Server {
-    /// A server whose bucket holds what is in the folder `content`. Panics if it cannot be started.
+    /// A server whose bucket holds what is in the folder `content`; of moto, a bucket in the process that other tests use, too. Panics
+    /// if it cannot be started.
     pub fn start(kind: Kind, content: &Path) -> Server {
+        static BUCKETS: AtomicUsize = AtomicUsize::new(0);
+        if kind != Kind::Moto {
+            return Server::alone(kind, content);
+        }
+        let bucket = format!("{BUCKET}-{}", BUCKETS.fetch_add(1, Ordering::Relaxed));
+        let folder = tempfile::tempdir().unwrap();
+        let server = Server { kind, port: shared().port, bucket, child: None, folder };
+        server.fill(content);
+        server
+    }
+
+    /// As [`Server::start`], in a process of its own, which ends when it is dropped.
+    pub fn alone(kind: Kind, content: &Path) -> Server {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("root");
         fs::create_dir(&root).unwrap();
@@ -90,26 +141,31 @@ impl Server {
             .spawn();
         let child =
             started.unwrap_or_else(|error| panic!("{kind:?} cannot be started: {error}: {command:?}"));
-        let mut server = Server { kind, port, child, folder };
+        let mut server = Server { kind, port, bucket: BUCKET.to_owned(), child: Some(child), folder };
         server.wait_until_it_answers(behind);
         if kind == Kind::Google {
             google_uploads::serve(port, behind);
         }
-        server.make_bucket();
-        if matches!(kind, Kind::Moto | Kind::Azurite) {
+        server.fill(content);
+        server
+    }
+
+    /// Makes the bucket, and puts what is in the folder into it.
+    fn fill(&self, content: &Path) {
+        self.make_bucket();
+        if matches!(self.kind, Kind::Moto | Kind::Azurite) {
             let objects = files(content).into_iter().map(|path| {
                 let key = path.strip_prefix(content).unwrap().to_str().unwrap().to_owned();
                 (key, fs::read(path).unwrap())
             });
-            server.put(objects.collect());
+            self.put(objects.collect());
         }
-        server
     }
 
     fn wait_until_it_answers(&mut self, port: u16) {
         let started = Instant::now();
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            let ended = self.child.try_wait().unwrap();
+            let ended = self.child.as_mut().and_then(|child| child.try_wait().unwrap());
             let is_late = started.elapsed() > READY_WITHIN;
             assert!(ended.is_none() && !is_late, "{:?} does not run ({ended:?}): {}", self.kind, self.log());
             std::thread::sleep(Duration::from_millis(20));
@@ -121,6 +177,11 @@ impl Server {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
+    /// The name of its bucket.
+    pub fn bucket_name(&self) -> &str {
+        &self.bucket
+    }
+
     /// The folder whose files are the bucket's objects, where it has one.
     pub fn bucket(&self) -> PathBuf {
         self.folder.path().join("root").join(BUCKET)
@@ -130,7 +191,7 @@ impl Server {
     pub fn url(&self, below: &str) -> String {
         let below = if below.is_empty() { String::new() } else { format!("/{below}") };
         match self.kind {
-            Kind::Moto | Kind::S3s => format!("s3://{BUCKET}{below}"),
+            Kind::Moto | Kind::S3s => format!("s3://{}{below}", self.bucket),
             Kind::Azurite => format!("az://{BUCKET}{below}"),
             Kind::Google => format!("gs://{BUCKET}{below}"),
             Kind::Nginx => format!("{}/{BUCKET}{below}", self.address()),
@@ -176,7 +237,7 @@ impl Server {
 
     fn make_bucket(&self) {
         match self.kind {
-            Kind::Moto => self.send(&format!("PUT /{BUCKET} HTTP/1.1"), &[], &[]),
+            Kind::Moto => self.send(&format!("PUT /{} HTTP/1.1", self.bucket), &[], &[]),
             Kind::Azurite => {
                 let (date, version) = (jiff::Timestamp::now(), "2021-08-06");
                 let date = date.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
@@ -295,11 +356,15 @@ impl Server {
             }
             _ => {
                 let builder = AmazonS3Builder::new().with_access_key_id("ann").with_secret_access_key(SECRET);
-                let builder = builder.with_endpoint(endpoint).with_bucket_name(BUCKET);
+                let builder = builder.with_endpoint(endpoint).with_bucket_name(&self.bucket);
                 Arc::new(builder.with_client_options(options).build().unwrap())
             }
         }
     }
+}
+
+fn python() -> OsString {
+    std::env::var_os("ZARRFS_TEST_PYTHON").unwrap_or_else(|| "python3".into())
 }
 
 fn free_port() -> u16 {
@@ -333,7 +398,6 @@ fn google_key(address: &str) -> String {
 fn command(kind: Kind, (port, behind): (u16, u16), folder: &Path) -> Command {
     let root = folder.join("root");
     let (port, behind) = (port.to_string(), behind.to_string());
-    let python = || std::env::var_os("ZARRFS_TEST_PYTHON").unwrap_or_else(|| "python3".into());
     let tool = |path: &str| match std::env::var_os("ZARRFS_TEST_TOOLS") {
         Some(tools) => Path::new(&tools).join(path),
         None => PathBuf::from(path.rsplit('/').next().unwrap()),

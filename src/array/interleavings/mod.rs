@@ -20,7 +20,7 @@ const STACK_BYTES: usize = 1 << 19;
 const CHANGES: usize = 4;
 
 fn schedules() -> usize {
-    std::env::var("ZARRFS_SCHEDULES").ok().map_or(300, |count| count.parse().unwrap())
+    crate::test_level::count("ZARRFS_SCHEDULES", 100, 300)
 }
 
 /// Runs a test under many schedules, drawn in two ways.

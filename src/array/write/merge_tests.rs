@@ -164,7 +164,7 @@ fn run(case: &Case, block: usize, rounds: &[Round]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(crate::test_level::pick(100, 300)))]
     #[test]
     fn no_byte_of_either_program_is_lost(
         case in case(), block in 1usize..40, rounds in proptest::collection::vec(round(), 1..5),

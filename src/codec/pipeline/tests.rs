@@ -432,7 +432,7 @@ fn a_shard_without_elements_is_its_index() {
 /// Damaged objects give an error or any data, and nothing else. More cases with ZARRFS_FUZZ_CASES.
 #[test]
 fn damaged_objects_do_no_harm() {
-    let cases = std::env::var("ZARRFS_FUZZ_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(5_000usize);
+    let cases = crate::test_level::count("ZARRFS_FUZZ_CASES", 1_000, 5_000);
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let mut next = || {
         state ^= state << 13;

@@ -73,7 +73,7 @@ fn at_a_service(kind: Kind) {
         _ => "s3://corpus/data/",
     };
     let Some(folder) = made(url, what) else { return };
-    let server = Server::start(kind, &folder.path().join("stores"));
+    let server = Server::alone(kind, &folder.path().join("stores"));
     let location = format!("icechunk+{}", server.url("virtual"));
     let Some(mount) = mount(Some(&server), &location, &[], what) else { return };
     assert_eq!(fs::read(mount.path("own")).unwrap(), expected(), "{}", mount.log());

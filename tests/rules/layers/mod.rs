@@ -12,7 +12,7 @@ use rust::{end_of_block, inline_modules, line_of, module_of, occurrences, used_p
 
 /// From the bottom to the top: each may use itself and what is before it. The names in one row may use each other.
 const LAYERS: [&[&str]; 10] = [
-    &["cancellation", "error", "nearest", "sys"],
+    &["cancellation", "error", "nearest", "sys", "test_level"],
     &["memory"],
     &["store"],
     &["metadata"],

@@ -113,7 +113,7 @@ fn damage(encoded: &mut Vec<u8>, state: &mut u64) {
 /// valgrind it also shows that nothing outside is touched.
 #[test]
 fn damaged_buffers_do_no_harm() {
-    let cases = std::env::var("ZARRFS_FUZZ_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(20_000);
+    let cases = crate::test_level::count("ZARRFS_FUZZ_CASES", 4_000, 20_000);
     let mut state = 88_172_645_463_325_252;
     let (mut good, mut total) = (0, 0);
     while total < cases {

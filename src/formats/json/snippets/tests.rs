@@ -258,6 +258,7 @@ fn shape_literal(shape: &[u64]) -> String {
 }
 
 #[test]
+#[ignore = "full: needs Octave"]
 fn octave_reads_what_matlab_would() {
     let folder = tempfile::tempdir().unwrap();
     let mut types = numbers();
@@ -286,6 +287,7 @@ fn octave_reads_what_matlab_would() {
 }
 
 #[test]
+#[ignore = "full: needs R"]
 fn r() {
     let folder = tempfile::tempdir().unwrap();
     let mut types = numbers();
@@ -315,6 +317,7 @@ fn r() {
 }
 
 #[test]
+#[ignore = "full: needs gfortran"]
 fn fortran() {
     let folder = tempfile::tempdir().unwrap();
     // Without the unsigned ones, which Fortran does not have.

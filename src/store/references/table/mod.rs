@@ -199,6 +199,7 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(crate::test_level::pick(64, 256)))]
         #[test]
         fn is_as_a_map(references in prop::collection::vec((key(), reference()), 0..400)) {
             compare(&table(&references), &references.into_iter().collect());
