@@ -56,8 +56,10 @@ def from_zarr():
         cases += [(f"{order}m8", np.timedelta64(3)), (f"{order}U1", ""), (f"{order}U3", "aé\U0001f600")]
     cases += [("S5", b"ab"), ("S5", b""), ("V4", b"\1\2\3\4"), (record, np.array(element, dtype=record)[()]),
               (np.dtype([("a", "u1")]), np.array((9,), dtype=[("a", "u1")])[()])]
+    # zarr-python 3.1 keeps the byte order of a field in the fill value of a v3 document, and not in its data type.
+    is_old = zarr.__version__.startswith("3.1.")
     for dtype, fill in cases:
-        for version in (2, 3):
+        for version in (2,) if is_old and dtype is record else (2, 3):
             store = zarr.storage.MemoryStore()
             array = zarr.create_array(store, shape=(2,), chunks=(2,), dtype=dtype, fill_value=fill, zarr_format=version)
             document = json.loads(store._store_dict["zarr.json" if version == 3 else ".zarray"].to_bytes())

@@ -7,6 +7,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::support::level;
 use base64::Engine as _;
@@ -17,6 +18,9 @@ use zarrfs::metadata::{self, ArrayMetadata, ChunkGrid, Document};
 
 /// A running interpreter, which another test takes over at the end of this one. It ends with its input, so with this process.
 pub struct Oracle(Option<Interpreter>);
+
+/// Whether zarr-python is older than 3.2, as Python 3.11 gets it: it lacks data types that later ones have.
+static IS_OLD: AtomicBool = AtomicBool::new(false);
 
 struct Interpreter {
     _child: Child,
@@ -47,6 +51,8 @@ impl Oracle {
             Some(Oracle(Some(Interpreter { _child: child, requests, answers })))
         });
         let versions = oracle.as_mut().and_then(|oracle| oracle.ask(json!({"op": "versions"})).ok());
+        let version = versions.as_ref().and_then(|versions| versions["zarr"].as_str());
+        IS_OLD.store(version.is_some_and(|version| version.starts_with("3.1.")), Ordering::Relaxed);
         if versions.is_none() {
             assert!(
                 std::env::var("CI").as_deref() != Ok("true"),
@@ -171,12 +177,22 @@ pub fn sample(bytes: usize, item_size: usize, seed: u64) -> Vec<u8> {
     data
 }
 
+/// Whether zarr-python 3.1 refuses what later ones take: structs, and one-byte types with a byte order.
+fn is_of_old_zarr(why: &str) -> bool {
+    let is_known = ["No Zarr data type found", "Invalid endianness"].iter().any(|part| why.contains(part));
+    IS_OLD.load(Ordering::Relaxed) && is_known
+}
+
 /// Whether the others are asked about a document. (That we take it is always checked.)
 fn is_asked(document: &Value) -> bool {
     let text = document.to_string();
     // The quick level has no packages for these.
     let is_known = level::is_full() || !["pcodec", "zfpy"].iter().any(|codec| text.contains(codec));
-    is_known && level::is_in_sample(&text, 4)
+    // zarr-python 3.1 gives other elements back where big-endian bytes come after a filter.
+    let is_wrong = IS_OLD.load(Ordering::Relaxed)
+        && text.contains("numcodecs.")
+        && (text.contains("\"big\"") || text.contains("fixedscaleoffset"));
+    is_known && !is_wrong && level::is_in_sample(&text, 4)
 }
 
 /// Checks one chunk in both directions against tensorstore, which is lossless and reads what zarr-python refuses.
@@ -206,10 +222,17 @@ pub fn both_directions(oracle: &mut Oracle, document: &Value, data: &[u8], is_lo
     if !is_asked(document) {
         return;
     }
-    let theirs =
-        oracle.encode(document, data).unwrap_or_else(|e| panic!("zarr cannot encode {document}: {e}"));
+    let theirs = match oracle.encode(document, data) {
+        Ok(theirs) => theirs,
+        Err(why) if is_of_old_zarr(&why) => return,
+        Err(why) => panic!("zarr cannot encode {document}: {why}"),
+    };
     let [(key, encoded)] = theirs.as_slice() else { panic!("{document}: objects {}", theirs.len()) };
-    let expected = oracle.decode(document, &theirs).unwrap_or_else(|e| panic!("zarr cannot decode: {e}"));
+    let expected = match oracle.decode(document, &theirs) {
+        Ok(expected) => expected,
+        Err(why) if is_of_old_zarr(&why) => return,
+        Err(why) => panic!("zarr cannot decode: {why}"),
+    };
     if is_lossless {
         assert!(expected == data, "zarr-python changed the data: {document}");
     }
