@@ -146,7 +146,7 @@ impl FileSystem {
         let cached = if writes { self.nodes.current(path)? } else { self.nodes.for_reader(path)? };
         self.context().reconcile(&inode.entity, &cached, Blocking::Yes)?;
         // If another program has changed the size, the kernel still uses the old one: on ESTALE it looks the name up again, learns
-        // the new size, and repeats the open once. A growth by a program of this mount is no news: the kernel has its size, or gets it
+        // the new size, and repeats the open once. A growth by a program of this mount is not news: the kernel has its size, or gets it
         // with the reply to that program. Otherwise an open next to programs that append would be ESTALE twice, and fail.
         let is_untold = inode.written_end.is_size_untold();
         let shown = shown_size(&cached);
