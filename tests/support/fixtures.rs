@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::{level, skip};
 
-/// How many arrays of the matrix the quick level makes, beside those that are always made.
+/// How many arrays of the matrix the quick level makes, in addition to those that are always made.
 const SAMPLE: &str = "300";
 
 /// What must be read from one array.

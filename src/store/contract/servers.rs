@@ -84,13 +84,13 @@ fn moto() {
 }
 
 #[test]
-#[ignore = "full: needs this server"]
+#[ignore = "full: needs Azurite"]
 fn azurite() {
     core(Kind::Azurite, "azurite");
 }
 
 #[test]
-#[ignore = "full: needs this server"]
+#[ignore = "full: needs the Google server"]
 fn google() {
     core(Kind::Google, "google");
 }
