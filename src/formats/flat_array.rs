@@ -211,6 +211,11 @@ pub fn plain_text(text: &str) -> Option<&str> {
     (!text.is_empty() && text.len() <= MAX_BYTES && text.chars().all(is_plain)).then_some(text)
 }
 
+/// The value without data as GDAL reads it.
+pub fn no_data_text(value: f64) -> String {
+    if value.is_nan() { "nan".to_owned() } else { format!("{value:?}") }
+}
+
 /// Values with blanks between them.
 pub fn spaced<T: ToString>(values: impl IntoIterator<Item = T>) -> String {
     values.into_iter().map(|value| value.to_string()).collect::<Vec<_>>().join(" ")

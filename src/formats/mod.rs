@@ -42,7 +42,6 @@ use crate::metadata::ArrayMetadata;
 use crate::store::{Audience, Info, Store, join};
 use virtual_file::VirtualFile;
 
-pub use geometry::no_data;
 pub use geometry::positions::{self, Positions};
 
 /// The folder of all companion files, below the root of what is served.

@@ -18,6 +18,7 @@ mod consolidated;
 pub mod data_type;
 pub mod fill_value;
 pub mod json;
+pub mod no_data;
 pub mod packing;
 mod v1;
 mod v2;

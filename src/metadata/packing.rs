@@ -1,26 +1,19 @@
 //! CF packing: what the attributes of an array say about the numbers that its elements stand for.
 //!
-//! Spec: CF conventions, 8.1 "Packed Data" and 2.5.1 "Missing data"; `_Unsigned` from the NetCDF Users Guide. Uses `fill_value`
-//! and `data_type`. docs/views.md has the rules.
+//! Spec: CF conventions, 8.1 "Packed Data"; `_Unsigned` from the NetCDF Users Guide. Uses `no_data` and `data_type`.
+//! docs/views.md has the rules.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
-use super::{ArrayMetadata, DataType, FillValue, ZarrFormat};
+use super::no_data::{
+    self, FILL_ATTRIBUTE, MISSING_ATTRIBUTE, NODATA_ATTRIBUTE, NoData, UNSIGNED_ATTRIBUTE, read_as,
+};
+use super::{ArrayMetadata, DataType};
 
-/// Where xarray and NCZarr keep the names of dimensions in v2.
-pub const DIMENSIONS_ATTRIBUTE: &str = "_ARRAY_DIMENSIONS";
-/// The value of elements without data.
-pub const FILL_ATTRIBUTE: &str = "_FillValue";
-const MISSING_ATTRIBUTE: &str = "missing_value";
 const SCALE_ATTRIBUTE: &str = "scale_factor";
 const OFFSET_ATTRIBUTE: &str = "add_offset";
-const UNSIGNED_ATTRIBUTE: &str = "_Unsigned";
 /// Attributes with packed values.
 const PACKED_RANGE: [&str; 3] = ["valid_min", "valid_max", "valid_range"];
-/// The most values that may mark missing data.
-const MAX_MISSING: usize = 64;
 
 /// What the packing attributes of an array say.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,11 +51,8 @@ impl Packing {
         let is_number = plain_number_bytes(&metadata.data_type).is_some();
         match (is_given, is_number) {
             (true, false) => Packing::Malformed,
-            (true, true) => read(metadata).map_or(Packing::Malformed, Packing::from_parts),
-            (false, true) if fill_marks_missing(metadata) => {
-                read(metadata).map_or(Packing::Malformed, Packing::from_parts)
-            }
-            (false, _) => Packing::None,
+            (false, false) => Packing::None,
+            (_, true) => read(metadata).map_or(Packing::Malformed, Packing::from_parts),
         }
     }
 
@@ -80,9 +70,8 @@ impl Packed {
     pub fn unpacked_attributes(&self, attributes: &Map<String, Value>) -> Map<String, Value> {
         let is_scaled = self.scale_factor.is_some() || self.add_offset.is_some();
         let is_of_packed = |name: &str| match name {
-            FILL_ATTRIBUTE | MISSING_ATTRIBUTE | SCALE_ATTRIBUTE | OFFSET_ATTRIBUTE | UNSIGNED_ATTRIBUTE => {
-                true
-            }
+            SCALE_ATTRIBUTE | OFFSET_ATTRIBUTE | UNSIGNED_ATTRIBUTE => true,
+            name if no_data::ATTRIBUTES.contains(&name) => true,
             name => is_scaled && PACKED_RANGE.contains(&name),
         };
         let kept = attributes.iter().filter(|(name, _)| !is_of_packed(name));
@@ -95,14 +84,6 @@ impl Packed {
     }
 }
 
-/// Whether the fill value of the document marks missing data. That is xarray's convention, and NCZarr's, in v2; to others
-/// it is the value of new elements and nothing else. So is zero, the default of most writers.
-pub fn fill_marks_missing(metadata: &ArrayMetadata) -> bool {
-    metadata.zarr_format == ZarrFormat::V2
-        && metadata.fill_value.bytes.iter().any(|&byte| byte != 0)
-        && metadata.attributes.contains_key(DIMENSIONS_ATTRIBUTE)
-}
-
 fn read(metadata: &ArrayMetadata) -> Option<(&DataType, Packed)> {
     let (attributes, stored) = (&metadata.attributes, &metadata.data_type);
     let factor = |name: &str| match attributes.get(name) {
@@ -113,27 +94,15 @@ fn read(metadata: &ArrayMetadata) -> Option<(&DataType, Packed)> {
     if scale_factor == Some(0.0) {
         return None;
     }
-    let read_as = match attributes.get(UNSIGNED_ATTRIBUTE) {
-        Some(value) => with_sign(stored, value)?,
-        None => stored.clone(),
-    };
-    let mut missing = Vec::new();
-    for name in [FILL_ATTRIBUTE, MISSING_ATTRIBUTE] {
-        let Some(value) = attributes.get(name) else { continue };
-        let values = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
-        if values.is_empty() || values.len() > MAX_MISSING {
-            return None;
-        }
-        for value in values {
-            missing.push(element(stored, value).or_else(|| element(&read_as, value))?);
-        }
+    let read_as = read_as(metadata)?;
+    let no_data = NoData::of(metadata);
+    // `nodata` is not CF's: as anything else it may mean something else.
+    if no_data.malformed.iter().any(|name| *name != NODATA_ATTRIBUTE) {
+        return None;
     }
-    if !attributes.contains_key(FILL_ATTRIBUTE) && fill_marks_missing(metadata) {
-        missing.push(metadata.fill_value.bytes.clone());
-    }
-    missing.retain(|bytes| !is_nan(stored, bytes));
+    let marks = no_data.values.into_iter().filter(|value| !value.is_nan(stored));
+    let mut missing: Vec<Vec<u8>> = marks.map(|value| value.bytes).collect();
     missing.sort();
-    missing.dedup();
     let unpacked = match (scale_factor, add_offset) {
         // A number in JSON is a double.
         (Some(_), _) | (_, Some(_)) => DataType::Float64,
@@ -151,18 +120,6 @@ fn number(value: &Value) -> Option<f64> {
             [value @ Value::Number(_)] => number(value),
             _ => None,
         },
-        _ => None,
-    }
-}
-
-/// The integers that `_Unsigned` makes of others of the same size.
-fn with_sign(stored: &DataType, value: &Value) -> Option<DataType> {
-    use DataType::{Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64};
-    let pairs = [(Int8, UInt8), (Int16, UInt16), (Int32, UInt32), (Int64, UInt64)];
-    let (signed, unsigned) = pairs.into_iter().find(|(a, b)| a == stored || b == stored)?;
-    match value {
-        Value::String(text) if text.eq_ignore_ascii_case("true") => Some(unsigned),
-        Value::String(text) if text.eq_ignore_ascii_case("false") => Some(signed),
         _ => None,
     }
 }
@@ -186,45 +143,11 @@ fn plain_number_bytes(data_type: &DataType) -> Option<usize> {
     }
 }
 
-/// The bytes of an element with this value.
-fn element(data_type: &DataType, value: &Value) -> Option<Vec<u8>> {
-    if value.is_array() {
-        return None;
-    }
-    let parsed = FillValue::from_v3(data_type, value).ok();
-    let parsed = parsed.or_else(|| FillValue::from_v3(data_type, &encoded_float(data_type, value)?).ok());
-    parsed.map(|fill| fill.bytes)
-}
-
-/// xarray writes a float `_FillValue` into v3 as base64 of a float64.
-fn encoded_float(data_type: &DataType, value: &Value) -> Option<Value> {
-    let is_float = matches!(data_type, DataType::Float16 | DataType::Float32 | DataType::Float64);
-    let bytes: [u8; 8] = STANDARD.decode(value.as_str().filter(|_| is_float)?).ok()?.try_into().ok()?;
-    let number = f64::from_le_bytes(bytes);
-    Some(match serde_json::Number::from_f64(number) {
-        Some(number) => Value::Number(number),
-        None if number.is_nan() => "NaN".into(),
-        None if number < 0.0 => "-Infinity".into(),
-        None => "Infinity".into(),
-    })
-}
-
-/// Whether an element is NaN, which needs no mark.
-fn is_nan(data_type: &DataType, bytes: &[u8]) -> bool {
-    match data_type {
-        DataType::Float16 => {
-            bytes.first_chunk().is_some_and(|bytes| half::f16::from_le_bytes(*bytes).is_nan())
-        }
-        DataType::Float32 => bytes.first_chunk().is_some_and(|bytes| f32::from_le_bytes(*bytes).is_nan()),
-        DataType::Float64 => bytes.first_chunk().is_some_and(|bytes| f64::from_le_bytes(*bytes).is_nan()),
-        _ => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::panic)]
     use super::*;
+    use crate::metadata::no_data::DIMENSIONS_ATTRIBUTE;
     use crate::metadata::{Document, parse_v2_array, parse_v3};
     use serde_json::json;
 

@@ -152,7 +152,7 @@ fn the_sidecar_says_what_is_absent_and_left_out() {
     assert_eq!(
         flat["left_out"],
         json!({"envi": ["_FillValue", "crs_wkt"], "grads": ["_FillValue"],
-        "nc": ["CLASS", "_FillValue"], "nifti": ["units"], "nrrd": ["units", "dimension_names"], "tiff": ["units"],
+        "nc": ["CLASS", "_FillValue"], "nifti": ["units"], "nrrd": ["units", "dimension_names"], "tiff": ["_FillValue", "units"],
         "vrt": ["_FillValue", "crs_wkt"]})
     );
     assert_eq!(

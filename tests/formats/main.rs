@@ -23,6 +23,7 @@ mod lossy;
 mod metadata_corpus;
 mod metadata_oracle;
 mod netcdf;
+mod no_data;
 mod numcodecs_fixtures;
 mod previews;
 mod recorded;

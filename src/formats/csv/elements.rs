@@ -16,7 +16,8 @@ use crate::error::{Error, Result};
 use crate::formats::Subject;
 use crate::formats::virtual_file::current;
 use crate::hierarchy::SharedArray;
-use crate::metadata::{ArrayMetadata, ByteOrder};
+use crate::metadata::no_data::NoData;
+use crate::metadata::{ArrayMetadata, ByteOrder, fill_value};
 
 /// The step in which memory is reserved.
 const RESERVED_STEP_BYTES: u64 = 64 << 10;
@@ -27,6 +28,8 @@ pub struct Elements {
     pub metadata: Arc<ArrayMetadata>,
     /// How its elements are written.
     pub text: Text,
+    /// The elements that stand for missing data, as they are served.
+    no_data: Vec<Vec<u8>>,
     from: From,
 }
 
@@ -94,7 +97,8 @@ impl Elements {
             arrays.push(array.clone());
             From::Shared(array)
         };
-        Ok(Elements { metadata, text, from })
+        let no_data = no_data(&metadata, subject.layout().byte_order);
+        Ok(Elements { metadata, text, no_data, from })
     }
 
     /// A number that changes, in all likelihood, when an element does. Reads none.
@@ -144,10 +148,26 @@ impl Elements {
 
     /// Appends the text of an element, that of a row.
     pub fn push(&self, text: &mut Vec<u8>, element: &[u8], order: ByteOrder, row: u64) -> Result<()> {
+        if self.no_data.iter().any(|value| value == element) {
+            return Ok(());
+        }
         self.text.push(text, element, order).map_err(|reason| {
             Error::unsupported(&self.metadata.document_key, format!("element {row}: {reason}"))
         })
     }
+}
+
+/// The elements of an array that stand for missing data, as they are served. NaN has a text of its own.
+fn no_data(metadata: &ArrayMetadata, order: ByteOrder) -> Vec<Vec<u8>> {
+    let data_type = &metadata.data_type;
+    let values = NoData::of(metadata).values.into_iter().filter(|value| !value.is_nan(data_type));
+    let served = values.map(|mut value| {
+        if order == ByteOrder::Big {
+            fill_value::swap(&mut value.bytes, &data_type.components().unwrap_or_default());
+        }
+        value.bytes
+    });
+    served.collect()
 }
 
 /// Reserves what lacks to so many bytes, in steps. Fails with `TooLarge`.

@@ -23,6 +23,7 @@ use crate::formats::virtual_file::{Generated, Segment, VirtualFile};
 use crate::formats::{Companion, Made, Subject};
 use crate::hierarchy::SharedArray;
 use crate::metadata::ByteOrder;
+use crate::metadata::no_data::NoData;
 
 /// Rows of a block.
 const BLOCK_ROWS: u64 = 1024;
@@ -101,6 +102,9 @@ impl TableFile {
                 for (member, value) in part.metadata.document.iter().filter(|(name, _)| *name != "attributes")
                 {
                     (member, value.to_string()).hash(&mut version);
+                }
+                for value in NoData::of(&part.metadata).values {
+                    value.bytes.hash(&mut version);
                 }
             }
             let mut open = |part: Part| Elements::open(subject, part, &mut arrays);

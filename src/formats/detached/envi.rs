@@ -17,7 +17,7 @@
 
 use crate::array::Layout;
 use crate::error::Result;
-use crate::formats::flat_array::{FlatArray, Number, beside_array};
+use crate::formats::flat_array::{FlatArray, Number, beside_array, no_data_text};
 use crate::formats::geometry::crs::Crs;
 use crate::formats::geometry::{self, Geometry};
 use crate::formats::{Content, Format, Role, Subject, json};
@@ -92,10 +92,7 @@ fn open(subject: &Subject<'_>) -> Result<Content> {
     ];
     lines.extend(map_info(&array, &geometry));
     if let Some(value) = geometry.no_data {
-        lines.push(format!(
-            "data ignore value = {}",
-            if value.is_nan() { "nan".to_owned() } else { format!("{value:?}") }
-        ));
+        lines.push(format!("data ignore value = {}", no_data_text(value)));
     }
     beside_array(subject, lines.join("\n") + "\n")
 }

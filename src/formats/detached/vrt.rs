@@ -16,7 +16,7 @@ use std::fmt::Write as _;
 use super::data_names::data_name;
 use crate::array::Layout;
 use crate::error::Result;
-use crate::formats::flat_array::{FlatArray, MAX_HEADER_BYTES, Number, beside_array};
+use crate::formats::flat_array::{FlatArray, MAX_HEADER_BYTES, Number, beside_array, no_data_text};
 use crate::formats::geometry::{self, Geometry};
 use crate::formats::{Content, Format, Role, Subject, json};
 use crate::hierarchy::Node;
@@ -98,11 +98,7 @@ fn open(subject: &Subject<'_>) -> Result<Content> {
             band + 1
         );
         if let Some(value) = geometry.no_data {
-            let _ = writeln!(
-                text,
-                "    <NoDataValue>{}</NoDataValue>",
-                if value.is_nan() { "nan".to_owned() } else { format!("{value:?}") }
-            );
+            let _ = writeln!(text, "    <NoDataValue>{}</NoDataValue>", no_data_text(value));
         }
         let _ = writeln!(text, "    <SourceFilename relativeToVRT=\"1\">{file}</SourceFilename>");
         let _ = writeln!(

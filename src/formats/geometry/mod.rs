@@ -27,6 +27,7 @@ use super::Subject;
 use super::flat_array::{FlatArray, plain_text};
 use crate::hierarchy::{Node, View};
 use crate::metadata::ArrayMetadata;
+use crate::metadata::no_data::{self, NoData};
 use crate::store::join;
 use crs::Crs;
 
@@ -236,9 +237,12 @@ fn text<'a>(attributes: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
 pub const DIMENSION_NAMES: &str = "dimension_names";
 
 /// Which of these attributes of an array say something that no header can hold as it is: texts that could break it, values
-/// without data that are no number, coordinate reference systems in no known form.
+/// without data beyond the one that it has room for, coordinate reference systems in no known form.
 pub fn left_out(node: &Node, names: &[&str]) -> Vec<String> {
     let Node::Array { metadata, .. } = node else { return Vec::new() };
+    let no_data = NoData::of(metadata);
+    let is_float = no_data.first().is_none_or(|value| value.to_f64(&metadata.data_type).is_some());
+    let is_first = |name: &str| no_data.first().is_some_and(|value| value.attribute == name);
     let is_text = |text: Option<&str>| text.is_none_or(|text| text.is_empty() || plain_text(text).is_some());
     let fits = |name: &str| match (name, metadata.attributes.get(name)) {
         (DIMENSION_NAMES, _) => {
@@ -248,46 +252,17 @@ pub fn left_out(node: &Node, names: &[&str]) -> Vec<String> {
         (_, None) => true,
         ("units", Some(Value::Array(units))) => units.iter().all(|unit| is_text(unit.as_str())),
         ("crs_wkt" | "spatial_ref", Some(value)) => value.as_str().is_some_and(Crs::is_known),
-        ("_FillValue" | "missing_value" | "nodata", Some(value)) => no_data_value(value).is_some(),
+        (name, Some(_)) if no_data::ATTRIBUTES.contains(&name) => {
+            no_data.is_shown(name) && (is_float || !is_first(name))
+        }
         _ => true,
     };
     names.iter().filter(|name| !fits(name)).map(|name| (*name).to_owned()).collect()
 }
 
-/// The value of elements without data: CF's `_FillValue` and `missing_value`, or `nodata`, if it is one number. Zarr's own fill
-/// value is not that: it is the value of chunks that were never written, often 0.
-pub fn no_data(metadata: &ArrayMetadata) -> Option<f64> {
-    let attributes = &metadata.attributes;
-    no_data_value(["_FillValue", "missing_value", "nodata"].iter().find_map(|name| attributes.get(*name))?)
-}
-
-fn no_data_value(value: &Value) -> Option<f64> {
-    match value {
-        Value::Number(number) => exact(number),
-        Value::Array(values) => match values.as_slice() {
-            [Value::Number(number)] => exact(number),
-            _ => None,
-        },
-        Value::String(text) if text == "NaN" => Some(f64::NAN),
-        Value::String(text) => encoded_number(text),
-        _ => None,
-    }
-}
-
-/// A number, unless it is an integer that a float does not have.
-fn exact(number: &serde_json::Number) -> Option<f64> {
-    const LARGEST: f64 = (1u64 << f64::MANTISSA_DIGITS) as f64;
-    let is_integer = number.is_i64() || number.is_u64();
-    number.as_f64().filter(|value| value.is_finite() && (!is_integer || value.abs() < LARGEST))
-}
-
-/// The form that xarray gives to fill values of floats in Zarr v3: eight little-endian bytes in base64.
-fn encoded_number(text: &str) -> Option<f64> {
-    use base64::Engine as _;
-    let bytes = base64::engine::general_purpose::STANDARD
-        .decode(text.get(..12).filter(|_| text.len() == 12)?)
-        .ok()?;
-    Some(f64::from_le_bytes(bytes.try_into().ok()?))
+/// The value of elements without data, for formats that have one float for it.
+fn no_data(metadata: &ArrayMetadata) -> Option<f64> {
+    NoData::of(metadata).first()?.to_f64(&metadata.data_type)
 }
 
 /// The factor from a unit of length to metres; `None` for other units.

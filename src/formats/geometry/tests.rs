@@ -222,10 +222,11 @@ fn plain_attributes_and_values_without_data() {
         (json!(-9999.0), Some(-9999.0)),
         (json!([7]), Some(7.0)),
         (json!("AAAAAAAAJEA="), Some(10.0)),
-        (json!(u64::MAX), None),
-        (json!(-9_007_199_254_740_993i64), None),
+        // The element that a reader of floats has of it.
+        (json!(u64::MAX), Some(18_446_744_073_709_551_616.0)),
+        (json!([1, 2]), Some(1.0)),
+        (json!(1e300), None),
         (json!("none"), None),
-        (json!([1, 2]), None),
         (json!({}), None),
         (json!("AAAAAAAAJEA=AAAA"), None),
     ] {
@@ -233,6 +234,8 @@ fn plain_attributes_and_values_without_data() {
     }
     assert!(of(json!({"_FillValue": "AAAAAAAA+H8="})).no_data.unwrap().is_nan());
     assert_eq!(of(json!({})).no_data, None, "the fill value of missing chunks is a value");
+    let long = document(&[3, 4], "uint64", json!({"attributes": {"nodata": u64::MAX}}));
+    assert_eq!(geometry(&[("a", long)], "a").no_data, None, "no float has this value");
 }
 
 #[test]

@@ -12,6 +12,7 @@ use crate::array::{Array, ByteOrder, Layout, Order};
 use crate::error::{Error, Result};
 use crate::formats::{self, Subject, views};
 use crate::hierarchy::{Node, View};
+use crate::metadata::no_data::NoData;
 use crate::metadata::{ArrayMetadata, ChunkGrid, CodecSpec, DataType, ZarrFormat};
 
 /// Whether an array can be read.
@@ -114,6 +115,11 @@ fn describe(
     sidecar.insert("dimension_names".into(), json!(metadata.dimension_names));
     sidecar.insert("fill_value".into(), fill_value(metadata));
     sidecar.insert("fill_value_hex".into(), json!(fill_value_hex(metadata, layout)));
+    let no_data = NoData::of(metadata).values;
+    if !no_data.is_empty() {
+        let values = no_data.iter().map(|value| value.to_json(&metadata.data_type));
+        sidecar.insert("no_data".into(), values.collect());
+    }
     for name in LIFTED_ATTRIBUTES {
         if let Some(value) = metadata.attributes.get(name) {
             sidecar.insert(name.into(), value.clone());

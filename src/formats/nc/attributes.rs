@@ -15,8 +15,6 @@
 
 use std::borrow::Cow;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
 use super::hdf5::datatype::{self, VARIABLE_LENGTH_BYTES};
@@ -24,7 +22,9 @@ use super::hdf5::global_heap::{GlobalHeap, HeapObject, HeapSlot};
 use super::hdf5::messages::Dataspace;
 use super::names::{Names, file_name};
 use crate::formats::shortened;
-use crate::metadata::packing::{DIMENSIONS_ATTRIBUTE, FILL_ATTRIBUTE, fill_marks_missing};
+use crate::metadata::no_data::{
+    DIMENSIONS_ATTRIBUTE, FILL_ATTRIBUTE, MISSING_ATTRIBUTE, NoData, encoded_float,
+};
 use crate::metadata::{ArrayMetadata, ByteOrder, DataType, FillValue, fill_value};
 
 /// The longest value that is kept in an object's header.
@@ -49,7 +49,7 @@ const RESERVED: [&str; 8] = [
 ];
 /// Attributes with values of the array.
 const OWN_TYPE: [&str; 7] =
-    [FILL_ATTRIBUTE, "missing_value", "valid_min", "valid_max", "valid_range", "flag_values", "flag_masks"];
+    [FILL_ATTRIBUTE, MISSING_ATTRIBUTE, "valid_min", "valid_max", "valid_range", "flag_values", "flag_masks"];
 /// Attributes that turn stored values into others: floats, whatever their JSON looks like.
 const FLOATS: [&str; 2] = ["scale_factor", "add_offset"];
 /// In this attribute an object names the attributes that it lacks.
@@ -233,8 +233,9 @@ pub fn left_out_attribute(name: &str, left_out: &[String]) -> Option<Attribute> 
 /// Attributes that follow from the array's metadata.
 fn implied(metadata: &ArrayMetadata) -> Vec<(&'static str, Value)> {
     let mut implied = Vec::new();
-    if let Some(fill) = metadata.document.get("fill_value").filter(|_| fill_marks_missing(metadata)) {
-        implied.push((FILL_ATTRIBUTE, fill.clone()));
+    // Programs know `missing_value` as it is, and one more name.
+    if let Some(value) = NoData::of(metadata).first().filter(|value| value.attribute != MISSING_ATTRIBUTE) {
+        implied.push((FILL_ATTRIBUTE, value.to_json(&metadata.data_type)));
     }
     match &metadata.data_type {
         // xarray's own mark.
@@ -291,27 +292,14 @@ impl Own<'_> {
             return None;
         }
         let parsed = FillValue::from_v3(self.data_type, value).ok();
-        let parsed = parsed.or_else(|| FillValue::from_v3(self.data_type, &encoded_float(value)?).ok());
+        let parsed = parsed
+            .or_else(|| FillValue::from_v3(self.data_type, &encoded_float(self.data_type, value)?).ok());
         let mut bytes = parsed?.bytes;
         if self.order == ByteOrder::Big {
             fill_value::swap(&mut bytes, &self.data_type.components()?);
         }
         Some(bytes)
     }
-}
-
-/// xarray writes a float `_FillValue` into v3 as base64 of a float64.
-fn encoded_float(value: &Value) -> Option<Value> {
-    let bytes: [u8; 8] = STANDARD.decode(value.as_str()?).ok()?.try_into().ok()?;
-    let number = f64::from_le_bytes(bytes);
-    let special = if number.is_nan() {
-        "NaN"
-    } else if number < 0.0 {
-        "-Infinity"
-    } else {
-        "Infinity"
-    };
-    Some(serde_json::Number::from_f64(number).map_or_else(|| special.into(), Value::Number))
 }
 
 /// A number, or a list of numbers, of the narrowest type that holds all.

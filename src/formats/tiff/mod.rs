@@ -14,7 +14,7 @@
 
 mod directory;
 
-use super::flat_array::{FlatArray, MAX_HEADER_BYTES, Number, Planes, before_array};
+use super::flat_array::{FlatArray, MAX_HEADER_BYTES, Number, Planes, before_array, no_data_text};
 use super::geometry::{self, Axis, AxisKind, Geometry};
 use super::{Content, Format, Role, Subject, json};
 use crate::array::Layout;
@@ -32,13 +32,15 @@ pub const FORMAT: Format = Format {
     role: Role::Data,
     expresses: |node, layout| expressed(node, layout).is_some(),
     check: None,
-    left_out: Some(|node, _| geometry::left_out(node, &["units"])),
+    left_out: Some(|node, _| geometry::left_out(node, &["_FillValue", "missing_value", "nodata", "units"])),
     info: Some(json::documents_info),
     open,
 };
 
 /// The bytes of images begin at a multiple of this.
 const ALIGNMENT: u64 = 4096;
+/// GDAL's field for the value without data.
+const GDAL_NODATA: u16 = 42113;
 /// The longest values beside the directories.
 const MAX_VALUES_BYTES: u64 = 512 << 10;
 
@@ -101,6 +103,9 @@ fn fields(array: &FlatArray, geometry: &Geometry, encoding: Encoding, is_rgb: bo
     });
     if let [Some(x), Some(y)] = resolutions {
         fields.extend([Field::ratio(282, x), Field::ratio(283, y), Field::shorts(296, vec![1])]);
+    }
+    if let Some(value) = geometry.no_data {
+        fields.push(Field::text(GDAL_NODATA, no_data_text(value)));
     }
     let hyperstack =
         || image_j(array, &planes, geometry, is_colour).filter(|_| encoding == Encoding::Classic);

@@ -1,8 +1,8 @@
 //! Statistics of elements: exact for integers, with compensated sums for floats. Uses `formats::numbers`.
 
-use zarrfs::formats::no_data;
 use zarrfs::formats::numbers::{Numbers, time_text};
 use zarrfs::formats::positions::number_text;
+use zarrfs::metadata::no_data::NoData;
 use zarrfs::metadata::{ArrayMetadata, ByteOrder, DataType};
 
 /// Digits of the mean.
@@ -18,7 +18,10 @@ pub struct Kind {
     fill_value: f64,
     /// Whether the fill value stands for the absence of data: it is not 0, `false` or undefined.
     is_fill_absence: bool,
-    no_data: Option<f64>,
+    /// The values that stand for missing data.
+    no_data: Vec<f64>,
+    /// The same, if elements are integers.
+    no_data_integers: Vec<i128>,
 }
 
 /// What was counted.
@@ -62,13 +65,18 @@ impl Kind {
         numbers.each(&fill, ByteOrder::Little, |value| fill_value = value);
         let is_fill_absence =
             !metadata.fill_value.is_undefined && fill_value != 0.0 && metadata.data_type != DataType::Bool;
-        let (data_type, no_data) = (metadata.data_type.clone(), no_data(metadata));
-        Some(Kind { numbers, data_type, fill, fill_value, is_fill_absence, no_data })
+        let (mut no_data, mut no_data_integers) = (Vec::new(), Vec::new());
+        for value in NoData::of(metadata).values {
+            numbers.each(&value.bytes, ByteOrder::Little, |value| no_data.push(value));
+            numbers.each_integer(&value.bytes, ByteOrder::Little, |value| no_data_integers.extend(value));
+        }
+        let data_type = metadata.data_type.clone();
+        Some(Kind { numbers, data_type, fill, fill_value, is_fill_absence, no_data, no_data_integers })
     }
 
     /// The value of a picture's element: NaN if it is no data.
     pub fn shown(&self, value: f64) -> f64 {
-        let is_absent = Some(value) == self.no_data || (self.is_fill_absence && value == self.fill_value);
+        let is_absent = self.no_data.contains(&value) || (self.is_fill_absence && value == self.fill_value);
         if is_absent { f64::NAN } else { value }
     }
 
@@ -90,12 +98,14 @@ impl Kind {
     /// Which elements are left out of minimum, maximum and mean; `None` if all count but NaN.
     pub fn left_out(&self) -> Option<String> {
         let fill = (self.is_fill_absence && !self.fill_value.is_nan()).then(|| self.fill_text());
-        let no_data = self.no_data.filter(|value| !value.is_nan()).map(|value| self.exact_text(value));
-        match (fill, no_data) {
-            (Some(fill), Some(other)) if fill != other => Some(format!("{fill} and {other}")),
-            (Some(one), _) | (None, Some(one)) => Some(one),
-            (None, None) => None,
+        let mut texts: Vec<String> = fill.into_iter().collect();
+        for value in self.no_data.iter().filter(|value| !value.is_nan()) {
+            let text = self.exact_text(*value);
+            if !texts.contains(&text) {
+                texts.push(text);
+            }
         }
+        (!texts.is_empty()).then(|| texts.join(" and "))
     }
 
     /// The text of an element's value, as short as its type allows.
@@ -137,7 +147,6 @@ impl Statistics {
     fn add_integers(&mut self, kind: &Kind, bytes: &[u8]) {
         let mut fill = None;
         kind.numbers.each_integer(&kind.fill, ByteOrder::Little, |value| fill = value);
-        let no_data = kind.no_data.filter(|value| value.fract() == 0.0).map(|value| value as i128);
         let (mut low, mut high, mut sum) = (i128::MAX, i128::MIN, 0i128);
         let (mut nan, mut fills, mut data) = (0u64, 0u64, 0u64);
         kind.numbers.each_integer(bytes, ByteOrder::Little, |value| {
@@ -147,7 +156,7 @@ impl Statistics {
                 nan += 1;
                 return;
             };
-            if (is_fill && kind.is_fill_absence) || Some(number) == no_data {
+            if (is_fill && kind.is_fill_absence) || kind.no_data_integers.contains(&number) {
                 return;
             }
             data += 1;
