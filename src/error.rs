@@ -33,6 +33,13 @@ pub enum Error {
         /// The feature, by its stored name.
         reason: String,
     },
+    /// A folder that the service does not list, or not for this caller: what else is in it is unknown.
+    Unlisted {
+        /// The store key of the folder.
+        key: String,
+        /// Why.
+        reason: String,
+    },
     /// A stored object that cannot be decoded.
     Corrupt {
         /// The store key of the object.
@@ -121,6 +128,7 @@ impl Error {
         let text = self.to_string();
         let (failed, is_of_one) = match self {
             Error::Store { key, .. }
+            | Error::Unlisted { key, .. }
             | Error::Stale { key }
             | Error::TimedOut { key }
             | Error::Cancelled { key } => (key, false),
@@ -149,7 +157,7 @@ impl Error {
                 _ => libc::EIO,
             }),
             Error::Metadata { .. } | Error::Corrupt { .. } => libc::EIO,
-            Error::Unsupported { .. } => libc::EOPNOTSUPP,
+            Error::Unsupported { .. } | Error::Unlisted { .. } => libc::EOPNOTSUPP,
             Error::TooLarge { .. } => libc::EFBIG,
             Error::Unencodable { .. } => libc::EDOM,
             Error::InvalidValue(_) | Error::CutShort { .. } | Error::Usage(_) => libc::EINVAL,
@@ -171,6 +179,7 @@ impl fmt::Display for Error {
             }
             Error::Metadata { key, reason } => write!(f, "{}: {reason}", name(key)),
             Error::Unsupported { key, reason } => write!(f, "{}: not supported: {reason}", name(key)),
+            Error::Unlisted { key, reason } => write!(f, "{}: cannot be listed: {reason}", name(key)),
             Error::Corrupt { key, reason } => write!(f, "{}: cannot be decoded: {reason}", name(key)),
             Error::TooLarge { key, reason } => write!(f, "{}: too large: {reason}", name(key)),
             Error::Unencodable { key, reason } => write!(f, "{}: cannot be encoded: {reason}", name(key)),
@@ -221,6 +230,7 @@ mod tests {
             (Error::busy("a", "r"), libc::EBUSY),
             (Error::metadata("a", "r"), libc::EIO),
             (Error::unsupported("a", "r"), libc::EOPNOTSUPP),
+            (Error::Unlisted { key: key(), reason: "r".to_owned() }, libc::EOPNOTSUPP),
             (Error::corrupt("a", "r"), libc::EIO),
             (too_large, libc::EFBIG),
             (Error::Unencodable { key: key(), reason: "r".to_owned() }, libc::EDOM),

@@ -76,7 +76,7 @@ impl Description {
                     Ok(_) => None,
                     Err(_) => formats::text_file(store, path, metadata),
                 };
-                let stored_bytes = stored_bytes(store.as_ref(), path).ok().filter(|_| store.can_list());
+                let stored_bytes = stored_bytes(store.as_ref(), path).ok();
                 let array = ArrayDescription {
                     text_form,
                     ..describe_array(metadata, stored_bytes, opened.as_deref().ok())
@@ -86,7 +86,7 @@ impl Description {
                 Description { zarr_format, array: Some(array), error, ..row }
             }
             Ok(Node::Broken { error, size_bytes, .. }) => {
-                let stored_bytes = stored_bytes(store.as_ref(), path).ok().filter(|_| store.can_list());
+                let stored_bytes = stored_bytes(store.as_ref(), path).ok();
                 let sizes = Sizes { stored_bytes, flat_bytes: *size_bytes };
                 Description { broken: Some(sizes), error: Some(error.to_string()), ..row }
             }

@@ -2,14 +2,14 @@
 //! `group_cache`.
 //!
 //! Where consolidated metadata tells of a group, it says what is listed in the group, and nothing else is asked. A node that was
-//! added since is found by its name, as in a store that cannot list.
+//! added since is found by its name, as in a group that the service does not list.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use super::lineage::{Lineage, parent};
 use super::tree::{Child, Node, NodeVersion, Tree};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::store::join;
 
 /// How many children of a group are read in one batch.
@@ -40,6 +40,8 @@ pub struct RemoteChildren {
     pub nodes: Vec<(String, RemoteNode)>,
     /// Other names are no nodes.
     pub is_complete: bool,
+    /// Why the service does not say what else is there.
+    pub unlisted: Option<Error>,
     /// It was so at this time.
     pub checked_at: Instant,
 }
@@ -96,13 +98,22 @@ impl Tree {
             return Err(error.clone());
         }
         let is_copied = above.is_copied(path);
-        let names: Vec<String> = match is_copied {
-            true => Vec::from_iter(std::collections::BTreeSet::from_iter(above.copied_names(path))),
-            false => self.names_under(path, above)?.into_iter().collect(),
-        };
+        let mut names = BTreeSet::new();
+        let mut unlisted = None;
+        if is_copied || above.is_fertile() {
+            names.extend(above.copied_names(path));
+        }
+        if !is_copied && above.is_fertile() {
+            match self.add_folders(path, &mut names) {
+                Err(error @ Error::Unlisted { .. }) => unlisted = Some(error),
+                listed => listed?,
+            }
+        }
+        let names = Vec::from_iter(names);
         let mut children = RemoteChildren {
             nodes: Vec::new(),
-            is_complete: !is_copied && self.store().can_list(),
+            is_complete: !is_copied && unlisted.is_none(),
+            unlisted,
             checked_at: above.checked_at,
         };
         for names in names.chunks(BATCH_CHILDREN) {

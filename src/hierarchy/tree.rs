@@ -214,13 +214,19 @@ impl Tree {
             return Ok(BTreeSet::new());
         }
         let mut names = BTreeSet::from_iter(above.copied_names(path));
+        self.add_folders(path, &mut names)?;
+        Ok(names)
+    }
+
+    /// Adds the names of all folders in a folder. Where the store does not say all of them, those that are known are added before
+    /// the error.
+    pub(super) fn add_folders(&self, path: &str, names: &mut BTreeSet<String>) -> Result<()> {
         self.store.each_name(path, &mut |entry| {
             if entry.is_folder {
                 names.insert(entry.name);
             }
             ControlFlow::Continue(())
-        })?;
-        Ok(names)
+        })
     }
 
     /// The version of the node at a path: the same as long as its documents and its folder have the
@@ -327,7 +333,8 @@ impl Tree {
             if has_folders { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         match listed {
-            Ok(()) => has_folders.then(group),
+            // Without a document and without a listing, nothing shows that there is a group.
+            Ok(()) | Err(Error::Unlisted { .. }) => has_folders.then(group),
             Err(error) => Some(Content::Broken(Fault::unread(error))),
         }
     }

@@ -14,7 +14,7 @@ pub struct Visit {
     pub path: String,
     /// How many groups were entered on the way from where the walk began.
     pub depth: usize,
-    /// The node, or why the names below the group at this path (which came before) cannot be listed.
+    /// The node, or why the names below the group at this path (which came before) cannot be listed, or not all of them.
     pub node: Result<Node>,
 }
 
@@ -63,9 +63,17 @@ impl<'t> Walk<'t> {
         let depth_of_children = depth + 1;
         if self.tree.store().is_remote() {
             return match self.tree.remote_children_under(path, &above) {
-                Ok(children) => self.left.extend(children.nodes.into_iter().rev().map(|(name, found)| {
-                    Step::Read { path: join(path, &name), depth: depth_of_children, node: found.node }
-                })),
+                Ok(children) => {
+                    // After those that are known.
+                    let unlisted =
+                        children.unlisted.map(|error| Step::Unlisted { path: path.to_owned(), depth, error });
+                    self.left.extend(unlisted);
+                    self.left.extend(children.nodes.into_iter().rev().map(|(name, found)| Step::Read {
+                        path: join(path, &name),
+                        depth: depth_of_children,
+                        node: found.node,
+                    }));
+                }
                 Err(error) => self.left.push(Step::Unlisted { path: path.to_owned(), depth, error }),
             };
         }

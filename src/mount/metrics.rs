@@ -57,7 +57,7 @@ fn kind(error: &Error) -> usize {
     match error {
         Error::Corrupt { .. } => 0,
         Error::Metadata { .. } => 1,
-        Error::Unsupported { .. } => 2,
+        Error::Unsupported { .. } | Error::Unlisted { .. } => 2,
         Error::Store { .. } => 3,
         Error::Changed { .. } | Error::Stale { .. } => 4,
         Error::TimedOut { .. } | Error::Cancelled { .. } => 5,

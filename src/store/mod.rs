@@ -167,11 +167,6 @@ pub trait Store: Send + Sync {
         0
     }
 
-    /// Whether [`Store::list`] tells of all folders. Some web servers cannot list, which shows at the first attempt.
-    fn can_list(&self) -> bool {
-        true
-    }
-
     /// Forgets what was transferred, or is on its way, of an object or of all below a folder: later readers get what is stored
     /// now.
     fn forget_transfers(&self, _key: &str) {}
@@ -229,10 +224,12 @@ pub trait Store: Send + Sync {
         Ok(None)
     }
 
-    /// The names directly below a folder, sorted; empty when the folder is missing.
+    /// The names directly below a folder, sorted; empty when the folder is missing. [`Error::Unlisted`] where the service does not
+    /// say what is in it.
     fn list(&self, folder: &str) -> Result<Vec<Entry>>;
 
-    /// As [`Store::list`], one name at a time and unordered, until `each` stops it: the names are never all in memory.
+    /// As [`Store::list`], one name at a time and unordered, until `each` stops it: the names are never all in memory. Before an
+    /// [`Error::Unlisted`], `each` has got the names that are known all the same.
     fn each_name(&self, folder: &str, each: &mut dyn FnMut(Entry) -> ControlFlow<()>) -> Result<()> {
         let _ = self.list(folder)?.into_iter().try_for_each(each);
         Ok(())

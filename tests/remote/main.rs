@@ -8,6 +8,7 @@
 mod support;
 
 mod authoring;
+mod denied;
 mod disk_cache;
 mod faults;
 mod growth;

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::sync::OnceLock;
 
 use crate::array::geometry::axis_order::AxisOrder;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::metadata::ChunkKeyEncoding;
 use crate::store::{Store, join};
 
@@ -85,15 +85,21 @@ impl Keys {
     }
 }
 
-/// `.`, unless the folder has folders with numbers as names and no object like `0.1`.
+/// `.`, unless the folder has folders with numbers as names and no object like `0.1`. It is the specification's own default, which
+/// holds where the store does not list the folder.
 fn probe_separator(store: &dyn Store, folder: &str) -> Result<char> {
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
     let (mut nested, mut flat) = (false, false);
-    store.each_name(folder, &mut |entry| {
+    let listed = store.each_name(folder, &mut |entry| {
         nested |= entry.is_folder && is_number(&entry.name);
         flat = !entry.is_folder && entry.name.contains('.') && entry.name.split('.').all(is_number);
         if flat { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    })?;
+    });
+    if let Err(error) = listed
+        && !matches!(error, Error::Unlisted { .. })
+    {
+        return Err(error);
+    }
     Ok(if nested && !flat { '/' } else { '.' })
 }
 

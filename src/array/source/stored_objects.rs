@@ -41,7 +41,7 @@ impl Array {
     }
 
     /// Calls `found` with the elements that each stored object has, as a range on each axis of the array, in no order, until it
-    /// breaks. An object that is listed as missing has fill value everywhere. An error if the store cannot list.
+    /// breaks. An object that is not listed has fill value everywhere. An error if a folder cannot be listed.
     pub fn each_stored(&self, found: &mut dyn FnMut(Vec<Range<u64>>) -> ControlFlow<()>) -> Result<()> {
         let inner = &self.inner;
         let served = inner.source.object_axes();
@@ -56,14 +56,7 @@ impl Array {
             log::debug!("cannot list {folder}: {error}");
             first_error.get_or_insert_with(|| error.clone());
         });
-        match first_error {
-            Some(error) => Err(error),
-            None if !inner.store.can_list() => {
-                let reason = "the store cannot list objects";
-                Err(Error::unsupported(inner.source.keys().path(), reason))
-            }
-            None => Ok(()),
-        }
+        first_error.map_or(Ok(()), Err)
     }
 
     /// How many objects the array would have if all of it was stored.

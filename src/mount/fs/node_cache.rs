@@ -187,7 +187,7 @@ impl NodeCache {
         if let Some(listing) = known.filter(|listing| listing.is_recent(self.revalidate)) {
             return Ok(listing.children.clone());
         }
-        let RemoteChildren { nodes, is_complete, checked_at } =
+        let RemoteChildren { nodes, is_complete, checked_at, .. } =
             self.tree.remote_children(path, self.revalidate)?;
         let (mut children, mut is_whole) = (Vec::new(), true);
         for (name, found) in nodes {

@@ -223,10 +223,6 @@ impl Store for OverlayStore {
         self.base.transfer_limit_bytes()
     }
 
-    fn can_list(&self) -> bool {
-        self.base.can_list()
-    }
-
     fn forget_transfers(&self, key: &str) {
         self.base.forget_transfers(key);
     }
@@ -343,14 +339,13 @@ impl Store for OverlayStore {
             is_over = flow.is_break();
             flow
         };
-        if !is_hidden {
-            self.base.each_name(folder, &mut each_below)?;
-        }
+        let listed = if is_hidden { Ok(()) } else { self.base.each_name(folder, &mut each_below) };
+        let is_known = matches!(listed, Ok(()) | Err(Error::Unlisted { .. }));
         outcome?;
-        if !is_over {
+        if is_known && !is_over {
             let _ = own.into_iter().try_for_each(|(name, is_folder)| each(Entry { name, is_folder }));
         }
-        Ok(())
+        listed
     }
 
     /// Of the folder that takes what is written.

@@ -18,9 +18,10 @@ use object_store::client::{
 use object_store::{ClientConfigKey, Error};
 use reqwest::redirect::Policy;
 
+use super::asked::Asked;
 use super::counters::Counters;
 use super::location::Service;
-use super::refusal::{Refusal, Reply, without_tags};
+use super::refusal::{Cause, Refusal, Reply, without_tags};
 use crate::store::without_secrets;
 
 /// How long a connection may take to be made.
@@ -128,8 +129,7 @@ struct Client {
 impl HttpService for Client {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let host = request.uri().host().unwrap_or_default().to_owned();
-        let asked = format!("{} {}", request.method(), without_secrets(&request.uri().to_string()));
-        let is_object = ["GET", "HEAD"].contains(&request.method().as_str());
+        let asked = Asked::of(&request);
         if IDENTITY_HOSTS.contains(&host.as_str()) {
             return self.ask_machine(request).await;
         }
@@ -141,44 +141,44 @@ impl HttpService for Client {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => {
                 self.counters.failed();
-                return Err(self.unreachable(&asked, &error));
+                return Err(self.unreachable(&asked.shown, &error));
             }
             Err(_) => {
                 self.counters.failed();
-                let text = format!("{asked}: no answer within {} s", limit.as_secs());
-                return Err(HttpError::new(HttpErrorKind::Timeout, Refusal::without_status(text)));
+                let text = format!("{}: no answer within {} s", asked.shown, limit.as_secs());
+                return Err(HttpError::new(HttpErrorKind::Timeout, Refusal::without_reply(text)));
             }
         };
         self.is_reached.store(true, Ordering::Relaxed);
-        let announced = response.headers().get("content-length").filter(|_| asked.starts_with("GET"));
+        let announced = response.headers().get("content-length").filter(|_| asked.shown.starts_with("GET"));
         let announced = announced.and_then(|length| length.to_str().ok()?.parse().ok());
         self.counters.replied(started.elapsed(), response.status().as_u16(), announced);
-        self.judge(&asked, is_object, response).await
+        self.judge(&asked, response).await
     }
 }
 
 impl Client {
     /// Passes on what `object_store` has to see; everything else is a refusal.
-    async fn judge(
-        &self,
-        asked: &str,
-        is_object: bool,
-        response: HttpResponse,
-    ) -> Result<HttpResponse, HttpError> {
+    async fn judge(&self, asked: &Asked, response: HttpResponse) -> Result<HttpResponse, HttpError> {
         let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
         let content_type = header("content-type").unwrap_or_default().to_ascii_lowercase();
         let status = response.status().as_u16();
         match status {
             200..300 => {
-                let is_page =
-                    self.service == Service::Http && is_object && content_type.starts_with("text/html");
-                if is_page && !asked.ends_with(".html") {
-                    let text =
-                        format!("{asked}: a web page came instead of an object: {}", self.hint_of_page());
-                    return Err(HttpError::new(HttpErrorKind::Unknown, Refusal::without_status(text)));
+                let is_page = self.service == Service::Http
+                    && asked.is_read
+                    && !asked.is_listing
+                    && content_type.starts_with("text/html");
+                if is_page && !asked.shown.ends_with(".html") {
+                    let hint = self.hint_of_page();
+                    let text = format!("{}: a web page came instead of an object: {hint}", asked.shown);
+                    let refusal = Refusal { status, cause: Cause::Other, text };
+                    return Err(HttpError::new(HttpErrorKind::Unknown, refusal));
                 }
                 return Ok(response);
             }
+            // Of a put, the precondition; of a read, an object that cannot be read now.
+            409 if asked.is_read => {}
             304 | 409 | 412 | 416 => return Ok(response),
             _ => {}
         }
@@ -192,18 +192,19 @@ impl Client {
         let (mut parts, body) = response.into_parts();
         let bytes = body.bytes().await.unwrap_or_default();
         let body = String::from_utf8_lossy(&bytes).into_owned();
-        if is_object && is_to_folder {
+        if asked.is_read && is_to_folder {
             // A folder is no object.
             let (head, _) = HttpResponse::new(Vec::new().into()).into_parts();
             parts.status = reqwest::StatusCode::NOT_FOUND;
             parts.headers = head.headers;
             return Ok(HttpResponse::from_parts(parts, body.into()));
         }
-        let reply = Reply { service: self.service, status, code, region, request_id, body: &body };
+        let (service, is_listing) = (self.service, asked.is_listing);
+        let reply = Reply { service, status, is_listing, code, region, request_id, body: &body };
         if status == 404 && !reply.is_without_bucket() {
             return Ok(HttpResponse::from_parts(parts, bytes.to_vec().into()));
         }
-        let refusal = reply.refusal(asked);
+        let refusal = reply.refusal(&asked.shown);
         log::debug!("{refusal}");
         let kind = if refusal.is_temporary() { HttpErrorKind::Request } else { HttpErrorKind::Unknown };
         Err(HttpError::new(kind, refusal))
@@ -238,7 +239,8 @@ impl Client {
         };
         let text =
             format!("no credentials were found: {places}; a public store is read with --no-sign-request");
-        Err(HttpError::new(HttpErrorKind::Unknown, Refusal { status: 401, ..Refusal::without_status(text) }))
+        let refusal = Refusal { status: 401, cause: Cause::Account, text };
+        Err(HttpError::new(HttpErrorKind::Unknown, refusal))
     }
 
     /// A request without any reply. A service that has replied before may come back.
@@ -255,7 +257,7 @@ impl Client {
             reasons += "; check the URL and --endpoint-url, or HTTPS_PROXY";
         }
         let kind = if is_tls || is_new { HttpErrorKind::Unknown } else { error.kind() };
-        HttpError::new(kind, Refusal::without_status(format!("{asked}: cannot be reached: {reasons}")))
+        HttpError::new(kind, Refusal::without_reply(format!("{asked}: cannot be reached: {reasons}")))
     }
 }
 

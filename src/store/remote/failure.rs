@@ -1,12 +1,13 @@
 //! What a failure means for the kernel. Uses `object_store`, `error` and the sentences of `refusal`.
 //!
-//! 404 means that an object is missing, and nothing else does, unless the user says that 403 does, too. Everything else is an
-//! error of the store with the kind that the kernel's number follows from.
+//! 404 means that an object is missing, and nothing else does, unless the user says that 403 does, too: and then only a 403 that does
+//! not say whether there is such an object. Everything else is an error of the store with the kind that the kernel's number follows
+//! from.
 
 use std::io;
 
 use super::client::causes;
-use super::refusal::Refusal;
+use super::refusal::{Cause, Refusal};
 use crate::error::Error;
 
 /// What became of a request.
@@ -25,8 +26,12 @@ pub(super) enum Failure {
     Offline,
     /// The range begins after the object's end.
     OutOfRange,
-    /// The caller may not read the object, or may not know whether it is there.
+    /// The caller may not read the object, or there is none: the service does not say which.
+    Undisclosed(String),
+    /// The caller may not do this.
     Forbidden(String),
+    /// No reply came, or one that says to try again later.
+    Passing(String),
     /// The service does not know this kind of request.
     NotSupported(String),
     /// Anything else.
@@ -38,10 +43,12 @@ impl From<object_store::Error> for Failure {
         use object_store::Error as Remote;
         if let Some(refusal) = refusal(&error) {
             let text = refusal.text.clone();
-            return match refusal.status {
-                _ if refusal.is_forbidden => Failure::Forbidden(text),
-                401 => Failure::Other(io::ErrorKind::PermissionDenied, text),
-                405 | 501 => Failure::NotSupported(text),
+            return match (refusal.cause, refusal.status) {
+                (Cause::Undisclosed, _) => Failure::Undisclosed(text),
+                (Cause::Denied, _) => Failure::Forbidden(text),
+                (Cause::Account, _) => Failure::Other(io::ErrorKind::PermissionDenied, text),
+                (Cause::Other, 405 | 501) => Failure::NotSupported(text),
+                _ if refusal.is_temporary() => Failure::Passing(text),
                 _ => Failure::Other(io::ErrorKind::Other, text),
             };
         }
@@ -84,7 +91,10 @@ impl Failure {
             Failure::OutOfRange => {
                 (io::ErrorKind::UnexpectedEof, "the object is shorter than that".to_owned())
             }
-            Failure::Forbidden(reason) => (io::ErrorKind::PermissionDenied, reason),
+            Failure::Undisclosed(reason) | Failure::Forbidden(reason) => {
+                (io::ErrorKind::PermissionDenied, reason)
+            }
+            Failure::Passing(reason) => (io::ErrorKind::Other, reason),
             Failure::NotSupported(reason) => (io::ErrorKind::Unsupported, reason),
             Failure::Other(kind, reason) => (kind, reason),
         };

@@ -3,10 +3,12 @@
 //! Uses `object_store` (the services' protocols), `tokio` (its runtime), `error` and its neighbours in `store`. Everything
 //! above sees keys and bytes, and waits for them; the runtime and its threads stay in here.
 //!
-//! Invariants: no HEAD precedes a GET; a 404 means that an object is missing, and nothing else does (403 does if the user
-//! says so); all bytes read through one [`Object`] are of one version, which each request names by its ETag.
+//! Invariants: no HEAD precedes a GET; a 404 means that an object is missing, and nothing else does (a 403 that does not say whether
+//! there is such an object does if the user says so); a folder that the service does not list is unknown, not empty; all bytes read
+//! through one [`Object`] are of one version, which each request names by its ETag.
 
 mod ahead;
+mod asked;
 mod aws_profile;
 mod client;
 mod counters;
@@ -66,8 +68,8 @@ struct Shared {
     root: Path,
     url: String,
     is_forbidden_missing: bool,
-    /// Whether the service has been found unable to list.
-    cannot_list: AtomicBool,
+    /// Whether the user knows that the service does not list, or not all folders.
+    is_warned_of_listing: AtomicBool,
     /// Present if the service can be written to.
     uploads: Option<Uploads>,
 }
@@ -91,10 +93,17 @@ impl RemoteStore {
         let most_ahead = (connections - connections / CONNECTIONS_FOR_READERS).max(1);
         let ahead = Arc::new(Ahead::new(memory, most_ahead, counters));
         let is_forbidden_missing = options.is_forbidden_missing;
-        let cannot_list = AtomicBool::new(false);
         let uploads = multipart.filter(|_| !is_offline).map(Uploads::new);
-        let shared =
-            Shared { transfers, ahead, service, root, url, is_forbidden_missing, cannot_list, uploads };
+        let shared = Shared {
+            transfers,
+            ahead,
+            service,
+            root,
+            url,
+            is_forbidden_missing,
+            is_warned_of_listing: AtomicBool::new(false),
+            uploads,
+        };
         Ok(RemoteStore { shared: Arc::new(shared) })
     }
 }
@@ -128,7 +137,7 @@ impl Shared {
     fn is_missing(&self, failure: &Failure) -> bool {
         match failure {
             Failure::Missing => true,
-            Failure::Forbidden(_) => self.is_forbidden_missing,
+            Failure::Undisclosed(_) => self.is_forbidden_missing,
             _ => false,
         }
     }
@@ -209,29 +218,39 @@ impl Shared {
     }
 
     fn head(&self, key: &str) -> Result<Option<ObjectMeta>> {
-        let head = self.transfers.wait(self.request_head(key)).flatten();
-        self.found(head, key, "look at")
+        self.found(self.look(key), key, "look at")
+    }
+
+    /// Size, ETag and time of an object, as the service says.
+    fn look(&self, key: &str) -> Reply<ObjectMeta> {
+        self.transfers.wait(self.request_head(key)).flatten()
     }
 
     async fn request_head(&self, key: &str) -> Reply<ObjectMeta> {
         self.transfers.origin().head(&self.path(key)?).await
     }
 
-    /// Whether a service that cannot list said so; the user is told once.
-    fn is_without_listing(&self, failure: &Failure) -> bool {
-        if self.service != Service::Http
-            || !matches!(failure, Failure::NotSupported(_) | Failure::Forbidden(_) | Failure::Other(..))
-        {
-            return false;
-        }
-        if !self.cannot_list.swap(true, Ordering::Relaxed) {
+    /// The error of a listing. Most web servers do not list, nor do services for callers who may not, which the user knows who says
+    /// that 403 is missing: there only the names are unknown. The user is warned once.
+    fn unlisted(&self, failure: Failure, folder: &str) -> Error {
+        let is_denied = matches!(failure, Failure::Undisclosed(_) | Failure::Forbidden(_));
+        let is_of_server = matches!(failure, Failure::NotSupported(_) | Failure::Other(..));
+        let (who, reason) = match self.service {
+            Service::Http if is_denied || is_of_server => {
+                ("this web server cannot list folders", "the web server does not say what is in it")
+            }
+            _ if is_denied && self.is_forbidden_missing => {
+                ("the service does not let this caller list", "the service does not let this caller list it")
+            }
+            _ => return failure.at(&self.shown(folder), "list"),
+        };
+        if !self.is_warned_of_listing.swap(true, Ordering::Relaxed) {
             log::warn!(
-                "{}: this web server cannot list folders: only what consolidated metadata names is shown, and every \
-                 path can be opened by its name",
+                "{}: {who}: only what consolidated metadata names is shown, and every path can be opened by its name",
                 self.url
             );
         }
-        true
+        Error::Unlisted { key: self.shown(folder), reason: reason.to_owned() }
     }
 }
 
@@ -283,10 +302,6 @@ impl Store for RemoteStore {
             ahead_bytes,
             disk_cache,
         })
-    }
-
-    fn can_list(&self) -> bool {
-        !self.shared.cannot_list.load(Ordering::Relaxed)
     }
 
     fn transfer_limit_bytes(&self) -> u64 {
@@ -368,20 +383,23 @@ impl Store for RemoteStore {
         if let Some(meta) = self.shared.head(key)? {
             return Ok(Some(info(&meta)));
         }
-        if self.shared.cannot_list.load(Ordering::Relaxed) {
+        if self.shared.service == Service::Http && self.shared.is_warned_of_listing.load(Ordering::Relaxed) {
             return Ok(None);
         }
         let first = || {
             let path = self.shared.path(key)?;
             self.shared.transfers.wait(self.shared.transfers.origin().has_any(&path))?
         };
-        match first() {
-            Ok(is_folder) => Ok(is_folder.then_some(folder)),
-            Err(failure) if self.shared.is_missing(&failure) || self.shared.is_without_listing(&failure) => {
-                Ok(None)
-            }
-            Err(failure) => Err(failure.at(key, "list")),
-        }
+        let is_folder = match first() {
+            Ok(is_folder) => is_folder,
+            Err(Failure::Missing) => false,
+            Err(failure) => match self.shared.unlisted(failure, key) {
+                // Nothing shows that it is there, and nothing needs it to be.
+                Error::Unlisted { .. } => false,
+                error => return Err(error),
+            },
+        };
+        Ok(is_folder.then_some(folder))
     }
 
     fn list(&self, folder: &str) -> Result<Vec<Entry>> {
@@ -392,10 +410,8 @@ impl Store for RemoteStore {
         };
         let listed = match listed() {
             Ok(listed) => listed,
-            Err(failure) if self.shared.is_missing(&failure) || self.shared.is_without_listing(&failure) => {
-                return Ok(Vec::new());
-            }
-            Err(failure) => return Err(failure.at(&self.shared.shown(folder), "list")),
+            Err(Failure::Missing) => return Ok(Vec::new()),
+            Err(failure) => return Err(self.shared.unlisted(failure, folder)),
         };
         let folders = listed.folders.into_iter().map(|name| Entry { name, is_folder: true });
         let objects = listed.objects.into_iter().map(|name| Entry { name, is_folder: false });

@@ -212,7 +212,7 @@ impl Origin {
         })
     }
 
-    /// Size, ETag and time of an object.
+    /// Size, ETag and time of an object. The reply to HEAD has no body, and so no code: where it is refused, GET says why.
     pub(super) async fn head(&self, path: &Path) -> Reply<ObjectMeta> {
         if let Some(cache) = self.cache.as_ref().filter(|cache| cache.is_offline) {
             let (disk, name) = (Arc::clone(&cache.disk), cache.name(path));
@@ -221,8 +221,15 @@ impl Origin {
                 None => Err(cache.missing_or_offline(path).await),
             };
         }
-        let options = GetOptions { head: true, ..GetOptions::default() };
-        let head: Reply<_> = self.client.get_opts(path, options).await.map_err(Failure::from);
+        let ask = async |options| self.client.get_opts(path, options).await.map_err(Failure::from);
+        let mut head = ask(GetOptions { head: true, ..GetOptions::default() }).await;
+        if let Err(Failure::Undisclosed(_) | Failure::Forbidden(_)) = head {
+            let range = Some(GetRange::Bounded(0..1));
+            head = ask(GetOptions { range, ..GetOptions::default() }).await;
+            if let Err(Failure::OutOfRange) = head {
+                head = ask(GetOptions::default()).await;
+            }
+        }
         if let (Some(cache), Err(Failure::Missing)) = (&self.cache, &head) {
             cache.keep_missing(path).await?;
         }

@@ -10,16 +10,22 @@ const MAX_SHOWN: usize = 300;
 /// Codes for credentials that were good once.
 const EXPIRED: [&str; 5] =
     ["ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired", "expired"];
-/// Codes, and a sentence of Azure, for credentials that never were.
-const WRONG: [&str; 7] = [
+/// The same in a message, where the code is a general one.
+const EXPIRED_SENTENCES: [&str; 4] =
+    ["has expired", "is expired", "token expired", "not valid in the specified time frame"];
+/// Codes for credentials that never were.
+const WRONG: [&str; 6] = [
     "InvalidAccessKeyId",
     "SignatureDoesNotMatch",
     "InvalidToken",
     "AuthenticationFailed",
     "InvalidAuthenticationInfo",
     "UnrecognizedClientException",
-    "failed to authenticate",
 ];
+/// The same in a message of Azure.
+const WRONG_SENTENCES: [&str; 1] = ["failed to authenticate"];
+/// Codes for a clock that is wrong.
+const SKEWED: [&str; 2] = ["RequestTimeTooSkewed", "RequestTimeSkewed"];
 /// Codes for a bucket that is elsewhere.
 const ELSEWHERE: [&str; 4] = [
     "PermanentRedirect",
@@ -28,31 +34,67 @@ const ELSEWHERE: [&str; 4] = [
     "IllegalLocationConstraintException",
 ];
 /// Codes for a bucket that is nowhere.
-const NO_BUCKET: [&str; 4] =
-    ["NoSuchBucket", "ContainerNotFound", "bucket does not exist", "ContainerBeingDeleted"];
+const NO_BUCKET: [&str; 3] = ["NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted"];
+/// The same in a message.
+const NO_BUCKET_SENTENCES: [&str; 1] = ["bucket does not exist"];
 /// Codes for a moment at which the service cannot answer.
 const BUSY: [&str; 5] = ["SlowDown", "RequestTimeout", "ServerBusy", "InternalError", "OperationTimedOut"];
+/// Codes for an object in an archive, from which it has to be restored before it can be read: of S3 (Glacier, and the archive tiers of
+/// Intelligent-Tiering), which the services that speak its protocol have taken over, and of Azure.
+const ARCHIVED: [&str; 2] = ["InvalidObjectState", "BlobArchived"];
+/// The code for one that is being restored.
+const REHYDRATING: &str = "BlobBeingRehydrated";
+/// Codes by which Azure says that the caller lacks a permission. It answers 404 for a missing object wherever the caller may read.
+const AZURE_DENIED: [&str; 7] = [
+    "AuthorizationFailure",
+    "AuthorizationPermissionMismatch",
+    "AuthorizationProtocolMismatch",
+    "AuthorizationResourceTypeMismatch",
+    "AuthorizationServiceMismatch",
+    "AuthorizationSourceIPMismatch",
+    "InsufficientAccountPermissions",
+];
+/// Members of a body, XML or JSON, that have the code.
+const CODES: [&str; 4] = ["Code", "code", "__type", "error"];
+/// Members that explain it.
+const MESSAGES: [&str; 5] =
+    ["Message", "message", "error_description", "Details", "AuthenticationErrorDetail"];
+
+/// What a refusal says of the object and of who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// The caller may not read the object, or there is none: the service does not say which.
+    Undisclosed,
+    /// The caller may not do this.
+    Denied,
+    /// The credentials, the account, the bucket or a key of it is at fault, whatever is asked for.
+    Account,
+    /// There was no reply.
+    NoReply,
+    /// Something else.
+    Other,
+}
 
 /// A request that did not get what it asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     /// The status of the reply; 0 if none came.
     pub status: u16,
-    /// 403 for the object, and not for who asks.
-    pub is_forbidden: bool,
+    /// Who or what is at fault.
+    pub cause: Cause,
     /// The sentence.
     pub text: String,
 }
 
 impl Refusal {
-    /// Of a request that got no reply, or one with a good status that is none.
-    pub(super) fn without_status(text: String) -> Self {
-        Refusal { status: 0, is_forbidden: false, text }
+    /// Of a request that got no reply.
+    pub(super) fn without_reply(text: String) -> Self {
+        Refusal { status: 0, cause: Cause::NoReply, text }
     }
 
     /// Whether the same request may succeed later.
     pub(super) fn is_temporary(&self) -> bool {
-        matches!(self.status, 408 | 429 | 500 | 502..600)
+        self.cause == Cause::NoReply || matches!(self.status, 408 | 429 | 500 | 502..600)
     }
 }
 
@@ -68,6 +110,8 @@ impl std::error::Error for Refusal {}
 pub(super) struct Reply<'a> {
     pub service: Service,
     pub status: u16,
+    /// Whether names were asked for.
+    pub is_listing: bool,
     /// The service's code for the failure, where a header has it.
     pub code: Option<String>,
     /// The region that the bucket is in.
@@ -79,40 +123,70 @@ pub(super) struct Reply<'a> {
 impl Reply<'_> {
     /// Whether the bucket itself is missing; its objects are then not known to be.
     pub(super) fn is_without_bucket(&self) -> bool {
-        self.service != Service::Http && self.says(&NO_BUCKET)
+        self.service != Service::Http && (self.is_code(&NO_BUCKET) || self.says(&NO_BUCKET_SENTENCES))
     }
 
     /// The refusal as an answer to `asked`, a method with its URL.
     pub(super) fn refusal(&self, asked: &str) -> Refusal {
-        let is_of_credentials =
-            self.status == 401 || self.says(&EXPIRED) || self.says(&WRONG) || self.says(&["Skewed"]);
-        let is_forbidden = self.status == 403 && !is_of_credentials;
-        let mut status = self.status;
-        if self.says(&BUSY) {
-            status = 503;
-        }
-        let code = self.code.clone().or_else(|| self.member("Code")).unwrap_or_default();
-        let message = self.member("Message").or_else(|| self.member("message")).unwrap_or_default();
-        let said = [self.status.to_string(), code, message].into_iter().filter(|part| !part.is_empty());
+        let status = if self.is_code(&BUSY) { 503 } else { self.status };
+        let said = [self.status.to_string(), self.code(), self.message()];
+        let said = said.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ");
         let id = self.request_id.clone().or_else(|| self.member("RequestId"));
         let id = id.map(|id| format!(", request {id}")).unwrap_or_default();
-        let said = said.collect::<Vec<_>>().join(" ");
-        Refusal { status, is_forbidden, text: format!("{asked}: {} ({said}{id})", self.hint()) }
+        Refusal { status, cause: self.cause(), text: format!("{asked}: {} ({said}{id})", self.hint()) }
+    }
+
+    /// Only a code that is documented to hide whether there is such an object says so little; every other one concerns an object
+    /// that is there, or all of them.
+    fn cause(&self) -> Cause {
+        if self.is_of_credentials() {
+            return Cause::Account;
+        }
+        let code = self.code();
+        match (self.status, self.service, code.as_str()) {
+            (403, _, code) if ARCHIVED.contains(&code) => Cause::Other,
+            (403, _, "AccessDenied") if self.may_hide_a_missing_object() => Cause::Undisclosed,
+            (403, Service::Http, "") => Cause::Undisclosed,
+            // The reply to HEAD, whose code is not known, or of a proxy.
+            (403, _, "" | "AccessDenied") => Cause::Denied,
+            (403, Service::Azure, code) if AZURE_DENIED.contains(&code) => Cause::Denied,
+            (401 | 403, ..) => Cause::Account,
+            _ => Cause::Other,
+        }
+    }
+
+    fn is_of_credentials(&self) -> bool {
+        self.status == 401 || self.is_expired() || self.is_wrong() || self.is_code(&SKEWED)
+    }
+
+    /// Whether an AccessDenied can stand for 404: not where the message names a permission other than the one to list, without which
+    /// missing objects are answered so. Google also says that of an object whose permissions it does not know.
+    fn may_hide_a_missing_object(&self) -> bool {
+        let message = self.message();
+        let after =
+            |start: &str| message.split_once(start).and_then(|(_, rest)| rest.split_whitespace().next());
+        match (after("not authorized to perform: "), after("does not have ")) {
+            (Some(action), _) => action == "s3:ListBucket",
+            (None, Some(permission)) if permission.contains('.') => {
+                permission.starts_with("storage.objects.")
+            }
+            _ => true,
+        }
     }
 
     /// What it means, and what to do.
     fn hint(&self) -> String {
         let region = || self.region.clone().or_else(|| self.member("Region"));
-        if self.says(&EXPIRED) {
+        if self.is_expired() {
             return "the credentials have expired: get new ones, and mount again".to_owned();
         }
-        if self.says(&["Skewed"]) {
+        if self.is_code(&SKEWED) {
             return "the clock of this machine is wrong: set it".to_owned();
         }
         if self.is_without_bucket() {
             return "there is no such bucket or container: check its name, and --endpoint-url".to_owned();
         }
-        if self.says(&ELSEWHERE) || (300..400).contains(&self.status) {
+        if self.is_code(&ELSEWHERE) || (300..400).contains(&self.status) {
             return match region() {
                 Some(region) if self.service == Service::S3 => {
                     format!("the bucket is in another region: --region {region}")
@@ -123,26 +197,83 @@ impl Reply<'_> {
                 _ => "a redirect, which is not followed with credentials: check the URL and --endpoint-url".to_owned(),
             };
         }
-        if self.status == 401 || self.says(&WRONG) {
+        if self.status == 401 || self.is_wrong() {
             return match self.service {
                 Service::Http => "the server asks for a login, which is not supported".to_owned(),
                 _ => "the credentials are missing or wrong: check the environment, or --profile".to_owned(),
             };
         }
+        self.hint_by_status().to_owned()
+    }
+
+    fn hint_by_status(&self) -> &'static str {
+        if self.is_code(&ARCHIVED) {
+            return match self.service {
+                Service::Azure => {
+                    "the object is archived: restore it ('az storage blob set-tier --tier Hot'), and read it when that is done, \
+                     which takes hours"
+                }
+                _ => {
+                    "the object is archived: restore it ('aws s3api restore-object'), and read it when that is done, which takes \
+                     minutes to hours"
+                }
+            };
+        }
+        let code = self.code();
         match self.status {
-            403 => "access denied; where the caller may not list, missing objects are answered so too \
-                    (--missing-status 403)"
-                .to_owned(),
-            429 | 503 => "the service is too busy".to_owned(),
-            500.. if self.status != 501 => "the service failed".to_owned(),
-            405 | 501 => "the service cannot do this: check the URL and --endpoint-url".to_owned(),
-            _ => "the request was refused: check the URL and --endpoint-url".to_owned(),
+            409 if code == REHYDRATING => {
+                "the object is being restored from an archive: read it when that is done"
+            }
+            403 if code.starts_with("KMS.") => {
+                "the key that the object is encrypted with cannot be used: enable it, or get permission to decrypt with it"
+            }
+            403 => match self.cause() {
+                Cause::Denied | Cause::Undisclosed if self.is_listing => {
+                    "the caller may not list: get the permission, or open everything by its name (--missing-status 403)"
+                }
+                Cause::Undisclosed => {
+                    "access denied; where the caller may not list, missing objects are answered so too \
+                     (--missing-status 403)"
+                }
+                Cause::Denied => "access denied: get the permission, or check which credentials are used",
+                _ => "the service refuses this caller, or everyone: ask the owner of the bucket or account",
+            },
+            429 | 503 => "the service is too busy",
+            500.. if self.status != 501 => "the service failed",
+            405 | 501 => "the service cannot do this: check the URL and --endpoint-url",
+            _ => "the request was refused: check the URL and --endpoint-url",
         }
     }
 
-    fn says(&self, codes: &[&str]) -> bool {
-        let code = self.code.as_deref().unwrap_or_default();
-        codes.iter().any(|word| code == *word || self.body.contains(word))
+    fn is_expired(&self) -> bool {
+        self.is_code(&EXPIRED) || ((400..500).contains(&self.status) && self.says(&EXPIRED_SENTENCES))
+    }
+
+    fn is_wrong(&self) -> bool {
+        self.is_code(&WRONG) || self.says(&WRONG_SENTENCES)
+    }
+
+    /// The service's code for the failure; empty without one.
+    fn code(&self) -> String {
+        let in_body = || CODES.iter().find_map(|name| self.member(name));
+        self.code.clone().or_else(in_body).unwrap_or_default()
+    }
+
+    fn is_code(&self, codes: &[&str]) -> bool {
+        codes.contains(&self.code().as_str())
+    }
+
+    /// What the service says about the code. Other members repeat the request: keys, and more, are no messages.
+    fn message(&self) -> String {
+        let messages = MESSAGES.iter().filter_map(|name| self.member(name));
+        let mut messages: Vec<String> = messages.collect();
+        messages.dedup();
+        messages.join(" ")
+    }
+
+    fn says(&self, sentences: &[&str]) -> bool {
+        let message = self.message();
+        sentences.iter().any(|sentence| message.contains(sentence))
     }
 
     /// The content of a member of the body, XML or JSON.
@@ -182,25 +313,36 @@ mod tests {
     use super::*;
 
     fn refusal(service: Service, status: u16, body: &str) -> Refusal {
-        let reply =
-            Reply { service, status, code: None, region: None, request_id: Some("R1".to_owned()), body };
+        let request_id = Some("R1".to_owned());
+        let reply = Reply { service, status, is_listing: false, code: None, region: None, request_id, body };
         reply.refusal("GET https://host/b/k")
+    }
+
+    fn xml(code: &str, message: &str) -> String {
+        format!(
+            "<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>{message}</Message><Key>expired/SlowDown</Key></Error>"
+        )
     }
 
     #[test]
     fn each_refusal_says_what_to_do() {
-        let code = |code: &str| {
-            format!("<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>Why.</Message></Error>")
-        };
+        let code = |code: &str| xml(code, "Why.");
         for (service, status, body, what) in [
             (Service::S3, 403, code("AccessDenied"), "--missing-status 403"),
             (Service::S3, 403, code("InvalidAccessKeyId"), "credentials are missing or wrong"),
             (Service::S3, 400, code("ExpiredToken"), "credentials have expired"),
+            (Service::S3, 403, xml("AccessDenied", "Request has expired"), "credentials have expired"),
             (Service::S3, 403, code("RequestTimeTooSkewed"), "clock"),
             (Service::S3, 404, code("NoSuchBucket"), "no such bucket"),
             (Service::S3, 301, code("PermanentRedirect"), "--region"),
             (Service::S3, 503, code("SlowDown"), "too busy"),
+            (Service::S3, 403, code("InvalidObjectState"), "aws s3api restore-object"),
+            (Service::S3, 403, code("KMS.DisabledException"), "key"),
+            (Service::S3, 403, code("AllAccessDisabled"), "ask the owner"),
             (Service::Azure, 404, code("ContainerNotFound"), "container"),
+            (Service::Azure, 409, code("BlobArchived"), "az storage blob set-tier"),
+            (Service::Azure, 409, code("BlobBeingRehydrated"), "being restored"),
+            (Service::Azure, 403, code("AuthorizationPermissionMismatch"), "get the permission"),
             (Service::Google, 307, String::new(), "redirect"),
             (Service::Http, 401, String::new(), "login"),
             (Service::Http, 405, String::new(), "--endpoint-url"),
@@ -212,16 +354,51 @@ mod tests {
                 "{refusal}"
             );
             assert!(!refusal.text.contains('<'), "{refusal}");
+            let is_advised = refusal.text.contains("--missing-status");
+            assert!(!is_advised || refusal.cause == Cause::Undisclosed, "{refusal}");
         }
     }
 
+    /// Only these may stand for a missing object.
     #[test]
-    fn only_access_that_is_denied_is_forbidden() {
-        assert!(refusal(Service::S3, 403, "").is_forbidden);
-        for code in ["InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "RequestTimeTooSkewed"] {
-            assert!(!refusal(Service::S3, 403, code).is_forbidden, "{code}");
+    fn only_some_replies_hide_whether_an_object_is_there() {
+        let denied = |message: &str| xml("AccessDenied", message);
+        let not_authorized = |action: &str| {
+            denied(&format!(
+                "User: arn:aws:iam::1:user/expired is not authorized to perform: {action} on resource: x"
+            ))
+        };
+        let lacks =
+            |permission: &str| denied(&format!("ann@x.org does not have {permission} access to the object."));
+        for (service, body, cause) in [
+            (Service::S3, denied("Access Denied"), Cause::Undisclosed),
+            (Service::S3, not_authorized("s3:ListBucket"), Cause::Undisclosed),
+            (Service::S3, not_authorized("s3:GetObject"), Cause::Denied),
+            (Service::S3, not_authorized("kms:Decrypt"), Cause::Denied),
+            (Service::S3, String::new(), Cause::Denied),
+            (Service::Google, denied("Access denied."), Cause::Undisclosed),
+            (Service::Google, lacks("storage.objects.list"), Cause::Undisclosed),
+            (Service::Google, lacks("serviceusage.services.use"), Cause::Denied),
+            (Service::Azure, xml("AuthorizationFailure", ""), Cause::Denied),
+            (Service::Azure, xml("AccountIsDisabled", ""), Cause::Account),
+            (Service::Http, String::new(), Cause::Undisclosed),
+            (Service::Http, "<html>Forbidden</html>".to_owned(), Cause::Undisclosed),
+            (Service::Http, denied("Access Denied"), Cause::Undisclosed),
+        ] {
+            assert_eq!(refusal(service, 403, &body).cause, cause, "{service:?} {body}");
         }
-        assert!(!refusal(Service::S3, 401, "").is_forbidden);
+        for service in [Service::S3, Service::Http] {
+            for code in
+                ["InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "RequestTimeTooSkewed"]
+            {
+                assert_eq!(refusal(service, 403, &xml(code, "")).cause, Cause::Account, "{code}");
+            }
+            for code in ["AllAccessDisabled", "AccountProblem", "KMS.DisabledException", "Unheard"] {
+                assert_eq!(refusal(service, 403, &xml(code, "")).cause, Cause::Account, "{code}");
+            }
+            assert_eq!(refusal(service, 403, &xml("InvalidObjectState", "")).cause, Cause::Other);
+            assert_eq!(refusal(service, 401, "").cause, Cause::Account);
+        }
     }
 
     #[test]
@@ -231,7 +408,7 @@ mod tests {
             (500, "", true),
             (429, "", true),
             (400, "<Code>RequestTimeout</Code>", true),
-            (400, "<Code>InvalidArgument</Code>", false),
+            (400, "<Code>InvalidArgument</Code><Key>RequestTimeout</Key>", false),
             (403, "", false),
             (501, "", false),
         ] {

@@ -188,10 +188,6 @@ impl<'a> Fill<'a> {
             1 => return Err(Exit::Failed("this is not in the disk cache".to_owned())),
             failed => return Err(Exit::Failed(format!("these {failed} are not in the disk cache"))),
         }
-        if !self.store.can_list() {
-            let url = self.store.describe();
-            return Err(Exit::Failed(format!("{url} cannot list objects: mount it, and read what you need")));
-        }
         // References open what they refer to when it is read.
         let traffic =
             self.store.traffic().and_then(|traffic| Some((traffic.disk_cache?, traffic.received_bytes)));

@@ -37,7 +37,7 @@ Examples:
 ///
 /// Writes one line per damaged object, its key and the reason, to standard output. What the store lists is decoded; chunks that are
 /// declared and not stored are fill value, and only counted. Exit code 1 if anything is damaged, if an array that was named
-/// cannot be checked, or, with --missing=error, if a chunk is missing.
+/// cannot be checked, if the store does not list what is in a folder, or, with --missing=error, if a chunk is missing.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
@@ -102,10 +102,9 @@ impl Arguments {
                     match Array::open(&engine, &store, path, metadata, Layout::default()) {
                         Ok(array) => {
                             let found = self.check(store.as_ref(), path, &array, &bar);
-                            // Which is known only after an attempt.
-                            match store.can_list() {
-                                true => report.add(path, found),
-                                false => report.refused(path, &unlisted(path)),
+                            match found {
+                                Ok(found) => report.add(path, found),
+                                Err(unlisted) => report.refused(path, &unlisted),
                             }
                         }
                         Err(error) => report.refused(path, &error),
@@ -126,13 +125,23 @@ impl Arguments {
         }
     }
 
-    fn check(&self, store: &dyn Store, path: &str, array: &Array, bar: &ProgressBar) -> ArrayFindings {
+    /// What is found in an array; an error where the store does not say which chunks it has.
+    fn check(
+        &self,
+        store: &dyn Store,
+        path: &str,
+        array: &Array,
+        bar: &ProgressBar,
+    ) -> Result<ArrayFindings, Error> {
         bar.set_message(open::shown(path).to_owned());
         // A shard is one object, however many of its inner chunks are damaged.
         let named: Mutex<HashSet<String>> = Mutex::default();
         let damaged: Mutex<Vec<(String, String)>> = Mutex::default();
+        let unlisted: Mutex<Option<Error>> = Mutex::default();
         let outcome = array.check(self.jobs(store), &|chunks| bar.inc(chunks), &|key, error| {
-            if named.lock().insert(key.to_owned()) {
+            if let Error::Unlisted { .. } = error {
+                unlisted.lock().get_or_insert_with(|| error.clone());
+            } else if named.lock().insert(key.to_owned()) {
                 let reason = error.to_string();
                 match self.json {
                     true => damaged.lock().push((key.to_owned(), reason)),
@@ -140,19 +149,17 @@ impl Arguments {
                 }
             }
         });
-        ArrayFindings {
+        if let Some(unlisted) = unlisted.into_inner() {
+            return Err(unlisted);
+        }
+        Ok(ArrayFindings {
             outcome,
             chunks: array.chunks(),
             damaged: damaged.into_inner(),
             damaged_objects: named.into_inner().len() as u64,
             has_checksum: array.has_checksum(),
-        }
+        })
     }
-}
-
-/// Nothing of an array was read, since nobody knows what is stored.
-fn unlisted(path: &str) -> Error {
-    Error::unsupported(open::shown(path), "the store cannot list objects, so none was found to be checked")
 }
 
 /// Chunks of all stored objects, for the bar.

@@ -40,6 +40,8 @@ pub struct Report {
     missing: u128,
     damaged: u64,
     not_checked: u64,
+    /// Whether the store did not say what is in some folder.
+    is_unseen: bool,
     without_checksum: Vec<String>,
     more_without_checksum: u64,
 }
@@ -67,6 +69,7 @@ impl Report {
             missing: 0,
             damaged: 0,
             not_checked: 0,
+            is_unseen: false,
             without_checksum: Vec::new(),
             more_without_checksum: 0,
         }
@@ -116,9 +119,11 @@ impl Report {
     }
 
     /// Takes a node that could not be opened: damage where its document or the store is at fault, and only not checked
-    /// where this version does not support it.
+    /// where this version does not support it, or where nobody knows what is stored.
     pub fn refused(&mut self, path: &str, error: &Error) {
-        let is_unsupported = matches!(error, Error::Unsupported { .. });
+        let is_unlisted = matches!(error, Error::Unlisted { .. });
+        self.is_unseen |= is_unlisted;
+        let is_unsupported = is_unlisted || matches!(error, Error::Unsupported { .. });
         match is_unsupported {
             true => self.not_checked += 1,
             false => self.damaged += 1,
@@ -146,6 +151,7 @@ impl Report {
     pub fn finish(mut self, must_check_all: bool) -> Outcome {
         self.bar.finish_and_clear();
         let is_failure = self.damaged > 0
+            || self.is_unseen
             || (self.not_checked > 0 && (must_check_all || self.arrays == 0))
             || (self.style.missing == Missing::Error && self.missing > 0);
         if self.style.is_json {

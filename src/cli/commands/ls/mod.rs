@@ -43,7 +43,7 @@ Examples:
 ///
 /// On a terminal the columns that fit are shown, and long names are shortened in their middle. ONE PASS is the memory for
 /// decoded chunks that reading the array once from end to end takes; with a smaller --cache-size, chunks are decoded more
-/// than once.
+/// than once. Exit code 1 if what is in some group cannot be listed: its row says why.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
@@ -103,11 +103,13 @@ impl Arguments {
         let width =
             self.width.map(|width| width as usize).or_else(|| terminal::size().map(|(width, _)| width));
         let style = Style { width, is_long: self.long, is_flat: self.arrays };
+        let mut is_all = true;
         for (index, listing) in listings.iter().enumerate() {
             let store = listing.tree.store();
             for (number, selection) in listing.selections.iter().enumerate() {
                 let mut rows = Vec::new();
                 self.visit(listing, selection, &mut |path, node| {
+                    is_all &= node.is_ok();
                     rows.push(Description::of(&engine, store, path, node));
                     Ok(Reader::Reads)
                 })?;
@@ -118,7 +120,7 @@ impl Arguments {
                 }
             }
         }
-        Ok(())
+        outcome(is_all)
     }
 
     /// What the arguments name, in their order.
@@ -207,11 +209,12 @@ impl Arguments {
 
     /// One object after the other, so that long lists take no memory.
     fn write_json(&self, engine: &Arc<Engine>, listings: &[Listing]) -> Outcome {
-        let mut is_first = true;
+        let (mut is_first, mut is_all) = (true, true);
         for listing in listings {
             let store = listing.tree.store();
             for selection in &listing.selections {
                 let reader = self.visit(listing, selection, &mut |path, node| {
+                    is_all &= node.is_ok();
                     let row = Description::of(engine, store, path, node);
                     let mut members = row.to_json(sidecar(engine, &listing.tree, path, node));
                     if listings.len() > 1 {
@@ -226,8 +229,14 @@ impl Arguments {
                 }
             }
         }
-        output::write(if is_first { b"[]\n" } else { b"\n]\n" }).map(|_| ())
+        output::write(if is_first { b"[]\n" } else { b"\n]\n" })?;
+        outcome(is_all)
     }
+}
+
+/// A group that could not be listed is a row with the reason.
+fn outcome(is_all: bool) -> Outcome {
+    if is_all { Ok(()) } else { Err(Exit::Reported) }
 }
 
 /// The members of a node's sidecar; none where that cannot be made.

@@ -102,9 +102,11 @@ impl Writer for RemoteStore {
         check_key(key, "delete")?;
         let shared = self.shared.as_ref();
         shared.uploads()?;
-        let found = shared.head(key)?;
+        let found = shared.look(key);
+        let is_undisclosed = matches!(found, Err(Failure::Undisclosed(_)));
+        let found = shared.found(found, key, "look at")?;
         precondition.check(key, || Ok(found.as_ref().map(version)))?;
-        if found.is_none() {
+        if found.is_none() && !(is_undisclosed && precondition == Precondition::Any) {
             return Ok(false);
         }
         let deleted = || {
@@ -115,9 +117,9 @@ impl Writer for RemoteStore {
         shared.ahead.forget(|known| known == key);
         match outcome {
             Ok(()) | Err(Failure::Missing) => Ok(true),
-            // The reply may have been lost.
-            Err(failure) => match shared.head(key) {
-                Ok(None) => Ok(true),
+            // The reply may have been lost. Who may not delete an object may not know of it either, which does not mean that it is gone.
+            Err(failure) => match shared.look(key) {
+                Err(Failure::Missing) => Ok(true),
                 _ => Err(failure.at(key, "delete")),
             },
         }
@@ -173,8 +175,10 @@ impl Put<'_> {
     /// The version that was put, if the service carried out a put that seemed to fail; `None` if it did not, and may be asked
     /// again.
     fn done_in_spite_of(&self, failure: &Failure, sent: &Sent) -> Result<Option<ObjectVersion>> {
-        use Failure::{Forbidden, NotSupported, Other};
-        if matches!(failure, Forbidden(_) | NotSupported(_) | Other(io::ErrorKind::PermissionDenied, _)) {
+        use Failure::{Forbidden, NotSupported, Other, Undisclosed};
+        let is_denied =
+            matches!(failure, Undisclosed(_) | Forbidden(_) | Other(io::ErrorKind::PermissionDenied, _));
+        if is_denied || matches!(failure, NotSupported(_)) {
             return Err(self.failed(failure.clone()));
         }
         match self.found(sent) {
