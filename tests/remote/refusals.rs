@@ -210,6 +210,43 @@ fn what_is_no_store_says_so() {
 }
 
 #[test]
+fn settings_that_no_request_can_have_are_refused_at_once() {
+    const AZURE: [&str; 4] = ["ls", "az://c/x", "--store-option", "azure_storage_account_name=a"];
+    const LOGIN: [(&str, &str); 2] = [("AZURE_CLIENT_ID", "x"), ("AZURE_CLIENT_SECRET", "y")];
+    const S3: [&str; 3] = ["ls", "s3://b/x", "--no-sign-request"];
+    const CONTAINER: &str = "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI";
+    for (arguments, environment, named) in [
+        (&AZURE[..], &[("AZURE_MSI_ENDPOINT", "no sense")][..], "AZURE_MSI_ENDPOINT"),
+        (&AZURE, &[("AZURE_MSI_ENDPOINT", "nonsense")], "AZURE_MSI_ENDPOINT"),
+        (&AZURE, &[("AZURE_TENANT_ID", "a b"), LOGIN[0], LOGIN[1]], "AZURE_TENANT_ID"),
+        (&[&S3[..], &["--endpoint-url", "no sense"]].concat(), &[], "--endpoint-url"),
+        (&[&S3[..], &["--endpoint-url", "localhost:9000"]].concat(), &[], "--endpoint-url"),
+        (&[&S3[..], &["--region", "eu west"]].concat(), &[], "--region"),
+        (&S3[..2], &[("AWS_SESSION_TOKEN", "hunter2\n"), KEYS[0], KEYS[1]], "AWS_SESSION_TOKEN"),
+        (&S3[..2], &[(CONTAINER, "x y")], CONTAINER),
+        (&S3[..2], &[("AWS_METADATA_ENDPOINT", "x y")], "AWS_METADATA_ENDPOINT"),
+        (&["ls", "gs://b/x", "--no-sign-request"], &[("GOOGLE_BASE_URL", "x y")], "GOOGLE_BASE_URL"),
+    ] {
+        let sentence = refusal(arguments, environment);
+        let shown = format!("zarrfs: {}: {named}: ", arguments[1]);
+        assert!(sentence.starts_with(&shown) && !sentence.contains("hunter2"), "{sentence}");
+    }
+}
+
+#[test]
+fn credentials_that_no_request_can_have_are_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("credentials");
+    let keys = "aws_access_key_id = ann\naws_secret_access_key = hunter2\naws_session_token = hunter\u{1}3\n";
+    std::fs::write(&path, format!("[default]\n{keys}")).unwrap();
+    let file = [("AWS_SHARED_CREDENTIALS_FILE", path.to_str().unwrap())];
+    let output = zarrfs(&["ls", "s3://b/x", "--endpoint-url", "http://127.0.0.1:9"], &file);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.lines().last().unwrap().contains("check the credentials"), "{text}");
+}
+
+#[test]
 #[ignore = "full: needs s3s-fs and Azurite"]
 fn real_servers_refuse() {
     let nothing = tempfile::tempdir().unwrap();

@@ -3,6 +3,7 @@
 //! Uses `object_store`, which knows the URL forms of each service, and `error`. Whatever a client is told is a list of settings
 //! with object_store's names for them, the later ones before the earlier: the environment, the AWS profile, the options.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +21,7 @@ use url::{Position, Url};
 use super::aws_profile::{Credentials, Profile};
 use super::client::{CLIENT_KEYS, Connector, causes};
 use super::counters::Counters;
+use super::setting::Setting;
 use crate::error::Error;
 use crate::store::remote_options::{RemoteOptions, without_secrets};
 
@@ -96,20 +98,6 @@ impl Location {
     }
 }
 
-/// One setting of a client.
-struct Setting {
-    key: String,
-    value: String,
-    /// Of the environment, which has variables for other programs, too.
-    may_be_unknown: bool,
-}
-
-impl Setting {
-    fn new(key: &str, value: &str) -> Self {
-        Setting { key: key.to_owned(), value: value.to_owned(), may_be_unknown: false }
-    }
-}
-
 /// A builder of object_store with all settings. Its four builders have the same methods and no trait.
 macro_rules! with_settings {
     ($builder:expr, $url:expr, $settings:expr, $connector:expr, $options:expr) => {{
@@ -117,11 +105,14 @@ macro_rules! with_settings {
             .with_client_options(client_options($url, $settings))
             .with_retry(retry($options))
             .with_http_connector($connector);
-        for Setting { key, value, may_be_unknown } in $settings {
-            match key.parse() {
-                Ok(key) => builder = builder.with_config(key, value),
-                Err(_) if *may_be_unknown => {}
-                Err(_) => return Err(format!("--store-option {key}: this service has no such option")),
+        for setting in $settings {
+            match setting.key.parse() {
+                Ok(key) => {
+                    setting.check()?;
+                    builder = builder.with_config(key, &setting.value);
+                }
+                Err(_) if setting.may_be_unknown => {}
+                Err(_) => return Err(format!("{}: this service has no such option", setting.named)),
             }
         }
         builder
@@ -156,13 +147,31 @@ fn clients(
         _ => None,
     };
     add_options(service, options, &mut settings)?;
-    let settings = &settings;
     let connector = Connector {
         service,
         request_deadline: options.request_deadline.unwrap_or(REQUEST_DEADLINE),
         counters: Arc::clone(counters),
         certificates: std::env::var("AWS_CA_BUNDLE").ok().filter(|_| service == Service::S3),
     };
+    // The libraries panic at settings that they do not expect.
+    let build = AssertUnwindSafe(|| build(service, url, options, &settings, credentials, connector));
+    let clients = catch_unwind(build).unwrap_or_else(|_| {
+        Err("no client can be made of these settings: check the URL, the variables of the service in the environment, \
+             and --store-option"
+            .to_owned())
+    })?;
+    let address = address(clients.0.as_ref(), &settings);
+    Ok((clients, address))
+}
+
+fn build(
+    service: Service,
+    url: &Url,
+    options: &RemoteOptions,
+    settings: &[Setting],
+    credentials: Option<Credentials>,
+    connector: Connector,
+) -> Result<Clients, String> {
     let built: object_store::Result<Clients> = match service {
         Service::S3 => {
             let builder = AmazonS3Builder::new().with_url(url.as_str());
@@ -189,9 +198,7 @@ fn clients(
                 .map(|client| (Arc::new(client) as _, None))
         }
     };
-    let clients = built.map_err(|error| why_no_client(&causes(&error)))?;
-    let address = address(clients.0.as_ref(), settings);
-    Ok((clients, address))
+    built.map_err(|error| why_no_client(&causes(&error)))
 }
 
 /// Why a client cannot be made, from the words of the libraries.
@@ -228,8 +235,7 @@ fn environment(service: Service) -> Vec<Setting> {
     if service == Service::Azure {
         add_azure(&mut variables);
     }
-    let setting = |(key, value)| Setting { key, value, may_be_unknown: true };
-    variables.into_iter().map(setting).collect()
+    variables.into_iter().map(|(key, value)| Setting::of_environment(key, value)).collect()
 }
 
 /// What the Azure CLI calls otherwise, its connection string, and its login if there is nothing else.
@@ -281,7 +287,7 @@ fn add_profile(options: &RemoteOptions, settings: &mut Vec<Setting>) -> Result<O
         ("endpoint_url", "aws_endpoint_url", ["aws_endpoint_url", "aws_endpoint_url_s3"]),
     ] {
         if let (Some(value), false) = (profile.get(member), has(settings, &others)) {
-            settings.push(Setting::new(ours, value));
+            settings.push(Setting::new(ours, value, &format!("{member} of the AWS profile")));
         }
     }
     let of_environment = ["aws_access_key_id", "aws_web_identity_token_file"];
@@ -304,14 +310,14 @@ fn add_options(service: Service, options: &RemoteOptions, settings: &mut Vec<Set
         Some(_) if endpoint.is_empty() => {
             return Err("--endpoint-url is for services; the URL of a web server has its address".to_owned());
         }
-        Some(url) => settings.push(Setting::new(endpoint, url)),
+        Some(url) => settings.push(Setting::new(endpoint, url, "--endpoint-url")),
         None => {}
     }
     if options.no_sign_request && !no_signature.is_empty() {
-        settings.push(Setting::new(no_signature, "true"));
+        settings.push(Setting::new(no_signature, "true", "--no-sign-request"));
     }
     match (&options.region, service) {
-        (Some(region), Service::S3) => settings.push(Setting::new("aws_region", region)),
+        (Some(region), Service::S3) => settings.push(Setting::new("aws_region", region, "--region")),
         (Some(_), _) => return only_s3("--region"),
         (None, _) => {}
     }
@@ -319,7 +325,7 @@ fn add_options(service: Service, options: &RemoteOptions, settings: &mut Vec<Set
         return only_s3("--profile");
     }
     match (options.requester_pays, service) {
-        (true, Service::S3) => settings.push(Setting::new("aws_request_payer", "true")),
+        (true, Service::S3) => settings.push(Setting::new("aws_request_payer", "true", "--requester-pays")),
         (true, _) => return only_s3("--requester-pays"),
         (false, _) => {}
     }
@@ -328,7 +334,7 @@ fn add_options(service: Service, options: &RemoteOptions, settings: &mut Vec<Set
         if client_key(&key).is_some_and(|key| !CLIENT_KEYS.contains(&key)) {
             return Err(format!("--store-option {key}: this one cannot be set"));
         }
-        settings.push(Setting::new(&key, value));
+        settings.push(Setting::new(&key, value, &format!("--store-option {key}")));
     }
     Ok(())
 }

@@ -18,6 +18,7 @@ mod location;
 mod object;
 mod origin;
 mod refusal;
+mod setting;
 #[cfg(test)]
 mod tests;
 mod transfer;
@@ -33,7 +34,7 @@ use object_store::path::Path;
 use object_store::{GetRange, ObjectMeta};
 use tokio::task::AbortHandle;
 
-use self::ahead::{Ahead, Outcome, Span};
+use self::ahead::{Ahead, Outcome, SpanTransfer};
 use self::failure::{Failure, Reply};
 use self::object::RemoteObject;
 use self::origin::Origin;
@@ -183,7 +184,7 @@ impl Shared {
     /// Opens an object for a reader of these bytes: with those that are here or on their way, or else with a request.
     fn open_ahead(self: &Arc<Self>, key: &str, wanted: &Wanted) -> Result<Option<Box<dyn Object>>> {
         check_key(key, "open")?;
-        let claims = self.ahead.claim(&[(key.to_owned(), wanted.clone())], |span| self.begin(span));
+        let claims = self.ahead.claim(&[(key.to_owned(), wanted.clone())], |transfer| self.begin(transfer));
         if let Some(claim) = claims.into_iter().flatten().next() {
             match claim.span.wait() {
                 Outcome::Here(first) => {
@@ -197,21 +198,20 @@ impl Shared {
     }
 
     /// Begins the transfer of a span.
-    fn begin(&self, span: &Arc<Span>) -> Option<AbortHandle> {
-        let path = self.path(&span.key).ok()?;
-        let (ahead, span) = (Arc::clone(&self.ahead), Arc::clone(span));
+    fn begin(&self, transfer: SpanTransfer) -> Option<AbortHandle> {
+        let path = self.path(&transfer.key).ok()?;
         let stall_time = self.transfers.stall_time();
         self.transfers.begin(|origin| async move {
-            let first = Request::first(&path, &span.wanted);
-            let request = Request { if_match: span.tag.as_deref(), ..first };
-            let first = origin.open_if(&request, stall_time, &|_, length| ahead.admits(&span, length)).await;
+            let first = Request::first(&path, &transfer.wanted);
+            let request = Request { if_match: transfer.tag.as_deref(), ..first };
+            let first = origin.open_if(&request, stall_time, &|_, length| transfer.admits(length)).await;
             match first {
-                Ok(Some(first)) => ahead.arrived(&span, first),
-                Ok(None) => ahead.failed(&span),
-                Err(Failure::Missing) => ahead.missing(&span),
+                Ok(Some(first)) => transfer.arrived(first),
+                Ok(None) => transfer.failed(),
+                Err(Failure::Missing) => transfer.missing(),
                 Err(failure) => {
-                    log::debug!("{}: transfer ahead of a reader failed: {failure:?}", span.key);
-                    ahead.failed(&span);
+                    log::debug!("{}: transfer ahead of a reader failed: {failure:?}", transfer.key);
+                    transfer.failed();
                 }
             }
         })
@@ -284,7 +284,7 @@ impl Store for RemoteStore {
     }
 
     fn will_need(&self, wanted: &[(String, Wanted)]) -> Vec<MaybeClaim> {
-        let claims = self.shared.ahead.claim(wanted, |span| self.shared.begin(span));
+        let claims = self.shared.ahead.claim(wanted, |transfer| self.shared.begin(transfer));
         claims.into_iter().map(|claim| claim.map(|claim| -> Arc<dyn Claim> { claim })).collect()
     }
 

@@ -1,5 +1,5 @@
 //! A store behind a web server of this test's own, which breaks bodies off.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::RemoteStore;
-use crate::store::{GetReply, GetRequest, RemoteOptions, Store};
+use crate::store::{GetReply, GetRequest, RemoteOptions, Store, Wanted};
 
 /// Serves one object at `/a/object` for ever; every `breaks`th body ends in the middle. Returns its URL and the number of
 /// requests so far.
@@ -96,4 +96,15 @@ fn missing_objects_and_known_versions() {
     assert!(matches!(&replies[0], GetReply::Content(content) if content.bytes == b"content"));
     assert_eq!(replies[1..], [GetReply::Missing, GetReply::Unchanged]);
     assert_eq!(requests.load(Ordering::Relaxed) - before, 3, "one request each");
+}
+
+#[test]
+fn a_name_that_no_url_has_is_answered() {
+    let (url, _) = serve(b"content".to_vec(), usize::MAX);
+    let store = RemoteStore::open(&url, &RemoteOptions::default()).unwrap();
+    let wanted = Wanted::Range(0..4);
+    let claims = store.will_need(&[("a\u{1}b".to_owned(), wanted.clone())]);
+    assert!(claims[0].as_ref().is_none_or(|claim| claim.is_here()), "the transfer has ended");
+    let Err(error) = store.open_for("a\u{1}b", &wanted) else { panic!("it is open") };
+    assert!(error.to_string().contains("a\\u{1}b") || error.to_string().contains("a\u{1}b"), "{error}");
 }

@@ -5,10 +5,11 @@
 //! Invariant: at most `max_connections` requests are under way.
 
 use std::io;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{FutureExt, join_all};
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
@@ -19,6 +20,10 @@ use super::transfer::{Fetched, Request};
 
 /// Threads that drive the requests. Decoding has threads of its own.
 const RUNTIME_THREADS: usize = 2;
+
+/// What can be said if the library panics.
+const PANICKED: &str = "the request cannot be made: check the credentials, the variables of the service in the environment, and the URL; \
+                        if they are right, this is a fault of the program";
 
 /// All transfers of one store.
 pub(super) struct Transfers {
@@ -71,7 +76,9 @@ impl Transfers {
             let _permit = self.permits.acquire().await;
             request.await
         });
-        Ok(runtime.block_on(join_all(permitted)))
+        // The library panics at a request that it cannot make, perhaps with credentials that it was given just now.
+        let all = AssertUnwindSafe(join_all(permitted)).catch_unwind();
+        runtime.block_on(all).map_err(|_| Failure::Other(io::ErrorKind::Other, PANICKED.to_owned()))
     }
 
     /// Waits for one request.

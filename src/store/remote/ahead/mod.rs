@@ -6,7 +6,8 @@
 //! - The memory of all spans never exceeds the limit, as far as the service tells sizes before it sends bodies: a body that
 //!   does not fit is not received.
 //! - A span with a claim stays. Without one it is cancelled if it is under way; otherwise it stays for a while.
-//! - A failed span is no error: the reader asks the service itself.
+//! - A failed span is not an error: the reader asks the service itself.
+//! - Every span ends: when its [`SpanTransfer`] is dropped, whatever became of it, no reader waits for the span any more.
 //! - No span is older than the last [`Ahead::forget`] of its key. After the first one of an object the others are asked for in its
 //!   version, so that what the disk cache has of a shard is asked about once.
 
@@ -15,7 +16,7 @@ mod span;
 mod tests;
 
 use std::collections::HashMap;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -113,6 +114,50 @@ impl Drop for SpanClaim {
     }
 }
 
+/// The transfer of a span, for whatever carries it out. The span ends with it at the latest: an early return, a task that is dropped
+/// and a panic leave no reader waiting.
+pub(super) struct SpanTransfer {
+    ahead: Arc<Ahead>,
+    span: Arc<Span>,
+}
+
+impl Deref for SpanTransfer {
+    type Target = Span;
+
+    fn deref(&self) -> &Span {
+        &self.span
+    }
+}
+
+impl SpanTransfer {
+    /// Whether a body of this length may be received.
+    pub fn admits(&self, bytes: u64) -> bool {
+        self.ahead.admits(&self.span, bytes)
+    }
+
+    /// The bytes are here.
+    pub fn arrived(self, first: FirstBytes) {
+        self.ahead.arrived(&self.span, first);
+    }
+
+    /// The object is missing.
+    pub fn missing(self) {
+        self.ahead.end(&self.span, Progress::Missing);
+    }
+
+    /// It failed.
+    pub fn failed(self) {
+        self.ahead.failed(&self.span);
+    }
+}
+
+impl Drop for SpanTransfer {
+    fn drop(&mut self) {
+        // Without the table's lock, which `Ahead::claim` may hold. A span that has ended stays as it is.
+        self.ahead.end(&self.span, Progress::Void);
+    }
+}
+
 impl State {
     fn knows(&self, span: &Arc<Span>) -> bool {
         self.by_key.get(&span.key).is_some_and(|spans| spans.iter().any(|known| Arc::ptr_eq(known, span)))
@@ -181,12 +226,11 @@ impl Ahead {
         }
     }
 
-    /// Claims to these bytes, in their order. `begin` starts a transfer that ends with [`Ahead::arrived`] or
-    /// [`Ahead::failed`].
+    /// Claims to these bytes, in their order. `begin` starts a transfer, and returns what cancels it.
     pub fn claim(
         self: &Arc<Self>,
         wanted: &[(String, Wanted)],
-        begin: impl Fn(&Arc<Span>) -> Option<AbortHandle>,
+        begin: impl Fn(SpanTransfer) -> Option<AbortHandle>,
     ) -> Vec<Option<Arc<SpanClaim>>> {
         let mut claims: Vec<Option<Arc<SpanClaim>>> = Vec::with_capacity(wanted.len());
         while let Some((key, first)) = wanted.get(claims.len()) {
@@ -201,7 +245,8 @@ impl Ahead {
                     let (together, count) = merged(&wanted[claims.len()..], &state);
                     let span = self.add(&mut state, key, together).inspect(|span| {
                         // Under the lock, so that no claim is dropped before the transfer can be cancelled.
-                        let handle = begin(span);
+                        let transfer = SpanTransfer { ahead: Arc::clone(self), span: Arc::clone(span) };
+                        let handle = begin(transfer);
                         if let Progress::UnderWay(place) = &mut *span.progress.lock() {
                             *place = handle;
                         }
@@ -268,7 +313,7 @@ impl Ahead {
     }
 
     /// Whether a body of this length may be received for a span.
-    pub fn admits(&self, span: &Span, bytes: u64) -> bool {
+    fn admits(&self, span: &Span, bytes: u64) -> bool {
         if span.reservation.resize(bytes, self.limit_bytes) {
             return true;
         }
@@ -282,7 +327,7 @@ impl Ahead {
     }
 
     /// The bytes of a span are here.
-    pub fn arrived(&self, span: &Arc<Span>, first: FirstBytes) {
+    fn arrived(&self, span: &Arc<Span>, first: FirstBytes) {
         let mut state = self.state.lock();
         let length = first.range.end - first.range.start;
         if let Wanted::Whole { .. } = span.wanted {
@@ -309,13 +354,8 @@ impl Ahead {
         }
     }
 
-    /// The object of a span is missing.
-    pub fn missing(&self, span: &Arc<Span>) {
-        self.end(span, Progress::Missing);
-    }
-
     /// The transfer of a span failed.
-    pub fn failed(&self, span: &Arc<Span>) {
+    fn failed(&self, span: &Arc<Span>) {
         let mut state = self.state.lock();
         state.remove(span);
         state.tags.remove(&span.key);

@@ -14,7 +14,13 @@ const MIB: u64 = 1 << 20;
 /// Spans of at most 8 MiB, at most 4 under way; and those that were begun.
 struct Scene {
     ahead: Arc<Ahead>,
-    begun: Mutex<Vec<Arc<Span>>>,
+    begun: Mutex<Vec<Begun>>,
+}
+
+struct Begun {
+    span: Arc<Span>,
+    /// Until it ends.
+    transfer: Option<SpanTransfer>,
 }
 
 impl Scene {
@@ -24,8 +30,9 @@ impl Scene {
 
     fn claim(&self, wanted: &[(&str, Wanted)]) -> Vec<Option<Arc<SpanClaim>>> {
         let wanted: Vec<_> = wanted.iter().map(|(key, wanted)| (key.to_string(), wanted.clone())).collect();
-        self.ahead.claim(&wanted, |span| {
-            self.begun.lock().unwrap().push(Arc::clone(span));
+        self.ahead.claim(&wanted, |transfer| {
+            let span = Arc::clone(&transfer.span);
+            self.begun.lock().unwrap().push(Begun { span, transfer: Some(transfer) });
             None
         })
     }
@@ -39,19 +46,23 @@ impl Scene {
         self.begun.lock().unwrap().len()
     }
 
+    fn transfer(&self, number: usize) -> SpanTransfer {
+        self.begun.lock().unwrap()[number].transfer.take().unwrap()
+    }
+
     /// The transfer with this number brings so many bytes, if that is admitted.
     fn arrive(&self, number: usize, bytes: u64) -> bool {
-        let span = self.begun.lock().unwrap()[number].clone();
-        if !self.ahead.admits(&span, bytes) {
-            self.ahead.failed(&span);
+        let transfer = self.transfer(number);
+        if !transfer.admits(bytes) {
+            transfer.failed();
             return false;
         }
-        let location = Path::from(span.key.as_str());
+        let location = Path::from(transfer.key.as_str());
         let last_modified = std::time::SystemTime::UNIX_EPOCH.into();
         let e_tag = Some(format!("\"{number}\""));
         let meta = ObjectMeta { location, last_modified, size: bytes, e_tag, version: None };
         let fetched = Fetched { meta, start: 0, bytes: Arc::new(vec![1; bytes as usize].into()) };
-        self.ahead.arrived(&span, fetched.into());
+        transfer.arrived(fetched.into());
         true
     }
 }
@@ -117,6 +128,23 @@ fn memory_and_requests_have_limits() {
 }
 
 #[test]
+fn a_transfer_that_is_given_up_leaves_no_reader_waiting() {
+    let scene = Scene::new();
+    let wanted = [("a".to_owned(), whole(MIB))];
+    let at_once = scene.ahead.claim(&wanted, |_| None);
+    assert!(matches!(at_once[0].as_ref().unwrap().span.wait(), Outcome::Unknown), "it was never begun");
+    drop(at_once);
+    let claims = scene.claim(&[("b", whole(MIB))]);
+    let waiting = Arc::clone(claims[0].as_ref().unwrap());
+    let reader = std::thread::spawn(move || matches!(waiting.span.wait(), Outcome::Unknown));
+    drop(scene.transfer(0));
+    assert!(reader.join().unwrap(), "its task was dropped, or panicked");
+    drop(claims);
+    scene.begun.lock().unwrap().clear();
+    assert_eq!(scene.taken(), (0, 0));
+}
+
+#[test]
 fn forgotten_spans_serve_no_reader() {
     let scene = Scene::new();
     let claims = scene.claim(&[("a/1", whole(MIB)), ("b/1", whole(MIB))]);
@@ -135,7 +163,7 @@ fn forgotten_spans_serve_no_reader() {
 #[test]
 fn after_the_first_span_the_others_are_of_its_version() {
     let scene = Scene::new();
-    let tag = |number: usize| scene.begun.lock().unwrap()[number].tag.clone();
+    let tag = |number: usize| scene.begun.lock().unwrap()[number].span.tag.clone();
     let claims = scene.claim(&[("a", Wanted::Last(100)), ("b", Wanted::Last(100))]);
     assert!(scene.arrive(0, 100) && scene.arrive(1, 100));
     let ranges = scene.claim(&[("a", Wanted::Range(0..10)), ("b", Wanted::Range(0..10))]);
@@ -148,7 +176,7 @@ fn after_the_first_span_the_others_are_of_its_version() {
     };
     assert_eq!(lost(), [[false, false], [false, false]]);
     // The object was replaced: the reader asks for the present one.
-    scene.ahead.failed(&scene.begun.lock().unwrap()[2].clone());
+    scene.transfer(2).failed();
     scene.ahead.forget(|key| key == "b");
     assert_eq!(lost(), [[false, true], [true, true]]);
     let _again = scene.claim(&[("a", Wanted::Range(0..10)), ("b", Wanted::Range(0..10))]);
@@ -159,7 +187,7 @@ fn after_the_first_span_the_others_are_of_its_version() {
 fn a_missing_object_is_an_outcome() {
     let scene = Scene::new();
     let claims = scene.claim(&[("a", whole(MIB))]);
-    scene.ahead.missing(&scene.begun.lock().unwrap()[0]);
+    scene.transfer(0).missing();
     assert!(matches!(claims[0].as_ref().unwrap().span.wait(), Outcome::Missing));
     drop(claims);
     assert!(scene.ahead.find("a", &whole(MIB)).is_none());
