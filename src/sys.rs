@@ -138,6 +138,39 @@ pub fn rename_at(
     })
 }
 
+/// What a rename does with the file that has the new name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renaming {
+    /// It gets the old name. There must be one (RENAME_EXCHANGE).
+    Exchange,
+    /// There must be none (RENAME_NOREPLACE).
+    NoReplace,
+}
+
+/// As [`rename_at`], and never loses what is there (renameat2(2)). EINVAL or ENOSYS where the filesystem cannot.
+pub fn rename_keeping_at(
+    (from_folder, from): (BorrowedFd<'_>, &CStr),
+    (to_folder, to): (BorrowedFd<'_>, &CStr),
+    renaming: Renaming,
+) -> io::Result<()> {
+    let flags = match renaming {
+        Renaming::Exchange => libc::RENAME_EXCHANGE,
+        Renaming::NoReplace => libc::RENAME_NOREPLACE,
+    };
+    // SAFETY: both names are NUL-terminated.
+    let answer = unsafe {
+        libc::syscall(
+            libc::SYS_renameat2,
+            from_folder.as_raw_fd(),
+            from.as_ptr(),
+            to_folder.as_raw_fd(),
+            to.as_ptr(),
+            flags,
+        )
+    };
+    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// Removes the name of a file from `folder` (unlinkat(2)).
 pub fn unlink_at(folder: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
     // SAFETY: `name` is NUL-terminated.

@@ -21,6 +21,11 @@ impl VersionDigest {
         VersionDigest(bytes.iter().copied().fold(BASIS, fold))
     }
 
+    /// Half of it, for a name that has no room for all.
+    pub(super) fn short(self) -> u64 {
+        (self.0 >> 64) as u64 ^ self.0 as u64
+    }
+
     /// The digest that was shown so.
     pub fn parse(text: &str) -> Option<Self> {
         u128::from_str_radix(text, 16).ok().map(VersionDigest)
@@ -40,8 +45,8 @@ pub struct ObjectVersion(Kind);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Kind {
-    /// A file, compared exactly.
-    File(FileVersion),
+    /// A file, compared exactly: the members of a [`FileVersion`], which take less room here.
+    File { device: u64, inode: u64, size_bytes: u64, seconds: i64, nanoseconds: u32, changed: i64 },
     /// A tag, as the service spells it.
     Tag(Tag),
     /// 128 bits of a hash, in two halves: a tag may have any length, and a version is copied freely.
@@ -50,7 +55,8 @@ enum Kind {
     Number(u64),
 }
 
-/// The state of a file that changes whenever another program replaces or rewrites it.
+/// The state of a file that changes whenever another program replaces or rewrites it. The time of the last change of its content
+/// can be set to any value, and its inode's cannot: so both are in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct FileVersion {
     /// Device number.
@@ -59,10 +65,12 @@ pub(super) struct FileVersion {
     pub inode: u64,
     /// Size in bytes.
     pub size_bytes: u64,
-    /// Time of last change: seconds since the epoch.
+    /// Time of last change of the content: seconds since the epoch.
     pub seconds: i64,
     /// And the nanoseconds after them.
     pub nanoseconds: u32,
+    /// Time of last change of the inode, in nanoseconds since the epoch: new permissions and new names change it, too.
+    pub changed: i64,
 }
 
 /// The longest tag that is kept as it is: no version becomes larger for it. S3's are at most 40 bytes long, Azure's 19.
@@ -79,7 +87,8 @@ struct Tag {
 impl ObjectVersion {
     /// The version of a file.
     pub(super) fn of_file(file: FileVersion) -> Self {
-        ObjectVersion(Kind::File(file))
+        let FileVersion { device, inode, size_bytes, seconds, nanoseconds, changed } = file;
+        ObjectVersion(Kind::File { device, inode, size_bytes, seconds, nanoseconds, changed })
     }
 
     /// The version with this number, in a store that counts its changes.
@@ -103,21 +112,31 @@ impl ObjectVersion {
     pub fn tag(&self) -> Option<&str> {
         match &self.0 {
             Kind::Tag(Tag { length, bytes }) => std::str::from_utf8(bytes.get(..usize::from(*length))?).ok(),
-            Kind::File(_) | Kind::Digest(..) | Kind::Number(_) => None,
+            Kind::File { .. } | Kind::Digest(..) | Kind::Number(_) => None,
         }
     }
 
     /// What tells this version apart in another process, and after a restart of the machine, which may give devices other
     /// numbers. A version of several parts compares only within builds of one standard library.
+    ///
+    /// The time of change of a file's inode is not in it ([`ObjectVersion::changed`]).
     pub fn digest(&self) -> VersionDigest {
         match &self.0 {
-            Kind::File(file) => {
-                let FileVersion { inode, size_bytes, seconds, nanoseconds, .. } = file;
+            Kind::File { inode, size_bytes, seconds, nanoseconds, .. } => {
                 VersionDigest::of(&format!("file {inode} {size_bytes} {seconds} {nanoseconds}"))
             }
             Kind::Tag(_) => VersionDigest::of(&format!("tag {self}")),
             Kind::Digest(..) => VersionDigest::of(&format!("digest {self}")),
             Kind::Number(_) => VersionDigest::of(&format!("number {self}")),
+        }
+    }
+
+    /// When the inode of a file was changed, in nanoseconds since the epoch: other permissions or names of a file are no other
+    /// content, while content that was rewritten may have the old size and time. `None` if the version is not a file's.
+    pub fn changed(&self) -> Option<i64> {
+        match &self.0 {
+            Kind::File { changed, .. } => Some(*changed),
+            Kind::Tag(_) | Kind::Digest(..) | Kind::Number(_) => None,
         }
     }
 
@@ -137,8 +156,7 @@ impl ObjectVersion {
 impl fmt::Display for ObjectVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Kind::File(file) => {
-                let FileVersion { device, inode, size_bytes, seconds, nanoseconds } = file;
+            Kind::File { device, inode, size_bytes, seconds, nanoseconds, .. } => {
                 write!(f, "{device}:{inode}, {size_bytes} bytes, {seconds}.{nanoseconds:09}")
             }
             Kind::Tag(_) => f.write_str(self.tag().unwrap_or_default()),
@@ -154,13 +172,15 @@ mod tests {
 
     #[test]
     fn versions_differ_where_a_part_does() {
-        let file = FileVersion { device: 1, inode: 2, size_bytes: 3, seconds: -4, nanoseconds: 5 };
+        let file =
+            FileVersion { device: 1, inode: 2, size_bytes: 3, seconds: -4, nanoseconds: 5, changed: 6 };
         let others = [
             FileVersion { device: 9, ..file },
             FileVersion { inode: 9, ..file },
             FileVersion { size_bytes: 9, ..file },
             FileVersion { seconds: 9, ..file },
             FileVersion { nanoseconds: 9, ..file },
+            FileVersion { changed: 9, ..file },
         ];
         let version = ObjectVersion::of_file(file);
         assert!(others.iter().all(|other| ObjectVersion::of_file(*other) != version));
@@ -180,10 +200,13 @@ mod tests {
 
     #[test]
     fn digests_are_the_same_in_every_process() {
-        let file = FileVersion { device: 1, inode: 2, size_bytes: 3, seconds: -4, nanoseconds: 5 };
+        let file =
+            FileVersion { device: 1, inode: 2, size_bytes: 3, seconds: -4, nanoseconds: 5, changed: 6 };
         let digest = ObjectVersion::of_file(file).digest();
         assert_eq!(digest, ObjectVersion::of_file(FileVersion { device: 9, ..file }).digest());
         assert_ne!(digest, ObjectVersion::of_file(FileVersion { inode: 9, ..file }).digest());
+        let chmodded = ObjectVersion::of_file(FileVersion { changed: 9, ..file });
+        assert_eq!((digest, chmodded.changed()), (chmodded.digest(), Some(9)));
         assert_eq!(VersionDigest::parse(&digest.to_string()), Some(digest));
         let tag = ObjectVersion::of_tag("\"5d41402abc4b2a76b9719d911017c592\"").digest();
         assert_eq!(tag.to_string(), "fed640b1eb4e3e4113a9481e9196aa8b");

@@ -85,8 +85,8 @@ pub trait Writer: Send + Sync {
     /// Puts an object in place of the one at the key, atomically. The bytes are durable when this returns, the
     /// name only after [`Writer::sync`]. An object that is replaced keeps its owner and mode.
     ///
-    /// A folder on disk looks at the precondition before it writes, so that locks must exclude others meanwhile. An object
-    /// store decides in the same step.
+    /// An object store looks at the precondition in the same step. A folder on disk looks at what the new object has replaced, and
+    /// puts that back if it is not what was demanded; where its filesystem cannot exchange names, it looks just before.
     fn put(&self, key: &str, parts: &[ObjectPart<'_>], options: &PutOptions<'_>) -> Result<ObjectVersion>;
 
     /// Removes an object; returns whether it existed. Durable after [`Writer::sync`].

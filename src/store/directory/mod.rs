@@ -13,6 +13,7 @@
 //!
 //! This program's temporary files and folders are named `.zarrfs-<anything>.tmp` and never listed.
 
+mod exchange;
 mod folders;
 mod links;
 mod output;

@@ -22,6 +22,7 @@ pub fn version_with_size(metadata: &Metadata, size_bytes: u64) -> ObjectVersion 
         size_bytes,
         seconds: metadata.mtime(),
         nanoseconds: u32::try_from(metadata.mtime_nsec()).unwrap_or_default(),
+        changed: metadata.ctime().wrapping_mul(1_000_000_000).wrapping_add(metadata.ctime_nsec()),
     })
 }
 

@@ -12,6 +12,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::exchange::{self, Exchanged, Name};
 use super::folders;
 use super::links::Guard;
 use super::output::Output;
@@ -205,6 +206,18 @@ impl<'a> Temporary<'a> {
         self.is_finished = true;
         Ok(())
     }
+
+    /// Gives the file its name in place of what is demanded there. `path` is that of the object below this folder.
+    fn replace(&mut self, at: &Name<'_>, path: &str, precondition: Precondition) -> io::Result<Exchanged> {
+        let own = Name { folder: self.folder, name: &self.name };
+        let exchanged = match precondition {
+            Precondition::Any => Exchanged::Unsupported,
+            Precondition::Missing => exchange::put_new(&own, at)?,
+            Precondition::Version(expected) => exchange::replace(&own, at, path, expected)?,
+        };
+        self.is_finished = exchanged == Exchanged::Done;
+        Ok(exchanged)
+    }
 }
 
 impl Drop for Temporary<'_> {
@@ -252,7 +265,21 @@ impl Writer for DirectoryStore {
             temporary.write(parts, key)?;
             set_owner_and_mode(&temporary.file, like, like.mode & 0o777).map_err(failed(key, "write"))?;
             temporary.file.sync_data().map_err(failed(key, "write to the disk"))?;
-            match temporary.rename(&folder, &name) {
+            let path = match std::ptr::eq(stage, &raw const home) {
+                true => key.strip_prefix(within).unwrap_or(key).trim_start_matches('/'),
+                false => split(key).1,
+            };
+            let renamed = match temporary.replace(&Name { folder: &folder, name: &name }, path, precondition)
+            {
+                Ok(Exchanged::Done) => Ok(()),
+                Ok(Exchanged::Changed) => return Err(Error::Changed { key: key.to_owned() }),
+                Ok(Exchanged::Unsupported) => {
+                    precondition.check(key, || self.version_of(key))?;
+                    temporary.rename(&folder, &name)
+                }
+                Err(error) => Err(error),
+            };
+            match renamed {
                 // The object's folder is on another filesystem than its array's: write the temporary file there.
                 Err(error)
                     if error.raw_os_error() == Some(libc::EXDEV)
@@ -276,7 +303,15 @@ impl Writer for DirectoryStore {
         }
         let Some(folder) = self.open_for_change(folder, "delete")? else { return Ok(false) };
         precondition.check(key, || self.version_of(key))?;
-        match sys::unlink_at(folder.as_fd(), &c_name(key, name)?) {
+        let name = c_name(key, name)?;
+        if let Precondition::Version(expected) = precondition {
+            match self.remove_version(key, &Name { folder: &folder, name: &name }, expected)? {
+                Exchanged::Done => return Ok(true),
+                Exchanged::Changed => return Err(Error::Changed { key: key.to_owned() }),
+                Exchanged::Unsupported => precondition.check(key, || self.version_of(key))?,
+            }
+        }
+        match sys::unlink_at(folder.as_fd(), &name) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(Error::store(key, "delete", error)),
@@ -379,6 +414,11 @@ impl Writer for DirectoryStore {
         let mut removed = 0;
         for name in names {
             let path = c_name(folder, &name)?;
+            if exchange::is_of_exchange(&name) {
+                let ended = exchange::end_exchange(&opened, &name, &path);
+                removed += u64::from(ended.map_err(failed(folder, "end what a dead writer has begun in"))?);
+                continue;
+            }
             let Ok(leftover) = sys::open_at(opened.as_fd(), &path, READ | libc::O_NOFOLLOW) else {
                 continue;
             };

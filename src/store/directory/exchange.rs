@@ -1,0 +1,252 @@
+//! Replacing and deleting one version of an object and no other, where nothing locks the folder against other programs.
+//!
+//! A look at what is there, and the rename after it, are two steps: another program may put its own object there between them. So
+//! the object that goes away is not lost with the rename. It gets a temporary name instead (renameat2(2), RENAME_EXCHANGE), is
+//! looked at, and gets its own name back if it is not the version that was expected. Uses its neighbours and `sys`.
+//!
+//! Invariant: the temporary name says which version was expected, which one replaces it, and where. So the next writer in that folder
+//! ends what a dead one has begun: what was expected goes away, what another program put there gets its name back
+//! ([`end_exchange`]).
+//!
+//! A rename changes the inode's time of change. So what came out is compared by its inode, size and time of last change of the
+//! content; the look just before the rename compares the other one, too.
+
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::Ordering;
+
+use super::writer::{NEXT_TEMPORARY, failed, has_dead_writer, split};
+use super::{DirectoryStore, LOOK, NAME_MAX_BYTES, posix_stat};
+use crate::error::Result;
+use crate::store::{ObjectVersion, Store, join};
+use crate::sys::{self, Renaming};
+
+/// The documents that a folder of a node has.
+const DOCUMENTS: [&str; 4] = ["zarr.json", ".zarray", ".zgroup", "meta"];
+
+/// A file by its folder and its name there.
+#[derive(Clone, Copy)]
+pub(super) struct Name<'a> {
+    pub folder: &'a File,
+    pub name: &'a CStr,
+}
+
+impl Name<'_> {
+    /// The version of the file itself, also where it is a link; `None` if there is none.
+    fn version(&self) -> io::Result<Option<ObjectVersion>> {
+        match sys::open_at(self.folder.as_fd(), self.name, LOOK | libc::O_NOFOLLOW) {
+            Ok(found) => Ok(Some(posix_stat::version(&File::from(found).metadata()?))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn unlink(&self) -> io::Result<()> {
+        sys::unlink_at(self.folder.as_fd(), self.name)
+    }
+
+    fn rename(&self, to: &Name<'_>) -> io::Result<()> {
+        sys::rename_at(self.folder.as_fd(), self.name, to.folder.as_fd(), to.name)
+    }
+
+    fn rename_keeping(&self, to: &Name<'_>, renaming: Renaming) -> io::Result<()> {
+        sys::rename_keeping_at((self.folder.as_fd(), self.name), (to.folder.as_fd(), to.name), renaming)
+    }
+}
+
+/// What became of an attempt to replace or delete one version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Exchanged {
+    Done,
+    /// Another version is there, and stays.
+    Changed,
+    /// The filesystem cannot exchange names, or this name is too long for it.
+    Unsupported,
+}
+
+/// The short form of a version in a temporary name. The time of change of the inode is not in it, which every rename changes.
+fn short(version: ObjectVersion) -> u64 {
+    version.digest().short()
+}
+
+fn is_unsupported(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS | libc::EOPNOTSUPP))
+}
+
+/// A temporary name: the process, a number, the versions that were expected and that is new (0 for none), and the object's path
+/// below the folder that has the temporary name.
+fn temporary_name(old: u64, new: u64, path: &str) -> Option<CString> {
+    let number = NEXT_TEMPORARY.fetch_add(1, Ordering::Relaxed);
+    let path = path.replace('%', "%25").replace('/', "%2F");
+    let name = format!(".zarrfs-{}-{number}-{old:016x}-{new:016x}-{path}.tmp", std::process::id());
+    if name.len() <= NAME_MAX_BYTES { CString::new(name).ok() } else { None }
+}
+
+/// What a temporary name says: both versions and the path. `None` for the name of another temporary file.
+fn parse(name: &str) -> Option<(u64, u64, String)> {
+    let mut parts = name.strip_prefix(".zarrfs-")?.strip_suffix(".tmp")?.splitn(5, '-');
+    let (_process, _number) = (parts.next()?, parts.next()?);
+    let mut version = || u64::from_str_radix(parts.next()?, 16).ok();
+    let (old, new) = (version()?, version()?);
+    Some((old, new, parts.next()?.replace("%2F", "/").replace("%25", "%")))
+}
+
+/// Whether a temporary name is of an exchange.
+pub(super) fn is_of_exchange(name: &str) -> bool {
+    parse(name).is_some()
+}
+
+/// Puts the complete file `new` in place of one version of the object `at`, whose path below the folder of `new` is `path`.
+pub(super) fn replace(
+    new: &Name<'_>,
+    at: &Name<'_>,
+    path: &str,
+    expected: ObjectVersion,
+) -> io::Result<Exchanged> {
+    let Some(new_version) = new.version()? else { return Err(io::ErrorKind::NotFound.into()) };
+    let (old, own) = (short(expected), short(new_version));
+    let Some(name) = temporary_name(old, own, path) else { return Ok(Exchanged::Unsupported) };
+    match at.version()? {
+        Some(now) if now == expected => {}
+        // A link, which has a version of its own.
+        Some(now) if now.digest() != expected.digest() => return Ok(Exchanged::Unsupported),
+        Some(_) | None => return Ok(Exchanged::Changed),
+    }
+    let out = Name { folder: new.folder, name: &name };
+    new.rename(&out)?;
+    match out.rename_keeping(at, Renaming::Exchange) {
+        Ok(()) => {}
+        Err(error) => {
+            // The caller's name again.
+            out.rename(new)?;
+            return match error.kind() {
+                io::ErrorKind::NotFound => Ok(Exchanged::Changed),
+                _ if is_unsupported(&error) => Ok(Exchanged::Unsupported),
+                _ => Err(error),
+            };
+        }
+    }
+    if out.version()?.is_some_and(|found| short(found) == old) {
+        out.unlink()?;
+        return Ok(Exchanged::Done);
+    }
+    end(&out, at, old, own)?;
+    Ok(Exchanged::Changed)
+}
+
+/// Removes one version of the object `at`, whose path below `home` is `path`.
+pub(super) fn remove(
+    home: &File,
+    at: &Name<'_>,
+    path: &str,
+    expected: ObjectVersion,
+) -> io::Result<Exchanged> {
+    let old = short(expected);
+    let Some(name) = temporary_name(old, 0, path) else { return Ok(Exchanged::Unsupported) };
+    match at.version()? {
+        Some(now) if now == expected => {}
+        Some(now) if now.digest() != expected.digest() => return Ok(Exchanged::Unsupported),
+        Some(_) | None => return Ok(Exchanged::Changed),
+    }
+    let out = Name { folder: home, name: &name };
+    match at.rename(&out) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Exchanged::Changed),
+        Err(error) if error.raw_os_error() == Some(libc::EXDEV) => return Ok(Exchanged::Unsupported),
+        Err(error) => return Err(error),
+    }
+    let is_expected = out.version()?.is_some_and(|found| short(found) == old);
+    end(&out, at, old, 0)?;
+    Ok(if is_expected { Exchanged::Done } else { Exchanged::Changed })
+}
+
+/// Ends an exchange: `out` is the temporary name, `at` the object's own. What was expected, and what is new without having
+/// become the object, goes away. What another program has put there becomes the object again, unless that has another one since.
+fn end(out: &Name<'_>, at: &Name<'_>, old: u64, new: u64) -> io::Result<()> {
+    let Some(found) = out.version()?.map(short) else { return Ok(()) };
+    if found != old && found != new {
+        let is_ours = new != 0 && at.version()?.is_some_and(|now| short(now) == new);
+        let put_back = if is_ours { Renaming::Exchange } else { Renaming::NoReplace };
+        match out.rename_keeping(at, put_back) {
+            Ok(()) if put_back == Renaming::NoReplace => return Ok(()),
+            Ok(()) => {}
+            Err(error) if is_unsupported(&error) && at.version()?.is_none() => return out.rename(at),
+            // It has another one since.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EEXIST | libc::ENOENT)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    match out.unlink() {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Ends the exchange of a dead writer, which has left this name in a folder; returns whether that was one.
+pub(super) fn end_exchange(folder: &File, name: &str, c_name: &CStr) -> io::Result<bool> {
+    let Some((old, new, path)) = parse(name).filter(|_| has_dead_writer(name)) else { return Ok(false) };
+    let (parent, last) = split(&path);
+    let (parent, last) = (CString::new(if parent.is_empty() { "." } else { parent })?, CString::new(last)?);
+    let out = Name { folder, name: c_name };
+    let parent = match sys::open_beneath_without_links(folder.as_fd(), &parent, LOOK | libc::O_DIRECTORY) {
+        Ok(parent) => File::from(parent),
+        // Its folder is gone: nothing is put back there.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return out.unlink().map(|()| true),
+        Err(error) => return Err(error),
+    };
+    // Who may only make names here must not have files put elsewhere.
+    let owner = File::from(sys::open_at(folder.as_fd(), c_name, LOOK | libc::O_NOFOLLOW)?).metadata()?.uid();
+    if ![0, sys::effective_ids().0, parent.metadata()?.uid()].contains(&owner) {
+        return Ok(false);
+    }
+    end(&out, &Name { folder: &parent, name: &last }, old, new).map(|()| true)
+}
+
+impl DirectoryStore {
+    /// The folder of the node that an object belongs to, in which the next writer looks for what a dead one has left.
+    fn home_of<'a>(&self, key: &'a str) -> Result<&'a str> {
+        let (own, _) = split(key);
+        let mut folder = own;
+        loop {
+            for name in DOCUMENTS {
+                if self.head(&join(folder, name))?.is_some() {
+                    return Ok(folder);
+                }
+            }
+            if folder.is_empty() {
+                return Ok(own);
+            }
+            folder = split(folder).0;
+        }
+    }
+
+    /// Removes one version of an object.
+    pub(super) fn remove_version(
+        &self,
+        key: &str,
+        at: &Name<'_>,
+        expected: ObjectVersion,
+    ) -> Result<Exchanged> {
+        let home_key = self.home_of(key)?;
+        let Some(home) = self.open_for_change(home_key, "delete")? else { return Ok(Exchanged::Changed) };
+        let path = if home_key.is_empty() { key } else { key.get(home_key.len() + 1..).unwrap_or(key) };
+        remove(&home, at, path, expected).map_err(failed(key, "delete"))
+    }
+}
+
+/// Puts a complete file where there must be no object.
+pub(super) fn put_new(new: &Name<'_>, at: &Name<'_>) -> io::Result<Exchanged> {
+    match new.rename_keeping(at, Renaming::NoReplace) {
+        Ok(()) => Ok(Exchanged::Done),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(Exchanged::Changed),
+        Err(error) if is_unsupported(&error) => Ok(Exchanged::Unsupported),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+#[path = "exchange_tests.rs"]
+mod tests;

@@ -1,0 +1,152 @@
+//! Tests of replacing and deleting one version.
+#![allow(clippy::unwrap_used)]
+use std::fs;
+use std::path::Path;
+
+use super::*;
+use crate::error::Error;
+use crate::store::{ObjectPart, Precondition, PutOptions, Writer};
+
+struct Scene {
+    folder: tempfile::TempDir,
+    store: DirectoryStore,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("a/c")).unwrap();
+        fs::write(folder.path().join("a/zarr.json"), "{}").unwrap();
+        let store = DirectoryStore::open(folder.path(), false).unwrap();
+        Scene { folder, store }
+    }
+
+    fn path(&self, key: &str) -> std::path::PathBuf {
+        self.folder.path().join(key)
+    }
+
+    fn version(&self, key: &str) -> ObjectVersion {
+        self.store.head(key).unwrap().unwrap().version
+    }
+
+    fn put(&self, key: &str, text: &str, precondition: Precondition) -> Result<ObjectVersion> {
+        let like = self.store.head("a/zarr.json").unwrap().unwrap();
+        let options = PutOptions { precondition, within: "a", like: &like };
+        self.store.put(key, &[ObjectPart::Bytes(text.as_bytes())], &options)
+    }
+
+    fn text(&self, key: &str) -> Option<String> {
+        fs::read_to_string(self.path(key)).ok()
+    }
+
+    fn temporary_names(&self) -> Vec<String> {
+        let names = |folder: &str| fs::read_dir(self.path(folder)).unwrap();
+        let both = names("a").chain(names("a/c")).map(|entry| entry.unwrap().file_name());
+        both.map(|name| name.into_string().unwrap()).filter(|name| name.starts_with('.')).collect()
+    }
+
+    /// The name that a process that has died left.
+    fn left_name(&self, old: u64, new: u64) -> String {
+        let dead = std::process::Command::new("true").spawn().unwrap();
+        let (number, mut dead) = (dead.id(), dead);
+        dead.wait().unwrap();
+        let name = temporary_name(old, new, "c/0").unwrap().into_string().unwrap();
+        name.replacen(&std::process::id().to_string(), &number.to_string(), 1)
+    }
+}
+
+fn rewrite_with_old_time(path: &Path, text: &str) {
+    let modified = fs::metadata(path).unwrap().modified().unwrap();
+    fs::write(path, text).unwrap();
+    fs::File::options().write(true).open(path).unwrap().set_modified(modified).unwrap();
+}
+
+#[test]
+fn only_the_version_that_was_expected_is_replaced_or_deleted() {
+    let scene = Scene::new();
+    let first = scene.put("a/c/0", "one", Precondition::Missing).unwrap();
+    assert!(matches!(scene.put("a/c/0", "two", Precondition::Missing), Err(Error::Changed { .. })));
+    let second = scene.put("a/c/0", "two", Precondition::Version(first)).unwrap();
+    assert_eq!(scene.version("a/c/0"), second);
+    {
+        let stale = first;
+        assert!(matches!(scene.put("a/c/0", "no", Precondition::Version(stale)), Err(Error::Changed { .. })));
+        assert!(matches!(
+            scene.store.delete("a/c/0", Precondition::Version(stale)),
+            Err(Error::Changed { .. })
+        ));
+    }
+    rewrite_with_old_time(&scene.path("a/c/0"), "TWO");
+    assert_eq!(scene.version("a/c/0").digest(), second.digest());
+    assert!(matches!(scene.put("a/c/0", "no", Precondition::Version(second)), Err(Error::Changed { .. })));
+    assert!(matches!(scene.store.delete("a/c/0", Precondition::Version(second)), Err(Error::Changed { .. })));
+    assert_eq!(scene.text("a/c/0").as_deref(), Some("TWO"));
+    let now = scene.version("a/c/0");
+    assert!(scene.store.delete("a/c/0", Precondition::Version(now)).unwrap());
+    assert_eq!((scene.text("a/c/0"), scene.temporary_names()), (None, Vec::new()));
+}
+
+/// What another program puts between the look and the rename is what comes out.
+#[test]
+fn what_another_program_put_meanwhile_gets_its_name_back() {
+    let scene = Scene::new();
+    let expected = scene.put("a/c/0", "one", Precondition::Any).unwrap();
+    let folder = scene.store.open_folder("a/c", "open").unwrap().unwrap();
+    let home = scene.store.open_folder("a", "open").unwrap().unwrap();
+    let at = Name { folder: &folder, name: c"0" };
+    let (old, new) = (short(expected), 7);
+    for is_replaced_since in [false, true] {
+        let name = temporary_name(old, new, "c/0").unwrap();
+        let out = Name { folder: &home, name: &name };
+        fs::write(scene.path("a/c/0"), "theirs, longer").unwrap();
+        at.rename(&out).unwrap();
+        if is_replaced_since {
+            fs::write(scene.path("a/c/0"), "theirs, still longer").unwrap();
+        }
+        end(&out, &at, old, new).unwrap();
+        let expected = if is_replaced_since { "theirs, still longer" } else { "theirs, longer" };
+        assert_eq!((scene.text("a/c/0").as_deref(), scene.temporary_names()), (Some(expected), Vec::new()));
+    }
+}
+
+#[test]
+fn the_next_writer_ends_what_a_dead_one_has_begun() {
+    let scene = Scene::new();
+    let expected = scene.put("a/c/0", "old", Precondition::Any).unwrap();
+    let own = scene.put("a/new", "new", Precondition::Any).unwrap();
+    let name = scene.left_name(short(expected), short(own));
+    let left = scene.path("a").join(&name);
+    // Killed before the exchange, and after it.
+    fs::rename(scene.path("a/new"), &left).unwrap();
+    assert_eq!(scene.store.remove_unfinished("a").unwrap(), 1);
+    assert_eq!((scene.text("a/c/0").as_deref(), scene.temporary_names()), (Some("old"), Vec::new()));
+    fs::rename(scene.path("a/c/0"), &left).unwrap();
+    fs::write(scene.path("a/c/0"), "new").unwrap();
+    assert_eq!(scene.store.remove_unfinished("a").unwrap(), 1);
+    assert_eq!((scene.text("a/c/0").as_deref(), scene.temporary_names()), (Some("new"), Vec::new()));
+    // Another program's came out, of an exchange and of a deletion.
+    let own = scene.version("a/c/0");
+    for new in [short(own), 0] {
+        let left = scene.path("a").join(scene.left_name(short(expected), new));
+        fs::write(&left, "theirs").unwrap();
+        if new == 0 {
+            fs::remove_file(scene.path("a/c/0")).unwrap();
+        }
+        assert_eq!(scene.store.remove_unfinished("a").unwrap(), 1);
+        assert_eq!((scene.text("a/c/0").as_deref(), scene.temporary_names()), (Some("theirs"), Vec::new()));
+    }
+    // Of a writer that lives.
+    let name = temporary_name(1, 2, "c/0").unwrap().into_string().unwrap();
+    fs::write(scene.path("a").join(&name), "under way").unwrap();
+    assert_eq!((scene.store.remove_unfinished("a").unwrap(), scene.temporary_names()), (0, vec![name]));
+}
+
+#[test]
+fn names_say_what_was_begun() {
+    for path in ["0", "c/0/1", "c%2F/-7"] {
+        let name = temporary_name(1, u64::MAX, path).unwrap().into_string().unwrap();
+        assert_eq!(parse(&name), Some((1, u64::MAX, path.to_owned())));
+        assert!(super::super::is_temporary_name(&name) && is_of_exchange(&name));
+    }
+    assert!(!is_of_exchange(".zarrfs-12-3.tmp") && temporary_name(1, 2, &"x".repeat(250)).is_none());
+}
