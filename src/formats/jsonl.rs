@@ -33,6 +33,7 @@ pub const FORMAT: Format = Format {
     role: Role::Text,
     expresses,
     check: None,
+    refuses: None,
     left_out: None,
     info: None,
     open,

@@ -93,6 +93,8 @@ pub struct Format {
     pub expresses: fn(&Node, Layout) -> bool,
     /// Whether there is such a file, where other nodes count too. May read documents.
     pub check: Option<fn(&Subject<'_>) -> Result<bool>>,
+    /// Why there is no file of an array that it could express, where that depends on the array's coordinates. May read them.
+    pub refuses: Option<fn(&Subject<'_>) -> Option<String>>,
     /// The attributes of a node that its file would show, and cannot hold.
     pub left_out: Option<fn(&Node, Layout) -> Vec<String>>,
     /// Owner, mode and time of a file, where they are not those of the node's own file. May call stat on the store.

@@ -22,6 +22,7 @@ pub const FORMAT: Format = Format {
     role: Role::Data,
     expresses: |node, layout| expressed(node, layout).is_some(),
     check: None,
+    refuses: None,
     left_out: Some(|node, _| geometry::left_out(node, &["units"])),
     info: Some(json::documents_info),
     open,

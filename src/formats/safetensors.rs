@@ -28,6 +28,7 @@ pub const FORMAT: Format = Format {
     role: Role::Data,
     expresses,
     check: None,
+    refuses: None,
     left_out: None,
     info: None,
     open,

@@ -41,6 +41,7 @@ pub const FLAT: &Format = &Format {
     role: Role::Data,
     expresses: |node, _| matches!(node, Node::Array { metadata, .. } if metadata.flat_size().is_some()),
     check: None,
+    refuses: None,
     left_out: None,
     info: None,
     open: |subject| before_array(subject, Vec::new()),

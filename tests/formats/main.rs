@@ -11,6 +11,7 @@ mod oracle;
 mod support;
 
 mod authoring;
+mod axes;
 mod beside;
 mod bits_oracle;
 mod cast_oracle;

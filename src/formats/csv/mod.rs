@@ -37,6 +37,7 @@ pub const FORMAT: Format = Format {
     role: Role::Data,
     expresses: |node, _| matches!(node, Node::Group { .. }),
     check: Some(|subject| Ok(columns::of_group(subject)?.is_some())),
+    refuses: None,
     left_out: None,
     info: Some(nc::info),
     open,

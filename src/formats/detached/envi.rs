@@ -35,6 +35,7 @@ pub const FORMAT: Format = Format {
     role: Role::Detached,
     expresses: |node, layout| expressed(node, layout).is_some(),
     check: None,
+    refuses: None,
     left_out: Some(|node, _| {
         geometry::left_out(node, &["_FillValue", "missing_value", "nodata", "crs_wkt", "spatial_ref"])
     }),

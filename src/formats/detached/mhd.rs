@@ -31,6 +31,7 @@ pub const FORMAT: Format = Format {
     role: Role::Detached,
     expresses: |node, layout| expressed(node, layout).is_some(),
     check: None,
+    refuses: None,
     left_out: None,
     info: Some(json::documents_info),
     open,

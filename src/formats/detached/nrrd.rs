@@ -33,6 +33,7 @@ pub const FORMAT: Format = Format {
     role: Role::Detached,
     expresses: |node, layout| expressed(node, layout).is_some(),
     check: None,
+    refuses: None,
     left_out: Some(|node, _| geometry::left_out(node, &["units", DIMENSION_NAMES])),
     info: Some(json::documents_info),
     open,

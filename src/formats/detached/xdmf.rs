@@ -7,7 +7,7 @@
 //! <Topology TopologyType="3DCoRectMesh" Dimensions="64 512 512"/>
 //! ```
 //!
-//! Axes of unknown steps have step 1. Absent: half precision, complex numbers, 64-bit unsigned integers, other ranks, more than
+//! Axes of unknown steps have step 1; times may lie anywhere. Absent: half precision, complex numbers, 64-bit unsigned integers, other ranks, more than
 //! 4,096 times.
 
 use std::fmt::Write as _;
@@ -17,7 +17,7 @@ use super::vrt::escaped;
 use crate::array::Layout;
 use crate::error::Result;
 use crate::formats::flat_array::{FlatArray, Number, beside_array, spaced};
-use crate::formats::geometry::{AxisKind, Geometry, Regular};
+use crate::formats::geometry::{AxisKind, Geometry, Regular, positions};
 use crate::formats::{Content, Format, Role, Subject, json};
 use crate::hierarchy::Node;
 
@@ -31,6 +31,7 @@ pub const FORMAT: Format = Format {
     role: Role::Detached,
     expresses: |node, layout| expressed(node, layout).is_some(),
     check: None,
+    refuses: None,
     left_out: None,
     info: Some(json::documents_info),
     open,
@@ -110,9 +111,10 @@ fn open(subject: &Subject<'_>) -> Result<Content> {
     let grids = match array.axes.get(3) {
         None => grid(0, ""),
         Some(times) => {
-            let at = geometry.axis(times.index).regular.unwrap_or(Regular { first: 0.0, step: 1.0 });
+            let positions = positions::of(subject);
+            let at = |index| positions.get(times.index)?.at(index).filter(|time| time.is_finite());
             let of_time = |index: u64| {
-                let time = format!("<Time Value=\"{:?}\"/>", at.first + at.step * index as f64);
+                let time = format!("<Time Value=\"{:?}\"/>", at(index).unwrap_or(index as f64));
                 grid(index * of_grid, &time)
             };
             let all: String = (0..times.length).map(of_time).collect();

@@ -48,7 +48,7 @@ pub(super) fn coordinate(
 }
 
 /// What the coordinate says, and otherwise its name.
-fn kind(metadata: &ArrayMetadata, name: &str) -> AxisKind {
+pub(super) fn kind(metadata: &ArrayMetadata, name: &str) -> AxisKind {
     let attributes = &metadata.attributes;
     let by_axis = match text(attributes, "axis") {
         Some("X" | "x") => Some(AxisKind::X),

@@ -136,6 +136,17 @@ impl Source<'_> {
 impl Geometry {
     /// What is known of a subject's array. May read small arrays beside it.
     pub fn of(subject: &Subject<'_>) -> Self {
+        let mut geometry = Geometry::of_whole(subject);
+        if let Some(removed) = removed_axis(subject).filter(|axis| *axis < geometry.axes.len()) {
+            let removed = geometry.axes.remove(removed);
+            // The reference system is one of both.
+            geometry.crs = geometry.crs.filter(|_| !matches!(removed.kind, AxisKind::X | AxisKind::Y));
+        }
+        geometry
+    }
+
+    /// As [`Geometry::of`], of a plane with all axes of its array.
+    fn of_whole(subject: &Subject<'_>) -> Self {
         let Node::Array { metadata, .. } = whole(subject) else { return Geometry::default() };
         let group = match subject.path.rsplit_once('/') {
             _ if subject.path.is_empty() => None,
@@ -150,13 +161,6 @@ impl Geometry {
             .or_else(|| plain_attributes(metadata, &geometry.axes));
         geometry.axes = found.unwrap_or(geometry.axes);
         geometry.crs = crs::of(&source, &geometry.axes);
-        if let Some((View::Plane { axis, .. }, _)) = subject.view
-            && usize::from(axis) < geometry.axes.len()
-        {
-            let removed = geometry.axes.remove(axis.into());
-            // The reference system is one of both.
-            geometry.crs = geometry.crs.filter(|_| !matches!(removed.kind, AxisKind::X | AxisKind::Y));
-        }
         geometry
     }
 
@@ -185,6 +189,14 @@ fn whole<'a>(subject: &'a Subject<'_>) -> &'a Node {
     match subject.view {
         Some((View::Plane { .. }, stored)) => stored,
         _ => subject.node,
+    }
+}
+
+/// The axis that a plane lacks.
+fn removed_axis(subject: &Subject<'_>) -> Option<usize> {
+    match subject.view {
+        Some((View::Plane { axis, .. }, _)) => Some(axis.into()),
+        _ => None,
     }
 }
 
@@ -261,7 +273,7 @@ pub fn left_out(node: &Node, names: &[&str]) -> Vec<String> {
 }
 
 /// The value of elements without data, for formats that have one float for it.
-fn no_data(metadata: &ArrayMetadata) -> Option<f64> {
+pub fn no_data(metadata: &ArrayMetadata) -> Option<f64> {
     NoData::of(metadata).first()?.to_f64(&metadata.data_type)
 }
 

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::times::Clock;
-use super::{Geometry, Regular, Source, coordinates, whole};
+use super::{AxisKind, Geometry, Regular, Source, coordinates, removed_axis, whole};
 use crate::formats::Subject;
 use crate::formats::numbers::{Numbers, time_text};
 use crate::hierarchy::Node;
@@ -20,30 +20,40 @@ const MAX_COORDINATE_BYTES: u64 = 8 << 20;
 pub struct Positions {
     /// The axis' name.
     pub name: Option<String>,
+    /// What the axis is.
+    pub kind: AxisKind,
     /// The unit of the values.
     pub unit: Option<String>,
     /// How many elements the axis has.
     pub length: u64,
-    calendar: Option<String>,
-    /// Of values that are times by their type.
-    data_type: Option<DataType>,
-    values: Values,
+    /// CF's calendar of times.
+    pub calendar: Option<String>,
+    /// The type of the values of a coordinate.
+    pub data_type: Option<DataType>,
+    /// The values.
+    pub values: Values,
 }
 
+/// What is known of the values along an axis.
 #[derive(Clone, Debug, Default, PartialEq)]
-enum Values {
+pub enum Values {
+    /// Nothing.
     #[default]
     Unknown,
+    /// Their coordinate is packed.
+    Packed,
+    /// All of them.
     Regular(Regular),
+    /// All of them, which do not lie regularly.
     Listed(Vec<f64>),
-    /// The first and the last one.
+    /// The first and the last one of a coordinate that is too long to be read.
     Ends(f64, f64),
 }
 
 /// The positions along every axis of a subject's array. Reads small arrays beside it, and nothing of the array itself.
 pub fn of(subject: &Subject<'_>) -> Vec<Positions> {
     let Node::Array { metadata, .. } = whole(subject) else { return Vec::new() };
-    let geometry = Geometry::of(subject);
+    let geometry = Geometry::of_whole(subject);
     let group = match subject.path.rsplit_once('/') {
         _ if subject.path.is_empty() => None,
         Some((group, _)) => Some(group),
@@ -56,6 +66,7 @@ pub fn of(subject: &Subject<'_>) -> Vec<Positions> {
         let own_name = names.get(index).and_then(Option::as_deref);
         let positions = Positions {
             name: axis.name.or_else(|| own_name.map(str::to_owned)),
+            kind: axis.kind,
             unit: axis.unit,
             calendar: axis.calendar,
             length,
@@ -69,7 +80,11 @@ pub fn of(subject: &Subject<'_>) -> Vec<Positions> {
             None => positions,
         }
     };
-    metadata.shape.iter().enumerate().map(axis).collect()
+    let mut positions: Vec<_> = metadata.shape.iter().enumerate().map(axis).collect();
+    if let Some(removed) = removed_axis(subject).filter(|axis| *axis < positions.len()) {
+        positions.remove(removed);
+    }
+    positions
 }
 
 /// The values of the coordinate of this name.
@@ -79,11 +94,12 @@ fn of_coordinate(source: &Source<'_>, name: &str, index: usize) -> Option<Positi
     let is_packed = ["scale_factor", "add_offset"].iter().any(|name| metadata.attributes.contains_key(*name));
     Some(Positions {
         name: None,
+        kind: coordinates::kind(&metadata, name),
         unit: attribute("units"),
         length: *metadata.shape.first()?,
         calendar: attribute("calendar"),
         data_type: Some(metadata.data_type.clone()),
-        values: if is_packed { Values::Unknown } else { values(source, &path, &metadata)? },
+        values: if is_packed { Values::Packed } else { values(source, &path, &metadata)? },
     })
 }
 
@@ -112,7 +128,7 @@ impl Positions {
     /// The position of an element, where known.
     pub fn at(&self, index: u64) -> Option<f64> {
         match &self.values {
-            Values::Unknown => None,
+            Values::Unknown | Values::Packed => None,
             Values::Regular(regular) => Some(regular.first + regular.step * index as f64),
             Values::Listed(values) => values.get(usize::try_from(index).ok()?).copied(),
             Values::Ends(first, _) if index == 0 => Some(*first),

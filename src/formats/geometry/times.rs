@@ -1,13 +1,37 @@
 //! CF's times: numbers of a unit since an instant, in a calendar.
 //!
 //! Spec: CF conventions, chapter 4.4. Known are seconds to days of the Gregorian calendar after 1582 and of the calendar without
-//! leap days; months and years have no fixed length. Uses nothing.
+//! leap days; months and years have no fixed length and are counted by the calendar. Uses nothing.
 
 /// Minutes of a day.
 pub const MINUTES_OF_DAY: i64 = 1440;
 
+/// Days of the months of a year without a leap day.
+const LENGTHS: [i64; 12] = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+
 /// A date as year, month counted from 0, and day.
 pub type Date = (i64, usize, i64);
+
+/// A date, and the minute in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Instant {
+    /// The date.
+    pub date: Date,
+    /// The minute of the day.
+    pub minute: i64,
+}
+
+impl Instant {
+    /// The month, counted from that of the year 0.
+    pub fn month(&self) -> i64 {
+        self.date.0 * 12 + self.date.1 as i64
+    }
+
+    /// The minute, counted from the start of the month.
+    pub fn minute_of_month(&self) -> i64 {
+        (self.date.2 - 1) * MINUTES_OF_DAY + self.minute
+    }
+}
 
 /// What a unit such as `hours since 2000-01-01 06:00` counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,6 +64,11 @@ impl Clock {
         Some(Clock { minutes_per_unit, is_without_leap_days, date, minute })
     }
 
+    /// The clock that counts from 1970 in the calendar of today.
+    pub fn since_1970(minutes_per_unit: f64) -> Self {
+        Clock { minutes_per_unit, is_without_leap_days: false, date: (1970, 0, 1), minute: 0 }
+    }
+
     /// The date, and the minute in it, so many minutes after the instant.
     pub fn after(&self, minutes: i64) -> Option<(Date, i64)> {
         let from_midnight = self.minute.checked_add(minutes)?;
@@ -53,6 +82,22 @@ impl Clock {
         (is_known && date.0 <= 9999).then_some((date, from_midnight.rem_euclid(MINUTES_OF_DAY)))
     }
 
+    /// The length of a month in minutes.
+    pub fn month_minutes(&self, year: i64, month: usize) -> Option<i64> {
+        let is_february = month == 1 && !self.is_without_leap_days;
+        let leap_day = is_february && jiff::civil::Date::new(i16::try_from(year).ok()?, 2, 29).is_ok();
+        Some((LENGTHS.get(month)? + i64::from(leap_day)) * MINUTES_OF_DAY)
+    }
+
+    /// The minutes from the instant to a value, if it is a whole minute.
+    pub fn minutes(&self, value: f64) -> Option<i64> {
+        // What rounding takes from a value of years in seconds.
+        const TOLERANCE: f64 = 1e-3;
+        let minutes = value * self.minutes_per_unit;
+        let is_whole = minutes.abs() < 1e12 && (minutes - minutes.round()).abs() <= TOLERANCE;
+        is_whole.then_some(minutes.round() as i64)
+    }
+
     /// The text of a value: `2000-01-31`, or `2000-01-31T06:30`.
     pub fn text(&self, value: f64) -> Option<String> {
         let minutes = (value * self.minutes_per_unit).round();
@@ -63,6 +108,29 @@ impl Clock {
             0 => date,
             minute => format!("{date}T{:02}:{:02}", minute / 60, minute % 60),
         })
+    }
+}
+
+/// What a unit such as `months since 1960-01-01` counts: months of the calendar, whatever their lengths are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MonthClock {
+    /// Months of one unit.
+    pub months_per_unit: f64,
+    /// The instant from which it counts.
+    pub since: Instant,
+}
+
+impl MonthClock {
+    /// The clock of a unit.
+    pub fn of(unit: &str) -> Option<Self> {
+        let (unit, since) = unit.split_once(" since ")?;
+        let months_per_unit = match unit.trim() {
+            "month" | "months" => 1.0,
+            "year" | "years" => 12.0,
+            _ => return None,
+        };
+        let (date, minute) = instant(since.trim())?;
+        Some(MonthClock { months_per_unit, since: Instant { date, minute } })
     }
 }
 
@@ -91,7 +159,6 @@ fn add_days((year, month, day): (i64, usize, i64), days: i64) -> Option<(i64, us
 }
 
 fn add_days_of_365((year, month, day): (i64, usize, i64), days: i64) -> Option<(i64, usize, i64)> {
-    const LENGTHS: [i64; 12] = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
     if day > *LENGTHS.get(month)? {
         return None;
     }

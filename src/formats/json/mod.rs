@@ -38,6 +38,7 @@ pub const FORMAT: Format = Format {
     role: Role::Sidecar,
     expresses: |_, _| true,
     check: None,
+    refuses: None,
     left_out: None,
     info: Some(documents_info),
     open,
@@ -57,8 +58,19 @@ const LISTS: [&str; 5] = ["snippets", "companions", "absent", "left_out", "views
 
 fn open(subject: &Subject<'_>) -> Result<Content> {
     let file = VirtualFile::of_bytes(text(&members(subject)?).into_bytes());
-    // A node that takes the name of a companion moves it.
-    Ok(if subject.beside.is_empty() { Content::Ready(file) } else { Content::OfNodes(file) })
+    // A node that takes the name of a companion moves it, and one that is a coordinate may end it.
+    let is_of_nodes =
+        !subject.beside.is_empty() || (reads_coordinates(subject) && has_dimension_names(subject));
+    Ok(if is_of_nodes { Content::OfNodes(file) } else { Content::Ready(file) })
+}
+
+/// Whether a sidecar says of which companions the coordinates do not allow. Of a remote store that would cost requests.
+fn reads_coordinates(subject: &Subject<'_>) -> bool {
+    !subject.arrays.store().is_remote()
+}
+
+fn has_dimension_names(subject: &Subject<'_>) -> bool {
+    matches!(subject.node, Node::Array { metadata, .. } if metadata.dimension_names.is_some())
 }
 
 /// The members of a node's sidecar.
@@ -88,6 +100,11 @@ fn add_companions(subject: &Subject<'_>, sidecar: &mut Map<String, Value>) -> Re
             if matches!(subject.node, Node::Array { .. }) {
                 absent.insert(format.name.into(), json!(format!("holds {}", format.holds)));
             }
+            continue;
+        }
+        let refuses = format.refuses.filter(|_| reads_coordinates(subject));
+        if let Some(reason) = refuses.and_then(|refuses| refuses(subject)) {
+            absent.insert(format.name.into(), json!(reason));
             continue;
         }
         let file = subject.companion_file(format)?;

@@ -44,6 +44,7 @@ pub const FORMAT: Format = Format {
     role: Role::Data,
     expresses,
     check: None,
+    refuses: None,
     left_out: Some(left_out),
     info: Some(info),
     open,

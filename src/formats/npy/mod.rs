@@ -33,6 +33,7 @@ pub const FORMAT: Format = Format {
     role: Role::Data,
     expresses: |node, layout| header(node, layout).is_some(),
     check: None,
+    refuses: None,
     left_out: None,
     info: None,
     open,

@@ -32,6 +32,7 @@ pub const FORMAT: Format = Format {
     role: Role::Data,
     expresses: |node, layout| expressed(node, layout).is_some(),
     check: None,
+    refuses: None,
     left_out: Some(|node, _| geometry::left_out(node, &["_FillValue", "missing_value", "nodata", "units"])),
     info: Some(json::documents_info),
     open,

@@ -59,6 +59,10 @@ pub fn write(
         {
             return Err(refusal(format, path, node, layout));
         }
+        if let Some(reason) = format.refuses.and_then(|refuses| refuses(subject)) {
+            let (format, shown) = (format.name, open::shown(path));
+            return Err(Exit::Failed(format!("format '{format}' cannot express '{shown}': {reason}")));
+        }
         let file = match (format.open)(subject)? {
             Content::Ready(file) | Content::OfNodes(file) => file,
             Content::Elements(companion) => companion.make()?.file,

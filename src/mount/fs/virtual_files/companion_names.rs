@@ -228,7 +228,14 @@ fn has_file(
     let cached = ctx.nodes.get(path, blocking)?;
     let Some(node) = expressed((format, view), &cached, ctx.arrays) else { return Ok(false) };
     match format.check {
-        None => Ok(true),
+        None if format.refuses.is_none() => Ok(true),
+        None if blocking == Blocking::No => Err(Failure::WouldBlock),
+        None => {
+            let Some(shown) = ctx.arrays.shown(view, node) else { return Ok(false) };
+            let entity = Entity { kind: Kind::Array, view, path: path.into() };
+            let subject = ctx.subject_of(&entity, Place::Mirror, node, &shown);
+            Ok(format.refuses.and_then(|refuses| refuses(&subject)).is_none())
+        }
         Some(_) if view.is_some() => Ok(false),
         Some(_) if blocking == Blocking::No => Err(Failure::WouldBlock),
         Some(check) => Ok(check(&ctx.subject(path, Place::Mirror, node))?),

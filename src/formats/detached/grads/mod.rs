@@ -1,25 +1,29 @@
 //! `grads`: a descriptor of text beside the array's own file, for GrADS and CDO (`import_binary`).
 //!
 //! Spec: cola.gmu.edu/grads, "Elements of a GrADS Data Descriptor File". Two axes are (y, x), three (time, y, x) or, if the
-//! slowest is Z, (z, y, x), four (time, z, y, x). Axes of unknown or unsuitable steps are counted from 1.
+//! slowest is Z, (z, y, x), four (time, z, y, x). Axes of which nothing is known are counted from 1, and times of which nothing
+//! is known are days from 1 January of the year 1. `levels.rs` has the axes of space, `times.rs` those of times.
 //!
 //! ```text
 //! DSET ^temperature
 //! XDEF 360 LINEAR 0.5 1.0
 //! ```
 //!
-//! Times are written where the axis counts minutes, hours or days of the Gregorian or the 365-day calendar in whole minutes;
-//! otherwise they are days from 1 January of the year 1. Absent: types but float32, 8- and 16-bit integers and int32 (uint8,
-//! uint16, int16), other ranks.
+//! Absent: types but float32, 8- and 16-bit integers and int32 (uint8, uint16, int16), other ranks. Axes that are known and cannot
+//! be expressed are an error that says why: a wrong date would be worse than no file.
+
+mod levels;
+mod times;
 
 use super::data_names::data_name;
 use crate::array::Layout;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::formats::flat_array::{FlatArray, Number, beside_array};
-use crate::formats::geometry::times::{Clock, MINUTES_OF_DAY};
-use crate::formats::geometry::{self, Axis, AxisKind, Geometry, Regular};
+use crate::formats::geometry::{self, AxisKind, positions};
 use crate::formats::{Content, Format, Role, Subject, json};
 use crate::hierarchy::Node;
+use levels::Levels;
+use times::Times;
 
 /// `grads`.
 pub const FORMAT: Format = Format {
@@ -31,6 +35,9 @@ pub const FORMAT: Format = Format {
     role: Role::Detached,
     expresses: |node, layout| expressed(node, layout).is_some(),
     check: None,
+    refuses: Some(|subject| {
+        FlatArray::of_subject(subject).ok().and_then(|array| header(subject, &array).err())
+    }),
     left_out: Some(|node, _| geometry::left_out(node, &["_FillValue", "missing_value", "nodata"])),
     info: Some(json::documents_info),
     open,
@@ -64,8 +71,16 @@ fn units_of(number: Number) -> Option<&'static str> {
 
 fn open(subject: &Subject<'_>) -> Result<Content> {
     let array = FlatArray::of_subject(subject)?;
-    let geometry = Geometry::of(subject);
-    let axis = |place: usize| array.axes.get(place).map(|axis| geometry.axis(axis.index));
+    let header = header(subject, &array).map_err(|reason| {
+        Error::unsupported(subject.path, format!("format 'grads' cannot express it: {reason}"))
+    })?;
+    beside_array(subject, header)
+}
+
+/// The text of the descriptor, or the reason why there can be none.
+fn header(subject: &Subject<'_>, array: &FlatArray) -> std::result::Result<String, String> {
+    let positions = positions::of(subject);
+    let axis = |place: usize| array.axes.get(place).and_then(|axis| positions.get(axis.index));
     let is_height = array.axes.len() == 3 && axis(2).is_some_and(|axis| axis.kind == AxisKind::Z);
     let (z, t) = match array.axes.len() {
         4 => (Some(2), Some(3)),
@@ -74,28 +89,32 @@ fn open(subject: &Subject<'_>) -> Result<Content> {
         _ => (None, None),
     };
     let length = |place: Option<usize>| place.map_or(1, |place| array.length(place));
-    let regular = |place: Option<usize>| axis(place?)?.regular;
-    let y = regular(Some(1));
-    let is_southward = y.is_some_and(|y| y.step < 0.0);
-    let time = t.and_then(axis).and_then(Times::of);
+    let x = Levels::of(axis(0), array.length(0))?.ascending("X")?;
+    let y = Levels::of(axis(1), array.length(1))?;
+    let is_southward = y.is_descending();
+    let y = if is_southward { y.reversed() } else { y }.ascending("Y")?;
+    let z = match z {
+        Some(place) => Levels::of(axis(place), array.length(place))?.one_way("Z")?,
+        None => Levels::count(1),
+    };
+    let time = match t.and_then(axis) {
+        Some(positions) => Times::of(positions)?,
+        None => None,
+    };
     let mut options = vec![if array.is_big_endian { "big_endian" } else { "little_endian" }];
     options.extend(is_southward.then_some("yrev"));
     options.extend(time.as_ref().filter(|time| time.is_without_leap_days).map(|_| "365_day_calendar"));
-    // From the south.
-    let y = y.map(|y| match is_southward {
-        true => Regular { first: y.first + y.step * (array.length(1) - 1) as f64, step: -y.step },
-        false => y,
-    });
     let name = variable(subject.name());
-    let undefined = geometry.no_data.filter(|value| value.is_finite()).unwrap_or(UNDEFINED);
+    let no_data = geometry::no_data(subject.metadata().map_err(|error| error.to_string())?);
+    let undefined = no_data.filter(|value| value.is_finite()).unwrap_or(UNDEFINED);
     let lines = [
         format!("DSET ^{}", data_name(subject.name())),
         format!("TITLE {name}"),
         format!("UNDEF {undefined:e}"),
         format!("OPTIONS {}", options.join(" ")),
-        linear("XDEF", array.length(0), regular(Some(0))),
-        linear("YDEF", array.length(1), y),
-        linear("ZDEF", length(z), regular(z)),
+        x.text("XDEF"),
+        y.text("YDEF"),
+        z.text("ZDEF"),
         format!(
             "TDEF {} LINEAR {}",
             length(t),
@@ -104,18 +123,12 @@ fn open(subject: &Subject<'_>) -> Result<Content> {
         "VARS 1".to_owned(),
         format!(
             "{name} {} {} {name}",
-            if z.is_some() { length(z) } else { 0 },
+            if array.axes.len() == 4 || is_height { array.length(2) } else { 0 },
             units_of(array.number).unwrap_or_default()
         ),
         "ENDVARS".to_owned(),
     ];
-    beside_array(subject, lines.join("\n") + "\n")
-}
-
-fn linear(what: &str, length: u64, regular: Option<Regular>) -> String {
-    let Regular { first, step } =
-        regular.filter(|it| it.step > 0.0).unwrap_or(Regular { first: 1.0, step: 1.0 });
-    format!("{what} {length} LINEAR {first:?} {step:?}")
+    Ok(lines.join("\n") + "\n")
 }
 
 /// A name of a variable: a letter, and letters and digits after it.
@@ -127,49 +140,11 @@ fn variable(name: &str) -> String {
     variable.to_lowercase()
 }
 
-/// A regular axis of time, in minutes.
-struct Times {
-    /// Year, month and day.
-    date: (i64, usize, i64),
-    /// In the day.
-    minute: i64,
-    step: i64,
-    is_without_leap_days: bool,
-}
-
-impl Times {
-    /// From `hours since 2000-01-01 06:00` and its like.
-    fn of(axis: &Axis) -> Option<Self> {
-        let regular = axis.regular.filter(|_| axis.kind == AxisKind::Time)?;
-        let clock = Clock::of(axis.unit.as_deref()?, axis.calendar.as_deref())?;
-        let whole = |value: f64| (value.fract() == 0.0 && value.abs() < 1e12).then_some(value as i64);
-        let minutes = clock.minutes_per_unit;
-        let (first, step) =
-            (whole(regular.first * minutes)?, whole(regular.step * minutes).filter(|&step| step > 0)?);
-        let (date, minute) = clock.after(first)?;
-        let is_without_leap_days = clock.is_without_leap_days;
-        Some(Times { date, minute, step, is_without_leap_days })
-    }
-
-    fn text(&self) -> String {
-        const MONTHS: [&str; 12] =
-            ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];
-        let (year, month, day) = self.date;
-        let month = MONTHS.get(month).copied().unwrap_or_default();
-        let step = match self.step {
-            step if step % MINUTES_OF_DAY == 0 => format!("{}DY", step / MINUTES_OF_DAY),
-            step if step % 60 == 0 => format!("{}HR", step / 60),
-            step => format!("{step}MN"),
-        };
-        format!("{:02}:{:02}Z{day:02}{month}{year:04} {step}", self.minute / 60, self.minute % 60)
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::formats::flat_array::tests::{BIG_F, LITTLE, document, text_of};
+    use crate::formats::flat_array::tests::{BIG_F, LITTLE, document, memory, text_of, with_subject};
     use serde_json::json;
 
     #[test]
@@ -197,33 +172,26 @@ mod tests {
         }
     }
 
+    /// Of a group with a coordinate: its attributes and its values as little-endian float64.
+    fn with_time(attributes: serde_json::Value, values: &[f64]) -> Result<Content> {
+        let length = values.len() as u64;
+        let field = document(&[length, 2, 3], "float32", json!({"dimension_names": ["time", "y", "x"]}));
+        let more = json!({"dimension_names": ["time"], "attributes": attributes});
+        let memory = memory(&[("g/a", field), ("g/time", document(&[length], "float64", more))]);
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        memory.put("g/time/c/0", bytes).unwrap();
+        let store: std::sync::Arc<dyn crate::store::Store> = std::sync::Arc::new(memory);
+        with_subject(&store, "g/a", LITTLE, |subject| (FORMAT.open)(subject))
+    }
+
     #[test]
-    fn times() {
-        let text = |unit: &str, calendar: Option<&str>, first: f64, step: f64| {
-            let axis = Axis {
-                kind: AxisKind::Time,
-                regular: Regular::new(first, step),
-                unit: Some(unit.to_owned()),
-                calendar: calendar.map(str::to_owned),
-                ..Axis::default()
-            };
-            Times::of(&axis).map(|times| times.text())
-        };
-        assert_eq!(text("days since 2000-01-01", None, 59.5, 1.0).unwrap(), "12:00Z29FEB2000 1DY");
-        assert_eq!(
-            text("days since 2000-01-01", Some("365_day"), 59.0, 30.0).unwrap(),
-            "00:00Z01MAR2000 30DY"
-        );
-        assert_eq!(text("hours since 1900-1-1 06:30:00", None, -7.0, 6.0).unwrap(), "23:30Z31DEC1899 6HR");
-        assert_eq!(
-            text("seconds since 1970-01-01T00:00:00Z", None, 0.0, 90.0 * 60.0).unwrap(),
-            "00:00Z01JAN1970 90MN"
-        );
-        assert_eq!(text("days since 0000-01-01", None, 0.0, 1.0), None);
-        assert_eq!(text("days since 2000-01-01", Some("360_day"), 0.0, 1.0), None);
-        assert_eq!(text("months since 2000-01-01", None, 0.0, 1.0), None);
-        assert_eq!(text("days since yesterday", None, 0.0, 1.0), None);
-        assert_eq!(text("days since 2000-01-01", None, 1e300, 1.0), None);
+    fn what_cannot_be_expressed_is_an_error() {
+        let monthly = json!({"units": "days since 2001-01-01"});
+        assert!(with_time(monthly.clone(), &[0.0, 31.0, 59.0, 90.0]).is_ok());
+        let error = with_time(monthly, &[0.0, 31.0, 60.0, 90.0]).map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains("g/a") && error.contains("its axis 'time' has times with no step"), "{error}");
+        let error = with_time(json!({"units": "days since 2001-01-01", "calendar": "360_day"}), &[0.0, 30.0]);
+        assert!(error.map(|_| ()).unwrap_err().to_string().contains("a calendar that GrADS does not have"));
     }
 
     #[test]
