@@ -222,8 +222,8 @@ impl RemoteArguments {
             is_forbidden_missing: self.missing_status == MissingStatus::Forbidden,
             max_connections: Some(self.max_connections as usize),
             request_deadline: Some(self.request_deadline),
-            memory_bytes: None,
             disk_cache: self.disk_cache.as_deref().map(|folder| self.disk_cache(folder)),
+            ..RemoteOptions::default()
         })
     }
 

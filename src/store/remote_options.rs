@@ -4,6 +4,8 @@
 //! because the command line, `config.json` and mount(8) show them all; credentials come from the environment, from files and
 //! from the machine.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::DiskCacheOptions;
@@ -44,7 +46,47 @@ pub struct RemoteOptions {
     pub request_deadline: Option<Duration>,
     /// Where fetched bytes are kept on this machine.
     pub disk_cache: Option<DiskCacheOptions>,
+    /// Where web servers may redirect to.
+    pub redirects: RedirectRule,
 }
+
+/// Says of a URL without a query why a redirect to it is not followed, to go on after "which".
+type CheckRedirect = dyn Fn(&str) -> std::result::Result<(), String> + Send + Sync;
+
+/// Where web servers may redirect to: anywhere, unless their URLs are not the user's own.
+#[derive(Clone, Default)]
+pub struct RedirectRule(Option<Arc<CheckRedirect>>);
+
+impl RedirectRule {
+    /// Only where `check` allows.
+    pub(super) fn new(
+        check: impl Fn(&str) -> std::result::Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        RedirectRule(Some(Arc::new(check)))
+    }
+
+    #[cfg(feature = "remote")]
+    pub(super) fn check(&self, url: &str) -> std::result::Result<(), String> {
+        self.0.as_ref().map_or(Ok(()), |check| check(url))
+    }
+}
+
+impl fmt::Debug for RedirectRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "RedirectRule(some)" } else { "RedirectRule(all)" })
+    }
+}
+
+impl PartialEq for RedirectRule {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (one, other) => one.is_none() && other.is_none(),
+        }
+    }
+}
+
+impl Eq for RedirectRule {}
 
 impl RemoteOptions {
     /// The options for a target at `root`, of references at `location` (`""` is this machine). Those that describe one service

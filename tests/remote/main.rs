@@ -16,6 +16,7 @@ mod memory;
 mod mounts;
 mod names;
 mod overlay;
+mod redirects;
 mod references;
 mod refusals;
 mod replaced;

@@ -11,7 +11,7 @@ use crate::support::servers::{Kind, Server};
 
 const DOCUMENT: &str = r#"{"zarr_format":3,"node_type":"group","attributes":{"title":"here"}}"#;
 
-fn zarrfs(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
+pub fn zarrfs(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_zarrfs"))
         .args(arguments)
         .env_clear()
@@ -32,16 +32,16 @@ fn refusal(arguments: &[&str], environment: &[(&str, &str)]) -> String {
 }
 
 /// A reply to each request, by its first line and its headers (in lower case).
-type Replies = Box<dyn Fn(&str, &[String]) -> String + Send + Sync>;
+pub type Replies = Box<dyn Fn(&str, &[String]) -> String + Send + Sync>;
 
 /// A server of canned replies, and the requests that it got.
-struct Canned {
-    address: String,
+pub struct Canned {
+    pub address: String,
     requests: Arc<Mutex<Vec<String>>>,
 }
 
 impl Canned {
-    fn start(replies: Replies) -> Canned {
+    pub fn start(replies: Replies) -> Canned {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
         let requests: Arc<Mutex<Vec<String>>> = Arc::default();
@@ -55,7 +55,7 @@ impl Canned {
         Canned { address, requests }
     }
 
-    fn requests(&self) -> Vec<String> {
+    pub fn requests(&self) -> Vec<String> {
         self.requests.lock().unwrap().clone()
     }
 }
@@ -72,7 +72,7 @@ fn answer(mut stream: &TcpStream, noted: &Mutex<Vec<String>>, replies: &Replies)
     stream.write_all(replies(&request, &headers).as_bytes()).ok()
 }
 
-fn reply(status: &str, headers: &str, body: &str) -> String {
+pub fn reply(status: &str, headers: &str, body: &str) -> String {
     let modified = "Last-Modified: Tue, 01 Oct 2024 10:00:00 GMT";
     format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n{modified}\r\n{headers}\r\n{body}", body.len())
 }
@@ -207,6 +207,23 @@ fn what_is_no_store_says_so() {
     let sentence = refusal(&["ls", "s3://bucket", "--profile", "lab"], &KEYS);
     assert!(sentence.contains("there is no profile 'lab'"), "{sentence}");
     assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+}
+
+#[test]
+fn a_refusal_that_never_ends_is_one_all_the_same() {
+    for status in ["404 Not Found", "403 Forbidden", "412 Precondition Failed", "416 Range Not Satisfiable"] {
+        let head = format!("HTTP/1.1 {status}\r\nContent-Length: 1000000000000\r\n\r\nno");
+        let server = Canned::start(Box::new(move |_, _| head.clone()));
+        let url = format!("{}/x", server.address);
+        refusal(&["attrs", &url, "/", "--request-deadline", "3"], &[]);
+    }
+    let server = Canned::start(Box::new(|request, _| match request.contains("list-type") {
+        true => "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n<?xml".to_owned(),
+        false => reply("404 Not Found", "", ""),
+    }));
+    let arguments = ["ls", "s3://bucket", "--endpoint-url", &server.address, "--request-deadline", "3"];
+    let sentence = refusal(&arguments, &KEYS);
+    assert!(sentence.contains("the reply broke off: only 5 bytes came"), "{sentence}");
 }
 
 #[test]

@@ -42,10 +42,14 @@ pub(in crate::store) enum Refusal {
 impl Refusal {
     /// The refusal with the text that it is about.
     pub(in crate::store) fn sentence(&self, text: &str) -> String {
-        let text = without_secrets(text);
+        format!("{}: {}", without_secrets(text), self.reason())
+    }
+
+    /// The refusal alone.
+    pub(super) fn reason(&self) -> String {
         match self {
-            Refusal::Unsupported(what) => format!("{text}: {what} are not supported"),
-            Refusal::Malformed(reason) => format!("{text}: {reason}"),
+            Refusal::Unsupported(what) => format!("{what} are not supported"),
+            Refusal::Malformed(reason) => (*reason).to_owned(),
         }
     }
 }
@@ -171,6 +175,13 @@ fn of_url(text: &str) -> Result<Place, Refusal> {
     }
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     let authority = authority.to_ascii_lowercase();
+    // The port of the scheme is the same place as none.
+    let usual_port = match scheme.as_str() {
+        "http" => ":80",
+        "https" => ":443",
+        _ => "",
+    };
+    let authority = authority.strip_suffix(usual_port).unwrap_or(&authority);
     let has_user = authority.contains('@');
     if has_user && (is_web || authority.contains(':')) {
         return Err(Refusal::Unsupported("URLs with a user or a password".to_owned()));
@@ -215,6 +226,9 @@ mod tests {
             ("FILE://localhost/a/%2e%2e/b", &folder, local("/b")),
             ("S3A://Bucket/A/b%20", &folder, remote("s3://bucket", "A/b%20")),
             ("https://H:80/a%20b/c", &folder, remote("https://h:80", "a b/c")),
+            ("https://h:443/a", &folder, remote("https://h", "a")),
+            ("http://h:80", &folder, remote("http://h", "")),
+            ("http://h:8080", &folder, remote("http://h:8080", "")),
             ("https://s3.eu.amazonaws.com/b/k/l", &folder, remote("https://s3.eu.amazonaws.com/b", "k/l")),
             ("abfss://c@a.dfs.core.windows.net/k", &folder, remote("abfss://c@a.dfs.core.windows.net", "k")),
             ("../a.nc", &cloud, remote("s3://bucket", "a.nc")),

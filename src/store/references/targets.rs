@@ -2,8 +2,8 @@
 //!
 //! Uses `directory`, `remote` and `remote_options`. The author of a reference file must not choose what this program
 //! opens: local targets are beneath the reference file's folder, remote ones at its own scheme, host and bucket. The user's
-//! `--allow-references` adds folders and URLs. Invariant: every path is resolved beneath the descriptor of an allowed folder,
-//! and every key is in a bucket that is allowed.
+//! `--allow-references` adds folders and URLs. Invariants: every path is resolved beneath the descriptor of an allowed folder,
+//! and every key is in a bucket that is allowed; a server redirects to nothing that a reference could not name.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -17,6 +17,7 @@ use super::refused;
 use crate::error::{Error, Result};
 use crate::store::directory::posix_stat;
 use crate::store::readers::{Audience, READ, Readers, SEARCH};
+use crate::store::remote_options::RedirectRule;
 use crate::store::{DirectoryStore, Info, RemoteOptions, StatFs, Store, StoreOptions, without_secrets};
 
 /// The most services and buckets that are connected at one time.
@@ -45,7 +46,7 @@ pub(in crate::store) struct Targets {
     /// Relative targets are below it.
     base: Place,
     folders: Vec<Folder>,
-    prefixes: Vec<Prefix>,
+    prefixes: Arc<[Prefix]>,
     remote: Mutex<HashMap<String, Arc<dyn Store>>>,
     options: RemoteOptions,
     /// The place whose service the options describe.
@@ -105,12 +106,13 @@ impl Targets {
                 Place::Remote { root, key } => prefixes.push(Prefix { root, key }),
             }
         }
+        let prefixes: Arc<[Prefix]> = prefixes.into();
         Ok(Targets {
             base: base.clone(),
             folders,
-            prefixes,
             remote: Mutex::default(),
-            options: options.remote.clone(),
+            options: RemoteOptions { redirects: redirects_within(&prefixes), ..options.remote.clone() },
+            prefixes,
             location: match base {
                 Place::Local(_) => String::new(),
                 Place::Remote { root, .. } => root.clone(),
@@ -169,7 +171,7 @@ impl Targets {
                 Err(outside(key, url, &prefix))
             }
             Place::Remote { root, key: target } => {
-                if self.prefixes.iter().any(|prefix| prefix.allows(&root, &target)) {
+                if are_allowed(&self.prefixes, &root, &target) {
                     return Ok(Allowed::Remote(root, target));
                 }
                 Err(outside(key, url, &root))
@@ -250,12 +252,32 @@ impl Folder {
 }
 
 impl Prefix {
-    /// Whether a key is at or below the prefix.
+    /// Whether a key is at or below the prefix. What may be read with http may be read from the same host with https.
     fn allows(&self, root: &str, key: &str) -> bool {
-        let is_root = self.root == root || (self.root.ends_with("://") && root.starts_with(&self.root));
+        let is_of_scheme = self.root.ends_with("://") && root.starts_with(&self.root);
+        let is_safer = match (self.root.strip_prefix("http://"), root.strip_prefix("https://")) {
+            (Some(own), Some(other)) => own.is_empty() || (own == other && !own.contains(':')),
+            _ => false,
+        };
+        let is_root = self.root == root || is_of_scheme || is_safer;
         let rest = key.strip_prefix(&self.key);
         is_root && rest.is_some_and(|rest| self.key.is_empty() || rest.is_empty() || rest.starts_with('/'))
     }
+}
+
+fn are_allowed(prefixes: &[Prefix], root: &str, key: &str) -> bool {
+    prefixes.iter().any(|prefix| prefix.allows(root, key))
+}
+
+/// The servers of targets may redirect to what targets may be.
+fn redirects_within(prefixes: &Arc<[Prefix]>) -> RedirectRule {
+    let prefixes = Arc::clone(prefixes);
+    RedirectRule::new(move |url| match Place::parse(url, None) {
+        Ok(Place::Remote { root, key }) if are_allowed(&prefixes, &root, &key) => Ok(()),
+        Ok(Place::Remote { root, .. }) => Err(is_outside(&root)),
+        Ok(Place::Local(_)) => Err("is not at a service".to_owned()),
+        Err(refusal) => Err(format!("is not followed: {}", refusal.reason())),
+    })
 }
 
 /// The place that the user allows.
@@ -269,14 +291,12 @@ fn allowed_place(prefix: &str) -> std::result::Result<Place, Refusal> {
 
 /// A target that the user has to allow.
 fn outside(key: &str, url: &str, prefix: &str) -> Error {
-    refused(
-        key,
-        format!(
-            "{} is outside of what these references may refer to: --allow-references {} allows it",
-            without_secrets(url),
-            without_secrets(prefix)
-        ),
-    )
+    refused(key, format!("{} {}", without_secrets(url), is_outside(prefix)))
+}
+
+fn is_outside(prefix: &str) -> String {
+    let prefix = without_secrets(prefix);
+    format!("is outside of what these references may refer to: --allow-references {prefix} allows it")
 }
 
 /// The store with the object at a place, and its key.

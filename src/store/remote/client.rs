@@ -3,9 +3,10 @@
 //! Uses `reqwest` and `object_store`, which tries again what is said here to be worth it. Every failure becomes a [`Refusal`], a
 //! sentence with the URL, the status and the service's number of the request.
 //!
-//! Invariants: a redirect is never followed with credentials, and a page for people is no object; a service that was never reached
+//! Invariants: a redirect is followed to web servers only (`redirects`), which get no credentials, and a page for people is no object; a service that was never reached
 //! is not waited for; replies that `object_store` has to see (304, 404, 409, 412, 416) pass as they are.
 
+use std::error::Error as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -19,10 +20,12 @@ use object_store::{ClientConfigKey, Error};
 use reqwest::redirect::Policy;
 
 use super::asked::Asked;
+use super::bodies::{Broken, all_of, start_of};
 use super::counters::Counters;
 use super::location::Service;
+use super::redirects::Redirects;
 use super::refusal::{Cause, Refusal, Reply, without_tags};
-use crate::store::without_secrets;
+use crate::store::remote_options::{RedirectRule, without_secrets};
 
 /// How long a connection may take to be made.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -31,8 +34,8 @@ const IDENTITY_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the head of a reply may take, beside the time that the request's body takes at a slow pace.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(20);
 const SLOW_BYTES_PER_SECOND: u64 = 128 << 10;
-/// The most redirects to follow where there are no credentials.
-const MAX_REDIRECTS: usize = 10;
+/// The longest listing, and the longest reply of any other kind but an object.
+const MAX_REPLY_BYTES: usize = 256 << 20;
 /// Hosts by which a cloud tells its machines who they are.
 const IDENTITY_HOSTS: [&str; 4] =
     ["169.254.169.254", "169.254.170.2", "metadata.google.internal", "[fd00:ec2::254]"];
@@ -55,6 +58,8 @@ pub(super) struct Connector {
     pub counters: Arc<Counters>,
     /// A file of certificates to trust besides the system's.
     pub certificates: Option<String>,
+    /// Where a web server may redirect to.
+    pub redirects: RedirectRule,
 }
 
 impl HttpConnector for Connector {
@@ -66,7 +71,7 @@ impl HttpConnector for Connector {
         let mut builder = reqwest::Client::builder()
             .user_agent(value(ClientConfigKey::UserAgent).unwrap_or(user_agent))
             .connect_timeout(CONNECT_TIMEOUT)
-            .redirect(if self.service == Service::Http { without_folders() } else { Policy::none() })
+            .redirect(Policy::none())
             .https_only(!is(ClientConfigKey::AllowHttp))
             .tls_danger_accept_invalid_certs(is(ClientConfigKey::AllowInvalidCertificates));
         if is(ClientConfigKey::Http2Only) {
@@ -88,30 +93,21 @@ impl HttpConnector for Connector {
             let certificates = reqwest::Certificate::from_pem_bundle(&pem).map_err(failed)?;
             builder = builder.tls_certs_merge(certificates);
         }
-        let inner = HttpClient::new(builder.build().map_err(failed)?);
+        let mut inner = HttpClient::new(builder.build().map_err(failed)?);
+        if self.service == Service::Http {
+            inner = HttpClient::new(Redirects::new(inner, self.redirects.clone()));
+        }
         let reply_timeout = REPLY_TIMEOUT.min(self.request_deadline / 3);
         let is_reached = Arc::new(AtomicBool::new(false));
         Ok(HttpClient::new(Client {
             inner,
             service: self.service,
             reply_timeout,
+            request_deadline: self.request_deadline,
             counters: Arc::clone(&self.counters),
             is_reached,
         }))
     }
-}
-
-/// Follows redirects, but not from a folder's name to the folder.
-fn without_folders() -> Policy {
-    Policy::custom(|attempt| {
-        let from = attempt.previous().last();
-        let is_folder = from.is_some_and(|from| attempt.url().path() == format!("{}/", from.path()));
-        match attempt.previous().len() {
-            _ if is_folder => attempt.stop(),
-            MAX_REDIRECTS.. => attempt.error("too many redirects"),
-            _ => attempt.follow(),
-        }
-    })
 }
 
 /// A client.
@@ -120,6 +116,7 @@ struct Client {
     inner: HttpClient,
     service: Service,
     reply_timeout: Duration,
+    request_deadline: Duration,
     counters: Arc<Counters>,
     /// Whether a reply has ever come.
     is_reached: Arc<AtomicBool>,
@@ -141,7 +138,7 @@ impl HttpService for Client {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => {
                 self.counters.failed();
-                return Err(self.unreachable(&asked.shown, &error));
+                return Err(self.unreachable(&asked.shown, error));
             }
             Err(_) => {
                 self.counters.failed();
@@ -175,11 +172,17 @@ impl Client {
                     let refusal = Refusal { status, cause: Cause::Other, text };
                     return Err(HttpError::new(HttpErrorKind::Unknown, refusal));
                 }
-                return Ok(response);
+                let is_object = asked.is_read && !asked.is_listing;
+                // S3 begins to answer the end of an upload long before it has done it.
+                let patience = if asked.is_listing { self.reply_timeout } else { self.request_deadline };
+                return match is_object {
+                    true => Ok(response),
+                    false => self.collected(&asked.shown, response, patience).await,
+                };
             }
             // Of a put, the precondition; of a read, an object that cannot be read now.
             409 if asked.is_read => {}
-            304 | 409 | 412 | 416 => return Ok(response),
+            304 | 409 | 412 | 416 => return Ok(self.shortened(response).await),
             _ => {}
         }
         let is_to_folder = self.service == Service::Http
@@ -190,7 +193,7 @@ impl Client {
         let (region, code) = (header("x-amz-bucket-region"), header("x-ms-error-code"));
         let (region, code) = (region.map(str::to_owned), code.map(str::to_owned));
         let (mut parts, body) = response.into_parts();
-        let bytes = body.bytes().await.unwrap_or_default();
+        let bytes = start_of(body, self.reply_timeout).await;
         let body = String::from_utf8_lossy(&bytes).into_owned();
         if asked.is_read && is_to_folder {
             // A folder is no object.
@@ -202,12 +205,41 @@ impl Client {
         let (service, is_listing) = (self.service, asked.is_listing);
         let reply = Reply { service, status, is_listing, code, region, request_id, body: &body };
         if status == 404 && !reply.is_without_bucket() {
-            return Ok(HttpResponse::from_parts(parts, bytes.to_vec().into()));
+            return Ok(HttpResponse::from_parts(parts, bytes.into()));
         }
         let refusal = reply.refusal(&asked.shown);
         log::debug!("{refusal}");
         let kind = if refusal.is_temporary() { HttpErrorKind::Request } else { HttpErrorKind::Unknown };
         Err(HttpError::new(kind, refusal))
+    }
+
+    /// A reply of which `object_store` reads the body to its end, whatever it is.
+    async fn shortened(&self, response: HttpResponse) -> HttpResponse {
+        let (parts, body) = response.into_parts();
+        HttpResponse::from_parts(parts, start_of(body, self.reply_timeout).await.into())
+    }
+
+    /// A reply that is no object: names, or credentials.
+    async fn collected(
+        &self,
+        shown: &str,
+        response: HttpResponse,
+        patience: Duration,
+    ) -> Result<HttpResponse, HttpError> {
+        let (parts, body) = response.into_parts();
+        match all_of(body, MAX_REPLY_BYTES, patience).await {
+            Ok(bytes) => Ok(HttpResponse::from_parts(parts, bytes.into())),
+            Err(Broken::TooLong) => {
+                let text = format!("{shown}: the reply is longer than {MAX_REPLY_BYTES} bytes");
+                let refusal = Refusal { status: parts.status.as_u16(), cause: Cause::Other, text };
+                Err(HttpError::new(HttpErrorKind::Unknown, refusal))
+            }
+            Err(Broken::Interrupted(reason)) => {
+                self.counters.failed();
+                let refusal = Refusal::without_reply(format!("{shown}: the reply broke off: {reason}"));
+                Err(HttpError::new(HttpErrorKind::Interrupted, refusal))
+            }
+        }
     }
 
     fn hint_of_page(&self) -> &'static str {
@@ -222,7 +254,7 @@ impl Client {
             if let Ok(Ok(response)) = reply
                 && response.status().is_success()
             {
-                return Ok(response);
+                return self.collected("the identity of this machine", response, IDENTITY_TIMEOUT).await;
             }
         }
         let places = match self.service {
@@ -243,8 +275,12 @@ impl Client {
         Err(HttpError::new(HttpErrorKind::Unknown, refusal))
     }
 
-    /// A request without any reply. A service that has replied before may come back.
-    fn unreachable(&self, asked: &str, error: &HttpError) -> HttpError {
+    /// A request without any reply, or one that led where nothing is asked. A service that has replied before may come back.
+    fn unreachable(&self, asked: &str, error: HttpError) -> HttpError {
+        if error.source().is_some_and(|source| source.is::<Refusal>()) {
+            return error;
+        }
+        let error = &error;
         let mut reasons = without_tags(&causes(error));
         let is_tls = ["certificate", "tls", "handshake", "corrupt message"]
             .iter()

@@ -152,6 +152,7 @@ fn clients(
         request_deadline: options.request_deadline.unwrap_or(REQUEST_DEADLINE),
         counters: Arc::clone(counters),
         certificates: std::env::var("AWS_CA_BUNDLE").ok().filter(|_| service == Service::S3),
+        redirects: options.redirects.clone(),
     };
     // The libraries panic at settings that they do not expect.
     let build = AssertUnwindSafe(|| build(service, url, options, &settings, credentials, connector));

@@ -10,6 +10,7 @@
 mod ahead;
 mod asked;
 mod aws_profile;
+mod bodies;
 mod client;
 mod counters;
 mod failure;
@@ -17,6 +18,7 @@ mod first_bytes;
 mod location;
 mod object;
 mod origin;
+mod redirects;
 mod refusal;
 mod setting;
 #[cfg(test)]
