@@ -15,6 +15,7 @@ use zarrfs::store::{Store, StoreOptions, is_remote, is_repository, join, local_p
 use super::exit::{Exit, Outcome};
 use super::open;
 use super::options::AccessArguments;
+use super::output;
 
 /// Where a new node comes.
 #[derive(Args, Clone, Debug)]
@@ -62,7 +63,7 @@ pub struct StorageArguments {
     #[arg(long, value_name = "CODECS")]
     pub codecs: Option<String>,
 
-    /// What elements are that were never written: JSON as in a Zarr v3 document, or a word like NaN [default: 0; no time in arrays of times]
+    /// What elements are that were never written: JSON as in a Zarr v3 document, or a word like NaN [default: 0; no time in arrays of times; in Zarr v2 with --dims undefined, or NaN for floats]
     #[arg(long, value_name = "VALUE", allow_hyphen_values = true)]
     pub fill_value: Option<String>,
 
@@ -256,6 +257,17 @@ impl StorageArguments {
             attributes: attributes.to_vec(),
         };
         spec.documents().map_err(refused)
+    }
+
+    /// Says so where the new array is the only one without names of dimensions. A remote store is not asked.
+    pub fn warn_without_names(&self, destination: &Destination) {
+        let (store, place) = (&destination.store, &destination.place);
+        if self.dims.is_none() && !store.is_remote() && author::has_named_siblings(store, place) {
+            output::note(format_args!(
+                "zarrfs: '{}' has no names of dimensions, and other arrays of its group have: xarray does not open such a group; '--dims' names them",
+                place.path
+            ));
+        }
     }
 }
 

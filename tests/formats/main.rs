@@ -34,3 +34,4 @@ mod tables;
 mod text_forms;
 mod views;
 mod write_conformance;
+mod xarray;

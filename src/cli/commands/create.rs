@@ -71,6 +71,7 @@ impl Arguments {
         let documents = match (&self.like, array) {
             (Some(like), _) => self.documents_like(&destination, like)?,
             (None, Some((element, shape))) => {
+                self.storage.warn_without_names(&destination);
                 self.storage.documents(destination.node(), &shape.0, element)?
             }
             (None, None) => return Err(Exit::Usage("--shape and --dtype say what the array is".to_owned())),

@@ -109,6 +109,7 @@ impl Arguments {
             self.storage.documents((zarr_format, &attributes), &source.shape, &source.element)?;
         }
         let destination = self.place.destination()?;
+        self.storage.warn_without_names(&destination);
         let documents = self.storage.documents(destination.node(), &source.shape, &source.element)?;
         check(&destination.store, &destination.place.path, &documents)?;
         let layout = Layout { order: source.order, byte_order };

@@ -10,6 +10,7 @@
 
 mod content;
 mod copies;
+mod dimensions;
 mod place;
 mod resize;
 
@@ -25,6 +26,7 @@ use crate::metadata::author::NodeDocument;
 use crate::store::overlay::OverlayStore;
 use crate::store::{Info, ObjectPart, Precondition, PutOptions, StagedFolder, Store, Writer, join};
 pub use content::NewArray;
+pub use dimensions::{dimension_names, has_named_siblings};
 pub use place::{Place, check_name, names};
 pub use resize::{Resized, replace_shape, resize, update_copies};
 

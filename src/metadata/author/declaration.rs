@@ -81,8 +81,7 @@ pub fn declared(
         None => stored.and_then(grid).transpose()?.flatten().filter(|chunks| chunks.len() == shape.len()),
     };
     let codecs = value(&members, "codecs").map(word);
-    let is_undefined = members.get("fill_value").is_some_and(Value::is_null) && zarr_format == ZarrFormat::V2;
-    let fill_value = value(&members, "fill_value").map(word).or(is_undefined.then(|| "null".to_owned()));
+    let fill_value = fill_value(&members, is_copy, zarr_format);
     let spec = ArraySpec {
         zarr_format,
         shape,
@@ -101,6 +100,18 @@ pub fn declared(
         main.text = text.ok_or_else(|| Fault::invalid("the codecs have no place in it"))?;
     }
     checked(documents)
+}
+
+/// The fill value, if it is given. Zero in a copy of an array of v3, where it marks nothing, is undefined in v2, where it would mark
+/// zeros as missing: missing chunks are zeros in both.
+fn fill_value(members: &Map<String, Value>, is_copy: bool, zarr_format: ZarrFormat) -> Option<String> {
+    let given = members.get("fill_value").filter(|value| !value.is_null() || zarr_format == ZarrFormat::V2);
+    let is_zero = |value: &Value| value.as_f64() == Some(0.0) || *value == Value::Bool(false);
+    let marks_zeros = is_copy && zarr_format == ZarrFormat::V2 && value(members, "dimension_names").is_some();
+    given.map(|given| match marks_zeros && is_zero(given) {
+        true => "null".to_owned(),
+        false => word(given),
+    })
 }
 
 /// Refuses what a user may have misspelled, and an order of elements that the mount does not serve.

@@ -21,11 +21,16 @@ pub fn v3(text: Option<&str>, data_type: &DataType) -> ParseResult<Value> {
     Ok(written(&fill, data_type))
 }
 
-/// v2's `fill_value`; `null` leaves it undefined.
-pub fn v2(text: Option<&str>, element: &ElementType) -> ParseResult<Value> {
+/// v2's `fill_value`; `null` leaves it undefined. In an array with names of dimensions xarray takes it for `_FillValue`, so that elements
+/// would be lost which have the value of a default.
+pub fn v2(text: Option<&str>, element: &ElementType, has_names: bool) -> ParseResult<Value> {
     let data_type = &element.data_type;
     let mut fill = match text {
-        None => default(data_type),
+        None => match default(data_type) {
+            _ if has_names && is_float(data_type) => FillValue::from_v3(data_type, &Value::from("NaN"))?,
+            zeros if has_names && zeros == FillValue::zeros(data_type) => return Ok(Value::Null),
+            fill => fill,
+        },
         Some(text) if text.trim() == "null" => return Ok(Value::Null),
         Some(text) => parse(text, data_type)?,
     };
@@ -34,6 +39,10 @@ pub fn v2(text: Option<&str>, element: &ElementType) -> ParseResult<Value> {
         return Ok(Value::String(STANDARD.encode(&fill.bytes)));
     }
     Ok(written(&fill, data_type))
+}
+
+fn is_float(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Float16 | DataType::Float32 | DataType::Float64)
 }
 
 /// JSON as in a v3 document; anything else is a word, such as NaN or the text of a string.

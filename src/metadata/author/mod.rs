@@ -35,7 +35,7 @@ pub struct ArraySpec<'a> {
     pub shards: Option<Vec<u64>>,
     /// Codecs in words (`zstd:3,crc32c`), or JSON as in the document; zarr-python's default where not given.
     pub codecs: Option<&'a str>,
-    /// JSON as in a v3 document, or a plain word; zero, or not-a-time, where not given.
+    /// JSON as in a v3 document, or a plain word. Where not given: zero, or not-a-time; with names of dimensions in v2 undefined, or NaN.
     pub fill_value: Option<&'a str>,
     /// Names of the dimensions.
     pub dimension_names: Option<Vec<Option<String>>>,
@@ -104,7 +104,7 @@ impl ArraySpec<'_> {
             "shape": self.shape,
             "chunks": self.chunks()?,
             "dtype": self.element.v2()?,
-            "fill_value": fill_value::v2(self.fill_value, &self.element)?,
+            "fill_value": fill_value::v2(self.fill_value, &self.element, self.dimension_names.is_some())?,
             "order": "C",
             "filters": filters,
             "dimension_separator": ".",

@@ -10,7 +10,7 @@ use super::scratch::{Content, ScratchFile};
 use crate::array::{Layout, Order};
 use crate::error::Error;
 use crate::formats::npy;
-use crate::hierarchy::author::{NewArray, Place, check_name};
+use crate::hierarchy::author::{NewArray, Place, check_name, dimension_names};
 use crate::metadata::author::{ArraySpec, ElementType, NodeDocument, declared};
 use crate::metadata::{MAX_DOCUMENT_BYTES, ZarrFormat};
 use crate::mount::fs::FileSystem;
@@ -130,6 +130,7 @@ impl FileSystem {
         let element = ElementType::parse(&header.descr.to_string()).map_err(usage)?;
         let sentence = "the fields of its type have different byte orders: save it in one";
         let byte_order = element.byte_order().ok_or_else(|| Error::Usage(sentence.to_owned()))?;
+        let dimension_names = dimension_names(self.nodes.store(), place, &header.shape);
         let spec = ArraySpec {
             zarr_format: place.parent_format.unwrap_or(ZarrFormat::V3),
             shape: header.shape,
@@ -138,7 +139,7 @@ impl FileSystem {
             shards: None,
             codecs: None,
             fill_value: None,
-            dimension_names: None,
+            dimension_names: Some(dimension_names),
             attributes: Vec::new(),
         };
         let order = if header.is_fortran_order { Order::F } else { Order::C };
