@@ -8,20 +8,16 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use crate::support::faulty::{CHANGES, Faults, KILL, Operation, compiled, next_point};
-use crate::support::manifest::{Habits, Region, Work, write_pieces};
+use crate::support::manifest::{Habits, Life, Region, Work, write_pieces};
 use crate::support::mounted::Mount;
 use crate::support::place::{Place, can_mount, is_mounted, wait_for};
 use crate::support::scene::{AS_STORED, Scene, TURNED};
 use crate::support::{Numbers, say};
 use crate::support::{kinds, level};
 use serde_json::{Value, json};
-
-/// A daemon that is dead acknowledges nothing.
-pub static NEVER: AtomicBool = AtomicBool::new(false);
 
 /// Records what tests/programs/mapped_writer.c does with its region, until it ends.
 fn follow_mapped_writer(program: &Path, file: &Path, region: &mut Region, seed: u64) -> Work {
@@ -69,25 +65,26 @@ pub fn live_and_die(scene: &mut Scene, writer: &Path, numbers: &mut Numbers) -> 
     let mut mount = Mount::new(scene.store(), scene.options, "a crash")?;
     let folder = tempfile::tempdir().unwrap();
     let fills: Vec<Vec<u8>> = scene.kinds.iter().map(|kind| scene.fill_of(kind)).collect();
+    let life = Life::default();
     let work = std::thread::scope(|scope| {
         let mut threads = Vec::new();
         for ((kind, regions), fill) in scene.kinds.iter().zip(&mut scene.regions).zip(&fills) {
             let path = mount.path(kind.name);
             for (i, region) in regions.iter_mut().enumerate() {
                 let (path, mut own, folder) = (path.clone(), Numbers(numbers.next()), folder.path());
+                let life = &life;
                 threads.push(scope.spawn(move || match (kind.name, i) {
                     ("plain" | "sharded", 0) => follow_mapped_writer(writer, &path, region, own.next()),
                     ("fortran", 0) => follow_dd(folder, &path, region, &mut own),
                     _ => {
                         let truncates = kind.name == "nofill";
-                        let habits =
-                            Habits { writes: u64::MAX, sync_every: 4, fill, truncates, is_over: &NEVER };
+                        let habits = Habits { writes: u64::MAX, sync_every: 4, fill, truncates, life };
                         write_pieces(&path, region, &habits, &mut own)
                     }
                 }));
             }
         }
-        std::thread::sleep(Duration::from_millis(10 + numbers.below(300)));
+        life.last(Duration::from_millis(10 + numbers.below(300)));
         mount.strike();
         let mut work = Work::default();
         threads.into_iter().for_each(|thread| work += thread.join().unwrap());
@@ -138,8 +135,13 @@ pub fn die_at(
     for ((kind, regions), fill) in scene.kinds.iter().zip(&mut scene.regions).zip(&fills) {
         for region in regions {
             let writes = if operation == Operation::Unlink { 12 } else { 4 };
-            let habits =
-                Habits { writes, sync_every: 2, fill, truncates: kind.name == "nofill", is_over: &NEVER };
+            let habits = Habits {
+                writes,
+                sync_every: 2,
+                fill,
+                truncates: kind.name == "nofill",
+                life: &Life::default(),
+            };
             *work += write_pieces(&mount.path(kind.name), region, &habits, &mut numbers);
         }
     }

@@ -3,12 +3,11 @@
 //!
 //! Needs root, loop devices, and xfsprogs for the shutdown ioctl. `ZARRFS_POWER_CUTS=20` is a long run.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::support::disk::Disk;
 use crate::support::faulty::{Faults, Operation, SKIP};
-use crate::support::manifest::{Habits, Work, write_pieces};
+use crate::support::manifest::{Habits, Life, Work, write_pieces};
 use crate::support::mounted::Mount;
 use crate::support::scene::{AS_STORED, Scene};
 use crate::support::{Numbers, say};
@@ -29,21 +28,21 @@ pub fn live_until_the_power_fails(
     let mount = Mount::with_environment(scene.store(), scene.options, &environment, "a power cut")?;
     let fills: Vec<Vec<u8>> = scene.kinds.iter().map(|kind| scene.fill_of(kind)).collect();
     // xfs lets fsync(2) of a folder succeed after it was shut down, when there is nobody any more in a true power cut.
-    let is_over = AtomicBool::new(false);
+    let life = Life::default();
     let work = std::thread::scope(|scope| {
         let mut threads = Vec::new();
         for ((kind, regions), fill) in scene.kinds.iter().zip(&mut scene.regions).zip(&fills) {
             for region in regions {
-                let (path, mut own, is_over) = (mount.path(kind.name), Numbers(numbers.next()), &is_over);
+                let (path, mut own, life) = (mount.path(kind.name), Numbers(numbers.next()), &life);
                 threads.push(scope.spawn(move || {
                     let truncates = kind.name == "nofill";
-                    let habits = Habits { writes: u64::MAX, sync_every: 5, fill, truncates, is_over };
+                    let habits = Habits { writes: u64::MAX, sync_every: 5, fill, truncates, life };
                     write_pieces(&path, region, &habits, &mut own)
                 }));
             }
         }
-        std::thread::sleep(Duration::from_millis(100 + numbers.below(700)));
-        is_over.store(true, Ordering::SeqCst);
+        life.last(Duration::from_millis(100 + numbers.below(700)));
+        life.end();
         disk.cut_power();
         let mut work = Work::default();
         threads.into_iter().for_each(|thread| work += thread.join().unwrap());
@@ -60,13 +59,8 @@ fn live_quietly(scene: &mut Scene, disk: &Disk, faults: &Faults, numbers: &mut N
     let mount = Mount::with_environment(scene.store(), scene.options, &environment, "a power cut")?;
     let mut work = Work::default();
     for (kind, regions) in scene.kinds.iter().zip(&mut scene.regions) {
-        let habits = Habits {
-            writes: 1,
-            sync_every: 1,
-            fill: &[1],
-            truncates: false,
-            is_over: &AtomicBool::new(false),
-        };
+        let habits =
+            Habits { writes: 1, sync_every: 1, fill: &[1], truncates: false, life: &Life::default() };
         work += write_pieces(&mount.path(kind.name), &mut regions[0], &habits, numbers);
     }
     disk.cut_power();

@@ -7,7 +7,8 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use super::Numbers;
 
@@ -120,8 +121,31 @@ pub struct Habits<'a> {
     pub fill: &'a [u8],
     /// Whether the file is emptied and made long again at times; then the region is the whole file.
     pub truncates: bool,
-    /// Once it is set, nothing is acknowledged any more.
-    pub is_over: &'a AtomicBool,
+    /// Until when what is acknowledged counts.
+    pub life: &'a Life,
+}
+
+/// What writers, and the test that ends their work, tell each other.
+#[derive(Debug, Default)]
+pub struct Life {
+    is_over: AtomicBool,
+    syncs: AtomicU64,
+}
+
+impl Life {
+    /// From now on nothing is acknowledged any more.
+    pub fn end(&self) {
+        self.is_over.store(true, Ordering::SeqCst);
+    }
+
+    /// Lives for this long, and until something was acknowledged: on a busy machine that takes longer. Half a minute at most.
+    pub fn last(&self, duration: Duration) {
+        std::thread::sleep(duration);
+        let started = Instant::now();
+        while self.syncs.load(Ordering::SeqCst) < 2 && started.elapsed() < Duration::from_secs(30) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
 }
 
 /// Writes pieces of a region at random, with fsync and close now and then, until something fails.
@@ -151,11 +175,12 @@ pub fn write_pieces(path: &Path, region: &mut Region, habits: &Habits<'_>, numbe
         }
         work.writes += 1;
         if numbers.below(habits.sync_every) == 0 {
-            if file.sync_data().is_err() || habits.is_over.load(Ordering::SeqCst) {
+            if file.sync_data().is_err() || habits.life.is_over.load(Ordering::SeqCst) {
                 return work;
             }
             work.syncs += 1;
             work.bytes += region.acknowledge();
+            habits.life.syncs.fetch_add(1, Ordering::SeqCst);
         }
         if numbers.below(10) == 0 {
             drop(file);
