@@ -158,17 +158,9 @@ pub fn rename_keeping_at(
         Renaming::NoReplace => libc::RENAME_NOREPLACE,
     };
     // SAFETY: both names are NUL-terminated.
-    let answer = unsafe {
-        libc::syscall(
-            libc::SYS_renameat2,
-            from_folder.as_raw_fd(),
-            from.as_ptr(),
-            to_folder.as_raw_fd(),
-            to.as_ptr(),
-            flags,
-        )
-    };
-    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    check(unsafe {
+        libc::renameat2(from_folder.as_raw_fd(), from.as_ptr(), to_folder.as_raw_fd(), to.as_ptr(), flags)
+    })
 }
 
 /// Removes the name of a file from `folder` (unlinkat(2)).

@@ -8,7 +8,9 @@
 mod support;
 
 mod hierarchy;
+mod racing_store;
 
 mod fs_model;
+mod growth_model;
 mod names_model;
 mod read_model;

@@ -83,9 +83,15 @@ int fdatasync(int fd) { return synced(FDATASYNC, SYS_fdatasync, fd); }
 
 int fsync(int fd) { return synced(FSYNC, SYS_fsync, fd); }
 
-int renameat(int from, const char *old, int to, const char *new) {
-    return refused(RENAME, to) ? -1 : syscall(SYS_renameat2, from, old, to, new, 0);
+static int is_unfinished(const char *name) { return !strncmp(name, ".zarrfs-", 8); }
+
+int renameat2(int from, const char *old, int to, const char *new, unsigned flags) {
+    /* An object that is given the name of an unfinished file is removed. */
+    int operation = is_unfinished(new) && !is_unfinished(old) ? UNLINK : RENAME;
+    return refused(operation, to) ? -1 : syscall(SYS_renameat2, from, old, to, new, flags);
 }
+
+int renameat(int from, const char *old, int to, const char *new) { return renameat2(from, old, to, new, 0); }
 
 int mkdirat(int folder, const char *name, mode_t mode) {
     return refused(MKDIR, folder) ? -1 : syscall(SYS_mkdirat, folder, name, mode);
@@ -93,7 +99,7 @@ int mkdirat(int folder, const char *name, mode_t mode) {
 
 int unlinkat(int folder, const char *name, int flags) {
     /* The removal of an unfinished file is part of failing. */
-    if (strncmp(name, ".zarrfs-", 8) && refused(UNLINK, folder)) return -1;
+    if (!is_unfinished(name) && refused(UNLINK, folder)) return -1;
     return syscall(SYS_unlinkat, folder, name, flags);
 }
 

@@ -96,7 +96,7 @@ pub struct WriteSession {
     pub array: u64,
     /// Device and inode of the array's folder, if the store has them.
     pub folder: Option<FileId>,
-    /// What the store has after the array's end is known to be fill value.
+    /// What the store has after the array's end is known to be fill value, as long as nobody else replaces the document.
     pub is_end_clear: bool,
 }
 

@@ -4,9 +4,9 @@
 //! end of the array becomes fill value before the document says that it is inside, so a crash at any step leaves the old array, or the
 //! longer one with fill values.
 //!
-//! Nothing locks a remote store: what is after the end there may be what another program has just grown by. So objects are only deleted
-//! after the document was replaced, which fails where another was first, and if they are those that were there before. What shares an
-//! object with the array's end stays.
+//! What is after the end may be what another program has just grown by, and nothing locks it out. So what is there is looked at first, then
+//! the document, and only what is still as it was is removed (`clear.rs`). The document is replaced last, on the condition that it is the
+//! one that was looked at.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -14,12 +14,10 @@ use std::sync::Arc;
 use serde_json::json;
 
 use crate::array::geometry::grid::numbers;
-use crate::array::sync::atomic::Ordering;
-use crate::array::write::dirty::WriteSession;
 use crate::array::{Array, Inner};
 use crate::error::{Error, Result};
 use crate::metadata::{ArrayMetadata, ChunkGrid};
-use crate::store::{ObjectVersion, Precondition};
+use crate::store::ObjectVersion;
 
 /// Up to so many new objects are asked for by their keys; for more the array is listed.
 const MAX_KEYS: u64 = 1024;
@@ -60,11 +58,6 @@ impl Array {
         self.inner.fill.iter().all(|&byte| byte == 0)
     }
 
-    /// Whether what [`Array::lengthen`] adds is fill value, whatever was stored there.
-    pub fn grows_by_fill(&self) -> bool {
-        !self.inner.store.is_remote()
-    }
-
     /// Whether all of the array is zero since a truncation, and the store does not know it yet.
     pub fn is_zeroed(&self) -> bool {
         self.inner.writing.chunks.lock().zero.is_some()
@@ -91,15 +84,10 @@ impl Array {
             return Err(Error::Stale { key });
         }
         let ahead = inner.objects_ahead(&longer.inner)?;
-        if inner.store.is_remote() {
-            replace()?;
-            // The array is longer now, whatever becomes of these.
-            inner.delete_objects(ahead).unwrap_or_else(|error| log::error!("{error}"));
-        } else {
-            inner.delete_objects(ahead)?;
-            inner.clear_end()?;
-            replace()?;
-        }
+        inner.check_document()?;
+        inner.delete_objects(ahead)?;
+        inner.clear_end()?;
+        replace()?;
         inner.writing.chunks.lock().unsynced.insert(key);
         longer.inner.succeed(inner)?;
         longer.inner.served.note_change();
@@ -127,9 +115,15 @@ impl Inner {
         if is_clear {
             return Ok(());
         }
-        self.clear_last_objects()?;
+        if let Some(padded) = self.padded(1)? {
+            let inside: Vec<u64> = self.grid.axes().iter().map(|axis| axis.extent()).collect();
+            let axes = self.source.object_axes();
+            let in_row: u64 = axes.iter().skip(1).map(|axis| axis.count()).product();
+            let last_row = self.source.objects().saturating_sub(in_row)..self.source.objects();
+            padded.inner.clear_objects(last_row, &inside, &|| self.check_document())?;
+        }
         self.clear_bases();
-        // From now on only this array stores chunks, and their parts after its end are fill value.
+        // From now on all that this array stores after its end is fill value.
         if let Some(opened) = self.writing.opened.lock().as_mut() {
             opened.is_end_clear = true;
         }
@@ -155,81 +149,13 @@ impl Inner {
                 return Err(error);
             }
         }
-        let key_of = |object| {
-            let index = numbers(longer.source.object_axes(), object);
-            longer.source.keys().key(self.store.as_ref(), &index)
-        };
-        let keys = objects.into_iter().map(key_of).collect::<Result<Vec<String>>>()?;
-        let found = self.store.head_many(&keys.iter().map(String::as_str).collect::<Vec<_>>());
-        let ahead =
-            keys.into_iter().zip(found).map(|(key, found)| Ok(found?.map(|info| (key, info.version))));
-        Ok(ahead.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+        let keys = objects.into_iter().map(|object| longer.key_of_object(object));
+        self.with_versions(keys.collect::<Result<Vec<String>>>()?)
     }
 
-    /// Deletes objects, durably, if they have these versions.
-    fn delete_objects(&self, objects: Vec<(String, ObjectVersion)>) -> Result<()> {
-        let Some(writer) = self.store.writer().filter(|_| !objects.is_empty()) else { return Ok(()) };
-        for (key, version) in &objects {
-            match writer.delete(key, Precondition::Version(*version)) {
-                Err(Error::Changed { .. }) if self.store.is_remote() => {}
-                deleted => drop(deleted?),
-            }
-        }
-        writer.sync(&objects.into_iter().map(|(key, _)| key).collect::<Vec<_>>(), &self.path)
-    }
-
-    /// Makes the rest of the objects at the end of the slowest axis fill value in the store.
-    fn clear_last_objects(&self) -> Result<()> {
-        let axes = self.source.object_axes();
-        let (Some(slowest), Some(extent)) =
-            (axes.first(), self.grid.axes().first().map(|axis| axis.extent()))
-        else {
-            return Ok(());
-        };
-        let Some(last) = slowest.count().checked_sub(1) else { return Ok(()) };
-        let end = slowest.span(last).start.saturating_add(slowest.span(last).length);
-        if end == extent {
-            return Ok(());
-        }
-        let mut shape = self.source.keys().axis_order().served(&self.metadata.shape);
-        shape.first_mut().into_iter().for_each(|length| *length = end);
-        let shape = self.source.keys().axis_order().own(&shape);
-        // Its document is that of the array.
-        let padded = Arc::new(ArrayMetadata { shape, ..ArrayMetadata::clone(&self.metadata) });
-        if padded.flat_size().is_none() {
-            let reason = "its chunks end after the largest array";
-            return Err(Error::unsupported(&self.metadata.document_key, reason));
-        }
-        let padded =
-            Array::build(&self.engine, &self.store, &self.path, padded, self.served_as, Arc::default())?;
-        let padded = &padded.inner;
-        {
-            let opened = self.writing.opened.lock();
-            let Some(opened) = opened.as_ref() else { return Ok(()) };
-            let session = WriteSession {
-                writers: 1,
-                // The array's own lock excludes others.
-                _lock: Box::new(()),
-                document: opened.document.clone(),
-                version: opened.version,
-                array: padded.number,
-                folder: opened.folder,
-                is_end_clear: true,
-            };
-            *padded.writing.opened.lock() = Some(session);
-        }
-        let inside: Vec<u64> = self.grid.axes().iter().map(|axis| axis.extent()).collect();
-        let in_row: u64 = axes.iter().skip(1).map(|axis| axis.count()).product();
-        for object in last * in_row..(last + 1) * in_row {
-            if let Err(error) = Inner::clear_object(padded, object, &inside) {
-                // What was not stored must not be stored later: programs write there.
-                let counted = padded.writing.zero();
-                self.engine.dirty_bytes.fetch_sub(counted, Ordering::AcqRel);
-                self.engine.room.notify();
-                return Err(error);
-            }
-        }
-        Ok(())
+    /// The key of an object.
+    pub(in crate::array) fn key_of_object(&self, object: u64) -> Result<String> {
+        self.source.keys().key(self.store.as_ref(), &numbers(self.source.object_axes(), object))
     }
 
     /// Makes the parts of dirty chunks after the end of the array fill value, where they were loaded from the store.

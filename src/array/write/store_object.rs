@@ -2,9 +2,9 @@
 //!
 //! Uses its neighbours in `array`, `store` and `error`.
 //!
-//! Nothing locks a remote store, or the store below an overlay, against other writers. So an object is put there only in place of
-//! the version that its unwritten bytes were read from, or that was found just before. If another program was first, the object
-//! is read again, and only the bytes that programs wrote through this mount are laid over it.
+//! Other programs take no lock, and a remote store has none. So an object is put only in place of the version that its unwritten bytes
+//! were read from, or that was found just before. If another program was first, the object is read again, and only the bytes that
+//! programs wrote through this mount are laid over it.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -65,9 +65,7 @@ impl Inner {
         let mut merges = 0;
         loop {
             match store() {
-                Err(Error::Changed { key: changed } | Error::Stale { key: changed })
-                    if changed == key && self.store.lacks_locks() =>
-                {
+                Err(Error::Changed { key: changed } | Error::Stale { key: changed }) if changed == key => {
                     if merges == MAX_MERGES {
                         return Err(Error::Changed { key: changed });
                     }
@@ -89,11 +87,15 @@ impl Inner {
         let old = self.store.head_object(key)?.map(|info| info.version);
         // What was transferred for readers may be older.
         self.store.forget_transfers(key);
+        if old.is_some() && self.is_padded(object) {
+            // What lies after the array's end is stored as fill value. It may be what another program has just made the array longer by: then
+            // it has replaced the document before it stored what was found here.
+            self.check_document()?;
+        }
         let EncodedChunks { mut encoded, generations } = self.encode_chunks(chunks, is_zero, old, threads)?;
         // Even where programs wrote all of it: a put whose reply was lost may be carried out after later ones, and must not
         // replace what they put.
-        let precondition =
-            if self.store.lacks_locks() { Precondition::found(old) } else { Precondition::Any };
+        let precondition = Precondition::found(old);
         if is_zero {
             self.encode_zeros(object, &mut encoded)?;
         }

@@ -234,10 +234,7 @@ impl Inner {
         let key = self.source.key(&self.load_context(), &self.grid.index(any))?;
         self.while_others_are_first(&key, || {
             let old = self.store.head_object(&key)?.map(|info| info.version);
-            let precondition = match self.store.lacks_locks() {
-                true => Precondition::found(old),
-                false => Precondition::Any,
-            };
+            let precondition = Precondition::found(old);
             let (store, within) = (self.store.as_ref(), self.path.as_str());
             let target = Target { store, writer, within, like, precondition, is_zero: true };
             let replacement = self.served.replace(&key);

@@ -163,7 +163,12 @@ impl Inner {
     /// Takes over from the array from which this one grew: from now on this one stores.
     pub(in crate::array) fn take_over(self: &Arc<Self>, old: &Inner) -> Result<()> {
         let _storing = self.writing.storing.lock();
-        self.succeed(old)
+        self.succeed(old)?;
+        // Another program has replaced the document, and may have stored elements after the end that this array has now.
+        if let Some(opened) = self.writing.opened.lock().as_mut() {
+            opened.is_end_clear = false;
+        }
+        Ok(())
     }
 
     /// As [`Inner::take_over`], while nothing is stored.
@@ -223,6 +228,11 @@ impl Inner {
                 let failures = self.store_objects(&objects, &like);
                 if failures.len() < objects.len() {
                     self.touch_document();
+                }
+                let is_stale = |error: &&Error| matches!(error, Error::Stale { key } if *key == self.metadata.document_key);
+                if let Some(stale) = failures.iter().find(is_stale) {
+                    // As before: another program was first while objects were stored.
+                    return Err(stale.clone());
                 }
                 failures
             }

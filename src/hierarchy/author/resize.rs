@@ -1,6 +1,6 @@
 //! Making an array longer or shorter.
 //!
-//! Uses `array`, `store`, `metadata` and its neighbours. The document is replaced in one step. What is outside the array becomes
+//! Uses `array`, `store`, `metadata` and its neighbours. The document is replaced in one step, if it still is the one that was read. What is outside the array becomes
 //! fill value: before that where the array gets longer along any axis, after it where it gets shorter. So a crash
 //! leaves the old array or the new one, and what was discarded never comes back, even if it was left by a crash.
 
@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::hierarchy::attributes::{read, remove_leftovers};
 use crate::metadata::author::{NodeDocument, with_shape};
 use crate::metadata::{ArrayMetadata, parse_array};
-use crate::store::{ObjectPart, Precondition, PutOptions, Store, Writer, join};
+use crate::store::{Info, ObjectPart, Precondition, PutOptions, Store, join};
 
 /// The documents that have a shape.
 const NAMES: [&str; 2] = ["zarr.json", ".zarray"];
@@ -35,7 +35,11 @@ pub fn resize(
     discard: bool,
 ) -> Result<Resized> {
     let writer = writer(store.as_ref())?;
-    let old = metadata_of(store.as_ref(), path)?;
+    let busy = || Error::busy(path, "another program writes to the array");
+    let _lock = writer.lock(path)?.ok_or_else(busy)?;
+    remove_leftovers(writer, path);
+    let stored = Stored::read(store, path)?;
+    let old = &stored.metadata;
     if old.shape.len() != shape.len() {
         let (is, wanted) = (old.shape.len(), shape.len());
         return Err(Error::Usage(format!("'{path}' has {is} dimensions, and the new shape {wanted}")));
@@ -47,72 +51,69 @@ pub fn resize(
         return Err(Error::Usage(format!("'{path}' has the shape {:?}, and {sentence}", old.shape)));
     }
     // The new document must be one that can be read, before anything is deleted.
-    replacement(store.as_ref(), path, shape)?;
-    let longer = ArrayMetadata { shape: larger, ..old };
+    let key = &old.document_key;
+    let text = with_shape(&stored.text, shape).map_err(|fault| fault.into_error(key))?;
+    parse_array(key, text.as_bytes())?;
+    let longer = ArrayMetadata { shape: larger, ..old.clone() };
     let mut resized = Resized::default();
     if is_longer {
-        resized.clear(engine, store, path, &longer)?;
+        resized.clear(engine, &stored, &longer)?;
     }
-    replace(store.as_ref(), writer, path, shape)?;
+    let precondition = Precondition::Version(stored.info.version);
+    let options = PutOptions { precondition, within: path, like: &stored.info };
+    writer.put(key, &[ObjectPart::Bytes(text.as_bytes())], &options)?;
+    writer.sync(std::slice::from_ref(key), path)?;
+    copies::add(store.as_ref(), writer, path, &[NodeDocument { name: stored.name, text }])?;
     if is_shorter {
-        resized.clear(engine, store, path, &longer)?;
+        resized.clear(engine, &Stored::read(store, path)?, &longer)?;
     }
     Ok(resized)
 }
 
+/// The document of an array, as it was read.
+struct Stored<'a> {
+    store: &'a Arc<dyn Store>,
+    path: &'a str,
+    name: &'static str,
+    text: String,
+    info: Info,
+    metadata: ArrayMetadata,
+}
+
+impl<'a> Stored<'a> {
+    /// The document of the array's own.
+    fn read(store: &'a Arc<dyn Store>, path: &'a str) -> Result<Self> {
+        for name in NAMES {
+            let key = join(path, name);
+            if let Some((text, info)) = read(store.as_ref(), &key)?
+                && let Some(metadata) = parse_array(&key, text.as_bytes())?
+            {
+                return Ok(Stored { store, path, name, text, info, metadata });
+            }
+        }
+        Err(Error::Usage(format!(
+            "'{path}' has no document of its own that describes an array of Zarr v2 or v3"
+        )))
+    }
+
+    /// Fails where another program has replaced it.
+    fn check(&self) -> Result<Info> {
+        let key = &self.metadata.document_key;
+        let now = self.store.head_object(key)?.filter(|now| now.version == self.info.version);
+        now.ok_or_else(|| Error::Changed { key: key.clone() })
+    }
+}
+
 impl Resized {
-    /// Removes what is outside the array, as its document is now. `longer` has all that there may be.
-    fn clear(
-        &mut self,
-        engine: &Arc<Engine>,
-        store: &Arc<dyn Store>,
-        path: &str,
-        longer: &ArrayMetadata,
-    ) -> Result<()> {
-        let now = metadata_of(store.as_ref(), path)?;
-        self.deleted_objects += Array::delete_outside(engine, store, path, longer.clone(), &now.shape)?;
-        self.cleared_chunks += Array::clear_padding(engine, store, path, &now)?;
+    /// Removes what is outside the array. `longer` has all that there may be.
+    fn clear(&mut self, engine: &Arc<Engine>, stored: &Stored<'_>, longer: &ArrayMetadata) -> Result<()> {
+        let Stored { store, path, metadata, .. } = stored;
+        let may_delete = || stored.check().map(drop);
+        self.deleted_objects +=
+            Array::delete_outside(engine, store, path, longer.clone(), &metadata.shape, &may_delete)?;
+        self.cleared_chunks += Array::clear_padding(engine, store, path, metadata, &|| stored.check())?;
         Ok(())
     }
-}
-
-/// The array as its own document describes it.
-fn metadata_of(store: &dyn Store, path: &str) -> Result<ArrayMetadata> {
-    for name in NAMES {
-        let key = join(path, name);
-        if let Some((text, _)) = read(store, &key)?
-            && let Some(metadata) = parse_array(&key, text.as_bytes())?
-        {
-            return Ok(metadata);
-        }
-    }
-    Err(Error::Usage(format!("'{path}' has no document of its own that describes an array of Zarr v2 or v3")))
-}
-
-/// The name of the array's document, and its text with another shape.
-fn replacement(store: &dyn Store, path: &str, shape: &[u64]) -> Result<NodeDocument> {
-    for name in NAMES {
-        let key = join(path, name);
-        let Some((text, _)) = read(store, &key)? else { continue };
-        let text = with_shape(&text, shape).map_err(|fault| fault.into_error(&key))?;
-        parse_array(&key, text.as_bytes())?;
-        return Ok(NodeDocument { name, text });
-    }
-    Err(Error::Stale { key: path.to_owned() })
-}
-
-/// Replaces the document, while no one else writes to the array.
-fn replace(store: &dyn Store, writer: &dyn Writer, path: &str, shape: &[u64]) -> Result<()> {
-    let busy = || Error::busy(path, "another program writes to the array");
-    let _lock = writer.lock(path)?.ok_or_else(busy)?;
-    remove_leftovers(writer, path);
-    let document = replacement(store, path, shape)?;
-    let key = join(path, document.name);
-    let info = store.head_object(&key)?.ok_or_else(|| Error::Stale { key: key.clone() })?;
-    let options = PutOptions { precondition: Precondition::Version(info.version), within: path, like: &info };
-    writer.put(&key, &[ObjectPart::Bytes(document.text.as_bytes())], &options)?;
-    writer.sync(std::slice::from_ref(&key), path)?;
-    copies::add(store, writer, path, &[document])
 }
 
 /// Replaces the document of an array that the caller has locked by the same with another shape. `Changed` where it does not describe

@@ -12,7 +12,7 @@
 //! content; the look just before the rename compares the other one, too.
 
 use std::ffi::{CStr, CString};
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
@@ -44,11 +44,18 @@ impl Name<'_> {
         }
     }
 
+    /// Whether it is the name of this file.
+    pub fn is_file(&self, file: &Metadata) -> bool {
+        let found = sys::open_at(self.folder.as_fd(), self.name, LOOK | libc::O_NOFOLLOW);
+        let found = found.and_then(|found| File::from(found).metadata());
+        found.is_ok_and(|found| posix_stat::file_id(&found) == posix_stat::file_id(file))
+    }
+
     fn unlink(&self) -> io::Result<()> {
         sys::unlink_at(self.folder.as_fd(), self.name)
     }
 
-    fn rename(&self, to: &Name<'_>) -> io::Result<()> {
+    pub fn rename(&self, to: &Name<'_>) -> io::Result<()> {
         sys::rename_at(self.folder.as_fd(), self.name, to.folder.as_fd(), to.name)
     }
 
@@ -99,41 +106,35 @@ pub(super) fn is_of_exchange(name: &str) -> bool {
     parse(name).is_some()
 }
 
-/// Puts the complete file `new` in place of one version of the object `at`, whose path below the folder of `new` is `path`.
-pub(super) fn replace(
-    new: &Name<'_>,
-    at: &Name<'_>,
-    path: &str,
-    expected: ObjectVersion,
-) -> io::Result<Exchanged> {
-    let Some(new_version) = new.version()? else { return Err(io::ErrorKind::NotFound.into()) };
-    let (old, own) = (short(expected), short(new_version));
-    let Some(name) = temporary_name(old, own, path) else { return Ok(Exchanged::Unsupported) };
+/// The name that the complete file `new` must have before it is put in place of one version of the object at `path`, below its folder.
+/// `None` where that is too long.
+pub(super) fn name_for(new: &Name<'_>, path: &str, expected: ObjectVersion) -> io::Result<Option<CString>> {
+    let Some(own) = new.version()? else { return Err(io::ErrorKind::NotFound.into()) };
+    Ok(temporary_name(short(expected), short(own), path))
+}
+
+/// Puts the complete file `out`, which has the name that is [`name_for`] it, in place of one version of the object `at`. Unless this fails,
+/// what has the temporary name afterwards is of no use.
+pub(super) fn replace(out: &Name<'_>, at: &Name<'_>, expected: ObjectVersion) -> io::Result<Exchanged> {
+    let Some(own) = out.version()?.map(short) else { return Err(io::ErrorKind::NotFound.into()) };
+    let old = short(expected);
     match at.version()? {
         Some(now) if now == expected => {}
         // A link, which has a version of its own.
         Some(now) if now.digest() != expected.digest() => return Ok(Exchanged::Unsupported),
         Some(_) | None => return Ok(Exchanged::Changed),
     }
-    let out = Name { folder: new.folder, name: &name };
-    new.rename(&out)?;
     match out.rename_keeping(at, Renaming::Exchange) {
         Ok(()) => {}
-        Err(error) => {
-            // The caller's name again.
-            out.rename(new)?;
-            return match error.kind() {
-                io::ErrorKind::NotFound => Ok(Exchanged::Changed),
-                _ if is_unsupported(&error) => Ok(Exchanged::Unsupported),
-                _ => Err(error),
-            };
-        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Exchanged::Changed),
+        Err(error) if is_unsupported(&error) => return Ok(Exchanged::Unsupported),
+        Err(error) => return Err(error),
     }
     if out.version()?.is_some_and(|found| short(found) == old) {
         out.unlink()?;
         return Ok(Exchanged::Done);
     }
-    end(&out, at, old, own)?;
+    end(out, at, old, own)?;
     Ok(Exchanged::Changed)
 }
 

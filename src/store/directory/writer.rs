@@ -207,13 +207,23 @@ impl<'a> Temporary<'a> {
         Ok(())
     }
 
+    fn named(&self) -> Name<'_> {
+        Name { folder: self.folder, name: &self.name }
+    }
+
     /// Gives the file its name in place of what is demanded there. `path` is that of the object below this folder.
     fn replace(&mut self, at: &Name<'_>, path: &str, precondition: Precondition) -> io::Result<Exchanged> {
-        let own = Name { folder: self.folder, name: &self.name };
         let exchanged = match precondition {
             Precondition::Any => Exchanged::Unsupported,
-            Precondition::Missing => exchange::put_new(&own, at)?,
-            Precondition::Version(expected) => exchange::replace(&own, at, path, expected)?,
+            Precondition::Missing => exchange::put_new(&self.named(), at)?,
+            Precondition::Version(expected) => match exchange::name_for(&self.named(), path, expected)? {
+                Some(name) => {
+                    self.named().rename(&Name { folder: self.folder, name: &name })?;
+                    self.name = name;
+                    exchange::replace(&self.named(), at, expected)?
+                }
+                None => Exchanged::Unsupported,
+            },
         };
         self.is_finished = exchanged == Exchanged::Done;
         Ok(exchanged)
@@ -222,7 +232,12 @@ impl<'a> Temporary<'a> {
 
 impl Drop for Temporary<'_> {
     fn drop(&mut self) {
-        if !self.is_finished {
+        if self.is_finished {
+            return;
+        }
+        // After an exchange that failed half-way the name has what another program stored: the next writer gives that its own name back.
+        let is_ours = self.file.metadata().is_ok_and(|own| self.named().is_file(&own));
+        if is_ours {
             let _ = sys::unlink_at(self.folder.as_fd(), &self.name);
         }
     }

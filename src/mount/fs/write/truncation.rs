@@ -258,7 +258,7 @@ impl FileSystem {
         end_guard: &mut WrittenEndGuard<'_>,
         to: u64,
     ) -> FsResult<()> {
-        if end_guard.is_growing() && writer.array.fills_with_zeros() && writer.array.grows_by_fill() {
+        if end_guard.is_growing() && writer.array.fills_with_zeros() {
             // Nothing was written after the end of a growing file: all of it is fill value.
             end_guard.advance(to, u64::MAX);
             return Ok(());
