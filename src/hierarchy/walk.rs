@@ -64,10 +64,7 @@ impl<'t> Walk<'t> {
         if self.tree.store().is_remote() {
             return match self.tree.remote_children_under(path, &above) {
                 Ok(children) => {
-                    // After those that are known.
-                    let unlisted =
-                        children.unlisted.map(|error| Step::Unlisted { path: path.to_owned(), depth, error });
-                    self.left.extend(unlisted);
+                    self.push_unseen(path, depth, children.unlisted);
                     self.left.extend(children.nodes.into_iter().rev().map(|(name, found)| Step::Read {
                         path: join(path, &name),
                         depth: depth_of_children,
@@ -84,9 +81,23 @@ impl<'t> Walk<'t> {
                     depth: depth_of_children,
                     above: Arc::clone(&above),
                 };
+                self.push_unseen(path, depth, None);
                 self.left.extend(children.iter().rev().map(|child| step(&child.name)));
             }
             Err(error) => self.left.push(Step::Unlisted { path: path.to_owned(), depth, error }),
+        }
+    }
+}
+
+impl Walk<'_> {
+    /// Visits what is known not to be all below a group, after those that are known.
+    fn push_unseen(&mut self, path: &str, depth: usize, unlisted: Option<Error>) {
+        let left_out = || {
+            let reason = self.tree.store().left_out(path)?;
+            Some(Error::Unlisted { key: path.to_owned(), reason })
+        };
+        if let Some(error) = unlisted.or_else(left_out) {
+            self.left.push(Step::Unlisted { path: path.to_owned(), depth, error });
         }
     }
 }

@@ -23,6 +23,7 @@ mod disk_cache;
 mod icechunk;
 mod info;
 mod key;
+mod left_out;
 mod memory;
 mod open;
 pub mod overlay;
@@ -76,7 +77,7 @@ use versions::Versions;
 /// One name in a folder of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The last segment of the key. Names that are not UTF-8 are left out of listings and logged.
+    /// The last segment of the key. Names that cannot be part of one are left out of listings, with one warning.
     pub name: String,
     /// Whether it is a folder (a prefix with something below it).
     pub is_folder: bool,
@@ -233,6 +234,11 @@ pub trait Store: Send + Sync {
     fn each_name(&self, folder: &str, each: &mut dyn FnMut(Entry) -> ControlFlow<()>) -> Result<()> {
         let _ = self.list(folder)?.into_iter().try_for_each(each);
         Ok(())
+    }
+
+    /// Why the last listing of a folder left out a folder that may be a node, if it did: its name cannot be a key.
+    fn left_out(&self, _folder: &str) -> Option<String> {
+        None
     }
 
     /// Free space of the filesystem that the store is on.

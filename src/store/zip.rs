@@ -26,6 +26,7 @@ use zip::CompressionMethod;
 use zip::read::{ZipArchive, ZipFileEntry};
 
 use super::directory::posix_stat;
+use super::left_out::LeftOut;
 use super::{
     Content, Entry, Info, Object, ObjectVersion, Posix, StatFs, Store, check_key, copy_range, is_any_below,
     is_key, names_below, read_content,
@@ -141,13 +142,14 @@ fn invalid_data(error: zip::result::ZipError) -> io::Error {
 /// All members by key, the single parent folder taken off.
 fn read_members(archive: &ZipArchive<BufReader<&File>>, path: &str) -> io::Result<BTreeMap<String, Member>> {
     let mut members = BTreeMap::new();
+    let left_out = LeftOut::default();
     for index in 0..archive.len() {
         let entry = archive.by_index_data(index).map_err(invalid_data)?;
         let raw = entry.name().map_err(invalid_data)?.into_owned();
         let name = raw.strip_suffix('/').unwrap_or(&raw);
         if name.len() > MAX_NAME_BYTES || name.is_empty() || !is_key(name) {
-            let shown: String = name.chars().take(100).collect();
-            log::warn!("{path}: ignoring a member with a name that cannot be a key: {shown:?}");
+            let shown: String = name.chars().take(100).flat_map(char::escape_debug).collect();
+            left_out.warn(path, "that cannot be keys", &shown);
             continue;
         }
         // Files that macOS adds for its own use.

@@ -15,6 +15,7 @@ mod growth;
 mod memory;
 mod mounts;
 mod names;
+mod odd_keys;
 mod overlay;
 mod redirects;
 mod references;

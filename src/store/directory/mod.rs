@@ -31,6 +31,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 
+use super::left_out::LeftOut;
 use super::{
     Audience, Content, Entry, Info, Object, ObjectVersion, Readers, StatFs, Store, Writer, check_key,
     read_whole, sorted_names,
@@ -65,6 +66,7 @@ pub struct DirectoryStore {
     place: PathBuf,
     /// Whether it was logged that another folder is there now.
     is_displaced: Arc<AtomicBool>,
+    left_out: Arc<LeftOut>,
     confinement: Confinement,
     /// Set where other users get what this program reads.
     guard: Option<Guard>,
@@ -95,7 +97,8 @@ impl DirectoryStore {
         let place = std::path::absolute(path)?;
         let path = path.display().to_string();
         let (root, is_displaced) = (Arc::new(root), Arc::default());
-        Ok(DirectoryStore { root, path, place, is_displaced, confinement, guard: None })
+        let left_out = Arc::default();
+        Ok(DirectoryStore { root, path, place, is_displaced, left_out, confinement, guard: None })
     }
 
     /// For a program that serves other users than its own.
@@ -299,10 +302,19 @@ impl Store for DirectoryStore {
         let Some((opened, _)) = self.resolve(folder, "list", READ | libc::O_DIRECTORY)? else {
             return Ok(());
         };
+        self.left_out.begin(folder);
         sys::read_folder(opened.into(), |name, kind| {
-            let Ok(name) = name.into_string() else {
-                log::warn!("{}: ignoring a name in {folder:?} that is not UTF-8", self.path);
-                return ControlFlow::Continue(());
+            let name = match name.into_string() {
+                Ok(name) => name,
+                Err(name) => {
+                    const WHAT: &str = "that are not UTF-8";
+                    let shown = name.as_encoded_bytes().escape_ascii().to_string();
+                    self.left_out.warn(&self.path, WHAT, &crate::store::join(folder, &shown));
+                    if !matches!(kind, NameKind::Other) {
+                        self.left_out.note_folder(folder, WHAT, &shown);
+                    }
+                    return ControlFlow::Continue(());
+                }
             };
             if is_temporary_name(&name) {
                 return ControlFlow::Continue(());
@@ -315,6 +327,10 @@ impl Store for DirectoryStore {
             each(Entry { name, is_folder })
         })
         .map_err(|error| Error::store(folder, "list", error))
+    }
+
+    fn left_out(&self, folder: &str) -> Option<String> {
+        self.left_out.reason(folder)
     }
 
     fn statfs(&self) -> Result<StatFs> {

@@ -348,6 +348,10 @@ impl Store for OverlayStore {
         listed
     }
 
+    fn left_out(&self, folder: &str) -> Option<String> {
+        self.base.left_out(folder)
+    }
+
     /// Of the folder that takes what is written.
     fn statfs(&self) -> Result<StatFs> {
         self.shared.folder.objects.statfs()

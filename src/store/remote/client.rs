@@ -22,6 +22,7 @@ use reqwest::redirect::Policy;
 use super::asked::Asked;
 use super::bodies::{Broken, all_of, start_of};
 use super::counters::Counters;
+use super::listing::without_odd_keys;
 use super::location::Service;
 use super::redirects::Redirects;
 use super::refusal::{Cause, Refusal, Reply, without_tags};
@@ -175,10 +176,11 @@ impl Client {
                 let is_object = asked.is_read && !asked.is_listing;
                 // S3 begins to answer the end of an upload long before it has done it.
                 let patience = if asked.is_listing { self.reply_timeout } else { self.request_deadline };
-                return match is_object {
-                    true => Ok(response),
-                    false => self.collected(&asked.shown, response, patience).await,
-                };
+                if is_object {
+                    return Ok(response);
+                }
+                let collected = self.collected(&asked.shown, response, patience).await?;
+                return if asked.is_listing { self.readable(collected).await } else { Ok(collected) };
             }
             // Of a put, the precondition; of a read, an object that cannot be read now.
             409 if asked.is_read => {}
@@ -240,6 +242,21 @@ impl Client {
                 Err(HttpError::new(HttpErrorKind::Interrupted, refusal))
             }
         }
+    }
+
+    /// A reply with names, each of which `object_store` can read.
+    async fn readable(&self, response: HttpResponse) -> Result<HttpResponse, HttpError> {
+        let (mut parts, body) = response.into_parts();
+        let bytes = body.bytes().await?;
+        let Some((reply, odd)) = without_odd_keys(self.service, &bytes) else {
+            return Ok(HttpResponse::from_parts(parts, bytes.to_vec().into()));
+        };
+        // Its length and digest are those of the whole reply.
+        for name in ["content-length", "content-md5", "etag"] {
+            parts.headers.remove(name);
+        }
+        parts.extensions.insert(odd);
+        Ok(HttpResponse::from_parts(parts, reply.into()))
     }
 
     fn hint_of_page(&self) -> &'static str {

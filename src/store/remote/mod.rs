@@ -15,6 +15,7 @@ mod client;
 mod counters;
 mod failure;
 mod first_bytes;
+mod listing;
 mod location;
 mod object;
 mod origin;
@@ -38,11 +39,13 @@ use tokio::task::AbortHandle;
 
 use self::ahead::{Ahead, Outcome, SpanTransfer};
 use self::failure::{Failure, Reply};
+use self::listing::OddKeys;
 use self::object::RemoteObject;
 use self::origin::Origin;
 use self::transfer::{Fetched, Request, stall_time};
 use self::transfers::Transfers;
 use self::writer::Uploads;
+use super::left_out::LeftOut;
 use super::remote_options::RemoteOptions;
 use super::{
     Claim, Content, Entry, GetReply, GetRequest, Info, MaybeClaim, Object, ObjectVersion, StatFs, Store,
@@ -73,6 +76,8 @@ struct Shared {
     is_forbidden_missing: bool,
     /// Whether the user knows that the service does not list, or not all folders.
     is_warned_of_listing: AtomicBool,
+    /// Keys that cannot be asked for.
+    left_out: LeftOut,
     /// Present if the service can be written to.
     uploads: Option<Uploads>,
 }
@@ -105,6 +110,7 @@ impl RemoteStore {
             url,
             is_forbidden_missing,
             is_warned_of_listing: AtomicBool::new(false),
+            left_out: LeftOut::default(),
             uploads,
         };
         Ok(RemoteStore { shared: Arc::new(shared) })
@@ -253,6 +259,15 @@ impl Shared {
             );
         }
         Error::Unlisted { key: self.shown(folder), reason: reason.to_owned() }
+    }
+
+    /// Reports keys that are left out of a listing.
+    fn note_odd_keys(&self, odd: &OddKeys, folder: &str) {
+        const WHAT: &str = "with control characters, or with nothing or '.' between two '/'";
+        self.left_out.warn(&self.url, WHAT, &odd.first);
+        if let Some(node) = &odd.folder {
+            self.left_out.note_folder(folder, "with control characters", node);
+        }
     }
 }
 
@@ -410,17 +425,25 @@ impl Store for RemoteStore {
             let path = self.shared.path(folder)?;
             self.shared.transfers.wait(self.shared.transfers.origin().list(&path))?
         };
-        let listed = match listed() {
+        self.shared.left_out.begin(folder);
+        let (names, odd) = match listed() {
             Ok(listed) => listed,
             Err(Failure::Missing) => return Ok(Vec::new()),
             Err(failure) => return Err(self.shared.unlisted(failure, folder)),
         };
-        let folders = listed.folders.into_iter().map(|name| Entry { name, is_folder: true });
-        let objects = listed.objects.into_iter().map(|name| Entry { name, is_folder: false });
-        let mut entries: Vec<Entry> = folders.chain(objects).collect();
+        let folders = names.folders.into_iter().map(|name| Entry { name, is_folder: true });
+        let objects = names.objects.into_iter().map(|name| Entry { name, is_folder: false });
+        let mut entries: Vec<Entry> = folders.chain(objects).filter(|entry| !entry.name.is_empty()).collect();
         entries.sort_unstable_by(|a, b| (&a.name, !a.is_folder).cmp(&(&b.name, !b.is_folder)));
         entries.dedup_by(|a, b| a.name == b.name);
+        if let Some(odd) = odd {
+            self.shared.note_odd_keys(&odd, folder);
+        }
         Ok(entries)
+    }
+
+    fn left_out(&self, folder: &str) -> Option<String> {
+        self.shared.left_out.reason(folder)
     }
 
     /// A service has no size: a large constant.

@@ -19,6 +19,7 @@ use tokio::task::spawn_blocking;
 
 use super::failure::{Failure, Reply};
 use super::first_bytes::FirstBytes;
+use super::listing::OddKeys;
 use super::location::Service;
 use super::transfer::{self, Fetched, Request};
 use crate::error::Result;
@@ -236,21 +237,29 @@ impl Origin {
         Ok(head?.meta)
     }
 
-    /// The names directly below a path.
-    pub(super) async fn list(&self, path: &Path) -> Reply<Names> {
+    /// The names directly below a path, and what is left out of them.
+    pub(super) async fn list(&self, path: &Path) -> Reply<(Names, Option<OddKeys>)> {
         if let Some(cache) = self.cache.as_ref().filter(|cache| cache.is_offline) {
-            return cache.listing(path).await;
+            return Ok((cache.listing(path).await?, None));
         }
         let listed = self.client.list_with_delimiter(Some(path)).await?;
+        // Programs that have folders mark them by an object whose key ends with '/', in the folder itself.
+        let is_below = |below: &&Path| below.as_ref().len() > path.as_ref().len();
         let name = |path: &Path| Some(path.as_ref().rsplit('/').next()?.to_owned());
         let names = Names {
-            folders: listed.common_prefixes.iter().filter_map(name).collect(),
-            objects: listed.objects.iter().filter_map(|meta| name(&meta.location)).collect(),
+            folders: listed.common_prefixes.iter().filter(is_below).filter_map(name).collect(),
+            objects: listed
+                .objects
+                .iter()
+                .map(|meta| &meta.location)
+                .filter(is_below)
+                .filter_map(name)
+                .collect(),
         };
         if let Some(cache) = &self.cache {
             cache.keep_listing(path, &names).await?;
         }
-        Ok(names)
+        Ok((names, listed.extensions.get().cloned()))
     }
 
     /// Whether anything is below a path.
@@ -258,7 +267,7 @@ impl Origin {
         let is_offline = self.cache.as_ref().is_some_and(|cache| cache.is_offline);
         // Few web servers list a whole tree.
         if is_offline || self.service == Service::Http {
-            let names = self.list(path).await?;
+            let (names, _) = self.list(path).await?;
             return Ok(!names.objects.is_empty() || !names.folders.is_empty());
         }
         let first = self.client.list(Some(path)).next().await;

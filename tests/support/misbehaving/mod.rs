@@ -77,6 +77,8 @@ struct Shared {
     /// Listings that are told again and again, while there is a table.
     stale_listings: Mutex<Option<HashMap<String, String>>>,
     has_tags: AtomicBool,
+    /// Keys that listings have as well, which no folder could hold.
+    odd_keys: Mutex<Vec<String>>,
 }
 
 impl Service {
@@ -96,6 +98,7 @@ impl Service {
             counts: Mutex::default(),
             stale_listings: Mutex::default(),
             has_tags: AtomicBool::new(true),
+            odd_keys: Mutex::default(),
         });
         let accepting = Mutex::new(Some(accept(listener, &shared)));
         Service { shared, address, accepting }
@@ -129,6 +132,11 @@ impl Service {
     /// Objects have ETags, or only times.
     pub fn tags(&self, has_tags: bool) {
         self.shared.has_tags.store(has_tags, Ordering::SeqCst);
+    }
+
+    /// Listings have these keys, too.
+    pub fn list_also(&self, keys: &[&str]) {
+        *self.shared.odd_keys.lock().unwrap() = keys.iter().map(|key| (*key).to_owned()).collect();
     }
 
     /// Listings stay as they are when they are first asked for, or tell what is there.

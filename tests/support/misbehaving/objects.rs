@@ -112,6 +112,32 @@ impl Shared {
         Answer(200, vec![("Content-Type", "application/xml".to_owned())], xml.into_bytes())
     }
 
+    /// What a listing has of the odd keys.
+    fn odd_listed(&self, prefix: &str, is_deep: bool) -> String {
+        let encoded = |key: &str| -> String {
+            let encode = |c: char| match c {
+                '&' | '<' | '>' => format!("&#{};", c as u32),
+                c if c.is_control() => format!("&#x{:X};", c as u32),
+                c => c.to_string(),
+            };
+            key.chars().map(encode).collect()
+        };
+        let mut listed = std::collections::BTreeSet::new();
+        for key in self.odd_keys.lock().unwrap().iter() {
+            let Some(rest) = key.strip_prefix(prefix) else { continue };
+            listed.insert(match rest.split_once('/').filter(|_| !is_deep) {
+                Some((name, _)) => {
+                    format!(
+                        "<CommonPrefixes><Prefix>{}/</Prefix></CommonPrefixes>",
+                        encoded(&format!("{prefix}{name}"))
+                    )
+                }
+                None => format!("<Contents><Key>{}</Key>{OBJECT}</Contents>", encoded(key)),
+            });
+        }
+        listed.into_iter().collect()
+    }
+
     fn list(&self, asked: &Asked) -> Answer {
         let headers = vec![("Content-Type", "application/xml".to_owned())];
         let mut stale = self.stale_listings.lock().unwrap();
@@ -136,6 +162,7 @@ impl Shared {
                 }
             }
         }
+        xml += &self.odd_listed(&asked.key, is_deep);
         xml += "</ListBucketResult>";
         if let Some(stale) = stale.as_mut() {
             stale.insert(asked.query.clone(), xml.clone());
