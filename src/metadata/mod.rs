@@ -155,6 +155,11 @@ impl ArrayMetadata {
         let is_number_for_bool =
             self.zarr_format == ZarrFormat::V3 && self.data_type == DataType::Bool && fill.is_number();
         let truth = self.fill_value.bytes.first() == Some(&1);
+        if self.zarr_format == ZarrFormat::V3 && v3::is_zero_without_sign(&self.data_type, fill) {
+            return Some(format!(
+                "fill_value: the data type has no {fill}; it is read as 2^-127, as tensorstore does"
+            ));
+        }
         is_number_for_bool.then(|| format!("fill_value: {fill} is no bool of Zarr v3; it is read as {truth}"))
     }
 }

@@ -57,6 +57,11 @@ fn parse_group(key: &str, mut members: Map<String, Value>) -> ParseResult<GroupM
     })
 }
 
+/// Whether a document has tensorstore's fill value of a type that has no zero: 0.0, which it reads as the element of zero bits.
+pub fn is_zero_without_sign(data_type: &DataType, fill_value: &Value) -> bool {
+    *data_type == DataType::Float8E8M0Fnu && fill_value.as_f64() == Some(0.0)
+}
+
 fn parse_array(key: &str, mut members: Map<String, Value>) -> ParseResult<ArrayMetadata> {
     json::refuse_unknown(&members, &ARRAY_MEMBERS)?;
     let attributes = take_attributes(&mut members)?;
@@ -70,8 +75,10 @@ fn parse_array(key: &str, mut members: Map<String, Value>) -> ParseResult<ArrayM
         .map_err(|fault| fault.within("chunk_key_encoding"))?;
     let codecs = codec_spec::v3_list(member("codecs")?).map_err(|fault| fault.within("codecs"))?;
     let stored_fill = member("fill_value")?;
-    let mut fill_value =
-        FillValue::from_v3(&data_type, stored_fill).map_err(|fault| fault.within("fill_value"))?;
+    let mut fill_value = match is_zero_without_sign(&data_type, stored_fill) {
+        true => FillValue::zeros(&data_type),
+        false => FillValue::from_v3(&data_type, stored_fill).map_err(|fault| fault.within("fill_value"))?,
+    };
     let is_packed_struct = matches!(data_type, DataType::Struct(_)) && stored_fill.is_string();
     if is_packed_struct && bytes_order(&codecs) == ByteOrder::Big {
         // "structured": base64 follows the `endian` of the `bytes` codec.
@@ -199,6 +206,18 @@ mod tests {
         assert_eq!(array.attributes["units"], "K");
         assert!(!array.document.contains_key("attributes") && array.document.contains_key("codecs"));
         assert!(array.skipped.is_empty() && array.attributes_error.is_none());
+    }
+
+    /// tensorstore's default for a type that has no zero.
+    #[test]
+    fn a_zero_of_a_type_without_zero() {
+        for zero in [json!(0.0), json!(0)] {
+            let array = array(json!({"data_type": "float8_e8m0fnu", "fill_value": zero}));
+            assert_eq!(array.fill_value.bytes, [0]);
+            assert!(array.deviation().is_some_and(|sentence| sentence.contains("2^-127")));
+        }
+        let refused = error(json!({"data_type": "float8_e8m0fnu", "fill_value": -1.0})).to_string();
+        assert!(refused.contains("no value near to -1.0"), "{refused}");
     }
 
     #[test]

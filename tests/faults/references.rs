@@ -124,6 +124,23 @@ fn whole_targets_text_and_generators() {
     assert_eq!(names, ["0", "1", "2"]);
 }
 
+/// fsspec writes paths as they are, other programs encode them.
+#[test]
+fn a_percent_sign_is_one_first_and_an_encoded_character_then() {
+    let place = Place::new();
+    let url = format!("file://{}/a%20b.bin", place.path("inside").display());
+    let read_it = || read(&place.store(&json!([url, 0, 4]), &[]).unwrap(), "a").unwrap();
+    fs::write(place.path("inside/a b.bin"), b"\x05\0\0\0").unwrap();
+    assert_eq!(read_it(), b"\x05\0\0\0", "no file has the literal name");
+    fs::write(place.path("inside/a%20b.bin"), b"\x07\0\0\0").unwrap();
+    assert_eq!(read_it(), b"\x07\0\0\0", "the literal name comes first");
+    // Outside of what is allowed neither is.
+    let url = format!("file://{}/a%20b.bin", place.path("outside").display());
+    fs::write(place.path("outside/a%20b.bin"), b"\x07\0\0\0").unwrap();
+    let error = place.store(&json!([url, 0, 4]), &[]).and_then(|store| read(&store, "a")).unwrap_err();
+    assert_eq!(error.errno(), libc::EACCES, "{error}");
+}
+
 #[test]
 fn documents_that_are_no_references_or_too_much_are_refused() {
     let place = Place::new();

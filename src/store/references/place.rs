@@ -99,6 +99,14 @@ impl Place {
         }
     }
 
+    /// The path that a `file:` URL names literally, if it would be another one decoded. fsspec does not encode paths, so a program that
+    /// wrote `a%20b` may have meant either.
+    pub(super) fn literal(text: &str) -> Option<PathBuf> {
+        let rest = ["file:", "local:"].iter().find_map(|scheme| strip_scheme(text, scheme))?;
+        let path = path_of_file_url(rest).ok().filter(|path| path.contains('%') && !path.contains('\0'))?;
+        normal(Path::new(path))
+    }
+
     /// The folder that it is in.
     pub(super) fn folder(&self) -> Place {
         match self {
@@ -127,15 +135,19 @@ fn decoded(text: &str) -> Result<String, Refusal> {
     String::from_utf8(bytes).map_err(|_| Refusal::Malformed("not UTF-8"))
 }
 
-/// `///path`, `//localhost/path` and `/path`. fsspec does not encode paths: a `%` that encodes nothing stands for itself.
-fn of_file_url(rest: &str) -> Result<Place, Refusal> {
+/// The path in `///path`, `//localhost/path` and `/path`.
+fn path_of_file_url(rest: &str) -> Result<&str, Refusal> {
     let path = match rest.strip_prefix("//") {
         None => rest,
         Some(rest) => rest.strip_prefix("localhost").unwrap_or(rest),
     };
-    if !path.starts_with('/') {
-        return Err(Refusal::Malformed("a file: URL names an absolute path on this machine"));
-    }
+    let refused = Refusal::Malformed("a file: URL names an absolute path on this machine");
+    path.starts_with('/').then_some(path).ok_or(refused)
+}
+
+/// The place of a `file:` URL, decoded; a `%` that encodes nothing stands for itself.
+fn of_file_url(rest: &str) -> Result<Place, Refusal> {
+    let path = path_of_file_url(rest)?;
     let path = decoded(path).unwrap_or_else(|_| path.to_owned());
     if path.contains('\0') {
         return Err(Refusal::Malformed("a path cannot contain NUL"));
@@ -253,6 +265,12 @@ mod tests {
             assert!(Place::parse(text, Some(&folder)).is_err(), "{text}");
         }
         assert!(Place::parse("../../a", Some(&cloud)).is_err());
+        let literal = |text: &str| Place::literal(text).map(|path| path.display().to_string());
+        assert_eq!(literal("file:///a/./b%20c").as_deref(), Some("/a/b%20c"));
+        assert_eq!(literal("local:/a/%2e%2e/b").as_deref(), Some("/a/%2e%2e/b"), "a name");
+        for none in ["file:///a/b c", "/a/b%20c", "https://h/a%20b", "file:///%/../.."] {
+            assert_eq!(literal(none), None, "{none}");
+        }
         assert_eq!(remote("s3://b", "a/b.json").folder(), remote("s3://b", "a"));
     }
 }

@@ -146,7 +146,13 @@ impl Targets {
 
     /// Fails with EACCES unless the target may be opened. Opens nothing.
     pub(super) fn check(&self, url: &str, key: &str) -> Result<()> {
-        self.allowed(url, key).map(drop)
+        self.allowed(url, key).map(drop).or_else(|error| self.literal(url).map(drop).ok_or(error))
+    }
+
+    /// The file that a `file:` URL with a `%` names literally, if such a one may be opened.
+    fn literal(&self, url: &str) -> Option<(&Folder, String)> {
+        let path = Place::literal(url)?;
+        self.folders.iter().find_map(|folder| Some((folder, folder.key_of(&path)?.to_str()?.to_owned())))
     }
 
     fn allowed(&self, url: &str, key: &str) -> Result<Allowed<'_>> {
@@ -186,15 +192,15 @@ impl Targets {
         key: &str,
         audience: Option<&Arc<Audience>>,
     ) -> Result<Target> {
-        match self.allowed(url, key)? {
-            Allowed::Local(folder, target) => {
-                if let Some(audience) = audience {
-                    folder.admit(audience, url, key)?;
-                }
-                let guarded = audience.and_then(|audience| folder.store.for_audience("", audience));
-                let store = guarded.unwrap_or_else(|| Arc::clone(&folder.store) as _);
-                Ok(Target { store, key: target })
+        // fsspec takes a path literally. Where no file has that name, the path may be encoded, as in any other URL.
+        if let Some((folder, target)) = self.literal(url) {
+            let literal = folder.target(target, (url, key), audience)?;
+            if !matches!(literal.store.head(&literal.key), Ok(None)) {
+                return Ok(literal);
             }
+        }
+        match self.allowed(url, key)? {
+            Allowed::Local(folder, target) => folder.target(target, (url, key), audience),
             Allowed::Remote(root, target) => {
                 Ok(Target { store: self.remote_store(&root, key)?, key: target })
             }
@@ -230,6 +236,21 @@ impl Folder {
         let mut paths = vec![path.to_owned()];
         paths.extend(path.canonicalize().ok().filter(|real| real != path));
         Ok(Folder { paths, store, root })
+    }
+
+    /// A file in it, for these users.
+    fn target(
+        &self,
+        target: String,
+        (url, key): (&str, &str),
+        audience: Option<&Arc<Audience>>,
+    ) -> Result<Target> {
+        if let Some(audience) = audience {
+            self.admit(audience, url, key)?;
+        }
+        let guarded = audience.and_then(|audience| self.store.for_audience("", audience));
+        let store = guarded.unwrap_or_else(|| Arc::clone(&self.store) as _);
+        Ok(Target { store, key: target })
     }
 
     /// Fails unless all these users may enter it.
