@@ -111,7 +111,8 @@
 //!    fdatasyncs it and renames it. fsync(2) then syncs the folders. `store/remote/writer.rs` sends one request instead, which
 //!    names the version that it replaces. Where another program was first, `array/write/store_object.rs` merges.
 //!    `store/overlay/writer.rs` notes the change in the overlay's list (`store/overlay/changes.rs`) before its folder's object
-//!    gets its name; [`store::overlay::OverlayStore::commit`] writes it into the store below. Over a store of versions `hierarchy/commit`
+//!    gets its name; [`store::overlay::OverlayStore::commit`] writes it into the store below, for all changes in the order of
+//!    [`hierarchy::commit::into_base`]. A chunk has the form of its array in that list (`store/form.rs`, `metadata/form.rs`). Over a store of versions `hierarchy/commit`
 //!    sends all changes as one snapshot, while `mount/fs/commit.rs` and then the overlay keep writers out. One line in that list removes a node
 //!    with all its chunks (`store/overlay/nodes.rs`).
 //! 5. With `create`, a write past the end of the file first makes the array longer (`mount/fs/write/growth.rs`): what is stored after its

@@ -138,6 +138,14 @@ pub fn rename_at(
     })
 }
 
+/// The clock that gives files their times, since the epoch. It lags behind by up to one tick. `None` if there is none.
+pub fn time_of_files() -> Option<std::time::Duration> {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` lives through the call.
+    check(unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &raw mut now) }).ok()?;
+    Some(std::time::Duration::new(u64::try_from(now.tv_sec).ok()?, u32::try_from(now.tv_nsec).ok()?))
+}
+
 /// What a rename does with the file that has the new name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renaming {

@@ -51,8 +51,8 @@ use serde_json::json;
 use crate::codec::Representation;
 use crate::codec::byte_swap::SwapPlan;
 use crate::error::{Error, Result};
-use crate::metadata::{ArrayMetadata, CodecFamily, CodecSpec, ZarrFormat};
-use crate::store::Store;
+use crate::metadata::{ArrayMetadata, CodecFamily, CodecSpec, ZarrFormat, form_of_document};
+use crate::store::{ArrayForm, Store};
 
 pub use crate::metadata::ByteOrder;
 pub use cache::reservation::Reservation;
@@ -168,6 +168,11 @@ impl Array {
         Array::build(engine, store, path, metadata, served, Arc::default())
     }
 
+    /// Fails where the store says by now that the array's chunks are of another form than its document says.
+    pub fn check_form(&self) -> Result<()> {
+        of_form(&self.inner.store, &self.inner.path, &self.inner.metadata).map(drop)
+    }
+
     /// The array after another program has made `self` longer along its slowest served axis. The dirty chunks, the
     /// writers and the lock move to the new array; `self` stores nothing from then on. Fails with `Stale` where the new
     /// array cannot continue the old one.
@@ -191,6 +196,8 @@ impl Array {
         writing: Arc<WriteState>,
     ) -> Result<Arc<Array>> {
         let document_key = metadata.document_key.as_str();
+        let of_form = of_form(store, path, &metadata)?;
+        let store = of_form.as_ref().unwrap_or(store);
         let Some(item_bytes) = metadata.data_type.item_size().filter(|&size| size > 0) else {
             return Err(Error::unsupported(document_key, no_item_size(&metadata)));
         };
@@ -304,6 +311,16 @@ impl Drop for Array {
 }
 
 /// The reason why an array has no flat form.
+/// The store, where it looks at the form of the array that objects are of.
+fn of_form(store: &Arc<dyn Store>, path: &str, metadata: &ArrayMetadata) -> Result<Option<Arc<dyn Store>>> {
+    store.of_array(&ArrayForm {
+        path,
+        document_key: &metadata.document_key,
+        form: &|| metadata.form(),
+        of_document: form_of_document,
+    })
+}
+
 fn no_item_size(metadata: &ArrayMetadata) -> String {
     let stored = |member: &str| metadata.document.get(member).map(ToString::to_string).unwrap_or_default();
     let member = match metadata.zarr_format {

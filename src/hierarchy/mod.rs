@@ -4,7 +4,8 @@
 //! and writes documents only (`attributes.rs`; `author/`, which also has chunks outside of a resized array cleared).
 //! `documents.rs` reads one folder, `group_cache.rs` remembers groups, `lineage.rs` knows what the groups
 //! above a node say about it, `tree.rs` combines them, `remote.rs` does so with few round trips, `walk.rs` visits every node. `open_arrays.rs` has the
-//! arrays that are open, `views.rs` what else can be made of them. `commit/` has the changes of an overlay become a version.
+//! arrays that are open, `views.rs` what else can be made of them. `commit/` has the changes of an overlay become a version, or writes
+//! them back.
 
 pub mod attributes;
 pub mod author;

@@ -247,7 +247,8 @@ impl OpenArrays {
         let array = match (self.difference(shared.view, &old.metadata, metadata), &old.array) {
             // Data written to the previous folder does not belong into this one.
             (_, Ok(array)) if array.is_displaced() => return Reconciled::Replaced,
-            (Difference::None, _) => old.array.clone(),
+            (Difference::None, Ok(array)) => array.check_form().map(|()| array.clone()),
+            (Difference::None, Err(_)) => old.array.clone(),
             (Difference::Grown, Ok(array)) => match served(shared, metadata) {
                 Ok(served) => array.grown(served.into_owned()),
                 Err(error) => Err(error),

@@ -17,6 +17,7 @@ pub mod codec_spec;
 mod consolidated;
 pub mod data_type;
 pub mod fill_value;
+mod form;
 pub mod json;
 pub mod no_data;
 pub mod packing;
@@ -33,6 +34,7 @@ pub use data_type::v2::{Dtype, StoredDataType, parse as parse_dtype_v2};
 pub use data_type::v3::parse as parse_data_type_v3;
 pub use data_type::{ByteOrder, DataType, VariableLength};
 pub use fill_value::FillValue;
+pub use form::form_of_document;
 pub use json::edit as json_spans;
 
 /// The most dimensions an array may have.

@@ -19,6 +19,7 @@ mod ahead;
 mod batch;
 mod directory;
 mod disk_cache;
+mod form;
 #[cfg(feature = "icechunk")]
 mod icechunk;
 mod info;
@@ -53,6 +54,7 @@ pub use directory::{DirectoryStore, is_temporary_name};
 pub use disk_cache::{
     DiskCache, DiskCacheOptions, Summary as DiskCacheSummary, Verified as DiskCacheVerified,
 };
+pub use form::{ArrayForm, Form};
 #[cfg(feature = "icechunk")]
 pub use icechunk::IcechunkStore;
 pub use info::{FileId, Info, Posix};
@@ -225,6 +227,11 @@ pub trait Store: Send + Sync {
         Ok(None)
     }
 
+    /// When the object at a key was made, in a store that knows it: its other times can be set to any value.
+    fn made_at(&self, _key: &str) -> Result<Option<SystemTime>> {
+        Ok(None)
+    }
+
     /// The names directly below a folder, sorted; empty when the folder is missing. [`Error::Unlisted`] where the service does not
     /// say what is in it.
     fn list(&self, folder: &str) -> Result<Vec<Entry>>;
@@ -251,6 +258,12 @@ pub trait Store: Send + Sync {
     /// an error (`EACCES`). `None` where only this program's own permissions count.
     fn for_audience(&self, _path: &str, _audience: &Arc<Audience>) -> Option<Arc<dyn Store>> {
         None
+    }
+
+    /// The store for readers and writers of one array, where it keeps objects that may be of another form of the array than the
+    /// present one: such an object is an error. So is the array, if a document of another form is hidden by its own.
+    fn of_array(&self, _array: &ArrayForm<'_>) -> Result<Option<Arc<dyn Store>>> {
+        Ok(None)
     }
 
     /// The writing half, where the kind of store has one.

@@ -13,4 +13,6 @@ mod racing_store;
 mod fs_model;
 mod growth_model;
 mod names_model;
+mod overlay;
+mod overlay_model;
 mod read_model;

@@ -17,6 +17,7 @@ mod mount_8;
 mod mount_options;
 mod names;
 mod overlay;
+mod overlay_forms;
 mod overlay_users;
 mod page_cache;
 mod programs;

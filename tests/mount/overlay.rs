@@ -263,7 +263,7 @@ fn new_chunks_of_an_array_that_was_replaced_are_kept() {
     let output = zarrfs(&["overlay", "commit", &scene.overlay]);
     assert_eq!(output.status.code(), Some(1));
     let listed = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(listed, "new: the array in the store has another form than when it was written\n");
+    assert_eq!(listed, "new/c/0: the array in the store has another form than when it was written\n");
     scene.place.put("new/zarr.json", document("int8"));
     assert!(zarrfs(&["overlay", "commit", &scene.overlay]).status.success());
     assert_eq!(scene.cat("new", &[]), [7; 4]);

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use crate::array::sync::atomic::{AtomicUsize, Ordering};
 use crate::array::sync::{self, Mutex};
 use crate::array::write::dirty::DirtyChunk;
-use crate::array::{Array, Inner};
+use crate::array::{Array, Inner, of_form};
 use crate::error::{Error, Result};
 use crate::metadata::MAX_DOCUMENT_BYTES;
 use crate::store::Info;
@@ -391,6 +391,7 @@ impl Inner {
                 }
                 opened.document = document;
             }
+            of_form(&self.store, &self.path, &self.metadata)?;
             opened.version = Some(now.version);
         }
         Ok(now)

@@ -1,4 +1,4 @@
-//! Commits the changes of an overlay as one snapshot of a base that keeps versions.
+//! Commits the changes of an overlay: as one snapshot of a base that keeps versions, or into a base that keeps none (`into_base.rs`).
 //!
 //! Uses `store` (its `overlay/publish.rs` publishes and forgets), `metadata`, and `author/` for what is removed. What is
 //! sent is first what there is while writers go on, then, with writers kept out, what they have changed meanwhile (`sender.rs`).
@@ -7,6 +7,9 @@
 //! from; else it is a conflict, which is told, and the overlay keeps all of its changes. Where others have published first, all is
 //! compared with their snapshot again.
 
+mod forms;
+mod into_base;
+pub mod nodes;
 mod sender;
 #[cfg(test)]
 mod tests;
@@ -18,6 +21,8 @@ use serde_json::{Value, json};
 use crate::error::{Error, Result};
 use crate::store::overlay::OverlayStore;
 use crate::store::versions::Published;
+pub use forms::Forms;
+pub use into_base::{Kept, Tally, into_base};
 use sender::Sender;
 
 /// How often a commit begins again because others have published first.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 use super::Conflict;
+use super::forms::Forms as ChunkForms;
 use crate::error::{Error, Result};
 use crate::hierarchy::author;
 use crate::metadata::{MAX_DOCUMENT_BYTES, parse_array};
@@ -80,7 +81,7 @@ impl<'a> Sender<'a> {
             }
         }
         let changes = self.store.changes()?;
-        let mut forms = Forms::new();
+        let (mut forms, mut chunk_forms) = (Forms::new(), ChunkForms::default());
         for batch in changes.chunks(BATCH_CHANGES) {
             let keys: Vec<&str> = batch.iter().map(|change| change.key.as_str()).collect();
             let before: Vec<Option<ObjectVersion>> = self
@@ -92,7 +93,8 @@ impl<'a> Sender<'a> {
             let mut fitting = Vec::new();
             for (change, before) in batch.iter().zip(before) {
                 self.before.insert(change.key.clone(), before);
-                match self.has_same_form(&mut forms, change)? {
+                let is_of_form = chunk_forms.have(self.store, self.target(), change)?;
+                match is_of_form && self.has_same_form(&mut forms, change)? {
                     true => fitting.push((change, before)),
                     false => self.conflicts.push(Conflict { key: change.key.clone(), reason: ANOTHER_FORM }),
                 }
@@ -119,12 +121,14 @@ impl<'a> Sender<'a> {
             // It was sent, and is no change any more.
             return Ok(false);
         }
-        let mut forms = Forms::new();
+        let (mut forms, mut chunk_forms) = (Forms::new(), ChunkForms::default());
         let (mut new, mut again) = (Vec::new(), Vec::new());
         for change in changed {
             match self.before.get(&change.key).copied() {
                 Some(before) => again.push((change, before)),
-                None if !self.has_same_form(&mut forms, change)? => {
+                None if !(chunk_forms.have(self.store, self.target(), change)?
+                    && self.has_same_form(&mut forms, change)?) =>
+                {
                     self.conflicts.push(Conflict { key: change.key.clone(), reason: ANOTHER_FORM });
                 }
                 None => {
@@ -166,7 +170,7 @@ impl<'a> Sender<'a> {
         for (place, outcome) in outcomes.into_inner() {
             let Some((change, _)) = batch.get(place) else { continue };
             match outcome {
-                Ok(Commit::Done) => drop(self.changed.insert(change.key.clone())),
+                Ok(Commit::Done(_)) => drop(self.changed.insert(change.key.clone())),
                 Ok(Commit::Already) => {}
                 Ok(Commit::Conflict) => {
                     self.conflicts.push(Conflict { key: change.key.clone(), reason: CHANGED });
@@ -188,10 +192,10 @@ impl<'a> Sender<'a> {
         Ok(())
     }
 
-    /// Whether the branch has the array of a change in the form in which the overlay has written new chunks of it.
+    /// Whether the branch has the array of a change in the form in which an older zarrfs has written new chunks of it.
     fn has_same_form(&self, forms: &mut Forms, change: &Change) -> Result<bool> {
         let (folder, name) = change.key.rsplit_once('/').unwrap_or(("", &change.key));
-        if DOCUMENTS.contains(&name) {
+        if DOCUMENTS.contains(&name) || change.form.is_some() {
             return Ok(true);
         }
         let ends = folder.match_indices('/').map(|(at, _)| at).chain([folder.len()]);

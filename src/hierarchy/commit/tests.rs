@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::*;
+use crate::metadata::form_of_document;
 use crate::store::overlay::{Access, OverlayOptions};
 use crate::store::versions::in_memory::{Fault, InMemoryVersions, Repository};
-use crate::store::{ObjectPart, Precondition, PutOptions, RemoteOptions, Store};
+use crate::store::{ArrayForm, ObjectPart, Precondition, PutOptions, RemoteOptions, Store};
 
 const GROUP: &str = r#"{"zarr_format":3,"node_type":"group"}"#;
 
@@ -199,12 +200,21 @@ fn what_others_have_published_is_merged_or_a_conflict() {
     assert!(is_empty(&store) && scene.messages() == before);
 }
 
+/// As [`put`], a chunk of the array `a` of nine elements.
+fn put_chunk(store: &OverlayStore, key: &str, text: &str) {
+    let document_key = "a/zarr.json";
+    let form = || form_of_document(document_key, array(9, "bytes").as_bytes()).unwrap();
+    let array = ArrayForm { path: "a", document_key, form: &form, of_document: form_of_document };
+    let of_array = store.of_array(&array).unwrap().unwrap();
+    put(of_array.as_overlay().unwrap(), key, text);
+}
+
 #[test]
 fn nodes_that_others_have_changed_are_conflicts() {
     let scene = Scene::new();
     let store = scene.open();
     remove(&store, "g");
-    put(&store, "a/c/7", "of nine");
+    put_chunk(&store, "a/c/7", "of nine");
     scene.repository.change("main", &[("g/b/zarr.json", Some(&array(10, "bytes")))]).unwrap();
     scene.repository.change("main", &[("a/zarr.json", Some(&array(9, "zstd")))]).unwrap();
     assert_eq!(conflicts(try_commit(&store, "no")), ["a/c/7", "g"]);

@@ -294,6 +294,12 @@ impl Store for DirectoryStore {
         Ok(Some(trace.cut(info)))
     }
 
+    fn made_at(&self, key: &str) -> Result<Option<SystemTime>> {
+        let Some((file, _)) = self.resolve(key, "look at", LOOK)? else { return Ok(None) };
+        // Not every filesystem knows it.
+        Ok(file.metadata().and_then(|found| found.created()).ok())
+    }
+
     fn list(&self, folder: &str) -> Result<Vec<Entry>> {
         sorted_names(self, folder)
     }

@@ -20,7 +20,6 @@ use parking_lot::RwLock;
 use super::line::{Entry, Hidden, Line, Step};
 use super::lines::Log;
 use super::state::{State, keys_below, unfinished};
-use crate::store::VersionDigest;
 
 /// The folder of the written objects, beside the file.
 pub(super) const OBJECTS: &str = "objects";
@@ -136,8 +135,10 @@ impl Changes {
         let state = self.state.read();
         let is_hidden = state.is_hidden(key);
         Ok(match state.entries.get(key).map(|logged| logged.entry) {
-            Some(Entry::Written { from, hides }) => Some(Entry::Written { from, hides: hides || is_hidden }),
-            None if is_hidden => Some(Entry::Deleted { from: None }),
+            Some(Entry::Written { from, form, hides }) => {
+                Some(Entry::Written { from, form, hides: hides || is_hidden })
+            }
+            None if is_hidden => Some(Entry::Deleted { from: None, form: None }),
             entry => entry,
         })
     }
@@ -222,9 +223,9 @@ impl Changes {
         self.log()?.sync()
     }
 
-    /// Removes all below a folder in one step; `from` is what the base has there. Durable when this returns.
-    pub fn remove(&self, folder: &str, from: Option<VersionDigest>) -> io::Result<()> {
-        let end = self.append(Line::Remove(folder.to_owned(), from))?;
+    /// Removes all below a folder in one step, and hides what the base has there. Durable when this returns.
+    pub fn remove(&self, folder: &str, hidden: Option<Hidden>) -> io::Result<()> {
+        let end = self.append(Line::Remove(folder.to_owned(), hidden))?;
         self.log()?.make_durable(end)
     }
 
@@ -284,7 +285,8 @@ impl Changes {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::store::ObjectVersion;
+    use crate::store::overlay::origin::{Origin, OriginFile};
+    use crate::store::{Form, ObjectVersion};
 
     impl Changes {
         fn len(&self) -> usize {
@@ -293,7 +295,10 @@ mod tests {
     }
 
     fn written(number: u64) -> Entry {
-        Entry::Written { from: Some(ObjectVersion::of_number(number).digest()), hides: false }
+        let version = ObjectVersion::of_number(number).digest();
+        let file = OriginFile { changed: (number > 2).then_some(-7), content: u64::MAX };
+        let from = Some(Origin { version, file: (number > 1).then_some(file) });
+        Entry::Written { from, form: (number > 1).then(|| Form::of("f4")), hides: false }
     }
 
     #[test]
@@ -304,13 +309,13 @@ mod tests {
         let reader = Changes::open_to_read(&path).unwrap();
         changes.set("a/c/0", written(1)).unwrap();
         changes.set("a/c/1", written(2)).unwrap();
-        changes.set("a/c/0", Entry::Deleted { from: None }).unwrap();
+        changes.set("a/c/0", Entry::Deleted { from: None, form: None }).unwrap();
         changes.touch("a/zarr.json").unwrap();
         assert_eq!(reader.entry("a/c/1").unwrap(), Some(written(2)));
         changes.forget("a/c/1").unwrap();
         changes.set("odd\n\"key", written(3)).unwrap();
         for list in [&reader, &Changes::open_to_read(&path).unwrap()] {
-            assert_eq!(list.entry("a/c/0").unwrap(), Some(Entry::Deleted { from: None }));
+            assert_eq!(list.entry("a/c/0").unwrap(), Some(Entry::Deleted { from: None, form: None }));
             assert_eq!(list.entry("a/c/1").unwrap(), None);
             assert_eq!(list.entries().unwrap().len(), 2);
             assert_eq!(list.touched("a/zarr.json"), changes.touched("a/zarr.json"));

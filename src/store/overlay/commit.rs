@@ -5,11 +5,10 @@
 
 use std::io;
 
-use super::{Changed, OverlayStore, failed};
+use super::{Changed, Origin, OverlayStore, failed};
 use crate::error::{Error, Result};
 use crate::store::{
-    Info, Object, ObjectPart, ObjectVersion, Precondition, PutOptions, Store, VersionDigest, Writer,
-    read_whole,
+    Form, Object, ObjectPart, ObjectVersion, Precondition, PutOptions, Store, Writer, read_whole,
 };
 
 /// The most bytes of an object that are compared at one time.
@@ -22,8 +21,10 @@ pub struct Change {
     pub key: String,
     /// What was changed.
     pub kind: ChangeKind,
-    /// The version in the base that it was made from; `None` if there was none.
-    from: Option<VersionDigest>,
+    /// The form of the array that it is a chunk of, if it is one and that is known.
+    pub form: Option<Form>,
+    /// What the base had; `None` if there was nothing.
+    from: Option<Origin>,
 }
 
 /// What an overlay has at a key.
@@ -44,17 +45,21 @@ impl Change {
         self.from.is_none()
     }
 
-    /// Whether the base's object, as it is now, is the one that the change was made from.
-    pub fn is_of(&self, now: Option<&Info>) -> bool {
-        self.from == now.map(|info| info.version.digest())
+    /// Whether what a store has at its key now, the base or a transaction over it, is what the change was made from.
+    pub fn is_of(&self, base: &dyn Store, now: Option<ObjectVersion>) -> Result<bool> {
+        match (self.from, now) {
+            (None, None) => Ok(true),
+            (Some(from), Some(now)) => from.is(base, &self.key, now),
+            _ => Ok(false),
+        }
     }
 }
 
 /// What became of a change that was to be committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Commit {
-    /// The base has it.
-    Done,
+    /// The base has it; its object has this version, if it has one.
+    Done(Option<ObjectVersion>),
     /// The base had it before.
     Already,
     /// The base has something else than what the change was made from.
@@ -68,14 +73,16 @@ impl OverlayStore {
         let mut changes = Vec::new();
         for (key, entry) in self.shared.folder.changes.entries().map_err(failed)? {
             let kind = match entry {
+                // What the overlay had made, and the base had not.
+                Changed::Deleted { from: None, .. } => continue,
                 Changed::Deleted { .. } => ChangeKind::Deleted,
                 Changed::Written { hides, .. } => match self.shared.folder.objects.head_object(&key)? {
                     Some(info) => ChangeKind::Written { size_bytes: info.size_bytes },
-                    None if hides && !self.is_hidden(&key)? => ChangeKind::Deleted,
+                    None if hides && entry.from().is_some() && !self.is_hidden(&key)? => ChangeKind::Deleted,
                     None => continue,
                 },
             };
-            changes.push(Change { key, kind, from: entry.from() });
+            changes.push(Change { key, kind, form: entry.form(), from: entry.from() });
         }
         Ok(changes)
     }
@@ -95,27 +102,36 @@ impl OverlayStore {
         now: Option<ObjectVersion>,
     ) -> Result<Commit> {
         let compared = self.compare(base, change, now)?;
-        if compared != Commit::Done {
+        if !matches!(compared, Commit::Done(_)) {
             return Ok(compared);
         }
         let key = change.key.as_str();
         let precondition = Precondition::found(now);
         let done = match change.kind {
-            ChangeKind::Deleted => writer.delete(key, precondition).map(|_| ()),
-            ChangeKind::Written { .. } => self.put_into(writer, key, within, precondition),
+            ChangeKind::Deleted => writer.delete(key, precondition).map(|_| None),
+            ChangeKind::Written { .. } => self.put_into(writer, key, within, precondition).map(Some),
         };
         match done {
             Err(Error::Changed { .. }) => Ok(Commit::Conflict),
-            other => other.map(|()| Commit::Done),
+            other => other.map(Commit::Done),
+        }
+    }
+
+    /// Removes an object from the base that a commit has put there in this version, and where the base had none before. Its names are
+    /// not durable yet.
+    pub fn take_back(&self, change: &Change, put: ObjectVersion) -> Result<()> {
+        match self.base_writer()?.delete(&change.key, Precondition::Version(put)) {
+            // Another program has replaced it.
+            Err(Error::Changed { .. }) => Ok(()),
+            deleted => deleted.map(drop),
         }
     }
 
     /// What becomes of a change where the base, or a transaction over it, has this version at its key; nothing is written.
     pub fn compare(&self, base: &dyn Store, change: &Change, now: Option<ObjectVersion>) -> Result<Commit> {
-        let is_of = change.from == now.map(|version| version.digest());
         Ok(match change.kind {
             ChangeKind::Deleted if now.is_none() => Commit::Already,
-            _ if is_of => Commit::Done,
+            _ if change.is_of(base, now)? => Commit::Done(now),
             ChangeKind::Written { .. } if now.is_some() => {
                 let object = self.own_object(&change.key)?;
                 if is_in(base, &change.key, object.as_ref())? { Commit::Already } else { Commit::Conflict }
@@ -136,12 +152,12 @@ impl OverlayStore {
         key: &str,
         within: &str,
         precondition: Precondition,
-    ) -> Result<()> {
+    ) -> Result<ObjectVersion> {
         let object = self.own_object(key)?;
         let gone = || Error::Stale { key: key.to_owned() };
         let like = self.objects.head_object(key)?.ok_or_else(gone)?;
         let parts = [ObjectPart::Copy(object.as_ref(), 0..object.size_bytes())];
-        writer.put(key, &parts, &PutOptions { precondition, within, like: &like }).map(|_| ())
+        writer.put(key, &parts, &PutOptions { precondition, within, like: &like })
     }
 
     /// Writes a change into a transaction over the base, in which its key has this version.
@@ -162,16 +178,17 @@ impl OverlayStore {
         then: Option<ObjectVersion>,
     ) -> Result<Commit> {
         let key = change.key.as_str();
-        let is_of = change.from == then.map(|version| version.digest());
         // What others have deleted as well may be deleted.
-        if !is_of && (then.is_some() || change.kind != ChangeKind::Deleted) {
+        if !change.is_of(self.shared.root.as_ref(), then)?
+            && (then.is_some() || change.kind != ChangeKind::Deleted)
+        {
             return Ok(Commit::Conflict);
         }
         let writer = transaction_writer(transaction)?;
         if change.kind == ChangeKind::Deleted {
-            return writer.delete(key, Precondition::Any).map(|_| Commit::Done);
+            return writer.delete(key, Precondition::Any).map(|_| Commit::Done(None));
         }
-        self.put_into(writer, key, "", Precondition::Any).map(|()| Commit::Done)
+        self.put_into(writer, key, "", Precondition::Any).map(|version| Commit::Done(Some(version)))
     }
 
     /// The writing half of the base, or the sentence that it has none.
@@ -195,9 +212,9 @@ impl OverlayStore {
         let list = &self.shared.folder.changes;
         let noted = |noted: io::Result<()>| noted.map_err(failed("", "note what the overlay forgets"));
         for change in changes {
-            if let Some(Changed::Written { from, hides: true }) = self.changed(&change.key, "forget")? {
+            if let Some(Changed::Written { from, form, hides: true }) = self.changed(&change.key, "forget")? {
                 // Without its file, it shows the base from now on.
-                self.shared.set(&change.key, Changed::Written { from, hides: false })?;
+                self.shared.set(&change.key, Changed::Written { from, form, hides: false })?;
             }
         }
         // The files go first: one without a line would come back with the next line of its key.

@@ -66,7 +66,7 @@ pub(super) struct Folder {
     pub path: PathBuf,
     pub changes: Changes,
     pub objects: DirectoryStore,
-    /// Documents of the base, as they were when new chunks of their arrays were written.
+    /// Documents of the base, as they were when an older zarrfs wrote new chunks of their arrays.
     pub documents: DirectoryStore,
     /// Held as long as this process may change the overlay.
     _lock: Option<File>,

@@ -1,36 +1,49 @@
-//! What an overlay has at a key, and the line that says so in its list of changes. Uses `version` only.
+//! What an overlay has at a key, and the line that says so in its list of changes. Uses `origin` and `form` only.
 //!
-//! `CHECKSUM DURABLE {"write": KEY, "from": DIGEST, "hides": true}`: the CRC-32 of what follows it, the length of the file that
-//! was durable then, and one of `write`, `delete`, `forget`, `touch`, `remove`, `hide`, `show` and `rename`.
+//! `CHECKSUM DURABLE {"write": KEY, "from": DIGEST, "changed": NANOSECONDS, "content": CHECKSUM, "form": FORM, "hides": true}`: the
+//! CRC-32 of what follows it, the length of the file that was durable then, and one of `write`, `delete`, `forget`, `touch`,
+//! `remove`, `hide`, `show` and `rename`. Lines of an older zarrfs lack `changed`, `content`, `form` and the `at` of removals.
 
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value, json};
 
-use crate::store::VersionDigest;
+use super::origin::{Origin, OriginFile};
+use crate::store::{Form, VersionDigest};
 
 /// What an overlay has at a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// An object. Where its file is missing, writing it did not end.
     Written {
-        /// The version in the base that it was made from; `None` if there was none.
-        from: Option<VersionDigest>,
+        /// What the base had; `None` if there was nothing.
+        from: Option<Origin>,
+        /// The form of the array that the object is of, if it is a chunk.
+        form: Option<Form>,
         /// Without the file, the base's object is deleted. Otherwise it is as it is in the base.
         hides: bool,
     },
-    /// The base's object is deleted, even if there is a file.
+    /// This object of the base is deleted, even if there is a file, and no other one that the base has later.
     Deleted {
-        /// The version in the base that was deleted; `None` if there was none.
-        from: Option<VersionDigest>,
+        /// What the base had; `None` if there was nothing.
+        from: Option<Origin>,
+        /// The form of the array that the object was of, if it was a chunk.
+        form: Option<Form>,
     },
 }
 
 impl Entry {
-    /// The version in the base that it was made from.
-    pub fn from(&self) -> Option<VersionDigest> {
+    /// What the base had.
+    pub fn from(&self) -> Option<Origin> {
         match self {
-            Entry::Written { from, .. } | Entry::Deleted { from } => *from,
+            Entry::Written { from, .. } | Entry::Deleted { from, .. } => *from,
+        }
+    }
+
+    /// The form of the array that the object is of.
+    pub fn form(&self) -> Option<Form> {
+        match self {
+            Entry::Written { form, .. } | Entry::Deleted { form, .. } => *form,
         }
     }
 }
@@ -40,6 +53,8 @@ impl Entry {
 pub struct Hidden {
     /// What its nodes were when it was removed.
     pub from: VersionDigest,
+    /// When it was removed, in nanoseconds since the epoch: what is newer was not there. An older zarrfs did not note it.
+    pub at: Option<i64>,
     /// A commit has begun to remove it from the base.
     pub is_begun: bool,
 }
@@ -68,8 +83,8 @@ pub(super) enum Line {
     Forget(String),
     /// A document of the base has this time.
     Touch(String, SystemTime),
-    /// Nothing is below a folder any more; where the base has it, with what tells its nodes apart.
-    Remove(String, Option<VersionDigest>),
+    /// Nothing is below a folder any more; where the base has it, with what is hidden.
+    Remove(String, Option<Hidden>),
     /// A folder of the base is hidden, or shown again. What was written below it stays.
     Hide(String, Option<Hidden>),
     /// A folder that only the overlay has gets another name.
@@ -96,14 +111,24 @@ impl Line {
                 json!({"rename": from, "to": to, "step": name})
             }
         };
-        let from = match self {
-            Line::Entry(_, entry) => entry.from(),
-            Line::Remove(_, from) => *from,
-            Line::Hide(_, hidden) => hidden.map(|hidden| hidden.from),
-            Line::Forget(_) | Line::Touch(..) | Line::Rename(..) => None,
+        let mut insert = |name: &str, value: Option<Value>| {
+            if let (Some(value), Some(members)) = (value, members.as_object_mut()) {
+                members.insert(name.to_owned(), value);
+            }
         };
-        if let (Some(from), Some(members)) = (from, members.as_object_mut()) {
-            members.insert("from".to_owned(), Value::String(from.to_string()));
+        match self {
+            Line::Entry(_, entry) => {
+                let (from, file) = (entry.from(), entry.from().and_then(|from| from.file));
+                insert("from", from.map(|from| json!(from.version.to_string())));
+                insert("changed", file.and_then(|file| file.changed).map(|changed| json!(changed)));
+                insert("content", file.map(|file| json!(format!("{:016x}", file.content))));
+                insert("form", entry.form().map(|form| json!(form.to_string())));
+            }
+            Line::Remove(_, hidden) | Line::Hide(_, hidden) => {
+                insert("from", hidden.map(|hidden| json!(hidden.from.to_string())));
+                insert("at", hidden.and_then(|hidden| hidden.at).map(|at| json!(at)));
+            }
+            Line::Forget(_) | Line::Touch(..) | Line::Rename(..) => {}
         }
         let rest = format!("{durable} {members}");
         format!("{:08x} {rest}\n", crc32fast::hash(rest.as_bytes()))
@@ -129,17 +154,20 @@ impl Line {
         };
         if let Some(key) = key("write") {
             let hides = members.get("hides") == Some(&Value::Bool(true));
-            return Some(Line::Entry(key, Entry::Written { from, hides }));
+            let (from, form) = (Self::origin(members, from), Self::form(members)?);
+            return Some(Line::Entry(key, Entry::Written { from, form, hides }));
         }
         if let Some(key) = key("delete") {
-            return Some(Line::Entry(key, Entry::Deleted { from }));
+            let (from, form) = (Self::origin(members, from), Self::form(members)?);
+            return Some(Line::Entry(key, Entry::Deleted { from, form }));
         }
+        let at = members.get("at").and_then(Value::as_i64);
         if let Some(key) = key("remove") {
-            return Some(Line::Remove(key, from));
+            return Some(Line::Remove(key, from.map(|from| Hidden { from, at, is_begun: false })));
         }
         if let Some(key) = key("hide") {
             let is_begun = members.get("begun") == Some(&Value::Bool(true));
-            return Some(Line::Hide(key, Some(Hidden { from: from?, is_begun })));
+            return Some(Line::Hide(key, Some(Hidden { from: from?, at, is_begun })));
         }
         if let Some(key) = key("show") {
             return Some(Line::Hide(key, None));
@@ -157,5 +185,81 @@ impl Line {
             return Some(Line::Touch(key, SystemTime::UNIX_EPOCH.checked_add(since)?));
         }
         key("forget").map(Line::Forget)
+    }
+
+    fn origin(members: &Map<String, Value>, from: Option<VersionDigest>) -> Option<Origin> {
+        let content = members.get("content").and_then(Value::as_str);
+        let content = content.and_then(|content| u64::from_str_radix(content, 16).ok());
+        let changed = members.get("changed").and_then(Value::as_i64);
+        let file = content.map(|content| OriginFile { changed, content });
+        from.map(|version| Origin { version, file })
+    }
+
+    /// `None` if there is a form that cannot be understood.
+    fn form(members: &Map<String, Value>) -> Option<Option<Form>> {
+        match members.get("form") {
+            None => Some(None),
+            Some(form) => Form::parse(form.as_str()?).map(Some),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn line(members: &str) -> Vec<u8> {
+        let rest = format!("7 {members}");
+        format!("{:08x} {rest}\n", crc32fast::hash(rest.as_bytes())).into_bytes()
+    }
+
+    #[test]
+    fn lines_of_an_older_zarrfs_are_read() {
+        let digest = "0123456789abcdef0123456789abcdef";
+        let version = VersionDigest::parse(digest).unwrap();
+        let from = Some(Origin { version, file: None });
+        let hidden = Hidden { from: version, at: None, is_begun: true };
+        let removed = Hidden { is_begun: false, ..hidden };
+        let cases = [
+            (
+                r#"{"write": "a/0", "from": "D"}"#,
+                Line::Entry("a/0".into(), Entry::Written { from, form: None, hides: false }),
+            ),
+            (
+                r#"{"write": "a/0", "hides": true}"#,
+                Line::Entry("a/0".into(), Entry::Written { from: None, form: None, hides: true }),
+            ),
+            (
+                r#"{"delete": "a/0", "from": "D"}"#,
+                Line::Entry("a/0".into(), Entry::Deleted { from, form: None }),
+            ),
+            (r#"{"remove": "a", "from": "D"}"#, Line::Remove("a".into(), Some(removed))),
+            (r#"{"remove": "a"}"#, Line::Remove("a".into(), None)),
+            (r#"{"hide": "a", "begun": true, "from": "D"}"#, Line::Hide("a".into(), Some(hidden))),
+        ];
+        for (members, expected) in cases {
+            assert_eq!(Line::decode(&line(&members.replace('D', digest))), Some((7, expected)), "{members}");
+        }
+    }
+
+    #[test]
+    fn what_is_noted_is_read_again() {
+        let version = VersionDigest::parse("7").unwrap();
+        let form = Form::parse("abc");
+        for file in [None, Some(None), Some(Some(-5))] {
+            let file = file.map(|changed| OriginFile { changed, content: u64::MAX - 1 });
+            let from = Some(Origin { version, file });
+            let hidden = Hidden { from: version, at: file.and(Some(-9)), is_begun: true };
+            for line in [
+                Line::Entry("k".into(), Entry::Written { from, form, hides: true }),
+                Line::Entry("k".into(), Entry::Deleted { from, form: None }),
+                Line::Hide("k".into(), Some(hidden)),
+                Line::Remove("k".into(), Some(Hidden { is_begun: false, ..hidden })),
+            ] {
+                assert_eq!(Line::decode(line.encode(3).as_bytes()), Some((3, line)));
+            }
+        }
+        assert_eq!(Line::decode(&line(r#"{"write": "k", "form": "not a form"}"#)), None);
     }
 }

@@ -5,7 +5,9 @@
 //! changes back into the base, `publish.rs` has them become a snapshot of a base that keeps versions.
 //!
 //! What the list does not name is the base's, so a remote base keeps its batches, transfers and claims. A written object hides
-//! the base's, whatever becomes of that one. The folder's objects have the owner and mode of the object that they replace, or of
+//! the base's, whatever becomes of that one; a deletion hides the object that was there, and no later one (`origin.rs`). A chunk has
+//! the form of the array that it was written for. For an array of another form ([`Store::of_array`]) it is an error, and no chunk.
+//! The folder's objects have the owner and mode of the object that they replace, or of
 //! the array's document. Since the folder belongs to the user of this program, that user may write all that it may read: where
 //! it is not root, objects of other users are shown as its own, with the same permissions for others.
 //!
@@ -15,9 +17,11 @@
 mod changes;
 mod commit;
 mod folder;
+mod forms;
 mod line;
 mod lines;
 mod nodes;
+mod origin;
 mod publish;
 mod state;
 #[cfg(test)]
@@ -37,22 +41,26 @@ use self::folder::Folder;
 pub use self::folder::{Access, Over, OverlayOptions, resolved};
 use self::line::Entry as Changed;
 pub use self::nodes::{InBase, Removal};
+use self::origin::Origin;
 use self::publish::Gate;
 pub use self::publish::{Frozen, Recorded, Recording};
 use crate::error::{Error, Result};
 use crate::store::versions::Versions;
 use crate::store::{
-    Audience, Content, Entry, GetReply, GetRequest, Info, MaybeClaim, Object, Posix, RemoteOptions, StatFs,
-    Store, Traffic, Wanted, Writer, check_key, join, sorted_names,
+    ArrayForm, Audience, Content, Entry, Form, GetReply, GetRequest, Info, MaybeClaim, Object, Posix,
+    RemoteOptions, StatFs, Store, Traffic, Wanted, Writer, check_key, join, sorted_names,
 };
 use crate::sys;
 
 /// A store with the changes of an overlay.
+#[derive(Clone)]
 pub struct OverlayStore {
     base: Arc<dyn Store>,
     /// The folder's objects, with the permissions of an audience if there is one.
     objects: Arc<dyn Store>,
     shared: Arc<Shared>,
+    /// The form of the array whose chunks are read and written.
+    form: Option<Form>,
 }
 
 struct Shared {
@@ -66,8 +74,6 @@ struct Shared {
     followed: Mutex<Option<String>>,
     /// Whether the base has owners and modes.
     has_posix: bool,
-    /// Folders whose documents are kept.
-    kept: Mutex<HashSet<String>>,
     /// Keys that are locked. No other process has the overlay open for writing.
     locked: Mutex<HashSet<String>>,
 }
@@ -97,10 +103,9 @@ impl OverlayStore {
             recorded: Mutex::default(),
             followed: Mutex::default(),
             has_posix,
-            kept: Mutex::default(),
             locked: Mutex::default(),
         });
-        let store = OverlayStore { base, objects, shared };
+        let store = OverlayStore { base, objects, shared, form: None };
         if is_written {
             store.settle()?;
             store.note_branch()?;
@@ -130,6 +135,26 @@ impl OverlayStore {
         self.shared.folder.changes.entry(key).map_err(failed(key, operation))
     }
 
+    /// Whether the base's object at a key is shown, where the overlay has this entry and no object.
+    fn is_shown_below(&self, key: &str, entry: Changed, operation: &'static str) -> Result<bool> {
+        if matches!(entry, Changed::Written { hides: false, .. }) {
+            return Ok(true);
+        }
+        if self.is_hidden(key)? {
+            return Ok(false);
+        }
+        let is_deleted = match (entry.from(), self.base.head_object(key)?) {
+            (_, None) => return Ok(false),
+            // It was put there later.
+            (None, Some(_)) => false,
+            (Some(from), Some(now)) => from.is(self.base.as_ref(), key, now.version)?,
+        };
+        if is_deleted {
+            self.check_form(key, entry, operation)?;
+        }
+        Ok(!is_deleted)
+    }
+
     /// What the overlay has at a key by `find`, else what the base has by `find_below`.
     fn either<T>(
         &self,
@@ -140,32 +165,35 @@ impl OverlayStore {
     ) -> Result<Option<T>> {
         loop {
             let changed = self.changed(key, operation)?;
-            match changed {
-                None => return find_below(self.base.as_ref()),
-                Some(Changed::Deleted { .. }) => return Ok(None),
-                Some(Changed::Written { hides, .. }) => {
-                    if let Some(found) = find(self.objects.as_ref())? {
-                        return Ok(Some(found));
-                    }
-                    // It may just have been deleted.
-                    if self.changed(key, operation)? != changed {
-                        continue;
-                    }
-                    return if hides { Ok(None) } else { find_below(self.base.as_ref()) };
+            let Some(entry) = changed else { return find_below(self.base.as_ref()) };
+            if matches!(entry, Changed::Written { .. }) {
+                if let Some(found) = find(self.objects.as_ref())? {
+                    self.check_form(key, entry, operation)?;
+                    return Ok(Some(found));
+                }
+                // It may just have been deleted.
+                if self.changed(key, operation)? != changed {
+                    continue;
                 }
             }
+            return match self.is_shown_below(key, entry, operation)? {
+                true => find_below(self.base.as_ref()),
+                false => Ok(None),
+            };
         }
     }
 
     /// Info of an object or folder as the overlay shows it.
-    fn shown(&self, key: &str, info: Info) -> Info {
+    fn shown(&self, key: &str, info: Info) -> Result<Info> {
         let touched = self.shared.folder.changes.touched(key);
         let posix = info.posix.filter(|_| self.shared.has_posix).map(own);
-        Info { modified: info.modified.max(touched.filter(|_| info.modified.is_some())), posix, ..info }
+        let modified = info.modified.max(touched.filter(|_| info.modified.is_some()));
+        let version = self.version_of_both(key, info.version)?;
+        Ok(Info { modified, posix, version, ..info })
     }
 
-    fn shown_content(&self, key: &str, content: Content) -> Content {
-        Content { info: self.shown(key, content.info), ..content }
+    fn shown_content(&self, key: &str, content: Content) -> Result<Content> {
+        Ok(Content { info: self.shown(key, content.info)?, ..content })
     }
 
     fn get_changed(&self, request: &GetRequest) -> Result<GetReply> {
@@ -229,7 +257,9 @@ impl Store for OverlayStore {
 
     fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
         let content = |store: &dyn Store| store.content(key, limit_bytes);
-        Ok(self.either(key, "read", content, content)?.map(|content| self.shown_content(key, content)))
+        self.either(key, "read", content, content)?
+            .map(|content| self.shown_content(key, content))
+            .transpose()
     }
 
     fn get(&self, key: &str, limit_bytes: u64) -> Result<Option<Vec<u8>>> {
@@ -249,7 +279,7 @@ impl Store for OverlayStore {
                 None => self.get_changed(request)?,
             };
             Ok(match reply {
-                GetReply::Content(content) => GetReply::Content(self.shown_content(&request.key, content)),
+                GetReply::Content(content) => GetReply::Content(self.shown_content(&request.key, content)?),
                 other => other,
             })
         };
@@ -264,7 +294,7 @@ impl Store for OverlayStore {
         {
             found = self.objects.head(key)?;
         }
-        Ok(found.map(|info| self.shown(key, info)))
+        found.map(|info| self.shown(key, info)).transpose()
     }
 
     fn head_object(&self, key: &str) -> Result<Option<Info>> {
@@ -272,7 +302,7 @@ impl Store for OverlayStore {
             return self.head(key);
         }
         let found = self.either(key, "look at", |objects| objects.head(key), |base| base.head_object(key))?;
-        Ok(found.map(|info| self.shown(key, info)))
+        found.map(|info| self.shown(key, info)).transpose()
     }
 
     fn head_many(&self, keys: &[&str]) -> Vec<Result<Option<Info>>> {
@@ -282,7 +312,7 @@ impl Store for OverlayStore {
         let mut replies = self.base.head_many(&below).into_iter();
         let reply = |(key, is_below): (&&str, bool)| match replies.by_ref().take(usize::from(is_below)).next()
         {
-            Some(found) => Ok(found?.map(|info| self.shown(key, info))),
+            Some(found) => found?.map(|info| self.shown(key, info)).transpose(),
             None => self.head_object(key),
         };
         keys.iter().zip(places).map(reply).collect()
@@ -302,6 +332,8 @@ impl Store for OverlayStore {
 
     fn each_name(&self, folder: &str, each: &mut dyn FnMut(Entry) -> ControlFlow<()>) -> Result<()> {
         check_key(folder, "list")?;
+        // A name is listed, whatever its object is of.
+        let of_any_form = OverlayStore { form: None, ..self.clone() };
         let mut own = BTreeMap::new();
         for entry in self.shared.folder.objects.list(folder)? {
             if self.is_listed(&join(folder, &entry.name), entry.is_folder)? {
@@ -326,7 +358,7 @@ impl Store for OverlayStore {
             own.remove(&entry.name);
             if !entry.is_folder {
                 let is_there = |objects: &dyn Store| Ok(objects.head(&key)?.map(drop));
-                match self.either(&key, "list", is_there, |_| Ok(Some(()))) {
+                match of_any_form.either(&key, "list", is_there, |_| Ok(Some(()))) {
                     Ok(Some(())) => {}
                     Ok(None) => return ControlFlow::Continue(()),
                     Err(error) => {
@@ -365,7 +397,13 @@ impl Store for OverlayStore {
         let base = self.base.for_audience(path, audience)?;
         let objects = self.shared.folder.objects.clone().guarded().for_audience(path, audience)?;
         let shared = Arc::clone(&self.shared);
-        Some(Arc::new(OverlayStore { base, objects, shared }))
+        Some(Arc::new(OverlayStore { base, objects, shared, form: self.form }))
+    }
+
+    fn of_array(&self, array: &ArrayForm<'_>) -> Result<Option<Arc<dyn Store>>> {
+        let form = (array.form)();
+        self.check_document(array, form)?;
+        Ok(Some(Arc::new(OverlayStore { form: Some(form), ..self.clone() })))
     }
 
     fn writer(&self) -> Option<&dyn Writer> {

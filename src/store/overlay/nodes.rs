@@ -2,12 +2,14 @@
 //! and the traits of `store`. Spec: v3 core "Hierarchy".
 //!
 //! A folder of the base is removed by one line that hides all of it, without a look at its chunks. What tells whether a commit
-//! would remove the same nodes is a digest of their documents ([`census`]). A folder that only the overlay has is renamed in
+//! would remove the same nodes is a digest of their documents ([`census`]), and the time of the removal: an object that is newer
+//! was not there. A folder that only the overlay has is renamed in
 //! `objects/` between two lines, and the next writer ends what a crash has left between them.
 
 use std::fmt::Write as _;
 use std::io;
 use std::ops::ControlFlow;
+use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
@@ -18,6 +20,7 @@ use crate::store::{
     GetReply, GetRequest, Info, ObjectVersion, Precondition, StagedFolder, Store, VersionDigest,
     is_temporary_name, join,
 };
+use crate::sys;
 
 /// The documents that a node may have.
 const DOCUMENTS: [&str; 7] = ["zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata", "meta", "attrs"];
@@ -27,6 +30,8 @@ const OF_ARRAYS: [usize; 2] = [1, 5];
 const MAX_DOCUMENT_BYTES: u64 = 64 << 20;
 /// How many folders are looked at in one batch.
 const BATCH_FOLDERS: usize = 100;
+/// How many objects are looked at in one batch.
+const BATCH_OBJECTS: usize = 1000;
 /// How deep folders are looked at: below that, a link leads back up.
 const MAX_DEPTH: usize = 64;
 
@@ -84,6 +89,58 @@ fn census(base: &dyn Store, folder: &str) -> Result<Option<VersionDigest>> {
     }
     lines.sort_unstable();
     Ok(Some(VersionDigest::of(&lines.concat())))
+}
+
+/// The moment of a removal. What was put into a folder before has no later time, and what is put there afterwards has one: times of
+/// files come from a clock that moves in steps, so the next step is awaited.
+fn moment(base: &dyn Store) -> i64 {
+    let nanoseconds = |at: Duration| i64::try_from(at.as_nanos()).unwrap_or(i64::MAX);
+    let now = nanoseconds(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default());
+    while !base.is_remote() && sys::time_of_files().is_some_and(|time| nanoseconds(time) < now) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    now
+}
+
+/// An object below a folder that was put there, or changed, after a moment. Of a file whose inode alone has changed since, it counts
+/// when it was made: other permissions and hard links change the inode as well.
+fn newer_object(base: &dyn Store, folder: &str, at: i64) -> Result<Option<String>> {
+    let is_later = |time: Option<SystemTime>| {
+        let since = time.and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
+        since.and_then(|since| i64::try_from(since.as_nanos()).ok()).is_some_and(|time| time > at)
+    };
+    let is_newer = |key: &str, info: &Info| {
+        let has_changed = info.version.changed().is_some_and(|changed| changed > at);
+        Ok::<_, Error>(is_later(info.modified) || (has_changed && is_later(base.made_at(key)?)))
+    };
+    let mut level = vec![folder.to_owned()];
+    for _ in 0..MAX_DEPTH {
+        let mut next = Vec::new();
+        for folder in &level {
+            let mut keys = Vec::new();
+            base.each_name(folder, &mut |entry| {
+                let key = join(folder, &entry.name);
+                if entry.is_folder {
+                    next.push(key)
+                } else {
+                    keys.push(key)
+                }
+                ControlFlow::Continue(())
+            })?;
+            for batch in keys.chunks(BATCH_OBJECTS) {
+                let found = base.head_many(&batch.iter().map(String::as_str).collect::<Vec<_>>());
+                for (key, info) in batch.iter().zip(found) {
+                    if let Some(info) = info?
+                        && is_newer(key, &info)?
+                    {
+                        return Ok(Some(key.clone()));
+                    }
+                }
+            }
+        }
+        level = next;
+    }
+    Ok(None)
 }
 
 /// Whether changes can be committed to a store.
@@ -167,14 +224,16 @@ impl OverlayStore {
     /// Removes a folder with all in it: one line, whatever it has.
     pub(super) fn remove_tree(&self, folder: &str) -> Result<()> {
         let is_staged = folder.split('/').any(is_temporary_name);
-        let from = match is_staged || self.is_hidden(folder)? {
+        let base = self.base.as_ref();
+        let hidden = match is_staged || self.is_hidden(folder)? {
             true => None,
-            false => census(self.base.as_ref(), folder)?,
+            false => {
+                let at = is_committable(base).then(|| moment(base));
+                census(base, folder)?.map(|from| Hidden { from, at, is_begun: false })
+            }
         };
-        let noted = self.shared.folder.changes.remove(folder, from);
+        let noted = self.shared.folder.changes.remove(folder, hidden);
         noted.map_err(failed(folder, "note in the overlay the removal of"))?;
-        let below = format!("{folder}/");
-        self.shared.kept.lock().retain(|kept| kept != folder && !kept.starts_with(&below));
         for place in [&self.shared.folder.documents, &self.shared.folder.objects] {
             if let Some(writer) = place.writer() {
                 writer.remove_folder(folder)?;
@@ -241,12 +300,18 @@ impl OverlayStore {
     /// Whether a store, which the base is or follows, still has the nodes that were removed.
     pub fn find_removed_in(&self, base: &dyn Store, removal: &Removal) -> Result<InBase> {
         let (path, hidden) = (&removal.path, removal.hidden);
-        Ok(match census(base, path)? {
+        let found = match census(base, path)? {
             None => InBase::Gone,
             Some(now) if now == hidden.from || !is_committable(base) => InBase::Same,
             Some(_) if hidden.is_begun && !self.has_documents(path)? => InBase::Same,
             Some(_) => InBase::Changed,
-        })
+        };
+        // A base of versions tells no time of each object.
+        let at = hidden.at.filter(|_| found == InBase::Same && self.shared.root.versions().is_none());
+        match at {
+            Some(at) if newer_object(base, path, at)?.is_some() => Ok(InBase::Changed),
+            _ => Ok(found),
+        }
     }
 
     /// Whether the base has a document of a node itself, which a commit removes before the rest.
@@ -262,6 +327,39 @@ impl OverlayStore {
         let hidden = Hidden { is_begun: true, ..removal.hidden };
         let noted = self.shared.folder.changes.hide(&removal.path, Some(hidden));
         noted.map_err(failed(&removal.path, "note the commit in the overlay"))
+    }
+
+    /// Removes the folder of a removal from the base, unless something in it is newer than the removal. `None` in a base without
+    /// folders. The folder first loses its name, so that no program puts anything into it while it is looked at.
+    pub fn remove_from_base(&self, removal: &Removal) -> Result<Option<bool>> {
+        let (writer, base, path) = (self.base_writer()?, self.base.as_ref(), removal.path.as_str());
+        let like = base.head(path)?.unwrap_or_else(no_info);
+        let Some(staged) = writer.stage(parent(path), &like)? else { return Ok(None) };
+        let aside = join(&staged.key, "removed");
+        let names = [path.to_owned(), staged.key.clone()];
+        let is_newer = || match removal.hidden.at {
+            Some(at) => Ok(newer_object(base, &aside, at)?.is_some()),
+            None => Ok(false),
+        };
+        if let Err(error) = writer.rename_folder(path, &aside) {
+            writer.remove_folder(&staged.key)?;
+            return Err(error);
+        }
+        let found = writer.sync(&names, "").and_then(|()| is_newer());
+        if !matches!(found, Ok(false)) {
+            match writer.rename_folder(&aside, path) {
+                // Another program has made another node there since.
+                Err(Error::Changed { .. }) => {}
+                back => {
+                    back?;
+                    writer.remove_folder(&staged.key)?;
+                    writer.sync(&names, "")?;
+                    return found.map(|_| Some(false));
+                }
+            }
+        }
+        writer.remove_folder(&staged.key)?;
+        writer.sync(&names, "").map(|()| Some(true))
     }
 
     /// Shows what the base has at the path of a removal.

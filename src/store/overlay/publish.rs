@@ -208,7 +208,6 @@ impl OverlayStore {
             self.forget_removal(&removal)?;
         }
         self.forget(&self.changes()?)?;
-        self.shared.kept.lock().clear();
         let documents = &self.shared.folder.documents;
         let Some(writer) = documents.writer() else { return Ok(()) };
         for entry in documents.list("")? {

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use super::line::{Entry, Hidden, Line, Step};
-use crate::store::{VersionDigest, is_temporary_name};
+use crate::store::is_temporary_name;
 
 /// The longest line that is read.
 const MAX_LINE_BYTES: u64 = 1 << 20;
@@ -73,16 +73,16 @@ impl State {
         keys.into_iter().filter_map(take).collect()
     }
 
-    fn remove(&mut self, folder: String, from: Option<VersionDigest>) {
+    fn remove(&mut self, folder: String, hidden: Option<Hidden>) {
         self.take_below(&folder);
         self.renames.retain(|from, to| *from != folder && *to != folder);
         for below in keys_below(&self.hidden, &folder) {
             self.hidden.remove(&below);
         }
-        if let Some(from) = from
+        if let Some(hidden) = hidden
             && !self.is_hidden(&folder)
         {
-            self.hidden.insert(folder.clone(), Hidden { from, is_begun: false });
+            self.hidden.insert(folder.clone(), hidden);
         }
         self.removed.insert(folder);
     }
@@ -136,7 +136,7 @@ impl State {
             Line::Touch(key, at) => {
                 self.touched.insert(key, at);
             }
-            Line::Remove(folder, from) => self.remove(folder, from),
+            Line::Remove(folder, hidden) => self.remove(folder, hidden),
             Line::Hide(folder, Some(hidden)) => {
                 self.hidden.insert(folder, hidden);
             }

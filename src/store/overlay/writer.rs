@@ -7,17 +7,16 @@ use std::io;
 use std::sync::Arc;
 
 use super::publish::Changing;
-use super::{Changed, OverlayStore, Shared, failed, own};
+use super::{Changed, Origin, OverlayStore, Shared, failed, own};
 use crate::error::{Error, Result};
 use crate::store::{
-    Content, Info, ObjectPart, ObjectVersion, Precondition, PutOptions, StagedFolder, Store, Writer,
-    check_key, is_temporary_name, join,
+    Info, ObjectPart, ObjectVersion, Precondition, PutOptions, StagedFolder, Store, Writer, check_key,
 };
 
 /// The documents that say how an array is stored.
 pub(super) const DOCUMENTS: [&str; 3] = ["zarr.json", ".zarray", "meta"];
 /// A longer one is not kept.
-const MAX_DOCUMENT_BYTES: u64 = 64 << 20;
+pub(super) const MAX_DOCUMENT_BYTES: u64 = 64 << 20;
 
 /// A key that is locked in this process.
 struct Lock {
@@ -38,12 +37,8 @@ struct Now {
     own: Option<Info>,
     /// Of the base's object, if that is shown.
     below: Option<Info>,
-}
-
-impl Now {
-    fn version(&self) -> Option<ObjectVersion> {
-        self.own.or(self.below).map(|info| info.version)
-    }
+    /// As readers see it.
+    version: Option<ObjectVersion>,
 }
 
 impl Shared {
@@ -73,40 +68,33 @@ impl OverlayStore {
         };
         let is_below = match changed {
             None => true,
-            Some(Changed::Written { hides, .. }) => own.is_none() && !hides,
-            Some(Changed::Deleted { .. }) => false,
+            Some(_) if own.is_some() => false,
+            Some(entry) => self.is_shown_below(key, entry, "look at")?,
         };
         let below = if is_below { self.base.head_object(key)? } else { None };
-        Ok(Now { changed, own, below })
+        let version = match own {
+            Some(own) => Some(self.version_of_both(key, own.version)?),
+            None => below.map(|info| info.version),
+        };
+        Ok(Now { changed, own, below, version })
+    }
+
+    /// What the overlay notes where something is put in place of what the base shows.
+    fn origin(&self, key: &str, below: Option<Info>) -> Result<Option<Origin>> {
+        below.map(|info| Origin::of(self.base.as_ref(), key, info.version)).transpose()
+    }
+
+    /// Removes a file at a key at which the overlay has no object: a new line would show it again.
+    fn remove_leftover(&self, key: &str) -> Result<()> {
+        if self.shared.folder.objects.head(key)?.is_some() && self.shared.remove_object(key)? {
+            self.shared.objects()?.sync(&[key.to_owned()], "")?;
+        }
+        Ok(())
     }
 }
 
 impl OverlayStore {
-    /// Keeps the base's documents of the array in a folder. A chunk that is new has no version in the base that tells whether
-    /// the array is still the same one when it is committed.
-    fn keep_documents(&self, within: &str) -> Result<()> {
-        if self.shared.kept.lock().contains(within) || within.split('/').any(is_temporary_name) {
-            return Ok(());
-        }
-        let kept = &self.shared.folder.documents;
-        for key in DOCUMENTS.map(|name| join(within, name)) {
-            if kept.head(&key)?.is_some() || self.is_hidden(&key)? {
-                continue;
-            }
-            let Some(Content { bytes, info }) = self.base.content(&key, MAX_DOCUMENT_BYTES)? else {
-                continue;
-            };
-            let like = Info { posix: None, ..info };
-            if let Some(writer) = kept.writer() {
-                writer.put(&key, &[ObjectPart::Bytes(&bytes)], &PutOptions::new("", &like))?;
-                writer.sync(&[key], "")?;
-            }
-        }
-        self.shared.kept.lock().insert(within.to_owned());
-        Ok(())
-    }
-
-    /// A document of the base, as it was when the first new chunk of its array was written.
+    /// A document of the base, as it was when an older zarrfs wrote the first new chunk of its array, which has no form.
     pub fn kept_document(&self, key: &str) -> Result<Option<Vec<u8>>> {
         self.shared.folder.documents.get(key, MAX_DOCUMENT_BYTES)
     }
@@ -116,57 +104,49 @@ impl Writer for OverlayStore {
     fn put(&self, key: &str, parts: &[ObjectPart<'_>], options: &PutOptions<'_>) -> Result<ObjectVersion> {
         let _entered = self.enter(Changing::Object(key))?;
         let now = self.now(key)?;
-        options.precondition.check(key, || Ok(now.version()))?;
+        options.precondition.check(key, || Ok(now.version))?;
         if now.own.is_none() {
-            let from = now.below.map(|info| info.version.digest());
-            let entry = match now.changed {
-                Some(Changed::Deleted { from }) => {
-                    // Left where deleting it did not end; the new line would show it again.
-                    if self.shared.remove_object(key)? {
-                        self.shared.objects()?.sync(&[key.to_owned()], "")?;
-                    }
-                    Changed::Written { from, hides: true }
-                }
-                Some(Changed::Written { from, hides: true }) => Changed::Written { from, hides: true },
-                Some(Changed::Written { hides: false, .. }) => Changed::Written { from, hides: false },
-                None => {
-                    if self.shared.folder.objects.head(key)?.is_some() {
-                        // Of a folder that was removed.
-                        self.shared.remove_object(key)?;
-                        self.shared.objects()?.sync(&[key.to_owned()], "")?;
-                    }
-                    Changed::Written { from, hides: false }
-                }
-            };
-            if entry.from().is_none() {
-                self.keep_documents(options.within)?;
+            if !matches!(now.changed, Some(Changed::Written { .. })) {
+                // Of a folder that was removed, or where deleting it did not end.
+                self.remove_leftover(key)?;
             }
-            self.shared.set(key, entry)?;
+            let hides = match now.changed {
+                Some(Changed::Deleted { .. }) => true,
+                Some(Changed::Written { hides, .. }) => hides,
+                None => false,
+            };
+            let (from, hides) = match now.changed.filter(|_| hides && now.below.is_none()) {
+                Some(deleted) => (deleted.from(), true),
+                None => (self.origin(key, now.below)?, false),
+            };
+            self.shared.set(key, Changed::Written { from, form: self.form, hides })?;
+        } else if let Some(changed @ Changed::Written { from, form, hides }) = now.changed {
+            self.check_form(key, changed, "write")?;
+            if form.is_none() && self.form.is_some() {
+                self.shared.set(key, Changed::Written { from, form: self.form, hides })?;
+            }
         }
         // As where the base would be written: an object that is replaced keeps its owner and mode.
         let posix = now.below.and_then(|info| info.posix).map(own).or(options.like.posix);
         let like = Info { posix: posix.filter(|_| self.shared.has_posix), ..*options.like };
         // The folder of an array that is the base's is made, too.
-        self.shared.objects()?.put(key, parts, &PutOptions::new("", &like))
+        let version = self.shared.objects()?.put(key, parts, &PutOptions::new("", &like))?;
+        self.version_of_both(key, version)
     }
 
     fn delete(&self, key: &str, precondition: Precondition) -> Result<bool> {
         let _entered = self.enter(Changing::Object(key))?;
         let now = self.now(key)?;
-        precondition.check(key, || Ok(now.version()))?;
-        let below = match (now.below, now.changed) {
-            (Some(info), _) => Some(info),
-            (None, Some(_)) if !self.is_hidden(key)? => self.base.head_object(key)?,
+        precondition.check(key, || Ok(now.version))?;
+        let is_below = || Ok::<_, Error>(!self.is_hidden(key)? && self.base.head_object(key)?.is_some());
+        let from = match (now.below, now.changed) {
+            (Some(_), _) => self.origin(key, now.below)?,
+            (None, Some(changed)) if is_below()? => changed.from(),
             (None, _) => None,
         };
-        match (below, now.changed) {
-            (Some(info), changed) => {
-                let is_current = now.own.is_none() && !matches!(changed, Some(Changed::Deleted { .. }));
-                let is_hidden = matches!(changed, Some(Changed::Written { hides: true, .. }));
-                let found = Some(info.version.digest());
-                let from =
-                    if is_current && !is_hidden { found } else { changed.and_then(|entry| entry.from()) };
-                self.shared.set(key, Changed::Deleted { from })?;
+        match (from, now.changed) {
+            (Some(_), _) => {
+                self.shared.set(key, Changed::Deleted { from, form: self.form })?;
                 self.shared.remove_object(key)?;
             }
             // There is nothing to hide: the line means nothing without a file.
@@ -179,7 +159,7 @@ impl Writer for OverlayStore {
             }
             (None, None) => {}
         }
-        Ok(now.version().is_some())
+        Ok(now.version.is_some())
     }
 
     fn sync(&self, keys: &[String], _within: &str) -> Result<()> {
@@ -206,11 +186,12 @@ impl Writer for OverlayStore {
     fn touch(&self, key: &str, version: ObjectVersion) -> Result<Option<ObjectVersion>> {
         let _entered = self.enter(Changing::Object(key))?;
         let now = self.now(key)?;
-        if now.own.is_some() {
-            return self.shared.objects()?.touch(key, version);
-        }
-        if now.version() != Some(version) {
+        if now.version != Some(version) {
             return Ok(None);
+        }
+        if let Some(own) = now.own {
+            let touched = self.shared.objects()?.touch(key, own.version)?;
+            return touched.map(|touched| self.version_of_both(key, touched)).transpose();
         }
         let touched: io::Result<()> = self.shared.folder.changes.touch(key);
         touched.map_err(failed(key, "set the modification time"))?;

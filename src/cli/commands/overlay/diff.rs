@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use zarrfs::array::{Array, AxisSelection, Engine, Layout};
 use zarrfs::cancellation::Cancellation;
 use zarrfs::error::{Error, Result, grouped};
+use zarrfs::hierarchy::commit::nodes::{self, NodeChanges};
 use zarrfs::hierarchy::{Node, Tree};
 use zarrfs::metadata::{ArrayMetadata, DataType, FillValue, MAX_DOCUMENT_BYTES};
 use zarrfs::store::Store;
 use zarrfs::store::overlay::{Access, Change, OverlayStore};
 
-use super::nodes::{self, NodeChanges};
 use super::{OverlayArguments, count};
 use crate::cli::describe::data_type;
 use crate::cli::exit::Outcome;

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, IsTerminal};
 
 use clap::Args;
+use zarrfs::hierarchy::commit::nodes::{self, NodeChanges};
 use zarrfs::hierarchy::{Tree, author};
 use zarrfs::store::Store;
 use zarrfs::store::overlay::{Access, Change, OverlayStore};
 
-use super::nodes::{self, NodeChanges};
 use super::{OverlayArguments, count};
 use crate::cli::exit::{Exit, Outcome};
 use crate::cli::{open, output};

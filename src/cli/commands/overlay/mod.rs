@@ -6,7 +6,6 @@
 mod commit;
 mod diff;
 mod discard;
-mod nodes;
 mod status;
 
 use std::path::PathBuf;

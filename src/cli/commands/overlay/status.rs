@@ -7,10 +7,11 @@ use std::sync::Arc;
 use clap::Args;
 use serde_json::{Value, json};
 use zarrfs::hierarchy::Tree;
+use zarrfs::hierarchy::commit::Forms;
+use zarrfs::hierarchy::commit::nodes::{self, NodeChanges};
 use zarrfs::store::Store;
 use zarrfs::store::overlay::{Access, Change, ChangeKind, InBase, OverlayStore};
 
-use super::nodes::{self, NodeChanges};
 use super::{OverlayArguments, count};
 use crate::cli::exit::Outcome;
 use crate::cli::{open, output, size};
@@ -35,13 +36,19 @@ impl Arguments {
         let changes = nodes::by_node(&store, &Tree::for_one_look(store.clone()))?;
         let below = Tree::for_one_look(store.base().clone());
         let mut conflicts: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        let mut forms = Forms::default();
         for (path, node) in &changes {
             let has_same_form = nodes::has_same_form(&store, path)?;
             nodes::each_in_base(&store, node.all(), &mut |change: &Change, now| {
+                let base = store.base().as_ref();
                 let is_document = node.documents.contains(change);
-                if !change.is_of(now.as_ref()) || !(has_same_form || is_document) {
+                let is_same = change.is_of(base, now.map(|info| info.version))?
+                    && (has_same_form || is_document || change.form.is_some())
+                    && forms.have(&store, base, change)?;
+                if !is_same {
                     conflicts.entry(path).or_default().push(&change.key);
                 }
+                Ok(())
             })?;
             if let Some(removal) = &node.removal
                 && store.find_removed(removal)? == InBase::Changed

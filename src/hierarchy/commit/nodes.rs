@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use zarrfs::error::Result;
-use zarrfs::hierarchy::{DOCUMENT_NAMES, Node, Tree};
-use zarrfs::metadata::{ArrayMetadata, MAX_DOCUMENT_BYTES, parse_array};
-use zarrfs::store::overlay::{Change, ChangeKind, OverlayStore, Removal};
-use zarrfs::store::{Info, join};
+use crate::error::Result;
+use crate::hierarchy::{DOCUMENT_NAMES, Node, Tree};
+use crate::metadata::{ArrayMetadata, MAX_DOCUMENT_BYTES, parse_array};
+use crate::store::overlay::{Change, ChangeKind, Commit, OverlayStore, Removal};
+use crate::store::{Info, Store, join};
 
 /// The documents that make a node.
 const MAIN_DOCUMENTS: [&str; 3] = ["zarr.json", ".zarray", ".zgroup"];
@@ -129,7 +129,7 @@ fn array_above<'a>(
     None
 }
 
-/// Whether the store still has an array in the form in which the overlay has written new chunks of it.
+/// Whether the store still has an array in the form in which an older zarrfs has written new chunks of it, which do not say their form.
 pub fn has_same_form(store: &OverlayStore, path: &str) -> Result<bool> {
     if store.is_hidden(path)? {
         return Ok(true);
@@ -146,11 +146,33 @@ pub fn has_same_form(store: &OverlayStore, path: &str) -> Result<bool> {
     Ok(true)
 }
 
+/// Whether the base has another document of an array, or none, than the one that the overlay has made its own document from, which
+/// says another shape: the chunks of the overlay are for that shape.
+pub fn has_another_shape(store: &OverlayStore, path: &str, node: &NodeChanges) -> Result<bool> {
+    if store.is_hidden(path)? {
+        return Ok(false);
+    }
+    for change in &node.documents {
+        let shape_of = |store: &dyn Store| -> Result<Option<Vec<u64>>> {
+            let document = store.get(&change.key, MAX_DOCUMENT_BYTES)?;
+            let array = document.and_then(|document| parse_array(&change.key, &document).ok().flatten());
+            Ok(array.map(|array| array.shape))
+        };
+        let base = store.base().as_ref();
+        let now = base.head_object(&change.key)?.map(|info| info.version);
+        let Some(own) = shape_of(store)? else { continue };
+        if store.compare(base, change, now)? == Commit::Conflict && shape_of(base)? != Some(own) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// Calls `each` with every change and what the base has at its key now.
 pub fn each_in_base<'a>(
     store: &OverlayStore,
     changes: impl Iterator<Item = &'a Change>,
-    each: &mut dyn FnMut(&'a Change, Option<Info>),
+    each: &mut dyn FnMut(&'a Change, Option<Info>) -> Result<()>,
 ) -> Result<()> {
     let changes: Vec<&Change> = changes.collect();
     for batch in changes.chunks(BATCH_OBJECTS) {
@@ -158,7 +180,7 @@ pub fn each_in_base<'a>(
         for (change, now) in batch.iter().zip(store.base().head_many(&keys)) {
             // What a removal hides is another node's.
             let now = if store.is_hidden(&change.key)? { None } else { now? };
-            each(change, now);
+            each(change, now)?;
         }
     }
     Ok(())

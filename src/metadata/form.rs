@@ -1,0 +1,139 @@
+//! What decides how the stored bytes of an array decode, and which elements a key has, as one number: the data type, the fill value,
+//! the chunks and their keys, and the codecs. Uses `store` for the number's type only.
+//!
+//! Attributes and lengths are not in it: chunks of an array that was made longer, or shorter, are where they were. Neither are
+//! parameters of codecs whose output says itself how it decodes, since programs that rewrite a document may spell them out.
+//!
+//! Overlays keep the number, so what it is made of must not change.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use super::{ArrayMetadata, ChunkGrid, ZarrFormat, parse_array};
+use crate::store::Form;
+
+/// Codecs whose output says how it decodes.
+const SELF_DESCRIBING: [&str; 6] = ["blosc", "bz2", "gzip", "lz4", "zlib", "zstd"];
+
+impl ArrayMetadata {
+    /// The form that the stored document describes, whatever a view makes of it.
+    pub fn form(&self) -> Form {
+        let name = match self.zarr_format {
+            ZarrFormat::V1 => "meta",
+            ZarrFormat::V2 => ".zarray",
+            ZarrFormat::V3 => "zarr.json",
+        };
+        let stored = Value::Object(self.document.clone()).to_string();
+        form_of_document(name, stored.as_bytes()).unwrap_or_else(|| form_of(self))
+    }
+}
+
+/// The form that a document describes, by its key; `None` if it is not an array's.
+pub fn form_of_document(key: &str, document: &[u8]) -> Option<Form> {
+    parse_array(key, document).ok().flatten().map(|metadata| form_of(&metadata))
+}
+
+fn form_of(metadata: &ArrayMetadata) -> Form {
+    let mut text = format!("{} ", metadata.shape.len());
+    let data_type = metadata.document.get("data_type").or_else(|| metadata.document.get("dtype"));
+    put_sorted(&mut text, data_type.unwrap_or(&Value::Null));
+    for byte in &metadata.fill_value.bytes {
+        // Writing to a String does not fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    match &metadata.chunk_grid {
+        ChunkGrid::Regular(lengths) => {
+            let _ = write!(text, " regular {lengths:?}");
+        }
+        ChunkGrid::Rectilinear(axes) => {
+            // An array that is made longer gets more of them.
+            let first: Vec<u64> =
+                axes.iter().filter_map(|axis| axis.first()).map(|(length, _)| *length).collect();
+            let _ = write!(text, " rectilinear {first:?}");
+        }
+    }
+    let _ = write!(text, " {} {:?}", metadata.chunk_keys.prefixed, metadata.chunk_keys.separator);
+    for codec in &metadata.codecs {
+        let _ = write!(text, " {:?} ", codec.name);
+        let name = codec.name.rsplit('.').next().unwrap_or(&codec.name);
+        if !SELF_DESCRIBING.contains(&name) {
+            put_sorted(&mut text, &Value::Object(codec.configuration.clone()));
+        }
+    }
+    Form::of(&text)
+}
+
+/// JSON with the members of objects in the order of their names.
+fn put_sorted(text: &mut String, value: &Value) {
+    match value {
+        Value::Object(members) => {
+            let mut members: Vec<_> = members.iter().collect();
+            members.sort_unstable_by_key(|(name, _)| *name);
+            text.push('{');
+            for (name, value) in members {
+                let _ = write!(text, "{name:?}:");
+                put_sorted(text, value);
+                text.push(',');
+            }
+            text.push('}');
+        }
+        Value::Array(items) => {
+            text.push('[');
+            for item in items {
+                put_sorted(text, item);
+                text.push(',');
+            }
+            text.push(']');
+        }
+        other => {
+            let _ = write!(text, "{other}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    fn v2(changes: Value) -> Form {
+        let mut document = json!({"zarr_format": 2, "shape": [10, 4], "chunks": [2, 2], "dtype": "<i4", "fill_value": 0,
+            "order": "C", "compressor": {"id": "zlib", "level": 1}, "filters": null});
+        for (name, value) in changes.as_object().unwrap() {
+            document[name] = value.clone();
+        }
+        form_of_document(".zarray", document.to_string().as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn what_decodes_otherwise_has_another_form() {
+        let form = v2(json!({}));
+        let same = [
+            json!({"shape": [99, 4]}),
+            json!({"compressor": {"level": 9, "id": "zlib"}}),
+            json!({"dimension_separator": "."}),
+            json!({"filters": []}),
+        ];
+        assert!(same.iter().all(|changes| v2(changes.clone()) == form));
+        let others = [
+            json!({"dtype": ">i4"}),
+            json!({"dtype": "<f4"}),
+            json!({"chunks": [4, 2]}),
+            json!({"shape": [10], "chunks": [2]}),
+            json!({"order": "F"}),
+            json!({"fill_value": 1}),
+            json!({"dimension_separator": "/"}),
+            json!({"compressor": null}),
+            json!({"filters": [{"id": "delta", "dtype": "<i4"}]}),
+        ];
+        for changes in others {
+            assert_ne!(v2(changes.clone()), form, "{changes}");
+        }
+        let group = json!({"zarr_format": 3, "node_type": "group"}).to_string();
+        assert_eq!(form_of_document("a/zarr.json", group.as_bytes()), None);
+        // Overlays keep it.
+        assert_eq!(form.to_string(), "28c0975f116c3217");
+    }
+}
