@@ -76,10 +76,10 @@ use sync::OnceLock;
 use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 pub use variable::{ChunkOfStrings, VariableArray};
 pub use verify::CheckOutcome;
-pub use write::PendingWrite;
 use write::dirty::WriteState;
 pub use write::dirty_report::DirtyReport;
 pub use write::whole_objects::Elements;
+pub use write::{PendingWrite, lock_folder};
 
 /// Which index varies fastest in the served file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

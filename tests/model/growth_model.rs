@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use zarrfs::array::Engine;
 use zarrfs::cancellation::Cancellation;
+use zarrfs::hierarchy::author;
 use zarrfs::mount::fs::FileSystem;
 use zarrfs::mount::fs::error::{Blocking, Failure};
 use zarrfs::mount::fs::inode::ROOT;
@@ -261,16 +263,17 @@ impl Case {
         acts
     }
 
-    /// A program appends, overwrites and lengthens through the mount until the mount dies.
+    /// A program appends, overwrites and lengthens through the mount, and by commands, until all of them die.
     fn use_mount(&mut self) {
         let fs = mount(self.racing.clone());
         for step in 0..1 + self.numbers.below(5) {
             let value = 130 + step as u8;
             let rows = 1 + self.numbers.below(7) as usize;
-            let kind = self.numbers.below(4);
+            let kind = self.numbers.below(5);
             let _ = match kind {
                 0 => self.truncate(&fs, rows),
                 1 => self.overwrite(&fs, value),
+                2 => self.resize(rows),
                 _ => self.append(&fs, rows, value),
             };
         }
@@ -356,6 +359,15 @@ impl Case {
         let size_bytes = Some(((now + rows) * self.grid.columns) as u64);
         let change = SetAttr { size_bytes, ..SetAttr::default() };
         fs.set_attributes(inode, change).map(drop).map_err(|failure| failure.errno())
+    }
+
+    /// `zarrfs resize` to a longer shape.
+    fn resize(&self, rows: usize) -> Result<(), i32> {
+        let store: Arc<dyn Store> = self.racing.clone();
+        let Some(now) = self.racing.with(|other| other.rows()) else { return Ok(()) };
+        let shape = [now + rows, self.grid.columns].map(|length| length as u64);
+        let resized = author::resize(&Engine::new(1 << 16, 1), &store, NAME, &shape, false);
+        resized.map(drop).map_err(|error| error.errno())
     }
 
     /// What the store has in the end.

@@ -219,3 +219,40 @@ fn a_document_that_changes_under_dirty_data() {
     }
     mount.unmount();
 }
+
+/// `zarrfs mv` and `rm` took a node away under a program that was writing it, and what that had not stored yet was lost.
+#[test]
+fn a_command_does_not_remove_what_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("outer.zarr");
+    kinds::write(&store.join("group"));
+    let Some(mount) = Mount::new(&store, WRITABLE, "a command next to a writer") else { return };
+    let file = open(&mount.path("group").join("plain")).unwrap();
+    file.write_all_at(&[7; 4], 0).unwrap();
+    let run = |words: &[&str]| {
+        let (command, paths) = words.split_first().unwrap();
+        let mut zarrfs = Command::new(env!("CARGO_BIN_EXE_zarrfs"));
+        zarrfs.arg(command).arg(&store).args(paths).output().unwrap()
+    };
+    let commands: [&[&str]; 4] = [
+        &["rm", "--yes", "group/plain"],
+        &["rm", "--yes", "group"],
+        &["mv", "group/plain", "group/p"],
+        &["mv", "group", "g"],
+    ];
+    for words in commands {
+        let output = run(words);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success(), "{words:?}");
+        assert!(text.contains("group/plain") && text.contains("open for writing"), "{words:?}: {text}");
+    }
+    file.sync_all().unwrap();
+    assert_eq!(stored(&store, "group/plain")[..4], [7; 4]);
+    drop(file);
+    for words in [&["mv", "group/plain", "group/p"][..], &["rm", "--yes", "group"]] {
+        let output = run(words);
+        assert!(output.status.success(), "{words:?}: {output:?}");
+    }
+    assert!(!store.join("group").exists());
+    mount.unmount();
+}

@@ -250,7 +250,7 @@ fn lock_soon(chunks: &[Arc<DirtyChunk>]) -> Option<Vec<OwnedMutexGuard<ChunkStat
 
 /// Locks a folder. Waits a moment for a writer that has just closed its last file: the kernel reports the release of a
 /// file only after close(2).
-fn lock_folder(writer: &dyn Writer, folder: &str) -> Result<Option<Box<dyn Send + Sync>>> {
+pub fn lock_folder(writer: &dyn Writer, folder: &str) -> Result<Option<Box<dyn Send + Sync>>> {
     let deadline = Instant::now() + LOCK_PATIENCE;
     loop {
         match writer.lock(folder)? {

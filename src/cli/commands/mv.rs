@@ -54,6 +54,7 @@ impl Arguments {
         {
             return Err(Exit::Usage(format!("'{}' is in a group of another version of Zarr", self.to)));
         }
+        let _locks = author::keep_writers_out(&store, &from)?;
         Ok(author::rename(&store, &from, &place)?)
     }
 }

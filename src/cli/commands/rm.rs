@@ -57,6 +57,7 @@ impl Arguments {
                 return Err(Exit::Failed("nothing is removed".to_owned()));
             }
         }
+        let _locks = author::keep_writers_out(&store, &path)?;
         Ok(author::remove(&store, &path)?)
     }
 }

@@ -13,6 +13,7 @@ mod copies;
 mod dimensions;
 mod place;
 mod resize;
+mod writers;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -29,6 +30,7 @@ pub use content::NewArray;
 pub use dimensions::{dimension_names, has_named_siblings};
 pub use place::{Place, check_name, names};
 pub use resize::{Resized, replace_shape, resize, update_copies};
+pub use writers::{WriterLocks, keep_writers_out};
 
 /// A new node whose documents and chunks are written, and that no reader sees yet.
 pub struct NewNode {
@@ -207,17 +209,23 @@ fn remove_objects(store: &dyn Store, writer: &dyn Writer, path: &str) -> Result<
     remove_below(store, writer, path)
 }
 
+/// Removes all objects below a folder, however deep they are.
 fn remove_below(store: &dyn Store, writer: &dyn Writer, folder: &str) -> Result<()> {
-    let mut outcome = Ok(());
-    store.each_name(folder, &mut |entry| {
-        let key = join(folder, &entry.name);
-        outcome = match entry.is_folder {
-            true => remove_below(store, writer, &key),
-            false => writer.delete(&key, Precondition::Any).map(drop),
-        };
-        if outcome.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    })?;
-    outcome
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let mut outcome = Ok(());
+        store.each_name(&folder, &mut |entry| {
+            let key = join(&folder, &entry.name);
+            if entry.is_folder {
+                folders.push(key);
+            } else {
+                outcome = writer.delete(&key, Precondition::Any).map(drop);
+            }
+            if outcome.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        outcome?;
+    }
+    Ok(())
 }
 
 /// The version of the node at a path; `None` for a group without a document.

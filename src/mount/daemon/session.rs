@@ -214,7 +214,6 @@ fn start(options: Options, open_store: impl FnOnce(bool) -> Result<Arc<dyn Store
         DaemonInfo { start_ticks: start_ticks(std::process::id()), exit_status_path: exit_status.path() };
     let fs = Arc::new(FileSystem::new(options.clone(), store).with_daemon(daemon));
     fs.check_root().map_err(|failure| failure.into_error("the root of the store"))?;
-    fs.remove_leftovers("");
     let failed = |error: std::io::Error| Error::Usage(format!("cannot start the session: {error}"));
     let noting = fs.clone();
     let limits = Limits::new(options.threads, options.request_deadline);

@@ -15,6 +15,7 @@ pub mod commit;
 pub mod error;
 pub mod handle;
 pub mod inode;
+pub mod leftovers;
 pub mod lookup;
 pub mod names;
 pub mod node_cache;
@@ -32,7 +33,6 @@ pub mod xattr;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -46,6 +46,7 @@ use crate::mount::fs::commit::Commits;
 use crate::mount::fs::error::{Blocking, Failure, FailureLog, FsResult};
 use crate::mount::fs::handle::{HandleTable, OpenFile};
 use crate::mount::fs::inode::{Inode, InodeTable, Kind, ROOT};
+use crate::mount::fs::leftovers::Leftovers;
 use crate::mount::fs::names::Names;
 use crate::mount::fs::node_cache::NodeCache;
 use crate::mount::fs::permissions::Permissions;
@@ -128,6 +129,7 @@ pub struct FileSystem {
     slow: SlowRequests,
     companions: Companions,
     commits: Commits,
+    leftovers: Leftovers,
     /// The name of the root's file, if the root is an array.
     root_name: String,
     daemon: DaemonInfo,
@@ -139,8 +141,6 @@ pub struct FileSystem {
     has_ended: AtomicBool,
     started: SystemTime,
     started_at: Instant,
-    /// Groups that were searched for leftovers of crashed writers.
-    searched: Mutex<HashSet<Arc<str>>>,
     /// When a store of versions last followed its branch.
     followed_at: Mutex<Option<Instant>>,
 }
@@ -172,6 +172,7 @@ impl FileSystem {
             slow: SlowRequests::default(),
             companions: Companions::default(),
             commits: Commits::default(),
+            leftovers: Leftovers::default(),
             root_name: root_name(&options),
             daemon: DaemonInfo::default(),
             allows_direct_writes: AtomicBool::new(false),
@@ -179,7 +180,6 @@ impl FileSystem {
             has_ended: AtomicBool::new(false),
             started: SystemTime::now(),
             started_at: Instant::now(),
-            searched: Mutex::default(),
             followed_at: Mutex::default(),
             options,
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::formats::views::FLAT;
 use crate::formats::{self, Role};
-use crate::hierarchy::{Child, attributes};
+use crate::hierarchy::Child;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::handle::{FolderEntry, OpenFile};
 use crate::mount::fs::inode::{Entity, Kind};
@@ -51,7 +51,9 @@ impl FileSystem {
         let folder = &inode.entity;
         let mut names = match folder.kind {
             Kind::Group => {
-                self.remove_leftovers(&folder.path);
+                if self.options.writable {
+                    self.leftovers.remove_soon(self.nodes.store(), &folder.path);
+                }
                 self.names_of_group(&folder.path)?
             }
             Kind::Formats => {
@@ -90,16 +92,6 @@ impl FileSystem {
         ];
         files.extend(self.takes_commits().then(|| file(COMMIT, Kind::Commit)));
         files
-    }
-
-    /// Removes the temporary files of crashed writers from a group's folder, once in the life of a writable
-    /// mount. (An array's folder is cleaned when the array is opened for writing.)
-    pub fn remove_leftovers(&self, group: &str) {
-        if let Some(writer) = self.nodes.store().writer().filter(|_| self.options.writable)
-            && self.searched.lock().insert(group.into())
-        {
-            attributes::remove_leftovers(writer, group);
-        }
     }
 
     /// The entries of an open folder.

@@ -90,31 +90,47 @@ fn open_folder_at(above: &File, name: &CString) -> io::Result<File> {
     sys::open_at(above.as_fd(), name, flags).map(File::from)
 }
 
-/// Removes a folder of a dead writer; returns whether it was one and has gone.
+/// Removes a folder of a dead writer; returns whether it was one and has gone. Who may only make names here does not have this program remove
+/// what is in a folder of his: the folder belongs to this program's user, or to the owner of the folder that it is in.
 pub(super) fn remove_leftover(above: &File, name: &str, c_name: &CString, folder: &File) -> bool {
-    let is_old = || {
-        let modified = folder.metadata().and_then(|found| found.modified());
-        modified.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > UNLOCKED_WITHIN))
-    };
-    let is_leftover = folder.try_lock().is_ok() && (has_dead_writer(name) || is_old());
+    let Ok(found) = folder.metadata() else { return false };
+    let is_ours = [sys::effective_ids().0, above.metadata().map_or(u32::MAX, |above| above.uid())]
+        .contains(&found.uid());
+    let is_old = || found.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age > UNLOCKED_WITHIN));
+    let is_leftover = is_ours && folder.try_lock().is_ok() && (has_dead_writer(name) || is_old());
     is_leftover && remove_at(above, c_name).is_ok()
 }
 
 /// Removes a folder with all in it. What another process removes meanwhile is no error.
+///
+/// What is in it may be nested as deep as others like. So a folder in it that is not empty first gets a temporary name next to it, and is then
+/// removed like it.
 fn remove_at(above: &File, name: &CString) -> io::Result<()> {
-    match open_folder_at(above, name) {
-        Ok(folder) => empty(&folder)?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        // A link, or a file: its name goes, and what it names stays.
-        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOTDIR | libc::ELOOP)) => {
-            return unless_missing(sys::unlink_at(above.as_fd(), name));
+    let mut left = vec![name.clone()];
+    while let Some(name) = left.pop() {
+        match open_folder_at(above, &name) {
+            Ok(folder) => {
+                let moved = empty(&folder, above)?;
+                if moved.is_empty() {
+                    unless_missing(sys::remove_folder_at(above.as_fd(), &name))?;
+                } else {
+                    left.push(name);
+                    left.extend(moved);
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            // A link, or a file: its name goes, and what it names stays.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOTDIR | libc::ELOOP)) => {
+                unless_missing(sys::unlink_at(above.as_fd(), &name))?;
+            }
+            Err(error) => return Err(error),
         }
-        Err(error) => return Err(error),
     }
-    unless_missing(sys::remove_folder_at(above.as_fd(), name))
+    Ok(())
 }
 
-fn empty(folder: &File) -> io::Result<()> {
+/// Removes what is in a folder, until it is empty or some folders of it were moved to `above`. Returns their new names.
+fn empty(folder: &File, above: &File) -> io::Result<Vec<CString>> {
     loop {
         let mut names = Vec::new();
         let again = sys::open_at(folder.as_fd(), c".", READ | libc::O_DIRECTORY)?;
@@ -122,17 +138,31 @@ fn empty(folder: &File) -> io::Result<()> {
             names.extend(CString::new(name.into_encoded_bytes()));
             if names.len() < MAX_NAMES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
-        if names.is_empty() {
-            return Ok(());
-        }
+        let mut moved = Vec::new();
+        let is_empty = names.is_empty();
         for name in names {
-            match sys::unlink_at(folder.as_fd(), &name) {
-                Err(error) if matches!(error.raw_os_error(), Some(libc::EISDIR | libc::EPERM)) => {
-                    remove_at(folder, &name)?;
-                }
-                other => unless_missing(other)?,
-            }
+            moved.extend(remove_or_move(folder, &name, above)?);
         }
+        if is_empty || !moved.is_empty() {
+            return Ok(moved);
+        }
+    }
+}
+
+/// Removes a file or an empty folder. Moves another folder to `above`, and returns its name there.
+fn remove_or_move(folder: &File, name: &CString, above: &File) -> io::Result<Option<CString>> {
+    match sys::unlink_at(folder.as_fd(), name) {
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EISDIR | libc::EPERM)) => {}
+        other => return unless_missing(other).map(|()| None),
+    }
+    match sys::remove_folder_at(folder.as_fd(), name) {
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOTEMPTY | libc::EEXIST)) => {}
+        other => return unless_missing(other).map(|()| None),
+    }
+    let hidden = CString::new(temporary_name())?;
+    match sys::rename_at(folder.as_fd(), name, above.as_fd(), &hidden) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        renamed => renamed.map(|()| Some(hidden)),
     }
 }
 

@@ -144,3 +144,42 @@ fn a_link_out_is_not_written_through() {
     assert!(store.put("a/c/0", &[ObjectPart::Bytes(b"x")], &PutOptions::new("a", &like)).is_err());
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
 }
+
+/// Others nest folders as deep as they like: nothing here recurses over them, or holds a descriptor for each.
+#[test]
+fn a_folder_is_removed_however_deep_it_is() {
+    let (folder, store, _) = place();
+    let depth = crate::test_level::pick(3000, 20_000);
+    let root = File::open(folder.path()).unwrap();
+    sys::make_folder_at(root.as_fd(), c"deep", 0o755).unwrap();
+    let mut last = sys::open_at(root.as_fd(), c"deep", READ | libc::O_DIRECTORY).unwrap();
+    for number in 0..depth {
+        if number % 1000 == 0 {
+            drop(File::from(sys::create_at(last.as_fd(), c"file", 0o600).unwrap()));
+            sys::make_folder_at(last.as_fd(), c"empty", 0o755).unwrap();
+        }
+        sys::make_folder_at(last.as_fd(), c"d", 0o755).unwrap();
+        last = sys::open_at(last.as_fd(), c"d", READ | libc::O_DIRECTORY).unwrap();
+    }
+    drop(last);
+    assert!(store.remove_folder("deep").unwrap());
+    let left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["a"]);
+}
+
+/// The name of a leftover is not enough: who may make names in a group has nothing removed in a folder of his.
+#[test]
+fn a_folder_of_another_user_is_not_a_leftover() {
+    let (folder, store, _) = place();
+    let left = |name: &str| {
+        let path = folder.path().join("a").join(name);
+        fs::create_dir_all(path.join("c")).unwrap();
+        path
+    };
+    let (ours, theirs) = (left(".zarrfs-99999999-6.tmp"), left(".zarrfs-99999999-7.tmp"));
+    if std::os::unix::fs::chown(&theirs, Some(12_345), None).is_err() {
+        return; // only root can give folders away
+    }
+    assert_eq!(store.remove_unfinished("a").unwrap(), 1);
+    assert!(!ours.exists() && theirs.join("c").exists());
+}
