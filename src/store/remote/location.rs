@@ -13,7 +13,6 @@ use object_store::azure::MicrosoftAzureBuilder;
 use object_store::client::ClientOptions;
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::http::HttpBuilder;
-use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{ClientConfigKey, ObjectStore, ObjectStoreScheme, RetryConfig};
 use url::{Position, Url};
@@ -49,9 +48,7 @@ pub enum Service {
 pub struct Location {
     /// The service's client.
     pub client: Arc<dyn ObjectStore>,
-    /// The same for objects that are written in several parts, if the service can be written to.
-    pub multipart: Option<Arc<dyn MultipartStore>>,
-    /// Counts the requests of both.
+    /// Counts its requests.
     pub counters: Arc<Counters>,
     /// The service.
     pub service: Service,
@@ -84,11 +81,10 @@ impl Location {
             _ => return Err(refused("not a remote store".to_owned())),
         };
         let counters = Arc::default();
-        let ((client, multipart), address) = clients(service, &url, options, &counters).map_err(refused)?;
+        let (client, address) = client(service, &url, options, &counters).map_err(refused)?;
         let container = format!("{}{address}", &url[..Position::BeforePath]);
         Ok(Location {
             client,
-            multipart,
             counters,
             service,
             root,
@@ -119,14 +115,6 @@ macro_rules! with_settings {
     }};
 }
 
-/// The client of a service, for its two interfaces; the second only if it can be written to.
-type Clients = (Arc<dyn ObjectStore>, Option<Arc<dyn MultipartStore>>);
-
-fn writable(client: impl ObjectStore + MultipartStore) -> Clients {
-    let client = Arc::new(client);
-    (Arc::clone(&client) as _, Some(client))
-}
-
 /// What a container's URL does not say: the client's own name for it, and the addresses and accounts in its settings.
 fn address(client: &dyn ObjectStore, settings: &[Setting]) -> String {
     let words = ["endpoint", "base_url", "account_name", "container", "bucket"];
@@ -135,12 +123,13 @@ fn address(client: &dyn ObjectStore, settings: &[Setting]) -> String {
     without_secrets(&format!(" {client}{}", parts.collect::<String>()))
 }
 
-fn clients(
+/// The client of a service, and its address.
+fn client(
     service: Service,
     url: &Url,
     options: &RemoteOptions,
     counters: &Arc<Counters>,
-) -> Result<(Clients, String), String> {
+) -> Result<(Arc<dyn ObjectStore>, String), String> {
     let mut settings = environment(service);
     let credentials = match service {
         Service::S3 => add_profile(options, &mut settings)?,
@@ -156,13 +145,13 @@ fn clients(
     };
     // The libraries panic at settings that they do not expect.
     let build = AssertUnwindSafe(|| build(service, url, options, &settings, credentials, connector));
-    let clients = catch_unwind(build).unwrap_or_else(|_| {
+    let client = catch_unwind(build).unwrap_or_else(|_| {
         Err("no client can be made of these settings: check the URL, the variables of the service in the environment, \
              and --store-option"
             .to_owned())
     })?;
-    let address = address(clients.0.as_ref(), &settings);
-    Ok((clients, address))
+    let address = address(client.as_ref(), &settings);
+    Ok((client, address))
 }
 
 fn build(
@@ -172,8 +161,8 @@ fn build(
     settings: &[Setting],
     credentials: Option<Credentials>,
     connector: Connector,
-) -> Result<Clients, String> {
-    let built: object_store::Result<Clients> = match service {
+) -> Result<Arc<dyn ObjectStore>, String> {
+    let built: object_store::Result<Arc<dyn ObjectStore>> = match service {
         Service::S3 => {
             let builder = AmazonS3Builder::new().with_url(url.as_str());
             let builder = with_settings!(builder, url, settings, connector, options);
@@ -182,24 +171,26 @@ fn build(
                 None => builder,
             }
             .build()
-            .map(writable)
+            .map(shared)
         }
         Service::Google => {
             let builder = GoogleCloudStorageBuilder::new().with_url(url.as_str());
-            with_settings!(builder, url, settings, connector, options).build().map(writable)
+            with_settings!(builder, url, settings, connector, options).build().map(shared)
         }
         Service::Azure => {
             let builder = MicrosoftAzureBuilder::new().with_url(url.as_str());
-            with_settings!(builder, url, settings, connector, options).build().map(writable)
+            with_settings!(builder, url, settings, connector, options).build().map(shared)
         }
         Service::Http => {
             let builder = HttpBuilder::new().with_url(&url[..Position::BeforePath]);
-            with_settings!(builder, url, settings, connector, options)
-                .build()
-                .map(|client| (Arc::new(client) as _, None))
+            with_settings!(builder, url, settings, connector, options).build().map(shared)
         }
     };
     built.map_err(|error| why_no_client(&causes(&error)))
+}
+
+fn shared(client: impl ObjectStore) -> Arc<dyn ObjectStore> {
+    Arc::new(client)
 }
 
 /// Why a client cannot be made, from the words of the libraries.

@@ -90,7 +90,7 @@ impl RemoteStore {
 
     /// The store at a place.
     fn at(location: Location, options: &RemoteOptions) -> Result<Self> {
-        let Location { client, multipart, counters, service, root, url, container } = location;
+        let Location { client, counters, service, root, url, container } = location;
         let connections = options.max_connections.unwrap_or(DEFAULT_CONNECTIONS).max(1);
         let disk_cache = options.disk_cache.as_ref();
         let is_offline = disk_cache.is_some_and(|cache| cache.is_offline);
@@ -101,7 +101,7 @@ impl RemoteStore {
         let most_ahead = (connections - connections / CONNECTIONS_FOR_READERS).max(1);
         let ahead = Arc::new(Ahead::new(memory, most_ahead, counters));
         let is_forbidden_missing = options.is_forbidden_missing;
-        let uploads = multipart.filter(|_| !is_offline).map(Uploads::new);
+        let uploads = (service != Service::Http && !is_offline).then(Uploads::new);
         let shared = Shared {
             transfers,
             ahead,
@@ -120,16 +120,10 @@ impl RemoteStore {
 #[cfg(test)]
 impl RemoteStore {
     /// A store at a service of a test, below `root`.
-    pub(super) fn over<T: object_store::ObjectStore + object_store::multipart::MultipartStore>(
-        service: Arc<T>,
-        root: &str,
-    ) -> Result<Self> {
-        let multipart = Some(Arc::clone(&service) as _);
+    pub(super) fn over(client: Arc<dyn object_store::ObjectStore>, root: &str) -> Result<Self> {
         let (root, url) = (Path::from(root), "test:".to_owned());
-        let counters = Arc::default();
-        let container = url.clone();
-        let location =
-            Location { client: service, multipart, counters, service: Service::S3, root, url, container };
+        let (counters, container) = (Arc::default(), url.clone());
+        let location = Location { client, counters, service: Service::S3, root, url, container };
         Self::at(location, &RemoteOptions::default())
     }
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::StreamExt;
 use object_store::path::Path;
-use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore};
+use object_store::{GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore};
 use tokio::task::spawn_blocking;
 
 use super::failure::{Failure, Reply};
@@ -222,19 +222,24 @@ impl Origin {
                 None => Err(cache.missing_or_offline(path).await),
             };
         }
+        Ok(self.look(path).await?.meta)
+    }
+
+    /// What the service says of an object, without its bytes.
+    pub(super) async fn look(&self, path: &Path) -> Reply<GetResult> {
         let ask = async |options| self.client.get_opts(path, options).await.map_err(Failure::from);
-        let mut head = ask(GetOptions { head: true, ..GetOptions::default() }).await;
-        if let Err(Failure::Undisclosed(_) | Failure::Forbidden(_)) = head {
+        let mut looked = ask(GetOptions { head: true, ..GetOptions::default() }).await;
+        if let Err(Failure::Undisclosed(_) | Failure::Forbidden(_)) = looked {
             let range = Some(GetRange::Bounded(0..1));
-            head = ask(GetOptions { range, ..GetOptions::default() }).await;
-            if let Err(Failure::OutOfRange) = head {
-                head = ask(GetOptions::default()).await;
+            looked = ask(GetOptions { range, ..GetOptions::default() }).await;
+            if let Err(Failure::OutOfRange) = looked {
+                looked = ask(GetOptions::default()).await;
             }
         }
-        if let (Some(cache), Err(Failure::Missing)) = (&self.cache, &head) {
+        if let (Some(cache), Err(Failure::Missing)) = (&self.cache, &looked) {
             cache.keep_missing(path).await?;
         }
-        Ok(head?.meta)
+        looked
     }
 
     /// The names directly below a path, and what is left out of them.

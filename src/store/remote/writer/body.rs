@@ -1,9 +1,8 @@
-//! The bytes of an object that is put: assembled from their parts, and recognized when a service has them.
+//! The bytes of an object that is put, assembled from their parts.
 //!
 //! Uses its neighbours in `store`, and `error`. object_store has no request that copies a range from one object to another at
 //! the service, so bytes that are copied come here and go back.
 
-use std::hash::{DefaultHasher, Hasher};
 use std::io;
 use std::ops::Range;
 
@@ -99,40 +98,6 @@ fn read(copies: &[Copy<'_>], bytes: &mut [u8]) -> Result<()> {
         object.read_ranges(&mut ranges)?;
     }
     Ok(())
-}
-
-/// What was sent, to recognize it later: a hash of each piece.
-pub(super) struct Sent {
-    /// How long the object is.
-    pub size_bytes: u64,
-    /// How long each piece is; the last may be shorter.
-    pub piece_bytes: u64,
-    /// The pieces' hashes.
-    pub hashes: Vec<u64>,
-}
-
-impl Sent {
-    /// One piece.
-    pub(super) fn of_one(bytes: &[u8]) -> Self {
-        let size_bytes = bytes.len() as u64;
-        Sent { size_bytes, piece_bytes: size_bytes.max(1), hashes: vec![hash(bytes)] }
-    }
-
-    /// The ranges of the pieces, with their hashes.
-    pub(super) fn pieces(&self) -> impl Iterator<Item = (Range<u64>, u64)> + '_ {
-        let range = |number: u64| {
-            let start = number * self.piece_bytes;
-            start..(start + self.piece_bytes).min(self.size_bytes)
-        };
-        (0..).map(range).zip(self.hashes.iter().copied())
-    }
-}
-
-/// The hash of a piece.
-pub(super) fn hash(bytes: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    hasher.write(bytes);
-    hasher.finish()
 }
 
 /// Limits the memory of bodies that are being sent.

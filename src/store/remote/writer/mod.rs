@@ -5,7 +5,9 @@
 //!
 //! Invariants: an object is durable and visible when its put returns. A put with a precondition replaces nothing else: the
 //! service decides (If-Match, If-None-Match, a generation). A put that the service carried out is reported as done, even if its
-//! reply was lost and the request came twice: what is there then is compared with what was sent.
+//! reply was lost and the request came twice: the service keeps a mark with each object, which only that put has. Equal bytes prove
+//! nothing, because programs that do the same write the same. An object without the mark is another program's. So where a service does
+//! not return marks, a put whose reply was lost is reported as refused, and never as done.
 //!
 //! What a service cannot do: object_store deletes without a precondition, and completes a multipart upload without one. Both are
 //! preceded by a look at the object, so a change in the moment between is lost.
@@ -15,23 +17,24 @@ mod multipart;
 #[cfg(test)]
 mod tests;
 
+use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use object_store::multipart::MultipartStore;
 use object_store::path::Path;
-use object_store::{MultipartId, ObjectStoreExt, PutMode, PutPayload, PutResult, UpdateVersion};
+use object_store::{
+    Attribute, Attributes, MultipartUpload, ObjectMeta, ObjectStoreExt, PutMode, PutPayload, PutResult,
+    UpdateVersion,
+};
 use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
 use crate::store::remote::failure::{Failure, Reply};
 use crate::store::remote::location::Service;
-use crate::store::remote::transfer::Request;
 use crate::store::remote::{RemoteStore, Shared, version};
 use crate::store::{ObjectPart, ObjectVersion, Precondition, PutOptions, Writer, check_key};
-use body::{Body, Memory, Sent, hash};
+use body::{Body, Memory};
 
 /// The longest object that is put by one request.
 pub(super) const MAX_SINGLE_BYTES: u64 = 64 << 20;
@@ -40,23 +43,23 @@ const BODIES_BYTES: u64 = 128 << 20;
 /// How often a put is sent whose reply was lost, and which the service has not carried out.
 const MAX_ATTEMPTS: u32 = 4;
 /// The pause before it is sent again; doubled each time.
-const PAUSE: Duration = Duration::from_millis(100);
+const PAUSE: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 100 });
+/// The name of the mark in an object's metadata. Azure accepts no hyphens in such a name, and some proxies drop underscores.
+const MARK: &str = "zarrfsput";
+
 /// The writing half of a store.
 pub(super) struct Uploads {
-    /// The service's client.
-    pub multipart: Arc<dyn MultipartStore>,
     /// Bodies that are being sent.
     memory: Memory,
     /// Multipart uploads that could not be aborted.
-    pub unfinished: Mutex<Vec<(Path, MultipartId)>>,
+    pub unfinished: Mutex<Vec<(Path, Box<dyn MultipartUpload>)>>,
     /// The service does not decide on preconditions.
     lacks_preconditions: AtomicBool,
 }
 
 impl Uploads {
-    pub(super) fn new(multipart: Arc<dyn MultipartStore>) -> Self {
+    pub(super) fn new() -> Self {
         Uploads {
-            multipart,
             memory: Memory::new(BODIES_BYTES),
             unfinished: Mutex::default(),
             lacks_preconditions: AtomicBool::new(false),
@@ -71,16 +74,33 @@ pub(super) struct Put<'a> {
     pub key: &'a str,
     pub path: Path,
     pub precondition: Precondition,
+    /// What tells this put from every other one.
+    mark: String,
 }
 
 /// What is at the key after a put failed.
-pub(super) enum Found {
+enum Found {
     /// What was put: the service carried it out.
     Ours(ObjectVersion),
     /// What the precondition demands.
     AsBefore,
-    /// Something else.
+    /// Something else, or something of which the service does not say who put it.
     Changed,
+}
+
+/// An object at the key of a put.
+struct Seen {
+    meta: ObjectMeta,
+    /// Whether it has the put's mark.
+    is_ours: bool,
+}
+
+/// What a put does next.
+enum Step {
+    /// Ask the service in this way.
+    Ask(PutMode),
+    /// Nothing: an earlier request has put the object, in this version.
+    Done(ObjectVersion),
 }
 
 impl Writer for RemoteStore {
@@ -89,7 +109,7 @@ impl Writer for RemoteStore {
         let shared = self.shared.as_ref();
         let uploads = shared.uploads()?;
         let path = shared.path(key).map_err(|failure| failure.at(key, "write"))?;
-        let put = Put { shared, uploads, key, path, precondition: options.precondition };
+        let put = Put { shared, uploads, key, path, precondition: options.precondition, mark: new_mark() };
         let body = Body::new(parts);
         let outcome =
             if body.size_bytes() <= MAX_SINGLE_BYTES { put.at_once(&body) } else { put.in_parts(&body) };
@@ -143,25 +163,40 @@ impl Shared {
     }
 }
 
+/// 128 random bits. The keys of a new hasher are random.
+fn new_mark() -> String {
+    let random = RandomState::new();
+    format!("{:016x}{:016x}", random.hash_one(0), random.hash_one(1))
+}
+
 impl Put<'_> {
+    /// What the service keeps with the object.
+    fn attributes(&self) -> Attributes {
+        Attributes::from_iter([(Attribute::Metadata(MARK.into()), self.mark.clone())])
+    }
+
     /// Sends the whole object in one request.
     fn at_once(&self, body: &Body<'_>) -> Result<ObjectVersion> {
         let _memory = self.uploads.memory.take(body.size_bytes());
         let bytes = self.assembled(body.assemble(0..body.size_bytes(), self.key))?;
-        let sent = Sent::of_one(&bytes);
         let payload = PutPayload::from(bytes);
         let mut attempt = 0;
         loop {
-            let options = object_store::PutOptions::from(self.mode()?);
+            let mode = match self.next_step()? {
+                Step::Ask(mode) => mode,
+                Step::Done(version) => return Ok(version),
+            };
+            let attributes = self.attributes();
+            let options = object_store::PutOptions { mode, attributes, ..Default::default() };
             let store = self.shared.transfers.origin().client();
             let failure = match self.shared.ask(store.put_opts(&self.path, payload.clone(), options)) {
-                Ok(reply) => return self.version(&reply, &sent),
+                Ok(reply) => return self.version(&reply),
                 Err(failure) => failure,
             };
             if self.needs_no_decision(&failure) {
                 continue;
             }
-            if let Some(version) = self.done_in_spite_of(&failure, &sent)? {
+            if let Some(version) = self.done_in_spite_of(&failure)? {
                 return Ok(version);
             }
             attempt += 1;
@@ -174,14 +209,14 @@ impl Put<'_> {
 
     /// The version that was put, if the service carried out a put that seemed to fail; `None` if it did not, and may be asked
     /// again.
-    fn done_in_spite_of(&self, failure: &Failure, sent: &Sent) -> Result<Option<ObjectVersion>> {
+    fn done_in_spite_of(&self, failure: &Failure) -> Result<Option<ObjectVersion>> {
         use Failure::{Forbidden, NotSupported, Other, Undisclosed};
         let is_denied =
             matches!(failure, Undisclosed(_) | Forbidden(_) | Other(io::ErrorKind::PermissionDenied, _));
         if is_denied || matches!(failure, NotSupported(_)) {
             return Err(self.failed(failure.clone()));
         }
-        match self.found(sent) {
+        match self.found() {
             Ok(Found::Ours(version)) => Ok(Some(version)),
             Ok(Found::Changed) => Err(self.changed()),
             Ok(Found::AsBefore) if self.precondition == Precondition::Any => {
@@ -192,33 +227,23 @@ impl Put<'_> {
         }
     }
 
-    /// Looks at the object: is it what was sent?
-    fn found(&self, sent: &Sent) -> Result<Found> {
-        let Some(meta) = self.shared.head(self.key)? else {
-            let is_as_before = matches!(self.precondition, Precondition::Missing | Precondition::Any);
-            return Ok(if is_as_before { Found::AsBefore } else { Found::Changed });
-        };
-        let now = version(&meta);
-        if self.precondition == Precondition::Version(now) {
-            return Ok(Found::AsBefore);
-        }
-        let mut is_ours = meta.size == sent.size_bytes;
-        for (range, expected) in sent.pieces() {
-            if !is_ours {
-                break;
-            }
-            let limit_bytes = range.end - range.start;
-            let request = Request::range(&self.path, range.clone(), meta.e_tag.as_deref());
-            let there = self.shared.fetch(&Request { limit_bytes, ..request });
-            is_ours = match there {
-                Ok(there) => hash(&there.bytes) == expected,
-                Err(Failure::Changed | Failure::Missing) => false,
-                Err(failure) => return Err(failure.at(self.key, "read")),
-            };
-        }
-        Ok(match self.precondition {
-            _ if is_ours => Found::Ours(now),
-            Precondition::Any => Found::AsBefore,
+    /// The object at the key.
+    fn look(&self) -> Result<Option<Seen>> {
+        let origin = self.shared.transfers.origin();
+        let looked = self.shared.transfers.wait(origin.look(&self.path)).flatten();
+        let Some(object) = self.shared.found(looked, self.key, "look at")? else { return Ok(None) };
+        let mark = object.attributes.get(&Attribute::Metadata(MARK.into()));
+        let is_ours = mark.is_some_and(|mark| mark.as_ref() == self.mark);
+        Ok(Some(Seen { meta: object.meta, is_ours }))
+    }
+
+    /// What became of the object.
+    fn found(&self) -> Result<Found> {
+        let seen = self.look()?;
+        let now = seen.as_ref().map(|seen| version(&seen.meta));
+        Ok(match (seen, now) {
+            (Some(Seen { is_ours: true, .. }), Some(now)) => Found::Ours(now),
+            _ if [Precondition::Any, Precondition::found(now)].contains(&self.precondition) => Found::AsBefore,
             _ => Found::Changed,
         })
     }
@@ -239,28 +264,34 @@ impl Put<'_> {
     }
 
     /// How the service is told what to replace.
-    fn mode(&self) -> Result<PutMode> {
+    fn next_step(&self) -> Result<Step> {
         let is_asked = !self.uploads.lacks_preconditions.load(Ordering::Relaxed);
         match self.precondition {
-            Precondition::Any => return Ok(PutMode::Overwrite),
-            Precondition::Missing if is_asked => return Ok(PutMode::Create),
+            Precondition::Any => return Ok(Step::Ask(PutMode::Overwrite)),
+            Precondition::Missing if is_asked => return Ok(Step::Ask(PutMode::Create)),
             Precondition::Version(version) if is_asked && self.shared.service != Service::Google => {
                 if let Some(tag) = version.tag() {
                     let e_tag = Some(tag.to_owned());
-                    return Ok(PutMode::Update(UpdateVersion { e_tag, version: None }));
+                    return Ok(Step::Ask(PutMode::Update(UpdateVersion { e_tag, version: None })));
                 }
             }
             _ => {}
         }
         // The object's generation, or a long ETag, must be looked up.
-        let now = self.shared.head(self.key)?;
-        self.precondition.check(self.key, || Ok(now.as_ref().map(version)))?;
-        Ok(match now {
-            Some(meta) if is_asked && (meta.e_tag.is_some() || meta.version.is_some()) => {
-                PutMode::Update(UpdateVersion { e_tag: meta.e_tag, version: meta.version })
+        let seen = self.look()?;
+        let now = seen.as_ref().map(|seen| version(&seen.meta));
+        if let (Some(Seen { is_ours: true, .. }), Some(now)) = (&seen, now) {
+            return Ok(Step::Done(now));
+        }
+        self.precondition.check(self.key, || Ok(now))?;
+        Ok(Step::Ask(match seen {
+            Some(Seen { meta: ObjectMeta { e_tag, version, .. }, .. })
+                if is_asked && (e_tag.is_some() || version.is_some()) =>
+            {
+                PutMode::Update(UpdateVersion { e_tag, version })
             }
             _ => PutMode::Overwrite,
-        })
+        }))
     }
 
     /// Fails unless the object is as the precondition demands.
@@ -270,11 +301,11 @@ impl Put<'_> {
     }
 
     /// The version that was put.
-    fn version(&self, reply: &PutResult, sent: &Sent) -> Result<ObjectVersion> {
+    fn version(&self, reply: &PutResult) -> Result<ObjectVersion> {
         if let Some(tag) = &reply.e_tag {
             return Ok(ObjectVersion::of_tag(tag));
         }
-        match self.found(sent)? {
+        match self.found()? {
             Found::Ours(version) => Ok(version),
             Found::AsBefore | Found::Changed => Err(self.changed()),
         }

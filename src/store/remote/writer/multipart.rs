@@ -6,13 +6,12 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use object_store::multipart::PartId;
 use object_store::path::Path;
-use object_store::{MultipartId, PutPayload};
-use parking_lot::Mutex;
+use object_store::{MultipartUpload, PutMultipartOptions, PutPayload, UploadPart};
+use parking_lot::{Condvar, Mutex};
 
 use super::Put;
-use super::body::{Body, Sent, hash};
+use super::body::Body;
 use crate::error::{Error, Result};
 use crate::store::ObjectVersion;
 use crate::store::remote::Shared;
@@ -25,44 +24,84 @@ const MAX_PARTS: u64 = 10_000;
 /// How many parts of one object are sent at once.
 const PARTS_AT_ONCE: u64 = 4;
 
-/// The parts that were sent: the service's names for them, and their hashes.
-type Parts = Vec<Option<(PartId, u64)>>;
+/// An upload whose parts are assembled on several threads, and begin in order: their order is that of the object.
+struct Upload {
+    inner: Mutex<Ordered>,
+    has_begun: Condvar,
+}
+
+struct Ordered {
+    upload: Box<dyn MultipartUpload>,
+    /// The number of the next part.
+    next: u64,
+    failure: Option<Error>,
+}
+
+impl Upload {
+    fn new(upload: Box<dyn MultipartUpload>) -> Self {
+        Upload { inner: Mutex::new(Ordered { upload, next: 0, failure: None }), has_begun: Condvar::new() }
+    }
+
+    /// The transfer of a part, after those before it have begun. `None` if one of them has failed.
+    fn begin(&self, number: u64, payload: PutPayload) -> Option<UploadPart> {
+        let mut inner = self.inner.lock();
+        while inner.next != number && inner.failure.is_none() {
+            self.has_begun.wait(&mut inner);
+        }
+        if inner.failure.is_some() {
+            return None;
+        }
+        inner.next += 1;
+        self.has_begun.notify_all();
+        Some(inner.upload.put_part(payload))
+    }
+
+    /// Ends the upload of all parts.
+    fn fail(&self, error: Error) {
+        self.inner.lock().failure.get_or_insert(error);
+        self.has_begun.notify_all();
+    }
+}
 
 impl Put<'_> {
     /// Sends the object in parts.
     pub(super) fn in_parts(&self, body: &Body<'_>) -> Result<ObjectVersion> {
         self.shared.abort_unfinished();
         self.check()?;
-        let created = self.shared.ask(self.uploads.multipart.create_multipart(&self.path));
-        let id = created.map_err(|failure| self.failed(failure))?;
-        let put = self.send(&id, body).and_then(|(ids, sent)| {
+        let options = PutMultipartOptions::from(self.attributes());
+        let client = self.shared.transfers.origin().client();
+        let begun = self.shared.ask(client.put_multipart_opts(&self.path, options));
+        let upload = Upload::new(begun.map_err(|failure| self.failed(failure))?);
+        self.send(&upload, body);
+        let Ordered { mut upload, failure, .. } = upload.inner.into_inner();
+        let put = failure.map_or(Ok(()), Err).and_then(|()| {
             self.check()?;
-            self.complete(&id, ids, &sent)
+            self.complete(upload.as_mut())
         });
         if put.is_err() {
-            self.shared.abort(&self.path, id);
+            self.shared.abort(self.path.clone(), upload);
         }
         put
     }
 
     /// Sends all parts.
-    fn send(&self, id: &MultipartId, body: &Body<'_>) -> Result<(Vec<PartId>, Sent)> {
+    fn send(&self, upload: &Upload, body: &Body<'_>) {
         let size_bytes = body.size_bytes();
         let part_bytes = PART_BYTES.max(size_bytes.div_ceil(MAX_PARTS));
         let count = size_bytes.div_ceil(part_bytes);
         let next = AtomicU64::new(0);
-        let parts = Mutex::new(vec![None; count as usize]);
-        let failure: Mutex<Option<Error>> = Mutex::default();
         let run = || {
-            loop {
+            while next.load(Ordering::Relaxed) < count {
+                // A part has its memory before its number: those after it wait for it, and keep theirs.
+                let _memory = self.uploads.memory.take(part_bytes);
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 if number >= count {
                     return;
                 }
                 let range = number * part_bytes..((number + 1) * part_bytes).min(size_bytes);
-                if let Err(error) = self.send_part(id, body, number as usize, range, &parts) {
+                if let Err(error) = self.send_part(upload, body, number, range) {
                     next.store(count, Ordering::Relaxed);
-                    failure.lock().get_or_insert(error);
+                    upload.fail(error);
                 }
             }
         };
@@ -73,39 +112,22 @@ impl Put<'_> {
             }
             run();
         });
-        if let Some(error) = failure.into_inner() {
-            return Err(error);
-        }
-        let (ids, hashes) = parts.into_inner().into_iter().flatten().unzip();
-        Ok((ids, Sent { size_bytes, piece_bytes: part_bytes, hashes }))
     }
 
-    fn send_part(
-        &self,
-        id: &MultipartId,
-        body: &Body<'_>,
-        number: usize,
-        range: Range<u64>,
-        parts: &Mutex<Parts>,
-    ) -> Result<()> {
-        let part_bytes = range.end - range.start;
-        let _memory = self.uploads.memory.take(part_bytes);
+    fn send_part(&self, upload: &Upload, body: &Body<'_>, number: u64, range: Range<u64>) -> Result<()> {
         let bytes = self.assembled(body.assemble(range, self.key))?;
-        let hash = hash(&bytes);
-        let request = self.uploads.multipart.put_part(&self.path, id, number, PutPayload::from(bytes));
-        let name = self.shared.ask(request).map_err(|failure| self.failed(failure))?;
-        if let Some(part) = parts.lock().get_mut(number) {
-            *part = Some((name, hash));
+        match upload.begin(number, PutPayload::from(bytes)) {
+            Some(part) => self.shared.ask(part).map_err(|failure| self.failed(failure)),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Has the service put the parts together.
-    fn complete(&self, id: &MultipartId, ids: Vec<PartId>, sent: &Sent) -> Result<ObjectVersion> {
-        match self.shared.ask(self.uploads.multipart.complete_multipart(&self.path, id, ids)) {
-            Ok(reply) => self.version(&reply, sent),
+    fn complete(&self, upload: &mut dyn MultipartUpload) -> Result<ObjectVersion> {
+        match self.shared.ask(upload.complete()) {
+            Ok(reply) => self.version(&reply),
             // The reply may have been lost; then a second request finds no such upload.
-            Err(failure) => match self.done_in_spite_of(&failure, sent)? {
+            Err(failure) => match self.done_in_spite_of(&failure)? {
                 Some(version) => Ok(version),
                 None => Err(self.failed(failure)),
             },
@@ -115,14 +137,14 @@ impl Put<'_> {
 
 impl Shared {
     /// Aborts a multipart upload. If that fails, it is tried again later.
-    fn abort(&self, path: &Path, id: MultipartId) {
+    fn abort(&self, path: Path, mut upload: Box<dyn MultipartUpload>) {
         let Some(uploads) = &self.uploads else { return };
-        match self.ask(uploads.multipart.abort_multipart(path, &id)) {
+        match self.ask(upload.abort()) {
             Ok(()) | Err(Failure::Missing) => {}
             Err(failure) => {
                 let error = failure.at(path.as_ref(), "abort the upload of");
                 log::warn!("{error}; its parts stay at the service until a later attempt succeeds");
-                uploads.unfinished.lock().push((path.clone(), id));
+                uploads.unfinished.lock().push((path, upload));
             }
         }
     }
@@ -132,8 +154,8 @@ impl Shared {
         let Some(uploads) = &self.uploads else { return 0 };
         let unfinished = std::mem::take(&mut *uploads.unfinished.lock());
         let count = unfinished.len();
-        for (path, id) in unfinished {
-            self.abort(&path, id);
+        for (path, upload) in unfinished {
+            self.abort(path, upload);
         }
         count.saturating_sub(uploads.unfinished.lock().len()) as u64
     }
