@@ -65,6 +65,8 @@ pub use readers::{Audience, Readers};
 pub use references::ReferenceStore;
 #[cfg(feature = "remote")]
 pub use remote::RemoteStore;
+#[cfg(all(test, feature = "remote"))]
+pub(crate) use remote::in_turns::Service as ServiceInTurns;
 pub use remote_options::{RemoteOptions, is_remote, is_repository, without_secrets};
 pub use traffic::{DiskCacheCounts, Latencies, LatencyCounts, ReadCounts, Traffic};
 pub use version::{ObjectVersion, VersionDigest};

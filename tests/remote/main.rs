@@ -17,6 +17,7 @@ mod mounts;
 mod names;
 mod odd_keys;
 mod overlay;
+mod puts;
 mod redirects;
 mod references;
 mod refusals;

@@ -9,8 +9,17 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// The parts of one multipart upload, by their numbers.
-type Parts = BTreeMap<u64, Vec<u8>>;
+/// What the object's metadata are called in headers.
+const METADATA: &str = "x-goog-meta-";
+
+/// One multipart upload.
+#[derive(Default)]
+struct Upload {
+    /// The parts by their numbers.
+    parts: BTreeMap<u64, Vec<u8>>,
+    /// The headers with the object's metadata.
+    metadata: Vec<(String, String)>,
+}
 
 /// No object contains this.
 const BOUNDARY: &str = "8c5b7e0f3d9a41c6b2f80e4d";
@@ -18,7 +27,7 @@ const BOUNDARY: &str = "8c5b7e0f3d9a41c6b2f80e4d";
 #[derive(Default)]
 struct Uploads {
     last: AtomicU64,
-    parts: Mutex<HashMap<String, Parts>>,
+    unfinished: Mutex<HashMap<String, Upload>>,
 }
 
 struct Request {
@@ -51,6 +60,11 @@ impl Request {
 
     fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| &**value)
+    }
+
+    /// The headers with the object's metadata.
+    fn metadata(&self) -> Vec<(String, String)> {
+        self.headers.iter().filter(|(name, _)| name.starts_with(METADATA)).cloned().collect()
     }
 
     /// A word of the query; empty if it has no value.
@@ -117,30 +131,32 @@ fn change(
     uploads: &Uploads,
 ) -> std::io::Result<Vec<u8>> {
     let upload = request.query("uploadId").unwrap_or_default();
-    let mut parts = uploads.parts.lock().unwrap();
+    let mut unfinished = uploads.unfinished.lock().unwrap();
     match (&*request.method, request.query("partNumber")) {
         ("POST", _) if request.query("uploads").is_some() => {
             let number = uploads.last.fetch_add(1, Ordering::Relaxed).to_string();
-            parts.insert(number.clone(), Parts::new());
+            unfinished.insert(number.clone(), Upload { metadata: request.metadata(), ..Upload::default() });
             let text = format!(
                 "<InitiateMultipartUploadResult><UploadId>{number}</UploadId></InitiateMultipartUploadResult>"
             );
             Ok(head_and_body("200 OK", "", &text))
         }
         ("PUT", Some(number)) => {
-            let Some(parts) = parts.get_mut(upload) else {
+            let Some(upload) = unfinished.get_mut(upload) else {
                 return Ok(head_and_body("404 Not Found", "", ""));
             };
-            parts.insert(number.parse().unwrap_or(0), request.body.clone());
+            upload.parts.insert(number.parse().unwrap_or(0), request.body.clone());
             Ok(head_and_body("200 OK", &format!("etag: \"{number}\"\r\n"), ""))
         }
         ("POST", _) => {
-            let Some(parts) = parts.remove(upload) else { return Ok(head_and_body("404 Not Found", "", "")) };
-            let body = parts.into_values().flatten().collect();
-            put(request, (bucket, object), body, behind)
+            let Some(upload) = unfinished.remove(upload) else {
+                return Ok(head_and_body("404 Not Found", "", ""));
+            };
+            let body = upload.parts.into_values().flatten().collect();
+            put(request, (bucket, object), &upload.metadata, body, behind)
         }
         ("DELETE", _) if !upload.is_empty() => {
-            parts.remove(upload);
+            unfinished.remove(upload);
             Ok(head_and_body("204 No Content", "", ""))
         }
         ("DELETE", _) => {
@@ -149,8 +165,8 @@ fn change(
             send(behind, &Request { method: "DELETE".to_owned(), target, headers, body: Vec::new() })
         }
         _ => {
-            drop(parts);
-            put(request, (bucket, object), request.body.clone(), behind)
+            drop(unfinished);
+            put(request, (bucket, object), &request.metadata(), request.body.clone(), behind)
         }
     }
 }
@@ -163,6 +179,7 @@ fn one_segment(object: &str) -> String {
 fn put(
     request: &Request,
     (bucket, object): (&str, &str),
+    metadata: &[(String, String)],
     body: Vec<u8>,
     behind: u16,
 ) -> std::io::Result<Vec<u8>> {
@@ -175,8 +192,10 @@ fn put(
     let host = ("host".to_owned(), request.header("host").unwrap_or_default().to_owned());
     let kind = ("content-type".to_owned(), format!("multipart/related; boundary={BOUNDARY}"));
     let (before, between) = (format!("--{BOUNDARY}\r\ncontent-type: "), format!("\r\n--{BOUNDARY}"));
+    let named = metadata.iter().map(|(name, value)| (name.trim_start_matches(METADATA), value));
+    let named = serde_json::json!({"metadata": named.collect::<BTreeMap<_, _>>()});
     let metadata =
-        format!("{before}application/json\r\n\r\n{{}}\r\n{before}application/octet-stream\r\n\r\n");
+        format!("{before}application/json\r\n\r\n{named}\r\n{before}application/octet-stream\r\n\r\n");
     let body = [metadata.into_bytes(), body, format!("{between}--\r\n").into_bytes()].concat();
     let method = "POST".to_owned();
     let reply = send(behind, &Request { method, target, headers: vec![host, kind], body })?;

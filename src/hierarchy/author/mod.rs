@@ -3,10 +3,11 @@
 //! Spec: v3 core "Hierarchy" and "Node names", v2 "Hierarchies". Uses `store`, `metadata` and its neighbours in `hierarchy`.
 //!
 //! Invariants: after a crash there is the old node or the new one, never half of one. In a folder store a node comes and goes
-//! by one rename(2); elsewhere its main document is written last and removed first. What a dead writer leaves is not seen,
-//! and the next one in that group removes it. Consolidated copies follow (`copies.rs`): after a node was made, before one is
-//! removed, so that a copy never names a node that is not there. Where they cannot follow, the change is taken back: no node is made
-//! that readers of the copies do not see. No node replaces another.
+//! by one rename(2); elsewhere its main document is written last and removed first; that of a node that was not completed is removed
+//! last, because it keeps others from the name. What a dead writer leaves is not seen, and the next one in that group removes it.
+//! Consolidated copies follow (`copies.rs`): after a node was made, before one is removed, so that a copy never names a node that is
+//! not there. Where they cannot follow, the change is taken back: no node is made that readers of the copies do not see. No node
+//! replaces another.
 
 mod content;
 mod copies;
@@ -25,7 +26,9 @@ use crate::error::{Error, Result};
 use crate::metadata::ZarrFormat;
 use crate::metadata::author::NodeDocument;
 use crate::store::overlay::OverlayStore;
-use crate::store::{Info, ObjectPart, Precondition, PutOptions, StagedFolder, Store, Writer, join};
+use crate::store::{
+    Info, ObjectPart, ObjectVersion, Precondition, PutOptions, StagedFolder, Store, Writer, join,
+};
 pub use content::NewArray;
 pub use dimensions::{dimension_names, has_named_siblings};
 pub use place::{Place, check_name, names};
@@ -41,8 +44,8 @@ pub struct NewNode {
     staged: Option<StagedFolder>,
     documents: Vec<NodeDocument>,
     like: Info,
-    /// Whether its documents are at its path already.
-    is_begun: bool,
+    /// The documents that are at its path already, in a store without folders.
+    made: Vec<(String, ObjectVersion)>,
     is_published: bool,
 }
 
@@ -69,7 +72,8 @@ impl NewNode {
             false => writer.stage(group, &like)?,
         };
         let store = store.clone();
-        let node = NewNode { store, path, staged, documents, like, is_begun: false, is_published: false };
+        let made = Vec::new();
+        let node = NewNode { store, path, staged, documents, like, made, is_published: false };
         if let Some(staged) = &node.staged {
             node.put_documents(&staged.key, Precondition::Any)?;
         }
@@ -80,8 +84,7 @@ impl NewNode {
     /// path, so that its documents are written now.
     pub fn path_for_chunks(&mut self) -> Result<&str> {
         if self.staged.is_none() {
-            self.put_documents(&self.path, Precondition::Missing)?;
-            self.is_begun = true;
+            self.made = self.put_documents(&self.path, Precondition::Missing)?;
         }
         if let Some(staged) = &mut self.staged {
             // The array's own lock takes its place.
@@ -99,7 +102,9 @@ impl NewNode {
                 let renamed = writer.rename_folder(&staged.key, &self.path);
                 renamed.map_err(|error| place::taken(error, &self.path))?;
             }
-            None if !self.is_begun => self.put_documents(&self.path, Precondition::Missing)?,
+            None if self.made.is_empty() => {
+                self.made = self.put_documents(&self.path, Precondition::Missing)?;
+            }
             None => {}
         }
         self.is_published = true;
@@ -115,8 +120,10 @@ impl NewNode {
     /// Removes the node again, which is not durable, or which some copies do not have.
     fn take_back(&self, writer: &dyn Writer) {
         let store = self.store.as_ref();
-        let removed =
-            copies::remove(store, writer, &self.path).and_then(|()| remove_without_copies(store, &self.path));
+        let removed = copies::remove(store, writer, &self.path).and_then(|()| match &self.staged {
+            Some(_) => remove_without_copies(store, &self.path),
+            None => self.remove_objects(writer),
+        });
         if let Err(error) = removed {
             log::warn!(
                 "{}: cannot be taken back, though not all consolidated metadata has it: {error}",
@@ -125,8 +132,28 @@ impl NewNode {
         }
     }
 
-    /// The documents, the main one last.
-    fn put_documents(&self, folder: &str, precondition: Precondition) -> Result<()> {
+    /// Removes what is at the node's path. The documents go last, because they keep the name: without them another program could make
+    /// a node there, of which nothing may be removed.
+    fn remove_objects(&self, writer: &dyn Writer) -> Result<()> {
+        for (key, version) in &self.made {
+            let now = || Ok(self.store.head_object(key)?.map(|info| info.version));
+            Precondition::Version(*version).check(key, now)?;
+        }
+        remove_below(self.store.as_ref(), writer, &self.path, &|key| {
+            !self.made.iter().any(|(made, _)| made == key)
+        })?;
+        for (key, version) in self.made.iter().rev() {
+            writer.delete(key, Precondition::Version(*version))?;
+        }
+        Ok(())
+    }
+
+    /// Puts the documents, the main one last, and returns their keys and versions.
+    fn put_documents(
+        &self,
+        folder: &str,
+        precondition: Precondition,
+    ) -> Result<Vec<(String, ObjectVersion)>> {
         let writer = writer(self.store.as_ref())?;
         // Folders on the way are made, but not above the group.
         let within = if self.staged.is_some() { folder } else { parent(folder).unwrap_or("") };
@@ -142,14 +169,16 @@ impl NewNode {
             }
             Ok(())
         };
-        put_all().inspect_err(|_| {
+        let put = put_all();
+        if put.is_err() {
             // A folder that nobody sees goes as a whole.
             for (key, version) in made.iter().rev().filter(|_| self.staged.is_none()) {
                 if let Err(error) = writer.delete(key, Precondition::Version(*version)) {
                     log::warn!("{key}: {error}");
                 }
             }
-        })
+        }
+        put.map(|()| made)
     }
 }
 
@@ -161,7 +190,7 @@ impl Drop for NewNode {
         let Some(writer) = self.store.writer() else { return };
         let removed = match &self.staged {
             Some(staged) => writer.remove_folder(&staged.key).map(drop),
-            None if self.is_begun => remove_objects(self.store.as_ref(), writer, &self.path),
+            None if !self.made.is_empty() => self.remove_objects(writer),
             None => Ok(()),
         };
         if let Err(error) = removed {
@@ -206,11 +235,16 @@ fn remove_objects(store: &dyn Store, writer: &dyn Writer, path: &str) -> Result<
     for name in ["zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"] {
         writer.delete(&join(path, name), Precondition::Any)?;
     }
-    remove_below(store, writer, path)
+    remove_below(store, writer, path, &|_| true)
 }
 
-/// Removes all objects below a folder, however deep they are.
-fn remove_below(store: &dyn Store, writer: &dyn Writer, folder: &str) -> Result<()> {
+/// Removes the objects below a folder that are of those to go, however deep they are.
+fn remove_below(
+    store: &dyn Store,
+    writer: &dyn Writer,
+    folder: &str,
+    goes: &dyn Fn(&str) -> bool,
+) -> Result<()> {
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
         let mut outcome = Ok(());
@@ -218,7 +252,7 @@ fn remove_below(store: &dyn Store, writer: &dyn Writer, folder: &str) -> Result<
             let key = join(&folder, &entry.name);
             if entry.is_folder {
                 folders.push(key);
-            } else {
+            } else if goes(&key) {
                 outcome = writer.delete(&key, Precondition::Any).map(drop);
             }
             if outcome.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
@@ -273,5 +307,7 @@ fn rename_back(store: &Arc<dyn Store>, writer: &dyn Writer, (from, to): (&str, &
     }
 }
 
+#[cfg(all(test, feature = "remote"))]
+mod in_turns;
 #[cfg(test)]
 mod tests;

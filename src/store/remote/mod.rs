@@ -15,6 +15,8 @@ mod client;
 mod counters;
 mod failure;
 mod first_bytes;
+#[cfg(test)]
+pub(crate) mod in_turns;
 mod listing;
 mod location;
 mod object;

@@ -12,7 +12,7 @@ use std::io::{BufReader, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,8 @@ use self::request::read_request;
 
 /// The one bucket.
 pub const BUCKET: &str = "bucket";
+/// The header of metadata that this program gives to objects.
+const METADATA: &str = "x-amz-meta-zarrfsput";
 
 /// What goes wrong with one request.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,6 +51,8 @@ pub enum Fault {
     LostReply,
     /// The connection ends at once, and it is done after this time.
     Late(Duration),
+    /// It is done once two such requests are there.
+    Together,
 }
 
 /// Decides what goes wrong with a request.
@@ -79,6 +83,11 @@ struct Shared {
     has_tags: AtomicBool,
     /// Keys that listings have as well, which no folder could hold.
     odd_keys: Mutex<Vec<String>>,
+    /// The metadata of objects that were put, by their keys.
+    metadata: Mutex<HashMap<String, String>>,
+    drops_metadata: AtomicBool,
+    /// Where two requests meet.
+    meeting: Barrier,
 }
 
 impl Service {
@@ -99,6 +108,9 @@ impl Service {
             stale_listings: Mutex::default(),
             has_tags: AtomicBool::new(true),
             odd_keys: Mutex::default(),
+            metadata: Mutex::default(),
+            drops_metadata: AtomicBool::new(false),
+            meeting: Barrier::new(2),
         });
         let accepting = Mutex::new(Some(accept(listener, &shared)));
         Service { shared, address, accepting }
@@ -137,6 +149,11 @@ impl Service {
     /// Listings have these keys, too.
     pub fn list_also(&self, keys: &[&str]) {
         *self.shared.odd_keys.lock().unwrap() = keys.iter().map(|key| (*key).to_owned()).collect();
+    }
+
+    /// Metadata of objects is not kept from now on.
+    pub fn drop_metadata(&self) {
+        self.shared.drops_metadata.store(true, Ordering::SeqCst);
     }
 
     /// Listings stay as they are when they are first asked for, or tell what is there.
@@ -267,6 +284,10 @@ impl Shared {
                 });
                 self.late.lock().unwrap().push(late);
                 None
+            }
+            Some(Fault::Together) => {
+                self.meeting.wait();
+                send(stream, &self.carry_out(&asked), &asked)
             }
             Some(Fault::Slow(after)) => {
                 let answer = self.carry_out(&asked);

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use super::request::Asked;
-use super::{Answer, Shared};
+use super::{Answer, METADATA, Shared};
 
 const HTTP_DATE: &str = "Tue, 01 Oct 2024 10:00:00 GMT";
 /// What a listing tells of each object.
@@ -56,6 +56,7 @@ impl Shared {
             true => vec![("ETag", tag.clone()), ("Last-Modified", HTTP_DATE.to_owned())],
             false => vec![("Last-Modified", modified(time))],
         };
+        headers.extend(self.metadata.lock().unwrap().get(&asked.key).map(|value| (METADATA, value.clone())));
         if asked.if_none_match.as_ref() == Some(&tag) {
             return Answer(304, headers, Vec::new());
         }
@@ -88,6 +89,11 @@ impl Shared {
         let mut file = tempfile::NamedTempFile::new_in(self.folder.parent().unwrap()).unwrap();
         file.write_all(&asked.body).unwrap();
         file.persist(path).unwrap();
+        let metadata = asked.metadata.clone().filter(|_| !self.drops_metadata.load(Ordering::SeqCst));
+        let mut kept = self.metadata.lock().unwrap();
+        kept.remove(&asked.key);
+        kept.extend(metadata.map(|value| (asked.key.clone(), value)));
+        drop(kept);
         let tag = self.open(path).unwrap().2;
         Answer(200, vec![("ETag", tag)], Vec::new())
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
-use super::BUCKET;
+use super::{BUCKET, METADATA};
 
 /// One request.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +18,8 @@ pub struct Asked {
     pub range: Option<String>,
     pub if_match: Option<String>,
     pub if_none_match: Option<String>,
+    /// The metadata that the service keeps with an object, of the one name that there is.
+    pub metadata: Option<String>,
     pub query: String,
     pub body: Vec<u8>,
 }
@@ -58,7 +60,9 @@ pub fn read_request(reader: &mut BufReader<TcpStream>, mut stream: &TcpStream) -
     let key = if is_listing { value("prefix").unwrap_or_default() } else { below };
     let mut header = |name: &str| headers.remove(name);
     let (range, if_match, if_none_match) = (header("range"), header("if-match"), header("if-none-match"));
-    Some(Asked { method, key, is_listing, range, if_match, if_none_match, query: query.to_owned(), body })
+    let query = query.to_owned();
+    let metadata = header(METADATA);
+    Some(Asked { method, key, is_listing, range, if_match, if_none_match, metadata, query, body })
 }
 
 fn decoded(text: &str) -> String {

@@ -243,7 +243,9 @@ impl Put<'_> {
         let now = seen.as_ref().map(|seen| version(&seen.meta));
         Ok(match (seen, now) {
             (Some(Seen { is_ours: true, .. }), Some(now)) => Found::Ours(now),
-            _ if [Precondition::Any, Precondition::found(now)].contains(&self.precondition) => Found::AsBefore,
+            _ if [Precondition::Any, Precondition::found(now)].contains(&self.precondition) => {
+                Found::AsBefore
+            }
             _ => Found::Changed,
         })
     }
