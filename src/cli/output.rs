@@ -3,6 +3,8 @@
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 
+use zarrfs::store::without_known_secrets;
+
 use super::exit::{Exit, Outcome};
 
 /// Whether the reader still reads.
@@ -30,7 +32,7 @@ pub fn reason(error: &io::Error) -> String {
     text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
-/// Writes a line to standard error; if that is closed, the line is lost.
+/// Writes a line to standard error, without secrets; if that is closed, the line is lost.
 pub fn note(line: impl Display) {
-    let _ = writeln!(io::stderr(), "{line}");
+    let _ = writeln!(io::stderr(), "{}", without_known_secrets(&line.to_string()));
 }

@@ -1,4 +1,4 @@
-//! How the service of a remote store is reached, beside its URL, and what of it may be shown. Uses `disk_cache` and `error`.
+//! How the service of a remote store is reached, beside its URL, and what of it may be shown. Uses `disk_cache`, `secrets` and `error`.
 //!
 //! Part of every build, so that one without the feature `remote` can say what it lacks. Invariant: no option holds a secret,
 //! because the command line, `config.json` and mount(8) show them all; credentials come from the environment, from files and
@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::DiskCacheOptions;
+use super::secrets::without_secrets;
 use crate::error::{Error, Result};
 
 /// Schemes that name a remote store.
@@ -165,39 +166,8 @@ pub fn is_remote(location: &str) -> bool {
     scheme.is_some_and(|scheme| SCHEMES.contains(&scheme.as_str()))
 }
 
-/// A text without what its URLs may hold of secrets: what precedes `@` in the part of the host (except the container of an Azure
-/// URL), and queries.
-pub fn without_secrets(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find("://") {
-        let (before, after) = rest.split_at(at + 3);
-        shown.push_str(before);
-        let end = after.find(|c: char| c.is_whitespace() || "\"'<>`)".contains(c)).unwrap_or(after.len());
-        let (url, next) = after.split_at(end);
-        let path = url.find(['/', '?', '#']).unwrap_or(url.len());
-        let (authority, path) = url.split_at(path);
-        let scheme = before[..at].rsplit(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
-        let has_container =
-            ["az", "adl", "azure", "abfs", "abfss"].contains(&scheme.to_ascii_lowercase().as_str());
-        match authority.rsplit_once('@') {
-            Some((user, host)) if !has_container || user.contains(':') => shown.push_str(host),
-            _ => shown.push_str(authority),
-        }
-        let query = path.find('?').unwrap_or(path.len());
-        shown.push_str(&path[..query]);
-        // A sentence may go on after the URL.
-        let closes = |c: char| [':', ';', ','].contains(&c);
-        if query < path.len() && path.ends_with(closes) {
-            shown.push_str(&path[path.len() - 1..]);
-        }
-        rest = next;
-    }
-    shown.push_str(rest);
-    shown
-}
-
-fn is_secret(key: &str) -> bool {
+/// Whether the value of a key of object_store is a secret.
+pub(super) fn is_secret(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
     SECRET_WORDS.iter().any(|word| key.contains(word)) && !NO_SECRETS.iter().any(|end| key.ends_with(end))
 }
@@ -223,28 +193,6 @@ fn instead_of(key: &str) -> String {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_is_shown_has_no_secrets() {
-        for (text, shown) in [
-            ("s3://bucket/a", "s3://bucket/a"),
-            ("http://ann:hunter2@host:80/x", "http://host:80/x"),
-            ("HTTP://hunter2@host", "HTTP://host"),
-            ("https://host/x?sig=hunter2#a", "https://host/x"),
-            (
-                "abfss://container@account.dfs.core.windows.net/a",
-                "abfss://container@account.dfs.core.windows.net/a",
-            ),
-            ("abfss://a:hunter2@account/a", "abfss://account/a"),
-            (
-                "GET http://u:hunter2@h/a?b=hunter2: 403 (https://u:p@i/b) x@y",
-                "GET http://h/a: 403 (https://i/b) x@y",
-            ),
-            ("/data/a@b?c", "/data/a@b?c"),
-        ] {
-            assert_eq!(without_secrets(text), shown);
-        }
-    }
 
     #[test]
     fn secrets_are_refused_with_a_place_for_them() {

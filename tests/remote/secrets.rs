@@ -2,6 +2,8 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -153,5 +155,108 @@ fn on_a_command_line_are_refused_and_not_repeated() {
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {text}");
         assert!(!text.contains("hunter2") && text.lines().count() == 1, "{arguments:?}: {text}");
+    }
+}
+
+/// A service that repeats each request in a refusal, with characters for terminals. What is in `served` it serves.
+fn echo(served: &'static [(&'static str, &'static str)]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            std::thread::spawn(move || while repeat(&stream, served).is_some() {});
+        }
+    });
+    address
+}
+
+fn repeat(mut stream: &TcpStream, served: &[(&str, &str)]) -> Option<()> {
+    let lines = BufReader::new(stream).lines().map_while(Result::ok);
+    let request: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
+    let path = request.first()?.split([' ', '?']).nth(1)?.to_owned();
+    let (status, body) = match served.iter().find(|(key, _)| path.ends_with(key)) {
+        Some((_, body)) => ("200 OK", (*body).to_owned()),
+        None if path.ends_with(".json") || path.ends_with("/.zgroup") || path.ends_with("/.zarray") => {
+            ("404 Not Found", String::new())
+        }
+        None => {
+            let said = request.join("\n").replace('&', "&amp;").replace('<', "&lt;");
+            let body =
+                format!("<Error><Code>AccessDenied</Code><Message>\u{1b}[31mIt was {said}</Message></Error>");
+            ("403 Forbidden", body)
+        }
+    };
+    let repeated: String = path.chars().filter(|c| c.is_ascii_graphic()).collect();
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Length: {}\r\nETag: \"1\"\r\nLast-Modified: Tue, 01 Oct 2024 10:00:00 GMT\r\n\
+         x-amz-request-id: {repeated}\r\nx-ms-request-id: {}\r\n\r\n",
+        body.len(),
+        request.first()?.split(' ').nth(1)?
+    );
+    stream.write_all(head.as_bytes()).ok()?;
+    if request.first()?.starts_with("HEAD") { Some(()) } else { stream.write_all(body.as_bytes()).ok() }
+}
+
+const KEY: &str = "hunter2/secret+key";
+const TOKEN: &str = "hunter2/session+token==";
+const SAS: &str = "sv=2022-11-02&sr=c&sp=rl&sig=hunter2%2Bsignature%3D";
+
+#[test]
+fn what_a_reply_repeats_of_a_request_is_not_shown() {
+    let address = echo(&[]);
+    let of_s3 = [
+        ("AWS_ACCESS_KEY_ID", "AKIAHUNTER2X"),
+        ("AWS_SECRET_ACCESS_KEY", KEY),
+        ("AWS_SESSION_TOKEN", TOKEN),
+        ("AWS_REGION", "eu-west-1"),
+    ];
+    let of_azure = [("AZURE_STORAGE_ACCOUNT", "account"), ("AZURE_STORAGE_SAS_TOKEN", SAS)];
+    for (url, variables) in [("s3://bucket/x", &of_s3[..]), ("az://container/x", &of_azure)] {
+        let output = Command::new(env!("CARGO_BIN_EXE_zarrfs"))
+            .args(["ls", url, "--endpoint-url", &address, "--log-level", "trace", "--request-deadline", "2"])
+            .env_clear()
+            .envs(variables.iter().copied())
+            .env("HOME", "/nonexistent")
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let text =
+            String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains("It was"), "{url}: {text}");
+        for secret in ["hunter2", "HUNTER2X/", "\u{1b}"] {
+            assert!(!text.contains(secret), "{url} shows '{secret}': {text}");
+        }
+    }
+}
+
+/// The same of a mount: in its files, its log and its errors.
+#[test]
+fn what_a_reply_repeats_is_not_shown_by_a_mount() {
+    let address = echo(&[
+        ("/x/zarr.json", r#"{"zarr_format":3,"node_type":"group","attributes":{}}"#),
+        ("/x/a/zarr.json", DOCUMENT),
+    ]);
+    let environment: Vec<(&str, OsString)> = vec![
+        ("AWS_ACCESS_KEY_ID", "AKIAHUNTER2X".into()),
+        ("AWS_SECRET_ACCESS_KEY", KEY.into()),
+        ("AWS_SESSION_TOKEN", TOKEN.into()),
+        ("AWS_REGION", "eu-west-1".into()),
+        ("AWS_PROFILE", "".into()),
+    ];
+    let options = ["--endpoint-url", &address, "--log-level", "trace", "--request-deadline", "2"];
+    let Some(mount) =
+        Mount::with_environment(Path::new("s3://bucket/x"), &options, &environment, "repeated secrets")
+    else {
+        return;
+    };
+    let error = fs::read(mount.path("a")).unwrap_err();
+    let mut all = seen(&mount);
+    all.push(("the error".to_owned(), error.to_string().into_bytes()));
+    let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(all.iter().any(|(name, bytes)| name == "last_error" && shown(bytes).contains("It was")));
+    for (name, bytes) in &all {
+        for secret in ["hunter2", "HUNTER2X/", "\u{1b}"] {
+            assert!(!shown(bytes).contains(secret), "{name} shows '{secret}': {}", shown(bytes));
+        }
     }
 }

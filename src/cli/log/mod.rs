@@ -16,6 +16,7 @@ use env_logger::fmt::Formatter;
 use env_logger::{Builder, Target};
 use log::{Level, Record};
 use zarrfs::error::{Error, Result};
+use zarrfs::store::without_known_secrets;
 
 use crate::cli::exit::{Exit, Outcome};
 use crate::cli::options::LogArguments;
@@ -73,10 +74,11 @@ fn is_journal() -> bool {
     stream.is_ok_and(|stream| named == format!("{}:{}", stream.dev(), stream.ino()))
 }
 
-/// The message without line ends and control characters, which names in a store may contain.
+/// The message without secrets, which libraries log with a request, and without line ends and control characters, which names in a store
+/// may contain.
 fn text(record: &Record<'_>) -> String {
     let mut text = String::new();
-    for character in record.args().to_string().chars() {
+    for character in without_known_secrets(&record.args().to_string()).chars() {
         if character.is_control() { text.extend(character.escape_default()) } else { text.push(character) }
     }
     text

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 
 pub use crate::array::Blocking;
 use crate::error::Error;
+use crate::store::without_known_secrets;
 
 /// Why a request fails.
 #[derive(Clone, Debug)]
@@ -98,7 +99,7 @@ impl FailureLog {
 
     /// As [`FailureLog::note`], for a reply with another errno than the reason's.
     pub fn note_as(&self, request: &str, path: &str, errno: i32, reason: &Error) {
-        let text = reason.to_string();
+        let text = without_known_secrets(&reason.to_string());
         self.remember(path, errno, format!("{request}: {text}"));
         // A request that took too long names no chunk: its range does.
         let chunk = if matches!(reason, Error::TimedOut { .. }) { request } else { &text };

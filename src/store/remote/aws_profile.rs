@@ -16,6 +16,8 @@ use object_store::aws::AwsCredential;
 use serde_json::Value;
 use tokio::sync::Mutex;
 
+use crate::store::secrets::note_secret;
+
 /// Credentials of a program are renewed when they last no longer than this.
 const RENEWAL: Duration = Duration::from_secs(300);
 /// What the AWS CLI does.
@@ -75,6 +77,8 @@ impl Profile {
             (self.get("aws_access_key_id"), self.get("aws_secret_access_key"))
         {
             let token = self.get("aws_session_token").map(str::to_owned);
+            note_secret(secret_key);
+            token.iter().for_each(|token| note_secret(token));
             let credential =
                 AwsCredential { key_id: key_id.to_owned(), secret_key: secret_key.to_owned(), token };
             return Some(Credentials { source: Source::Keys(Arc::new(credential)) });
@@ -227,6 +231,8 @@ impl Program {
         };
         let expires = text("Expiration").and_then(|time| time.parse::<jiff::Timestamp>().ok());
         let credential = AwsCredential { key_id, secret_key, token: text("SessionToken") };
+        note_secret(&credential.secret_key);
+        credential.token.iter().for_each(|token| note_secret(token));
         Ok(Renewable { credential: Arc::new(credential), expires: expires.map(SystemTime::from) })
     }
 }

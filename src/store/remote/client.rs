@@ -25,8 +25,9 @@ use super::counters::Counters;
 use super::listing::without_odd_keys;
 use super::location::Service;
 use super::redirects::Redirects;
-use super::refusal::{Cause, Refusal, Reply, without_tags};
-use crate::store::remote_options::{RedirectRule, without_secrets};
+use super::refusal::{Cause, Refusal, Reply, is_without_bucket, without_tags};
+use crate::store::remote_options::RedirectRule;
+use crate::store::secrets::redacted;
 
 /// How long a connection may take to be made.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -139,6 +140,7 @@ impl HttpService for Client {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => {
                 self.counters.failed();
+                asked.note_secrets();
                 return Err(self.unreachable(&asked.shown, error));
             }
             Err(_) => {
@@ -196,7 +198,7 @@ impl Client {
         let (region, code) = (region.map(str::to_owned), code.map(str::to_owned));
         let (mut parts, body) = response.into_parts();
         let bytes = start_of(body, self.reply_timeout).await;
-        let body = String::from_utf8_lossy(&bytes).into_owned();
+        let mut body = String::from_utf8_lossy(&bytes).into_owned();
         if asked.is_read && is_to_folder {
             // A folder is no object.
             let (head, _) = HttpResponse::new(Vec::new().into()).into_parts();
@@ -205,10 +207,13 @@ impl Client {
             return Ok(HttpResponse::from_parts(parts, body.into()));
         }
         let (service, is_listing) = (self.service, asked.is_listing);
-        let reply = Reply { service, status, is_listing, code, region, request_id, body: &body };
-        if status == 404 && !reply.is_without_bucket() {
+        if status == 404 && !is_without_bucket(service, &code, &body) {
             return Ok(HttpResponse::from_parts(parts, bytes.into()));
         }
+        // Before anything is cut off, be it only a secret's end.
+        asked.note_secrets();
+        body = redacted(&body);
+        let reply = Reply { service, status, is_listing, code, region, request_id, body: &body };
         let refusal = reply.refusal(&asked.shown);
         log::debug!("{refusal}");
         let kind = if refusal.is_temporary() { HttpErrorKind::Request } else { HttpErrorKind::Unknown };
@@ -326,5 +331,5 @@ pub(super) fn causes(error: &dyn std::error::Error) -> String {
         }
         cause = error.source();
     }
-    without_secrets(&sentence)
+    redacted(&sentence)
 }

@@ -9,6 +9,7 @@ use std::io;
 use super::client::causes;
 use super::refusal::{Cause, Refusal};
 use crate::error::Error;
+use crate::store::secrets::redacted;
 
 /// What became of a request.
 pub(super) type Reply<T> = Result<T, Failure>;
@@ -98,6 +99,6 @@ impl Failure {
             Failure::NotSupported(reason) => (io::ErrorKind::Unsupported, reason),
             Failure::Other(kind, reason) => (kind, reason),
         };
-        Error::store(key, operation, io::Error::new(kind, reason))
+        Error::store(key, operation, io::Error::new(kind, redacted(&reason)))
     }
 }

@@ -17,12 +17,14 @@ use object_store::path::Path;
 use object_store::{ClientConfigKey, ObjectStore, ObjectStoreScheme, RetryConfig};
 use url::{Position, Url};
 
+use super::asked::note_signature;
 use super::aws_profile::{Credentials, Profile};
 use super::client::{CLIENT_KEYS, Connector, causes};
 use super::counters::Counters;
 use super::setting::Setting;
 use crate::error::Error;
-use crate::store::remote_options::{RemoteOptions, without_secrets};
+use crate::store::remote_options::{RemoteOptions, is_secret};
+use crate::store::secrets::{note_secret, without_secrets};
 
 /// The pause before the first retry; later ones are longer, with jitter.
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
@@ -136,6 +138,10 @@ fn client(
         _ => None,
     };
     add_options(service, options, &mut settings)?;
+    for setting in settings.iter().filter(|setting| is_secret(&setting.key)) {
+        note_secret(&setting.value);
+        note_signature(&setting.value);
+    }
     let connector = Connector {
         service,
         request_deadline: options.request_deadline.unwrap_or(REQUEST_DEADLINE),

@@ -15,7 +15,8 @@ use object_store::client::{
 use url::{Host, Url};
 
 use super::refusal::{Cause, Refusal};
-use crate::store::remote_options::{RedirectRule, without_secrets};
+use crate::store::remote_options::RedirectRule;
+use crate::store::secrets::without_secrets;
 
 /// The most redirects of one request.
 const MAX_REDIRECTS: usize = 10;

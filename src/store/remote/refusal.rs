@@ -4,6 +4,7 @@
 use std::fmt;
 
 use super::location::Service;
+use crate::store::secrets::redacted;
 
 /// The longest piece of a reply that is shown.
 const MAX_SHOWN: usize = 300;
@@ -120,9 +121,22 @@ pub(super) struct Reply<'a> {
     pub body: &'a str,
 }
 
+/// Whether a reply with this code and body says that the bucket itself is missing; its objects are then not known to be.
+pub(super) fn is_without_bucket(service: Service, code: &Option<String>, body: &str) -> bool {
+    let reply = Reply {
+        service,
+        status: 404,
+        is_listing: false,
+        code: code.clone(),
+        region: None,
+        request_id: None,
+        body,
+    };
+    reply.is_without_bucket()
+}
+
 impl Reply<'_> {
-    /// Whether the bucket itself is missing; its objects are then not known to be.
-    pub(super) fn is_without_bucket(&self) -> bool {
+    fn is_without_bucket(&self) -> bool {
         self.service != Service::Http && (self.is_code(&NO_BUCKET) || self.says(&NO_BUCKET_SENTENCES))
     }
 
@@ -133,7 +147,8 @@ impl Reply<'_> {
         let said = said.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ");
         let id = self.request_id.clone().or_else(|| self.member("RequestId"));
         let id = id.map(|id| format!(", request {id}")).unwrap_or_default();
-        Refusal { status, cause: self.cause(), text: format!("{asked}: {} ({said}{id})", self.hint()) }
+        let text = redacted(&format!("{asked}: {} ({said}{id})", self.hint()));
+        Refusal { status, cause: self.cause(), text }
     }
 
     /// Only a code that is documented to hide whether there is such an object says so little; every other one concerns an object
