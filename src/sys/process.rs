@@ -101,6 +101,26 @@ pub fn leave_descriptors() -> io::Result<()> {
     check(i32::try_from(left).unwrap_or(-1))
 }
 
+/// The descriptors that this process got from the program that started it, without the standard streams. Needs /proc.
+///
+/// To be called once, and while the process has one thread.
+pub fn inherited_descriptors() -> io::Result<Vec<OwnedFd>> {
+    let mut inherited = Vec::new();
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        let Some(number) = entry?.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
+            continue;
+        };
+        // SAFETY: reads the flags of a number, which need not be an open descriptor.
+        let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
+        // The standard library, and this one, open nothing that outlives exec(2); only what is inherited does.
+        if number > libc::STDERR_FILENO && flags >= 0 && flags & libc::FD_CLOEXEC == 0 {
+            // SAFETY: the descriptor is open, and nothing else in this process owns what another program opened.
+            inherited.push(unsafe { OwnedFd::from_raw_fd(number) });
+        }
+    }
+    Ok(inherited)
+}
+
 /// Leaves the terminal's session, so that its end does not end this process.
 pub fn leave_session() -> io::Result<()> {
     // SAFETY: takes nothing.

@@ -6,6 +6,8 @@ use std::io::{ErrorKind, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
 
 use crate::support::mounted::Mount;
 use crate::support::place::*;
@@ -74,6 +76,37 @@ fn a_log_file_neither_holds_up_a_mount_nor_leads_it_away() {
     assert!(mount("/dev/stderr").stderr(stderr).status().unwrap().success());
     assert!(place.umount().status.success());
     assert!(fs::read(at("stderr")).unwrap().starts_with(b"["));
+}
+
+/// A daemon that keeps what it inherited keeps a parent waiting at its pipe, and a shell's lock locked.
+#[test]
+fn a_daemon_keeps_nothing_of_the_process_that_started_it() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::demo();
+    let script = r#"
+exec 9>lock
+flock 9
+"$0" mount store.zarr mnt 8>&1 >/dev/null 2>&1
+exec 9>&-
+flock --nonblock lock echo free
+"#;
+    let mut shell = Command::new("timeout");
+    shell.args(["60", "bash", "-ec", script, PROGRAM]).current_dir(place.folder.path());
+    // The end of this pipe is the end of all its writers.
+    let mut shell = shell.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut output = shell.stdout.take().unwrap();
+    let (sender, said) = mpsc::channel();
+    let reader = thread::spawn(move || {
+        let mut text = String::new();
+        output.read_to_string(&mut text).unwrap();
+        let _ = sender.send(text);
+    });
+    assert!(shell.wait().unwrap().success(), "the daemon holds the lock");
+    assert_eq!(said.recv_timeout(PATIENCE).expect("the daemon holds the pipe"), "free\n");
+    reader.join().unwrap();
+    assert!(place.umount().status.success());
 }
 
 #[test]

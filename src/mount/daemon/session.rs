@@ -135,8 +135,14 @@ fn run_daemon(
     open_store: impl FnOnce(bool) -> Result<Arc<dyn Store>>,
     mut report: PipeWriter,
 ) -> i32 {
+    let cannot_start = |error| Error::Usage(format!("cannot list what this process inherited: {error}"));
+    // Whoever waits for the end of a pipe, or for a lock, that was passed on by accident would wait as long as the mount lasts.
+    let inherited = sys::inherited_descriptors().map_err(cannot_start);
     let open_store = |for_others| {
+        let inherited = inherited?;
         let store = open_store(for_others)?;
+        // Not before: the store and the log file may be named by descriptors, as /dev/fd/63 is by a shell.
+        drop(inherited);
         // The daemon does not need its working folder any more, and it may be unmounted.
         std::env::set_current_dir("/").map_err(|error| Error::Usage(format!("cannot enter /: {error}")))?;
         Ok(store)
