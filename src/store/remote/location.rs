@@ -30,6 +30,8 @@ use crate::store::secrets::{note_secret, without_secrets};
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 /// The longest pause between two retries.
 const MAX_BACKOFF: Duration = Duration::from_secs(10);
+/// The region of a bucket if nothing names one.
+const DEFAULT_REGION: &str = "us-east-1";
 /// How long a request may take with its repetitions, unless an option says otherwise.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(120);
 
@@ -117,12 +119,25 @@ macro_rules! with_settings {
     }};
 }
 
-/// What a container's URL does not say: the client's own name for it, and the addresses and accounts in its settings.
-fn address(client: &dyn ObjectStore, settings: &[Setting]) -> String {
-    let words = ["endpoint", "base_url", "account_name", "container", "bucket"];
+/// What a container's URL does not say: the client's own name for it, and the addresses, accounts and regions in its settings. Buckets in
+/// two partitions of AWS may have one name.
+fn address(service: Service, client: &dyn ObjectStore, settings: &[Setting]) -> String {
+    let words = ["endpoint", "base_url", "account_name", "container", "bucket", "emulator", "fabric"];
     let is_part = |setting: &&Setting| words.iter().any(|word| setting.key.contains(word));
     let parts = settings.iter().filter(is_part).map(|setting| format!(" {}={}", setting.key, setting.value));
-    without_secrets(&format!(" {client}{}", parts.collect::<String>()))
+    let region = match service {
+        Service::S3 => format!(" region={}", region(settings)),
+        Service::Google | Service::Azure | Service::Http => String::new(),
+    };
+    without_secrets(&format!(" {client}{}{region}", parts.collect::<String>()))
+}
+
+/// The region that object_store takes.
+fn region(settings: &[Setting]) -> &str {
+    let mut named =
+        settings.iter().filter(|setting| ["aws_region", "region"].contains(&setting.key.as_str()));
+    let mut default = settings.iter().filter(|setting| setting.key.ends_with("default_region"));
+    named.next_back().or_else(|| default.next()).map_or(DEFAULT_REGION, |setting| &setting.value)
 }
 
 /// The client of a service, and its address.
@@ -156,7 +171,7 @@ fn client(
              and --store-option"
             .to_owned())
     })?;
-    let address = address(client.as_ref(), &settings);
+    let address = address(service, client.as_ref(), &settings);
     Ok((client, address))
 }
 
@@ -390,6 +405,25 @@ mod tests {
             assert!(is_remote(url), "{url}");
         }
         assert!(!is_remote("/data/s3:/x") && !is_remote("file:///x") && !is_remote("s3:bucket"));
+    }
+
+    #[test]
+    fn buckets_of_one_name_are_told_apart() {
+        let container = |more: &[(&str, &str)]| {
+            let owned = |&(key, value): &(&str, &str)| (key.to_owned(), value.to_owned());
+            let store_options = more.iter().map(owned).collect();
+            let options = RemoteOptions { no_sign_request: true, store_options, ..RemoteOptions::default() };
+            Location::parse("s3://bucket/a", &options).unwrap().container
+        };
+        // Another test may not set variables, but the environment of all may have a region.
+        let us = container(&[("aws_region", "us-east-1")]);
+        let china = container(&[("aws_region", "cn-north-1")]);
+        assert_ne!(us, china);
+        assert_eq!(container(&[("region", "cn-north-1")]), china);
+        assert_ne!(container(&[("aws_region", "us-east-1"), ("aws_endpoint", "http://localhost:9000")]), us);
+        let options = RemoteOptions { no_sign_request: true, ..RemoteOptions::default() };
+        let by_option = RemoteOptions { region: Some("cn-north-1".to_owned()), ..options };
+        assert_eq!(Location::parse("s3://bucket/b", &by_option).unwrap().container, china);
     }
 
     #[test]
