@@ -30,6 +30,11 @@ pub fn fetched(is_wanted: bool) -> ProgressBar {
     bar(None, is_wanted, "{spinner} {bytes} fetched  {bytes_per_sec}  {wide_msg}")
 }
 
+/// As [`fetched`], for bytes that are read once more.
+pub fn verified(is_wanted: bool) -> ProgressBar {
+    bar(None, is_wanted, "{spinner} {bytes} verified  {bytes_per_sec}  {wide_msg}")
+}
+
 fn bar(total: Option<u64>, is_wanted: bool, template: &str) -> ProgressBar {
     let target = match is_wanted && std::io::stderr().is_terminal() {
         true => ProgressDrawTarget::stderr(),

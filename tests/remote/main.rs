@@ -10,6 +10,7 @@ mod support;
 mod authoring;
 mod denied;
 mod disk_cache;
+mod disk_cache_truth;
 mod faults;
 mod growth;
 mod memory;

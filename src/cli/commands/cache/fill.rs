@@ -1,6 +1,7 @@
 //! `zarrfs cache fill STORE`: fetches everything that is stored, so that the disk cache has all of it.
 //!
-//! Uses `hierarchy` and `store`. Objects are fetched as they are, and nothing is decoded.
+//! Uses `hierarchy` and `store`. Objects are fetched as they are, and nothing is decoded. What the command says at its end has been
+//! tried: all is read once more without the service, because the cache may be too small, and others may remove what was kept.
 
 use std::io;
 use std::sync::Arc;
@@ -25,8 +26,10 @@ const MAX_JOBS: u64 = 32;
 const PIECE_BYTES: u64 = 4 << 20;
 /// Keys that are listed and wait to be fetched.
 const KEYS_AHEAD: usize = 4096;
-/// A cache that is full removes this part of itself at a time: what one as large cannot hold for sure.
-const SPARE_PART: u64 = 10;
+/// Files of the cache are counted in blocks of this size, and begin with one.
+const BLOCK_BYTES: u64 = 4096;
+/// How often an object is fetched of which other processes learn something else meanwhile.
+const MAX_ATTEMPTS: u32 = 5;
 
 /// The arguments of the command.
 #[derive(Args, Clone, Debug)]
@@ -68,10 +71,37 @@ impl Arguments {
                 return Err(open::unknown_node(&tree, path));
             }
         }
-        let fill = Fill::new(store.as_ref(), progress::fetched(!self.quiet));
-        fill.run(&tree, &paths, self.store.access.base.remote.max_connections.clamp(1, MAX_JOBS));
-        fill.finish(self.quiet)
+        let jobs = self.store.access.base.remote.max_connections.clamp(1, MAX_JOBS);
+        let fill = Fill::new(store.as_ref(), progress::fetched(!self.quiet), Pass::Fetch);
+        fill.run(&tree, &paths, jobs);
+        fill.check_fetched()?;
+
+        if let Some(cache) = options.remote.disk_cache.as_mut() {
+            (cache.must_keep, cache.is_offline) = (false, true);
+        }
+        let bar = progress::verified(!self.quiet);
+        let is_there = match open::zarr_store(&self.store.store, &options) {
+            Ok(offline) => {
+                let check = Fill::new(offline.as_ref(), bar, Pass::Check);
+                check.run(&Tree::for_one_look(Arc::clone(&offline)), &paths, jobs);
+                check.failed.into_inner() == 0
+            }
+            Err(error) => {
+                output::note(error);
+                false
+            }
+        };
+        fill.finish(is_there, self.quiet)
     }
+}
+
+/// What is done with each object.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pass {
+    /// It is fetched and kept.
+    Fetch,
+    /// It is read from the cache. The first that is not there ends the pass.
+    Check,
 }
 
 /// What was fetched so far.
@@ -80,19 +110,22 @@ struct Fill<'a> {
     bar: ProgressBar,
     objects: AtomicU64,
     bytes: AtomicU64,
+    /// What they take in the cache, at least.
+    room_bytes: AtomicU64,
+    pass: Pass,
     failed: AtomicU64,
-    /// Nothing more can be kept.
-    is_full: AtomicBool,
+    /// Nothing more can be kept, or need be looked at.
+    is_ended: AtomicBool,
 }
 
 impl<'a> Fill<'a> {
-    fn new(store: &'a dyn Store, bar: ProgressBar) -> Self {
+    fn new(store: &'a dyn Store, bar: ProgressBar, pass: Pass) -> Self {
         let zero = || AtomicU64::new(0);
-        let (objects, bytes, failed, is_full) = (zero(), zero(), zero(), AtomicBool::new(false));
-        Fill { store, bar, objects, bytes, failed, is_full }
+        let (objects, bytes, room_bytes, failed) = (zero(), zero(), zero(), zero());
+        Fill { store, bar, objects, bytes, room_bytes, pass, failed, is_ended: AtomicBool::new(false) }
     }
 
-    /// Fetches all below these paths and the metadata above them; everything, if there are none.
+    /// Does it with all below these paths and the metadata above them; everything, if there are none.
     fn run(&self, tree: &Tree, paths: &[String], jobs: u64) {
         let (sender, receiver) = sync_channel::<String>(KEYS_AHEAD);
         let receiver = Mutex::new(receiver);
@@ -102,8 +135,8 @@ impl<'a> Fill<'a> {
                     loop {
                         let next = receiver.lock().recv();
                         let Ok(key) = next else { return };
-                        if !self.is_full.load(Ordering::Relaxed) {
-                            self.note(fetch(self.store, &key));
+                        if !self.is_ended.load(Ordering::Relaxed) {
+                            self.note(again(|| fetch(self.store, &key)));
                         }
                     }
                 });
@@ -136,7 +169,7 @@ impl<'a> Fill<'a> {
             }
         }
         let mut folders = vec![path.to_owned()];
-        while let Some(folder) = folders.pop().filter(|_| !self.is_full.load(Ordering::Relaxed)) {
+        while let Some(folder) = folders.pop().filter(|_| !self.is_ended.load(Ordering::Relaxed)) {
             self.bar.set_message(open::shown(&folder).to_owned());
             folders.extend(self.folder(&folder, keys));
         }
@@ -145,13 +178,15 @@ impl<'a> Fill<'a> {
     /// Sends the keys of the objects directly in a folder, and returns the folders in it.
     fn folder(&self, folder: &str, keys: &SyncSender<String>) -> Vec<String> {
         let mut folders = Vec::new();
-        let listed = self.store.each_name(folder, &mut |entry| {
-            let key = join(folder, &entry.name);
-            if entry.is_folder {
-                folders.push(key);
-                return std::ops::ControlFlow::Continue(());
-            }
-            keys.send(key).map_or(std::ops::ControlFlow::Break(()), std::ops::ControlFlow::Continue)
+        let listed = again(|| {
+            self.store.each_name(folder, &mut |entry| {
+                let key = join(folder, &entry.name);
+                if entry.is_folder {
+                    folders.push(key);
+                    return std::ops::ControlFlow::Continue(());
+                }
+                keys.send(key).map_or(std::ops::ControlFlow::Break(()), std::ops::ControlFlow::Continue)
+            })
         });
         if let Err(error) = listed {
             self.note(Err(error));
@@ -165,50 +200,89 @@ impl<'a> Fill<'a> {
             Ok(bytes) => {
                 self.objects.fetch_add(1, Ordering::Relaxed);
                 self.bytes.fetch_add(bytes, Ordering::Relaxed);
+                let room = (bytes.div_ceil(BLOCK_BYTES) + bytes.div_ceil(PIECE_BYTES).max(1)) * BLOCK_BYTES;
+                self.room_bytes.fetch_add(room, Ordering::Relaxed);
                 return self.bar.inc(bytes);
             }
             Err(error) => error,
         };
-        let is_full =
-            matches!(&error, Error::Store { source, .. } if source.kind() == io::ErrorKind::StorageFull);
-        if !is_full || !self.is_full.swap(true, Ordering::Relaxed) {
+        let is_end = self.pass == Pass::Check || kind(&error) == Some(io::ErrorKind::StorageFull);
+        if !is_end || !self.is_ended.swap(true, Ordering::Relaxed) {
             self.failed.fetch_add(1, Ordering::Relaxed);
             self.bar.suspend(|| output::note(error));
         }
     }
 
-    fn finish(self, is_quiet: bool) -> Outcome {
-        let (objects, bytes) = (self.objects.into_inner(), self.bytes.into_inner());
-        let of = |count: u64| format!("{} {}", grouped(count), if count == 1 { "object" } else { "objects" });
-        if self.is_full.into_inner() {
-            return Err(Exit::Failed(format!("the disk cache has no room after {}", of(objects))));
+    /// Says what could not be fetched and kept.
+    fn check_fetched(&self) -> Outcome {
+        if self.is_ended.load(Ordering::Relaxed) {
+            let objects = counted(self.objects.load(Ordering::Relaxed));
+            return Err(Exit::Failed(format!("the disk cache has no room after {objects}")));
         }
-        match self.failed.into_inner() {
+        match self.failed.load(Ordering::Relaxed) {
             0 => {}
             1 => return Err(Exit::Failed("this is not in the disk cache".to_owned())),
             failed => return Err(Exit::Failed(format!("these {failed} are not in the disk cache"))),
         }
         // References open what they refer to when it is read.
-        let traffic =
-            self.store.traffic().and_then(|traffic| Some((traffic.disk_cache?, traffic.received_bytes)));
-        let Some((counts, received_bytes)) = traffic else {
+        if self.store.traffic().and_then(|traffic| traffic.disk_cache).is_none() {
             let url = self.store.describe();
             return Err(Exit::Failed(format!(
                 "{url}: nothing of it comes from an object store, so nothing is kept"
             )));
-        };
-        let limit = counts.limit_bytes;
-        if counts.evicted > 0 && bytes > limit - limit / SPARE_PART {
-            let (bytes, limit) = (size::show(bytes), size::show(limit));
+        }
+        Ok(())
+    }
+
+    /// Says what is in the cache; `is_there` if all of it was found there.
+    fn finish(self, is_there: bool, is_quiet: bool) -> Outcome {
+        let (objects, bytes) = (counted(self.objects.into_inner()), self.bytes.into_inner());
+        let traffic = self.store.traffic();
+        let received_bytes = traffic.as_ref().map_or(0, |traffic| traffic.received_bytes);
+        let counts = traffic.and_then(|traffic| traffic.disk_cache).unwrap_or_default();
+        if !is_there && counts.evicted > 0 {
+            let (room, limit) = (size::show(self.room_bytes.into_inner()), size::show(counts.limit_bytes));
             return Err(Exit::Failed(format!(
-                "{bytes} do not stay in a disk cache of {limit}: name a larger --disk-cache-size"
+                "{objects}, which take {room} there and their listings, do not stay in a disk cache of {limit}: name a \
+                 larger --disk-cache-size"
             )));
         }
+        if !is_there {
+            return Err(Exit::Failed(
+                "not all that was fetched is in the disk cache any more: end what else uses it with a smaller \
+                 --disk-cache-size, or changes the store, and run this again"
+                    .to_owned(),
+            ));
+        }
         if !is_quiet {
-            let (objects, bytes, received) = (of(objects), size::show(bytes), size::show(received_bytes));
+            let (bytes, received) = (size::show(bytes), size::show(received_bytes));
             output::note(format_args!("{objects}, {bytes}, are in the disk cache; {received} were received"));
         }
         Ok(())
+    }
+}
+
+fn counted(objects: u64) -> String {
+    format!("{} {}", grouped(objects), if objects == 1 { "object" } else { "objects" })
+}
+
+fn kind(error: &Error) -> Option<io::ErrorKind> {
+    match error {
+        Error::Store { source, .. } => Some(source.kind()),
+        _ => None,
+    }
+}
+
+/// Does it again where another process learned something else of the object meanwhile.
+fn again<T>(mut work: impl FnMut() -> Result<T>) -> Result<T> {
+    let mut attempts = 1;
+    loop {
+        match work() {
+            Err(error) if kind(&error) == Some(io::ErrorKind::ResourceBusy) && attempts < MAX_ATTEMPTS => {
+                attempts += 1;
+            }
+            outcome => return outcome,
+        }
     }
 }
 

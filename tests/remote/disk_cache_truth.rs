@@ -1,0 +1,138 @@
+//! What the disk cache serves without the service, and what `cache fill` says, after changes: through the program.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, SystemTime};
+
+use crate::support::mounted::Mount;
+use crate::support::servers::{Kind, Server};
+
+/// A v2 array of `count` chunks of ten i4; of the chunks, those that `has` names are stored, each of its number.
+fn write_array(folder: &Path, count: usize, has: impl Fn(usize) -> bool) {
+    let array = folder.join("store/a");
+    fs::create_dir_all(&array).unwrap();
+    fs::write(folder.join("store/.zgroup"), r#"{"zarr_format": 2}"#).unwrap();
+    let document = format!(
+        r#"{{"zarr_format": 2, "shape": [{}], "chunks": [10], "dtype": "<i4", "compressor": null,
+            "fill_value": 0, "order": "C", "filters": null}}"#,
+        count * 10
+    );
+    fs::write(array.join(".zarray"), document).unwrap();
+    for number in (0..count).filter(|number| has(*number)) {
+        fs::write(array.join(number.to_string()), (number as i32 + 1).to_le_bytes().repeat(10)).unwrap();
+    }
+}
+
+fn mount(server: &Server, cache: &Path, more: &[&str]) -> Option<Mount> {
+    let environment: Vec<(&str, OsString)> =
+        server.environment().into_iter().map(|(name, value)| (name, value.into())).collect();
+    let of_server = server.options();
+    let mut all: Vec<&str> = of_server.iter().map(String::as_str).collect();
+    all.extend(["--disk-cache", cache.to_str().unwrap()]);
+    all.extend(more);
+    Mount::with_environment(Path::new(&server.url("store")), &all, &environment, "the disk cache")
+}
+
+/// The number in a chunk, read without a mount, which would read its neighbours, too.
+fn read(server: &Server, cache: &Path, chunk: usize, more: &[&str]) -> Result<i32, String> {
+    let slice = format!("a[{}:{}]", chunk * 10, chunk * 10 + 1);
+    let mut program = Command::new(env!("CARGO_BIN_EXE_zarrfs"));
+    let program = program.args(["cat", &server.url("store"), &slice, "--disk-cache"]).arg(cache);
+    let output = program.args(server.options()).args(more).envs(server.environment()).output().unwrap();
+    match output.stdout.as_slice().try_into() {
+        Ok(bytes) if output.status.success() => Ok(i32::from_le_bytes(bytes)),
+        _ => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+    }
+}
+
+/// The numbers of an array offline. A chunk that is not known is `None`, and the error has its key.
+fn offline(server: &Server, cache: &Path, chunks: usize) -> Vec<Option<i32>> {
+    let read = |chunk| match read(server, cache, chunk, &["--offline"]) {
+        Ok(number) => Some(number),
+        Err(sentence) => {
+            assert!(sentence.contains(&format!("a/{chunk}: cannot")), "{sentence}");
+            assert!(sentence.contains("it is not in the disk cache"), "{sentence}");
+            None
+        }
+    };
+    (0..chunks).map(read).collect()
+}
+
+#[test]
+fn what_was_written_is_never_served_old_offline() {
+    let (folder, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    write_array(folder.path(), 6, |number| number != 2 && number != 3);
+    let server = Server::start(Kind::Moto, folder.path());
+    let online = |chunks: usize| -> Vec<i32> {
+        (0..chunks).map(|chunk| read(&server, cache.path(), chunk, &[]).unwrap()).collect()
+    };
+    assert_eq!(online(6), [1, 2, 0, 0, 5, 6]);
+    let Some(mount) = mount(&server, cache.path(), &["--writable"]) else { return };
+    let file = File::options().write(true).open(mount.path("a")).unwrap();
+    for chunk in [1, 2] {
+        file.write_all_at(&77_i32.to_le_bytes().repeat(10), chunk * 40).unwrap();
+    }
+    file.sync_all().unwrap();
+    // What the mount has still to do adds nothing that is old.
+    drop(file);
+    mount.kill();
+    assert_eq!(offline(&server, cache.path(), 6), [Some(1), None, None, Some(0), Some(5), Some(6)]);
+    assert_eq!(online(6), [1, 77, 77, 0, 5, 6]);
+    assert_eq!(offline(&server, cache.path(), 6), [1, 77, 77, 0, 5, 6].map(Some));
+}
+
+/// A web server's file that has just changed is not kept, and the old one is not served instead.
+#[test]
+fn what_is_too_new_to_be_kept_is_not_served_old_offline() {
+    let (folder, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    write_array(folder.path(), 2, |number| number == 0);
+    let server = Server::start(Kind::Nginx, folder.path());
+    let set = |name: &str, time| {
+        let path = server.bucket().join("store").join(name);
+        File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
+    };
+    let (now, hour) = (SystemTime::now(), Duration::from_secs(3600));
+    [".zgroup", "a/.zarray", "a/0"].into_iter().for_each(|name| set(name, now - hour));
+    let online = || [0, 1].map(|chunk| read(&server, cache.path(), chunk, &[]).unwrap());
+    assert_eq!(online(), [1, 0]);
+    assert_eq!(offline(&server, cache.path(), 2), [Some(1), Some(0)]);
+    for name in ["a/0", "a/1"] {
+        fs::write(server.bucket().join("store").join(name), 9_i32.to_le_bytes().repeat(10)).unwrap();
+        set(name, now + hour);
+    }
+    assert_eq!(online(), [9, 9]);
+    assert_eq!(offline(&server, cache.path(), 2), [None, None]);
+}
+
+/// Small objects take blocks of 4 KiB and a header of one.
+#[test]
+fn fill_says_that_small_objects_do_not_stay() {
+    let (folder, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    write_array(folder.path(), 600, |_| true);
+    let server = Server::start(Kind::Nginx, folder.path());
+    let hour_ago = SystemTime::now() - Duration::from_secs(3600);
+    for folder in ["store", "store/a"] {
+        for file in fs::read_dir(server.bucket().join(folder)).unwrap() {
+            File::open(file.unwrap().path()).unwrap().set_modified(hour_ago).unwrap();
+        }
+    }
+    let fill = |size: &str| {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_zarrfs"));
+        let program = program.args(["cache", "fill", &server.url("store"), "--disk-cache-size", size]);
+        let output = program.arg("--disk-cache").arg(cache.path()).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, said) = fill("1M");
+    assert!(code == Some(1) && said.contains("do not stay in a disk cache of 1 MiB"), "{said}");
+    assert!(!said.contains("are in the disk cache;"), "{said}");
+    let (code, said) = fill("20M");
+    assert!(code == Some(0) && said.contains("600 objects"), "{said}");
+    let mut program = Command::new(env!("CARGO_BIN_EXE_zarrfs"));
+    let program = program.args(["cat", &server.url("store"), "a", "--offline", "--disk-cache"]);
+    let output = program.arg(cache.path()).output().unwrap();
+    let expected: Vec<u8> = (1..=600_i32).flat_map(|number| number.to_le_bytes().repeat(10)).collect();
+    assert!(output.stdout == expected, "{}", String::from_utf8_lossy(&output.stderr));
+}
