@@ -151,6 +151,7 @@
 //!   needs it, never fill value, never zeros.
 //! - `None` from a store means missing, and only ENOENT means that. A permission, link or I/O error does not.
 //! - An entry of the disk cache is used for the object, version and range that it names, and never without its checksum.
+//!   Without the service it is used only if nothing newer was seen or written (`store/disk_cache/knowledge.rs`).
 //! - Versions of objects are compared and nothing else: only stores know what is in them.
 //! - A shard's index and the inner chunks found through it come from the same version of the object.
 //! - An open file shows nothing that was replaced in the store before the open, not even through a load that was already

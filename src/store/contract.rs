@@ -76,7 +76,8 @@ fn service(objects: Objects<'_>) -> Subject {
     use object_store::path::Path;
     use object_store::{ObjectStoreExt, memory::InMemory};
     let service = Arc::new(InMemory::new());
-    let store = Arc::new(RemoteStore::over(Arc::clone(&service) as _, "root").unwrap());
+    let options = RemoteOptions::default();
+    let store = Arc::new(RemoteStore::over(Arc::clone(&service) as _, "root", &options).unwrap());
     let replace = move |key: &str, bytes: &[u8]| {
         let path = Path::parse(format!("root/{key}")).unwrap();
         service.put(&path, bytes.to_vec().into()).now_or_never().unwrap().unwrap();

@@ -13,11 +13,11 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::name::{ObjectName, Part};
+use super::name::{EntryName, ObjectName, Part};
 use crate::memory::Buffer;
 
 /// What a file begins with.
-const MAGIC: &[u8; 8] = b"zarrfs2\n";
+const MAGIC: &[u8; 8] = b"zarrfs3\n";
 /// Magic number, length and checksum of the header.
 const PREFIX_BYTES: usize = 16;
 /// The bytes begin at a multiple of this.
@@ -45,8 +45,8 @@ pub struct ObjectMeta {
 pub struct Header {
     /// The object.
     pub object: ObjectName,
-    /// Which part the file has.
-    pub part: Part,
+    /// What the file has, and since when.
+    pub name: EntryName,
     /// What the service said; `None` if there is no object.
     pub meta: Option<ObjectMeta>,
     /// How many bytes follow.
@@ -61,14 +61,14 @@ impl Header {
     /// The header of these bytes, as it stands in the file. `None` if it would be too long.
     pub fn encode(
         object: &ObjectName,
-        part: &Part,
+        name: &EntryName,
         meta: Option<&ObjectMeta>,
         bytes: &[u8],
     ) -> Option<Vec<u8>> {
         let text = json!({
             "store": object.store,
             "path": object.path,
-            "name": part.name(&object.digest()),
+            "name": name.text(&object.digest()),
             "etag": meta.map(|meta| &meta.e_tag),
             "version": meta.and_then(|meta| meta.version.as_ref()),
             "size": meta.map(|meta| meta.size_bytes),
@@ -119,7 +119,7 @@ impl Header {
         let value: Value = serde_json::from_slice(text).ok()?;
         let text = |member: &str| Some(value.get(member)?.as_str()?.to_owned());
         let object = ObjectName { store: text("store")?, path: text("path")? };
-        let part = Part::parse(&text("name")?, &object.digest())?;
+        let name = EntryName::parse(&text("name")?, &object.digest())?;
         let meta = match text("etag") {
             Some(e_tag) => Some(ObjectMeta {
                 e_tag,
@@ -133,19 +133,19 @@ impl Header {
         let checksums = value.get("crc32c")?.as_array()?.iter();
         let checksums: Vec<u32> =
             checksums.map(|checksum| u32::try_from(checksum.as_u64()?).ok()).collect::<Option<_>>()?;
-        let is_sound = match (&part, &meta) {
+        let is_sound = match (&name.part, &meta) {
             (Part::Bytes { range, size_bytes, .. }, Some(meta)) => {
                 range.end - range.start == length && *size_bytes == meta.size_bytes
             }
             (Part::Bytes { .. }, None) => false,
             _ => true,
         } && length.div_ceil(BLOCK_BYTES as u64) == checksums.len() as u64;
-        is_sound.then_some(Header { object, part, meta, length, checksums, body_start })
+        is_sound.then_some(Header { object, name, meta, length, checksums, body_start })
     }
 
     /// Whether the file has this range of an object of this size.
     pub fn has(&self, wanted: &Range<u64>, size: u64) -> bool {
-        matches!(&self.part, Part::Bytes { range, size_bytes, .. } if range == wanted && *size_bytes == size)
+        matches!(&self.name.part, Part::Bytes { range, size_bytes, .. } if range == wanted && *size_bytes == size)
     }
 
     /// All bytes of the file; `None` if they are damaged, or there is no memory for them.

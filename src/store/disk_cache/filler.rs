@@ -13,8 +13,11 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use super::clock::Clock;
 use super::entry::{Header, ObjectMeta};
-use super::name::{ObjectName, Part, folder_of};
+use super::knowledge::fact;
+use super::listings::overtaken;
+use super::name::{EntryName, ObjectName, Part, Times, folder_of};
 use super::space::{OBJECTS, Space};
 use crate::memory::Buffer;
 
@@ -31,10 +34,19 @@ pub struct NewEntry {
     pub object: ObjectName,
     /// What the entry has.
     pub part: Part,
+    /// When that was known.
+    pub times: Times,
     /// What the service said of the object.
     pub meta: Option<ObjectMeta>,
     /// The bytes.
     pub bytes: Arc<Buffer>,
+}
+
+impl NewEntry {
+    /// The mark of an object that is not there.
+    pub fn missing(object: ObjectName, times: Times) -> Self {
+        NewEntry { object, part: Part::Missing, times, meta: None, bytes: Arc::default() }
+    }
 }
 
 /// The thread, and what it has to do.
@@ -45,6 +57,7 @@ pub struct Filler {
 struct Shared {
     root: PathBuf,
     space: Arc<Space>,
+    clock: Arc<Clock>,
     waiting: Mutex<Waiting>,
     /// Notified when there is more to do, or nothing any more.
     changed: Condvar,
@@ -58,6 +71,8 @@ enum Written {
     New,
     /// It was there.
     Known,
+    /// Something else became known of the object.
+    Outdated,
     /// It cannot be kept.
     NoRoom,
 }
@@ -72,10 +87,11 @@ struct Waiting {
 
 impl Filler {
     /// Starts the thread.
-    pub fn start(root: &Path, space: Arc<Space>) -> io::Result<Self> {
+    pub fn start(root: &Path, space: Arc<Space>, clock: Arc<Clock>) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             root: root.to_owned(),
             space,
+            clock,
             waiting: Mutex::new(Waiting { is_writing: true, ..Waiting::default() }),
             changed: Condvar::new(),
             written_bytes: AtomicU64::new(0),
@@ -106,13 +122,14 @@ impl Filler {
         let written = self.shared.write(entry)?;
         match written {
             Written::New => &self.shared.written_bytes,
-            Written::Known | Written::NoRoom => &self.shared.skipped_bytes,
+            Written::Known | Written::Outdated | Written::NoRoom => &self.shared.skipped_bytes,
         }
         .fetch_add(entry.bytes.len() as u64, Ordering::Relaxed);
         match written {
             Written::NoRoom => {
                 Err(io::Error::new(io::ErrorKind::StorageFull, "--disk-cache-size is too small"))
             }
+            Written::Outdated => Err(overtaken()),
             Written::New | Written::Known => Ok(()),
         }
     }
@@ -124,6 +141,14 @@ impl Filler {
         while (waiting.is_writing || !waiting.entries.is_empty())
             && !self.shared.changed.wait_until(&mut waiting, end).timed_out()
         {}
+    }
+
+    /// What waits is lost, as with a process that is killed.
+    #[cfg(test)]
+    pub fn abandon(&self) {
+        let mut waiting = self.shared.waiting.lock();
+        waiting.entries.clear();
+        waiting.bytes = 0;
     }
 
     /// Bytes that were written, and bytes that were left out.
@@ -154,7 +179,7 @@ impl Shared {
             let written = if is_paused { Ok(Written::NoRoom) } else { self.write(&entry) };
             match written {
                 Ok(Written::New) => &self.written_bytes,
-                Ok(Written::Known | Written::NoRoom) => &self.skipped_bytes,
+                Ok(Written::Known | Written::Outdated | Written::NoRoom) => &self.skipped_bytes,
                 Err(error) => {
                     let (shown, seconds) = (self.root.display(), PAUSE.as_secs());
                     log::warn!("{shown}: the disk cache keeps nothing more for {seconds} s: {error}");
@@ -184,75 +209,66 @@ impl Shared {
         }
     }
 
-    /// Writes an entry, unless it is there. Entries of the object that say something else go.
+    /// Writes an entry, unless it is there, or no longer true.
     fn write(&self, entry: &NewEntry) -> io::Result<Written> {
         let digest = entry.object.digest();
         let folder = self.root.join(OBJECTS).join(folder_of(&digest));
-        for (part, path) in parts(&folder, &digest)? {
-            if covers(&part, &entry.part) && part != Part::Listing {
-                return Ok(Written::Known);
-            }
-            if contradicts(&part, &entry.part) {
-                self.space.remove(&path)?;
-            }
+        if parts(&folder, &digest)?.iter().any(|known| known.name.part.covers(&entry.part)) {
+            return Ok(Written::Known);
         }
+        let name = EntryName { part: entry.part.clone(), times: entry.times };
         let header = match entry.part {
             // The name says it all.
             Part::Missing => Some(Vec::new()),
-            _ => Header::encode(&entry.object, &entry.part, entry.meta.as_ref(), &entry.bytes),
+            _ => Header::encode(&entry.object, &name, entry.meta.as_ref(), &entry.bytes),
         };
         let Some(header) = header else { return Ok(Written::NoRoom) };
         let length = (header.len() + entry.bytes.len()) as u64;
         let Some(new) = self.space.take(length)? else { return Ok(Written::NoRoom) };
         let written = new.file.write_all_at(&header, 0);
         let written = written.and_then(|()| new.file.write_all_at(&entry.bytes, header.len() as u64));
-        let name = entry.part.name(&digest);
-        let published = written.and_then(|()| self.space.publish(&new, &digest, &name));
-        if let Err(error) = published {
-            self.space.remove(&new.path)?;
-            return Err(error);
+        let publish = || {
+            // Nothing else becomes known while it gets its name.
+            let turn = self.clock.turn()?;
+            let says_the_same = |known: &Entry| known.name.part.says_the_same(&entry.part);
+            let is_true = turn.is_last(&digest, fact(&entry.part))?
+                || parts(&folder, &digest)?.iter().any(says_the_same);
+            if is_true {
+                self.space.publish(&new, &digest, &name.text(&digest))?;
+            }
+            Ok(is_true)
+        };
+        match written.and_then(|()| publish()) {
+            Ok(true) => Ok(Written::New),
+            Ok(false) => self.space.remove(&new.path).map(|()| Written::Outdated),
+            Err(error) => {
+                self.space.remove(&new.path)?;
+                Err(error)
+            }
         }
-        Ok(Written::New)
     }
 }
 
+/// An entry in its folder.
+pub struct Entry {
+    /// What its name says.
+    pub name: EntryName,
+    /// Where it is.
+    pub path: PathBuf,
+}
+
 /// The entries of an object.
-pub fn parts(folder: &Path, digest: &str) -> io::Result<Vec<(Part, PathBuf)>> {
-    let mut parts = Vec::new();
+pub fn parts(folder: &Path, digest: &str) -> io::Result<Vec<Entry>> {
+    let mut found = Vec::new();
     let entries = match std::fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(parts),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
         entries => entries?,
     };
     for entry in entries {
         let entry = entry?;
-        let name = entry.file_name();
-        if let Some(part) = name.to_str().and_then(|name| Part::parse(name, digest)) {
-            parts.push((part, entry.path()));
+        if let Some(name) = entry.file_name().to_str().and_then(|name| EntryName::parse(name, digest)) {
+            found.push(Entry { name, path: entry.path() });
         }
     }
-    Ok(parts)
-}
-
-/// Whether an entry has all that another one would.
-fn covers(old: &Part, new: &Part) -> bool {
-    match (old, new) {
-        (
-            Part::Bytes { tag, range, size_bytes },
-            Part::Bytes { tag: new_tag, range: new_range, size_bytes: new_size },
-        ) => {
-            let is_same = tag == new_tag && size_bytes == new_size;
-            is_same && range.start <= new_range.start && new_range.end <= range.end
-        }
-        _ => old == new,
-    }
-}
-
-/// Whether an entry cannot be true if another one is.
-fn contradicts(old: &Part, new: &Part) -> bool {
-    match (old, new) {
-        (Part::Bytes { tag: old, .. }, Part::Bytes { tag: new, .. }) => old != new,
-        (Part::Bytes { .. }, Part::Missing) | (Part::Missing, Part::Bytes { .. }) => true,
-        (Part::Listing, Part::Listing) => true,
-        _ => false,
-    }
+    Ok(found)
 }

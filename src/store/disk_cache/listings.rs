@@ -1,20 +1,28 @@
-//! What a service said of names: which there are below a path, and that an object is missing.
+//! What a service said of names: which there are in a folder. Uses its neighbours.
 //!
-//! Uses its neighbours. A listing also says of everything that is not in it that it is missing, so offline a sparse array reads as
-//! it is, without a mark for each of its chunks. Not of names that begin with a dot: some web servers hide those.
+//! A listing also says of everything that is not in it that it is missing, so offline a sparse array reads as it is, without a mark for
+//! each of its chunks. Not of names that begin with a dot: some web servers hide those. A listing is written before its reader has it,
+//! so that what becomes known later can be compared with it.
 
 use std::io;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use lru::LruCache;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::filler::NewEntry;
-use super::name::{ObjectName, Part};
+use super::filler::{Entry, NewEntry};
+use super::knowledge::{Presence, Seen};
+use super::name::{ObjectName, Part, Times};
 use super::{DiskCache, MAX_ENTRY_BYTES, entry};
 use crate::memory::Buffer;
 
-/// The names directly below a path.
+/// How many listings are in memory: those above one object.
+const MAX_LISTINGS: NonZeroUsize = NonZeroUsize::new(8).expect("8 is not 0");
+
+/// The names in a folder, sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
     /// Names with something below them.
@@ -23,118 +31,121 @@ pub struct Names {
     pub objects: Vec<String>,
 }
 
-/// The listing that was asked last: of many objects of one folder in turn it is asked whether they are missing.
-pub(super) type LastListing = Mutex<Option<(ObjectName, Arc<Names>)>>;
+/// A listing as it was kept.
+#[derive(Clone)]
+pub(super) struct StoredListing {
+    pub names: Arc<Names>,
+    pub times: Times,
+    /// It is true of its time only: something else became known of some of its names.
+    pub is_former: bool,
+}
+
+/// Listings by the paths of their entries, whose names say when they were known.
+pub(super) struct Listings(Mutex<LruCache<PathBuf, StoredListing>>);
+
+impl Default for Listings {
+    fn default() -> Self {
+        Listings(Mutex::new(LruCache::new(MAX_LISTINGS)))
+    }
+}
 
 impl Names {
-    /// As an entry has them.
-    fn encode(&self) -> Vec<u8> {
-        json!({ "folders": self.folders, "objects": self.objects }).to_string().into_bytes()
+    /// Names in any order.
+    pub fn new(folders: Vec<String>, objects: Vec<String>) -> Self {
+        let mut names = Names { folders, objects };
+        names.folders.sort_unstable();
+        names.objects.sort_unstable();
+        names
     }
 
-    /// Sorted.
+    /// As an entry has them.
+    pub(super) fn encode(&self) -> String {
+        json!({ "folders": self.folders, "objects": self.objects }).to_string()
+    }
+
     fn decode(bytes: &[u8]) -> Option<Self> {
         let value: Value = serde_json::from_slice(bytes).ok()?;
         let texts = |member: &str| {
             let names = value.get(member)?.as_array()?.iter();
-            let mut names = names.map(|name| Some(name.as_str()?.to_owned())).collect::<Option<Vec<_>>>()?;
-            names.sort_unstable();
-            Some(names)
+            names.map(|name| Some(name.as_str()?.to_owned())).collect::<Option<Vec<_>>>()
         };
-        Some(Names { folders: texts("folders")?, objects: texts("objects")? })
+        Some(Names::new(texts("folders")?, texts("objects")?))
     }
-}
 
-fn has(sorted: &[String], name: &str) -> bool {
-    sorted.binary_search_by(|known| known.as_str().cmp(name)).is_ok()
+    /// Whether an object, or a folder, has this name.
+    pub(super) fn has(&self, is_object: bool, name: &str) -> bool {
+        let sorted = if is_object { &self.objects } else { &self.folders };
+        sorted.binary_search_by(|known| known.as_str().cmp(name)).is_ok()
+    }
 }
 
 impl DiskCache {
-    /// Whether the service said that there is no such object: of itself, or by what it listed.
-    pub fn is_missing(&self, object: &ObjectName) -> bool {
-        let parts = self.parts(object);
-        let has = |is_kind: fn(&Part) -> bool| parts.iter().any(|(part, _)| is_kind(part));
-        // A listing may be older than what is kept of an object that it lacks.
-        has(|part| *part == Part::Missing)
-            || !has(|part| matches!(part, Part::Bytes { .. }))
-                && self.is_unlisted(object, |names| &names.objects)
-    }
-
-    /// Whether a name is not among those that the nearest folder with a listing has.
-    fn is_unlisted(&self, object: &ObjectName, kind: fn(&Names) -> &[String]) -> bool {
-        let Some((folder, name)) = parent(object).filter(|(_, name)| !name.starts_with('.')) else {
-            return false;
-        };
-        match self.stored_listing(&folder) {
-            Some(names) => !has(kind(&names), &name),
-            None => self.is_unlisted(&folder, |names| &names.folders),
+    /// Whether an object or a listing is not named where it would be: in the nearest folder with a listing.
+    pub(super) fn is_unlisted(&self, object: &ObjectName) -> bool {
+        for above in object.above() {
+            if above.name.starts_with('.') {
+                return false;
+            }
+            if let Some(listing) = self.stored_listing(&above.listing) {
+                return !listing.is_former && !listing.names.has(above.is_object, above.name);
+            }
         }
+        false
     }
 
-    /// The names below a path, as they were kept. None, if nothing is there.
+    /// The names in a folder, as far as they are known without the service. None, if nothing is there.
     pub fn listing(&self, folder: &ObjectName) -> Option<Names> {
-        match self.stored_listing(folder) {
-            Some(names) => Some(Names::clone(&names)),
-            None => self.is_unlisted(folder, |names| &names.folders).then(Names::default),
+        let listing = folder.listing();
+        match self.presence(&listing) {
+            Presence::There => {
+                let stored = self.stored_listing(&listing).filter(|stored| !stored.is_former)?;
+                Some(Names::clone(&stored.names))
+            }
+            Presence::Missing => Some(Names::default()),
+            Presence::Unknown => None,
         }
     }
 
-    fn stored_listing(&self, folder: &ObjectName) -> Option<Arc<Names>> {
-        let mut last = self.last_listing.lock();
-        if let Some((_, names)) = last.as_ref().filter(|(known, _)| known == folder) {
-            return Some(Arc::clone(names));
+    pub(super) fn stored_listing(&self, listing: &ObjectName) -> Option<StoredListing> {
+        let entries = self.entries_of(&listing.digest()).ok()?;
+        let is_listing = |entry: &Entry| matches!(entry.name.part, Part::Listing { .. });
+        let is_former = |entry: &Entry| matches!(entry.name.part, Part::FormerListing { .. });
+        let found = entries.iter().position(is_listing).or_else(|| entries.iter().rposition(is_former))?;
+        let found = entries.into_iter().nth(found)?;
+        if let Some(known) = self.listings.0.lock().get(&found.path) {
+            return Some(known.clone());
         }
-        let (_, path) = self.parts(folder).into_iter().find(|(part, _)| *part == Part::Listing)?;
-        let Some((header, bytes)) = entry::read(&path).ok()? else {
-            self.drop_damaged(&path);
+        let Some((header, bytes)) = entry::read(&found.path).ok()? else {
+            self.drop_damaged(&found.path);
             return None;
         };
-        let names = Arc::new(Names::decode(&bytes).filter(|_| header.object == *folder)?);
-        *last = Some((folder.clone(), Arc::clone(&names)));
-        Some(names)
+        let names = Arc::new(Names::decode(&bytes).filter(|_| header.object == *listing)?);
+        let is_former = is_former(&found);
+        let stored = StoredListing { names, times: found.name.times, is_former };
+        self.listings.0.lock().put(found.path, stored.clone());
+        Some(stored)
     }
 
-    /// Keeps that there is no such object.
-    pub fn keep_missing(&self, object: ObjectName) {
-        self.filler.add(mark(object));
-    }
-
-    /// As [`DiskCache::keep_missing`], but returns when it is written, or cannot be.
-    pub fn keep_missing_now(&self, object: ObjectName) -> io::Result<()> {
-        self.filler.write(&mark(object))
-    }
-
-    /// Keeps the names below a path.
-    pub fn keep_listing(&self, folder: ObjectName, names: &Names) {
-        if let Ok(entry) = new_listing(folder, names) {
-            self.filler.add(entry);
+    /// Keeps the names in a folder, which were asked for at `asked`. Returns when they are written, or cannot be.
+    pub fn keep_listing(&self, folder: &ObjectName, names: Names, asked: u64) -> io::Result<()> {
+        let object = folder.listing();
+        let old = self.stored_listing(&object);
+        let text = names.encode();
+        if text.len() as u64 > MAX_ENTRY_BYTES {
+            self.learn(&object, &Seen::Changed, asked)?;
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "the folder has too many names"));
         }
-    }
-
-    /// As [`DiskCache::keep_listing`], but returns when they are written, or cannot be.
-    pub fn keep_listing_now(&self, folder: ObjectName, names: &Names) -> io::Result<()> {
-        self.filler.write(&new_listing(folder, names)?)
+        let part = Part::listing(&text);
+        let times = self.learn(&object, &Seen::Names(names.clone()), asked)?;
+        if let Some(old) = old.filter(|old| *old.names != names) {
+            self.drop_bytes_between(&object, &old, &names)?;
+        }
+        let bytes = Arc::new(Buffer::from(text.into_bytes()));
+        self.filler.write(&NewEntry { object, part, times: times.ok_or_else(overtaken)?, meta: None, bytes })
     }
 }
 
-fn mark(object: ObjectName) -> NewEntry {
-    NewEntry { object, part: Part::Missing, meta: None, bytes: Arc::default() }
-}
-
-fn new_listing(folder: ObjectName, names: &Names) -> io::Result<NewEntry> {
-    let names = names.encode();
-    if names.len() as u64 > MAX_ENTRY_BYTES {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "the folder has too many names"));
-    }
-    let bytes = Arc::new(Buffer::from(names));
-    Ok(NewEntry { object: folder, part: Part::Listing, meta: None, bytes })
-}
-
-/// The folder that an object is in, and its name there.
-fn parent(object: &ObjectName) -> Option<(ObjectName, String)> {
-    if object.path.is_empty() {
-        return None;
-    }
-    let (folder, name) = object.path.rsplit_once('/').unwrap_or(("", &object.path));
-    Some((ObjectName { store: object.store.clone(), path: folder.to_owned() }, name.to_owned()))
+/// Why nothing is kept of what may be outdated.
+pub fn overtaken() -> io::Error {
+    io::Error::new(io::ErrorKind::ResourceBusy, "something else became known of it meanwhile: try it again")
 }

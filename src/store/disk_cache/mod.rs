@@ -1,24 +1,32 @@
 //! Bytes of remote objects as they were fetched, kept in a folder of this machine.
 //!
-//! An **entry** is one file: bytes of one version of an object (`entry.rs`), under a name that tells which (`name.rs`). Processes share
-//! a folder, and find each other's entries, because nothing but the folder says what there is. `space.rs` keeps the limit, and
-//! `filler.rs` writes. Uses `error`, `memory` and the rest of `store`; `remote/origin.rs` decides when an entry may be used.
+//! An **entry** is one file: bytes of one version of an object (`entry.rs`), under a name that says which (`name.rs`). Processes share
+//! a folder, and find each other's entries, because nothing but the folder says what there is. What is learned of an object makes other
+//! entries of it untrue (`knowledge.rs`, with the order of `clock.rs`). `space.rs` keeps the limit, `filler.rs` writes, and `upkeep.rs`
+//! is for the commands. Uses `error`, `memory` and the rest of `store`; `remote/origin.rs` decides when an entry may be used.
 //!
 //! Why no library: of foyer's disk tier two processes on one folder lose most of each other's entries, and its folder is
 //! as large as the limit from the start; cacache has no limit, and two files for an entry.
 //!
 //! Invariants:
 //! - An entry is used for the object, version and range that its header names, and only if its checksum is right.
+//! - What a reply or a write says is learned before its reader or writer has the outcome: entries that say something else are gone
+//!   then, and older replies that come later are not kept.
 //! - What is lost or damaged is a miss. Nothing waits for an entry to be written, and nothing is synced.
 //! - The folder is this user's alone.
 
+mod clock;
 mod entry;
 mod filler;
+mod knowledge;
 mod listings;
 mod name;
+#[cfg(test)]
+mod schedules;
 mod space;
 #[cfg(test)]
 mod tests;
+mod upkeep;
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io;
@@ -29,14 +37,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
+use self::clock::Clock;
 pub use self::entry::ObjectMeta;
 use self::entry::{Header, place};
-use self::filler::{Filler, NewEntry, parts};
-use self::listings::LastListing;
-pub use self::listings::Names;
-pub use self::name::ObjectName;
-use self::name::{Part, folder_of};
+use self::filler::{Entry, Filler, NewEntry};
+pub use self::knowledge::{Presence, Seen};
+use self::listings::Listings;
+pub use self::listings::{Names, overtaken};
+use self::name::Part;
+pub use self::name::{ObjectName, Times};
 use self::space::{ABOUT, NEW, OBJECTS, Space};
+pub use self::upkeep::{Summary, Verified};
 use super::{DiskCacheCounts, Wanted};
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
@@ -68,12 +79,13 @@ pub struct DiskCacheOptions {
 pub struct DiskCache {
     root: PathBuf,
     space: Arc<Space>,
+    clock: Arc<Clock>,
     filler: Filler,
     hits: AtomicU64,
     misses: AtomicU64,
     read_bytes: AtomicU64,
     damaged: AtomicU64,
-    last_listing: LastListing,
+    listings: Listings,
 }
 
 /// Entries that have what was asked for.
@@ -83,7 +95,7 @@ pub struct Found {
     /// The bytes that were asked for.
     pub range: Range<u64>,
     /// The header of the first file.
-    header: Header,
+    header: Box<Header>,
     files: Files,
 }
 
@@ -96,28 +108,6 @@ impl Found {
 
 /// Files with bytes of one version, and which.
 type Files = Vec<(Range<u64>, PathBuf)>;
-
-/// What `zarrfs cache stat` shows.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
-    /// Entries.
-    pub entries: u64,
-    /// What they take on the disk.
-    pub size_bytes: u64,
-    /// When one of them was last used, for the one where that is longest ago, and for the latest.
-    pub used: Option<(SystemTime, SystemTime)>,
-    /// Each store with its entries and their bytes, the largest first.
-    pub stores: Vec<(String, u64, u64)>,
-}
-
-/// What `zarrfs cache verify` finds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Verified {
-    /// Entries that are right.
-    pub sound: u64,
-    /// Entries that were damaged, and removed.
-    pub damaged: u64,
-}
 
 impl DiskCache {
     /// The cache in a folder, which is made if it is missing. A folder that others may write to, or that has other files, is
@@ -159,38 +149,40 @@ impl DiskCache {
         let about = folder.join(ABOUT);
         let about =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(about)?;
+        // After a restart of the machine the clock may be older than entries are.
+        let clock = Arc::new(Clock::open(folder)?);
+        let known = Space::new(folder, about.try_clone()?, 0);
+        if !known.is_of_this_boot() {
+            clock.turn()?.advance_past(known.last_known()?)?;
+        }
         let limit_bytes = match limit_bytes {
             Some(bytes) => bytes,
             // What the cache has is free, too.
-            None => default_limit(folder, Space::new(folder, about.try_clone()?, 0).recount()?)?,
+            None => default_limit(folder, known.recount()?)?,
         };
         let space = Arc::new(Space::new(folder, about, limit_bytes));
-        let filler = Filler::start(folder, Arc::clone(&space))?;
+        let filler = Filler::start(folder, Arc::clone(&space), Arc::clone(&clock))?;
         let zero = || AtomicU64::new(0);
         let root = folder.to_owned();
         Ok(DiskCache {
             root,
             space,
+            clock,
             filler,
             hits: zero(),
             misses: zero(),
             read_bytes: zero(),
             damaged: zero(),
-            last_listing: LastListing::default(),
+            listings: Listings::default(),
         })
-    }
-
-    fn parts(&self, object: &ObjectName) -> Vec<(Part, PathBuf)> {
-        let digest = object.digest();
-        parts(&self.root.join(OBJECTS).join(folder_of(&digest)), &digest).unwrap_or_default()
     }
 
     /// Entries with these bytes of an object; with `tag`, of the version that has this ETag. Of several versions, the one that was
     /// kept last.
     pub fn find(&self, object: &ObjectName, wanted: &Wanted, tag: Option<&str>) -> Option<Found> {
         let mut versions: Vec<(String, u64, Files)> = Vec::new();
-        for (part, path) in self.parts(object) {
-            let Part::Bytes { tag, size_bytes, range } = part else { continue };
+        for Entry { name, path } in self.entries_of(&object.digest()).unwrap_or_default() {
+            let Part::Bytes { tag, size_bytes, range } = name.part else { continue };
             match versions.iter_mut().find(|(known, size, _)| *known == tag && *size == size_bytes) {
                 Some((.., files)) => files.push((range, path)),
                 None => versions.push((tag, size_bytes, vec![(range, path)])),
@@ -209,16 +201,17 @@ impl DiskCache {
             let kept = file.metadata().ok()?.modified().ok()?;
             let meta = header.meta.clone().filter(|_| header.object == *object)?;
             let is_asked_for = tag.is_none_or(|tag| tag == meta.e_tag);
-            is_asked_for.then_some((kept, Found { meta, range, header, files }))
+            is_asked_for.then_some((kept, Found { meta, range, header: Box::new(header), files }))
         });
         found.max_by_key(|(kept, _)| *kept).map(|(_, found)| found)
     }
 
     /// What the service said of an object, of which any bytes are kept.
     pub fn meta(&self, object: &ObjectName) -> Option<ObjectMeta> {
-        let files = self.parts(object).into_iter().filter(|(part, _)| matches!(part, Part::Bytes { .. }));
-        let read = files.filter_map(|(_, path)| {
-            let file = File::open(&path).ok()?;
+        let entries = self.entries_of(&object.digest()).unwrap_or_default();
+        let entries = entries.into_iter().filter(|entry| matches!(entry.name.part, Part::Bytes { .. }));
+        let read = entries.filter_map(|entry| {
+            let file = File::open(&entry.path).ok()?;
             let header = Header::read(&file).ok()??;
             let kept = file.metadata().ok()?.modified().ok()?;
             Some((kept, header.meta.filter(|_| header.object == *object)?))
@@ -304,22 +297,37 @@ impl DiskCache {
         self.misses.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Keeps bytes of an object, unless more waits to be written than there is memory for. Those of other versions go.
-    pub fn keep(&self, object: ObjectName, meta: ObjectMeta, start: u64, bytes: Arc<Buffer>) {
-        if let Ok(entry) = new_entry(object, meta, start, bytes) {
+    /// Keeps bytes of an object, as they were learned to be, unless more waits to be written than there is memory for.
+    pub fn keep(&self, bytes: NewBytes, times: Times) {
+        if let Ok(entry) = bytes.entry(times) {
             self.filler.add(entry);
         }
     }
 
     /// As [`DiskCache::keep`], but returns when they are written, or cannot be.
-    pub fn keep_now(
-        &self,
-        object: ObjectName,
-        meta: ObjectMeta,
-        start: u64,
-        bytes: Arc<Buffer>,
-    ) -> io::Result<()> {
-        self.filler.write(&new_entry(object, meta, start, bytes)?)
+    pub fn keep_now(&self, bytes: NewBytes, times: Times) -> io::Result<()> {
+        self.filler.write(&bytes.entry(times)?)
+    }
+
+    /// Keeps that there is no such object, as it was learned.
+    pub fn keep_missing(&self, object: ObjectName, times: Times) {
+        self.filler.add(NewEntry::missing(object, times));
+    }
+
+    /// As [`DiskCache::keep_missing`], but returns when it is written, or cannot be.
+    pub fn keep_missing_now(&self, object: ObjectName, times: Times) -> io::Result<()> {
+        self.filler.write(&NewEntry::missing(object, times))
+    }
+
+    /// Ends as a process that is killed: what waits to be written is lost.
+    #[cfg(test)]
+    pub fn abandon(&self) {
+        self.filler.abandon();
+    }
+
+    /// Where it is.
+    pub fn folder(&self) -> &Path {
+        &self.root
     }
 
     /// Counts since the cache was opened, and its size.
@@ -338,68 +346,31 @@ impl DiskCache {
             limit_bytes: self.space.limit_bytes(),
         }
     }
-
-    /// What the cache has.
-    pub fn summary(&self) -> Result<Summary> {
-        let entries = self.space.entries().map_err(|error| refused(&self.root, &error))?;
-        let times = entries.iter().map(|entry| entry.used);
-        let used = times.clone().min().zip(times.max());
-        let mut summary = Summary { used, ..Summary::default() };
-        for entry in &entries {
-            summary.entries += 1;
-            summary.size_bytes += entry.size_bytes;
-            let header = File::open(&entry.path).and_then(|file| Header::read(&file));
-            let store = match header.ok().flatten() {
-                Some(header) => header.object.store,
-                None if is_mark(&entry.path) => "objects that are missing".to_owned(),
-                None => "damaged".to_owned(),
-            };
-            match summary.stores.iter_mut().find(|(known, ..)| *known == store) {
-                Some((_, count, bytes)) => (*count, *bytes) = (*count + 1, *bytes + entry.size_bytes),
-                None => summary.stores.push((store, 1, entry.size_bytes)),
-            }
-        }
-        summary.stores.sort_by_key(|(store, _, bytes)| (std::cmp::Reverse(*bytes), store.clone()));
-        Ok(summary)
-    }
-
-    /// Reads every entry, and removes what is damaged. `note` is called with how many are done, of how many.
-    pub fn verify(&self, mut note: impl FnMut(u64, u64)) -> Result<Verified> {
-        let failed = |error: io::Error| refused(&self.root, &error);
-        let entries = self.space.entries().map_err(failed)?;
-        let mut verified = Verified::default();
-        for (number, file) in entries.iter().enumerate() {
-            match entry::read(&file.path) {
-                Ok(Some((header, _))) if file.path.ends_with(header.part.name(&header.object.digest())) => {
-                    verified.sound += 1;
-                }
-                Ok(None) if is_mark(&file.path) => verified.sound += 1,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                _ => {
-                    self.space.remove(&file.path).map_err(failed)?;
-                    verified.damaged += 1;
-                }
-            }
-            note(number as u64 + 1, entries.len() as u64);
-        }
-        self.space.recount().map_err(failed)?;
-        Ok(verified)
-    }
-
-    /// Removes all entries, and returns how many there were.
-    pub fn clear(&self) -> Result<u64> {
-        self.space.clear().map_err(|error| refused(&self.root, &error))
-    }
 }
 
-/// An entry for bytes of an object, unless there are too many for one.
-fn new_entry(object: ObjectName, meta: ObjectMeta, start: u64, bytes: Arc<Buffer>) -> io::Result<NewEntry> {
-    let length = bytes.len() as u64;
-    if length > MAX_ENTRY_BYTES || start.saturating_add(length) > meta.size_bytes {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is longer than an entry may be"));
+/// Bytes of an object that are to be kept.
+pub struct NewBytes {
+    /// The object.
+    pub object: ObjectName,
+    /// What the service said of it.
+    pub meta: ObjectMeta,
+    /// Where the bytes begin.
+    pub start: u64,
+    /// The bytes.
+    pub bytes: Arc<Buffer>,
+}
+
+impl NewBytes {
+    /// An entry for them, unless there are too many for one.
+    fn entry(self, times: Times) -> io::Result<NewEntry> {
+        let NewBytes { object, meta, start, bytes } = self;
+        let length = bytes.len() as u64;
+        if length > MAX_ENTRY_BYTES || start.saturating_add(length) > meta.size_bytes {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is longer than an entry may be"));
+        }
+        let part = Part::bytes(&meta.e_tag, meta.size_bytes, start..start + length);
+        Ok(NewEntry { object, part, times, meta: Some(meta), bytes })
     }
-    let part = Part::bytes(&meta.e_tag, meta.size_bytes, start..start + length);
-    Ok(NewEntry { object, part, meta: Some(meta), bytes })
 }
 
 fn usage(folder: &Path, sentence: &str) -> Error {
@@ -427,11 +398,6 @@ fn check_owner(folder: &Path) -> Result<()> {
         ));
     }
     Ok(())
-}
-
-/// Whether a file is the mark of an object that is missing.
-fn is_mark(path: &Path) -> bool {
-    path.to_string_lossy().ends_with("-missing") && std::fs::metadata(path).is_ok_and(|file| file.len() == 0)
 }
 
 /// A tenth of what is free, the cache's own files included.

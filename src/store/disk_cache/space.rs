@@ -16,7 +16,7 @@ use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 
-use super::name::folder_of;
+use super::name::{EntryName, folder_of};
 use crate::store::version::VersionDigest;
 
 /// The file that says what the folder is, locks it and has the count.
@@ -131,6 +131,11 @@ impl Space {
         let file = self.about.lock();
         file.lock()?;
         Ok(Count { file, boot: &self.boot })
+    }
+
+    /// Whether the count is of this run of the machine.
+    pub fn is_of_this_boot(&self) -> bool {
+        self.count().is_ok_and(|count| count.get().is_some())
     }
 
     /// Counts anew what is there, and removes what processes that died have left.
@@ -249,6 +254,16 @@ impl Space {
         let mut entries = Vec::new();
         self.scan(&mut |entry| entries.push(entry))?;
         Ok(entries)
+    }
+
+    /// When the entry that was known last became known; 0 without entries.
+    pub fn last_known(&self) -> io::Result<u64> {
+        let mut last = 0;
+        self.scan(&mut |entry| {
+            let name = entry.path.file_name().and_then(|name| name.to_str());
+            last = last.max(name.and_then(EntryName::known).unwrap_or(0));
+        })?;
+        Ok(last)
     }
 
     /// Looks at each entry, and returns what all files take.

@@ -3,7 +3,7 @@
 
 use super::*;
 
-fn cache(folder: &Path, limit_bytes: u64) -> DiskCache {
+pub(super) fn cache(folder: &Path, limit_bytes: u64) -> DiskCache {
     let options = DiskCacheOptions {
         folder: folder.to_owned(),
         limit_bytes: Some(limit_bytes),
@@ -13,7 +13,7 @@ fn cache(folder: &Path, limit_bytes: u64) -> DiskCache {
     DiskCache::open(&options).unwrap()
 }
 
-fn object(path: &str) -> ObjectName {
+pub(super) fn object(path: &str) -> ObjectName {
     ObjectName { store: "s3://bucket".to_owned(), path: path.to_owned() }
 }
 
@@ -21,15 +21,34 @@ fn meta(e_tag: &str, size_bytes: u64) -> ObjectMeta {
     ObjectMeta { e_tag: e_tag.to_owned(), version: None, size_bytes, modified_micros: 1_000_000 }
 }
 
-fn content(length: usize) -> Vec<u8> {
+pub(super) fn content(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at * 31 % 251) as u8).collect()
 }
 
 impl DiskCache {
     fn put(&self, path: &str, e_tag: &str, range: Range<u64>, all: &[u8]) {
-        let bytes = all[range.start as usize..range.end as usize].to_vec();
-        self.keep(object(path), meta(e_tag, all.len() as u64), range.start, Arc::new(bytes.into()));
+        let new = new_bytes(path, e_tag, range, all);
+        let times = self.learned(path, &Seen::Version(new.meta.clone()));
+        self.keep(new, times);
         self.filler.wait(Duration::from_secs(60));
+    }
+
+    /// What is asked for and answered at once.
+    fn learned(&self, path: &str, seen: &Seen) -> Times {
+        self.learn(&object(path), seen, self.now()).unwrap().unwrap()
+    }
+
+    fn put_missing(&self, path: &str) {
+        let times = self.learned(path, &Seen::Missing);
+        self.keep_missing_now(object(path), times).unwrap();
+    }
+
+    fn put_listing(&self, path: &str, folders: &[&str], objects: &[&str]) {
+        self.keep_listing(&object(path), names(folders, objects), self.now()).unwrap();
+    }
+
+    fn is_missing(&self, path: &str) -> bool {
+        self.presence(&object(path)) == Presence::Missing
     }
 
     fn take(&self, path: &str, wanted: &Wanted, tag: Option<&str>) -> Option<Vec<u8>> {
@@ -42,30 +61,130 @@ impl DiskCache {
     }
 }
 
+pub(super) fn new_bytes(path: &str, e_tag: &str, range: Range<u64>, all: &[u8]) -> NewBytes {
+    let bytes = all[range.start as usize..range.end as usize].to_vec();
+    let meta = meta(e_tag, all.len() as u64);
+    NewBytes { object: object(path), meta, start: range.start, bytes: Arc::new(bytes.into()) }
+}
+
+fn names(folders: &[&str], objects: &[&str]) -> Names {
+    let owned = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
+    Names::new(owned(folders), owned(objects))
+}
+
 const WHOLE: Wanted = Wanted::Whole { at_most: u64::MAX };
 
 #[test]
 fn what_is_not_listed_is_missing() {
     let folder = tempfile::tempdir().unwrap();
     let cache = cache(folder.path(), 1 << 30);
-    let names = |folders: &[&str], objects: &[&str]| {
-        let owned = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
-        Names { folders: owned(folders), objects: owned(objects) }
-    };
-    assert!(!cache.is_missing(&object("a/c/0")), "nothing is known");
-    cache.keep_listing_now(object("a"), &names(&["d", "c"], &["zarr.json"])).unwrap();
-    let is_missing = |path: &str| cache.is_missing(&object(path));
+    assert!(!cache.is_missing("a/c/0"), "nothing is known");
+    cache.put_listing("a", &["d", "c"], &["zarr.json"]);
+    let is_missing = |path: &str| cache.is_missing(path);
     assert!(is_missing("a/x") && is_missing("a/x/0") && is_missing("a/c"), "a folder is no object");
     assert!(!is_missing("a/zarr.json") && !is_missing("a/c/0") && !is_missing("b/c/0"));
     assert!(!is_missing("a/.zarray"), "a web server may hide it");
     assert_eq!(cache.listing(&object("a/x")), Some(Names::default()));
     assert_eq!(cache.listing(&object("a/c")), None);
-    cache.keep_listing_now(object("a/c"), &names(&[], &["10", "9"])).unwrap();
+    cache.put_listing("a/c", &[], &["10", "9"]);
     assert!(is_missing("a/c/0") && !is_missing("a/c/9") && !is_missing("a/c/10"));
     cache.put("a/c/1", "\"1\"", 0..10, &content(20));
     assert!(!is_missing("a/c/1"), "the listing is older");
-    cache.keep_missing_now(object("b")).unwrap();
+    cache.put_missing("b");
     assert!(is_missing("b"));
+}
+
+/// Each of two objects is the newer one if it was asked for after the other was known.
+#[test]
+fn replies_that_overtake_each_other_are_not_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let caches = [cache(folder.path(), 1 << 30), cache(folder.path(), 1 << 30)];
+    let (all, seen) = (content(20), |tag: &str| Seen::Version(meta(tag, 20)));
+    for other in &caches {
+        let asked = caches[0].now();
+        caches[0].put("a", "new", 0..20, &all);
+        assert_eq!(
+            other.learn(&object("a"), &seen("new"), asked).unwrap().map(|times| times.asked),
+            Some(asked)
+        );
+        assert_eq!(other.learn(&object("a"), &seen("old"), asked).unwrap(), None);
+        assert_eq!(other.take("a", &WHOLE, None), None, "which one is newer is not known");
+        // What waits to be written when something else becomes known.
+        let (times, new) = (caches[0].learned("a", &seen("1")), new_bytes("a", "1", 0..20, &all));
+        other.learned("a", &seen("2"));
+        assert_eq!(caches[0].keep_now(new, times).unwrap_err().kind(), io::ErrorKind::ResourceBusy);
+        // A write, while others ask.
+        let asked = other.now();
+        caches[0].outdate(&object("a"), true).unwrap();
+        assert_eq!(other.learn(&object("a"), &seen("2"), asked).unwrap(), None);
+        other.put("a", "3", 0..20, &all);
+        assert!(caches[0].take("a", &WHOLE, Some("3")).is_some());
+        caches[0].clear().unwrap();
+    }
+}
+
+/// Objects share slots of the clock; in one process none of them makes another uncertain.
+#[test]
+fn many_objects_at_one_time_are_all_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = cache(folder.path(), 1 << 30);
+    let asked = cache.now();
+    let learned: Vec<_> = (0..5000)
+        .map(|number| {
+            let (name, seen) = (object(&format!("a/{number}")), Seen::Version(meta("1", 20)));
+            (number, cache.learn(&name, &seen, asked).unwrap().unwrap())
+        })
+        .collect();
+    for (number, times) in learned {
+        let new = new_bytes(&format!("a/{number}"), "1", 0..20, &content(20));
+        cache.keep_now(new, times).unwrap();
+    }
+}
+
+#[test]
+fn what_is_written_is_forgotten_with_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = cache(folder.path(), 1 << 30);
+    cache.put_listing("", &["a"], &["x"]);
+    cache.put_listing("a", &[], &["0", "1"]);
+    cache.put("a/0", "1", 0..20, &content(20));
+    let asked = cache.now();
+    cache.outdate(&object("a/0"), true).unwrap();
+    assert_eq!(cache.take("a/0", &WHOLE, None), None);
+    assert_eq!(cache.listing(&object("a")), Some(names(&[], &["0", "1"])));
+    cache.outdate(&object("a/2"), true).unwrap();
+    assert_eq!((cache.listing(&object("a")), cache.presence(&object("a/2"))), (None, Presence::Unknown));
+    assert!(cache.listing(&object("")).is_some());
+    let late = cache.keep_listing(&object("a"), names(&[], &["0", "1"]), asked);
+    assert_eq!(late.unwrap_err().kind(), io::ErrorKind::ResourceBusy);
+    cache.put_listing("a", &[], &["0", "1", "2"]);
+    cache.outdate(&object("a/2"), false).unwrap();
+    assert_eq!((cache.listing(&object("a")), cache.listing(&object(""))), (None, None));
+    // A listing that lacks what was read before, and one that has it again.
+    cache.put_listing("b", &[], &["0"]);
+    cache.put("b/0", "1", 0..20, &content(20));
+    cache.put_listing("b", &[], &[]);
+    assert!(cache.is_missing("b/0"));
+    cache.put_listing("b", &[], &["0"]);
+    assert_eq!((cache.presence(&object("b/0")), cache.take("b/0", &WHOLE, None)), (Presence::Unknown, None));
+}
+
+#[test]
+fn the_clock_is_ahead_of_what_a_run_before_knew() {
+    let folder = tempfile::tempdir().unwrap();
+    let known = {
+        let cache = cache(folder.path(), 1 << 30);
+        for number in 0..10 {
+            cache.put("a", &number.to_string(), 0..20, &content(20));
+        }
+        cache.now()
+    };
+    std::fs::write(folder.path().join(ABOUT), "0123 1\n").unwrap();
+    std::fs::write(folder.path().join("clock"), []).unwrap();
+    let cache = cache(folder.path(), 1 << 30);
+    assert!(cache.now() >= known, "{} after {known}", cache.now());
+    cache.put("a", "new", 0..20, &content(20));
+    assert!(cache.take("a", &WHOLE, Some("new")).is_some());
 }
 
 #[test]
@@ -73,8 +192,9 @@ fn what_must_be_kept_and_cannot_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let cache = cache(folder.path(), 100_000);
     let keep = |length: usize| {
-        let bytes = Arc::new(content(length).into());
-        cache.keep_now(object("a"), meta("\"1\"", length as u64), 0, bytes).map_err(|error| error.kind())
+        let new = new_bytes("a", "\"1\"", 0..length as u64, &content(length));
+        let times = cache.learned("a", &Seen::Version(new.meta.clone()));
+        cache.keep_now(new, times).map_err(|error| error.kind())
     };
     assert_eq!(keep(200_000), Err(io::ErrorKind::StorageFull));
     assert_eq!((keep(50_000), keep(50_000)), (Ok(()), Ok(())), "it is there already");
@@ -121,16 +241,16 @@ fn what_is_missing_and_what_is_listed() {
     let folder = tempfile::tempdir().unwrap();
     let cache = cache(folder.path(), 1 << 30);
     cache.put("a", "\"1\"", 0..10, &content(10));
-    cache.keep_missing(object("a"));
-    let names = Names { folders: vec!["c".to_owned()], objects: vec!["a".to_owned(), "b".to_owned()] };
-    cache.keep_listing(object(""), &names);
-    cache.filler.wait(Duration::from_secs(60));
-    assert!(cache.is_missing(&object("a")) && !cache.is_missing(&object("b")));
+    cache.put_missing("a");
+    cache.put_listing("", &["c"], &["b"]);
+    assert!(cache.is_missing("a") && !cache.is_missing("b"));
     assert_eq!((cache.take("a", &WHOLE, None), cache.meta(&object("a"))), (None, None));
-    assert_eq!(cache.listing(&object("")), Some(names));
+    assert_eq!(cache.listing(&object("")), Some(names(&["c"], &["b"])));
     cache.put("a", "\"2\"", 0..10, &content(10));
-    assert!(!cache.is_missing(&object("a")));
+    assert!(!cache.is_missing("a"));
+    assert_eq!(cache.listing(&object("")), None, "it lacks what is there");
     assert_eq!(cache.meta(&object("a")), Some(meta("\"2\"", 10)));
+    cache.put_listing("", &["c"], &["a", "b"]);
     assert_eq!(cache.verify(|_, _| {}).unwrap(), Verified { sound: 2, damaged: 0 });
     assert_eq!((cache.clear().unwrap(), cache.clear().unwrap()), (2, 0));
 }

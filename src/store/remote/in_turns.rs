@@ -16,6 +16,7 @@ use object_store::{
 use parking_lot::{Condvar, Mutex};
 
 use super::RemoteStore;
+use crate::store::RemoteOptions;
 
 /// A service, and whose turn it is.
 #[derive(Debug, Default)]
@@ -80,7 +81,8 @@ impl Service {
     pub fn stores(self: &Arc<Self>, programs: usize) -> Vec<RemoteStore> {
         self.turns.lock().waiting = vec![None; programs];
         let client = |program| Arc::new(Client { service: Arc::clone(self), program });
-        (0..programs).map(|program| RemoteStore::over(client(program), "").unwrap()).collect()
+        let options = RemoteOptions::default();
+        (0..programs).map(|program| RemoteStore::over(client(program), "", &options).unwrap()).collect()
     }
 
     /// From now on the programs take turns, until each has ended.

@@ -11,6 +11,8 @@ mod ahead;
 mod asked;
 mod aws_profile;
 mod bodies;
+#[cfg(test)]
+mod cache_model;
 mod client;
 mod counters;
 mod failure;
@@ -96,7 +98,7 @@ impl RemoteStore {
         let connections = options.max_connections.unwrap_or(DEFAULT_CONNECTIONS).max(1);
         let disk_cache = options.disk_cache.as_ref();
         let is_offline = disk_cache.is_some_and(|cache| cache.is_offline);
-        let origin = Origin::new(client, service, container, disk_cache)?;
+        let origin = Origin::new(client, service, container, options)?;
         let transfers = Transfers::new(origin, connections, stall_time(options.request_deadline))
             .map_err(|error| Error::Usage(format!("cannot start the threads for transfers: {error}")))?;
         let memory = options.memory_bytes.unwrap_or(DEFAULT_MEMORY_BYTES);
@@ -122,11 +124,20 @@ impl RemoteStore {
 #[cfg(test)]
 impl RemoteStore {
     /// A store at a service of a test, below `root`.
-    pub(super) fn over(client: Arc<dyn object_store::ObjectStore>, root: &str) -> Result<Self> {
+    pub(super) fn over(
+        client: Arc<dyn object_store::ObjectStore>,
+        root: &str,
+        options: &RemoteOptions,
+    ) -> Result<Self> {
         let (root, url) = (Path::from(root), "test:".to_owned());
         let (counters, container) = (Arc::default(), url.clone());
         let location = Location { client, counters, service: Service::S3, root, url, container };
-        Self::at(location, &RemoteOptions::default())
+        Self::at(location, options)
+    }
+
+    /// Ends as a process that is killed: what waits to be written to the disk cache is lost.
+    fn abandon_cache(&self) {
+        self.shared.transfers.origin().abandon_cache();
     }
 }
 

@@ -15,6 +15,7 @@ use std::time::{Duration, SystemTime};
 use futures_util::StreamExt;
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore};
+use parking_lot::Mutex;
 use tokio::task::spawn_blocking;
 
 use super::failure::{Failure, Reply};
@@ -24,8 +25,8 @@ use super::location::Service;
 use super::transfer::{self, Fetched, Request};
 use crate::error::Result;
 use crate::memory::Buffer;
-use crate::store::disk_cache::{self, Found, Names, ObjectName};
-use crate::store::{DiskCache, DiskCacheCounts, DiskCacheOptions, Wanted};
+use crate::store::disk_cache::{self, Found, Names, NewBytes, ObjectName, Presence, Seen, Times};
+use crate::store::{DiskCache, DiskCacheCounts, DiskCacheOptions, RemoteOptions, Wanted};
 
 /// Objects of a web server that were changed more recently are not kept.
 const SETTLED_AFTER: Duration = Duration::from_secs(2);
@@ -45,6 +46,10 @@ struct Cached {
     container: String,
     is_offline: bool,
     must_keep: bool,
+    /// Readers take a 403 that does not say more for a missing object.
+    is_forbidden_missing: bool,
+    /// The user knows that something could not be learned.
+    is_warned: AtomicBool,
 }
 
 /// The answer to a request for bytes.
@@ -61,14 +66,16 @@ impl Origin {
         client: Arc<dyn ObjectStore>,
         service: Service,
         container: String,
-        options: Option<&DiskCacheOptions>,
+        remote: &RemoteOptions,
     ) -> Result<Self> {
         let cached = |options: &DiskCacheOptions| {
             let disk = Arc::new(DiskCache::open(options)?);
             let &DiskCacheOptions { is_offline, must_keep, .. } = options;
-            Ok(Cached { disk, container, is_offline, must_keep })
+            let is_warned = AtomicBool::new(false);
+            let is_forbidden_missing = remote.is_forbidden_missing;
+            Ok(Cached { disk, container, is_offline, must_keep, is_forbidden_missing, is_warned })
         };
-        Ok(Origin { client, service, cache: options.map(cached).transpose()? })
+        Ok(Origin { client, service, cache: remote.disk_cache.as_ref().map(cached).transpose()? })
     }
 
     /// The service's client, for requests that change something.
@@ -79,6 +86,12 @@ impl Origin {
     /// Counts of the disk cache.
     pub(super) fn disk_counts(&self) -> Option<DiskCacheCounts> {
         self.cache.as_ref().map(|cache| cache.disk.counts())
+    }
+
+    /// Ends the disk cache as a process that is killed.
+    #[cfg(test)]
+    pub(super) fn abandon_cache(&self) {
+        self.cache.iter().for_each(|cache| cache.disk.abandon());
     }
 
     /// Bytes of an object.
@@ -153,12 +166,14 @@ impl Origin {
         };
         let Some(found) = cache.find(request).await else {
             if cache.is_offline {
-                return Err(cache.missing_or_offline(request.path).await);
+                return Err(cache.why_not_offline(request.path).await);
             }
             let fetched = self.fetch_new(cache, request, stall_time, is_wanted).await?;
             return Ok(fetched.map(Answer::New));
         };
-        if !cache.is_offline && request.if_match.is_none() {
+        if cache.is_offline {
+            cache.check_presence(request.path).await?;
+        } else if request.if_match.is_none() {
             let is_same = AtomicBool::new(false);
             let is_new = |meta: &ObjectMeta, length: u64| {
                 let is_known = meta.e_tag.as_ref() == Some(&found.meta.e_tag);
@@ -167,7 +182,7 @@ impl Origin {
             };
             let conditional = Request { if_none_match: Some(&found.meta.e_tag), ..request.clone() };
             match self.fetch_new(cache, &conditional, stall_time, &is_new).await {
-                Err(Failure::NotModified) => {}
+                Err(Failure::NotModified) => cache.confirm(request.path).await?,
                 // Some services send the object all the same.
                 Ok(None) if is_same.load(Ordering::Relaxed) => {}
                 changed => return Ok(changed?.map(Answer::New)),
@@ -177,7 +192,7 @@ impl Origin {
         Ok(is_wanted(&meta, found.range.end - found.range.start).then_some(Answer::Kept(cache, found)))
     }
 
-    /// Asks the service, and keeps what it says.
+    /// Asks the service, learns what it says, and keeps it.
     async fn fetch_new(
         &self,
         cache: &Cached,
@@ -185,16 +200,60 @@ impl Origin {
         stall_time: Duration,
         is_wanted: &impl Fn(&ObjectMeta, u64) -> bool,
     ) -> Reply<Option<Fetched>> {
-        let fetched = transfer::fetch_if(self.client.as_ref(), request, stall_time, is_wanted).await;
-        match &fetched {
-            Ok(Some(fetched)) => {
+        let asked = cache.disk.now();
+        // Also of an object whose bytes are not wanted, or break off.
+        let seen = Mutex::new(None);
+        let look = |meta: &ObjectMeta, length: u64| {
+            *seen.lock() = Some(meta.clone());
+            is_wanted(meta, length)
+        };
+        let fetched = transfer::fetch_if(self.client.as_ref(), request, stall_time, &look).await;
+        let seen = match (&fetched, seen.into_inner()) {
+            (Err(Failure::Missing), _) => Some(Seen::Missing),
+            (Err(Failure::Changed), _) => Some(Seen::Changed),
+            (Err(Failure::Undisclosed(_)), _) if cache.is_forbidden_missing => Some(Seen::Changed),
+            (_, Some(meta)) => Some(self.seen(&meta)),
+            (_, None) => None,
+        };
+        let Some(seen) = seen else { return fetched };
+        let learned = cache.learn(request.path, &seen, asked).await;
+        match (&fetched, seen) {
+            (Ok(Some(fetched)), Seen::Version(meta)) => {
                 cache.disk.note_miss();
-                cache.keep(request.path, self.kept_meta(&fetched.meta), fetched).await?;
+                cache.keep(request.path, meta, fetched, learned).await?;
             }
-            Err(Failure::Missing) => cache.keep_missing(request.path).await?,
+            (Ok(Some(_)), _) => {
+                cache.disk.note_miss();
+                cache.not_kept(io::Error::new(
+                    io::ErrorKind::Unsupported,
+                    "the service tells no version of it to rely on, or it changed just now",
+                ))?;
+            }
+            (Err(Failure::Missing), _) => cache.keep_missing(request.path, learned).await?,
             _ => {}
         }
         fetched
+    }
+
+    /// What a reply says of an object.
+    fn seen(&self, meta: &ObjectMeta) -> Seen {
+        self.kept_meta(meta).map_or(Seen::There, Seen::Version)
+    }
+
+    /// Has the cache forget an object that is put or deleted, and that its name is missing or there. Called before the request and when
+    /// its reply is here. Fails if the cache cannot: what it has would else be served offline.
+    pub(super) fn outdate(&self, path: &Path, is_there: bool) -> Reply<()> {
+        let Some(cache) = &self.cache else { return Ok(()) };
+        cache.disk.outdate(&cache.name(path), is_there).map_err(|error| {
+            let folder = cache.disk.folder().display();
+            Failure::Other(
+                error.kind(),
+                format!(
+                    "the disk cache in {folder} cannot drop what it has of it: {error}: mend that, or mount without \
+                     --disk-cache"
+                ),
+            )
+        })
     }
 
     /// What is kept of an object's metadata; `None` if its version cannot be told for sure.
@@ -217,9 +276,10 @@ impl Origin {
     pub(super) async fn head(&self, path: &Path) -> Reply<ObjectMeta> {
         if let Some(cache) = self.cache.as_ref().filter(|cache| cache.is_offline) {
             let (disk, name) = (Arc::clone(&cache.disk), cache.name(path));
+            cache.check_presence(path).await?;
             return match spawn_blocking(move || disk.meta(&name)).await.ok().flatten() {
                 Some(meta) => Ok(object_meta(path, &meta)),
-                None => Err(cache.missing_or_offline(path).await),
+                None => Err(Failure::Offline),
             };
         }
         Ok(self.look(path).await?.meta)
@@ -227,6 +287,7 @@ impl Origin {
 
     /// What the service says of an object, without its bytes.
     pub(super) async fn look(&self, path: &Path) -> Reply<GetResult> {
+        let asked = self.cache.as_ref().map_or(0, |cache| cache.disk.now());
         let ask = async |options| self.client.get_opts(path, options).await.map_err(Failure::from);
         let mut looked = ask(GetOptions { head: true, ..GetOptions::default() }).await;
         if let Err(Failure::Undisclosed(_) | Failure::Forbidden(_)) = looked {
@@ -236,8 +297,18 @@ impl Origin {
                 looked = ask(GetOptions::default()).await;
             }
         }
-        if let (Some(cache), Err(Failure::Missing)) = (&self.cache, &looked) {
-            cache.keep_missing(path).await?;
+        if let Some(cache) = &self.cache {
+            match &looked {
+                Ok(looked) => drop(cache.learn(path, &self.seen(&looked.meta), asked).await),
+                Err(Failure::Missing) => {
+                    let learned = cache.learn(path, &Seen::Missing, asked).await;
+                    cache.keep_missing(path, learned).await?;
+                }
+                Err(Failure::Undisclosed(_)) if cache.is_forbidden_missing => {
+                    drop(cache.learn(path, &Seen::Changed, asked).await);
+                }
+                Err(_) => {}
+            }
         }
         looked
     }
@@ -247,22 +318,18 @@ impl Origin {
         if let Some(cache) = self.cache.as_ref().filter(|cache| cache.is_offline) {
             return Ok((cache.listing(path).await?, None));
         }
+        let asked = self.cache.as_ref().map_or(0, |cache| cache.disk.now());
         let listed = self.client.list_with_delimiter(Some(path)).await?;
         // Programs that have folders mark them by an object whose key ends with '/', in the folder itself.
         let is_below = |below: &&Path| below.as_ref().len() > path.as_ref().len();
         let name = |path: &Path| Some(path.as_ref().rsplit('/').next()?.to_owned());
-        let names = Names {
-            folders: listed.common_prefixes.iter().filter(is_below).filter_map(name).collect(),
-            objects: listed
-                .objects
-                .iter()
-                .map(|meta| &meta.location)
-                .filter(is_below)
-                .filter_map(name)
-                .collect(),
-        };
+        let objects = listed.objects.iter().map(|meta| &meta.location);
+        let names = Names::new(
+            listed.common_prefixes.iter().filter(is_below).filter_map(name).collect(),
+            objects.filter(is_below).filter_map(name).collect(),
+        );
         if let Some(cache) = &self.cache {
-            cache.keep_listing(path, &names).await?;
+            cache.keep_listing(path, &names, asked).await?;
         }
         Ok((names, listed.extensions.get().cloned()))
     }
@@ -307,54 +374,97 @@ impl Cached {
         Some(Fetched { meta, start, bytes: Arc::new(bytes) })
     }
 
-    /// Keeps what was fetched. Fails only if it must be kept and cannot.
-    async fn keep(&self, path: &Path, meta: Option<disk_cache::ObjectMeta>, fetched: &Fetched) -> Reply<()> {
+    /// Learns what a reply says of an object that was asked for at `asked`. An error means that nothing is kept of it.
+    async fn learn(&self, path: &Path, seen: &Seen, asked: u64) -> io::Result<Times> {
+        let (disk, name, seen) = (Arc::clone(&self.disk), self.name(path), seen.clone());
+        let learned = spawn_blocking(move || disk.learn(&name, &seen, asked)).await;
+        let learned = learned.map_err(io::Error::other).flatten().inspect_err(|error| self.warn(error))?;
+        learned.ok_or_else(disk_cache::overtaken)
+    }
+
+    /// As [`Cached::learn`], where the service says that an object still is what the cache has.
+    async fn confirm(&self, path: &Path) -> Reply<()> {
         let (disk, name) = (Arc::clone(&self.disk), self.name(path));
-        let (start, bytes) = (fetched.start, Arc::clone(&fetched.bytes));
-        match meta {
-            Some(meta) if self.must_keep => {
-                blocking(move || disk.keep_now(name, meta, start, bytes)).await?.map_err(not_kept)
-            }
-            Some(meta) => {
-                disk.keep(name, meta, start, bytes);
-                Ok(())
-            }
-            None if self.must_keep => Err(not_kept(io::Error::new(
-                io::ErrorKind::Unsupported,
-                "the service tells no version of it to rely on, or it changed just now",
-            ))),
-            None => Ok(()),
+        blocking(move || disk.confirm(&name)).await?.inspect_err(|error| self.warn(error)).or(Ok(()))
+    }
+
+    fn warn(&self, error: &io::Error) {
+        if !self.is_warned.swap(true, Ordering::Relaxed) {
+            let folder = self.disk.folder().display();
+            log::warn!(
+                "{folder}: the disk cache cannot be changed, and may be older than what was read: {error}: do not use it \
+                 with --offline before that is mended and 'zarrfs cache clear' has run"
+            );
         }
+    }
+
+    /// Keeps what was fetched. Fails only if it must be kept and cannot.
+    async fn keep(
+        &self,
+        path: &Path,
+        meta: disk_cache::ObjectMeta,
+        fetched: &Fetched,
+        learned: io::Result<Times>,
+    ) -> Reply<()> {
+        let times = match learned {
+            Ok(times) => times,
+            Err(error) => return self.not_kept(error),
+        };
+        let (object, start, bytes) = (self.name(path), fetched.start, Arc::clone(&fetched.bytes));
+        let (disk, new) = (Arc::clone(&self.disk), NewBytes { object, meta, start, bytes });
+        if !self.must_keep {
+            disk.keep(new, times);
+            return Ok(());
+        }
+        blocking(move || disk.keep_now(new, times)).await?.or_else(|error| self.not_kept(error))
     }
 
     /// As [`Cached::keep`], for the names directly below a path.
-    async fn keep_listing(&self, path: &Path, names: &Names) -> Reply<()> {
-        let (disk, name) = (Arc::clone(&self.disk), self.name(path));
-        if !self.must_keep {
-            disk.keep_listing(name, names);
-            return Ok(());
-        }
-        let names = names.clone();
-        blocking(move || disk.keep_listing_now(name, &names)).await?.map_err(not_kept)
+    async fn keep_listing(&self, path: &Path, names: &Names, asked: u64) -> Reply<()> {
+        let (disk, name, names) = (Arc::clone(&self.disk), self.name(path), names.clone());
+        let kept = blocking(move || disk.keep_listing(&name, names, asked)).await?;
+        kept.or_else(|error| self.not_kept(error))
     }
 
     /// As [`Cached::keep`], for an object that is not there.
-    async fn keep_missing(&self, path: &Path) -> Reply<()> {
+    async fn keep_missing(&self, path: &Path, learned: io::Result<Times>) -> Reply<()> {
+        let times = match learned {
+            Ok(times) => times,
+            Err(error) => return self.not_kept(error),
+        };
         let (disk, name) = (Arc::clone(&self.disk), self.name(path));
         if !self.must_keep {
-            disk.keep_missing(name);
+            disk.keep_missing(name, times);
             return Ok(());
         }
-        blocking(move || disk.keep_missing_now(name)).await?.map_err(not_kept)
+        blocking(move || disk.keep_missing_now(name, times)).await?.or_else(|error| self.not_kept(error))
     }
 
-    /// Why an object is not served offline.
-    async fn missing_or_offline(&self, path: &Path) -> Failure {
-        let (disk, name) = (Arc::clone(&self.disk), self.name(path));
-        match blocking(move || disk.is_missing(&name)).await {
-            Ok(true) => Failure::Missing,
-            _ => Failure::Offline,
+    /// Something is not kept, which is an error if it must be.
+    fn not_kept(&self, error: io::Error) -> Reply<()> {
+        match self.must_keep {
+            true => Err(Failure::Other(error.kind(), format!("the disk cache cannot keep it: {error}"))),
+            false => Ok(()),
         }
+    }
+
+    async fn presence(&self, path: &Path) -> Presence {
+        let (disk, name) = (Arc::clone(&self.disk), self.name(path));
+        blocking(move || disk.presence(&name)).await.unwrap_or(Presence::Unknown)
+    }
+
+    /// Fails unless what is kept of an object is as new as all that is known of it.
+    async fn check_presence(&self, path: &Path) -> Reply<()> {
+        match self.presence(path).await {
+            Presence::There => Ok(()),
+            Presence::Missing => Err(Failure::Missing),
+            Presence::Unknown => Err(Failure::Offline),
+        }
+    }
+
+    /// Why an object of which nothing is kept is not served offline.
+    async fn why_not_offline(&self, path: &Path) -> Failure {
+        self.check_presence(path).await.err().unwrap_or(Failure::Offline)
     }
 
     async fn listing(&self, path: &Path) -> Reply<Names> {
@@ -367,10 +477,6 @@ impl Cached {
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Reply<T> {
     let ended = |error| Failure::Other(io::ErrorKind::Other, format!("the disk cache: {error}"));
     spawn_blocking(work).await.map_err(ended)
-}
-
-fn not_kept(error: io::Error) -> Failure {
-    Failure::Other(error.kind(), format!("the disk cache cannot keep it: {error}"))
 }
 
 /// Whether what was found is left on the disk until it is read.

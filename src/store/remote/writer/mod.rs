@@ -109,13 +109,15 @@ impl Writer for RemoteStore {
         let shared = self.shared.as_ref();
         let uploads = shared.uploads()?;
         let path = shared.path(key).map_err(|failure| failure.at(key, "write"))?;
+        let outdate = || shared.outdate(key, true);
+        outdate()?;
         let put = Put { shared, uploads, key, path, precondition: options.precondition, mark: new_mark() };
         let body = Body::new(parts);
         let outcome =
             if body.size_bytes() <= MAX_SINGLE_BYTES { put.at_once(&body) } else { put.in_parts(&body) };
         // Whatever was transferred ahead may be older, even if the put seems to have failed.
         shared.ahead.forget(|known| known == key);
-        outcome
+        outdate().and(outcome)
     }
 
     fn delete(&self, key: &str, precondition: Precondition) -> Result<bool> {
@@ -129,12 +131,15 @@ impl Writer for RemoteStore {
         if found.is_none() && !(is_undisclosed && precondition == Precondition::Any) {
             return Ok(false);
         }
+        let outdate = || shared.outdate(key, false);
+        outdate()?;
         let deleted = || {
             let path = shared.path(key)?;
             shared.ask(shared.transfers.origin().client().delete(&path))
         };
         let outcome = deleted();
         shared.ahead.forget(|known| known == key);
+        outdate()?;
         match outcome {
             Ok(()) | Err(Failure::Missing) => Ok(true),
             // The reply may have been lost. Who may not delete an object may not know of it either, which does not mean that it is gone.
@@ -153,6 +158,13 @@ impl Writer for RemoteStore {
 }
 
 impl Shared {
+    /// Has the disk cache forget an object that is put or deleted: before the request, whose reply may never come, and after its
+    /// reply, because others may have asked meanwhile.
+    fn outdate(&self, key: &str, is_there: bool) -> Result<()> {
+        let outdated = self.path(key).and_then(|path| self.transfers.origin().outdate(&path, is_there));
+        outdated.map_err(|failure| failure.at(key, "write"))
+    }
+
     /// Waits for a request.
     pub(super) fn ask<T>(&self, request: impl Future<Output = object_store::Result<T>>) -> Reply<T> {
         Ok(self.transfers.wait(request)??)

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use super::MAX_SINGLE_BYTES;
 use crate::error::{Error, Result};
 use crate::store::remote::RemoteStore;
-use crate::store::{Info, ObjectPart, ObjectVersion, Precondition, PutOptions, Store};
+use crate::store::{Info, ObjectPart, ObjectVersion, Precondition, PutOptions, RemoteOptions, Store};
 
 /// What happens to the next requests that change an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -180,7 +180,10 @@ struct Subject {
 impl Subject {
     fn new() -> Self {
         let service = Arc::new(Service::default());
-        Subject { store: RemoteStore::over(Arc::clone(&service) as _, "root").unwrap(), service }
+        Subject {
+            store: RemoteStore::over(Arc::clone(&service) as _, "root", &RemoteOptions::default()).unwrap(),
+            service,
+        }
     }
 
     fn put(&self, parts: &[ObjectPart<'_>], precondition: Precondition) -> Result<ObjectVersion> {
