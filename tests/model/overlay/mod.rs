@@ -267,7 +267,9 @@ impl Model {
             };
             let ours = change.numbers.map(|numbers| encoded(change.kind, &numbers));
             let is_from = *theirs == change.from;
-            let is_known = now == *theirs || (is_from && now == ours);
+            // Not where the array is of another form by now.
+            let is_of_form = now_document.is_none_or(|(kind, _)| kind == change.kind);
+            let is_known = now == *theirs || (is_from && is_of_form && now == ours);
             assert!(is_known, "chunk {chunk}: theirs is lost: {theirs:?} is {now:?}; {change:?}");
             let is_of_array =
                 self.document.is_none() && now_document.is_some_and(|(kind, _)| kind == change.kind);
