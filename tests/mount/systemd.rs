@@ -5,7 +5,8 @@ use std::fs::{self, File};
 use std::io::{Read, Seek};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
-use std::process::{Child, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
 use crate::support::place::*;
 
@@ -98,6 +99,73 @@ fn a_daemon_says_which_process_it_is() {
     assert!(start(&place, &[]).wait().unwrap().success());
     assert_eq!(manager.hear().last(), Some(&format!("MAINPID={}", place.daemon())));
     assert!(place.umount().status.success());
+}
+
+/// The units, of the system and of a user.
+fn units() -> [String; 2] {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("systemd");
+    ["zarrfs@.service", "user/zarrfs@.service"].map(|name| fs::read_to_string(folder.join(name)).unwrap())
+}
+
+/// The last value of a setting.
+fn setting<'a>(unit: &'a str, name: &str) -> Option<&'a str> {
+    unit.lines().rev().find_map(|line| line.strip_prefix(name)?.strip_prefix('='))
+}
+
+fn seconds(text: &str) -> u64 {
+    let number = |unit: &str| text.strip_suffix(unit).and_then(|number| number.parse::<u64>().ok());
+    number("min").map(|minutes| minutes * 60).or_else(|| number("s")).unwrap_or_else(|| panic!("{text}"))
+}
+
+/// The command that a unit starts, as systemd makes it of the three variables.
+fn start_of_unit(unit: &str, place: &Place, options: &[&str]) -> Command {
+    let mut command = Command::new(PROGRAM);
+    for word in setting(unit, "ExecStart").unwrap().split(' ').skip(1) {
+        match word {
+            "$OPTIONS" => command.args(options),
+            "${STORE}" => command.arg(place.store()),
+            "${MOUNTPOINT}" => command.arg(place.mountpoint()),
+            _ => command.arg(word),
+        };
+    }
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Five starts in 2.5 s were all that a store got which was not there yet, and a mistyped option got as many.
+#[test]
+fn the_units_wait_for_a_store_and_not_for_another_command_line() {
+    if !can_mount() {
+        return;
+    }
+    for unit in units() {
+        let starts: u64 = setting(&unit, "StartLimitBurst").unwrap().parse().unwrap();
+        let pause = seconds(setting(&unit, "RestartSec").unwrap());
+        let interval = seconds(setting(&unit, "StartLimitIntervalSec").unwrap());
+        // systemd before 254 does not know RestartSteps and has one pause.
+        assert!(starts * pause >= 600, "{starts} starts, {pause} s apart");
+        // The newer ones are never so fast that they give up.
+        let longest_pause = seconds(setting(&unit, "RestartMaxDelaySec").unwrap());
+        let steps: u64 = setting(&unit, "RestartSteps").unwrap().parse().unwrap();
+        assert!(steps + interval / longest_pause < starts);
+        assert_eq!(setting(&unit, "RestartPreventExitStatus"), Some("2"));
+        assert_eq!(setting(&unit, "Restart"), Some("on-failure"));
+
+        let place = Place::new();
+        let fails = |options: &[&str], code| {
+            let output = start_of_unit(&unit, &place, options).output().unwrap();
+            refusal(&output, code)
+        };
+        fs::remove_dir(place.mountpoint()).unwrap();
+        assert!(fails(&[], 1).contains("no such folder or zip archive"));
+        assert!(!place.mountpoint().exists(), "a mount that failed leaves no folder");
+        assert!(fails(&["--cache-sise=1G"], 2).contains("--cache-size"));
+        copy_demo(&place.store());
+        let mut child = start_of_unit(&unit, &place, &["--cache-size=64M"]).spawn().unwrap();
+        wait_for(|| is_mounted(&place.mountpoint()) && fs::metadata(place.path("__zarrfs__/stats")).is_ok());
+        signal(child.id(), "TERM");
+        assert!(child.wait().unwrap().success());
+    }
 }
 
 #[test]
