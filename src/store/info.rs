@@ -31,6 +31,9 @@ pub struct Posix {
     pub file: Option<FileId>,
 }
 
+/// The permission bit of a folder that gives its group to what is made in it.
+pub const SET_GROUP: u32 = 0o2000;
+
 /// Identifies a file or folder as long as it exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileId {

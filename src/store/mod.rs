@@ -58,7 +58,7 @@ pub use disk_cache::{
 pub use form::{ArrayForm, Form};
 #[cfg(feature = "icechunk")]
 pub use icechunk::IcechunkStore;
-pub use info::{FileId, Info, Posix};
+pub use info::{FileId, Info, Posix, SET_GROUP};
 pub use key::{is_key, join};
 pub use memory::MemoryStore;
 pub use open::{StoreOptions, local_path, open, open_overlay, open_with, snapshots};

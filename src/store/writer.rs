@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::{Info, Object, ObjectVersion};
+use super::{Info, Object, ObjectVersion, Posix};
 use crate::error::{Error, Result};
 
 /// A part of an object that is assembled.
@@ -113,6 +113,12 @@ pub trait Writer: Send + Sync {
     /// A store without settable times leaves it as it is.
     fn touch(&self, _key: &str, version: ObjectVersion) -> Result<Option<ObjectVersion>> {
         Ok(Some(version))
+    }
+
+    /// Gives an object or a folder, if `owner` owns it, the owner, the group and the mode that a new one gets which is like this
+    /// document. `false` where owners and modes are not this store's to set: objects in a bucket, and what is below an overlay.
+    fn set_permissions(&self, _key: &str, _owner: u32, _like: &Posix) -> Result<bool> {
+        Ok(false)
     }
 
     /// Whether [`Writer::rename_folder`] can give this folder another name.

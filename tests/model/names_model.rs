@@ -261,7 +261,7 @@ impl Model {
     }
 
     fn mkdir(&mut self, group: &str, name: &str) {
-        let made = errno(self.fs.make_folder(self.inode(group).unwrap(), name, CALLER)).map(drop);
+        let made = errno(self.fs.make_folder(self.inode(group).unwrap(), name, (0o755, CALLER))).map(drop);
         let expected = match self.find(group, name) {
             Some(_) => Err(libc::EEXIST),
             None => {

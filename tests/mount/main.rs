@@ -13,6 +13,7 @@ mod contents;
 mod exercisers;
 mod growth;
 mod life;
+mod modes;
 mod mount_8;
 mod mount_options;
 mod names;

@@ -9,7 +9,7 @@ use crate::array::{Array, Engine, Layout};
 use crate::error::{Error, Result};
 use crate::metadata::author::NodeDocument;
 use crate::metadata::parse_array;
-use crate::store::{Store, join};
+use crate::store::{Info, Store, join};
 
 /// An array that is being written. If it is dropped before [`NewArray::publish`], nothing of it stays.
 pub struct NewArray {
@@ -51,6 +51,13 @@ impl NewArray {
     /// Where its elements are written.
     pub fn array(&self) -> &Arc<Array> {
         &self.array
+    }
+
+    /// Gives it the owner and the mode of another document.
+    pub fn give(&mut self, like: &Info) -> Result<()> {
+        // What is stored later would have the former owner.
+        self.array.sync()?;
+        self.node.as_mut().map_or(Ok(()), |node| node.give(like))
     }
 
     /// Stores what was written, and shows the array to all readers. Durable when this returns.

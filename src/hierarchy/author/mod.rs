@@ -12,6 +12,7 @@
 mod content;
 mod copies;
 mod dimensions;
+mod permissions;
 mod place;
 mod resize;
 mod writers;
@@ -31,6 +32,7 @@ use crate::store::{
 };
 pub use content::NewArray;
 pub use dimensions::{dimension_names, has_named_siblings};
+pub use permissions::{give_all, give_group};
 pub use place::{Place, check_name, names};
 pub use resize::{Resized, replace_shape, resize, update_copies};
 pub use writers::{WriterLocks, keep_writers_out};
@@ -91,6 +93,15 @@ impl NewNode {
             staged.lock = Box::new(());
         }
         Ok(self.staged.as_ref().map_or(&self.path, |staged| &staged.key))
+    }
+
+    /// Gives the node, and all in it, the owner and the mode of another document. No reader has seen it yet.
+    pub fn give(&mut self, like: &Info) -> Result<()> {
+        if let (Some(staged), Some(before), Some(posix)) = (&self.staged, self.like.posix, &like.posix) {
+            give_all(self.store.as_ref(), &staged.key, before.uid, posix)?;
+        }
+        self.like = *like;
+        Ok(())
     }
 
     /// Shows the node to all readers, in one step, and in the consolidated copies of the groups above. Durable when this returns.

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::hierarchy::lineage::parent;
 use crate::hierarchy::{DOCUMENT_NAMES, Node, Tree};
 use crate::metadata::ZarrFormat;
-use crate::store::{Info, Store, is_temporary_name};
+use crate::store::{Info, SET_GROUP, Store, is_temporary_name};
 
 /// The longest name that a filesystem takes, in bytes.
 const NAME_MAX_BYTES: usize = 255;
@@ -99,14 +99,22 @@ pub(super) fn taken(error: Error, path: &str) -> Error {
 /// The document of a group, whose owner and mode new documents get; the folder itself where there is none.
 fn like_of(store: &Arc<dyn Store>, group: &str, zarr_format: Option<ZarrFormat>) -> Result<Info> {
     let name = if zarr_format == Some(ZarrFormat::V2) { ".zgroup" } else { "zarr.json" };
-    if let Some(info) = store.head_object(&crate::store::join(group, name))? {
-        return Ok(info);
+    let document = store.head_object(&crate::store::join(group, name))?;
+    if let Some(document) = document.filter(|document| document.posix.is_none()) {
+        return Ok(document);
     }
-    let folder = store.head(group)?.map(|info| info.with_mode(|posix| posix.mode & 0o666));
-    Ok(folder.unwrap_or(Info {
+    let folder = store.head(group)?;
+    let like = document.or(folder.map(|info| info.with_mode(|posix| posix.mode & 0o666)));
+    let mut like = like.unwrap_or(Info {
         size_bytes: 0,
         modified: None,
         version: crate::store::ObjectVersion::of_number(0),
         posix: None,
-    }))
+    });
+    if let (Some(like), Some(folder)) = (&mut like.posix, folder.and_then(|folder| folder.posix))
+        && folder.mode & SET_GROUP != 0
+    {
+        (like.gid, like.mode) = (folder.gid, like.mode | SET_GROUP);
+    }
+    Ok(like)
 }

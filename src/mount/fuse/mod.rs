@@ -355,7 +355,7 @@ impl Filesystem for Fuse {
         reply: ReplyAttr,
     ) {
         let by_handle = handle.is_some();
-        let change = SetAttr { mode, uid, gid, size_bytes, by_handle, process: 0 };
+        let change = SetAttr { mode, uid, gid, size_bytes, user: request.uid(), by_handle, process: 0 };
         guard("setattr", || self.reply_setattr(inode, request.pid(), change, reply));
     }
 
@@ -459,8 +459,8 @@ impl Filesystem for Fuse {
         guard("create", || self.reply_create(request, folder, name, (mode, flags), reply));
     }
 
-    fn mkdir(&self, request: &Request, folder: INodeNo, name: &OsStr, _: u32, _: u32, reply: ReplyEntry) {
-        guard("mkdir", || self.reply_mkdir(request, folder, name, reply));
+    fn mkdir(&self, request: &Request, folder: INodeNo, name: &OsStr, mode: u32, _: u32, reply: ReplyEntry) {
+        guard("mkdir", || self.reply_mkdir(request, folder, name, mode, reply));
     }
 
     fn unlink(&self, request: &Request, folder: INodeNo, name: &OsStr, reply: ReplyEmpty) {

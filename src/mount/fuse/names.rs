@@ -70,13 +70,20 @@ impl Fuse {
         });
     }
 
-    pub(super) fn reply_mkdir(&self, request: &Request, folder: INodeNo, name: &OsStr, reply: ReplyEntry) {
+    pub(super) fn reply_mkdir(
+        &self,
+        request: &Request,
+        folder: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        reply: ReplyEntry,
+    ) {
         let name = match self.name(name) {
             Ok(name) => name,
             Err(errno) => return reply.error(errno),
         };
         let caller = caller(request);
-        let make = move |fs: &crate::mount::fs::FileSystem| fs.make_folder(folder.0, &name, caller);
+        let make = move |fs: &crate::mount::fs::FileSystem| fs.make_folder(folder.0, &name, (mode, caller));
         self.store_with(FsRequest::new(folder.0, "mkdir"), reply, make, reply_entry);
     }
 

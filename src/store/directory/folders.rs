@@ -15,7 +15,7 @@ use std::time::Duration;
 use super::writer::{NEXT_TEMPORARY, c_name, failed, has_dead_writer, set_owner_and_mode, split};
 use super::{DirectoryStore, READ};
 use crate::error::{Error, Result};
-use crate::store::{Info, Posix, StagedFolder, join};
+use crate::store::{Info, Posix, SET_GROUP, StagedFolder, join};
 use crate::sys;
 
 /// How many names of a folder are in memory while it is emptied.
@@ -47,6 +47,23 @@ impl DirectoryStore {
             set_owner_and_mode(&folder, &like, like.folder_mode() | 0o700).map_err(&make_failed)?;
             return Ok(StagedFolder { key: join(parent, &name), lock: Box::new(folder) });
         }
+    }
+
+    /// Others may have put a link, or another user's file, in the place of what is meant: such things stay as they are.
+    pub(super) fn set_permissions_of(&self, key: &str, owner: u32, like: &Posix) -> Result<()> {
+        let change_failed = failed(key, "change the mode of");
+        let Some((file, _)) = self.resolve(key, "change the mode of", READ | libc::O_NOFOLLOW)? else {
+            return Ok(());
+        };
+        let now = file.metadata().map_err(&change_failed)?;
+        if now.uid() != owner || !(now.is_dir() || now.is_file()) {
+            return Ok(());
+        }
+        let mode = match now.is_dir() {
+            true => like.folder_mode() | (now.mode() & SET_GROUP),
+            false => like.mode & 0o777,
+        };
+        set_owner_and_mode(&file, like, mode).map_err(change_failed)
     }
 
     pub(super) fn rename_to(&self, from: &str, to: &str) -> Result<()> {

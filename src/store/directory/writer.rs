@@ -19,7 +19,7 @@ use super::output::Output;
 use super::{DirectoryStore, LOOK, READ, is_temporary_name, posix_stat};
 use crate::error::{Error, Result};
 use crate::store::{
-    Info, ObjectPart, ObjectVersion, Posix, Precondition, PutOptions, StagedFolder, Store, Writer,
+    Info, ObjectPart, ObjectVersion, Posix, Precondition, PutOptions, SET_GROUP, StagedFolder, Store, Writer,
 };
 use crate::sys;
 
@@ -111,7 +111,11 @@ impl DirectoryStore {
                 if owner != sys::effective_ids().0 && owner != like.uid {
                     return Err(Error::Stale { key: folder.to_owned() });
                 }
-                set_owner_and_mode(&made, like, like.folder_mode() | 0o700).map_err(&make_failed)?;
+                // What others make in it is the group's, too, as it would be had mkdir(2) alone made it.
+                let above = parent.metadata().map_err(&make_failed)?;
+                let inherited = if above.gid() == like.gid { above.mode() & SET_GROUP } else { 0 };
+                let mode = like.folder_mode() | 0o700 | inherited;
+                set_owner_and_mode(&made, like, mode).map_err(&make_failed)?;
                 return Ok(made);
             }
         }
@@ -398,6 +402,10 @@ impl Writer for DirectoryStore {
         }
         file.set_modified(std::time::SystemTime::now()).map_err(&touch_failed)?;
         Ok(Some(posix_stat::version(&file.metadata().map_err(&touch_failed)?)))
+    }
+
+    fn set_permissions(&self, key: &str, owner: u32, like: &Posix) -> Result<bool> {
+        self.set_permissions_of(key, owner, like).map(|()| true)
     }
 
     fn can_rename(&self, _folder: &str) -> Result<bool> {

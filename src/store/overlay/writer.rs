@@ -10,7 +10,7 @@ use super::publish::Changing;
 use super::{Changed, Origin, OverlayStore, Shared, failed, own};
 use crate::error::{Error, Result};
 use crate::store::{
-    Info, ObjectPart, ObjectVersion, Precondition, PutOptions, StagedFolder, Store, Writer, check_key,
+    Info, ObjectPart, ObjectVersion, Posix, Precondition, PutOptions, StagedFolder, Store, Writer, check_key,
 };
 
 /// The documents that say how an array is stored.
@@ -173,6 +173,13 @@ impl Writer for OverlayStore {
             return Ok(None);
         }
         Ok(Some(Box::new(Lock { shared: Arc::clone(&self.shared), key: key.to_owned() })))
+    }
+
+    fn set_permissions(&self, key: &str, owner: u32, like: &Posix) -> Result<bool> {
+        if !self.shared.has_posix || !self.is_own(key)? {
+            return Ok(false);
+        }
+        self.shared.objects()?.set_permissions(key, owner, like)
     }
 
     fn check_place(&self) -> Result<()> {

@@ -42,6 +42,9 @@ impl FileSystem {
                 self.names.end_expected(|of, other, _, _| *of == *group && other == name);
                 let found = self.lookup(folder, name, Blocking::Yes)?;
                 let flags = flags & !(libc::O_CREAT | libc::O_EXCL);
+                if is_expected {
+                    self.close_to_others(&join(&group, name), mode, caller)?;
+                }
                 let opened = self.open(found.attributes.inode, flags, &Cancellation::never())?;
                 return Ok((found, opened));
             }
@@ -52,6 +55,7 @@ impl FileSystem {
         }
         // Of what `cp -r` and `tar` create, each name is new to them: what a declaration makes is so too.
         let thread = if is_exclusive && becomes(name).is_some() { caller.thread } else { 0 };
+        let caller = self.in_group(&group, caller)?;
         let file = self.new_file((mode, Caller { thread, ..caller }));
         self.insert_file(&group, name, file.clone());
         self.open_new(&file, flags)
@@ -92,7 +96,7 @@ impl FileSystem {
     }
 
     /// Makes a group.
-    pub fn make_folder(&self, folder: u64, name: &str, caller: Caller) -> FsResult<Stat> {
+    pub fn make_folder(&self, folder: u64, name: &str, (mode, caller): (u32, Caller)) -> FsResult<Stat> {
         let _changing = self.names.changing.lock();
         let group = self.group_to_change(folder)?;
         if !self.options.create {
@@ -103,7 +107,8 @@ impl FileSystem {
             return Err(Failure::Errno(libc::EEXIST));
         }
         let made = || -> FsResult<()> {
-            let place = self.new_place((&group, name), caller)?;
+            let caller = self.in_group(&group, caller)?;
+            let place = self.new_place((&group, name), caller, (mode & 0o1777) as u16)?;
             let zarr_format = place.parent_format.unwrap_or(ZarrFormat::V3);
             let documents =
                 group_documents(zarr_format, &[]).map_err(|fault| Error::Usage(fault.to_string()))?;

@@ -5,12 +5,11 @@
 
 use std::sync::Arc;
 
-use super::Caller;
 use super::scratch::{Content, ScratchFile};
 use crate::array::{Layout, Order};
 use crate::error::Error;
 use crate::formats::npy;
-use crate::hierarchy::author::{NewArray, Place, check_name, dimension_names};
+use crate::hierarchy::author::{NewArray, Place, dimension_names};
 use crate::metadata::author::{ArraySpec, ElementType, NodeDocument, declared};
 use crate::metadata::{MAX_DOCUMENT_BYTES, ZarrFormat};
 use crate::mount::fs::FileSystem;
@@ -110,7 +109,7 @@ impl FileSystem {
         let Some(Becomes::Imported(stem)) = becomes(&name).filter(|_| self.options.create) else {
             return None;
         };
-        let place = self.new_place((&group, stem), file.caller()).ok()?;
+        let place = self.new_place((&group, stem), file.caller(), file.meta().mode).ok()?;
         self.begin_import(&place, start).ok()
     }
 
@@ -145,18 +144,6 @@ impl FileSystem {
         let order = if header.is_fortran_order { Order::F } else { Order::C };
         let documents = spec.documents().map_err(usage)?;
         Ok(Header { bytes: header.size_bytes, documents, layout: Layout { order, byte_order } })
-    }
-
-    /// A place for a new node of a user.
-    pub(super) fn new_place(&self, (group, name): (&str, &str), caller: Caller) -> FsResult<Place> {
-        let mut place = Place::find(self.nodes.store(), &join(group, name))?;
-        check_name(name, place.parent_format.unwrap_or(ZarrFormat::V3))?;
-        if let Some(posix) = &mut place.like.posix
-            && crate::sys::effective_ids().0 == 0
-        {
-            (posix.uid, posix.gid) = (caller.uid, caller.gid);
-        }
-        Ok(place)
     }
 
     /// A scratch file was closed: makes of it what its name says, unless it has more than `writers` by now. The close of the last
@@ -285,7 +272,10 @@ impl FileSystem {
         let text = file.bytes(content, 0, MAX_DOCUMENT_BYTES)?;
         let text =
             std::str::from_utf8(&text).map_err(|_| Error::Usage("the sidecar is not UTF-8".to_owned()))?;
-        let place = self.new_place((group, stem), file.caller())?;
+        let elements = self.names.file(group, stem);
+        // What either file closes is closed.
+        let mode = elements.iter().fold(file.meta().mode, |mode, elements| mode & elements.meta().mode);
+        let place = self.new_place((group, stem), file.caller(), mode)?;
         let layout = self.options.layout;
         let documents = declared(
             text,
@@ -293,7 +283,6 @@ impl FileSystem {
             (layout.order == Order::F, layout.byte_order),
         );
         let documents = documents.map_err(usage)?;
-        let elements = self.names.file(group, stem);
         let new = NewArray::begin(&self.engine, self.nodes.store(), &place, documents, layout)?;
         if let Some(elements) = &elements {
             let (has, wanted) = (elements.meta().size_bytes, new.array().size_bytes());
@@ -322,16 +311,17 @@ impl FileSystem {
         (group, stem): (&str, &str),
     ) -> FsResult<()> {
         let has = file.meta().size_bytes;
+        let place = self.new_place((group, stem), file.caller(), file.meta().mode)?;
         let ended = match std::mem::replace(content, Content::Ended) {
             Content::Import(import) if import.total != has => {
                 let wanted = import.total;
                 *content = Content::Import(import);
                 return Err(incomplete(has, wanted));
             }
-            Content::Import(import) => import.new.publish(),
+            // The program may have changed owner and mode since it began.
+            Content::Import(mut import) => import.new.give(&place.like).and_then(|()| import.new.publish()),
             other => {
                 *content = other;
-                let place = self.new_place((group, stem), file.caller())?;
                 let start = file.bytes(content, 0, MAX_HEADER_BYTES)?;
                 let header = self.header(&place, &start)?;
                 let new = NewArray::begin(

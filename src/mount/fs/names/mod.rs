@@ -12,6 +12,7 @@
 
 mod create;
 mod make;
+mod permissions;
 mod remove;
 mod rename;
 mod scratch;

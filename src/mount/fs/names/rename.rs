@@ -12,11 +12,11 @@ use crate::cancellation::Cancellation;
 use crate::error::Error;
 use crate::formats::{Place as FilePlace, Role};
 use crate::hierarchy::author;
-use crate::mount::fs::FileSystem;
-use crate::mount::fs::error::{Failure, FsResult};
+use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::{Entity, Kind};
 use crate::mount::fs::page_cache::page_drops::PageDrop;
 use crate::mount::fs::virtual_files::sidecar_edit::sidecar_text;
+use crate::mount::fs::{Attributes, FileSystem};
 use crate::store::join;
 
 /// Bytes that are copied at a time.
@@ -199,7 +199,8 @@ impl FileSystem {
         }
         let cached = self.nodes.current(&source.path)?;
         let text = sidecar_text(&self.context(), source, &cached)?;
-        let file = self.new_file((0o644, Caller { thread: 0, ..caller }));
+        let Attributes { mode, uid, gid, .. } = self.stat_entity(source, Blocking::Yes)?.attributes;
+        let file = self.new_file((mode.into(), Caller { uid, gid, thread: 0 }));
         file.fill(self, text.as_bytes())?;
         self.insert_file(to.0, to.1, file);
         self.vacate(from.0, from.1, source);
@@ -231,7 +232,8 @@ impl FileSystem {
         if source.kind == Kind::Array {
             self.check_permission(&source.path, caller)?;
         }
-        let place = self.new_place(to, caller)?;
+        // It keeps its owner and mode.
+        let place = self.new_place(to, caller, 0)?;
         let open = self.open_below(&source.path);
         let is_ours = open.iter().any(|(_, array)| array.has_writers() || array.is_dirty());
         let _lock = match source.kind {

@@ -416,6 +416,14 @@ impl FileSystem {
         if let Some(size_bytes) = change.size_bytes {
             file.resize(self, size_bytes)?;
         }
+        if change.mode.or(change.uid).or(change.gid).is_none() {
+            return Ok(());
+        }
+        // While it becomes a node, it is not certain which mode that gets.
+        let content = file.content();
+        if matches!(*content, Content::Ended) {
+            return Err(Failure::Errno(libc::ESTALE));
+        }
         let mut meta = file.meta.lock();
         meta.mode = change.mode.map_or(meta.mode, |mode| (mode & 0o777) as u16);
         meta.uid = change.uid.unwrap_or(meta.uid);

@@ -27,6 +27,8 @@ pub struct SetAttr {
     pub gid: Option<u32>,
     /// truncate
     pub size_bytes: Option<u64>,
+    /// The user that asks.
+    pub user: u32,
     /// By ftruncate; otherwise by truncate or open.
     pub by_handle: bool,
     /// The id of the calling process, 0 if unknown.
@@ -54,8 +56,12 @@ impl FileSystem {
         };
         let changes_owner =
             change.uid.is_some_and(|uid| uid != now.uid) || change.gid.is_some_and(|gid| gid != now.gid);
-        if changes_mode || changes_owner {
+        let is_set = changes_mode && self.set_node_mode(&inode.entity, &change)?;
+        if changes_owner || changes_mode != is_set {
             return Err(Failure::Errno(libc::EPERM));
+        }
+        if is_set {
+            found = self.stat_entity(&inode.entity, Blocking::Yes)?;
         }
         let Some(size_bytes) = change.size_bytes else { return Ok((found, None)) };
         if inode.entity.kind == Kind::Commit {
