@@ -73,6 +73,8 @@ pub struct Options {
     pub scratch_limit_bytes: u64,
     /// Truncation to 0 makes every byte zero; otherwise it sets the written end.
     pub truncate_zeroes: bool,
+    /// chmod(2) and chown(2) succeed where they change nothing, instead of failing with EPERM.
+    pub ignores_chmod: bool,
     /// Dirty bytes above which writers wait.
     pub dirty_limit_bytes: u64,
     /// The timer stores chunks that were not written for this long; `None`: there is no timer.
@@ -133,6 +135,7 @@ impl Options {
             delete: false,
             scratch_limit_bytes: 1 << 30,
             truncate_zeroes: false,
+            ignores_chmod: false,
             dirty_limit_bytes: 1 << 28,
             writeback_delay: Some(Duration::from_secs(5)),
             allow_other: AllowOther::Auto,

@@ -6,10 +6,11 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
+use crate::support::fixtures::python;
 use crate::support::mounted::Mount;
 use crate::support::place::is_root;
 use crate::support::skip;
-use crate::support::users::{A, B, SHARED, Stores};
+use crate::support::users::{A, B, SHARED, SIZE_BYTES, Stores};
 
 const CREATE: &[&str] = &["-o", "create,delete,revalidate=0"];
 
@@ -20,7 +21,7 @@ fn mount(stores: &Stores, what: &str) -> Option<Mount> {
     }
     for (store, user) in [("a.zarr", A), ("b.zarr", B)] {
         let group = r#"{"zarr_format":3,"node_type":"group","attributes":{}}"#;
-        stores.file(&format!("{store}/zarr.json"), group.to_owned(), user, 0o644);
+        stores.file(&format!("{store}/zarr.json"), group, user, 0o644);
     }
     let mount = Mount::new(stores.folder.path(), CREATE, what)?;
     fs::set_permissions(mount.point().parent().unwrap(), Permissions::from_mode(0o755)).unwrap();
@@ -132,4 +133,48 @@ fn a_folder_gives_its_group_to_what_is_made_in_it() {
     }
     assert_eq!(fs::metadata(mount.path("a.zarr/t")).unwrap().gid(), SHARED, "a scratch file");
     mount.unmount();
+}
+
+/// Programs that set owner and mode of what they have written, and fail where they cannot.
+#[test]
+fn copies_end_well_where_chmod_is_ignored() {
+    let stores = Stores::new();
+    if !is_root() {
+        return skip("chmod=ignore", "needs root", true);
+    }
+    stores.array("a.zarr/x", b'A', A, (0o644, 0o644));
+    let source = stores.path("source");
+    fs::write(&source, [b'N'; SIZE_BYTES]).unwrap();
+    fs::set_permissions(&source, Permissions::from_mode(0o600)).unwrap();
+    let from = source.display();
+    let python = python("chmod=ignore");
+    let shutil = python.map(|python| {
+        format!("{} -c 'import shutil; shutil.copy(\"{from}\", \"a.zarr/x\")'", python.display())
+    });
+    let lines = [
+        Some(format!("cp -p {from} a.zarr/x")),
+        Some(format!("cp -a {from} a.zarr/x")),
+        Some(format!("rsync -aI --inplace {from} a.zarr/x")),
+        Some("chown 7:7 a.zarr/x && chmod 7777 a.zarr/x && touch -d 2001-01-01 a.zarr/x".to_owned()),
+        shutil,
+    ];
+    for word in ["refuse", "ignore"] {
+        let options = format!("writable,revalidate=0,chmod={word}");
+        let Some(mount) = Mount::new(stores.folder.path(), &["-o", &options], "chmod") else { return };
+        let before = fs::metadata(mount.path("a.zarr/x")).unwrap();
+        for line in lines.iter().flatten() {
+            fs::write(mount.path("a.zarr/x"), [b'O'; SIZE_BYTES]).unwrap();
+            let output = Command::new("sh").args(["-c", line]).current_dir(mount.point()).output().unwrap();
+            if output.status.code() == Some(127) {
+                skip(line, "a program is missing", false);
+                continue;
+            }
+            assert_eq!(output.status.success(), word == "ignore", "{line}: {output:?} {}", mount.log());
+            let after = fs::metadata(mount.path("a.zarr/x")).unwrap();
+            assert_eq!((after.uid(), after.mode()), (before.uid(), before.mode()), "{line}");
+            let is_copied = fs::read(mount.path("a.zarr/x")).unwrap() == [b'N'; SIZE_BYTES];
+            assert!(is_copied || line.starts_with("chown"), "{line}");
+        }
+        mount.unmount();
+    }
 }

@@ -158,6 +158,10 @@ pub struct Arguments {
     #[arg(long, value_name = "keep|zero", default_value = "keep", hide_possible_values = true)]
     pub truncate: TruncateChoice,
 
+    /// What chmod and chown do that would change something which stays as it is in the store: refuse fails with EPERM, ignore succeeds and changes nothing
+    #[arg(long, value_name = "refuse|ignore", default_value = "refuse", hide_possible_values = true)]
+    pub chmod: ChmodChoice,
+
     /// Dirty bytes above which writers wait [default: a quarter of cache-size]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub dirty_limit: Option<u64>,
@@ -193,6 +197,15 @@ pub enum TruncateChoice {
     Keep,
     /// Makes every byte zero.
     Zero,
+}
+
+/// `chmod`.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum ChmodChoice {
+    /// It fails.
+    Refuse,
+    /// It succeeds.
+    Ignore,
 }
 
 impl Arguments {
@@ -350,6 +363,7 @@ impl Arguments {
         options.make_mountpoint = self.mkdir.is_on();
         options.ownership = Ownership { uid: self.uid, gid: self.gid, umask: self.umask };
         options.truncate_zeroes = matches!(self.truncate, TruncateChoice::Zero);
+        options.ignores_chmod = matches!(self.chmod, ChmodChoice::Ignore);
         options.dirty_limit_bytes = self.dirty_limit.unwrap_or(options.cache_limit_bytes / 4);
         options.threads = self.engine.threads.number();
         if let Some(threads) = self.session_threads {

@@ -211,6 +211,7 @@ impl FileSystem {
             "umask": options.ownership.umask.map(|bits| format!("{bits:03o}")),
             "dirty-limit": options.dirty_limit_bytes,
             "truncate": if options.truncate_zeroes { "zero" } else { "keep" },
+            "chmod": if options.ignores_chmod { "ignore" } else { "refuse" },
             "allow-other": options.allow_other.word(),
             "cache-size": options.cache_limit_bytes,
             "threads": options.threads,

@@ -57,7 +57,7 @@ impl FileSystem {
         let changes_owner =
             change.uid.is_some_and(|uid| uid != now.uid) || change.gid.is_some_and(|gid| gid != now.gid);
         let is_set = changes_mode && self.set_node_mode(&inode.entity, &change)?;
-        if changes_owner || changes_mode != is_set {
+        if (changes_owner || changes_mode != is_set) && !self.options.ignores_chmod {
             return Err(Failure::Errno(libc::EPERM));
         }
         if is_set {
