@@ -71,6 +71,9 @@ pub struct MountOptions {
     pub flags: Vec<String>,
     /// Options for the kernel: the restrictions that remain (`nosuid` unless a later `suid`).
     pub kernel: Vec<String>,
+    /// Options that mount(8) keeps for other programs: `_netdev`, by which systemd unmounts before the network goes. It keeps `x-…`
+    /// words, too, and does not pass them on.
+    pub utab: Vec<String>,
     /// `fsname=`.
     pub source_name: Option<String>,
     /// `ro` was given.
@@ -89,6 +92,9 @@ pub fn read(values: &[String], mount: &Command, sloppy: bool) -> Outcome<MountOp
             Some((name, value)) => (name, Some(value)),
             None => (word.as_str(), None),
         };
+        if word == "_netdev" {
+            words.utab.push(word.clone());
+        }
         if name.is_empty() || name.starts_with("x-") || name.starts_with("X-") {
             continue;
         }

@@ -102,6 +102,8 @@ pub struct Options {
     pub direct_io: bool,
     /// Further mount options for mount(2): nosuid, nodev, noexec, noatime, …
     pub kernel_words: Vec<String>,
+    /// Options that mount(8) keeps for other programs (`_netdev`).
+    pub utab_words: Vec<String>,
     /// The log file. The command line opens it; it is here so that a log file inside the store is refused.
     pub log_file: Option<PathBuf>,
     /// What references may refer to beside their own folder or bucket.
@@ -149,6 +151,7 @@ impl Options {
             formats: Vec::new(),
             direct_io: false,
             kernel_words: Vec::new(),
+            utab_words: Vec::new(),
             log_file: None,
             allowed_references: Vec::new(),
             remote: None,

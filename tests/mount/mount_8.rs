@@ -98,6 +98,48 @@ gone
     );
 }
 
+/// umount(8) of root looks no further than the kernel's type, which is `fuse`, where nothing in /run/mount/utab tells it more.
+#[test]
+fn umount_of_an_absolute_path_waits_and_refuses_as_well() {
+    if !possible() {
+        return;
+    }
+    let place = Place::demo();
+    run(
+        &place,
+        r#"
+mount -t tmpfs tmpfs /run
+known() { grep -q "TARGET=$mnt .*uhelper=fuse.zarrfs" /run/mount/utab; }
+forgotten() { if grep "TARGET=$mnt " /run/mount/utab; then echo "still in utab"; exit 1; fi }
+pid() { sed -n 's/.*"pid": \([0-9]*\).*/\1/p' mnt/__zarrfs__/config.json; }
+# In use: the helper names the user, umount itself would say 'target is busy'.
+for how in "mount -t zarrfs -o x-some=thing" "mount -t fuse.zarrfs" "./zarrfs mount"; do
+    $how "$store" "$mnt"
+    known
+    exec 3<mnt/small/answer
+    fails umount "$mnt"
+    says "is busy: used by"
+    known
+    exec 3<&-
+    daemon=$(pid)
+    umount "$mnt"
+    gone
+    forgotten
+    if readlink "/proc/$daemon/exe" >/dev/null; then echo "the daemon is still there"; exit 1; fi
+done
+mount -t zarrfs -o ro,_netdev "$store" "$mnt"
+grep -q "OPTS=uhelper=fuse.zarrfs,_netdev$" /run/mount/utab
+./zarrfs umount "$mnt"
+forgotten
+./zarrfs mount --writable "$store" "$mnt"
+kill -9 "$(pid)"
+until fails cat mnt/small/answer; do :; done
+./zarrfs umount --stale "$mnt"
+forgotten
+"#,
+    );
+}
+
 #[test]
 fn fstab_for_root_and_for_users() {
     if !possible() {

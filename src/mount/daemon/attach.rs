@@ -255,7 +255,8 @@ fn kernel_flag(word: &str) -> u64 {
     }
 }
 
-fn source_name(options: &Options) -> &str {
+/// What mount(8) and df(1) show as the source.
+pub(super) fn source_name(options: &Options) -> &str {
     if options.source.is_empty() { "zarrfs" } else { &options.source }
 }
 

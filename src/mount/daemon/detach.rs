@@ -16,6 +16,7 @@ use crate::mount::daemon::exit_status::read_lost;
 use crate::mount::daemon::procfs::{
     FILESYSTEM_TYPE, MountEntry, mount_at, mounts, start_ticks, users_of, with_timeout,
 };
+use crate::mount::daemon::utab;
 use crate::mount::fs::{CONFIG, INTERNALS, UNSAVED};
 use crate::sys;
 
@@ -333,7 +334,7 @@ pub fn detach(mountpoint: &Path, lazily: bool) -> io::Result<()> {
     let target = CString::new(mountpoint.as_os_str().as_bytes())?;
     match sys::unmount(&target, if lazily { libc::MNT_DETACH } else { 0 }) {
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => detach_by_helper(mountpoint, lazily),
-        result => result,
+        result => result.inspect(|()| utab::forget(mountpoint)),
     }
 }
 

@@ -15,3 +15,4 @@ pub mod sd_notify;
 pub mod session;
 pub mod shutdown;
 pub mod syslog;
+pub mod utab;

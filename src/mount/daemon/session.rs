@@ -23,6 +23,7 @@ use crate::mount::daemon::procfs::{start_ticks, thread_count, thread_group};
 use crate::mount::daemon::sd_notify;
 use crate::mount::daemon::shutdown::{ActiveMount, spawn};
 use crate::mount::daemon::syslog;
+use crate::mount::daemon::utab;
 use crate::mount::fs::{DaemonInfo, FileSystem};
 use crate::mount::fuse::Fuse;
 use crate::mount::fuse::executor::{Executor, Limits};
@@ -174,6 +175,9 @@ fn serve(started: ReadySession, signals: SignalSet, report: Option<PipeWriter>) 
     let ready_mount = mount.clone();
     spawn("zarrfs-ready", move || {
         wait_for_first_answer(&ready_mount);
+        // Not before: mount(8) may look at the mount point.
+        let options = ready_mount.fs.options();
+        utab::register(attach::source_name(options), &options.mountpoint, &options.utab_words);
         sd_notify::ready(&ready_mount.fs.options().source, report.is_some());
         if let Some(report) = report {
             report_ready(report);

@@ -379,6 +379,7 @@ impl Arguments {
         options.request_deadline = self.access.base.remote.request_deadline;
         options.stop_deadline = self.stop_deadline;
         options.kernel_words.clone_from(&words.kernel);
+        options.utab_words.clone_from(&words.utab);
         options.log_file = log.file().map(Path::to_owned);
         options
     }
