@@ -1,6 +1,7 @@
 //! Opening what a user names: a store, an array in it. Uses `store` and `hierarchy`.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use zarrfs::error::{Error, Result};
 use zarrfs::formats::text_file;
@@ -17,6 +18,8 @@ use super::options::StoreArguments;
 const MAX_FOLDERS_SEARCHED: usize = 10_000;
 /// The same for a remote store, where each folder costs several round trips.
 const MAX_REMOTE_FOLDERS_SEARCHED: usize = 20;
+/// And for how long: folders of a file server may be slow, and those of /proc never end.
+const SEARCH_TIME: Duration = Duration::from_secs(3);
 /// The most names of a group that an error sentence lists.
 const MAX_NAMES_SHOWN: usize = 12;
 
@@ -37,6 +40,7 @@ pub fn store_for(arguments: &StoreArguments, access: Access) -> Outcome<Arc<dyn 
 
 fn with_zarr(store: Arc<dyn Store>) -> Result<Arc<dyn Store>> {
     let mut not_entered: Option<Error> = None;
+    let started = Instant::now();
     for (folders, visit) in Tree::for_one_look(store.clone()).walk("", usize::MAX).enumerate() {
         if let Ok(Node::Broken { error: error @ Error::Store { .. }, .. }) | Err(error) = &visit.node
             && store.is_remote()
@@ -56,7 +60,8 @@ fn with_zarr(store: Arc<dyn Store>) -> Result<Arc<dyn Store>> {
                 is_document
             }
         };
-        if is_trace || folders > folders_searched(store.as_ref()) {
+        let is_enough = folders > folders_searched(store.as_ref()) || started.elapsed() > SEARCH_TIME;
+        if is_trace || is_enough {
             return Ok(store);
         }
     }
