@@ -116,6 +116,8 @@ impl Writer for OverlayStore {
                 None => false,
             };
             let (from, hides) = match now.changed.filter(|_| hides && now.below.is_none()) {
+                // Another program has deleted it, too.
+                Some(_) if !self.is_hidden(key)? && self.base.head_object(key)?.is_none() => (None, false),
                 Some(deleted) => (deleted.from(), true),
                 None => (self.origin(key, now.below)?, false),
             };

@@ -184,6 +184,8 @@ impl Model {
         };
         let from = match is_shown_below {
             true => self.base_bytes(chunk),
+            // What both have deleted is there no more.
+            false if self.changes[&chunk].numbers.is_none() && self.base_bytes(chunk).is_none() => None,
             false => self.changes[&chunk].from.clone(),
         };
         let is_empty = all == [FILL; CHUNK];
