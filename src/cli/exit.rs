@@ -11,6 +11,8 @@ use super::output;
 pub enum Exit {
     /// The command line makes no sense; the sentence says what to write instead.
     Usage(String),
+    /// The command line makes no sense, and the command has said so.
+    Misused,
     /// The command failed, for this reason.
     Failed(String),
     /// The command failed and has printed the reason.
@@ -32,6 +34,7 @@ impl Exit {
                 output::note(format_args!("zarrfs: {reason}"));
                 ExitCode::FAILURE
             }
+            Exit::Misused => ExitCode::from(2),
             Exit::Reported => ExitCode::FAILURE,
         }
     }

@@ -190,7 +190,11 @@ fn parse(arguments: &[OsString]) -> Outcome<Option<CommandLine>> {
             Ok(None)
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
-            Err(Exit::Usage(format!("a command is missing\n\n{}", CommandLine::command().render_help())))
+            output::note_lines(format_args!(
+                "zarrfs: a command is missing\n\n{}",
+                CommandLine::command().render_help()
+            ));
+            Err(Exit::Misused)
         }
         _ => Err(Exit::Usage(sentence(&error))),
     }

@@ -13,6 +13,7 @@ use zarrfs::store::{Store, StoreOptions};
 
 use super::exit::{Exit, Outcome};
 use super::options::StoreArguments;
+use super::terminal;
 
 /// How many folders are searched for a first trace of Zarr before a store is accepted without one.
 const MAX_FOLDERS_SEARCHED: usize = 10_000;
@@ -106,8 +107,8 @@ fn is_of_document(store: &dyn Store, error: &Error) -> bool {
 }
 
 /// A path in the store for display.
-pub fn shown(path: &str) -> &str {
-    if path.is_empty() { "/" } else { path }
+pub fn shown(path: &str) -> String {
+    if path.is_empty() { "/".to_owned() } else { terminal::printable(path) }
 }
 
 /// The path in the store for a user's spelling; `""`, `.` and `/` are the root.

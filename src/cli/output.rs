@@ -1,4 +1,7 @@
 //! Standard output and standard error; the reader may close either early (`zarrfs cat … | head`).
+//!
+//! What somebody else wrote (names of nodes, attributes, answers of services) never reaches a terminal as it is: `terminal.rs` escapes it,
+//! here for all commands. A name within lines is made `printable` where the line is made, so that it cannot begin another line.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
@@ -6,6 +9,7 @@ use std::io::{self, ErrorKind, Write};
 use zarrfs::store::without_known_secrets;
 
 use super::exit::{Exit, Outcome};
+use super::terminal;
 
 /// Whether the reader still reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,8 +20,23 @@ pub enum Reader {
     HasGone,
 }
 
-/// Writes all of it, unless the reader has gone.
-pub fn write(bytes: &[u8]) -> Outcome<Reader> {
+/// Writes lines.
+pub fn text(text: &str) -> Outcome<Reader> {
+    bytes(terminal::lines(text).as_bytes())
+}
+
+/// Writes a line.
+pub fn line(line: impl Display) -> Outcome<Reader> {
+    bytes((terminal::one_line(&line.to_string()) + "\n").as_bytes())
+}
+
+/// Writes JSON, or a part of it.
+pub fn json(text: &str) -> Outcome<Reader> {
+    bytes(terminal::json(text).as_bytes())
+}
+
+/// Writes all of it as it is, unless the reader has gone: elements, files and pictures.
+pub fn bytes(bytes: &[u8]) -> Outcome<Reader> {
     let mut output = io::stdout().lock();
     match output.write_all(bytes).and_then(|()| output.flush()) {
         Ok(()) => Ok(Reader::Reads),
@@ -34,5 +53,10 @@ pub fn reason(error: &io::Error) -> String {
 
 /// Writes a line to standard error, without secrets; if that is closed, the line is lost.
 pub fn note(line: impl Display) {
-    let _ = writeln!(io::stderr(), "{}", without_known_secrets(&line.to_string()));
+    let _ = writeln!(io::stderr(), "{}", terminal::one_line(&without_known_secrets(&line.to_string())));
+}
+
+/// As [`note`], of several lines.
+pub fn note_lines(text: impl Display) {
+    let _ = writeln!(io::stderr(), "{}", terminal::lines(&without_known_secrets(&text.to_string())));
 }

@@ -63,10 +63,69 @@ pub fn wrapped(text: &str, columns: usize) -> Vec<String> {
     lines
 }
 
-/// A text without what would break a line or control the terminal.
+/// A name, or another text that somebody else wrote, as `ls --quoting-style=escape` has it: no character breaks a line, controls the
+/// terminal or changes the order of what it shows, and no other text looks the same.
 pub fn printable(text: &str) -> String {
-    let escape = |character: char| character.is_control().then(|| character.escape_default().to_string());
-    text.chars().map(|character| escape(character).unwrap_or_else(|| character.to_string())).collect()
+    one_line(&text.replace('\\', "\\\\"))
+}
+
+/// A sentence with such texts in it, on one line. A backslash stays as it is.
+pub fn one_line(text: &str) -> String {
+    escaped(text, is_unsafe)
+}
+
+/// A sentence that may begin with the name that it is about.
+pub fn about(name: &str, sentence: &str) -> String {
+    match sentence.strip_prefix(name) {
+        Some(rest) => printable(name) + &one_line(rest),
+        None => one_line(sentence),
+    }
+}
+
+/// Lines with such texts in them.
+pub fn lines(text: &str) -> String {
+    escaped(text, |character| character != '\n' && is_unsafe(character))
+}
+
+/// JSON, in which strings may have what controls the terminal.
+pub fn json(text: &str) -> String {
+    let mut units = [0; 2];
+    let mut escape = |character: char| -> String {
+        character.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}")).collect()
+    };
+    let mut safe = String::with_capacity(text.len());
+    for character in text.chars() {
+        // Blanks between values are no part of them, and strings have others escaped.
+        if is_unsafe(character) && !matches!(character, '\n' | '\r' | '\t') {
+            safe.push_str(&escape(character));
+        } else {
+            safe.push(character);
+        }
+    }
+    safe
+}
+
+/// Whether a terminal may take a character for something else than itself: control characters, ends of lines, and marks that turn
+/// the direction of the text.
+fn is_unsafe(character: char) -> bool {
+    let is_mark = matches!(
+        character,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    );
+    character.is_control() || is_mark
+}
+
+fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            character if !is_escaped(character) => safe.push(character),
+            '\n' | '\r' | '\t' => safe.extend(character.escape_default()),
+            character if character.is_ascii() => safe.push_str(&format!("\\x{:02x}", u32::from(character))),
+            character => safe.extend(character.escape_unicode()),
+        }
+    }
+    safe
 }
 
 #[cfg(test)]
@@ -81,7 +140,16 @@ mod tests {
         assert_eq!(width(&shortened("温度温度温度", 8)), 7);
         assert_eq!(shortened("temperature", 1), "…");
         assert_eq!(padded("温", 4), "温  ");
-        assert_eq!(printable("a\n\u{1b}[2J"), "a\\n\\u{1b}[2J");
+    }
+
+    #[test]
+    fn nothing_controls_the_terminal() {
+        let hostile = "a\n\u{1b}[2J\u{9b}m\u{202e}\\n\u{7f}ä";
+        assert_eq!(printable(hostile), r"a\n\x1b[2J\u{9b}m\u{202e}\\n\x7fä");
+        assert_eq!(one_line("\\a\r\n"), r"\a\r\n");
+        assert_eq!(about("a\\", "a\\: b\n"), r"a\\: b\n");
+        assert_eq!(lines("a\t\u{1b}\nb"), "a\\t\\x1b\nb");
+        assert_eq!(json("{\n \"a\u{9b}\u{7f}\u{202e}\"}"), "{\n \"a\\u009b\\u007f\\u202e\"}");
     }
 
     #[test]

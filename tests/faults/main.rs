@@ -26,3 +26,4 @@ mod overlay_authoring;
 mod power_loss;
 mod references;
 mod refusals;
+mod terminal;

@@ -56,7 +56,7 @@ impl Arguments {
         }
         if changes.is_empty() {
             let text = attributes::stored(store.as_ref(), &path)?;
-            output::write(format!("{text}\n").as_bytes())?;
+            output::json(&format!("{text}\n"))?;
         } else {
             attributes::edit(store.as_ref(), &path, &Edit::Members(changes))?;
         }

@@ -13,7 +13,7 @@ use zarrfs::store::{self, StoreOptions};
 
 use crate::cli::exit::{Exit, Outcome};
 use crate::cli::options::{BaseArguments, LogArguments};
-use crate::cli::{log, output};
+use crate::cli::{log, output, terminal};
 
 /// What help and the man page show.
 const EXAMPLES: &str = "\
@@ -108,15 +108,15 @@ fn report(told: &Value, as_json: bool) -> Outcome {
     let text = |value: &Value, name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
     let conflicts = told.get("conflicts").and_then(Value::as_array);
     if as_json {
-        output::write(format!("{told:#}\n").as_bytes())?;
+        output::json(&format!("{told:#}\n"))?;
         return if conflicts.is_some() { Err(Exit::Reported) } else { Ok(()) };
     }
     if let Some(conflicts) = conflicts {
         let line = |one: &Value| {
             let [key, reason] = ["key", "reason"].map(|name| text(one, name).unwrap_or_default());
-            format!("{key}: {reason}\n")
+            terminal::one_line(&format!("{}: {reason}", terminal::printable(&key))) + "\n"
         };
-        output::write(conflicts.iter().map(line).collect::<String>().as_bytes())?;
+        output::text(&conflicts.iter().map(line).collect::<String>())?;
         let count = grouped(conflicts.len() as u64);
         let noun = if conflicts.len() == 1 { "conflict" } else { "conflicts" };
         output::note(format_args!("zarrfs: {count} {noun}: nothing is committed, and all changes are kept"));
@@ -130,7 +130,7 @@ fn report(told: &Value, as_json: bool) -> Outcome {
         (text(told, "branch").unwrap_or_default(), told.get("changes").and_then(Value::as_u64));
     let changes = changes.unwrap_or_default();
     let noun = if changes == 1 { "change" } else { "changes" };
-    output::write(format!("{snapshot}: {} {noun} committed to {branch}\n", grouped(changes)).as_bytes())?;
+    output::line(format_args!("{snapshot}: {} {noun} committed to {branch}", grouped(changes)))?;
     Ok(())
 }
 

@@ -91,7 +91,7 @@ impl Arguments {
         let facts = facts(&tree, &path, node)?;
         if self.json {
             let text = format!("{:#}\n", Value::Object(facts.to_json()));
-            return output::write(text.as_bytes()).map(|_| ());
+            return output::json(&text).map(|_| ());
         }
         let width = terminal::size().map_or(MAX_LINE, |(width, _)| width);
         let mut text = Page { text: String::new(), width };
@@ -101,7 +101,7 @@ impl Arguments {
         if let Some(language) = &self.language {
             facts.write_snippet(&mut text, language);
         }
-        output::write(text.text.as_bytes()).map(|_| ())
+        output::text(&text.text).map(|_| ())
     }
 }
 

@@ -7,7 +7,7 @@ use zarrfs::store::versions::SnapshotInfo;
 
 use crate::cli::exit::Outcome;
 use crate::cli::options::{BaseArguments, LogArguments};
-use crate::cli::{log, output};
+use crate::cli::{log, output, terminal};
 
 /// What help and the man page show.
 const EXAMPLES: &str = "\
@@ -52,9 +52,11 @@ impl Arguments {
         let options = self.base.options(&self.store)?;
         let limit = self.limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
         let snapshots = store::snapshots(&self.store, &options, limit)?;
-        let text = if self.json { as_json(&snapshots) } else { as_text(&snapshots) };
-        output::write(text.as_bytes())?;
-        Ok(())
+        let written = match self.json {
+            true => output::json(&as_json(&snapshots)),
+            false => output::text(&as_text(&snapshots)),
+        };
+        written.map(|_| ())
     }
 }
 
@@ -65,8 +67,7 @@ fn time(snapshot: &SnapshotInfo) -> String {
 
 fn as_text(snapshots: &[SnapshotInfo]) -> String {
     let line = |snapshot: &SnapshotInfo| {
-        let message: String =
-            snapshot.message.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let message = terminal::printable(&snapshot.message);
         format!("{}  {:<27}  {message}\n", snapshot.id, time(snapshot))
     };
     snapshots.iter().map(line).collect()

@@ -32,7 +32,7 @@ pub struct Arguments {
 impl Arguments {
     /// Prints it.
     pub fn run(self) -> Outcome {
-        output::write(page(&self.page)?.as_bytes()).map(|_| ())
+        output::bytes(page(&self.page)?.as_bytes()).map(|_| ())
     }
 }
 

@@ -56,8 +56,8 @@ impl Arguments {
                 if let Some(message) = &self.commit_message {
                     commit::before_unmounting(mountpoint, message.clone())?;
                 }
-                if let Some(warning) = self.unmount(mountpoint)? {
-                    output::note(format_args!("zarrfs: warning: {warning}"));
+                if let Some(warning) = self.unmount(mountpoint).map_err(listed)? {
+                    output::note_lines(format_args!("zarrfs: warning: {warning}"));
                 }
                 Ok(())
             }
@@ -79,16 +79,22 @@ impl Arguments {
             match self.unmount(&mountpoint) {
                 // A mount that is alive is left alone.
                 Ok(_) if self.stale && mounted::at(&mountpoint).is_ok() => {}
-                Ok(None) => output::write(format!("{shown}: unmounted\n").as_bytes()).map(|_| ())?,
-                Ok(Some(warning)) => output::note(format_args!("zarrfs: warning: {warning}")),
+                Ok(None) => output::line(format_args!("{shown}: unmounted")).map(|_| ())?,
+                Ok(Some(warning)) => output::note_lines(format_args!("zarrfs: warning: {warning}")),
                 Err(error) => {
                     has_failed = true;
-                    output::note(format_args!("zarrfs: {error}"));
+                    drop(listed(error));
                 }
             }
         }
         if has_failed { Err(Exit::Reported) } else { Ok(()) }
     }
+}
+
+/// Prints an error of unmounting, which may have a list of what is not stored; the daemon has escaped the names in it.
+fn listed(error: zarrfs::error::Error) -> Exit {
+    output::note_lines(format_args!("zarrfs: {error}"));
+    Exit::Reported
 }
 
 /// `umount.fuse.zarrfs`, as umount(8) calls it.

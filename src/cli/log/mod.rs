@@ -20,6 +20,7 @@ use zarrfs::store::without_known_secrets;
 
 use crate::cli::exit::{Exit, Outcome};
 use crate::cli::options::LogArguments;
+use crate::cli::terminal;
 use file::LogFile;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
@@ -77,11 +78,7 @@ fn is_journal() -> bool {
 /// The message without secrets, which libraries log with a request, and without line ends and control characters, which names in a store
 /// may contain.
 fn text(record: &Record<'_>) -> String {
-    let mut text = String::new();
-    for character in without_known_secrets(&record.args().to_string()).chars() {
-        if character.is_control() { text.extend(character.escape_default()) } else { text.push(character) }
-    }
-    text
+    terminal::one_line(&without_known_secrets(&record.args().to_string()))
 }
 
 /// Whether fuser reports that the kernel did not know the request of a reply. That is harmless, and happens when a program
@@ -153,7 +150,7 @@ mod tests {
     #[test]
     fn a_message_is_one_line() {
         let record = |text: std::fmt::Arguments<'_>| super::text(&Record::builder().args(text).build());
-        assert_eq!(record(format_args!("a\n<0>b\u{1b}[31m ä")), r"a\n<0>b\u{1b}[31m ä");
+        assert_eq!(record(format_args!("a\n<0>b\u{1b}[31m ä")), r"a\n<0>b\x1b[31m ä");
     }
 
     #[test]

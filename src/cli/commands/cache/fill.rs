@@ -170,7 +170,7 @@ impl<'a> Fill<'a> {
         }
         let mut folders = vec![path.to_owned()];
         while let Some(folder) = folders.pop().filter(|_| !self.is_ended.load(Ordering::Relaxed)) {
-            self.bar.set_message(open::shown(&folder).to_owned());
+            self.bar.set_message(open::shown(&folder));
             folders.extend(self.folder(&folder, keys));
         }
     }

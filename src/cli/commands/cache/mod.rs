@@ -11,7 +11,7 @@ use zarrfs::error::grouped;
 use zarrfs::store::DiskCache;
 
 use crate::cli::exit::{Exit, Outcome};
-use crate::cli::{output, progress, size};
+use crate::cli::{output, progress, size, terminal};
 
 /// What help and the man page show.
 const EXAMPLES: &str = "\
@@ -106,14 +106,19 @@ fn stat(cache: &DiskCache, is_json: bool) -> Outcome {
             "most_recently_used": summary.used.map(|(_, last)| seconds(last)),
             "stores": stores,
         });
-        output::write(format!("{document:#}\n").as_bytes())?;
+        output::json(&format!("{document:#}\n"))?;
         return Ok(());
     }
     let mut text = format!("{}, {}\n", entries(summary.entries), size::show(summary.size_bytes));
     for (store, count, bytes) in stores {
-        text.push_str(&format!("{:>9}  {:>9}  {store}\n", size::show(*bytes), grouped(*count)));
+        text.push_str(&format!(
+            "{:>9}  {:>9}  {}\n",
+            size::show(*bytes),
+            grouped(*count),
+            terminal::printable(store)
+        ));
     }
-    output::write(text.as_bytes())?;
+    output::text(&text)?;
     Ok(())
 }
 

@@ -83,7 +83,7 @@ fn copy(file: &VirtualFile) -> Outcome {
         let ended = || Exit::Failed(format!("the file ended after {offset} of {size_bytes} bytes"));
         let block = read.filter(|block| !block.is_empty()).ok_or_else(ended)?;
         offset += block.len() as u64;
-        if output::write(&block)? == Reader::HasGone {
+        if output::bytes(&block)? == Reader::HasGone {
             break;
         }
         bar.set_position(offset);

@@ -128,13 +128,13 @@ impl Arguments {
         let array = Array::open(engine, tree.store(), path, metadata.clone(), self.layout.layout());
         let refusal = |error| open::refusal(tree.store(), path, &metadata, &error);
         let array = array.map_err(|error| Exit::Failed(refusal(error)))?;
-        if output::write(header)? == Reader::HasGone {
+        if output::bytes(header)? == Reader::HasGone {
             return Ok(());
         }
         let bar = bar(slice.size_bytes(array.metadata()));
         array.read_slice(&slice.axes, &Cancellation::never(), &mut |bytes| {
             for block in bytes.chunks(BLOCK_BYTES as usize) {
-                if output::write(block)? == Reader::HasGone {
+                if output::bytes(block)? == Reader::HasGone {
                     return Ok(ControlFlow::Break(()));
                 }
                 bar.inc(block.len() as u64);

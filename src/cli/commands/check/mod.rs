@@ -133,7 +133,7 @@ impl Arguments {
         array: &Array,
         bar: &ProgressBar,
     ) -> Result<ArrayFindings, Error> {
-        bar.set_message(open::shown(path).to_owned());
+        bar.set_message(open::shown(path));
         // A shard is one object, however many of its inner chunks are damaged.
         let named: Mutex<HashSet<String>> = Mutex::default();
         let damaged: Mutex<Vec<(String, String)>> = Mutex::default();
@@ -167,7 +167,7 @@ fn stored_chunks(engine: &Arc<Engine>, tree: &Tree, roots: &[String]) -> u64 {
     let spinner = progress::counting("chunks");
     let mut chunks = 0u64;
     for visit in roots.iter().flat_map(|root| tree.walk(root, usize::MAX)) {
-        spinner.set_message(open::shown(&visit.path).to_owned());
+        spinner.set_message(open::shown(&visit.path));
         if let Ok(Node::Array { metadata, .. }) = visit.node
             && let Ok(array) = Array::open(engine, tree.store(), &visit.path, metadata, Layout::default())
         {

@@ -6,7 +6,7 @@ use zarrfs::array::CheckOutcome;
 use zarrfs::error::Error;
 
 use crate::cli::exit::{Exit, Outcome};
-use crate::cli::{open, output};
+use crate::cli::{open, output, terminal};
 
 /// The most arrays that a line for people names.
 const MAX_NAMED: usize = 12;
@@ -78,7 +78,9 @@ impl Report {
     /// What is read though the specification does not allow it is no damage.
     pub fn note(&self, key: &str, deviation: &str) {
         if !self.style.is_quiet {
-            self.bar.suspend(|| output::note(format_args!("zarrfs: note: {key}: {deviation}")));
+            self.bar.suspend(|| {
+                output::note(format_args!("zarrfs: note: {}: {deviation}", terminal::printable(key)))
+            });
         }
     }
 
@@ -91,12 +93,12 @@ impl Report {
         self.damaged += damaged_objects;
         let is_incomplete = self.style.missing == Missing::Error && outcome.missing > 0;
         if is_incomplete && !self.style.is_json {
-            let line = format!("{}: {} of {chunks} chunks are missing\n", open::shown(path), outcome.missing);
+            let line = format!("{}: {} of {chunks} chunks are missing", open::shown(path), outcome.missing);
             self.bar.suspend(|| say(&line));
         }
         if !has_checksum {
             match self.without_checksum.len() < MAX_NAMED {
-                true => self.without_checksum.push(open::shown(path).to_owned()),
+                true => self.without_checksum.push(open::shown(path)),
                 false => self.more_without_checksum += 1,
             }
         }
@@ -134,7 +136,7 @@ impl Report {
                 &json!({"path": format!("/{path}"), "result": result, "error": error.to_string()}),
             );
         } else if !is_unsupported {
-            self.bar.suspend(|| say(&format!("{error}\n")));
+            self.bar.suspend(|| say(&terminal::about(path, &error.to_string())));
         } else if !self.style.is_quiet {
             self.bar.suspend(|| output::note(format_args!("zarrfs: not checked: {error}")));
         }
@@ -143,7 +145,7 @@ impl Report {
     /// One array after the other, so that long lists take no memory.
     fn write_row(&mut self, row: &Value) {
         let separator = if std::mem::take(&mut self.is_first) { "{\"arrays\": [\n" } else { ",\n" };
-        self.bar.suspend(|| say(&format!("{separator} {row}")));
+        self.bar.suspend(|| say_json(&format!("{separator} {row}")));
     }
 
     /// Ends the report. `must_check_all`: an array that was named and could not be checked is a failure. It is always one if none
@@ -174,7 +176,7 @@ impl Report {
                 u64::try_from(self.missing).map_or_else(|_| json!(self.missing.to_string()), Value::from);
             members.insert("missing".into(), missing);
         }
-        say(&format!("{head}],\n \"summary\": {summary}}}\n"));
+        say_json(&format!("{head}],\n \"summary\": {summary}}}\n"));
     }
 
     fn note_summary(&self) {
@@ -203,12 +205,20 @@ impl Report {
 
 /// One line per damaged object: the key, then the reason.
 pub fn damage(key: &str, reason: &str) -> String {
-    if reason.starts_with(key) { format!("{reason}\n") } else { format!("{key}: {reason}\n") }
+    if reason.starts_with(key) {
+        terminal::about(key, reason)
+    } else {
+        format!("{}: {reason}", terminal::printable(key))
+    }
 }
 
 /// A reader that has gone does not change what the exit code says.
-pub fn say(text: &str) {
-    let _ = output::write(text.as_bytes());
+pub fn say(line: &str) {
+    let _ = output::line(line);
+}
+
+fn say_json(text: &str) {
+    let _ = output::json(text);
 }
 
 fn count(number: u64, noun: &str) -> String {

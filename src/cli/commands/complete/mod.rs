@@ -43,7 +43,7 @@ pub fn reply(arguments: &[OsString]) -> Option<Outcome> {
     let found =
         asked.and_then(|asked| with_timeout(TIMEOUT, move || candidates(&asked)).unwrap_or(Some(Vec::new())));
     Some(match found {
-        Some(names) => output::write(names.concat().as_bytes()).map(|_| ()),
+        Some(names) => output::bytes(names.concat().as_bytes()).map(|_| ()),
         None => Err(Exit::Reported),
     })
 }

@@ -41,7 +41,7 @@ impl Arguments {
             Shell::Zsh => script = for_zsh(&String::from_utf8_lossy(&script)).into_bytes(),
             _ => {}
         }
-        output::write(&script).map(|_| ())
+        output::bytes(&script).map(|_| ())
     }
 }
 

@@ -58,7 +58,7 @@ impl Arguments {
         let name = folder.display();
         let hint =
             format!("{name} is written: try 'zarrfs ls {name}' and 'zarrfs mount {name} MOUNTPOINT'\n");
-        output::write(hint.as_bytes()).map(|_| ())
+        output::text(&hint).map(|_| ())
     }
 }
 

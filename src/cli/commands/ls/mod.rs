@@ -115,7 +115,7 @@ impl Arguments {
                 })?;
                 let text = table::table(&store.describe(), &rows, style);
                 let gap = if index + number > 0 { "\n" } else { "" };
-                if output::write(format!("{gap}{text}").as_bytes())? == Reader::HasGone {
+                if output::text(&format!("{gap}{text}"))? == Reader::HasGone {
                     return Ok(());
                 }
             }
@@ -222,14 +222,14 @@ impl Arguments {
                     }
                     let text = format!("{:#}", Value::Object(members)).replace('\n', "\n  ");
                     let separator = if std::mem::take(&mut is_first) { "[\n" } else { ",\n" };
-                    output::write(format!("{separator}  {text}").as_bytes())
+                    output::json(&format!("{separator}  {text}"))
                 })?;
                 if reader == Reader::HasGone {
                     return Ok(());
                 }
             }
         }
-        output::write(if is_first { b"[]\n" } else { b"\n]\n" })?;
+        output::bytes(if is_first { b"[]\n" } else { b"\n]\n" })?;
         outcome(is_all)
     }
 }

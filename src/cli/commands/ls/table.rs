@@ -98,13 +98,16 @@ fn lines(store: &str, rows: &[Description], style: Style) -> Vec<Line> {
         false => branches(rows),
     };
     let line = |(row, name): (&Description, String)| {
-        let name = if row.path.is_empty() { store.to_owned() } else { name };
+        let name = if row.path.is_empty() { terminal::printable(store) } else { name };
         let is_group = row.kind() == "group";
         let name = if is_group && !row.path.is_empty() { name + "/" } else { name };
         let text_form = row.array.as_ref().and_then(|array| array.text_form.as_deref());
         let note = match (text_form, &row.error) {
-            (Some(file), _) => Some(format!("as text: 'zarrfs cat --format jsonl', in a mount {file}")),
-            (None, Some(error)) => Some(format!("! {error}")),
+            (Some(file), _) => {
+                let file = terminal::printable(file);
+                Some(format!("as text: 'zarrfs cat --format jsonl', in a mount {file}"))
+            }
+            (None, Some(error)) => Some(format!("! {}", terminal::about(&row.path, error))),
             (None, None) => None,
         };
         Line { name, cells: cells(row, style.is_long), note }

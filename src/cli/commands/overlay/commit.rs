@@ -7,7 +7,7 @@ use zarrfs::store::overlay::Access;
 
 use super::{OverlayArguments, count};
 use crate::cli::exit::{Exit, Outcome};
-use crate::cli::output;
+use crate::cli::{output, terminal};
 
 /// Write what the overlay changes into the store
 ///
@@ -26,7 +26,7 @@ impl Arguments {
         let mut written = Ok(());
         let tally = into_base(&store, &mut |Kept { key, reason, changes }| {
             let kept = if changes == 1 { String::new() } else { format!(" ({})", count(changes, "change")) };
-            let said = output::write(format!("{key}: {reason}{kept}\n").as_bytes());
+            let said = output::line(format_args!("{}: {reason}{kept}", terminal::printable(&key)));
             if written.is_ok() {
                 written = said.map(drop);
             }

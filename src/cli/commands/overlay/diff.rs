@@ -23,6 +23,7 @@ use crate::cli::exit::Outcome;
 use crate::cli::open;
 use crate::cli::options::EngineArguments;
 use crate::cli::output::{self, Reader};
+use crate::cli::terminal;
 
 /// Bytes of elements that are compared at one time, unless a row has more.
 const PART_BYTES: u64 = 16 << 20;
@@ -92,12 +93,12 @@ impl Arguments {
             }
             if self.json {
                 objects.push(difference.to_json(&path));
-            } else if output::write(difference.to_text(&path, node.noun()).as_bytes())? == Reader::HasGone {
+            } else if output::text(&difference.to_text(&path, node.noun()))? == Reader::HasGone {
                 return Ok(());
             }
         }
         if self.json {
-            output::write(format!("{:#}\n", Value::Array(objects)).as_bytes())?;
+            output::json(&format!("{:#}\n", Value::Array(objects)))?;
         }
         Ok(())
     }
@@ -199,9 +200,10 @@ impl Difference {
             let objects =
                 if self.objects > 0 { format!(", {}", count(self.objects, noun)) } else { String::new() };
             lines.push(format!("{}: new: {new}{objects}", open::shown(path)));
-            return lines.into_iter().map(|line| line + "\n").collect();
+            return lines.into_iter().map(|line| terminal::one_line(&line) + "\n").collect();
         }
         for (key, member, old, new) in &self.documents {
+            let (key, member) = (terminal::printable(key), terminal::printable(member));
             lines.push(format!("{key}: {member}: {} -> {}", shown(old), shown(new)));
         }
         for (index, old, new) in &self.shown {
@@ -223,7 +225,7 @@ impl Difference {
             let (elements, objects) = (count(self.elements, "element"), count(self.objects, noun));
             lines.push(format!("{}: {elements} changed in {objects}{more}", open::shown(path)));
         }
-        lines.into_iter().map(|line| line + "\n").collect()
+        lines.into_iter().map(|line| terminal::one_line(&line) + "\n").collect()
     }
 }
 

@@ -14,7 +14,7 @@ use zarrfs::store::overlay::{Access, Change, ChangeKind, InBase, OverlayStore};
 
 use super::{OverlayArguments, count};
 use crate::cli::exit::Outcome;
-use crate::cli::{open, output, size};
+use crate::cli::{open, output, size, terminal};
 
 /// List the nodes that the overlay changes, with how many chunks and bytes of each
 ///
@@ -56,11 +56,11 @@ impl Arguments {
                 conflicts.entry(path).or_default().push(path);
             }
         }
-        let text = match self.json {
-            true => as_json(&store, &below, &changes, &conflicts),
-            false => as_text(&store, &below, &changes, &conflicts),
+        let written = match self.json {
+            true => output::json(&as_json(&store, &below, &changes, &conflicts)),
+            false => output::text(&as_text(&store, &below, &changes, &conflicts)),
         };
-        output::write(text.as_bytes()).map(|_| ())
+        written.map(|_| ())
     }
 }
 
@@ -106,7 +106,8 @@ fn as_text(
     changes: &BTreeMap<String, NodeChanges>,
     conflicts: &BTreeMap<&str, Vec<&str>>,
 ) -> String {
-    let mut text = format!("{} over {}\n", store.folder().display(), store.describe());
+    let head = format!("{} over {}", store.folder().display(), store.describe());
+    let mut text = terminal::one_line(&head) + "\n";
     let (mut objects, mut documents, mut bytes) = (0, 0, 0);
     for (path, node) in changes {
         let (written, written_bytes, deleted) = node.sums();

@@ -24,7 +24,7 @@ use super::cat::index::{self, Slice};
 use crate::cli::exit::{Exit, Outcome};
 use crate::cli::options::{LogArguments, StoreArguments};
 use crate::cli::subject::with_subject;
-use crate::cli::{log, open, output, progress, size};
+use crate::cli::{log, open, output, progress, size, terminal};
 use chart::Picture;
 use colour::ColourMap;
 use plane::{Plane, Reading, stored_example};
@@ -91,7 +91,7 @@ struct Shown {
     array: Arc<Array>,
     kind: Kind,
     slice: Slice,
-    /// The path and the index.
+    /// The path as it is shown, and the index.
     title: String,
     positions: Vec<Positions>,
     limits: Limits,
@@ -117,7 +117,7 @@ impl Arguments {
             text.push_str(&shown.notes(plane));
             self.show(&shown, plane, way, &mut text)?;
         }
-        output::write(text.as_bytes()).map(|_| ())
+        output::bytes(text.as_bytes()).map(|_| ())
     }
 
     fn open(&self, tree: &Tree) -> Outcome<Shown> {
@@ -143,7 +143,7 @@ impl Arguments {
         let limits = if tree.store().is_remote() { Limits::REMOTE } else { Limits::LOCAL };
         let title = match index {
             Some(index) => format!("{}[{index}]", open::shown(&path)),
-            None => open::shown(&path).to_owned(),
+            None => open::shown(&path),
         };
         Ok(Shown { array, kind, slice, title, positions, limits, threads })
     }
@@ -268,15 +268,11 @@ impl Shown {
             if let Some(value) = metadata.attributes.get(name) {
                 let note = if name == "units" { "" } else { ", not applied here" };
                 let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                lines.push((name, crate::cli::terminal::printable(&value) + note));
+                lines.push((name, terminal::printable(&value) + note));
             }
         }
         let lines: String = lines.iter().map(|(name, value)| format!("  {name:12}  {value}\n")).collect();
-        format!(
-            "{}  {}  {shape}\n{lines}",
-            crate::cli::terminal::printable(&self.title),
-            metadata.data_type.name()
-        )
+        format!("{}  {}  {shape}\n{lines}", self.title, metadata.data_type.name())
     }
 
     /// The path, and the index of the plane.

@@ -68,7 +68,7 @@ impl Arguments {
         if mounts.is_empty() && !self.json {
             output::note("zarrfs: nothing is mounted");
         }
-        output::write(text.as_bytes()).map(|_| ())
+        output::text(&text).map(|_| ())
     }
 }
 

@@ -44,7 +44,7 @@ impl Arguments {
         let sample = Sample::read(&mountpoint)?;
         let text =
             if self.json { format!("{:#}\n", sample.to_json()) } else { as_text(&mountpoint, &sample) };
-        output::write(text.as_bytes()).map(|_| ())
+        output::text(&text).map(|_| ())
     }
 }
 

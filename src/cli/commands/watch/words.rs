@@ -1,8 +1,8 @@
-//! Numbers and names as people read them, in cells of a table. Uses `cli/size.rs`.
+//! Numbers and names as people read them, in cells of a table. Uses `cli/size.rs` and `cli/terminal.rs`.
 
 use std::time::Duration;
 
-use crate::cli::size;
+use crate::cli::{size, terminal};
 
 /// A number of bytes.
 pub fn bytes(value: f64) -> String {
@@ -61,9 +61,9 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// The text in at most `width` characters, shortened in the middle; control characters are shown as such.
+/// The text in at most `width` characters, shortened in the middle; control characters are escaped.
 pub fn shortened(text: &str, width: usize) -> String {
-    let shown: String = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    let shown = terminal::printable(text);
     let length = shown.chars().count();
     if length <= width {
         return shown;
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(shortened("/t", 11), "/t");
         assert_eq!(shortened("abc", 1), "…");
         assert_eq!(shortened("abc", 0), "");
-        assert_eq!(shortened("a\u{1b}[2J", 9), "a\u{fffd}[2J");
+        assert_eq!(shortened("a\u{1b}[2J", 9), "a\\x1b[2J");
         assert_eq!(cell("é", 3), "é  ");
     }
 }
