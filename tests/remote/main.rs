@@ -27,4 +27,5 @@ mod replaced;
 mod repositories;
 mod scene;
 mod secrets;
+mod web;
 mod writing;

@@ -26,6 +26,7 @@ use super::listing::without_odd_keys;
 use super::location::Service;
 use super::redirects::Redirects;
 use super::refusal::{Cause, Refusal, Reply, is_without_bucket, without_tags};
+use super::web_server::WebServer;
 use crate::store::remote_options::RedirectRule;
 use crate::store::secrets::redacted;
 
@@ -66,6 +67,41 @@ pub(super) struct Connector {
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        let reply_timeout = REPLY_TIMEOUT.min(self.request_deadline / 3);
+        let is_reached = Arc::new(AtomicBool::new(false));
+        let client = |connections| {
+            let client = Client {
+                inner: self.transport(options, connections)?,
+                service: self.service,
+                reply_timeout,
+                request_deadline: self.request_deadline,
+                counters: Arc::clone(&self.counters),
+                is_reached: Arc::clone(&is_reached),
+            };
+            Ok::<_, Error>(HttpClient::new(client))
+        };
+        let usual = client(Connections::Kept)?;
+        Ok(match self.service {
+            Service::Http => HttpClient::new(WebServer::new(usual, client(Connections::New)?, reply_timeout)),
+            _ => usual,
+        })
+    }
+}
+
+/// Whether a connection serves more than one request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Connections {
+    Kept,
+    New,
+}
+
+impl Connector {
+    /// The client that sends requests and receives replies, whatever they say.
+    fn transport(
+        &self,
+        options: &ClientOptions,
+        connections: Connections,
+    ) -> object_store::Result<HttpClient> {
         let failed = |error: reqwest::Error| Error::Generic { store: "HTTP client", source: Box::new(error) };
         let value = |key| options.get_config_value(&key);
         let is = |key| value(key).as_deref() == Some("true");
@@ -95,20 +131,14 @@ impl HttpConnector for Connector {
             let certificates = reqwest::Certificate::from_pem_bundle(&pem).map_err(failed)?;
             builder = builder.tls_certs_merge(certificates);
         }
-        let mut inner = HttpClient::new(builder.build().map_err(failed)?);
-        if self.service == Service::Http {
-            inner = HttpClient::new(Redirects::new(inner, self.redirects.clone()));
+        if connections == Connections::New {
+            builder = builder.pool_max_idle_per_host(0);
         }
-        let reply_timeout = REPLY_TIMEOUT.min(self.request_deadline / 3);
-        let is_reached = Arc::new(AtomicBool::new(false));
-        Ok(HttpClient::new(Client {
-            inner,
-            service: self.service,
-            reply_timeout,
-            request_deadline: self.request_deadline,
-            counters: Arc::clone(&self.counters),
-            is_reached,
-        }))
+        let client = HttpClient::new(builder.build().map_err(failed)?);
+        Ok(match self.service {
+            Service::Http => HttpClient::new(Redirects::new(client, self.redirects.clone())),
+            _ => client,
+        })
     }
 }
 

@@ -30,6 +30,7 @@ mod setting;
 mod tests;
 mod transfer;
 mod transfers;
+mod web_server;
 mod writer;
 
 use std::io;
@@ -176,10 +177,6 @@ impl Shared {
     fn fetch(&self, request: &Request<'_>) -> Reply<Fetched> {
         match self.transfers.fetch(request) {
             Err(Failure::OutOfRange) if matches!(&request.range, Some(GetRange::Bounded(range)) if range.start == 0) => {
-                self.transfers.fetch(&Request { range: None, ..request.clone() })
-            }
-            // A web server that knows no ranges.
-            Err(Failure::NotSupported(_)) if request.range.is_some() => {
                 self.transfers.fetch(&Request { range: None, ..request.clone() })
             }
             fetched => fetched,

@@ -106,20 +106,31 @@ pub(super) async fn fetch_if(
     stall_time: Duration,
     is_wanted: &impl Fn(&ObjectMeta, u64) -> bool,
 ) -> Reply<Option<Fetched>> {
-    let first = match (request(store, wanted).await, &wanted.range) {
-        // Azure knows no suffixes.
-        (Err(Failure::NotSupported(_)), Some(GetRange::Suffix(bytes))) => {
-            let head = GetOptions { head: true, ..GetOptions::default() };
-            let meta = store.get_opts(wanted.path, head).await?.meta;
-            let range = Some(GetRange::Bounded(meta.size.saturating_sub(*bytes)..meta.size));
-            request(store, &Request { range, ..wanted.clone() }).await?
-        }
-        (first, _) => first?,
-    };
+    let first = first_reply(store, wanted).await?;
     if !is_wanted(&first.meta, first.range.end - first.range.start) {
         return Ok(None);
     }
     read_body(store, wanted, first, stall_time).await.map(Some)
+}
+
+/// The reply to a request, or to one for more where the service does not know this kind of range.
+async fn first_reply(store: &dyn ObjectStore, wanted: &Request<'_>) -> Reply<GetResult> {
+    let reply = request(store, wanted).await;
+    let Some(range) = wanted.range.as_ref().filter(|_| matches!(reply, Err(Failure::NotSupported(_)))) else {
+        return reply;
+    };
+    // Azure knows no suffixes.
+    if let GetRange::Suffix(bytes) = range {
+        let head = GetOptions { head: true, ..GetOptions::default() };
+        let meta = store.get_opts(wanted.path, head).await?.meta;
+        let range = Some(GetRange::Bounded(meta.size.saturating_sub(*bytes)..meta.size));
+        let bounded = request(store, &Request { range, ..wanted.clone() }).await;
+        if !matches!(bounded, Err(Failure::NotSupported(_))) {
+            return bounded;
+        }
+    }
+    // A web server that knows no ranges.
+    request(store, &Request { range: None, ..wanted.clone() }).await
 }
 
 /// Reads the body of a reply; where it breaks off, asks for the rest.
@@ -157,7 +168,15 @@ async fn read_body(
             filled = 0;
         }
         let rest = range.start + filled as u64..range.end;
-        result = request(store, &Request::range(path, rest, meta.e_tag.as_deref())).await?;
+        let if_match = meta.e_tag.as_deref();
+        result = match request(store, &Request::range(path, rest, if_match)).await {
+            // A web server that knows no ranges has to send all of it again.
+            Err(Failure::NotSupported(_)) if range == (0..meta.size) => {
+                filled = 0;
+                request(store, &Request { if_match, ..Request::whole(path, limit_bytes) }).await?
+            }
+            reply => reply?,
+        };
         if result.meta.size != meta.size || version(&result.meta) != version(&meta) {
             return Err(Failure::Changed);
         }
@@ -166,7 +185,9 @@ async fn read_body(
 
 async fn request(store: &dyn ObjectStore, wanted: &Request<'_>) -> Reply<GetResult> {
     let tag = |tag: Option<&str>| tag.map(str::to_owned);
-    let (if_match, if_none_match) = (tag(wanted.if_match), tag(wanted.if_none_match));
+    // An If-Match with a weak one is never true. Callers compare what comes.
+    let strong = wanted.if_match.filter(|tag| !tag.starts_with("W/"));
+    let (if_match, if_none_match) = (tag(strong), tag(wanted.if_none_match));
     let options =
         GetOptions { range: wanted.range.clone(), if_match, if_none_match, ..GetOptions::default() };
     Ok(store.get_opts(wanted.path, options).await?)

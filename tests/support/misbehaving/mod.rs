@@ -39,6 +39,20 @@ pub enum Fault {
     LongBody,
     /// The body in pieces of its own lengths (chunked), with bytes after its end.
     LongChunked,
+    /// The body in pieces (chunked), and nothing says how long it is.
+    Chunked,
+    /// All of the object, compressed and chunked, whatever was asked for.
+    Compressed,
+    /// A range of the compressed object.
+    CompressedRange,
+    /// The length of the object is not told with a range.
+    NoTotal,
+    /// All of the object where a range was asked for.
+    NoRanges,
+    /// The same, of which this fraction comes.
+    CutWithoutRanges(f64),
+    /// Another host answers, which has the same objects with ETags of its own.
+    OtherHost,
     /// One byte a second, until the service hangs up.
     Drip,
     /// Half of the body, and then nothing while the connection stays open.
@@ -212,7 +226,7 @@ impl Drop for Service {
 fn accept(listener: TcpListener, shared: &Arc<Shared>) -> JoinHandle<()> {
     let shared = Arc::clone(shared);
     thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
+        for (connection, stream) in (0..).zip(listener.incoming().flatten()) {
             if shared.is_dead.load(Ordering::SeqCst) {
                 return;
             }
@@ -221,7 +235,7 @@ fn accept(listener: TcpListener, shared: &Arc<Shared>) -> JoinHandle<()> {
             shared.streams.lock().unwrap().push(stream.try_clone().unwrap());
             thread::spawn(move || {
                 let mut reader = BufReader::new(stream.try_clone().unwrap());
-                while shared.answer(&mut reader, &stream).is_some() {}
+                while shared.answer(connection, &mut reader, &stream).is_some() {}
                 let _ = stream.shutdown(Shutdown::Both);
             });
         }
@@ -236,6 +250,17 @@ impl Answer {
         let body =
             format!("<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>Why.</Message></Error>");
         Answer(status, vec![("Content-Type", "application/xml".to_owned())], body.into_bytes())
+    }
+
+    /// The object in another encoding, if it is one.
+    fn compressed(mut self) -> Answer {
+        if self.0 == 200 {
+            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            encoder.write_all(&self.2).unwrap();
+            self.2 = encoder.finish().unwrap();
+            self.1.push(("Content-Encoding", "gzip".to_owned()));
+        }
+        self
     }
 
     fn head(&self, length: Option<usize>) -> String {
@@ -256,8 +281,13 @@ impl Shared {
     }
 
     /// Answers one request. `None`: the connection ends.
-    fn answer(self: &Arc<Self>, reader: &mut BufReader<TcpStream>, stream: &TcpStream) -> Option<()> {
-        let asked = read_request(reader, stream)?;
+    fn answer(
+        self: &Arc<Self>,
+        connection: u64,
+        reader: &mut BufReader<TcpStream>,
+        stream: &TcpStream,
+    ) -> Option<()> {
+        let asked = Asked { connection, ..read_request(reader, stream)? };
         self.count(if asked.is_listing { "LIST" } else { &asked.method });
         let fault = self.rule.lock().unwrap().as_mut().and_then(|rule| rule(&asked));
         if let Some(fault) = &fault {
@@ -298,7 +328,7 @@ impl Shared {
                 self.carry_out(&asked);
                 None
             }
-            Some(fault) => self.send_badly(stream, &self.carry_out(&asked), &fault),
+            Some(fault) => self.answer_badly(stream, &asked, &fault),
             None => {
                 let answer = self.carry_out(&asked);
                 if asked.is_chunk() {
@@ -306,6 +336,34 @@ impl Shared {
                 }
                 send(stream, &answer, &asked)
             }
+        }
+    }
+
+    /// What is wrong with the reply, and nothing with the connection.
+    fn answer_badly(&self, stream: &TcpStream, asked: &Asked, fault: &Fault) -> Option<()> {
+        match fault {
+            Fault::OtherHost => send(stream, &self.of_other_host(asked.clone()), asked),
+            Fault::NoRanges => send(stream, &self.carry_out(&asked.clone().of_all()), asked),
+            Fault::CutWithoutRanges(fraction) => {
+                let answer = self.carry_out(&asked.clone().of_all());
+                self.send_badly(stream, &answer, &Fault::Cut(*fraction))
+            }
+            Fault::Compressed => {
+                let answer = self.carry_out(&asked.clone().of_all()).compressed();
+                self.send_badly(stream, &answer, &Fault::Chunked)
+            }
+            Fault::CompressedRange => {
+                let answer = self.carry_out(&asked.clone().of_all()).compressed();
+                send(stream, &answer.part(asked), asked)
+            }
+            Fault::NoTotal => {
+                let mut answer = self.carry_out(asked);
+                for (_, value) in answer.1.iter_mut().filter(|(name, _)| *name == "Content-Range") {
+                    *value = format!("{}/*", value.split('/').next().unwrap());
+                }
+                send(stream, &answer, asked)
+            }
+            fault => self.send_badly(stream, &self.carry_out(asked), fault),
         }
     }
 
@@ -327,7 +385,7 @@ impl Shared {
         let health = self.health.load(Ordering::SeqCst);
         let length = match fault {
             Fault::ShortLength => Some(half),
-            Fault::LongChunked => None,
+            Fault::LongChunked | Fault::Chunked => None,
             _ => Some(body.len()),
         };
         stream.write_all(answer.head(length).as_bytes()).ok()?;
@@ -343,8 +401,9 @@ impl Shared {
                 stream.write_all(body).ok()?;
                 stream.write_all(&[0xEE; 1000]).ok()?;
             }
-            Fault::LongChunked => {
-                for piece in body.chunks(30_000).chain([&[0xEE_u8; 1000][..]]) {
+            Fault::LongChunked | Fault::Chunked => {
+                let rest = if *fault == Fault::Chunked { &[][..] } else { &[0xEE_u8; 1000][..] };
+                for piece in body.chunks(30_000).chain([rest]).filter(|piece| !piece.is_empty()) {
                     stream.write_all(format!("{:x}\r\n", piece.len()).as_bytes()).ok()?;
                     stream.write_all(piece).ok()?;
                     stream.write_all(b"\r\n").ok()?;

@@ -14,6 +14,28 @@ const HTTP_DATE: &str = "Tue, 01 Oct 2024 10:00:00 GMT";
 /// What a listing tells of each object.
 const OBJECT: &str = "<LastModified>2024-10-01T10:00:00.000Z</LastModified><ETag>\"1\"</ETag><Size>1</Size>";
 
+impl Answer {
+    /// The part of the object that is asked for.
+    pub(super) fn part(self, asked: &Asked) -> Answer {
+        let Answer(status, mut headers, bytes) = self;
+        let range = asked.range.as_ref().filter(|_| status == 200);
+        let Some(range) = range.and_then(|range| range.strip_prefix("bytes=")) else {
+            return Answer(status, headers, bytes);
+        };
+        let (from, to) = range.split_once('-').unwrap();
+        let (from, to) = match (from.parse::<usize>(), to.parse::<usize>()) {
+            (Err(_), Ok(last)) => (bytes.len().saturating_sub(last), bytes.len()),
+            (Ok(from), Ok(to)) => (from, bytes.len().min(to + 1)),
+            (from, _) => (from.unwrap(), bytes.len()),
+        };
+        if from >= to {
+            return Answer::code(416, "InvalidRange");
+        }
+        headers.push(("Content-Range", format!("bytes {from}-{}/{}", to - 1, bytes.len())));
+        Answer(206, headers, bytes[from..to].to_vec())
+    }
+}
+
 impl Shared {
     /// Does what is asked, and says so.
     pub(super) fn carry_out(&self, asked: &Asked) -> Answer {
@@ -60,20 +82,22 @@ impl Shared {
         if asked.if_none_match.as_ref() == Some(&tag) {
             return Answer(304, headers, Vec::new());
         }
-        let Some(range) = asked.range.as_ref().and_then(|range| range.strip_prefix("bytes=")) else {
-            return Answer(200, headers, bytes);
+        Answer(200, headers, bytes).part(asked)
+    }
+
+    /// What another host says, whose ETags are its own.
+    pub(super) fn of_other_host(&self, asked: Asked) -> Answer {
+        let other = |tag: String| format!("\"other-{}", tag.trim_start_matches('"'));
+        let own = |tag: String| match tag.strip_prefix("\"other-") {
+            Some(rest) => format!("\"{rest}"),
+            None => "\"none\"".to_owned(),
         };
-        let (from, to) = range.split_once('-').unwrap();
-        let (from, to) = match (from.parse::<usize>(), to.parse::<usize>()) {
-            (Err(_), Ok(last)) => (bytes.len().saturating_sub(last), bytes.len()),
-            (Ok(from), Ok(to)) => (from, bytes.len().min(to + 1)),
-            (from, _) => (from.unwrap(), bytes.len()),
-        };
-        if from >= to {
-            return Answer::code(416, "InvalidRange");
+        let (if_match, if_none_match) = (asked.if_match.map(own), asked.if_none_match.map(own));
+        let mut answer = self.carry_out(&Asked { if_match, if_none_match, ..asked });
+        for (_, value) in answer.1.iter_mut().filter(|(name, _)| *name == "ETag") {
+            *value = other(std::mem::take(value));
         }
-        headers.push(("Content-Range", format!("bytes {from}-{}/{}", to - 1, bytes.len())));
-        Answer(206, headers, bytes[from..to].to_vec())
+        answer
     }
 
     fn put(&self, asked: &Asked, path: &Path) -> Answer {

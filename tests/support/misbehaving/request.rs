@@ -21,10 +21,17 @@ pub struct Asked {
     /// The metadata that the service keeps with an object, of the one name that there is.
     pub metadata: Option<String>,
     pub query: String,
+    /// The number of its connection.
+    pub connection: u64,
     pub body: Vec<u8>,
 }
 
 impl Asked {
+    /// The same without a range.
+    pub fn of_all(self) -> Asked {
+        Asked { range: None, ..self }
+    }
+
     /// Whether it wants an object that is no metadata document.
     pub fn is_chunk(&self) -> bool {
         !self.is_listing && self.key.contains("/c/")
@@ -60,9 +67,9 @@ pub fn read_request(reader: &mut BufReader<TcpStream>, mut stream: &TcpStream) -
     let key = if is_listing { value("prefix").unwrap_or_default() } else { below };
     let mut header = |name: &str| headers.remove(name);
     let (range, if_match, if_none_match) = (header("range"), header("if-match"), header("if-none-match"));
-    let query = query.to_owned();
+    let (connection, query) = (0, query.to_owned());
     let metadata = header(METADATA);
-    Some(Asked { method, key, is_listing, range, if_match, if_none_match, metadata, query, body })
+    Some(Asked { method, key, is_listing, range, if_match, if_none_match, metadata, query, connection, body })
 }
 
 fn decoded(text: &str) -> String {
