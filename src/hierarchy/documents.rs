@@ -98,11 +98,6 @@ impl Seen {
         self.documents.iter().filter_map(|(_, info)| *info)
     }
 
-    /// Bytes of all of them.
-    pub fn size_bytes(&self) -> u64 {
-        self.documents.iter().flat_map(|(_, info)| info).map(|info| info.size_bytes).sum()
-    }
-
     /// Whether reading the folder again would find the same. Looks at each document, opens none.
     pub fn is_current(&self, store: &dyn Store, path: &str) -> bool {
         let keys: Vec<String> = self.documents.iter().map(|(name, _)| join(path, name)).collect();

@@ -16,8 +16,8 @@ use crate::store::Store;
 
 /// The most folders in the cache.
 const MAX_FOLDERS: usize = 1024;
-/// The most bytes of documents in the cache (parsed they take several times as much); a longer one is kept alone.
-const MAX_DOCUMENT_BYTES: u64 = 16 << 20;
+/// The most memory that the documents in the cache take; one that takes more is kept alone.
+const MAX_MEMORY_BYTES: usize = 64 << 20;
 
 #[derive(Clone)]
 struct Kept {
@@ -31,13 +31,14 @@ struct KeptGroup {
     key: String,
     group: Arc<GroupMetadata>,
     seen: Seen,
+    memory_bytes: usize,
     /// Any later change of the documents shows in their versions.
     is_settled: bool,
 }
 
 impl Kept {
-    fn size_bytes(&self) -> u64 {
-        self.group.as_ref().map_or(0, |group| group.seen.size_bytes())
+    fn memory_bytes(&self) -> usize {
+        self.group.as_ref().map_or(0, |group| group.memory_bytes)
     }
 }
 
@@ -150,7 +151,8 @@ impl GroupCache {
                 if is_remote || seen.is_settled() =>
             {
                 let (group, is_settled) = (Arc::clone(group), seen.is_settled());
-                Some(KeptGroup { key: key.clone(), group, seen: seen.clone(), is_settled })
+                let memory_bytes = group.memory_bytes();
+                Some(KeptGroup { key: key.clone(), group, seen: seen.clone(), memory_bytes, is_settled })
             }
             None if is_remote => None,
             _ => {
@@ -160,10 +162,10 @@ impl GroupCache {
         };
         let mut all = self.kept.lock();
         all.put(path.to_owned(), Kept { group, checked_at });
-        let mut size_bytes: u64 = all.iter().map(|(_, kept)| kept.size_bytes()).sum();
-        while all.len() > MAX_FOLDERS || (size_bytes > MAX_DOCUMENT_BYTES && all.len() > 1) {
+        let mut memory_bytes: usize = all.iter().map(|(_, kept)| kept.memory_bytes()).sum();
+        while all.len() > MAX_FOLDERS || (memory_bytes > MAX_MEMORY_BYTES && all.len() > 1) {
             let Some((_, least)) = all.pop_lru() else { break };
-            size_bytes -= least.size_bytes();
+            memory_bytes -= least.memory_bytes();
         }
     }
 }

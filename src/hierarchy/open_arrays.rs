@@ -10,8 +10,8 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
@@ -22,6 +22,9 @@ use crate::array::{Array, Engine, Layout, Order};
 use crate::error::{Error, Result};
 use crate::metadata::ArrayMetadata;
 use crate::store::{Audience, ObjectVersion, Store};
+
+/// Metadata that takes more memory is kept without attributes.
+const MAX_KEPT_BYTES: usize = 64 << 10;
 
 /// A node as it was in the store at some time.
 #[derive(Clone, Copy)]
@@ -36,8 +39,11 @@ pub struct NodeState<'a> {
 
 /// An array as it was built from one metadata document.
 pub struct OpenArray {
-    /// The metadata of the node that the array was built from, whatever a view makes of it; growth replaces both.
+    /// The metadata of the node that the array was built from, whatever a view makes of it; growth replaces both. Attributes
+    /// that take much memory are not kept.
     pub metadata: Arc<ArrayMetadata>,
+    /// That of the node, with all attributes.
+    of_node: Weak<ArrayMetadata>,
     /// The version of the metadata document.
     pub version: Option<ObjectVersion>,
     /// When the metadata was read: older metadata never replaces it.
@@ -55,11 +61,14 @@ impl OpenArray {
         self.was_lengthened_here && self.array.as_ref().is_ok_and(|array| size_bytes <= array.size_bytes())
     }
 
+    /// Whether the array was built from this very metadata.
+    pub fn is_of(&self, metadata: &Arc<ArrayMetadata>) -> bool {
+        std::ptr::eq(self.of_node.as_ptr(), Arc::as_ptr(metadata))
+    }
+
     fn is_older_than(&self, state: NodeState<'_>) -> bool {
         match state.node {
-            Some(Node::Array { metadata, .. }) => {
-                !Arc::ptr_eq(metadata, &self.metadata) && state.read_at > self.read_at
-            }
+            Some(Node::Array { metadata, .. }) => !self.is_of(metadata) && state.read_at > self.read_at,
             _ => true,
         }
     }
@@ -208,8 +217,9 @@ impl OpenArrays {
         let open = match &*current {
             Some(open) => open.clone(),
             None => {
-                let array = self.build_shared(shared, metadata);
-                let open = Arc::new(OpenArray::new(metadata, state, array));
+                let light = light(shared, metadata);
+                let array = self.build_shared(shared, &light);
+                let open = Arc::new(OpenArray::new(light, metadata, state, array));
                 *current = Some(open.clone());
                 open
             }
@@ -244,16 +254,17 @@ impl OpenArrays {
             return Reconciled::Current;
         };
         let Some(Node::Array { metadata, .. }) = state.node else { return Reconciled::Replaced };
+        let light = light(shared, metadata);
         let array = match (self.difference(shared.view, &old.metadata, metadata), &old.array) {
             // Data written to the previous folder does not belong into this one.
             (_, Ok(array)) if array.is_displaced() => return Reconciled::Replaced,
             (Difference::None, Ok(array)) => array.check_form().map(|()| array.clone()),
             (Difference::None, Err(_)) => old.array.clone(),
-            (Difference::Grown, Ok(array)) => match served(shared, metadata) {
+            (Difference::Grown, Ok(array)) => match served(shared, &light) {
                 Ok(served) => array.grown(served.into_owned()),
                 Err(error) => Err(error),
             },
-            (Difference::Grown, Err(_)) => self.build_shared(shared, metadata),
+            (Difference::Grown, Err(_)) => self.build_shared(shared, &light),
             (Difference::Other, Ok(_) | Err(_)) => return Reconciled::Replaced,
         };
         let Ok(new) = &array else { return Reconciled::Replaced };
@@ -261,7 +272,7 @@ impl OpenArrays {
         if old.array.is_ok() && !is_same_length {
             note_new_size();
         }
-        let mut new = OpenArray::new(metadata, state, array);
+        let mut new = OpenArray::new(light, metadata, state, array);
         // The document that this process wrote says nothing new.
         new.was_lengthened_here = old.was_lengthened_here && is_same_length;
         *shared.current.write() = Some(Arc::new(new));
@@ -292,6 +303,7 @@ impl OpenArrays {
         let updated = update_copies();
         note_new_size();
         let open = OpenArray {
+            of_node: Arc::downgrade(&metadata),
             metadata,
             version: None,
             read_at: Instant::now(),
@@ -346,9 +358,15 @@ impl OpenArrays {
 }
 
 impl OpenArray {
-    fn new(metadata: &Arc<ArrayMetadata>, state: NodeState<'_>, array: Result<Arc<Array>>) -> Self {
+    fn new(
+        metadata: Arc<ArrayMetadata>,
+        of_node: &Arc<ArrayMetadata>,
+        state: NodeState<'_>,
+        array: Result<Arc<Array>>,
+    ) -> Self {
         OpenArray {
-            metadata: metadata.clone(),
+            metadata,
+            of_node: Arc::downgrade(of_node),
             version: state.version,
             read_at: state.read_at,
             array,
@@ -373,6 +391,14 @@ fn slowest(layout: Layout, metadata: &ArrayMetadata) -> usize {
     match layout.order {
         Order::C => 0,
         Order::F => metadata.shape.len().saturating_sub(1),
+    }
+}
+
+/// What an open array keeps of its metadata. Views are made of attributes.
+fn light(shared: &SharedArray, metadata: &Arc<ArrayMetadata>) -> Arc<ArrayMetadata> {
+    match shared.view.is_none() && metadata.memory_bytes() > MAX_KEPT_BYTES {
+        true => Arc::new(metadata.without_attributes()),
+        false => metadata.clone(),
     }
 }
 

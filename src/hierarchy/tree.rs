@@ -63,6 +63,18 @@ pub enum Node {
 }
 
 impl Node {
+    /// About how much memory its documents take.
+    pub fn memory_bytes(&self) -> usize {
+        match self {
+            Node::Group { metadata, .. } => metadata.memory_bytes(),
+            Node::Array { metadata, .. } => metadata.memory_bytes(),
+            Node::Broken { document, .. } => {
+                let members = document.as_ref().and_then(|document| document.as_object());
+                members.map_or(0, crate::metadata::json::memory_bytes)
+            }
+        }
+    }
+
     /// Owner, mode and time.
     pub fn info(&self) -> &Info {
         let (Node::Group { info, .. } | Node::Array { info, .. } | Node::Broken { info, .. }) = self;

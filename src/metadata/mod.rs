@@ -151,6 +151,31 @@ impl ArrayMetadata {
         array::flat_size(&self.shape, self.data_type.item_size()?)
     }
 
+    /// About how much memory it takes.
+    pub fn memory_bytes(&self) -> usize {
+        json::memory_bytes(&self.attributes) + json::memory_bytes(&self.document)
+    }
+
+    /// All that says how the elements are stored, without the user's attributes.
+    #[must_use]
+    pub fn without_attributes(&self) -> ArrayMetadata {
+        ArrayMetadata {
+            zarr_format: self.zarr_format,
+            document_key: self.document_key.clone(),
+            shape: self.shape.clone(),
+            data_type: self.data_type.clone(),
+            fill_value: self.fill_value.clone(),
+            chunk_grid: self.chunk_grid.clone(),
+            chunk_keys: self.chunk_keys.clone(),
+            codecs: self.codecs.clone(),
+            dimension_names: self.dimension_names.clone(),
+            attributes: Map::new(),
+            attributes_error: self.attributes_error.clone(),
+            skipped: self.skipped.clone(),
+            document: self.document.clone(),
+        }
+    }
+
     /// What the document says against the specification and is read nevertheless, and how.
     pub fn deviation(&self) -> Option<String> {
         let fill = self.document.get("fill_value")?;
@@ -180,6 +205,13 @@ pub struct GroupMetadata {
     /// Documents of nodes below, where the group carries a consolidated copy: by relative path in v3 (`a/b`), by
     /// relative key in v2 (`a/b/.zarray`). Read with [`consolidated_node`] and [`consolidated_children`].
     pub consolidated: Option<Map<String, Value>>,
+}
+
+impl GroupMetadata {
+    /// About how much memory it takes.
+    pub fn memory_bytes(&self) -> usize {
+        json::memory_bytes(&self.attributes) + self.consolidated.as_ref().map_or(0, json::memory_bytes)
+    }
 }
 
 /// What a metadata document describes.

@@ -85,7 +85,7 @@ fn array_to_describe(subject: &Subject<'_>, metadata: &Arc<ArrayMetadata>) -> Re
         return open.array.clone();
     }
     match subject.arrays.current(None, subject.path) {
-        Some(open) if Arc::ptr_eq(&open.metadata, metadata) => open.array.clone(),
+        Some(open) if open.is_of(metadata) => open.array.clone(),
         _ => subject.arrays.build(subject.path, metadata, &Arc::default()),
     }
 }

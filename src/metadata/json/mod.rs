@@ -24,6 +24,25 @@ pub const MAX_VALUES: usize = 2 << 20;
 /// The longest name (of a field, a dimension, a codec) that is taken, in bytes.
 pub const MAX_NAME_BYTES: usize = 4096;
 
+/// About how much memory a parsed object takes.
+pub fn memory_bytes(members: &Map<String, Value>) -> usize {
+    /// A member's place in the table and in the list of an object, and what the allocator adds.
+    const MEMBER_BYTES: usize = 128;
+    /// Where a string is, and what the allocator adds.
+    const STRING_BYTES: usize = 16;
+    // Documents are at most MAX_DEPTH deep.
+    fn of_value(value: &Value) -> usize {
+        match value {
+            Value::Null | Value::Bool(_) => 0,
+            Value::Number(number) => STRING_BYTES + number.to_string().len(),
+            Value::String(text) => STRING_BYTES + text.len(),
+            Value::Array(values) => values.iter().map(|value| size_of::<Value>() + of_value(value)).sum(),
+            Value::Object(members) => memory_bytes(members),
+        }
+    }
+    members.iter().map(|(name, value)| MEMBER_BYTES + name.len() + of_value(value)).sum()
+}
+
 /// Parses a whole document.
 pub fn parse(document: &[u8]) -> ParseResult<Value> {
     if document.len() as u64 > MAX_DOCUMENT_BYTES {

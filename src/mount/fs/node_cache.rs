@@ -29,6 +29,8 @@ pub struct CachedNode {
     is_settled: bool,
     /// A remote store did not tell what is there: it is asked again at the next look.
     is_failure: bool,
+    /// Of its documents.
+    memory_bytes: usize,
 }
 
 impl CachedNode {
@@ -52,7 +54,14 @@ impl CachedNode {
 
     /// That there is no node.
     fn absent(read_at: Instant) -> Self {
-        CachedNode { node: None, version: None, read_at, is_settled: true, is_failure: false }
+        CachedNode {
+            node: None,
+            version: None,
+            read_at,
+            is_settled: true,
+            is_failure: false,
+            memory_bytes: 0,
+        }
     }
 
     /// A copy with a new time of reading.
@@ -63,6 +72,7 @@ impl CachedNode {
             read_at,
             is_settled: self.is_settled,
             is_failure: self.is_failure,
+            memory_bytes: self.memory_bytes,
         }
     }
 }
@@ -100,6 +110,11 @@ const MAX_LISTINGS: usize = 1024;
 /// exist.
 const NEGATIVE_LIMIT: usize = 65_536;
 
+/// A node whose documents take more memory than this is counted.
+const HEAVY_BYTES: usize = 64 << 10;
+/// The most memory that the documents of counted nodes take; one that takes more is kept alone.
+const MAX_HEAVY_BYTES: usize = 64 << 20;
+
 /// Nodes by path.
 pub struct NodeCache {
     tree: Tree,
@@ -112,12 +127,38 @@ struct NodeTable {
     /// What was found below groups of a remote store.
     listings: HashMap<Arc<str>, Arc<CachedListing>>,
     sweep_at: usize,
+    /// The nodes that are counted, those that were read last at the end.
+    heavy: Vec<Heavy>,
+}
+
+/// A node whose documents take much memory.
+struct Heavy {
+    path: Arc<str>,
+    memory_bytes: usize,
+}
+
+impl NodeTable {
+    /// Makes room for the documents of a node: other nodes are read again when they are needed.
+    fn weigh(&mut self, path: &str, memory_bytes: usize) {
+        self.heavy.retain(|heavy| *heavy.path != *path);
+        if memory_bytes <= HEAVY_BYTES {
+            return;
+        }
+        let mut all = memory_bytes + self.heavy.iter().map(|heavy| heavy.memory_bytes).sum::<usize>();
+        while all > MAX_HEAVY_BYTES && !self.heavy.is_empty() {
+            let oldest = self.heavy.remove(0);
+            self.by_path.remove(&oldest.path);
+            all -= oldest.memory_bytes;
+        }
+        self.heavy.push(Heavy { path: path.into(), memory_bytes });
+    }
 }
 
 impl NodeCache {
     /// A cache over a store's tree.
     pub fn new(tree: Tree, revalidate: Duration) -> Self {
-        let table = NodeTable { by_path: HashMap::new(), listings: HashMap::new(), sweep_at: SWEEP_AT };
+        let (by_path, listings, heavy) = (HashMap::new(), HashMap::new(), Vec::new());
+        let table = NodeTable { by_path, listings, sweep_at: SWEEP_AT, heavy };
         NodeCache { tree, revalidate, table: Mutex::new(table) }
     }
 
@@ -212,6 +253,7 @@ impl NodeCache {
         self.tree.forget();
         let mut table = self.table.lock();
         table.by_path.clear();
+        table.heavy.clear();
         table.listings.clear();
     }
 
@@ -245,7 +287,8 @@ impl NodeCache {
             _ => {
                 let is_settled = found.is_none_or(|found| found.is_settled());
                 let node = self.tree.node(path)?.map(Arc::new);
-                CachedNode { node, version, read_at, is_settled, is_failure: false }
+                let memory_bytes = node.as_ref().map_or(0, |node| node.memory_bytes());
+                CachedNode { node, version, read_at, is_settled, is_failure: false, memory_bytes }
             }
         };
         Ok(self.insert(path, cached))
@@ -257,7 +300,10 @@ impl NodeCache {
         let is_failure = matches!(found.node, Node::Broken { error: Error::Store { .. }, .. });
         let cached = match self.peek(path) {
             Some(previous) if previous.version == version && previous.is_settled => previous.again(read_at),
-            _ => CachedNode { node: Some(Arc::new(found.node)), version, read_at, is_settled, is_failure },
+            _ => {
+                let (memory_bytes, node) = (found.node.memory_bytes(), Some(Arc::new(found.node)));
+                CachedNode { node, version, read_at, is_settled, is_failure, memory_bytes }
+            }
         };
         self.insert(path, cached)
     }
@@ -278,6 +324,51 @@ impl NodeCache {
             table.sweep_at = SWEEP_AT.max(2 * table.by_path.len());
         }
         table.by_path.insert(path.into(), cached.clone());
+        table.weigh(path, cached.memory_bytes);
         cached
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::store::MemoryStore;
+
+    /// A group with arrays whose attributes take 20 MiB each when they are parsed.
+    fn store() -> MemoryStore {
+        let store = MemoryStore::new();
+        let attributes: Vec<String> = (0..120_000).map(|n| format!(r#""a{n:06}":{n}"#)).collect();
+        let attributes = attributes.join(",");
+        store.put("zarr.json", br#"{"zarr_format":3,"node_type":"group"}"#.to_vec()).unwrap();
+        for number in 0..8 {
+            let document = format!(
+                r#"{{"zarr_format":3,"node_type":"array","shape":[4],"data_type":"uint8","fill_value":0,
+                "chunk_grid":{{"name":"regular","configuration":{{"chunk_shape":[4]}}}},
+                "chunk_key_encoding":{{"name":"default"}},"codecs":[{{"name":"bytes"}}],"attributes":{{{attributes}}}}}"#
+            );
+            store.put(&format!("x{number}/zarr.json"), document.into_bytes()).unwrap();
+        }
+        store
+    }
+
+    #[test]
+    fn long_documents_are_read_again_instead_of_kept() {
+        let nodes = NodeCache::new(Tree::new(Arc::new(store())), Duration::from_secs(600));
+        let attributes_of = |path: &str| match nodes.get(path, Blocking::Yes).unwrap().node.as_deref() {
+            Some(Node::Array { metadata, .. }) => metadata.attributes.len(),
+            _ => 0,
+        };
+        for path in (0..8).chain(0..8).map(|number| format!("x{number}")) {
+            assert_eq!(attributes_of(&path), 120_000, "{path}");
+            let table = nodes.table.lock();
+            let kept = table.by_path.values().filter_map(|cached| cached.node.as_deref());
+            let kept: usize = kept.map(Node::memory_bytes).sum();
+            assert!(kept <= MAX_HEAVY_BYTES && table.heavy.len() < 8, "{kept} bytes after {path}");
+        }
+        nodes.forget("x7");
+        assert_eq!(attributes_of("x7"), 120_000);
+        nodes.expire();
+        assert!(nodes.table.lock().heavy.is_empty());
     }
 }
