@@ -95,7 +95,7 @@ pub fn json(text: &str) -> String {
     };
     let mut safe = String::with_capacity(text.len());
     for character in text.chars() {
-        // Blanks between values are no part of them, and strings have others escaped.
+        // Blanks between values are not part of them, and strings have others escaped.
         if is_unsafe(character) && !matches!(character, '\n' | '\r' | '\t') {
             safe.push_str(&escape(character));
         } else {

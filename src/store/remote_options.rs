@@ -1,4 +1,4 @@
-//! How the service of a remote store is reached, beside its URL, and what of it may be shown. Uses `disk_cache`, `secrets` and `error`.
+//! How the service of a remote store is reached, in addition to its URL, and what of it may be shown. Uses `disk_cache`, `secrets` and `error`.
 //!
 //! Part of every build, so that one without the feature `remote` can say what it lacks. Invariant: no option holds a secret,
 //! because the command line, `config.json` and mount(8) show them all; credentials come from the environment, from files and

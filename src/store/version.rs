@@ -131,7 +131,7 @@ impl ObjectVersion {
         }
     }
 
-    /// When the inode of a file was changed, in nanoseconds since the epoch: other permissions or names of a file are no other
+    /// When the inode of a file was changed, in nanoseconds since the epoch: other permissions or names of a file are not other
     /// content, while content that was rewritten may have the old size and time. `None` if the version is not a file's.
     pub fn changed(&self) -> Option<i64> {
         match &self.0 {

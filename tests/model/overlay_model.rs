@@ -96,7 +96,7 @@ fn check(nested: bool, steps: &[Step]) {
 }
 
 fn cases() -> u32 {
-    level::count("ZARRFS_OVERLAY_CASES", 100, 3000)
+    level::count("ZARRFS_OVERLAY_CASES", 100, 1000)
 }
 
 proptest! {

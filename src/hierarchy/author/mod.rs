@@ -239,7 +239,7 @@ pub fn remove_without_copies(store: &dyn Store, path: &str) -> Result<()> {
     remove_objects(store, writer, path)
 }
 
-/// Removes the objects of a node in a store without folders: first the documents, so that it is no node any more, but nothing where
+/// Removes the objects of a node in a store without folders: first the documents, so that it is not a node any more, but nothing where
 /// the others cannot be listed.
 fn remove_objects(store: &dyn Store, writer: &dyn Writer, path: &str) -> Result<()> {
     store.each_name(path, &mut |_| ControlFlow::Break(()))?;

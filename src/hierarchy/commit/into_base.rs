@@ -5,7 +5,7 @@
 //! for the next time.
 //!
 //! Invariant: what goes away in the base is the version that a change was made from, and of an array in the form that it was made for. All
-//! else is a conflict, which is told, and the overlay keeps the change.
+//! else is a conflict, which is reported, and the overlay keeps the change.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -59,7 +59,7 @@ struct Committing<'a> {
     say: &'a mut dyn FnMut(Kept),
 }
 
-/// Commits all changes; `say` is told what is kept.
+/// Commits all changes; `say` gets a sentence for each one that is kept.
 pub fn into_base(store: &Arc<OverlayStore>, say: &mut dyn FnMut(Kept)) -> Result<Tally> {
     store.base_writer()?;
     let nodes = nodes::by_node(store, &Tree::for_one_look(store.clone()))?;

@@ -309,7 +309,7 @@ impl DiskCache {
         self.filler.write(&bytes.entry(times)?)
     }
 
-    /// Keeps that there is no such object, as it was learned.
+    /// Keeps the fact that there is no such object.
     pub fn keep_missing(&self, object: ObjectName, times: Times) {
         self.filler.add(NewEntry::missing(object, times));
     }

@@ -22,7 +22,7 @@ pub(super) enum Broken {
     Interrupted(String),
 }
 
-/// All of a body of at most `limit_bytes`. `patience` is how long it may take, beside the time that its bytes take at a slow pace.
+/// All of a body of at most `limit_bytes`. `patience` is how long it may take, in addition to the time that its bytes take at a slow pace.
 pub(super) async fn all_of(
     body: HttpResponseBody,
     limit_bytes: usize,

@@ -3,8 +3,9 @@
 //! Uses `reqwest` and `object_store`, which tries again what is said here to be worth it. Every failure becomes a [`Refusal`], a
 //! sentence with the URL, the status and the service's number of the request.
 //!
-//! Invariants: a redirect is followed to web servers only (`redirects`), which get no credentials, and a page for people is no object; a service that was never reached
-//! is not waited for; replies that `object_store` has to see (304, 404, 409, 412, 416) pass as they are.
+//! Invariants: a redirect is followed to web servers only (`redirects`), which get no credentials, and a page for people is not an
+//! object; a service that was never reached is not waited for; replies that `object_store` has to see (304, 404, 409, 412, 416) pass as
+//! they are.
 
 use std::error::Error as _;
 use std::sync::Arc;
@@ -256,7 +257,7 @@ impl Client {
         HttpResponse::from_parts(parts, start_of(body, self.reply_timeout).await.into())
     }
 
-    /// A reply that is no object: names, or credentials.
+    /// A reply that is not an object: names, or credentials.
     async fn collected(
         &self,
         shown: &str,

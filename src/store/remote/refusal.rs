@@ -278,7 +278,7 @@ impl Reply<'_> {
         codes.contains(&self.code().as_str())
     }
 
-    /// What the service says about the code. Other members repeat the request: keys, and more, are no messages.
+    /// What the service says about the code. Other members repeat the request: keys, and more, are not messages.
     fn message(&self) -> String {
         let messages = MESSAGES.iter().filter_map(|name| self.member(name));
         let mut messages: Vec<String> = messages.collect();

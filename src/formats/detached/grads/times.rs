@@ -32,7 +32,7 @@ enum Step {
 }
 
 impl Times {
-    /// From `hours since 2000-01-01 06:00` and its like, and from dates by their type. `None` if the positions are no dates; the
+    /// From `hours since 2000-01-01 06:00` and its like, and from dates by their type. `None` if the positions are not dates; the
     /// reason if they are, and cannot be expressed.
     pub fn of(positions: &Positions) -> Result<Option<Self>, String> {
         let of_type = match &positions.data_type {
@@ -130,7 +130,7 @@ fn of_minutes(clock: Clock, first: f64, step: Option<f64>) -> Option<Times> {
     Some(Times { first, step: Step::Minutes(step), is_without_leap_days: clock.is_without_leap_days })
 }
 
-/// Times that are no numbers at regular places: they may be dates at regular places.
+/// Times that are not numbers at regular places may be dates at regular places.
 fn of_list(clock: Clock, values: &[f64]) -> Option<Times> {
     let minutes: Vec<i64> = values.iter().map(|value| clock.minutes(*value)).collect::<Option<_>>()?;
     let is_without_leap_days = clock.is_without_leap_days;
