@@ -44,6 +44,18 @@ impl Name<'_> {
         }
     }
 
+    /// As [`Name::version`], of a file that may be replaced or removed. A folder is an error: an exchange would take it for one.
+    fn file_version(&self) -> io::Result<Option<ObjectVersion>> {
+        match sys::open_at(self.folder.as_fd(), self.name, LOOK | libc::O_NOFOLLOW) {
+            Ok(found) => match File::from(found).metadata()? {
+                folder if folder.is_dir() => Err(io::Error::from_raw_os_error(libc::EISDIR)),
+                file => Ok(Some(posix_stat::version(&file))),
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Whether it is the name of this file.
     pub fn is_file(&self, file: &Metadata) -> bool {
         let found = sys::open_at(self.folder.as_fd(), self.name, LOOK | libc::O_NOFOLLOW);
@@ -118,7 +130,7 @@ pub(super) fn name_for(new: &Name<'_>, path: &str, expected: ObjectVersion) -> i
 pub(super) fn replace(out: &Name<'_>, at: &Name<'_>, expected: ObjectVersion) -> io::Result<Exchanged> {
     let Some(own) = out.version()?.map(short) else { return Err(io::ErrorKind::NotFound.into()) };
     let old = short(expected);
-    match at.version()? {
+    match at.file_version()? {
         Some(now) if now == expected => {}
         // A link, which has a version of its own.
         Some(now) if now.digest() != expected.digest() => return Ok(Exchanged::Unsupported),
@@ -147,7 +159,7 @@ pub(super) fn remove(
 ) -> io::Result<Exchanged> {
     let old = short(expected);
     let Some(name) = temporary_name(old, 0, path) else { return Ok(Exchanged::Unsupported) };
-    match at.version()? {
+    match at.file_version()? {
         Some(now) if now == expected => {}
         Some(now) if now.digest() != expected.digest() => return Ok(Exchanged::Unsupported),
         Some(_) | None => return Ok(Exchanged::Changed),

@@ -86,6 +86,18 @@ fn only_the_version_that_was_expected_is_replaced_or_deleted() {
     assert_eq!((scene.text("a/c/0"), scene.temporary_names()), (None, Vec::new()));
 }
 
+/// A folder at an object's key has a version, too, and an exchange would take it away.
+#[test]
+fn a_folder_is_neither_replaced_nor_deleted() {
+    let scene = Scene::new();
+    fs::create_dir(scene.path("a/c/0")).unwrap();
+    fs::write(scene.path("a/c/0/kept"), "kept").unwrap();
+    let folder = Precondition::Version(scene.version("a/c/0"));
+    assert_eq!(scene.put("a/c/0", "one", folder).unwrap_err().errno(), libc::EISDIR);
+    assert_eq!(scene.store.delete("a/c/0", folder).unwrap_err().errno(), libc::EISDIR);
+    assert_eq!((scene.text("a/c/0/kept").as_deref(), scene.temporary_names()), (Some("kept"), Vec::new()));
+}
+
 /// What another program puts between the look and the rename is what comes out.
 #[test]
 fn what_another_program_put_meanwhile_gets_its_name_back() {
