@@ -215,7 +215,7 @@ fn failures_reach_the_journal_once_with_priority_array_range_and_reason() {
     let lines: Vec<&str> = text.lines().filter(|line| line.contains("read of")).collect();
     let [line] = lines[..] else { panic!("{text}") };
     assert!(
-        line.starts_with("<3>read of ") && line.contains(" at ") && line.contains("/t\\u{1}<0>: "),
+        line.starts_with("<3>read of ") && line.contains(" at ") && line.contains("/t\\x01<0>: "),
         "{line}"
     );
     assert!(line.contains("c/1/0"), "{line}");

@@ -333,6 +333,10 @@ impl OverlayStore {
     /// folders. The folder first loses its name, so that no program puts anything into it while it is looked at.
     pub fn remove_from_base(&self, removal: &Removal) -> Result<Option<bool>> {
         let (writer, base, path) = (self.base_writer()?, self.base.as_ref(), removal.path.as_str());
+        // A service is not asked for what can only be a folder.
+        if base.is_remote() {
+            return Ok(None);
+        }
         let like = base.head(path)?.unwrap_or_else(no_info);
         let Some(staged) = writer.stage(parent(path), &like)? else { return Ok(None) };
         let aside = join(&staged.key, "removed");

@@ -120,7 +120,7 @@ fn the_log_tells_of_snapshots() {
         let text = String::from_utf8(text.stdout).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines.len() == 2 && lines[0].ends_with("third"), "{text}");
-        assert!(lines[1].ends_with("second, with a line more"), "{text}");
+        assert!(lines[1].ends_with(r"second, with\na line more"), "{text}");
         let tag = zarrfs(None, &["log", "--tag", "v1", "--json", &location]);
         assert_eq!(ids(&tag.stdout).len(), 2);
     }
