@@ -3,7 +3,7 @@
 //! Spec: CF conventions, 2.5.1 "Missing data"; GDAL's `nodata`; for v2 the convention of xarray and NCZarr. Uses `fill_value` and
 //! `data_type`. The first of these that is given comes first, and formats that can name one value name that:
 //!
-//! 1. the attribute `_FillValue`, or without it the document's fill value where [`fill_marks_missing`];
+//! 1. the attribute `_FillValue`, or without it the document's fill value where `fill_marks_missing`;
 //! 2. the attribute `missing_value`;
 //! 3. the attribute `nodata`.
 //!

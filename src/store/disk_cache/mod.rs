@@ -41,8 +41,10 @@ use self::clock::Clock;
 pub use self::entry::ObjectMeta;
 use self::entry::{Header, place};
 use self::filler::{Entry, Filler, NewEntry};
+#[cfg(feature = "remote")]
 pub use self::knowledge::{Presence, Seen};
 use self::listings::Listings;
+#[cfg(feature = "remote")]
 pub use self::listings::{Names, overtaken};
 use self::name::Part;
 pub use self::name::{ObjectName, Times};
