@@ -310,7 +310,6 @@ impl Drop for Array {
     }
 }
 
-/// The reason why an array has no flat form.
 /// The store, where it looks at the form of the array that objects are of.
 fn of_form(store: &Arc<dyn Store>, path: &str, metadata: &ArrayMetadata) -> Result<Option<Arc<dyn Store>>> {
     store.of_array(&ArrayForm {
@@ -321,6 +320,7 @@ fn of_form(store: &Arc<dyn Store>, path: &str, metadata: &ArrayMetadata) -> Resu
     })
 }
 
+/// The reason why an array has no flat form.
 fn no_item_size(metadata: &ArrayMetadata) -> String {
     let stored = |member: &str| metadata.document.get(member).map(ToString::to_string).unwrap_or_default();
     let member = match metadata.zarr_format {

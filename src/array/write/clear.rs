@@ -14,7 +14,9 @@ use crate::array::cache::Content;
 use crate::array::geometry::grid::{Axis, each_index, numbers};
 use crate::array::geometry::strided_copy::fill_items;
 use crate::array::source::replacement::{Encoded, Target};
+use crate::array::sync::Mutex;
 use crate::array::sync::atomic::Ordering;
+use crate::array::write::whole_objects::{REMOTE_THREADS, THREADS_PER_CORE, for_each};
 use crate::array::{Array, Engine, Inner, Layout};
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
@@ -90,7 +92,7 @@ impl Array {
         store: &Arc<dyn Store>,
         path: &str,
         metadata: &ArrayMetadata,
-        may_clear: &dyn Fn() -> Result<Info>,
+        may_clear: &(dyn Fn() -> Result<Info> + Sync),
     ) -> Result<u64> {
         let array = Array::open(engine, store, path, Arc::new(metadata.clone()), Layout::default())?;
         let Some(padded) = array.inner.padded(usize::MAX)? else { return Ok(0) };
@@ -109,7 +111,7 @@ impl Array {
         if let Some(error) = unlisted {
             return Err(error);
         }
-        inner.clear_objects(objects, &inside, may_clear)
+        inner.clear_objects(&objects, &inside, may_clear)
     }
 }
 
@@ -182,30 +184,36 @@ impl Inner {
         Ok(deleted)
     }
 
-    /// As [`Inner::clear_object`], durably.
+    /// As [`Inner::clear_object`], durably, of those that are stored: several at a time, since most of the time is spent in waiting.
     pub(in crate::array) fn clear_objects(
         &self,
-        objects: impl IntoIterator<Item = u64>,
+        objects: &[u64],
         inside: &[u64],
-        may_clear: &dyn Fn() -> Result<Info>,
+        may_clear: &(dyn Fn() -> Result<Info> + Sync),
     ) -> Result<u64> {
         let Some(writer) = self.store.writer() else {
             return Err(Error::ReadOnly(format!("{} does not support writing", self.store.describe())));
         };
-        let mut cleared = 0;
-        let mut keys = Vec::new();
-        for object in objects {
+        let cores = self.engine.workers.count().max(1);
+        let most = if self.store.is_remote() { REMOTE_THREADS } else { THREADS_PER_CORE * cores };
+        // What is read, what is left of it, and that encoded.
+        let threads = self.threads(self.object_bytes().saturating_mul(3), most);
+        let cleared: Mutex<Vec<(String, u64)>> = Mutex::default();
+        let outcome = for_each(objects.len() as u64, threads, "clear", |place| {
+            let Some(&object) = objects.get(place as usize) else { return Ok(()) };
             let key = self.key_of_object(object)?;
             let chunks = self.clear_object((object, &key), inside, may_clear)?;
             if chunks > 0 {
-                cleared += chunks;
-                keys.push(key);
+                cleared.lock().push((key, chunks));
             }
-        }
+            Ok(())
+        });
+        let cleared = cleared.into_inner();
+        let keys: Vec<String> = cleared.iter().map(|(key, _)| key.clone()).collect();
         if !keys.is_empty() {
             writer.sync(&keys, &self.path)?;
         }
-        Ok(cleared)
+        outcome.map(|()| cleared.iter().map(|(_, chunks)| chunks).sum())
     }
 
     /// Fills the part of an edge chunk past the array with the fill value.

@@ -119,8 +119,9 @@ impl Inner {
             let inside: Vec<u64> = self.grid.axes().iter().map(|axis| axis.extent()).collect();
             let axes = self.source.object_axes();
             let in_row: u64 = axes.iter().skip(1).map(|axis| axis.count()).product();
-            let last_row = self.source.objects().saturating_sub(in_row)..self.source.objects();
-            padded.inner.clear_objects(last_row, &inside, &|| self.check_document())?;
+            let last_row: Vec<u64> =
+                (self.source.objects().saturating_sub(in_row)..self.source.objects()).collect();
+            padded.inner.clear_objects(&last_row, &inside, &|| self.check_document())?;
         }
         self.clear_bases();
         // From now on all that this array stores after its end is fill value.

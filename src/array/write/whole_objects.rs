@@ -34,9 +34,9 @@ const SMALL_BOX_BYTES: u64 = 8 << 20;
 /// Threads end together if each has many boxes.
 const BOXES_PER_THREAD: u64 = 4;
 /// Threads per processor: while one waits for the disk, another encodes.
-const THREADS_PER_CORE: usize = 2;
+pub(in crate::array) const THREADS_PER_CORE: usize = 2;
 /// Threads that store at a service: nearly all of them wait for a reply.
-const REMOTE_THREADS: usize = 32;
+pub(in crate::array) const REMOTE_THREADS: usize = 32;
 
 /// Where elements come from, in the order of the flat file. Several threads use it at once.
 pub trait Elements: Sync {
@@ -57,7 +57,12 @@ struct Work<'a> {
 }
 
 /// Runs `work` for all numbers below `count` on so many threads, until it fails.
-fn for_each(count: u64, threads: usize, name: &str, work: impl Fn(u64) -> Result<()> + Sync) -> Result<()> {
+pub(in crate::array) fn for_each(
+    count: u64,
+    threads: usize,
+    name: &str,
+    work: impl Fn(u64) -> Result<()> + Sync,
+) -> Result<()> {
     let next = AtomicU64::new(0);
     let failure: Mutex<Option<Error>> = Mutex::default();
     let run = || {
@@ -120,13 +125,13 @@ impl Inner {
     }
 
     /// The most bytes of the chunks of one object.
-    fn object_bytes(&self) -> u64 {
+    pub(in crate::array) fn object_bytes(&self) -> u64 {
         let elements = self.source.object_axes().iter().map(|axis| axis.longest()).product::<u64>();
         elements.saturating_mul(self.fill.len() as u64)
     }
 
     /// How many threads of so many bytes the dirty limit allows.
-    fn threads(&self, bytes: u64, most: usize) -> usize {
+    pub(in crate::array) fn threads(&self, bytes: u64, most: usize) -> usize {
         let allowed = self.engine.dirty_limit_bytes() / bytes.max(1);
         usize::try_from(allowed).unwrap_or(most).clamp(1, most)
     }
