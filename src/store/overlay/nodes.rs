@@ -140,7 +140,8 @@ fn newer_object(base: &dyn Store, folder: &str, at: i64) -> Result<Option<String
         }
         level = next;
     }
-    Ok(None)
+    // What nobody has looked at may be newer.
+    Ok(level.into_iter().next())
 }
 
 /// Whether changes can be committed to a store.
@@ -225,12 +226,11 @@ impl OverlayStore {
     pub(super) fn remove_tree(&self, folder: &str) -> Result<()> {
         let is_staged = folder.split('/').any(is_temporary_name);
         let base = self.base.as_ref();
-        let hidden = match is_staged || self.is_hidden(folder)? {
-            true => None,
-            false => {
-                let at = is_committable(base).then(|| moment(base));
-                census(base, folder)?.map(|from| Hidden { from, at, is_begun: false })
-            }
+        let hidden = if is_staged || self.is_hidden(folder)? {
+            None
+        } else {
+            let at = is_committable(base).then(|| moment(base));
+            census(base, folder)?.map(|from| Hidden { from, at, is_begun: false })
         };
         let noted = self.shared.folder.changes.remove(folder, hidden);
         noted.map_err(failed(folder, "note in the overlay the removal of"))?;
