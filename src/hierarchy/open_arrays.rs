@@ -396,9 +396,10 @@ fn slowest(layout: Layout, metadata: &ArrayMetadata) -> usize {
 
 /// What an open array keeps of its metadata. Views are made of attributes.
 fn light(shared: &SharedArray, metadata: &Arc<ArrayMetadata>) -> Arc<ArrayMetadata> {
-    match shared.view.is_none() && metadata.memory_bytes() > MAX_KEPT_BYTES {
-        true => Arc::new(metadata.without_attributes()),
-        false => metadata.clone(),
+    if shared.view.is_none() && metadata.memory_bytes() > MAX_KEPT_BYTES {
+        Arc::new(metadata.without_attributes())
+    } else {
+        metadata.clone()
     }
 }
 

@@ -162,9 +162,12 @@ pub fn read_as(metadata: &ArrayMetadata) -> Option<DataType> {
 /// The bytes of an element with this value.
 fn element(data_type: &DataType, value: &Value) -> Option<Vec<u8>> {
     let is_complex = matches!(data_type, DataType::Complex64 | DataType::Complex128);
-    let parse = |value: &Value| match is_complex {
-        true => FillValue::from_v3(data_type, &Value::from(vec![value.clone(), 0.into()])).ok(),
-        false => FillValue::from_v3(data_type, value).ok(),
+    let parse = |value: &Value| {
+        if is_complex {
+            FillValue::from_v3(data_type, &Value::from(vec![value.clone(), 0.into()])).ok()
+        } else {
+            FillValue::from_v3(data_type, value).ok()
+        }
     };
     if value.is_array() {
         return None;

@@ -75,9 +75,10 @@ fn parse_array(key: &str, mut members: Map<String, Value>) -> ParseResult<ArrayM
         .map_err(|fault| fault.within("chunk_key_encoding"))?;
     let codecs = codec_spec::v3_list(member("codecs")?).map_err(|fault| fault.within("codecs"))?;
     let stored_fill = member("fill_value")?;
-    let mut fill_value = match is_zero_without_sign(&data_type, stored_fill) {
-        true => FillValue::zeros(&data_type),
-        false => FillValue::from_v3(&data_type, stored_fill).map_err(|fault| fault.within("fill_value"))?,
+    let mut fill_value = if is_zero_without_sign(&data_type, stored_fill) {
+        FillValue::zeros(&data_type)
+    } else {
+        FillValue::from_v3(&data_type, stored_fill).map_err(|fault| fault.within("fill_value"))?
     };
     let is_packed_struct = matches!(data_type, DataType::Struct(_)) && stored_fill.is_string();
     if is_packed_struct && bytes_order(&codecs) == ByteOrder::Big {

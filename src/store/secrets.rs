@@ -79,11 +79,12 @@ fn note(secrets: &RwLock<VecDeque<String>>, most: usize, value: &str) {
         let mut text = String::new();
         for c in value.chars() {
             let mut bytes = [0; 4];
-            match is_plain(c) {
-                true => text.push(c),
-                false => c.encode_utf8(&mut bytes).bytes().for_each(|byte| {
-                    text += &if upper { format!("%{byte:02X}") } else { format!("%{byte:02x}") };
-                }),
+            if is_plain(c) {
+                text.push(c);
+                continue;
+            }
+            for byte in c.encode_utf8(&mut bytes).bytes() {
+                text += &if upper { format!("%{byte:02X}") } else { format!("%{byte:02x}") };
             }
         }
         text

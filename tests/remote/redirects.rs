@@ -85,9 +85,10 @@ fn a_redirect_stays_in_the_folder_that_is_allowed() {
     for (name, is_allowed) in [("inside", true), ("outside", false)] {
         std::fs::write(&path, references(&format!("{allowed}/{name}"))).unwrap();
         let output = cat(path.to_str().unwrap(), &[&allowed]);
-        match is_allowed {
-            true => assert!(output.status.success() && output.stdout == DATA.as_bytes(), "{output:?}"),
-            false => is_refused(&output, &server.address),
+        if is_allowed {
+            assert!(output.status.success() && output.stdout == DATA.as_bytes(), "{output:?}")
+        } else {
+            is_refused(&output, &server.address)
         }
     }
     assert!(!server.requests().iter().any(|request| request.contains("/closed/")), "{:?}", server.requests());
@@ -99,9 +100,10 @@ fn references_at_a_web_server_are_under_the_rule_too() {
     let to = format!("{}/data", target.address);
     let server = Canned::start(Box::new(move |request, headers| {
         let host = headers.iter().find_map(|line| line.strip_prefix("host: ")).unwrap();
-        match request.contains("/refs.json") {
-            true => reply("200 OK", "ETag: \"1\"\r\n", &references(&format!("http://{host}/x"))),
-            false => reply("302 Found", &format!("Location: {to}\r\n"), ""),
+        if request.contains("/refs.json") {
+            reply("200 OK", "ETag: \"1\"\r\n", &references(&format!("http://{host}/x")))
+        } else {
+            reply("302 Found", &format!("Location: {to}\r\n"), "")
         }
     }));
     let url = format!("{}/refs.json", server.address);

@@ -217,9 +217,12 @@ fn a_refusal_that_never_ends_is_one_all_the_same() {
         let url = format!("{}/x", server.address);
         refusal(&["attrs", &url, "/", "--request-deadline", "3"], &[]);
     }
-    let server = Canned::start(Box::new(|request, _| match request.contains("list-type") {
-        true => "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n<?xml".to_owned(),
-        false => reply("404 Not Found", "", ""),
+    let server = Canned::start(Box::new(|request, _| {
+        if request.contains("list-type") {
+            "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n<?xml".to_owned()
+        } else {
+            reply("404 Not Found", "", "")
+        }
     }));
     let arguments = ["ls", "s3://bucket", "--endpoint-url", &server.address, "--request-deadline", "3"];
     let sentence = refusal(&arguments, &KEYS);

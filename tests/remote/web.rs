@@ -105,9 +105,12 @@ fn short_bodies_without_ranges_are_tried_again() {
     assert_eq!(tally.errors, 0, "{}", mount.log());
     // Where it goes on for ever it is EIO, after it was tried again.
     scene.service.renew();
-    scene.service.misbehave(|asked| match asked.is_chunk() {
-        true => Some(Fault::CutWithoutRanges(0.6)),
-        false => is_get(asked).then_some(Fault::NoRanges),
+    scene.service.misbehave(|asked| {
+        if asked.is_chunk() {
+            Some(Fault::CutWithoutRanges(0.6))
+        } else {
+            is_get(asked).then_some(Fault::NoRanges)
+        }
     });
     let before = scene.service.count("GET");
     let error = std::fs::read(mount.path("zstd")).unwrap_err();

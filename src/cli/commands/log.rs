@@ -52,10 +52,8 @@ impl Arguments {
         let options = self.base.options(&self.store)?;
         let limit = self.limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
         let snapshots = store::snapshots(&self.store, &options, limit)?;
-        let written = match self.json {
-            true => output::json(&as_json(&snapshots)),
-            false => output::text(&as_text(&snapshots)),
-        };
+        let written =
+            if self.json { output::json(&as_json(&snapshots)) } else { output::text(&as_text(&snapshots)) };
         written.map(|_| ())
     }
 }

@@ -81,9 +81,10 @@ pub fn into_base(store: &Arc<OverlayStore>, say: &mut dyn FnMut(Kept)) -> Result
     }
     let is_kept = |path: &str| in_the_way.iter().any(|above| is_at(path, above));
     for (path, node) in &nodes {
-        match is_kept(path) {
-            true => committing.tally.kept += node.all().count() as u64,
-            false => committing.chunks(path, node)?,
+        if is_kept(path) {
+            committing.tally.kept += node.all().count() as u64
+        } else {
+            committing.chunks(path, node)?
         }
     }
     // From the deepest on, so that groups come after their members.
@@ -160,9 +161,10 @@ impl Committing<'_> {
         let mut of_form = Vec::new();
         for change in &node.objects {
             let is_known = has_same_form || change.form.is_some();
-            match is_known && forms.have(store, store.base().as_ref(), change)? {
-                true => of_form.push(change.clone()),
-                false => self.keep(&change.key, ANOTHER_FORM, 1),
+            if is_known && forms.have(store, store.base().as_ref(), change)? {
+                of_form.push(change.clone())
+            } else {
+                self.keep(&change.key, ANOTHER_FORM, 1)
             }
         }
         self.all(path, &of_form, Lock::Folder)?;

@@ -108,10 +108,7 @@ fn fill_value(members: &Map<String, Value>, is_copy: bool, zarr_format: ZarrForm
     let given = members.get("fill_value").filter(|value| !value.is_null() || zarr_format == ZarrFormat::V2);
     let is_zero = |value: &Value| value.as_f64() == Some(0.0) || *value == Value::Bool(false);
     let marks_zeros = is_copy && zarr_format == ZarrFormat::V2 && value(members, "dimension_names").is_some();
-    given.map(|given| match marks_zeros && is_zero(given) {
-        true => "null".to_owned(),
-        false => word(given),
-    })
+    given.map(|given| if marks_zeros && is_zero(given) { "null".to_owned() } else { word(given) })
 }
 
 /// Refuses what a user may have misspelled, and an order of elements that the mount does not serve.

@@ -59,10 +59,8 @@ impl DirectoryStore {
         if now.uid() != owner || !(now.is_dir() || now.is_file()) {
             return Ok(());
         }
-        let mode = match now.is_dir() {
-            true => like.folder_mode() | (now.mode() & SET_GROUP),
-            false => like.mode & 0o777,
-        };
+        let mode =
+            if now.is_dir() { like.folder_mode() | (now.mode() & SET_GROUP) } else { like.mode & 0o777 };
         set_owner_and_mode(&file, like, mode).map_err(change_failed)
     }
 

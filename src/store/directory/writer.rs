@@ -284,9 +284,10 @@ impl Writer for DirectoryStore {
             temporary.write(parts, key)?;
             set_owner_and_mode(&temporary.file, like, like.mode & 0o777).map_err(failed(key, "write"))?;
             temporary.file.sync_data().map_err(failed(key, "write to the disk"))?;
-            let path = match std::ptr::eq(stage, &raw const home) {
-                true => key.strip_prefix(within).unwrap_or(key).trim_start_matches('/'),
-                false => split(key).1,
+            let path = if std::ptr::eq(stage, &raw const home) {
+                key.strip_prefix(within).unwrap_or(key).trim_start_matches('/')
+            } else {
+                split(key).1
             };
             let renamed = match temporary.replace(&Name { folder: &folder, name: &name }, path, precondition)
             {

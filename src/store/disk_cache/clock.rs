@@ -90,10 +90,11 @@ impl Clock {
         let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
         file.lock()?;
         let length = SLOTS_START + SLOTS * SLOT_BYTES;
-        let made = match file.metadata()?.len() < length {
+        let made = if file.metadata()?.len() < length {
             // Zeros where blocks are not there yet, so that they are there when the disk is full. The time stays.
-            true => file.write_all_at(&vec![0; (length - 8) as usize], 8),
-            false => Ok(()),
+            file.write_all_at(&vec![0; (length - 8) as usize], 8)
+        } else {
+            Ok(())
         };
         file.unlock()?;
         made?;

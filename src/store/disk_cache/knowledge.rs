@@ -98,9 +98,10 @@ impl DiskCache {
             self.entries_of(&digest)?.into_iter().partition(says_the_same);
         let is_known = others.is_empty() && (!same.is_empty() || turn.is_last(&digest, fact)?);
         let is_kept = is_known || (part.is_some() && turn.is_newest(&digest, asked)?);
-        let known = match is_known {
-            true => turn.advance()?,
-            false => turn.learned(&digest, if is_kept { fact } else { UNKNOWN })?,
+        let known = if is_known {
+            turn.advance()?
+        } else {
+            turn.learned(&digest, if is_kept { fact } else { UNKNOWN })?
         };
         self.remove_all(&others)?;
         if !is_kept {

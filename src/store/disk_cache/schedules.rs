@@ -64,9 +64,10 @@ impl World<'_> {
     }
 
     fn seen_at(&self, state: usize) -> Seen {
-        match self.states[state] {
-            true => Seen::Version(new_bytes(&self.path, &state.to_string(), 0..8, &content(8)).meta),
-            false => Seen::Missing,
+        if self.states[state] {
+            Seen::Version(new_bytes(&self.path, &state.to_string(), 0..8, &content(8)).meta)
+        } else {
+            Seen::Missing
         }
     }
 
@@ -144,9 +145,10 @@ impl World<'_> {
         let at = self.numbers.below(self.waiting.len());
         let Waiting { process, state, times } = self.waiting.remove(at);
         let cache = &self.caches[process];
-        let kept = match self.states[state] {
-            true => cache.keep_now(new_bytes(&self.path, &state.to_string(), 0..8, &content(8)), times),
-            false => cache.keep_missing_now(object(&self.path), times),
+        let kept = if self.states[state] {
+            cache.keep_now(new_bytes(&self.path, &state.to_string(), 0..8, &content(8)), times)
+        } else {
+            cache.keep_missing_now(object(&self.path), times)
         };
         self.log.push(format!("{process} writes {state}: {kept:?}"));
     }

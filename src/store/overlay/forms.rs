@@ -66,9 +66,10 @@ impl OverlayStore {
             } else {
                 None
             };
-            return match document.is_none_or(|document| (array.of_document)(key, &document) == Some(form)) {
-                true => Ok(()),
-                false => Err(self.another_form(key)),
+            return if document.is_none_or(|document| (array.of_document)(key, &document) == Some(form)) {
+                Ok(())
+            } else {
+                Err(self.another_form(key))
             };
         };
         let from = own.from();

@@ -176,9 +176,10 @@ impl OverlayStore {
                     continue;
                 }
             }
-            return match self.is_shown_below(key, entry, operation)? {
-                true => find_below(self.base.as_ref()),
-                false => Ok(None),
+            return if self.is_shown_below(key, entry, operation)? {
+                find_below(self.base.as_ref())
+            } else {
+                Ok(None)
             };
         }
     }

@@ -442,9 +442,10 @@ impl Cached {
 
     /// Something is not kept, which is an error if it must be.
     fn not_kept(&self, error: io::Error) -> Reply<()> {
-        match self.must_keep {
-            true => Err(Failure::Other(error.kind(), format!("the disk cache cannot keep it: {error}"))),
-            false => Ok(()),
+        if self.must_keep {
+            Err(Failure::Other(error.kind(), format!("the disk cache cannot keep it: {error}")))
+        } else {
+            Ok(())
         }
     }
 

@@ -182,11 +182,13 @@ impl Model {
                 below.is_some() && below != *from
             }
         };
-        let from = match is_shown_below {
-            true => self.base_bytes(chunk),
-            // What both have deleted is there no more.
-            false if self.changes[&chunk].numbers.is_none() && self.base_bytes(chunk).is_none() => None,
-            false => self.changes[&chunk].from.clone(),
+        let from = if is_shown_below {
+            self.base_bytes(chunk)
+        } else if self.changes[&chunk].numbers.is_none() && self.base_bytes(chunk).is_none() {
+            // What both have deleted is not there any more.
+            None
+        } else {
+            self.changes[&chunk].from.clone()
         };
         let is_empty = all == [FILL; CHUNK];
         match (is_empty, &from) {

@@ -60,31 +60,31 @@ impl Other {
     }
 
     pub fn chunk(&self, chunk: usize) -> PathBuf {
-        match self.nested {
-            true => self.array.join("c").join(chunk.to_string()),
-            false => self.array.join(chunk.to_string()),
+        if self.nested {
+            self.array.join("c").join(chunk.to_string())
+        } else {
+            self.array.join(chunk.to_string())
         }
     }
 
     fn text(&self, kind: usize, chunks: usize, attribute: i32) -> String {
         let shape = chunks * CHUNK;
-        match self.nested {
-            true => {
-                let data_type = if kind == 2 { "float32" } else { "int32" };
-                let fill = if kind == 2 { "-1.0" } else { "-1" };
-                let endian = if kind == 1 { "big" } else { "little" };
-                format!(
-                    r#"{{"zarr_format":3,"node_type":"array","shape":[{shape}],"data_type":"{data_type}","fill_value":{fill},
+        if self.nested {
+            let data_type = if kind == 2 { "float32" } else { "int32" };
+            let fill = if kind == 2 { "-1.0" } else { "-1" };
+            let endian = if kind == 1 { "big" } else { "little" };
+            format!(
+                r#"{{"zarr_format":3,"node_type":"array","shape":[{shape}],"data_type":"{data_type}","fill_value":{fill},
                     "chunk_grid":{{"name":"regular","configuration":{{"chunk_shape":[{CHUNK}]}}}},
                     "chunk_key_encoding":{{"name":"default","configuration":{{"separator":"/"}}}},
                     "codecs":[{{"name":"bytes","configuration":{{"endian":"{endian}"}}}}],"attributes":{{"n":{attribute}}}}}"#
-                )
-            }
-            false => format!(
+            )
+        } else {
+            format!(
                 r#"{{"zarr_format":2,"shape":[{shape}],"chunks":[{CHUNK}],"dtype":"{}","fill_value":-1,"order":"C",
                 "compressor":null,"filters":null,"n":{attribute}}}"#,
                 KINDS[kind]
-            ),
+            )
         }
     }
 
@@ -92,10 +92,12 @@ impl Other {
     pub fn read_document(&self) -> Option<(usize, usize)> {
         let text = fs::read_to_string(self.document()).ok()?;
         let document: serde_json::Value = serde_json::from_str(&text).unwrap();
-        let kind = match self.nested {
-            true if document["data_type"] == "float32" => 2,
-            true => usize::from(document["codecs"][0]["configuration"]["endian"] == "big"),
-            false => KINDS.iter().position(|kind| document["dtype"] == *kind).unwrap(),
+        let kind = if !self.nested {
+            KINDS.iter().position(|kind| document["dtype"] == *kind).unwrap()
+        } else if document["data_type"] == "float32" {
+            2
+        } else {
+            usize::from(document["codecs"][0]["configuration"]["endian"] == "big")
         };
         Some((kind, document["shape"][0].as_u64().unwrap() as usize / CHUNK))
     }
@@ -170,10 +172,7 @@ impl Other {
 
 pub fn each_file(folder: &Path, each: &mut dyn FnMut(&Path)) {
     for entry in fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap()) {
-        match entry.file_type().unwrap().is_dir() {
-            true => each_file(&entry.path(), each),
-            false => each(&entry.path()),
-        }
+        if entry.file_type().unwrap().is_dir() { each_file(&entry.path(), each) } else { each(&entry.path()) }
     }
 }
 

@@ -43,9 +43,10 @@ impl Scheduled {
             Some((_, None)) => self.is_dead.store(true, Ordering::Relaxed),
             None => {}
         }
-        match self.is_dead.load(Ordering::Relaxed) {
-            true => Err(Error::store("", "reach", std::io::Error::other("dead"))),
-            false => Ok(&self.inner),
+        if self.is_dead.load(Ordering::Relaxed) {
+            Err(Error::store("", "reach", std::io::Error::other("dead")))
+        } else {
+            Ok(&self.inner)
         }
     }
 

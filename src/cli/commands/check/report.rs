@@ -97,9 +97,10 @@ impl Report {
             self.bar.suspend(|| say(&line));
         }
         if !has_checksum {
-            match self.without_checksum.len() < MAX_NAMED {
-                true => self.without_checksum.push(open::shown(path)),
-                false => self.more_without_checksum += 1,
+            if self.without_checksum.len() < MAX_NAMED {
+                self.without_checksum.push(open::shown(path))
+            } else {
+                self.more_without_checksum += 1
             }
         }
         if self.style.is_json {

@@ -56,9 +56,10 @@ impl Arguments {
                 conflicts.entry(path).or_default().push(path);
             }
         }
-        let written = match self.json {
-            true => output::json(&as_json(&store, &below, &changes, &conflicts)),
-            false => output::text(&as_text(&store, &below, &changes, &conflicts)),
+        let written = if self.json {
+            output::json(&as_json(&store, &below, &changes, &conflicts))
+        } else {
+            output::text(&as_text(&store, &below, &changes, &conflicts))
         };
         written.map(|_| ())
     }
