@@ -69,7 +69,7 @@ pub fn printable(text: &str) -> String {
     one_line(&text.replace('\\', "\\\\"))
 }
 
-/// A sentence with such texts in it, on one line. A backslash stays as it is.
+/// A sentence with texts from stores in it, on one line. A backslash stays as it is.
 pub fn one_line(text: &str) -> String {
     escaped(text, is_unsafe)
 }
@@ -82,7 +82,7 @@ pub fn about(name: &str, sentence: &str) -> String {
     }
 }
 
-/// Lines with such texts in them.
+/// Lines with texts from stores in them.
 pub fn lines(text: &str) -> String {
     escaped(text, |character| character != '\n' && is_unsafe(character))
 }

@@ -25,7 +25,7 @@ pub const FILL_ATTRIBUTE: &str = "_FillValue";
 pub const MISSING_ATTRIBUTE: &str = "missing_value";
 /// GDAL's value of elements without data.
 pub const NODATA_ATTRIBUTE: &str = "nodata";
-/// All attributes that name such values, in the order in which they count.
+/// All attributes that name values without data, in the order in which they count.
 pub const ATTRIBUTES: [&str; 3] = [FILL_ATTRIBUTE, MISSING_ATTRIBUTE, NODATA_ATTRIBUTE];
 /// The most values of one attribute.
 const MAX_VALUES: usize = 64;

@@ -1,4 +1,4 @@
-//! What tells whether a stored chunk is of the array that reads it. Uses nothing.
+//! How to find out whether a stored chunk is of the array that reads it. Uses nothing.
 
 use std::fmt;
 

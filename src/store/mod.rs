@@ -265,7 +265,7 @@ pub trait Store: Send + Sync {
     }
 
     /// The store for readers and writers of one array, where it keeps objects that may be of another form of the array than the
-    /// present one: such an object is an error. So is the array, if a document of another form is hidden by its own.
+    /// present one: that object is an error. So is the array, if a document of another form is hidden by its own.
     fn of_array(&self, _array: &ArrayForm<'_>) -> Result<Option<Arc<dyn Store>>> {
         Ok(None)
     }

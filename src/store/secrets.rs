@@ -1,6 +1,6 @@
 //! What may be shown of a text that came from outside: a service's reply, a library's error, a location.
 //!
-//! Uses nothing else of the crate. [`redacted`] is the one function for such texts. It knows the secrets that this process uses
+//! Uses nothing else of the crate. [`redacted`] is the one function for texts from outside. It knows the secrets that this process uses
 //! ([`note_secret`]), the names of parameters and headers that hold one in requests, and the parts of URLs that may. Replies repeat
 //! requests, and so does what a proxy or a library says about them. [`without_secrets`] is the part of it for URLs, which depends on the
 //! text alone.
@@ -44,7 +44,7 @@ const PARAMETERS: [&str; 22] = [
     "token",
     "password",
 ];
-/// Headers of which the whole line is hidden.
+/// Headers whose whole line is hidden.
 const HEADERS: [&str; 6] = [
     "authorization",
     "proxy-authorization",
@@ -190,7 +190,7 @@ fn value_at(lower: &str, at: usize) -> Option<(usize, usize)> {
     }
     if let Some(start) = after(&["bearer"], &[" "]) {
         let end = end(start, &[' ', '\r', '\n', '\t', '<', '"', '\'', ',']);
-        // Not in a sentence about such tokens.
+        // Not in a sentence about tokens.
         return (end - start >= 16).then_some((start, end));
     }
     let is_json = rest.find(['"', ':', '=']).is_some_and(|end| rest[end..].starts_with('"'));

@@ -220,7 +220,7 @@ fn a_full_disk() {
     assert!(mount.log().contains("No space left"), "{}", mount.log());
     fs::remove_file(disk.path().join("filler")).unwrap();
     file.write_all_at(&bytes, 0).unwrap();
-    // The first tells of an attempt of the timer, if that was made before there was room.
+    // The first reports an attempt of the timer, if that was made before there was room.
     let _ = file.sync_all();
     file.sync_all().unwrap();
     drop(file);

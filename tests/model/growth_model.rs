@@ -1,7 +1,7 @@
 //! An array grows through a mount while another program appends to it, writes it anew or deletes it, between any two requests that the
 //! mount makes of the store, and until the mount dies at any of them. The other program takes no lock, as zarr-python does not.
 //!
-//! What both were told is stored must be there, and an array never shows what was stored after its end before it grew.
+//! What was acknowledged to both must be there, and an array never shows what was stored after its end before it grew.
 //! `ZARRFS_GROWTH_CASES=10000 cargo test --test model growth_model::` is a long run.
 
 use std::collections::BTreeMap;
@@ -29,9 +29,9 @@ const JUNK: u8 = 255;
 /// What a row must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Row {
-    /// Bytes that somebody was told are stored.
+    /// Bytes that were acknowledged.
     Is(u8),
-    /// Bytes that somebody wrote, and was not told whether they are stored; or what was there.
+    /// Bytes that were written and not acknowledged; or what was there.
     MayBe(u8, u8),
 }
 

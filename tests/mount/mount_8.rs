@@ -98,7 +98,7 @@ gone
     );
 }
 
-/// umount(8) of root looks no further than the kernel's type, which is `fuse`, where nothing in /run/mount/utab tells it more.
+/// umount(8) of root looks no further than the kernel's type, which is `fuse`, where nothing in /run/mount/utab says more.
 #[test]
 fn umount_of_an_absolute_path_waits_and_refuses_as_well() {
     if !possible() {

@@ -77,7 +77,7 @@ fn read(path: &Path, offset: u64) -> Result<Vec<u8>, Option<i32>> {
     Ok(out)
 }
 
-/// A chunk that was written for the old array is no chunk of the new one.
+/// A chunk that was written for the old array is not a chunk of the new one.
 #[test]
 fn a_chunk_of_another_form_is_an_error_that_every_command_names() {
     if !can_mount() {

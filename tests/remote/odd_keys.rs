@@ -13,7 +13,7 @@ const GROUP: &str = r#"{"zarr_format":3,"node_type":"group"}"#;
 const ARRAY: &str = r#"{"zarr_format":3,"node_type":"array","shape":[4],"data_type":"uint8","fill_value":0,
     "chunk_grid":{"name":"regular","configuration":{"chunk_shape":[2]}},"chunk_key_encoding":{"name":"default"},
     "codecs":["bytes"]}"#;
-/// Objects that are no node's.
+/// Objects that belong to no node.
 const ODD: [&str; 9] =
     ["/x", "a//b", "a/./b", "a/../b", "a/c/x\ty", "a/c/\x7f", "a/line\nbreak", "a/\u{1}", "a/c//0"];
 

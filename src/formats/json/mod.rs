@@ -64,7 +64,7 @@ fn open(subject: &Subject<'_>) -> Result<Content> {
     Ok(if is_of_nodes { Content::OfNodes(file) } else { Content::Ready(file) })
 }
 
-/// Whether a sidecar says of which companions the coordinates do not allow. Of a remote store that would cost requests.
+/// Whether a sidecar names the companions that the coordinates do not allow. Of a remote store that would cost requests.
 fn reads_coordinates(subject: &Subject<'_>) -> bool {
     !subject.arrays.store().is_remote()
 }

@@ -30,7 +30,7 @@ pub fn dimension_names(store: &Arc<dyn Store>, place: &Place, shape: &[u64]) -> 
     let name = place.path.rsplit('/').next().unwrap_or_default();
     let names = match members(store, place) {
         Ok(Some(dimensions)) => dimensions.names(name, shape),
-        // Names of which the others need not be known.
+        // Names whose others need not be known.
         Ok(None) | Err(_) => (0..shape.len()).map(|axis| format!("{name}_dim_{axis}")).collect(),
     };
     names.into_iter().map(Some).collect()
@@ -77,7 +77,7 @@ impl Dimensions {
             }
         }
         let all = names.iter().cloned().collect::<Option<Vec<String>>>();
-        // An array without names has none of each.
+        // An array without names has neither.
         if let Some(names) = all.filter(|names| names.len() == metadata.shape.len()) {
             self.whole.push((metadata.shape.clone(), names));
         }

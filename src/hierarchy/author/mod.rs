@@ -144,7 +144,7 @@ impl NewNode {
     }
 
     /// Removes what is at the node's path. The documents go last, because they keep the name: without them another program could make
-    /// a node there, of which nothing may be removed.
+    /// a node there, and nothing of it may be removed.
     fn remove_objects(&self, writer: &dyn Writer) -> Result<()> {
         for (key, version) in &self.made {
             let now = || Ok(self.store.head_object(key)?.map(|info| info.version));

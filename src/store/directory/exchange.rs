@@ -250,7 +250,7 @@ impl DirectoryStore {
     }
 }
 
-/// Puts a complete file where there must be no object.
+/// Puts a complete file where nothing may be yet.
 pub(super) fn put_new(new: &Name<'_>, at: &Name<'_>) -> io::Result<Exchanged> {
     match new.rename_keeping(at, Renaming::NoReplace) {
         Ok(()) => Ok(Exchanged::Done),

@@ -49,7 +49,7 @@ impl DirectoryStore {
         }
     }
 
-    /// Others may have put a link, or another user's file, in the place of what is meant: such things stay as they are.
+    /// Others may have put a link, or another user's file, in the place of what is meant: these stay as they are.
     pub(super) fn set_permissions_of(&self, key: &str, owner: u32, like: &Posix) -> Result<()> {
         let change_failed = failed(key, "change the mode of");
         let Some((file, _)) = self.resolve(key, "change the mode of", READ | libc::O_NOFOLLOW)? else {

@@ -22,7 +22,7 @@ pub enum Seen {
     Version(ObjectMeta),
     /// It is there, and nothing tells its version from another one.
     There,
-    /// There is no such object.
+    /// The object is missing.
     Missing,
     /// The folder has these names.
     Names(Names),
@@ -41,7 +41,7 @@ impl Seen {
         }
     }
 
-    /// Whether there is such an object.
+    /// Whether the object is there.
     fn is_there(&self) -> Option<bool> {
         match self {
             Seen::Version(_) | Seen::There => Some(true),
@@ -67,7 +67,7 @@ pub fn fact(part: &Part) -> Fact {
 pub enum Presence {
     /// It is there, and its bytes here are as new as anything that is known of it.
     There,
-    /// There is no such object.
+    /// The object is missing.
     Missing,
     /// Nothing for sure.
     Unknown,

@@ -1,4 +1,4 @@
-//! Names of entries: which bytes of which version of which object a file has, and when that was known. Uses `sha2`.
+//! Names of entries: the object, its version and the range of bytes that a file has, and when that was known. Uses `sha2`.
 //!
 //! A name says all that a lookup needs, so that no file is opened to find one: the digest of the object, the times of the request that
 //! it comes from (`clock.rs`), and for bytes the digest of the object's ETag, its size and the range. The file's header has the texts

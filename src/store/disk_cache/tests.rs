@@ -123,7 +123,7 @@ fn replies_that_overtake_each_other_are_not_kept() {
     }
 }
 
-/// Objects share slots of the clock; in one process none of them makes another uncertain.
+/// Objects share slots of the clock; in one process no object makes another uncertain.
 #[test]
 fn many_objects_at_one_time_are_all_kept() {
     let folder = tempfile::tempdir().unwrap();

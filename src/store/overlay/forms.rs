@@ -98,7 +98,7 @@ impl OverlayStore {
         Ok(false)
     }
 
-    /// The error of an array of which the overlay has a document, and the store has another one.
+    /// The error of an array whose document in the overlay differs from that in the store.
     fn another_form(&self, key: &str) -> Error {
         let reason = format!(
             "the store has no such array any more, or one of another form (data type, chunks or codecs) than the document in the \

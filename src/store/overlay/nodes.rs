@@ -306,7 +306,7 @@ impl OverlayStore {
             Some(_) if hidden.is_begun && !self.has_documents(path)? => InBase::Same,
             Some(_) => InBase::Changed,
         };
-        // A base of versions tells no time of each object.
+        // A base of versions has no time for each object.
         let at = hidden.at.filter(|_| found == InBase::Same && self.shared.root.versions().is_none());
         match at {
             Some(at) if newer_object(base, path, at)?.is_some() => Ok(InBase::Changed),

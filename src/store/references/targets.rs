@@ -149,7 +149,7 @@ impl Targets {
         self.allowed(url, key).map(drop).or_else(|error| self.literal(url).map(drop).ok_or(error))
     }
 
-    /// The file that a `file:` URL with a `%` names literally, if such a one may be opened.
+    /// The file that a `file:` URL with a `%` names literally, if that file may be opened.
     fn literal(&self, url: &str) -> Option<(&Folder, String)> {
         let path = Place::literal(url)?;
         self.folders.iter().find_map(|folder| Some((folder, folder.key_of(&path)?.to_str()?.to_owned())))

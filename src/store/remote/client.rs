@@ -251,7 +251,7 @@ impl Client {
         Err(HttpError::new(kind, refusal))
     }
 
-    /// A reply of which `object_store` reads the body to its end, whatever it is.
+    /// A reply whose body `object_store` reads to its end, whatever it is.
     async fn shortened(&self, response: HttpResponse) -> HttpResponse {
         let (parts, body) = response.into_parts();
         HttpResponse::from_parts(parts, start_of(body, self.reply_timeout).await.into())
@@ -280,7 +280,7 @@ impl Client {
         }
     }
 
-    /// A reply with names, each of which `object_store` can read.
+    /// A reply with names that `object_store` can all read.
     async fn readable(&self, response: HttpResponse) -> Result<HttpResponse, HttpError> {
         let (mut parts, body) = response.into_parts();
         let bytes = body.bytes().await?;

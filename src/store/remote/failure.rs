@@ -17,7 +17,7 @@ pub(super) type Reply<T> = Result<T, Failure>;
 /// A request's failure.
 #[derive(Clone, Debug)]
 pub(super) enum Failure {
-    /// There is no such object.
+    /// The object is missing.
     Missing,
     /// The object is another version than the one that was asked for.
     Changed,

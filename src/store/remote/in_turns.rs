@@ -104,7 +104,7 @@ impl Service {
 }
 
 impl Client {
-    /// Waits for this program's turn. Returns what becomes of the request, of which so many in a hundred go wrong.
+    /// Waits for this program's turn. Returns what becomes of the request: the given share in a hundred goes wrong.
     fn wait(&self, percent: u64) -> Fate {
         let mut turns = self.service.turns.lock();
         let Some(waiting) = &mut turns.waiting[self.program] else { return Fate::Answered };

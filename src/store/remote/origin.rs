@@ -463,7 +463,7 @@ impl Cached {
         }
     }
 
-    /// Why an object of which nothing is kept is not served offline.
+    /// Why an object that the cache does not have is not served offline.
     async fn why_not_offline(&self, path: &Path) -> Failure {
         self.check_presence(path).await.err().unwrap_or(Failure::Offline)
     }

@@ -1,6 +1,6 @@
 //! Follows the redirects of web servers, hop by hop.
 //!
-//! Uses `object_store`'s interface of HTTP clients, of which this is one over another, the user's rule in
+//! This is one HTTP client over another, in `object_store`'s interface. Uses the user's rule in
 //! `remote_options`, and `refusal`.
 //!
 //! Invariants: no hop leads where [`RedirectRule`] does not allow, to a service of this machine or its cloud, or from https to http; the

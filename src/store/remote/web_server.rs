@@ -1,6 +1,6 @@
 //! What web servers answer, in the form that `object_store` requires: with a length, a total, no encoding, and an answer to HEAD.
 //!
-//! Uses `object_store`'s interface of HTTP clients, of which this is one over another, and `flate2`. Several hosts may answer to one name,
+//! This is one HTTP client over another, in `object_store`'s interface. Uses `flate2`. Several hosts may answer to one name,
 //! each with ETags of its own: a request that names a version goes to further connections until the host that has it answers.
 //!
 //! Invariants: nothing is taken for the version that was named unless a server says that it is; what is collected or decoded in memory
@@ -128,7 +128,7 @@ impl WebServer {
             let range = format!("{range}/{size}").parse().map_err(|_| refused(request, "not a range"))?;
             response.headers_mut().insert("content-range", range);
         }
-        // The range tells how long the body is.
+        // `object_store` requires the header, and takes the lengths from the range.
         if length(&response).is_none() {
             response.headers_mut().insert("content-length", 0.into());
         }

@@ -1,4 +1,4 @@
-//! An overlay over a folder that a second program writes, too, beside what each of the two must find. Used by `overlay_model`.
+//! An overlay over a folder that a second program writes, too, next to what each of the two must find. Used by `overlay_model`.
 
 pub mod other;
 mod scheduled;

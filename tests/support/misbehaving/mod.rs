@@ -45,11 +45,11 @@ pub enum Fault {
     Compressed,
     /// A range of the compressed object.
     CompressedRange,
-    /// The length of the object is not told with a range.
+    /// A range comes without the length of the object.
     NoTotal,
     /// All of the object where a range was asked for.
     NoRanges,
-    /// The same, of which this fraction comes.
+    /// The same, and only this fraction comes.
     CutWithoutRanges(f64),
     /// Another host answers, which has the same objects with ETags of its own.
     OtherHost,
@@ -65,7 +65,7 @@ pub enum Fault {
     LostReply,
     /// The connection ends at once, and it is done after this time.
     Late(Duration),
-    /// It is done once two such requests are there.
+    /// It is done once two requests of that kind are there.
     Together,
 }
 

@@ -28,7 +28,7 @@ const PIECE_BYTES: u64 = 4 << 20;
 const KEYS_AHEAD: usize = 4096;
 /// Files of the cache are counted in blocks of this size, and begin with one.
 const BLOCK_BYTES: u64 = 4096;
-/// How often an object is fetched of which other processes learn something else meanwhile.
+/// How often an object is fetched again because other processes learn something else about it meanwhile.
 const MAX_ATTEMPTS: u32 = 5;
 
 /// The arguments of the command.

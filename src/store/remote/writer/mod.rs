@@ -44,7 +44,7 @@ const BODIES_BYTES: u64 = 128 << 20;
 const MAX_ATTEMPTS: u32 = 4;
 /// The pause before it is sent again; doubled each time.
 const PAUSE: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 100 });
-/// The name of the mark in an object's metadata. Azure accepts no hyphens in such a name, and some proxies drop underscores.
+/// The name of the mark in an object's metadata. Azure accepts no hyphens in it, and some proxies drop underscores.
 const MARK: &str = "zarrfsput";
 
 /// The writing half of a store.
@@ -84,7 +84,7 @@ enum Found {
     Ours(ObjectVersion),
     /// What the precondition demands.
     AsBefore,
-    /// Something else, or something of which the service does not say who put it.
+    /// Something else, or an object whose writer the service does not name.
     Changed,
 }
 
