@@ -108,7 +108,7 @@
 //!    `array/source/rewrite.rs` copies the inner chunks that did not change, without decoding them. An uncompressed
 //!    chunk is not copied: a writer that comes meanwhile gets its own copy.
 //! 4. `store/directory/writer.rs` writes a temporary file (`store/directory/output.rs`, past the page cache if long),
-//!    fdatasyncs it and renames it. fsync(2) then syncs the folders. `store/remote/writer.rs` sends one request instead, which
+//!    fdatasyncs it and gives it the name, in place of the version that was found and of no other (`store/directory/exchange.rs`). fsync(2) then syncs the folders. `store/remote/writer.rs` sends one request instead, which
 //!    names the version that it replaces. Where another program was first, `array/write/store_object.rs` merges.
 //!    `store/overlay/writer.rs` notes the change in the overlay's list (`store/overlay/changes.rs`) before its folder's object
 //!    gets its name; [`store::overlay::OverlayStore::commit`] writes it into the store below, for all changes in the order of
@@ -188,8 +188,8 @@
 //!   takes.
 //! - A request that has its reply at its deadline ends: every loop over chunks asks before each step whether the reply is
 //!   still waited for (`cancellation.rs`). A session thread makes no more than a few thousand steps.
-//! - No secret is taken from a command line, and none is shown: `store/remote_options.rs` refuses them, and
-//!   `store/remote/refusal.rs` words what services say.
+//! - No secret is taken from a command line, and none is shown: `store/remote_options/` refuses them, and
+//!   `store/remote/replies/refusal.rs` words what services say.
 //! - No panics: `unwrap`, `expect` and `panic` are denied outside tests. A panic in a library costs one request.
 //! - Unsafe code is in `sys` (with its parts memory, process, processor and terminal) and in
 //!   `codec/bytes_to_bytes/blosc/mod.rs` only. Each block gives its reason.

@@ -24,7 +24,6 @@ mod form;
 mod icechunk;
 mod info;
 mod key;
-mod left_out;
 mod memory;
 mod open;
 pub mod overlay;
@@ -33,7 +32,6 @@ mod references;
 #[cfg(feature = "remote")]
 mod remote;
 mod remote_options;
-mod secrets;
 mod traffic;
 mod version;
 pub mod versions;
@@ -68,8 +66,10 @@ pub use references::ReferenceStore;
 pub use remote::RemoteStore;
 #[cfg(all(test, feature = "remote"))]
 pub(crate) use remote::in_turns::Service as ServiceInTurns;
+pub use remote_options::secrets::{
+    note_passing_secret, note_secret, redacted, without_known_secrets, without_secrets,
+};
 pub use remote_options::{RemoteOptions, is_remote, is_repository};
-pub use secrets::{note_passing_secret, note_secret, redacted, without_known_secrets, without_secrets};
 pub use traffic::{DiskCacheCounts, Latencies, LatencyCounts, ReadCounts, Traffic};
 pub use version::{ObjectVersion, VersionDigest};
 pub use writer::{ObjectPart, Precondition, PutOptions, StagedFolder, Writer};

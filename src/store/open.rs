@@ -13,8 +13,8 @@ use super::overlay::{OverlayOptions, OverlayStore};
 use super::references::ReferenceStore;
 #[cfg(feature = "remote")]
 use super::references::is_name_of_references;
+use super::remote_options::secrets::without_secrets;
 use super::remote_options::{RemoteOptions, is_remote, repository};
-use super::secrets::without_secrets;
 use super::versions::{SnapshotInfo, VersionChoice};
 use super::{DirectoryStore, Store, ZipStore};
 use crate::error::{Error, Result};

@@ -26,7 +26,7 @@ use zip::CompressionMethod;
 use zip::read::{ZipArchive, ZipFileEntry};
 
 use super::directory::posix_stat;
-use super::left_out::LeftOut;
+use super::key::left_out::LeftOut;
 use super::{
     Content, Entry, Info, Object, ObjectVersion, Posix, StatFs, Store, check_key, copy_range, is_any_below,
     is_key, names_below, read_content,

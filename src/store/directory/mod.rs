@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 
-use super::left_out::LeftOut;
+use super::key::left_out::LeftOut;
 use super::{
     Audience, Content, Entry, Info, Object, ObjectVersion, Readers, StatFs, Store, Writer, check_key,
     read_whole, sorted_names,

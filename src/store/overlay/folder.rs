@@ -16,8 +16,8 @@ use super::changes::{Changes, OBJECTS};
 use super::line::Step;
 use crate::error::{Error, Result};
 use crate::store::open::local_path;
+use crate::store::remote_options::secrets::without_secrets;
 use crate::store::remote_options::{REPOSITORY, RemoteOptions, is_remote, is_repository};
-use crate::store::secrets::without_secrets;
 use crate::store::{DirectoryStore, Store};
 
 /// The version of the form of the folder.

@@ -1,10 +1,10 @@
-//! A request, as it is judged and shown after its reply has come. Uses `object_store` and `store/secrets`.
+//! A request, as it is judged and shown after its reply has come. Uses `object_store` and `store/remote_options/secrets.rs`.
 
 use object_store::client::HttpRequest;
 use reqwest::header::HeaderValue;
 
 use crate::store::key::percent_decoded;
-use crate::store::secrets::{note_passing_secret, note_secret, without_secrets};
+use crate::store::remote_options::secrets::{note_passing_secret, note_secret, without_secrets};
 
 /// A request that was sent.
 pub(super) struct Asked {

@@ -16,7 +16,7 @@ use object_store::aws::AwsCredential;
 use serde_json::Value;
 use tokio::sync::Mutex;
 
-use crate::store::secrets::note_secret;
+use crate::store::remote_options::secrets::note_secret;
 
 /// Credentials of a program are renewed when they last no longer than this.
 const RENEWAL: Duration = Duration::from_secs(300);

@@ -21,15 +21,15 @@ use object_store::{ClientConfigKey, Error};
 use reqwest::redirect::Policy;
 
 use super::asked::Asked;
-use super::bodies::{Broken, all_of, start_of};
 use super::counters::Counters;
-use super::listing::without_odd_keys;
 use super::location::Service;
-use super::redirects::Redirects;
-use super::refusal::{Cause, Refusal, Reply, is_without_bucket, without_tags};
-use super::web_server::WebServer;
+use super::replies::bodies::{Broken, all_of, start_of};
+use super::replies::listing::without_odd_keys;
+use super::replies::refusal::{Cause, Refusal, Reply, is_without_bucket, without_tags};
+use super::web::redirects::Redirects;
+use super::web::server::WebServer;
 use crate::store::remote_options::RedirectRule;
-use crate::store::secrets::redacted;
+use crate::store::remote_options::secrets::redacted;
 
 /// How long a connection may take to be made.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

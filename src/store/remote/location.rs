@@ -23,8 +23,8 @@ use super::client::{CLIENT_KEYS, Connector, causes};
 use super::counters::Counters;
 use super::setting::Setting;
 use crate::error::Error;
+use crate::store::remote_options::secrets::{note_secret, without_secrets};
 use crate::store::remote_options::{RemoteOptions, is_secret};
-use crate::store::secrets::{note_secret, without_secrets};
 
 /// The pause before the first retry; later ones are longer, with jitter.
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);

@@ -10,27 +10,21 @@
 mod ahead;
 mod asked;
 mod aws_profile;
-mod bodies;
-#[cfg(test)]
-mod cache_model;
 mod client;
 mod counters;
-mod failure;
 mod first_bytes;
 #[cfg(test)]
 pub(crate) mod in_turns;
-mod listing;
 mod location;
 mod object;
 mod origin;
-mod redirects;
-mod refusal;
+mod replies;
 mod setting;
 #[cfg(test)]
 mod tests;
 mod transfer;
 mod transfers;
-mod web_server;
+mod web;
 mod writer;
 
 use std::io;
@@ -43,14 +37,14 @@ use object_store::{GetRange, ObjectMeta};
 use tokio::task::AbortHandle;
 
 use self::ahead::{Ahead, Outcome, SpanTransfer};
-use self::failure::{Failure, Reply};
-use self::listing::OddKeys;
 use self::object::RemoteObject;
 use self::origin::Origin;
+use self::replies::failure::{Failure, Reply};
+use self::replies::listing::OddKeys;
 use self::transfer::{Fetched, Request, stall_time};
 use self::transfers::Transfers;
 use self::writer::Uploads;
-use super::left_out::LeftOut;
+use super::key::left_out::LeftOut;
 use super::remote_options::RemoteOptions;
 use super::{
     Claim, Content, Entry, GetReply, GetRequest, Info, MaybeClaim, Object, ObjectVersion, StatFs, Store,

@@ -7,8 +7,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use super::ahead::{Outcome, SpanClaim};
-use super::failure::Failure;
 use super::first_bytes::FirstBytes;
+use super::replies::failure::Failure;
 use super::transfer::{Fetched, Request};
 use super::{Shared, version};
 use crate::error::{Error, Result};

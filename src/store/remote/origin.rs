@@ -18,10 +18,10 @@ use object_store::{GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore};
 use parking_lot::Mutex;
 use tokio::task::spawn_blocking;
 
-use super::failure::{Failure, Reply};
 use super::first_bytes::FirstBytes;
-use super::listing::OddKeys;
 use super::location::Service;
+use super::replies::failure::{Failure, Reply};
+use super::replies::listing::OddKeys;
 use super::transfer::{self, Fetched, Request};
 use crate::error::Result;
 use crate::memory::Buffer;

@@ -12,7 +12,7 @@ use object_store::path::Path;
 use object_store::{GetOptions, GetRange, GetResult, GetResultPayload, ObjectMeta, ObjectStore};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::failure::{Failure, Reply};
+use super::replies::failure::{Failure, Reply};
 use super::version;
 use crate::memory::Buffer;
 use crate::store::Wanted;

@@ -14,8 +14,8 @@ use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
-use super::failure::{Failure, Reply};
 use super::origin::Origin;
+use super::replies::failure::{Failure, Reply};
 use super::transfer::{Fetched, Request};
 
 /// Threads that drive the requests. Decoding has threads of its own.

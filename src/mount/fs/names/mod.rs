@@ -11,6 +11,7 @@
 //! is in it at the end of the mount is gone, and the log says so.
 
 mod create;
+pub mod leftovers;
 mod make;
 mod permissions;
 mod remove;

@@ -30,8 +30,8 @@ use object_store::{
 use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
-use crate::store::remote::failure::{Failure, Reply};
 use crate::store::remote::location::Service;
+use crate::store::remote::replies::failure::{Failure, Reply};
 use crate::store::remote::{RemoteStore, Shared, version};
 use crate::store::{ObjectPart, ObjectVersion, Precondition, PutOptions, Writer, check_key};
 use body::{Body, Memory};

@@ -15,7 +15,7 @@ use super::body::Body;
 use crate::error::{Error, Result};
 use crate::store::ObjectVersion;
 use crate::store::remote::Shared;
-use crate::store::remote::failure::Failure;
+use crate::store::remote::replies::failure::Failure;
 
 /// The size of a part; larger if there would be too many. All parts but the last have the same, as some services demand.
 const PART_BYTES: u64 = 16 << 20;

@@ -7,13 +7,13 @@ use quick_xml::Reader;
 use quick_xml::escape::unescape;
 use quick_xml::events::Event;
 
-use super::location::Service;
 use crate::store::is_key;
 use crate::store::key::percent_decoded;
+use crate::store::remote::location::Service;
 
 /// What was taken out of a reply.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct OddKeys {
+pub(in crate::store::remote) struct OddKeys {
     /// The first key, in one line.
     pub first: String,
     /// How many there were.
@@ -51,7 +51,10 @@ enum Verdict {
 
 /// A reply with names without those that `object_store` cannot read, and what they are. `None` if it reads all of them, or if this is
 /// not a reply that it reads.
-pub(super) fn without_odd_keys(service: Service, reply: &[u8]) -> Option<(Vec<u8>, OddKeys)> {
+pub(in crate::store::remote) fn without_odd_keys(
+    service: Service,
+    reply: &[u8],
+) -> Option<(Vec<u8>, OddKeys)> {
     let kinds: &[Listed] = match service {
         Service::S3 | Service::Google => &OF_S3,
         Service::Azure => &OF_AZURE,

@@ -4,13 +4,15 @@
 //! because the command line, `config.json` and mount(8) show them all; credentials come from the environment, from files and
 //! from the machine.
 
+pub mod secrets;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::DiskCacheOptions;
-use super::secrets::without_secrets;
 use crate::error::{Error, Result};
+use secrets::without_secrets;
 
 /// Schemes that name a remote store.
 const SCHEMES: [&str; 11] =

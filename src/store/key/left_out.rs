@@ -11,7 +11,7 @@ const MAX_FOLDERS: usize = 4096;
 
 /// What one store leaves out.
 #[derive(Default)]
-pub(super) struct LeftOut {
+pub(in crate::store) struct LeftOut {
     is_warned: AtomicBool,
     /// Folders whose last listing left out a folder, and why that is so.
     reasons: Mutex<HashMap<String, String>>,

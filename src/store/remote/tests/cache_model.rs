@@ -20,7 +20,7 @@ use object_store::{
 };
 use parking_lot::Mutex;
 
-use super::RemoteStore;
+use crate::store::remote::RemoteStore;
 use crate::store::{
     DiskCacheOptions, Info, ObjectPart, ObjectVersion, Precondition, PutOptions, RemoteOptions, Store, Wanted,
 };

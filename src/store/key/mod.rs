@@ -2,6 +2,8 @@
 //!
 //! Spec: v3 core, "Stores". Uses `error` only.
 
+pub mod left_out;
+
 use std::collections::BTreeMap;
 use std::io;
 

@@ -16,9 +16,9 @@ use flate2::read::{MultiGzDecoder, ZlibDecoder};
 use object_store::client::{HttpClient, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService};
 use reqwest::{Method, StatusCode};
 
-use super::asked::Asked;
-use super::bodies::{Broken, all_of};
-use super::refusal::{Cause, Refusal};
+use crate::store::remote::asked::Asked;
+use crate::store::remote::replies::bodies::{Broken, all_of};
+use crate::store::remote::replies::refusal::{Cause, Refusal};
 
 /// The longest body that comes without its length or compressed; and what it may decode to.
 const MAX_COLLECTED_BYTES: usize = 256 << 20;
@@ -27,7 +27,7 @@ const OTHER_CONNECTIONS: usize = 8;
 
 /// A client of web servers.
 #[derive(Debug)]
-pub(super) struct WebServer {
+pub(in crate::store::remote) struct WebServer {
     client: HttpClient,
     /// Makes a new connection for each request: perhaps to another host.
     elsewhere: HttpClient,
@@ -52,7 +52,11 @@ impl HttpService for WebServer {
 }
 
 impl WebServer {
-    pub(super) fn new(client: HttpClient, elsewhere: HttpClient, patience: Duration) -> Self {
+    pub(in crate::store::remote) fn new(
+        client: HttpClient,
+        elsewhere: HttpClient,
+        patience: Duration,
+    ) -> Self {
         WebServer { client, elsewhere, patience, refuses_head: AtomicBool::new(false) }
     }
 

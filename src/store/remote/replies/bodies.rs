@@ -15,7 +15,7 @@ const MIN_BYTES_PER_SECOND: u64 = 1024;
 
 /// Why a body is not there.
 #[derive(Debug)]
-pub(super) enum Broken {
+pub(in crate::store::remote) enum Broken {
     /// It is longer than the limit.
     TooLong,
     /// It ended early, or nothing came for too long.
@@ -23,7 +23,7 @@ pub(super) enum Broken {
 }
 
 /// All of a body of at most `limit_bytes`. `patience` is how long it may take, in addition to the time that its bytes take at a slow pace.
-pub(super) async fn all_of(
+pub(in crate::store::remote) async fn all_of(
     body: HttpResponseBody,
     limit_bytes: usize,
     patience: Duration,
@@ -43,7 +43,7 @@ pub(super) async fn all_of(
 }
 
 /// What a server says of a failure, as far as anyone reads it.
-pub(super) async fn start_of(body: HttpResponseBody, patience: Duration) -> Vec<u8> {
+pub(in crate::store::remote) async fn start_of(body: HttpResponseBody, patience: Duration) -> Vec<u8> {
     let mut start = Vec::new();
     let mut pieces = body.bytes_stream();
     let end = Instant::now() + patience;

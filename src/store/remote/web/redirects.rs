@@ -14,9 +14,9 @@ use object_store::client::{
 };
 use url::{Host, Url};
 
-use super::refusal::{Cause, Refusal};
+use crate::store::remote::replies::refusal::{Cause, Refusal};
 use crate::store::remote_options::RedirectRule;
-use crate::store::secrets::without_secrets;
+use crate::store::remote_options::secrets::without_secrets;
 
 /// The most redirects of one request.
 const MAX_REDIRECTS: usize = 10;
@@ -26,13 +26,13 @@ const PASSED_ON: [&str; 7] =
 
 /// A client that follows redirects.
 #[derive(Debug)]
-pub(super) struct Redirects {
+pub(in crate::store::remote) struct Redirects {
     inner: HttpClient,
     rule: RedirectRule,
 }
 
 impl Redirects {
-    pub(super) fn new(inner: HttpClient, rule: RedirectRule) -> Self {
+    pub(in crate::store::remote) fn new(inner: HttpClient, rule: RedirectRule) -> Self {
         Redirects { inner, rule }
     }
 

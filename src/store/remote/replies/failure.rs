@@ -6,17 +6,17 @@
 
 use std::io;
 
-use super::client::causes;
-use super::refusal::{Cause, Refusal};
 use crate::error::Error;
-use crate::store::secrets::redacted;
+use crate::store::remote::client::causes;
+use crate::store::remote::replies::refusal::{Cause, Refusal};
+use crate::store::remote_options::secrets::redacted;
 
 /// What became of a request.
-pub(super) type Reply<T> = Result<T, Failure>;
+pub(in crate::store::remote) type Reply<T> = Result<T, Failure>;
 
 /// A request's failure.
 #[derive(Clone, Debug)]
-pub(super) enum Failure {
+pub(in crate::store::remote) enum Failure {
     /// The object is missing.
     Missing,
     /// The object is another version than the one that was asked for.
@@ -81,7 +81,7 @@ fn refusal(error: &object_store::Error) -> Option<&Refusal> {
 
 impl Failure {
     /// As an error of an operation on a key.
-    pub(super) fn at(self, key: &str, operation: &'static str) -> Error {
+    pub(in crate::store::remote) fn at(self, key: &str, operation: &'static str) -> Error {
         let (kind, reason) = match self {
             Failure::Missing => (io::ErrorKind::NotFound, "the object is missing".to_owned()),
             Failure::Changed | Failure::NotModified => return Error::Stale { key: key.to_owned() },

@@ -1,6 +1,8 @@
 //! A store behind a web server of this test's own, which breaks bodies off.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod cache_model;
+
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;

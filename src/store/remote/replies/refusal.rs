@@ -3,8 +3,8 @@
 
 use std::fmt;
 
-use super::location::Service;
-use crate::store::secrets::redacted;
+use crate::store::remote::location::Service;
+use crate::store::remote_options::secrets::redacted;
 
 /// The longest piece of a reply that is shown.
 const MAX_SHOWN: usize = 300;
@@ -63,7 +63,7 @@ const MESSAGES: [&str; 5] =
 
 /// What a refusal says of the object and of who asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cause {
+pub(in crate::store::remote) enum Cause {
     /// The caller may not read the object, or there is none: the service does not say which.
     Undisclosed,
     /// The caller may not do this.
@@ -78,7 +78,7 @@ pub(super) enum Cause {
 
 /// A request that did not get what it asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Refusal {
+pub(in crate::store::remote) struct Refusal {
     /// The status of the reply; 0 if none came.
     pub status: u16,
     /// Who or what is at fault.
@@ -89,12 +89,12 @@ pub(super) struct Refusal {
 
 impl Refusal {
     /// Of a request that got no reply.
-    pub(super) fn without_reply(text: String) -> Self {
+    pub(in crate::store::remote) fn without_reply(text: String) -> Self {
         Refusal { status: 0, cause: Cause::NoReply, text }
     }
 
     /// Whether the same request may succeed later.
-    pub(super) fn is_temporary(&self) -> bool {
+    pub(in crate::store::remote) fn is_temporary(&self) -> bool {
         self.cause == Cause::NoReply || matches!(self.status, 408 | 429 | 500 | 502..600)
     }
 }
@@ -108,7 +108,7 @@ impl fmt::Display for Refusal {
 impl std::error::Error for Refusal {}
 
 /// A reply that is no success.
-pub(super) struct Reply<'a> {
+pub(in crate::store::remote) struct Reply<'a> {
     pub service: Service,
     pub status: u16,
     /// Whether names were asked for.
@@ -122,7 +122,11 @@ pub(super) struct Reply<'a> {
 }
 
 /// Whether a reply with this code and body says that the bucket itself is missing; its objects are then not known to be.
-pub(super) fn is_without_bucket(service: Service, code: &Option<String>, body: &str) -> bool {
+pub(in crate::store::remote) fn is_without_bucket(
+    service: Service,
+    code: &Option<String>,
+    body: &str,
+) -> bool {
     let reply = Reply {
         service,
         status: 404,
@@ -141,7 +145,7 @@ impl Reply<'_> {
     }
 
     /// The refusal as an answer to `asked`, a method with its URL.
-    pub(super) fn refusal(&self, asked: &str) -> Refusal {
+    pub(in crate::store::remote) fn refusal(&self, asked: &str) -> Refusal {
         let status = if self.is_code(&BUSY) { 503 } else { self.status };
         let said = [self.status.to_string(), self.code(), self.message()];
         let said = said.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ");
@@ -305,7 +309,7 @@ impl Reply<'_> {
 }
 
 /// A text on one line, without XML or HTML, and not too long.
-pub(super) fn without_tags(text: &str) -> String {
+pub(in crate::store::remote) fn without_tags(text: &str) -> String {
     let mut shown = String::new();
     let mut is_tag = false;
     for character in text.chars().take(8 * MAX_SHOWN) {
