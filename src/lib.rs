@@ -5,8 +5,8 @@
 //!
 //! # Map
 //!
-//! A layer uses only the layers above it in this list. `tests/rules/layers` enforces that, and that folders of a layer
-//! do not use each other in a circle.
+//! A layer uses only the layers above it in this list. `tests/rules/layers` enforces that, and that files and folders
+//! do not use each other in circles.
 //!
 //! | layer | what lives there |
 //! |---|---|

@@ -1,8 +1,6 @@
-//! The order of the folders inside a layer: imports go one way, and no two folders use each other.
+//! The order of the folders inside a layer: imports go one way.
 //!
-//! Only paths are read, so an item that a parent module re-exports counts as the parent's.
-
-use std::collections::{BTreeMap, BTreeSet};
+//! Only paths are read, so an item that a parent module re-exports counts as the parent's; `circles` sees through that.
 
 use super::Faults;
 use super::rust::{line_of, module_of, occurrences, used_paths};
@@ -71,56 +69,6 @@ fn below<'a>(folder: &str, path: &[&'a str]) -> Option<&'a str> {
     path.iter().copied().zip(folder.split('/')).all(|(a, b)| a == b).then(|| path.get(depth).copied())?
 }
 
-/// Which folders use which beside them.
-#[derive(Default)]
-pub struct Edges {
-    /// `(parent, name)` of each folder.
-    folders: BTreeSet<(String, String)>,
-    /// For each parent, the names of modules in it that use each other.
-    uses: BTreeMap<String, BTreeSet<(String, String)>>,
-}
-
-impl Edges {
-    /// Takes the uses of a file; `path` is relative to `src`.
-    pub fn add(&mut self, path: &str, code: &str) {
-        let module = module_of(path);
-        let segments: Vec<&str> = path.split('/').collect();
-        for depth in 1..segments.len() {
-            self.folders.insert((segments[..depth - 1].join("/"), segments[depth - 1].to_owned()));
-        }
-        for (_, used) in used_paths(&module, code) {
-            let common = module.iter().zip(&used).take_while(|(a, b)| a == b).count();
-            if let (Some(own), Some(other)) = (module.get(common), used.get(common)) {
-                let uses = self.uses.entry(module[..common].join("/")).or_default();
-                uses.insert(((*own).to_owned(), (*other).to_owned()));
-            }
-        }
-    }
-
-    /// The folders that use each other in a circle, one circle for each parent.
-    pub fn circles(&self) -> Vec<String> {
-        let circle_in = |(parent, uses): (&String, &BTreeSet<(String, String)>)| {
-            let is_folder = |name: &str| self.folders.contains(&(parent.clone(), name.to_owned()));
-            let mut edges: Vec<(&str, &str)> = uses.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
-            edges.retain(|(a, b)| is_folder(a) && is_folder(b));
-            // What uses nothing that is left is in no circle.
-            while let Some(last) = edges.iter().map(|(_, b)| *b).find(|b| edges.iter().all(|(a, _)| a != b)) {
-                edges.retain(|(_, b)| *b != last);
-            }
-            let mut circle = vec![edges.first()?.0];
-            loop {
-                let next = edges.iter().find(|(a, _)| Some(a) == circle.last())?.1;
-                circle.push(next);
-                if let Some(start) = circle[..circle.len() - 1].iter().position(|name| *name == next) {
-                    return Some(format!("{parent}/{{{}}}", circle[start..].join(" -> ")));
-                }
-            }
-        };
-        // The root is in order by its layers.
-        self.uses.iter().filter(|(parent, _)| !parent.is_empty()).filter_map(circle_in).collect()
-    }
-}
-
 #[test]
 fn disordered_uses_are_found() {
     let orders: [(&str, &[&str]); 2] = [("a", &["low", "mid", "top"]), ("a/mid", &["x", "y"])];
@@ -151,22 +99,4 @@ fn disordered_uses_are_found() {
 fn misplaced_crates_are_found() {
     assert_eq!(misplaced_crates("mount/fs/mod.rs", "use fuser::INodeNo;").len(), 1);
     assert_eq!(misplaced_crates("mount/fuse/mod.rs", "use fuser::INodeNo;").len(), 0);
-}
-
-#[test]
-fn circles_of_folders_are_found() {
-    let circles = |files: &[(&str, &str)]| {
-        let mut edges = Edges::default();
-        files.iter().for_each(|(path, code)| edges.add(path, code));
-        edges.circles()
-    };
-    let files = [
-        ("a/x/f.rs", "use crate::a::y::g;"),
-        ("a/y/g.rs", "use super::super::z::h; use crate::a::file::i;"),
-        ("a/z/h.rs", "use crate::a::A;"),
-        ("a/file.rs", "use crate::a::x::f;"),
-    ];
-    assert_eq!(circles(&files), [""; 0]);
-    let files = [files[0], files[1], ("a/z/h.rs", "use crate::a::{x, A};")];
-    assert_eq!(circles(&files), ["a/{x -> y -> z -> x}"]);
 }

@@ -87,6 +87,17 @@ pub fn occurrences<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usi
     })
 }
 
+/// All words, and where they are.
+pub fn words(code: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut rest = 0;
+    std::iter::from_fn(move || {
+        let start = rest + code[rest..].find(is_word)?;
+        let end = code[start..].find(|char| !is_word(char)).map_or(code.len(), |length| start + length);
+        rest = end;
+        Some((start, &code[start..end]))
+    })
+}
+
 pub fn line_of(code: &str, position: usize) -> usize {
     code[..position].matches('\n').count() + 1
 }
@@ -107,6 +118,58 @@ pub fn end_of_block(code: &str, start: usize) -> Option<usize> {
         }
     }
     None
+}
+
+/// The position behind the item, field or statement that begins at `start`, perhaps with attributes.
+pub fn end_of_item(code: &str, start: usize) -> usize {
+    let mut start = start;
+    while let Some(attribute) = code[start..].strip_prefix('#') {
+        let end = start + 1 + end_of_brackets(attribute);
+        start = end + code[end..].len() - code[end..].trim_start().len();
+    }
+    let mut visible = &code[start..];
+    if let Some(after) = visible.strip_prefix("pub").filter(|after| !after.starts_with(is_word)) {
+        let after = after.trim_start();
+        visible = &after[if after.starts_with('(') { end_of_brackets(after) } else { 0 }..];
+    }
+    let mut first_words = words(visible).map(|(_, word)| word);
+    let keyword = first_words.next().unwrap_or_default();
+    let is_function = keyword == "const" && matches!(first_words.next(), Some("fn" | "unsafe" | "async"));
+    // What ends an item of this kind, outside of all brackets.
+    let (ends_at_brace, ends_at_comma) = match keyword {
+        "use" | "static" | "type" | "let" => (false, false),
+        "const" => (is_function, false),
+        "fn" | "mod" | "struct" | "enum" | "trait" | "impl" | "union" | "unsafe" | "async"
+        | "macro_rules" | "extern" => (true, false),
+        _ => (code[start..].starts_with('{'), true),
+    };
+    let mut depth = 0_usize;
+    for (offset, char) in code[start..].char_indices() {
+        match char {
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' if depth == 0 => return start + offset,
+            '}' if depth == 1 && ends_at_brace => return start + offset + 1,
+            ')' | ']' | '}' => depth -= 1,
+            ';' if depth == 0 => return start + offset + 1,
+            ',' if depth == 0 && ends_at_comma => return start + offset + 1,
+            _ => {}
+        }
+    }
+    code.len()
+}
+
+/// The position behind the bracket that closes the first one in `code`.
+fn end_of_brackets(code: &str) -> usize {
+    let mut depth = 0_usize;
+    for (offset, char) in code.char_indices() {
+        match char {
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' if depth <= 1 => return offset + 1,
+            ')' | ']' | '}' => depth -= 1,
+            _ => {}
+        }
+    }
+    code.len()
 }
 
 /// How many `mod name { … }` in this file surround `position`.
@@ -166,7 +229,7 @@ fn expand<'a>(base: &[&'a str], tree: &'a str) -> Vec<Vec<&'a str>> {
 }
 
 /// The members of a group, from the text after its opening brace.
-fn members(group: &str) -> Vec<&str> {
+pub fn members(group: &str) -> Vec<&str> {
     let (mut members, mut depth, mut start) = (Vec::new(), 1, 0);
     for (index, char) in group.char_indices() {
         match char {

@@ -1,0 +1,375 @@
+//! Files of `src` that use each other in a circle, and rooms (folders with the same parent) that do.
+//!
+//! Two files in a circle can only be read, tested and changed together. The lists here have the circles that are left:
+//! a new one is a fault, and one that has gone leaves its list, so that their number only falls.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+use super::items::{Modules, Uses};
+
+/// The circles of files, by their paths in `src`. Sharding is a codec that has a chain of codecs: that one stays.
+const FILES: &[&[&str]] = &[
+    &[
+        "array/engine.rs",
+        "array/mod.rs",
+        "array/read/mod.rs",
+        "array/read/plan.rs",
+        "array/read/reply_buffer.rs",
+        "array/readahead/mod.rs",
+        "array/readahead/replies.rs",
+        "array/readahead/transfers.rs",
+        "array/request.rs",
+        "array/write/dirty.rs",
+        "array/write/flush_all.rs",
+        "array/write/mod.rs",
+        "array/write/streaming.rs",
+        "array/write/write_back.rs",
+    ],
+    &["array/geometry/grid.rs", "array/geometry/grid/walk.rs"],
+    &["array/source/locate.rs", "array/source/mod.rs"],
+    &["array/variable/codec_chain.rs", "array/variable/mod.rs"],
+    &["cli/commands/cat/companion.rs", "cli/commands/cat/mod.rs"],
+    &[
+        "cli/commands/complete/mod.rs",
+        "cli/commands/completions/mod.rs",
+        "cli/commands/man.rs",
+        "cli/commands/mount/mod.rs",
+        "cli/commands/umount.rs",
+        "cli/mod.rs",
+    ],
+    &[
+        "cli/commands/overlay/commit.rs",
+        "cli/commands/overlay/diff.rs",
+        "cli/commands/overlay/discard.rs",
+        "cli/commands/overlay/mod.rs",
+        "cli/commands/overlay/status.rs",
+    ],
+    &["cli/exit.rs", "cli/output.rs"],
+    &["cli/log/file.rs", "cli/log/mod.rs"],
+    &[
+        "codec/array_to_array/bitround.rs",
+        "codec/array_to_array/cast_value/cast.rs",
+        "codec/array_to_array/cast_value/mod.rs",
+        "codec/array_to_array/reshape.rs",
+        "codec/array_to_array/scale_offset/arithmetic.rs",
+        "codec/array_to_array/scale_offset/mod.rs",
+        "codec/array_to_array/transpose.rs",
+        "codec/array_to_array/unpack.rs",
+        "codec/array_to_bytes/bytes.rs",
+        "codec/array_to_bytes/packbits.rs",
+        "codec/array_to_bytes/pcodec.rs",
+        "codec/array_to_bytes/sharding/index.rs",
+        "codec/array_to_bytes/sharding/mod.rs",
+        "codec/array_to_bytes/whole_array.rs",
+        "codec/array_to_bytes/zfp.rs",
+        "codec/bytes_to_bytes/base64.rs",
+        "codec/bytes_to_bytes/blosc/blocks.rs",
+        "codec/bytes_to_bytes/blosc/direct.rs",
+        "codec/bytes_to_bytes/blosc/mod.rs",
+        "codec/bytes_to_bytes/bounded_stream.rs",
+        "codec/bytes_to_bytes/bz2.rs",
+        "codec/bytes_to_bytes/checksum/adler32.rs",
+        "codec/bytes_to_bytes/checksum/crc32.rs",
+        "codec/bytes_to_bytes/checksum/crc32c.rs",
+        "codec/bytes_to_bytes/checksum/fletcher32.rs",
+        "codec/bytes_to_bytes/checksum/jenkins_lookup3.rs",
+        "codec/bytes_to_bytes/checksum/mod.rs",
+        "codec/bytes_to_bytes/deflate/mod.rs",
+        "codec/bytes_to_bytes/deflate/resume.rs",
+        "codec/bytes_to_bytes/gzip.rs",
+        "codec/bytes_to_bytes/lz4.rs",
+        "codec/bytes_to_bytes/lzma/filters.rs",
+        "codec/bytes_to_bytes/lzma/mod.rs",
+        "codec/bytes_to_bytes/shuffle.rs",
+        "codec/bytes_to_bytes/zlib.rs",
+        "codec/bytes_to_bytes/zstd.rs",
+        "codec/config.rs",
+        "codec/encoded_bytes.rs",
+        "codec/fill_round_trip.rs",
+        "codec/kernels/byte_swap.rs",
+        "codec/kernels/sub_byte.rs",
+        "codec/mod.rs",
+        "codec/numcodecs/astype.rs",
+        "codec/numcodecs/categorize.rs",
+        "codec/numcodecs/delta.rs",
+        "codec/numcodecs/filter.rs",
+        "codec/numcodecs/fixedscaleoffset.rs",
+        "codec/numcodecs/packbits.rs",
+        "codec/numcodecs/quantize.rs",
+        "codec/numcodecs/zfpy.rs",
+        "codec/partial.rs",
+        "codec/pipeline.rs",
+        "codec/registry.rs",
+        "codec/scratch.rs",
+    ],
+    &[
+        "formats/csv/columns.rs",
+        "formats/csv/elements.rs",
+        "formats/csv/mod.rs",
+        "formats/csv/table.rs",
+        "formats/detached/envi.rs",
+        "formats/detached/grads/levels.rs",
+        "formats/detached/grads/mod.rs",
+        "formats/detached/grads/times.rs",
+        "formats/detached/mhd.rs",
+        "formats/detached/nrrd.rs",
+        "formats/detached/vrt.rs",
+        "formats/detached/xdmf.rs",
+        "formats/flat_array.rs",
+        "formats/geometry/coordinates.rs",
+        "formats/geometry/crs.rs",
+        "formats/geometry/geotransform.rs",
+        "formats/geometry/mod.rs",
+        "formats/geometry/multiscales.rs",
+        "formats/geometry/positions.rs",
+        "formats/json/array.rs",
+        "formats/json/mod.rs",
+        "formats/jsonl.rs",
+        "formats/mod.rs",
+        "formats/mrc.rs",
+        "formats/nc/attributes.rs",
+        "formats/nc/contents.rs",
+        "formats/nc/file.rs",
+        "formats/nc/mod.rs",
+        "formats/nc/scales.rs",
+        "formats/nifti.rs",
+        "formats/npy/mod.rs",
+        "formats/safetensors.rs",
+        "formats/tiff/directory.rs",
+        "formats/tiff/mod.rs",
+        "formats/views.rs",
+    ],
+    &[
+        "formats/json/snippets/c.rs",
+        "formats/json/snippets/fortran.rs",
+        "formats/json/snippets/idl.rs",
+        "formats/json/snippets/julia.rs",
+        "formats/json/snippets/matlab.rs",
+        "formats/json/snippets/mod.rs",
+        "formats/json/snippets/numpy.rs",
+        "formats/json/snippets/r.rs",
+    ],
+    &["hierarchy/author/mod.rs", "hierarchy/author/permissions.rs"],
+    &["hierarchy/commit/mod.rs", "hierarchy/commit/sender.rs"],
+    &["hierarchy/tree.rs", "hierarchy/walk.rs"],
+    &[
+        "metadata/array.rs",
+        "metadata/chunk_grid.rs",
+        "metadata/chunk_keys.rs",
+        "metadata/codec_spec.rs",
+        "metadata/consolidated.rs",
+        "metadata/data_type/minifloat.rs",
+        "metadata/data_type/mod.rs",
+        "metadata/data_type/v2.rs",
+        "metadata/data_type/v3.rs",
+        "metadata/fill_value/mod.rs",
+        "metadata/fill_value/number.rs",
+        "metadata/json/mod.rs",
+        "metadata/mod.rs",
+        "metadata/v1.rs",
+        "metadata/v2.rs",
+        "metadata/v3.rs",
+    ],
+    &["metadata/author/codecs.rs", "metadata/author/mod.rs"],
+    &[
+        "mount/fs/arrays.rs",
+        "mount/fs/commit.rs",
+        "mount/fs/handle.rs",
+        "mount/fs/mod.rs",
+        "mount/fs/names/make.rs",
+        "mount/fs/names/mod.rs",
+        "mount/fs/names/scratch.rs",
+        "mount/fs/open_files.rs",
+        "mount/fs/virtual_files/companion_names.rs",
+        "mount/fs/virtual_files/companions.rs",
+        "mount/fs/virtual_files/mod.rs",
+        "mount/fs/virtual_files/sidecar_edit.rs",
+        "mount/fs/virtual_files/views.rs",
+        "mount/fs/write/mod.rs",
+        "mount/fs/write/truncation.rs",
+    ],
+    &["mount/fuse/attr.rs", "mount/fuse/mod.rs", "mount/fuse/names.rs", "mount/fuse/read.rs"],
+    &["store/directory/exchange.rs", "store/directory/folders.rs", "store/directory/writer.rs"],
+    &[
+        "store/directory/links.rs",
+        "store/directory/mod.rs",
+        "store/directory/posix_stat.rs",
+        "store/icechunk/mod.rs",
+        "store/icechunk/objects.rs",
+        "store/icechunk/open.rs",
+        "store/icechunk/repository.rs",
+        "store/icechunk/snapshot.rs",
+        "store/icechunk/storage.rs",
+        "store/icechunk/transaction.rs",
+        "store/key/mod.rs",
+        "store/mod.rs",
+        "store/open.rs",
+        "store/overlay/changes.rs",
+        "store/overlay/folder.rs",
+        "store/overlay/line.rs",
+        "store/overlay/lines.rs",
+        "store/overlay/mod.rs",
+        "store/overlay/origin.rs",
+        "store/overlay/publish.rs",
+        "store/overlay/state.rs",
+        "store/references/generators.rs",
+        "store/references/json.rs",
+        "store/references/mod.rs",
+        "store/references/object.rs",
+        "store/references/open.rs",
+        "store/references/place.rs",
+        "store/references/records.rs",
+        "store/references/table/builder.rs",
+        "store/references/table/mod.rs",
+        "store/references/targets.rs",
+        "store/remote/ahead/mod.rs",
+        "store/remote/ahead/span.rs",
+        "store/remote/asked.rs",
+        "store/remote/client.rs",
+        "store/remote/first_bytes.rs",
+        "store/remote/location.rs",
+        "store/remote/mod.rs",
+        "store/remote/object.rs",
+        "store/remote/origin.rs",
+        "store/remote/replies/failure.rs",
+        "store/remote/replies/listing.rs",
+        "store/remote/replies/refusal.rs",
+        "store/remote/transfer.rs",
+        "store/remote/transfers.rs",
+        "store/remote/web/redirects.rs",
+        "store/remote/web/server.rs",
+        "store/remote/writer/body.rs",
+        "store/remote/writer/mod.rs",
+        "store/versions/mod.rs",
+        "store/writer.rs",
+        "store/zip.rs",
+    ],
+    &[
+        "store/disk_cache/filler.rs",
+        "store/disk_cache/knowledge.rs",
+        "store/disk_cache/listings.rs",
+        "store/disk_cache/mod.rs",
+    ],
+    &["store/references/parquet/mod.rs", "store/references/parquet/page.rs"],
+];
+
+/// The circles of rooms, by their paths in `src`.
+const ROOMS: &[&[&str]] = &[];
+
+/// One circle: its members in order.
+type Circle = Vec<String>;
+
+/// The circles that are in the code or in the lists, not in both.
+///
+/// Prints all circles with the uses that make them: `cargo test --test rules layers -- --nocapture`.
+pub fn faults(modules: &Modules) -> Vec<String> {
+    let uses = modules.uses();
+    let mut faults = modules.faults().to_vec();
+    for (what, circles, listed) in
+        [("files", circles(uses.keys()), FILES), ("rooms", circles_of_rooms(&uses), ROOMS)]
+    {
+        println!("{} circles of {what}", circles.len());
+        for circle in &circles {
+            let shown =
+                format!("circle of {} {what}: &{circle:?},\n{}", circle.len(), uses_within(circle, &uses));
+            println!("{shown}");
+            if !listed.iter().any(|listed| listed == circle) {
+                faults.push(format!("not in the list of tests/rules/layers/circles.rs: {shown}"));
+            }
+        }
+        let gone = listed.iter().filter(|listed| !circles.iter().any(|circle| circle == *listed));
+        faults.extend(gone.map(|circle| {
+            format!("a circle of {what} has gone or changed; mend tests/rules/layers/circles.rs: {circle:?}")
+        }));
+    }
+    faults
+}
+
+/// The uses between the members of a circle, a line each, and what is used.
+fn uses_within(circle: &Circle, uses: &Uses) -> String {
+    let member =
+        |file: &str| circle.iter().find(|member| *member == file || file.starts_with(&format!("{member}/")));
+    let mut text = String::new();
+    for ((from, to), names) in uses {
+        if let (Some(own), Some(other)) = (member(from), member(to))
+            && own != other
+        {
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            writeln!(text, "    {from} uses {to}: {}", names.join(", ")).unwrap();
+        }
+    }
+    text
+}
+
+/// The groups whose members all reach each other.
+fn circles<'a>(edges: impl Iterator<Item = &'a (String, String)>) -> Vec<Circle> {
+    let mut next: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (from, to) in edges {
+        next.entry(from).or_default().push(to);
+    }
+    let mut reached: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for from in next.keys() {
+        let mut todo = vec![*from];
+        let found = reached.entry(from).or_default();
+        while let Some(at) = todo.pop() {
+            todo.extend(next.get(at).into_iter().flatten().filter(|to| found.insert(**to)));
+        }
+    }
+    let mut circles = Vec::new();
+    let mut placed = BTreeSet::new();
+    for (from, all) in reached.iter().filter(|(from, all)| all.contains(*from)) {
+        if placed.contains(from) {
+            continue;
+        }
+        let members = all.iter().filter(|to| reached.get(*to).is_some_and(|back| back.contains(from)));
+        let circle: Circle = members.map(|member| (*member).to_owned()).collect();
+        placed.extend(all.iter().copied().filter(|member| circle.iter().any(|other| other == member)));
+        circles.push(circle);
+    }
+    circles
+}
+
+fn circles_of_rooms(uses: &Uses) -> Vec<Circle> {
+    let edges: BTreeSet<(String, String)> = uses.keys().filter_map(|(from, to)| rooms(from, to)).collect();
+    circles(edges.iter())
+}
+
+/// The two rooms, next to each other, that a use connects.
+fn rooms(from: &str, to: &str) -> Option<(String, String)> {
+    let (own, other): (Vec<&str>, Vec<&str>) = (from.split('/').collect(), to.split('/').collect());
+    let common = own.iter().zip(&other).take_while(|(a, b)| a == b).count();
+    // The last part is the file's own name. The root is in order by its layers.
+    let is_in_room = |path: &[&str]| path.len() > common + 1 && common > 0;
+    (is_in_room(&own) && is_in_room(&other)).then(|| (own[..=common].join("/"), other[..=common].join("/")))
+}
+
+#[test]
+fn circles_are_found() {
+    let found = |edges: &[(&str, &str)]| {
+        let edges: Vec<(String, String)> =
+            edges.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect();
+        let uses: Uses = edges.into_iter().map(|edge| (edge, BTreeSet::new())).collect();
+        (circles(uses.keys()), circles_of_rooms(&uses))
+    };
+    let none: Vec<Circle> = Vec::new();
+    assert_eq!(
+        found(&[("a/x.rs", "a/y.rs"), ("a/y.rs", "a/z.rs"), ("a/x.rs", "a/z.rs")]),
+        (none.clone(), none.clone())
+    );
+    let (files, rooms) = found(&[
+        ("a/x.rs", "a/y.rs"),
+        ("a/y.rs", "a/z.rs"),
+        ("a/z.rs", "a/x.rs"),
+        ("a/z.rs", "b/p.rs"),
+        ("b/p.rs", "b/q.rs"),
+        ("b/q.rs", "b/p.rs"),
+    ]);
+    assert_eq!(files, [vec!["a/x.rs", "a/y.rs", "a/z.rs"], vec!["b/p.rs", "b/q.rs"]]);
+    assert_eq!(rooms, none);
+    let rooms_of = |edges| found(edges).1;
+    assert_eq!(rooms_of(&[("l/a/x.rs", "l/b/y.rs"), ("l/b/z.rs", "l/a/w/v.rs")]), [["l/a", "l/b"]]);
+    // A folder's own file is not in it, and layers are in order by another rule.
+    assert_eq!(rooms_of(&[("l/a/x.rs", "l/b/y.rs"), ("l/b/z.rs", "l/a.rs")]), none);
+    assert_eq!(rooms_of(&[("a/x.rs", "b/y.rs"), ("b/z.rs", "a/w.rs")]), none);
+}
