@@ -1,8 +1,12 @@
-//! The pages for people: every relative link and anchor leads somewhere, the book has every page of `docs/`, and no page waits for text.
+//! The pages for people: every relative link and anchor leads somewhere, the book has every page of `docs/`, no page waits for text, and
+//! what the pages about the source name exists.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
+
+/// The pages about the source.
+const DESIGN: &str = "docs/design";
 
 /// A page, by its path from the top of the repository.
 struct Page {
@@ -14,14 +18,14 @@ fn top() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The pages at the top, and those of `docs/`.
+/// The pages at the top, and those of `docs/` and `docs/design/`.
 fn pages() -> Vec<Page> {
     let names = |folder: &str| {
         let entries = fs::read_dir(top().join(folder)).unwrap().flatten();
         let names = entries.map(|entry| Path::new(folder).join(entry.file_name()));
         names.filter(|path| path.extension().is_some_and(|suffix| suffix == "md")).collect::<BTreeSet<_>>()
     };
-    let paths = names("").into_iter().chain(names("docs"));
+    let paths = names("").into_iter().chain(names("docs")).chain(names(DESIGN));
     paths.map(|path| Page { text: fs::read_to_string(top().join(&path)).unwrap(), path }).collect()
 }
 
@@ -123,7 +127,7 @@ fn the_book_has_every_page() {
     let summary = fs::read_to_string(top().join("docs/SUMMARY.md")).unwrap();
     let listed: Vec<String> = summary.lines().flat_map(links).collect();
     for page in pages().iter().filter(|page| page.path.starts_with("docs")) {
-        let name = page.path.file_name().unwrap().to_str().unwrap();
+        let name = page.path.strip_prefix("docs").unwrap().to_str().unwrap();
         let times = listed.iter().filter(|target| *target == name).count();
         let wanted = usize::from(name != "SUMMARY.md");
         assert_eq!(times, wanted, "docs/SUMMARY.md lists {name} {times} times: it is to list each page once");
@@ -142,6 +146,76 @@ fn no_page_waits_for_text() {
             assert!(!is_placeholder(line.trim()), "{}:{number}: '{line}'", page.path.display());
         }
     }
+}
+
+/// The parts of a line between backticks.
+fn code(line: &str) -> impl Iterator<Item = &str> {
+    line.split('`').skip(1).step_by(2)
+}
+
+/// Whether a word is the name of a type: `ArrayMetadata`, and neither `float32` nor `README`.
+fn is_type_name(word: &str) -> bool {
+    word.starts_with(|c: char| c.is_ascii_uppercase())
+        && word.chars().all(|c| c.is_ascii_alphanumeric())
+        && word.chars().any(|c| c.is_ascii_lowercase())
+}
+
+/// The text of all sources.
+fn sources(folder: &Path, text: &mut String) {
+    for entry in fs::read_dir(folder).unwrap().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            sources(&path, text);
+        } else if path.extension().is_some_and(|suffix| suffix == "rs") {
+            text.push_str(&fs::read_to_string(&path).unwrap());
+        }
+    }
+}
+
+/// What a part between backticks names that does not exist, if it names a file, a folder or a type of the source. A path of
+/// `src/lib.rs` begins in `src`.
+fn names_nothing(named: &str, page: &Path, sources: &str) -> bool {
+    let is_map = page == Path::new("src/lib.rs");
+    if is_type_name(named) {
+        let kinds = ["struct", "enum", "trait", "type"];
+        return !is_map && !kinds.iter().any(|kind| sources.contains(&format!("{kind} {named}")));
+    }
+    let folders = ["src/", "tests/", "scripts/", "docs/", "systemd/", "packaging/"];
+    if folders.iter().any(|folder| named.starts_with(folder)) {
+        return !top().join(named).exists();
+    }
+    is_map && named.contains('/') && !named.contains(' ') && !top().join("src").join(named).exists()
+}
+
+#[test]
+fn what_the_design_pages_name_exists() {
+    let mut text = String::new();
+    sources(&top().join("src"), &mut text);
+    let mut pages = pages();
+    pages.retain(|page| page.path.starts_with(DESIGN) || page.path == Path::new("docs/architecture.md"));
+    assert!(pages.len() > 9, "{} pages are left", pages.len());
+    let map = fs::read_to_string(top().join("src/lib.rs")).unwrap();
+    let map: Vec<&str> = map.lines().filter(|line| line.starts_with("//!")).collect();
+    pages.push(Page { path: "src/lib.rs".into(), text: map.join("\n") });
+    let mut wrong = Vec::new();
+    for page in &pages {
+        for (number, line) in prose(&page.text) {
+            for named in code(line).filter(|named| names_nothing(named, &page.path, &text)) {
+                wrong.push(format!("{}:{number}: '{named}' does not exist", page.path.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn names_of_the_source_are_found() {
+    assert_eq!(code("a `b`, `c/d`").collect::<Vec<_>>(), ["b", "c/d"]);
+    assert!(is_type_name("ArrayMetadata") && !is_type_name("float32") && !is_type_name("README"));
+    let (page, map) = (Path::new("docs/design/read.md"), Path::new("src/lib.rs"));
+    assert!(names_nothing("src/gone.rs", page, "") && !names_nothing("src/lib.rs", page, ""));
+    assert!(names_nothing("Gone", page, "struct Here") && !names_nothing("Here", page, "struct Here"));
+    assert!(names_nothing("array/gone/", map, "") && !names_nothing("gone/", page, ""));
 }
 
 #[test]
