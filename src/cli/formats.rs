@@ -13,7 +13,11 @@ pub struct FormatList(pub Vec<&'static Format>);
 pub fn parse(text: &str) -> Result<FormatList, String> {
     let words = text.split([',', ':']).map(str::trim).filter(|word| !word.is_empty());
     let formats: Vec<_> = words.map(format_beside).collect::<Result<_, _>>()?;
-    if formats.is_empty() { Err(format!("it names none of {}", known())) } else { Ok(FormatList(formats)) }
+    if formats.is_empty() {
+        Err(format!("it names no format; the formats are {}", known()))
+    } else {
+        Ok(FormatList(formats))
+    }
 }
 
 /// The formats of all these lists, once each.
@@ -26,12 +30,12 @@ fn format_beside(word: &str) -> Result<&'static Format, String> {
     let lower = word.to_ascii_lowercase();
     let Some(format) = find_by_any_name(&lower) else {
         return Err(match nearest(&lower, names()) {
-            Some(near) => format!("'{word}' is no format: did you mean '{near}'?"),
-            None => format!("'{word}' is none of {}", known()),
+            Some(near) => format!("'{word}' is not a format: did you mean '{near}'?"),
+            None => format!("'{word}' is not one of {}", known()),
         });
     };
     match format.not_beside {
-        Some(reason) => Err(format!("{} files cannot be listed beside the arrays: {reason}", format.name)),
+        Some(reason) => Err(format!("{} files cannot be listed next to the arrays: {reason}", format.name)),
         None => Ok(format),
     }
 }
@@ -58,12 +62,12 @@ mod tests {
         assert_eq!(named("npy,nc, nhdr").unwrap(), ["npy", "nc", "nrrd"]);
         assert_eq!(named("tif:.nii:CTL:xmf").unwrap(), ["tiff", "nifti", "grads", "xdmf"]);
         for (text, sentence) in [
-            ("safetensor", "'safetensor' is no format: did you mean 'safetensors'?"),
-            ("geojson", "'geojson' is none of "),
-            (",:", "it names none of "),
-            ("npy,envi", "envi files cannot be listed beside the arrays: GDAL takes"),
-            ("hdr", "envi files cannot be listed beside the arrays: GDAL takes"),
-            ("json", "json files cannot be listed beside the arrays: every node has its sidecar beside it"),
+            ("safetensor", "'safetensor' is not a format: did you mean 'safetensors'?"),
+            ("geojson", "'geojson' is not one of "),
+            (",:", "it names no format; the formats are "),
+            ("npy,envi", "envi files cannot be listed next to the arrays: GDAL takes"),
+            ("hdr", "envi files cannot be listed next to the arrays: GDAL takes"),
+            ("json", "json files cannot be listed next to the arrays: every node has its sidecar next to it"),
         ] {
             let error = named(text).unwrap_err();
             assert!(error.starts_with(sentence), "{error}");

@@ -297,12 +297,17 @@ mod tests {
     }
 
     #[test]
-    fn the_reference_tells_of_every_option_of_mount_as_help_does() {
+    fn the_reference_lists_every_option_of_mount_as_help_does() {
         let mut table = String::from("| option | default | meaning |\n|---|---|---|\n");
+        let mut heading = None;
         for option in mount_definition().get_arguments().filter(|option| !option.is_hide_set()) {
             let (Some(long), Some(help)) = (option.get_long(), option.get_help()) else { continue };
             if long == "help" {
                 continue;
+            }
+            if option.get_help_heading() != heading {
+                heading = option.get_help_heading();
+                table += &format!("| **{}** | | |\n", heading.unwrap_or_default());
             }
             let help = help.to_string();
             let (help, computed) = split_default(&help);
@@ -320,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reference_tells_of_every_command_as_help_does() {
+    fn the_reference_lists_every_command_as_help_does() {
         let mut table = String::from("| command | does |\n|---|---|\n");
         let mut definition = CommandLine::command();
         definition.build();

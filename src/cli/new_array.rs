@@ -85,7 +85,7 @@ pub struct Lengths(pub Vec<u64>);
 
 /// `12,180,360`; empty for no dimension.
 pub fn lengths(text: &str) -> Result<Lengths, String> {
-    let refused = |part: &str| format!("'{part}' is no length: write whole numbers with ',' between them");
+    let refused = |part: &str| format!("'{part}' is not a length: write whole numbers with ',' between them");
     if text.trim().is_empty() {
         return Ok(Lengths(Vec::new()));
     }
@@ -264,7 +264,7 @@ impl StorageArguments {
         let (store, place) = (&destination.store, &destination.place);
         if self.dims.is_none() && !store.is_remote() && author::has_named_siblings(store, place) {
             output::note(format_args!(
-                "zarrfs: '{}' has no names of dimensions, and other arrays of its group have: xarray does not open such a group; '--dims' names them",
+                "zarrfs: '{}' has no dimension names, and other arrays of its group have: xarray does not open a group that mixes the two; name them with '--dims'",
                 place.path
             ));
         }

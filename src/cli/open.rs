@@ -68,7 +68,7 @@ fn with_zarr(store: Arc<dyn Store>) -> Result<Arc<dyn Store>> {
     }
     if is_repository(store.as_ref()) {
         let url = store.describe();
-        return Err(Error::Usage(format!("{url}: is a repository of Icechunk: name it icechunk+{url}")));
+        return Err(Error::Usage(format!("{url} is an Icechunk repository: write icechunk+{url}")));
     }
     let not_entered = not_entered.map(|error| format!("; not all of these can be entered: {error}"));
     Err(Error::Usage(format!(

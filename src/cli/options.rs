@@ -20,6 +20,12 @@ const MAX_CONNECTIONS: u64 = 1024;
 /// The most decoding threads.
 const MAX_THREADS: u64 = 1024;
 
+/// What help lists after a command's own options, under these headings. (clap keeps `next_help_heading` for the options that follow a
+/// flattened struct, so each option names its own.)
+const STORE: &str = "Store";
+const OBJECT_STORES: &str = "Object stores";
+const ICECHUNK: &str = "Icechunk repositories";
+
 /// `on` or `off`; the bare flag means `on`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Switch {
@@ -41,7 +47,7 @@ impl Switch {
 /// Where the store is.
 #[derive(Args, Clone, Debug)]
 pub struct StoreArguments {
-    /// The store: a folder, a zip file, references, a URL (s3:, gs:, az:, http:, https:, file:), or icechunk+ and one of these
+    /// The store: a folder, a zip file, references, a URL (s3:, gs:, az:, http:, https:, file:), or icechunk+ and a folder or URL
     #[arg(value_name = "STORE")]
     pub store: String,
 
@@ -52,8 +58,8 @@ pub struct StoreArguments {
 /// How the store is read.
 #[derive(Args, Clone, Debug)]
 pub struct AccessArguments {
-    /// Keep every change in this folder instead of the store, which is only read; made by the first writer
-    #[arg(long, value_name = "DIR")]
+    /// Keep every change in this folder and only read the store; the first writer makes the folder
+    #[arg(long, help_heading = STORE, value_name = "DIR")]
     pub overlay: Option<PathBuf>,
 
     #[command(flatten)]
@@ -64,37 +70,37 @@ pub struct AccessArguments {
 #[derive(Args, Clone, Debug)]
 pub struct BaseArguments {
     /// Follow symbolic links that lead out of the store; without it they are errors
-    #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_value = "off", default_missing_value = "on", hide_possible_values = true)]
+    #[arg(long, help_heading = STORE, value_name = "on|off", num_args = 0..=1, require_equals = true, default_value = "off", default_missing_value = "on", hide_possible_values = true)]
     pub follow_symlinks: Switch,
 
-    /// References and virtual chunks: a folder or URL whose files they may refer to, beside their own folder or bucket; may be repeated
-    #[arg(long, value_name = "PREFIX")]
+    /// A folder or URL that references and virtual chunks may read, in addition to their own folder or bucket; may be repeated
+    #[arg(long, help_heading = STORE, value_name = "PREFIX")]
     pub allow_references: Vec<String>,
 
     #[command(flatten)]
-    pub version: VersionArguments,
+    pub remote: RemoteArguments,
 
     #[command(flatten)]
-    pub remote: RemoteArguments,
+    pub version: VersionArguments,
 }
 
 /// Which snapshot of a repository is read.
 #[derive(Args, Clone, Debug)]
 pub struct VersionArguments {
-    /// Icechunk: the newest snapshot of this branch [default: main]
-    #[arg(long, value_name = "NAME")]
+    /// Show the newest snapshot of this branch [default: main]
+    #[arg(long, help_heading = ICECHUNK, value_name = "NAME")]
     pub branch: Option<String>,
 
-    /// Icechunk: the snapshot with this tag
-    #[arg(long, value_name = "NAME")]
+    /// Show the snapshot with this tag
+    #[arg(long, help_heading = ICECHUNK, value_name = "NAME")]
     pub tag: Option<String>,
 
-    /// Icechunk: the snapshot with this ID, as zarrfs log shows it
-    #[arg(long, value_name = "ID")]
+    /// Show the snapshot with this ID, as zarrfs log lists it
+    #[arg(long, help_heading = ICECHUNK, value_name = "ID")]
     pub snapshot: Option<String>,
 
-    /// Icechunk: the newest snapshot of the branch that is not later; a date stands for its end, in UTC
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    /// Show the newest snapshot of the branch up to this time; a date means the end of that day (UTC)
+    #[arg(long, help_heading = ICECHUNK, value_name = "TIME", value_parser = time)]
     pub at: Option<SystemTime>,
 }
 
@@ -145,52 +151,52 @@ impl BaseArguments {
 /// How the service of a remote store is reached.
 #[derive(Args, Clone, Debug)]
 pub struct RemoteArguments {
-    /// Object stores: the URL of a service that is not the provider's own
-    #[arg(long, value_name = "URL")]
-    pub endpoint_url: Option<String>,
-
-    /// Object stores: the region of an S3 bucket [default: of the environment or the profile, else us-east-1]
-    #[arg(long, value_name = "REGION")]
-    pub region: Option<String>,
-
-    /// Object stores: the profile in ~/.aws/config and ~/.aws/credentials [default: of AWS_PROFILE, else default]
-    #[arg(long, value_name = "NAME")]
-    pub profile: Option<String>,
-
-    /// Object stores: do not sign requests, for public buckets
-    #[arg(long)]
-    pub no_sign_request: bool,
-
-    /// Object stores: agree to pay for requests to an S3 bucket whose owner does not
-    #[arg(long)]
-    pub requester_pays: bool,
-
-    /// Object stores: an option of the Rust library object_store by its name, but no secret; may be repeated
-    #[arg(long, value_name = "KEY=VALUE")]
-    pub store_option: Vec<String>,
-
-    /// Object stores: the status that says that an object is missing; 403 also, where the caller may not list
-    #[arg(long, value_name = "403|404", default_value = "404", hide_possible_values = true)]
-    pub missing_status: MissingStatus,
-
-    /// Object stores: the most requests at one time
-    #[arg(long, value_name = "N", default_value = "64", value_parser = clap::value_parser!(u64).range(1..=MAX_CONNECTIONS))]
-    pub max_connections: u64,
-
     /// Seconds until a request that the store does not answer fails with EIO
-    #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = deadline)]
+    #[arg(long, help_heading = STORE, value_name = "SECONDS", default_value = "120", value_parser = deadline)]
     pub request_deadline: Duration,
 
-    /// Object stores: keep what is fetched in this folder, for later mounts and other processes; made if it is missing
-    #[arg(long, value_name = "DIR")]
+    /// URL of a service that is not the provider's own
+    #[arg(long, help_heading = OBJECT_STORES, value_name = "URL")]
+    pub endpoint_url: Option<String>,
+
+    /// Region of an S3 bucket [default: from the environment or the profile, else us-east-1]
+    #[arg(long, help_heading = OBJECT_STORES, value_name = "REGION")]
+    pub region: Option<String>,
+
+    /// Profile in ~/.aws/config and ~/.aws/credentials [default: from AWS_PROFILE, else default]
+    #[arg(long, help_heading = OBJECT_STORES, value_name = "NAME")]
+    pub profile: Option<String>,
+
+    /// Do not sign requests, for public buckets
+    #[arg(long, help_heading = OBJECT_STORES)]
+    pub no_sign_request: bool,
+
+    /// Agree to pay for requests to an S3 bucket whose owner does not pay
+    #[arg(long, help_heading = OBJECT_STORES)]
+    pub requester_pays: bool,
+
+    /// Option of the Rust library object_store, by its name; secrets are refused; may be repeated
+    #[arg(long, help_heading = OBJECT_STORES, value_name = "KEY=VALUE")]
+    pub store_option: Vec<String>,
+
+    /// HTTP status that means a missing object: 404 alone, or 403 as well if the caller may not list
+    #[arg(long, help_heading = OBJECT_STORES, value_name = "403|404", default_value = "404", hide_possible_values = true)]
+    pub missing_status: MissingStatus,
+
+    /// Maximum number of concurrent requests
+    #[arg(long, help_heading = OBJECT_STORES, value_name = "N", default_value = "64", value_parser = clap::value_parser!(u64).range(1..=MAX_CONNECTIONS))]
+    pub max_connections: u64,
+
+    /// Keep what is fetched in this folder, for later mounts and other processes; it is created if it is missing
+    #[arg(long, help_heading = OBJECT_STORES, value_name = "DIR")]
     pub disk_cache: Option<PathBuf>,
 
-    /// The most that the disk cache may take [default: a tenth of what is free there, at most 100G]
-    #[arg(long, value_name = "SIZE", requires = "disk_cache", value_parser = size::parse)]
+    /// Maximum size of the disk cache [default: a tenth of the free space there, at most 100G]
+    #[arg(long, help_heading = OBJECT_STORES, value_name = "SIZE", requires = "disk_cache", value_parser = size::parse)]
     pub disk_cache_size: Option<u64>,
 
-    /// Serve what the disk cache has and ask no service; everything else is ENETUNREACH
-    #[arg(long, requires = "disk_cache")]
+    /// Serve what the disk cache has and send no request; everything else fails with ENETUNREACH
+    #[arg(long, help_heading = OBJECT_STORES, requires = "disk_cache")]
     pub offline: bool,
 }
 
@@ -278,11 +284,11 @@ pub enum OrderChoice {
 /// How arrays are served.
 #[derive(Args, Clone, Debug)]
 pub struct LayoutArguments {
-    /// Byte order of the elements, whatever the store has
+    /// Byte order of the elements in the file, whatever the store has
     #[arg(long, value_name = "little|big", default_value = "little", hide_possible_values = true)]
     pub byte_order: ByteOrderChoice,
 
-    /// C: the last index varies fastest (C, NumPy); F: the first (Fortran, MATLAB, R, Julia, IDL)
+    /// Order of the elements in the file: C, the last index varies fastest (C, NumPy), or F, the first (Fortran, MATLAB, R, Julia, IDL)
     #[arg(long, value_name = "C|F", default_value = "C", ignore_case = true, hide_possible_values = true)]
     pub order: OrderChoice,
 }
@@ -317,7 +323,7 @@ pub struct EngineArguments {
 /// How many threads decode.
 #[derive(Args, Clone, Debug)]
 pub struct ThreadsArguments {
-    /// Threads that decode [default: one per core]
+    /// Number of decoding threads [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_THREADS))]
     pub threads: Option<u64>,
 }
@@ -368,7 +374,7 @@ pub struct LogArguments {
     #[arg(long, value_name = "LEVEL")]
     pub log_level: Option<String>,
 
-    /// Append messages to this file, terminal or pipe (no link) instead of writing them to standard error
+    /// Append messages to this file, terminal or pipe (not a symbolic link) instead of standard error
     #[arg(long, value_name = "FILE")]
     pub log_file: Option<PathBuf>,
 }

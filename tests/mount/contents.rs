@@ -250,7 +250,7 @@ fn links_that_cannot_be_followed_are_listed_with_a_reason() {
     assert!(place.umount().status.success());
 }
 
-/// A background mount where no system log listens says so once, and how to keep the reasons.
+/// A background mount without a system log says so once, and how to keep the reasons.
 #[test]
 fn a_mount_without_a_system_log_says_so() {
     if !can_mount() {
@@ -263,7 +263,7 @@ fn a_mount_without_a_system_log_says_so() {
         let output = place.mount_command(&options).output().unwrap();
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{text}");
-        assert_eq!(text.matches("no system log listens").count(), usize::from(warns), "{text}");
+        assert_eq!(text.matches("no system log is running").count(), usize::from(warns), "{text}");
         assert_eq!(text.contains("--log-file"), warns, "{text}");
         assert!(place.umount().status.success());
     }

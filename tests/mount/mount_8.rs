@@ -75,7 +75,7 @@ fails mount -t zarrfs "$store" mnt
 says "is busy"
 exec 3<mnt/small/answer
 fails umount mnt
-says "is busy: used by"
+says "is busy: in use by"
 mounted
 umount -l mnt
 gone
@@ -118,7 +118,7 @@ for how in "mount -t zarrfs -o x-some=thing" "mount -t fuse.zarrfs" "./zarrfs mo
     known
     exec 3<mnt/small/answer
     fails umount "$mnt"
-    says "is busy: used by"
+    says "is busy: in use by"
     known
     exec 3<&-
     daemon=$(pid)

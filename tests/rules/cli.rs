@@ -437,7 +437,7 @@ fn a_store_is_mounted_read_and_unmounted() {
     );
     let held = fs::File::open(mountpoint.join("climate/lat")).unwrap();
     let (code, _, stderr) = outcome(&run(&["umount", at]));
-    assert!(code == 1 && stderr.contains("is busy: used by"), "{stderr}");
+    assert!(code == 1 && stderr.contains("is busy: in use by"), "{stderr}");
     drop(held);
     assert_eq!(outcome(&run(&["umount", at])), (0, String::new(), String::new()));
     assert_eq!(fs::read_dir(&mountpoint).unwrap().count(), 0);
@@ -487,7 +487,7 @@ fn where_a_mount_cannot_be_is_one_sentence_and_exit_code_1() {
         (vec![store, &free, "--log-file", &log], "the log file is inside the store"),
         (vec![store, &free, "--log-file", "/nonexistent/log"], "cannot write the log file /nonexistent/log"),
         (vec![&path("nothing"), &free], "not a Zarr store"),
-        (vec![&path("versions"), &free], "name it icechunk+"),
+        (vec![&path("versions"), &free], "write icechunk+"),
         (vec![&path("missing"), &free], "no such folder or zip archive"),
         (vec!["ftp://host/store", &free], "not supported"),
     ] {

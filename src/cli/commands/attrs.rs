@@ -20,8 +20,8 @@ Examples:
 
 /// Print or change the attributes of an array or a group
 ///
-/// Prints them as they are stored, as JSON. KEY=JSON sets one of them (units='"K"' for a text), KEY= with no value
-/// removes one; the others stay as they are. Consolidated metadata in the groups above is changed too.
+/// Prints them as JSON, as they are stored. KEY=JSON sets an attribute (units='"K"' for a text), and KEY= without a value
+/// removes it; the others stay as they are. Consolidated metadata in the groups above is changed too.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {

@@ -27,11 +27,11 @@ Examples:
   zarrfs commit mnt -m 'a try' --branch dev
   zarrfs log --branch dev icechunk+s3://bucket/weather";
 
-/// Make a snapshot of the changes to an Icechunk repository
+/// Commit the changes to an Icechunk repository as a snapshot
 ///
-/// Takes a mount point, or the folder of an overlay. All changes become one snapshot of the branch, or none: a change of something
-/// that the branch has in another version by now is listed, and then the exit code is 1 and all stays in the overlay.
-/// With a mount, everything written before is in the snapshot.
+/// Takes a mount point, or the folder of an overlay. All changes become one snapshot of the branch, or none: if the branch has
+/// another version of something by now, each conflict is listed, the exit code is 1, and all changes stay in the overlay.
+/// With a mount, the snapshot has everything that was written before.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
@@ -39,11 +39,11 @@ pub struct Arguments {
     #[arg(value_name = "MOUNTPOINT|DIR")]
     place: PathBuf,
 
-    /// What is said of the snapshot
+    /// Message of the snapshot
     #[arg(long, short = 'm', value_name = "TEXT")]
     message: String,
 
-    /// For programs: one JSON object
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
 

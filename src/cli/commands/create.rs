@@ -28,10 +28,10 @@ Examples:
   # Another array like that one
   zarrfs create --like counts data.zarr again";
 
-/// Make an array, all fill value
+/// Create an array filled with its fill value
 ///
-/// The metadata is what zarr-python writes for the same call. The array appears in one step, in consolidated metadata
-/// above it too. docs/authoring.md has the defaults.
+/// The metadata is what zarr-python writes for the same call. The array appears in one step, also in consolidated metadata
+/// above it. docs/authoring.md has the defaults.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
@@ -46,7 +46,7 @@ pub struct Arguments {
     #[arg(long, value_name = "TYPE", required_unless_present = "like")]
     dtype: Option<String>,
 
-    /// Take everything from this array of the same store: shape (unless given), type, chunks, codecs, fill value, attributes
+    /// Copy shape (unless given), type, chunks, codecs, fill value and attributes from this array of the same store
     #[arg(long, value_name = "PATH", conflicts_with_all = ["dtype", "chunks", "shards", "codecs", "fill_value", "dims"])]
     like: Option<String>,
 
@@ -92,7 +92,7 @@ impl Arguments {
         }
         let Some(main) = documents.last_mut().filter(|document| document.name != ".zattrs") else {
             return Err(Exit::Failed(format!(
-                "'{path}' is no array of Zarr v2 or v3 with a document of its own"
+                "'{path}' is not an array of Zarr v2 or v3 with a document of its own"
             )));
         };
         if let Some(shape) = &self.shape {

@@ -37,11 +37,11 @@ Examples:
   # Raw big-endian numbers from another program
   generate | zarrfs import --shape 100,200 --dtype '>f4' - data.zarr generated";
 
-/// Make an array of an .npy file or of raw elements
+/// Create an array from an .npy file or from raw elements
 ///
-/// With --shape and --dtype the file has raw elements, else it is an .npy file. Memory is bounded by --cache-size. In a
-/// folder store the array appears in one step when all of it is stored; of an import that was interrupted nothing is
-/// seen, and the next command that writes there removes it.
+/// With --shape and --dtype the file holds raw elements, otherwise it is an .npy file. --cache-size bounds the memory. In a
+/// folder store the array appears in one step when all of it is stored. An interrupted import leaves nothing visible, and
+/// the next command that writes there removes what is left.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
@@ -56,11 +56,11 @@ pub struct Arguments {
     #[arg(long, value_name = "N,N,…", value_parser = lengths, requires = "dtype")]
     shape: Option<Lengths>,
 
-    /// Raw elements: their type, with > before it if their most significant byte comes first
+    /// Raw elements: their type, with > before it for big-endian
     #[arg(long, value_name = "TYPE", requires = "shape")]
     dtype: Option<String>,
 
-    /// Raw elements: C if the last index varies fastest, F if the first does
+    /// Raw elements: C if the last index varies fastest, F if the first one does
     #[arg(long, value_name = "C|F", default_value = "C", ignore_case = true, hide_possible_values = true)]
     order: OrderChoice,
 

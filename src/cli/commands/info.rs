@@ -39,9 +39,9 @@ Examples:
   # The code that reads it from Fortran, in a mount
   zarrfs info --for fortran sample.zarr climate/temperature";
 
-/// Show all that is known of an array or a group
+/// Show everything known about an array or a group
 ///
-/// Reads documents, what the store lists of an array's chunks, and coordinates; no chunk of the array itself.
+/// Reads documents, the store's list of the array's chunks, and coordinates, but no chunk of the array itself.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
@@ -56,7 +56,7 @@ pub struct Arguments {
     #[arg(long = "for", value_name = "LANGUAGE", value_parser = PossibleValuesParser::new(LANGUAGES), hide_possible_values = true)]
     language: Option<String>,
 
-    /// For programs: one JSON object, which has what the sidecar has, too
+    /// Print one JSON object, with everything that the sidecar has
     #[arg(long)]
     json: bool,
 

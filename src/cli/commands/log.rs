@@ -19,10 +19,10 @@ Examples:
   # Mount one of them
   zarrfs mount --snapshot 1CECHNKREP0F1RSTCMT0 icechunk+/data/weather mnt";
 
-/// List the snapshots of an Icechunk repository, the newest first
+/// List the snapshots of an Icechunk repository, newest first
 ///
-/// Shows the ID, the time and the message of each snapshot that leads to the one that --branch, --tag, --snapshot or --at
-/// names, and that one first.
+/// Shows the ID, time and message of the snapshot that --branch, --tag, --snapshot or --at selects, and of all snapshots
+/// before it.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
@@ -30,11 +30,11 @@ pub struct Arguments {
     #[arg(value_name = "STORE")]
     store: String,
 
-    /// The most snapshots to show [default: all]
+    /// Maximum number of snapshots to show [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
 
-    /// As JSON, for programs
+    /// Print JSON
     #[arg(long)]
     json: bool,
 

@@ -19,7 +19,7 @@ const PROGRAM_REST: &str = include_str!("../pages/zarrfs.1");
 /// What a command's examples begin with, in help.
 const EXAMPLES_LEAD: &str = "Examples:\n";
 const EXIT_STATUS: &str =
-    ".SH EXIT STATUS\n0; 1 with the reason on standard error; 2 for a command line that makes no sense.\n";
+    ".SH EXIT STATUS\n0; 1 with the reason on standard error; 2 for an invalid command line.\n";
 
 /// Print a man page
 #[derive(Args, Clone, Debug)]
@@ -120,7 +120,12 @@ fn render(definition: Command) -> Outcome<String> {
 fn options_of_mount() -> String {
     let mut text = String::new();
     let definition = crate::cli::mount_definition();
+    let mut heading = None;
     for option in definition.get_arguments().filter(|option| is_word(option)) {
+        if option.get_help_heading() != heading {
+            heading = option.get_help_heading();
+            let _ = writeln!(text, ".SS {}", heading.unwrap_or_default());
+        }
         let long = option.get_long().unwrap_or_default();
         let takes_value = option.get_action().takes_values();
         let value = option.get_value_names().filter(|_| takes_value).and_then(|names| names.first());

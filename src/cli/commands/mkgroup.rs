@@ -15,7 +15,7 @@ Examples:
   # A group, and the groups above it
   zarrfs mkgroup --parents data.zarr results/monthly";
 
-/// Make a group
+/// Create a group
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {

@@ -16,7 +16,7 @@ Examples:
   # Into another group
   zarrfs mv data.zarr measured results/measured";
 
-/// Rename an array, or a group with all in it; in a folder store only, or if the overlay has made it
+/// Rename an array or a group, in a folder store or if it was made in the overlay
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
@@ -27,7 +27,7 @@ pub struct Arguments {
     #[arg(value_name = "FROM")]
     from: String,
 
-    /// Its new path; nothing may be there
+    /// Its new path, which must not exist
     #[arg(value_name = "TO")]
     to: String,
 

@@ -15,20 +15,20 @@ const EXAMPLES: &str = "\
 Examples:
   # Longer: the new elements are fill value
   zarrfs resize data.zarr temperature 24,180,360
-  # Shorter: what is outside is deleted
+  # Shorter: elements outside are deleted
   zarrfs resize --discard data.zarr temperature 6,180,360";
 
 /// Make an array longer or shorter
 ///
-/// New elements are fill value. Elements outside the new shape are deleted, which --discard must allow, and never come
-/// back: chunks that are only partly inside are rewritten.
+/// New elements are fill value. Elements outside the new shape are deleted for good, if --discard allows it: chunks that are
+/// only partly inside are rewritten.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
     #[command(flatten)]
     store: StoreArguments,
 
-    /// Path of the array in the store; / where the store itself is an array
+    /// Path of the array in the store; / if the store itself is an array
     #[arg(value_name = "PATH")]
     path: String,
 

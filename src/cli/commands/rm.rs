@@ -16,10 +16,10 @@ const EXAMPLES: &str = "\
 Examples:
   # An array, after asking
   zarrfs rm data.zarr measured
-  # A group with all in it, without asking
+  # A group and everything in it, without asking
   zarrfs rm --yes data.zarr results";
 
-/// Remove an array, or a group with all in it
+/// Remove an array, or a group and everything in it
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
@@ -30,7 +30,7 @@ pub struct Arguments {
     #[arg(value_name = "PATH")]
     path: String,
 
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short = 'y')]
     yes: bool,
 
@@ -64,7 +64,9 @@ impl Arguments {
 
 fn agrees(what: &str) -> Outcome<bool> {
     if !std::io::stdin().is_terminal() {
-        return Err(Exit::Usage(format!("'--yes' removes {what}: there is no terminal to ask at")));
+        return Err(Exit::Usage(format!(
+            "refusing to remove {what} without a terminal to confirm; pass --yes"
+        )));
     }
     output::note(format_args!("Remove {what}? This cannot be undone. [y/N]"));
     let mut reply = String::new();

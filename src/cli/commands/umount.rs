@@ -18,12 +18,12 @@ Examples:
   zarrfs umount mnt
   # With a snapshot of what was written to an Icechunk repository
   zarrfs umount --commit-message 'bias corrected' mnt
-  # Though programs still use it
+  # Even if programs still use it
   zarrfs umount --force mnt
   # After a crash of the daemon
   zarrfs umount --stale mnt";
 
-/// Unmount, and return when the daemon has gone
+/// Unmount, and return when everything is stored
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
@@ -31,19 +31,19 @@ pub struct Arguments {
     #[arg(value_name = "MOUNTPOINT", required_unless_present = "all", conflicts_with = "all")]
     mountpoint: Option<PathBuf>,
 
-    /// Unmount every zarrfs mount of this user, and say of each what became of it
+    /// Unmount every zarrfs mount of this user, and report the outcome of each
     #[arg(long)]
     all: bool,
 
-    /// Detach at once, even where programs still use the mount
+    /// Detach at once, even if programs still use the mount
     #[arg(long)]
     force: bool,
 
-    /// Only clean up after a daemon that died; anything else is left alone and is not an error
+    /// Only clean up after a daemon that died; leave everything else alone, without an error
     #[arg(long, conflicts_with = "force")]
     stale: bool,
 
-    /// Icechunk: make a snapshot of the changes first, with this message; where that fails, the mount stays
+    /// Icechunk: commit the changes first, with this message; if that fails, the mount stays
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["all", "force", "stale"])]
     commit_message: Option<String>,
 }

@@ -29,7 +29,7 @@ pub const FORMAT: Format = Format {
     suffix: ".hdr",
     holds: "axes longer than 0 of uint8, integers of 16 to 64 bits, float32, float64 and complex numbers, in 65,536 bands at most, or channels of one image",
     not_beside: Some(
-        "GDAL takes every file temp.* beside temp.hdr for ENVI data and shows wrong values: its folder is __formats__/envi",
+        "GDAL takes every file temp.* next to temp.hdr for ENVI data and shows wrong values: its folder is __formats__/envi",
     ),
     group_file: None,
     role: Role::Detached,

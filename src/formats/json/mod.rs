@@ -33,7 +33,7 @@ pub const FORMAT: Format = Format {
     name: "json",
     suffix: ".json",
     holds: "every node",
-    not_beside: Some("every node has its sidecar beside it"),
+    not_beside: Some("every node has its sidecar next to it"),
     group_file: Some("__group__.json"),
     role: Role::Sidecar,
     expresses: |_, _| true,

@@ -320,13 +320,14 @@ fn busy(mountpoint: &Path, entry: &MountEntry) -> String {
     let users = users_of(entry);
     if users.is_empty() {
         return format!(
-            "{shown} is busy: a program of another user uses it, or another mount is inside; stop that, or use --force"
+            "{shown} is busy: a program of another user or another mount inside it is using it; stop that, or use --force"
         );
     }
     let names: Vec<String> = users.iter().take(10).map(|(pid, name)| format!("{name} ({pid})")).collect();
     let more = users.len().saturating_sub(names.len());
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    format!("{shown} is busy: used by {}{more}; stop them, or use --force", names.join(", "))
+    let them = if users.len() == 1 { "it" } else { "them" };
+    format!("{shown} is busy: in use by {}{more}; stop {them}, or use --force", names.join(", "))
 }
 
 /// Detaches a mount; with `lazily` also one that is in use, which then ends with its last user.

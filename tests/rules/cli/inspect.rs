@@ -196,13 +196,17 @@ fn what_preview_cannot_show_is_one_sentence() {
         (
             &["version_2/labels"][..],
             1,
-            "'version_2/labels' has elements of type fixed_length_utf32, which are no numbers: preview shows integers, floats, bools, complex numbers and times",
+            "'version_2/labels' has elements of type fixed_length_utf32, which are not numbers: preview shows integers, floats, bools, complex numbers and times",
         ),
-        (&["climate/lat[::x]"], 2, "'::x' is no index: write integers, slices as START:STOP:STEP, or '...'"),
+        (
+            &["climate/lat[::x]"],
+            2,
+            "'::x' is not an index: write integers, slices as START:STOP:STEP, or '...'",
+        ),
         (
             &["climate/lat", "--range", "2,1"],
             2,
-            "invalid value '2,1' for '--range <LOW,HIGH>': '2,1' is no range: write two numbers, the lower one first, such as 0,1.5",
+            "invalid value '2,1' for '--range <LOW,HIGH>': '2,1' is not a range: write two numbers, the lower one first, such as 0,1.5",
         ),
         (
             &["climate/lat", "-o", "/nonexistent/x.png"],

@@ -84,10 +84,10 @@ fn what_is_not_in_this_version_is_not_suggested() {
 #[test]
 fn formats_beside_the_arrays_are_named_right() {
     for (formats, sentence) in [
-        ("nifty", "'nifty' is no format: did you mean 'nifti'?"),
+        ("nifty", "'nifty' is not a format: did you mean 'nifti'?"),
         (
             "npy,hdr",
-            "envi files cannot be listed beside the arrays: GDAL takes every file temp.* beside temp.hdr",
+            "envi files cannot be listed next to the arrays: GDAL takes every file temp.* next to temp.hdr",
         ),
     ] {
         let (code, _, stderr) = outcome(&run(&["mount", "a", "b", "--formats", formats]));

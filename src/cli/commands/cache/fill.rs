@@ -41,7 +41,7 @@ pub struct Arguments {
     #[arg(value_name = "PATH")]
     paths: Vec<String>,
 
-    /// Say nothing but what goes wrong
+    /// Print errors only
     #[arg(short, long)]
     quiet: bool,
 
@@ -227,9 +227,7 @@ impl<'a> Fill<'a> {
         // References open what they refer to when it is read.
         if self.store.traffic().and_then(|traffic| traffic.disk_cache).is_none() {
             let url = self.store.describe();
-            return Err(Exit::Failed(format!(
-                "{url}: nothing of it comes from an object store, so nothing is kept"
-            )));
+            return Err(Exit::Failed(format!("{url}: this store is not remote, so nothing is kept")));
         }
         Ok(())
     }

@@ -18,9 +18,9 @@ const EXAMPLES: &str = "\
 Examples:
   # A mount that keeps what it fetches, and another one that uses it
   zarrfs mount --disk-cache ~/.cache/zarrfs s3://bucket/x.zarr mnt
-  # All of a store, for a mount with --offline
+  # A whole store, for a mount with --offline
   zarrfs cache fill --disk-cache ~/.cache/zarrfs s3://bucket/x.zarr
-  # What is there, and whether all of it is sound
+  # What it holds, and whether all of it is sound
   zarrfs cache stat ~/.cache/zarrfs
   zarrfs cache verify ~/.cache/zarrfs
   # Make room
@@ -38,18 +38,18 @@ pub struct Arguments {
 
 #[derive(Subcommand, Clone, Debug)]
 enum Action {
-    /// Fetch all of a store, or of some arrays in it; what is there and current is not fetched again. Exit status 1 unless all is kept
+    /// Fetch a whole store, or some arrays of it; bytes that are cached and current are not fetched again. Exit status 1 unless everything is kept
     Fill(Box<fill::Arguments>),
-    /// Show what the cache has, by store
+    /// Show what the cache holds, by store
     Stat {
         #[command(flatten)]
         folder: Folder,
 
-        /// As JSON, for programs
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Read every entry and remove what is damaged; exit status 1 if anything was
+    /// Read every entry and remove damaged ones; exit status 1 if there were any
     Verify {
         #[command(flatten)]
         folder: Folder,

@@ -98,7 +98,7 @@ fn integer(number: &str, part: &str) -> Outcome<i128> {
 }
 
 fn no_index(part: &str) -> Exit {
-    Exit::Usage(format!("'{part}' is no index: write integers, slices as START:STOP:STEP, or '...'"))
+    Exit::Usage(format!("'{part}' is not an index: write integers, slices as START:STOP:STEP, or '...'"))
 }
 
 fn one(index: i128, axis: usize, length: u64) -> Outcome<AxisSelection> {
@@ -173,9 +173,13 @@ mod tests {
             ("::0", &[12], "the slice of axis 0 with size 12 has a step of zero"),
             ("1,2", &[12], "[1,2]: 2 indices for an array with 1 axis"),
             ("...,...", &[12], "[...,...]: an index has at most one '...'"),
-            ("x", &[12], "'x' is no index: write integers, slices as START:STOP:STEP, or '...'"),
-            ("", &[12], "'' is no index: write integers, slices as START:STOP:STEP, or '...'"),
-            ("1:2:3:4", &[12], "'1:2:3:4' is no index: write integers, slices as START:STOP:STEP, or '...'"),
+            ("x", &[12], "'x' is not an index: write integers, slices as START:STOP:STEP, or '...'"),
+            ("", &[12], "'' is not an index: write integers, slices as START:STOP:STEP, or '...'"),
+            (
+                "1:2:3:4",
+                &[12],
+                "'1:2:3:4' is not an index: write integers, slices as START:STOP:STEP, or '...'",
+            ),
         ] {
             assert_eq!(refusal(text, shape), sentence);
         }

@@ -41,11 +41,11 @@ pub struct Arguments {
     #[command(flatten)]
     store: StoreArguments,
 
-    /// Path of the array in the store, / where the store itself is an array; an index of NumPy's after it gives a slice: 'PATH[3,:,10:20]'. An array whose own name ends like this is itself
+    /// Path of the array in the store, / if the store itself is an array; a NumPy index after it selects a slice: 'PATH[3,:,10:20]' (unless an array has exactly this name)
     #[arg(value_name = "PATH")]
     path: String,
 
-    /// Write the node in this format instead of its flat bytes: npy (also of a slice), nc (also of a group), tiff and so on, or jsonl for strings; a header that names a data file names one beside it
+    /// Write the node in this format instead of its flat bytes: npy (also a slice), nc (also a group), tiff and so on, or jsonl for strings; a header that refers to a data file expects it next to itself
     #[arg(long, value_name = "NAME")]
     format: Option<String>,
 

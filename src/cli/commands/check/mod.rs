@@ -33,11 +33,11 @@ Examples:
   # Two arrays of it, four chunks at a time; a missing chunk is an error
   zarrfs check --jobs 4 --missing=error sample.zarr climate/lat climate/temperature";
 
-/// Decode everything and name each damaged object
+/// Decode everything and report each damaged object
 ///
-/// Writes one line per damaged object, its key and the reason, to standard output. What the store lists is decoded; chunks that are
-/// declared and not stored are fill value, and only counted. Exit code 1 if anything is damaged, if an array that was named
-/// cannot be checked, if the store does not list what is in a folder, or, with --missing=error, if a chunk is missing.
+/// Writes one line per damaged object, with its key and the reason, to standard output. Everything that the store lists is
+/// decoded; chunks that are not stored are fill value and are only counted. Exit code 1 if anything is damaged, if a named array
+/// cannot be checked, if the store cannot list a folder, or, with --missing=error, if a chunk is missing.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
@@ -48,19 +48,19 @@ pub struct Arguments {
     #[arg(value_name = "ARRAY")]
     arrays: Vec<String>,
 
-    /// What chunks that are not stored are: counted, an error, or not mentioned
+    /// How to treat chunks that are not stored: count them, make them an error, or ignore them
     #[arg(long, value_name = "report|error|ignore", default_value = "report", hide_possible_values = true)]
     missing: Missing,
 
-    /// Chunks that are read and decoded at a time [default: one per core; 16 where the store is remote]
+    /// Number of chunks to read and decode at a time [default: one per core; 16 if the store is remote]
     #[arg(short, long, alias = "threads", value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_JOBS))]
     jobs: Option<u64>,
 
-    /// For programs: one JSON object, with an entry for each array
+    /// Print one JSON object, with an entry for each array
     #[arg(long)]
     json: bool,
 
-    /// Say nothing but what is damaged
+    /// Print damaged objects only
     #[arg(short, long)]
     quiet: bool,
 

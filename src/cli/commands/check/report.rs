@@ -187,7 +187,7 @@ impl Report {
                 more => format!(" and {more} more (--json names all)"),
             };
             output::note(format_args!(
-                "zarrfs: note: without a checksum, so that damage that still decodes is not seen: {}{more}",
+                "zarrfs: note: without a checksum, damage that still decodes goes unseen: {}{more}",
                 self.without_checksum.join(", ")
             ));
         }

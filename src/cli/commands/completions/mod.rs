@@ -21,7 +21,7 @@ const BASH: &str = include_str!("names.bash");
 const ZSH: &str = include_str!("names.zsh");
 const FISH: &str = include_str!("names.fish");
 
-/// Print the completions for a shell
+/// Print shell completions
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {

@@ -28,7 +28,7 @@ Examples:
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
-    /// A folder that does not exist yet, or is empty
+    /// A folder that does not exist yet or is empty
     #[arg(value_name = "DIR")]
     folder: PathBuf,
 }

@@ -39,22 +39,22 @@ Examples:
   # A public bucket
   zarrfs ls --no-sign-request --region eu-west-1 s3://bucket/climate.zarr";
 
-/// List what is in stores
+/// List the contents of stores
 ///
-/// On a terminal the columns that fit are shown, and long names are shortened in their middle. ONE PASS is the memory for
-/// decoded chunks that reading the array once from end to end takes; with a smaller --cache-size, chunks are decoded more
-/// than once. Exit code 1 if what is in some group cannot be listed: its row says why.
+/// On a terminal, only the columns that fit are shown, and long names are shortened in their middle. ONE PASS is the memory
+/// for decoded chunks that one read from end to end needs; with a smaller --cache-size, chunks are decoded more than once.
+/// Exit code 1 if the contents of a group cannot be listed: its row says why.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
     #[command(flatten)]
     store: StoreArguments,
 
-    /// A path, or a glob ('temp*' for names, 'climate/*' for paths, ** for any depth), in the store before it; what is none is another store
+    /// A path or a glob in the store before it ('temp*' for names, 'climate/*' for paths, ** for any depth), or another store
     #[arg(value_name = "PATH")]
     more: Vec<String>,
 
-    /// Levels to list below where it begins
+    /// Number of levels to list below the starting point
     #[arg(long, value_name = "N")]
     depth: Option<usize>,
 
@@ -62,15 +62,15 @@ pub struct Arguments {
     #[arg(long)]
     arrays: bool,
 
-    /// Every column in full: also the format, the names of the dimensions and the fill value
+    /// Show every column in full, with the format, the dimension names and the fill value
     #[arg(short, long)]
     long: bool,
 
-    /// Columns of the table [default: those of the terminal; elsewhere as many as it takes]
+    /// Width of the table in columns [default: that of the terminal; unlimited if there is none]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(LEAST_WIDTH..=MAX_WIDTH))]
     width: Option<u64>,
 
-    /// For programs: a list with one JSON object per node, which has what its sidecar has, too
+    /// Print a JSON list with one object per node, with everything that its sidecar has
     #[arg(long)]
     json: bool,
 

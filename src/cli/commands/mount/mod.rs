@@ -53,19 +53,19 @@ Examples:
   zarrfs mount --writable --cache-size 2G sample.zarr mnt
   # A public bucket; every change is kept in the folder changes
   zarrfs mount --writable --overlay changes --no-sign-request s3://bucket mnt
-  # With netCDF and npy files beside the arrays, columns first
+  # With netCDF and npy files next to the arrays, columns first
   zarrfs mount --formats npy,nc --order F sample.zarr mnt
   # The end of the mount, when everything is stored
   zarrfs umount mnt";
 
 /// Mount a store
 ///
-/// Returns when the mount answers. Every option is also an -o word: --cache-size 2G is -o cache-size=2G. The words of
+/// Returns when the mount answers. Every option is also a word for -o: --cache-size 2G is -o cache-size=2G. The words of
 /// mount(8) and fstab(5) are understood. zarrfs umount ends the mount.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
-    /// The store: a folder, a zip file, references, a URL (s3:, gs:, az:, http:, https:, file:), or icechunk+ and one of these
+    /// The store: a folder, a zip file, references, a URL (s3:, gs:, az:, http:, https:, file:), or icechunk+ and a folder or URL
     #[arg(value_name = "STORE")]
     pub store: String,
 
@@ -81,52 +81,19 @@ pub struct Arguments {
     #[arg(long, short = 'f')]
     pub foreground: bool,
 
-    /// Make the mount point if it is missing; it stays when the mount ends
-    #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_value = "off", default_missing_value = "on", hide_possible_values = true)]
-    pub mkdir: Switch,
-
-    /// Say what is mounted where, and log messages of level info
+    /// Print what is mounted where, and log messages of level info
     #[arg(long, short = 'v')]
     pub verbose: bool,
 
-    #[command(flatten)]
-    pub engine: EngineArguments,
-
-    /// Threads that take requests from the kernel [default: one per core, at least 2 and at most 8]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_SESSION_THREADS))]
-    pub session_threads: Option<u64>,
-
-    /// Decode ahead of programs that read in order
-    #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_value = "on", default_missing_value = "on", hide_possible_values = true)]
-    pub prefetch: Switch,
-
-    #[command(flatten)]
-    pub layout: LayoutArguments,
-
-    /// Let other users enter: auto is on for root, and where /etc/fuse.conf has user_allow_other
-    #[arg(long, value_name = "auto|on|off", num_args = 0..=1, require_equals = true, default_value = "auto", default_missing_value = "on", hide_possible_values = true)]
-    pub allow_other: AllowOtherChoice,
-
-    /// Seconds until metadata is checked again for changes by other programs; given, a read-only mount follows its Icechunk branch [default: 1, and 60 for object stores]
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
-    pub revalidate: Option<f64>,
-
-    #[command(flatten)]
-    pub access: AccessArguments,
-
-    /// Companion files to list beside the arrays' own: names or suffixes such as npy,nc,nhdr (after -o npy:nc:nhdr); may be repeated
-    #[arg(long, value_name = "NAMES", value_parser = formats::parse)]
-    pub formats: Vec<FormatList>,
-
-    /// Bypass the kernel's page cache: faster for reading everything once, slower for reading again
+    /// Create the mount point if it is missing; it stays when the mount ends
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_value = "off", default_missing_value = "on", hide_possible_values = true)]
-    pub direct_io: Switch,
+    pub mkdir: Switch,
 
     /// Allow writing to the arrays: without it every mount is read-only, even with 'rw'
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_value = "off", default_missing_value = "on", hide_possible_values = true)]
     pub writable: Switch,
 
-    /// Let programs make groups (mkdir), arrays (a NAME.json that declares one, a NAME.npy), and arrays longer (by writing past their end); implies writable
+    /// Let programs make groups (mkdir) and arrays (a NAME.json that declares one, a NAME.npy), and lengthen arrays (by writing past their end); implies writable
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_value = "off", default_missing_value = "on", hide_possible_values = true)]
     pub create: Switch,
 
@@ -134,44 +101,77 @@ pub struct Arguments {
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_value = "off", default_missing_value = "on", hide_possible_values = true)]
     pub delete: Switch,
 
-    /// Bytes of all scratch files together: files on a writable mount that are no arrays
-    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = size::parse)]
-    pub scratch_limit: u64,
-
     /// Mount read-only, which is the default, whatever else is given
     #[arg(long)]
     pub read_only: bool,
 
-    /// User to show as the owner of all files; where the store has owners and others may enter, for root only
+    #[command(flatten)]
+    pub engine: EngineArguments,
+
+    #[command(flatten)]
+    pub layout: LayoutArguments,
+
+    /// Companion files to list next to the arrays' own: names or suffixes, as in npy,nc,nhdr (after -o npy:nc:nhdr); may be repeated
+    #[arg(long, value_name = "NAMES", value_parser = formats::parse)]
+    pub formats: Vec<FormatList>,
+
+    /// Let other users enter; auto means on for root and where /etc/fuse.conf has user_allow_other
+    #[arg(long, value_name = "auto|on|off", num_args = 0..=1, require_equals = true, default_value = "auto", default_missing_value = "on", hide_possible_values = true)]
+    pub allow_other: AllowOtherChoice,
+
+    /// User to show as the owner of all files; if the store has owners and others may enter, for root only
     #[arg(long, value_name = "UID")]
     pub uid: Option<u32>,
 
-    /// Group to show for all files; where the store has owners and others may enter, for root only
+    /// Group to show for all files; if the store has owners and others may enter, for root only
     #[arg(long, value_name = "GID")]
     pub gid: Option<u32>,
 
-    /// Permission bits to take away, in octal; of 666 and 777 where the store has no permissions
+    /// Permission bits to remove, in octal; from 666 and 777 if the store has no permissions
     #[arg(long, value_name = "OCTAL", value_parser = permission_bits)]
     pub umask: Option<u32>,
 
-    /// What truncating an array's file does: keep sets its written end (bytes that are not written again keep their values), zero makes every byte zero
-    #[arg(long, value_name = "keep|zero", default_value = "keep", hide_possible_values = true)]
-    pub truncate: TruncateChoice,
+    /// Refresh interval of metadata in seconds; if given, a read-only mount also follows its Icechunk branch [default: 1, and 60 for object stores]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub revalidate: Option<f64>,
 
-    /// What chmod and chown do that would change something which stays as it is in the store: refuse fails with EPERM, ignore succeeds and changes nothing
-    #[arg(long, value_name = "refuse|ignore", default_value = "refuse", hide_possible_values = true)]
-    pub chmod: ChmodChoice,
+    /// Bypass the kernel's page cache: faster for reading everything once, slower for reading again
+    #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_value = "off", default_missing_value = "on", hide_possible_values = true)]
+    pub direct_io: Switch,
 
-    /// Dirty bytes above which writers wait [default: a quarter of cache-size]
+    /// Decode ahead of programs that read in order
+    #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_value = "on", default_missing_value = "on", hide_possible_values = true)]
+    pub prefetch: Switch,
+
+    /// Number of threads that take requests from the kernel [default: one per core, at least 2 and at most 8]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_SESSION_THREADS))]
+    pub session_threads: Option<u64>,
+
+    /// Memory for changes that are not stored yet; above it, writers wait [default: a quarter of cache-size]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub dirty_limit: Option<u64>,
 
-    /// Grace period after SIGTERM; also how long write-back may make no progress before it gives up
+    /// Seconds that open files are served after SIGTERM, and that write-back may make no progress before it gives up
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = deadline)]
     pub stop_deadline: Duration,
 
+    /// What truncating an array's file does: with keep, bytes keep their values until they are written again; with zero, every byte becomes zero
+    #[arg(long, value_name = "keep|zero", default_value = "keep", hide_possible_values = true)]
+    pub truncate: TruncateChoice,
+
+    /// What chmod and chown do where the store cannot take the change: refuse fails with EPERM, ignore succeeds and changes nothing
+    #[arg(long, value_name = "refuse|ignore", default_value = "refuse", hide_possible_values = true)]
+    pub chmod: ChmodChoice,
+
+    /// Maximum size of all scratch files together: files on a writable mount that are not arrays
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = size::parse)]
+    pub scratch_limit: u64,
+
     #[command(flatten)]
     pub log: LogArguments,
+
+    #[command(flatten)]
+    pub access: AccessArguments,
 
     /// mount(8)'s -s: unknown options are ignored.
     #[arg(long, hide = true)]
@@ -268,7 +268,7 @@ impl Arguments {
         }
         if is_unheard {
             output::note(format_args!(
-                "zarrfs: warning: no system log listens here, so that the reasons of failures go nowhere: name a file with --log-file"
+                "zarrfs: warning: no system log is running: errors will not be recorded (use --log-file)"
             ));
         }
         Ok(())

@@ -40,11 +40,11 @@ pub struct Arguments {
     #[arg(value_name = "NODE")]
     nodes: Vec<String>,
 
-    /// The most elements of each node that are shown; all are counted
+    /// Maximum number of elements to show of each node; all are counted
     #[arg(long, value_name = "N", default_value = "20")]
     limit: u64,
 
-    /// For programs: a list with one JSON object per node
+    /// Print a JSON list with one object per node
     #[arg(long)]
     json: bool,
 
@@ -145,7 +145,7 @@ impl Difference {
         let Some(metadata) = node.array.as_ref().filter(|_| is_changed) else { return Ok(()) };
         let old = match below.node(path)? {
             Some(Node::Array { metadata, .. }) => metadata,
-            _ => return Err(Error::Usage("the store has no such array".to_owned())),
+            _ => return Err(Error::Usage("the store does not have this array".to_owned())),
         };
         if old.data_type != metadata.data_type || old.shape.len() != metadata.shape.len() {
             return Err(Error::Usage("the array in the store has other elements".to_owned()));

@@ -22,11 +22,11 @@ pub struct Arguments {
     #[command(flatten)]
     overlay: OverlayArguments,
 
-    /// Only these arrays, and these groups with all in them
+    /// Only these arrays, and these groups with everything in them
     #[arg(value_name = "PATH")]
     paths: Vec<String>,
 
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short = 'y')]
     yes: bool,
 }
@@ -98,7 +98,7 @@ fn in_order(node: &NodeChanges) -> Vec<&Change> {
 fn is_agreed(question: &str) -> Outcome<bool> {
     if !std::io::stdin().is_terminal() {
         return Err(Exit::Usage(
-            "discard asks on a terminal: give --yes to throw the changes away".to_owned(),
+            "refusing to discard changes without a terminal to confirm; pass --yes".to_owned(),
         ));
     }
     output::note(format_args!("{question} [y/N]"));

@@ -29,15 +29,15 @@ Examples:
   # What programs have changed: nodes and sizes, then values
   zarrfs overlay status changes
   zarrfs overlay diff changes
-  # Write it into the store, or throw it away
+  # Write it into the store, or discard it
   zarrfs overlay commit changes
   zarrfs overlay discard changes
-  # Only what was done to one array
+  # Only the changes of one array
   zarrfs overlay discard changes climate/temperature";
 
-/// Show, write back or throw away what an overlay changes
+/// Show, write back or discard the changes in an overlay
 ///
-/// An overlay is the folder of 'zarrfs mount --overlay DIR': it has every change to a store that is only read.
+/// An overlay is the folder of 'zarrfs mount --overlay DIR'. It holds every change to a store that is only read.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
@@ -56,7 +56,7 @@ enum Action {
 /// The overlay that a command is about.
 #[derive(Args, Clone, Debug)]
 struct OverlayArguments {
-    /// The folder of the overlay; it knows its store
+    /// The folder of the overlay, which knows its store
     #[arg(value_name = "DIR")]
     folder: PathBuf,
 

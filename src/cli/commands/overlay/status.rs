@@ -24,7 +24,7 @@ pub struct Arguments {
     #[command(flatten)]
     overlay: OverlayArguments,
 
-    /// For programs: one JSON object
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
 }

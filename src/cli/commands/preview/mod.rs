@@ -49,16 +49,16 @@ Examples:
 
 /// Show statistics and a picture of an array
 ///
-/// The picture has the last two axes of the slice, at the first index of the others. A slice that has much more chunks than can be
-/// read in seconds is sampled, which the statistics say; chunks that are not stored cost nothing. Minimum, maximum and mean are of
-/// elements that are neither NaN, nor no data by the attributes, nor a fill value other than 0.
+/// The picture shows the last two axes of the slice, at the first index of the others. A slice with far more chunks than can be
+/// read in seconds is sampled, and the statistics say so; chunks that are not stored cost nothing. Minimum, maximum and mean leave
+/// out NaN, elements that the attributes mark as missing, and a fill value other than 0.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
     #[command(flatten)]
     store: StoreArguments,
 
-    /// Path of the array in the store, with an index of NumPy's for a slice: 'PATH[3,:,10:20]'
+    /// Path of the array in the store; a NumPy index after it selects a slice: 'PATH[3,:,10:20]'
     #[arg(value_name = "PATH")]
     path: String,
 
@@ -70,15 +70,15 @@ pub struct Arguments {
     #[arg(short, long, value_name = "NAME", default_value = "viridis", value_parser = colour::parse)]
     colours: ColourMap,
 
-    /// The values of the first and the last colour [default: the lowest and the highest of the picture]
+    /// Values of the first and the last colour [default: lowest and highest value in the picture]
     #[arg(long, value_name = "LOW,HIGH", value_parser = range, allow_hyphen_values = true)]
     range: Option<(f64, f64)>,
 
-    /// How the terminal shows the picture: auto, blocks (24-bit colours), kitty, sixel or none
+    /// How to show the picture in the terminal: auto, blocks (24-bit colours), kitty, sixel or none
     #[arg(long, value_name = "WAY", default_value = "auto", hide_possible_values = true)]
     picture: Way,
 
-    /// Read everything for the statistics, however long that takes
+    /// Read everything for the statistics, however long it takes
     #[arg(long)]
     all: bool,
 
@@ -314,7 +314,7 @@ impl Shown {
 
 fn no_numbers(path: &str, metadata: &ArrayMetadata) -> Exit {
     Exit::Failed(format!(
-        "'{}' has elements of type {}, which are no numbers: preview shows integers, floats, bools, complex numbers and times",
+        "'{}' has elements of type {}, which are not numbers: preview shows integers, floats, bools, complex numbers and times",
         open::shown(path),
         metadata.data_type.name()
     ))
@@ -345,8 +345,9 @@ fn range(text: &str) -> Result<(f64, f64), String> {
         .and_then(|(low, high)| Some((low.trim().parse().ok()?, high.trim().parse().ok()?)));
     let numbers =
         numbers.filter(|(low, high): &(f64, f64)| low.is_finite() && high.is_finite() && low < high);
-    numbers
-        .ok_or_else(|| format!("'{text}' is no range: write two numbers, the lower one first, such as 0,1.5"))
+    numbers.ok_or_else(|| {
+        format!("'{text}' is not a range: write two numbers, the lower one first, such as 0,1.5")
+    })
 }
 
 #[cfg(test)]

@@ -42,11 +42,11 @@ Examples:
 
 /// List the zarrfs mounts of this machine
 ///
-/// Those of other users too, as far as they let this user see them.
+/// Mounts of other users are included if this user may see them.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
-    /// For programs: one JSON object for each mount
+    /// Print one JSON object for each mount
     #[arg(long)]
     json: bool,
 }

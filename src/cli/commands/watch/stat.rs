@@ -32,7 +32,7 @@ pub struct Arguments {
     #[arg(value_name = "MOUNTPOINT")]
     mountpoint: PathBuf,
 
-    /// For programs: one JSON object with the configuration and all counters
+    /// Print one JSON object with the configuration and all counters
     #[arg(long)]
     json: bool,
 }

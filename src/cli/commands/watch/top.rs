@@ -53,7 +53,7 @@ pub struct Arguments {
     #[arg(value_name = "MOUNTPOINT")]
     mountpoint: PathBuf,
 
-    /// Seconds between two looks
+    /// Refresh interval in seconds
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = deadline)]
     interval: Duration,
 }
