@@ -87,7 +87,7 @@ impl Modules {
             let base = if folder.is_empty() { child.clone() } else { format!("{folder}/{child}") };
             let files = [format!("{base}.rs"), format!("{base}/mod.rs")];
             match files.iter().find(|file| sources.contains_key(*file)) {
-                Some(file) => self.add([&path[..], &[child.clone()]].concat(), file, sources),
+                Some(file) => self.add([&path[..], std::slice::from_ref(child)].concat(), file, sources),
                 None => self.faults.push(format!("{file}: module {child} has no file")),
             }
         }
@@ -188,7 +188,7 @@ impl Modules {
         let module = self.modules.get(at)?;
         let name = path.first()?;
         if module.children.contains(name) && path.len() > 1 {
-            return self.definition_below(&[at, &[name.clone()]].concat(), &path[1..], depth, false);
+            return self.definition_below(&[at, std::slice::from_ref(name)].concat(), &path[1..], depth, false);
         }
         if module.items.contains(name) {
             return Some((module.file.clone(), name.clone()));
