@@ -4,9 +4,13 @@
 //! the object that goes away is not lost with the rename. It gets a temporary name instead (renameat2(2), RENAME_EXCHANGE), is
 //! looked at, and gets its own name back if it is not the version that was expected. Uses its neighbours and `sys`.
 //!
-//! Invariant: the temporary name says which version was expected, which one replaces it, and where. So the next writer in that folder
+//! Invariant: the temporary name says which version was expected, which file replaces it, and where. So the next writer in that folder
 //! ends what a dead one has begun: what was expected goes away, what another program put there gets its name back
 //! ([`end_exchange`]).
+//!
+//! The name is given when the file is created, since each further rename costs a place in the filesystem's journal. What its
+//! version will be is not known then. So the file is known by its time of modification, in nanoseconds: the writer chooses one
+//! that it has not chosen before, and sets it ([`Mark`]).
 //!
 //! A rename changes the inode's time of change. So what came out is compared by its inode, size and time of last change of the
 //! content; the look just before the rename compares the other one, too.
@@ -16,10 +20,11 @@ use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
 
-use super::writer::{NEXT_TEMPORARY, failed, has_dead_writer, split};
-use super::{DirectoryStore, LOOK, NAME_MAX_BYTES, posix_stat};
+use super::writer::{LOCKED_WITHIN, NEXT_TEMPORARY, failed, has_dead_writer, split};
+use super::{DirectoryStore, LOOK, NAME_MAX_BYTES, READ, posix_stat};
 use crate::error::Result;
 use crate::store::{ObjectVersion, Store, join};
 use crate::sys::{self, Renaming};
@@ -35,25 +40,26 @@ pub(super) struct Name<'a> {
 }
 
 impl Name<'_> {
-    /// The version of the file itself, also where it is a link; `None` if there is none.
-    fn version(&self) -> io::Result<Option<ObjectVersion>> {
+    /// The file itself, also where it is a link; `None` if there is none.
+    fn metadata(&self) -> io::Result<Option<Metadata>> {
         match sys::open_at(self.folder.as_fd(), self.name, LOOK | libc::O_NOFOLLOW) {
-            Ok(found) => Ok(Some(posix_stat::version(&File::from(found).metadata()?))),
+            Ok(found) => File::from(found).metadata().map(Some),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// As [`Name::version`], of a file that may be replaced or removed. A folder is an error: an exchange would take it for one.
+    /// The version of a file that may be replaced or removed. A folder is an error: an exchange would take it for one.
     fn file_version(&self) -> io::Result<Option<ObjectVersion>> {
-        match sys::open_at(self.folder.as_fd(), self.name, LOOK | libc::O_NOFOLLOW) {
-            Ok(found) => match File::from(found).metadata()? {
-                folder if folder.is_dir() => Err(io::Error::from_raw_os_error(libc::EISDIR)),
-                file => Ok(Some(posix_stat::version(&file))),
-            },
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
+        match self.metadata()? {
+            Some(folder) if folder.is_dir() => Err(io::Error::from_raw_os_error(libc::EISDIR)),
+            found => Ok(found.as_ref().map(posix_stat::version)),
         }
+    }
+
+    /// Whether the file with this name has the mark.
+    fn has_mark(&self, mark: Option<Mark>) -> io::Result<bool> {
+        Ok(mark.is_some() && self.metadata()?.map(|found| Mark::of(&found)) == Some(mark))
     }
 
     /// Whether it is the name of this file.
@@ -91,26 +97,93 @@ fn short(version: ObjectVersion) -> u64 {
     version.digest().short()
 }
 
+/// The time of modification by which a writer knows its own file, in nanoseconds since the epoch; never 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mark(u64);
+
+impl Mark {
+    /// The present time, or the next one that this process has not chosen before.
+    fn choose() -> Self {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let now =
+            SystemTime::UNIX_EPOCH.elapsed().map_or(1, |now| u64::try_from(now.as_nanos()).unwrap_or(1));
+        let next = |last: u64| now.max(last.saturating_add(1));
+        let last = LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last)));
+        Mark(next(last.unwrap_or_default()))
+    }
+
+    /// The mark that a file has; `None` for a time before 1970 or the epoch itself, which no writer chooses.
+    fn of(file: &Metadata) -> Option<Self> {
+        let seconds = u64::try_from(file.mtime()).ok()?.checked_mul(1_000_000_000)?;
+        let mark = seconds.checked_add(u64::try_from(file.mtime_nsec()).ok()?)?;
+        (mark != 0).then_some(Mark(mark))
+    }
+
+    /// Gives the file this mark. A filesystem that cannot keep it leaves another one.
+    pub fn set(self, file: &File) -> io::Result<()> {
+        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_nanos(self.0))
+    }
+}
+
+/// The name of a file that will replace one version, and the mark that the file gets.
+pub(super) struct Announced {
+    pub name: CString,
+    pub mark: Mark,
+}
+
+impl Announced {
+    /// For the object at `path`, below the folder that has the temporary name. `None` where the name is too long.
+    pub fn new(path: &str, expected: ObjectVersion) -> Option<Self> {
+        let mark = Mark::choose();
+        Some(Announced { name: temporary_name(short(expected), Some(mark), path)?, mark })
+    }
+
+    /// For a file whose filesystem does not keep the mark that it was given, such as one with times of seconds.
+    pub fn of_file(file: &File, path: &str, expected: ObjectVersion) -> io::Result<Option<Self>> {
+        let Some(mark) = Mark::of(&file.metadata()?) else { return Ok(None) };
+        let name = temporary_name(short(expected), Some(mark), path);
+        Ok(name.map(|name| Announced { name, mark }))
+    }
+
+    /// Whether the file has the mark.
+    pub fn is_kept(&self, file: &File) -> io::Result<bool> {
+        Ok(Mark::of(&file.metadata()?) == Some(self.mark))
+    }
+}
+
 fn is_unsupported(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS | libc::EOPNOTSUPP))
 }
 
-/// A temporary name: the process, a number, the versions that were expected and that is new (0 for none), and the object's path
-/// below the folder that has the temporary name.
-fn temporary_name(old: u64, new: u64, path: &str) -> Option<CString> {
+/// A temporary name: the process, a number, the version that was expected, the mark of the new file (0 for none), and the object's
+/// path below the folder that has the temporary name.
+fn temporary_name(old: u64, new: Option<Mark>, path: &str) -> Option<CString> {
+    let new = new.map_or(0, |mark| mark.0);
     let number = NEXT_TEMPORARY.fetch_add(1, Ordering::Relaxed);
     let path = path.replace('%', "%25").replace('/', "%2F");
     let name = format!(".zarrfs-{}-{number}-{old:016x}-{new:016x}-{path}.tmp", std::process::id());
     if name.len() <= NAME_MAX_BYTES { CString::new(name).ok() } else { None }
 }
 
-/// What a temporary name says: both versions and the path. `None` for the name of another temporary file.
-fn parse(name: &str) -> Option<(u64, u64, String)> {
+/// What a temporary name says of an exchange.
+#[derive(Debug, PartialEq, Eq)]
+struct Begun {
+    /// The version that was expected.
+    old: u64,
+    /// The file that replaces it; `None` for a deletion.
+    new: Option<Mark>,
+    /// The object's path below the folder that has the temporary name.
+    path: String,
+}
+
+/// `None` for the name of another temporary file.
+fn parse(name: &str) -> Option<Begun> {
     let mut parts = name.strip_prefix(".zarrfs-")?.strip_suffix(".tmp")?.splitn(5, '-');
     let (_process, _number) = (parts.next()?, parts.next()?);
-    let mut version = || u64::from_str_radix(parts.next()?, 16).ok();
-    let (old, new) = (version()?, version()?);
-    Some((old, new, parts.next()?.replace("%2F", "/").replace("%25", "%")))
+    let mut number = || u64::from_str_radix(parts.next()?, 16).ok();
+    let (old, new) = (number()?, number()?);
+    let path = parts.next()?.replace("%2F", "/").replace("%25", "%");
+    Some(Begun { old, new: (new != 0).then_some(Mark(new)), path })
 }
 
 /// Whether a temporary name is of an exchange.
@@ -118,17 +191,14 @@ pub(super) fn is_of_exchange(name: &str) -> bool {
     parse(name).is_some()
 }
 
-/// The name that the complete file `new` must have before it is put in place of one version of the object at `path`, below its folder.
-/// `None` where that is too long.
-pub(super) fn name_for(new: &Name<'_>, path: &str, expected: ObjectVersion) -> io::Result<Option<CString>> {
-    let Some(own) = new.version()? else { return Err(io::ErrorKind::NotFound.into()) };
-    Ok(temporary_name(short(expected), short(own), path))
-}
-
-/// Puts the complete file `out`, which has the name that is [`name_for`] it, in place of one version of the object `at`. Unless this fails,
-/// what has the temporary name afterwards is of no use.
-pub(super) fn replace(out: &Name<'_>, at: &Name<'_>, expected: ObjectVersion) -> io::Result<Exchanged> {
-    let Some(own) = out.version()?.map(short) else { return Err(io::ErrorKind::NotFound.into()) };
+/// Puts the complete file `out`, which has the mark and the name that were [`Announced`], in place of one version of the object `at`.
+/// Unless this fails, what has the temporary name afterwards is of no use.
+pub(super) fn replace(
+    out: &Name<'_>,
+    mark: Mark,
+    at: &Name<'_>,
+    expected: ObjectVersion,
+) -> io::Result<Exchanged> {
     let old = short(expected);
     match at.file_version()? {
         Some(now) if now == expected => {}
@@ -142,11 +212,11 @@ pub(super) fn replace(out: &Name<'_>, at: &Name<'_>, expected: ObjectVersion) ->
         Err(error) if is_unsupported(&error) => return Ok(Exchanged::Unsupported),
         Err(error) => return Err(error),
     }
-    if out.version()?.is_some_and(|found| short(found) == old) {
+    if out.metadata()?.is_some_and(|found| short(posix_stat::version(&found)) == old) {
         out.unlink()?;
         return Ok(Exchanged::Done);
     }
-    end(out, at, old, own)?;
+    end(out, at, old, Some(mark))?;
     Ok(Exchanged::Changed)
 }
 
@@ -158,7 +228,7 @@ pub(super) fn remove(
     expected: ObjectVersion,
 ) -> io::Result<Exchanged> {
     let old = short(expected);
-    let Some(name) = temporary_name(old, 0, path) else { return Ok(Exchanged::Unsupported) };
+    let Some(name) = temporary_name(old, None, path) else { return Ok(Exchanged::Unsupported) };
     match at.file_version()? {
         Some(now) if now == expected => {}
         Some(now) if now.digest() != expected.digest() => return Ok(Exchanged::Unsupported),
@@ -171,22 +241,29 @@ pub(super) fn remove(
         Err(error) if error.raw_os_error() == Some(libc::EXDEV) => return Ok(Exchanged::Unsupported),
         Err(error) => return Err(error),
     }
-    let is_expected = out.version()?.is_some_and(|found| short(found) == old);
-    end(&out, at, old, 0)?;
+    let is_expected = out.metadata()?.is_some_and(|found| short(posix_stat::version(&found)) == old);
+    end(&out, at, old, None)?;
     Ok(if is_expected { Exchanged::Done } else { Exchanged::Changed })
 }
 
-/// Ends an exchange: `out` is the temporary name, `at` the object's own. What was expected, and what is new without having
-/// become the object, goes away. What another program has put there becomes the object again, unless that has another one since.
-fn end(out: &Name<'_>, at: &Name<'_>, old: u64, new: u64) -> io::Result<()> {
-    let Some(found) = out.version()?.map(short) else { return Ok(()) };
-    if found != old && found != new {
-        let is_ours = new != 0 && at.version()?.is_some_and(|now| short(now) == new);
-        let put_back = if is_ours { Renaming::Exchange } else { Renaming::NoReplace };
+/// Ends an exchange: `out` is the temporary name, `at` the object's own. What was expected goes away, and so does a file that has not
+/// become the object. What another program has put there becomes the object again, unless that has another one since.
+fn end(out: &Name<'_>, at: &Name<'_>, old: u64, new: Option<Mark>) -> io::Result<()> {
+    let Some(found) = out.metadata()? else { return Ok(()) };
+    let put_back = match new {
+        _ if short(posix_stat::version(&found)) == old => None,
+        // A deletion has taken it away. The name was never that of a file under way.
+        None => Some(Renaming::NoReplace),
+        // Only an exchange that took place has brought another program's object here. Otherwise this is what a writer has not
+        // finished, which must not become the object, not even where there is none.
+        Some(_) if at.has_mark(new)? => Some(Renaming::Exchange),
+        Some(_) => None,
+    };
+    if let Some(put_back) = put_back {
         match out.rename_keeping(at, put_back) {
             Ok(()) if put_back == Renaming::NoReplace => return Ok(()),
             Ok(()) => {}
-            Err(error) if is_unsupported(&error) && at.version()?.is_none() => return out.rename(at),
+            Err(error) if is_unsupported(&error) && at.metadata()?.is_none() => return out.rename(at),
             // It has another one since.
             Err(error) if matches!(error.raw_os_error(), Some(libc::EEXIST | libc::ENOENT)) => {}
             Err(error) => return Err(error),
@@ -200,7 +277,13 @@ fn end(out: &Name<'_>, at: &Name<'_>, old: u64, new: u64) -> io::Result<()> {
 
 /// Ends the exchange of a dead writer, which has left this name in a folder; returns whether that was one.
 pub(super) fn end_exchange(folder: &File, name: &str, c_name: &CStr) -> io::Result<bool> {
-    let Some((old, new, path)) = parse(name).filter(|_| has_dead_writer(name)) else { return Ok(false) };
+    let Some(Begun { old, new, path }) = parse(name).filter(|_| has_dead_writer(name)) else {
+        return Ok(false);
+    };
+    // The writer may live on another machine, or see other process numbers: it locks what it has not finished.
+    if new.is_some() && is_locked(folder, c_name)? {
+        return Ok(false);
+    }
     let (parent, last) = split(&path);
     let (parent, last) = (CString::new(if parent.is_empty() { "." } else { parent })?, CString::new(last)?);
     let out = Name { folder, name: c_name };
@@ -216,6 +299,21 @@ pub(super) fn end_exchange(folder: &File, name: &str, c_name: &CStr) -> io::Resu
         return Ok(false);
     }
     end(&out, &Name { folder: &parent, name: &last }, old, new).map(|()| true)
+}
+
+/// Whether a process has locked the file, or may be about to lock it, having just created it.
+fn is_locked(folder: &File, name: &CStr) -> io::Result<bool> {
+    let file = match sys::open_at(folder.as_fd(), name, READ | libc::O_NOFOLLOW) {
+        Ok(file) => File::from(file),
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ELOOP)) => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    if file.try_lock().is_err() {
+        return Ok(true);
+    }
+    let found = file.metadata()?;
+    let is_new = || found.modified().is_ok_and(|made| made.elapsed().map_or(true, |age| age < LOCKED_WITHIN));
+    Ok(found.len() == 0 && is_new())
 }
 
 impl DirectoryStore {

@@ -35,6 +35,10 @@ impl Scene {
         self.store.put(key, &[ObjectPart::Bytes(text.as_bytes())], &options)
     }
 
+    fn mark(&self, key: &str) -> Mark {
+        Mark::of(&fs::metadata(self.path(key)).unwrap()).unwrap()
+    }
+
     fn text(&self, key: &str) -> Option<String> {
         fs::read_to_string(self.path(key)).ok()
     }
@@ -46,7 +50,7 @@ impl Scene {
     }
 
     /// The name that a process that has died left.
-    fn left_name(&self, old: u64, new: u64) -> String {
+    fn left_name(&self, old: u64, new: Option<Mark>) -> String {
         let dead = std::process::Command::new("true").spawn().unwrap();
         let (number, mut dead) = (dead.id(), dead);
         dead.wait().unwrap();
@@ -106,7 +110,7 @@ fn what_another_program_put_meanwhile_gets_its_name_back() {
     let folder = scene.store.open_folder("a/c", "open").unwrap().unwrap();
     let home = scene.store.open_folder("a", "open").unwrap().unwrap();
     let at = Name { folder: &folder, name: c"0" };
-    let (old, new) = (short(expected), 7);
+    let (old, new) = (short(expected), None);
     for is_replaced_since in [false, true] {
         let name = temporary_name(old, new, "c/0").unwrap();
         let out = Name { folder: &home, name: &name };
@@ -125,8 +129,8 @@ fn what_another_program_put_meanwhile_gets_its_name_back() {
 fn the_next_writer_ends_what_a_dead_one_has_begun() {
     let scene = Scene::new();
     let expected = scene.put("a/c/0", "old", Precondition::Any).unwrap();
-    let own = scene.put("a/new", "new", Precondition::Any).unwrap();
-    let name = scene.left_name(short(expected), short(own));
+    scene.put("a/new", "new", Precondition::Any).unwrap();
+    let name = scene.left_name(short(expected), Some(scene.mark("a/new")));
     let left = scene.path("a").join(&name);
     // Killed before the exchange, and after it.
     fs::rename(scene.path("a/new"), &left).unwrap();
@@ -137,18 +141,32 @@ fn the_next_writer_ends_what_a_dead_one_has_begun() {
     assert_eq!(scene.store.remove_unfinished("a").unwrap(), 1);
     assert_eq!((scene.text("a/c/0").as_deref(), scene.temporary_names()), (Some("new"), Vec::new()));
     // Another program's came out, of an exchange and of a deletion.
-    let own = scene.version("a/c/0");
-    for new in [short(own), 0] {
+    let own = scene.mark("a/c/0");
+    for new in [Some(own), None] {
         let left = scene.path("a").join(scene.left_name(short(expected), new));
         fs::write(&left, "theirs").unwrap();
-        if new == 0 {
+        if new.is_none() {
             fs::remove_file(scene.path("a/c/0")).unwrap();
         }
         assert_eq!(scene.store.remove_unfinished("a").unwrap(), 1);
         assert_eq!((scene.text("a/c/0").as_deref(), scene.temporary_names()), (Some("theirs"), Vec::new()));
     }
+    // What a writer has not finished never becomes the object, which somebody has deleted meanwhile.
+    fs::remove_file(scene.path("a/c/0")).unwrap();
+    fs::write(scene.path("a").join(scene.left_name(short(expected), Some(Mark::choose()))), "half").unwrap();
+    assert_eq!(scene.store.remove_unfinished("a").unwrap(), 1);
+    assert_eq!((scene.text("a/c/0"), scene.temporary_names()), (None, Vec::new()));
+    // A writer that lives elsewhere holds its lock.
+    let name = scene.left_name(1, Some(Mark::choose()));
+    let theirs = fs::File::create(scene.path("a").join(&name)).unwrap();
+    assert_eq!(scene.store.remove_unfinished("a").unwrap(), 0, "it may be about to lock it");
+    fs::write(scene.path("a").join(&name), "under way").unwrap();
+    theirs.lock().unwrap();
+    assert_eq!(scene.store.remove_unfinished("a").unwrap(), 0);
+    drop(theirs);
+    assert_eq!((scene.store.remove_unfinished("a").unwrap(), scene.temporary_names()), (1, Vec::new()));
     // Of a writer that lives.
-    let name = temporary_name(1, 2, "c/0").unwrap().into_string().unwrap();
+    let name = temporary_name(1, Some(Mark(2)), "c/0").unwrap().into_string().unwrap();
     fs::write(scene.path("a").join(&name), "under way").unwrap();
     assert_eq!((scene.store.remove_unfinished("a").unwrap(), scene.temporary_names()), (0, vec![name]));
 }
@@ -156,9 +174,11 @@ fn the_next_writer_ends_what_a_dead_one_has_begun() {
 #[test]
 fn names_say_what_was_begun() {
     for path in ["0", "c/0/1", "c%2F/-7"] {
-        let name = temporary_name(1, u64::MAX, path).unwrap().into_string().unwrap();
-        assert_eq!(parse(&name), Some((1, u64::MAX, path.to_owned())));
-        assert!(super::super::is_temporary_name(&name) && is_of_exchange(&name));
+        for new in [Some(Mark(u64::MAX)), None] {
+            let name = temporary_name(1, new, path).unwrap().into_string().unwrap();
+            assert_eq!(parse(&name), Some(Begun { old: 1, new, path: path.to_owned() }));
+            assert!(super::super::is_temporary_name(&name) && is_of_exchange(&name));
+        }
     }
-    assert!(!is_of_exchange(".zarrfs-12-3.tmp") && temporary_name(1, 2, &"x".repeat(250)).is_none());
+    assert!(!is_of_exchange(".zarrfs-12-3.tmp") && temporary_name(1, None, &"x".repeat(250)).is_none());
 }

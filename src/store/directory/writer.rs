@@ -12,7 +12,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::exchange::{self, Exchanged, Name};
+use super::exchange::{self, Announced, Exchanged, Name};
 use super::folders;
 use super::links::Guard;
 use super::output::Output;
@@ -26,7 +26,7 @@ use crate::sys;
 pub(super) static NEXT_TEMPORARY: AtomicU64 = AtomicU64::new(0);
 
 /// A living writer locks the file that it creates within this time.
-const LOCKED_WITHIN: Duration = Duration::from_secs(60);
+pub(super) const LOCKED_WITHIN: Duration = Duration::from_secs(60);
 
 /// `a/b/c` as (`a/b`, `c`).
 pub(super) fn split(key: &str) -> (&str, &str) {
@@ -144,9 +144,8 @@ impl DirectoryStore {
         Ok(home)
     }
 
-    /// The object that is replaced, if the new one gets its owner and mode: not where this program could not overwrite another
-    /// user's object, and not for a link.
-    fn replaced(&self, folder: &File, name: &CString, like: &Posix) -> io::Result<Option<Posix>> {
+    /// The object that a put will replace.
+    fn replaced(&self, folder: &File, name: &CString, like: &Posix) -> io::Result<Option<Replaced>> {
         let old = match sys::open_at(folder.as_fd(), name, LOOK | libc::O_NOFOLLOW) {
             Ok(old) => File::from(old),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -158,8 +157,18 @@ impl DirectoryStore {
             || owned.uid == like.uid
             || (owned.gid == like.gid && owned.mode & 0o020 != 0)
             || (owned.mode & 0o022 == 0o022);
-        Ok((metadata.is_file() && (self.guard.is_none() || is_theirs)).then_some(owned))
+        let version = posix_stat::version(&metadata);
+        // Not where this program could not overwrite another user's object, and not for a link.
+        let gives_its_owner = metadata.is_file() && (self.guard.is_none() || is_theirs);
+        Ok(Some(Replaced { version, posix: gives_its_owner.then_some(owned) }))
     }
+}
+
+/// The object, or the link, that a put will replace.
+struct Replaced {
+    version: ObjectVersion,
+    /// The owner and mode that the new object gets, too.
+    posix: Option<Posix>,
 }
 
 /// A file that does not have its final name yet; dropping it before the rename removes it.
@@ -170,11 +179,17 @@ struct Temporary<'a> {
     is_finished: bool,
 }
 
+/// A name that no temporary file of this process has had.
+fn temporary_name() -> io::Result<CString> {
+    let number = NEXT_TEMPORARY.fetch_add(1, Ordering::Relaxed);
+    Ok(CString::new(format!(".zarrfs-{}-{number}.tmp", std::process::id()))?)
+}
+
 impl<'a> Temporary<'a> {
-    fn new(folder: &'a File) -> io::Result<Self> {
+    /// `next_name` makes another name at each call.
+    fn new(folder: &'a File, mut next_name: impl FnMut() -> io::Result<CString>) -> io::Result<Self> {
         loop {
-            let number = NEXT_TEMPORARY.fetch_add(1, Ordering::Relaxed);
-            let name = CString::new(format!(".zarrfs-{}-{number}.tmp", std::process::id()))?;
+            let name = next_name()?;
             let file = match sys::create_at(folder.as_fd(), &name, 0o600) {
                 Ok(file) => File::from(file),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
@@ -215,20 +230,31 @@ impl<'a> Temporary<'a> {
         Name { folder: self.folder, name: &self.name }
     }
 
-    /// Gives the file its name in place of what is demanded there. `path` is that of the object below this folder.
-    fn replace(&mut self, at: &Name<'_>, path: &str, precondition: Precondition) -> io::Result<Exchanged> {
-        let exchanged = match precondition {
-            Precondition::Any => Exchanged::Unsupported,
-            Precondition::Missing => exchange::put_new(&self.named(), at)?,
-            Precondition::Version(expected) => match exchange::name_for(&self.named(), path, expected)? {
-                Some(name) => {
-                    self.named().rename(&Name { folder: self.folder, name: &name })?;
-                    self.name = name;
-                    exchange::replace(&self.named(), at, expected)?
-                }
-                None => Exchanged::Unsupported,
-            },
-        };
+    /// Puts the complete file in place of one version of an object, whose path below this folder is `path`.
+    fn exchange(
+        &mut self,
+        announced: Option<Announced>,
+        at: &Name<'_>,
+        path: &str,
+        expected: ObjectVersion,
+    ) -> io::Result<Exchanged> {
+        let Some(mut announced) = announced else { return Ok(Exchanged::Unsupported) };
+        if !announced.is_kept(&self.file)? {
+            let Some(other) = Announced::of_file(&self.file, path, expected)? else {
+                return Ok(Exchanged::Unsupported);
+            };
+            announced = other;
+            self.named().rename(&Name { folder: self.folder, name: &announced.name })?;
+            self.name.clone_from(&announced.name);
+        }
+        let exchanged = exchange::replace(&self.named(), announced.mark, at, expected)?;
+        self.is_finished = exchanged == Exchanged::Done;
+        Ok(exchanged)
+    }
+
+    /// Gives the complete file a name that nothing has.
+    fn put_new(&mut self, at: &Name<'_>) -> io::Result<Exchanged> {
+        let exchanged = exchange::put_new(&self.named(), at)?;
         self.is_finished = exchanged == Exchanged::Done;
         Ok(exchanged)
     }
@@ -275,22 +301,45 @@ impl Writer for DirectoryStore {
         let home = self.open_home(within)?;
         let like = &like.posix.unwrap_or_else(Posix::of_object);
         let folder = self.folder_for_writing(folder_key, within, like)?;
-        precondition.check(key, || self.version_of(key))?;
         let old = self.replaced(&folder, &name, like).map_err(failed(key, "look at"))?;
-        let like = old.as_ref().unwrap_or(like);
+        let is_as_demanded = match precondition {
+            Precondition::Any => true,
+            Precondition::Missing => old.is_none(),
+            Precondition::Version(expected) => old.as_ref().is_some_and(|old| old.version == expected),
+        };
+        // Behind a link there may be what is demanded, so that another look decides.
+        if !is_as_demanded {
+            precondition.check(key, || self.version_of(key))?;
+        }
+        let like = old.as_ref().and_then(|old| old.posix.as_ref()).unwrap_or(like);
         let mut stage = &home;
         loop {
-            let mut temporary = Temporary::new(stage).map_err(failed(key, "write"))?;
-            temporary.write(parts, key)?;
-            set_owner_and_mode(&temporary.file, like, like.mode & 0o777).map_err(failed(key, "write"))?;
-            temporary.file.sync_data().map_err(failed(key, "write to the disk"))?;
             let path = if std::ptr::eq(stage, &raw const home) {
                 key.strip_prefix(within).unwrap_or(key).trim_start_matches('/')
             } else {
                 split(key).1
             };
-            let renamed = match temporary.replace(&Name { folder: &folder, name: &name }, path, precondition)
-            {
+            let mut announced = None;
+            let next_name = || {
+                if let Precondition::Version(expected) = precondition {
+                    announced = Announced::new(path, expected);
+                }
+                announced.as_ref().map_or_else(temporary_name, |announced| Ok(announced.name.clone()))
+            };
+            let mut temporary = Temporary::new(stage, next_name).map_err(failed(key, "write"))?;
+            temporary.write(parts, key)?;
+            if let Some(announced) = &announced {
+                announced.mark.set(&temporary.file).map_err(failed(key, "write"))?;
+            }
+            set_owner_and_mode(&temporary.file, like, like.mode & 0o777).map_err(failed(key, "write"))?;
+            temporary.file.sync_data().map_err(failed(key, "write to the disk"))?;
+            let at = Name { folder: &folder, name: &name };
+            let put = match precondition {
+                Precondition::Any => Ok(Exchanged::Unsupported),
+                Precondition::Missing => temporary.put_new(&at),
+                Precondition::Version(expected) => temporary.exchange(announced, &at, path, expected),
+            };
+            let renamed = match put {
                 Ok(Exchanged::Done) => Ok(()),
                 Ok(Exchanged::Changed) => return Err(Error::Changed { key: key.to_owned() }),
                 Ok(Exchanged::Unsupported) => {

@@ -188,7 +188,12 @@ impl Modules {
         let module = self.modules.get(at)?;
         let name = path.first()?;
         if module.children.contains(name) && path.len() > 1 {
-            return self.definition_below(&[at, std::slice::from_ref(name)].concat(), &path[1..], depth, false);
+            return self.definition_below(
+                &[at, std::slice::from_ref(name)].concat(),
+                &path[1..],
+                depth,
+                false,
+            );
         }
         if module.items.contains(name) {
             return Some((module.file.clone(), name.clone()));

@@ -127,7 +127,8 @@ fn a_new_temporary_file_is_no_leftover() {
             assert_eq!(removed, 0, "its writer lives");
         });
         let home = store.open_folder("a", "write").unwrap().unwrap();
-        (0..crate::test_level::pick(4000, 20_000)).for_each(|_| drop(Temporary::new(&home).unwrap()));
+        (0..crate::test_level::pick(4000, 20_000))
+            .for_each(|_| drop(Temporary::new(&home, temporary_name).unwrap()));
         for number in 0..300 {
             let put = store.put("a/c", &[ObjectPart::Bytes(&[number as u8])], &PutOptions::new("a", &like));
             assert!(put.is_ok(), "{number}: {put:?}");
@@ -182,4 +183,22 @@ fn a_folder_of_another_user_is_not_a_leftover() {
     }
     assert_eq!(store.remove_unfinished("a").unwrap(), 1);
     assert!(!ours.exists() && theirs.join("c").exists());
+}
+
+/// Some filesystems keep times in seconds only.
+#[test]
+fn a_file_is_exchanged_where_its_time_cannot_be_chosen() {
+    let (folder, store, like) = place();
+    let one = [ObjectPart::Bytes(b"one")];
+    let expected = store.put("a/0", &one, &PutOptions::new("a", &like)).unwrap();
+    let home = store.open_folder("a", "write").unwrap().unwrap();
+    let announced = Announced::new("0", expected).unwrap();
+    let mut temporary = Temporary::new(&home, || Ok(announced.name.clone())).unwrap();
+    temporary.write(&[ObjectPart::Bytes(b"two")], "a/0").unwrap();
+    let at = Name { folder: &home, name: c"0" };
+    let exchanged = temporary.exchange(Some(announced), &at, "0", expected).unwrap();
+    assert_eq!(exchanged, Exchanged::Done);
+    drop(temporary);
+    assert_eq!(fs::read(folder.path().join("a/0")).unwrap(), b"two");
+    assert_eq!(fs::read_dir(folder.path().join("a")).unwrap().count(), 2, "nothing else is left");
 }
