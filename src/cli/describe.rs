@@ -1,4 +1,4 @@
-//! What the commands tell of a node: its type, shapes, codecs and sizes. Uses `hierarchy` and `formats`.
+//! The summary of a node that the commands show: its type, shapes, codecs and sizes. Uses `hierarchy` and `formats`.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::open;
 /// How many objects of a folder are looked at in one batch.
 const BATCH_OBJECTS: usize = 1000;
 
-/// What is told of one node.
+/// Summary of one node.
 pub struct Description {
     /// Its path; `""` is the root.
     pub path: String,
@@ -39,7 +39,7 @@ pub struct Sizes {
     pub flat_bytes: Option<u64>,
 }
 
-/// What is told of one array.
+/// Summary of one array.
 pub struct ArrayDescription {
     /// The type as the document spells it.
     pub data_type: String,
@@ -64,7 +64,7 @@ pub struct ArrayDescription {
 }
 
 impl Description {
-    /// What is told of a node that a walk met at a path.
+    /// The summary of a node that a walk met at a path.
     pub fn of(engine: &Arc<Engine>, store: &Arc<dyn Store>, path: &str, node: &Result<Node>) -> Self {
         let row =
             Description { path: path.to_owned(), zarr_format: None, array: None, broken: None, error: None };

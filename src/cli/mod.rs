@@ -324,6 +324,23 @@ mod tests {
         assert!(REFERENCE.contains(&table), "docs/reference.md does not have this table:\n{table}");
     }
 
+    /// `--help` ends a command's own options.
+    #[test]
+    fn options_of_stores_come_after_a_commands_own() {
+        let mut definition = CommandLine::command();
+        definition.build();
+        let mut count = 0;
+        for command in definition.get_subcommands_mut() {
+            let help = command.render_long_help().to_string();
+            let at = |text: &str| help.find(text);
+            let Some(region) = at("--region <") else { continue };
+            let order = [at("Options:"), at("--help"), at("Store:"), at("Object stores:"), Some(region)];
+            assert!(order.is_sorted() && order[0].is_some(), "{}: {order:?}", command.get_name());
+            count += 1;
+        }
+        assert!(count > 10, "{count} commands take options of stores");
+    }
+
     #[test]
     fn the_reference_lists_every_command_as_help_does() {
         let mut table = String::from("| command | does |\n|---|---|\n");

@@ -28,11 +28,11 @@ pub struct PlaceArguments {
     #[arg(value_name = "PATH")]
     pub path: String,
 
-    /// Make the store, too; nothing may be there yet
+    /// Create the store too; it must not exist yet
     #[arg(long, conflicts_with = "overlay")]
     pub new: bool,
 
-    /// Make missing groups above, too
+    /// Create missing groups above as well
     #[arg(long)]
     pub parents: bool,
 
@@ -63,11 +63,11 @@ pub struct StorageArguments {
     #[arg(long, value_name = "CODECS")]
     pub codecs: Option<String>,
 
-    /// What elements are that were never written: JSON as in a Zarr v3 document, or a word like NaN [default: 0; no time in arrays of times; in Zarr v2 with --dims undefined, or NaN for floats]
+    /// Value of elements that were never written: JSON as in a Zarr v3 document, or a word like NaN [default: 0; NaT for times; in Zarr v2 with --dims undefined, or NaN for floats]
     #[arg(long, value_name = "VALUE", allow_hyphen_values = true)]
     pub fill_value: Option<String>,
 
-    /// Names of the dimensions; in Zarr v3 some may be empty
+    /// Dimension names; in Zarr v3 some may be empty
     #[arg(long, value_name = "NAME,NAME,…")]
     pub dims: Option<String>,
 }

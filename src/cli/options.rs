@@ -47,7 +47,7 @@ impl Switch {
 /// Where the store is.
 #[derive(Args, Clone, Debug)]
 pub struct StoreArguments {
-    /// The store: a folder, a zip file, references, a URL (s3:, gs:, az:, http:, https:, file:), or icechunk+ and a folder or URL
+    /// The store: a folder, a zip file, references, a URL (s3:, gs:, az:, http:, https:, file:), or icechunk+ followed by a folder or URL
     #[arg(value_name = "STORE")]
     pub store: String,
 
@@ -127,7 +127,7 @@ fn time(text: &str) -> Result<SystemTime, String> {
 }
 
 impl AccessArguments {
-    /// The options for the store at `location`, of which an overlay is used so; a secret in them, or in the location, is
+    /// The options for the store at `location`, with `access` to its overlay; a secret in them, or in the location, is
     /// refused.
     pub fn options(&self, location: &str, access: Access) -> Outcome<StoreOptions> {
         let overlay = self.overlay.clone().map(|folder| OverlayOptions { folder, access });
@@ -367,15 +367,15 @@ fn percentage(number: &str, memory_bytes: Option<u64>) -> Option<u64> {
     Some((memory_bytes as f64 * number / 100.0) as u64)
 }
 
-/// Which messages are logged, and where.
+/// Which messages are logged, and where. Help lists these after all other options of a command.
 #[derive(Args, Clone, Debug)]
 pub struct LogArguments {
     /// Messages to write: off, error, warn, info, debug or trace; or a filter as in RUST_LOG, which it overrides [default: warn]
-    #[arg(long, value_name = "LEVEL")]
+    #[arg(long, display_order = 900, value_name = "LEVEL")]
     pub log_level: Option<String>,
 
     /// Append messages to this file, terminal or pipe (not a symbolic link) instead of standard error
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, display_order = 901, value_name = "FILE")]
     pub log_file: Option<PathBuf>,
 }
 

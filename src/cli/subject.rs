@@ -8,7 +8,7 @@ use zarrfs::error::{Error, Result};
 use zarrfs::formats::{self, Place, Subject};
 use zarrfs::hierarchy::{Node, NodeState, OpenArrays, SharedArray, Tree};
 
-/// Calls `work` with a node, whose companions would be beside it.
+/// Calls `work` with a node, as if its companions were in the same folder.
 pub fn with_subject<T>(
     engine: &Arc<Engine>,
     tree: &Tree,

@@ -7,7 +7,7 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 /// Stands for what was left out.
 const ELLIPSIS: char = '…';
 
-/// Columns and rows of the terminal on standard output; `None` if that is no terminal.
+/// Columns and rows of the terminal on standard output; `None` if that is not a terminal.
 pub fn size() -> Option<(usize, usize)> {
     if !std::io::stdout().is_terminal() {
         return None;
@@ -21,12 +21,12 @@ pub fn width(text: &str) -> usize {
     UnicodeWidthStr::width(text)
 }
 
-/// The text with spaces after it, up to so many columns.
+/// The text with spaces after it, up to this many columns.
 pub fn padded(text: &str, columns: usize) -> String {
     format!("{text}{}", " ".repeat(columns.saturating_sub(width(text))))
 }
 
-/// The text in at most so many columns: what is in its middle is left out.
+/// The text in at most this many columns: its middle is left out.
 pub fn shortened(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
@@ -38,7 +38,7 @@ pub fn shortened(text: &str, columns: usize) -> String {
     format!("{head}{ELLIPSIS}{tail}")
 }
 
-/// The first characters that take at most so many columns.
+/// The first characters that take at most this many columns.
 fn within(characters: impl Iterator<Item = char>, columns: usize) -> String {
     let mut used = 0;
     let fits = |character: &char| {

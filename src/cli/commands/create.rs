@@ -1,4 +1,4 @@
-//! `zarrfs create STORE PATH --shape … --dtype …`: makes an array. `zarrfs mkgroup STORE PATH` is beside it.
+//! `zarrfs create STORE PATH --shape … --dtype …`: makes an array. `mkgroup.rs` has `zarrfs mkgroup STORE PATH`.
 
 use std::sync::Arc;
 

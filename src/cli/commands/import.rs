@@ -2,7 +2,7 @@
 //!
 //! The bytes of the file are those of the flat file that the array would be served as, in the file's own order and byte
 //! order. Threads read the parts of a file that whole chunks need. What comes in order only goes the way of any write: full
-//! chunks are encoded in parallel beside the reader. In a folder store the array gets its name when all of it is stored.
+//! chunks are encoded in parallel with the reader. In a folder store the array gets its name when all of it is stored.
 
 use std::fs::File;
 use std::io::Read;

@@ -26,7 +26,7 @@ const CACHE_BYTES: u64 = 64 << 20;
 const MAX_ATTRIBUTES: usize = 24;
 /// The most nodes of a group that are named.
 const MAX_CHILDREN: usize = 24;
-/// The longest line where output is no terminal.
+/// The longest line if the output is not a terminal.
 const MAX_LINE: usize = 160;
 /// Columns of the names before values.
 const NAME_WIDTH: usize = 12;
@@ -158,7 +158,7 @@ impl Page {
         }
     }
 
-    /// A value of which the middle is left out where it is too long.
+    /// A value, without its middle if it is too long.
     fn short_line(&mut self, name: &str, name_width: usize, value: &str) {
         let room = self.width.saturating_sub(name_width + 4).max(16);
         let value = terminal::shortened(&terminal::printable(value), room);

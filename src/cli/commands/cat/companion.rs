@@ -42,7 +42,7 @@ pub fn refusal(format: &Format, path: &str, node: &Node, layout: Layout) -> Exit
     ))
 }
 
-/// Writes the companion of a node. Where it refers to the array's own file, it names a file beside it.
+/// Writes the companion of a node. If it refers to the array's own file, it names a file in the same folder.
 pub fn write(
     format: &'static Format,
     engine: &Arc<Engine>,

@@ -22,7 +22,7 @@ pub enum Missing {
     Ignore,
 }
 
-/// How the findings are told.
+/// How the findings are reported.
 #[derive(Clone, Copy, Debug)]
 pub struct Style {
     pub is_json: bool,
@@ -75,7 +75,7 @@ impl Report {
         }
     }
 
-    /// What is read though the specification does not allow it is no damage.
+    /// What is read although the specification does not allow it is not damage.
     pub fn note(&self, key: &str, deviation: &str) {
         if !self.style.is_quiet {
             self.bar.suspend(|| {

@@ -99,7 +99,7 @@ fn expanded(word: String, is_home: bool, variable: &dyn Fn(&str) -> Option<Strin
     }
 }
 
-/// Text as bash takes it in such quotes. A `~` at the beginning keeps its meaning if the text is a path below home.
+/// Text as bash takes it in these quotes. A `~` at the beginning keeps its meaning if the text is a path below home.
 pub fn quoted(text: &str, quote: Quote, is_below_home: bool) -> String {
     let mut quoted = String::with_capacity(text.len());
     for (at, character) in text.char_indices() {

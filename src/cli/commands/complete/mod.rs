@@ -60,7 +60,7 @@ fn candidates(asked: &[String]) -> Option<Vec<String>> {
     let before =
         replaced.and_then(|replaced| Line::read(&text[..text.len() - replaced.len()], shell, &variable));
     let before = before.map(|before| before.typed).unwrap_or_default();
-    // A name that is no line of its own cannot be shown.
+    // A name that is not one line cannot be shown.
     let names = names.into_iter().filter(|name| !name.contains(char::is_control));
     Some(names.map(|name| shown(&name, shell, &line, &before) + "\n").collect())
 }

@@ -4,12 +4,12 @@ use std::path::{Component, Path, PathBuf};
 
 use zarrfs::mount::daemon::mounted;
 
-/// Of which users mounts are offered.
+/// The users whose mounts are offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
-    /// Of this one; root may unmount all.
+    /// This user; root may unmount all.
     Own,
-    /// Of all.
+    /// All users.
     Anyone,
 }
 

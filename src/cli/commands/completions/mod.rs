@@ -1,6 +1,6 @@
 //! `zarrfs completions SHELL`.
 //!
-//! clap's script knows commands and options. bash, zsh and fish get functions beside it (`names.*`) that ask the program
+//! clap's script knows commands and options. bash, zsh and fish also get functions (`names.*`) that ask the program
 //! (`commands/complete/`) for what only it knows: the names in a store, and mount points.
 
 use clap::{Args, CommandFactory};

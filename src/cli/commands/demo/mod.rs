@@ -95,7 +95,7 @@ fn objects(sample: &Sample) -> Outcome<Vec<(String, Vec<u8>)>> {
     Ok(objects)
 }
 
-/// Cuts the flat elements into chunks and encodes them, those left out that hold nothing but the fill value.
+/// Cuts the flat elements into chunks and encodes them, except chunks that are all fill value.
 fn chunks(metadata: &ArrayMetadata, elements: &[u8]) -> Outcome<Vec<(String, Vec<u8>)>> {
     let failed =
         |error: CodecError| Exit::from(Error::unsupported(&metadata.document_key, error.to_string()));

@@ -20,9 +20,9 @@ pub struct Style {
 const TITLES: [&str; 8] = ["TYPE", "SHAPE", "FLAT", "STORED", "CHUNKS", "SHARDS", "CODECS", "ONE PASS"];
 /// What `-l` has besides.
 const LONG_TITLES: [&str; 3] = ["FORMAT", "DIMENSIONS", "FILL"];
-/// The longest cells of these columns, where not everything fits.
+/// The longest cells of these columns, if not everything fits.
 const WIDEST: [usize; 11] = [16, 24, 9, 9, 20, 20, 24, 9, 6, 24, 12];
-/// Names get at least so many columns.
+/// Names get at least this many columns.
 const LEAST_NAME: usize = 24;
 /// Lines of errors are at least so long.
 const LEAST_LINE: usize = 20;

@@ -22,7 +22,7 @@ use crate::cli::options::{
 };
 use crate::cli::{open, output, size};
 
-/// What of the cache's memory a remote store may use for transfers: this fraction, and at most so many bytes.
+/// The part of the cache's memory that a remote store may use for transfers: this fraction, and at most this many bytes.
 const TRANSFERS_PART_OF_CACHE: u64 = 4;
 const MAX_TRANSFERS_BYTES: u64 = 512 << 20;
 
@@ -65,7 +65,7 @@ Examples:
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
-    /// The store: a folder, a zip file, references, a URL (s3:, gs:, az:, http:, https:, file:), or icechunk+ and a folder or URL
+    /// The store: a folder, a zip file, references, a URL (s3:, gs:, az:, http:, https:, file:), or icechunk+ followed by a folder or URL
     #[arg(value_name = "STORE")]
     pub store: String,
 

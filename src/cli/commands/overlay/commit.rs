@@ -9,10 +9,10 @@ use super::{OverlayArguments, count};
 use crate::cli::exit::{Exit, Outcome};
 use crate::cli::{output, terminal};
 
-/// Write what the overlay changes into the store
+/// Write the changes into the store
 ///
-/// A chunk, document or removed node that has changed in the store since is left there: its key is listed, the change stays in the
-/// overlay, and the exit code is 1. What was committed leaves the overlay. The command can be repeated after a crash.
+/// A chunk, document or node that has changed in the store since is not overwritten: its key is listed, the change stays in the
+/// overlay, and the exit code is 1. Committed changes leave the overlay. The command can be repeated after a crash.
 #[derive(Args, Clone, Debug)]
 pub struct Arguments {
     #[command(flatten)]

@@ -28,7 +28,7 @@ use crate::cli::terminal;
 /// Bytes of elements that are compared at one time, unless a row has more.
 const PART_BYTES: u64 = 16 << 20;
 
-/// Show the elements that the overlay changes, with their indices, old and new values
+/// Show the changed elements, with their indices, old and new values
 ///
 /// Documents are compared member by member. The exit code is 0 whether or not anything differs.
 #[derive(Args, Clone, Debug)]

@@ -13,10 +13,11 @@ use super::{OverlayArguments, count};
 use crate::cli::exit::{Exit, Outcome};
 use crate::cli::{open, output};
 
-/// Throw away what the overlay changes
+/// Discard the changes
 ///
-/// With a PATH, only what it changes of that array, or of that group and all in it: a node that was made goes, one that was removed
-/// comes back, and one that was written is as in the store. Asks first on a terminal. The store is not touched.
+/// With a PATH, discards only the changes of that array, or of that group and everything in it. A node that was made in the overlay
+/// goes, a removed one comes back, and a written one is as in the store again. On a terminal the command asks first. The store is
+/// not touched.
 #[derive(Args, Clone, Debug)]
 pub struct Arguments {
     #[command(flatten)]
@@ -75,7 +76,7 @@ fn is_within(node: &str, path: &str) -> bool {
     path.is_empty() || node.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Refuses paths of which nothing is changed: they may be misspelled.
+/// Refuses paths without any change: they may be misspelled.
 fn check_paths(store: &OverlayStore, nodes: &BTreeMap<String, NodeChanges>, paths: &[String]) -> Outcome<()> {
     let is_unknown = |path: &&String| !nodes.keys().any(|node| is_within(node, path));
     let Some(path) = paths.iter().find(is_unknown) else { return Ok(()) };

@@ -1,6 +1,6 @@
 //! `zarrfs overlay status|diff|commit|discard DIR`: what an overlay changes, and what becomes of it.
 //!
-//! `nodes.rs` tells which node a changed object belongs to. Everything begins with the overlay's list of changes, so the time
+//! `nodes.rs` finds the node that a changed object belongs to. Everything begins with the overlay's list of changes, so the time
 //! that a command takes depends on what is changed, and not on the size of the store.
 
 mod commit;

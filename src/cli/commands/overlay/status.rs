@@ -16,9 +16,9 @@ use super::{OverlayArguments, count};
 use crate::cli::exit::Outcome;
 use crate::cli::{open, output, size, terminal};
 
-/// List the nodes that the overlay changes, with how many chunks and bytes of each
+/// List the changed nodes, with the number of chunks and bytes of each
 ///
-/// What has changed in the store since the overlay was written is named: it would not be committed.
+/// Nodes that have changed in the store since the overlay was written are marked: 'commit' would not overwrite them.
 #[derive(Args, Clone, Debug)]
 pub struct Arguments {
     #[command(flatten)]

@@ -16,7 +16,7 @@ const CURVE: Rgb = [0x1f, 0x4e, 0x9d];
 const SCALE: usize = 2;
 const LINE: usize = font::HEIGHT * SCALE;
 const GAP: usize = 8;
-/// Small planes are enlarged to about so many pixels.
+/// Small planes are enlarged to about this many pixels.
 const LEAST_SIDE: usize = 512;
 /// A side that is shorter is stretched.
 const LEAST_SHORT_SIDE: usize = 64;
@@ -246,7 +246,7 @@ fn ticks(pixels: usize, drawn: usize, room: usize, label: impl Fn(usize) -> Stri
     (0..count).map(tick).collect()
 }
 
-/// At most so many multiples of 1, 2 or 5 of a power of ten from `low` to `high`.
+/// At most this many multiples of 1, 2 or 5 of a power of ten from `low` to `high`.
 fn round_values(low: f64, high: f64, most: usize) -> Vec<f64> {
     let least = (high / most as f64 - low / most as f64).max(f64::MIN_POSITIVE);
     let power = 10f64.powf(least.log10().floor());

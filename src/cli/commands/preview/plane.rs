@@ -36,7 +36,7 @@ pub struct Plane {
     pub columns: Option<ShownAxis>,
     pub width: usize,
     pub height: usize,
-    /// Row by row; NaN where there is no data.
+    /// Row by row; NaN for missing data.
     pub values: Vec<f64>,
     /// The first element of each axis that is not shown.
     pub first: Vec<u64>,
@@ -99,7 +99,7 @@ impl ShownAxis {
         element.saturating_sub(self.selection.start) / self.step() / self.stride.max(1)
     }
 
-    /// The elements of a part of the selection that are read: one for each pixel, or the first one if it is none of those.
+    /// The elements of a part of the selection that are read: one for each pixel, or the first one if no pixel has it.
     fn thinned(&self, part: &AxisSelection) -> AxisSelection {
         let (step, stride) = (self.step(), self.stride.max(1));
         let low = part.start.saturating_sub(self.selection.start) / step;
@@ -232,7 +232,7 @@ impl Reading<'_> {
     }
 }
 
-/// Sets the strides so that the picture has at most so many columns and rows.
+/// Sets the strides so that the picture has at most this many columns and rows.
 fn thin(rows: &mut Option<ShownAxis>, columns: &mut Option<ShownAxis>, most: (u64, u64)) {
     let stride = |axis: &ShownAxis, most: u64| axis.selection.count.div_ceil(most.max(1)).max(1);
     let (Some(rows), Some(columns)) = (rows.as_mut(), columns.as_mut()) else {

@@ -1,6 +1,6 @@
 //! Which elements are read: all of a selection, or those of a bounded number of chunks. Uses `array`.
 //!
-//! A selection that touches few chunks is read as it is. Of a larger one the store's list tells which objects are stored: elements that
+//! A selection that touches few chunks is read as it is. For a larger one the store's list says which objects are stored: elements that
 //! are not stored are fill value without being read. Where still too much is left, some chunks stand for all of them, one at a
 //! place in each of as many equal parts.
 

@@ -31,7 +31,7 @@ const MAX_LABEL: usize = 16;
 /// How a picture is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Way {
-    /// As the terminal takes it; none if there is no terminal.
+    /// As the terminal takes it; `None` without a terminal.
     Auto,
     /// Half blocks in 24-bit colour.
     Blocks,

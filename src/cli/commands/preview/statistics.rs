@@ -57,7 +57,7 @@ enum Totals {
 }
 
 impl Kind {
-    /// `None` if the elements are no numbers.
+    /// `None` if the elements are not numbers.
     pub fn of(metadata: &ArrayMetadata) -> Option<Self> {
         let numbers = Numbers::of(&metadata.data_type)?;
         let fill = metadata.fill_value.bytes.clone();
@@ -74,7 +74,7 @@ impl Kind {
         Some(Kind { numbers, data_type, fill, fill_value, is_fill_absence, no_data, no_data_integers })
     }
 
-    /// The value of a picture's element: NaN if it is no data.
+    /// The value of a picture's element: NaN if it is missing data.
     pub fn shown(&self, value: f64) -> f64 {
         let is_absent = self.no_data.contains(&value) || (self.is_fill_absence && value == self.fill_value);
         if is_absent { f64::NAN } else { value }
@@ -209,7 +209,7 @@ impl Statistics {
         self.totals = self.totals.with(other.totals);
     }
 
-    /// Takes so many elements that are not stored. What was counted so far stands for `stored` of them.
+    /// Takes this many elements that are not stored. What was counted so far stands for `stored` of them.
     pub fn add_missing(&mut self, kind: &Kind, missing: u128, stored: u128) {
         if stored != self.count && self.count > 0 {
             self.scale(stored as f64 / self.count as f64, stored);

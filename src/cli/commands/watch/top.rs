@@ -27,7 +27,7 @@ use crate::cli::options::deadline;
 const TICK_MS: i32 = 100;
 /// A daemon that has not replied for this much longer than the interval is named.
 const LATE: Duration = Duration::from_secs(2);
-/// The size of a screen that does not tell its own.
+/// The size of a screen that does not report its own.
 const USUAL_SIZE: (u16, u16) = (80, 24);
 
 /// What Ctrl-C sends.

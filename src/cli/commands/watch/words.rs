@@ -27,7 +27,7 @@ pub fn number(value: f64) -> String {
     format!("{value:.0}E")
 }
 
-/// A part of a whole; `-` where there is no whole.
+/// A part of a whole; `-` if the whole is 0.
 pub fn percent(part: f64, whole: f64) -> String {
     if whole > 0.0 { format!("{:.1}%", 100.0 * part / whole) } else { "-".to_owned() }
 }
