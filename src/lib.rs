@@ -99,6 +99,10 @@ pub mod nearest;
 pub mod store;
 pub mod sys;
 
+// Files that the unit tests share with the integration tests name the crate.
+#[cfg(test)]
+extern crate self as zarrfs;
+
 /// How much the tests try.
 #[cfg(test)]
 #[path = "../tests/support/level.rs"]

@@ -12,13 +12,14 @@ use zarrfs::array::Engine;
 use zarrfs::cancellation::Cancellation;
 use zarrfs::hierarchy::author;
 use zarrfs::mount::fs::FileSystem;
+use zarrfs::mount::fs::attributes::SetAttr;
 use zarrfs::mount::fs::error::{Blocking, Failure};
 use zarrfs::mount::fs::inode::ROOT;
-use zarrfs::mount::fs::write::truncation::SetAttr;
 use zarrfs::mount::options::Options;
 use zarrfs::store::{MemoryStore, Store};
 
 use crate::racing_store::{Program, RacingStore, Turn};
+use crate::support::handles::Handles;
 use crate::support::{Numbers, level, library, say};
 
 const NAME: &str = "a";

@@ -19,6 +19,7 @@ use zarrfs::mount::fs::inode::ROOT;
 use zarrfs::mount::fs::names::{Caller, FolderName};
 use zarrfs::mount::options::Options;
 
+use crate::support::handles::Handles;
 use crate::support::{level, library};
 
 const CALLER: Caller = Caller { uid: 0, gid: 0, thread: 0 };
@@ -207,7 +208,7 @@ impl Model {
 
     fn write(&mut self, group: &str, name: &str, text: Text) {
         let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL;
-        let created = errno(self.fs.create(self.inode(group).unwrap(), name, (0o644, CALLER), flags));
+        let created = errno(self.fs.create(self.inode(group).unwrap(), name, 0o644, flags, CALLER));
         if self.find(group, name).is_some() {
             assert_eq!(created.map(drop), Err(libc::EEXIST), "create {group}/{name}");
             return;
@@ -222,7 +223,7 @@ impl Model {
     }
 
     fn unlink(&mut self, group: &str, name: &str) {
-        let removed = errno(self.fs.unlink(self.inode(group).unwrap(), name, CALLER));
+        let removed = errno(self.fs.names().unlink(self.inode(group).unwrap(), name, CALLER));
         let expected = match self.find(group, name) {
             None => Err(libc::ENOENT),
             Some(Found::Group) => Err(libc::EISDIR),
@@ -243,7 +244,7 @@ impl Model {
     }
 
     fn rmdir(&mut self, group: &str, name: &str) {
-        let removed = errno(self.fs.remove_folder(self.inode(group).unwrap(), name));
+        let removed = errno(self.fs.names().remove_folder(self.inode(group).unwrap(), name));
         let path = join(group, name);
         let below = format!("{path}/");
         let expected = match self.find(group, name) {
@@ -261,7 +262,8 @@ impl Model {
     }
 
     fn mkdir(&mut self, group: &str, name: &str) {
-        let made = errno(self.fs.make_folder(self.inode(group).unwrap(), name, (0o755, CALLER))).map(drop);
+        let made =
+            errno(self.fs.names().make_folder(self.inode(group).unwrap(), name, 0o755, CALLER)).map(drop);
         let expected = match self.find(group, name) {
             Some(_) => Err(libc::EEXIST),
             None => {
@@ -283,7 +285,7 @@ impl Model {
         }
         let (folder, new) = (self.inode(from.0).unwrap(), self.inode(to.0).unwrap());
         let (old, new) = (FolderName { folder, name: from.1 }, FolderName { folder: new, name: to.1 });
-        let renamed = errno(self.fs.rename(old, new, false, CALLER)).map(drop);
+        let renamed = errno(self.fs.names().rename(old, new, false, CALLER)).map(drop);
         let expected = match source {
             None => Err(libc::ENOENT),
             Some(_) if from == to => Ok(()),
@@ -425,7 +427,7 @@ impl Model {
             self.release(0);
         }
         assert!(self.fs.store_all(Duration::from_secs(60)).is_empty());
-        self.fs.end_service();
+        self.fs.gate().end_service();
         self.scratch.clear();
         let store = zarrfs::store::open(self.folder.path().to_str().unwrap(), false).unwrap();
         let found: Vec<_> = zarrfs::hierarchy::Tree::new(store.clone())

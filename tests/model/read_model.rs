@@ -4,6 +4,7 @@
 use std::io::Write;
 use std::sync::Arc;
 
+use crate::support::handles::Handles;
 use crate::support::library::LAYOUTS;
 use crate::support::{Numbers, level};
 use proptest::collection::vec;

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+use crate::support::handles::Handles;
 use crate::support::mounted::Mount;
 use crate::support::own_process;
 use crate::support::stores::Counting;

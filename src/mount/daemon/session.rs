@@ -24,8 +24,10 @@ use crate::mount::daemon::sd_notify;
 use crate::mount::daemon::shutdown::{ActiveMount, spawn};
 use crate::mount::daemon::syslog;
 use crate::mount::daemon::utab;
+use crate::mount::fs::error::Blocking;
+use crate::mount::fs::inode::ROOT;
 use crate::mount::fs::{DaemonInfo, FileSystem};
-use crate::mount::fuse::Fuse;
+use crate::mount::fuse::adapter::Fuse;
 use crate::mount::fuse::executor::{Executor, Limits};
 use crate::mount::fuse::invalidate::SharedNotifier;
 use crate::mount::fuse::passthrough::Passthrough;
@@ -222,14 +224,14 @@ fn start(options: Options, open_store: impl FnOnce(bool) -> Result<Arc<dyn Store
     let exit_status = ExitStatus::new();
     let daemon =
         DaemonInfo { start_ticks: start_ticks(std::process::id()), exit_status_path: exit_status.path() };
-    let fs = Arc::new(FileSystem::new(options.clone(), store).with_daemon(daemon));
-    fs.check_root().map_err(|failure| failure.into_error("the root of the store"))?;
+    let fs = Arc::new(FileSystem::of_daemon(options.clone(), store, daemon));
+    fs.attributes(ROOT, Blocking::Yes).map_err(|failure| failure.into_error("the root of the store"))?;
     let failed = |error: std::io::Error| Error::Usage(format!("cannot start the session: {error}"));
     let noting = fs.clone();
     let limits = Limits::new(options.threads, options.request_deadline);
     let storing = fs.clone();
     let progress = move || storing.stored_objects();
-    let executor = Executor::new(limits, progress, move |request| noting.note_overdue(request));
+    let executor = Executor::new(limits, progress, move |request| noting.log().record_overdue(request));
     let executor = executor.map_err(failed)?;
     let mounted = options.clone();
     let device = mount_thread.run(move || attach::mount(&mounted))??;
@@ -240,7 +242,7 @@ fn start(options: Options, open_store: impl FnOnce(bool) -> Result<Arc<dyn Store
     let registering = mount_thread.clone();
     let passthrough = Passthrough::new(may_register, Box::new(move |job| registering.submit(job)));
     let fuse = Fuse::new(fs.clone(), Arc::new(executor), notifier.clone(), passthrough, thread_group);
-    fs.set_page_sender(page_sender(notifier.clone()));
+    fs.commits().set_page_sender(page_sender(notifier.clone()));
     let mount = ActiveMount::new(fs, exit_status, mount_thread, notifier.clone());
     match Session::from_fd(fuse, device, SessionACL::All, config) {
         Ok(session) => {
@@ -315,7 +317,7 @@ fn watch_signals(mount: &Arc<ActiveMount>, signals: &SignalSet) {
                 log::info!("rereading metadata");
                 mount.fs.expire();
             }
-            Ok(libc::SIGUSR1) => mount.fs.log_metrics(),
+            Ok(libc::SIGUSR1) => mount.fs.own_files().log_metrics(),
             Ok(_) => mount.shut_down(),
             Err(error) => {
                 log::error!("cannot wait for signals: {error}");

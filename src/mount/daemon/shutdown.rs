@@ -102,13 +102,13 @@ impl ActiveMount {
         while let Some(rest) = deadline.checked_duration_since(Instant::now()) {
             std::thread::sleep(rest);
         }
-        log::warn!("{} files were still open at the deadline", self.fs.open_handles());
+        log::warn!("{} files were still open at the deadline", self.fs.handles().len());
         self.exit();
     }
 
     /// Makes the kernel send the dirty pages of memory maps.
     fn flush_pages(&self) {
-        let inodes = self.fs.written_inodes();
+        let inodes = self.fs.inodes().written();
         let Some(notifier) = self.notifier.get().cloned().filter(|_| !inodes.is_empty()) else { return };
         let mountpoint = if self.is_detached() { None } else { Some(self.mountpoint().to_owned()) };
         let flushed = with_timeout(PAGES_TIMEOUT, move || {
@@ -137,7 +137,7 @@ impl ActiveMount {
             let deadline = mount.fs.options().stop_deadline;
             loop {
                 sd_notify::still_stopping(
-                    mount.fs.open_handles(),
+                    mount.fs.handles().len(),
                     mount.fs.dirty_bytes(),
                     deadline + 2 * STATUS_INTERVAL,
                 );
@@ -155,7 +155,7 @@ impl ActiveMount {
 
     /// Exits the process without waiting for users, once everything is stored.
     fn exit(&self) {
-        self.fs.end_service();
+        self.fs.gate().end_service();
         self.flush_pages();
         let stored = self.store_all();
         if let Err(error) = &stored {
@@ -168,7 +168,7 @@ impl ActiveMount {
     /// Stores everything that is dirty, retrying until the deadline, which restarts whenever something is
     /// stored; then logs what is lost.
     pub fn store_all(&self) -> Result<()> {
-        self.fs.end_names();
+        self.fs.names().table().end();
         let grace = self.fs.options().stop_deadline;
         let mut deadline = Instant::now() + grace;
         let mut dirty_bytes = self.fs.dirty_bytes();
@@ -184,7 +184,7 @@ impl ActiveMount {
             }
             if Instant::now() >= deadline {
                 let arrays = failed.iter().map(|(path, error)| format!("/{path}: {error}\n"));
-                let lost = arrays.collect::<String>() + &self.fs.unsaved_text();
+                let lost = arrays.collect::<String>() + &self.fs.own_files().unsaved_text();
                 for line in lost.lines() {
                     log::error!("LOST: {line}");
                 }

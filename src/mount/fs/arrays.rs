@@ -4,20 +4,21 @@
 
 use std::sync::Arc;
 
-use parking_lot::MutexGuard;
-
 use crate::array::Array;
 use crate::cancellation::Cancellation;
+use crate::error::Error;
 use crate::formats::virtual_file::VirtualFile;
-use crate::hierarchy::{Node, Reconciled, SharedArray, View};
-use crate::mount::fs::FileSystem;
+use crate::hierarchy::{Node, OpenArrays, Reconciled, SharedArray, View};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::mount::fs::inode::{Entity, Inode};
-use crate::mount::fs::node_cache::CachedNode;
-use crate::mount::fs::virtual_files::Context;
-use crate::store::Readers;
+use crate::mount::fs::inode::{Entity, Inode, InodeTable};
+use crate::mount::fs::node_cache::{CachedNode, NodeCache};
+use crate::mount::fs::permissions::Permissions;
+use crate::store::{Info, Readers};
 
-/// An array that a file shows beside the array's own file.
+/// How often a write or flush begins again because another program has made the array longer meanwhile.
+const MAX_SUCCESSORS: usize = 100;
+
+/// An array that a file shows next to the array's own file.
 pub struct ArrayInUse {
     /// The inode of the array's own file.
     pub inode: Arc<Inode>,
@@ -25,10 +26,28 @@ pub struct ArrayInUse {
     pub readers: Arc<Readers>,
 }
 
-impl Context<'_> {
+/// The open arrays of a mount with their inodes, kept in line with the store.
+pub struct ServedArrays {
+    nodes: Arc<NodeCache>,
+    inodes: Arc<InodeTable>,
+    arrays: Arc<OpenArrays>,
+    permissions: Arc<Permissions>,
+}
+
+impl ServedArrays {
+    /// The arrays of these nodes and inodes.
+    pub fn new(
+        nodes: Arc<NodeCache>,
+        inodes: Arc<InodeTable>,
+        arrays: Arc<OpenArrays>,
+        permissions: Arc<Permissions>,
+    ) -> Self {
+        ServedArrays { nodes, inodes, arrays, permissions }
+    }
+
     /// Brings the inode of an array in line with the store: unchanged, grown in place, or replaced by another
     /// array. In the last case the old handles get ESTALE.
-    pub(super) fn reconcile(&self, entity: &Entity, cached: &CachedNode, blocking: Blocking) -> FsResult<()> {
+    pub fn reconcile(&self, entity: &Entity, cached: &CachedNode, blocking: Blocking) -> FsResult<()> {
         let Some(inode) = self.inodes.existing(entity) else { return Ok(()) };
         let Some(shared) = &inode.shared else { return Ok(()) };
         let note_new_size = || inode.page_cache_users.drops.note_new_size();
@@ -41,7 +60,7 @@ impl Context<'_> {
     }
 
     /// The open array at a path, or a view of it, for another file that shows its bytes. Blocks on the store.
-    pub(super) fn shared_array(&self, view: Option<View>, path: &str) -> FsResult<Arc<SharedArray>> {
+    pub fn shared_array(&self, view: Option<View>, path: &str) -> FsResult<Arc<SharedArray>> {
         let cached = self.nodes.get(path, Blocking::Yes)?;
         let entity = Entity::of_array(view, path);
         self.reconcile(&entity, &cached, Blocking::Yes)?;
@@ -50,12 +69,18 @@ impl Context<'_> {
         self.arrays.open(shared, cached.state())?;
         Ok(shared.clone())
     }
-}
 
-impl FileSystem {
+    /// As [`ServedArrays::shared_array`], for the node's own array; all that may read the node become readers of it.
+    pub fn array_to_read(&self, path: &str) -> FsResult<Arc<SharedArray>> {
+        let shared = self.shared_array(None, path)?;
+        let cached = self.nodes.get(path, Blocking::Yes)?;
+        shared.audience.admit(self.permissions.readers(cached.node.as_deref()));
+        Ok(shared)
+    }
+
     /// Compares the array of open handles with the store, once per `revalidate`: an array that was removed or
     /// replaced must not be read as fill values.
-    pub(super) fn recheck(&self, inode: &Inode) -> FsResult<()> {
+    pub fn recheck(&self, inode: &Inode) -> FsResult<()> {
         let Some(shared) = &inode.shared else { return Ok(()) };
         if !shared.is_check_due(self.nodes.revalidate()) {
             return Ok(());
@@ -63,36 +88,39 @@ impl FileSystem {
         let Some(open) = shared.current() else { return Ok(()) };
         if self.nodes.version(&inode.entity.path)? != open.version {
             let cached = self.nodes.current(&inode.entity.path)?;
-            self.context().reconcile(&inode.entity, &cached, Blocking::Yes)?;
+            self.reconcile(&inode.entity, &cached, Blocking::Yes)?;
         }
         Ok(())
     }
 
-    /// Compares the chunks that readers have seen with the store, for an open(2) of a file that shows them. The next open
-    /// of the array's own file waits until the returned lock is released.
-    pub(super) fn revalidate<'a>(
+    /// Runs a write or flush on the current array, and again for as long as the array has grown meanwhile.
+    pub fn on_current<T>(
         &self,
-        inode: &'a Inode,
-        shared: &SharedArray,
-        array: &Array,
-        cancellation: &Cancellation,
-    ) -> FsResult<MutexGuard<'a, ()>> {
-        // The kernel has no pages of a file that was never opened.
-        let is_first = shared.note_check();
-        let opening = inode.page_cache_users.opening.lock();
-        // Also with direct I/O: changed chunks must leave the chunk cache.
-        if !array.revalidate(cancellation)? && !is_first {
-            inode.page_cache_users.drops.note_reason();
+        inode: &Inode,
+        opened: &Arc<Array>,
+        run: impl Fn(&Array) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let current = || inode.array().unwrap_or_else(|_| opened.clone());
+        let mut array = current();
+        for _ in 0..MAX_SUCCESSORS {
+            let outcome = run(&array);
+            if !matches!(outcome, Err(Error::Stale { .. })) {
+                return outcome;
+            }
+            if let Ok(cached) = self.nodes.current(&inode.entity.path) {
+                let _ = self.reconcile(&inode.entity, &cached, Blocking::Yes);
+            }
+            let now = current();
+            if Arc::ptr_eq(&array, &now) {
+                return outcome;
+            }
+            array = now;
         }
-        Ok(opening)
+        run(&array)
     }
 
     /// The part of open(2) that concerns the arrays of a virtual file. ESTALE where one of them was replaced.
-    pub(super) fn use_arrays(
-        &self,
-        file: &VirtualFile,
-        cancellation: &Cancellation,
-    ) -> FsResult<Vec<ArrayInUse>> {
+    pub fn use_arrays(&self, file: &VirtualFile, cancellation: &Cancellation) -> FsResult<Vec<ArrayInUse>> {
         let mut used: Vec<ArrayInUse> = Vec::new();
         for shared in file.arrays() {
             let inode = self.inodes.of(&Entity::of_array(shared.view, shared.path.clone()));
@@ -100,20 +128,18 @@ impl FileSystem {
                 continue;
             }
             let cached = self.nodes.current(&shared.path)?;
-            self.context().reconcile(&inode.entity, &cached, Blocking::Yes)?;
+            self.reconcile(&inode.entity, &cached, Blocking::Yes)?;
             if shared.is_stale() {
                 return Err(Failure::Errno(libc::ESTALE));
             }
             let readers = shared.audience.admit(self.permissions.readers(cached.node.as_deref()));
             self.store_what_view_shows(shared)?;
-            drop(self.revalidate(&inode, shared, &*self.array_of(&inode)?, cancellation)?);
+            drop(inode.revalidate(shared, &*inode.array()?, cancellation)?);
             used.push(ArrayInUse { inode, readers });
         }
         Ok(used)
     }
-}
 
-impl FileSystem {
     /// Stores what was written to the array that a view is of: views read the store.
     fn store_what_view_shows(&self, shared: &SharedArray) -> FsResult<()> {
         if shared.view.is_some()
@@ -124,10 +150,23 @@ impl FileSystem {
         }
         Ok(())
     }
+
+    /// The attributes of an array's file: its time moves when another program is seen to have changed chunks.
+    pub fn as_new_as_chunks(&self, entity: &Entity, node: &Node, info: Info) -> Info {
+        let open = self.arrays.current(self.array_view(entity, node), &entity.path);
+        let changed_at = open.and_then(|open| open.array.as_ref().ok()?.changed_at());
+        Info { modified: info.modified.max(changed_at), ..info }
+    }
+
+    /// Where the bytes of an entity are that shows those of an array.
+    fn array_view(&self, entity: &Entity, node: &Node) -> Option<View> {
+        let Node::Array { metadata, .. } = node else { return entity.view };
+        entity.view?.of_array(metadata.shape.len(), self.arrays.layout())
+    }
 }
 
 /// The size of an array in stat(2); `None` where it is unknown.
-pub(super) fn shown_size(cached: &CachedNode) -> Option<u64> {
+pub fn shown_size(cached: &CachedNode) -> Option<u64> {
     match cached.node.as_deref() {
         Some(Node::Array { metadata, .. }) => metadata.flat_size(),
         Some(Node::Broken { size_bytes, .. }) => *size_bytes,

@@ -1,6 +1,6 @@
 //! Snapshots of a mount: what is written to `__zarrfs__/commit` is the message of one.
 //!
-//! Uses `hierarchy::commit`. All that programs have written is stored in the overlay while they go on. Then a gate keeps
+//! Uses `hierarchy::commit`. All that programs have written is stored in the overlay while they go on. Then the gate keeps
 //! them from writing while the rest is stored; it opens again when the overlay takes nothing any more, so that they write into
 //! memory until the snapshot is published. Readers are never kept waiting.
 //!
@@ -9,19 +9,21 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::{Mutex, MutexGuard, RwLockWriteGuard};
 use serde_json::{Value, json};
 
-use crate::array::ReplyBuffer;
+use crate::array::Engine;
 use crate::error::{Error, Result, grouped};
 use crate::hierarchy::commit::{self, Outcome, Request};
-use crate::mount::fs::FileSystem;
-use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::mount::fs::handle::{FileRead, OpenFile};
-use crate::mount::fs::inode::Inode;
-use crate::mount::fs::read::ReadData;
-use crate::mount::fs::write::{AcceptedWrite, BegunWrite};
+use crate::mount::fs::error::{Failure, FsResult};
+use crate::mount::fs::gate::RequestGate;
+use crate::mount::fs::inode::{Inode, InodeTable};
+use crate::mount::fs::names::table::NameTable;
+use crate::mount::fs::node_cache::NodeCache;
+use crate::mount::fs::open_file::{BegunWrite, FileRead, FileWrite, OpenFile, Opened, ReadData, ReplyBuffer};
+use crate::mount::fs::request::RequestLog;
 use crate::store::overlay::OverlayStore;
 
 /// The longest message.
@@ -31,10 +33,16 @@ const MAX_MESSAGE_BYTES: usize = 64 << 10;
 type SendPages = Box<dyn Fn(&[u64]) + Send + Sync>;
 
 /// The commits of a mount.
-#[derive(Default)]
 pub struct Commits {
-    /// Writers hold it for reading.
-    gate: RwLock<()>,
+    nodes: Arc<NodeCache>,
+    inodes: Arc<InodeTable>,
+    engine: Arc<Engine>,
+    names: Arc<NameTable>,
+    log: Arc<RequestLog>,
+    gate: Arc<RequestGate>,
+    is_writable: bool,
+    /// How long a commit waits while nothing is stored.
+    stall_timeout: Duration,
     /// One commit after the other.
     running: Mutex<()>,
     /// What became of the last one.
@@ -43,14 +51,26 @@ pub struct Commits {
     send_pages: OnceLock<SendPages>,
 }
 
-/// What keeps programs from changing anything.
-type Held<'a> = (RwLockWriteGuard<'a, ()>, MutexGuard<'a, ()>);
+/// The parts of a mount that commits need.
+pub struct CommitParts {
+    /// The nodes, and the store.
+    pub nodes: Arc<NodeCache>,
+    /// The inodes.
+    pub inodes: Arc<InodeTable>,
+    /// Has what is not stored yet.
+    pub engine: Arc<Engine>,
+    /// The names, which stay as they are while a commit stores the rest.
+    pub names: Arc<NameTable>,
+    /// The counters and failures.
+    pub log: Arc<RequestLog>,
+    /// Keeps writers out.
+    pub gate: Arc<RequestGate>,
+}
 
-impl Commits {
-    /// How many objects were sent so far.
-    pub fn sent(&self) -> u64 {
-        self.sent.load(Ordering::Relaxed)
-    }
+/// What keeps programs from changing anything.
+struct WriteFreeze<'a> {
+    _changes: RwLockWriteGuard<'a, ()>,
+    _names: MutexGuard<'a, ()>,
 }
 
 /// What a program writes: the message, or an object of JSON with the members `message` and `branch`.
@@ -64,15 +84,39 @@ fn parse(text: &[u8]) -> Result<Request> {
     Ok(Request { message: member("message").unwrap_or_default(), branch: member("branch") })
 }
 
-impl FileSystem {
+impl Commits {
+    /// No commit was made yet. One that stores nothing for `stall_timeout` fails.
+    pub fn new(parts: CommitParts, is_writable: bool, stall_timeout: Duration) -> Self {
+        let CommitParts { nodes, inodes, engine, names, log, gate } = parts;
+        Commits {
+            nodes,
+            inodes,
+            engine,
+            names,
+            log,
+            gate,
+            is_writable,
+            stall_timeout,
+            running: Mutex::default(),
+            last: Mutex::default(),
+            sent: AtomicU64::new(0),
+            send_pages: OnceLock::new(),
+        }
+    }
+
+    /// How many objects were sent so far.
+    pub fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
     /// Makes commits begin with a request for the kernel's dirty pages.
     pub fn set_page_sender(&self, send: impl Fn(&[u64]) + Send + Sync + 'static) {
-        let _ = self.commits.send_pages.set(Box::new(send));
+        let _ = self.send_pages.set(Box::new(send));
     }
 
     /// Whether changes become snapshots.
-    pub(in crate::mount::fs) fn takes_commits(&self) -> bool {
-        self.options.writable && self.overlay_of_versions().is_some()
+    pub fn are_taken(&self) -> bool {
+        self.is_writable && self.overlay_of_versions().is_some()
     }
 
     fn overlay_of_versions(&self) -> Option<&OverlayStore> {
@@ -80,34 +124,28 @@ impl FileSystem {
         store.as_overlay().filter(|_| store.versions().is_some())
     }
 
-    /// Lets a program change something. It waits while a commit stores what was written before.
-    pub(in crate::mount::fs) fn enter(&self, blocking: Blocking) -> FsResult<RwLockReadGuard<'_, ()>> {
-        match blocking {
-            Blocking::Yes => Ok(self.commits.gate.read()),
-            Blocking::No => self.commits.gate.try_read().ok_or(Failure::WouldBlock),
-        }
-    }
-
     /// What became of the last commit, as JSON.
-    pub(in crate::mount::fs) fn last_commit(&self) -> String {
-        self.commits.last.lock().clone().unwrap_or_else(|| "{}\n".to_owned())
+    pub fn last(&self) -> String {
+        self.last.lock().clone().unwrap_or_else(|| "{}\n".to_owned())
     }
 
-    pub(in crate::mount::fs) fn open_commit(&self, inode: Arc<Inode>, writes: bool) -> CommitFile {
-        let message = Message { told: self.last_commit(), ..Message::default() };
-        CommitFile { inode, writes, message: Mutex::new(message) }
+    /// Opens `__zarrfs__/commit`. `writes`: a message may be written.
+    pub fn open(self: &Arc<Self>, inode: Arc<Inode>, writes: bool) -> Opened<CommitFile> {
+        let message = CommitMessage { told: self.last(), ..CommitMessage::default() };
+        let file = CommitFile { commits: self.clone(), inode, writes, message: Mutex::new(message) };
+        Opened::without_cache(file, true)
     }
 
     /// Makes a snapshot of all that was written. Returns what became of it, as JSON, too.
     fn commit(&self, text: &[u8]) -> (String, FsResult<()>) {
-        let _running = self.commits.running.lock();
+        let _running = self.running.lock();
         let outcome = parse(text).and_then(|request| self.commit_to_base(&request));
         let told = match &outcome {
             Ok(outcome) => outcome.to_json(),
             Err(error) => json!({"snapshot": null, "error": error.to_string()}),
         };
         let told = format!("{told:#}\n");
-        *self.commits.last.lock() = Some(told.clone());
+        *self.last.lock() = Some(told.clone());
         let result = match outcome {
             Ok(Outcome::Nothing) => Ok(()),
             Ok(Outcome::Published { snapshot, branch, changes }) => {
@@ -134,36 +172,37 @@ impl FileSystem {
         let overlay = overlay.ok_or_else(|| Error::ReadOnly("this mount makes no snapshots".to_owned()))?;
         // A mistake costs no time.
         commit::check(overlay, request)?;
-        let mapped = self.written_inodes();
-        if let Some(send) = self.commits.send_pages.get().filter(|_| !mapped.is_empty()) {
+        let mapped = self.inodes.written();
+        if let Some(send) = self.send_pages.get().filter(|_| !mapped.is_empty()) {
             send(&mapped);
         }
-        self.store_for_commit()?;
-        commit::commit(overlay, request, &self.commits.sent, || self.hold())
+        self.store_all()?;
+        commit::commit(overlay, request, &self.sent, || self.freeze())
     }
 
     /// Keeps programs from changing anything, and stores what they have changed.
-    fn hold(&self) -> Result<Held<'_>> {
-        let held = (self.commits.gate.write(), self.names.hold());
-        self.store_for_commit()?;
-        Ok(held)
+    fn freeze(&self) -> Result<WriteFreeze<'_>> {
+        let frozen = WriteFreeze { _changes: self.gate.freeze(), _names: self.names.hold() };
+        self.store_all()?;
+        Ok(frozen)
     }
 
-    fn store_for_commit(&self) -> Result<()> {
-        let failed = self.store_all(self.options.request_deadline);
+    fn store_all(&self) -> Result<()> {
+        let failed = self.engine.store_all(self.stall_timeout);
         failed.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
     }
 }
 
 /// `__zarrfs__/commit`, open.
 pub struct CommitFile {
+    commits: Arc<Commits>,
     inode: Arc<Inode>,
     writes: bool,
-    message: Mutex<Message>,
+    message: Mutex<CommitMessage>,
 }
 
 #[derive(Default)]
-struct Message {
+struct CommitMessage {
     text: Vec<u8>,
     /// Something was written that is not committed yet.
     is_new: bool,
@@ -172,7 +211,7 @@ struct Message {
 }
 
 impl CommitFile {
-    fn run(&self, fs: &FileSystem) -> FsResult<()> {
+    fn run(&self) -> FsResult<()> {
         let text = {
             let mut message = self.message.lock();
             if !std::mem::take(&mut message.is_new) {
@@ -181,29 +220,24 @@ impl CommitFile {
             message.told.clear();
             std::mem::take(&mut message.text)
         };
-        let (told, result) = fs.commit(&text);
+        let (told, result) = self.commits.commit(&text);
         self.message.lock().told = told;
-        result.inspect_err(|failure| fs.note_failure(&self.inode, "commit", failure))
+        result.inspect_err(|failure| self.commits.log.record_failure(&self.inode, "commit", failure))
     }
 }
 
 impl OpenFile for CommitFile {
-    fn read<'a>(
-        &self,
-        _fs: &FileSystem,
-        FileRead { range: (offset, size), .. }: FileRead<'_>,
-        buffer: &'a mut ReplyBuffer,
-    ) -> FsResult<ReadData<'a>> {
-        Ok(ReadData::Copied(buffer.copy_part(self.message.lock().told.as_bytes(), offset, size)))
+    fn read<'a>(&self, read: FileRead<'_>, buffer: &'a mut ReplyBuffer) -> FsResult<ReadData<'a>> {
+        self.commits.gate.ensure_serving()?;
+        let message = self.message.lock();
+        Ok(ReadData::Copied(buffer.copy_part(message.told.as_bytes(), read.offset, read.size)))
     }
 
     fn write<'a>(
         &self,
-        _fs: &FileSystem,
-        (offset, data): (u64, &'a [u8]),
-        _is_page: bool,
-        _blocking: Blocking,
+        FileWrite { offset, data, is_page, blocking }: FileWrite<'a>,
     ) -> FsResult<BegunWrite<'a>> {
+        let _entered = self.commits.gate.enter_to_write(is_page, blocking)?;
         if !self.writes {
             return Err(Failure::Errno(libc::EBADF));
         }
@@ -220,16 +254,15 @@ impl OpenFile for CommitFile {
             place.copy_from_slice(data);
         }
         message.is_new = true;
-        let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
-        Ok(BegunWrite { accepted: AcceptedWrite { length, overtaken: None }, pending: None })
+        Ok(BegunWrite::copied(data.len()))
     }
 
-    fn flush(&self, fs: &FileSystem, _number: u64, _process: u32) -> FsResult<()> {
-        self.run(fs)
+    fn flush(&self, _number: u64, _process: u32) -> FsResult<()> {
+        self.run()
     }
 
-    fn fsync(&self, fs: &FileSystem) -> FsResult<()> {
-        self.run(fs)
+    fn fsync(&self) -> FsResult<()> {
+        self.run()
     }
 
     fn is_writer(&self) -> bool {

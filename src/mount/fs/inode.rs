@@ -12,13 +12,16 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
+use crate::array::Array;
+use crate::cancellation::Cancellation;
 use crate::formats::virtual_file::VirtualFile;
 use crate::formats::{Format, Place, Role, views};
 use crate::hierarchy::{OpenArray, OpenArrays, SharedArray, View};
+use crate::mount::fs::array_files::written_end::WrittenEnd;
+use crate::mount::fs::error::{Failure, FsResult};
 use crate::mount::fs::page_cache::cache_mode::PageCacheUsers;
-use crate::mount::fs::write::written_end::WrittenEnd;
 use crate::mount::metrics::ArrayCounters;
 
 /// The inode of the mount's root.
@@ -164,15 +167,42 @@ impl Inode {
     pub fn open_array(&self) -> Option<Arc<OpenArray>> {
         self.shared.as_ref()?.current()
     }
+
+    /// The array itself, for a request: ESTALE where another one has taken its place.
+    pub fn array(&self) -> FsResult<Arc<Array>> {
+        if self.is_stale() {
+            return Err(Failure::Errno(libc::ESTALE));
+        }
+        let open = self.open_array().ok_or(Failure::Errno(libc::EBADF))?;
+        Ok(open.array.clone()?)
+    }
+
+    /// Compares the chunks that readers have seen with the store, for an open(2) of a file that shows them. The next open
+    /// of the array's own file waits until the returned lock is released.
+    pub fn revalidate(
+        &self,
+        shared: &SharedArray,
+        array: &Array,
+        cancellation: &Cancellation,
+    ) -> FsResult<MutexGuard<'_, ()>> {
+        // The kernel has no pages of a file that was never opened.
+        let is_first = shared.note_check();
+        let opening = self.page_cache_users.opening.lock();
+        // Also with direct I/O: changed chunks must leave the chunk cache.
+        if !array.revalidate(cancellation)? && !is_first {
+            self.page_cache_users.drops.note_reason();
+        }
+        Ok(opening)
+    }
 }
 
 /// All inodes of a mount.
 pub struct InodeTable {
-    inner: RwLock<Inner>,
+    inner: RwLock<InodeIndex>,
     arrays: Arc<OpenArrays>,
 }
 
-struct Inner {
+struct InodeIndex {
     /// Inode `n` is at index `n - 1`.
     by_number: Vec<Arc<Inode>>,
     /// Those of sidecars, from [`FIRST_SIDECAR`] on.
@@ -196,7 +226,7 @@ const FIRST_SIDECAR: u64 = 1 << 30;
 /// Transient inodes have numbers from this one on. Programs of 32 bits get no stat(2) of numbers of 2^32 and more.
 const FIRST_TRANSIENT: u64 = 1 << 31;
 
-impl Inner {
+impl InodeIndex {
     fn add_transient(&mut self, entity: &Entity, arrays: &OpenArrays) -> u64 {
         let number = FIRST_TRANSIENT + self.transients;
         self.transients += 1;
@@ -207,10 +237,8 @@ impl Inner {
     }
 
     fn add(&mut self, entity: Entity, arrays: &OpenArrays) -> Arc<Inode> {
-        let (first, of_kind) = match entity.is_sidecar() {
-            true => (FIRST_SIDECAR, &mut self.sidecars),
-            false => (1, &mut self.by_number),
-        };
+        let (first, of_kind) =
+            if entity.is_sidecar() { (FIRST_SIDECAR, &mut self.sidecars) } else { (1, &mut self.by_number) };
         let inode = Inode::new(first + of_kind.len() as u64, entity.clone(), arrays);
         of_kind.push(inode.clone());
         self.by_entity.insert(entity, inode.clone());
@@ -221,7 +249,7 @@ impl Inner {
 impl InodeTable {
     /// A table with the root alone.
     pub fn new(arrays: Arc<OpenArrays>) -> Self {
-        let mut inner = Inner {
+        let mut inner = InodeIndex {
             by_number: Vec::new(),
             sidecars: Vec::new(),
             by_entity: HashMap::new(),
@@ -238,12 +266,19 @@ impl InodeTable {
             return self.inner.read().transient.get(&number).map(|transient| transient.inode.clone());
         }
         let inner = self.inner.read();
-        let (first, of_kind) = match number >= FIRST_SIDECAR {
-            true => (FIRST_SIDECAR, &inner.sidecars),
-            false => (1, &inner.by_number),
-        };
+        let (first, of_kind) =
+            if number >= FIRST_SIDECAR { (FIRST_SIDECAR, &inner.sidecars) } else { (1, &inner.by_number) };
         let index = usize::try_from(number.checked_sub(first)?).ok()?;
         of_kind.get(index).cloned()
+    }
+
+    /// As [`InodeTable::get`], for a request: ENOENT without this inode, ESTALE where it is stale.
+    pub fn live(&self, number: u64) -> FsResult<Arc<Inode>> {
+        let inode = self.get(number).ok_or(Failure::Errno(libc::ENOENT))?;
+        if inode.is_stale() {
+            return Err(Failure::Errno(libc::ESTALE));
+        }
+        Ok(inode)
     }
 
     /// The number of an entity that the kernel is told of. Each call for a transient inode needs a [`InodeTable::forget`].
@@ -322,6 +357,30 @@ impl InodeTable {
         };
         let inner = self.inner.read();
         inner.by_entity.values().filter(|inode| is_below(&inode.entity.path)).cloned().collect()
+    }
+
+    /// Retires the inodes of a node and of all below it: the kernel keeps what it knows of them apart from what comes in their place.
+    pub fn retire_below(&self, path: &str) {
+        for inode in self.below(path) {
+            self.retire(&inode);
+        }
+    }
+
+    /// The open arrays of a node and below it.
+    pub fn open_below(&self, path: &str) -> Vec<(Arc<Inode>, Arc<Array>)> {
+        let open = |inode: Arc<Inode>| {
+            let array = inode.open_array()?.array.clone().ok()?;
+            Some((inode, array))
+        };
+        self.below(path).into_iter().filter_map(open).collect()
+    }
+
+    /// The numbers of arrays with pages that may have been written through a memory map.
+    pub fn written(&self) -> Vec<u64> {
+        let was_written = |inode: &Arc<Inode>| {
+            inode.open_array().is_some_and(|open| open.array.as_ref().is_ok_and(|array| array.was_written()))
+        };
+        self.opened_arrays().iter().filter(|inode| was_written(inode)).map(|inode| inode.number).collect()
     }
 
     /// The arrays that have been opened.

@@ -1,227 +1,165 @@
 //! The file system: names, attributes and operations, without FUSE types, so that it is tested without a
 //! mount.
 //!
-//! Uses `hierarchy` (through [`NodeCache`], and its table of open arrays), `array`, `formats`, and the tables of this
-//! folder. `lookup.rs` resolves
-//! names, `names` makes, removes and renames them, `open.rs`, `read.rs` and `write` serve files, `readdir.rs` lists folders, `virtual_files` makes
-//! sidecars and companion files, `commit.rs` makes snapshots, `page_cache` tracks what the kernel caches. Uses neither `fuse` nor
-//! `daemon`.
+//! [`FileSystem`] has no state of its own: it looks an inode or a handle up, and asks the room that has what the request is
+//! about. `entries.rs` and `stat.rs` say what names stand for, `names` makes, removes and renames them, `array_files` has the files of
+//! arrays, `virtual_files` sidecars and companion files, `commit.rs` makes snapshots, `page_cache` tracks what the kernel caches.
+//! Each room takes the parts of the mount that it needs (`node_cache.rs`, `inode.rs`, `arrays.rs`, `request.rs`, `gate.rs`), and
+//! none takes the file system. An open file (`open_file.rs`) has what its requests need. Uses neither `fuse` nor `daemon`.
 //!
 //! Invariants: a real node wins over a generated name; an operation with [`Blocking::No`] never touches the
 //! store; the inode of a replaced array replies ESTALE for ever.
 
+pub mod array_files;
 pub mod arrays;
+mod assembly;
+pub mod attributes;
 pub mod commit;
+pub mod entries;
 pub mod error;
-pub mod handle;
+pub mod gate;
 pub mod inode;
-pub mod lookup;
 pub mod names;
 pub mod node_cache;
-pub mod open;
-pub mod open_files;
+pub mod open_file;
 pub mod page_cache;
 pub mod permissions;
-pub mod read;
-pub mod readdir;
 pub mod request;
+pub mod stat;
 pub mod virtual_files;
-pub mod write;
 pub mod xattr;
 
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
-use parking_lot::Mutex;
-
-use crate::array::{Engine, EngineOptions};
-use crate::hierarchy::{OpenArrays, Tree};
-use crate::memory::limit_idle_bytes;
+use crate::array::Engine;
+use crate::cancellation::Cancellation;
+use crate::error::Error;
+use crate::formats::Role;
+use crate::formats::virtual_file::VirtualFile;
+use crate::mount::fs::array_files::open::{ArrayFiles, SizeChange};
+use crate::mount::fs::attributes::{SetAttr, Stat};
 use crate::mount::fs::commit::Commits;
-use crate::mount::fs::error::{Blocking, Failure, FailureLog, FsResult};
-use crate::mount::fs::handle::{HandleTable, OpenFile};
-use crate::mount::fs::inode::{Inode, InodeTable, Kind, ROOT};
-use crate::mount::fs::names::Names;
-use crate::mount::fs::names::leftovers::Leftovers;
+use crate::mount::fs::entries::{Entries, Listing};
+use crate::mount::fs::error::{Blocking, Failure, FsResult};
+use crate::mount::fs::gate::RequestGate;
+use crate::mount::fs::inode::{Entity, Inode, InodeTable, Kind};
+use crate::mount::fs::names::changes::NameChanges;
+use crate::mount::fs::names::open::ScratchFiles;
+use crate::mount::fs::names::permissions::NodePermissions;
+use crate::mount::fs::names::{Caller, Created};
 use crate::mount::fs::node_cache::NodeCache;
-use crate::mount::fs::permissions::Permissions;
+use crate::mount::fs::open_file::{FolderEntry, HandleTable, OpenFile, Opened};
+use crate::mount::fs::page_cache::cache_mode::CachePolicy;
+use crate::mount::fs::page_cache::page_drops::PageDrop;
+use crate::mount::fs::request::RequestLog;
+use crate::mount::fs::stat::FileAttributes;
 use crate::mount::fs::virtual_files::companions::Companions;
+use crate::mount::fs::virtual_files::generated::OwnFiles;
+pub use crate::mount::fs::virtual_files::generated::{
+    COMMIT, CONFIG, DaemonInfo, INTERNALS, SLOW, STATS, UNSAVED,
+};
+use crate::mount::fs::virtual_files::open::VirtualFiles;
 use crate::mount::fs::virtual_files::sidecar_edit::Drafts;
-use crate::mount::metrics::Metrics;
+use crate::mount::fs::xattr::ExtendedAttributes;
 use crate::mount::options::Options;
-use crate::mount::slow_requests::SlowRequests;
-use crate::store::{StatFs, Store};
-
-/// The folder of this mount's own files, at the root.
-pub const INTERNALS: &str = "__zarrfs__";
-/// In [`INTERNALS`]: the metrics.
-pub const STATS: &str = "stats";
-/// In [`INTERNALS`]: the configuration of the mount.
-pub const CONFIG: &str = "config.json";
-/// In [`INTERNALS`]: the keys of objects that are not stored yet.
-pub const UNSAVED: &str = "unsaved";
-/// In [`INTERNALS`]: the last failures.
-pub const LAST_ERROR: &str = "last_error";
-/// In [`INTERNALS`]: the slowest requests of the last minute.
-pub const SLOW: &str = "slow";
-/// In [`INTERNALS`]: takes the message of a commit, and has the outcome of the last one.
-pub const COMMIT: &str = "commit";
-/// The longest file name on Linux, in bytes.
-pub const MAX_NAME_BYTES: usize = 255;
-
-/// Attributes of a file, as in stat(2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Attributes {
-    /// Inode number.
-    pub inode: u64,
-    /// A folder; otherwise a regular file.
-    pub is_folder: bool,
-    /// Size of the file.
-    pub size_bytes: u64,
-    /// Permission bits, 0o777 at most.
-    pub mode: u16,
-    /// Owner.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// Time of the last change, used for all times.
-    pub mtime: SystemTime,
-}
-
-/// Attributes, and how long the kernel may cache them and the name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stat {
-    /// The attributes.
-    pub attributes: Attributes,
-    /// How long they may be cached.
-    pub valid_for: Duration,
-    /// How long the name may stand for this inode in the kernel.
-    pub entry_valid_for: Duration,
-}
-
-/// What `config.json` shows of the process that serves the mount.
-#[derive(Clone, Debug, Default)]
-pub struct DaemonInfo {
-    /// Start time of the process in clock ticks since boot.
-    pub start_ticks: Option<u64>,
-    /// The file with its exit status.
-    pub exit_status_path: Option<String>,
-}
+use crate::store::{Object, StatFs};
 
 /// A mounted hierarchy.
 pub struct FileSystem {
     options: Arc<Options>,
-    nodes: NodeCache,
+    nodes: Arc<NodeCache>,
     engine: Arc<Engine>,
-    arrays: Arc<OpenArrays>,
-    inodes: InodeTable,
-    handles: HandleTable,
-    drafts: Drafts,
-    names: Names,
-    permissions: Permissions,
-    metrics: Metrics,
-    failures: FailureLog,
-    slow: SlowRequests,
-    companions: Companions,
-    commits: Commits,
-    leftovers: Leftovers,
-    /// The name of the root's file, if the root is an array.
-    root_name: String,
-    daemon: DaemonInfo,
-    /// The kernel invalidates cached pages when a direct write replaces them.
-    allows_direct_writes: AtomicBool,
-    /// The kernel may read objects itself (FUSE passthrough).
-    uses_passthrough: AtomicBool,
-    /// The daemon is about to exit: all requests fail.
-    has_ended: AtomicBool,
-    started: SystemTime,
-    started_at: Instant,
-    /// When a store of versions last followed its branch.
-    followed_at: Mutex<Option<Instant>>,
+    inodes: Arc<InodeTable>,
+    handles: Arc<HandleTable>,
+    log: Arc<RequestLog>,
+    gate: Arc<RequestGate>,
+    cache_policy: Arc<CachePolicy>,
+    entries: Arc<Entries>,
+    attributes: Arc<FileAttributes>,
+    extended_attributes: ExtendedAttributes,
+    array_files: Arc<ArrayFiles>,
+    virtual_files: Arc<VirtualFiles>,
+    companions: Arc<Companions>,
+    drafts: Arc<Drafts>,
+    own_files: Arc<OwnFiles>,
+    commits: Arc<Commits>,
+    scratch_files: Arc<ScratchFiles>,
+    node_permissions: Arc<NodePermissions>,
+    names: NameChanges,
+}
+
+/// What open(2) replies.
+pub struct OpenReply {
+    /// The handle.
+    pub handle: u64,
+    /// Reads and writes bypass the page cache.
+    pub is_direct: bool,
+    /// The page cache of this file is still valid.
+    pub keeps_cache: bool,
+    /// It may write: the kernel sends a FLUSH for each close.
+    pub writes: bool,
+    /// The object that the kernel may read itself instead.
+    pub backing: Option<Arc<dyn Object>>,
 }
 
 impl FileSystem {
-    /// A file system over an open store. Reads nothing yet.
-    pub fn new(options: Arc<Options>, store: Arc<dyn Store>) -> Self {
-        let engine = Engine::with_options(EngineOptions {
-            // What a remote store transfers ahead of its readers is a part of the cache's memory.
-            cache_limit_bytes: options.cache_limit_bytes.saturating_sub(store.transfer_limit_bytes()),
-            threads: options.threads,
-            dirty_limit_bytes: options.dirty_limit_bytes,
-            writeback_delay: options.writeback_delay,
-            page_cache_keeps: !options.direct_io,
-        });
-        limit_idle_bytes(options.cache_limit_bytes);
-        let arrays = Arc::new(OpenArrays::new(&engine, &store, options.layout));
-        FileSystem {
-            nodes: NodeCache::new(Tree::new(store), options.revalidate()),
-            engine,
-            inodes: InodeTable::new(arrays.clone()),
-            arrays,
-            handles: HandleTable::default(),
-            drafts: Drafts::default(),
-            names: Names::new(options.scratch_limit_bytes),
-            permissions: Permissions::new(options.store_path.as_deref(), options.writable, options.ownership),
-            metrics: Metrics::default(),
-            failures: FailureLog::default(),
-            slow: SlowRequests::default(),
-            companions: Companions::default(),
-            commits: Commits::default(),
-            leftovers: Leftovers::default(),
-            root_name: root_name(&options),
-            daemon: DaemonInfo::default(),
-            allows_direct_writes: AtomicBool::new(false),
-            uses_passthrough: AtomicBool::new(false),
-            has_ended: AtomicBool::new(false),
-            started: SystemTime::now(),
-            started_at: Instant::now(),
-            followed_at: Mutex::default(),
-            options,
-        }
-    }
-
-    /// Adds what `config.json` shows of the daemon.
-    pub fn with_daemon(mut self, daemon: DaemonInfo) -> Self {
-        self.daemon = daemon;
-        self
-    }
-
     /// The options of the mount.
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// Lets files that are open for writing only bypass the page cache. Needs a kernel that keeps the page
-    /// cache in line with direct writes.
-    pub fn allow_direct_writes(&self) {
-        self.allows_direct_writes.store(true, Ordering::Relaxed);
+    /// The encoders and decoders, and what they have not stored yet.
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
     }
 
-    fn allows_direct_writes(&self) -> bool {
-        self.allows_direct_writes.load(Ordering::Relaxed)
+    /// The inodes.
+    pub fn inodes(&self) -> &InodeTable {
+        &self.inodes
     }
 
-    /// Sets whether the kernel may read objects itself (FUSE passthrough).
-    pub fn set_passthrough(&self, are_backed: bool) {
-        self.uses_passthrough.store(are_backed, Ordering::Relaxed);
+    /// The open files and folders.
+    pub fn handles(&self) -> &HandleTable {
+        &self.handles
     }
 
-    fn uses_passthrough(&self) -> bool {
-        self.uses_passthrough.load(Ordering::Relaxed)
+    /// The counters of requests, and why some failed.
+    pub fn log(&self) -> &RequestLog {
+        &self.log
+    }
+
+    /// Which requests may run.
+    pub fn gate(&self) -> &RequestGate {
+        &self.gate
+    }
+
+    /// Which cache modes the kernel allows.
+    pub fn cache_policy(&self) -> &CachePolicy {
+        &self.cache_policy
+    }
+
+    /// The mount's own files.
+    pub fn own_files(&self) -> &OwnFiles {
+        &self.own_files
+    }
+
+    /// Snapshots of what was written.
+    pub fn commits(&self) -> &Commits {
+        &self.commits
+    }
+
+    /// Changes of names.
+    pub fn names(&self) -> &NameChanges {
+        &self.names
     }
 
     /// The open file with this handle.
     pub fn file(&self, handle: u64) -> FsResult<Arc<dyn OpenFile>> {
-        self.handles.get(handle).ok_or(Failure::Errno(libc::EBADF))
-    }
-
-    /// The number of open files and folders.
-    pub fn open_handles(&self) -> usize {
-        self.handles.len()
+        self.handles.get(handle)
     }
 
     /// How long the kernel may remember that a name does not exist.
@@ -233,7 +171,7 @@ impl FileSystem {
     /// many bytes.
     pub fn relieve_memory(&self) -> u64 {
         let bytes = self.engine.relieve();
-        self.metrics.note_pressure(bytes);
+        self.log.metrics().note_pressure(bytes);
         bytes
     }
 
@@ -242,49 +180,257 @@ impl FileSystem {
         self.nodes.expire();
     }
 
-    /// The attributes of an inode.
-    pub fn attributes(&self, inode: u64, blocking: Blocking) -> FsResult<Stat> {
-        let inode = self.inode(inode)?;
-        let mut found = self.stat_entity(&inode.entity, blocking)?;
-        if inode.is_stale() {
-            return Err(Failure::Errno(libc::ESTALE));
-        }
-        // Handles of a file that has changed since they were opened still read what it was.
-        if matches!(inode.entity.kind, Kind::Companion(..)) && found.attributes.inode != inode.number {
-            let snapshot = inode.snapshot.lock().upgrade().ok_or(Failure::Errno(libc::ESTALE))?;
-            (found.attributes.inode, found.attributes.size_bytes) = (inode.number, snapshot.size_bytes());
-        }
-        Ok(found)
-    }
-
-    /// Checks that the root can be read; called once before the mount is reported ready.
-    pub fn check_root(&self) -> FsResult<()> {
-        self.attributes(ROOT, Blocking::Yes).map(drop)
-    }
-
     /// Free space of the store's file system.
     pub fn statfs(&self) -> FsResult<StatFs> {
         Ok(self.nodes.store().statfs()?)
     }
 
-    /// The inode with this number; fails if it is stale.
-    fn inode(&self, number: u64) -> FsResult<Arc<Inode>> {
-        let inode = self.inodes.get(number).ok_or(Failure::Errno(libc::ENOENT))?;
-        if inode.is_stale() {
-            return Err(Failure::Errno(libc::ESTALE));
-        }
-        Ok(inode)
+    /// Stores everything that is dirty, durably; gives up where nothing is stored for `stall_timeout`.
+    /// Returns the arrays that could not be stored, with the reasons.
+    pub fn store_all(&self, stall_timeout: Duration) -> Vec<(String, Error)> {
+        self.engine.store_all(stall_timeout)
     }
-}
 
-/// The name of a root that is an array: the name of the store without `.zip` and `.zarr`.
-fn root_name(options: &Options) -> String {
-    let of_path = options.store_path.as_deref().and_then(|path| path.file_name()).and_then(|n| n.to_str());
-    let of_source = options.source.trim_end_matches('/').rsplit('/').next();
-    crate::formats::root_name(of_path.or(of_source).unwrap_or_default())
-}
+    /// Chunks and shards stored so far, and objects that commits have sent.
+    pub fn stored_objects(&self) -> u64 {
+        self.engine.counters().objects_stored + self.commits.sent()
+    }
 
-/// The parent of a path; the parent of the root is the root.
-fn parent(path: &str) -> &str {
-    path.rsplit_once('/').map_or("", |(parent, _)| parent)
+    /// Bytes that are written and not stored yet.
+    pub fn dirty_bytes(&self) -> u64 {
+        self.engine.counters().dirty_bytes
+    }
+
+    /// The attributes of an inode.
+    pub fn attributes(&self, inode: u64, blocking: Blocking) -> FsResult<Stat> {
+        self.attributes.of_inode(&*self.inodes.live(inode)?, blocking)
+    }
+
+    /// Looks up a name in a folder.
+    pub fn lookup(&self, parent: u64, name: &str, blocking: Blocking) -> FsResult<Stat> {
+        let parent = self.inodes.live(parent)?;
+        if !parent.entity.kind.is_folder() {
+            return Err(Failure::Errno(libc::ENOTDIR));
+        }
+        let entity = self.entries.find(&parent.entity, name, blocking)?;
+        self.attributes.look_up(&entity.ok_or(Failure::Errno(libc::ENOENT))?, blocking)
+    }
+
+    /// As [`FileSystem::lookup`], for a thread, 0 if unknown: what it is about to create is not there.
+    pub fn lookup_by(&self, parent: u64, name: &str, thread: u32, blocking: Blocking) -> FsResult<Stat> {
+        if self.entries.is_expected(parent, name, thread) {
+            return Err(Failure::Errno(libc::ENOENT));
+        }
+        self.lookup(parent, name, blocking)
+    }
+
+    /// Opens a file. Blocks on the store.
+    pub fn open(&self, inode: u64, flags: i32, cancellation: &Cancellation) -> FsResult<OpenReply> {
+        let inode = self.inodes.live(inode)?;
+        match inode.entity.kind {
+            kind if kind.is_folder() => Err(Failure::Errno(libc::EISDIR)),
+            Kind::Scratch(number) => Ok(self.add_handle(self.scratch_files.open(number, flags)?)),
+            Kind::Array => {
+                let writes = self.wants_writing(&inode.entity, flags)?;
+                Ok(self.add_handle(self.array_files.open(&inode, writes, flags, cancellation)?))
+            }
+            _ => {
+                if self.options.follows_branch {
+                    let followed = self.nodes.follow_branch();
+                    followed.inspect_err(|failure| self.log.record_failure(&inode, "open", failure))?;
+                }
+                self.open_generated(inode, flags, cancellation)
+            }
+        }
+    }
+
+    /// Opens a file that has no counterpart in the store.
+    fn open_generated(
+        &self,
+        inode: Arc<Inode>,
+        flags: i32,
+        cancellation: &Cancellation,
+    ) -> FsResult<OpenReply> {
+        let writes = self.wants_writing(&inode.entity, flags)?;
+        match inode.entity.kind {
+            Kind::Commit => Ok(self.add_handle(self.commits.open(inode, writes))),
+            _ if writes => Ok(self.add_handle(self.drafts.open(inode)?)),
+            Kind::Companion(format, place) => {
+                let opened = self.companions.open(&inode, (format, place)).and_then(|file| {
+                    let bypasses = self.cache_policy.is_direct() || format.role == Role::Sidecar;
+                    let is_direct = bypasses || !file.is_steady();
+                    self.virtual_files.open(file, is_direct, cancellation)
+                });
+                let opened = opened.inspect_err(|failure| {
+                    let request = format!("opening the {} form", format.name);
+                    self.log.record_failure(&inode, &request, failure);
+                })?;
+                Ok(self.add_handle(opened))
+            }
+            kind => {
+                let text = self.own_files.text(kind).unwrap_or_default();
+                let file = Arc::new(VirtualFile::of_bytes(text.into_bytes()));
+                Ok(self.add_handle(self.virtual_files.open(file, true, cancellation)?))
+            }
+        }
+    }
+
+    /// Whether these flags ask for writing; fails if this kind of file cannot be written.
+    fn wants_writing(&self, entity: &Entity, flags: i32) -> FsResult<bool> {
+        let wants = flags & libc::O_ACCMODE != libc::O_RDONLY || flags & libc::O_TRUNC != 0;
+        match (wants, entity.kind) {
+            (false, _) => Ok(false),
+            (true, _) if !self.options.writable => Err(Failure::Errno(libc::EROFS)),
+            (true, Kind::Array | Kind::Commit) => Ok(true),
+            (true, _) if entity.is_sidecar() => Ok(true),
+            (true, _) => Err(Failure::Errno(libc::EACCES)),
+        }
+    }
+
+    fn add_handle<F: OpenFile + 'static>(&self, opened: Opened<F>) -> OpenReply {
+        let Opened { file, is_direct, keeps_cache, backing } = opened;
+        let writes = file.is_writer();
+        OpenReply { handle: self.handles.add(file), is_direct, keeps_cache, writes, backing }
+    }
+
+    /// Makes a file and opens it; a file that is there is opened.
+    pub fn create(
+        &self,
+        folder: u64,
+        name: &str,
+        mode: u32,
+        flags: i32,
+        caller: Caller,
+    ) -> FsResult<(Stat, OpenReply)> {
+        match self.names.create(folder, name, mode, flags, caller)? {
+            Created::New { stat, opened } => Ok((stat, self.add_handle(opened))),
+            Created::Existing { stat, held: _held } => {
+                let flags = flags & !(libc::O_CREAT | libc::O_EXCL);
+                let opened = self.open(stat.attributes.inode, flags, &Cancellation::never())?;
+                Ok((stat, opened))
+            }
+        }
+    }
+
+    /// Closes a file or folder.
+    pub fn release(&self, handle: u64) {
+        if let Some(file) = self.handles.remove(handle) {
+            file.release();
+            if file.entries().is_some() {
+                self.names.table().end_listing(handle);
+            }
+        }
+    }
+
+    /// Undoes an open that got no reply.
+    pub fn cancel_open(&self, handle: u64) {
+        if let Ok(file) = self.handles.get(handle) {
+            file.cancel_open();
+        }
+        self.release(handle);
+    }
+
+    /// As [`FileSystem::open_folder`], for a thread, 0 if unknown: it sees all that is there.
+    pub fn open_folder_by(&self, inode: u64, thread: u32) -> FsResult<u64> {
+        if let Ok(inode) = self.inodes.live(inode) {
+            self.names.table().end_expected_in(&inode.entity, thread);
+        }
+        self.open_folder(inode)
+    }
+
+    /// Opens a folder with a snapshot of its entries. Blocks on the store.
+    pub fn open_folder(&self, inode: u64) -> FsResult<u64> {
+        let inode = self.inodes.live(inode)?;
+        Ok(self.handles.add(self.entries.list(&inode.entity, self.options.writable)?))
+    }
+
+    /// The entries of an open folder.
+    pub fn listing(&self, handle: u64) -> FsResult<Listing> {
+        Listing::of(self.handles.get(handle)?)
+    }
+
+    /// The attributes of an entry, for readdirplus.
+    pub fn entry_attributes(&self, entry: &FolderEntry, blocking: Blocking) -> FsResult<Stat> {
+        // A lookup makes a companion file, listing its folder does not. A sidecar needs only the documents.
+        let blocking = match entry.entity.kind {
+            Kind::Companion(format, _) if format.role != Role::Sidecar => Blocking::No,
+            _ => blocking,
+        };
+        self.attributes.of(&entry.entity, blocking)
+    }
+
+    /// The inode of an entry that the kernel is told of.
+    pub fn inode_of_entry(&self, entry: &FolderEntry) -> u64 {
+        if entry.entity.is_transient() { self.inodes.look_up(&entry.entity) } else { entry.inode }
+    }
+
+    /// The value of an extended attribute.
+    pub fn xattr(&self, inode: u64, name: &str, blocking: Blocking) -> FsResult<Vec<u8>> {
+        self.extended_attributes.value(&*self.inodes.live(inode)?, name, blocking)
+    }
+
+    /// The names of all extended attributes, each terminated by NUL.
+    pub fn xattr_names(&self, inode: u64, blocking: Blocking) -> FsResult<Vec<u8>> {
+        self.extended_attributes.names(&*self.inodes.live(inode)?, blocking)
+    }
+
+    /// setattr. Returns the pages that the kernel must drop.
+    pub fn set_attributes(&self, inode: u64, change: SetAttr) -> FsResult<(Stat, Option<PageDrop>)> {
+        if !self.options.writable {
+            return Err(Failure::Errno(libc::EROFS));
+        }
+        let inode = self.inodes.live(inode)?;
+        if let Kind::Scratch(number) = inode.entity.kind {
+            self.scratch_files.set_attributes(number, &change)?;
+            return Ok((self.names.table().stat(number)?, None));
+        }
+        let found = self.set_owner_and_mode(&inode.entity, &change)?;
+        match change.size_bytes {
+            Some(size_bytes) => self.set_size(&inode, &change, size_bytes, found),
+            None => Ok((found, None)),
+        }
+    }
+
+    fn set_owner_and_mode(&self, entity: &Entity, change: &SetAttr) -> FsResult<Stat> {
+        let found = self.attributes.of(entity, Blocking::Yes)?;
+        let now = found.attributes;
+        let changes_mode = match change.mode.map(|mode| mode & 0o7777) {
+            Some(mode) => mode != u32::from(now.mode) && Some(mode) != self.attributes.stored_mode(entity)?,
+            None => false,
+        };
+        let changes_owner =
+            change.uid.is_some_and(|uid| uid != now.uid) || change.gid.is_some_and(|gid| gid != now.gid);
+        let is_set = changes_mode && self.node_permissions.set_mode(entity, change)?;
+        if (changes_owner || changes_mode != is_set) && !self.options.ignores_chmod {
+            return Err(Failure::Errno(libc::EPERM));
+        }
+        if is_set { self.attributes.of(entity, Blocking::Yes) } else { Ok(found) }
+    }
+
+    fn set_size(
+        &self,
+        inode: &Arc<Inode>,
+        change: &SetAttr,
+        size_bytes: u64,
+        found: Stat,
+    ) -> FsResult<(Stat, Option<PageDrop>)> {
+        let entity = &inode.entity;
+        if entity.kind == Kind::Commit {
+            // The shell empties a file before it writes.
+            return if size_bytes == 0 { Ok((found, None)) } else { Err(Failure::Errno(libc::EINVAL)) };
+        }
+        let _entered = self.gate.enter(Blocking::Yes)?;
+        if entity.is_sidecar() {
+            self.drafts.resize(inode, size_bytes, change.by_handle)?;
+            return Ok((self.attributes.of(entity, Blocking::Yes)?, None));
+        }
+        if entity.kind != Kind::Array {
+            return Err(Failure::Errno(libc::EPERM));
+        }
+        let shown_bytes = found.attributes.size_bytes;
+        let changed = self.array_files.set_size(inode, size_bytes, shown_bytes, change.process)?;
+        let SizeChange { drop, has_new_attributes } = changed;
+        let found = if has_new_attributes { self.attributes.of(entity, Blocking::Yes)? } else { found };
+        Ok((found, drop))
+    }
 }

@@ -120,6 +120,8 @@ pub struct NodeCache {
     tree: Tree,
     revalidate: Duration,
     table: Mutex<NodeTable>,
+    /// When a store of versions last followed its branch.
+    followed_at: Mutex<Option<Instant>>,
 }
 
 struct NodeTable {
@@ -159,7 +161,7 @@ impl NodeCache {
     pub fn new(tree: Tree, revalidate: Duration) -> Self {
         let (by_path, listings, heavy) = (HashMap::new(), HashMap::new(), Vec::new());
         let table = NodeTable { by_path, listings, sweep_at: SWEEP_AT, heavy };
-        NodeCache { tree, revalidate, table: Mutex::new(table) }
+        NodeCache { tree, revalidate, table: Mutex::new(table), followed_at: Mutex::default() }
     }
 
     /// The store.
@@ -246,6 +248,28 @@ impl NodeCache {
         }
         table.listings.insert(path.into(), Arc::new(listing));
         Ok(children)
+    }
+
+    /// Whether a path is the root, and the root an array: a folder with the files of this array alone.
+    pub fn is_root_array(&self, path: &str, blocking: Blocking) -> FsResult<bool> {
+        Ok(path.is_empty() && self.get("", blocking)?.is_array())
+    }
+
+    /// What is in the folder of a group, as the store lists it now. Blocks on the store.
+    pub fn members(&self, group: &str) -> FsResult<Vec<Child>> {
+        if self.is_root_array(group, Blocking::Yes)? { Ok(Vec::new()) } else { self.children(group) }
+    }
+
+    /// Has a store of versions show the newest snapshot of its branch, once per `revalidate`.
+    pub fn follow_branch(&self) -> FsResult<()> {
+        let Some(versions) = self.store().versions() else { return Ok(()) };
+        let Some(branch) = versions.branch() else { return Ok(()) };
+        let mut followed_at = self.followed_at.lock();
+        if followed_at.is_none_or(|at| at.elapsed() >= self.revalidate) {
+            versions.follow(branch)?;
+            *followed_at = Some(Instant::now());
+        }
+        Ok(())
     }
 
     /// Removes all entries: the next lookup reads the store.

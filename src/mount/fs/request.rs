@@ -1,15 +1,16 @@
-//! The description of a request, for the log, the counters and the executor.
+//! The description of a request, and what is known of the requests so far: counters, times, failures.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
-use std::time::Instant;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use crate::error::Error;
-use crate::mount::fs::FileSystem;
-use crate::mount::fs::error::Failure;
-use crate::mount::fs::inode::Inode;
-use crate::mount::metrics::RequestKind;
-use std::sync::atomic::Ordering;
+use crate::mount::fs::error::{Failure, FailureLog, FsResult};
+use crate::mount::fs::inode::{Inode, InodeTable};
+use crate::mount::metrics::{Metrics, RequestKind};
+use crate::mount::slow_requests::SlowRequests;
 
 /// A request, as the log names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,9 +61,47 @@ impl std::fmt::Display for Request {
     }
 }
 
-impl FileSystem {
+/// The counters of requests, the slowest of them, and why some failed.
+pub struct RequestLog {
+    inodes: Arc<InodeTable>,
+    /// A request without a reply after this long has failed.
+    deadline: Duration,
+    metrics: Metrics,
+    failures: FailureLog,
+    slow: SlowRequests,
+}
+
+impl RequestLog {
+    /// No request was made yet.
+    pub fn new(inodes: Arc<InodeTable>, deadline: Duration) -> Self {
+        let (metrics, failures, slow) = (Metrics::default(), FailureLog::default(), SlowRequests::default());
+        RequestLog { inodes, deadline, metrics, failures, slow }
+    }
+
+    /// The counters.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// The last failures, as text.
+    pub fn last_failures(&self) -> String {
+        self.failures.text()
+    }
+
+    /// The slowest requests of the last minute, as text.
+    pub fn slow_requests(&self) -> String {
+        self.slow.text()
+    }
+
+    /// Counts a read of an array that succeeded.
+    pub fn record_read(&self, inode: &Inode, bytes: u64) {
+        inode.counters.reads.fetch_add(1, Ordering::Relaxed);
+        inode.counters.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.metrics.note_read(bytes);
+    }
+
     /// Counts a request that came at `started` and has its reply now.
-    pub fn note_time(&self, kind: RequestKind, request: Request, started: Instant) {
+    pub fn record_time(&self, kind: RequestKind, request: Request, started: Instant) {
         let now = Instant::now();
         let took = now.saturating_duration_since(started);
         self.metrics.note_time(kind, took);
@@ -74,7 +113,7 @@ impl FileSystem {
     }
 
     /// Counts and logs a failed request.
-    pub(super) fn note_failure(&self, inode: &Inode, request: &str, failure: &Failure) {
+    pub fn record_failure(&self, inode: &Inode, request: &str, failure: &Failure) {
         let Failure::Error(error) = failure else { return };
         if matches!(error, Error::Cancelled { .. }) {
             return; // The watchdog, which replied, has logged it.
@@ -84,17 +123,38 @@ impl FileSystem {
         self.failures.note(request, &inode.entity.shown_path(), error);
     }
 
+    /// Counts and logs a read that failed.
+    pub fn record_failed_read<T>(
+        &self,
+        inode: &Inode,
+        (offset, size): (u64, u32),
+        read: FsResult<T>,
+    ) -> FsResult<T> {
+        read.inspect_err(|failure| {
+            if matches!(failure, Failure::Error(_)) {
+                self.record_failure(inode, &format!("read of {size} bytes at {offset}"), failure);
+            }
+        })
+    }
+
+    /// Counts and logs a request that fails with this error.
+    pub fn fail(&self, inode: &Inode, request: &str, error: Error) -> Failure {
+        let failure = Failure::from(error);
+        self.record_failure(inode, request, &failure);
+        failure
+    }
+
     /// Counts and logs a failed request and returns the errno. For operations that do not count their own
     /// failures.
-    pub fn note_request(&self, request: Request, failure: &Failure) -> i32 {
+    pub fn record_failed_request(&self, request: Request, failure: &Failure) -> i32 {
         if let Some(inode) = self.inodes.get(request.inode) {
-            self.note_failure(&inode, &request.to_string(), failure);
+            self.record_failure(&inode, &request.to_string(), failure);
         }
         failure.errno()
     }
 
     /// Counts and logs a request that the store did not complete in time.
-    pub fn note_overdue(&self, request: Request) {
+    pub fn record_overdue(&self, request: Request) {
         let Some(inode) = self.inodes.get(request.inode) else { return };
         let kind = match request.operation {
             "read" => Some(RequestKind::Read),
@@ -106,9 +166,31 @@ impl FileSystem {
         if let Some(kind) = kind {
             // It came at least that long ago.
             let now = Instant::now();
-            self.note_time(kind, request, now.checked_sub(self.options.request_deadline).unwrap_or(now));
+            self.record_time(kind, request, now.checked_sub(self.deadline).unwrap_or(now));
         }
         let key = inode.entity.path.to_string();
-        self.note_failure(&inode, &request.to_string(), &Failure::Error(Error::TimedOut { key }));
+        self.record_failure(&inode, &request.to_string(), &Failure::Error(Error::TimedOut { key }));
+    }
+
+    /// Counts and logs why a change of names is refused, and fails with this errno.
+    pub fn refuse_name<T>(
+        &self,
+        (request, path): (&str, &str),
+        errno: i32,
+        reason: impl Into<String>,
+    ) -> FsResult<T> {
+        let error = Error::Usage(reason.into());
+        self.failures.note_as(request, path, errno, &error);
+        self.metrics.note_error(&error);
+        Err(Failure::Errno(errno))
+    }
+
+    /// Counts and logs why a change of names fails.
+    pub fn record_failed_name(&self, request: &str, path: &str, failure: Failure) -> Failure {
+        if let Failure::Error(error) = &failure {
+            self.failures.note(request, path, error);
+            self.metrics.note_error(error);
+        }
+        failure
     }
 }

@@ -5,14 +5,18 @@
 //! `user.zarrfs.error` says of a sidecar why its last edit was refused, of an array why it cannot be served.
 //! Attributes that do not apply, or are longer than the kernel accepts, are absent.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value, json};
 
 use crate::formats::json::{chunk_and_shard_shape, fill_value, format_number};
 use crate::hierarchy::Node;
 use crate::metadata::{ArrayMetadata, ZarrFormat};
-use crate::mount::fs::FileSystem;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::mount::fs::inode::Kind;
+use crate::mount::fs::inode::{Inode, Kind};
+use crate::mount::fs::names::table::NameTable;
+use crate::mount::fs::node_cache::NodeCache;
+use crate::mount::fs::virtual_files::sidecar_edit::Drafts;
 
 /// The longest value that Linux accepts, in bytes.
 const MAX_VALUE_BYTES: usize = 64 << 10;
@@ -21,31 +25,39 @@ const ERROR: &str = "user.zarrfs.error";
 
 type Facts = Vec<(&'static str, String)>;
 
-impl FileSystem {
-    /// Counts one request for an extended attribute.
-    pub fn note_xattr(&self) {
-        self.metrics.note_xattr();
+/// The extended attributes of the files of a mount.
+pub struct ExtendedAttributes {
+    nodes: Arc<NodeCache>,
+    names: Arc<NameTable>,
+    drafts: Arc<Drafts>,
+}
+
+impl ExtendedAttributes {
+    /// Of these nodes, scratch files and sidecars.
+    pub fn new(nodes: Arc<NodeCache>, names: Arc<NameTable>, drafts: Arc<Drafts>) -> Self {
+        ExtendedAttributes { nodes, names, drafts }
     }
 
     /// The value of an extended attribute. Only the namespace `user.` exists; the kernel asks for others when
     /// a file is written.
-    pub fn xattr(&self, inode: u64, name: &str, blocking: Blocking) -> FsResult<Vec<u8>> {
+    pub fn value(&self, inode: &Inode, name: &str, blocking: Blocking) -> FsResult<Vec<u8>> {
         if !name.starts_with(NAMESPACE) {
             return Err(Failure::Errno(libc::EOPNOTSUPP));
         }
-        let found = self.xattrs(inode, blocking)?.into_iter().find(|(other, _)| *other == name);
+        let found = self.all(inode, blocking)?.into_iter().find(|(other, _)| *other == name);
         found.map(|(_, value)| value.into_bytes()).ok_or(Failure::Errno(libc::ENODATA))
     }
 
     /// The names of all extended attributes, each terminated by NUL.
-    pub fn xattr_names(&self, inode: u64, blocking: Blocking) -> FsResult<Vec<u8>> {
-        let facts = self.xattrs(inode, blocking)?;
+    pub fn names(&self, inode: &Inode, blocking: Blocking) -> FsResult<Vec<u8>> {
+        let facts = self.all(inode, blocking)?;
         Ok(facts.iter().flat_map(|(name, _)| name.bytes().chain([0])).collect())
     }
 
-    fn xattrs(&self, inode: u64, blocking: Blocking) -> FsResult<Facts> {
-        let entity = self.inode(inode)?.entity.clone();
-        let mut facts = match entity.kind {
+    fn all(&self, inode: &Inode, blocking: Blocking) -> FsResult<Facts> {
+        let entity = &inode.entity;
+        let error = |reason: Option<String>| reason.map(|reason| (ERROR, reason)).into_iter().collect();
+        let mut facts: Facts = match entity.kind {
             Kind::Array | Kind::Group => match self.nodes.get(&entity.path, blocking)?.node.as_deref() {
                 Some(Node::Array { metadata, .. }) if entity.kind == Kind::Array => of_array(metadata),
                 Some(Node::Broken { error, .. }) if entity.kind == Kind::Array => {
@@ -54,12 +66,8 @@ impl FileSystem {
                 Some(Node::Group { metadata, .. }) => of_node(metadata.zarr_format, &metadata.attributes),
                 _ => Vec::new(),
             },
-            Kind::Scratch(number) => {
-                self.scratch_problem(number).map(|error| (ERROR, error)).into_iter().collect()
-            }
-            _ if entity.is_sidecar() => {
-                self.drafts.error(&entity.path).map(|error| (ERROR, error)).into_iter().collect()
-            }
+            Kind::Scratch(number) => error(self.names.problem(number)),
+            _ if entity.is_sidecar() => error(self.drafts.error(&entity.path)),
             _ => Vec::new(),
         };
         facts.retain(|(_, value)| value.len() <= MAX_VALUE_BYTES);

@@ -7,13 +7,14 @@ use fuser::{
     Errno, FileAttr, FileHandle, FileType, INodeNo, ReplyDirectory, ReplyDirectoryPlus, ReplyStatfs,
 };
 
+use crate::mount::fs::FileSystem;
+use crate::mount::fs::attributes::{Attributes, Stat};
+use crate::mount::fs::entries::Listing;
 use crate::mount::fs::error::Blocking;
-use crate::mount::fs::handle::FolderEntry;
-use crate::mount::fs::readdir::Listing;
+use crate::mount::fs::open_file::FolderEntry;
 use crate::mount::fs::request::Request;
-use crate::mount::fs::{Attributes, FileSystem, Stat};
+use crate::mount::fuse::adapter::{Fuse, GENERATION};
 use crate::mount::fuse::executor::{Deadline, Reply};
-use crate::mount::fuse::{Fuse, GENERATION};
 use crate::store::StatFs;
 
 impl Fuse {
@@ -43,7 +44,7 @@ impl Fuse {
                     name_max,
                     block_bytes,
                 ),
-                Err(failure) => reply.fail(fs.note_request(request, &failure)),
+                Err(failure) => reply.fail(fs.log().record_failed_request(request, &failure)),
             }
         });
     }
@@ -57,10 +58,8 @@ impl Fuse {
             Err(failure) => return reply.error(Errno::from_i32(failure.errno())),
         };
         for (entry, next) in from_offset(&listing, offset) {
-            let kind = match entry.entity.kind.is_folder() {
-                true => FileType::Directory,
-                false => FileType::RegularFile,
-            };
+            let is_folder = entry.entity.kind.is_folder();
+            let kind = if is_folder { FileType::Directory } else { FileType::RegularFile };
             if reply.add(INodeNo(entry.inode), next, kind, &entry.name) {
                 break;
             }
@@ -95,7 +94,7 @@ impl Fuse {
                 };
                 attributes.ino = INodeNo(number);
                 if reply.add(attributes.ino, next, &entry.name, &valid_for, &attributes, GENERATION) {
-                    fs.forget(number, 1);
+                    fs.inodes().forget(number, 1);
                     break;
                 }
             }

@@ -4,6 +4,7 @@
 //! executor. Uses `fs`, not `daemon`. Invariants: a session thread never blocks on the store; no panic leaves
 //! a callback; every request gets a reply (fuser replies EIO when a reply is dropped).
 
+pub mod adapter;
 pub mod attr;
 pub mod executor;
 pub mod invalidate;
@@ -18,41 +19,32 @@ pub mod xattr;
 use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 use fuser::{
-    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation,
-    INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, INodeNo,
+    InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
     ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
     ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
 use crate::mount::fs::FileSystem;
-use crate::mount::fs::error::{Blocking, Failure};
+use crate::mount::fs::attributes::SetAttr;
+use crate::mount::fs::error::Failure;
+use crate::mount::fs::open_file::FileRange;
 use crate::mount::fs::request::Request as FsRequest;
-use crate::mount::fs::write::truncation::SetAttr;
+
+use crate::mount::fuse::adapter::{Fuse, GENERATION};
 use crate::mount::fuse::attr::{file_attr, no_entry};
-use crate::mount::fuse::executor::{Deadline, Executor, Reply, guard};
-use crate::mount::fuse::invalidate::SharedNotifier;
-use crate::mount::fuse::passthrough::Passthrough;
+use crate::mount::fuse::executor::{Deadline, Reply, guard};
 use crate::mount::fuse::read::ReadRequest;
-use crate::mount::metrics::RequestKind;
+use crate::mount::fuse::write::WriteRequest;
 
 /// How many requests the kernel keeps in flight by itself (readahead).
 const MAX_BACKGROUND: u16 = 64;
 /// The longest write, in bytes, and the longest read unless `attach.rs` sets a smaller limit.
 const MAX_REQUEST_BYTES: u32 = 1 << 20;
 
-macro_rules! implement_reply {
-    ($($reply:ty),*) => {$(
-        impl Reply for $reply {
-            fn fail(self, errno: i32) {
-                self.error(Errno::from_i32(errno));
-            }
-        }
-    )*};
-}
 /// Callbacks that always reply with one errno.
 macro_rules! always {
     ($errno:ident: $($name:ident($($argument:ty),*) -> $reply:ty;)*) => {$(
@@ -70,105 +62,6 @@ macro_rules! refused {
         }
     )*};
 }
-
-implement_reply!(
-    ReplyAttr,
-    ReplyCreate,
-    ReplyData,
-    ReplyDirectoryPlus,
-    ReplyEmpty,
-    ReplyEntry,
-    ReplyLseek,
-    ReplyOpen,
-    ReplyStatfs,
-    ReplyWrite,
-    ReplyXattr
-);
-
-/// A file system as fuser sees it.
-pub struct Fuse {
-    fs: Arc<FileSystem>,
-    executor: Arc<Executor>,
-    /// The channel for page drops; set once there is a session.
-    notifier: SharedNotifier,
-    supports_xattrs: bool,
-    /// Objects that the kernel reads itself.
-    passthrough: Arc<Passthrough>,
-    /// The process of a thread.
-    process_of: fn(u32) -> Option<u32>,
-}
-
-impl Fuse {
-    /// An adapter over a file system and the threads that block on its store.
-    pub fn new(
-        fs: Arc<FileSystem>,
-        executor: Arc<Executor>,
-        notifier: SharedNotifier,
-        passthrough: Passthrough,
-        process_of: fn(u32) -> Option<u32>,
-    ) -> Self {
-        Fuse {
-            fs,
-            executor,
-            notifier,
-            supports_xattrs: false,
-            passthrough: Arc::new(passthrough),
-            process_of,
-        }
-    }
-
-    /// Replies with the result of `operation`: at once if memory is enough, else from the executor.
-    fn reply_with<R: Reply, T>(
-        &self,
-        request: FsRequest,
-        reply: R,
-        operation: impl Fn(&FileSystem, Blocking) -> Result<T, Failure> + Send + 'static,
-        send: impl FnOnce(R, T) + Send + 'static,
-    ) {
-        match operation(&self.fs, Blocking::No) {
-            Ok(value) => send(reply, value),
-            Err(Failure::WouldBlock) => {
-                let fs = self.fs.clone();
-                self.executor.submit(request, Deadline::Fixed, reply, move |slot| {
-                    let result = operation(&fs, Blocking::Yes);
-                    let Some(reply) = slot.take() else { return };
-                    match result {
-                        Ok(value) => send(reply, value),
-                        Err(failure) => reply.fail(fs.note_request(request, &failure)),
-                    }
-                });
-            }
-            Err(failure) => reply.fail(self.fs.note_request(request, &failure)),
-        }
-    }
-}
-
-impl Fuse {
-    /// Runs `store`, which stores data and so takes as long as that makes progress, and replies with its failure or with
-    /// what `send` makes of its result.
-    fn store_with<R: Reply, T>(
-        &self,
-        request: FsRequest,
-        reply: R,
-        store: impl FnOnce(&FileSystem) -> Result<T, Failure> + Send + 'static,
-        send: impl FnOnce(R, T) + Send + 'static,
-    ) {
-        let fs = self.fs.clone();
-        let started = Instant::now();
-        self.executor.submit(request, Deadline::WhileProgress, reply, move |slot| {
-            let outcome = store(&fs);
-            let Some(reply) = slot.take() else { return };
-            match outcome {
-                Ok(value) => send(reply, value),
-                Err(failure) => reply.fail(failure.errno()),
-            }
-            let is_write = request.operation == "write";
-            fs.note_time(if is_write { RequestKind::Write } else { RequestKind::Sync }, request, started);
-        });
-    }
-}
-
-const GENERATION: Generation = Generation(0);
 
 impl Filesystem for Fuse {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
@@ -216,7 +109,7 @@ impl Filesystem for Fuse {
     }
 
     fn forget(&self, _request: &Request, inode: INodeNo, lookups: u64) {
-        guard("forget", || self.fs.forget(inode.0, lookups));
+        guard("forget", || self.fs.inodes().forget(inode.0, lookups));
     }
 
     fn getattr(&self, _request: &Request, inode: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
@@ -272,7 +165,9 @@ impl Filesystem for Fuse {
                 let opened = fs.open_folder_by(inode.0, thread);
                 match (slot.take(), opened) {
                     (Some(reply), Ok(handle)) => reply.opened(FileHandle(handle), FopenFlags::empty()),
-                    (Some(reply), Err(failure)) => reply.fail(fs.note_request(request, &failure)),
+                    (Some(reply), Err(failure)) => {
+                        reply.fail(fs.log().record_failed_request(request, &failure))
+                    }
                     (None, Ok(handle)) => fs.release(handle),
                     (None, Err(_)) => {}
                 }
@@ -377,11 +272,11 @@ impl Filesystem for Fuse {
                 Ok(file) => file,
                 Err(failure) => return reply.fail(failure.errno()),
             };
-            match file.as_array() {
-                Some(array) if !is_page && array.stores_at_once(flags.0) => {
-                    self.reply_synchronous_write(inode, file, offset, data, reply);
-                }
-                _ => self.reply_write(inode, file, offset, data, is_page, reply),
+            let write = WriteRequest { inode, file, offset, data, is_page, reply };
+            if !is_page && write.file.stores_at_once(flags.0) {
+                self.reply_synchronous_write(write);
+            } else {
+                self.reply_write(write);
             }
         });
     }
@@ -396,7 +291,7 @@ impl Filesystem for Fuse {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        guard("fallocate", || self.reply_allocate(inode, handle, (offset, length), mode, reply));
+        guard("fallocate", || self.reply_allocate(inode, handle, FileRange { offset, length }, mode, reply));
     }
 
     fn copy_file_range(

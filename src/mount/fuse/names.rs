@@ -6,13 +6,14 @@ use fuser::{
     Errno, FileHandle, FopenFlags, INodeNo, RenameFlags, ReplyCreate, ReplyEmpty, ReplyEntry, Request,
 };
 
-use crate::mount::fs::Stat;
+use crate::mount::fs::FileSystem;
+use crate::mount::fs::attributes::Stat;
 use crate::mount::fs::names::{Caller, FolderName, Replaced};
 use crate::mount::fs::request::Request as FsRequest;
+use crate::mount::fuse::adapter::{Fuse, GENERATION};
 use crate::mount::fuse::attr::file_attr;
 use crate::mount::fuse::executor::{Deadline, Reply};
 use crate::mount::fuse::invalidate::drop_pages_then;
-use crate::mount::fuse::{Fuse, GENERATION};
 
 fn caller(request: &Request) -> Caller {
     Caller { uid: request.uid(), gid: request.gid(), thread: request.pid() }
@@ -50,7 +51,7 @@ impl Fuse {
         let (fs, caller) = (self.fs.clone(), caller(request));
         let request = FsRequest::new(folder.0, "create");
         self.executor.submit(request, Deadline::WhileProgress, reply, move |slot| {
-            let created = fs.create(folder.0, &name, (mode, caller), flags);
+            let created = fs.create(folder.0, &name, mode, flags, caller);
             match (slot.take(), created) {
                 (Some(reply), Ok((stat, opened))) => {
                     let mut open_flags = FopenFlags::empty();
@@ -63,7 +64,7 @@ impl Fuse {
                 (Some(reply), Err(failure)) => reply.fail(failure.errno()),
                 (None, Ok((stat, opened))) => {
                     fs.cancel_open(opened.handle);
-                    fs.forget(stat.attributes.inode, 1);
+                    fs.inodes().forget(stat.attributes.inode, 1);
                 }
                 (None, Err(_)) => {}
             }
@@ -83,7 +84,7 @@ impl Fuse {
             Err(errno) => return reply.error(errno),
         };
         let caller = caller(request);
-        let make = move |fs: &crate::mount::fs::FileSystem| fs.make_folder(folder.0, &name, (mode, caller));
+        let make = move |fs: &FileSystem| fs.names().make_folder(folder.0, &name, mode, caller);
         self.store_with(FsRequest::new(folder.0, "mkdir"), reply, make, reply_entry);
     }
 
@@ -93,7 +94,7 @@ impl Fuse {
             Err(errno) => return reply.error(errno),
         };
         let caller = caller(request);
-        let remove = move |fs: &crate::mount::fs::FileSystem| fs.unlink(folder.0, &name, caller);
+        let remove = move |fs: &FileSystem| fs.names().unlink(folder.0, &name, caller);
         self.store_with(FsRequest::new(folder.0, "unlink"), reply, remove, done);
     }
 
@@ -102,7 +103,7 @@ impl Fuse {
             Ok(name) => name,
             Err(errno) => return reply.error(errno),
         };
-        let remove = move |fs: &crate::mount::fs::FileSystem| fs.remove_folder(folder.0, &name);
+        let remove = move |fs: &FileSystem| fs.names().remove_folder(folder.0, &name);
         self.store_with(FsRequest::new(folder.0, "rmdir"), reply, remove, done);
     }
 
@@ -123,9 +124,9 @@ impl Fuse {
             return reply.error(Errno::EINVAL);
         }
         let (caller, notifier) = (caller(request), self.notifier.clone());
-        let rename = move |fs: &crate::mount::fs::FileSystem| {
+        let rename = move |fs: &FileSystem| {
             let from = FolderName { folder: from.0, name: &from_name };
-            fs.rename(from, FolderName { folder: to.0, name: &to_name }, keeps, caller)
+            fs.names().rename(from, FolderName { folder: to.0, name: &to_name }, keeps, caller)
         };
         let send = move |reply: ReplyEmpty, replaced: Replaced| match replaced {
             Some((inode, drop)) => drop_pages_then(&notifier, INodeNo(inode), drop, move || reply.ok()),
@@ -139,7 +140,7 @@ impl Fuse {
             Ok(name) => name,
             Err(errno) => return reply.error(errno),
         };
-        let link = move |fs: &crate::mount::fs::FileSystem| fs.link(inode.0, folder.0, &name);
+        let link = move |fs: &FileSystem| fs.names().link(inode.0, folder.0, &name);
         self.store_with(FsRequest::new(folder.0, "link"), reply, link, reply_entry);
     }
 }

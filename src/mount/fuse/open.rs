@@ -5,10 +5,9 @@ use std::time::Instant;
 
 use fuser::{FileHandle, FopenFlags, INodeNo, InitFlags, KernelConfig, OpenFlags, ReplyOpen};
 
-use crate::mount::fs::FileSystem;
-use crate::mount::fs::open::OpenReply;
 use crate::mount::fs::request::Request;
-use crate::mount::fuse::Fuse;
+use crate::mount::fs::{FileSystem, OpenReply};
+use crate::mount::fuse::adapter::Fuse;
 use crate::mount::fuse::executor::{Deadline, Reply};
 use crate::mount::fuse::passthrough::Passthrough;
 use crate::mount::metrics::RequestKind;
@@ -19,7 +18,7 @@ impl Fuse {
         // Older kernels lack MAP_SHARED with direct I/O. The same version (Linux 6.6) began to drop cached
         // pages on direct writes.
         if config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP).is_ok() {
-            self.fs.allow_direct_writes();
+            self.fs.cache_policy().allow_direct_writes();
         }
         let options = self.fs.options();
         if !options.writable
@@ -28,7 +27,7 @@ impl Fuse {
             && config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
         {
             // The stack depth is 1 of at most 2: the mount can still lie below an overlay.
-            self.fs.set_passthrough(config.set_max_stack_depth(1).is_ok());
+            self.fs.cache_policy().set_passthrough(config.set_max_stack_depth(1).is_ok());
         }
     }
 
@@ -44,7 +43,7 @@ impl Fuse {
                 (None, Ok(opened)) => fs.cancel_open(opened.handle),
                 (None, Err(_)) => {}
             }
-            fs.note_time(RequestKind::Open, request, started);
+            fs.log().record_time(RequestKind::Open, request, started);
         });
     }
 }
@@ -60,7 +59,7 @@ fn reply_opened(
         let fs = fs.clone();
         let refused = move |error| {
             log::debug!("FUSE passthrough is not available: {error}");
-            fs.set_passthrough(false);
+            fs.cache_policy().set_passthrough(false);
         };
         return passthrough.open(inode.0, opened.handle, object, reply, refused);
     }

@@ -8,9 +8,9 @@ use fuser::{FileHandle, INodeNo, ReplyData};
 use crate::array::ReplyBuffer;
 use crate::cancellation::Cancellation;
 use crate::mount::fs::error::{Blocking, Failure};
-use crate::mount::fs::handle::FileRead;
+use crate::mount::fs::open_file::{FileRange, FileRead};
 use crate::mount::fs::request::Request;
-use crate::mount::fuse::Fuse;
+use crate::mount::fuse::adapter::Fuse;
 use crate::mount::fuse::executor::{Deadline, Reply};
 use crate::mount::metrics::RequestKind;
 
@@ -40,14 +40,16 @@ impl Fuse {
             Ok(file) => file,
             Err(failure) => return reply.fail(failure.errno()),
         };
-        let page_read = if is_of_pages { self.fs.note_page_read(&*file, offset, size) } else { None };
+        let fills_pages = is_of_pages && self.fs.options().writable;
+        let range = FileRange { offset, length: size.into() };
+        let page_read = if fills_pages { file.note_page_read(range) } else { None };
         BUFFER.with_borrow_mut(|buffer| {
             let cancellation = &Cancellation::never();
-            let read = FileRead { range: (offset, size), blocking: Blocking::No, cancellation };
-            match self.fs.read_file(&*file, read, buffer) {
+            let read = FileRead { offset, size, blocking: Blocking::No, cancellation };
+            match file.read(read, buffer) {
                 Ok(data) => {
                     reply.data(&data);
-                    return self.fs.note_time(RequestKind::Read, request, started);
+                    return self.fs.log().record_time(RequestKind::Read, request, started);
                 }
                 Err(Failure::WouldBlock) => {}
                 Err(failure) => return reply.fail(failure.errno()),
@@ -58,14 +60,14 @@ impl Fuse {
                 BUFFER.with_borrow_mut(|buffer| {
                     buffer.plan = plan;
                     let cancellation = &slot.cancellation();
-                    let read = FileRead { range: (offset, size), blocking: Blocking::Yes, cancellation };
-                    let data = fs.read_file(&*file, read, buffer);
+                    let read = FileRead { offset, size, blocking: Blocking::Yes, cancellation };
+                    let data = file.read(read, buffer);
                     let Some(reply) = slot.take() else { return };
                     match data {
                         Ok(data) => reply.data(&data),
                         Err(failure) => reply.fail(failure.errno()),
                     }
-                    fs.note_time(RequestKind::Read, request, started);
+                    fs.log().record_time(RequestKind::Read, request, started);
                     drop(page_read);
                 });
             });

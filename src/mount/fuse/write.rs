@@ -10,37 +10,38 @@ use std::time::Instant;
 use fuser::{Errno, FileHandle, INodeNo, ReplyAttr, ReplyEmpty, ReplyWrite};
 
 use crate::memory::Buffer;
+use crate::mount::fs::FileSystem;
+use crate::mount::fs::attributes::{SetAttr, Stat};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::mount::fs::handle::OpenFile;
-use crate::mount::fs::open_files::ArrayFile;
+use crate::mount::fs::open_file::{AcceptedWrite, BegunWrite, CopyResult, FileRange, FileWrite, OpenFile};
 use crate::mount::fs::page_cache::page_drops::PageDrop;
 use crate::mount::fs::request::Request;
-use crate::mount::fs::write::ranges::CopyResult;
-use crate::mount::fs::write::truncation::SetAttr;
-use crate::mount::fs::write::{AcceptedWrite, BegunWrite};
-use crate::mount::fs::{FileSystem, Stat};
-use crate::mount::fuse::Fuse;
+use crate::mount::fuse::adapter::Fuse;
 use crate::mount::fuse::attr::file_attr;
 use crate::mount::fuse::executor::{Deadline, Reply};
 use crate::mount::fuse::invalidate::{SharedNotifier, drop_pages, drop_pages_then};
 use crate::mount::metrics::RequestKind;
 
+/// A write request with its reply.
+pub(super) struct WriteRequest<'a> {
+    pub inode: INodeNo,
+    pub file: Arc<dyn OpenFile>,
+    pub offset: u64,
+    pub data: &'a [u8],
+    /// It is a page of a memory map.
+    pub is_page: bool,
+    pub reply: ReplyWrite,
+}
+
 impl Fuse {
-    pub(super) fn reply_write(
-        &self,
-        inode: INodeNo,
-        file: Arc<dyn OpenFile>,
-        offset: u64,
-        data: &[u8],
-        is_page: bool,
-        reply: ReplyWrite,
-    ) {
+    pub(super) fn reply_write(&self, write: WriteRequest<'_>) {
+        let WriteRequest { inode, file, offset, data, is_page, reply } = write;
         let started = Instant::now();
         let request = Request::ranged(inode.0, "write", offset, data.len() as u64);
-        match self.fs.write_file(&*file, (offset, data), is_page, Blocking::No) {
+        match file.write(FileWrite { offset, data, is_page, blocking: Blocking::No }) {
             Ok(BegunWrite { accepted, pending }) => {
                 reply_written(&self.notifier, inode, accepted, reply);
-                self.fs.note_time(RequestKind::Write, request, started);
+                self.fs.log().record_time(RequestKind::Write, request, started);
                 if let Some(pending) = pending {
                     pending.copy();
                 }
@@ -49,55 +50,44 @@ impl Fuse {
             Err(Failure::WouldBlock) => {}
             Err(failure) => return reply.fail(failure.errno()),
         }
-        let stores = |array: &ArrayFile| {
-            array.has_gap(offset) || self.fs.grows(array, (offset, data.len() as u64), is_page)
-        };
-        if !is_page && file.as_array().is_some_and(stores) {
-            return self.reply_stored_write(inode, file, (offset, data), |_, _| Ok(()), reply);
+        if !is_page && file.stores_first(FileRange { offset, length: data.len() as u64 }) {
+            let write = WriteRequest { inode, file, offset, data, is_page, reply };
+            return self.reply_stored_write(write, |_| Ok(()));
         }
         let fs = self.fs.clone();
         let notifier = self.notifier.clone();
         let data = Buffer::from(data);
         self.executor.submit(request, Deadline::Fixed, reply, move |slot| {
-            let written = fs.write_file(&*file, (offset, &data), is_page, Blocking::Yes);
-            let written = written.map(BegunWrite::finish);
+            let write = FileWrite { offset, data: &data, is_page, blocking: Blocking::Yes };
+            let written = file.write(write).map(BegunWrite::finish);
             let Some(reply) = slot.take() else { return };
             match written {
                 Ok(accepted) => reply_written(&notifier, inode, accepted, reply),
                 Err(failure) => reply.fail(failure.errno()),
             }
-            fs.note_time(RequestKind::Write, request, started);
+            fs.log().record_time(RequestKind::Write, request, started);
         });
     }
 
     /// A direct write with O_SYNC or O_DSYNC: no fsync follows it, so it is stored before the reply.
-    pub(super) fn reply_synchronous_write(
-        &self,
-        inode: INodeNo,
-        file: Arc<dyn OpenFile>,
-        offset: u64,
-        data: &[u8],
-        reply: ReplyWrite,
-    ) {
-        self.reply_stored_write(inode, file, (offset, data), |fs, file| file.fsync(fs), reply);
+    pub(super) fn reply_synchronous_write(&self, write: WriteRequest<'_>) {
+        self.reply_stored_write(write, |file| file.fsync());
     }
 
     /// A write without a deadline, since it stores data: `then` runs after it, and a gap before it is zeroed.
     fn reply_stored_write(
         &self,
-        inode: INodeNo,
-        file: Arc<dyn OpenFile>,
-        (offset, data): (u64, &[u8]),
-        then: impl FnOnce(&FileSystem, &dyn OpenFile) -> FsResult<()> + Send + 'static,
-        reply: ReplyWrite,
+        write: WriteRequest<'_>,
+        then: impl FnOnce(&dyn OpenFile) -> FsResult<()> + Send + 'static,
     ) {
+        let WriteRequest { inode, file, offset, data, reply, .. } = write;
         let notifier = self.notifier.clone();
         let data = Buffer::from(data);
         let request = Request::ranged(inode.0, "write", offset, data.len() as u64);
-        let store = move |fs: &FileSystem| {
-            let written = fs.write_file(&*file, (offset, &data), false, Blocking::Yes)?;
-            let accepted = written.finish();
-            then(fs, &*file)?;
+        let store = move |_: &FileSystem| {
+            let write = FileWrite { offset, data: &data, is_page: false, blocking: Blocking::Yes };
+            let accepted = file.write(write)?.finish();
+            then(&*file)?;
             Ok(accepted)
         };
         let send = move |reply, accepted| reply_written(&notifier, inode, accepted, reply);
@@ -107,11 +97,11 @@ impl Fuse {
     pub(super) fn reply_flush(&self, inode: INodeNo, handle: FileHandle, thread: u32, reply: ReplyEmpty) {
         // The thread waits for the reply, but its process may be killed.
         let file = self.fs.file(handle.0);
-        let is_short = file.is_ok_and(|file| file.as_array().is_some_and(ArrayFile::is_cut_short));
+        let is_short = file.is_ok_and(|file| file.is_cut_short());
         let process = if is_short { (self.process_of)(thread).unwrap_or(0) } else { 0 };
         let notifier = self.notifier.clone();
         let store = move |fs: &FileSystem| {
-            let stored = fs.flush_by(handle.0, process);
+            let stored = fs.file(handle.0).and_then(|file| file.flush(handle.0, process));
             drop_lossy_pages(fs, &notifier, inode, handle);
             stored
         };
@@ -121,7 +111,7 @@ impl Fuse {
     pub(super) fn reply_fsync(&self, inode: INodeNo, handle: FileHandle, reply: ReplyEmpty) {
         let notifier = self.notifier.clone();
         let store = move |fs: &FileSystem| {
-            let stored = fs.sync(handle.0);
+            let stored = fs.file(handle.0).and_then(|file| file.sync());
             drop_lossy_pages(fs, &notifier, inode, handle);
             stored
         };
@@ -141,7 +131,7 @@ impl Fuse {
     pub(super) fn reply_release(&self, inode: INodeNo, handle: FileHandle, reply: ReplyEmpty) {
         let file = self.fs.file(handle.0);
         if !file.as_ref().is_ok_and(|file| file.is_writer()) {
-            if file.is_ok_and(|file| file.as_array().is_some_and(ArrayFile::is_passthrough)) {
+            if file.is_ok_and(|file| file.is_passthrough()) {
                 self.passthrough.release(inode.0, handle.0);
             }
             self.fs.release(handle.0);
@@ -189,15 +179,17 @@ impl Fuse {
         &self,
         inode: INodeNo,
         handle: FileHandle,
-        (offset, length): (u64, u64),
+        range: FileRange,
         mode: i32,
         reply: ReplyEmpty,
     ) {
         let fs = self.fs.clone();
         let notifier = self.notifier.clone();
-        let request = Request::ranged(inode.0, "fallocate", offset, length);
+        let request = Request::ranged(inode.0, "fallocate", range.offset, range.length);
         self.executor.submit(request, Deadline::Fixed, reply, move |slot| {
-            let allocated = fs.allocate(handle.0, (offset, length), mode, &slot.cancellation());
+            let cancellation = slot.cancellation();
+            let file = fs.file(handle.0);
+            let allocated = file.and_then(|file| file.allocate(range, mode, &cancellation));
             let Some(reply) = slot.take() else { return };
             match allocated {
                 // The kernel drops the pages of the range before it unlocks the inode.
@@ -221,7 +213,11 @@ impl Fuse {
         let notifier = self.notifier.clone();
         let request = Request::ranged(inode.0, "copy_file_range", to_offset, length);
         self.executor.submit(request, Deadline::Fixed, reply, move |slot| {
-            let copied = fs.copy(from.0, from_offset, to.0, to_offset, length, &slot.cancellation());
+            let cancellation = slot.cancellation();
+            let copied = fs.file(to.0).and_then(|file| {
+                let source = fs.file(from.0)?;
+                file.copy_from(&*source, from_offset, to_offset, length, &cancellation)
+            });
             let Some(reply) = slot.take() else { return };
             match copied {
                 Ok(CopyResult { length, drop: None }) => reply.written(length as u32),
@@ -247,7 +243,7 @@ fn done(reply: ReplyEmpty, (): ()) {
 /// Drops kernel pages of data that went through lossy codecs: the pages still hold what was written.
 fn drop_lossy_pages(fs: &FileSystem, notifier: &SharedNotifier, inode: INodeNo, handle: FileHandle) {
     let file = fs.file(handle.0).ok();
-    if let Some(drop) = file.and_then(|file| file.as_array()?.lossy_pages()) {
+    if let Some(drop) = file.and_then(|file| file.lossy_pages()) {
         drop_pages(notifier, inode, drop);
     }
 }

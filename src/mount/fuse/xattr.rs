@@ -11,7 +11,7 @@ use fuser::{Errno, INodeNo, InitFlags, KernelConfig, ReplyXattr};
 use crate::mount::fs::FileSystem;
 use crate::mount::fs::error::Blocking;
 use crate::mount::fs::request::Request;
-use crate::mount::fuse::Fuse;
+use crate::mount::fuse::adapter::Fuse;
 
 impl Fuse {
     /// Whether extended attributes are supported with this kernel.
@@ -27,7 +27,7 @@ impl Fuse {
     }
 
     pub(super) fn reply_xattr(&self, inode: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        self.fs.note_xattr();
+        self.fs.log().metrics().note_xattr();
         if !self.supports_xattrs {
             return reply.error(Errno::ENOSYS);
         }

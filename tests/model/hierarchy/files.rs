@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::handles::Handles;
 use serde_json::Value;
 use zarrfs::array::Layout;
 use zarrfs::cancellation::Cancellation;
 use zarrfs::mount::fs::FileSystem;
+use zarrfs::mount::fs::attributes::SetAttr;
 use zarrfs::mount::fs::error::{Blocking, FsResult};
 use zarrfs::mount::fs::inode::ROOT;
-use zarrfs::mount::fs::write::truncation::SetAttr;
 use zarrfs::mount::options::Options;
 use zarrfs::store::Store;
 
@@ -108,7 +109,7 @@ pub(super) fn mounted(mounting: &Mounting, store: Arc<dyn Store>) -> FileSystem 
     options.truncate_zeroes = mounting.truncate_zeroes;
     options.create = mounting.creates;
     let fs = FileSystem::new(Arc::new(options), store);
-    fs.allow_direct_writes();
+    fs.cache_policy().allow_direct_writes();
     fs
 }
 
@@ -290,11 +291,7 @@ impl Model {
         let (expected, unsure) = (&file.bytes[range.clone()], &file.unsure[range.clone()]);
         let _unanswered = match open.is_direct {
             true => None,
-            false => self.fs.note_page_read(
-                &*self.fs.file(open.handle).unwrap(),
-                range.start as u64,
-                range.len() as u32,
-            ),
+            false => self.fs.note_page_read(open.handle, range.start as u64, range.len() as u64),
         };
         let mut buffer = Default::default();
         if let Some(found) = self.fs.try_read(open.handle, offset as u64, length as u32, &mut buffer).unwrap()
@@ -365,7 +362,7 @@ impl Model {
 
     /// What the timer does.
     pub fn store_due(&mut self, writeback_delay: Duration) {
-        self.fs.store_due(writeback_delay);
+        self.fs.engine().store_settled(writeback_delay);
     }
 
     /// Everything is stored, and another program reads it.

@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use crate::support::handles::Handles;
 use zarrfs::cancellation::Cancellation;
 use zarrfs::mount::fs::page_cache::page_drops::{PageDrop, PageRead};
 
@@ -100,7 +101,7 @@ impl Model {
             return;
         }
         let length = (end - start) as u32;
-        let unanswered = self.fs.note_page_read(&*self.fs.file(open.handle).unwrap(), start as u64, length);
+        let unanswered = self.fs.note_page_read(open.handle, start as u64, length.into());
         let mut buffer = Default::default();
         let bytes = self
             .fs

@@ -1,5 +1,6 @@
 //! What other programs do to the store meanwhile.
 
+use crate::support::handles::Handles;
 use serde_json::Value;
 use zarrfs::array::{ByteOrder, Order};
 use zarrfs::cancellation::Cancellation;

@@ -1,9 +1,10 @@
 //! What changes a file: writes, and the sizes that are set and kept.
 
+use crate::support::handles::Handles;
 use zarrfs::cancellation::Cancellation;
 use zarrfs::mount::fs::FileSystem;
+use zarrfs::mount::fs::attributes::SetAttr;
 use zarrfs::mount::fs::page_cache::page_drops::PageDrop;
-use zarrfs::mount::fs::write::truncation::SetAttr;
 
 use super::files::{File, Model, Open, errno};
 use super::name;
@@ -144,7 +145,7 @@ impl Model {
             data.iter_mut().for_each(|byte| *byte &= 1);
         }
         if is_page {
-            self.fs.note_page_read(&*self.fs.file(open.handle).unwrap(), offset as u64, data.len() as u32); // as the kernel did before
+            self.fs.note_page_read(open.handle, offset as u64, data.len() as u64); // as the kernel did before
         }
         let mut written = self.put(open.file, open.handle, offset, &data, is_page);
         let has_gap =

@@ -14,11 +14,11 @@ use crate::store::Store;
 /// Which groups were looked at, and which are next.
 #[derive(Default)]
 pub struct Leftovers {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<LeftoverState>>,
 }
 
 #[derive(Default)]
-struct State {
+struct LeftoverState {
     seen: HashSet<Arc<str>>,
     waiting: Vec<Arc<str>>,
     is_running: bool,
@@ -50,7 +50,7 @@ impl Leftovers {
 }
 
 /// The group that is next. The thread ends where there is none.
-fn next(state: &Mutex<State>) -> Option<Arc<str>> {
+fn next(state: &Mutex<LeftoverState>) -> Option<Arc<str>> {
     let mut state = state.lock();
     let next = state.waiting.pop();
     state.is_running = next.is_some();

@@ -2,28 +2,47 @@
 //!
 //! Uses `hierarchy::author`. Invariant: nobody gets a permission that the program which made the name did not give.
 
-use super::Caller;
+use std::sync::Arc;
+
 use crate::hierarchy::Node;
 use crate::hierarchy::author::{self, Place, check_name};
 use crate::metadata::ZarrFormat;
-use crate::mount::fs::FileSystem;
-use crate::mount::fs::error::{Blocking, FsResult};
-use crate::mount::fs::inode::{Entity, Kind};
-use crate::mount::fs::write::truncation::SetAttr;
-use crate::mount::options::Ownership;
+use crate::mount::fs::attributes::SetAttr;
+use crate::mount::fs::error::{Blocking, Failure, FsResult};
+use crate::mount::fs::inode::{Entity, InodeTable, Kind};
+use crate::mount::fs::names::scratch::Caller;
+use crate::mount::fs::names::table::NameTable;
+use crate::mount::fs::node_cache::NodeCache;
+use crate::mount::fs::permissions::Permissions;
+use crate::mount::options::{Options, Ownership};
 use crate::store::{Posix, SET_GROUP, join};
 
 /// What a new node's document lets its owner do in any case.
 const OWNER_MODE: u32 = 0o600;
 
-impl FileSystem {
+/// The owners and modes of a mount's nodes.
+pub struct NodePermissions {
+    nodes: Arc<NodeCache>,
+    inodes: Arc<InodeTable>,
+    names: Arc<NameTable>,
+    permissions: Arc<Permissions>,
+    options: Arc<Options>,
+}
+
+impl NodePermissions {
+    /// Of these nodes.
+    pub fn new(
+        nodes: Arc<NodeCache>,
+        inodes: Arc<InodeTable>,
+        names: Arc<NameTable>,
+        permissions: Arc<Permissions>,
+        options: Arc<Options>,
+    ) -> Self {
+        NodePermissions { nodes, inodes, names, permissions, options }
+    }
+
     /// A place for a new node of a user, with the permissions that a program gave the file or folder.
-    pub(super) fn new_place(
-        &self,
-        (group, name): (&str, &str),
-        caller: Caller,
-        mode: u16,
-    ) -> FsResult<Place> {
+    pub fn new_place(&self, (group, name): (&str, &str), caller: Caller, mode: u16) -> FsResult<Place> {
         let mut place = Place::find(self.nodes.store(), &join(group, name))?;
         check_name(name, place.parent_format.unwrap_or(ZarrFormat::V3))?;
         if let Some(posix) = &mut place.like.posix {
@@ -37,7 +56,7 @@ impl FileSystem {
     }
 
     /// A user that makes something in a group's folder, in the group that a new file there has.
-    pub(super) fn in_group(&self, group: &str, caller: Caller) -> FsResult<Caller> {
+    pub fn in_group(&self, group: &str, caller: Caller) -> FsResult<Caller> {
         let cached = self.nodes.get(group, Blocking::Yes)?;
         let posix = cached.node.as_deref().and_then(|node| node.info().posix);
         let inherited = posix.filter(|posix| posix.mode & SET_GROUP != 0).map(|posix| posix.gid);
@@ -45,7 +64,7 @@ impl FileSystem {
     }
 
     /// An array that a user declared a moment before, for a file that is less open than the declaration was.
-    pub(super) fn close_to_others(&self, path: &str, mode: u32, caller: Caller) -> FsResult<()> {
+    pub fn close_to_others(&self, path: &str, mode: u32, caller: Caller) -> FsResult<()> {
         let cached = self.nodes.current(path)?;
         let posix = cached.node.as_deref().and_then(|node| node.info().posix);
         let is_theirs = |posix: &Posix| posix.uid == caller.uid || crate::sys::effective_ids().0 != 0;
@@ -59,7 +78,7 @@ impl FileSystem {
     }
 
     /// Gives a node another mode in the store; `false` where it keeps the one that it has.
-    pub(in crate::mount::fs) fn set_node_mode(&self, entity: &Entity, change: &SetAttr) -> FsResult<bool> {
+    pub fn set_mode(&self, entity: &Entity, change: &SetAttr) -> FsResult<bool> {
         let Some(mode) = change.mode.filter(|_| entity.view.is_none()).map(|mode| mode & 0o7777) else {
             return Ok(false);
         };
@@ -83,12 +102,23 @@ impl FileSystem {
             }
             Some(Node::Array { .. }) if entity.kind == Kind::Array && like.mode == mode => {
                 // An object that is being replaced would keep its mode.
-                self.open_below(&entity.path).iter().try_for_each(|(_, array)| array.flush())?;
+                self.inodes.open_below(&entity.path).iter().try_for_each(|(_, array)| array.flush())?;
                 author::give_all(store, &entity.path, posix.uid, &like)?
             }
             _ => false,
         };
         self.nodes.forget(&entity.path);
         Ok(is_set)
+    }
+
+    /// Fails where the user may not write the node's document.
+    pub fn check_writable(&self, path: &str, caller: Caller) -> FsResult<()> {
+        let cached = self.nodes.current(path)?;
+        let node = cached.node.as_deref().ok_or(Failure::Errno(libc::ENOENT))?;
+        if self.permissions.lets_write(node.info(), (caller.uid, caller.gid)) {
+            Ok(())
+        } else {
+            Err(Failure::Errno(libc::EACCES))
+        }
     }
 }

@@ -5,18 +5,20 @@
 
 use std::sync::Arc;
 
-use super::Caller;
-use super::scratch::ScratchFile;
 use crate::array::Array;
 use crate::cancellation::Cancellation;
 use crate::error::Error;
 use crate::formats::{Place as FilePlace, Role};
 use crate::hierarchy::author;
+use crate::mount::fs::array_files::file::ArrayFile;
+use crate::mount::fs::attributes::Attributes;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::{Entity, Kind};
+use crate::mount::fs::names::changes::NameChanges;
+use crate::mount::fs::names::make::becomes;
+use crate::mount::fs::names::scratch::{Caller, ScratchFile};
+use crate::mount::fs::open_file::OpenFile;
 use crate::mount::fs::page_cache::page_drops::PageDrop;
-use crate::mount::fs::virtual_files::sidecar_edit::sidecar_text;
-use crate::mount::fs::{Attributes, FileSystem};
 use crate::store::join;
 
 /// Bytes that are copied at a time.
@@ -34,7 +36,7 @@ pub struct FolderName<'n> {
 /// Pages that the kernel must drop before the reply, and their inode.
 pub type Replaced = Option<(u64, PageDrop)>;
 
-impl FileSystem {
+impl NameChanges {
     /// Renames a file or folder. `keeps` refuses to replace anything. Returns the pages of a replaced array.
     pub fn rename(
         &self,
@@ -43,7 +45,7 @@ impl FileSystem {
         keeps: bool,
         caller: Caller,
     ) -> FsResult<Replaced> {
-        let _changing = self.names.changing.lock();
+        let _changing = self.table.hold();
         let (from_group, to_group) = (self.group_to_change(from.folder)?, self.group_to_change(to.folder)?);
         let source = self.find_name(from.folder, from.name)?.ok_or(Failure::Errno(libc::ENOENT))?;
         let target = self.find_name(to.folder, to.name)?;
@@ -56,7 +58,7 @@ impl FileSystem {
         }
         let (from, to) = ((&*from_group, from.name), (&*to_group, to.name));
         let renamed = match source.kind {
-            Kind::Scratch(_) => match self.names.file(from.0, from.1) {
+            Kind::Scratch(_) => match self.table.file(from.0, from.1) {
                 Some(file) => self.rename_scratch(&file, from, to, target),
                 None => Err(Failure::Errno(libc::ENOENT)),
             },
@@ -70,7 +72,7 @@ impl FileSystem {
             }
             _ => Err(Failure::Errno(libc::EPERM)),
         };
-        renamed.map_err(|failure| self.note_names("rename", &to_path, failure))
+        renamed.map_err(|failure| self.log.record_failed_name("rename", &to_path, failure))
     }
 
     fn rename_scratch(
@@ -87,84 +89,87 @@ impl FileSystem {
         let replaced = match target.kind {
             Kind::Array => self.replace_content(file, &target)?,
             _ if target.is_sidecar() && file.meta().size_bytes == 0 => {
-                return self.refuse(("rename", &path), libc::EINVAL, "an empty file is no sidecar");
+                return self.log.refuse_name(("rename", &path), libc::EINVAL, "an empty file is no sidecar");
             }
             _ if target.is_sidecar() => {
-                self.edit((file, &mut file.content()), &target)?;
+                self.promotions.edit((file, &mut file.content()), &target)?;
                 None
             }
             Kind::Group => return Err(Failure::Errno(libc::EISDIR)),
             _ => {
                 let reason = "this file is made from its array: replace the array, or edit NAME.json";
-                return self.refuse(("rename", &path), libc::EPERM, reason);
+                return self.log.refuse_name(("rename", &path), libc::EPERM, reason);
             }
         };
         file.end(&mut file.content());
-        self.remove_name(from.0, from.1);
+        self.table.remove(from.0, from.1);
         Ok(replaced)
     }
 
     /// Gives a scratch file another name, and makes of it what that says.
     fn move_scratch(&self, file: &Arc<ScratchFile>, from: (&str, &str), to: (&str, &str)) -> FsResult<()> {
-        let replaced = self.names.file(to.0, to.1);
-        self.insert_file(to.0, to.1, file.clone());
+        let replaced = self.table.file(to.0, to.1);
+        self.table.insert_file(to.0, to.1, file.clone());
         file.touch();
-        if let Err(failure) = self.finish(file, "rename", usize::MAX) {
+        if let Err(failure) = self.promotions.finish(file, "rename", usize::MAX) {
             match replaced {
-                Some(replaced) => self.insert_file(to.0, to.1, replaced),
-                None => self.remove_name(to.0, to.1),
+                Some(replaced) => self.table.insert_file(to.0, to.1, replaced),
+                None => self.table.remove(to.0, to.1),
             }
             file.set_place(from.0, from.1);
             // It is logged.
             return Err(Failure::Errno(failure.errno()));
         }
-        self.remove_name(from.0, from.1);
+        self.table.remove(from.0, from.1);
         Ok(())
     }
 
     fn child_in(&self, (group, name): (&str, &str)) -> FsResult<Option<Entity>> {
-        self.child(&Entity::new(Kind::Group, group), name, crate::array::Blocking::Yes)
+        self.entries.find(&Entity::new(Kind::Group, group), name, Blocking::Yes)
     }
 
     /// Writes a file of exactly its size over an array.
     fn replace_content(&self, file: &ScratchFile, target: &Entity) -> FsResult<Replaced> {
         let inode = self.inodes.of(target);
         let opened = self.open_anew(target)?;
-        let written = (|| {
-            let array = self.array_of(&self.inodes.of(target))?;
-            let content = file.content();
-            let (has, wanted) = (file.meta().size_bytes, array.size_bytes());
-            if has != wanted {
-                let sentence =
-                    format!("the file has {has} bytes, and the array {wanted}: nothing is replaced");
-                return Err(Error::Usage(sentence).into());
-            }
-            let each = |write: &dyn Fn(u64, &[u8]) -> FsResult<()>| -> FsResult<()> {
-                let mut offset = 0;
-                while offset < wanted {
-                    let block = file.bytes(&content, offset, BLOCK_BYTES)?;
-                    write(offset, &block)?;
-                    offset += (block.len() as u64).max(1);
-                }
-                Ok(())
-            };
-            // Values that the type does not have are refused before anything changes.
-            each(&|offset, block| Ok(array.check_write(offset, block)?))?;
-            each(&|offset, block| Ok(array.write_at(offset, block)?))?;
-            self.flush(opened)
-        })();
-        self.release(opened);
+        let written = self.write_over(file, target).and_then(|()| opened.flush(0, 0));
+        opened.release();
         written?;
         inode.page_cache_users.drops.note_reason();
         Ok(Some((inode.number, inode.page_cache_users.drops.begin(None))))
     }
 
+    fn write_over(&self, file: &ScratchFile, target: &Entity) -> FsResult<()> {
+        let array = self.inodes.of(target).array()?;
+        let content = file.content();
+        let (has, wanted) = (file.meta().size_bytes, array.size_bytes());
+        if has != wanted {
+            let sentence = format!("the file has {has} bytes, and the array {wanted}: nothing is replaced");
+            return Err(Error::Usage(sentence).into());
+        }
+        let each = |write: &dyn Fn(u64, &[u8]) -> FsResult<()>| -> FsResult<()> {
+            let mut offset = 0;
+            while offset < wanted {
+                let block = file.bytes(&content, offset, BLOCK_BYTES)?;
+                write(offset, &block)?;
+                offset += (block.len() as u64).max(1);
+            }
+            Ok(())
+        };
+        // Values that the type does not have are refused before anything changes.
+        each(&|offset, block| Ok(array.check_write(offset, block)?))?;
+        each(&|offset, block| Ok(array.write_at(offset, block)?))
+    }
+
     /// Opens an array for writing. The first open after its size changed in the store fails once.
-    fn open_anew(&self, target: &Entity) -> FsResult<u64> {
-        let open = || self.open(self.inodes.of(target).number, libc::O_WRONLY, &Cancellation::never());
+    fn open_anew(&self, target: &Entity) -> FsResult<ArrayFile> {
+        let open = || {
+            let inode = self.inodes.of(target);
+            self.array_files.open(&inode, true, libc::O_WRONLY, &Cancellation::never())
+        };
         match open() {
-            Err(Failure::Errno(libc::ESTALE)) => Ok(open()?.handle),
-            opened => Ok(opened?.handle),
+            Err(Failure::Errno(libc::ESTALE)) => Ok(open()?.file),
+            opened => Ok(opened?.file),
         }
     }
 
@@ -194,16 +199,16 @@ impl FileSystem {
             Some(target) if !matches!(target.kind, Kind::Scratch(_)) => {
                 return Err(Failure::Errno(libc::EPERM));
             }
-            _ if super::make::becomes(to.1).is_some() => return Err(Failure::Errno(libc::EPERM)),
+            _ if becomes(to.1).is_some() => return Err(Failure::Errno(libc::EPERM)),
             _ => {}
         }
         let cached = self.nodes.current(&source.path)?;
-        let text = sidecar_text(&self.context(), source, &cached)?;
-        let Attributes { mode, uid, gid, .. } = self.stat_entity(source, Blocking::Yes)?.attributes;
-        let file = self.new_file((mode.into(), Caller { uid, gid, thread: 0 }));
-        file.fill(self, text.as_bytes())?;
-        self.insert_file(to.0, to.1, file);
-        self.vacate(from.0, from.1, source);
+        let text = self.drafts.text(source, &cached)?;
+        let Attributes { mode, uid, gid, .. } = self.attributes.of(source, Blocking::Yes)?.attributes;
+        let file = self.table.new_file(mode.into(), Caller { uid, gid, thread: 0 });
+        file.fill(text.as_bytes())?;
+        self.table.insert_file(to.0, to.1, file);
+        self.table.vacate(from.0, from.1, source);
         Ok(())
     }
 
@@ -221,20 +226,20 @@ impl FileSystem {
         if path.strip_prefix(&*source.path).is_some_and(|rest| rest.starts_with('/')) {
             return Err(Failure::Errno(libc::EINVAL));
         }
-        if target.is_some() || self.names.find(to.0, to.1).is_some() {
+        if target.is_some() || self.table.find(to.0, to.1).is_some() {
             let reason = format!("'{path}' exists, and no array or group replaces another: remove it first");
-            return self.refuse(("rename", &path), libc::EEXIST, reason);
+            return self.log.refuse_name(("rename", &path), libc::EEXIST, reason);
         }
         let writer = self.nodes.store().writer().ok_or(Failure::Errno(libc::EROFS))?;
         if !writer.can_rename(&source.path)? {
             return self.refuse_rename(source, &path);
         }
         if source.kind == Kind::Array {
-            self.check_permission(&source.path, caller)?;
+            self.permissions.check_writable(&source.path, caller)?;
         }
         // It keeps its owner and mode.
-        let place = self.new_place(to, caller, 0)?;
-        let open = self.open_below(&source.path);
+        let place = self.permissions.new_place(to, caller, 0)?;
+        let open = self.inodes.open_below(&source.path);
         let is_ours = open.iter().any(|(_, array)| array.has_writers() || array.is_dirty());
         let _lock = match source.kind {
             Kind::Array if !is_ours => self.lock_against_others(&source.path)?,
@@ -250,11 +255,11 @@ impl FileSystem {
             open.iter().for_each(|(_, array)| array.accept_writes());
             return Err(error.into());
         }
-        self.retire_below(&source.path);
+        self.inodes.retire_below(&source.path);
         for (inode, array) in &open {
             end(&inode.entity, array)?;
         }
-        self.names.move_group(&source.path, &path);
+        self.table.move_group(&source.path, &path);
         Ok(())
     }
 
@@ -264,7 +269,7 @@ impl FileSystem {
             return Err(Failure::Errno(libc::EXDEV));
         }
         let sentence = "the store cannot rename it: copy the array with its NAME.json, then remove it";
-        self.refuse(("rename", path), libc::EPERM, sentence)
+        self.log.refuse_name(("rename", path), libc::EPERM, sentence)
     }
 }
 

@@ -1,6 +1,6 @@
 //! A scratch file: its bytes in memory, then in an unlinked file, or in the array that is made of them.
 //!
-//! Uses `make.rs` for that array. Invariants: all scratch files together have no more bytes than the limit (those in an array do not
+//! Uses `import.rs` for that array. Invariants: all scratch files together have no more bytes than the limit (those in an array do not
 //! count); what stat(2) needs is never locked for long.
 
 use std::fs::File;
@@ -11,30 +11,36 @@ use std::time::SystemTime;
 
 use parking_lot::Mutex;
 
-use super::Caller;
-use super::make::Import;
-use crate::array::ReplyBuffer;
-use crate::cancellation::Cancellation;
-use crate::mount::fs::FileSystem;
+use crate::mount::fs::attributes::SetAttr;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::mount::fs::handle::{FileRead, OpenFile};
 use crate::mount::fs::inode::{Entity, Kind};
-use crate::mount::fs::read::ReadData;
-use crate::mount::fs::write::truncation::SetAttr;
-use crate::mount::fs::write::{AcceptedWrite, BegunWrite};
+use crate::mount::fs::names::import::Import;
+use crate::mount::fs::request::RequestLog;
 use crate::store::join;
 
 /// A longer file is not in memory.
 const MEMORY_BYTES: u64 = 16 << 20;
 
+/// The user that asks.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// The thread, 0 if unknown.
+    pub thread: u32,
+}
+
 /// How many bytes scratch files have, and may have.
-pub(super) struct Budget {
+pub struct Budget {
     used: AtomicU64,
     limit: u64,
 }
 
 impl Budget {
-    pub(super) fn new(limit: u64) -> Self {
+    /// No file has a byte yet.
+    pub fn new(limit: u64) -> Self {
         Budget { used: AtomicU64::new(0), limit }
     }
 
@@ -51,11 +57,16 @@ impl Budget {
 
 /// What stat(2) tells, and what became of the file.
 #[derive(Clone)]
-pub(super) struct Meta {
+pub struct ScratchMeta {
+    /// Size of the file.
     pub size_bytes: u64,
+    /// Permission bits.
     pub mode: u16,
+    /// Owner.
     pub uid: u32,
+    /// Group.
     pub gid: u32,
+    /// Time of the last change.
     pub modified: SystemTime,
     /// Written to since it was last judged.
     pub is_touched: bool,
@@ -66,9 +77,12 @@ pub(super) struct Meta {
 }
 
 /// Where the bytes are.
-pub(super) enum Content {
+pub enum ScratchContent {
+    /// In memory.
     Memory(Vec<u8>),
+    /// In a file without a name.
     Disk(File),
+    /// In the array that is made of them.
     Import(Box<Import>),
     /// They are a node's now.
     Ended,
@@ -81,18 +95,21 @@ pub struct ScratchFile {
     thread: u32,
     /// Its group and its name.
     place: Mutex<(String, String)>,
-    meta: Mutex<Meta>,
-    content: Mutex<Content>,
+    meta: Mutex<ScratchMeta>,
+    content: Mutex<ScratchContent>,
     /// Bytes that count against the limit.
     counted: AtomicU64,
     budget: Arc<Budget>,
+    /// Says why a write is refused.
+    log: Arc<RequestLog>,
     /// Handles that may write.
     writers: AtomicUsize,
 }
 
 impl ScratchFile {
-    pub(super) fn new(number: u64, mode: u16, caller: Caller, budget: &Arc<Budget>) -> Self {
-        let meta = Meta {
+    /// An empty file of a user.
+    pub fn new(number: u64, mode: u16, caller: Caller, budget: &Arc<Budget>, log: &Arc<RequestLog>) -> Self {
+        let meta = ScratchMeta {
             size_bytes: 0,
             mode,
             uid: caller.uid,
@@ -107,32 +124,42 @@ impl ScratchFile {
             thread: caller.thread,
             place: Mutex::default(),
             meta: Mutex::new(meta),
-            content: Mutex::new(Content::Memory(Vec::new())),
+            content: Mutex::new(ScratchContent::Memory(Vec::new())),
             counted: AtomicU64::new(0),
             budget: budget.clone(),
+            log: log.clone(),
             writers: AtomicUsize::new(0),
         }
     }
 
-    pub(super) fn entity(&self) -> Entity {
+    /// Its number among scratch files.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// What its inode stands for.
+    pub fn entity(&self) -> Entity {
         Entity::new(Kind::Scratch(self.number), "")
     }
 
-    pub(super) fn meta(&self) -> Meta {
+    /// What stat(2) tells now.
+    pub fn meta(&self) -> ScratchMeta {
         self.meta.lock().clone()
     }
 
-    pub(super) fn caller(&self) -> Caller {
+    /// The user that the file belongs to.
+    pub fn caller(&self) -> Caller {
         let meta = self.meta.lock();
         Caller { uid: meta.uid, gid: meta.gid, thread: self.thread }
     }
 
     /// Its group and its name.
-    pub(super) fn place(&self) -> (String, String) {
+    pub fn place(&self) -> (String, String) {
         self.place.lock().clone()
     }
 
-    pub(super) fn set_place(&self, group: &str, name: &str) {
+    /// Notes its group and its name.
+    pub fn set_place(&self, group: &str, name: &str) {
         *self.place.lock() = (group.to_owned(), name.to_owned());
     }
 
@@ -142,13 +169,13 @@ impl ScratchFile {
     }
 
     /// Notes how the file was judged.
-    pub(super) fn note_judgement(&self, refusal: Option<Failure>, problem: Option<String>) {
+    pub fn note_judgement(&self, refusal: Option<Failure>, problem: Option<String>) {
         let mut meta = self.meta.lock();
         (meta.refusal, meta.problem) = (refusal, problem);
     }
 
     /// Has the file judged once for what was written; otherwise gives the last judgement.
-    pub(super) fn begin_judgement(&self) -> Option<FsResult<()>> {
+    pub fn begin_judgement(&self) -> Option<FsResult<()>> {
         let mut meta = self.meta.lock();
         if std::mem::take(&mut meta.is_touched) {
             return None;
@@ -156,22 +183,51 @@ impl ScratchFile {
         Some(meta.refusal.clone().map_or(Ok(()), Err))
     }
 
-    pub(super) fn touch(&self) {
+    /// Has the file judged anew.
+    pub fn touch(&self) {
         self.meta.lock().is_touched = true;
     }
 
-    pub(super) fn content(&self) -> parking_lot::MutexGuard<'_, Content> {
+    /// Locks the bytes.
+    pub fn content(&self) -> parking_lot::MutexGuard<'_, ScratchContent> {
         self.content.lock()
     }
 
+    /// One more handle may write it.
+    pub fn add_writer(&self) {
+        self.writers.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A handle that may write is closed; returns whether it was the last one.
+    pub fn remove_writer(&self) -> bool {
+        self.writers.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// chmod(2) and chown(2).
+    pub fn set_owner_and_mode(&self, change: &SetAttr) -> FsResult<()> {
+        if change.mode.or(change.uid).or(change.gid).is_none() {
+            return Ok(());
+        }
+        // While it becomes a node, it is not certain which mode that gets.
+        let content = self.content();
+        if matches!(*content, ScratchContent::Ended) {
+            return Err(Failure::Errno(libc::ESTALE));
+        }
+        let mut meta = self.meta.lock();
+        meta.mode = change.mode.map_or(meta.mode, |mode| (mode & 0o777) as u16);
+        meta.uid = change.uid.unwrap_or(meta.uid);
+        meta.gid = change.gid.unwrap_or(meta.gid);
+        Ok(())
+    }
+
     /// Whether other handles may still write it.
-    pub(super) fn has_more_writers_than(&self, writers: usize) -> bool {
+    pub fn has_more_writers_than(&self, writers: usize) -> bool {
         self.writers.load(Ordering::Acquire) > writers
     }
 
     /// The bytes are elsewhere now.
-    pub(super) fn end(&self, content: &mut Content) {
-        *content = Content::Ended;
+    pub fn end(&self, content: &mut ScratchContent) {
+        *content = ScratchContent::Ended;
         self.count(0);
     }
 
@@ -185,63 +241,74 @@ impl ScratchFile {
     }
 
     /// Bytes from an offset; fewer at the end.
-    pub(super) fn bytes(&self, content: &Content, offset: u64, length: u64) -> FsResult<Vec<u8>> {
+    pub fn bytes(&self, content: &ScratchContent, offset: u64, length: u64) -> FsResult<Vec<u8>> {
         let size_bytes = self.meta.lock().size_bytes;
         let length = size_bytes.saturating_sub(offset).min(length);
         let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
         match content {
-            Content::Memory(own) => {
+            ScratchContent::Memory(own) => {
                 let from = usize::try_from(offset).unwrap_or(usize::MAX);
                 if let Some(own) = own.get(from..from.saturating_add(bytes.len())) {
                     bytes.copy_from_slice(own);
                 }
             }
-            Content::Disk(file) => file.read_exact_at(&mut bytes, offset).map_err(failed)?,
-            Content::Import(import) => import.read(offset, &mut bytes)?,
-            Content::Ended => return Err(Failure::Errno(libc::ESTALE)),
+            ScratchContent::Disk(file) => file.read_exact_at(&mut bytes, offset).map_err(failed)?,
+            ScratchContent::Import(import) => import.read(offset, &mut bytes)?,
+            ScratchContent::Ended => return Err(Failure::Errno(libc::ESTALE)),
         }
         Ok(bytes)
     }
 
-    fn lock(&self, blocking: Blocking) -> FsResult<parking_lot::MutexGuard<'_, Content>> {
+    /// Locks the bytes; without blocking, only those in memory.
+    pub fn lock(&self, blocking: Blocking) -> FsResult<parking_lot::MutexGuard<'_, ScratchContent>> {
         match blocking {
             Blocking::Yes => Ok(self.content.lock()),
             Blocking::No => self
                 .content
                 .try_lock()
-                .filter(|content| matches!(**content, Content::Memory(_)))
+                .filter(|content| matches!(**content, ScratchContent::Memory(_)))
                 .ok_or(Failure::WouldBlock),
         }
     }
 
-    fn write(&self, fs: &FileSystem, offset: u64, data: &[u8], blocking: Blocking) -> FsResult<()> {
+    /// Writes, and has the file judged anew at its next close. Where it gets too long for memory, `begin_import` begins the array
+    /// that is made of it.
+    pub fn write(
+        &self,
+        offset: u64,
+        data: &[u8],
+        blocking: Blocking,
+        begin_import: impl FnOnce(&[u8]) -> Option<Import>,
+    ) -> FsResult<()> {
         let end = offset.checked_add(data.len() as u64).ok_or(Failure::Errno(libc::EFBIG))?;
         let mut content = self.lock(blocking)?;
-        if matches!(*content, Content::Ended) {
+        if matches!(*content, ScratchContent::Ended) {
             let sentence = "a close or rename has put the file in its place already: open it anew";
-            return fs.refuse(("write", &self.path()), libc::ESTALE, sentence);
+            return self.log.refuse_name(("write", &self.path()), libc::ESTALE, sentence);
         }
-        if matches!(*content, Content::Memory(_)) && end > MEMORY_BYTES {
+        if matches!(*content, ScratchContent::Memory(_)) && end > MEMORY_BYTES {
             if blocking == Blocking::No {
                 return Err(Failure::WouldBlock);
             }
-            self.spill(fs, &mut content, offset)?;
+            self.spill(&mut content, offset, begin_import)?;
         }
-        if let Content::Import(import) = &mut *content {
-            import.write(offset, data).map_err(|failure| fs.note_names("write", &self.path(), failure))?;
+        if let ScratchContent::Import(import) = &mut *content {
+            import
+                .write(offset, data)
+                .map_err(|failure| self.log.record_failed_name("write", &self.path(), failure))?;
         } else {
-            self.extend(fs, &mut content, end)?;
+            self.extend(&mut content, end)?;
         }
         match &mut *content {
-            Content::Memory(bytes) => {
+            ScratchContent::Memory(bytes) => {
                 let from = usize::try_from(offset).unwrap_or(usize::MAX);
                 if let Some(place) = bytes.get_mut(from..from.saturating_add(data.len())) {
                     place.copy_from_slice(data);
                 }
             }
-            Content::Disk(file) => file.write_all_at(data, offset).map_err(failed)?,
-            Content::Import(_) => {}
-            Content::Ended => return Err(Failure::Errno(libc::ESTALE)),
+            ScratchContent::Disk(file) => file.write_all_at(data, offset).map_err(failed)?,
+            ScratchContent::Import(_) => {}
+            ScratchContent::Ended => return Err(Failure::Errno(libc::ESTALE)),
         }
         let mut meta = self.meta.lock();
         meta.size_bytes = meta.size_bytes.max(end);
@@ -250,54 +317,66 @@ impl ScratchFile {
     }
 
     /// Writes the first bytes.
-    pub(super) fn fill(&self, fs: &FileSystem, bytes: &[u8]) -> FsResult<()> {
-        self.write(fs, 0, bytes, Blocking::Yes)
+    pub fn fill(&self, bytes: &[u8]) -> FsResult<()> {
+        self.write(0, bytes, Blocking::Yes, |_| None)
     }
 
     /// Makes room for bytes up to `end`.
-    fn extend(&self, fs: &FileSystem, content: &mut Content, end: u64) -> FsResult<()> {
+    fn extend(&self, content: &mut ScratchContent, end: u64) -> FsResult<()> {
         let size_bytes = self.meta.lock().size_bytes.max(end);
         if !self.count(size_bytes) {
             let limit = self.budget.limit;
             let reason =
                 format!("scratch files may have {limit} bytes in all: --scratch-limit is the option");
-            return fs.refuse(("write", &self.path()), libc::ENOSPC, reason);
+            return self.log.refuse_name(("write", &self.path()), libc::ENOSPC, reason);
         }
-        if let Content::Memory(bytes) = content {
+        if let ScratchContent::Memory(bytes) = content {
             bytes.resize(usize::try_from(size_bytes).unwrap_or(usize::MAX), 0);
         }
         Ok(())
     }
 
     /// The file becomes too long for memory.
-    fn spill(&self, fs: &FileSystem, content: &mut Content, offset: u64) -> FsResult<()> {
-        let Content::Memory(bytes) = &mut *content else { return Ok(()) };
+    fn spill(
+        &self,
+        content: &mut ScratchContent,
+        offset: u64,
+        begin_import: impl FnOnce(&[u8]) -> Option<Import>,
+    ) -> FsResult<()> {
+        let ScratchContent::Memory(bytes) = &mut *content else { return Ok(()) };
         let is_appended = offset == bytes.len() as u64;
-        if let Some(import) = fs.begin_long_import(self, bytes).filter(|_| is_appended) {
-            *content = Content::Import(Box::new(import));
+        if let Some(import) = begin_import(bytes).filter(|_| is_appended) {
+            *content = ScratchContent::Import(Box::new(import));
             self.count(0);
             return Ok(());
         }
         let file = unlinked_file().map_err(failed)?;
         file.write_all_at(bytes, 0).map_err(failed)?;
-        *content = Content::Disk(file);
+        *content = ScratchContent::Disk(file);
         Ok(())
     }
 
-    fn resize(&self, fs: &FileSystem, size_bytes: u64) -> FsResult<()> {
+    /// Gives the file another size.
+    pub fn resize(
+        &self,
+        size_bytes: u64,
+        begin_import: impl FnOnce(&[u8]) -> Option<Import>,
+    ) -> FsResult<()> {
         let mut content = self.content.lock();
-        if matches!(*content, Content::Memory(_)) && size_bytes > MEMORY_BYTES {
-            self.spill(fs, &mut content, u64::MAX)?;
+        if matches!(*content, ScratchContent::Memory(_)) && size_bytes > MEMORY_BYTES {
+            self.spill(&mut content, u64::MAX, begin_import)?;
         }
-        self.extend(fs, &mut content, size_bytes)?;
+        self.extend(&mut content, size_bytes)?;
         match &mut *content {
-            Content::Memory(bytes) => bytes.truncate(usize::try_from(size_bytes).unwrap_or(usize::MAX)),
-            Content::Disk(file) => file.set_len(size_bytes).map_err(failed)?,
-            Content::Import(import) if size_bytes >= import.end() && size_bytes <= import.total() => {}
-            Content::Import(_) => return Err(Failure::Errno(libc::EINVAL)),
-            Content::Ended => return Err(Failure::Errno(libc::ESTALE)),
+            ScratchContent::Memory(bytes) => {
+                bytes.truncate(usize::try_from(size_bytes).unwrap_or(usize::MAX))
+            }
+            ScratchContent::Disk(file) => file.set_len(size_bytes).map_err(failed)?,
+            ScratchContent::Import(import) if size_bytes >= import.end() && size_bytes <= import.total() => {}
+            ScratchContent::Import(_) => return Err(Failure::Errno(libc::EINVAL)),
+            ScratchContent::Ended => return Err(Failure::Errno(libc::ESTALE)),
         }
-        if !matches!(*content, Content::Import(_)) {
+        if !matches!(*content, ScratchContent::Import(_)) {
             self.count(size_bytes);
         }
         let mut meta = self.meta.lock();
@@ -333,101 +412,5 @@ fn unlinked_file() -> std::io::Result<File> {
             Ok(file)
         }
         file => file,
-    }
-}
-
-/// An open scratch file.
-pub(super) struct ScratchHandle {
-    pub file: Arc<ScratchFile>,
-    pub may_write: bool,
-    /// It is open for reading too, so it may be mapped: writes come after the close.
-    pub may_map: bool,
-}
-
-impl OpenFile for ScratchHandle {
-    fn read<'a>(
-        &self,
-        _fs: &FileSystem,
-        FileRead { range: (offset, size), blocking, .. }: FileRead<'_>,
-        buffer: &'a mut ReplyBuffer,
-    ) -> FsResult<ReadData<'a>> {
-        let content = self.file.lock(blocking)?;
-        let bytes = self.file.bytes(&content, offset, size.into())?;
-        Ok(ReadData::Copied(buffer.copy_part(&bytes, 0, size)))
-    }
-
-    fn write<'a>(
-        &self,
-        fs: &FileSystem,
-        (offset, data): (u64, &'a [u8]),
-        _is_page: bool,
-        blocking: Blocking,
-    ) -> FsResult<BegunWrite<'a>> {
-        self.file.write(fs, offset, data, blocking)?;
-        let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
-        Ok(BegunWrite { accepted: AcceptedWrite { length, overtaken: None }, pending: None })
-    }
-
-    fn flush(&self, fs: &FileSystem, _number: u64, _process: u32) -> FsResult<()> {
-        if !self.may_write || self.may_map {
-            return Ok(());
-        }
-        fs.finish_scratch(&self.file, "close", 1)
-    }
-
-    fn seek(
-        &self,
-        _fs: &FileSystem,
-        start: u64,
-        wants_hole: bool,
-        _cancellation: &Cancellation,
-    ) -> FsResult<Option<u64>> {
-        let size_bytes = self.file.meta().size_bytes;
-        Ok((start < size_bytes).then_some(if wants_hole { size_bytes } else { start }))
-    }
-
-    fn release(&self, fs: &FileSystem) {
-        if self.may_write && self.file.writers.fetch_sub(1, Ordering::AcqRel) == 1 {
-            // It is logged.
-            let _ = fs.finish_scratch(&self.file, "last close", 0);
-            fs.drop_empty_edit(&self.file);
-        }
-    }
-
-    fn is_writer(&self) -> bool {
-        self.may_write
-    }
-}
-
-impl FileSystem {
-    /// Opens a scratch file; returns the handle, and whether it may write.
-    pub(in crate::mount::fs) fn open_scratch(&self, number: u64, flags: i32) -> FsResult<(u64, bool)> {
-        let file = self.names.by_number(number).ok_or(Failure::Errno(libc::ESTALE))?;
-        let access = flags & libc::O_ACCMODE;
-        let may_write = access != libc::O_RDONLY;
-        file.writers.fetch_add(usize::from(may_write), Ordering::AcqRel);
-        let handle = ScratchHandle { file, may_write, may_map: access == libc::O_RDWR };
-        Ok((self.handles.add(handle), may_write))
-    }
-
-    /// setattr of a scratch file.
-    pub(in crate::mount::fs) fn set_scratch(&self, number: u64, change: &SetAttr) -> FsResult<()> {
-        let file = self.names.by_number(number).ok_or(Failure::Errno(libc::ESTALE))?;
-        if let Some(size_bytes) = change.size_bytes {
-            file.resize(self, size_bytes)?;
-        }
-        if change.mode.or(change.uid).or(change.gid).is_none() {
-            return Ok(());
-        }
-        // While it becomes a node, it is not certain which mode that gets.
-        let content = file.content();
-        if matches!(*content, Content::Ended) {
-            return Err(Failure::Errno(libc::ESTALE));
-        }
-        let mut meta = file.meta.lock();
-        meta.mode = change.mode.map_or(meta.mode, |mode| (mode & 0o777) as u16);
-        meta.uid = change.uid.unwrap_or(meta.uid);
-        meta.gid = change.gid.unwrap_or(meta.gid);
-        Ok(())
     }
 }

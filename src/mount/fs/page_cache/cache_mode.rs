@@ -10,12 +10,93 @@
 //! At each open(2) the page cache is either kept, or dropped by the reply (`page_drops.rs`).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
+use crate::array::{Array, Readahead};
 use crate::mount::fs::page_cache::direct_writes::DirectWrites;
 use crate::mount::fs::page_cache::page_drops::{PageDrop, PageDrops};
-use crate::store::ObjectVersion;
+use crate::store::{Object, ObjectVersion};
+
+/// Which cache modes the kernel and the options of the mount allow.
+#[derive(Debug)]
+pub struct CachePolicy {
+    /// `direct-io`: everything bypasses the page cache.
+    is_direct: bool,
+    /// `prefetch`: sequential readers are read ahead of.
+    reads_ahead: bool,
+    /// The kernel invalidates cached pages when a direct write replaces them.
+    allows_direct_writes: AtomicBool,
+    /// The kernel may read objects itself (FUSE passthrough).
+    uses_passthrough: AtomicBool,
+}
+
+/// How a file is opened.
+pub struct ChosenMode {
+    /// The cache mode of its handle.
+    pub cache_mode: CacheMode,
+    /// The page drop that goes with the reply.
+    pub drop: Option<PageDrop>,
+    /// The object that the kernel reads itself.
+    pub backing: Option<Arc<dyn Object>>,
+}
+
+impl CachePolicy {
+    /// As `direct-io` and `prefetch` say, until it is known what the kernel can do.
+    pub fn new(is_direct: bool, reads_ahead: bool) -> Self {
+        let (allows_direct_writes, uses_passthrough) = (AtomicBool::new(false), AtomicBool::new(false));
+        CachePolicy { is_direct, reads_ahead, allows_direct_writes, uses_passthrough }
+    }
+
+    /// Whether everything bypasses the page cache.
+    pub fn is_direct(&self) -> bool {
+        self.is_direct
+    }
+
+    /// How the arrays in a file are read ahead: the kernel does not for files that bypass its page cache.
+    pub fn readahead(&self, is_direct: bool) -> Readahead {
+        match (self.reads_ahead, is_direct) {
+            (false, _) => Readahead::Off,
+            (true, false) => Readahead::Chunks,
+            (true, true) => Readahead::Replies,
+        }
+    }
+
+    /// Lets files that are open for writing only bypass the page cache. Needs a kernel that keeps the page
+    /// cache in line with direct writes.
+    pub fn allow_direct_writes(&self) {
+        self.allows_direct_writes.store(true, Ordering::Relaxed);
+    }
+
+    /// Sets whether the kernel may read objects itself (FUSE passthrough).
+    pub fn set_passthrough(&self, are_backed: bool) {
+        self.uses_passthrough.store(are_backed, Ordering::Relaxed);
+    }
+
+    /// How an array's file is opened. `None` as for [`CacheMode::new`].
+    pub fn choose(
+        &self,
+        users: &Arc<PageCacheUsers>,
+        array: &Array,
+        only_writes: bool,
+    ) -> Option<ChosenMode> {
+        let uses_passthrough = self.uses_passthrough.load(Ordering::Relaxed);
+        // If this fails, a read reports the reason.
+        let object = if uses_passthrough { array.sole_object().unwrap_or_default() } else { None };
+        let requested = match &object {
+            Some(object) => RequestedMode::Passthrough(object.version()),
+            None if only_writes && self.allows_direct_writes.load(Ordering::Relaxed) => {
+                RequestedMode::DirectWriter
+            }
+            None if self.is_direct => RequestedMode::Direct,
+            None => RequestedMode::Cached,
+        };
+        let (cache_mode, drop) = CacheMode::new(users, requested)?;
+        let backing = object.filter(|_| cache_mode.is_passthrough());
+        Some(ChosenMode { cache_mode, drop, backing })
+    }
+}
 
 /// The open handles of one array, counted by cache mode.
 #[derive(Debug, Default)]
@@ -45,11 +126,11 @@ struct UserCounts {
 #[derive(Debug)]
 pub struct CacheMode {
     users: Arc<PageCacheUsers>,
-    kind: Kind,
+    kind: ModeKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum ModeKind {
     Cached,
     DirectWriter,
     /// The kernel reads the object itself.
@@ -84,20 +165,20 @@ impl CacheMode {
             return None;
         }
         let kind = match requested {
-            RequestedMode::DirectWriter if counts.cached == 0 => Kind::DirectWriter,
+            RequestedMode::DirectWriter if counts.cached == 0 => ModeKind::DirectWriter,
             RequestedMode::Passthrough(version) if counts.cached == 0 && counts.direct_writers == 0 => {
                 counts.version = Some(version);
-                Kind::Passthrough
+                ModeKind::Passthrough
             }
-            RequestedMode::Direct => Kind::Direct,
-            _ if counts.direct_writers > 0 => Kind::Direct,
-            _ => Kind::Cached,
+            RequestedMode::Direct => ModeKind::Direct,
+            _ if counts.direct_writers > 0 => ModeKind::Direct,
+            _ => ModeKind::Cached,
         };
         match kind {
-            Kind::Cached => counts.cached += 1,
-            Kind::DirectWriter => counts.direct_writers += 1,
-            Kind::Passthrough => counts.passthrough += 1,
-            Kind::Direct => {
+            ModeKind::Cached => counts.cached += 1,
+            ModeKind::DirectWriter => counts.direct_writers += 1,
+            ModeKind::Passthrough => counts.passthrough += 1,
+            ModeKind::Direct => {
                 counts.direct += 1;
                 users.direct_writes.begin_maps();
                 // Memory maps may leave outdated pages beside a direct writer.
@@ -110,12 +191,12 @@ impl CacheMode {
 
     /// Whether reads and writes bypass the page cache.
     pub fn is_direct(&self) -> bool {
-        self.kind != Kind::Cached
+        self.kind != ModeKind::Cached
     }
 
     /// Whether the kernel reads the object itself.
     pub fn is_passthrough(&self) -> bool {
-        self.kind == Kind::Passthrough
+        self.kind == ModeKind::Passthrough
     }
 }
 
@@ -123,15 +204,15 @@ impl Drop for CacheMode {
     fn drop(&mut self) {
         let mut counts = self.users.users.lock();
         match self.kind {
-            Kind::Cached => counts.cached -= 1,
-            Kind::DirectWriter => {
+            ModeKind::Cached => counts.cached -= 1,
+            ModeKind::DirectWriter => {
                 counts.direct_writers -= 1;
                 if counts.direct > 0 {
                     self.users.drops.note_reason();
                 }
             }
-            Kind::Passthrough => counts.passthrough -= 1,
-            Kind::Direct => {
+            ModeKind::Passthrough => counts.passthrough -= 1,
+            ModeKind::Direct => {
                 counts.direct -= 1;
                 if counts.direct == 0 {
                     self.users.direct_writes.end_maps();

@@ -37,11 +37,11 @@ const OPEN_TIME: Duration = Duration::from_secs(1);
 pub struct PageDrops {
     /// A WRITE may arrive after its pages were dropped.
     is_doubtful: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<DropState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct DropState {
     /// The number of reasons to drop all pages, and how many of them the completed drops cover.
     reasons: u64,
     dropped: u64,
@@ -202,7 +202,7 @@ impl PageDrops {
     }
 }
 
-impl State {
+impl DropState {
     fn note(&mut self, new: Range<u64>) {
         let first = self.read.partition_point(|range| range.end < new.start);
         let after = self.read.partition_point(|range| range.start <= new.end);

@@ -43,7 +43,7 @@ fn a_direct_write_that_waits_for_room_is_not_undone_by_a_page_of_a_map() {
     let mut options = Options::new("/data/sample.zarr", "/mnt");
     (options.writable, options.dirty_limit_bytes, options.writeback_delay) = (true, 1, None);
     let fs = FileSystem::new(Arc::new(options), store.clone());
-    fs.allow_direct_writes();
+    fs.cache_policy().allow_direct_writes();
     let root = fs.attributes(ROOT, Blocking::Yes).unwrap().attributes.inode;
     let inode = fs.lookup(root, "t", Blocking::Yes).unwrap().attributes.inode;
     let never = Cancellation::never();
@@ -60,8 +60,7 @@ fn a_direct_write_that_waits_for_room_is_not_undone_by_a_page_of_a_map() {
         }
         let mapped = fs.open(inode, libc::O_RDWR, &never).unwrap();
         let mut buffer = ReplyBuffer::default();
-        let file = fs.file(mapped.handle).unwrap();
-        drop(fs.note_page_read(&*file, tail.start, 12));
+        drop(fs.note_page_read(mapped.handle, tail.start, 12));
         let mut page = fs.read(mapped.handle, tail.start, 12, &mut buffer, &never).unwrap().to_vec();
         page[..2].fill(3);
         gate.open();

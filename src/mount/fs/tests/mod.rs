@@ -3,6 +3,9 @@
 
 mod commits;
 mod growth;
+#[path = "../../../../tests/support/handles.rs"]
+#[allow(dead_code)] // The integration tests use more of it.
+mod handles;
 mod hooked_store;
 mod maps;
 mod remote;
@@ -11,15 +14,17 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
+use handles::Handles;
 use serde_json::{Value, json};
 
 use crate::array::{Array, Order, ReplyBuffer};
 use crate::cancellation::Cancellation;
 use crate::error::Error;
+use crate::mount::fs::FileSystem;
+use crate::mount::fs::attributes::Attributes;
 use crate::mount::fs::error::{Blocking, Failure};
 use crate::mount::fs::inode::{Entity, ROOT};
-use crate::mount::fs::read::ReadData;
-use crate::mount::fs::{Attributes, FileSystem};
+use crate::mount::fs::open_file::ReadData;
 use crate::mount::options::Options;
 use crate::store::MemoryStore;
 
@@ -328,9 +333,9 @@ fn a_flush_follows_an_array_that_keeps_growing() {
     let mount = Mount::sample();
     let handle = mount.open("t").unwrap();
     let inode = mount.fs.inodes.of(&Entity::of_array(None, "t".to_owned()));
-    let opened = mount.fs.array_of(&inode).unwrap();
+    let opened = inode.array().unwrap();
     let rounds = Cell::new(0);
-    let flushed = mount.fs.on_current(&inode, &opened, |array: &Array| {
+    let flushed = mount.fs.array_files.served().on_current(&inode, &opened, |array: &Array| {
         rounds.set(rounds.get() + 1);
         if rounds.get() > 5 {
             return Ok(array.size_bytes());

@@ -3,73 +3,242 @@
 //! Uses `formats` for what a format can express. `companions.rs` makes the files.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use crate::formats::detached::data_names;
 use crate::formats::views::FLAT;
 use crate::formats::{Format, JSON, Place, Role};
-use crate::hierarchy::{Child, Node, View};
+use crate::hierarchy::{Child, Node, OpenArrays, View};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::{Entity, Kind};
+use crate::mount::fs::node_cache::NodeCache;
 use crate::mount::fs::virtual_files::companions::expressed;
-use crate::mount::fs::virtual_files::{Context, views};
+use crate::mount::fs::virtual_files::subjects::Subjects;
+use crate::mount::fs::virtual_files::views::{self, PlaneFolders};
 use crate::store::join;
 
-/// The file beside nodes with a name in a group's folder: a sidecar, or in a format that is listed there.
-pub(in crate::mount::fs) fn file_beside(
-    ctx: &Context<'_>,
-    group: &str,
-    name: &str,
-    blocking: Blocking,
-) -> FsResult<Option<Entity>> {
-    for format in formats_beside(ctx) {
-        if let Some(file) = file_in(ctx, (format, Place::Beside), (None, group), name, blocking)? {
-            return Ok(Some(file));
+/// The companion files of a mount, by name.
+pub struct CompanionNames {
+    nodes: Arc<NodeCache>,
+    arrays: Arc<OpenArrays>,
+    subjects: Arc<Subjects>,
+    planes: PlaneFolders,
+    /// The name of the root's file, if the root is an array.
+    root_name: Arc<str>,
+}
+
+impl CompanionNames {
+    /// The files of these nodes.
+    pub fn new(
+        nodes: Arc<NodeCache>,
+        arrays: Arc<OpenArrays>,
+        subjects: Arc<Subjects>,
+        root_name: Arc<str>,
+    ) -> Self {
+        let planes = PlaneFolders::new(nodes.clone(), arrays.clone(), root_name.clone());
+        CompanionNames { nodes, arrays, subjects, planes, root_name }
+    }
+
+    /// The folders of planes.
+    pub fn planes(&self) -> &PlaneFolders {
+        &self.planes
+    }
+
+    /// The file beside nodes with a name in a group's folder: a sidecar, or in a format that is listed there.
+    pub fn file_beside(&self, group: &str, name: &str, blocking: Blocking) -> FsResult<Option<Entity>> {
+        for format in self.formats_beside() {
+            if let Some(file) = self.file_in((format, Place::Beside), (None, group), name, blocking)? {
+                return Ok(Some(file));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The files beside nodes in the folder of a group with these children.
+    pub fn files_beside(&self, group: &str, children: &[Child]) -> FsResult<Vec<(String, Entity)>> {
+        let mut files = Vec::new();
+        for format in self.formats_beside() {
+            files.extend(self.files_in((format, Place::Beside), (None, group), children)?);
+        }
+        Ok(files)
+    }
+
+    fn formats_beside(&self) -> impl Iterator<Item = &'static Format> {
+        [JSON].into_iter().chain(self.subjects.listed().iter().copied())
+    }
+
+    /// The companion file with a name in a group's folder.
+    pub fn file_in(
+        &self,
+        (format, place): (&'static Format, Place),
+        (view, group): (Option<View>, &str),
+        name: &str,
+        blocking: Blocking,
+    ) -> FsResult<Option<Entity>> {
+        let entity = |path: &str| file(format, place, view, path);
+        let stem = name.strip_suffix(format.suffix).filter(|stem| !stem.is_empty());
+        if format.group_file == Some(name) && !self.nodes.is_root_array(group, blocking)? {
+            return Ok(Some(entity(group)));
+        }
+        let Some(stem) = stem.filter(|stem| has_name(format, place, stem)) else { return Ok(None) };
+        let is_mirror = format.role == Role::Detached && place == Place::Mirror;
+        let escaped = if is_mirror { data_names::array_name(stem) } else { None };
+        for name in escaped.as_deref().into_iter().chain([stem]) {
+            if let Some(path) = self.node_in(format, (view, group), name, blocking)? {
+                return Ok(Some(entity(&path)));
+            }
+        }
+        // The root group has its file in its own folder, for want of another.
+        let is_root = group.is_empty() && *stem == *self.root_name && format.group_file.is_none();
+        Ok((is_root && self.has_file((format, view), "", blocking)?).then(|| entity("")))
+    }
+
+    /// The path of the node with a name in a group's folder, if it has a file beside it in this format.
+    fn node_in(
+        &self,
+        format: &Format,
+        (view, group): (Option<View>, &str),
+        name: &str,
+        blocking: Blocking,
+    ) -> FsResult<Option<String>> {
+        let is_root = self.nodes.is_root_array(group, blocking)?;
+        if is_root && *name != *self.root_name {
+            return Ok(None);
+        }
+        let path = if is_root { String::new() } else { join(group, name) };
+        let cached = self.nodes.get(&path, blocking)?;
+        let is_beside = cached.is_array() || format.group_file.is_none();
+        Ok((is_beside && self.has_file((format, view), &path, blocking)?).then_some(path))
+    }
+
+    /// The companion files in the folder of a group with these children.
+    pub fn files_in(
+        &self,
+        (format, place): (&'static Format, Place),
+        (view, group): (Option<View>, &str),
+        children: &[Child],
+    ) -> FsResult<Vec<(String, Entity)>> {
+        let entity = |path: &str| file(format, place, view, path);
+        if self.nodes.is_root_array(group, Blocking::Yes)? {
+            let name = format!("{}{}", self.root_name, format.suffix);
+            let file = self.file_in((format, place), (view, ""), &name, Blocking::Yes)?;
+            let name = format!("{}{}", format.stem(&self.root_name), format.suffix);
+            let mut files: Vec<_> = file.map(|file| (name, file)).into_iter().collect();
+            if format.role == Role::Detached && place == Place::Mirror && !files.is_empty() {
+                files.push((format.stem(&self.root_name).into_owned(), own_file(view, "")));
+            }
+            return Ok(files);
+        }
+        let of_group = format.group_file.map(|name| (name.to_owned(), entity(group)));
+        let mut files: Vec<_> = of_group.into_iter().collect();
+        for child in children.iter().filter(|child| !child.is_group || format.group_file.is_none()) {
+            let path = join(group, &child.name);
+            let stem = format.stem(&child.name);
+            let name = format!("{stem}{}", format.suffix);
+            if format.group_file == Some(&name)
+                || !has_name(format, place, &child.name)
+                || ((format.role != Role::Sidecar || view.is_some())
+                    && !self.has_file((format, view), &path, Blocking::Yes)?)
+            {
+                continue;
+            }
+            if format.role == Role::Detached && place == Place::Mirror {
+                files.push((stem.into_owned(), own_file(view, &path)));
+            }
+            files.push((name, entity(&path)));
+        }
+        if group.is_empty() && format.group_file.is_none() {
+            let name = format!("{}{}", self.root_name, format.suffix);
+            let of_root = self.file_in((format, place), (view, ""), &name, Blocking::Yes)?;
+            files.extend(of_root.filter(|file| file.path.is_empty()).map(|file| (name, file)));
+        }
+        Ok(files)
+    }
+
+    /// What a name in a group's folder below `__formats__/NAME/`, or below the folder of a view, stands for. Files win over
+    /// groups of the same name, and both over the folder of views.
+    pub fn child_of_folder(
+        &self,
+        format: &'static Format,
+        (view, group): (Option<View>, &str),
+        name: &str,
+        blocking: Blocking,
+    ) -> FsResult<Option<Entity>> {
+        if let Some(View::Planes(axis)) = view {
+            return self.planes.child_of_group((format, axis), group, name, blocking);
+        }
+        let place = if format == FLAT { Place::Beside } else { Place::Mirror };
+        let file = match self.file_in((format, place), (view, group), name, blocking)? {
+            None if format == FLAT => self.file_in((JSON, place), (view, group), name, blocking)?,
+            None if format.role == Role::Detached => match data_names::array_name(name) {
+                Some(name) => {
+                    self.node_in(format, (view, group), &name, blocking)?.map(|path| own_file(view, &path))
+                }
+                None => None,
+            },
+            file => file,
+        };
+        if file.is_some() {
+            return Ok(file);
+        }
+        if !self.nodes.is_root_array(group, blocking)? {
+            let path = join(group, name);
+            if let Some(Node::Group { .. }) = self.nodes.get(&path, blocking)?.node.as_deref() {
+                return Ok(Some(group_folder(format, view, path)));
+            }
+        }
+        Ok(if view.is_none() { views::folder_in(format, group, name) } else { None })
+    }
+
+    /// The entries of such a folder.
+    pub fn names_of_folder(
+        &self,
+        format: &'static Format,
+        (view, group): (Option<View>, &str),
+    ) -> FsResult<Vec<(String, Entity)>> {
+        if let Some(View::Planes(axis)) = view {
+            return self.planes.names_of_group((format, axis), group);
+        }
+        let children = self.nodes.members(group)?;
+        let place = if format == FLAT { Place::Beside } else { Place::Mirror };
+        let mut names = self.files_in((format, place), (view, group), &children)?;
+        if format == FLAT {
+            let real: HashSet<String> = names.iter().map(|(name, _)| name.clone()).collect();
+            let sidecars = self.files_in((JSON, place), (view, group), &children)?;
+            names.extend(sidecars.into_iter().filter(|(name, _)| !real.contains(name)));
+        }
+        let taken: HashSet<String> = names.iter().map(|(name, _)| name.clone()).collect();
+        for child in children.into_iter().filter(|child| child.is_group && !taken.contains(&child.name)) {
+            let path = join(group, &child.name);
+            names.push((child.name, group_folder(format, view, path)));
+        }
+        Ok(names)
+    }
+
+    /// Whether the node at a path, or what a view makes of it, has a file in a format. Where other nodes count, too, that may need the
+    /// store, and views have no file.
+    fn has_file(
+        &self,
+        (format, view): (&Format, Option<View>),
+        path: &str,
+        blocking: Blocking,
+    ) -> FsResult<bool> {
+        let cached = self.nodes.get(path, blocking)?;
+        let Some(node) = expressed((format, view), &cached, &self.arrays) else { return Ok(false) };
+        match format.check {
+            None if format.refuses.is_none() => Ok(true),
+            None if blocking == Blocking::No => Err(Failure::WouldBlock),
+            None => {
+                let Some(shown) = self.arrays.shown(view, node) else { return Ok(false) };
+                let entity = Entity { kind: Kind::Array, view, path: path.into() };
+                let subject = self.subjects.of_entity(&entity, Place::Mirror, node, &shown);
+                Ok(format.refuses.and_then(|refuses| refuses(&subject)).is_none())
+            }
+            Some(_) if view.is_some() => Ok(false),
+            Some(_) if blocking == Blocking::No => Err(Failure::WouldBlock),
+            Some(check) => Ok(check(&self.subjects.of_node(path, Place::Mirror, node))?),
         }
     }
-    Ok(None)
-}
-
-/// The files beside nodes in the folder of a group with these children.
-pub(in crate::mount::fs) fn files_beside(
-    ctx: &Context<'_>,
-    group: &str,
-    children: &[Child],
-) -> FsResult<Vec<(String, Entity)>> {
-    let mut files = Vec::new();
-    for format in formats_beside(ctx) {
-        files.extend(files_in(ctx, (format, Place::Beside), (None, group), children)?);
-    }
-    Ok(files)
-}
-
-fn formats_beside<'a>(ctx: &Context<'a>) -> impl Iterator<Item = &'static Format> + 'a {
-    [JSON].into_iter().chain(ctx.options.formats.iter().copied())
-}
-
-/// The companion file with a name in a group's folder.
-pub(in crate::mount::fs) fn file_in(
-    ctx: &Context<'_>,
-    (format, place): (&'static Format, Place),
-    (view, group): (Option<View>, &str),
-    name: &str,
-    blocking: Blocking,
-) -> FsResult<Option<Entity>> {
-    let entity = |path: &str| file(format, place, view, path);
-    let stem = name.strip_suffix(format.suffix).filter(|stem| !stem.is_empty());
-    if format.group_file == Some(name) && !ctx.is_root_array(group, blocking)? {
-        return Ok(Some(entity(group)));
-    }
-    let Some(stem) = stem.filter(|stem| has_name(format, place, stem)) else { return Ok(None) };
-    let is_mirror = format.role == Role::Detached && place == Place::Mirror;
-    let escaped = if is_mirror { data_names::array_name(stem) } else { None };
-    for name in escaped.as_deref().into_iter().chain([stem]) {
-        if let Some(path) = node_in(ctx, format, (view, group), name, blocking)? {
-            return Ok(Some(entity(&path)));
-        }
-    }
-    // The root group has its file in its own folder, for want of another.
-    let is_root = group.is_empty() && stem == ctx.root_name && format.group_file.is_none();
-    Ok((is_root && has_file(ctx, (format, view), "", blocking)?).then(|| entity("")))
 }
 
 /// A node's file in a format.
@@ -91,153 +260,6 @@ fn has_name(format: &Format, place: Place, name: &str) -> bool {
     is_own || place == Place::Mirror || format.name_beside(name).is_some()
 }
 
-/// The path of the node with a name in a group's folder, if it has a file beside it in this format.
-fn node_in(
-    ctx: &Context<'_>,
-    format: &Format,
-    (view, group): (Option<View>, &str),
-    name: &str,
-    blocking: Blocking,
-) -> FsResult<Option<String>> {
-    let is_root = ctx.is_root_array(group, blocking)?;
-    if is_root && name != ctx.root_name {
-        return Ok(None);
-    }
-    let path = if is_root { String::new() } else { join(group, name) };
-    let cached = ctx.nodes.get(&path, blocking)?;
-    let is_beside = cached.is_array() || format.group_file.is_none();
-    Ok((is_beside && has_file(ctx, (format, view), &path, blocking)?).then_some(path))
-}
-
-/// The companion files in the folder of a group with these children.
-pub(in crate::mount::fs) fn files_in(
-    ctx: &Context<'_>,
-    (format, place): (&'static Format, Place),
-    (view, group): (Option<View>, &str),
-    children: &[Child],
-) -> FsResult<Vec<(String, Entity)>> {
-    let entity = |path: &str| file(format, place, view, path);
-    if ctx.is_root_array(group, Blocking::Yes)? {
-        let name = format!("{}{}", ctx.root_name, format.suffix);
-        let file = file_in(ctx, (format, place), (view, ""), &name, Blocking::Yes)?;
-        let name = format!("{}{}", format.stem(ctx.root_name), format.suffix);
-        let mut files: Vec<_> = file.map(|file| (name, file)).into_iter().collect();
-        if format.role == Role::Detached && place == Place::Mirror && !files.is_empty() {
-            files.push((format.stem(ctx.root_name).into_owned(), own_file(view, "")));
-        }
-        return Ok(files);
-    }
-    let of_group = format.group_file.map(|name| (name.to_owned(), entity(group)));
-    let mut files: Vec<_> = of_group.into_iter().collect();
-    for child in children.iter().filter(|child| !child.is_group || format.group_file.is_none()) {
-        let path = join(group, &child.name);
-        let stem = format.stem(&child.name);
-        let name = format!("{stem}{}", format.suffix);
-        if format.group_file == Some(&name)
-            || !has_name(format, place, &child.name)
-            || ((format.role != Role::Sidecar || view.is_some())
-                && !has_file(ctx, (format, view), &path, Blocking::Yes)?)
-        {
-            continue;
-        }
-        if format.role == Role::Detached && place == Place::Mirror {
-            files.push((stem.into_owned(), own_file(view, &path)));
-        }
-        files.push((name, entity(&path)));
-    }
-    if group.is_empty() && format.group_file.is_none() {
-        let name = format!("{}{}", ctx.root_name, format.suffix);
-        let of_root = file_in(ctx, (format, place), (view, ""), &name, Blocking::Yes)?;
-        files.extend(of_root.filter(|file| file.path.is_empty()).map(|file| (name, file)));
-    }
-    Ok(files)
-}
-
-/// What a name in a group's folder below `__formats__/NAME/`, or below the folder of a view, stands for. Files win over
-/// groups of the same name, and both over the folder of views.
-pub(in crate::mount::fs) fn child_of_folder(
-    ctx: &Context<'_>,
-    format: &'static Format,
-    (view, group): (Option<View>, &str),
-    name: &str,
-    blocking: Blocking,
-) -> FsResult<Option<Entity>> {
-    if let Some(View::Planes(axis)) = view {
-        return views::child_of_planes_group(ctx, (format, axis), group, name, blocking);
-    }
-    let place = if format == FLAT { Place::Beside } else { Place::Mirror };
-    let file = match file_in(ctx, (format, place), (view, group), name, blocking)? {
-        None if format == FLAT => file_in(ctx, (JSON, place), (view, group), name, blocking)?,
-        None if format.role == Role::Detached => match data_names::array_name(name) {
-            Some(name) => {
-                node_in(ctx, format, (view, group), &name, blocking)?.map(|path| own_file(view, &path))
-            }
-            None => None,
-        },
-        file => file,
-    };
-    if file.is_some() {
-        return Ok(file);
-    }
-    if !ctx.is_root_array(group, blocking)? {
-        let path = join(group, name);
-        if let Some(Node::Group { .. }) = ctx.nodes.get(&path, blocking)?.node.as_deref() {
-            return Ok(Some(group_folder(format, view, path)));
-        }
-    }
-    Ok(if view.is_none() { views::folder_in(format, group, name) } else { None })
-}
-
 fn group_folder(format: &'static Format, view: Option<View>, path: String) -> Entity {
     Entity { kind: Kind::FormatFolder(format), view, path: path.into() }
-}
-
-/// The entries of such a folder.
-pub(in crate::mount::fs) fn names_of_folder(
-    ctx: &Context<'_>,
-    format: &'static Format,
-    (view, group): (Option<View>, &str),
-) -> FsResult<Vec<(String, Entity)>> {
-    if let Some(View::Planes(axis)) = view {
-        return views::names_of_planes_group(ctx, (format, axis), group);
-    }
-    let children = ctx.children(group)?;
-    let place = if format == FLAT { Place::Beside } else { Place::Mirror };
-    let mut names = files_in(ctx, (format, place), (view, group), &children)?;
-    if format == FLAT {
-        let real: HashSet<String> = names.iter().map(|(name, _)| name.clone()).collect();
-        let sidecars = files_in(ctx, (JSON, place), (view, group), &children)?;
-        names.extend(sidecars.into_iter().filter(|(name, _)| !real.contains(name)));
-    }
-    let taken: HashSet<String> = names.iter().map(|(name, _)| name.clone()).collect();
-    for child in children.into_iter().filter(|child| child.is_group && !taken.contains(&child.name)) {
-        let path = join(group, &child.name);
-        names.push((child.name, group_folder(format, view, path)));
-    }
-    Ok(names)
-}
-
-/// Whether the node at a path, or what a view makes of it, has a file in a format. Where other nodes count, too, that may need the
-/// store, and views have no file.
-fn has_file(
-    ctx: &Context<'_>,
-    (format, view): (&Format, Option<View>),
-    path: &str,
-    blocking: Blocking,
-) -> FsResult<bool> {
-    let cached = ctx.nodes.get(path, blocking)?;
-    let Some(node) = expressed((format, view), &cached, ctx.arrays) else { return Ok(false) };
-    match format.check {
-        None if format.refuses.is_none() => Ok(true),
-        None if blocking == Blocking::No => Err(Failure::WouldBlock),
-        None => {
-            let Some(shown) = ctx.arrays.shown(view, node) else { return Ok(false) };
-            let entity = Entity { kind: Kind::Array, view, path: path.into() };
-            let subject = ctx.subject_of(&entity, Place::Mirror, node, &shown);
-            Ok(format.refuses.and_then(|refuses| refuses(&subject)).is_none())
-        }
-        Some(_) if view.is_some() => Ok(false),
-        Some(_) if blocking == Blocking::No => Err(Failure::WouldBlock),
-        Some(check) => Ok(check(&ctx.subject(path, Place::Mirror, node))?),
-    }
 }

@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -20,14 +20,19 @@ use crate::formats::virtual_file::VirtualFile;
 use crate::formats::{Companion, Content, Format, Made, Place, Role, Subject};
 use crate::hierarchy::{Node, OpenArrays, View};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::mount::fs::inode::{Entity, Inode};
-use crate::mount::fs::node_cache::CachedNode;
-use crate::mount::fs::virtual_files::Context;
+use crate::mount::fs::inode::{Entity, Inode, InodeTable};
+use crate::mount::fs::node_cache::{CachedNode, NodeCache};
+use crate::mount::fs::virtual_files::subjects::Subjects;
 use crate::store::Info;
 
 /// The companion files that have been looked up.
-#[derive(Default)]
 pub struct Companions {
+    nodes: Arc<NodeCache>,
+    arrays: Arc<OpenArrays>,
+    inodes: Arc<InodeTable>,
+    subjects: Arc<Subjects>,
+    /// A file that takes more memory is not kept.
+    kept_limit_bytes: u64,
     slots: Mutex<Slots>,
     /// The last file that was made from elements.
     latest: Mutex<Option<Arc<VirtualFile>>>,
@@ -79,9 +84,9 @@ impl CompanionState {
     }
 
     /// Whether the file is one of this node and was compared with the store a moment ago.
-    fn is_fresh(&self, ctx: &Context<'_>, node: &Arc<Node>) -> bool {
+    fn is_fresh(&self, revalidate: Duration, node: &Arc<Node>) -> bool {
         let is_ready = self.outcome.as_ref().is_ok_and(|info| info.made.is_none() && !info.is_of_nodes);
-        self.is_of(node) && (is_ready || self.checked_at.elapsed() < ctx.nodes.revalidate())
+        self.is_of(node) && (is_ready || self.checked_at.elapsed() < revalidate)
     }
 
     /// The file of this node that was made from elements, if making it again would give the same bytes.
@@ -99,9 +104,9 @@ impl CompanionState {
     }
 
     /// Owner, mode and time for a file of this node, if they follow from the node or were read a moment ago.
-    fn info_of(&self, ctx: &Context<'_>, node: &Arc<Node>) -> Option<Info> {
+    fn info_of(&self, revalidate: Duration, node: &Arc<Node>) -> Option<Info> {
         let is_of_nodes = self.outcome.as_ref().is_ok_and(|info| info.is_of_nodes);
-        self.info.filter(|_| self.is_of(node) && (!is_of_nodes || self.is_fresh(ctx, node)))
+        self.info.filter(|_| self.is_of(node) && (!is_of_nodes || self.is_fresh(revalidate, node)))
     }
 
     fn shown_size(&self) -> u64 {
@@ -110,6 +115,19 @@ impl CompanionState {
 }
 
 impl Companions {
+    /// No file was looked up yet. The files fit into a cache of `cache_limit_bytes`.
+    pub fn new(
+        nodes: Arc<NodeCache>,
+        arrays: Arc<OpenArrays>,
+        inodes: Arc<InodeTable>,
+        subjects: Arc<Subjects>,
+        cache_limit_bytes: u64,
+    ) -> Self {
+        let (slots, latest) = (Mutex::default(), Mutex::default());
+        let kept_limit_bytes = cache_limit_bytes / KEPT_FRACTION;
+        Companions { nodes, arrays, inodes, subjects, kept_limit_bytes, slots, latest }
+    }
+
     fn slot(&self, entity: &Entity) -> Arc<Slot> {
         let mut slots = self.slots.lock();
         if slots.by_entity.len() >= slots.sweep_at.max(SWEEP_AT) && !slots.by_entity.contains_key(entity) {
@@ -126,40 +144,40 @@ impl Companions {
 
     /// The size of a companion file; makes the file if needed. Also its owner, mode and time, if they are not those of the
     /// node's own file.
-    pub(in crate::mount::fs) fn stat(
+    pub fn stat(
         &self,
-        ctx: &Context<'_>,
         entity: &Entity,
         (format, place): (&'static Format, Place),
         node: &Arc<Node>,
         blocking: Blocking,
     ) -> FsResult<(Option<Info>, u64)> {
+        let revalidate = self.nodes.revalidate();
         let slot = self.slot(entity);
         let mut state = match blocking {
             Blocking::Yes => slot.lock(),
             Blocking::No => slot.try_lock().ok_or(Failure::WouldBlock)?,
         };
-        let known = state.as_ref().filter(|state| state.is_fresh(ctx, node));
+        let known = state.as_ref().filter(|state| state.is_fresh(revalidate, node));
         if let Some(known) = known.filter(|state| state.info.is_some() == format.info.is_some()) {
             return Ok((known.info, known.shown_size()));
         }
         if blocking == Blocking::No {
             return Err(Failure::WouldBlock);
         }
-        let shown = ctx.arrays.shown(entity.view, node).ok_or(Failure::Errno(libc::ENOENT))?;
-        let subject = ctx.subject_of(entity, place, node, &shown);
-        let info = match (format.info, state.as_ref().and_then(|state| state.info_of(ctx, node))) {
+        let shown = self.arrays.shown(entity.view, node).ok_or(Failure::Errno(libc::ENOENT))?;
+        let subject = self.subjects.of_entity(entity, place, node, &shown);
+        let info = match (format.info, state.as_ref().and_then(|state| state.info_of(revalidate, node))) {
             (Some(read), None) => Some(read(&subject)?),
             (_, info) => info,
         };
         match &mut *state {
-            Some(state) if state.is_fresh(ctx, node) => {}
+            Some(state) if state.is_fresh(revalidate, node) => {}
             Some(state) if state.unchanged(format, &subject, node).is_some() => {
                 state.checked_at = Instant::now();
             }
             state => {
-                let file = self.make(ctx, format, &subject, node, state);
-                retire_changed(ctx, entity, file.ok().as_deref());
+                let file = self.make(format, &subject, node, state);
+                self.retire_changed(entity, file.ok().as_deref());
             }
         }
         let Some(state) = &mut *state else { return Ok((info, 0)) };
@@ -168,43 +186,43 @@ impl Companions {
     }
 
     /// The content of a companion file for open(2) of this inode. Blocks on the store.
-    pub(in crate::mount::fs) fn open(
+    pub fn open(
         &self,
-        ctx: &Context<'_>,
         inode: &Inode,
         (format, place): (&'static Format, Place),
     ) -> FsResult<Arc<VirtualFile>> {
         let entity = &inode.entity;
-        let cached = ctx.nodes.current(&entity.path)?;
-        let Some(node) = expressed((format, entity.view), &cached, ctx.arrays) else {
+        let cached = self.nodes.current(&entity.path)?;
+        let Some(node) = expressed((format, entity.view), &cached, &self.arrays) else {
             return Err(Failure::Errno(libc::ESTALE));
         };
-        let shown = ctx.arrays.shown(entity.view, node).ok_or(Failure::Errno(libc::ESTALE))?;
+        let shown = self.arrays.shown(entity.view, node).ok_or(Failure::Errno(libc::ESTALE))?;
+        let revalidate = self.nodes.revalidate();
         let slot = self.slot(entity);
         let mut state = slot.lock();
         let shown_size = state.as_ref().map(CompanionState::shown_size);
         if let Some(CompanionState { outcome: Err(error), .. }) =
-            state.as_ref().filter(|state| state.is_fresh(ctx, node))
+            state.as_ref().filter(|state| state.is_fresh(revalidate, node))
         {
             return Err(error.clone().into());
         }
-        let subject = ctx.subject_of(entity, place, node, &shown);
+        let subject = self.subjects.of_entity(entity, place, node, &shown);
         let unchanged = state.as_ref().and_then(|state| state.unchanged(format, &subject, node));
         let file = match unchanged.and_then(|made| made.file.upgrade()) {
             Some(file) => file,
-            None => self.make(ctx, format, &subject, node, &mut state)?,
+            None => self.make(format, &subject, node, &mut state)?,
         };
         // A sidecar bypasses the page cache, and is read to its end whatever its size was.
         if format.role == Role::Sidecar {
             return Ok(file);
         }
         if shown_size == Some(file.size_bytes()) {
-            retire_changed(ctx, entity, Some(&file));
-        } else if let Some(current) = ctx.inodes.existing(entity) {
-            ctx.inodes.retire(&current);
+            self.retire_changed(entity, Some(&file));
+        } else if let Some(current) = self.inodes.existing(entity) {
+            self.inodes.retire(&current);
         }
         // The kernel looks the name up again, learns the new inode and size, and repeats the open.
-        if ctx.inodes.existing(entity).is_none_or(|current| current.number != inode.number) {
+        if self.inodes.existing(entity).is_none_or(|current| current.number != inode.number) {
             return Err(Failure::Errno(libc::ESTALE));
         }
         let mut snapshot = inode.snapshot.lock();
@@ -215,13 +233,13 @@ impl Companions {
 
     fn make(
         &self,
-        ctx: &Context<'_>,
         format: &Format,
         subject: &Subject<'_>,
         node: &Arc<Node>,
         state: &mut Option<CompanionState>,
     ) -> Result<Arc<VirtualFile>, Error> {
-        let info = state.take().and_then(|state| state.info_of(ctx, node));
+        let revalidate = self.nodes.revalidate();
+        let info = state.take().and_then(|state| state.info_of(revalidate, node));
         let made = (format.open)(subject).and_then(|content| match content {
             Content::Ready(file) => Ok((Arc::new(file), false, None)),
             Content::OfNodes(file) => Ok((Arc::new(file), true, None)),
@@ -230,7 +248,7 @@ impl Companions {
                 *self.latest.lock() = None;
                 let Made { version, file } = companion.make()?;
                 let file = Arc::new(file);
-                if file.reserved_bytes() <= ctx.options.cache_limit_bytes / KEPT_FRACTION {
+                if file.reserved_bytes() <= self.kept_limit_bytes {
                     *self.latest.lock() = Some(file.clone());
                 }
                 let made = MadeCompanion { companion, version, file: Arc::downgrade(&file) };
@@ -251,19 +269,19 @@ impl Companions {
         }
         file
     }
-}
 
-/// Hides the inode of a file from lookups if its handles read anything but this.
-fn retire_changed(ctx: &Context<'_>, entity: &Entity, file: Option<&VirtualFile>) {
-    let Some(inode) = ctx.inodes.existing(entity) else { return };
-    let Some(snapshot) = inode.snapshot.lock().upgrade() else { return };
-    if !file.is_some_and(|file| file.has_same_segments(&snapshot)) {
-        ctx.inodes.retire(&inode);
+    /// Hides the inode of a file from lookups if its handles read anything but this.
+    fn retire_changed(&self, entity: &Entity, file: Option<&VirtualFile>) {
+        let Some(inode) = self.inodes.existing(entity) else { return };
+        let Some(snapshot) = inode.snapshot.lock().upgrade() else { return };
+        if !file.is_some_and(|file| file.has_same_segments(&snapshot)) {
+            self.inodes.retire(&inode);
+        }
     }
 }
 
 /// The node, if the format can express it, or what the view makes of it.
-pub(in crate::mount::fs) fn expressed<'a>(
+pub fn expressed<'a>(
     (format, view): (&Format, Option<View>),
     cached: &'a CachedNode,
     arrays: &OpenArrays,

@@ -1,15 +1,66 @@
-//! The content of the mount's own files: metrics, configuration, what is not stored, the last failures.
+//! The mount's own files below `__zarrfs__/`: metrics, configuration, what is not stored, the last failures.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use serde_json::json;
 
-use crate::array::{ByteOrder, Order};
-use crate::mount::fs::FileSystem;
-use crate::mount::fs::inode::Kind;
+use crate::array::{ByteOrder, Engine, Order};
+use crate::mount::fs::commit::Commits;
+use crate::mount::fs::inode::{InodeTable, Kind};
+use crate::mount::fs::node_cache::NodeCache;
+use crate::mount::fs::open_file::HandleTable;
+use crate::mount::fs::request::RequestLog;
 use crate::mount::metrics::{ArrayCounters, Metric, store_requests};
+use crate::mount::options::Options;
 use crate::store::{DiskCacheCounts, LatencyCounts, RemoteOptions, Traffic};
+
+/// The folder of this mount's own files, at the root.
+pub const INTERNALS: &str = "__zarrfs__";
+/// In [`INTERNALS`]: takes the message of a commit, and has the outcome of the last one.
+pub const COMMIT: &str = "commit";
+/// In [`INTERNALS`]: the metrics.
+pub const STATS: &str = "stats";
+/// In [`INTERNALS`]: the configuration of the mount.
+pub const CONFIG: &str = "config.json";
+/// In [`INTERNALS`]: the keys of objects that are not stored yet.
+pub const UNSAVED: &str = "unsaved";
+/// In [`INTERNALS`]: the last failures.
+pub const LAST_ERROR: &str = "last_error";
+/// In [`INTERNALS`]: the slowest requests of the last minute.
+pub const SLOW: &str = "slow";
+/// The files in [`INTERNALS`] that every mount has.
+const FILES: [(&str, Kind); 5] = [
+    (STATS, Kind::Stats),
+    (CONFIG, Kind::Config),
+    (UNSAVED, Kind::DirtyReport),
+    (LAST_ERROR, Kind::LastError),
+    (SLOW, Kind::SlowRequests),
+];
+
+/// What `config.json` shows of the process that serves the mount.
+#[derive(Clone, Debug, Default)]
+pub struct DaemonInfo {
+    /// Start time of the process in clock ticks since boot.
+    pub start_ticks: Option<u64>,
+    /// The file with its exit status.
+    pub exit_status_path: Option<String>,
+}
+
+/// The mount's own files.
+pub struct OwnFiles {
+    pub(in crate::mount::fs) options: Arc<Options>,
+    pub(in crate::mount::fs) daemon: DaemonInfo,
+    pub(in crate::mount::fs) nodes: Arc<NodeCache>,
+    pub(in crate::mount::fs) engine: Arc<Engine>,
+    pub(in crate::mount::fs) inodes: Arc<InodeTable>,
+    pub(in crate::mount::fs) handles: Arc<HandleTable>,
+    pub(in crate::mount::fs) commits: Arc<Commits>,
+    pub(in crate::mount::fs) log: Arc<RequestLog>,
+    pub(in crate::mount::fs) started_at: Instant,
+}
 
 /// How a service is reached. No option holds a secret.
 fn remote(options: &RemoteOptions) -> serde_json::Value {
@@ -93,28 +144,38 @@ fn disk_cache_metrics(counts: DiskCacheCounts) -> [Metric; 9] {
     ]
 }
 
-impl FileSystem {
-    /// The current content of one of the mount's own files.
-    pub(in crate::mount::fs) fn own_text(&self, kind: Kind) -> Option<String> {
+impl OwnFiles {
+    /// Their names, and what each is.
+    pub fn names(&self) -> impl Iterator<Item = (&'static str, Kind)> {
+        FILES.into_iter().chain(self.commits.are_taken().then_some((COMMIT, Kind::Commit)))
+    }
+
+    /// The file with this name.
+    pub fn find(&self, name: &str) -> Option<Kind> {
+        self.names().find(|(own, _)| *own == name).map(|(_, kind)| kind)
+    }
+
+    /// The current content of a file.
+    pub fn text(&self, kind: Kind) -> Option<String> {
         match kind {
             Kind::Stats => Some(self.metrics_text()),
             Kind::Config => Some(self.config_text()),
             Kind::DirtyReport => Some(self.unsaved_text()),
-            Kind::LastError => Some(self.failures.text()),
-            Kind::SlowRequests => Some(self.slow.text()),
-            Kind::Commit => Some(self.last_commit()),
+            Kind::LastError => Some(self.log.last_failures()),
+            Kind::SlowRequests => Some(self.log.slow_requests()),
+            Kind::Commit => Some(self.commits.last()),
             _ => None,
         }
     }
 
     /// The metrics as text.
-    pub(in crate::mount::fs) fn metrics_text(&self) -> String {
+    pub fn metrics_text(&self) -> String {
         let inodes = self.inodes.used_arrays();
         let paths: Vec<_> = inodes.iter().map(|inode| inode.entity.shown_path()).collect();
         let arrays: Vec<_> =
             paths.iter().zip(&inodes).map(|(path, inode)| (&**path, &inode.counters)).collect();
         let (metrics, store_times) = self.engine_metrics(&arrays);
-        self.metrics.text(&metrics, &arrays) + &store_requests(&store_times)
+        self.log.metrics().text(&metrics, &arrays) + &store_requests(&store_times)
     }
 
     fn engine_metrics(&self, arrays: &[(&str, &ArrayCounters)]) -> (Vec<Metric>, LatencyCounts) {
@@ -127,7 +188,7 @@ impl FileSystem {
         let of_all = |counter: fn(&ArrayCounters) -> &AtomicU64| {
             arrays.iter().map(|(_, counters)| counter(counters).load(Ordering::Relaxed)).sum()
         };
-        let served = self.metrics.read_bytes().max(1) as f64;
+        let served = self.log.metrics().read_bytes().max(1) as f64;
         let amplification = engine.decoded_bytes as f64 / served;
         let mut metrics = vec![
             gauge(
@@ -147,7 +208,7 @@ impl FileSystem {
                 "Chunks that are decoded ahead of readers, or wait for that.",
                 engine.ahead as f64,
             ),
-            gauge("zarrfs_open_handles", "Open files and folders.", self.open_handles() as f64),
+            gauge("zarrfs_open_handles", "Open files and folders.", self.handles.len() as f64),
             gauge(
                 "zarrfs_dirty_limit_bytes",
                 "Dirty bytes above which writers wait.",
@@ -185,7 +246,7 @@ impl FileSystem {
     }
 
     /// The configuration of this mount.
-    pub(in crate::mount::fs) fn config_text(&self) -> String {
+    pub fn config_text(&self) -> String {
         let options = &self.options;
         // Absolute: mounts are listed from other folders.
         let store = options.store_path.as_ref().map(|path| path.to_string_lossy().into_owned());
@@ -265,10 +326,9 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use std::collections::BTreeSet;
-    use std::sync::Arc;
 
     use super::*;
-    use crate::mount::options::Options;
+    use crate::mount::fs::FileSystem;
     use crate::store::MemoryStore;
 
     /// Every name in a text that begins as those of metrics do.
@@ -280,7 +340,7 @@ mod tests {
     #[test]
     fn the_dashboard_and_the_documentation_name_the_metrics_that_there_are() {
         let fs = FileSystem::new(Arc::new(Options::new("s", "/mnt")), Arc::new(MemoryStore::new()));
-        let text = fs.metrics_text();
+        let text = fs.own_files().metrics_text();
         let mut metrics = names(&text);
         let of_services = traffic_metrics(Traffic::default());
         metrics.extend(of_services.iter().map(|metric| metric.name));

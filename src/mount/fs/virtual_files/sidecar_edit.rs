@@ -11,27 +11,32 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
 
-use crate::array::ReplyBuffer;
+use crate::cancellation::Cancellation;
 use crate::error::Error;
 use crate::formats::json::{self as sidecar, LIFTED_ATTRIBUTES};
 use crate::hierarchy::Node;
 use crate::hierarchy::attributes::{self, Edit};
 use crate::metadata::{MAX_DOCUMENT_BYTES, json, json_spans};
-use crate::mount::fs::error::{Failure, FsResult};
+use crate::mount::fs::error::{Blocking, Failure, FsResult};
+use crate::mount::fs::gate::RequestGate;
 use crate::mount::fs::inode::{Entity, Inode, InodeTable, Kind};
-use crate::mount::fs::node_cache::CachedNode;
-use crate::mount::fs::virtual_files::Context;
+use crate::mount::fs::node_cache::{CachedNode, NodeCache};
+use crate::mount::fs::open_file::{
+    BegunWrite, FileRead, FileWrite, OpenFile, Opened, ReadData, ReplyBuffer, all_data,
+};
+use crate::mount::fs::request::RequestLog;
+use crate::mount::fs::virtual_files::subjects::Subjects;
 
 /// The text of a sidecar that is being written.
 #[derive(Default)]
 pub struct Draft {
-    state: Mutex<State>,
+    state: Mutex<DraftState>,
     /// Locked while the draft is applied: one attempt at a time.
     applying: Mutex<()>,
 }
 
 #[derive(Default)]
-struct State {
+struct DraftState {
     content: Vec<u8>,
     /// Written to since it was last applied.
     is_touched: bool,
@@ -42,8 +47,11 @@ struct State {
 }
 
 /// The drafts of a mount, and the errors of earlier ones.
-#[derive(Default)]
 pub struct Drafts {
+    nodes: Arc<NodeCache>,
+    subjects: Arc<Subjects>,
+    log: Arc<RequestLog>,
+    gate: Arc<RequestGate>,
     /// By inode; a draft is gone with its last handle.
     open: Mutex<HashMap<u64, Weak<Draft>>>,
     /// By path of the node: why the last edit was refused.
@@ -51,6 +59,16 @@ pub struct Drafts {
 }
 
 impl Drafts {
+    /// No sidecar is being written.
+    pub fn new(
+        nodes: Arc<NodeCache>,
+        subjects: Arc<Subjects>,
+        log: Arc<RequestLog>,
+        gate: Arc<RequestGate>,
+    ) -> Self {
+        Drafts { nodes, subjects, log, gate, open: Mutex::default(), errors: Mutex::default() }
+    }
+
     fn get(&self, inode: u64) -> Option<Arc<Draft>> {
         self.open.lock().get(&inode).and_then(Weak::upgrade)
     }
@@ -59,20 +77,24 @@ impl Drafts {
     pub fn error(&self, path: &str) -> Option<String> {
         self.errors.lock().get(path).cloned()
     }
-}
 
-impl Drafts {
     /// Opens a sidecar for writing.
-    pub(in crate::mount::fs) fn open(&self, ctx: &Context<'_>, inode: &Inode) -> FsResult<Arc<Draft>> {
-        if ctx.nodes.store().writer().is_none() {
+    pub fn open(self: &Arc<Self>, inode: Arc<Inode>) -> FsResult<Opened<DraftFile>> {
+        let draft = self.draft(&inode);
+        let draft = draft.inspect_err(|failure| self.log.record_failure(&inode, "open", failure))?;
+        Ok(Opened::without_cache(DraftFile { inode, draft, drafts: self.clone() }, true))
+    }
+
+    fn draft(&self, inode: &Inode) -> FsResult<Arc<Draft>> {
+        if self.nodes.store().writer().is_none() {
             return Err(Failure::Errno(libc::EROFS));
         }
         let path = &inode.entity.path;
-        let cached = ctx.nodes.current(path)?;
+        let cached = self.nodes.current(path)?;
         if let Some(Node::Broken { .. }) = cached.node.as_deref() {
             return Err(Failure::Errno(libc::EACCES));
         }
-        let text = sidecar_text(ctx, &inode.entity, &cached)?;
+        let text = self.text(&inode.entity, &cached)?;
         let mut open = self.open.lock();
         open.retain(|_, draft| draft.strong_count() > 0);
         let draft = open.get(&inode.number).and_then(Weak::upgrade).unwrap_or_default();
@@ -88,7 +110,7 @@ impl Drafts {
     }
 
     /// The size of a sidecar that is being written.
-    pub(in crate::mount::fs) fn size_bytes(&self, inodes: &InodeTable, entity: &Entity) -> Option<u64> {
+    pub fn size_bytes(&self, inodes: &InodeTable, entity: &Entity) -> Option<u64> {
         if !entity.is_sidecar() {
             return None;
         }
@@ -99,12 +121,7 @@ impl Drafts {
 
     /// Sets the length of a draft. Without a writer, length 0 changes nothing: an empty sidecar is no edit.
     /// By name (which O_TRUNC uses too) no other length is allowed.
-    pub(in crate::mount::fs) fn resize(
-        &self,
-        inode: &Inode,
-        size_bytes: u64,
-        by_handle: bool,
-    ) -> FsResult<()> {
+    pub fn resize(&self, inode: &Inode, size_bytes: u64, by_handle: bool) -> FsResult<()> {
         if size_bytes != 0 && !by_handle {
             return Err(Failure::Errno(libc::EINVAL));
         }
@@ -118,13 +135,14 @@ impl Drafts {
         Ok(())
     }
 
-    /// Checks a draft and applies the change of attributes.
-    pub(in crate::mount::fs) fn apply(
-        &self,
-        ctx: &Context<'_>,
-        inode: &Inode,
-        draft: &Draft,
-    ) -> FsResult<()> {
+    /// Checks a draft and applies the change of attributes, for a request.
+    fn apply_for(&self, inode: &Inode, draft: &Draft, request: &str) -> FsResult<()> {
+        let _entered = self.gate.enter(Blocking::Yes)?;
+        let applied = self.apply(inode, draft);
+        applied.inspect_err(|failure| self.log.record_failure(inode, request, failure))
+    }
+
+    fn apply(&self, inode: &Inode, draft: &Draft) -> FsResult<()> {
         let _applying = draft.applying.lock();
         let content = {
             let mut state = draft.state.lock();
@@ -138,7 +156,7 @@ impl Drafts {
             state.is_touched = false;
             state.content.clone()
         };
-        self.judge(ctx, &inode.entity, &content, false).inspect_err(|failure| {
+        self.judge(&inode.entity, &content, false).inspect_err(|failure| {
             let mut state = draft.state.lock();
             // Later writes are checked on their own.
             if !state.is_touched {
@@ -148,17 +166,11 @@ impl Drafts {
     }
 
     /// Checks the text of a sidecar and applies the change of attributes. `is_copy`: it is that of another node.
-    pub(in crate::mount::fs) fn judge(
-        &self,
-        ctx: &Context<'_>,
-        entity: &Entity,
-        text: &[u8],
-        is_copy: bool,
-    ) -> FsResult<()> {
+    pub fn judge(&self, entity: &Entity, text: &[u8], is_copy: bool) -> FsResult<()> {
         let path = &entity.path;
-        let changed = change_attributes(ctx, entity, text, is_copy);
+        let changed = self.change_attributes(entity, text, is_copy);
         // Whatever happened, the next lookup reads the store.
-        ctx.nodes.forget(path);
+        self.nodes.forget(path);
         match &changed {
             Ok(()) => drop(self.errors.lock().remove(path)),
             Err(failure) => {
@@ -171,44 +183,40 @@ impl Drafts {
         }
         changed
     }
-}
 
-fn change_attributes(ctx: &Context<'_>, entity: &Entity, written: &[u8], is_copy: bool) -> FsResult<()> {
-    let cached = ctx.nodes.current(&entity.path)?;
-    let served = members(ctx, entity, &cached)?;
-    if let Some(attributes) = changed_attributes(&served, written, is_copy)? {
-        attributes::edit(ctx.nodes.store().as_ref(), &entity.path, &Edit::Whole(attributes))?;
-    }
-    Ok(())
-}
-
-/// The text of a sidecar as it is served.
-pub(in crate::mount::fs) fn sidecar_text(
-    ctx: &Context<'_>,
-    entity: &Entity,
-    cached: &CachedNode,
-) -> FsResult<String> {
-    Ok(sidecar::text(&members(ctx, entity, cached)?))
-}
-
-/// The members of a sidecar as it is served.
-fn members(ctx: &Context<'_>, entity: &Entity, cached: &CachedNode) -> FsResult<Map<String, Value>> {
-    match (entity.kind, &cached.node) {
-        (Kind::Companion(_, place), Some(node)) => {
-            Ok(sidecar::members(&ctx.subject(&entity.path, place, node))?)
+    fn change_attributes(&self, entity: &Entity, written: &[u8], is_copy: bool) -> FsResult<()> {
+        let cached = self.nodes.current(&entity.path)?;
+        let served = self.members(entity, &cached)?;
+        if let Some(attributes) = changed_attributes(&served, written, is_copy)? {
+            attributes::edit(self.nodes.store().as_ref(), &entity.path, &Edit::Whole(attributes))?;
         }
-        _ => Err(Failure::Errno(libc::ENOENT)),
+        Ok(())
+    }
+
+    /// The text of a sidecar as it is served.
+    pub fn text(&self, entity: &Entity, cached: &CachedNode) -> FsResult<String> {
+        Ok(sidecar::text(&self.members(entity, cached)?))
+    }
+
+    /// The members of a sidecar as it is served.
+    fn members(&self, entity: &Entity, cached: &CachedNode) -> FsResult<Map<String, Value>> {
+        match (entity.kind, &cached.node) {
+            (Kind::Companion(_, place), Some(node)) => {
+                Ok(sidecar::members(&self.subjects.of_node(&entity.path, place, node))?)
+            }
+            _ => Err(Failure::Errno(libc::ENOENT)),
+        }
     }
 }
 
 impl Draft {
     /// Length of the text.
-    pub(in crate::mount::fs) fn size_bytes(&self) -> usize {
+    pub fn size_bytes(&self) -> usize {
         self.state.lock().content.len()
     }
 
-    /// Writes and returns the number of bytes.
-    pub(in crate::mount::fs) fn write(&self, offset: u64, data: &[u8]) -> FsResult<u32> {
+    /// Writes bytes from `offset` on.
+    fn write(&self, offset: u64, data: &[u8]) -> FsResult<()> {
         let end = checked_size(offset.saturating_add(data.len() as u64))?;
         let start = end - data.len();
         let mut state = self.state.lock();
@@ -219,17 +227,56 @@ impl Draft {
             place.copy_from_slice(data);
         }
         (state.is_touched, state.is_shown, state.refusal) = (true, true, None);
-        Ok(u32::try_from(data.len()).unwrap_or(u32::MAX))
+        Ok(())
     }
 
     /// The bytes from `offset`, at most `size`.
-    pub(in crate::mount::fs) fn read<'a>(
-        &self,
-        offset: u64,
-        size: u32,
-        buffer: &'a mut ReplyBuffer,
-    ) -> &'a [u8] {
+    pub fn read<'a>(&self, offset: u64, size: u32, buffer: &'a mut ReplyBuffer) -> &'a [u8] {
         buffer.copy_part(&self.state.lock().content, offset, size)
+    }
+}
+
+/// A sidecar that is open for writing.
+pub struct DraftFile {
+    /// The sidecar.
+    inode: Arc<Inode>,
+    /// Its text, shared by all handles that write it.
+    draft: Arc<Draft>,
+    drafts: Arc<Drafts>,
+}
+
+impl OpenFile for DraftFile {
+    fn read<'a>(&self, read: FileRead<'_>, buffer: &'a mut ReplyBuffer) -> FsResult<ReadData<'a>> {
+        self.drafts.gate.ensure_serving()?;
+        Ok(ReadData::Copied(self.draft.read(read.offset, read.size, buffer)))
+    }
+
+    fn write<'a>(&self, write: FileWrite<'a>) -> FsResult<BegunWrite<'a>> {
+        let _entered = self.drafts.gate.enter_to_write(write.is_page, write.blocking)?;
+        self.draft.write(write.offset, write.data)?;
+        Ok(BegunWrite::copied(write.data.len()))
+    }
+
+    fn flush(&self, _number: u64, _process: u32) -> FsResult<()> {
+        self.drafts.apply_for(&self.inode, &self.draft, "close")
+    }
+
+    fn fsync(&self) -> FsResult<()> {
+        self.drafts.apply_for(&self.inode, &self.draft, "fsync")
+    }
+
+    fn seek(&self, start: u64, wants_hole: bool, _cancellation: &Cancellation) -> FsResult<Option<u64>> {
+        Ok(all_data(self.draft.size_bytes() as u64, start, wants_hole))
+    }
+
+    fn release(&self) {
+        if Arc::strong_count(&self.draft) == 1 {
+            let _ = self.drafts.apply_for(&self.inode, &self.draft, "last close");
+        }
+    }
+
+    fn is_writer(&self) -> bool {
+        true
     }
 }
 
@@ -356,8 +403,8 @@ mod tests {
     #[test]
     fn a_draft_is_a_file_with_a_limit() {
         let draft = Draft::default();
-        assert_eq!(draft.write(2, b"abc").unwrap(), 3);
-        assert_eq!(draft.write(0, b"xy").unwrap(), 2);
+        draft.write(2, b"abc").unwrap();
+        draft.write(0, b"xy").unwrap();
         let mut buffer = ReplyBuffer::default();
         assert_eq!(draft.read(1, 3, &mut buffer), b"yab");
         assert_eq!(draft.read(9, 3, &mut buffer), b"");

@@ -3,30 +3,31 @@
 //! Uses `formats::views` for names. `companions.rs` has the files in these folders: a view's own file is one of the format
 //! [`FLAT`]. A folder of planes makes its names one by one, so that an axis may have any number of them.
 
+use std::sync::Arc;
+
 use crate::formats::views::{self, FLAT, VIEWS, plane_index, plane_name};
 use crate::formats::{Format, JSON, Place, Role};
-use crate::hierarchy::{Node, View};
+use crate::hierarchy::{Node, OpenArrays, View};
 use crate::mount::fs::error::{Blocking, FsResult};
-use crate::mount::fs::handle::FolderEntry;
 use crate::mount::fs::inode::{Entity, Kind};
-use crate::mount::fs::node_cache::CachedNode;
-use crate::mount::fs::virtual_files::Context;
+use crate::mount::fs::node_cache::{CachedNode, NodeCache};
+use crate::mount::fs::open_file::FolderEntry;
 use crate::store::join;
 
 /// A folder of views, if the folder of a format has one with this name. [`FLAT`] stands for the root.
-pub(in crate::mount::fs) fn folder_in(format: &'static Format, group: &str, name: &str) -> Option<Entity> {
+pub fn folder_in(format: &'static Format, group: &str, name: &str) -> Option<Entity> {
     let has_views = format.role != Role::Text && format.check.is_none();
     let is_folder = group.is_empty() && name == VIEWS && has_views;
     is_folder.then(|| Entity::new(Kind::Views(format), ""))
 }
 
 /// The folder of a view with this name.
-pub(in crate::mount::fs) fn child_of_views(format: &'static Format, name: &str) -> Option<Entity> {
+pub fn child_of_views(format: &'static Format, name: &str) -> Option<Entity> {
     views::find(name).map(|view| Entity::of_view(Kind::FormatFolder(format), view, ""))
 }
 
 /// The folders of views that are listed.
-pub(in crate::mount::fs) fn names_of_views(format: &'static Format) -> Vec<(String, Entity)> {
+pub fn names_of_views(format: &'static Format) -> Vec<(String, Entity)> {
     let entry = |view| {
         let folder = Entity::of_view(Kind::FormatFolder(format), view, "");
         (views::folder(view).into_owned(), folder)
@@ -34,62 +35,77 @@ pub(in crate::mount::fs) fn names_of_views(format: &'static Format) -> Vec<(Stri
     views::listed().map(entry).collect()
 }
 
-/// The folder of the planes of an array; `None` if the node has none, or this format cannot express them.
-pub(in crate::mount::fs) fn planes_of(
-    ctx: &Context<'_>,
-    format: &'static Format,
-    axis: u8,
-    path: &str,
-    cached: &CachedNode,
-) -> Option<Entity> {
-    let node = cached.node.as_ref()?;
-    let planes = View::Planes(axis);
-    planes.node(node)?;
-    let first = View::Plane { axis, index: 0 };
-    let expresses = |node: &Node| (format.expresses)(node, first.layout(ctx.arrays.layout()));
-    let is_expressed =
-        format == FLAT || ctx.arrays.shown(Some(first), node).is_some_and(|plane| expresses(&plane));
-    is_expressed.then(|| Entity::of_view(Kind::PlanesFolder(format), planes, path))
+/// The folders of planes of a mount.
+pub struct PlaneFolders {
+    nodes: Arc<NodeCache>,
+    arrays: Arc<OpenArrays>,
+    /// The name of the root's file, if the root is an array.
+    root_name: Arc<str>,
 }
 
-/// What a name in a group's folder of planes stands for.
-pub(in crate::mount::fs) fn child_of_planes_group(
-    ctx: &Context<'_>,
-    (format, axis): (&'static Format, u8),
-    group: &str,
-    name: &str,
-    blocking: Blocking,
-) -> FsResult<Option<Entity>> {
-    let is_root = ctx.is_root_array(group, blocking)?;
-    if is_root && name != ctx.root_name {
-        return Ok(None);
+impl PlaneFolders {
+    /// Of the arrays among these nodes.
+    pub fn new(nodes: Arc<NodeCache>, arrays: Arc<OpenArrays>, root_name: Arc<str>) -> Self {
+        PlaneFolders { nodes, arrays, root_name }
     }
-    let path = if is_root { String::new() } else { join(group, name) };
-    let cached = ctx.nodes.get(&path, blocking)?;
-    Ok(match cached.node.as_deref() {
-        Some(Node::Group { .. }) => {
-            Some(Entity::of_view(Kind::FormatFolder(format), View::Planes(axis), path))
+
+    /// The folder of the planes of an array; `None` if the node has none, or this format cannot express them.
+    pub fn of_array(
+        &self,
+        format: &'static Format,
+        axis: u8,
+        path: &str,
+        cached: &CachedNode,
+    ) -> Option<Entity> {
+        let node = cached.node.as_ref()?;
+        let planes = View::Planes(axis);
+        planes.node(node)?;
+        let first = View::Plane { axis, index: 0 };
+        let expresses = |node: &Node| (format.expresses)(node, first.layout(self.arrays.layout()));
+        let is_expressed =
+            format == FLAT || self.arrays.shown(Some(first), node).is_some_and(|plane| expresses(&plane));
+        is_expressed.then(|| Entity::of_view(Kind::PlanesFolder(format), planes, path))
+    }
+
+    /// What a name in a group's folder of planes stands for.
+    pub fn child_of_group(
+        &self,
+        (format, axis): (&'static Format, u8),
+        group: &str,
+        name: &str,
+        blocking: Blocking,
+    ) -> FsResult<Option<Entity>> {
+        let is_root = self.nodes.is_root_array(group, blocking)?;
+        if is_root && *name != *self.root_name {
+            return Ok(None);
         }
-        _ => planes_of(ctx, format, axis, &path, &cached),
-    })
-}
+        let path = if is_root { String::new() } else { join(group, name) };
+        let cached = self.nodes.get(&path, blocking)?;
+        Ok(match cached.node.as_deref() {
+            Some(Node::Group { .. }) => {
+                Some(Entity::of_view(Kind::FormatFolder(format), View::Planes(axis), path))
+            }
+            _ => self.of_array(format, axis, &path, &cached),
+        })
+    }
 
-/// The entries of a group's folder of planes: a folder for each array and each group.
-pub(in crate::mount::fs) fn names_of_planes_group(
-    ctx: &Context<'_>,
-    (format, axis): (&'static Format, u8),
-    group: &str,
-) -> FsResult<Vec<(String, Entity)>> {
-    let mut names: Vec<String> = ctx.children(group)?.into_iter().map(|child| child.name).collect();
-    if ctx.is_root_array(group, Blocking::Yes)? {
-        names.push(ctx.root_name.to_owned());
+    /// The entries of a group's folder of planes: a folder for each array and each group.
+    pub fn names_of_group(
+        &self,
+        (format, axis): (&'static Format, u8),
+        group: &str,
+    ) -> FsResult<Vec<(String, Entity)>> {
+        let mut names: Vec<String> = self.nodes.members(group)?.into_iter().map(|child| child.name).collect();
+        if self.nodes.is_root_array(group, Blocking::Yes)? {
+            names.push(self.root_name.to_string());
+        }
+        let mut entries = Vec::new();
+        for name in names {
+            let entity = self.child_of_group((format, axis), group, &name, Blocking::Yes)?;
+            entries.extend(entity.map(|entity| (name, entity)));
+        }
+        Ok(entries)
     }
-    let mut entries = Vec::new();
-    for name in names {
-        let entity = child_of_planes_group(ctx, (format, axis), group, &name, Blocking::Yes)?;
-        entries.extend(entity.map(|entity| (name, entity)));
-    }
-    Ok(entries)
 }
 
 /// The planes of an array in one format.
@@ -98,22 +114,18 @@ pub struct PlaneNames {
     /// Along which axis.
     axis: u8,
     /// The array.
-    path: std::sync::Arc<str>,
+    path: Arc<str>,
     /// How many there are.
     length: u64,
 }
 
 impl PlaneNames {
     /// Those in a folder, if it is one of planes.
-    pub(in crate::mount::fs) fn of(
-        ctx: &Context<'_>,
-        folder: &Entity,
-        blocking: Blocking,
-    ) -> FsResult<Option<Self>> {
+    pub fn of(nodes: &NodeCache, folder: &Entity, blocking: Blocking) -> FsResult<Option<Self>> {
         let (Kind::PlanesFolder(format), Some(View::Planes(axis))) = (folder.kind, folder.view) else {
             return Ok(None);
         };
-        let cached = ctx.nodes.get(&folder.path, blocking)?;
+        let cached = nodes.get(&folder.path, blocking)?;
         let Some(Node::Array { metadata, .. }) = cached.node.as_deref() else { return Ok(None) };
         let length = metadata.shape.get(usize::from(axis)).copied();
         Ok(length.map(|length| PlaneNames { format, axis, path: folder.path.clone(), length }))
@@ -133,7 +145,7 @@ impl PlaneNames {
     }
 
     /// The file with this name. A sidecar is beside each plane, but not listed.
-    pub(in crate::mount::fs) fn find(&self, name: &str) -> Option<Entity> {
+    pub fn find(&self, name: &str) -> Option<Entity> {
         let sidecar = (self.format == FLAT).then_some((JSON, Place::Beside));
         self.files().chain(sidecar).find_map(|(format, place)| {
             let index = plane_index(name.strip_suffix(format.suffix)?, self.length)?;
@@ -142,7 +154,7 @@ impl PlaneNames {
     }
 
     /// The entry with this number among the listed.
-    pub(in crate::mount::fs) fn entry(&self, number: u64) -> Option<FolderEntry> {
+    pub fn entry(&self, number: u64) -> Option<FolderEntry> {
         let of_each = self.files().count() as u64;
         let index = number.checked_div(of_each).filter(|&index| index < self.length)?;
         let (format, place) = self.files().nth((number % of_each) as usize)?;

@@ -10,40 +10,68 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use crate::cancellation::Cancellation;
 use crate::error::Error;
-use crate::hierarchy::author;
-use crate::mount::fs::FileSystem;
+use crate::hierarchy::{OpenArrays, author};
+use crate::mount::fs::array_files::io::ArrayIo;
+use crate::mount::fs::array_files::writer::Writer;
+use crate::mount::fs::array_files::written_end::WrittenEndGuard;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::Inode;
-use crate::mount::fs::open_files::ArrayFile;
+use crate::mount::fs::node_cache::NodeCache;
+use crate::mount::fs::open_file::FileRange;
 use crate::mount::fs::page_cache::page_drops::PageDrop;
-use crate::mount::fs::write::written_end::WrittenEndGuard;
 
 /// How often growth starts again because other programs changed the document.
 const MAX_ATTEMPTS: usize = 10;
 /// The most zeros that are written because a program left them out, where they differ from the fill value.
 const MAX_GAP_BYTES: u64 = 4 << 30;
 
-impl FileSystem {
+/// Makes the arrays of a mount longer.
+pub struct Growth {
+    io: Arc<ArrayIo>,
+    nodes: Arc<NodeCache>,
+    arrays: Arc<OpenArrays>,
+    /// The mount makes arrays longer at all.
+    is_allowed: bool,
+}
+
+impl Growth {
+    /// Of these arrays, if the mount allows it.
+    pub fn new(io: Arc<ArrayIo>, nodes: Arc<NodeCache>, arrays: Arc<OpenArrays>, is_allowed: bool) -> Self {
+        Growth { io, nodes, arrays, is_allowed }
+    }
+
+    /// Whether arrays may become longer.
+    pub fn is_allowed(&self) -> bool {
+        self.is_allowed
+    }
+
     /// Whether a write makes the file longer.
-    pub fn grows(&self, file: &ArrayFile, (offset, length): (u64, u64), is_page: bool) -> bool {
-        self.options.create
-            && !is_page
-            && length > 0
-            && file.writer.is_some()
-            && self
-                .array_of(&file.inode)
-                .is_ok_and(|array| offset.saturating_add(length) > array.size_bytes())
+    pub fn is_needed(&self, inode: &Inode, range: FileRange) -> bool {
+        self.is_allowed
+            && range.length > 0
+            && inode.array().is_ok_and(|array| range.offset.saturating_add(range.length) > array.size_bytes())
+    }
+
+    /// An append must come at the end of the file. It does not where another program has made the array longer and the kernel has not heard.
+    pub fn check_append(&self, inode: &Inode, offset: u64) -> FsResult<()> {
+        if !self.is_allowed {
+            return Ok(());
+        }
+        let size_bytes = inode.array()?.size_bytes();
+        if inode.written_end.shown_size(size_bytes) == offset {
+            Ok(())
+        } else {
+            Err(Failure::Errno(libc::ESTALE))
+        }
     }
 
     /// Makes the array of a file long enough for a write, and returns its size; the size that it has where it cannot be longer. Blocks on the
     /// store.
-    pub(super) fn grow_for_write(&self, file: &ArrayFile, offset: u64, data: &[u8]) -> FsResult<u64> {
-        let inode = &file.inode;
-        let array = self.array_of(inode)?;
-        let request = || format!("write of {} bytes at {offset}", data.len());
-        let failed = |error| self.write_failure(inode, &request(), error);
+    pub fn for_write(&self, inode: &Inode, appends: bool, offset: u64, data: &[u8]) -> FsResult<u64> {
+        let array = inode.array()?;
+        let failed =
+            |error| self.io.log.fail(inode, &format!("write of {} bytes at {offset}", data.len()), error);
         let end = offset.saturating_add(data.len() as u64);
         match array.longer(end) {
             // A write across the end is short.
@@ -53,7 +81,7 @@ impl FileSystem {
         // A write that is refused must not have changed anything.
         array.check_values(data).map_err(failed)?;
         let mut guard = inode.written_end.lock();
-        if file.appends && guard.end().is_some() && !guard.is_growing() {
+        if appends && guard.end().is_some() && !guard.is_growing() {
             // A truncated file is written from its start.
             return Err(Failure::Errno(libc::EFBIG));
         }
@@ -69,46 +97,25 @@ impl FileSystem {
             failure => failure,
         })?;
         // Another program may have been first.
-        match file.appends && inode.written_end.shown_size(size_bytes) != offset {
-            true => Err(Failure::Errno(libc::ESTALE)),
-            false => Ok(size_bytes),
+        if appends && inode.written_end.shown_size(size_bytes) != offset {
+            return Err(Failure::Errno(libc::ESTALE));
         }
-    }
-
-    /// An append must come at the end of the file. It does not where another program has made the array longer and the kernel has not heard.
-    pub(super) fn check_append(&self, file: &ArrayFile, offset: u64, is_page: bool) -> FsResult<()> {
-        if !file.appends || is_page || !self.options.create {
-            return Ok(());
-        }
-        let size_bytes = self.array_of(&file.inode)?.size_bytes();
-        match file.inode.written_end.shown_size(size_bytes) == offset {
-            true => Ok(()),
-            false => Err(Failure::Errno(libc::ESTALE)),
-        }
+        Ok(size_bytes)
     }
 
     /// ftruncate(2) or truncate(2) to more than the array has. The new elements are fill value; zero if the file was truncated
     /// before, as programs do that leave out zeros. Returns the pages to drop.
-    pub(super) fn grow_to(&self, inode: &Arc<Inode>, to: u64) -> FsResult<Option<PageDrop>> {
-        if inode.open_array().is_none() {
-            // truncate(2) of a file that is not open.
-            let opened = self.open(inode.number, libc::O_WRONLY, &Cancellation::never())?;
-            let grown = self.grow_to(inode, to);
-            let stored = self.flush(opened.handle);
-            self.release(opened.handle);
-            return grown.and_then(|drop| stored.map(|()| drop));
-        }
+    pub fn to_size(&self, inode: &Inode, to: u64) -> FsResult<Option<PageDrop>> {
         let request = || format!("truncation to {to} bytes");
-        let failed = |error| self.write_failure(inode, &request(), error);
-        let array = self.array_of(inode)?;
+        let failed = |error| self.io.log.fail(inode, &request(), error);
+        let array = inode.array()?;
         let longer = array.longer(to).map_err(failed)?;
         if longer.flat_size() != Some(to) {
             let reason = format!("{to} bytes are no whole number of rows along the slowest axis of the file");
             return Err(failed(Error::InvalidValue(reason)));
         }
-        let writer = self
-            .open_writer(&array, false)
-            .inspect_err(|failure| self.note_failure(inode, &request(), failure))?;
+        let writer = Writer::open(&array, false)
+            .inspect_err(|failure| self.io.log.record_failure(inode, &request(), failure))?;
         let mut guard = inode.written_end.lock();
         let zeros_from = guard.end().or(guard.was_cut().then(|| array.size_bytes()));
         let drops = &inode.page_cache_users.drops;
@@ -119,7 +126,7 @@ impl FileSystem {
             });
         let grown = grown.and_then(|size_bytes| {
             if zeros_from.is_some() {
-                self.zero_gap(inode, &writer, &mut guard, to)?;
+                self.io.zero_gap(inode, &writer, &mut guard, to)?;
             }
             guard.advance(to, size_bytes);
             Ok(())
@@ -127,7 +134,7 @@ impl FileSystem {
         drop(guard);
         array.close_for_writing();
         grown?;
-        self.ensure_serving()?;
+        self.io.gate.ensure_serving()?;
         Ok(zeros_from.map(|start| drops.begin(Some(start..to))))
     }
 
@@ -142,7 +149,7 @@ impl FileSystem {
         let path = &inode.entity.path;
         let shared = inode.shared.as_ref().ok_or(Failure::Errno(libc::EBADF))?;
         for _ in 0..MAX_ATTEMPTS {
-            let array = self.array_of(inode)?;
+            let array = inode.array()?;
             if array.size_bytes() >= to {
                 return Ok(array.size_bytes());
             }
@@ -168,7 +175,7 @@ impl FileSystem {
             }
             // Also what failed may have been stored.
             if let Ok(cached) = self.nodes.current(path) {
-                self.context().reconcile(&inode.entity, &cached, Blocking::Yes)?;
+                self.io.served.reconcile(&inode.entity, &cached, Blocking::Yes)?;
             }
             match grown {
                 Ok(()) | Err(Error::Changed { .. } | Error::Stale { .. }) => {}

@@ -1,0 +1,208 @@
+//! Putting bytes into an array, and storing them, with or without a handle of its file.
+
+use std::sync::Arc;
+
+use crate::array::{Array, PendingWrite};
+use crate::error::Error;
+use crate::mount::fs::array_files::writer::Writer;
+use crate::mount::fs::array_files::written_end::{WrittenEndGuard, npy_shape};
+use crate::mount::fs::arrays::ServedArrays;
+use crate::mount::fs::error::{Blocking, Failure, FsResult};
+use crate::mount::fs::gate::RequestGate;
+use crate::mount::fs::inode::Inode;
+use crate::mount::fs::open_file::FileWrite;
+use crate::mount::fs::request::RequestLog;
+
+/// Bytes zeroed at a time.
+const PART_BYTES: usize = 1 << 20;
+
+/// What the files of arrays share.
+pub struct ArrayIo {
+    /// Their arrays, in line with the store.
+    pub served: Arc<ServedArrays>,
+    /// Counts what they do, and logs what fails.
+    pub log: Arc<RequestLog>,
+    /// Lets their requests in.
+    pub gate: Arc<RequestGate>,
+}
+
+/// The end of a truncated file while a write after it runs.
+pub struct ClosedGap<'a> {
+    /// The lock on the written end, if the file is truncated or growing.
+    pub end: Option<WrittenEndGuard<'a>>,
+    /// Where zeros were written, if there was a gap.
+    pub zeroed_from: Option<u64>,
+}
+
+impl ArrayIo {
+    /// Writes bytes into the array, also where the file may be mapped and directly written at the same time.
+    /// Without blocking, the bytes may still have to be copied.
+    pub fn put<'a>(
+        &self,
+        inode: &Inode,
+        writer: &Writer,
+        write: FileWrite<'a>,
+    ) -> FsResult<Option<PendingWrite<'a>>> {
+        let FileWrite { offset, data, is_page, blocking } = write;
+        let direct_writes = &inode.page_cache_users.direct_writes;
+        let (range, may_wait) = (offset..offset + data.len() as u64, blocking == Blocking::Yes);
+        let outcome = if is_page {
+            direct_writes.write_page(range.clone(), may_wait, |parts| {
+                if parts == [range] {
+                    return self.put_at_once(inode, writer, write);
+                }
+                // Rare, and each part is short.
+                if blocking == Blocking::No {
+                    return Err(Failure::WouldBlock);
+                }
+                for part in parts {
+                    let (from, to) = ((part.start - offset) as usize, (part.end - offset) as usize);
+                    let data = data.get(from..to).unwrap_or_default();
+                    self.put_at_once(inode, writer, FileWrite { offset: part.start, data, ..write })?;
+                }
+                Ok(None)
+            })
+        } else {
+            direct_writes.write(range, may_wait, || self.put_at_once(inode, writer, write))
+        };
+        outcome.unwrap_or(Err(Failure::WouldBlock))
+    }
+
+    /// Writes bytes into the array, or begins to, unless that would block.
+    fn put_at_once<'a>(
+        &self,
+        inode: &Inode,
+        writer: &Writer,
+        FileWrite { offset, data, is_page, blocking }: FileWrite<'a>,
+    ) -> FsResult<Option<PendingWrite<'a>>> {
+        if blocking == Blocking::No {
+            let array = inode.array().map_err(|_| Failure::WouldBlock)?;
+            return array.try_begin_write(offset, data)?.map(Some).ok_or(Failure::WouldBlock);
+        }
+        self.served.on_current(inode, &writer.array, |array| {
+            if is_page { array.write_page(offset, data) } else { array.write_at(offset, data) }
+        })?;
+        Ok(None)
+    }
+
+    /// For a truncated file: locks the written end, and zeros a gap before `offset`. A page of a memory map after the written
+    /// end leaves no gap.
+    pub fn close_gap<'a>(
+        &self,
+        inode: &'a Inode,
+        writer: &Writer,
+        offset: u64,
+        is_page: bool,
+        blocking: Blocking,
+    ) -> FsResult<ClosedGap<'a>> {
+        if inode.written_end.get().is_none() {
+            return Ok(ClosedGap { end: None, zeroed_from: None });
+        }
+        let mut guard = match blocking {
+            Blocking::No => inode.written_end.try_lock().ok_or(Failure::WouldBlock)?,
+            Blocking::Yes => inode.written_end.lock(),
+        };
+        let Some(end) = guard.end().filter(|&end| end < offset && !is_page) else {
+            return Ok(ClosedGap { end: Some(guard), zeroed_from: None });
+        };
+        if blocking == Blocking::No {
+            return Err(Failure::WouldBlock);
+        }
+        self.zero_gap(inode, writer, &mut guard, offset)?;
+        Ok(ClosedGap { end: Some(guard), zeroed_from: Some(end) })
+    }
+
+    /// Zeros the bytes between the written end and `to` and moves the written end; if this fails, as far as
+    /// it got.
+    pub fn zero_gap(
+        &self,
+        inode: &Inode,
+        writer: &Writer,
+        end_guard: &mut WrittenEndGuard<'_>,
+        to: u64,
+    ) -> FsResult<()> {
+        if end_guard.is_growing() && writer.array.fills_with_zeros() {
+            // Nothing was written after the end of a growing file: all of it is fill value.
+            end_guard.advance(to, u64::MAX);
+            return Ok(());
+        }
+        let zeros = vec![0; PART_BYTES];
+        while let Some(end) = end_guard.end().filter(|&end| end < to) {
+            let length = usize::try_from(to - end).unwrap_or(PART_BYTES).min(PART_BYTES);
+            let data = zeros.get(..length).unwrap_or(&zeros);
+            let write = FileWrite { offset: end, data, is_page: false, blocking: Blocking::Yes };
+            self.put(inode, writer, write).map_err(|failure| {
+                // The kernel may still cache bytes that are zero now.
+                inode.page_cache_users.drops.note_reason();
+                match failure {
+                    Failure::Error(error) => self.log.fail(inode, "zeroing the gap before a write", error),
+                    failure => failure,
+                }
+            })?;
+            end_guard.advance(end + length as u64, u64::MAX);
+        }
+        Ok(())
+    }
+
+    /// Makes every byte of an open array zero.
+    pub fn zero(&self, inode: &Inode) -> FsResult<()> {
+        let array = inode.array()?;
+        let has_writers = array.has_writers();
+        array.open_for_writing().map_err(|error| self.log.fail(inode, "truncate", error))?;
+        let mut result = array.zero();
+        if !has_writers {
+            // No close of a handle would store it.
+            result = result.and_then(|()| self.served.on_current(inode, &array, Array::flush));
+        }
+        array.close_for_writing();
+        result.map_err(|error| self.log.fail(inode, "truncate", error))
+    }
+
+    /// Stores what was written, for a handle. `report` notes how many failures are reported on it now, and returns how many were
+    /// before.
+    pub fn store(
+        &self,
+        inode: &Inode,
+        writer: Option<&Writer>,
+        request: &str,
+        store: impl Fn(&Array) -> Result<(), Error>,
+        report: impl Fn(&Writer, u64) -> u64,
+    ) -> FsResult<()> {
+        let Some(writer) = writer else {
+            // A reader of a replaced array has nothing to store.
+            let Ok(array) = inode.array() else { return Ok(()) };
+            if !array.was_written() {
+                return Ok(());
+            }
+            let stored = self.served.on_current(inode, &array, store);
+            return stored.map_err(|error| self.log.fail(inode, request, error));
+        };
+        let stored = self.served.on_current(inode, &writer.array, store);
+        if let Err(error @ Error::Stale { .. }) = &stored {
+            writer.array.note_failure(error);
+        }
+        // The array at the time of the open counts the failures, however often it has grown.
+        let (failures, last) = writer.array.failures();
+        let reported = report(writer, failures);
+        match (stored, last) {
+            (Err(error), _) => Err(self.log.fail(inode, request, error)),
+            // This attempt succeeded, but an earlier one failed that was not reported on this handle yet.
+            (Ok(()), Some(error)) if reported < failures => Err(Failure::from(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// A `.npy` file written onto its array would shift the elements by the header: refused before anything
+    /// changes.
+    pub fn refuse_npy_header(&self, inode: &Inode, data: &[u8]) -> FsResult<()> {
+        let Some(shape) = npy_shape(data) else { return Ok(()) };
+        let Some(open) = inode.open_array() else { return Ok(()) };
+        let own = &open.metadata.shape;
+        if shape != *own && !shape.iter().eq(own.iter().rev()) {
+            return Ok(());
+        }
+        let sentence = "this is a .npy file with a header, and the array's file has none: write the elements alone, \
+                        as numpy.ndarray.tofile does";
+        Err(self.log.fail(inode, "write", Error::InvalidValue(sentence.to_owned())))
+    }
+}

@@ -1,0 +1,241 @@
+//! Opening the files of arrays, and changing the size of one.
+//!
+//! Invariant: changes of the store are seen at open(2).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::array::{Array, Reader};
+use crate::cancellation::Cancellation;
+use crate::error::Error;
+use crate::hierarchy::{Node, OpenArrays, author};
+use crate::mount::fs::array_files::file::ArrayFile;
+use crate::mount::fs::array_files::growth::Growth;
+use crate::mount::fs::array_files::io::ArrayIo;
+use crate::mount::fs::array_files::writer::Writer;
+use crate::mount::fs::arrays::{ServedArrays, shown_size};
+use crate::mount::fs::error::{Blocking, Failure, FsResult};
+use crate::mount::fs::gate::RequestGate;
+use crate::mount::fs::inode::{Inode, InodeTable};
+use crate::mount::fs::node_cache::NodeCache;
+use crate::mount::fs::open_file::{HandleTable, OpenFile, Opened};
+use crate::mount::fs::page_cache::cache_mode::{CachePolicy, ChosenMode};
+use crate::mount::fs::page_cache::page_drops::{OpenDrop, PageDrop};
+use crate::mount::fs::permissions::Permissions;
+use crate::mount::fs::request::RequestLog;
+use crate::mount::options::Options;
+
+/// The files of the arrays of a mount.
+pub struct ArrayFiles {
+    nodes: Arc<NodeCache>,
+    inodes: Arc<InodeTable>,
+    arrays: Arc<OpenArrays>,
+    permissions: Arc<Permissions>,
+    cache_policy: Arc<CachePolicy>,
+    handles: Arc<HandleTable>,
+    io: Arc<ArrayIo>,
+    growth: Arc<Growth>,
+    /// Truncation to 0 makes every byte zero; otherwise it sets the written end.
+    truncate_zeroes: bool,
+    follows_branch: bool,
+}
+
+/// The parts of a mount that the files of arrays need.
+pub struct ArrayFileParts {
+    /// The nodes.
+    pub nodes: Arc<NodeCache>,
+    /// The inodes.
+    pub inodes: Arc<InodeTable>,
+    /// The open arrays.
+    pub arrays: Arc<OpenArrays>,
+    /// The same, in line with the store.
+    pub served: Arc<ServedArrays>,
+    /// Who may read and write them.
+    pub permissions: Arc<Permissions>,
+    /// Whether they use the page cache.
+    pub cache_policy: Arc<CachePolicy>,
+    /// The open files.
+    pub handles: Arc<HandleTable>,
+    /// The counters and failures.
+    pub log: Arc<RequestLog>,
+    /// Lets requests in.
+    pub gate: Arc<RequestGate>,
+}
+
+/// What a change of a file's size means for the kernel.
+pub struct SizeChange {
+    /// Pages to drop.
+    pub drop: Option<PageDrop>,
+    /// The attributes that were looked up before the change are not those of the file any more.
+    pub has_new_attributes: bool,
+}
+
+impl ArrayFiles {
+    /// No file is open yet.
+    pub fn new(parts: ArrayFileParts, options: &Options) -> Self {
+        let ArrayFileParts { nodes, inodes, arrays, served, permissions, cache_policy, handles, log, gate } =
+            parts;
+        let io = Arc::new(ArrayIo { served, log, gate });
+        let growth = Arc::new(Growth::new(io.clone(), nodes.clone(), arrays.clone(), options.create));
+        ArrayFiles {
+            nodes,
+            inodes,
+            arrays,
+            permissions,
+            cache_policy,
+            handles,
+            io,
+            growth,
+            truncate_zeroes: options.truncate_zeroes,
+            follows_branch: options.follows_branch,
+        }
+    }
+
+    /// The arrays, in line with the store.
+    pub fn served(&self) -> &ServedArrays {
+        &self.io.served
+    }
+
+    /// Opens the file of an array. `writes`: the handle may write. Blocks on the store.
+    pub fn open(
+        &self,
+        inode: &Arc<Inode>,
+        writes: bool,
+        flags: i32,
+        cancellation: &Cancellation,
+    ) -> FsResult<Opened<ArrayFile>> {
+        let followed = if self.follows_branch { self.nodes.follow_branch() } else { Ok(()) };
+        let opened = followed.and_then(|()| self.open_current(inode, writes, flags, cancellation));
+        opened.inspect_err(|failure| self.io.log.record_failure(inode, "open", failure))
+    }
+
+    fn open_current(
+        &self,
+        inode: &Arc<Inode>,
+        writes: bool,
+        flags: i32,
+        cancellation: &Cancellation,
+    ) -> FsResult<Opened<ArrayFile>> {
+        let only_writes = flags & libc::O_ACCMODE == libc::O_WRONLY;
+        let shared = inode.shared.as_ref().ok_or(Failure::Errno(libc::EBADF))?;
+        let path = &inode.entity.path;
+        let shown_before = self.nodes.peek(path).map(|cached| shown_size(&cached));
+        let cached = if writes { self.nodes.current(path)? } else { self.nodes.for_reader(path)? };
+        self.io.served.reconcile(&inode.entity, &cached, Blocking::Yes)?;
+        // If another program has changed the size, the kernel still uses the old one: on ESTALE it looks the name up again, learns
+        // the new size, and repeats the open once. A growth by a program of this mount is not news: the kernel has its size, or gets it
+        // with the reply to that program. Otherwise an open next to programs that append would be ESTALE twice, and fail.
+        let is_untold = inode.written_end.is_size_untold();
+        let shown = shown_size(&cached);
+        let is_own_growth = || {
+            let open = inode.open_array();
+            open.is_some_and(|open| shown.is_some_and(|size| open.was_lengthened_to(size)))
+        };
+        let has_news = shown_before.is_some_and(|size| size != shown) && !is_own_growth();
+        if inode.is_stale() || is_untold || has_news {
+            return Err(Failure::Errno(libc::ESTALE));
+        }
+        let readers = shared.audience.admit(self.permissions.readers(cached.node.as_deref()));
+        let array = match cached.node.as_deref() {
+            Some(Node::Array { .. }) => self.arrays.open(shared, cached.state())?,
+            Some(Node::Broken { error, .. }) => return Err(error.clone().into()),
+            Some(Node::Group { .. }) | None => return Err(Failure::Errno(libc::ESTALE)),
+        };
+        let opening = inode.revalidate(shared, &array, cancellation)?;
+        let chosen = self.cache_policy.choose(&inode.page_cache_users, &array, only_writes);
+        let Some(ChosenMode { cache_mode, drop, backing }) = chosen else {
+            // As with a replaced file, the other handles keep the old inode.
+            self.inodes.retire(inode);
+            return Err(Failure::Errno(libc::ESTALE));
+        };
+        let (is_direct, keeps_cache) = (cache_mode.is_direct(), drop.is_none());
+        let drop = OpenDrop::new(drop);
+        std::mem::drop(opening);
+        let file = ArrayFile {
+            inode: inode.clone(),
+            reader: Reader::new(self.cache_policy.readahead(is_direct)),
+            writer: if writes { Some(self.open_writer_in_step(inode, &array, !only_writes)?) } else { None },
+            cache_mode,
+            drop,
+            readers,
+            appends: flags & libc::O_APPEND != 0,
+            io: self.io.clone(),
+            growth: self.growth.clone(),
+            handles: self.handles.clone(),
+        };
+        Ok(Opened { file, is_direct, keeps_cache, backing })
+    }
+
+    /// As [`Writer::open`], for open(2): brings the consolidated copies of the array's document in step with it, which a
+    /// program that died, or that knows nothing of them, has left behind. In a remote store it is the copy that an array is read by:
+    /// one that describes another array than the document has the kernel look the file up again.
+    fn open_writer_in_step(&self, inode: &Inode, array: &Arc<Array>, may_map: bool) -> FsResult<Writer> {
+        let (store, path) = (self.nodes.store(), &inode.entity.path);
+        let writer = Writer::open(array, may_map);
+        let is_described_otherwise = matches!(writer, Err(Failure::Error(Error::Stale { .. })));
+        // A remote store is not asked for all groups above each time.
+        let is_due = writer.is_ok() && !store.is_remote();
+        let is_first = is_due && !inode.copies_compared.swap(true, Ordering::Relaxed);
+        if !is_described_otherwise && !is_first {
+            return writer;
+        }
+        if let Err(error) = author::update_copies(store.as_ref(), path) {
+            log::warn!("/{path}: consolidated metadata above it is behind its document: {error}");
+        }
+        if is_described_otherwise {
+            self.nodes.forget(path);
+        }
+        writer
+    }
+
+    /// Sets the size of an array's file, which `shown_bytes` is shown of, for a process. The file never gets shorter: a smaller
+    /// size sets the written end (or, with `truncate=zero`, a size of 0 makes every byte zero); a larger one makes the array
+    /// longer, with `create`. The gate has let the request in.
+    pub fn set_size(
+        &self,
+        inode: &Arc<Inode>,
+        to: u64,
+        shown_bytes: u64,
+        process: u32,
+    ) -> FsResult<SizeChange> {
+        let open =
+            inode.open_array().and_then(|open| open.array.as_ref().ok().map(|array| array.size_bytes()));
+        let size_bytes = open.unwrap_or(shown_bytes);
+        if self.growth.is_allowed() && to > size_bytes {
+            let drop = self.with_open(inode, || self.growth.to_size(inode, to))?;
+            return Ok(SizeChange { drop, has_new_attributes: true });
+        }
+        // A growing file gets the size of its array.
+        let has_new_attributes = shown_bytes != size_bytes;
+        if !self.truncate_zeroes {
+            let drop = self.io.set_written_end(inode, process, to, size_bytes)?;
+            return Ok(SizeChange { drop, has_new_attributes });
+        }
+        if to == shown_bytes {
+            return Ok(SizeChange { drop: None, has_new_attributes: false });
+        }
+        if to != 0 {
+            return Err(Failure::Errno(libc::EINVAL));
+        }
+        // If this fails, all bytes are zero nevertheless: what was not stored is stored later.
+        let zeroed = self.with_open(inode, || self.io.zero(inode));
+        zeroed.inspect_err(|_| inode.page_cache_users.drops.note_reason())?;
+        if has_new_attributes {
+            // It was growing, and is written now.
+            inode.written_end.lock().make_whole();
+        }
+        self.io.gate.ensure_serving()?;
+        Ok(SizeChange { drop: Some(inode.page_cache_users.drops.begin(None)), has_new_attributes })
+    }
+
+    /// Runs a change of a file's size. truncate(2) of a file that is not open opens it meanwhile.
+    fn with_open<T>(&self, inode: &Arc<Inode>, change: impl FnOnce() -> FsResult<T>) -> FsResult<T> {
+        if inode.open_array().is_some() {
+            return change();
+        }
+        let file = self.open(inode, true, libc::O_WRONLY, &Cancellation::never())?.file;
+        let changed = change().and_then(|changed| file.flush(0, 0).map(|()| changed));
+        file.release();
+        changed
+    }
+}

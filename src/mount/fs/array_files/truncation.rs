@@ -1,0 +1,84 @@
+//! Setting the size of a file of fixed size: truncate(2), ftruncate(2), O_TRUNC, and what happens to a
+//! truncated file that is not written to its end (`written_end.rs`).
+
+use crate::array::Array;
+use crate::error::Error;
+use crate::mount::fs::array_files::io::ArrayIo;
+use crate::mount::fs::array_files::writer::Writer;
+use crate::mount::fs::error::{Failure, FsResult};
+use crate::mount::fs::inode::Inode;
+use crate::mount::fs::page_cache::page_drops::PageDrop;
+
+impl ArrayIo {
+    /// Sets the written end of an array's file of `size_bytes`, for a process; zeros the gap if it moves forward. Returns the
+    /// pages to drop.
+    pub fn set_written_end(
+        &self,
+        inode: &Inode,
+        process: u32,
+        to: u64,
+        size_bytes: u64,
+    ) -> FsResult<Option<PageDrop>> {
+        if to > size_bytes {
+            return Err(Failure::Errno(libc::EFBIG));
+        }
+        let has_writers =
+            |open: &crate::hierarchy::OpenArray| open.array.as_ref().is_ok_and(|array| array.has_writers());
+        if !inode.open_array().is_some_and(|open| has_writers(&open)) {
+            // truncate(2) of a file without writers could only destroy data.
+            return if to == size_bytes { Ok(None) } else { Err(Failure::Errno(libc::EINVAL)) };
+        }
+        let mut end_guard = inode.written_end.lock();
+        let end = end_guard.end().unwrap_or(size_bytes);
+        if to < end {
+            end_guard.cut(to, process);
+            return Ok(None);
+        }
+        if to == end {
+            if end == 0 {
+                // An array without elements is truncated, too.
+                end_guard.note_cut();
+            }
+            return Ok(None);
+        }
+        if end == 0 && to == size_bytes && !end_guard.is_growing() {
+            self.zero(inode).inspect_err(|_| inode.page_cache_users.drops.note_reason())?;
+        } else {
+            let array = inode.array()?;
+            let writer = Writer::open(&array, false)?;
+            let result = self.zero_gap(inode, &writer, &mut end_guard, to);
+            array.close_for_writing();
+            result?;
+        }
+        end_guard.advance(to, size_bytes);
+        self.gate.ensure_serving()?;
+        Ok(Some(inode.page_cache_users.drops.begin(Some(end..to))))
+    }
+
+    /// Moves the written end of a truncated file up to `to`, as fallocate(2) does. Returns the pages to drop.
+    pub fn extend_written(&self, inode: &Inode, to: u64, size_bytes: u64) -> FsResult<Option<PageDrop>> {
+        match inode.written_end.get() {
+            Some(end) if end < to => self.set_written_end(inode, 0, to, size_bytes),
+            _ => Ok(None),
+        }
+    }
+
+    /// After a writer is gone: a file that the last writer leaves incomplete is whole again, and this is
+    /// logged.
+    pub fn finish_truncation(&self, inode: &Inode, array: &Array) {
+        let mut end_guard = inode.written_end.lock();
+        if array.has_writers() {
+            return;
+        }
+        if end_guard.is_growing() {
+            // From now on its size is that of the array.
+            inode.page_cache_users.drops.note_new_size();
+            inode.written_end.note_untold();
+        }
+        if let Some(written_bytes) = end_guard.forget() {
+            let size_bytes = inode.array().map_or(array.size_bytes(), |array| array.size_bytes());
+            let error = Error::CutShort { written_bytes, size_bytes };
+            self.log.record_failure(inode, "last close", &Failure::Error(error));
+        }
+    }
+}

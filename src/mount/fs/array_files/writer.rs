@@ -1,0 +1,58 @@
+//! The state of a handle that may write.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::array::Array;
+use crate::mount::fs::error::FsResult;
+
+/// The state of a handle that may write.
+pub struct Writer {
+    /// The array at the time of the open, needed after another array has taken its place.
+    pub array: Arc<Array>,
+    /// The file may be mapped: it is open for reading too.
+    pub may_map: bool,
+    /// How many failed write-backs fsync has reported on this handle.
+    reported: AtomicU64,
+    /// How many failed write-backs close has reported. (The first close of dd, for example, stores zeros that
+    /// the codecs cannot encode.)
+    reported_by_close: AtomicU64,
+    /// The last operation was a close(2): the file is probably closed and its release on the way.
+    is_closing: AtomicBool,
+}
+
+impl Writer {
+    /// The part of open(2) that makes a handle a writer.
+    pub fn open(array: &Arc<Array>, may_map: bool) -> FsResult<Self> {
+        array.open_for_writing()?;
+        let reported = array.failures().0;
+        Ok(Writer {
+            array: array.clone(),
+            may_map,
+            reported: reported.into(),
+            reported_by_close: reported.into(),
+            is_closing: AtomicBool::new(false),
+        })
+    }
+
+    /// Whether the last operation was a close(2).
+    pub fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether the last operation was a close(2).
+    pub fn set_closing(&self, is_closing: bool) {
+        self.is_closing.store(is_closing, Ordering::Relaxed);
+    }
+
+    /// fsync reports this many failures; returns how many were reported before.
+    pub fn report_by_fsync(&self, failures: u64) -> u64 {
+        self.reported.swap(failures, Ordering::AcqRel)
+    }
+
+    /// close reports this many failures; returns how many were reported before, by fsync or close.
+    pub fn report_by_close(&self, failures: u64) -> u64 {
+        let reported_by_close = self.reported_by_close.swap(failures, Ordering::AcqRel);
+        reported_by_close.max(self.reported.load(Ordering::Acquire))
+    }
+}

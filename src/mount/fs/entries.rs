@@ -1,0 +1,250 @@
+//! What is in folders: what a name stands for, and the listing of a folder, which opendir takes as a snapshot.
+//!
+//! The names of planes, which may be any number, are made one by one. Invariant: a real node wins over a generated name.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use crate::formats::views::{FLAT, VIEWS};
+use crate::formats::{self, FOLDER};
+use crate::hierarchy::{Child, Node};
+use crate::mount::fs::error::{Blocking, Failure, FsResult};
+use crate::mount::fs::inode::{Entity, InodeTable, Kind};
+use crate::mount::fs::names::leftovers::Leftovers;
+use crate::mount::fs::names::table::{KnownName, NameTable};
+use crate::mount::fs::node_cache::NodeCache;
+use crate::mount::fs::open_file::{FolderEntry, OpenFile};
+use crate::mount::fs::virtual_files::companion_names::CompanionNames;
+use crate::mount::fs::virtual_files::generated::{INTERNALS, OwnFiles};
+use crate::mount::fs::virtual_files::views::{self, PlaneNames};
+use crate::store::join;
+
+/// The longest file name on Linux, in bytes.
+pub const MAX_NAME_BYTES: usize = 255;
+
+/// What is in the folders of a mount.
+pub struct Entries {
+    nodes: Arc<NodeCache>,
+    inodes: Arc<InodeTable>,
+    names: Arc<NameTable>,
+    companion_names: Arc<CompanionNames>,
+    own_files: Arc<OwnFiles>,
+    leftovers: Leftovers,
+    /// The name of the root's file, if the root is an array.
+    root_name: Arc<str>,
+}
+
+impl Entries {
+    /// The folders of these nodes.
+    pub fn new(
+        nodes: Arc<NodeCache>,
+        inodes: Arc<InodeTable>,
+        names: Arc<NameTable>,
+        companion_names: Arc<CompanionNames>,
+        own_files: Arc<OwnFiles>,
+        root_name: Arc<str>,
+    ) -> Self {
+        let leftovers = Leftovers::default();
+        Entries { nodes, inodes, names, companion_names, own_files, leftovers, root_name }
+    }
+
+    /// What a name in a folder stands for.
+    pub fn find(&self, folder: &Entity, name: &str, blocking: Blocking) -> FsResult<Option<Entity>> {
+        if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
+            return Ok(None);
+        }
+        match folder.kind {
+            Kind::Group => self.find_in_group(&folder.path, name, blocking),
+            Kind::Formats => {
+                Ok(formats::find(name).map(|format| Entity::new(Kind::FormatFolder(format), "")))
+            }
+            Kind::FormatFolder(format) => {
+                let group = (folder.view, &*folder.path);
+                self.companion_names.child_of_folder(format, group, name, blocking)
+            }
+            Kind::Views(format) => Ok(views::child_of_views(format, name)),
+            Kind::PlanesFolder(_) => {
+                let planes = PlaneNames::of(&self.nodes, folder, blocking)?;
+                Ok(planes.and_then(|planes| planes.find(name)))
+            }
+            Kind::Internals => Ok(self.own_files.find(name).map(|kind| Entity::new(kind, ""))),
+            _ => Ok(None),
+        }
+    }
+
+    fn find_in_group(&self, group: &str, name: &str, blocking: Blocking) -> FsResult<Option<Entity>> {
+        if self.nodes.is_root_array(group, blocking)? {
+            if *name == *self.root_name {
+                return Ok(Some(Entity::new(Kind::Array, "")));
+            }
+        } else {
+            let path = join(group, name);
+            match self.nodes.get(&path, blocking)?.node.as_deref() {
+                Some(Node::Group { .. }) => return Ok(Some(Entity::new(Kind::Group, path))),
+                Some(Node::Array { .. } | Node::Broken { .. }) => {
+                    return Ok(Some(Entity::new(Kind::Array, path)));
+                }
+                None => {}
+            }
+        }
+        match self.names.find(group, name) {
+            Some(KnownName::File(entity)) => return Ok(Some(entity)),
+            Some(KnownName::Vacant) => return Ok(None),
+            None => {}
+        }
+        let generated = self.companion_names.file_beside(group, name, blocking)?;
+        Ok(generated.or_else(|| if group.is_empty() { root_extra(name) } else { None }))
+    }
+
+    /// Whether a name in a folder is free for what this thread creates.
+    pub fn is_expected(&self, folder: u64, name: &str, thread: u32) -> bool {
+        !self.names.is_empty()
+            && self.inodes.live(folder).is_ok_and(|inode| {
+                inode.entity.kind == Kind::Group && self.names.is_expected(thread, &inode.entity.path, name)
+            })
+    }
+
+    /// Takes a snapshot of a folder's entries. `may_clean`: what writers that were killed have left in it is removed. Blocks on the
+    /// store.
+    pub fn list(&self, folder: &Entity, may_clean: bool) -> FsResult<Folder> {
+        let mut names = match folder.kind {
+            Kind::Group => {
+                if may_clean {
+                    self.leftovers.remove_soon(self.nodes.store(), &folder.path);
+                }
+                self.names_of_group(&folder.path)?
+            }
+            Kind::Formats => {
+                let folder = |format| Entity::new(Kind::FormatFolder(format), "");
+                formats::FORMATS.iter().map(|format| (format.name.to_owned(), folder(format))).collect()
+            }
+            Kind::FormatFolder(format) => {
+                self.companion_names.names_of_folder(format, (folder.view, &folder.path))?
+            }
+            Kind::Views(format) => views::names_of_views(format),
+            Kind::PlanesFolder(_) => Vec::new(),
+            Kind::Internals => {
+                let own = self.own_files.names();
+                own.map(|(name, kind)| (name.to_owned(), Entity::new(kind, ""))).collect()
+            }
+            _ => return Err(Failure::Errno(libc::ENOTDIR)),
+        };
+        names.retain(|(name, _)| is_showable(name, &folder.path));
+        names.sort_by(|a, b| a.0.cmp(&b.0));
+        let dots = [(".".to_owned(), folder.clone()), ("..".to_owned(), parent_folder(folder))];
+        let entry = |(name, entity): (String, Entity)| {
+            let inode = self.inodes.number_of(&entity);
+            FolderEntry { name, entity, inode }
+        };
+        let entries = dots.into_iter().chain(names).map(entry).collect();
+        let planes = PlaneNames::of(&self.nodes, folder, Blocking::Yes)?;
+        Ok(Folder { entries, planes })
+    }
+
+    fn names_of_group(&self, group: &str) -> FsResult<Vec<(String, Entity)>> {
+        let children = self.nodes.members(group)?;
+        let generated = self.companion_names.files_beside(group, &children)?;
+        let node = |child: Child| {
+            let kind = if child.is_group { Kind::Group } else { Kind::Array };
+            let path = join(group, &child.name);
+            (child.name, Entity::new(kind, path))
+        };
+        let mut names: Vec<_> = children.into_iter().map(node).collect();
+        if self.nodes.is_root_array(group, Blocking::Yes)? {
+            names.push((self.root_name.to_string(), Entity::new(Kind::Array, "")));
+        }
+        let real: HashSet<String> = names.iter().map(|(name, _)| name.clone()).collect();
+        names.extend(generated.into_iter().filter(|(name, _)| !real.contains(name)));
+        self.names.list(group, &mut names);
+        Ok(names)
+    }
+}
+
+/// Names that the root resolves but does not list.
+fn root_extra(name: &str) -> Option<Entity> {
+    match name {
+        INTERNALS => Some(Entity::new(Kind::Internals, "")),
+        FOLDER => Some(Entity::new(Kind::Formats, "")),
+        VIEWS => Some(Entity::new(Kind::Views(FLAT), "")),
+        _ => None,
+    }
+}
+
+/// A folder: a snapshot taken at open.
+pub struct Folder {
+    entries: Vec<FolderEntry>,
+    /// The names of planes, if they are in it, too.
+    planes: Option<PlaneNames>,
+}
+
+impl OpenFile for Folder {
+    fn entries(&self) -> Option<&[FolderEntry]> {
+        Some(&self.entries)
+    }
+
+    fn plane(&self, number: u64) -> Option<FolderEntry> {
+        self.planes.as_ref()?.entry(number)
+    }
+}
+
+/// The entries of an open folder.
+pub struct Listing(Arc<dyn OpenFile>);
+
+impl Listing {
+    /// Those of an open folder; EBADF for a file.
+    pub fn of(folder: Arc<dyn OpenFile>) -> FsResult<Self> {
+        if folder.entries().is_some() { Ok(Listing(folder)) } else { Err(Failure::Errno(libc::EBADF)) }
+    }
+
+    /// The entries, `.` and `..` first.
+    pub fn entries(&self) -> &[FolderEntry] {
+        self.0.entries().unwrap_or_default()
+    }
+
+    /// The entry with this number: those of [`Listing::entries`], and then the planes of a folder of planes.
+    pub fn entry(&self, number: u64) -> Option<Cow<'_, FolderEntry>> {
+        let known = self.entries();
+        let first = usize::try_from(number).ok().and_then(|number| known.get(number));
+        match first {
+            Some(entry) => Some(Cow::Borrowed(entry)),
+            None => self.0.plane(number.checked_sub(known.len() as u64)?).map(Cow::Owned),
+        }
+    }
+}
+
+/// Whether Linux can show this name; a name that cannot be shown is logged and left out.
+fn is_showable(name: &str, folder: &str) -> bool {
+    let is_showable = !name.is_empty()
+        && name.len() <= MAX_NAME_BYTES
+        && name != "."
+        && name != ".."
+        && !name.contains(['/', '\0']);
+    if !is_showable {
+        log::debug!("/{folder}: the name {name:?} cannot be shown and is left out");
+    }
+    is_showable
+}
+
+/// The parent folder of a folder.
+fn parent_folder(entity: &Entity) -> Entity {
+    match entity.kind {
+        Kind::FormatFolder(format) if entity.path.is_empty() => match entity.view {
+            Some(_) => Entity::new(Kind::Views(format), ""),
+            None => Entity::new(Kind::Formats, ""),
+        },
+        Kind::FormatFolder(_) => Entity { path: parent(&entity.path).into(), ..entity.clone() },
+        Kind::PlanesFolder(format) => {
+            let path = parent(&entity.path).into();
+            Entity { kind: Kind::FormatFolder(format), view: entity.view, path }
+        }
+        Kind::Views(format) if format != FLAT => Entity::new(Kind::FormatFolder(format), ""),
+        Kind::Group => Entity::new(Kind::Group, parent(&entity.path)),
+        _ => Entity::new(Kind::Group, ""),
+    }
+}
+
+/// The parent of a path; the parent of the root is the root.
+pub fn parent(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(parent, _)| parent)
+}

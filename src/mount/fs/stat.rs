@@ -1,0 +1,189 @@
+//! The attributes of files and folders: owner, mode, time and size, from the store or from what they are made of.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use crate::formats::Role;
+use crate::hierarchy::{Node, OpenArrays, View};
+use crate::mount::fs::arrays::ServedArrays;
+use crate::mount::fs::attributes::{Attributes, Stat};
+use crate::mount::fs::error::{Blocking, Failure, FsResult};
+use crate::mount::fs::inode::{Entity, Inode, InodeTable, Kind};
+use crate::mount::fs::names::table::NameTable;
+use crate::mount::fs::node_cache::{CachedNode, NodeCache};
+use crate::mount::fs::permissions::{Permissions, own_info};
+use crate::mount::fs::virtual_files::companion_names::CompanionNames;
+use crate::mount::fs::virtual_files::companions::{Companions, expressed};
+use crate::mount::fs::virtual_files::generated::OwnFiles;
+use crate::mount::fs::virtual_files::sidecar_edit::Drafts;
+use crate::mount::options::Options;
+use crate::store::{Info, Posix};
+
+/// The attributes of the files of a mount.
+pub struct FileAttributes {
+    parts: AttributeParts,
+    options: Arc<Options>,
+    started: SystemTime,
+}
+
+/// The parts of a mount that attributes come from.
+pub struct AttributeParts {
+    /// The nodes.
+    pub nodes: Arc<NodeCache>,
+    /// The inodes.
+    pub inodes: Arc<InodeTable>,
+    /// The open arrays.
+    pub arrays: Arc<OpenArrays>,
+    /// The same, in line with the store.
+    pub served: Arc<ServedArrays>,
+    /// The rules for owners and modes.
+    pub permissions: Arc<Permissions>,
+    /// The scratch files.
+    pub names: Arc<NameTable>,
+    /// The names of companion files.
+    pub companion_names: Arc<CompanionNames>,
+    /// The companion files.
+    pub companions: Arc<Companions>,
+    /// The sidecars that are being written.
+    pub drafts: Arc<Drafts>,
+    /// The mount's own files.
+    pub own_files: Arc<OwnFiles>,
+}
+
+impl FileAttributes {
+    /// Of the files that these parts make.
+    pub fn new(parts: AttributeParts, options: Arc<Options>) -> Self {
+        FileAttributes { parts, options, started: SystemTime::now() }
+    }
+
+    /// The attributes of an inode that is not stale.
+    pub fn of_inode(&self, inode: &Inode, blocking: Blocking) -> FsResult<Stat> {
+        let mut found = self.of(&inode.entity, blocking)?;
+        if inode.is_stale() {
+            return Err(Failure::Errno(libc::ESTALE));
+        }
+        // Handles of a file that has changed since they were opened still read what it was.
+        if matches!(inode.entity.kind, Kind::Companion(..)) && found.attributes.inode != inode.number {
+            let snapshot = inode.snapshot.lock().upgrade().ok_or(Failure::Errno(libc::ESTALE))?;
+            (found.attributes.inode, found.attributes.size_bytes) = (inode.number, snapshot.size_bytes());
+        }
+        Ok(found)
+    }
+
+    /// The attributes of an entity that the kernel is told of.
+    pub fn look_up(&self, entity: &Entity, blocking: Blocking) -> FsResult<Stat> {
+        let mut found = self.of(entity, blocking)?;
+        found.attributes.inode = self.parts.inodes.look_up(entity);
+        Ok(found)
+    }
+
+    /// The current attributes of an entity, under its current inode.
+    pub fn of(&self, entity: &Entity, blocking: Blocking) -> FsResult<Stat> {
+        let AttributeParts { nodes, inodes, served, names, permissions, drafts, .. } = &self.parts;
+        if let Kind::Scratch(number) = entity.kind {
+            return names.stat(number);
+        }
+        let cached = nodes.get(&entity.path, blocking)?;
+        if entity.kind == Kind::Array {
+            served.reconcile(entity, &cached, blocking)?;
+        }
+        let (info, mut size_bytes) = self.facts(entity, &cached, blocking)?;
+        let inode = inodes.existing(entity);
+        if let Some(inode) = &inode {
+            inode.written_end.note_told();
+            size_bytes = inode.written_end.shown_size(size_bytes);
+        }
+        let is_growing = inode.is_some_and(|inode| inode.written_end.is_growing());
+        let draft = drafts.size_bytes(inodes, entity);
+        let posix = info.posix.unwrap_or_else(Posix::of_object);
+        let is_folder = entity.kind.is_folder();
+        let (mode, (uid, gid)) = if entity.kind.is_of_mount() {
+            ((posix.mode & 0o777) as u16, (posix.uid, posix.gid))
+        } else {
+            let mode = if is_folder { permissions.of_folder(&info) } else { permissions.of_file(&info) };
+            (mode, permissions.owner(&info))
+        };
+        let attributes = Attributes {
+            inode: inodes.number_of(entity),
+            is_folder,
+            size_bytes: draft.unwrap_or(size_bytes),
+            // Nothing is written through a view.
+            mode: if entity.view.is_some() { mode & !0o222 } else { mode },
+            uid,
+            gid,
+            mtime: info.modified.unwrap_or(self.started),
+        };
+        // The size of a file that is being written changes at any time.
+        let valid_for =
+            if draft.is_some() || is_growing { Duration::ZERO } else { cached.valid_for(nodes.revalidate()) };
+        let may_change = self.options.changes_nodes() || (self.options.writable && entity.is_sidecar());
+        let entry_valid_for = if may_change { Duration::ZERO } else { valid_for };
+        Ok(Stat { attributes, valid_for, entry_valid_for })
+    }
+
+    /// The mode that a node has in the store, where folders above it may be closed, so that less is shown.
+    pub fn stored_mode(&self, entity: &Entity) -> FsResult<Option<u32>> {
+        let cached = self.parts.nodes.get(&entity.path, Blocking::Yes)?;
+        let (info, _) = self.facts(entity, &cached, Blocking::Yes)?;
+        let bits = if entity.kind.is_folder() { 0o1777 } else { 0o666 };
+        Ok(info.posix.map(|posix| posix.mode & bits))
+    }
+
+    /// Owner, mode, time and size of an entity.
+    fn facts(&self, entity: &Entity, cached: &CachedNode, blocking: Blocking) -> FsResult<(Info, u64)> {
+        const GONE: Failure = Failure::Errno(libc::ENOENT);
+        let AttributeParts { arrays, served, companion_names, companions, own_files, .. } = &self.parts;
+        match entity.kind {
+            Kind::Group | Kind::FormatFolder(_) => match cached.node.as_deref() {
+                Some(Node::Group { info, .. }) => Ok((*info, 0)),
+                // The root folder of a store that is a single array.
+                Some(Node::Array { info, .. } | Node::Broken { info, .. }) if entity.path.is_empty() => {
+                    Ok((info.as_folder(), 0))
+                }
+                _ => Err(GONE),
+            },
+            Kind::Array => match cached.node.as_deref() {
+                Some(node @ Node::Array { metadata, info }) => {
+                    let info = served.as_new_as_chunks(entity, node, *info);
+                    Ok((info, metadata.flat_size().unwrap_or(0)))
+                }
+                Some(Node::Broken { info, size_bytes, .. }) => Ok((*info, size_bytes.unwrap_or(0))),
+                _ => Err(GONE),
+            },
+            Kind::Companion(format, place) => {
+                let node = expressed((format, entity.view), cached, arrays).ok_or(GONE)?;
+                let (info, size) = companions.stat(entity, (format, place), node, blocking)?;
+                let info = match (info, format.role) {
+                    (Some(info), Role::Sidecar) => info,
+                    (info, _) => served.as_new_as_chunks(entity, node, info.unwrap_or(*node.info())),
+                };
+                Ok((info, size))
+            }
+            Kind::PlanesFolder(format) => match (entity.view, cached.node.as_deref()) {
+                (Some(View::Planes(axis)), Some(node)) => {
+                    let planes = companion_names.planes();
+                    planes.of_array(format, axis, &entity.path, cached).ok_or(GONE)?;
+                    Ok((node.info().as_folder(), 0))
+                }
+                _ => Err(GONE),
+            },
+            Kind::Scratch(_) => Err(GONE),
+            Kind::Internals | Kind::Formats | Kind::Views(_) => Ok((own_info(0o555, self.started), 0)),
+            Kind::Stats
+            | Kind::Config
+            | Kind::DirtyReport
+            | Kind::LastError
+            | Kind::SlowRequests
+            | Kind::Commit => {
+                let mode = match entity.kind {
+                    Kind::Config => 0o444,
+                    Kind::Commit => 0o600,
+                    // Files that name arrays are readable by the user of the daemon only.
+                    _ => 0o400,
+                };
+                let text = own_files.text(entity.kind).unwrap_or_default();
+                Ok((own_info(mode, self.started), text.len() as u64))
+            }
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! What companion files are made of: a node, what a view makes of it, its array, and the nodes and arrays around it.
+//!
+//! Uses `hierarchy` and `formats`.
+
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::formats::{self, Format, Place, Subject, views as view_files};
+use crate::hierarchy::{Node, OpenArrays, View};
+use crate::mount::fs::arrays::ServedArrays;
+use crate::mount::fs::error::Blocking;
+use crate::mount::fs::inode::Entity;
+use crate::mount::fs::node_cache::NodeCache;
+use crate::mount::fs::permissions::Permissions;
+use crate::store::Audience;
+
+/// The nodes and arrays of a mount, as the makers of companion files need them.
+pub struct Subjects {
+    nodes: Arc<NodeCache>,
+    arrays: Arc<OpenArrays>,
+    served: Arc<ServedArrays>,
+    permissions: Arc<Permissions>,
+    /// The formats whose files are listed next to the nodes' own.
+    listed: Vec<&'static Format>,
+    /// The name of the root's file, if the root is an array.
+    root_name: Arc<str>,
+}
+
+impl Subjects {
+    /// Over these nodes and arrays.
+    pub fn new(
+        nodes: Arc<NodeCache>,
+        arrays: Arc<OpenArrays>,
+        served: Arc<ServedArrays>,
+        permissions: Arc<Permissions>,
+        listed: Vec<&'static Format>,
+        root_name: Arc<str>,
+    ) -> Self {
+        Subjects { nodes, arrays, served, permissions, listed, root_name }
+    }
+
+    /// The formats whose files are listed next to the nodes' own.
+    pub fn listed(&self) -> &[&'static Format] {
+        &self.listed
+    }
+
+    /// What a companion file of a node is made of.
+    pub fn of_node<'a>(&'a self, path: &'a str, place: Place, node: &'a Node) -> Subject<'a> {
+        self.of((None, path), place, node, node)
+    }
+
+    /// What a companion file of a node, or of a view of it, is made of. `shown` is what the view makes of the node.
+    pub fn of_entity<'a>(
+        &'a self,
+        entity: &'a Entity,
+        place: Place,
+        node: &'a Node,
+        shown: &'a Node,
+    ) -> Subject<'a> {
+        self.of((entity.view, &entity.path), place, node, shown)
+    }
+
+    fn of<'a>(
+        &'a self,
+        (view, path): (Option<View>, &'a str),
+        place: Place,
+        node: &'a Node,
+        shown: &'a Node,
+    ) -> Subject<'a> {
+        let audience: Arc<Audience> = Arc::default();
+        audience.admit(self.permissions.readers(Some(node)));
+        let array_file = if path.is_empty() { &self.root_name } else { path };
+        let rank = match node {
+            Node::Array { metadata, .. } => metadata.shape.len(),
+            Node::Group { .. } | Node::Broken { .. } => 0,
+        };
+        let of_own = view.and_then(|view| view.of_array(rank, self.arrays.layout()));
+        // Next to a plane are the neighbours of its array.
+        let of_others = view.filter(|view| !matches!(view, View::Planes(_) | View::Plane { .. }));
+        Subject {
+            arrays: &self.arrays,
+            audience,
+            path,
+            root_name: &self.root_name,
+            node: shown,
+            view: view.map(|view| (view, node)),
+            view_file: view.map(|view| view_files::own_file(view, array_file, node)),
+            place,
+            open_array: Box::new(move |other| {
+                let view = if other == path { of_own } else { of_others };
+                self.served.shared_array(view, other).map_err(|failure| failure.into_error(other))
+            }),
+            find_node: Box::new(move |path| {
+                let found = self.node_for(node, path)?;
+                Ok(match (of_others, found) {
+                    (Some(view), Some(found)) => self.arrays.shown(Some(view), &found),
+                    (_, found) => found,
+                })
+            }),
+            open_array_to_read: Box::new(move |path| {
+                self.served.array_to_read(path).map_err(|failure| failure.into_error(path))
+            }),
+            children: Box::new(move |path| {
+                self.nodes.members(path).map_err(|failure| failure.into_error(path))
+            }),
+            beside: &self.listed,
+            is_node: Box::new(move |path| {
+                let cached =
+                    self.nodes.get(path, Blocking::Yes).map_err(|failure| failure.into_error(path))?;
+                Ok(cached.node.is_some())
+            }),
+        }
+    }
+
+    /// The node at a path, if all that may read `reader` may read its documents. Blocks on the store.
+    fn node_for(&self, reader: &Node, path: &str) -> Result<Option<Arc<Node>>> {
+        let found = self.nodes.for_reader(path).map_err(|failure| failure.into_error(path))?;
+        let Some(node) = found.node.clone() else { return Ok(None) };
+        let documents = formats::json::documents_info(&self.of_node(path, Place::Mirror, &node))?;
+        let of_node = self.permissions.readers_of(&documents);
+        let is_open = self.permissions.readers(Some(reader)).may_all_read(&of_node);
+        Ok(is_open.then_some(node))
+    }
+}

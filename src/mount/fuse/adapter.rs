@@ -1,0 +1,130 @@
+//! A file system as fuser sees it: which thread replies to a request.
+//!
+//! The session thread replies at once if memory is enough; otherwise the request moves with its reply to the executor.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use fuser::{
+    Errno, Generation, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
+    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
+};
+
+use crate::mount::fs::FileSystem;
+use crate::mount::fs::error::{Blocking, Failure};
+use crate::mount::fs::request::Request;
+use crate::mount::fuse::executor::{Deadline, Executor, Reply};
+use crate::mount::fuse::invalidate::SharedNotifier;
+use crate::mount::fuse::passthrough::Passthrough;
+use crate::mount::metrics::RequestKind;
+
+/// Inode numbers are never reused.
+pub(super) const GENERATION: Generation = Generation(0);
+
+macro_rules! implement_reply {
+    ($($reply:ty),*) => {$(
+        impl Reply for $reply {
+            fn fail(self, errno: i32) {
+                self.error(Errno::from_i32(errno));
+            }
+        }
+    )*};
+}
+implement_reply!(
+    ReplyAttr,
+    ReplyCreate,
+    ReplyData,
+    ReplyDirectoryPlus,
+    ReplyEmpty,
+    ReplyEntry,
+    ReplyLseek,
+    ReplyOpen,
+    ReplyStatfs,
+    ReplyWrite,
+    ReplyXattr
+);
+
+/// A file system as fuser sees it.
+pub struct Fuse {
+    pub(super) fs: Arc<FileSystem>,
+    pub(super) executor: Arc<Executor>,
+    /// The channel for page drops; set once there is a session.
+    pub(super) notifier: SharedNotifier,
+    pub(super) supports_xattrs: bool,
+    /// Objects that the kernel reads itself.
+    pub(super) passthrough: Arc<Passthrough>,
+    /// The process of a thread.
+    pub(super) process_of: fn(u32) -> Option<u32>,
+}
+
+impl Fuse {
+    /// An adapter over a file system and the threads that block on its store.
+    pub fn new(
+        fs: Arc<FileSystem>,
+        executor: Arc<Executor>,
+        notifier: SharedNotifier,
+        passthrough: Passthrough,
+        process_of: fn(u32) -> Option<u32>,
+    ) -> Self {
+        Fuse {
+            fs,
+            executor,
+            notifier,
+            supports_xattrs: false,
+            passthrough: Arc::new(passthrough),
+            process_of,
+        }
+    }
+
+    /// Replies with the result of `operation`: at once if memory is enough, else from the executor.
+    pub(super) fn reply_with<R: Reply, T>(
+        &self,
+        request: Request,
+        reply: R,
+        operation: impl Fn(&FileSystem, Blocking) -> Result<T, Failure> + Send + 'static,
+        send: impl FnOnce(R, T) + Send + 'static,
+    ) {
+        match operation(&self.fs, Blocking::No) {
+            Ok(value) => send(reply, value),
+            Err(Failure::WouldBlock) => {
+                let fs = self.fs.clone();
+                self.executor.submit(request, Deadline::Fixed, reply, move |slot| {
+                    let result = operation(&fs, Blocking::Yes);
+                    let Some(reply) = slot.take() else { return };
+                    match result {
+                        Ok(value) => send(reply, value),
+                        Err(failure) => reply.fail(fs.log().record_failed_request(request, &failure)),
+                    }
+                });
+            }
+            Err(failure) => reply.fail(self.fs.log().record_failed_request(request, &failure)),
+        }
+    }
+
+    /// Runs `store`, which stores data and so takes as long as that makes progress, and replies with its failure or with
+    /// what `send` makes of its result.
+    pub(super) fn store_with<R: Reply, T>(
+        &self,
+        request: Request,
+        reply: R,
+        store: impl FnOnce(&FileSystem) -> Result<T, Failure> + Send + 'static,
+        send: impl FnOnce(R, T) + Send + 'static,
+    ) {
+        let fs = self.fs.clone();
+        let started = Instant::now();
+        self.executor.submit(request, Deadline::WhileProgress, reply, move |slot| {
+            let outcome = store(&fs);
+            let Some(reply) = slot.take() else { return };
+            match outcome {
+                Ok(value) => send(reply, value),
+                Err(failure) => reply.fail(failure.errno()),
+            }
+            let is_write = request.operation == "write";
+            fs.log().record_time(
+                if is_write { RequestKind::Write } else { RequestKind::Sync },
+                request,
+                started,
+            );
+        });
+    }
+}
