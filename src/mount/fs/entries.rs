@@ -60,8 +60,7 @@ impl Entries {
                 Ok(formats::find(name).map(|format| Entity::new(Kind::FormatFolder(format), "")))
             }
             Kind::FormatFolder(format) => {
-                let group = (folder.view, &*folder.path);
-                self.companion_names.child_of_folder(format, group, name, blocking)
+                self.companion_names.child_of_folder(format, folder.view, &folder.path, name, blocking)
             }
             Kind::Views(format) => Ok(views::child_of_views(format, name)),
             Kind::PlanesFolder(_) => {
@@ -120,7 +119,7 @@ impl Entries {
                 formats::FORMATS.iter().map(|format| (format.name.to_owned(), folder(format))).collect()
             }
             Kind::FormatFolder(format) => {
-                self.companion_names.names_of_folder(format, (folder.view, &folder.path))?
+                self.companion_names.names_of_folder(format, folder.view, &folder.path)?
             }
             Kind::Views(format) => views::names_of_views(format),
             Kind::PlanesFolder(_) => Vec::new(),

@@ -256,7 +256,7 @@ impl FileSystem {
             Kind::Commit => Ok(self.add_handle(self.commits.open(inode, writes))),
             _ if writes => Ok(self.add_handle(self.drafts.open(inode)?)),
             Kind::Companion(format, place) => {
-                let opened = self.companions.open(&inode, (format, place)).and_then(|file| {
+                let opened = self.companions.open(&inode, format, place).and_then(|file| {
                     let bypasses = self.cache_policy.is_direct() || format.role == Role::Sidecar;
                     let is_direct = bypasses || !file.is_steady();
                     self.virtual_files.open(file, is_direct, cancellation)

@@ -96,7 +96,7 @@ impl Permissions {
     }
 
     /// Whether a user may write a file.
-    pub fn lets_write(&self, info: &Info, (uid, gid): (u32, u32)) -> bool {
+    pub fn lets_write(&self, info: &Info, uid: u32, gid: u32) -> bool {
         if info.posix.is_none() || uid == 0 || uid == crate::sys::effective_ids().0 {
             return true;
         }

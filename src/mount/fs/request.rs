@@ -127,7 +127,8 @@ impl RequestLog {
     pub fn record_failed_read<T>(
         &self,
         inode: &Inode,
-        (offset, size): (u64, u32),
+        offset: u64,
+        size: u32,
         read: FsResult<T>,
     ) -> FsResult<T> {
         read.inspect_err(|failure| {
@@ -175,7 +176,8 @@ impl RequestLog {
     /// Counts and logs why a change of names is refused, and fails with this errno.
     pub fn refuse_name<T>(
         &self,
-        (request, path): (&str, &str),
+        request: &str,
+        path: &str,
         errno: i32,
         reason: impl Into<String>,
     ) -> FsResult<T> {

@@ -151,8 +151,8 @@ impl FileAttributes {
                 _ => Err(GONE),
             },
             Kind::Companion(format, place) => {
-                let node = expressed((format, entity.view), cached, arrays).ok_or(GONE)?;
-                let (info, size) = companions.stat(entity, (format, place), node, blocking)?;
+                let node = expressed(format, entity.view, cached, arrays).ok_or(GONE)?;
+                let (info, size) = companions.stat(entity, format, place, node, blocking)?;
                 let info = match (info, format.role) {
                     (Some(info), Role::Sidecar) => info,
                     (info, _) => served.as_new_as_chunks(entity, node, info.unwrap_or(*node.info())),

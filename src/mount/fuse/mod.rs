@@ -38,7 +38,7 @@ use crate::mount::fuse::adapter::{Fuse, GENERATION};
 use crate::mount::fuse::attr::{file_attr, no_entry};
 use crate::mount::fuse::executor::{Deadline, Reply, guard};
 use crate::mount::fuse::read::ReadRequest;
-use crate::mount::fuse::write::WriteRequest;
+use crate::mount::fuse::write::{CopyRequest, WriteRequest};
 
 /// How many requests the kernel keeps in flight by itself (readahead).
 const MAX_BACKGROUND: u16 = 64;
@@ -308,7 +308,7 @@ impl Filesystem for Fuse {
         reply: ReplyWrite,
     ) {
         guard("copy_file_range", || {
-            self.reply_copy((from, from_offset), (inode, to, to_offset), length, reply);
+            self.reply_copy(CopyRequest { inode, from, from_offset, to, to_offset, length, reply });
         });
     }
 
@@ -351,7 +351,7 @@ impl Filesystem for Fuse {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        guard("create", || self.reply_create(request, folder, name, (mode, flags), reply));
+        guard("create", || self.reply_create(request, folder, name, mode, flags, reply));
     }
 
     fn mkdir(&self, request: &Request, folder: INodeNo, name: &OsStr, mode: u32, _: u32, reply: ReplyEntry) {
@@ -376,7 +376,7 @@ impl Filesystem for Fuse {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        guard("rename", || self.reply_rename(request, (from, from_name), (to, to_name), flags, reply));
+        guard("rename", || self.reply_rename(request, from, from_name, to, to_name, flags, reply));
     }
 
     fn link(&self, _: &Request, inode: INodeNo, folder: INodeNo, name: &OsStr, reply: ReplyEntry) {

@@ -41,7 +41,8 @@ impl Fuse {
         request: &Request,
         folder: INodeNo,
         name: &OsStr,
-        (mode, flags): (u32, i32),
+        mode: u32,
+        flags: i32,
         reply: ReplyCreate,
     ) {
         let name = match self.name(name) {
@@ -110,8 +111,10 @@ impl Fuse {
     pub(super) fn reply_rename(
         &self,
         request: &Request,
-        (from, from_name): (INodeNo, &OsStr),
-        (to, to_name): (INodeNo, &OsStr),
+        from: INodeNo,
+        from_name: &OsStr,
+        to: INodeNo,
+        to_name: &OsStr,
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {

@@ -33,6 +33,18 @@ pub(super) struct WriteRequest<'a> {
     pub reply: ReplyWrite,
 }
 
+/// A copy_file_range request with its reply.
+pub(super) struct CopyRequest {
+    /// The inode that is written.
+    pub inode: INodeNo,
+    pub from: FileHandle,
+    pub from_offset: u64,
+    pub to: FileHandle,
+    pub to_offset: u64,
+    pub length: u64,
+    pub reply: ReplyWrite,
+}
+
 impl Fuse {
     pub(super) fn reply_write(&self, write: WriteRequest<'_>) {
         let WriteRequest { inode, file, offset, data, is_page, reply } = write;
@@ -200,13 +212,8 @@ impl Fuse {
         });
     }
 
-    pub(super) fn reply_copy(
-        &self,
-        (from, from_offset): (FileHandle, u64),
-        (inode, to, to_offset): (INodeNo, FileHandle, u64),
-        length: u64,
-        reply: ReplyWrite,
-    ) {
+    pub(super) fn reply_copy(&self, copy: CopyRequest) {
+        let CopyRequest { inode, from, from_offset, to, to_offset, length, reply } = copy;
         let fs = self.fs.clone();
         // What one reply can count, and what fits one deadline.
         let length = length.min(64 << 20);

@@ -195,7 +195,7 @@ impl OpenFile for ArrayFile {
         self.io.gate.ensure_serving()?;
         self.drop.note_use();
         let data = self.read_array(read, buffer);
-        self.io.log.record_failed_read(&self.inode, (read.offset, read.size), data)
+        self.io.log.record_failed_read(&self.inode, read.offset, read.size, data)
     }
 
     fn write<'a>(&self, write: FileWrite<'a>) -> FsResult<BegunWrite<'a>> {

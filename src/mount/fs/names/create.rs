@@ -14,6 +14,7 @@ use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::Kind;
 use crate::mount::fs::names::changes::NameChanges;
 use crate::mount::fs::names::make::becomes;
+use crate::mount::fs::names::node_name::NodeName;
 use crate::mount::fs::names::open::ScratchHandle;
 use crate::mount::fs::names::scratch::{Caller, ScratchFile};
 use crate::mount::fs::open_file::Opened;
@@ -69,7 +70,7 @@ impl NameChanges {
             None => {}
         }
         if let Some(reason) = self.objection(name) {
-            return self.log.refuse_name(("create", &join(&group, name)), libc::EPERM, reason);
+            return self.log.refuse_name("create", &join(&group, name), libc::EPERM, reason);
         }
         // Of what `cp -r` and `tar` create, each name is new to them: what a declaration makes is so too.
         let thread = if is_exclusive && becomes(name).is_some() { caller.thread } else { 0 };
@@ -134,7 +135,7 @@ impl NameChanges {
 
     fn make_group(&self, group: &str, name: &str, mode: u32, caller: Caller) -> FsResult<()> {
         let caller = self.permissions.in_group(group, caller)?;
-        let place = self.permissions.new_place((group, name), caller, (mode & 0o1777) as u16)?;
+        let place = self.permissions.new_place(NodeName { group, name }, caller, (mode & 0o1777) as u16)?;
         let zarr_format = place.parent_format.unwrap_or(ZarrFormat::V3);
         let documents = group_documents(zarr_format, &[]).map_err(|fault| Error::Usage(fault.to_string()))?;
         Ok(author::create(self.nodes.store(), &place, documents)?)

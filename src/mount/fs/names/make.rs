@@ -13,6 +13,7 @@ use crate::metadata::{MAX_DOCUMENT_BYTES, ZarrFormat};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::Entity;
 use crate::mount::fs::names::import::{Import, NpyHeader, usage};
+use crate::mount::fs::names::node_name::NodeName;
 use crate::mount::fs::names::permissions::NodePermissions;
 use crate::mount::fs::names::scratch::{ScratchContent, ScratchFile};
 use crate::mount::fs::names::table::NameTable;
@@ -89,7 +90,11 @@ impl Promotions {
         let Some(PromotedKind::Imported(stem)) = becomes(&name).filter(|_| self.options.create) else {
             return None;
         };
-        let place = self.parts.permissions.new_place((&group, stem), file.caller(), file.meta().mode).ok()?;
+        let place = self
+            .parts
+            .permissions
+            .new_place(NodeName { group: &group, name: stem }, file.caller(), file.meta().mode)
+            .ok()?;
         Import::begin(&self.parts.engine, self.parts.nodes.store(), &place, start).ok()
     }
 
@@ -121,8 +126,8 @@ impl Promotions {
             return judged;
         }
         let made = match (edited, becomes) {
-            (Some(edited), _) => self.edit((file, &mut content), &edited),
-            (None, Some(becomes)) => self.make((file, &mut content), &group, becomes),
+            (Some(edited), _) => self.edit(file, &mut content, &edited),
+            (None, Some(becomes)) => self.make(file, &mut content, &group, becomes),
             (None, None) => Ok(()),
         };
         drop(content);
@@ -161,11 +166,7 @@ impl Promotions {
     }
 
     /// Judges a file as an edit of a sidecar.
-    pub fn edit(
-        &self,
-        (file, content): (&ScratchFile, &mut ScratchContent),
-        edited: &Entity,
-    ) -> FsResult<()> {
+    pub fn edit(&self, file: &ScratchFile, content: &mut ScratchContent, edited: &Entity) -> FsResult<()> {
         let text = file.bytes(content, 0, MAX_DOCUMENT_BYTES + 1)?;
         // That of a group which a program has just made, perhaps with the same path in another store.
         let is_copy = file.caller().thread != 0 && file.place().0 == *edited.path;
@@ -176,7 +177,8 @@ impl Promotions {
 
     fn make(
         &self,
-        (file, content): (&ScratchFile, &mut ScratchContent),
+        file: &ScratchFile,
+        content: &mut ScratchContent,
         group: &str,
         becomes: PromotedKind<'_>,
     ) -> FsResult<()> {
@@ -189,11 +191,11 @@ impl Promotions {
                 let sentence = format!("'{path}' exists: nothing is replaced");
                 Err(Failure::Error(Error::Usage(sentence)))
             }
-            PromotedKind::Declared(_) => self.declare((file, content), (group, stem)),
+            PromotedKind::Declared(_) => self.declare(file, content, NodeName { group, name: stem }),
             PromotedKind::Imported(_) if self.parts.names.file(group, stem).is_some() => {
                 Err(Failure::Error(Error::Usage(format!("'{path}' is a scratch file: remove it first"))))
             }
-            PromotedKind::Imported(_) => self.import((file, content), (group, stem)),
+            PromotedKind::Imported(_) => self.import(file, content, NodeName { group, name: stem }),
         };
         self.parts.nodes.forget(&path);
         if self.parts.names.is_vacant(group, &format!("{stem}.json")) {
@@ -203,21 +205,17 @@ impl Promotions {
     }
 
     /// Makes the array that a sidecar declares. A scratch file that has the array's name has its elements.
-    fn declare(
-        &self,
-        (file, content): (&ScratchFile, &mut ScratchContent),
-        (group, stem): (&str, &str),
-    ) -> FsResult<()> {
+    fn declare(&self, file: &ScratchFile, content: &mut ScratchContent, node: NodeName<'_>) -> FsResult<()> {
         if file.meta().size_bytes > MAX_DOCUMENT_BYTES {
             return Err(Failure::Errno(libc::EFBIG));
         }
         let text = file.bytes(content, 0, MAX_DOCUMENT_BYTES)?;
         let text =
             std::str::from_utf8(&text).map_err(|_| Error::Usage("the sidecar is not UTF-8".to_owned()))?;
-        let elements = self.parts.names.file(group, stem);
+        let elements = self.parts.names.file(node.group, node.name);
         // What either file closes is closed.
         let mode = elements.iter().fold(file.meta().mode, |mode, elements| mode & elements.meta().mode);
-        let place = self.parts.permissions.new_place((group, stem), file.caller(), mode)?;
+        let place = self.parts.permissions.new_place(node, file.caller(), mode)?;
         let layout = self.options.layout;
         let documents = declared(
             text,
@@ -229,31 +227,28 @@ impl Promotions {
         if let Some(elements) = &elements {
             let (has, wanted) = (elements.meta().size_bytes, new.array().size_bytes());
             if has != wanted {
-                let sentence = format!("'{stem}' has {has} bytes, and the array that is declared {wanted}");
+                let sentence =
+                    format!("'{}' has {has} bytes, and the array that is declared {wanted}", node.name);
                 return Err(Failure::Error(Error::Usage(sentence)));
             }
             let mut from = elements.content();
-            copy_elements((elements, &from), 0, &new)?;
+            copy_elements(elements, &from, 0, &new)?;
             new.publish()?;
             elements.end(&mut from);
             drop(from);
-            self.parts.names.remove(group, stem);
+            self.parts.names.remove(node.group, node.name);
         } else {
             new.publish()?;
-            self.parts.names.expect(file.caller().thread, group, stem);
+            self.parts.names.expect(file.caller().thread, node.group, node.name);
         }
         file.end(content);
         Ok(())
     }
 
     /// Makes the array of an .npy file.
-    fn import(
-        &self,
-        (file, content): (&ScratchFile, &mut ScratchContent),
-        (group, stem): (&str, &str),
-    ) -> FsResult<()> {
+    fn import(&self, file: &ScratchFile, content: &mut ScratchContent, node: NodeName<'_>) -> FsResult<()> {
         let has = file.meta().size_bytes;
-        let place = self.parts.permissions.new_place((group, stem), file.caller(), file.meta().mode)?;
+        let place = self.parts.permissions.new_place(node, file.caller(), file.meta().mode)?;
         let ended = match std::mem::replace(content, ScratchContent::Ended) {
             ScratchContent::Import(import) if import.total() != has => {
                 let wanted = import.total();
@@ -276,7 +271,7 @@ impl Promotions {
                 if has != wanted {
                     return Err(incomplete(has, wanted));
                 }
-                copy_elements((file, content), header.bytes, &new)?;
+                copy_elements(file, content, header.bytes, &new)?;
                 new.publish().map_err(Failure::from)
             }
         };
@@ -287,11 +282,7 @@ impl Promotions {
 }
 
 /// Copies a file from an offset on into a new array.
-fn copy_elements(
-    (file, content): (&ScratchFile, &ScratchContent),
-    from: u64,
-    new: &NewArray,
-) -> FsResult<()> {
+fn copy_elements(file: &ScratchFile, content: &ScratchContent, from: u64, new: &NewArray) -> FsResult<()> {
     let mut offset = 0;
     while offset < new.array().size_bytes() {
         let block = file.bytes(content, from + offset, BLOCK_BYTES)?;

@@ -15,6 +15,7 @@ mod create;
 pub mod import;
 pub mod leftovers;
 pub mod make;
+pub mod node_name;
 pub mod open;
 pub mod permissions;
 mod remove;

@@ -10,12 +10,13 @@ use crate::metadata::ZarrFormat;
 use crate::mount::fs::attributes::SetAttr;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::{Entity, InodeTable, Kind};
+use crate::mount::fs::names::node_name::NodeName;
 use crate::mount::fs::names::scratch::Caller;
 use crate::mount::fs::names::table::NameTable;
 use crate::mount::fs::node_cache::NodeCache;
 use crate::mount::fs::permissions::Permissions;
 use crate::mount::options::{Options, Ownership};
-use crate::store::{Posix, SET_GROUP, join};
+use crate::store::{Posix, SET_GROUP};
 
 /// What a new node's document lets its owner do in any case.
 const OWNER_MODE: u32 = 0o600;
@@ -42,9 +43,9 @@ impl NodePermissions {
     }
 
     /// A place for a new node of a user, with the permissions that a program gave the file or folder.
-    pub fn new_place(&self, (group, name): (&str, &str), caller: Caller, mode: u16) -> FsResult<Place> {
-        let mut place = Place::find(self.nodes.store(), &join(group, name))?;
-        check_name(name, place.parent_format.unwrap_or(ZarrFormat::V3))?;
+    pub fn new_place(&self, name: NodeName<'_>, caller: Caller, mode: u16) -> FsResult<Place> {
+        let mut place = Place::find(self.nodes.store(), &name.path())?;
+        check_name(name.name, place.parent_format.unwrap_or(ZarrFormat::V3))?;
         if let Some(posix) = &mut place.like.posix {
             // No mode of an array changes later, so that its owner can always write it.
             posix.mode = (posix.mode & SET_GROUP) | OWNER_MODE | (u32::from(mode) & 0o1666);
@@ -115,7 +116,7 @@ impl NodePermissions {
     pub fn check_writable(&self, path: &str, caller: Caller) -> FsResult<()> {
         let cached = self.nodes.current(path)?;
         let node = cached.node.as_deref().ok_or(Failure::Errno(libc::ENOENT))?;
-        if self.permissions.lets_write(node.info(), (caller.uid, caller.gid)) {
+        if self.permissions.lets_write(node.info(), caller.uid, caller.gid) {
             Ok(())
         } else {
             Err(Failure::Errno(libc::EACCES))

@@ -66,7 +66,7 @@ impl NameChanges {
         }
         if let Some(other) = self.other_file(&path)? {
             let reason = format!("the store has '{other}' in it, which is no array or group");
-            return self.log.refuse_name(("rmdir", &path), libc::ENOTEMPTY, reason);
+            return self.log.refuse_name("rmdir", &path, libc::ENOTEMPTY, reason);
         }
         let removed = author::remove(self.nodes.store(), &path);
         self.nodes.expire();

@@ -16,10 +16,10 @@ use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::{Entity, Kind};
 use crate::mount::fs::names::changes::NameChanges;
 use crate::mount::fs::names::make::becomes;
+use crate::mount::fs::names::node_name::NodeName;
 use crate::mount::fs::names::scratch::{Caller, ScratchFile};
 use crate::mount::fs::open_file::OpenFile;
 use crate::mount::fs::page_cache::page_drops::PageDrop;
-use crate::store::join;
 
 /// Bytes that are copied at a time.
 const BLOCK_BYTES: u64 = 1 << 20;
@@ -52,80 +52,80 @@ impl NameChanges {
         if target.is_some() && keeps {
             return Err(Failure::Errno(libc::EEXIST));
         }
-        let to_path = join(&to_group, to.name);
         if target.as_ref() == Some(&source) {
             return Ok(None);
         }
-        let (from, to) = ((&*from_group, from.name), (&*to_group, to.name));
+        let from = NodeName { group: &from_group, name: from.name };
+        let to = NodeName { group: &to_group, name: to.name };
         let renamed = match source.kind {
-            Kind::Scratch(_) => match self.table.file(from.0, from.1) {
+            Kind::Scratch(_) => match self.table.file(from.group, from.name) {
                 Some(file) => self.rename_scratch(&file, from, to, target),
                 None => Err(Failure::Errno(libc::ENOENT)),
             },
             Kind::Array | Kind::Group if self.options.delete => {
-                self.rename_node(&source, (to, target), caller).map(|()| None)
+                self.rename_node(&source, to, target, caller).map(|()| None)
             }
             Kind::Companion(format, FilePlace::Beside)
                 if format.role == Role::Sidecar && source.view.is_none() =>
             {
-                self.rename_sidecar(&source, from, (to, target), caller).map(|()| None)
+                self.rename_sidecar(&source, from, to, target, caller).map(|()| None)
             }
             _ => Err(Failure::Errno(libc::EPERM)),
         };
-        renamed.map_err(|failure| self.log.record_failed_name("rename", &to_path, failure))
+        renamed.map_err(|failure| self.log.record_failed_name("rename", &to.path(), failure))
     }
 
     fn rename_scratch(
         &self,
         file: &Arc<ScratchFile>,
-        from: (&str, &str),
-        to: (&str, &str),
+        from: NodeName<'_>,
+        to: NodeName<'_>,
         target: Option<Entity>,
     ) -> FsResult<Replaced> {
         let Some(target) = target.filter(|target| !matches!(target.kind, Kind::Scratch(_))) else {
             return self.move_scratch(file, from, to).map(|()| None);
         };
-        let path = join(to.0, to.1);
+        let path = to.path();
         let replaced = match target.kind {
             Kind::Array => self.replace_content(file, &target)?,
             _ if target.is_sidecar() && file.meta().size_bytes == 0 => {
-                return self.log.refuse_name(("rename", &path), libc::EINVAL, "an empty file is no sidecar");
+                return self.log.refuse_name("rename", &path, libc::EINVAL, "an empty file is no sidecar");
             }
             _ if target.is_sidecar() => {
-                self.promotions.edit((file, &mut file.content()), &target)?;
+                self.promotions.edit(file, &mut file.content(), &target)?;
                 None
             }
             Kind::Group => return Err(Failure::Errno(libc::EISDIR)),
             _ => {
                 let reason = "this file is made from its array: replace the array, or edit NAME.json";
-                return self.log.refuse_name(("rename", &path), libc::EPERM, reason);
+                return self.log.refuse_name("rename", &path, libc::EPERM, reason);
             }
         };
         file.end(&mut file.content());
-        self.table.remove(from.0, from.1);
+        self.table.remove(from.group, from.name);
         Ok(replaced)
     }
 
     /// Gives a scratch file another name, and makes of it what that says.
-    fn move_scratch(&self, file: &Arc<ScratchFile>, from: (&str, &str), to: (&str, &str)) -> FsResult<()> {
-        let replaced = self.table.file(to.0, to.1);
-        self.table.insert_file(to.0, to.1, file.clone());
+    fn move_scratch(&self, file: &Arc<ScratchFile>, from: NodeName<'_>, to: NodeName<'_>) -> FsResult<()> {
+        let replaced = self.table.file(to.group, to.name);
+        self.table.insert_file(to.group, to.name, file.clone());
         file.touch();
         if let Err(failure) = self.promotions.finish(file, "rename", usize::MAX) {
             match replaced {
-                Some(replaced) => self.table.insert_file(to.0, to.1, replaced),
-                None => self.table.remove(to.0, to.1),
+                Some(replaced) => self.table.insert_file(to.group, to.name, replaced),
+                None => self.table.remove(to.group, to.name),
             }
-            file.set_place(from.0, from.1);
+            file.set_place(from.group, from.name);
             // It is logged.
             return Err(Failure::Errno(failure.errno()));
         }
-        self.table.remove(from.0, from.1);
+        self.table.remove(from.group, from.name);
         Ok(())
     }
 
-    fn child_in(&self, (group, name): (&str, &str)) -> FsResult<Option<Entity>> {
-        self.entries.find(&Entity::new(Kind::Group, group), name, Blocking::Yes)
+    fn child_in(&self, name: NodeName<'_>) -> FsResult<Option<Entity>> {
+        self.entries.find(&Entity::new(Kind::Group, name.group), name.name, Blocking::Yes)
     }
 
     /// Writes a file of exactly its size over an array.
@@ -178,20 +178,22 @@ impl NameChanges {
     fn rename_sidecar(
         &self,
         source: &Entity,
-        from: (&str, &str),
-        (to, target): ((&str, &str), Option<Entity>),
+        from: NodeName<'_>,
+        to: NodeName<'_>,
+        target: Option<Entity>,
         caller: Caller,
     ) -> FsResult<()> {
         let is_array = self.nodes.current(&source.path)?.is_array();
-        let stem = to.1.strip_suffix(".json").filter(|stem| !stem.is_empty());
+        let stem = to.name.strip_suffix(".json").filter(|stem| !stem.is_empty());
         if let (true, true, Some(stem)) = (self.options.delete, is_array, stem) {
             if matches!(target.map(|target| target.kind), Some(Kind::Scratch(_))) {
                 return Err(Failure::Errno(libc::EEXIST));
             }
-            let target = self.child_in((to.0, stem))?;
+            let target = self.child_in(NodeName { name: stem, ..to })?;
             return self.rename_node(
                 &Entity::new(Kind::Array, source.path.clone()),
-                ((to.0, stem), target),
+                NodeName { name: stem, ..to },
+                target,
                 caller,
             );
         }
@@ -199,7 +201,7 @@ impl NameChanges {
             Some(target) if !matches!(target.kind, Kind::Scratch(_)) => {
                 return Err(Failure::Errno(libc::EPERM));
             }
-            _ if becomes(to.1).is_some() => return Err(Failure::Errno(libc::EPERM)),
+            _ if becomes(to.name).is_some() => return Err(Failure::Errno(libc::EPERM)),
             _ => {}
         }
         let cached = self.nodes.current(&source.path)?;
@@ -207,8 +209,8 @@ impl NameChanges {
         let Attributes { mode, uid, gid, .. } = self.attributes.of(source, Blocking::Yes)?.attributes;
         let file = self.table.new_file(mode.into(), Caller { uid, gid, thread: 0 });
         file.fill(text.as_bytes())?;
-        self.table.insert_file(to.0, to.1, file);
-        self.table.vacate(from.0, from.1, source);
+        self.table.insert_file(to.group, to.name, file);
+        self.table.vacate(from.group, from.name, source);
         Ok(())
     }
 
@@ -216,19 +218,20 @@ impl NameChanges {
     fn rename_node(
         &self,
         source: &Entity,
-        (to, target): ((&str, &str), Option<Entity>),
+        to: NodeName<'_>,
+        target: Option<Entity>,
         caller: Caller,
     ) -> FsResult<()> {
-        let path = join(to.0, to.1);
+        let path = to.path();
         if source.path.is_empty() {
             return Err(Failure::Errno(libc::EBUSY));
         }
         if path.strip_prefix(&*source.path).is_some_and(|rest| rest.starts_with('/')) {
             return Err(Failure::Errno(libc::EINVAL));
         }
-        if target.is_some() || self.table.find(to.0, to.1).is_some() {
+        if target.is_some() || self.table.find(to.group, to.name).is_some() {
             let reason = format!("'{path}' exists, and no array or group replaces another: remove it first");
-            return self.log.refuse_name(("rename", &path), libc::EEXIST, reason);
+            return self.log.refuse_name("rename", &path, libc::EEXIST, reason);
         }
         let writer = self.nodes.store().writer().ok_or(Failure::Errno(libc::EROFS))?;
         if !writer.can_rename(&source.path)? {
@@ -269,7 +272,7 @@ impl NameChanges {
             return Err(Failure::Errno(libc::EXDEV));
         }
         let sentence = "the store cannot rename it: copy the array with its NAME.json, then remove it";
-        self.log.refuse_name(("rename", path), libc::EPERM, sentence)
+        self.log.refuse_name("rename", path, libc::EPERM, sentence)
     }
 }
 

@@ -284,7 +284,7 @@ impl ScratchFile {
         let mut content = self.lock(blocking)?;
         if matches!(*content, ScratchContent::Ended) {
             let sentence = "a close or rename has put the file in its place already: open it anew";
-            return self.log.refuse_name(("write", &self.path()), libc::ESTALE, sentence);
+            return self.log.refuse_name("write", &self.path(), libc::ESTALE, sentence);
         }
         if matches!(*content, ScratchContent::Memory(_)) && end > MEMORY_BYTES {
             if blocking == Blocking::No {
@@ -328,7 +328,7 @@ impl ScratchFile {
             let limit = self.budget.limit;
             let reason =
                 format!("scratch files may have {limit} bytes in all: --scratch-limit is the option");
-            return self.log.refuse_name(("write", &self.path()), libc::ENOSPC, reason);
+            return self.log.refuse_name("write", &self.path(), libc::ENOSPC, reason);
         }
         if let ScratchContent::Memory(bytes) = content {
             bytes.resize(usize::try_from(size_bytes).unwrap_or(usize::MAX), 0);

@@ -47,7 +47,7 @@ impl CompanionNames {
     /// The file beside nodes with a name in a group's folder: a sidecar, or in a format that is listed there.
     pub fn file_beside(&self, group: &str, name: &str, blocking: Blocking) -> FsResult<Option<Entity>> {
         for format in self.formats_beside() {
-            if let Some(file) = self.file_in((format, Place::Beside), (None, group), name, blocking)? {
+            if let Some(file) = self.file_in(format, Place::Beside, None, group, name, blocking)? {
                 return Ok(Some(file));
             }
         }
@@ -58,7 +58,7 @@ impl CompanionNames {
     pub fn files_beside(&self, group: &str, children: &[Child]) -> FsResult<Vec<(String, Entity)>> {
         let mut files = Vec::new();
         for format in self.formats_beside() {
-            files.extend(self.files_in((format, Place::Beside), (None, group), children)?);
+            files.extend(self.files_in(format, Place::Beside, None, group, children)?);
         }
         Ok(files)
     }
@@ -70,8 +70,10 @@ impl CompanionNames {
     /// The companion file with a name in a group's folder.
     pub fn file_in(
         &self,
-        (format, place): (&'static Format, Place),
-        (view, group): (Option<View>, &str),
+        format: &'static Format,
+        place: Place,
+        view: Option<View>,
+        group: &str,
         name: &str,
         blocking: Blocking,
     ) -> FsResult<Option<Entity>> {
@@ -84,20 +86,21 @@ impl CompanionNames {
         let is_mirror = format.role == Role::Detached && place == Place::Mirror;
         let escaped = if is_mirror { data_names::array_name(stem) } else { None };
         for name in escaped.as_deref().into_iter().chain([stem]) {
-            if let Some(path) = self.node_in(format, (view, group), name, blocking)? {
+            if let Some(path) = self.node_in(format, view, group, name, blocking)? {
                 return Ok(Some(entity(&path)));
             }
         }
         // The root group has its file in its own folder, for want of another.
         let is_root = group.is_empty() && *stem == *self.root_name && format.group_file.is_none();
-        Ok((is_root && self.has_file((format, view), "", blocking)?).then(|| entity("")))
+        Ok((is_root && self.has_file(format, view, "", blocking)?).then(|| entity("")))
     }
 
     /// The path of the node with a name in a group's folder, if it has a file beside it in this format.
     fn node_in(
         &self,
         format: &Format,
-        (view, group): (Option<View>, &str),
+        view: Option<View>,
+        group: &str,
         name: &str,
         blocking: Blocking,
     ) -> FsResult<Option<String>> {
@@ -108,20 +111,22 @@ impl CompanionNames {
         let path = if is_root { String::new() } else { join(group, name) };
         let cached = self.nodes.get(&path, blocking)?;
         let is_beside = cached.is_array() || format.group_file.is_none();
-        Ok((is_beside && self.has_file((format, view), &path, blocking)?).then_some(path))
+        Ok((is_beside && self.has_file(format, view, &path, blocking)?).then_some(path))
     }
 
     /// The companion files in the folder of a group with these children.
     pub fn files_in(
         &self,
-        (format, place): (&'static Format, Place),
-        (view, group): (Option<View>, &str),
+        format: &'static Format,
+        place: Place,
+        view: Option<View>,
+        group: &str,
         children: &[Child],
     ) -> FsResult<Vec<(String, Entity)>> {
         let entity = |path: &str| file(format, place, view, path);
         if self.nodes.is_root_array(group, Blocking::Yes)? {
             let name = format!("{}{}", self.root_name, format.suffix);
-            let file = self.file_in((format, place), (view, ""), &name, Blocking::Yes)?;
+            let file = self.file_in(format, place, view, "", &name, Blocking::Yes)?;
             let name = format!("{}{}", format.stem(&self.root_name), format.suffix);
             let mut files: Vec<_> = file.map(|file| (name, file)).into_iter().collect();
             if format.role == Role::Detached && place == Place::Mirror && !files.is_empty() {
@@ -138,7 +143,7 @@ impl CompanionNames {
             if format.group_file == Some(&name)
                 || !has_name(format, place, &child.name)
                 || ((format.role != Role::Sidecar || view.is_some())
-                    && !self.has_file((format, view), &path, Blocking::Yes)?)
+                    && !self.has_file(format, view, &path, Blocking::Yes)?)
             {
                 continue;
             }
@@ -149,7 +154,7 @@ impl CompanionNames {
         }
         if group.is_empty() && format.group_file.is_none() {
             let name = format!("{}{}", self.root_name, format.suffix);
-            let of_root = self.file_in((format, place), (view, ""), &name, Blocking::Yes)?;
+            let of_root = self.file_in(format, place, view, "", &name, Blocking::Yes)?;
             files.extend(of_root.filter(|file| file.path.is_empty()).map(|file| (name, file)));
         }
         Ok(files)
@@ -160,19 +165,20 @@ impl CompanionNames {
     pub fn child_of_folder(
         &self,
         format: &'static Format,
-        (view, group): (Option<View>, &str),
+        view: Option<View>,
+        group: &str,
         name: &str,
         blocking: Blocking,
     ) -> FsResult<Option<Entity>> {
         if let Some(View::Planes(axis)) = view {
-            return self.planes.child_of_group((format, axis), group, name, blocking);
+            return self.planes.child_of_group(format, axis, group, name, blocking);
         }
         let place = if format == FLAT { Place::Beside } else { Place::Mirror };
-        let file = match self.file_in((format, place), (view, group), name, blocking)? {
-            None if format == FLAT => self.file_in((JSON, place), (view, group), name, blocking)?,
+        let file = match self.file_in(format, place, view, group, name, blocking)? {
+            None if format == FLAT => self.file_in(JSON, place, view, group, name, blocking)?,
             None if format.role == Role::Detached => match data_names::array_name(name) {
                 Some(name) => {
-                    self.node_in(format, (view, group), &name, blocking)?.map(|path| own_file(view, &path))
+                    self.node_in(format, view, group, &name, blocking)?.map(|path| own_file(view, &path))
                 }
                 None => None,
             },
@@ -194,17 +200,18 @@ impl CompanionNames {
     pub fn names_of_folder(
         &self,
         format: &'static Format,
-        (view, group): (Option<View>, &str),
+        view: Option<View>,
+        group: &str,
     ) -> FsResult<Vec<(String, Entity)>> {
         if let Some(View::Planes(axis)) = view {
-            return self.planes.names_of_group((format, axis), group);
+            return self.planes.names_of_group(format, axis, group);
         }
         let children = self.nodes.members(group)?;
         let place = if format == FLAT { Place::Beside } else { Place::Mirror };
-        let mut names = self.files_in((format, place), (view, group), &children)?;
+        let mut names = self.files_in(format, place, view, group, &children)?;
         if format == FLAT {
             let real: HashSet<String> = names.iter().map(|(name, _)| name.clone()).collect();
-            let sidecars = self.files_in((JSON, place), (view, group), &children)?;
+            let sidecars = self.files_in(JSON, place, view, group, &children)?;
             names.extend(sidecars.into_iter().filter(|(name, _)| !real.contains(name)));
         }
         let taken: HashSet<String> = names.iter().map(|(name, _)| name.clone()).collect();
@@ -219,12 +226,13 @@ impl CompanionNames {
     /// store, and views have no file.
     fn has_file(
         &self,
-        (format, view): (&Format, Option<View>),
+        format: &Format,
+        view: Option<View>,
         path: &str,
         blocking: Blocking,
     ) -> FsResult<bool> {
         let cached = self.nodes.get(path, blocking)?;
-        let Some(node) = expressed((format, view), &cached, &self.arrays) else { return Ok(false) };
+        let Some(node) = expressed(format, view, &cached, &self.arrays) else { return Ok(false) };
         match format.check {
             None if format.refuses.is_none() => Ok(true),
             None if blocking == Blocking::No => Err(Failure::WouldBlock),

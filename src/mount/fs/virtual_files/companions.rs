@@ -147,7 +147,8 @@ impl Companions {
     pub fn stat(
         &self,
         entity: &Entity,
-        (format, place): (&'static Format, Place),
+        format: &'static Format,
+        place: Place,
         node: &Arc<Node>,
         blocking: Blocking,
     ) -> FsResult<(Option<Info>, u64)> {
@@ -186,14 +187,10 @@ impl Companions {
     }
 
     /// The content of a companion file for open(2) of this inode. Blocks on the store.
-    pub fn open(
-        &self,
-        inode: &Inode,
-        (format, place): (&'static Format, Place),
-    ) -> FsResult<Arc<VirtualFile>> {
+    pub fn open(&self, inode: &Inode, format: &'static Format, place: Place) -> FsResult<Arc<VirtualFile>> {
         let entity = &inode.entity;
         let cached = self.nodes.current(&entity.path)?;
-        let Some(node) = expressed((format, entity.view), &cached, &self.arrays) else {
+        let Some(node) = expressed(format, entity.view, &cached, &self.arrays) else {
             return Err(Failure::Errno(libc::ESTALE));
         };
         let shown = self.arrays.shown(entity.view, node).ok_or(Failure::Errno(libc::ESTALE))?;
@@ -282,7 +279,8 @@ impl Companions {
 
 /// The node, if the format can express it, or what the view makes of it.
 pub fn expressed<'a>(
-    (format, view): (&Format, Option<View>),
+    format: &Format,
+    view: Option<View>,
     cached: &'a CachedNode,
     arrays: &OpenArrays,
 ) -> Option<&'a Arc<Node>> {

@@ -82,7 +82,7 @@ impl OpenFile for OpenVirtualFile {
         self.files.gate.ensure_serving()?;
         let data = self.read_current(read, buffer);
         match self.arrays.first() {
-            Some(array) => self.files.log.record_failed_read(&array.inode, (read.offset, read.size), data),
+            Some(array) => self.files.log.record_failed_read(&array.inode, read.offset, read.size, data),
             None => data,
         }
     }

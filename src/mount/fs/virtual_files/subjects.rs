@@ -46,7 +46,7 @@ impl Subjects {
 
     /// What a companion file of a node is made of.
     pub fn of_node<'a>(&'a self, path: &'a str, place: Place, node: &'a Node) -> Subject<'a> {
-        self.of((None, path), place, node, node)
+        self.of(None, path, place, node, node)
     }
 
     /// What a companion file of a node, or of a view of it, is made of. `shown` is what the view makes of the node.
@@ -57,12 +57,13 @@ impl Subjects {
         node: &'a Node,
         shown: &'a Node,
     ) -> Subject<'a> {
-        self.of((entity.view, &entity.path), place, node, shown)
+        self.of(entity.view, &entity.path, place, node, shown)
     }
 
     fn of<'a>(
         &'a self,
-        (view, path): (Option<View>, &'a str),
+        view: Option<View>,
+        path: &'a str,
         place: Place,
         node: &'a Node,
         shown: &'a Node,

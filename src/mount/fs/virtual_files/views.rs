@@ -70,7 +70,8 @@ impl PlaneFolders {
     /// What a name in a group's folder of planes stands for.
     pub fn child_of_group(
         &self,
-        (format, axis): (&'static Format, u8),
+        format: &'static Format,
+        axis: u8,
         group: &str,
         name: &str,
         blocking: Blocking,
@@ -92,7 +93,8 @@ impl PlaneFolders {
     /// The entries of a group's folder of planes: a folder for each array and each group.
     pub fn names_of_group(
         &self,
-        (format, axis): (&'static Format, u8),
+        format: &'static Format,
+        axis: u8,
         group: &str,
     ) -> FsResult<Vec<(String, Entity)>> {
         let mut names: Vec<String> = self.nodes.members(group)?.into_iter().map(|child| child.name).collect();
@@ -101,7 +103,7 @@ impl PlaneFolders {
         }
         let mut entries = Vec::new();
         for name in names {
-            let entity = self.child_of_group((format, axis), group, &name, Blocking::Yes)?;
+            let entity = self.child_of_group(format, axis, group, &name, Blocking::Yes)?;
             entries.extend(entity.map(|entity| (name, entity)));
         }
         Ok(entries)
