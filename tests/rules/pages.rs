@@ -99,7 +99,7 @@ fn fault(page: &Page, target: &str, anchors: &BTreeMap<PathBuf, BTreeSet<String>
     }
     let fragment = fragment?;
     let known = anchors.get(&path)?;
-    (!known.contains(fragment)).then(|| format!("'#{fragment}' is no heading of {}", path.display()))
+    (!known.contains(fragment)).then(|| format!("'#{fragment}' is not a heading of {}", path.display()))
 }
 
 #[test]
