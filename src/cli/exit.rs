@@ -1,10 +1,6 @@
 //! How a command ends when it does not succeed: exit code 2 for a command line that makes no sense, 1 for the rest.
 
-use std::process::ExitCode;
-
 use zarrfs::error::Error;
-
-use super::output;
 
 /// Why a command ended early.
 #[derive(Debug)]
@@ -21,24 +17,6 @@ pub enum Exit {
 
 /// The result of a command.
 pub type Outcome<T = ()> = Result<T, Exit>;
-
-impl Exit {
-    /// Prints the reason and returns the exit code.
-    pub fn report(self) -> ExitCode {
-        match self {
-            Exit::Usage(sentence) => {
-                output::note(format_args!("zarrfs: {sentence}"));
-                ExitCode::from(2)
-            }
-            Exit::Failed(reason) => {
-                output::note(format_args!("zarrfs: {reason}"));
-                ExitCode::FAILURE
-            }
-            Exit::Misused => ExitCode::from(2),
-            Exit::Reported => ExitCode::FAILURE,
-        }
-    }
-}
 
 impl From<Error> for Exit {
     fn from(error: Error) -> Self {

@@ -18,12 +18,13 @@ mod progress;
 mod size;
 mod subject;
 mod terminal;
+mod usage;
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::error::{ContextKind, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 
 use zarrfs::nearest::nearest;
@@ -76,12 +77,12 @@ enum Command {
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
     match parse_and_run(arguments) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(exit) => exit.report(),
+        Err(exit) => output::report(exit),
     }
 }
 
 fn parse_and_run(arguments: Vec<OsString>) -> Outcome {
-    if let Some(reply) = complete::reply(&arguments) {
+    if let Some(reply) = complete::reply(&arguments, CommandLine::command) {
         return reply;
     }
     let (arguments, helper) = match helper(&arguments) {
@@ -123,8 +124,8 @@ fn parse_and_run(arguments: Vec<OsString>) -> Outcome {
         Command::Log(arguments) => arguments.run(),
         Command::Cache(arguments) => arguments.run(),
         Command::Demo(arguments) => arguments.run(),
-        Command::Completions(arguments) => arguments.run(),
-        Command::Man(arguments) => arguments.run(),
+        Command::Completions(arguments) => arguments.run(CommandLine::command()),
+        Command::Man(arguments) => arguments.run(&CommandLine::command()),
     }
 }
 
@@ -196,62 +197,20 @@ fn parse(arguments: &[OsString]) -> Outcome<Option<CommandLine>> {
             ));
             Err(Exit::Misused)
         }
-        _ => Err(Exit::Usage(sentence(&error))),
+        ErrorKind::InvalidSubcommand => Err(Exit::Usage(unknown_command(&error))),
+        _ => Err(Exit::Usage(usage::sentence(&error))),
     }
 }
 
-/// clap's error as one sentence, without what URLs in it may hold of secrets.
-fn sentence(error: &clap::Error) -> String {
-    zarrfs::store::without_secrets(&plain_sentence(error))
-}
-
-fn plain_sentence(error: &clap::Error) -> String {
-    let context = |kind| match error.get(kind) {
-        Some(ContextValue::String(text)) => Some(text.clone()),
-        Some(ContextValue::Strings(texts)) => texts.first().cloned(),
-        _ => None,
+fn unknown_command(error: &clap::Error) -> String {
+    let unknown = usage::context(error, ContextKind::InvalidSubcommand).unwrap_or_default();
+    let sentence = match nearest(&unknown, shown_commands()) {
+        Some(near) => format!("unknown command '{unknown}': did you mean '{near}'?"),
+        None => format!(
+            "'{unknown}' is neither a command nor an existing store: 'zarrfs --help' lists the commands"
+        ),
     };
-    match error.kind() {
-        ErrorKind::UnknownArgument => {
-            let unknown = context(ContextKind::InvalidArg).unwrap_or_default();
-            if !unknown.starts_with('-') {
-                return format!("unexpected argument '{unknown}'");
-            }
-            if let Some(sentence) = mount_options::not_in_this_version(unknown.trim_start_matches('-')) {
-                return sentence.to_owned();
-            }
-            match context(ContextKind::SuggestedArg) {
-                Some(near) => format!("unknown option '{unknown}': did you mean '{near}'?"),
-                None => format!("unknown option '{unknown}': '--help' lists the options"),
-            }
-        }
-        ErrorKind::InvalidSubcommand => {
-            let unknown = context(ContextKind::InvalidSubcommand).unwrap_or_default();
-            match nearest(&unknown, shown_commands()) {
-                Some(near) => format!("unknown command '{unknown}': did you mean '{near}'?"),
-                None => {
-                    format!(
-                        "'{unknown}' is neither a command nor an existing store: 'zarrfs --help' lists the commands"
-                    )
-                }
-            }
-        }
-        ErrorKind::MissingRequiredArgument => {
-            let (missing, verb) = match error.get(ContextKind::InvalidArg) {
-                Some(ContextValue::Strings(names)) if names.len() > 1 => (names.join(" and "), "are"),
-                Some(ContextValue::Strings(names)) => (names.concat(), "is"),
-                _ => ("an argument".to_owned(), "is"),
-            };
-            format!("{missing} {verb} missing: '--help' shows the usage")
-        }
-        _ => {
-            let text = error.to_string();
-            let text = text.strip_prefix("error: ").unwrap_or(&text);
-            let text =
-                text.split("\n\nUsage").next().unwrap_or(text).split("\n\nFor more").next().unwrap_or(text);
-            text.split_whitespace().collect::<Vec<_>>().join(" ")
-        }
-    }
+    zarrfs::store::without_secrets(&sentence)
 }
 
 #[cfg(test)]

@@ -5,11 +5,15 @@
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
+use std::process::ExitCode;
 
 use zarrfs::store::without_known_secrets;
 
 use super::exit::{Exit, Outcome};
 use super::terminal;
+
+/// How many bytes of a long file are written at a time.
+pub const BLOCK_BYTES: u64 = 1 << 20;
 
 /// Whether the reader still reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,4 +63,20 @@ pub fn note(line: impl Display) {
 /// As [`note`], of several lines.
 pub fn note_lines(text: impl Display) {
     let _ = writeln!(io::stderr(), "{}", terminal::lines(&without_known_secrets(&text.to_string())));
+}
+
+/// Prints why a command ended, unless it has said so, and returns the exit code.
+pub fn report(exit: Exit) -> ExitCode {
+    match exit {
+        Exit::Usage(sentence) => {
+            note(format_args!("zarrfs: {sentence}"));
+            ExitCode::from(2)
+        }
+        Exit::Failed(reason) => {
+            note(format_args!("zarrfs: {reason}"));
+            ExitCode::FAILURE
+        }
+        Exit::Misused => ExitCode::from(2),
+        Exit::Reported => ExitCode::FAILURE,
+    }
 }

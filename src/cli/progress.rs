@@ -14,6 +14,11 @@ pub fn bytes(total: u64, is_wanted: bool) -> ProgressBar {
     bar(Some(total), is_wanted, &format!("{BAR} {counts}"))
 }
 
+/// A bar that counts the bytes on standard output; not drawn among them on the same terminal.
+pub fn of_output(total: u64) -> ProgressBar {
+    bytes(total, !std::io::stdout().is_terminal())
+}
+
 /// A bar that counts chunks; the message names the array. It begins without a length, since 0 of 0 would be drawn full.
 pub fn chunks(is_wanted: bool) -> ProgressBar {
     let counts = "{percent:>3} %  {human_pos} of {human_len} chunks  {eta} left  {wide_msg}";

@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 
 use clap::builder::{Resettable, StyledStr};
-use clap::{Arg, Args, Command, CommandFactory};
+use clap::{Arg, Args, Command};
 use clap_mangen::Man;
 
 use crate::cli::exit::{Exit, Outcome};
@@ -31,36 +31,36 @@ pub struct Arguments {
 
 impl Arguments {
     /// Prints it.
-    pub fn run(self) -> Outcome {
-        output::bytes(page(&self.page)?.as_bytes()).map(|_| ())
+    pub fn run(self, definition: &Command) -> Outcome {
+        output::bytes(page(&self.page, definition)?.as_bytes()).map(|_| ())
     }
 }
 
 /// The commands that help shows, with `help` left out.
-fn commands() -> Vec<Command> {
+fn commands(definition: &Command) -> Vec<Command> {
     // Only the program's page lists the flags for help.
-    let mut definition = crate::cli::CommandLine::command().disable_help_flag(true);
+    let mut definition = definition.clone().disable_help_flag(true);
     definition.build();
     let shown = definition.get_subcommands().filter(|command| !command.is_hide_set());
     shown.filter(|command| command.get_name() != "help").cloned().collect()
 }
 
-fn page(name: &str) -> Outcome<String> {
-    let commands = commands();
+fn page(name: &str, definition: &Command) -> Outcome<String> {
+    let commands = commands(definition);
     let version = env!("CARGO_PKG_VERSION");
     match name {
         "zarrfs.1" => {
             let references: Vec<String> =
                 commands.iter().map(|command| format!(".BR zarrfs\\-{} (1)", command.get_name())).collect();
-            let definition = crate::cli::CommandLine::command().disable_help_flag(true);
+            let definition = definition.clone().disable_help_flag(true);
             let mut definition = definition.disable_help_subcommand(true);
             definition.build();
             let rest = PROGRAM_REST.replace("@COMMANDS@", &references.join(",\n"));
             Ok(render(definition)? + &rest)
         }
-        "zarrfs.5" => {
-            Ok(FORMAT_PAGE.replace("@VERSION@", version).replace("@OPTIONS@\n", &options_of_mount()))
-        }
+        "zarrfs.5" => Ok(FORMAT_PAGE
+            .replace("@VERSION@", version)
+            .replace("@OPTIONS@\n", &options_of_mount(definition))),
         "mount.zarrfs.8" => Ok(HELPER_PAGE.replace("@VERSION@", version)),
         "list" => {
             let pages = commands.iter().map(|command| format!("zarrfs-{}.1\n", command.get_name()));
@@ -69,11 +69,11 @@ fn page(name: &str) -> Outcome<String> {
         other => {
             let name = other.strip_prefix("zarrfs-").unwrap_or(other);
             let name = name.strip_suffix(".1").unwrap_or(name);
-            let command = commands.into_iter().find(|command| command.get_name() == name);
+            let command = commands.iter().find(|command| command.get_name() == name).cloned();
             let command = command.ok_or_else(|| {
                 Exit::Usage(format!("unknown page '{other}': 'zarrfs man list' names them"))
             })?;
-            let sections = sections(&command);
+            let sections = sections(&command, &commands);
             let within: Vec<String> =
                 command.get_subcommands().map(|within| within.get_name().to_owned()).collect();
             let mut text = render(command.after_long_help(Resettable::<StyledStr>::Reset))?;
@@ -88,7 +88,7 @@ fn page(name: &str) -> Outcome<String> {
 }
 
 /// What the page of a command has after the options: examples, exit status, and the pages to read next.
-fn sections(command: &Command) -> String {
+fn sections(command: &Command, commands: &[Command]) -> String {
     let help = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
     let examples = help.strip_prefix(EXAMPLES_LEAD).unwrap_or_default();
     let mut text = String::new();
@@ -101,7 +101,7 @@ fn sections(command: &Command) -> String {
     }
     let _ = writeln!(text, "{EXIT_STATUS}.SH SEE ALSO");
     // The commands of the examples, too.
-    let named = commands().into_iter().map(|other| other.get_name().to_owned());
+    let named = commands.iter().map(|other| other.get_name().to_owned());
     let named = named
         .filter(|other| other != command.get_name() && examples.contains(&format!("zarrfs {other} ")))
         .map(|other| format!(".BR zarrfs\\-{other} (1),\n"));
@@ -117,11 +117,13 @@ fn render(definition: Command) -> Outcome<String> {
 }
 
 /// The options of `zarrfs mount` as words for fstab.
-fn options_of_mount() -> String {
+fn options_of_mount(program: &Command) -> String {
     let mut text = String::new();
-    let definition = crate::cli::mount_definition();
+    let mut program = program.clone();
+    program.build();
+    let options = program.find_subcommand("mount").into_iter().flat_map(Command::get_arguments);
     let mut heading = None;
-    for option in definition.get_arguments().filter(|option| is_word(option)) {
+    for option in options.filter(|option| is_word(option)) {
         if option.get_help_heading() != heading {
             heading = option.get_help_heading();
             let _ = writeln!(text, ".SS {}", heading.unwrap_or_default());
@@ -159,7 +161,12 @@ fn escape(text: &str) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use clap::Parser;
+    use crate::cli::CommandLine;
+    use clap::{CommandFactory, Parser};
+
+    fn page(name: &str) -> Outcome<String> {
+        super::page(name, &CommandLine::command())
+    }
 
     #[test]
     fn there_is_a_page_for_each_command_and_a_word_for_each_option() {
@@ -194,7 +201,7 @@ mod tests {
 
     #[test]
     fn each_command_has_examples_that_can_be_parsed() {
-        for command in commands() {
+        for command in commands(&CommandLine::command()) {
             let name = command.get_name();
             let help = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
             let lines: Vec<&str> =
@@ -206,7 +213,7 @@ mod tests {
             );
             for line in help.lines().filter(|line| line.contains("zarrfs ") && !line.contains("# ")) {
                 let call = &line[line.find("zarrfs ").unwrap()..];
-                let parsed = crate::cli::CommandLine::try_parse_from(words(call));
+                let parsed = CommandLine::try_parse_from(words(call));
                 assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
             }
             let text = page(&format!("zarrfs-{name}.1")).unwrap();

@@ -9,7 +9,7 @@ use zarrfs::mount::daemon::{mounted, session};
 
 use super::commit;
 use crate::cli::exit::{Exit, Outcome};
-use crate::cli::output;
+use crate::cli::{output, usage};
 
 /// What help and the man page show.
 const EXAMPLES: &str = "\
@@ -133,7 +133,7 @@ pub fn from_helper(arguments: Vec<OsString>) -> Outcome<Vec<OsString>> {
             let _ = error.print();
             return Ok(vec!["zarrfs".into(), "--version".into()]);
         }
-        Err(error) => return Err(Exit::Usage(crate::cli::sentence(&error))),
+        Err(error) => return Err(Exit::Usage(usage::sentence(&error))),
     };
     if helper.verbose {
         output::note(format_args!("umount.fuse.zarrfs: {}", helper.mountpoint.to_string_lossy()));

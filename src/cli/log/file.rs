@@ -71,6 +71,11 @@ impl Write for LogFile {
     }
 }
 
+/// The absolute path, which a daemon needs.
+pub fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
 fn refusal(reason: impl Into<String>) -> io::Error {
     io::Error::other(reason.into())
 }
@@ -167,7 +172,7 @@ fn resolved(folder: &Path) -> io::Result<PathBuf> {
     let names = |path: &Path| -> Vec<OsString> {
         path.components().map(|part| part.as_os_str().to_owned()).collect()
     };
-    let mut left: VecDeque<OsString> = names(&super::absolute(folder)).into();
+    let mut left: VecDeque<OsString> = names(&absolute(folder)).into();
     let (mut at, mut links) = (PathBuf::from("/"), 0);
     while let Some(name) = left.pop_front() {
         match Path::new(&name).components().next() {

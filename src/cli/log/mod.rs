@@ -22,6 +22,7 @@ use crate::cli::exit::{Exit, Outcome};
 use crate::cli::options::LogArguments;
 use crate::cli::terminal;
 use file::LogFile;
+pub use file::absolute;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
@@ -112,11 +113,6 @@ fn write_journal_line(out: &mut Formatter, record: &Record<'_>) -> io::Result<()
 /// For a command without a mount: reads the options and starts.
 pub fn start(arguments: &LogArguments) -> Outcome {
     Ok(Log::new(arguments)?.start()?)
-}
-
-/// The absolute path, which a daemon needs.
-pub fn absolute(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// A level by name, or a filter in the syntax of RUST_LOG (`zarrfs::array=debug,info`).

@@ -8,11 +8,10 @@ use zarrfs::formats::virtual_file::VirtualFile;
 use zarrfs::formats::{self, Content, FORMATS, Format};
 use zarrfs::hierarchy::{Node, Tree};
 
-use super::BLOCK_BYTES;
 use crate::cli::exit::{Exit, Outcome};
-use crate::cli::open;
-use crate::cli::output::{self, Reader};
+use crate::cli::output::{self, BLOCK_BYTES, Reader};
 use crate::cli::subject::with_subject;
+use crate::cli::{open, progress};
 
 /// The format with this name.
 pub fn format(name: &str) -> Outcome<&'static Format> {
@@ -73,7 +72,7 @@ pub fn write(
 
 fn copy(file: &VirtualFile) -> Outcome {
     let size_bytes = file.size_bytes();
-    let bar = super::bar(size_bytes);
+    let bar = progress::of_output(size_bytes);
     let (reader, cancellation) = (file.reader(Readahead::Chunks), Cancellation::never());
     let mut buffer = ReplyBuffer::default();
     let mut offset = 0;

@@ -3,12 +3,10 @@
 mod companion;
 pub mod index;
 
-use std::io::IsTerminal;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use clap::Args;
-use indicatif::ProgressBar;
 use zarrfs::array::{Array, Engine, EngineOptions};
 use zarrfs::cancellation::Cancellation;
 use zarrfs::formats::{Format, npy};
@@ -17,12 +15,9 @@ use zarrfs::metadata::ArrayMetadata;
 
 use crate::cli::exit::{Exit, Outcome};
 use crate::cli::options::{EngineArguments, LayoutArguments, LogArguments, StoreArguments};
-use crate::cli::output::{self, Reader};
+use crate::cli::output::{self, BLOCK_BYTES, Reader};
 use crate::cli::{log, open, progress};
 use index::Slice;
-
-/// Bytes per write.
-const BLOCK_BYTES: u64 = 1 << 20;
 
 /// What help and the man page show.
 const EXAMPLES: &str = "\
@@ -131,7 +126,7 @@ impl Arguments {
         if output::bytes(header)? == Reader::HasGone {
             return Ok(());
         }
-        let bar = bar(slice.size_bytes(array.metadata()));
+        let bar = progress::of_output(slice.size_bytes(array.metadata()));
         array.read_slice(&slice.axes, &Cancellation::never(), &mut |bytes| {
             for block in bytes.chunks(BLOCK_BYTES as usize) {
                 if output::bytes(block)? == Reader::HasGone {
@@ -151,9 +146,4 @@ impl Slice {
         let item = metadata.data_type.item_size().unwrap_or(0) as u64;
         self.axes.iter().fold(item, |bytes, axis| bytes.saturating_mul(axis.count))
     }
-}
-
-/// No bar among the bytes on the same terminal.
-fn bar(size_bytes: u64) -> ProgressBar {
-    progress::bytes(size_bytes, !std::io::stdout().is_terminal())
 }

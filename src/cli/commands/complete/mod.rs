@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches};
+use clap::{Arg, ArgMatches, Command, FromArgMatches};
 use zarrfs::hierarchy::{Child, Tree};
 use zarrfs::mount::daemon::procfs::with_timeout;
 use zarrfs::store::overlay::{Access, Over, OverlayOptions};
@@ -34,14 +34,16 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 const CURSOR: &str = "\u{1a}";
 
 /// The reply to the command line of a script; `None` for all other command lines.
-pub fn reply(arguments: &[OsString]) -> Option<Outcome> {
+/// `definition` gives the program's.
+pub fn reply(arguments: &[OsString], definition: fn() -> Command) -> Option<Outcome> {
     let (word, asked) = arguments.get(1..)?.split_first()?;
     if word != WORD {
         return None;
     }
     let asked: Option<Vec<String>> = asked.iter().map(|word| word.to_str().map(str::to_owned)).collect();
-    let found =
-        asked.and_then(|asked| with_timeout(TIMEOUT, move || candidates(&asked)).unwrap_or(Some(Vec::new())));
+    let found = asked.and_then(|asked| {
+        with_timeout(TIMEOUT, move || candidates(&asked, definition)).unwrap_or(Some(Vec::new()))
+    });
     Some(match found {
         Some(names) => output::bytes(names.concat().as_bytes()).map(|_| ()),
         None => Err(Exit::Reported),
@@ -49,12 +51,12 @@ pub fn reply(arguments: &[OsString]) -> Option<Outcome> {
 }
 
 /// The lines for a script.
-fn candidates(asked: &[String]) -> Option<Vec<String>> {
+fn candidates(asked: &[String], definition: fn() -> Command) -> Option<Vec<String>> {
     let shell = Shell::named(asked.first()?)?;
     let text = asked.get(1)?;
     let variable = |name: &str| std::env::var(name).ok();
     let line = Line::read(text, shell, &variable)?;
-    let names = names(&line)?;
+    let names = names(&line, definition().ignore_errors(true))?;
     // What bash replaces, and what of the word is before it.
     let replaced = asked.get(2).filter(|replaced| text.ends_with(replaced.as_str()));
     let before =
@@ -78,11 +80,10 @@ fn shown(name: &str, shell: Shell, line: &Line, before: &str) -> String {
 }
 
 /// The words that may stand at the cursor.
-fn names(line: &Line) -> Option<Vec<String>> {
+fn names(line: &Line, mut definition: Command) -> Option<Vec<String>> {
     if line.typed.starts_with('-') && line.quote == Quote::None {
         return None;
     }
-    let mut definition = crate::cli::CommandLine::command().ignore_errors(true);
     let words = line.words.iter().map(String::as_str).chain([CURSOR]);
     let all = definition.try_get_matches_from_mut(words).ok()?;
     let (mut command, mut matches) = (&definition, &all);

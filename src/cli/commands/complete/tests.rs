@@ -8,6 +8,12 @@ use std::path::Path;
 use zarrfs::store::{ObjectPart, PutOptions};
 
 use super::*;
+use crate::cli::CommandLine;
+use clap::CommandFactory;
+
+fn candidates(asked: &[String]) -> Option<Vec<String>> {
+    super::candidates(asked, CommandLine::command)
+}
 
 const GROUP: &str = r#"{"zarr_format":3,"node_type":"group"}"#;
 const ARRAY: &str = r#"{"zarr_format":3,"node_type":"array","shape":[2],"data_type":"uint8","chunk_grid":{"name":"regular","configuration":{"chunk_shape":[2]}},"chunk_key_encoding":{"name":"default"},"fill_value":0,"codecs":[{"name":"bytes"}]}"#;

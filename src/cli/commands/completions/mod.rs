@@ -3,7 +3,7 @@
 //! clap's script knows commands and options. bash, zsh and fish also get functions (`names.*`) that ask the program
 //! (`commands/complete/`) for what only it knows: the names in a store, and mount points.
 
-use clap::{Args, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
 
 use crate::cli::exit::Outcome;
@@ -32,9 +32,9 @@ pub struct Arguments {
 
 impl Arguments {
     /// Prints them.
-    pub fn run(self) -> Outcome {
+    pub fn run(self, mut definition: Command) -> Outcome {
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut crate::cli::CommandLine::command(), "zarrfs", &mut script);
+        clap_complete::generate(self.shell, &mut definition, "zarrfs", &mut script);
         match self.shell {
             Shell::Bash => script.extend_from_slice(BASH.as_bytes()),
             Shell::Fish => script.extend_from_slice(FISH.as_bytes()),

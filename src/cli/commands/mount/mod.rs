@@ -20,7 +20,7 @@ use crate::cli::mount_options::MountOptions;
 use crate::cli::options::{
     AccessArguments, EngineArguments, LayoutArguments, LogArguments, Switch, deadline, seconds,
 };
-use crate::cli::{open, output, size};
+use crate::cli::{open, output, size, usage};
 
 /// The part of the cache's memory that a remote store may use for transfers: this fraction, and at most this many bytes.
 const TRANSFERS_PART_OF_CACHE: u64 = 4;
@@ -419,7 +419,7 @@ pub fn from_helper(arguments: Vec<OsString>) -> Outcome<Vec<OsString>> {
             let _ = error.print();
             return Ok(vec!["zarrfs".into(), "--version".into()]);
         }
-        Err(error) => return Err(Exit::Usage(crate::cli::sentence(&error))),
+        Err(error) => return Err(Exit::Usage(usage::sentence(&error))),
     };
     let Helper { store, mountpoint, words, sloppy, fake, verbose, .. } = helper;
     let mut line: Vec<OsString> = vec!["zarrfs".into(), "mount".into()];

@@ -5,7 +5,7 @@ use zarrfs::hierarchy::commit::{Kept, into_base};
 use zarrfs::store::Store;
 use zarrfs::store::overlay::Access;
 
-use super::{OverlayArguments, count};
+use super::arguments::{OverlayArguments, count};
 use crate::cli::exit::{Exit, Outcome};
 use crate::cli::{output, terminal};
 

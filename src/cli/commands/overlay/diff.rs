@@ -17,7 +17,7 @@ use zarrfs::metadata::{ArrayMetadata, DataType, FillValue, MAX_DOCUMENT_BYTES};
 use zarrfs::store::Store;
 use zarrfs::store::overlay::{Access, Change, OverlayStore};
 
-use super::{OverlayArguments, count};
+use super::arguments::{OverlayArguments, count};
 use crate::cli::describe::data_type;
 use crate::cli::exit::Outcome;
 use crate::cli::open;

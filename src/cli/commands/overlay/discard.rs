@@ -9,7 +9,7 @@ use zarrfs::hierarchy::{Tree, author};
 use zarrfs::store::Store;
 use zarrfs::store::overlay::{Access, Change, OverlayStore};
 
-use super::{OverlayArguments, count};
+use super::arguments::{OverlayArguments, count};
 use crate::cli::exit::{Exit, Outcome};
 use crate::cli::{open, output};
 

@@ -12,7 +12,7 @@ use zarrfs::hierarchy::commit::nodes::{self, NodeChanges};
 use zarrfs::store::Store;
 use zarrfs::store::overlay::{Access, Change, ChangeKind, InBase, OverlayStore};
 
-use super::{OverlayArguments, count};
+use super::arguments::{OverlayArguments, count};
 use crate::cli::exit::Outcome;
 use crate::cli::{open, output, size, terminal};
 

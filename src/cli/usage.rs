@@ -1,0 +1,52 @@
+//! What clap says of a command line that makes no sense, as one sentence.
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use super::mount_options;
+
+/// clap's error as one sentence, without what URLs in it may hold of secrets.
+pub fn sentence(error: &clap::Error) -> String {
+    zarrfs::store::without_secrets(&plain_sentence(error))
+}
+
+/// What an error says of one kind: the first where there are several.
+pub fn context(error: &clap::Error, kind: ContextKind) -> Option<String> {
+    match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        Some(ContextValue::Strings(texts)) => texts.first().cloned(),
+        _ => None,
+    }
+}
+
+fn plain_sentence(error: &clap::Error) -> String {
+    match error.kind() {
+        ErrorKind::UnknownArgument => {
+            let unknown = context(error, ContextKind::InvalidArg).unwrap_or_default();
+            if !unknown.starts_with('-') {
+                return format!("unexpected argument '{unknown}'");
+            }
+            if let Some(sentence) = mount_options::not_in_this_version(unknown.trim_start_matches('-')) {
+                return sentence.to_owned();
+            }
+            match context(error, ContextKind::SuggestedArg) {
+                Some(near) => format!("unknown option '{unknown}': did you mean '{near}'?"),
+                None => format!("unknown option '{unknown}': '--help' lists the options"),
+            }
+        }
+        ErrorKind::MissingRequiredArgument => {
+            let (missing, verb) = match error.get(ContextKind::InvalidArg) {
+                Some(ContextValue::Strings(names)) if names.len() > 1 => (names.join(" and "), "are"),
+                Some(ContextValue::Strings(names)) => (names.concat(), "is"),
+                _ => ("an argument".to_owned(), "is"),
+            };
+            format!("{missing} {verb} missing: '--help' shows the usage")
+        }
+        _ => {
+            let text = error.to_string();
+            let text = text.strip_prefix("error: ").unwrap_or(&text);
+            let text =
+                text.split("\n\nUsage").next().unwrap_or(text).split("\n\nFor more").next().unwrap_or(text);
+            text.split_whitespace().collect::<Vec<_>>().join(" ")
+        }
+    }
+}
