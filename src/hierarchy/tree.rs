@@ -24,7 +24,6 @@ use std::time::{Duration, SystemTime};
 use super::documents::{self, Content, DOCUMENT_NAMES, Documents, Fault};
 use super::group_cache::GroupCache;
 use super::lineage::{ConsolidatedCopy, Lineage, parent};
-use super::walk::Walk;
 use crate::error::{Error, Result};
 use crate::metadata::{ArrayMetadata, Document, GroupMetadata, ZarrFormat};
 use crate::store::{Info, ObjectVersion, Readers, Store, is_key, join};
@@ -263,12 +262,6 @@ impl Tree {
             _ => String::new(),
         };
         Ok(Some(combined(&parts, &error)))
-    }
-
-    /// The node at `path` and all below it, groups before what they hold, names in order; nothing deeper than
-    /// `max_depth` below `path`.
-    pub fn walk(&self, path: &str, max_depth: usize) -> Walk<'_> {
-        Walk::new(self, path, max_depth)
     }
 
     /// The node at `path` and all above it; nothing for `None`.

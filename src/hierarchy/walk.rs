@@ -48,8 +48,16 @@ enum Step {
     },
 }
 
+impl Tree {
+    /// The node at `path` and all below it, groups before what they hold, names in order; nothing deeper than
+    /// `max_depth` below `path`.
+    pub fn walk(&self, path: &str, max_depth: usize) -> Walk<'_> {
+        Walk::new(self, path, max_depth)
+    }
+}
+
 impl<'t> Walk<'t> {
-    pub(super) fn new(tree: &'t Tree, path: &str, max_depth: usize) -> Self {
+    fn new(tree: &'t Tree, path: &str, max_depth: usize) -> Self {
         let above = Arc::new(tree.above(parent(path)));
         let left = vec![Step::Node { path: path.to_owned(), depth: 0, above }];
         Walk { tree, max_depth, left, entered: None }

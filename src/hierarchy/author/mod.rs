@@ -33,6 +33,7 @@ use crate::store::{
 pub use content::NewArray;
 pub use dimensions::{dimension_names, has_named_siblings};
 pub use permissions::{give_all, give_group};
+use place::writer;
 pub use place::{Place, check_name, names};
 pub use resize::{Resized, replace_shape, resize, update_copies};
 pub use writers::{WriterLocks, keep_writers_out};
@@ -49,15 +50,6 @@ pub struct NewNode {
     /// The documents that are at its path already, in a store without folders.
     made: Vec<(String, ObjectVersion)>,
     is_published: bool,
-}
-
-/// The writing half of a store.
-fn writer(store: &dyn Store) -> Result<&dyn Writer> {
-    let read_only = || {
-        let sentence = "folders, S3, Google Cloud Storage and Azure Blob Storage can be written, and every store with --overlay";
-        Error::ReadOnly(format!("{} is not writable: {sentence}", store.describe()))
-    };
-    store.writer().ok_or_else(read_only)
 }
 
 impl NewNode {

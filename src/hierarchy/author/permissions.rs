@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use super::writer;
+use super::place::writer;
 use crate::error::Result;
 use crate::hierarchy::DOCUMENT_NAMES;
 use crate::store::{Posix, Store, join};

@@ -8,10 +8,19 @@ use crate::error::{Error, Result};
 use crate::hierarchy::lineage::parent;
 use crate::hierarchy::{DOCUMENT_NAMES, Node, Tree};
 use crate::metadata::ZarrFormat;
-use crate::store::{Info, SET_GROUP, Store, is_temporary_name};
+use crate::store::{Info, SET_GROUP, Store, Writer, is_temporary_name};
 
 /// The longest name that a filesystem takes, in bytes.
 const NAME_MAX_BYTES: usize = 255;
+
+/// The writing half of a store.
+pub(super) fn writer(store: &dyn Store) -> Result<&dyn Writer> {
+    let read_only = || {
+        let sentence = "folders, S3, Google Cloud Storage and Azure Blob Storage can be written, and every store with --overlay";
+        Error::ReadOnly(format!("{} is not writable: {sentence}", store.describe()))
+    };
+    store.writer().ok_or_else(read_only)
+}
 
 /// A path without a node, in a group.
 #[derive(Clone, Debug)]

@@ -23,6 +23,7 @@ use crate::store::overlay::OverlayStore;
 use crate::store::versions::Published;
 pub use forms::Forms;
 pub use into_base::{Kept, Tally, into_base};
+pub use sender::Conflict;
 use sender::Sender;
 
 /// How often a commit begins again because others have published first.
@@ -35,15 +36,6 @@ pub struct Request {
     pub message: String,
     /// The branch; `None` is the one that is followed.
     pub branch: Option<String>,
-}
-
-/// A change that was made from another version than the branch has.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Conflict {
-    /// The key of the object, or the path of the node.
-    pub key: String,
-    /// What is different.
-    pub reason: &'static str,
 }
 
 /// What became of a commit.

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use super::Conflict;
 use super::forms::Forms as ChunkForms;
 use crate::error::{Error, Result};
 use crate::hierarchy::author;
@@ -24,6 +23,15 @@ const DOCUMENTS: [&str; 3] = ["zarr.json", ".zarray", "meta"];
 const CHANGED: &str = "changed on the branch since the overlay was written";
 const REMOVED: &str = "was removed, and has changed on the branch since";
 const ANOTHER_FORM: &str = "the array on the branch has another form than when it was written";
+
+/// A change that was made from another version than the branch has.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Conflict {
+    /// The key of the object, or the path of the node.
+    pub key: String,
+    /// What is different.
+    pub reason: &'static str,
+}
 
 /// A transaction that takes the changes of an overlay.
 pub(super) struct Sender<'a> {

@@ -206,7 +206,7 @@ fn put_chunk(store: &OverlayStore, key: &str, text: &str) {
     let form = || form_of_document(document_key, array(9, "bytes").as_bytes()).unwrap();
     let array = ArrayForm { path: "a", document_key, form: &form, of_document: form_of_document };
     let of_array = store.of_array(&array).unwrap().unwrap();
-    put(of_array.as_overlay().unwrap(), key, text);
+    put(OverlayStore::of(of_array.as_ref()).unwrap(), key, text);
 }
 
 #[test]

@@ -133,9 +133,6 @@ const FILES: &[&[&str]] = &[
         "formats/json/snippets/numpy.rs",
         "formats/json/snippets/r.rs",
     ],
-    &["hierarchy/author/mod.rs", "hierarchy/author/permissions.rs"],
-    &["hierarchy/commit/mod.rs", "hierarchy/commit/sender.rs"],
-    &["hierarchy/tree.rs", "hierarchy/walk.rs"],
     &[
         "metadata/array.rs",
         "metadata/chunk_grid.rs",
