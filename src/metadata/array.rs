@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::json;
 use super::json::fault::{Fault, ParseResult};
+use super::node::flat_size;
 use super::{ArrayMetadata, MAX_RANK};
 
 /// Checks `zarr_format`.
@@ -26,16 +27,6 @@ pub fn shape(value: &Value) -> ParseResult<Vec<u64>> {
             "shape: {rank} dimensions, more than the {MAX_RANK} that are taken"
         ))),
     }
-}
-
-/// Bytes of the flat file of an array: `None` where they pass 2^63-1.
-pub fn flat_size(shape: &[u64], item_size: usize) -> Option<u64> {
-    if shape.contains(&0) {
-        return Some(0);
-    }
-    let item = u64::try_from(item_size).ok()?;
-    let bytes = shape.iter().try_fold(item, |product, &n| product.checked_mul(n))?;
-    i64::try_from(bytes).is_ok().then_some(bytes)
 }
 
 /// Checks that the flat file's size, and each dimension, fit i64.

@@ -15,29 +15,6 @@ use super::{Document, GroupMetadata, ZarrFormat};
 use super::{json, v2, v3};
 use crate::error::Result;
 
-/// v3's member of a group. A kind that is not known may be skipped where the document says so.
-pub fn inline(value: Value) -> ParseResult<Option<Map<String, Value>>> {
-    let Value::Object(mut members) = value else {
-        return match value {
-            Value::Null => Ok(None),
-            other => Err(Fault::invalid(format_args!("must be an object, not {}", json::shown(&other)))),
-        };
-    };
-    match (members.get("kind").and_then(Value::as_str), members.get("must_understand")) {
-        (Some("inline"), _) => {}
-        (_, Some(Value::Bool(false))) => return Ok(None),
-        (kind, _) => {
-            let kind = kind
-                .map_or_else(|| "no kind".to_owned(), |kind| format!("the kind {}", json::shown_text(kind)));
-            return Err(Fault::unsupported(format_args!("consolidated metadata of {kind}")));
-        }
-    }
-    match members.shift_remove("metadata") {
-        Some(Value::Object(documents)) => Ok(Some(documents)),
-        _ => Err(Fault::invalid("metadata: must be an object")),
-    }
-}
-
 /// A v2 `.zmetadata`. It is only a copy: a broken one is logged and ignored.
 pub fn zmetadata(key: &str, document: &[u8]) -> Option<Map<String, Value>> {
     let documents =

@@ -10,8 +10,9 @@ use serde_json::{Map, Value};
 
 use super::data_type::{ByteOrder, DataType};
 use super::json::fault::{Fault, ParseResult};
+use super::node::is_zero_without_sign;
 use super::{ArrayMetadata, Document, FillValue, GroupMetadata, ZarrFormat};
-use super::{array, chunk_grid, chunk_keys, codec_spec, consolidated, data_type, fill_value, json};
+use super::{array, chunk_grid, chunk_keys, codec_spec, data_type, fill_value, json};
 
 const ARRAY_MEMBERS: [&str; 11] = [
     "zarr_format",
@@ -46,7 +47,7 @@ fn parse_group(key: &str, mut members: Map<String, Value>) -> ParseResult<GroupM
     let attributes = take_attributes(&mut members)?;
     let consolidated = match members.shift_remove("consolidated_metadata") {
         None => None,
-        Some(value) => consolidated::inline(value).map_err(|fault| fault.within("consolidated_metadata"))?,
+        Some(value) => inline_copy(value).map_err(|fault| fault.within("consolidated_metadata"))?,
     };
     Ok(GroupMetadata {
         zarr_format: Some(ZarrFormat::V3),
@@ -57,9 +58,27 @@ fn parse_group(key: &str, mut members: Map<String, Value>) -> ParseResult<GroupM
     })
 }
 
-/// Whether a document has tensorstore's fill value of a type that has no zero: 0.0, which it reads as the element of zero bits.
-pub fn is_zero_without_sign(data_type: &DataType, fill_value: &Value) -> bool {
-    *data_type == DataType::Float8E8M0Fnu && fill_value.as_f64() == Some(0.0)
+/// The copy of the documents below a group. A kind that is not known may be skipped where the document says so.
+fn inline_copy(value: Value) -> ParseResult<Option<Map<String, Value>>> {
+    let Value::Object(mut members) = value else {
+        return match value {
+            Value::Null => Ok(None),
+            other => Err(Fault::invalid(format_args!("must be an object, not {}", json::shown(&other)))),
+        };
+    };
+    match (members.get("kind").and_then(Value::as_str), members.get("must_understand")) {
+        (Some("inline"), _) => {}
+        (_, Some(Value::Bool(false))) => return Ok(None),
+        (kind, _) => {
+            let kind = kind
+                .map_or_else(|| "no kind".to_owned(), |kind| format!("the kind {}", json::shown_text(kind)));
+            return Err(Fault::unsupported(format_args!("consolidated metadata of {kind}")));
+        }
+    }
+    match members.shift_remove("metadata") {
+        Some(Value::Object(documents)) => Ok(Some(documents)),
+        _ => Err(Fault::invalid("metadata: must be an object")),
+    }
 }
 
 fn parse_array(key: &str, mut members: Map<String, Value>) -> ParseResult<ArrayMetadata> {

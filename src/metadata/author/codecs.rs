@@ -6,7 +6,6 @@ use std::ops::RangeInclusive;
 
 use serde_json::{Value, json};
 
-use super::has_byte_order;
 use crate::metadata::data_type::DataType;
 use crate::metadata::json;
 use crate::metadata::json::fault::{Fault, ParseResult};
@@ -151,4 +150,10 @@ fn v2_word(word: Word<'_>) -> ParseResult<Value> {
         "lz4" => json!({"id": "lz4", "acceleration": level(word, 1, 1..=65537)?}),
         _ => return Err(word.refused(V2_WORDS)),
     })
+}
+
+/// Whether the elements have parts whose byte order matters.
+fn has_byte_order(data_type: &DataType) -> bool {
+    let parts = data_type.components().unwrap_or_default();
+    matches!(data_type, DataType::Struct(_)) || parts.iter().any(|part| part.width > 1)
 }

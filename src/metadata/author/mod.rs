@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 use super::json::edit;
 use super::json::fault::{Fault, ParseResult};
-use super::{DataType, ZarrFormat, json};
+use super::{ZarrFormat, json};
 pub use chunk_shape::chunk_shape;
 pub use declaration::{LIFTED_ATTRIBUTES, declared};
 pub use element_type::ElementType;
@@ -244,12 +244,6 @@ fn sharding(shards: &[u64], chunks: &[u64], codecs: Vec<Value>) -> ParseResult<V
         "index_codecs": [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}],
         "index_location": "end",
     }}))
-}
-
-/// Whether the elements have parts whose byte order matters.
-fn has_byte_order(data_type: &DataType) -> bool {
-    let parts = data_type.components().unwrap_or_default();
-    matches!(data_type, DataType::Struct(_)) || parts.iter().any(|part| part.width > 1)
 }
 
 /// An error's text without the name of the document, which no user wrote.

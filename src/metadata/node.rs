@@ -1,0 +1,202 @@
+//! What a document says of an array or a group, whatever its version.
+
+use serde_json::{Map, Value};
+
+use super::data_type::DataType;
+use super::fill_value::FillValue;
+use super::json;
+
+/// Which version of the Zarr specification wrote a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ZarrFormat {
+    /// `meta` and `attrs`.
+    V1,
+    /// `.zarray`, `.zgroup`, `.zattrs`.
+    V2,
+    /// `zarr.json`.
+    V3,
+}
+
+/// How an array is cut into chunks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChunkGrid {
+    /// Every chunk has this shape (v3 core, "Regular grids").
+    Regular(Vec<u64>),
+    /// Per axis, the lengths of the chunks in order, as runs of (length, count).
+    Rectilinear(Vec<Vec<(u64, u64)>>),
+}
+
+/// How chunk indices become keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChunkKeyEncoding {
+    /// `c/0/1` when true (v3 "default"), `0/1` when false ("v2").
+    pub prefixed: bool,
+    /// `/` or `.`.
+    pub separator: char,
+    /// v2 only: the document named no separator. `.` is meant; stores with `/` keys exist, so a reader
+    /// probes for them when no `.` key is there.
+    pub separator_is_assumed: bool,
+}
+
+/// Which table of names a codec's name belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CodecFamily {
+    /// Registered and `numcodecs.*` names of v3.
+    V3,
+    /// numcodecs ids of v2 filters and compressors, plus `transpose` and `bytes` that v2's `order` and
+    /// `dtype` are rewritten to. A v2 filter sees bytes in storage order and storage byte order.
+    V2,
+    /// Codecs that make a view of a stored array. No document can name them.
+    View,
+}
+
+/// One member of a codec chain, as stored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CodecSpec {
+    /// The table that `name` is looked up in.
+    pub family: CodecFamily,
+    /// `name` (v3) or `id` (v2).
+    pub name: String,
+    /// The configuration object (v3) or the remaining members (v2).
+    pub configuration: Map<String, Value>,
+    /// v3 core "must_understand": false lets a reader skip what it does not know.
+    pub must_understand: bool,
+    /// Where the document has it, for error texts: `codecs[0]`, `filters[1]`, `compressor`.
+    pub place: String,
+}
+
+/// All that is needed to read an array.
+#[derive(Clone, Debug)]
+pub struct ArrayMetadata {
+    /// Version of the document.
+    pub zarr_format: ZarrFormat,
+    /// The store key of the document, for error texts.
+    pub document_key: String,
+    /// Elements per dimension.
+    pub shape: Vec<u64>,
+    /// Type of the elements.
+    pub data_type: DataType,
+    /// What a missing chunk holds.
+    pub fill_value: FillValue,
+    /// How it is cut.
+    pub chunk_grid: ChunkGrid,
+    /// Where the chunks are.
+    pub chunk_keys: ChunkKeyEncoding,
+    /// From the array's elements to stored bytes, in the order of encoding.
+    pub codecs: Vec<CodecSpec>,
+    /// Names of the dimensions, where given (v3, or `_ARRAY_DIMENSIONS`).
+    pub dimension_names: Option<Vec<Option<String>>>,
+    /// The user's attributes, verbatim (bare NaN and Infinity as strings).
+    pub attributes: Map<String, Value>,
+    /// Why the attributes' own document (`.zattrs`, `attrs`) could not be read. The node is served
+    /// all the same, with no attributes.
+    pub attributes_error: Option<String>,
+    /// Names of extensions that the document asks for and lets readers skip (`"must_understand": false`), and
+    /// that were skipped: such an array must not be written.
+    pub skipped: Vec<String>,
+    /// The document's own members as stored, without `attributes` (bare NaN as strings).
+    pub document: Map<String, Value>,
+}
+
+impl ArrayMetadata {
+    /// Whether the elements of another array of the same shape would be stored in the same places as the same bytes.
+    pub fn is_stored_as(&self, other: &ArrayMetadata) -> bool {
+        self.data_type == other.data_type
+            && self.fill_value == other.fill_value
+            && self.chunk_grid == other.chunk_grid
+            && self.chunk_keys == other.chunk_keys
+            && self.codecs == other.codecs
+    }
+
+    /// Bytes of the flat file; `None` where the elements have no fixed size.
+    pub fn flat_size(&self) -> Option<u64> {
+        flat_size(&self.shape, self.data_type.item_size()?)
+    }
+
+    /// About how much memory it takes.
+    pub fn memory_bytes(&self) -> usize {
+        json::memory_bytes(&self.attributes) + json::memory_bytes(&self.document)
+    }
+
+    /// All that says how the elements are stored, without the user's attributes.
+    #[must_use]
+    pub fn without_attributes(&self) -> ArrayMetadata {
+        ArrayMetadata {
+            zarr_format: self.zarr_format,
+            document_key: self.document_key.clone(),
+            shape: self.shape.clone(),
+            data_type: self.data_type.clone(),
+            fill_value: self.fill_value.clone(),
+            chunk_grid: self.chunk_grid.clone(),
+            chunk_keys: self.chunk_keys.clone(),
+            codecs: self.codecs.clone(),
+            dimension_names: self.dimension_names.clone(),
+            attributes: Map::new(),
+            attributes_error: self.attributes_error.clone(),
+            skipped: self.skipped.clone(),
+            document: self.document.clone(),
+        }
+    }
+
+    /// What the document says against the specification and is read nevertheless, and how.
+    pub fn deviation(&self) -> Option<String> {
+        let fill = self.document.get("fill_value")?;
+        let is_number_for_bool =
+            self.zarr_format == ZarrFormat::V3 && self.data_type == DataType::Bool && fill.is_number();
+        let truth = self.fill_value.bytes.first() == Some(&1);
+        if self.zarr_format == ZarrFormat::V3 && is_zero_without_sign(&self.data_type, fill) {
+            return Some(format!(
+                "fill_value: the data type has no {fill}; it is read as 2^-127, as tensorstore does"
+            ));
+        }
+        is_number_for_bool.then(|| format!("fill_value: {fill} is no bool of Zarr v3; it is read as {truth}"))
+    }
+}
+
+/// A group's document.
+#[derive(Clone, Debug)]
+pub struct GroupMetadata {
+    /// Version, `None` for a folder without a document (an implicit group).
+    pub zarr_format: Option<ZarrFormat>,
+    /// The store key of the document; of the folder where there is none.
+    pub document_key: String,
+    /// The user's attributes, verbatim.
+    pub attributes: Map<String, Value>,
+    /// As [`ArrayMetadata::attributes_error`].
+    pub attributes_error: Option<String>,
+    /// Documents of nodes below, where the group carries a consolidated copy: by relative path in v3 (`a/b`), by
+    /// relative key in v2 (`a/b/.zarray`). Read with [`super::consolidated_node`] and [`super::consolidated_children`].
+    pub consolidated: Option<Map<String, Value>>,
+}
+
+impl GroupMetadata {
+    /// About how much memory it takes.
+    pub fn memory_bytes(&self) -> usize {
+        json::memory_bytes(&self.attributes) + self.consolidated.as_ref().map_or(0, json::memory_bytes)
+    }
+}
+
+/// What a metadata document describes.
+#[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant)] // one lives at a time, until it is taken apart
+pub enum Document {
+    /// A group.
+    Group(GroupMetadata),
+    /// An array.
+    Array(ArrayMetadata),
+}
+
+/// Bytes of the flat file of an array: `None` where they pass 2^63-1.
+pub fn flat_size(shape: &[u64], item_size: usize) -> Option<u64> {
+    if shape.contains(&0) {
+        return Some(0);
+    }
+    let item = u64::try_from(item_size).ok()?;
+    let bytes = shape.iter().try_fold(item, |product, &n| product.checked_mul(n))?;
+    i64::try_from(bytes).is_ok().then_some(bytes)
+}
+
+/// Whether a document has tensorstore's fill value of a type that has no zero: 0.0, which it reads as the element of zero bits.
+pub fn is_zero_without_sign(data_type: &DataType, fill_value: &Value) -> bool {
+    *data_type == DataType::Float8E8M0Fnu && fill_value.as_f64() == Some(0.0)
+}
