@@ -65,7 +65,7 @@
 //! - No secret is taken from a command line, and none is shown.
 //! - No panics: `unwrap`, `expect` and `panic` are denied outside tests. A panic in a library costs one request.
 //! - Unsafe code is in `sys` (with its parts memory, process, processor and terminal) and in
-//!   `codec/bytes_to_bytes/blosc/mod.rs` only. Each block gives its reason.
+//!   `codec/bytes_to_bytes/blosc/c_blosc.rs` only. Each block gives its reason.
 //!
 //! # What is checked how
 //!

@@ -15,6 +15,7 @@ mod array_to_bytes;
 mod bytes_to_bytes;
 pub mod config;
 mod encoded_bytes;
+mod error;
 mod fill_round_trip;
 mod kernels;
 mod numcodecs;
@@ -23,21 +24,20 @@ pub mod pipeline;
 pub mod registry;
 pub mod scratch;
 
+use std::any::Any;
 use std::borrow::Cow;
-use std::fmt;
 
 use serde_json::{Map, Value};
 
 use crate::metadata::{CodecFamily, CodecSpec, DataType, FillValue, MAX_CHUNK_BYTES};
-use sharding_indexed::ShardingIndexed;
 
 pub use array_to_array::unpack;
 pub use array_to_bytes::sharding::{self as sharding_indexed, index as shard_index};
 pub use array_to_bytes::vlen;
 pub use bytes_to_bytes::checksum::jenkins_lookup3::lookup3;
 pub use encoded_bytes::EncodedBytes;
+pub use error::{CodecError, CodecResult};
 pub use kernels::byte_swap;
-pub use partial::{ResumableDecoder, StoredBytes};
 pub use pipeline::Pipeline;
 
 /// The most codecs in a chain: each stage is a call within the call of the one after it.
@@ -51,38 +51,6 @@ pub fn check_chain_length(specs: &[CodecSpec]) -> CodecResult<()> {
     let reason = format_args!("{} codecs in a chain, more than the {MAX_CODECS} that are taken", specs.len());
     Err(CodecError::unsupported(reason))
 }
-
-/// Why a codec cannot be built, cannot decode or cannot encode.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CodecError {
-    /// One sentence, without a key.
-    pub reason: String,
-    /// Whether the request is well-formed and this program does not support it (EOPNOTSUPP rather than EIO).
-    pub is_unsupported: bool,
-}
-
-impl CodecError {
-    /// An error from anything that prints: bad configuration, bad bytes, a value that cannot be encoded.
-    pub fn new(reason: impl fmt::Display) -> Self {
-        CodecError { reason: reason.to_string(), is_unsupported: false }
-    }
-
-    /// A feature that this program does not support, by its stored name.
-    pub fn unsupported(feature: impl fmt::Display) -> Self {
-        CodecError { reason: feature.to_string(), is_unsupported: true }
-    }
-}
-
-impl fmt::Display for CodecError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.reason)
-    }
-}
-
-impl std::error::Error for CodecError {}
-
-/// The result of a codec.
-pub type CodecResult<T> = std::result::Result<T, CodecError>;
 
 /// The array that goes into a codec: what it needs to know to be built.
 #[derive(Clone, Debug, PartialEq)]
@@ -189,8 +157,8 @@ pub trait ArrayToBytes: Send + Sync {
     fn with_big_endian_elements(&self) -> Option<Box<dyn ArrayToBytes>> {
         None
     }
-    /// For the codec that encodes shards.
-    fn as_sharding(&self) -> Option<&ShardingIndexed> {
+    /// For the codec that encodes shards: see [`sharding_indexed::ShardingIndexed::of`].
+    fn as_sharding(&self) -> Option<&dyn Any> {
         None
     }
     /// In a v2 chain: the shape and type of the elements that the encoded bytes hold.
@@ -208,6 +176,34 @@ pub trait InPlace {
     fn encode(&self, data: &mut [u8]) -> CodecResult<()>;
     /// Whether encoded and canonical bytes are the same, without any fix-up or check.
     fn is_identity(&self) -> bool;
+}
+
+/// The stored bytes of one chunk, read by ranges.
+pub trait StoredBytes {
+    /// How many there are.
+    fn size_bytes(&self) -> u64;
+    /// Fills `out` from `offset`; the range lies inside.
+    fn read(&self, offset: u64, out: &mut [u8]) -> CodecResult<()>;
+}
+
+#[cfg(test)]
+impl StoredBytes for Vec<u8> {
+    fn size_bytes(&self) -> u64 {
+        self.len() as u64
+    }
+    fn read(&self, offset: u64, out: &mut [u8]) -> CodecResult<()> {
+        out.copy_from_slice(&self[offset as usize..offset as usize + out.len()]);
+        Ok(())
+    }
+}
+
+/// A suspended decoder: it resumes a chunk where it stopped.
+pub trait ResumableDecoder: Send {
+    /// Decoded bytes before the position.
+    fn position(&self) -> usize;
+    /// Fills `out` with the bytes that come next; returns how many it had to decode. `stored` is the same each time. After
+    /// an error the decoder is unusable.
+    fn decode_next(&mut self, stored: &dyn StoredBytes, out: &mut [u8]) -> CodecResult<usize>;
 }
 
 /// A codec that decodes a range of a chunk at less cost than the whole.

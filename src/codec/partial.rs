@@ -3,61 +3,12 @@
 //! Uses the pipeline. Invariant: a part has the same bytes as that range of the whole decoded chunk; it may succeed although
 //! stored bytes outside of it are damaged.
 
-use super::{CodecError, CodecResult, InPlace, PartialDecoder, Pipeline, scratch};
-
-/// The stored bytes of one chunk, read by ranges.
-pub trait StoredBytes {
-    /// How many there are.
-    fn size_bytes(&self) -> u64;
-    /// Fills `out` from `offset`; the range lies inside.
-    fn read(&self, offset: u64, out: &mut [u8]) -> CodecResult<()>;
-}
-
-#[cfg(test)]
-impl StoredBytes for Vec<u8> {
-    fn size_bytes(&self) -> u64 {
-        self.len() as u64
-    }
-    fn read(&self, offset: u64, out: &mut [u8]) -> CodecResult<()> {
-        out.copy_from_slice(&self[offset as usize..offset as usize + out.len()]);
-        Ok(())
-    }
-}
-
-/// A suspended decoder: it resumes a chunk where it stopped.
-pub trait ResumableDecoder: Send {
-    /// Decoded bytes before the position.
-    fn position(&self) -> usize;
-    /// Fills `out` with the bytes that come next; returns how many it had to decode. `stored` is the same each time. After
-    /// an error the decoder is unusable.
-    fn decode_next(&mut self, stored: &dyn StoredBytes, out: &mut [u8]) -> CodecResult<usize>;
-}
+use super::{
+    CodecError, CodecResult, InPlace, PartialDecoder, Pipeline, ResumableDecoder, StoredBytes, scratch,
+};
 
 /// Bytes that a suspended decoder skips at a time.
 const SKIPPED_BYTES: usize = 64 << 10;
-
-/// The stored bytes of a chunk from the beginning, for a decoder that takes a `Read`.
-pub(super) struct StoredReader<'a> {
-    stored: &'a dyn StoredBytes,
-    at: u64,
-}
-
-impl<'a> StoredReader<'a> {
-    pub(super) fn new(stored: &'a dyn StoredBytes) -> Self {
-        StoredReader { stored, at: 0 }
-    }
-}
-
-impl std::io::Read for StoredReader<'_> {
-    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
-        let rest = usize::try_from(self.stored.size_bytes().saturating_sub(self.at)).unwrap_or(usize::MAX);
-        let length = rest.min(out.len());
-        let out = out.get_mut(..length).unwrap_or_default();
-        self.stored.read(self.at, out).map_err(|error| std::io::Error::other(error.reason))?;
-        self.at += length as u64;
-        Ok(length)
-    }
-}
 
 impl Pipeline {
     /// A decoder at the beginning of a chunk, where the codec has one that can be suspended.

@@ -157,7 +157,7 @@ impl Pipeline {
     pub fn has_checksum(&self) -> bool {
         let of_inner_chunks = |codec: &ShardingIndexed| codec.inner().has_checksum();
         self.bytes_codecs.iter().any(|stage| stage.codec.has_checksum())
-            || self.array_to_bytes.codec.as_sharding().is_some_and(of_inner_chunks)
+            || ShardingIndexed::of(self.array_to_bytes.codec.as_ref()).is_some_and(of_inner_chunks)
     }
 
     /// Where encoded chunks are the decoded elements in place: the codec that fixes any whole number of them
@@ -188,7 +188,7 @@ impl Pipeline {
         Some(Sharded {
             prefix: self.specs.get(..place.prefix_length)?,
             permutation: &place.permutation,
-            codec: self.array_to_bytes.codec.as_sharding()?,
+            codec: ShardingIndexed::of(self.array_to_bytes.codec.as_ref())?,
             fill: &place.fill,
         })
     }
@@ -382,7 +382,7 @@ impl ShardPlace {
         served_swap: &SwapPlan,
     ) -> CodecResult<Option<ShardPlace>> {
         let Some((_, prefix)) = specs.split_last() else { return Ok(None) };
-        if array_to_bytes.codec.as_sharding().is_none() || array_count != prefix.len() {
+        if ShardingIndexed::of(array_to_bytes.codec.as_ref()).is_none() || array_count != prefix.len() {
             return Ok(None);
         }
         // The prefix again, for a chunk of one element: what is left of it works on elements and on their order.

@@ -14,6 +14,7 @@ use crate::array::cache::reservation::Reservation;
 use crate::array::source::corrupt;
 use crate::array::variable::Slab;
 use crate::codec::shard_index::ShardIndex;
+use crate::codec::sharding_indexed::ShardingIndexed;
 use crate::codec::vlen::Vlen;
 use crate::codec::{
     ArrayToBytes, BytesToBytes, Codec, CodecError, CodecResult, EncodedSize, Input, Representation,
@@ -138,7 +139,7 @@ impl Chain {
                 into.slab.put(origin, chunk, &elements, into.held, into.key)
             }
             Inside::Shard { codec, steps, inner } => {
-                let Some(sharding) = codec.as_sharding() else {
+                let Some(sharding) = ShardingIndexed::of(codec.as_ref()) else {
                     return Err(Error::corrupt(into.key, "the codec is not a sharding codec"));
                 };
                 let place = sharding.index_range(bytes.len() as u64).map_err(corrupt(into.key))?;
@@ -268,7 +269,7 @@ fn shard(spec: &CodecSpec, shape: &[u64], axes: &[usize], vlen: Vlen, level: usi
     let Codec::ArrayToBytes(codec) = registry::build(&of_bytes, Input::Array(&stand_in(shape)))? else {
         return Err(misplaced(spec));
     };
-    let sharding = codec.as_sharding().ok_or_else(|| misplaced(spec))?;
+    let sharding = ShardingIndexed::of(codec.as_ref()).ok_or_else(|| misplaced(spec))?;
     let stored =
         stored.ok_or_else(|| CodecError::new("codec \"sharding_indexed\": \"codecs\" is required"))?;
     let inner_specs = codec_spec::v3_list(&stored)

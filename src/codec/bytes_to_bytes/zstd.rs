@@ -16,8 +16,8 @@ use parking_lot::Mutex;
 use zstd::bulk::{Compressor, Decompressor};
 use zstd::zstd_safe::{DCtx, ResetDirective};
 
+use crate::codec::StoredBytes;
 use crate::codec::config::Configuration;
-use crate::codec::partial::{StoredBytes, StoredReader};
 use crate::codec::{
     BoundedEncoder, BytesToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Entry,
     PartialDecoder, scratch,
@@ -186,6 +186,29 @@ impl PartialDecoder for Zstd {
         };
         STREAMS.with(|| Ok(DCtx::create()), decode)?;
         Ok(end)
+    }
+}
+
+/// The stored bytes of a chunk from the beginning, for a decoder that takes a `Read`.
+struct StoredReader<'a> {
+    stored: &'a dyn StoredBytes,
+    at: u64,
+}
+
+impl<'a> StoredReader<'a> {
+    fn new(stored: &'a dyn StoredBytes) -> Self {
+        StoredReader { stored, at: 0 }
+    }
+}
+
+impl std::io::Read for StoredReader<'_> {
+    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+        let rest = usize::try_from(self.stored.size_bytes().saturating_sub(self.at)).unwrap_or(usize::MAX);
+        let length = rest.min(out.len());
+        let out = out.get_mut(..length).unwrap_or_default();
+        self.stored.read(self.at, out).map_err(|error| std::io::Error::other(error.reason))?;
+        self.at += length as u64;
+        Ok(length)
     }
 }
 

@@ -15,6 +15,7 @@
 
 pub mod index;
 
+use std::any::Any;
 use std::ops::Range;
 
 use crate::codec::config::Configuration;
@@ -135,6 +136,11 @@ fn lengths(shape: &[u64]) -> CodecResult<Vec<usize>> {
 }
 
 impl ShardingIndexed {
+    /// The codec as the one that encodes shards, if it is.
+    pub fn of(codec: &dyn ArrayToBytes) -> Option<&ShardingIndexed> {
+        codec.as_sharding()?.downcast_ref()
+    }
+
     /// Inner chunks of a shard.
     pub fn chunk_count(&self) -> usize {
         self.chunk_count
@@ -294,7 +300,7 @@ impl ArrayToBytes for ShardingIndexed {
         self.assemble(&chunks?)
     }
 
-    fn as_sharding(&self) -> Option<&ShardingIndexed> {
+    fn as_sharding(&self) -> Option<&dyn Any> {
         Some(self)
     }
 }

@@ -1,13 +1,31 @@
-//! Decoding some blocks of a blosc buffer without reading the others.
+//! Decoding a blosc buffer, or some blocks of it without reading the others.
 //!
 //! Spec: C-Blosc's chunk format: a header of 16 bytes, the start of each block as an i32, the blocks in any order. The requested
-//! blocks become a buffer of their own, which `mod.rs` checks and decodes like any other.
+//! blocks become a buffer of their own, which is checked and decoded like any other.
 
-use super::{HEADER_BYTES, Header, decode};
+use super::c_blosc::decompress;
+use super::direct;
+use super::header::{HEADER_BYTES, Header};
 use crate::codec::{CodecError, CodecResult, StoredBytes, scratch};
 
 /// Bytes that are read at first: the header and enough block starts for nearly every chunk.
 const HEAD_BYTES: usize = 1024;
+
+/// Decodes a buffer that holds exactly `out.len()` bytes.
+pub(super) fn decode(encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {
+    let header = Header::parse(encoded)?;
+    header.expect_bytes(out.len())?;
+    let encoded = encoded.get(..header.encoded_bytes).unwrap_or_default();
+    header.check_blocks(encoded)?;
+    if header.decoded_bytes == 0 {
+        return Ok(());
+    }
+    if header.is_copied() {
+        out.copy_from_slice(encoded.get(HEADER_BYTES..).unwrap_or_default());
+        return Ok(());
+    }
+    direct::decode(&header, encoded, out).unwrap_or_else(|| decompress(encoded, header.block_bytes, out))
+}
 
 /// Decoded bytes of one block.
 pub(super) fn block_bytes(stored: &dyn StoredBytes) -> CodecResult<Option<u64>> {

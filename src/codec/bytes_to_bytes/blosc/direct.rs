@@ -5,7 +5,8 @@
 //! uncompressed part is not copied before it is unshuffled, which uses wide registers, and Zstandard's
 //! context is kept from block to block. Uses `blosc`, `zstd`, `shuffle`.
 
-use super::{HEADER_BYTES, Header, MAX_PARTS, decompress_lz4};
+use super::c_blosc::decompress_lz4;
+use super::header::{HEADER_BYTES, Header, MAX_PARTS};
 use crate::codec::bytes_to_bytes::shuffle;
 use crate::codec::bytes_to_bytes::zstd;
 use crate::codec::{CodecError, CodecResult, scratch};

@@ -1,6 +1,7 @@
 //! Tests of `blosc`: round trips, hostile buffers, parts.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+use super::c_blosc::decompress;
 use super::*;
 use proptest::prelude::*;
 

@@ -6,7 +6,7 @@
 use flate2::{Decompress, FlushDecompress, Status};
 
 use super::Wrapper;
-use crate::codec::partial::ResumableDecoder;
+use crate::codec::ResumableDecoder;
 use crate::codec::{CodecError, CodecResult, StoredBytes, scratch};
 
 /// Stored bytes that are read, and decoded bytes that are checked, at a time.

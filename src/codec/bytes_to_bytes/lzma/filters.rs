@@ -7,10 +7,11 @@
 use liblzma::stream::{Filters, LzmaOptions, MatchFinder, Mode, PRESET_LEVEL_MASK};
 use serde_json::{Map, Value};
 
-use super::MEMORY_LIMIT_BYTES;
 use crate::codec::config::Configuration;
 use crate::codec::{CodecError, CodecResult};
 
+/// The most that one decoder may allocate: room for a dictionary of 1 GiB, 16 times that of the highest preset.
+pub(super) const MEMORY_LIMIT_BYTES: u64 = (1 << 30) + (1 << 20);
 /// Filters that liblzma takes in one chain.
 const MAX_FILTERS: usize = 4;
 /// The smallest dictionary.

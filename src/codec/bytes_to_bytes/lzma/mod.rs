@@ -20,13 +20,10 @@ use liblzma::stream::{Action, Check, Status, Stream};
 use super::bounded_stream::{Step, StreamDecoder, decode_exact, decode_limited};
 use crate::codec::config::Configuration;
 use crate::codec::{BytesToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Entry};
-use filters::{FilterChain, read_filters};
+use filters::{FilterChain, MEMORY_LIMIT_BYTES, read_filters};
 
 /// The codec's names and constructor.
 pub const ENTRY: Entry = Entry { v3: &["numcodecs.lzma", "lzma"], v2: &["lzma"], build };
-
-/// The most that one decoder may allocate: room for a dictionary of 1 GiB, 16 times that of the highest preset.
-pub const MEMORY_LIMIT_BYTES: u64 = (1 << 30) + (1 << 20);
 
 /// "Extreme", a flag of presets.
 const EXTREME: i64 = 1 << 31;

@@ -1,0 +1,35 @@
+//! The error of codecs, which know no key.
+
+use std::fmt;
+
+/// Why a codec cannot be built, cannot decode or cannot encode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CodecError {
+    /// One sentence, without a key.
+    pub reason: String,
+    /// Whether the request is well-formed and this program does not support it (EOPNOTSUPP rather than EIO).
+    pub is_unsupported: bool,
+}
+
+impl CodecError {
+    /// An error from anything that prints: bad configuration, bad bytes, a value that cannot be encoded.
+    pub fn new(reason: impl fmt::Display) -> Self {
+        CodecError { reason: reason.to_string(), is_unsupported: false }
+    }
+
+    /// A feature that this program does not support, by its stored name.
+    pub fn unsupported(feature: impl fmt::Display) -> Self {
+        CodecError { reason: feature.to_string(), is_unsupported: true }
+    }
+}
+
+impl fmt::Display for CodecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+impl std::error::Error for CodecError {}
+
+/// The result of a codec.
+pub type CodecResult<T> = std::result::Result<T, CodecError>;
