@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use super::overlay::OverlayStore;
 use super::*;
+use crate::error::Error;
 use crate::sys;
 
 /// A store with the objects that a test asked for.

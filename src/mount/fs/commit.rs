@@ -121,7 +121,7 @@ impl Commits {
 
     fn overlay_of_versions(&self) -> Option<&OverlayStore> {
         let store = self.nodes.store();
-        store.as_overlay().filter(|_| store.versions().is_some())
+        OverlayStore::of(store.as_ref()).filter(|_| store.versions().is_some())
     }
 
     /// What became of the last commit, as JSON.

@@ -23,8 +23,10 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use super::writer::{LOCKED_WITHIN, NEXT_TEMPORARY, failed, has_dead_writer, split};
-use super::{DirectoryStore, LOOK, NAME_MAX_BYTES, READ, posix_stat};
+use super::entries::{
+    LOCKED_WITHIN, LOOK, NAME_MAX_BYTES, NEXT_TEMPORARY, READ, failed, has_dead_writer, split,
+};
+use super::{DirectoryStore, posix_stat};
 use crate::error::Result;
 use crate::store::{ObjectVersion, Store, join};
 use crate::sys::{self, Renaming};

@@ -12,8 +12,8 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::writer::{NEXT_TEMPORARY, c_name, failed, has_dead_writer, set_owner_and_mode, split};
-use super::{DirectoryStore, READ};
+use super::DirectoryStore;
+use super::entries::{NEXT_TEMPORARY, READ, c_name, failed, has_dead_writer, set_owner_and_mode, split};
 use crate::error::{Error, Result};
 use crate::store::{Info, Posix, SET_GROUP, StagedFolder, join};
 use crate::sys;

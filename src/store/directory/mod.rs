@@ -13,8 +13,10 @@
 //!
 //! This program's temporary files and folders are named `.zarrfs-<anything>.tmp` and never listed.
 
+mod entries;
 mod exchange;
 mod folders;
+mod guard;
 mod links;
 mod output;
 pub(super) mod posix_stat;
@@ -38,13 +40,8 @@ use super::{
 };
 use crate::error::{Error, Result};
 use crate::sys::{self, NameKind};
-use links::{ArrayGuard, Guard, PathTrace};
-
-/// The longest name that any filesystem of Linux takes, in bytes.
-const NAME_MAX_BYTES: usize = 255;
-/// Flags for reading a file of any kind.
-const READ: i32 = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_CLOEXEC | libc::O_NOCTTY;
-const LOOK: i32 = libc::O_PATH | libc::O_CLOEXEC;
+use entries::{LOOK, NAME_MAX_BYTES, READ};
+use guard::{ArrayGuard, Guard, PathTrace};
 
 /// How paths are confined to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,56 +8,22 @@ use std::fs::{File, TryLockError};
 use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::Ordering;
 
+use super::entries::{
+    LOCKED_WITHIN, LOOK, NEXT_TEMPORARY, READ, c_name, failed, has_dead_writer, set_owner_and_mode, split,
+};
 use super::exchange::{self, Announced, Exchanged, Name};
 use super::folders;
-use super::links::Guard;
+use super::guard::Guard;
 use super::output::Output;
-use super::{DirectoryStore, LOOK, READ, is_temporary_name, posix_stat};
+use super::{DirectoryStore, is_temporary_name, posix_stat};
 use crate::error::{Error, Result};
 use crate::store::{
     Info, ObjectPart, ObjectVersion, Posix, Precondition, PutOptions, SET_GROUP, StagedFolder, Store, Writer,
 };
 use crate::sys;
-
-pub(super) static NEXT_TEMPORARY: AtomicU64 = AtomicU64::new(0);
-
-/// A living writer locks the file that it creates within this time.
-pub(super) const LOCKED_WITHIN: Duration = Duration::from_secs(60);
-
-/// `a/b/c` as (`a/b`, `c`).
-pub(super) fn split(key: &str) -> (&str, &str) {
-    key.rsplit_once('/').unwrap_or(("", key))
-}
-
-pub(super) fn c_name(key: &str, name: &str) -> Result<CString> {
-    CString::new(name).map_err(|error| Error::store(key, "write", error.into()))
-}
-
-pub(super) fn failed<'a>(key: &'a str, operation: &'static str) -> impl Fn(io::Error) -> Error + 'a {
-    move |error| Error::store(key, operation, error)
-}
-
-/// Sets the owner first, since changing it clears set-id bits. A process that may not give files away keeps them, since safe
-/// data matter most; but another group does not get the permissions of the old one.
-pub(super) fn set_owner_and_mode(file: &File, like: &Posix, mode: u32) -> io::Result<()> {
-    let change = |uid: Option<u32>, gid: Option<u32>| match std::os::unix::fs::fchown(file, uid, gid) {
-        Err(error) if error.raw_os_error() == Some(libc::EPERM) => Ok(false),
-        other => other.map(|()| true),
-    };
-    let made = file.metadata()?;
-    let mut mode = mode;
-    if made.gid() != like.gid && !change(None, Some(like.gid))? {
-        mode = (mode & !0o070) | (mode & (mode << 3) & 0o070);
-    }
-    if made.uid() != like.uid {
-        change(Some(like.uid), None)?;
-    }
-    file.set_permissions(std::fs::Permissions::from_mode(mode))
-}
 
 /// Sets the owner and mode of a folder that a dead writer created without them: no other user could read what is written
 /// into it.
@@ -284,13 +250,6 @@ fn is_leftover(name: &str, file: &File) -> bool {
     let is_new = || found.modified().is_ok_and(|made| made.elapsed().map_or(true, |age| age < LOCKED_WITHIN));
     // A writer locks its file before it writes the first byte, so this one may be about to.
     found.nlink() > 0 && (found.len() > 0 || !is_new() || has_dead_writer(name))
-}
-
-/// Whether the process in the name of a temporary file is gone. A process on another machine only seems gone.
-pub(super) fn has_dead_writer(name: &str) -> bool {
-    let pid = name.strip_prefix(".zarrfs-").and_then(|rest| rest.split('-').next()?.parse().ok());
-    let gone = pid.and_then(|pid| sys::open_process(pid).err());
-    gone.is_some_and(|error| error.raw_os_error() == Some(libc::ESRCH))
 }
 
 impl Writer for DirectoryStore {

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
@@ -26,6 +26,9 @@ const PAGE_BYTES: usize = 4096;
 const MAX_HEADER_BYTES: usize = 64 << 10;
 /// Bytes with one checksum. A block that was read is in the processor's cache when its checksum is made.
 const BLOCK_BYTES: usize = 64 << 10;
+
+/// Longer bodies are not kept.
+pub const MAX_ENTRY_BYTES: u64 = 64 << 20;
 
 /// What the service said of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -200,4 +203,28 @@ pub fn read(path: &Path) -> io::Result<Option<(Header, Buffer)>> {
 pub fn place(range: &Range<u64>, start: u64) -> Option<Range<usize>> {
     let from = usize::try_from(range.start.checked_sub(start)?).ok()?;
     Some(from..usize::try_from(range.end.checked_sub(start)?).ok()?)
+}
+
+/// An entry in its folder.
+pub struct Entry {
+    /// What its name says.
+    pub name: EntryName,
+    /// Where it is.
+    pub path: PathBuf,
+}
+
+/// The entries of an object.
+pub fn parts(folder: &Path, digest: &str) -> io::Result<Vec<Entry>> {
+    let mut found = Vec::new();
+    let entries = match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        if let Some(name) = entry.file_name().to_str().and_then(|name| EntryName::parse(name, digest)) {
+            found.push(Entry { name, path: entry.path() });
+        }
+    }
+    Ok(found)
 }

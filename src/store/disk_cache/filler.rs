@@ -14,9 +14,8 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use super::clock::Clock;
-use super::entry::{Header, ObjectMeta};
-use super::knowledge::fact;
-use super::listings::overtaken;
+use super::entry::{Entry, Header, ObjectMeta, parts};
+use super::facts::{fact, overtaken};
 use super::name::{EntryName, ObjectName, Part, Times, folder_of};
 use super::space::{OBJECTS, Space};
 use crate::memory::Buffer;
@@ -247,28 +246,4 @@ impl Shared {
             }
         }
     }
-}
-
-/// An entry in its folder.
-pub struct Entry {
-    /// What its name says.
-    pub name: EntryName,
-    /// Where it is.
-    pub path: PathBuf,
-}
-
-/// The entries of an object.
-pub fn parts(folder: &Path, digest: &str) -> io::Result<Vec<Entry>> {
-    let mut found = Vec::new();
-    let entries = match std::fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
-        entries => entries?,
-    };
-    for entry in entries {
-        let entry = entry?;
-        if let Some(name) = entry.file_name().to_str().and_then(|name| EntryName::parse(name, digest)) {
-            found.push(Entry { name, path: entry.path() });
-        }
-    }
-    Ok(found)
 }

@@ -17,7 +17,9 @@
 
 mod clock;
 mod entry;
+mod facts;
 mod filler;
+mod folder_names;
 mod knowledge;
 mod listings;
 mod name;
@@ -38,14 +40,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use self::clock::Clock;
-pub use self::entry::ObjectMeta;
-use self::entry::{Header, place};
-use self::filler::{Entry, Filler, NewEntry};
+use self::entry::{Entry, Header, place};
+pub use self::entry::{MAX_ENTRY_BYTES, ObjectMeta};
 #[cfg(feature = "remote")]
-pub use self::knowledge::{Presence, Seen};
-use self::listings::Listings;
+pub use self::facts::{Presence, Seen, overtaken};
+use self::filler::{Filler, NewEntry};
+use self::folder_names::Listings;
 #[cfg(feature = "remote")]
-pub use self::listings::{Names, overtaken};
+pub use self::folder_names::Names;
 use self::name::Part;
 pub use self::name::{ObjectName, Times};
 use self::space::{ABOUT, NEW, OBJECTS, Space};
@@ -59,8 +61,6 @@ use crate::sys;
 const MAX_DEFAULT_LIMIT_BYTES: u64 = 100 << 30;
 /// And the part of what is free.
 const DEFAULT_PART_OF_FREE: u64 = 10;
-/// Longer bodies are not kept.
-pub const MAX_ENTRY_BYTES: u64 = 64 << 20;
 /// The time of last use is noted no more often than this.
 const USE_GRANULARITY: Duration = Duration::from_secs(60);
 

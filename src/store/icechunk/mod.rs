@@ -25,16 +25,16 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use parking_lot::{Mutex, RwLock};
 
-use self::objects::{Objects, Place};
+use self::objects::{ALL, Objects, Place, folder_info};
 use self::repository::{Repository, Snapshot};
 use self::snapshot::{Documents, Found, find};
 use self::transaction::{MARK, MarkedTransaction};
 use super::readers::Audience;
-use super::references::targets::Target;
+use super::targets::Target;
 use super::versions::{Transaction, Versions};
 use super::{
-    Content, Entry, GetReply, GetRequest, Info, MaybeClaim, Object, ObjectVersion, StatFs, Store, Traffic,
-    Wanted, check_key, read_content,
+    Content, Entry, GetReply, GetRequest, Info, MaybeClaim, Object, StatFs, Store, Traffic, Wanted,
+    check_key, read_content,
 };
 use crate::error::Result;
 
@@ -124,15 +124,6 @@ impl IcechunkStore {
     }
 }
 
-/// All bytes of what was found.
-const ALL: Wanted = Wanted::Whole { at_most: u64::MAX };
-
-/// A folder for users.
-fn folder_info(objects: &Objects, snapshot: &Snapshot) -> Info {
-    let version = ObjectVersion::of_number(0);
-    Info { size_bytes: 0, modified: snapshot.time, version, posix: objects.posix }.as_folder()
-}
-
 impl Store for IcechunkStore {
     fn open(&self, key: &str) -> Result<Option<Box<dyn Object>>> {
         let found = self.find(key, "open")?;
@@ -160,7 +151,7 @@ impl Store for IcechunkStore {
             if !target.store.is_remote() {
                 continue;
             }
-            let request = (target.key.clone(), super::references::in_target(wanted, Some(&range)));
+            let request = (target.key.clone(), super::targets::object::in_target(wanted, Some(&range)));
             let (store, _) = target.name();
             let (_, places, requests) =
                 stores.entry(store).or_insert_with(|| (target, Vec::new(), Vec::new()));

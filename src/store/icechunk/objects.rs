@@ -1,6 +1,6 @@
 //! The objects that have the bytes of keys: in a manifest, in the repository's folder of chunks, or in other files.
 //!
-//! Uses `references`, whose rules say which other files may be opened. Spec: Icechunk, "Chunk files" and "Virtual chunks".
+//! Uses `store/targets/`, whose rules say which other files may be opened. Spec: Icechunk, "Chunk files" and "Virtual chunks".
 //!
 //! Invariants: an object of the repository never changes, so that its name and range are its version, in every snapshot and without a
 //! request; one that is missing or shorter than its manifest says is an error, and never a missing chunk; so is another file that
@@ -14,16 +14,19 @@ use std::time::{Duration, SystemTime};
 
 use icechunk::format::manifest::{Checksum, SecondsSinceEpoch};
 
+use super::repository::Snapshot;
 use super::snapshot::Found;
 use crate::error::{Error, Result};
 use crate::store::readers::Audience;
-use crate::store::references::object::{self, Bytes, Part};
-use crate::store::references::targets::{Target, Targets, head_all};
-use crate::store::references::{in_target, missing, narrowed, of_target};
+use crate::store::targets::object::{self, Bytes, Part, in_target, missing, narrowed, of_target};
+use crate::store::targets::{Target, Targets, head_all};
 use crate::store::{Info, Object, ObjectVersion, Posix, Store, VersionDigest, Wanted};
 
 /// The folder of chunks in a repository.
 const CHUNKS: &str = "chunks";
+
+/// All bytes of what was found.
+pub(super) const ALL: Wanted = Wanted::Whole { at_most: u64::MAX };
 
 /// What opens the objects of one repository.
 pub(super) struct Objects {
@@ -33,6 +36,12 @@ pub(super) struct Objects {
     pub targets: Targets,
     /// Owner and mode of what the repository has, if it is on this machine.
     pub posix: Option<Posix>,
+}
+
+/// A folder for users.
+pub(super) fn folder_info(objects: &Objects, snapshot: &Snapshot) -> Info {
+    let version = ObjectVersion::of_number(0);
+    Info { size_bytes: 0, modified: snapshot.time, version, posix: objects.posix }.as_folder()
 }
 
 /// A key with what was found at it.

@@ -12,8 +12,8 @@ use super::objects::Objects;
 use super::repository::Repository;
 use super::{IcechunkStore, Shared, Shown};
 use crate::error::{Error, Result};
-use crate::store::references::Place;
-use crate::store::references::targets::Targets;
+use crate::store::targets::Targets;
+use crate::store::targets::place::Place;
 use crate::store::versions::SnapshotInfo;
 use crate::store::{DirectoryStore, Info, Posix, RemoteStore, Store, StoreOptions, is_remote, local_path};
 

@@ -20,9 +20,8 @@ use parking_lot::Mutex;
 use tokio::sync::RwLock;
 
 use super::failure::failed;
-use super::folder_info;
 use super::key::{Key, path};
-use super::objects::{Objects, Place};
+use super::objects::{ALL, Objects, Place, folder_info};
 use super::repository::{Repository, Snapshot};
 use super::snapshot::{Documents, Found, find, node_at};
 use crate::error::{Error, Result};
@@ -333,7 +332,7 @@ impl Writer for MarkedTransaction {
 
 impl Store for MarkedTransaction {
     fn open(&self, key: &str) -> Result<Option<Box<dyn Object>>> {
-        self.open_for(key, &super::ALL)
+        self.open_for(key, &ALL)
     }
 
     fn open_for(&self, key: &str, wanted: &Wanted) -> Result<Option<Box<dyn Object>>> {

@@ -1,4 +1,4 @@
-//! The folder of an overlay: what it lies over, and who uses it. Uses `changes`, `directory`, `open` and `error`.
+//! The folder of an overlay: what it lies over, and who uses it. Uses `changes`, `directory`, `store/options.rs` and `error`.
 //!
 //! `overlay.json` says what the overlay lies over and comes last when a folder is made, `changes` lists what is changed
 //! (`changes.rs`), `objects/` has the written objects under their keys, and `documents/` some documents of the base. Over a base that keeps
@@ -14,8 +14,9 @@ use serde_json::{Value, json};
 
 use super::changes::{Changes, OBJECTS};
 use super::line::Step;
+use super::options::{Access, OverlayOptions};
 use crate::error::{Error, Result};
-use crate::store::open::local_path;
+use crate::store::options::local_path;
 use crate::store::remote_options::secrets::without_secrets;
 use crate::store::remote_options::{REPOSITORY, RemoteOptions, is_remote, is_repository};
 use crate::store::{DirectoryStore, Store};
@@ -28,24 +29,6 @@ const DOCUMENTS: &str = "documents";
 const BRANCH: &str = "branch";
 /// More than `overlay.json` has.
 const MAX_ABOUT_BYTES: u64 = 64 << 10;
-
-/// What a program does with an overlay.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// It reads, beside another program that may write.
-    Read,
-    /// It writes, as the only one. A folder that is missing is made.
-    Write,
-}
-
-/// An overlay, as a user names it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OverlayOptions {
-    /// Its folder.
-    pub folder: PathBuf,
-    /// What is done with it.
-    pub access: Access,
-}
 
 /// What an overlay lies over.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -18,9 +18,11 @@ mod changes;
 mod commit;
 mod folder;
 mod forms;
+mod gate;
 mod line;
 mod lines;
 mod nodes;
+mod options;
 mod origin;
 mod publish;
 mod state;
@@ -28,6 +30,7 @@ mod state;
 mod tests;
 mod writer;
 
+use std::any::Any;
 use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::ops::ControlFlow;
@@ -38,12 +41,14 @@ use parking_lot::{Mutex, RwLock};
 
 pub use self::commit::{Change, ChangeKind, Commit};
 use self::folder::Folder;
-pub use self::folder::{Access, Over, OverlayOptions, resolved};
+pub use self::folder::{Over, resolved};
+use self::gate::Gate;
+pub use self::gate::Recorded;
 use self::line::Entry as Changed;
 pub use self::nodes::{InBase, Removal};
+pub use self::options::{Access, OverlayOptions};
 use self::origin::Origin;
-use self::publish::Gate;
-pub use self::publish::{Frozen, Recorded, Recording};
+pub use self::publish::{Frozen, Recording};
 use crate::error::{Error, Result};
 use crate::store::versions::Versions;
 use crate::store::{
@@ -111,6 +116,11 @@ impl OverlayStore {
             store.note_branch()?;
         }
         Ok(store)
+    }
+
+    /// The overlay that a store is, if it is one.
+    pub fn of(store: &dyn Store) -> Option<&OverlayStore> {
+        store.as_overlay()?.downcast_ref()
     }
 
     /// The store below.
@@ -415,7 +425,7 @@ impl Store for OverlayStore {
         self.shared.root.versions()
     }
 
-    fn as_overlay(&self) -> Option<&OverlayStore> {
+    fn as_overlay(&self) -> Option<&dyn Any> {
         Some(self)
     }
 }

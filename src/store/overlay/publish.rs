@@ -1,63 +1,25 @@
 //! Changes of an overlay that become a snapshot of its base. Uses its neighbours in `overlay`, and `versions`.
 //!
-//! Writers pass a gate. It is closed while the last changes are sent and published, so that what is forgotten afterwards is what
+//! Writers pass a gate (`gate.rs`). It is closed while the last changes are sent and published, so that what is forgotten afterwards is what
 //! was published. Before a transaction is published, a mark is noted in the folder, durably. Where a crash, or a reply that was
 //! lost, leaves open whether it was published, the gate stays closed until the base has said whether a snapshot carries that
 //! mark. So each change is published once.
 //!
 //! Invariant: while a mark is noted in the folder, nothing else changes there.
 
-use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::{self, Read};
-use std::path::Path;
+use std::io;
 use std::time::{Duration, Instant};
 
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
-use serde_json::{Value, json};
 
-use super::folder::write_durably;
+use super::gate::{Gate, Pending, Recorded, Unsettled};
 use super::{OverlayStore, failed};
 use crate::error::{Error, Result};
 use crate::store::versions::{Published, Transaction, Versions};
 use crate::store::{Precondition, Store};
 
-/// The name of the file with the mark.
-pub(super) const PENDING: &str = "commit";
-/// More than that file has.
-const MAX_PENDING_BYTES: u64 = 64 << 10;
 /// How long a failed question for the outcome is not repeated.
 const QUESTION_INTERVAL: Duration = Duration::from_secs(1);
-
-/// A transaction of which it is not known whether it was published.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Pending {
-    branch: String,
-    mark: String,
-}
-
-/// What writers pass.
-#[derive(Default)]
-pub(super) struct Gate {
-    unsettled: Option<Unsettled>,
-}
-
-struct Unsettled {
-    pending: Pending,
-    /// It is of a process that has died: this one shows what its user has asked for.
-    is_of_another: bool,
-    /// When the base was asked last, and why it did not say.
-    asked: Option<(Instant, Error)>,
-}
-
-/// What was changed while a commit was sending.
-#[derive(Debug, Default)]
-pub struct Recorded {
-    /// Objects.
-    pub keys: BTreeSet<String>,
-    /// Whole folders changed as well.
-    pub has_folders: bool,
-}
 
 /// Records what is changed, until it is dropped.
 pub struct Recording<'a>(&'a OverlayStore);
@@ -79,52 +41,6 @@ pub(super) enum Changing<'a> {
 pub struct Frozen<'a> {
     store: &'a OverlayStore,
     gate: RwLockWriteGuard<'a, Gate>,
-}
-
-impl Pending {
-    fn new(branch: &str) -> io::Result<Self> {
-        let mut bytes = [0; 16];
-        File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-        Ok(Pending { branch: branch.to_owned(), mark: format!("{:032x}", u128::from_le_bytes(bytes)) })
-    }
-
-    fn read(folder: &Path) -> io::Result<Option<Self>> {
-        let mut text = String::new();
-        match File::open(folder.join(PENDING)) {
-            Ok(file) => file.take(MAX_PENDING_BYTES).read_to_string(&mut text)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let members: Value = serde_json::from_str(&text)?;
-        let member = |name: &str| members.get(name).and_then(Value::as_str).map(str::to_owned);
-        match (member("branch"), member("mark")) {
-            (Some(branch), Some(mark)) => Ok(Some(Pending { branch, mark })),
-            _ => Err(io::Error::new(io::ErrorKind::InvalidData, "a member is missing")),
-        }
-    }
-
-    fn note(&self, folder: &Path) -> io::Result<()> {
-        let text = json!({"branch": self.branch, "mark": self.mark}).to_string();
-        write_durably(folder, PENDING, &text)
-    }
-
-    fn remove(folder: &Path) -> io::Result<()> {
-        match std::fs::remove_file(folder.join(PENDING)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => File::open(folder)?.sync_all(),
-        }
-    }
-}
-
-impl Gate {
-    /// Of an overlay's folder, in which a dead process may have left a mark.
-    pub(super) fn of_folder(folder: &Path) -> Result<Self> {
-        let cannot =
-            |error| Error::Usage(format!("{}: cannot be read: {error}", folder.join(PENDING).display()));
-        let pending = Pending::read(folder).map_err(cannot)?;
-        let unsettled = pending.map(|pending| Unsettled { pending, is_of_another: true, asked: None });
-        Ok(Gate { unsettled })
-    }
 }
 
 impl OverlayStore {

@@ -4,8 +4,7 @@
 
 use serde_json::Value as Json;
 
-use super::json::checked_range;
-use super::table::TableBuilder;
+use super::table::{TableBuilder, checked_range};
 use super::templates::{Template, Templates, Value};
 
 /// The most keys that all generators make.

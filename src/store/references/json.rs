@@ -18,7 +18,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::generators;
-use super::table::{Table, TableBuilder};
+use super::table::{Table, TableBuilder, checked_range};
 use super::templates::{Template, Templates};
 
 /// The longest member that is no object of references: as long as what the references may take.
@@ -264,12 +264,6 @@ fn range(offset: &Value, length: &Value) -> Result<Range<u64>, String> {
         (Some(offset), Some(length)) => checked_range(offset, length),
         _ => Err(format!("{offset} and {length} are not an offset and a length")),
     }
-}
-
-/// The range of an offset and a length, which no file can pass.
-pub(super) fn checked_range(offset: u64, length: u64) -> Result<Range<u64>, String> {
-    let end = offset.checked_add(length).filter(|end| *end <= i64::MAX as u64);
-    end.map(|end| offset..end).ok_or_else(|| format!("{length} bytes at {offset} are in no file"))
 }
 
 /// Calls a function with each member of an object, whose values are not parsed.

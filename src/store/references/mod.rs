@@ -2,42 +2,36 @@
 //!
 //! Spec: kerchunk's "References specification", versions 0 and 1 (JSON: `json.rs`, `templates.rs`, `generators.rs`; held in
 //! `table/`), and fsspec's folders of Parquet files (`records.rs`, `parquet/`). A reference is the bytes themselves, a whole
-//! object, or a range of one. Uses the other stores: `targets.rs` finds the one that has a target.
+//! object, or a range of one. Uses `store/targets/`, which finds the store that has a target.
 //!
-//! Invariants: a reference file decides nothing about what may be opened, `targets.rs` does; a target that is missing, or
+//! Invariants: a reference file decides nothing about what may be opened, `store/targets/` does; a target that is missing, or
 //! shorter than its reference says, is an error, and never a missing chunk; the version of a chunk contains its target's.
 //! References are read once, and again only when a new store is opened.
 
 mod generators;
 mod json;
-pub(super) mod object;
 mod open;
 mod parquet;
-mod place;
 mod records;
 mod table;
-pub(super) mod targets;
 mod templates;
 
 use std::collections::HashMap;
-use std::io;
 use std::ops::{Add, ControlFlow, Range};
 use std::sync::Arc;
 
-use self::object::{Bytes, Part};
 #[cfg(feature = "remote")]
 pub(super) use self::open::is_name_of_references;
-#[cfg(feature = "icechunk")]
-pub(super) use self::place::Place;
 use self::records::Records;
 use self::table::{Reference, Table};
-use self::targets::{Target, Targets};
-use super::readers::{Audience, Readers};
+use super::readers::Audience;
+use super::targets::object::{self, Bytes, Part, in_target, missing, narrowed, of_target};
+use super::targets::{self, Target, Targets};
 use super::{
-    Content, Entry, GetReply, GetRequest, Info, MaybeClaim, Object, Posix, StatFs, Store, Traffic, Wanted,
+    Content, Entry, GetReply, GetRequest, Info, MaybeClaim, Object, StatFs, Store, Traffic, Wanted,
     check_key, read_content, sorted_names,
 };
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// A store of references, read-only.
 pub struct ReferenceStore {
@@ -139,56 +133,6 @@ impl ReferenceStore {
 
 /// A reference and, if it has one, its target.
 type Found = Result<Option<(Reference, Option<Target>)>>;
-
-/// Owner and mode of the file that refers, open to no more users than the target.
-pub(super) fn narrowed(own: Option<Posix>, target: Option<Posix>) -> Option<Posix> {
-    match (own, target) {
-        (Some(own), Some(target)) => {
-            let mode = Readers::of(&own).within_object(&Readers::of(&target)).mode;
-            Some(Posix { mode, file: None, ..own })
-        }
-        (own, target) => own.or(target.map(|posix| Posix { file: None, ..posix })),
-    }
-}
-
-/// EACCES with a sentence.
-fn refused(key: &str, sentence: String) -> Error {
-    Error::store(key, "open", io::Error::new(io::ErrorKind::PermissionDenied, sentence))
-}
-
-/// A target that is not there.
-pub(super) fn missing(key: &str, url: &str) -> Error {
-    Error::store(key, "open", io::Error::other(format!("the file that it refers to is missing: {url}")))
-}
-
-/// An error of a target as one of the key that refers to it.
-pub(super) fn of_target(key: &str, url: &str, error: Error) -> Error {
-    let key = key.to_owned();
-    match error {
-        Error::Store { operation, source, .. } => {
-            let reason = io::Error::new(source.kind(), format!("{url}: {source}"));
-            Error::store(key, operation, reason)
-        }
-        Error::Stale { .. } => Error::Stale { key },
-        Error::TimedOut { .. } => Error::TimedOut { key },
-        Error::Cancelled { .. } => Error::Cancelled { key },
-        Error::Unsupported { reason, .. } => Error::unsupported(key, format!("{url}: {reason}")),
-        Error::TooLarge { reason, .. } => Error::TooLarge { key, reason: format!("{url}: {reason}") },
-        other => Error::corrupt(key, format!("{url}: {other}")),
-    }
-}
-
-/// The requested bytes of a reference in its target.
-pub(super) fn in_target(wanted: &Wanted, range: Option<&Range<u64>>) -> Wanted {
-    let Some(range) = range else { return wanted.clone() };
-    let length = range.end - range.start;
-    let (from, to) = match wanted {
-        Wanted::Whole { .. } => (0, length),
-        Wanted::Range(part) => (part.start.min(length), part.end.min(length)),
-        Wanted::Last(count) => (length - length.min(*count), length),
-    };
-    Wanted::Range(range.start + from..range.start + to.max(from))
-}
 
 impl Store for ReferenceStore {
     fn open(&self, key: &str) -> Result<Option<Box<dyn Object>>> {

@@ -6,12 +6,13 @@ use std::io::{self, Read, Seek};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::place::Place;
 use super::records::{self, Records, is_of_records};
-use super::targets::{self, Targets};
 use super::{ReferenceStore, References, Shared, json};
 use crate::error::{Error, Result};
 use crate::store::directory::posix_stat;
+use crate::store::options::DOCUMENTS;
+use crate::store::targets::place::Place;
+use crate::store::targets::{self, Targets};
 use crate::store::{DirectoryStore, Info, Object, Posix, Store, StoreOptions, Wanted};
 
 /// The longest file of references that is read: more of them belong into Parquet files, which are read in parts.
@@ -25,8 +26,7 @@ const PART_BYTES: u64 = 8 << 20;
 #[cfg(feature = "remote")]
 pub(in crate::store) fn is_name_of_references(location: &str) -> bool {
     let name = location.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-    let is_json =
-        name.to_ascii_lowercase().ends_with(".json") && !crate::store::open::DOCUMENTS.contains(&name);
+    let is_json = name.to_ascii_lowercase().ends_with(".json") && !DOCUMENTS.contains(&name);
     is_json || is_name_of_parquet(name)
 }
 

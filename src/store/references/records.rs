@@ -12,12 +12,12 @@ use lru::LruCache;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use super::json::{checked_range, each_member};
+use super::json::each_member;
 use super::parquet::{self, Rows};
-use super::table::Reference;
-use super::{of_target, refused};
+use super::table::{Reference, checked_range};
 use crate::error::{Error, Result};
 use crate::store::readers::{Audience, Readers};
+use crate::store::targets::object::{of_target, refused};
 use crate::store::{Entry, Store, is_key, join, names_below};
 
 /// The longest `.zmetadata`.

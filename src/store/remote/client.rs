@@ -22,10 +22,10 @@ use reqwest::redirect::Policy;
 
 use super::asked::Asked;
 use super::counters::Counters;
-use super::location::Service;
 use super::replies::bodies::{Broken, all_of, start_of};
 use super::replies::listing::without_odd_keys;
 use super::replies::refusal::{Cause, Refusal, Reply, is_without_bucket, without_tags};
+use super::service::Service;
 use super::web::redirects::Redirects;
 use super::web::server::WebServer;
 use crate::store::remote_options::RedirectRule;

@@ -21,6 +21,7 @@ use super::asked::note_signature;
 use super::aws_profile::{Credentials, Profile};
 use super::client::{CLIENT_KEYS, Connector, causes};
 use super::counters::Counters;
+use super::service::Service;
 use super::setting::Setting;
 use crate::error::Error;
 use crate::store::remote_options::secrets::{note_secret, without_secrets};
@@ -34,19 +35,6 @@ const MAX_BACKOFF: Duration = Duration::from_secs(10);
 const DEFAULT_REGION: &str = "us-east-1";
 /// How long a request may take with its repetitions, unless an option says otherwise.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(120);
-
-/// A service that keeps objects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Service {
-    /// Amazon S3, or one that speaks its protocol.
-    S3,
-    /// Google Cloud Storage.
-    Google,
-    /// Azure Blob Storage.
-    Azure,
-    /// A web server.
-    Http,
-}
 
 /// A store's place at its service.
 pub struct Location {

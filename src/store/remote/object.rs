@@ -7,10 +7,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use super::ahead::{Outcome, SpanClaim};
+use super::connection::Connection;
 use super::first_bytes::FirstBytes;
 use super::replies::failure::Failure;
-use super::transfer::{Fetched, Request};
-use super::{Shared, version};
+use super::transfer::{Fetched, Request, version};
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
 use crate::store::{Object, ObjectVersion, Wanted};
@@ -20,7 +20,7 @@ const PIECE_BYTES: u64 = 8 << 20;
 
 /// An object, of which the bytes that were asked for first are in memory.
 pub(super) struct RemoteObject {
-    shared: Arc<Shared>,
+    connection: Arc<Connection>,
     key: String,
     first: Arc<FirstBytes>,
     /// Keeps the memory of `first` reserved.
@@ -31,13 +31,13 @@ pub(super) struct RemoteObject {
 
 impl RemoteObject {
     pub(super) fn new(
-        shared: &Arc<Shared>,
+        connection: &Arc<Connection>,
         key: &str,
         first: Arc<FirstBytes>,
         claim: Option<Arc<SpanClaim>>,
     ) -> Self {
-        let (shared, key) = (Arc::clone(shared), key.to_owned());
-        RemoteObject { shared, key, first, _claim: claim, whole: OnceLock::new() }
+        let (connection, key) = (Arc::clone(connection), key.to_owned());
+        RemoteObject { connection, key, first, _claim: claim, whole: OnceLock::new() }
     }
 
     /// Copies a range from what is here, or from a transfer of this version that is on its way.
@@ -49,7 +49,7 @@ impl RemoteObject {
             out.copy_from_slice(bytes);
             return true;
         }
-        let claim = self.shared.ahead.find(&self.key, &Wanted::Range(range.clone()));
+        let claim = self.connection.ahead.find(&self.key, &Wanted::Range(range.clone()));
         let Some(Outcome::Here(first)) = claim.as_ref().map(|claim| claim.span.wait()) else {
             return false;
         };
@@ -59,7 +59,7 @@ impl RemoteObject {
     /// The error of a read. If the object is another version now, later readers get that one.
     fn failed(&self, failure: Failure) -> Error {
         if let Failure::Changed = failure {
-            self.shared.ahead.forget(|key| key == self.key);
+            self.connection.ahead.forget(|key| key == self.key);
         }
         failure.at(&self.key, "read")
     }
@@ -124,17 +124,18 @@ impl Object for RemoteObject {
                 missing.push((range, out));
             }
         }
-        let path = self.shared.path(&self.key).map_err(failed)?;
+        let path = self.connection.path(&self.key).map_err(failed)?;
         let if_match = self.first.meta.e_tag.as_deref();
         if let [(range, out)] = missing.as_mut_slice() {
             let fetched =
-                self.shared.fetch(&Request::range(&path, range.clone(), if_match)).map_err(failed)?;
+                self.connection.fetch(&Request::range(&path, range.clone(), if_match)).map_err(failed)?;
             return self.take(fetched, range, out);
         }
-        let (origin, stall_time) = (self.shared.transfers.origin(), self.shared.transfers.stall_time());
+        let (origin, stall_time) =
+            (self.connection.transfers.origin(), self.connection.transfers.stall_time());
         let fetches = missing.iter().map(|(range, _)| Request::range(&path, range.clone(), if_match));
         let fetches = fetches.map(|request| async move { origin.fetch(&request, stall_time).await });
-        let fetched = self.shared.transfers.wait_all(fetches).map_err(failed)?;
+        let fetched = self.connection.transfers.wait_all(fetches).map_err(failed)?;
         for ((range, out), fetched) in missing.into_iter().zip(fetched) {
             self.take(fetched.map_err(failed)?, &range, out)?;
         }

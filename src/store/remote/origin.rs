@@ -19,9 +19,9 @@ use parking_lot::Mutex;
 use tokio::task::spawn_blocking;
 
 use super::first_bytes::FirstBytes;
-use super::location::Service;
 use super::replies::failure::{Failure, Reply};
 use super::replies::listing::OddKeys;
+use super::service::Service;
 use super::transfer::{self, Fetched, Request};
 use crate::error::Result;
 use crate::memory::Buffer;

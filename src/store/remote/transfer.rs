@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use futures_util::StreamExt;
 use object_store::path::Path;
@@ -13,9 +13,8 @@ use object_store::{GetOptions, GetRange, GetResult, GetResultPayload, ObjectMeta
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::replies::failure::{Failure, Reply};
-use super::version;
 use crate::memory::Buffer;
-use crate::store::Wanted;
+use crate::store::{Info, ObjectVersion, Wanted};
 
 /// How much of an object the first request asks for: all of most chunks.
 pub(super) const FIRST_BYTES: u64 = 16 << 20;
@@ -29,6 +28,23 @@ const MIN_BYTES_PER_SECOND: f64 = 1024.0;
 const MAX_CONTINUATIONS: u32 = 8;
 /// The pause before a body is continued; doubled each time.
 const CONTINUATION_PAUSE: Duration = Duration::from_millis(50);
+
+/// What tells versions of an object apart.
+pub(super) fn version(meta: &ObjectMeta) -> ObjectVersion {
+    match (&meta.e_tag, &meta.version) {
+        (Some(tag), _) => ObjectVersion::of_tag(tag),
+        (None, Some(version)) => ObjectVersion::of_parts(("version", version)),
+        (None, None) => {
+            ObjectVersion::of_parts(("modified", meta.last_modified.timestamp_micros(), meta.size))
+        }
+    }
+}
+
+/// Size, time and version, as the service says.
+pub(super) fn info(meta: &ObjectMeta) -> Info {
+    let modified = SystemTime::from(meta.last_modified);
+    Info { size_bytes: meta.size, modified: Some(modified), version: version(meta), posix: None }
+}
 
 /// Bytes of one version of an object.
 #[derive(Debug)]

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 use crate::store::Info;

@@ -10,11 +10,9 @@
 mod page;
 mod thrift;
 
-use self::page::{Column, Page, decompressed, values};
+use self::page::{Column, MAX_PAGE_BYTES, Page, decompressed, values};
 use self::thrift::{Field, Structure};
 
-/// The longest page after decompression.
-const MAX_PAGE_BYTES: usize = 64 << 20;
 /// The most columns and row groups that are looked at.
 const MAX_GROUPS: usize = 1024;
 

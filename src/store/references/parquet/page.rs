@@ -8,6 +8,8 @@ const INT32: i64 = 1;
 const INT64: i64 = 2;
 const BYTE_ARRAY: i64 = 6;
 
+/// The longest page after decompression.
+pub(super) const MAX_PAGE_BYTES: usize = 64 << 20;
 /// What a page's header says.
 pub(super) struct Page {
     pub uncompressed_bytes: usize,
@@ -145,7 +147,7 @@ pub(super) fn values(
             rest.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or(short)?
         }
     };
-    if rows > super::MAX_PAGE_BYTES {
+    if rows > MAX_PAGE_BYTES {
         return Err("has a page with a wrong header".to_owned());
     }
     // Levels of a required column are left out. A run of them takes two bytes however long it is: the rows are limited.

@@ -129,6 +129,12 @@ impl Table {
     }
 }
 
+/// The range of an offset and a length, which no file can pass.
+pub(in crate::store::references) fn checked_range(offset: u64, length: u64) -> Result<Range<u64>, String> {
+    let end = offset.checked_add(length).filter(|end| *end <= i64::MAX as u64);
+    end.map(|end| offset..end).ok_or_else(|| format!("{length} bytes at {offset} are in no file"))
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {

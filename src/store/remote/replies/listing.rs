@@ -9,7 +9,7 @@ use quick_xml::events::Event;
 
 use crate::store::is_key;
 use crate::store::key::percent_decoded;
-use crate::store::remote::location::Service;
+use crate::store::remote::service::Service;
 
 /// What was taken out of a reply.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::store::remote::location::Service;
+use crate::store::remote::service::Service;
 use crate::store::remote_options::secrets::redacted;
 
 /// The longest piece of a reply that is shown.

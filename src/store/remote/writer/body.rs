@@ -101,7 +101,7 @@ fn read(copies: &[Copy<'_>], bytes: &mut [u8]) -> Result<()> {
 }
 
 /// Limits the memory of bodies that are being sent.
-pub(super) struct Memory {
+pub(in crate::store::remote) struct Memory {
     free_bytes: Mutex<u64>,
     freed: Condvar,
     limit_bytes: u64,

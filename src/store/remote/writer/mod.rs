@@ -16,30 +16,30 @@ mod body;
 mod multipart;
 #[cfg(test)]
 mod tests;
+mod uploads;
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use object_store::path::Path;
 use object_store::{
-    Attribute, Attributes, MultipartUpload, ObjectMeta, ObjectStoreExt, PutMode, PutPayload, PutResult,
-    UpdateVersion,
+    Attribute, Attributes, ObjectMeta, ObjectStoreExt, PutMode, PutPayload, PutResult, UpdateVersion,
 };
-use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
-use crate::store::remote::location::Service;
+use crate::store::remote::RemoteStore;
+use crate::store::remote::connection::Connection;
 use crate::store::remote::replies::failure::{Failure, Reply};
-use crate::store::remote::{RemoteStore, Shared, version};
+use crate::store::remote::service::Service;
+use crate::store::remote::transfer::version;
 use crate::store::{ObjectPart, ObjectVersion, Precondition, PutOptions, Writer, check_key};
-use body::{Body, Memory};
+use body::Body;
+pub(super) use uploads::Uploads;
 
 /// The longest object that is put by one request.
 pub(super) const MAX_SINGLE_BYTES: u64 = 64 << 20;
-/// The memory of all bodies that are being sent.
-const BODIES_BYTES: u64 = 128 << 20;
 /// How often a put is sent whose reply was lost, and which the service has not carried out.
 const MAX_ATTEMPTS: u32 = 4;
 /// The pause before it is sent again; doubled each time.
@@ -47,29 +47,9 @@ const PAUSE: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 100 });
 /// The name of the mark in an object's metadata. Azure accepts no hyphens in it, and some proxies drop underscores.
 const MARK: &str = "zarrfsput";
 
-/// The writing half of a store.
-pub(super) struct Uploads {
-    /// Bodies that are being sent.
-    memory: Memory,
-    /// Multipart uploads that could not be aborted.
-    pub unfinished: Mutex<Vec<(Path, Box<dyn MultipartUpload>)>>,
-    /// The service does not decide on preconditions.
-    lacks_preconditions: AtomicBool,
-}
-
-impl Uploads {
-    pub(super) fn new() -> Self {
-        Uploads {
-            memory: Memory::new(BODIES_BYTES),
-            unfinished: Mutex::default(),
-            lacks_preconditions: AtomicBool::new(false),
-        }
-    }
-}
-
 /// One put.
 pub(super) struct Put<'a> {
-    pub shared: &'a Shared,
+    pub connection: &'a Connection,
     pub uploads: &'a Uploads,
     pub key: &'a str,
     pub path: Path,
@@ -106,44 +86,45 @@ enum Step {
 impl Writer for RemoteStore {
     fn put(&self, key: &str, parts: &[ObjectPart<'_>], options: &PutOptions<'_>) -> Result<ObjectVersion> {
         check_key(key, "write")?;
-        let shared = self.shared.as_ref();
-        let uploads = shared.uploads()?;
-        let path = shared.path(key).map_err(|failure| failure.at(key, "write"))?;
-        let outdate = || shared.outdate(key, true);
+        let connection = self.connection.as_ref();
+        let uploads = connection.uploads()?;
+        let path = connection.path(key).map_err(|failure| failure.at(key, "write"))?;
+        let outdate = || connection.outdate(key, true);
         outdate()?;
-        let put = Put { shared, uploads, key, path, precondition: options.precondition, mark: new_mark() };
+        let put =
+            Put { connection, uploads, key, path, precondition: options.precondition, mark: new_mark() };
         let body = Body::new(parts);
         let outcome =
             if body.size_bytes() <= MAX_SINGLE_BYTES { put.at_once(&body) } else { put.in_parts(&body) };
         // Whatever was transferred ahead may be older, even if the put seems to have failed.
-        shared.ahead.forget(|known| known == key);
+        connection.ahead.forget(|known| known == key);
         outdate().and(outcome)
     }
 
     fn delete(&self, key: &str, precondition: Precondition) -> Result<bool> {
         check_key(key, "delete")?;
-        let shared = self.shared.as_ref();
-        shared.uploads()?;
-        let found = shared.look(key);
+        let connection = self.connection.as_ref();
+        connection.uploads()?;
+        let found = connection.look(key);
         let is_undisclosed = matches!(found, Err(Failure::Undisclosed(_)));
-        let found = shared.found(found, key, "look at")?;
+        let found = connection.found(found, key, "look at")?;
         precondition.check(key, || Ok(found.as_ref().map(version)))?;
         if found.is_none() && !(is_undisclosed && precondition == Precondition::Any) {
             return Ok(false);
         }
-        let outdate = || shared.outdate(key, false);
+        let outdate = || connection.outdate(key, false);
         outdate()?;
         let deleted = || {
-            let path = shared.path(key)?;
-            shared.ask(shared.transfers.origin().client().delete(&path))
+            let path = connection.path(key)?;
+            connection.ask(connection.transfers.origin().client().delete(&path))
         };
         let outcome = deleted();
-        shared.ahead.forget(|known| known == key);
+        connection.ahead.forget(|known| known == key);
         outdate()?;
         match outcome {
             Ok(()) | Err(Failure::Missing) => Ok(true),
             // The reply may have been lost. Who may not delete an object may not know of it either, which does not mean that it is gone.
-            Err(failure) => match shared.look(key) {
+            Err(failure) => match connection.look(key) {
                 Err(Failure::Missing) => Ok(true),
                 _ => Err(failure.at(key, "delete")),
             },
@@ -153,11 +134,11 @@ impl Writer for RemoteStore {
     /// Tries again to abort this store's own multipart uploads. Nothing tells the service's other unfinished uploads, of programs
     /// that were killed, from those of living ones.
     fn remove_unfinished(&self, _folder: &str) -> Result<u64> {
-        Ok(self.shared.abort_unfinished())
+        Ok(self.connection.abort_unfinished())
     }
 }
 
-impl Shared {
+impl Connection {
     /// Has the disk cache forget an object that is put or deleted: before the request, whose reply may never come, and after its
     /// reply, because others may have asked meanwhile.
     fn outdate(&self, key: &str, is_there: bool) -> Result<()> {
@@ -200,8 +181,8 @@ impl Put<'_> {
             };
             let attributes = self.attributes();
             let options = object_store::PutOptions { mode, attributes, ..Default::default() };
-            let store = self.shared.transfers.origin().client();
-            let failure = match self.shared.ask(store.put_opts(&self.path, payload.clone(), options)) {
+            let store = self.connection.transfers.origin().client();
+            let failure = match self.connection.ask(store.put_opts(&self.path, payload.clone(), options)) {
                 Ok(reply) => return self.version(&reply),
                 Err(failure) => failure,
             };
@@ -241,9 +222,9 @@ impl Put<'_> {
 
     /// The object at the key.
     fn look(&self) -> Result<Option<Seen>> {
-        let origin = self.shared.transfers.origin();
-        let looked = self.shared.transfers.wait(origin.look(&self.path)).flatten();
-        let Some(object) = self.shared.found(looked, self.key, "look at")? else { return Ok(None) };
+        let origin = self.connection.transfers.origin();
+        let looked = self.connection.transfers.wait(origin.look(&self.path)).flatten();
+        let Some(object) = self.connection.found(looked, self.key, "look at")? else { return Ok(None) };
         let mark = object.attributes.get(&Attribute::Metadata(MARK.into()));
         let is_ours = mark.is_some_and(|mark| mark.as_ref() == self.mark);
         Ok(Some(Seen { meta: object.meta, is_ours }))
@@ -270,7 +251,7 @@ impl Put<'_> {
             log::warn!(
                 "{}: this service does not put on a condition: a change that another program makes while a chunk is being \
                  stored may be lost",
-                self.shared.url
+                self.connection.url
             );
             return true;
         }
@@ -283,7 +264,7 @@ impl Put<'_> {
         match self.precondition {
             Precondition::Any => return Ok(Step::Ask(PutMode::Overwrite)),
             Precondition::Missing if is_asked => return Ok(Step::Ask(PutMode::Create)),
-            Precondition::Version(version) if is_asked && self.shared.service != Service::Google => {
+            Precondition::Version(version) if is_asked && self.connection.service != Service::Google => {
                 if let Some(tag) = version.tag() {
                     let e_tag = Some(tag.to_owned());
                     return Ok(Step::Ask(PutMode::Update(UpdateVersion { e_tag, version: None })));
@@ -310,7 +291,7 @@ impl Put<'_> {
 
     /// Fails unless the object is as the precondition demands.
     pub(super) fn check(&self) -> Result<()> {
-        let now = || Ok(self.shared.head(self.key)?.as_ref().map(version));
+        let now = || Ok(self.connection.head(self.key)?.as_ref().map(version));
         self.precondition.check(self.key, now)
     }
 

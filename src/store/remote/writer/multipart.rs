@@ -14,7 +14,7 @@ use super::Put;
 use super::body::Body;
 use crate::error::{Error, Result};
 use crate::store::ObjectVersion;
-use crate::store::remote::Shared;
+use crate::store::remote::connection::Connection;
 use crate::store::remote::replies::failure::Failure;
 
 /// The size of a part; larger if there would be too many. All parts but the last have the same, as some services demand.
@@ -66,11 +66,11 @@ impl Upload {
 impl Put<'_> {
     /// Sends the object in parts.
     pub(super) fn in_parts(&self, body: &Body<'_>) -> Result<ObjectVersion> {
-        self.shared.abort_unfinished();
+        self.connection.abort_unfinished();
         self.check()?;
         let options = PutMultipartOptions::from(self.attributes());
-        let client = self.shared.transfers.origin().client();
-        let begun = self.shared.ask(client.put_multipart_opts(&self.path, options));
+        let client = self.connection.transfers.origin().client();
+        let begun = self.connection.ask(client.put_multipart_opts(&self.path, options));
         let upload = Upload::new(begun.map_err(|failure| self.failed(failure))?);
         self.send(&upload, body);
         let Ordered { mut upload, failure, .. } = upload.inner.into_inner();
@@ -79,7 +79,7 @@ impl Put<'_> {
             self.complete(upload.as_mut())
         });
         if put.is_err() {
-            self.shared.abort(self.path.clone(), upload);
+            self.connection.abort(self.path.clone(), upload);
         }
         put
     }
@@ -117,14 +117,14 @@ impl Put<'_> {
     fn send_part(&self, upload: &Upload, body: &Body<'_>, number: u64, range: Range<u64>) -> Result<()> {
         let bytes = self.assembled(body.assemble(range, self.key))?;
         match upload.begin(number, PutPayload::from(bytes)) {
-            Some(part) => self.shared.ask(part).map_err(|failure| self.failed(failure)),
+            Some(part) => self.connection.ask(part).map_err(|failure| self.failed(failure)),
             None => Ok(()),
         }
     }
 
     /// Has the service put the parts together.
     fn complete(&self, upload: &mut dyn MultipartUpload) -> Result<ObjectVersion> {
-        match self.shared.ask(upload.complete()) {
+        match self.connection.ask(upload.complete()) {
             Ok(reply) => self.version(&reply),
             // The reply may have been lost; then a second request finds no such upload.
             Err(failure) => match self.done_in_spite_of(&failure)? {
@@ -135,7 +135,7 @@ impl Put<'_> {
     }
 }
 
-impl Shared {
+impl Connection {
     /// Aborts a multipart upload. If that fails, it is tried again later.
     fn abort(&self, path: Path, mut upload: Box<dyn MultipartUpload>) {
         let Some(uploads) = &self.uploads else { return };

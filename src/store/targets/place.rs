@@ -108,7 +108,7 @@ impl Place {
     }
 
     /// The folder that it is in.
-    pub(super) fn folder(&self) -> Place {
+    pub(in crate::store) fn folder(&self) -> Place {
         match self {
             Place::Local(path) => Place::Local(path.parent().unwrap_or(path).to_owned()),
             Place::Remote { root, key } => {

@@ -1,9 +1,12 @@
-//! Which targets may be opened, and the stores that have them.
+//! Targets of references and of virtual chunks: which may be opened, and the stores that have them.
 //!
 //! Uses `directory`, `remote` and `remote_options`. The author of a reference file must not choose what this program
 //! opens: local targets are beneath the reference file's folder, remote ones at its own scheme, host and bucket. The user's
 //! `--allow-references` adds folders and URLs. Invariants: every path is resolved beneath the descriptor of an allowed folder,
 //! and every key is in a bucket that is allowed; a server redirects to nothing that a reference could not name.
+
+pub(super) mod object;
+pub(super) mod place;
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -12,8 +15,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::place::{Place, Refusal};
-use super::refused;
+use self::object::refused;
+use self::place::{Place, Refusal};
 use crate::error::{Error, Result};
 use crate::store::directory::posix_stat;
 use crate::store::readers::{Audience, READ, Readers, SEARCH};
@@ -78,7 +81,7 @@ enum Allowed<'a> {
 
 impl Targets {
     /// The targets of references in the folder `base`.
-    pub(super) fn new(base: &Place, options: &StoreOptions) -> Result<Self> {
+    pub(in crate::store) fn new(base: &Place, options: &StoreOptions) -> Result<Self> {
         let own = match base {
             Place::Local(path) => vec![Folder::open(path, options)?],
             Place::Remote { .. } => Vec::new(),
@@ -137,7 +140,7 @@ impl Targets {
     }
 
     /// Of the reference file's own file system; a service has no size.
-    pub(super) fn statfs(&self) -> Result<StatFs> {
+    pub(in crate::store) fn statfs(&self) -> Result<StatFs> {
         match self.folders.first().filter(|_| !self.is_base_remote) {
             Some(folder) => folder.store.statfs(),
             None => Ok(StatFs { block_bytes: 4096, name_max: 255, ..StatFs::default() }),
@@ -145,7 +148,7 @@ impl Targets {
     }
 
     /// Fails with EACCES unless the target may be opened. Opens nothing.
-    pub(super) fn check(&self, url: &str, key: &str) -> Result<()> {
+    pub(in crate::store) fn check(&self, url: &str, key: &str) -> Result<()> {
         self.allowed(url, key).map(drop).or_else(|error| self.literal(url).map(drop).ok_or(error))
     }
 
@@ -321,7 +324,7 @@ fn is_outside(prefix: &str) -> String {
 }
 
 /// The store with the object at a place, and its key.
-pub(super) fn open_remote(
+pub(in crate::store) fn open_remote(
     place: &Place,
     location: &str,
     options: &RemoteOptions,
@@ -333,7 +336,7 @@ pub(super) fn open_remote(
 }
 
 /// The folder at a URL as a store.
-pub(super) fn open_folder(location: &str, options: &RemoteOptions) -> Result<Arc<dyn Store>> {
+pub(in crate::store) fn open_folder(location: &str, options: &RemoteOptions) -> Result<Arc<dyn Store>> {
     connect(location, options)
 }
 

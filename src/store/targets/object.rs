@@ -7,10 +7,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::of_target;
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
-use crate::store::{Object, ObjectVersion, copy_range};
+use crate::store::readers::Readers;
+use crate::store::{Object, ObjectVersion, Posix, Wanted, copy_range};
 
 /// Bytes that the references themselves have.
 pub(in crate::store) struct Bytes {
@@ -162,4 +162,54 @@ impl Object for Part {
     fn try_read_at(&self, offset: u64, out: &mut [u8]) -> bool {
         self.offset(offset, out.len() as u64).is_some_and(|place| self.object.try_read_at(place, out))
     }
+}
+
+/// Owner and mode of the file that refers, open to no more users than the target.
+pub(in crate::store) fn narrowed(own: Option<Posix>, target: Option<Posix>) -> Option<Posix> {
+    match (own, target) {
+        (Some(own), Some(target)) => {
+            let mode = Readers::of(&own).within_object(&Readers::of(&target)).mode;
+            Some(Posix { mode, file: None, ..own })
+        }
+        (own, target) => own.or(target.map(|posix| Posix { file: None, ..posix })),
+    }
+}
+
+/// EACCES with a sentence.
+pub(in crate::store) fn refused(key: &str, sentence: String) -> Error {
+    Error::store(key, "open", io::Error::new(io::ErrorKind::PermissionDenied, sentence))
+}
+
+/// A target that is not there.
+pub(in crate::store) fn missing(key: &str, url: &str) -> Error {
+    Error::store(key, "open", io::Error::other(format!("the file that it refers to is missing: {url}")))
+}
+
+/// An error of a target as one of the key that refers to it.
+pub(in crate::store) fn of_target(key: &str, url: &str, error: Error) -> Error {
+    let key = key.to_owned();
+    match error {
+        Error::Store { operation, source, .. } => {
+            let reason = io::Error::new(source.kind(), format!("{url}: {source}"));
+            Error::store(key, operation, reason)
+        }
+        Error::Stale { .. } => Error::Stale { key },
+        Error::TimedOut { .. } => Error::TimedOut { key },
+        Error::Cancelled { .. } => Error::Cancelled { key },
+        Error::Unsupported { reason, .. } => Error::unsupported(key, format!("{url}: {reason}")),
+        Error::TooLarge { reason, .. } => Error::TooLarge { key, reason: format!("{url}: {reason}") },
+        other => Error::corrupt(key, format!("{url}: {other}")),
+    }
+}
+
+/// The requested bytes of a reference in its target.
+pub(in crate::store) fn in_target(wanted: &Wanted, range: Option<&Range<u64>>) -> Wanted {
+    let Some(range) = range else { return wanted.clone() };
+    let length = range.end - range.start;
+    let (from, to) = match wanted {
+        Wanted::Whole { .. } => (0, length),
+        Wanted::Range(part) => (part.start.min(length), part.end.min(length)),
+        Wanted::Last(count) => (length - length.min(*count), length),
+    };
+    Wanted::Range(range.start + from..range.start + to.max(from))
 }

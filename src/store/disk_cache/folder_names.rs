@@ -1,0 +1,81 @@
+//! The names in a folder, and the listings that are in memory.
+
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use lru::LruCache;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use super::name::Times;
+
+/// How many listings are in memory: those above one object.
+const MAX_LISTINGS: NonZeroUsize = NonZeroUsize::new(8).expect("8 is not 0");
+
+/// The names in a folder, sorted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names {
+    /// Names with something below them.
+    pub folders: Vec<String>,
+    /// Names of objects.
+    pub objects: Vec<String>,
+}
+
+/// A listing as it was kept.
+#[derive(Clone)]
+pub(super) struct StoredListing {
+    pub names: Arc<Names>,
+    pub times: Times,
+    /// It is true of its time only: something else became known of some of its names.
+    pub is_former: bool,
+}
+
+/// Listings by the paths of their entries, whose names say when they were known.
+pub(super) struct Listings(Mutex<LruCache<PathBuf, StoredListing>>);
+
+impl Default for Listings {
+    fn default() -> Self {
+        Listings(Mutex::new(LruCache::new(MAX_LISTINGS)))
+    }
+}
+
+impl Listings {
+    pub(super) fn get(&self, path: &Path) -> Option<StoredListing> {
+        self.0.lock().get(path).cloned()
+    }
+
+    pub(super) fn put(&self, path: PathBuf, listing: StoredListing) {
+        self.0.lock().put(path, listing);
+    }
+}
+
+impl Names {
+    /// Names in any order.
+    pub fn new(folders: Vec<String>, objects: Vec<String>) -> Self {
+        let mut names = Names { folders, objects };
+        names.folders.sort_unstable();
+        names.objects.sort_unstable();
+        names
+    }
+
+    /// As an entry has them.
+    pub(super) fn encode(&self) -> String {
+        json!({ "folders": self.folders, "objects": self.objects }).to_string()
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let value: Value = serde_json::from_slice(bytes).ok()?;
+        let texts = |member: &str| {
+            let names = value.get(member)?.as_array()?.iter();
+            names.map(|name| Some(name.as_str()?.to_owned())).collect::<Option<Vec<_>>>()
+        };
+        Some(Names::new(texts("folders")?, texts("objects")?))
+    }
+
+    /// Whether an object, or a folder, has this name.
+    pub(super) fn has(&self, is_object: bool, name: &str) -> bool {
+        let sorted = if is_object { &self.objects } else { &self.folders };
+        sorted.binary_search_by(|known| known.as_str().cmp(name)).is_ok()
+    }
+}

@@ -1,0 +1,86 @@
+//! How a store is opened, and the path of one on this machine. Uses the options of this folder.
+
+use std::path::{Path, PathBuf};
+
+use super::key::percent_decoded;
+use super::overlay::OverlayOptions;
+use super::remote_options::secrets::without_secrets;
+use super::remote_options::{RemoteOptions, is_remote, repository};
+use super::versions::VersionChoice;
+use crate::error::{Error, Result};
+
+/// Schemes that are a mistake without their `//`.
+const SCHEMES: [&str; 10] = ["s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "http", "https", "ftp"];
+/// The documents of Zarr v3 and v2.
+pub(super) const DOCUMENTS: [&str; 5] = ["zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"];
+
+/// How a store is opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreOptions {
+    /// Links in a folder may lead out of it.
+    pub follow_symlinks: bool,
+    /// The program serves other users than its own: links give them no access that they do not have.
+    pub for_others: bool,
+    /// How the service of a remote store is reached.
+    pub remote: RemoteOptions,
+    /// Folders and URLs whose files references may refer to, beside the reference file's own folder or bucket.
+    pub allowed_references: Vec<String>,
+    /// The overlay that lies over the store.
+    pub overlay: Option<OverlayOptions>,
+    /// Which snapshot of a repository is shown.
+    pub version: VersionChoice,
+}
+
+/// The path that a location names; it need not exist.
+pub fn local_path(location: &str) -> Result<PathBuf> {
+    let location = repository(location).unwrap_or(location);
+    if location.is_empty() {
+        return Err(Error::Usage("the store's name is empty; name a folder or a zip archive".to_owned()));
+    }
+    let Some((scheme, rest)) = location.split_once(':') else { return Ok(PathBuf::from(location)) };
+    let scheme = scheme.to_ascii_lowercase();
+    if scheme == "file" {
+        return file_url_path(location, rest);
+    }
+    let is_url = rest.starts_with("//") && !scheme.contains('/');
+    if is_url && scheme == "zip" {
+        let path = rest.trim_start_matches("//");
+        return Err(Error::Usage(format!("{location}: name a zip archive by its path: {path}")));
+    }
+    if is_remote(location) {
+        return Err(Error::Usage(format!(
+            "{}: this build cannot read {scheme}: stores: it was made without the cargo feature 'remote'",
+            without_secrets(location)
+        )));
+    }
+    if SCHEMES.contains(&scheme.as_str()) && !is_url && !Path::new(location).exists() {
+        return Err(Error::Usage(format!("{location}: a URL is written {scheme}://…")));
+    }
+    if is_url {
+        return Err(Error::Usage(format!(
+            "{}: {scheme}: stores are not supported; s3:, gs:, az:, http: and https: are, and folders and zip archives",
+            without_secrets(location)
+        )));
+    }
+    Ok(PathBuf::from(location))
+}
+
+/// `file:///a/b`, `file://localhost/a/b` and `file:/a/b`, percent-decoded.
+fn file_url_path(location: &str, rest: &str) -> Result<PathBuf> {
+    use std::os::unix::ffi::OsStringExt;
+    let refused = |reason| Err(Error::Usage(format!("{location}: {reason}; write file:///folder")));
+    let path = match rest.strip_prefix("//") {
+        None => rest,
+        Some(rest) => rest.strip_prefix("localhost").unwrap_or(rest),
+    };
+    if !path.starts_with('/') {
+        return refused("a file: URL names an absolute path on this machine");
+    }
+    let Some(bytes) = percent_decoded(path) else {
+        return refused("a % in a URL is followed by two hexadecimal digits");
+    };
+    if bytes.contains(&0) {
+        return refused("a path cannot contain NUL");
+    }
+    Ok(PathBuf::from(std::ffi::OsString::from_vec(bytes)))
+}
